@@ -279,7 +279,7 @@ func (p *pastProgress) report(now history.Progress) {
 		return
 	}
 	p.last = time.Now()
-	line := fmt.Sprintf("%s: %d of at most %d messages", now.Doing, now.Messages, now.Of)
+	line := fmt.Sprintf("%s: %d of at most %d messages", now.Doing, now.Messages, now.Total)
 	if p.terminal {
 		fmt.Fprintf(p.to, "%s%s", clearLine, line)
 		p.drawn = true

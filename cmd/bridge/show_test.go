@@ -53,7 +53,7 @@ func TestHostileText(t *testing.T) {
 		"notes of a state":  {5, func(w *bytes.Buffer) error { printCoverage(w, state, history.Point{}); return nil }},
 		"what is not whole": {1, func(w *bytes.Buffer) error { return printState(t.Context(), new(bytes.Buffer), w, state, "json") }},
 		"differences": {2 + len(paths), func(w *bytes.Buffer) error {
-			return printDifference(w, &history.Difference{Objects: []history.Differs{{What: "changed", Resource: hostile, Name: hostile, Paths: paths}}})
+			return printDifference(w, &history.Difference{Objects: []history.ObjectDifference{{What: "changed", Resource: hostile, Name: hostile, Paths: paths}}})
 		}},
 		"restored": {1, func(w *bytes.Buffer) error {
 			printRestored(w, restore.Line{What: restore.Failed, Object: hostile, Why: hostile})

@@ -223,7 +223,7 @@ func printState(ctx context.Context, out, notes io.Writer, s *history.State, out
 			return err
 		}
 		o := &s.Objects[i]
-		if why := o.Unwhole(); why != "" {
+		if why := o.Incomplete(); why != "" {
 			show(notes, "%s %s is not whole: %s", o.ResourceID, o.Name(), why)
 		} else if o.Hidden() {
 			show(notes, "%s %s has values that are hidden on the bus", o.ResourceID, o.Name())

@@ -22,25 +22,25 @@ import (
 type ChangesQuery struct {
 	Reader   sink.Reader
 	Cluster  string         // the configured name
-	Resource discovery.Name // in the plural
+	Resource discovery.Name // the plural name
 	Object   Name
-	Since    time.Time      // zero: since the bus begins
-	Until    time.Time      // zero: to its end
+	Since    time.Time      // zero: from the first event on the bus
+	Until    time.Time      // zero: to the last event on the bus
 	Progress func(Progress) // may be nil
-	Ignored  func(error)    // is called for each message that no bridge wrote, with its place; may be nil
+	Ignored  func(error)    // called for each message that no bridge wrote, with its place; may be nil
 }
 
-// Who is who wrote, as the object's managedFields or the event's changedby say.
+// Who is a field manager that changed an object, from the object's managedFields or the event's changedby.
 type Who struct {
 	Manager     string   `json:"manager"`
 	Operation   string   `json:"operation,omitempty"`
 	Subresource string   `json:"subresource,omitempty"`
 	Time        string   `json:"time,omitempty"`
-	Paths       []string `json:"paths,omitempty"` // that are the manager's and changed; nil: not known
-	More        int      `json:"more,omitempty"`  // further paths
+	Paths       []string `json:"paths,omitempty"` // paths that changed and that the manager owns; nil: not known
+	More        int      `json:"more,omitempty"`  // how many further paths there are
 }
 
-// Change is one event of an object, and what differs from the one before.
+// Change is one event of an object, with the difference from the previous one.
 type Change struct {
 	Time            time.Time    `json:"time"`
 	Type            string       `json:"type"` // "added", "modified", "deleted", "present"
@@ -48,28 +48,28 @@ type Change struct {
 	Namespace       string       `json:"namespace,omitempty"`
 	Name            string       `json:"name"`
 	UID             string       `json:"uid"`
-	FormerUID       string       `json:"formerUID,omitempty"` // of the object that had the name before, if it is another one
+	FormerUID       string       `json:"formerUID,omitempty"` // the UID of the previous object of this name, if it was another object
 	ResourceVersion string       `json:"resourceVersion"`
 	Origin          event.Origin `json:"origin"`
-	Reason          string       `json:"reason,omitempty"` // of a deletion: "left", "unknown"
+	Reason          string       `json:"reason,omitempty"` // for a deletion: "left", "unknown"
 	ID              string       `json:"id"`
-	Collection      string       `json:"collection,omitempty"` // that published it first
-	By              []Who        `json:"by"`                   // none: not known
-	Note            string       `json:"note"`                 // what limits the meaning of the diff, "" for nothing
-	// Diff is that of the YAML of the bodies, in unified format, without
-	// resourceVersion and managedFields. Paths are JSON pointers of what differs.
+	Collection      string       `json:"collection,omitempty"` // the collection that published it first
+	By              []Who        `json:"by"`                   // empty: not known
+	Note            string       `json:"note"`                 // what limits the meaning of the diff; "" if nothing does
+	// Diff is the unified diff of the bodies as YAML, without
+	// resourceVersion and managedFields. Paths are JSON pointers to the fields that differ.
 	Diff  string   `json:"diff"`
 	Paths []string `json:"paths"`
 }
 
-// skew is by how much the bus's clock may be behind that of the bridge: the bus is asked for what it took
-// since then.
-const skew = 10 * time.Minute
+// clockSkew is how far the bus's clock may be behind the bridge's. The search on the bus begins that much before
+// ChangesQuery.Since.
+const clockSkew = 10 * time.Minute
 
-// Changes calls fn for what the bus has of an object, in order. A state that several collections publish is
-// shown once, as the first of them published it; the diff is to what that collection published before, or to what was
-// shown last. A deletion is shown when no collection holds the object any more. earliest is the
-// time of the oldest event on what was read; zero if there is none.
+// Changes calls fn for each change of an object, in order. A state that several collections publish is
+// shown once, as the first of them published it. Its diff compares it with what that collection published before, or else with the
+// last state that was shown. A deletion is shown when no collection holds the object any more. earliest is the
+// time of the oldest event that was read; zero if there is none.
 func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earliest time.Time, err error) {
 	l := newLog(q.Reader, q.Cluster, q.Progress, q.Ignored)
 	ranges := make([]sink.Range, len(l.Parts()))
@@ -77,7 +77,7 @@ func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earlie
 		ranges[i] = sink.Range{From: p.First, To: p.End}
 	}
 	if !q.Since.IsZero() {
-		from, err := l.At(ctx, q.Since.Add(-skew))
+		from, err := l.At(ctx, q.Since.Add(-clockSkew))
 		if err != nil {
 			return earliest, err
 		}
@@ -123,8 +123,8 @@ func copyOf(m *sink.Message, h *head) found {
 	return out
 }
 
-// merge takes the messages of several parts. There is no order between two parts, and two collections that hold the
-// object may use different ones: the earlier event goes first.
+// merge handles the messages of several parts in the order of their times. Parts have no common order, and two collections that
+// hold the object may use different ones.
 func (c *changes) merge(ctx context.Context, parts [][]found) error {
 	for {
 		next := -1
@@ -161,13 +161,13 @@ type changes struct {
 	show      func(Change) error
 	copied    consumer.State
 	resources map[string]bool
-	last      shown             // what was shown last
-	gone      bool              // that was a deletion
-	bodies    map[string]*shown // by collection, of those that hold the object
+	last      shown             // the last state that was shown
+	gone      bool              // the last change that was shown is a deletion
+	bodies    map[string]*shown // by collection, for those that hold the object
 	managers  manager.Finder
 }
 
-// concerns reports whether an event is of the object, or ends what a collection held of it.
+// concerns reports whether an event is about the object, or ends a collection's copy of it.
 func (c *changes) concerns(h *head) bool {
 	switch {
 	case !c.query.Resource.Matches(h.text[group], h.text[resource]):
@@ -179,7 +179,7 @@ func (c *changes) concerns(h *head) bool {
 }
 
 func (c *changes) take(m *sink.Message, h *head) error {
-	of := h.typ.OfCollection()
+	ofCollection := h.typ.OfCollection()
 	x := message(m)
 	x.Topic, x.Partition = c.Parts()[m.Part].Log, c.index[m.Part]
 	e, err := h.decode(m)
@@ -188,20 +188,20 @@ func (c *changes) take(m *sink.Message, h *head) error {
 	}
 	change := c.copied.Take(x, e)
 	for _, e := range change.Gone {
-		if e.Collection == h.text[collection] && of {
+		if e.Collection == h.text[collection] && ofCollection {
 			delete(c.bodies, e.Collection)
 		}
 	}
-	if of || change.Event == nil {
+	if ofCollection || change.Event == nil {
 		return nil
 	}
 	if c.resources[h.resourceID()] = true; len(c.resources) > 1 {
-		return &AmbiguousError{Name: c.query.Resource.String(), Of: slices.Sorted(maps.Keys(c.resources))}
+		return &AmbiguousError{Name: c.query.Resource.String(), Candidates: slices.Sorted(maps.Keys(c.resources))}
 	}
 	return c.compareNext(change.Event)
 }
 
-// compareNext shows an event, if it changes what is shown.
+// compareNext shows an event if it changes the state that was shown last.
 func (c *changes) compareNext(e *event.Received) error {
 	now := shown{e.UID, e.ResourceVersion, e.Epoch, nil}
 	if e.BodyKnown && e.Truncated == nil {
@@ -230,7 +230,7 @@ func (c *changes) compareNext(e *event.Received) error {
 	return c.emit(e, now, before)
 }
 
-// repeats reports whether a state is shown already: by another collection, or by this one with the same body.
+// repeats reports whether the state was shown before: from another collection, or from this one with the same body.
 func (c *changes) repeats(now, own *shown) bool {
 	if c.gone || c.last.uid != now.uid || now.body == nil {
 		return false
@@ -241,11 +241,11 @@ func (c *changes) repeats(now, own *shown) bool {
 	return now.epoch == c.last.epoch && (now.version == c.last.version || event.Older(now.version, c.last.version))
 }
 
-// emit shows an event that is within the times that are asked for.
+// emit shows an event whose time is within the query's.
 func (c *changes) emit(e *event.Received, now shown, before []byte) error {
-	of := event.Collection{Group: e.Group, Resource: e.Resource}
+	resourceOf := event.Collection{Group: e.Group, Resource: e.Resource}
 	out := Change{
-		Time: e.Time, Type: e.Type.String(), Resource: of.ResourceID(), Namespace: e.Namespace, Name: e.Name, UID: e.UID,
+		Time: e.Time, Type: e.Type.String(), Resource: resourceOf.ResourceID(), Namespace: e.Namespace, Name: e.Name, UID: e.UID,
 		ResourceVersion: e.ResourceVersion, Origin: e.Origin, Reason: e.Reason, ID: e.ID, Collection: e.Collection,
 		Note: Note(e, c.last.uid == ""), By: []Who{}, Paths: []string{},
 	}
@@ -262,7 +262,7 @@ func (c *changes) emit(e *event.Received, now shown, before []byte) error {
 	c.last, c.gone = now, e.Type == event.Deleted
 	q := c.query
 	if !q.Until.IsZero() && e.Time.After(q.Until) || !q.Since.IsZero() && e.Time.Before(q.Since) {
-		return nil // a clock that was set may come to the times that are asked for again
+		return nil // do not stop here: after a clock was set back, later events may be within the times
 	}
 	if err := c.compare(&out, e, before, body); err != nil {
 		return fmt.Errorf("read event %q: %w", e.ID, err)
@@ -288,7 +288,7 @@ func (c *changes) compare(out *Change, e *event.Received, before, body []byte) (
 	return err
 }
 
-// who reads the event's changedby, else the object's managedFields. Neither has the author of a deletion.
+// who reads the event's changedby or, without it, the object's managedFields. Neither names the author of a deletion.
 func (c *changes) who(e *event.Received, before, body []byte) ([]Who, error) {
 	who := []Who{}
 	if len(e.ChangedBy) > 0 {

@@ -12,13 +12,13 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape"
 )
 
-// Difference is what differs between two states, by resource, namespace and name.
+// Difference lists how two states differ, sorted by resource, namespace and name.
 type Difference struct {
-	Added     int       `json:"added"`
-	Removed   int       `json:"removed"`
-	Changed   int       `json:"changed"`
-	Unchanged int       `json:"unchanged"`
-	Objects   []Differs `json:"objects"`
+	Added     int                `json:"added"`
+	Removed   int                `json:"removed"`
+	Changed   int                `json:"changed"`
+	Unchanged int                `json:"unchanged"`
+	Objects   []ObjectDifference `json:"objects"`
 	// LeftOut names the collections and resources that are not compared, with the reason.
 	LeftOut []LeftOut `json:"leftOut,omitempty"`
 }
@@ -29,8 +29,8 @@ type LeftOut struct {
 	Why  string `json:"why"`
 }
 
-// Differs is one object of a [Difference].
-type Differs struct {
+// ObjectDifference is one object of a [Difference].
+type ObjectDifference struct {
 	What      string   `json:"what"` // "added", "removed", "changed"
 	Resource  string   `json:"resource"`
 	Name      string   `json:"name"` // with its namespace
@@ -40,11 +40,10 @@ type Differs struct {
 	Note      string   `json:"note,omitempty"`
 }
 
-// Compare finds what differs between two states. An object that only one of them has counts as added or removed if
-// a collection that held it is part of both. What only collections held that one of the states does not cover is
-// left out.
+// Compare finds how two states differ. An object that only one state has counts as added or removed if
+// both states cover a collection that held it. Otherwise it is left out, because the other state does not say whether it existed.
 func Compare(ctx context.Context, before, after *State) (*Difference, error) {
-	d := &Difference{Objects: []Differs{}}
+	d := &Difference{Objects: []ObjectDifference{}}
 	for _, m := range slices.Concat(before.Missing, after.Missing) {
 		if !slices.ContainsFunc(d.LeftOut, func(l LeftOut) bool { return l.Name == m.Name }) {
 			d.LeftOut = append(d.LeftOut, LeftOut{m.Name, m.Why})
@@ -74,31 +73,31 @@ func Compare(ctx context.Context, before, after *State) (*Difference, error) {
 	for k, o := range was {
 		if after.covers(o) {
 			d.Removed++
-			d.Objects = append(d.Objects, Differs{What: "removed", Resource: k.resource, Name: k.name, UID: o.UID})
+			d.Objects = append(d.Objects, ObjectDifference{What: "removed", Resource: k.resource, Name: k.name, UID: o.UID})
 		}
 	}
-	slices.SortFunc(d.Objects, func(a, b Differs) int {
+	slices.SortFunc(d.Objects, func(a, b ObjectDifference) int {
 		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
 	})
 	return d, nil
 }
 
-// covers reports whether a state has a collection that held an object of another state.
+// covers reports whether the state covers one of the collections that held o, an object of another state.
 func (s *State) covers(o *Object) bool {
 	return slices.ContainsFunc(s.Collections, func(c Covered) bool {
 		return slices.ContainsFunc(o.Held, func(e *event.Received) bool { return e.Collection == c.Collection })
 	})
 }
 
-// take adds an object of the later state. old is nil if the earlier one does not have its name.
+// take adds an object of the later state. old is the object of that name in the earlier state, or nil.
 func (d *Difference) take(old, o *Object) error {
-	one := Differs{What: "added", Resource: o.ResourceID, Name: o.Name(), UID: o.UID}
+	one := ObjectDifference{What: "added", Resource: o.ResourceID, Name: o.Name(), UID: o.UID}
 	if old == nil {
 		d.Added++
 		d.Objects = append(d.Objects, one)
 		return nil
 	}
-	was, now := alike(old, o)
+	was, now := comparableBodies(old, o)
 	if old.UID == o.UID && was.ResourceVersion == now.ResourceVersion && bytes.Equal(was.Object, now.Object) {
 		d.Unchanged++
 		return nil
@@ -112,9 +111,9 @@ func (d *Difference) take(old, o *Object) error {
 	return nil
 }
 
-// alike are the bodies of two states of an object, of one collection if one has both: entries can leave out
-// different fields.
-func alike(old, o *Object) (was, now *Object) {
+// comparableBodies returns the bodies to compare. If one collection published both states it returns that collection's bodies, because
+// entries can leave out different fields.
+func comparableBodies(old, o *Object) (was, now *Object) {
 	for _, a := range old.Views() {
 		for _, b := range o.Views() {
 			if a.Collection == b.Collection {
@@ -125,11 +124,11 @@ func alike(old, o *Object) (was, now *Object) {
 	return old, o
 }
 
-func (d *Differs) compare(old, o *Object) (err error) {
+func (d *ObjectDifference) compare(old, o *Object) (err error) {
 	if old.UID != o.UID {
 		d.FormerUID = old.UID
 	}
-	if old.Unwhole() != "" || o.Unwhole() != "" {
+	if old.Incomplete() != "" || o.Incomplete() != "" {
 		d.Note = "what changed is not known: a body is not whole on the bus"
 		return nil
 	}
@@ -145,11 +144,11 @@ func (d *Differs) compare(old, o *Object) (err error) {
 	return nil
 }
 
-// hashPrefix begins every value that the bridge hashed.
+// hashPrefix is the beginning of every value that the bridge has hashed.
 const hashPrefix = "hmac+sha256/"
 
-// Hidden reports whether a value of the object is hashed or redacted on the bus. Values that were removed do not
-// show.
+// Hidden reports whether a value of the object is hashed or redacted on the bus. It cannot detect values that were
+// removed.
 func (o *Object) Hidden() bool {
 	return bytes.Contains(o.Object, []byte(`"`+hashPrefix)) || bytes.Contains(o.Object, []byte(`"`+shape.Redacted+`"`))
 }

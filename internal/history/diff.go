@@ -8,8 +8,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/patch"
 )
 
-// Diff is the unified difference of two objects as YAML, without their resourceVersion
-// and managedFields. nil means that there is no object.
+// Diff returns the unified diff of two objects, written as YAML without their resourceVersion
+// and managedFields. nil stands for an object that does not exist.
 func Diff(before, after []byte) (string, error) {
 	a, err := lines(before)
 	if err != nil {
@@ -41,7 +41,7 @@ func lines(object []byte) ([]string, error) {
 	return slices.Collect(strings.Lines(string(text))), nil
 }
 
-// parse decodes an object without the fields that always differ.
+// parse decodes an object and removes the fields that differ after every write.
 func parse(object []byte) (map[string]any, error) {
 	var v map[string]any
 	d := json.NewDecoder(strings.NewReader(string(object)))
@@ -56,7 +56,7 @@ func parse(object []byte) (map[string]any, error) {
 	return v, nil
 }
 
-// Paths are the JSON pointers of the differences between two objects, without their
+// Paths returns JSON pointers to the fields in which two objects differ, except
 // resourceVersion and managedFields.
 func Paths(before, after []byte) ([]string, error) {
 	maker := patch.Maker{WithoutManagedFields: true}

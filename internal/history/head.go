@@ -19,11 +19,11 @@ import (
 
 const typePrefix = "io.kubebridge."
 
-// attribute is one that a head has as text.
+// attribute numbers the attributes that a head has. Those before textAttributes are kept as text.
 type attribute uint8
 
 const (
-	cluster attribute = iota // up to origin, few values repeat
+	cluster attribute = iota // from here to origin, few different values repeat, and are interned
 	clusterUID
 	collection
 	group
@@ -35,20 +35,20 @@ const (
 	uid
 	version
 	deletion
-	texts // how many there are
+	textAttributes // the number of attributes that are kept as text
 	clock
 	epoch
 	run
 	incarnation
 )
 
-// head is what an event says beside its body.
+// head holds the attributes of an event that queries need, without its body.
 type head struct {
 	typ                     event.Type
-	text                    [texts]string
+	text                    [textAttributes]string
 	time                    time.Time
 	epoch, run, incarnation uint64
-	read                    uint32 // a bit for each attribute that a header was of
+	read                    uint32 // one bit for each attribute that was read from a header
 }
 
 // resourceID is "pods" or "deployments.apps".
@@ -57,7 +57,7 @@ func (h *head) resourceID() string {
 	return c.ResourceID()
 }
 
-// at is the resourceVersion at which the event happened; "" if it is not known.
+// at returns the resourceVersion at which the event happened; "" if it is not known.
 func (h *head) at() string {
 	if h.typ == event.Deleted {
 		return h.text[deletion]
@@ -65,15 +65,15 @@ func (h *head) at() string {
 	return h.text[version]
 }
 
-// heads reads heads. It keeps one copy of each string that repeats.
-type heads struct {
+// headReader reads heads. It keeps one copy of each string that repeats.
+type headReader struct {
 	types      map[string]event.Type
 	attributes map[string]attribute
-	once       map[string]string
+	interned   map[string]string
 }
 
-func newHeads() *heads {
-	h := &heads{types: map[string]event.Type{}, once: map[string]string{}, attributes: map[string]attribute{
+func newHeads() *headReader {
+	h := &headReader{types: map[string]event.Type{}, interned: map[string]string{}, attributes: map[string]attribute{
 		"cluster": cluster, "clusteruid": clusterUID, "collection": collection, "group": group, "resource": resource,
 		"namespace": namespace, "origin": origin, "id": id, "name": objectName, "uid": uid, "resourceversion": version,
 		"deletionversion": deletion, "time": clock, "epoch": epoch, "run": run, "incarnation": incarnation,
@@ -84,18 +84,18 @@ func newHeads() *heads {
 	return h
 }
 
-func (h *heads) intern(b []byte) string {
-	if s, ok := h.once[string(b)]; ok {
+func (h *headReader) intern(b []byte) string {
+	if s, ok := h.interned[string(b)]; ok {
 		return s
 	}
 	s := string(b)
-	h.once[s] = s
+	h.interned[s] = s
 	return s
 }
 
-// read reads m's head into out. ok is false for what is no event of a copy: a dead letter, and a
-// null value whose headers describe no deletion.
-func (h *heads) read(m *sink.Message, out *head) (ok bool, err error) {
+// read reads m's head into out. ok is false for messages that do not change a copy: dead letters, and
+// null values whose headers do not describe a deletion.
+func (h *headReader) read(m *sink.Message, out *head) (ok bool, err error) {
 	*out = head{epoch: 1}
 	typed, dead := false, false
 	for _, x := range m.Headers {
@@ -120,18 +120,18 @@ func (h *heads) read(m *sink.Message, out *head) (ok bool, err error) {
 	switch {
 	case dead, len(m.Value) == 0 && (!typed || out.typ != event.Deleted):
 		return false, nil
-	case !typed || !out.whole():
+	case !typed || !out.complete():
 		return h.readValue(m, out)
 	}
 	return true, out.check()
 }
 
-// whole reports whether headers have what every event has.
-func (out *head) whole() bool {
+// complete reports whether the headers had the attributes that every event has.
+func (out *head) complete() bool {
 	return out.text[id] != "" && out.text[collection] != "" && !out.time.IsZero()
 }
 
-// check refuses an event of another contract.
+// check returns an error for an event without run and incarnation, which no bridge writes.
 func (out *head) check() error {
 	if out.run == 0 || out.incarnation == 0 {
 		return fmt.Errorf("event %q has no run or no incarnation: %w", out.text[id], ErrForeign)
@@ -139,7 +139,7 @@ func (out *head) check() error {
 	return nil
 }
 
-// attributeOf returns the name of the attribute that a header is of, "" for none.
+// attributeOf returns the name of the attribute that a header holds; "" if it holds none.
 func attributeOf(x sink.Header) (name string, value []byte, err error) {
 	lower := strings.ToLower(x.Name)
 	name, found := strings.CutPrefix(lower, "ce_")
@@ -168,9 +168,9 @@ func unknownType(name string) error {
 	return fmt.Errorf("an event of type %q: %w", name, why)
 }
 
-// set takes an attribute. If two headers are of one, in two spellings, readers would differ about
+// set stores an attribute. An attribute in two headers, in two spellings, is an error: readers would disagree about
 // its value.
-func (out *head) set(h *heads, name string, value []byte) (err error) {
+func (out *head) set(h *headReader, name string, value []byte) (err error) {
 	a, known := h.attributes[name]
 	if !known {
 		return nil
@@ -203,22 +203,22 @@ func (out *head) set(h *heads, name string, value []byte) (err error) {
 	return nil
 }
 
-// readValue is for messages whose headers do not have it all: NATS takes 64 KiB of them.
-func (h *heads) readValue(m *sink.Message, out *head) (bool, error) {
+// readValue reads the head from the message's value, because the headers lack attributes: NATS accepts at most 64 KiB of headers.
+func (h *headReader) readValue(m *sink.Message, out *head) (bool, error) {
 	e, err := decode(m)
 	switch {
 	case errors.Is(err, consumer.ErrNoEvent):
 		return false, nil
 	case errors.Is(err, event.ErrUnknownType):
 		var typed struct{ Type string }
-		if err := json.Unmarshal(m.Value, &typed); err != nil { // its type is in headers
+		if err := json.Unmarshal(m.Value, &typed); err != nil { // the value is no structured event; its type was in headers
 			return false, fmt.Errorf("%w: %w", err, ErrForeign)
 		}
 		return false, unknownType(typed.Type)
 	case err != nil:
 		return false, err
 	}
-	*out = head{typ: e.Type, time: e.Time, epoch: e.Epoch, run: e.Run, incarnation: e.Incarnation, text: [texts]string{
+	*out = head{typ: e.Type, time: e.Time, epoch: e.Epoch, run: e.Run, incarnation: e.Incarnation, text: [textAttributes]string{
 		cluster: e.Cluster, clusterUID: e.ClusterUID, collection: e.Collection, group: e.Group, resource: e.Resource,
 		namespace: e.Namespace, origin: string(e.Origin), id: e.ID, objectName: e.Name, uid: e.UID, version: e.ResourceVersion,
 		deletion: e.DeletionVersion,
@@ -226,7 +226,7 @@ func (h *heads) readValue(m *sink.Message, out *head) (bool, error) {
 	return true, out.check()
 }
 
-// message is m for a copy.
+// message converts m into the form that a copy takes.
 func message(m *sink.Message) consumer.Message {
 	out := consumer.Message{Value: m.Value, Headers: make(map[string]string, len(m.Headers))}
 	for _, x := range m.Headers {
@@ -247,8 +247,8 @@ func decode(m *sink.Message) (*event.Received, error) {
 	return e, nil
 }
 
-// decode reads the whole event of which h is the head. Headers and value, and attributes and body, must agree: the head decides
-// whether an event is asked for, the value what it does to the copy, and the body what is shown and restored.
+// decode reads the whole event whose head is h. It checks that headers agree with the value and attributes with the body,
+// because each is used for another decision: the head selects the event, the value changes the copy, and the body is shown and restored.
 func (h *head) decode(m *sink.Message) (*event.Received, error) {
 	e, err := decode(m)
 	if err != nil {

@@ -10,30 +10,30 @@ type plan struct {
 	digest        string
 }
 
-// member is what events about a collection say of it.
-type member struct {
+// collectionReport is what events about a collection report of it.
+type collectionReport struct {
 	resource          string
 	incarnation, edit uint64
 	closed            *event.Received
 }
 
-// ledger keeps which collections a sink has. It takes events about collections in any order.
+// ledger records which collections a sink has. It accepts events about collections in any order.
 type ledger struct {
-	birth   uint64
-	plans   map[string]plan    // by resource
-	members map[string]*member // by collection
+	birth       uint64
+	plans       map[string]plan              // by resource
+	collections map[string]*collectionReport // by collection
 }
 
 func newLedger() *ledger {
-	return &ledger{plans: map[string]plan{}, members: map[string]*member{}}
+	return &ledger{plans: map[string]plan{}, collections: map[string]*collectionReport{}}
 }
 
 func (l *ledger) take(e *event.Received) {
 	c := event.Collection{Group: e.Group, Resource: e.Resource}
-	m := l.members[e.Collection]
+	m := l.collections[e.Collection]
 	if m == nil || m.incarnation < e.Incarnation {
-		m = &member{resource: c.ResourceID(), incarnation: e.Incarnation}
-		l.members[e.Collection] = m
+		m = &collectionReport{resource: c.ResourceID(), incarnation: e.Incarnation}
+		l.collections[e.Collection] = m
 	}
 	if m.incarnation == e.Incarnation && e.Type == event.Closed {
 		m.closed = e
@@ -51,13 +51,13 @@ func (l *ledger) take(e *event.Received) {
 	}
 }
 
-// open reports whether a collection is neither closed nor of a checkpoint that was lost.
-func (l *ledger) open(m *member) bool { return m.closed == nil && m.incarnation >= l.birth }
+// open reports whether a collection is not closed and does not belong to a checkpoint that was lost.
+func (l *ledger) open(m *collectionReport) bool { return m.closed == nil && m.incarnation >= l.birth }
 
-// complete reports whether a resource has open collections, and they are those of its plan.
+// complete reports whether the open collections of a resource are exactly those of its newest plan, and at least one.
 func (l *ledger) complete(resource string) bool {
 	edits := map[string]uint64{}
-	for id, m := range l.members {
+	for id, m := range l.collections {
 		if m.resource == resource && l.open(m) {
 			edits[id] = m.edit
 		}

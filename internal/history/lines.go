@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// contextLines are shown around a change.
+	// contextLines is how many unchanged lines are shown around a change.
 	contextLines = 3
-	// maxTable is up to how many pairs of lines are compared each with each.
+	// maxTable bounds the size, in pairs of lines, of texts whose lines are all compared with each other.
 	maxTable = 1 << 16
-	// maxRounds is how often unique lines are looked for between unique lines.
+	// maxRounds bounds how deep the search for unique lines between unique lines goes.
 	maxRounds = 8
 )
 
-// differing are the lines of a, from one index up to another one, in whose place are those of b.
+// differing says that the lines of text a from a up to aEnd are replaced by the lines of text b from b up to bEnd.
 type differing struct{ a, aEnd, b, bEnd int }
 
-// differ compares lines. It costs steps in proportion to their number: what is not found by lines that stand once in
-// both texts, or by comparing few lines each with each, is taken for another one.
+// differ compares two texts line by line in linear time. It aligns them at lines that occur once in
+// each text, and compares all lines with each other only in small parts. Equal lines that both miss count as changed.
 type differ struct {
 	a, b  []int // the lines, as numbers
 	found []differing
@@ -46,7 +46,7 @@ func compareLines(a, b []string) *differ {
 	return d
 }
 
-// compare finds what differs within a part of the texts.
+// compare finds the differences within a part of the texts.
 func (d *differ) compare(p differing, round int) {
 	for p.a < p.aEnd && p.b < p.bEnd && d.a[p.a] == d.b[p.b] {
 		p.a, p.b = p.a+1, p.b+1
@@ -67,7 +67,7 @@ func (d *differ) compare(p differing, round int) {
 	}
 }
 
-// add notes a difference, as part of the one before if they touch.
+// add appends a difference, and merges it with the previous one if they are adjacent.
 func (d *differ) add(p differing) {
 	if n := len(d.found); n > 0 && d.found[n-1].aEnd == p.a && d.found[n-1].bEnd == p.b {
 		d.found[n-1].aEnd, d.found[n-1].bEnd = p.aEnd, p.bEnd
@@ -76,23 +76,23 @@ func (d *differ) add(p differing) {
 	d.found = append(d.found, p)
 }
 
-// anchored divides a part at the lines that stand once in both texts, and in the same order.
+// anchored divides a part at the lines that occur once in both texts, in the same order.
 func (d *differ) anchored(p differing, round int) {
-	type line struct{ inA, inB, at, in int }
+	type line struct{ countA, countB, indexA, indexB int }
 	lines := map[int]line{}
 	for i := p.a; i < p.aEnd; i++ {
 		l := lines[d.a[i]]
-		l.inA, l.at = l.inA+1, i
+		l.countA, l.indexA = l.countA+1, i
 		lines[d.a[i]] = l
 	}
 	for i := p.b; i < p.bEnd; i++ {
 		l := lines[d.b[i]]
-		l.inB, l.in = l.inB+1, i
+		l.countB, l.indexB = l.countB+1, i
 		lines[d.b[i]] = l
 	}
 	var anchors []line
 	for i := p.a; i < p.aEnd; i++ {
-		if l := lines[d.a[i]]; l.inA == 1 && l.inB == 1 {
+		if l := lines[d.a[i]]; l.countA == 1 && l.countB == 1 {
 			anchors = append(anchors, l)
 		}
 	}
@@ -100,15 +100,15 @@ func (d *differ) anchored(p differing, round int) {
 		d.add(p)
 		return
 	}
-	// Of the anchors, the most that have the same order in both texts.
+	// Keep the largest set of anchors that have the same order in both texts.
 	places := make([]int, len(anchors))
 	for i, l := range anchors {
-		places[i] = l.in
+		places[i] = l.indexB
 	}
 	for i, stays := range rising.Longest(places) {
 		if l := anchors[i]; stays {
-			d.compare(differing{p.a, l.at, p.b, l.in}, round+1)
-			p.a, p.b = l.at+1, l.in+1
+			d.compare(differing{p.a, l.indexA, p.b, l.indexB}, round+1)
+			p.a, p.b = l.indexA+1, l.indexB+1
 		}
 	}
 	d.compare(p, round+1)
@@ -118,7 +118,7 @@ func (d *differ) anchored(p differing, round int) {
 func (d *differ) table(p differing) {
 	a, b := d.a[p.a:p.aEnd], d.b[p.b:p.bEnd]
 	width := len(b) + 1
-	longest := make([]int32, (len(a)+1)*width) // of a[i:] and b[j:]
+	longest := make([]int32, (len(a)+1)*width) // at i*width+j: the length for a[i:] and b[j:]
 	d.steps += len(longest)
 	for i := len(a) - 1; i >= 0; i-- {
 		for j := len(b) - 1; j >= 0; j-- {
@@ -150,7 +150,7 @@ func (d *differ) table(p differing) {
 func (d *differ) unified(a, b []string) string {
 	var out strings.Builder
 	for first := 0; first < len(d.found); {
-		last := first // of the hunk
+		last := first // the last difference of the hunk
 		for last+1 < len(d.found) && d.found[last+1].a-d.found[last].aEnd <= 2*contextLines {
 			last++
 		}
@@ -177,7 +177,7 @@ func (d *differ) unified(a, b []string) string {
 	return out.String()
 }
 
-// lineRange is how the unified format names lines.
+// lineRange returns a range of lines in the notation of the unified format.
 func lineRange(begin, end int) string {
 	switch end - begin {
 	case 0:

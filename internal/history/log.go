@@ -1,9 +1,9 @@
-// Package history answers, from the bus alone, what a cluster's collections held at a time and
+// Package history answers, from the bus alone, which objects a cluster's collections held at a time and
 // how objects changed.
 //
-// An answer rests on a whole list of each collection: a reset or a resync, from its gap to its
-// synced event, in every partition. Where there is none by the point that is asked for,
-// the answer is that the collection is not covered.
+// The state of a collection is rebuilt from a complete list: a reset or a resync, from its gap to its
+// synced event, in every partition. If the bus has no complete list before the point in question,
+// the collection is reported as not covered.
 package history
 
 import (
@@ -16,38 +16,38 @@ import (
 )
 
 var (
-	// ErrForeign is the reason for which a message is ignored that no bridge wrote.
+	// ErrForeign is returned for a message that was not written by a bridge. Such messages are ignored.
 	ErrForeign = errors.New("no bridge wrote it")
-	// ErrNewer is returned for an event of a format that this program does not know.
+	// ErrNewer is returned for an event in a format that this program does not know.
 	ErrNewer = errors.New("a newer bridge wrote it: use `bridge` of that version")
-	// ErrClusters is returned for a bus where one name stands for two clusters.
+	// ErrClusters is returned if two clusters publish to the bus under one name.
 	ErrClusters = errors.New("two clusters have one name")
 )
 
-// Progress is how far an answer is.
+// Progress describes what a query does at the moment, and how far it has come.
 type Progress struct {
 	Doing    string // "looking for a complete list", "reading"
-	Messages int64  // read so far
-	Of       int64  // at most, of what is being done; 0: not known
+	Messages int64  // messages read so far
+	Total    int64  // messages to read in this step, at most; 0: not known
 }
 
-// log is one bus as a question about one cluster reads it.
+// log reads the events of one cluster from a bus.
 type log struct {
 	sink.Reader
-	heads    *heads
+	heads    *headReader
 	cluster  string
 	uid      string
 	newest   map[uint64]uint64 // the highest resourceVersion that was read, by epoch
-	index    []int             // of each part, among those of its log
-	size     map[string]int    // parts by log
-	latest   map[string]bool   // by log, see [sink.Part]
+	index    []int             // by part: its number among the parts of its topic or stream
+	size     map[string]int    // by topic or stream: how many parts it has
+	latest   map[string]bool   // by topic or stream: see [sink.Part]
 	progress func(Progress)
 	done     Progress
 	ignored  func(error)
-	foreign  map[place]bool // messages that were ignored
+	foreign  map[place]bool // messages that were ignored, so that each is reported once
 }
 
-// place is where a message stands on the bus.
+// place identifies a message on the bus.
 type place struct {
 	part   int
 	offset int64
@@ -71,11 +71,11 @@ func newLog(r sink.Reader, cluster string, progress func(Progress), ignored func
 	return l
 }
 
-// begin reports what is done next.
+// begin reports the next step, which reads the given ranges.
 func (l *log) begin(doing string, ranges []sink.Range) {
 	l.done = Progress{Doing: doing}
 	for _, r := range ranges {
-		l.done.Of += max(0, r.To-r.From)
+		l.done.Total += max(0, r.To-r.From)
 	}
 	l.progress(l.done)
 }
@@ -95,7 +95,7 @@ func (l *log) each(ctx context.Context, ranges []sink.Range, collections bool, f
 	})
 }
 
-// check returns an error of a message with its place. A foreign message is reported once, and is no error.
+// check adds the message's place to an error. For a foreign message it returns nil and reports the message once.
 func (l *log) check(m *sink.Message, err error) error {
 	if err == nil {
 		return nil
@@ -111,8 +111,8 @@ func (l *log) check(m *sink.Message, err error) error {
 	return nil
 }
 
-// read reports whether m is an event of the cluster. Nothing that a foreign message says counts: neither a type of a newer bridge nor
-// the UID of another cluster ends the reading.
+// read reports whether m is an event of the cluster, and reads its head. The content of a foreign message is not trusted: it
+// cannot end a query by naming a newer type or another cluster's UID.
 func (l *log) read(m *sink.Message, h *head) (bool, error) {
 	if m.Foreign {
 		return false, fmt.Errorf("it does not name this stream and its sequence: %w", ErrForeign)
@@ -126,7 +126,7 @@ func (l *log) read(m *sink.Message, h *head) (bool, error) {
 	if h.text[clusterUID] != l.uid {
 		return false, fmt.Errorf("it is of the cluster with the UID %s, others are of %s: %w (%s)", h.text[clusterUID], l.uid, ErrClusters, l.cluster)
 	}
-	rv, _ := strconv.ParseUint(h.at(), 10, 64) // others than numbers cannot be asked for
+	rv, _ := strconv.ParseUint(h.at(), 10, 64) // a query cannot ask for resourceVersions that are not numbers
 	l.newest[h.epoch] = max(l.newest[h.epoch], rv)
 	return true, nil
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// costly is noted where who changed an object is left out.
+// costly is the note of a change whose authors are not computed.
 const costly = "who changed it is left out: the object takes too many steps to compare"
 
-// Note says what limits the meaning of an event's diff, "" for nothing. first says that the event is the first
-// one that is known of its object.
+// Note returns what limits the meaning of an event's diff; "" if nothing does. first is true if no earlier event of the
+// object is known.
 func Note(e *event.Received, first bool) string {
 	var all []string
 	add := func(applies bool, text string) {
@@ -38,7 +38,7 @@ func Note(e *event.Received, first bool) string {
 	return strings.Join(all, "; ")
 }
 
-// Authors names the managers.
+// Authors returns the names of the managers, separated by commas.
 func Authors(by []Who) string {
 	if len(by) == 0 {
 		return "unknown"

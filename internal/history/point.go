@@ -14,12 +14,13 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// Point is what a state is asked for: a time, or a resourceVersion.
+// Point says for which moment a state is rebuilt: a time, or a resourceVersion.
 type Point struct {
 	Time time.Time
-	// RV is a resourceVersion in an epoch of the cluster; 0: Time counts.
-	RV    uint64
-	Epoch uint64 // 0: the bus has one only
+	// RV is a resourceVersion; 0 means that Time is set.
+	RV uint64
+	// Epoch is the epoch that RV belongs to; 0 means that the bus has only one epoch.
+	Epoch uint64
 }
 
 // ParsePoint reads a time (RFC 3339), a resourceVersion, or a resourceVersion with its epoch, such as
@@ -43,7 +44,7 @@ func ParsePoint(s string) (Point, error) {
 	return p, nil
 }
 
-// String is the point as it was given.
+// String returns the point in words, for messages.
 func (p Point) String() string {
 	switch {
 	case p.isTime():
@@ -56,11 +57,11 @@ func (p Point) String() string {
 
 func (p Point) isTime() bool { return p.RV == 0 }
 
-// position is where a resourceVersion stands. Without an epoch it is of the first.
+// position returns the resourceVersion with its epoch. A point without an epoch belongs to the first one.
 func (p Point) position() position { return position{max(p.Epoch, 1), p.RV} }
 
-// holds reports whether an event had happened by then, as far as the event alone says. A gap begins
-// behind the resourceVersion that it has.
+// holds reports whether an event happened at or before the point, judged by the event alone. The resourceVersion of a gap is
+// the last one before the gap, so a gap with the point's own resourceVersion comes after the point.
 func (p Point) holds(h *head) (bool, error) {
 	if p.isTime() {
 		return !h.time.After(p.Time), nil
@@ -79,38 +80,38 @@ func (p Point) holds(h *head) (bool, error) {
 	return n <= p.RV, nil
 }
 
-// position is a resourceVersion in one of the cluster's histories. The zero value is before all.
+// position is a resourceVersion with its epoch. The zero value is lower than every other one.
 type position struct{ epoch, version uint64 }
 
 func (p position) compare(q position) int {
 	return cmp.Or(cmp.Compare(p.epoch, q.epoch), cmp.Compare(p.version, q.version))
 }
 
-// position is where an event stands; ok if that is known.
+// position returns the epoch and resourceVersion of an event. ok is false if the event has no numeric resourceVersion.
 func (h *head) position() (p position, ok bool) {
 	n, err := strconv.ParseUint(h.at(), 10, 64)
 	return position{h.epoch, n}, err == nil
 }
 
-// tailMessages are read of each part's end to find the newest resourceVersion there.
+// tailMessages is how many messages at the end of each part are read to find the newest resourceVersion.
 const tailMessages = 1024
 
 // UnknownPointError is returned for a resourceVersion that is newer than everything on
 // the bus, and for an epoch of which the bus has no event.
 type UnknownPointError struct {
 	Point Point
-	Holds string // what the bus has instead
+	Holds string // the resourceVersions that the bus has
 }
 
 func (e *UnknownPointError) Error() string {
 	return fmt.Sprintf("%s: %s is not on the bus, which holds %s: name one of these, or a time", ErrNotCovered, e.Point, e.Holds)
 }
 
-// Unwrap makes it an [ErrNotCovered].
+// Unwrap returns [ErrNotCovered].
 func (e *UnknownPointError) Unwrap() error { return ErrNotCovered }
 
-// known returns an [UnknownPointError] unless the bus has something as new as the point.
-// l has read what the answer rests on; if that is older, the ends of all topics are read.
+// known returns an [UnknownPointError] if the bus has no event as new as the point.
+// l has read the events that the answer was made of. If all of them are older, known reads the ends of all topics.
 func (q *Query) known(ctx context.Context, l *log) error {
 	if l.reaches(q.At) || len(l.newest) == 0 {
 		return nil
@@ -129,7 +130,7 @@ func (q *Query) known(ctx context.Context, l *log) error {
 	var ranges []sink.Range
 	for _, p := range all.Parts() {
 		one := sink.Range{From: max(p.First, p.End-tailMessages), To: p.End}
-		if slices.Max(slices.Collect(maps.Keys(l.newest))) > max(q.At.Epoch, 1) { // the epoch may have ended anywhere
+		if slices.Max(slices.Collect(maps.Keys(l.newest))) > max(q.At.Epoch, 1) { // the point's epoch has ended: its last event may be anywhere
 			one.From = p.First
 		}
 		ranges = append(ranges, one)
@@ -144,13 +145,13 @@ func (q *Query) known(ctx context.Context, l *log) error {
 	return &UnknownPointError{q.At, all.holds()}
 }
 
-// reaches reports whether something as new as a point was read, in its epoch.
+// reaches reports whether an event as new as the point was read, in the point's epoch.
 func (l *log) reaches(p Point) bool {
 	newest, read := l.newest[p.position().epoch]
 	return p.isTime() || read && p.RV <= newest
 }
 
-// holds says in words what was read.
+// holds describes which resourceVersions were read, for messages.
 func (l *log) holds() string {
 	var all []string
 	for _, epoch := range slices.Sorted(maps.Keys(l.newest)) {

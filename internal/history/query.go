@@ -18,19 +18,19 @@ type Query struct {
 	Reader    sink.Reader
 	Cluster   string // the configured name
 	At        Point
-	Resources []discovery.Name // names in the plural, no patterns; none: all on the bus
-	Namespace string           // only what is in it; "": everything
-	// Unpublished returns which types of event the configuration does not publish of a collection, so
-	// that its state cannot be rebuilt: "deleted"; "": none. nil: none of any.
+	Resources []discovery.Name // plural names, no patterns; none: all resources on the bus
+	Namespace string           // only objects in this namespace; "": all objects
+	// Unpublished returns the event types, such as "deleted", that the configuration does not publish for a collection, so
+	// that its state cannot be rebuilt; "" if it publishes all. nil means that every collection publishes all types.
 	Unpublished func(collection string) string
-	// Whole opens a reader of all resources, for a resourceVersion that is newer than
-	// what Reader holds; nil: Reader has all.
+	// Whole opens a reader of all resources. It is called if the resourceVersion is newer than every event that
+	// Reader has. nil means that Reader has all resources.
 	Whole    func(context.Context) (sink.Reader, error)
 	Progress func(Progress) // may be nil
-	Ignored  func(error)    // is called for each message that no bridge wrote, with its place; may be nil
+	Ignored  func(error)    // called for each message that no bridge wrote, with its place; may be nil
 }
 
-// State is the union of what the collections held.
+// State is the union of the objects that the collections held.
 type State struct {
 	ClusterUID  string
 	Objects     []Object // by resource, namespace and name
@@ -38,16 +38,16 @@ type State struct {
 	Missing     []Missing
 }
 
-// Object is an object as it was published last by then.
+// Object is an object as it was last published before the point.
 type Object struct {
 	*event.Received
 	ResourceID string // "pods", "deployments.apps"
-	// Held is what each collection that held the object published of it last, in the order of the
-	// collections. Received is one of these: that of the highest version, at a tie the first.
+	// Held has the last publication of the object by each collection that held it, in the order of the
+	// collections. Received is the one with the highest version; if several have that version, the first of them.
 	Held []*event.Received
 }
 
-// Views are the publications of the shown version, Received first.
+// Views returns the publications that have the version of Received, with Received first.
 func (o *Object) Views() []*event.Received {
 	views := []*event.Received{o.Received}
 	for _, e := range o.Held {
@@ -58,7 +58,7 @@ func (o *Object) Views() []*event.Received {
 	return views
 }
 
-// Name is "namespace/name", or "name".
+// Name returns "namespace/name", or "name" for cluster-scoped objects.
 func (o *Object) Name() string { return nameOf(o.Namespace, o.Received.Name) }
 
 func nameOf(namespace, name string) string {
@@ -68,7 +68,7 @@ func nameOf(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// Value is the object, decoded.
+// Value returns the object, decoded.
 func (o *Object) Value() (map[string]any, error) {
 	var v map[string]any
 	d := json.NewDecoder(strings.NewReader(string(o.Object)))
@@ -79,8 +79,8 @@ func (o *Object) Value() (map[string]any, error) {
 	return v, nil
 }
 
-// Unwhole says why the body is not the whole object; "" if it is.
-func (o *Object) Unwhole() string {
+// Incomplete says why the body is not the whole object; "" if it is.
+func (o *Object) Incomplete() string {
 	switch {
 	case !o.BodyKnown:
 		return "its body is not known"
@@ -90,7 +90,7 @@ func (o *Object) Unwhole() string {
 	return ""
 }
 
-// Bare reports whether the body has nothing but apiVersion, kind and metadata.
+// Bare reports whether the body has no fields beside apiVersion, kind and metadata.
 func (o *Object) Bare() bool {
 	v, err := o.Value()
 	delete(v, "apiVersion")
@@ -103,39 +103,39 @@ func (o *Object) Bare() bool {
 type Covered struct {
 	Collection string
 	Resource   string
-	Base       time.Time // of the list that the state rests on
-	BaseRV     string
-	Filtered   bool // a filter left objects of that list out
-	// Gap is the gap that was open at the point: changes may be missing. nil: none was.
+	Base       time.Time // the time of the list that the state is rebuilt from
+	BaseRV     string    // and its resourceVersion
+	Filtered   bool      // a filter left objects of that list out
+	// Gap is the gap that was open at the point, so that changes may be missing. nil means that none was open.
 	Gap *event.Received
-	// Last is the time of the last event of the collection by then. Silent is true
-	// if there is none after it: the bridge may have been down since.
+	// Last is the time of the collection's last event before the point. Silent is true
+	// if no event follows it: the bridge may have been down since.
 	Last   time.Time
 	Silent bool
-	// Reached is the resourceVersion, of an epoch, up to which the bus shows the collection to have been complete
-	// by then; "": that is not known. Behind is true if the resourceVersion that was asked for is higher:
+	// Reached is the resourceVersion, in the epoch ReachedEpoch, up to which the events on the bus prove the collection to be
+	// complete; "" if they prove none. Behind is true if the point's resourceVersion is higher:
 	// changes between the two may be missing.
 	Reached      string
 	ReachedEpoch uint64
 	Behind       bool
-	// Replaced is true if the topic or stream keeps only the last event of each object, and later events follow the
-	// point: what these replaced is missing.
+	// Replaced is true if the topic or stream keeps only the last event of each object, and events follow the
+	// point: the events that they replaced are missing.
 	Replaced bool
 }
 
-// Missing is a collection, or a resource, whose state is not known, and why.
+// Missing is a collection, or a resource, whose state is not known.
 type Missing struct {
-	Name string // a collection or, if the bus knows none, a resource
+	Name string // a collection or, if the bus knows no collection of it, a resource
 	Why  string
-	// LeftOut says that it is no error: the collection was closed by then, or nobody named it and
+	// LeftOut is true if this is no error: the collection was closed before the point, or the query did not name it and
 	// no bus could cover it.
 	LeftOut bool
 }
 
-// ErrNotCovered is returned for a state that the bus does not have whole.
+// ErrNotCovered is returned for a state that cannot be rebuilt completely from the bus.
 var ErrNotCovered = errors.New("not covered")
 
-// Err is nil if everything that was asked for is covered. Its lines name what is not.
+// Err returns an error with a line for each collection that the query asked for and that is not covered; nil if there is none.
 func (s *State) Err() error {
 	var all []error
 	for _, m := range s.Missing {
@@ -146,8 +146,8 @@ func (s *State) Err() error {
 	return errors.Join(all...)
 }
 
-// Until is the time of a point, or the last time by which a resourceVersion is known to have been: that of the last
-// event by then.
+// Until returns the point's time. For a resourceVersion it returns the time of the last event up to it: the cluster had reached the
+// resourceVersion by then.
 func (s *State) Until(p Point) time.Time {
 	t := p.Time
 	for _, c := range s.Collections {
@@ -158,12 +158,12 @@ func (s *State) Until(p Point) time.Time {
 	return t
 }
 
-// AmbiguousError is returned for a name that several resources have.
+// AmbiguousError is returned for a name that means several resources.
 type AmbiguousError struct {
-	Name string
-	Of   []string
+	Name       string
+	Candidates []string
 }
 
 func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("%q may be %s: name one", e.Name, strings.Join(e.Of, " or "))
+	return fmt.Sprintf("%q may be %s: name one", e.Name, strings.Join(e.Candidates, " or "))
 }

@@ -9,63 +9,63 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// list is one that publishes every object of a collection.
+// list is a list that publishes every object of a collection: a reset or a resync.
 type list struct {
 	log    string // topic or stream
 	gap    *event.Received
-	resync bool            // as [event.Cause.Resync] of the gap
-	synced *event.Received // nil: it is not complete by the point
-	ended  int             // parts that have its end
-	held   int             // objects that the collection then held there; of a resync, those that it published
+	resync bool            // [event.Cause.Resync] of the gap
+	synced *event.Received // nil: it was not complete at the point
+	ended  int             // how many parts have its end
+	held   int             // how many objects the collection held at its end; for a resync, how many it published
 }
 
-// partProgress is how far a part has been read of a collection.
+// partProgress is how far a part was read for one collection.
 type partProgress struct {
-	from    int64           // what stands before is not looked at
-	past    bool            // everything that follows is behind the point
-	run     uint64          // the highest that was read
-	open    *event.Received // the gap that is open
-	epoch   uint64          // of the last synced event within the point
-	reached position        // of which the collection is known to have been complete there
-	listing *list           // that is under way
-	live    map[string]struct{}
+	from    int64               // earlier offsets are not read
+	past    bool                // all following events come after the point
+	run     uint64              // the highest run that was read
+	open    *event.Received     // the gap that is open
+	epoch   uint64              // epoch of the last synced event before the point
+	reached position            // up to here the part is known to be complete
+	listing *list               // the list that is being read
+	live    map[string]struct{} // the objects that this list has published and that still exist
 }
 
-// copied is the copy of one collection.
-type copied struct {
+// collectionCopy is the copy of one collection.
+type collectionCopy struct {
 	id, resource string
 	state        consumer.State
 	progress     map[int]*partProgress
-	run          uint64 // object events of a lower one are not looked at: they were read before, and come again
-	limit        uint64 // of a resourceVersion: the last incarnation that was complete by then; 0: none
-	lists        map[uint64]*list
-	base         *list           // the last that was complete in every part by the point
-	begun        *event.Received // the gap of the last of them
-	seen         position        // the highest of an event of incarnation limit
-	closed       *event.Received // of incarnation limit, if the point is a resourceVersion
-	last         time.Time       // of the last event within the point
-	after        time.Time       // of the first event behind it
+	run          uint64           // object events of lower runs are skipped: the list of this run publishes every object
+	limit        uint64           // for a resourceVersion: the last incarnation that was complete at the point; 0: none
+	lists        map[uint64]*list // by run
+	base         *list            // the last list that was complete in every part at the point
+	lastGap      *event.Received  // the gap with which the last list began
+	seen         position         // the highest position of an event of incarnation limit
+	closed       *event.Received  // the closed event of incarnation limit; only if the point is a resourceVersion
+	last         time.Time        // time of the last event before the point
+	firstAfter   time.Time        // time of the first event after the point
 }
 
-// replay makes the copies, from where a scan says on.
+// replay makes the copies. A scan has found where it begins to read.
 type replay struct {
 	*scan
-	needs  func(id string) bool // whether the objects of a collection are asked for
-	keep   func(h *head) bool   // whether the object is
-	copies map[string]*copied
-	passed time.Time // when the bridge first published something as new as the resourceVersion that is asked for
+	needs  func(id string) bool // whether the query asks for objects of a collection
+	keep   func(h *head) bool   // whether the query asks for the object
+	copies map[string]*collectionCopy
+	passed time.Time // when the bridge first published an event as new as the point's resourceVersion
 }
 
 func newReplay(s *scan, needs func(string) bool, keep func(*head) bool) *replay {
-	return &replay{scan: s, needs: needs, keep: keep, copies: map[string]*copied{}}
+	return &replay{scan: s, needs: needs, keep: keep, copies: map[string]*collectionCopy{}}
 }
 
-// run reads every part to its end: the next event of a collection may be far away.
+// run reads every part to its end, not only to the point: the events that prove how complete a collection was may follow much later.
 func (r *replay) run(ctx context.Context) error {
 	parts := r.Parts()
 	ranges := make([]sink.Range, len(parts))
 	for i, p := range parts {
-		ranges[i] = sink.Range{From: r.top[i], To: p.End}
+		ranges[i] = sink.Range{From: r.scanEnd[i], To: p.End}
 		for id, t := range r.tracks {
 			if len(t.marks[i]) > 0 && r.needs(id) {
 				ranges[i].From = min(ranges[i].From, r.from(t, i))
@@ -77,7 +77,7 @@ func (r *replay) run(ctx context.Context) error {
 		if !r.asked(h.text[group], h.text[resource]) {
 			return nil
 		}
-		r.pass(h)
+		r.notePassed(h)
 		c := r.copyOf(h)
 		f := c.progress[m.Part]
 		if f == nil {
@@ -94,10 +94,10 @@ func (r *replay) run(ctx context.Context) error {
 	})
 }
 
-func (r *replay) copyOf(h *head) *copied {
+func (r *replay) copyOf(h *head) *collectionCopy {
 	c := r.copies[h.text[collection]]
 	if c == nil {
-		c = &copied{id: h.text[collection], resource: h.resourceID(), progress: map[int]*partProgress{}, lists: map[uint64]*list{}}
+		c = &collectionCopy{id: h.text[collection], resource: h.resourceID(), progress: map[int]*partProgress{}, lists: map[uint64]*list{}}
 		if t := r.tracks[c.id]; t != nil {
 			c.run, c.limit = t.run, t.incarnation
 		}
@@ -106,8 +106,8 @@ func (r *replay) copyOf(h *head) *copied {
 	return c
 }
 
-// pass notes how far the cluster had come when.
-func (r *replay) pass(h *head) {
+// notePassed records when the bridge first published an event as new as the point's resourceVersion.
+func (r *replay) notePassed(h *head) {
 	at, ok := h.position()
 	if !ok || r.point.isTime() || at.compare(r.point.position()) < 0 {
 		return
@@ -117,9 +117,10 @@ func (r *replay) pass(h *head) {
 	}
 }
 
-// wasClosed reports whether a collection was closed by a resourceVersion. A closed event has none, and partitions are in no order:
-// the collection was open if it, or another one before it was closed, had come to that version.
-func (r *replay) wasClosed(c *copied) bool {
+// wasClosed reports whether a collection was closed before the cluster reached the point's resourceVersion. A closed event has no
+// resourceVersion, and partitions have no common order. So the collection counts as open if it reached that version itself, or if
+// any collection did before the collection was closed.
+func (r *replay) wasClosed(c *collectionCopy) bool {
 	if c.closed == nil {
 		return false
 	}
@@ -127,14 +128,14 @@ func (r *replay) wasClosed(c *copied) bool {
 	return !before && c.seen.compare(r.point.position()) < 0
 }
 
-func (r *replay) take(c *copied, f *partProgress, m *sink.Message, h *head) error {
+func (r *replay) take(c *collectionCopy, f *partProgress, m *sink.Message, h *head) error {
 	if !r.point.isTime() && h.incarnation == c.limit {
 		if at, ok := h.position(); ok && c.seen.compare(at) < 0 {
 			c.seen = at
 		}
 		if h.typ == event.Closed {
 			e, err := h.decode(m)
-			c.closed, c.after = e, h.time
+			c.closed, c.firstAfter = e, h.time
 			return err
 		}
 	}
@@ -144,8 +145,8 @@ func (r *replay) take(c *copied, f *partProgress, m *sink.Message, h *head) erro
 	}
 	f.reach(h, r.point, c.limit, within)
 	if !within {
-		if c.after.IsZero() || h.time.Before(c.after) {
-			c.after = h.time
+		if c.firstAfter.IsZero() || h.time.Before(c.firstAfter) {
+			c.firstAfter = h.time
 		}
 		return nil
 	}
@@ -166,20 +167,19 @@ func (r *replay) take(c *copied, f *partProgress, m *sink.Message, h *head) erro
 	return nil
 }
 
-// apply has the copy take a message.
-func (r *replay) apply(c *copied, m *sink.Message, e *event.Received) {
+// apply applies a message to the copy.
+func (r *replay) apply(c *collectionCopy, m *sink.Message, e *event.Received) {
 	log := r.Parts()[m.Part].Log
 	x := message(m)
 	x.Topic, x.Partition, x.Partitions = log, r.index[m.Part], r.size[log]
 	c.state.Take(x, e)
 }
 
-// within reports whether an event had happened by the point. Of a time, the first event of the
-// collection that is later ends it: a clock that was set back comes to the same time again.
+// within reports whether an event happened at or before the point. For a time, all events after the first later one
+// of the collection count as later, because a clock that was set back shows the same time twice.
 //
-// For a resourceVersion, too, the first event that is later ends it, unless a gap is open: a list is not in the
-// order of versions.
-func (r *replay) within(c *copied, f *partProgress, h *head) (bool, error) {
+// For a resourceVersion the same holds, unless a gap is open: a list is not in the order of versions.
+func (r *replay) within(c *collectionCopy, f *partProgress, h *head) (bool, error) {
 	if f.past {
 		return false, nil
 	}
@@ -199,8 +199,8 @@ func (r *replay) within(c *copied, f *partProgress, h *head) (bool, error) {
 	return !f.past, nil
 }
 
-// reach notes up to where an event shows that the collection was complete. Events of a watch are in the order of
-// versions; a list's are not.
+// reach records up to which position an event proves the collection to be complete. Events of a watch do, because they are in the
+// order of versions; events of a list do not.
 func (f *partProgress) reach(h *head, p Point, limit uint64, within bool) {
 	at, ok := h.position()
 	switch {
@@ -208,7 +208,7 @@ func (f *partProgress) reach(h *head, p Point, limit uint64, within bool) {
 		return
 	case !p.isTime() && (h.incarnation != limit || h.epoch != p.position().epoch):
 		return
-	case h.typ == event.Synced, h.typ == event.Gap: // a gap has the version up to which everything is published
+	case h.typ == event.Synced, h.typ == event.Gap: // everything up to a gap's version is published
 	case h.typ == event.Closed, event.Origin(h.text[origin]) != event.Watch, f.open != nil:
 		return
 	}
@@ -217,8 +217,8 @@ func (f *partProgress) reach(h *head, p Point, limit uint64, within bool) {
 	}
 }
 
-// object takes an event of an object within the point.
-func (r *replay) object(c *copied, f *partProgress, m *sink.Message, h *head) error {
+// object handles an object event that is not later than the point.
+func (r *replay) object(c *collectionCopy, f *partProgress, m *sink.Message, h *head) error {
 	var e *event.Received
 	if r.needs(c.id) && r.keep(h) {
 		var err error
@@ -245,7 +245,7 @@ func (r *replay) object(c *copied, f *partProgress, m *sink.Message, h *head) er
 }
 
 // collectionEvent follows the gaps and the lists of a collection in a part.
-func (c *copied) collectionEvent(f *partProgress, e *event.Received, log string, parts int) {
+func (c *collectionCopy) collectionEvent(f *partProgress, e *event.Received, log string, parts int) {
 	switch {
 	case e.Type == event.Gap && e.Run > f.run:
 		f.run = e.Run
@@ -258,7 +258,7 @@ func (c *copied) collectionEvent(f *partProgress, e *event.Received, log string,
 			if c.lists[e.Run] == nil {
 				c.lists[e.Run] = &list{log: log, gap: e, resync: resync}
 			}
-			c.begun, f.listing, f.live = e, c.lists[e.Run], map[string]struct{}{}
+			c.lastGap, f.listing, f.live = e, c.lists[e.Run], map[string]struct{}{}
 		case f.listing != nil && !f.listing.gap.Report.Reset:
 			f.listing, f.live = nil, nil
 		}

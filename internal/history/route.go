@@ -10,7 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// Name is an object's, as events have it.
+// Name is the namespace and name of an object, as events have them.
 type Name struct{ Namespace, Name string }
 
 // ParseName reads "namespace/name", or "name".
@@ -22,21 +22,21 @@ func ParseName(s string) Name {
 	return NameOf(namespace, name)
 }
 
-// NameOf is the name of an object that the API server has.
+// NameOf returns the name that events have for an object of the API server: long names are shortened.
 func NameOf(namespace, name string) Name {
 	return Name{event.BoundName(namespace), event.BoundName(name)}
 }
 
-// String is what ParseName reads.
+// String returns the form that ParseName reads.
 func (n Name) String() string { return nameOf(n.Namespace, n.Name) }
 
-// Route is where a sink sends events: all of them, or those of a resource.
+// Route says where a sink sends events: all events, or the events of one resource.
 type Route struct {
-	Template string // of Kafka's topics, or of NATS' subjects
-	Resource string // "pods", "deployments.apps"; "": any
+	Template string // template of the Kafka topic, or of the NATS subject
+	Resource string // "pods", "deployments.apps"; "": all resources
 }
 
-// asked are the routes that what is asked for may have taken.
+// asked returns the routes that events of the resources may have taken.
 func asked(routes []Route, resources []discovery.Name) (out []Route) {
 	for _, r := range routes {
 		c := event.ParseCollection(r.Resource)
@@ -47,8 +47,8 @@ func asked(routes []Route, resources []discovery.Name) (out []Route) {
 	return out
 }
 
-// Topics returns which Kafka topics hold what is asked for. It knows no key of an object: keys hold the name of
-// an entry, and there may have been entries that the configuration does not have any more.
+// Topics returns a function that reports whether a Kafka topic may hold events of the resources. It cannot narrow the
+// search by key: keys may hold the name of an entry, and former entries are not in the configuration any more.
 func Topics(routes []Route, cluster string, resources []discovery.Name) func(topic string) bool {
 	var all []func(string) bool
 	for _, r := range asked(routes, resources) {
@@ -59,7 +59,7 @@ func Topics(routes []Route, cluster string, resources []discovery.Name) func(top
 	}
 }
 
-// topics returns which topics a route means.
+// topics is Topics for one route.
 func topics(r Route, cluster string, resources []discovery.Name) func(topic string) bool {
 	var b strings.Builder
 	for i, part := range strings.Split(r.Template, "{") {
@@ -93,8 +93,8 @@ func topics(r Route, cluster string, resources []discovery.Name) func(topic stri
 	}
 }
 
-// Subjects are patterns of the NATS subjects of what is asked for: of objects and of
-// collections, and all without overlap.
+// Subjects returns patterns of the NATS subjects on which events of the resources may be: all of them, and only those of
+// collection events. The patterns of one list do not overlap.
 func Subjects(routes []Route, cluster string, resources []discovery.Name, object *Name) (all, collections []string) {
 	if len(resources) == 0 {
 		resources = []discovery.Name{discovery.Parse("*.*")}
@@ -111,7 +111,7 @@ func Subjects(routes []Route, cluster string, resources []discovery.Name, object
 			}
 			of := fill(route.Template, cluster, r, namespace, name)
 			objects = append(objects, of)
-			if route.Template == shape.DefaultSubject { // an entry may have a name
+			if route.Template == shape.DefaultSubject { // named entries append their name to it
 				objects = append(objects, of+".*")
 			}
 			// As [shape.Template.EntryCollectionSubject]: the kind and the namespace take the place of the name.
@@ -124,16 +124,16 @@ func Subjects(routes []Route, cluster string, resources []discovery.Name, object
 			collections = append(collections, of)
 		}
 	}
-	return apart(append(objects, collections...)), apart(collections)
+	return disjoint(append(objects, collections...)), disjoint(collections)
 }
 
-// fill renders a template of subjects as a pattern, for the resources that a name means.
+// fill renders a subject template as a pattern that matches the resources of a name.
 func fill(template, cluster string, of discovery.Name, namespace, name string) string {
 	resource, group := "*", "*"
 	if !of.IsPattern() {
 		resource = event.EscapeToken(of.Resource())
 	}
-	if g, known := of.Group(); known && !of.IsEverything() && of.Version() == "" { // what looks like a version may be of the group
+	if g, known := of.Group(); known && !of.IsEverything() && of.Version() == "" { // what looks like a version may be part of the group
 		c := event.Collection{Group: g}
 		group = event.EscapeToken(c.GroupOrCore())
 	}
@@ -146,16 +146,16 @@ func fill(template, cluster string, of discovery.Name, namespace, name string) s
 		t = strings.NewReplacer("{cluster}", event.EscapeToken(cluster), "{group}", group, "{resource}", resource,
 			"{namespace}", namespace, "{name}", name, "{kind}", "*", "{type}", "*", "{entry}", "*").Replace(t)
 		if strings.Contains(t, "*") {
-			t = "*" + strings.Repeat(".*", strings.Count(t, ".")) // a token is a wildcard whole or not at all
+			t = "*" + strings.Repeat(".*", strings.Count(t, ".")) // a wildcard is always a whole token
 		}
 		tokens[i] = t
 	}
 	return strings.Join(tokens, ".")
 }
 
-// apart makes one pattern of those that a subject could fit both of: a server reads no
-// message twice for a consumer, and takes no patterns that would ask for it.
-func apart(patterns []string) (out []string) {
+// disjoint merges patterns that overlap. A NATS server rejects a consumer whose subject filters
+// overlap.
+func disjoint(patterns []string) (out []string) {
 	for _, p := range patterns {
 		for i := 0; i < len(out); i++ {
 			if both, ok := join(out[i], p); ok {
@@ -167,7 +167,7 @@ func apart(patterns []string) (out []string) {
 	return out
 }
 
-// join is a pattern of all that two patterns fit; ok if some subject fits both.
+// join returns a pattern that matches everything that a or b matches. ok reports whether a subject can match both.
 func join(a, b string) (both string, ok bool) {
 	x, y := strings.Split(a, "."), strings.Split(b, ".")
 	if len(x) != len(y) {

@@ -11,32 +11,32 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// Looking back, each stretch is twice the one before: the nearest whole list is found by
-// reading less than twice as much as lies behind it.
+// The scan reads backwards in stretches, each twice as long as the one before. So it finds the nearest complete list
+// after reading less than twice the messages that follow the list.
 const (
-	firstStretch = 4 << 10 // messages of a part
+	firstStretch = 4 << 10 // messages of each part
 	lastStretch  = 1 << 20
 )
 
-// mark is a collection event where it stands in a part.
+// mark is a collection event and its offset in a part.
 type mark struct {
 	offset int64
 	event  *event.Received
-	within bool // it had happened by the point that is asked for
+	within bool // it happened at or before the point
 }
 
-// track is what the bus says of one collection.
+// track has the collection events of one collection.
 type track struct {
 	marks map[int][]mark // by part, in order
-	// base is the newest whole list, zero if none was found: its run, its incarnation, and the
-	// offsets of its gap by part. All parts are of one topic or stream: a collection that moves to another
-	// one begins an incarnation there.
+	// run, incarnation and base describe the newest complete list; they are zero if none was found. base has the
+	// offsets of its gap by part. All these parts belong to one topic or stream, because a collection that moves to another
+	// one begins a new incarnation there.
 	run, incarnation uint64
 	base             map[int]int64
 }
 
-// scan looks for whole lists, back from where the point is. What it finds only says where to begin
-// to read: what is read from there on decides.
+// scan searches backwards from the point for complete lists. Its result only decides where the replay begins
+// to read. The replay finds out what was complete.
 type scan struct {
 	*log
 	point    Point
@@ -44,25 +44,25 @@ type scan struct {
 	asked    func(group, resource string) bool
 	enough   func(*scan) bool
 	tracks   map[string]*track
-	top      []int64 // offsets from which it looks back
+	scanEnd  []int64 // by part: the offset from which the scan reads backwards
 	earliest time.Time
 }
 
 func (s *scan) run(ctx context.Context) error {
 	parts := s.Parts()
-	s.tracks, s.top = map[string]*track{}, make([]int64, len(parts))
+	s.tracks, s.scanEnd = map[string]*track{}, make([]int64, len(parts))
 	for i, p := range parts {
-		s.top[i] = p.End
+		s.scanEnd[i] = p.End
 	}
 	if s.point.isTime() {
-		// The bus's own times may be later than those of the events, which waited in an outage, or
-		// earlier, if clocks differ. A list that is missed here is found by who reads on.
+		// The times of the bus are later than those of events that waited during an outage, and earlier
+		// if clocks differ. The replay reads to the end and finds a list that is missed here.
 		var err error
-		if s.top, err = s.At(ctx, s.point.Time); err != nil {
+		if s.scanEnd, err = s.At(ctx, s.point.Time); err != nil {
 			return err
 		}
 	}
-	to := slices.Clone(s.top)
+	to := slices.Clone(s.scanEnd)
 	for stretch := int64(firstStretch); ; stretch = min(2*stretch, lastStretch) {
 		ranges := make([]sink.Range, len(parts))
 		left := false
@@ -85,14 +85,14 @@ func (s *scan) run(ctx context.Context) error {
 			break
 		}
 	}
-	// Of an epoch that is not the first there may be others that were not read.
+	// A resourceVersion without an epoch is ambiguous as soon as one later epoch was seen.
 	if newest := slices.Max(append(slices.Collect(maps.Keys(s.newest)), 1)); s.point.RV != 0 && s.point.Epoch == 0 && newest > 1 {
 		return fmt.Errorf("the cluster has several epochs, and a resourceVersion needs one: write e%d:%d, or a time", newest, s.point.RV)
 	}
 	return nil
 }
 
-// stretch reads the collection events of ranges that lie before what was read.
+// stretch reads the collection events of ranges that precede those that were read before.
 func (s *scan) stretch(ctx context.Context, ranges []sink.Range) error {
 	found := map[string]map[int][]mark{}
 	err := s.each(ctx, ranges, true, func(m *sink.Message, h *head) error {
@@ -110,7 +110,7 @@ func (s *scan) stretch(ctx context.Context, ranges []sink.Range) error {
 		if err != nil {
 			return err
 		}
-		if within && (s.point.isTime() || h.at() != "") { // without a version it may be of any
+		if within && (s.point.isTime() || h.at() != "") { // an event without a version may come from after the point
 			s.ledger.take(e)
 		}
 		if found[e.Collection] == nil {
@@ -132,7 +132,7 @@ func (s *scan) stretch(ctx context.Context, ranges []sink.Range) error {
 	return err
 }
 
-// findBase finds the newest whole list that each part of its topic or stream has.
+// findBase finds the newest list that is complete in every part of its topic or stream.
 func (t *track) findBase(l *log) {
 	if t.base != nil {
 		return
@@ -157,13 +157,13 @@ func (t *track) findBase(l *log) {
 	}
 }
 
-// begins reports whether everything is published from here on.
+// begins reports whether a list that publishes every object begins here.
 func (m mark) begins() bool {
 	return m.event.Type == event.Gap && (m.event.Report.Reset || event.GapCause(m.event.Report.Reason).Resync)
 }
 
-// ends reports whether the list that begins with the first mark is complete by the point. What a list
-// of a reset published before another gap is not published again; that of a resync would be.
+// ends reports whether the list that begins with the first mark is complete at the point. A further gap ends a resync, which
+// publishes every object again. It does not end the list of a reset, which continues without repeating what it has published.
 func ends(marks []mark) bool {
 	first := marks[0].event
 	for _, m := range marks[1:] {
@@ -181,15 +181,15 @@ func ends(marks []mark) bool {
 	return false
 }
 
-// from is where to begin to read a part for a collection.
+// from returns the offset at which the replay begins to read a part for a collection.
 func (s *scan) from(t *track, part int) int64 {
 	if at, ok := t.base[part]; ok {
 		return at
 	}
 	for _, m := range slices.Backward(t.marks[part]) {
-		if m.begins() && m.event.Run > t.run { // its synced event may be found behind what was looked at
+		if m.begins() && m.event.Run > t.run { // its synced event may follow after scanEnd
 			return m.offset
 		}
 	}
-	return s.top[part]
+	return s.scanEnd[part]
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// Rebuild answers q. What is not covered is in State.Missing; an error is of the bus, or of what
-// it holds.
+// Rebuild answers q. Collections that are not covered are in State.Missing. An error means that the bus cannot be read, or that
+// its content is invalid.
 func Rebuild(ctx context.Context, q Query) (*State, error) {
 	b := builder{q: &q}
 	l := newLog(q.Reader, q.Cluster, q.Progress, q.Ignored)
@@ -23,7 +23,7 @@ func Rebuild(ctx context.Context, q Query) (*State, error) {
 	if err := s.run(ctx); err != nil {
 		return nil, err
 	}
-	if !q.At.isTime() { // only what is read in order says whether a collection was open
+	if !q.At.isTime() { // the scan reads backwards, and cannot judge whether a collection was open at a resourceVersion
 		s.ledger = newLedger()
 	}
 	b.replay = newReplay(s, b.needs, b.keeps)
@@ -36,7 +36,7 @@ func Rebuild(ctx context.Context, q Query) (*State, error) {
 	return b.state()
 }
 
-// builder makes the state.
+// builder builds the state.
 type builder struct {
 	*replay
 	q   *Query
@@ -47,23 +47,23 @@ func (b *builder) asked(group, resource string) bool {
 	return len(b.q.Resources) == 0 || slices.ContainsFunc(b.q.Resources, func(n discovery.Name) bool { return n.Matches(group, resource) })
 }
 
-// needs reports whether a collection may hold objects that are asked for.
+// needs reports whether a collection may hold objects that the query asks for.
 func (b *builder) needs(id string) bool {
 	c := event.ParseCollection(id)
 	return b.q.Namespace == "" || c.Namespace == "" || c.Namespace == b.q.Namespace
 }
 
-// keeps reports whether an object is asked for. A namespace is in itself.
+// keeps reports whether the query asks for an object. The Namespace object counts as part of its own namespace.
 func (b *builder) keeps(h *head) bool {
 	return b.q.Namespace == "" || h.text[namespace] == b.q.Namespace ||
 		h.text[group] == "" && h.text[resource] == "namespaces" && h.text[objectName] == b.q.Namespace
 }
 
-// enough reports whether no other collection can matter: those that were found are all of the plan, and
-// each of them has a whole list.
+// enough reports whether the scan may end: it has found all collections of the plan, and
+// a complete list of each of them.
 func (b *builder) enough(s *scan) bool {
-	found := map[discovery.Name]bool{} // names of resources that are asked for
-	for id, m := range s.ledger.members {
+	found := map[discovery.Name]bool{} // resources of the query that the scan has found
+	for id, m := range s.ledger.collections {
 		c := event.ParseCollection(id)
 		for _, name := range b.q.Resources {
 			found[name] = found[name] || name.Matches(c.Group, c.Resource)
@@ -73,7 +73,7 @@ func (b *builder) enough(s *scan) bool {
 		}
 	}
 	for id, t := range s.tracks {
-		m := s.ledger.members[id]
+		m := s.ledger.collections[id]
 		if b.needs(id) && t.base == nil && (m == nil || s.ledger.open(m)) {
 			return false
 		}
@@ -89,7 +89,7 @@ func (b *builder) enough(s *scan) bool {
 // state collects what was read.
 func (b *builder) state() (*State, error) {
 	b.out.ClusterUID = b.uid
-	var covered []*copied
+	var covered []*collectionCopy
 	unpublished := 0
 	for _, id := range b.ids() {
 		if c := b.copies[id]; c != nil && b.wasClosed(c) {
@@ -107,16 +107,16 @@ func (b *builder) state() (*State, error) {
 		}
 		b.out.Missing = append(b.out.Missing, *missing)
 	}
-	b.plans()
+	b.checkPlans()
 	for _, name := range b.q.Resources {
-		if err := b.absent(name); err != nil {
+		if err := b.checkFound(name); err != nil {
 			return nil, err
 		}
 	}
 	if len(b.out.Collections) == 0 && len(b.out.Missing) == 0 {
-		b.out.Missing = append(b.out.Missing, Missing{Name: "cluster " + b.q.Cluster, Why: b.silent()})
+		b.out.Missing = append(b.out.Missing, Missing{Name: "cluster " + b.q.Cluster, Why: b.noEvents()})
 	}
-	if len(b.out.Collections) == 0 && unpublished == len(b.out.Missing) { // what is left out is all there is
+	if len(b.out.Collections) == 0 && unpublished == len(b.out.Missing) { // nothing remains, so leaving them out is an error
 		for i := range b.out.Missing {
 			b.out.Missing[i].LeftOut = false
 		}
@@ -125,7 +125,7 @@ func (b *builder) state() (*State, error) {
 	return &b.out, nil
 }
 
-// ids are those of the collections that were found, sorted.
+// ids returns the IDs of the collections that were found, sorted.
 func (b *builder) ids() (out []string) {
 	for id := range b.tracks {
 		out = append(out, id)
@@ -137,7 +137,7 @@ func (b *builder) ids() (out []string) {
 	return slices.DeleteFunc(slices.Compact(out), func(id string) bool { return !b.needs(id) })
 }
 
-// unpublished says which types of event of a collection are not published.
+// unpublished returns the event types that are not published for a collection.
 func (b *builder) unpublished(id string) string {
 	if b.q.Unpublished == nil {
 		return ""
@@ -145,18 +145,18 @@ func (b *builder) unpublished(id string) string {
 	return b.q.Unpublished(id)
 }
 
-// collection is what is known of one, or why its state is not known.
+// collection returns the coverage of a collection, or why its state is not known.
 func (b *builder) collection(id string) (Covered, *Missing) {
 	missing := func(why string, args ...any) (Covered, *Missing) {
 		return Covered{}, &Missing{Name: id, Why: fmt.Sprintf(why, args...)}
 	}
-	m, c := b.ledger.members[id], b.copies[id]
+	m, c := b.ledger.collections[id], b.copies[id]
 	switch types := b.unpublished(id); {
 	case types != "":
 		return missing("its %s events are not published (types): its state cannot be rebuilt", types)
 	case m != nil && m.incarnation < b.ledger.birth:
 		_, out := missing("the sink lost its checkpoint, and had not listed it again by then")
-		out.LeftOut = b.ledger.complete(m.resource) // without it
+		out.LeftOut = b.ledger.complete(m.resource) // the plan is complete without it
 		return Covered{}, out
 	case m != nil && m.closed != nil:
 		_, out := missing("it is not watched since %s (%s)", stamp(m.closed.Time), m.closed.Report.Reason)
@@ -165,25 +165,25 @@ func (b *builder) collection(id string) (Covered, *Missing) {
 	case m == nil:
 		of := event.ParseCollection(id)
 		_, out := missing("what the bus holds of it begins after %s", b.point)
-		out.LeftOut = b.ledger.complete(of.ResourceID()) // the configuration of then did not have it
+		out.LeftOut = b.ledger.complete(of.ResourceID()) // the configuration at the point did not have it
 		return Covered{}, out
-	case c == nil || c.base == nil && c.begun == nil:
+	case c == nil || c.base == nil && c.lastGap == nil:
 		return missing("no reset or resync by then that publishes every object is on the bus, which goes back to %s: `bridge resync` makes one for later times", stamp(b.earliest))
 	case c.base == nil || c.base.synced.Incarnation != m.incarnation:
-		return missing("a list that publishes every object began at %s (%s), and was not complete by then", stamp(c.begun.Time), c.begun.Report.Reason)
+		return missing("a list that publishes every object began at %s (%s), and was not complete by then", stamp(c.lastGap.Time), c.lastGap.Report.Reason)
 	}
 	lacks := ""
-	if !b.latest[c.base.log] { // else later events have replaced some of the list
-		lacks = c.base.lacks()
+	if !b.latest[c.base.log] { // on a log that keeps only the latest events, later ones have replaced parts of the list
+		lacks = c.base.incomplete()
 	}
-	if why := cmp.Or(lacks, b.short(c)); why != "" {
+	if why := cmp.Or(lacks, b.unreached(c)); why != "" {
 		return missing("%s", why)
 	}
 	return b.covered(c), nil
 }
 
-// lacks says why a list is not whole; "" if it is.
-func (l *list) lacks() string {
+// incomplete returns why a list is not complete; "" if it is.
+func (l *list) incomplete() string {
 	n := l.synced.Report.Counts
 	when := fmt.Sprintf("%s (resourceVersion %s)", stamp(l.synced.Time), l.synced.ResourceVersion)
 	switch {
@@ -193,7 +193,7 @@ func (l *list) lacks() string {
 		return fmt.Sprintf("%d objects of the list of %s were not to be published (snapshot: skip)", n.Skipped, when)
 	}
 	want := n.Listed - n.Filtered
-	if l.resync { // what it does not publish, the watch has published or ended since its gap
+	if l.resync { // objects that the watch has changed since the gap are not published by the list
 		want = n.Present
 	}
 	if l.held != want {
@@ -202,9 +202,9 @@ func (l *list) lacks() string {
 	return ""
 }
 
-// reached is up to where every part of a collection is known to have been complete.
-func (b *builder) reached(c *copied) (least position) {
-	for _, f := range b.based(c) {
+// reached returns the position up to which every part of a collection is known to be complete.
+func (b *builder) reached(c *collectionCopy) (least position) {
+	for _, f := range b.baseParts(c) {
 		if least == (position{}) || f.reached.compare(least) < 0 {
 			least = f.reached
 		}
@@ -212,8 +212,8 @@ func (b *builder) reached(c *copied) (least position) {
 	return least
 }
 
-// based are the parts of the topic or stream that has the list on which the answer rests.
-func (b *builder) based(c *copied) (parts []*partProgress) {
+// baseParts returns the parts of the topic or stream that has the collection's base list.
+func (b *builder) baseParts(c *collectionCopy) (parts []*partProgress) {
 	for i, f := range c.progress {
 		if b.Parts()[i].Log == c.base.log {
 			parts = append(parts, f)
@@ -222,13 +222,13 @@ func (b *builder) based(c *copied) (parts []*partProgress) {
 	return parts
 }
 
-// short says why it is not known how much of a collection had happened at the resourceVersion that is asked for;
-// "" if that is known.
-func (b *builder) short(c *copied) string {
+// unreached returns why the bus does not prove the collection's state at the point's resourceVersion;
+// "" if it does.
+func (b *builder) unreached(c *collectionCopy) string {
 	if b.point.isTime() {
 		return ""
 	}
-	for _, f := range b.based(c) {
+	for _, f := range b.baseParts(c) {
 		if b.point.Epoch != 0 && f.epoch != b.point.Epoch {
 			return fmt.Sprintf("its first list of epoch %d was not complete at resourceVersion %d", b.point.Epoch, b.point.RV)
 		}
@@ -239,14 +239,14 @@ func (b *builder) short(c *copied) string {
 	return ""
 }
 
-func (b *builder) covered(c *copied) Covered {
+func (b *builder) covered(c *collectionCopy) Covered {
 	s := c.base.synced
 	out := Covered{
 		Collection: c.id, Resource: c.resource, Base: s.Time, BaseRV: s.ResourceVersion,
-		Filtered: s.Report.Counts != nil && s.Report.Counts.Filtered > 0, Last: c.last, Silent: c.after.IsZero(),
-		Replaced: b.latest[c.base.log] && !c.after.IsZero(),
+		Filtered: s.Report.Counts != nil && s.Report.Counts.Filtered > 0, Last: c.last, Silent: c.firstAfter.IsZero(),
+		Replaced: b.latest[c.base.log] && !c.firstAfter.IsZero(),
 	}
-	for _, f := range b.based(c) {
+	for _, f := range b.baseParts(c) {
 		if f.open != nil && (out.Gap == nil || out.Gap.Run < f.open.Run) {
 			out.Gap = f.open
 		}
@@ -259,13 +259,13 @@ func (b *builder) covered(c *copied) Covered {
 	return out
 }
 
-// plans adds the resources of which a collection of the plan is not on the bus. While a gap is open, or a list is
-// incomplete, that is known already.
-func (b *builder) plans() {
+// checkPlans adds the resources that have a collection in the plan but not on the bus. It skips resources with an open gap or
+// an incomplete list: these are reported as incomplete already.
+func (b *builder) checkPlans() {
 	if !b.point.isTime() {
 		return
 	}
-	weak := map[string]bool{} // by resource
+	weak := map[string]bool{} // resources that are reported as incomplete
 	for _, m := range b.out.Missing {
 		c := event.ParseCollection(m.Name)
 		weak[c.ResourceID()] = weak[c.ResourceID()] || !m.LeftOut
@@ -283,9 +283,9 @@ func (b *builder) plans() {
 	}
 }
 
-// unite collects the objects of all collections: of each name the state with the highest version, at a tie that
-// of the first collection. An object whose name belongs to a later one does not exist any more.
-func (b *builder) unite(covered []*copied) {
+// unite collects the objects of all collections. For each name it takes the publication with the highest version; if several have
+// that version, the first collection's. An object with a lower version and another UID under the same name does not exist any more.
+func (b *builder) unite(covered []*collectionCopy) {
 	all := map[consumer.Name]*Object{}
 	for _, c := range covered { // in the order of their IDs
 		for n, e := range c.state.All() {
@@ -310,7 +310,7 @@ func (b *builder) unite(covered []*copied) {
 	})
 }
 
-// newer reports whether the state of an object comes after another one of it.
+// newer reports whether publication a is of a higher epoch and version than b.
 func newer(a, b *event.Received) bool {
 	if a.Epoch != b.Epoch {
 		return a.Epoch > b.Epoch
@@ -318,8 +318,8 @@ func newer(a, b *event.Received) bool {
 	return event.Older(b.ResourceVersion, a.ResourceVersion)
 }
 
-// silent says from when on the bus has anything.
-func (b *builder) silent() string {
+// noEvents returns the message for a query that found no events.
+func (b *builder) noEvents() string {
 	if b.earliest.IsZero() {
 		return "the bus holds no events of it up to then"
 	}
@@ -328,8 +328,8 @@ func (b *builder) silent() string {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// absent adds what was asked for and no collection is of. A name that means two resources is an error.
-func (b *builder) absent(name discovery.Name) error {
+// checkFound adds to Missing a resource that the query names and no collection has. A name that means two resources is an error.
+func (b *builder) checkFound(name discovery.Name) error {
 	var found []string
 	ended := ""
 	for _, c := range b.out.Collections {
@@ -350,9 +350,9 @@ func (b *builder) absent(name discovery.Name) error {
 	})
 	switch {
 	case len(found) > 1 && !slices.Contains(found, name.Unversioned()):
-		return &AmbiguousError{Name: name.String(), Of: found}
+		return &AmbiguousError{Name: name.String(), Candidates: found}
 	case len(found) == 0:
-		b.out.Missing = append(b.out.Missing, Missing{Name: name.String(), Why: cmp.Or(ended, b.silent())})
+		b.out.Missing = append(b.out.Missing, Missing{Name: name.String(), Why: cmp.Or(ended, b.noEvents())})
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	jsonscan "github.com/kubebridge/kubebridge/internal/scan"
 )
 
-// YAML is a text of JSON as YAML. Libraries that read JSON as YAML on the way refuse some characters that JSON
-// allows, unpaired surrogates, and keys of more than 1,024 bytes: one such value of one object would keep
+// YAML returns a JSON text as YAML. It decodes the text as JSON. Libraries that parse JSON as YAML reject unpaired
+// surrogates, keys of more than 1,024 bytes and some other characters that JSON allows, so that one such object would prevent
 // all others from being shown.
 func YAML(object []byte) ([]byte, error) {
 	var v any
@@ -23,26 +23,27 @@ func YAML(object []byte) ([]byte, error) {
 	if err := d.Decode(&v); err != nil {
 		return nil, err
 	}
-	v = numbered(v)
+	v = goNumbers(v)
 	if jsonscan.Deeper(object, maxIndented) {
 		return append(appendFlow(nil, v), '\n'), nil
 	}
-	// The name "<<" would be written without quotes, and YAML reads it as a merge. What stands in for it is in no
-	// object, since nobody can guess it.
-	stand := "merge" + rand.Text()
-	found := renamed(v, "<<", stand)
+	// The library writes the name "<<" without quotes, and YAML reads that as a merge. The placeholder is random, so that no
+	// object can contain it.
+	placeholder := "merge" + rand.Text()
+	found := renameMembers(v, "<<", placeholder)
 	text, err := yaml.Marshal(v)
 	if found {
-		text = bytes.ReplaceAll(text, []byte(stand), []byte(`"<<"`))
+		text = bytes.ReplaceAll(text, []byte(placeholder), []byte(`"<<"`))
 	}
 	return text, err
 }
 
-// maxIndented is up to how many levels an object is written with a line for each value. Each line begins with two
-// spaces for each level, so deeper objects are written on one line.
+// maxIndented is up to how many levels an object is written with one line per value. Each line begins with two
+// spaces per level, so deeper objects would grow quadratically and are written on one line.
 const maxIndented = 100
 
-// longKey is from how many bytes on a name needs a question mark in front: readers of YAML allow 1,024.
+// longKey is the length in bytes above which a key is written after a question mark: without it, parsers of YAML accept
+// at most 1,024 bytes.
 const longKey = 1000
 
 // appendFlow writes a value of decoded JSON in YAML's flow style, on one line.
@@ -73,19 +74,19 @@ func appendFlow(dst []byte, v any) []byte {
 	case string:
 		return appendQuoted(dst, v)
 	}
-	text, _ := yaml.Marshal(v) // numbers, true, false and null: cannot fail
+	text, _ := yaml.Marshal(v) // cannot fail: v is a number, true, false or null
 	return append(dst, bytes.TrimSuffix(text, []byte("\n"))...)
 }
 
-// appendQuoted writes a string in double quotes. YAML has all escapes that Go uses for valid strings.
+// appendQuoted writes a string in double quotes. YAML knows all escapes that Go uses for valid strings.
 func appendQuoted(dst []byte, s string) []byte { return strconv.AppendQuoteToASCII(dst, s) }
 
-// renamed renames the members of v, and reports whether there were any.
-func renamed(v any, from, to string) (found bool) {
+// renameMembers renames all members of v that are named from, and reports whether there were any.
+func renameMembers(v any, from, to string) (found bool) {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, child := range v {
-			found = renamed(child, from, to) || found
+			found = renameMembers(child, from, to) || found
 		}
 		if child, ok := v[from]; ok {
 			delete(v, from)
@@ -93,22 +94,22 @@ func renamed(v any, from, to string) (found bool) {
 		}
 	case []any:
 		for _, child := range v {
-			found = renamed(child, from, to) || found
+			found = renameMembers(child, from, to) || found
 		}
 	}
 	return found
 }
 
-// numbered replaces the numbers of JSON by those of Go.
-func numbered(v any) any {
+// goNumbers replaces json.Number by int64, uint64 or float64.
+func goNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for k := range v {
-			v[k] = numbered(v[k])
+			v[k] = goNumbers(v[k])
 		}
 	case []any:
 		for i := range v {
-			v[i] = numbered(v[i])
+			v[i] = goNumbers(v[i])
 		}
 	case json.Number:
 		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil {
@@ -119,7 +120,7 @@ func numbered(v any) any {
 		}
 		n, err := v.Float64()
 		if err != nil {
-			return v.String() // larger than any number here
+			return v.String() // beyond the range of float64
 		}
 		return n
 	}

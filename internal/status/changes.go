@@ -59,21 +59,21 @@ func (p *page) linkChanges() {
 
 // addChanges has mux serve the last changes, as a page and as JSON; without of it says
 // that there are none.
-func addChanges(mux *http.ServeMux, of ChangesFunc) error {
+func addChanges(mux *http.ServeMux, lastChanges ChangesFunc) error {
 	t, err := template.ParseFS(assets, "changes.html")
 	if err != nil {
 		return fmt.Errorf("parse the page of changes: %w", err)
 	}
 	serve := func(path, kind string, body func(listing) ([]byte, error)) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			if of == nil {
+			if lastChanges == nil {
 				http.Error(w, "no changes are kept: status.history is off", http.StatusNotFound)
 				return
 			}
 			q := r.URL.Query()
 			l := listing{Sink: q.Get("sink"), Collection: q.Get("collection"), At: time.Now().UTC()}
 			var found bool
-			if l.Changes, found = of(l.Sink, l.Collection); !found {
+			if l.Changes, found = lastChanges(l.Sink, l.Collection); !found {
 				http.Error(w, fmt.Sprintf("sink %q has no collection %q now: /api/status says which there are", l.Sink, l.Collection), http.StatusNotFound)
 				return
 			}

@@ -36,7 +36,7 @@ func newChart(title string, now *float64, points []point, value func(point) *flo
 	var line, area strings.Builder
 	run := 0 // points of the present run
 	from := chartWidth - len(points)
-	shut := func(x int) {
+	endRun := func(x int) {
 		switch {
 		case run == 1: // a point has no length; it is drawn as a dash
 			fmt.Fprintf(&line, "h1")
@@ -49,7 +49,7 @@ func newChart(title string, now *float64, points []point, value func(point) *flo
 	for i, p := range points {
 		x, v := from+i, value(p)
 		if v == nil {
-			shut(x - 1)
+			endRun(x - 1)
 			continue
 		}
 		y := chartHeight - 2 - *v/top*(chartHeight-6)
@@ -62,7 +62,7 @@ func newChart(title string, now *float64, points []point, value func(point) *flo
 		}
 		run++
 	}
-	shut(chartWidth - 1)
+	endRun(chartWidth - 1)
 	//nolint:gosec // numbers, and a label that is escaped
 	c.SVG = template.HTML(fmt.Sprintf(`<svg class="chart" role="img" aria-label="%s" viewBox="0 0 %d %d" preserveAspectRatio="none">`,
 		template.HTMLEscapeString(label), chartWidth, chartHeight) +

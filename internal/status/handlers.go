@@ -17,13 +17,13 @@ func addPage(mux *http.ServeMux, o Options, h *history) error {
 	if err != nil {
 		return fmt.Errorf("parse the status page: %w", err)
 	}
-	complete := func() Report {
+	present := func() Report {
 		r := o.Report()
 		h.complete(&r)
 		return r
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
-		p := newPage(complete(), newQuery(r.URL.Query()), h)
+		p := newPage(present(), newQuery(r.URL.Query()), h)
 		if o.Changes != nil {
 			p.linkChanges()
 		}
@@ -42,9 +42,9 @@ func addPage(mux *http.ServeMux, o Options, h *history) error {
 		}
 		send(w, "application/json", code, append(body, '\n'))
 	}
-	mux.HandleFunc("GET /api/status", func(w http.ResponseWriter, _ *http.Request) { sendReport(w, complete(), http.StatusOK) })
+	mux.HandleFunc("GET /api/status", func(w http.ResponseWriter, _ *http.Request) { sendReport(w, present(), http.StatusOK) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		r, code := complete(), http.StatusOK
+		r, code := present(), http.StatusOK
 		if !r.Ready {
 			code = http.StatusServiceUnavailable
 		}

@@ -84,10 +84,10 @@ func (h *history) sample(r Report) {
 func key(s *Sink, c *Collection) string { return s.Name + "\x00" + c.ID }
 
 // push appends to a list that holds the last few.
-func push[T any](list []T, v T, most int) []T {
-	if len(list) == most {
+func push[T any](list []T, v T, limit int) []T {
+	if len(list) == limit {
 		copy(list, list[1:])
-		list[most-1] = v
+		list[limit-1] = v
 		return list
 	}
 	return append(list, v)
@@ -121,8 +121,8 @@ func (h *history) complete(r *Report) {
 	}
 }
 
-// of returns a sink's points, oldest first.
-func (h *history) of(sink string) []point {
+// pointsOf returns a sink's points, oldest first.
+func (h *history) pointsOf(sink string) []point {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]point(nil), h.points[sink]...)

@@ -159,7 +159,7 @@ func newPage(r Report, q query, h *history) page {
 	for i := range r.Sinks {
 		s := &r.Sinks[i]
 		p.SinkNames = append(p.SinkNames, s.Name)
-		p.Sinks = append(p.Sinks, viewSink(s, h.of(s.Name), r.At))
+		p.Sinks = append(p.Sinks, viewSink(s, h.pointsOf(s.Name), r.At))
 		total.add(s)
 		if !s.Ready {
 			p.Troubles = append(p.Troubles, viewFailing(s, r.At))

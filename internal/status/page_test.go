@@ -177,8 +177,8 @@ func TestHistoryIsBounded(t *testing.T) {
 		r.Sinks = []Sink{{Name: "s", Delivered: uint64(50 * i), Collections: []Collection{{ID: fmt.Sprint("c", i/samples), Delivered: uint64(10 * i)}}}}
 		h.sample(r)
 	}
-	if len(h.of("s")) != samples || len(h.counts) != 2 {
-		t.Errorf("%d points and %d counters are kept", len(h.of("s")), len(h.counts))
+	if len(h.pointsOf("s")) != samples || len(h.counts) != 2 {
+		t.Errorf("%d points and %d counters are kept", len(h.pointsOf("s")), len(h.counts))
 	}
 	h.complete(&r)
 	if s := r.Sinks[0]; s.Rate == nil || *s.Rate != 5 || s.Collections[0].Rate == nil || *s.Collections[0].Rate != 1 || s.Lag != nil {
@@ -204,7 +204,7 @@ func TestHistorySamples(t *testing.T) {
 		done := make(chan struct{})
 		go func() { h.Run(t.Context()); close(done) }()
 		time.Sleep(35 * time.Second)
-		points := h.of("s")
+		points := h.pointsOf("s")
 		if len(points) != 4 || points[0].rate != nil || *points[3].rate != 2 || *points[3].lag != 30 {
 			t.Errorf("after 35 s: %+v", points)
 		}

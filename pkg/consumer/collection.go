@@ -7,12 +7,11 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Phase says how far a partition has been read of one incarnation of a collection. That of the
-// collection is the lowest of its partitions.
+// Phase says how far a partition was read for one incarnation of a collection. The phase of the
+// collection is the lowest phase of its partitions.
 //
-// The transitions. A gap with the run of an event that was read before in the partition, or with a
-// lower one, changes nothing. The same holds for a synced event with a lower run, or of the same run and
-// not with a higher number. A new
+// The table has the transitions. A gap changes nothing if an event of its run or of a higher run was read before in the
+// partition. A synced event changes nothing if its run is lower, or if the run is the same and its number is not higher. A new
 // incarnation begins with Unread in every partition.
 //
 //	phase      gap, reset  gap, resync   other gap  synced    object event  closed, in any partition
@@ -26,18 +25,18 @@ type Phase uint8
 
 // The phases of a collection.
 const (
-	// Unread: nothing of the incarnation has been read.
+	// Unread: no event of the incarnation was read.
 	Unread Phase = iota
-	// Partial: the incarnation's reset was not read, so that objects may be missing that do not
-	// change. A resync makes the copy whole.
+	// Partial: the incarnation's reset was not read, so objects that have not changed since may be
+	// missing. A resync completes the copy.
 	Partial
-	// Resyncing: a resync is under way, and the copy was partial before.
+	// Resyncing: a resync has begun, and the copy was partial before.
 	Resyncing
 	// Open: a gap is open.
 	Open
 	// InStep: the copy is complete as of the last synced event.
 	InStep
-	// Closed: the copy has no objects of the collection, which the bridge has given up.
+	// Closed: the bridge has closed the collection, and the copy has no objects of it.
 	Closed
 )
 
@@ -45,7 +44,7 @@ func (p Phase) String() string {
 	return [...]string{"unread", "partial", "resyncing", "open", "in step", "closed"}[p]
 }
 
-// afterGap is the phase behind a gap of a new run.
+// afterGap returns the phase after a gap of a new run.
 func (p Phase) afterGap(reset, resync bool) Phase {
 	switch {
 	case p == Unread && reset:
@@ -62,7 +61,7 @@ func (p Phase) afterGap(reset, resync bool) Phase {
 	return p
 }
 
-// afterSynced is the phase behind a synced event.
+// afterSynced returns the phase after a synced event.
 func (p Phase) afterSynced() Phase {
 	switch p {
 	case Unread:
@@ -89,11 +88,11 @@ type collection struct {
 	resource    resourceKey
 	incarnation uint64
 	closed      bool
-	run         uint64 // the highest that was read
+	run         uint64 // the highest run that was read
 	reason      event.Reason
 	slots       map[Name]*slot
 	progress    map[place]*progress
-	topics      map[string]int // partitions by topic
+	topics      map[string]int // number of partitions by topic
 }
 
 func newCollection(resource resourceKey, incarnation uint64) *collection {
@@ -103,21 +102,21 @@ func newCollection(resource resourceKey, incarnation uint64) *collection {
 	}
 }
 
-// progress is how far a partition has been read of a collection.
+// progress says how far a partition was read for a collection.
 type progress struct {
 	phase Phase
-	run   uint64 // the highest that was read
-	syncs uint64 // synced events of that run
+	run   uint64 // the highest run that was read
+	syncs uint64 // the number of the last synced event of that run
 	synced
 }
 
-// synced is the last synced event: the collection was in step, with the properties of an edit.
+// synced has the position and the edit of the last synced event: the collection was complete there, with the properties of that edit.
 type synced struct {
-	at   AsOf
+	asOf AsOf
 	edit uint64
 }
 
-// takePlan takes the plan and the birth of an event.
+// takePlan applies the plan and the birth of an event.
 func (s *State) takePlan(e *event.Received, change *Change) {
 	birth, key := s.births[e.Cluster], resourceKey{e.Cluster, resourceOf(e)}
 	if e.Plan.Birth < birth {
@@ -138,7 +137,7 @@ func (s *State) takePlan(e *event.Received, change *Change) {
 	}
 }
 
-// collectionOf returns the copy that an event belongs to, nil if its incarnation has ended.
+// collectionOf returns the copy that an event belongs to; nil if the event's incarnation has ended.
 func (s *State) collectionOf(e *event.Received, change *Change) *collection {
 	key := collectionKey{e.Cluster, e.Collection}
 	c := s.collections[key]
@@ -158,8 +157,8 @@ func (s *State) collectionOf(e *event.Received, change *Change) *collection {
 	return c
 }
 
-// at returns how far the partition of a message has been read.
-func (c *collection) at(m *Message) *progress {
+// progressOf returns how far the partition of a message has been read.
+func (c *collection) progressOf(m *Message) *progress {
 	c.topics[m.Topic] = max(c.topics[m.Topic], m.Partitions, 1)
 	p := c.progress[m.place()]
 	if p == nil {
@@ -169,9 +168,9 @@ func (c *collection) at(m *Message) *progress {
 	return p
 }
 
-// applyCollection takes an event about a collection, and reports whether it changed anything.
+// applyCollection applies an event about a collection, and reports whether it changed anything.
 func (s *State) applyCollection(c *collection, e *event.Received, m *Message, change *Change) bool {
-	p := c.at(m)
+	p := c.progressOf(m)
 	switch {
 	case e.Type == event.Closed:
 		s.drop(c, change)
@@ -193,7 +192,7 @@ func (s *State) applyCollection(c *collection, e *event.Received, m *Message, ch
 	return true
 }
 
-// syncedNumber is the number of a synced event in its run, which is part of its id; 0: it has none.
+// syncedNumber returns the number of a synced event within its run, which is part of its id; 0 if the id has none.
 func syncedNumber(id string) uint64 {
 	id = strings.TrimSuffix(id, ":synced")
 	n, _ := strconv.ParseUint(id[strings.LastIndexByte(id, ':')+1:], 10, 64)
@@ -207,7 +206,7 @@ func (p *progress) reached(run uint64) {
 	}
 }
 
-// phase is the phase of a collection.
+// phase returns the phase of a collection.
 func (s *State) phase(c *collection) Phase {
 	if c.closed {
 		return Closed
@@ -225,13 +224,13 @@ func (s *State) phase(c *collection) Phase {
 	return lowest
 }
 
-// inStep returns the last synced event of a collection, in the partition that has been read least.
-// ok says that the collection is in step: every partition has been read to its synced event, in
-// the same run and with the same edit, and on a compacted topic to its end.
+// inStep returns the lowest of the last synced events of the collection's partitions.
+// ok reports whether the collection is in step: every partition was read to a synced event of
+// the same run and edit and, on a compacted topic, to its end.
 func (s *State) inStep(c *collection) (least synced, ok bool) {
 	ok = s.phase(c) == InStep
 	for at, p := range c.progress {
-		least.at.lower(p.at)
+		least.asOf.lowerTo(p.asOf)
 		if p.run != c.run || least.edit != 0 && least.edit != p.edit || s.Compacted && !s.atEnd[at] {
 			ok = false
 		}

@@ -1,8 +1,8 @@
-// Package consumer keeps a copy of clusters' objects from what the bridge wrote to a
+// Package consumer keeps a copy of clusters' objects from the events that the bridge wrote to a
 // bus, by the rules of docs/events.md.
 //
-// A [State] takes messages, from whatever client reads them, and knows these
-// rules: it ignores what came twice or too late, follows gaps, resets and closed
+// A [State] applies messages, from whatever client reads them, by these
+// rules: it ignores repeated and late events, follows gaps, resets and closed
 // collections in each partition, unites the collections of a resource, and reports which
 // resources are complete and as of when.
 //
@@ -14,8 +14,8 @@
 //		fmt.Println(change.Event.Type, change.Event.Name)
 //	}
 //
-// The copy is in memory: a consumer that starts again reads from the beginning. Where the bus
-// no longer has the beginning, [State.Complete] reports that a resource is not complete until
+// The copy is in memory: a consumer that restarts reads from the beginning. If the bus
+// no longer has the beginning, [State.Complete] reports a resource as not complete until
 // a reset or a resync has published every object again.
 //
 // The package imports no client. examples/go has sources for franz-go and nats.go.

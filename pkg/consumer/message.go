@@ -15,45 +15,45 @@ import (
 
 // Message is one message of a bus.
 type Message struct {
-	// Topic is the Kafka topic, or the NATS stream. Order holds within a
-	// partition of it.
+	// Topic is the Kafka topic, or the NATS stream. Messages are in order within one
+	// partition.
 	Topic string
-	// Partition is Kafka's. 0 elsewhere.
+	// Partition is the partition of the Kafka topic. It is 0 for other buses.
 	Partition int
-	// Partitions is how many the topic has: a collection is complete when every
-	// one of them says so. 0 counts as 1.
+	// Partitions is the number of partitions that the topic has: a collection is complete when it is complete in
+	// each of them. 0 counts as 1.
 	Partitions int
-	// AtEnd says that the partition had no later message when this one was read. Only a
-	// [State] that is Compacted needs it.
+	// AtEnd is true if the partition had no later message when this one was read. Only a
+	// [State] with Compacted set needs it.
 	AtEnd bool
-	// Headers are the message's, by their names on the bus: ce_type on Kafka,
-	// ce-type on NATS. They are only looked at where Value is no structured
+	// Headers are the message's headers, by their names on the bus: ce_type on Kafka,
+	// ce-type on NATS. They are only used if Value is not a structured
 	// CloudEvent, and may be nil otherwise.
 	Headers map[string]string
 	// Value is the Kafka record's value, or the NATS message's data. It is not
-	// kept. Nil is a null value: it acts as the deletion that its headers describe.
+	// retained. Nil is a null value: it acts as the deletion that its headers describe.
 	Value []byte
 }
 
 func (m *Message) place() place { return place{m.Topic, m.Partition} }
 
-// String names where the message was found.
+// String returns the topic and partition of the message.
 func (m *Message) String() string { return fmt.Sprintf("%s/%d", m.Topic, m.Partition) }
 
-// Source returns the messages of one or several topics from their beginning, each
-// partition's in order. It may return again what it returned before.
+// Source returns the messages of one or several topics from their beginning, in order within
+// each partition. It may return messages again.
 type Source interface {
-	// Next blocks until there is a message. io.EOF says that no other will come.
-	// A source that notices that it skipped messages must return an error: the
-	// copy is then no longer one, and the caller begins with an empty [State].
+	// Next blocks until there is a message. It returns io.EOF if no other message will come.
+	// A source that notices that it skipped messages must return another error: the
+	// copy is incomplete then, and the caller starts again with an empty [State].
 	Next(ctx context.Context) (Message, error)
 }
 
-// ErrNoEvent is returned for a message that has no event of the copy: a null value
+// ErrNoEvent is returned for a message that does not change the copy: a null value
 // without headers, or a dead letter. Skip it.
 var ErrNoEvent = errors.New("the message holds no event of the copy")
 
-// Decode reads the event in a message, of any format that the bridge writes. Errors
+// Decode reads the event of a message, in any format that the bridge writes. Errors
 // wrap [ErrNoEvent], [event.ErrNotEvent] or [event.ErrUnknownType].
 func Decode(m Message) (*event.Received, error) {
 	value := m.Value
@@ -76,9 +76,9 @@ func Decode(m Message) (*event.Received, error) {
 	return e, nil
 }
 
-// fromHeaders puts an event together whose attributes are headers alone: one in binary content
-// mode, whose value is its data (CloudEvents Kafka binding, section 3.2; NATS binding, section
-// 3.1, where values are percent-encoded), and a deletion that is a null value.
+// fromHeaders builds a structured event if the attributes are only in headers. That is so in binary content
+// mode, where the value is the event's data (CloudEvents Kafka binding, section 3.2; NATS binding, section
+// 3.1, where header values are percent-encoded), and for a deletion that is a null value.
 func fromHeaders(m Message) (value []byte, ok bool, err error) {
 	if structured(m.Headers) && len(m.Value) > 0 {
 		return nil, false, nil
@@ -93,7 +93,7 @@ func fromHeaders(m Message) (value []byte, ok bool, err error) {
 		}
 		value, err = join(attributes, deletedData(attributes))
 		return value, err == nil, err
-	case !json.Valid(m.Value): // what is joined below could be more than one value
+	case !json.Valid(m.Value): // otherwise the text that is joined below could hold more than one value
 		return nil, false, errors.New("the value is no JSON")
 	}
 	data := m.Value
@@ -106,7 +106,7 @@ func fromHeaders(m Message) (value []byte, ok bool, err error) {
 	return value, err == nil, err
 }
 
-// structured reports whether the value has the attributes, too.
+// structured reports whether the headers announce a structured event, whose value has all attributes.
 func structured(headers map[string]string) bool {
 	for name, value := range headers {
 		if strings.EqualFold(name, "content-type") && strings.HasPrefix(value, "application/cloudevents") {
@@ -116,7 +116,7 @@ func structured(headers map[string]string) bool {
 	return false
 }
 
-// attributesOf reads the attributes in headers.
+// attributesOf reads the attributes from headers.
 func attributesOf(headers map[string]string) (attributes map[string]string, err error) {
 	attributes = map[string]string{}
 	for name, value := range headers {
@@ -143,8 +143,8 @@ func attributesOf(headers map[string]string) (attributes map[string]string, err 
 	return attributes, nil
 }
 
-// join makes a structured event. The data is not encoded again: that would escape what the API
-// server did not.
+// join makes a structured event. It does not encode the data again, because that would escape characters that the API
+// server did not escape.
 func join(attributes map[string]string, data []byte) ([]byte, error) {
 	head, err := json.Marshal(attributes)
 	if err != nil {
@@ -153,29 +153,29 @@ func join(attributes map[string]string, data []byte) ([]byte, error) {
 	return slices.Concat(head[:len(head)-1], []byte(`,"data":`), data, []byte("}")), nil
 }
 
-// deletedData is the data of a deletion of which only the attributes are known.
+// deletedData returns the data of a deletion of which only the attributes are known.
 func deletedData(attributes map[string]string) []byte {
 	metadata := map[string]string{"name": attributes["name"], "uid": attributes["uid"]}
 	if namespace := attributes["namespace"]; namespace != "" {
 		metadata["namespace"] = namespace
 	}
-	data, _ := json.Marshal(map[string]any{ // texts: cannot fail
+	data, _ := json.Marshal(map[string]any{ // cannot fail: all values are strings, booleans and maps
 		"object":    map[string]any{"apiVersion": attributes["apiversion"], "kind": attributes["kind"], "metadata": metadata},
 		"bodyknown": false,
 	})
 	return data
 }
 
-// fromPlain makes the data of an event of which a message holds the object alone (docs/events.md,
-// formats): such data has no schema.
+// fromPlain builds the data of an event in plain format, where the value is the object alone (docs/events.md,
+// formats). Such a message has no dataschema.
 func fromPlain(attributes map[string]string, object []byte) ([]byte, error) {
-	said := struct {
+	plain := struct {
 		BodyKnown *bool             `json:"bodyknown,omitempty"`
 		Reason    string            `json:"reason,omitempty"`
 		Truncated *event.Truncation `json:"truncated,omitempty"`
 	}{Reason: attributes["reason"]}
 	if attributes["bodyknown"] == "false" {
-		said.BodyKnown = new(bool)
+		plain.BodyKnown = new(bool)
 	}
 	if attributes["truncatedsize"] != "" {
 		t := &event.Truncation{SHA256: attributes["truncatedsha256"]}
@@ -186,9 +186,9 @@ func fromPlain(attributes map[string]string, object []byte) ([]byte, error) {
 				}
 			}
 		}
-		said.Truncated = t
+		plain.Truncated = t
 	}
-	rest, err := json.Marshal(said)
+	rest, err := json.Marshal(plain)
 	if err != nil {
 		return nil, err
 	}

@@ -8,25 +8,25 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// place is where order holds.
+// place is a partition of a topic. Messages are in order within a place.
 type place struct {
 	topic     string
 	partition int
 }
 
-// slot is what a collection last said of a name.
+// slot is the last event of a collection about a name.
 type slot struct {
 	owner      *collection
 	name       Name
-	collection string // the ID of owner
+	collection string // the owner's ID
 	run        uint64
 	version    string
 	deleted    bool
 	object     *event.Received // nil: the collection does not hold an object of the name
 }
 
-// follows reports whether an event comes after what was said last. A deletion comes behind the
-// publication that it ends, whose run and version it has.
+// follows reports whether an event is later than the slot's. A deletion has the run and version of the
+// publication that it ends, and follows that.
 func (l *slot) follows(e *event.Received) bool {
 	switch {
 	case l.run != e.Run:
@@ -37,9 +37,9 @@ func (l *slot) follows(e *event.Received) bool {
 	return !l.deleted && e.Type == event.Deleted
 }
 
-// applyObject takes an event about an object, and reports whether it changed anything.
+// applyObject applies an event about an object, and reports whether it changed anything.
 func (s *State) applyObject(c *collection, e *event.Received, m *Message, change *Change) bool {
-	p := c.at(m)
+	p := c.progressOf(m)
 	if p.phase == Unread {
 		p.phase = Partial
 	}
@@ -68,7 +68,7 @@ func (s *State) applyObject(c *collection, e *event.Received, m *Message, change
 	return true
 }
 
-// release takes the object out of a slot.
+// release removes the object from a slot.
 func (s *State) release(l *slot) {
 	if l.object == nil {
 		return
@@ -80,7 +80,7 @@ func (s *State) release(l *slot) {
 	}
 }
 
-// drop takes all objects out of a collection's copy, and forgets their order.
+// drop removes all objects and slots of a collection's copy.
 func (s *State) drop(c *collection, change *Change) {
 	names := make([]Name, 0, len(c.slots))
 	for name := range c.slots {
@@ -95,8 +95,8 @@ func (s *State) drop(c *collection, change *Change) {
 	c.slots, c.progress = map[Name]*slot{}, map[place]*progress{}
 }
 
-// compare adds how the shown objects of a name differ. What one step shows, a later step of the
-// same change may remove.
+// compare adds the difference between the objects of a name that were shown before and after a step. An object that
+// one step shows may be removed by a later step of the same change.
 func (c *Change) compare(before, after []*event.Received) {
 	for _, e := range before {
 		if slices.Contains(after, e) {
@@ -115,8 +115,8 @@ func (c *Change) compare(before, after []*event.Received) {
 	}
 }
 
-// shown are the objects of a name: of each uid the state with the highest version, at a tie that
-// of the first collection.
+// shown returns the objects of a name, one for each UID: the state with the highest version; if several collections
+// have that version, the first collection's.
 func (s *State) shown(n Name) []*event.Received {
 	var list []*event.Received
 	for _, l := range s.names[n] {
@@ -136,8 +136,8 @@ func compareVersions(a, b *event.Received) int {
 	return compareVersion(a.Epoch, a.ResourceVersion, b.Epoch, b.ResourceVersion)
 }
 
-// compareVersion orders resourceVersions of one resource. Those of one epoch that are not both
-// numbers are equal: they cannot be compared.
+// compareVersion orders resourceVersions of one resource. It returns 0 for two of one epoch that are not both
+// numbers, because they cannot be compared.
 func compareVersion(epochA uint64, a string, epochB uint64, b string) int {
 	switch {
 	case epochA != epochB:
@@ -150,7 +150,7 @@ func compareVersion(epochA uint64, a string, epochB uint64, b string) int {
 	return 0
 }
 
-// forget remembers the ends of the last objects, and forgets those before.
+// forget keeps the slot of a deleted object for a while, and removes the slots of objects that were deleted long before.
 func (s *State) forget(l *slot) {
 	s.ended = append(s.ended, l)
 	limit := s.Remember

@@ -18,13 +18,13 @@ import (
 // methods may be called from several goroutines; messages of one partition must
 // come in order. All messages of a cluster must come from one sink of one bridge.
 type State struct {
-	// Compacted says that the topics are compacted, or that the streams have a limit of messages per
-	// subject: messages may be missing that later ones replace. A collection is then
+	// Compacted must be true if the topics are compacted, or the streams limit the messages per
+	// subject, so that messages may be missing that later ones replace. A collection is then
 	// complete only while the last message of every partition had AtEnd set. Set it before
 	// the first message.
 	Compacted bool
-	// Remember is how many deleted objects are remembered, so that an old message that comes
-	// late does not bring one back. 0 is 65536.
+	// Remember is the number of deleted objects that are remembered, so that an old message that comes
+	// late does not bring one back. 0 means 65536.
 	Remember int
 
 	mu          sync.RWMutex
@@ -32,22 +32,22 @@ type State struct {
 	plans       map[resourceKey]plan
 	collections map[collectionKey]*collection
 	atEnd       map[place]bool
-	names       map[Name][]*slot // of those that hold an object
-	ended       []*slot          // in the order in which they ended
+	names       map[Name][]*slot // the slots that hold an object
+	ended       []*slot          // the slots of deleted objects, in the order of their deletions
 }
 
-// defaultRemember costs some 20 MB when it is full.
+// defaultRemember is the default of State.Remember. So many deletions take about 20 MB.
 const defaultRemember = 1 << 16
 
 // Name is an object's name in the copy.
 type Name struct {
 	Cluster   string // the configured name
 	Resource  string // "pods", "deployments.apps"
-	Namespace string // "" where there is none
+	Namespace string // "" for cluster-scoped objects
 	Name      string
 }
 
-// NameOf is the name of an event's object.
+// NameOf returns the name of an event's object.
 func NameOf(e *event.Received) Name {
 	return Name{Cluster: e.Cluster, Resource: resourceOf(e), Namespace: e.Namespace, Name: e.Name}
 }
@@ -57,22 +57,22 @@ func resourceOf(e *event.Received) string {
 	return c.ResourceID()
 }
 
-// Change is what one event changed.
+// Change says what one event changed in the copy.
 type Change struct {
-	// Event is nil if the event changed nothing: it is a repetition, or of something that has ended.
+	// Event is nil if the event changed nothing: it was a repetition, or its collection or incarnation has ended.
 	Event *event.Received
 	// Gone are the states of objects that the copy showed before and does not show any more. Shown are
-	// those that it shows now and did not show before. A deletion from one of two collections
-	// that hold an object may have both. The states are events without their Data.
+	// the states that it shows now and did not show before. If one of two collections deletes an object that both
+	// hold, both may be set. The states are events without their Data.
 	Gone, Shown []*event.Received
 }
 
-// Changes reads source until it ends, the caller stops, or ctx does, and yields the
-// changes. Repetitions, dead letters and events of unknown types are passed over.
+// Changes reads source until it ends, the caller stops, or ctx is cancelled, and yields the
+// changes. It skips repetitions, dead letters and events of unknown types.
 //
-// A message that is no event is yielded as an error that wraps [event.ErrNotEvent]; a
-// caller that continues the iteration skips it. Every other error is the source's, and the
-// last. io.EOF ends the sequence without an error.
+// For a message that is no event it yields an error that wraps [event.ErrNotEvent]; a
+// caller that continues the iteration skips the message. Every other error comes from the source and ends the
+// sequence. io.EOF ends the sequence without an error.
 func (s *State) Changes(ctx context.Context, source Source) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		for {
@@ -97,14 +97,14 @@ func (s *State) Changes(ctx context.Context, source Source) iter.Seq2[Change, er
 	}
 }
 
-// Apply takes one message. Errors are those of [Decode]; the message then changes nothing but
-// how far its partition has been read.
+// Apply applies one message. Errors are those of [Decode]; such a message only advances
+// how far its partition was read.
 func (s *State) Apply(m Message) (Change, error) {
 	e, err := Decode(m)
 	return s.Take(m, e), err
 }
 
-// Take is Apply for a message of which [Decode] has returned e, nil for an error.
+// Take is Apply for a message for which [Decode] has returned e; nil if it has returned an error.
 func (s *State) Take(m Message, e *event.Received) Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,14 +130,14 @@ func (s *State) Take(m Message, e *event.Received) Change {
 	case s.applyObject(c, e, &m, &change):
 		change.Event = e
 	}
-	if change.Event == nil && len(change.Gone) > 0 { // a birth alone
+	if change.Event == nil && len(change.Gone) > 0 { // the event's birth has ended other collections
 		change.Event = e
 	}
 	return change
 }
 
-// Get returns an object as it is shown: the event without its Data. Of several objects of the name
-// it is the one with the highest version. The caller must not change it.
+// Get returns an object as it is shown: the event without its Data. If several objects have the name, it returns
+// the one with the highest version. The caller must not change it.
 func (s *State) Get(n Name) (*event.Received, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -150,9 +150,9 @@ func (s *State) Get(n Name) (*event.Received, bool) {
 	return newest, newest != nil
 }
 
-// All returns the objects as they were when it was called, in the order of their names. While the
-// collections of a resource are read to different versions, several objects can have one
-// name: one that is deleted, and its successor. The caller must not change them.
+// All returns the objects at the time of the call, in the order of their names. While the
+// collections of a resource are read to different versions, two objects can have one
+// name: one that is already deleted, and its successor. The caller must not change them.
 func (s *State) All() iter.Seq2[Name, *event.Received] {
 	s.mu.RLock()
 	var names []Name
@@ -179,24 +179,25 @@ func compareNames(a, b Name) int {
 	)
 }
 
-// Len is how many names of objects the copy holds.
+// Len returns the number of names of objects that the copy holds.
 func (s *State) Len() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return len(s.names)
 }
 
-// AsOf is up to where a copy is complete. Later changes may be in the copy as well.
+// AsOf says up to which position a copy is complete. Later changes may be in the copy as well.
 type AsOf struct {
 	Epoch uint64
 	// ResourceVersion is "" if the resource, or the namespace of one of its collections, did not exist at
-	// Time: that has no version, and it may exist again at the version of another collection.
+	// Time. No version describes that, because it may exist again at the version that another collection has reached.
 	ResourceVersion string
-	Time            time.Time // of the last synced event, by the bridge's clock
+	Time            time.Time // time of the last synced event, by the bridge's clock
 }
 
-// lower makes a the least of both. The zero value is higher than all others, no version is lower than any.
-func (a *AsOf) lower(b AsOf) {
+// lowerTo sets a to the lower of a and b. The zero value counts as higher than all others; an empty ResourceVersion counts as lower
+// than any other.
+func (a *AsOf) lowerTo(b AsOf) {
 	if a.Epoch == 0 || a.ResourceVersion != "" &&
 		(b.ResourceVersion == "" || compareVersion(b.Epoch, b.ResourceVersion, a.Epoch, a.ResourceVersion) < 0) {
 		a.Epoch, a.ResourceVersion = b.Epoch, b.ResourceVersion
@@ -207,12 +208,12 @@ func (a *AsOf) lower(b AsOf) {
 }
 
 // Complete reports whether the copy has every object of a resource ("pods",
-// "deployments.apps") that the sink's configuration selects, and as of when. It is the least
-// of what the collections of the resource have reached; [State.Collections] has each. An object
-// that moves between two collections may be missing or be held by both until both have been
-// read past that move.
+// "deployments.apps") that the sink's configuration selects, and as of when. The result is the lowest
+// position of the resource's collections; [State.Collections] has the position of each. An object
+// that moves between two collections may be missing, or be held by both, until both were
+// read past the move.
 //
-// While nothing happens the time stays where it is, unless the bridge is configured to
+// The time does not advance while there are no events, unless the bridge is configured to
 // repeat synced events (syncedEvery).
 func (s *State) Complete(cluster, resource string) (at AsOf, ok bool) {
 	s.mu.RLock()
@@ -227,7 +228,7 @@ func (s *State) Complete(cluster, resource string) (at AsOf, ok bool) {
 		if !inStep {
 			return AsOf{}, false
 		}
-		at.lower(last.at)
+		at.lowerTo(last.asOf)
 		edits[key.id] = last.edit
 	}
 	if len(edits) == 0 || event.PlanDigest(edits) != p.digest {
@@ -236,8 +237,8 @@ func (s *State) Complete(cluster, resource string) (at AsOf, ok bool) {
 	return at, true
 }
 
-// Resources are the resources, as cluster and resource ("pods"), that have a collection which
-// is not closed, sorted. For each, [State.Complete] reports whether the copy has all of it.
+// Resources returns cluster and resource ("pods") of each resource that has a collection which
+// is not closed, sorted. [State.Complete] reports whether the copy has all objects of one.
 func (s *State) Resources() iter.Seq2[string, string] {
 	s.mu.RLock()
 	var all []resourceKey
@@ -260,21 +261,21 @@ func (s *State) Resources() iter.Seq2[string, string] {
 	}
 }
 
-// Collection is what the copy knows of a collection.
+// Collection describes the copy of a collection.
 type Collection struct {
 	Cluster string
 	ID      string // see [event.ParseCollection]
-	// Phase is the lowest of those of its partitions.
+	// Phase is the lowest phase of its partitions.
 	Phase       Phase
-	Run         uint64 // the highest that was read
+	Run         uint64 // the highest run that was read
 	Incarnation uint64
-	// Reason is that of the last gap, or of closed.
+	// Reason is the reason of the last gap, synced or closed event.
 	Reason event.Reason
-	// AsOf is that of the last synced event, of the partition that has read least.
+	// AsOf is the lowest position of the last synced events of its partitions.
 	AsOf AsOf
 }
 
-// Collections are the collections that the copy knows, closed ones included, sorted.
+// Collections returns all collections that the copy has seen, including closed ones, sorted.
 func (s *State) Collections() []Collection {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -282,7 +283,7 @@ func (s *State) Collections() []Collection {
 	for key, c := range s.collections {
 		last, _ := s.inStep(c)
 		all = append(all, Collection{
-			Cluster: key.cluster, ID: key.id, Phase: s.phase(c), Run: c.run, Incarnation: c.incarnation, Reason: c.reason, AsOf: last.at,
+			Cluster: key.cluster, ID: key.id, Phase: s.phase(c), Run: c.run, Incarnation: c.incarnation, Reason: c.reason, AsOf: last.asOf,
 		})
 	}
 	slices.SortFunc(all, func(a, b Collection) int { return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.ID, b.ID)) })

@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// The API server does not bound the names of some objects, nor how deeply most may be nested. These
-// bounds make every event one that every bus takes and every consumer can read.
+// The API server limits neither the length of the names of some objects, nor how deeply most objects are nested. With these
+// limits, every bus accepts every event, and every consumer can read it.
 const (
-	// MaxName is how many bytes a name or a namespace may have in attributes and keys, and in the
-	// inventory. A longer one is replaced as [BoundName] does.
+	// MaxName is the greatest length in bytes of a name or a namespace in attributes, keys and the
+	// inventory. [BoundName] shortens longer ones.
 	MaxName = 2 << 10
-	// MaxToken is how many bytes a token of a subject may have. Every name that is a DNS subdomain fits.
+	// MaxToken is the greatest length in bytes of a token of a subject. Every DNS subdomain fits.
 	MaxToken = 253
-	// MaxSubject is how many bytes a subject may have: NATS servers close the connection of a client that sends much longer ones.
+	// MaxSubject is the greatest length in bytes of a subject: NATS servers close the connection of a client that sends much longer ones.
 	MaxSubject = 1 << 10
-	// MaxLevels is how deeply the arrays and objects of a body may stand in each other. An object that
-	// is nested more deeply is published as if its body did not fit the bus.
+	// MaxLevels is the greatest nesting depth of the arrays and objects of a body. An object that
+	// is nested more deeply is published like an object that is too large for the bus.
 	MaxLevels = 500
 )
 
-// keptName is how much of a long name is left, in bytes.
+// keptName is the number of bytes that are kept of a long name.
 const keptName = 1 << 10
 
-// BoundName is a name or a namespace as events have it. One of more than [MaxName] bytes is replaced by its
-// first 1,024 bytes, less where a character would be cut, a percent sign, and the SHA-256 of the whole in hexadecimal
-// digits. The API server takes no name with a percent sign.
+// BoundName returns a name or a namespace as events have it. A name of more than [MaxName] bytes is replaced by its
+// first 1,024 bytes (fewer, if a character would be cut), a percent sign, and the SHA-256 of the whole name in hexadecimal
+// digits. The API server accepts no name with a percent sign.
 func BoundName(name string) string {
 	if len(name) <= MaxName {
 		return name
@@ -34,11 +34,11 @@ func BoundName(name string) string {
 	return strings.ToValidUTF8(name[:keptName], "") + "%" + digest(name)
 }
 
-// WholeName reports whether a name is the object's: not one that [BoundName] has replaced, nor one that it would replace.
+// WholeName reports whether a name is the object's whole name: [BoundName] has not shortened it, and would not.
 func WholeName(name string) bool { return len(name) <= MaxName && !strings.Contains(name, "%") }
 
-// SubjectToken makes any string a token of a NATS subject: as [EscapeToken] does, or "=sha256-" and the SHA-256 of
-// the string in hexadecimal digits, where that is longer than [MaxToken]. No string escapes to that.
+// SubjectToken turns any string into a token of a NATS subject, like [EscapeToken]. If the result would be longer than
+// [MaxToken], it returns "=sha256-" and the SHA-256 of the string in hexadecimal digits. No string escapes to that form.
 func SubjectToken(s string) string {
 	token := EscapeToken(s)
 	if len(token) <= MaxToken {

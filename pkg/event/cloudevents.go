@@ -12,18 +12,18 @@ const (
 	CollectionSchema = "https://kubebridge.io/schemas/collection-v1.json"
 )
 
-// TimeFormat is how times stand in events: RFC 3339, UTC, microseconds.
+// TimeFormat is the format of times in events: RFC 3339, UTC, microseconds.
 const TimeFormat = "2006-01-02T15:04:05.000000Z"
 
 // Encoder writes events as CloudEvents 1.0.
 type Encoder struct {
 	Cluster    string // the configured name
 	ClusterUID string
-	Format     Format // of the values
+	Format     Format // the format of the messages' values
 }
 
-// Of returns an encoder for the events of one collection, which need not make
-// again what they share.
+// Of returns an encoder for the events of one collection. It computes once
+// what these events have in common.
 func (c Encoder) Of(col *Collection) CollectionEncoder {
 	return CollectionEncoder{c, col.ID(), "/clusters/" + c.Cluster + "/" + col.GroupOrCore() + "/" + col.Resource}
 }
@@ -35,17 +35,17 @@ type CollectionEncoder struct {
 }
 
 // Attributes returns the CloudEvents context attributes of e in the order of the
-// specification, extensions last. Those without a value are left out.
+// specification, extensions last. Attributes without a value are left out.
 func (c Encoder) Attributes(e *Event) []Attribute {
 	of := c.Of(e.Collection)
 	return of.AppendAttributes(make([]Attribute, 0, MaxAttributes), e, new(Text))
 }
 
-// MaxAttributes is how many attributes an event has at most.
+// MaxAttributes is the largest number of attributes that an event has.
 const MaxAttributes = 36
 
 // AppendAttributes appends what [Encoder.Attributes] returns for an event of the
-// collection. What is made for it alone is made in text.
+// collection. text provides the memory of values that are made for this event.
 func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Text) []Attribute {
 	var buffer [256]byte
 	col := e.Collection
@@ -53,7 +53,7 @@ func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Te
 	if !e.Type.OfCollection() {
 		subject, schema = e.Name, ObjectSchema
 		if c.Format == Plain {
-			schema = "" // the value has no schema of ours
+			schema = "" // the value is the object, which has no schema of this project
 		}
 		if e.Namespace != "" {
 			b := append(append(buffer[:0], e.Namespace...), '/')
@@ -111,12 +111,12 @@ func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Te
 		add("deadletterlimit", positive(e.DeadLetter.Limit))
 	}
 	if c.Format == Plain {
-		dst = e.appendUndata(dst)
+		dst = e.appendPlainAttributes(dst)
 	}
 	return dst
 }
 
-// positive writes a number, and nothing for 0.
+// positive formats a number; "" for 0.
 func positive(n int) string {
 	if n <= 0 {
 		return ""
@@ -124,7 +124,7 @@ func positive(n int) string {
 	return utoa(uint64(n))
 }
 
-// appendHead begins a structured event (CloudEvents JSON format, section 3), up to
+// appendHead appends the beginning of a structured event (CloudEvents JSON format, section 3), up to
 // its data.
 func appendHead(dst []byte, attributes []Attribute) []byte {
 	dst = append(dst, '{')
@@ -138,7 +138,7 @@ func appendHead(dst []byte, attributes []Attribute) []byte {
 	return append(dst, `"data":`...)
 }
 
-// appendData also returns where in dst the object stands.
+// appendData appends the event's data. The object is in dst from begin to end.
 func (e *Event) appendData(dst []byte, body func([]byte) []byte) (_ []byte, begin, end int) {
 	if e.Type.OfCollection() {
 		return e.appendReport(dst), 0, 0
@@ -178,7 +178,7 @@ func (e *Event) appendData(dst []byte, body func([]byte) []byte) (_ []byte, begi
 	return append(dst, '}'), begin, end
 }
 
-// appendIdentityOnly writes an object of which only the identity is known.
+// appendIdentityOnly appends an object of which only the identity is known.
 func (e *Event) appendIdentityOnly(dst []byte) []byte {
 	dst = append(dst, `{"apiVersion":`...)
 	dst = appendString(dst, e.APIVersion)
@@ -205,7 +205,7 @@ func appendString(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// plain reports whether s stands between quotes as it is: ASCII without control
+// plain reports whether s needs no escaping in JSON: it is ASCII without control
 // characters, quotes and backslashes.
 func plain(s string) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
@@ -213,7 +213,7 @@ func plain(s string) bool {
 		x := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 		quote, slash := x^('"'*ones), x^('\\'*ones)
-		// A high bit of one of them says: 0x7f or above, or below a space, or zero.
+		// The high bit of a byte is set if the byte is 0x7f or above, below a space, a quote or a backslash. There may be false alarms.
 		if (x|(x+ones)|(x-' '*ones)|(quote-ones)|(slash-ones)&^slash)&highs != 0 && !plainBytes(s[:8]) {
 			return false
 		}

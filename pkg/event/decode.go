@@ -13,21 +13,21 @@ import (
 )
 
 var (
-	// ErrNotEvent is returned for bytes that are not a whole event of version 1:
-	// not JSON, no CloudEvent, or one that lacks what the contract promises.
+	// ErrNotEvent is returned for bytes that are not a complete event of version 1:
+	// not JSON, no CloudEvent, or an event that lacks a required attribute.
 	ErrNotEvent = errors.New("not a kubebridge event")
 	// ErrUnknownType is returned for a CloudEvent of a type, or of a version of a
-	// type, that this version does not know. Skipping it is usual.
+	// type, that this version does not know. Consumers usually skip it.
 	ErrUnknownType = errors.New("unknown event type")
-	// ErrNoObject is returned for an object asked of an event about a collection.
+	// ErrNoObject is returned if the object of an event about a collection is requested.
 	ErrNoObject = errors.New("the event holds no object")
-	// ErrOtherKind is returned for an object asked for as another kind than it is.
+	// ErrOtherKind is returned if an object is decoded into a type of another kind.
 	ErrOtherKind = errors.New("the object is of another kind")
 )
 
-// Received is an event as a consumer has it: the attributes and data of one
-// CloudEvent that the bridge wrote. docs/events.md is the contract. What an event
-// does not have is the zero value.
+// Received is an event as a consumer reads it: the attributes and data of one
+// CloudEvent that the bridge wrote. docs/events.md is the contract. Fields that an event
+// does not have are zero.
 type Received struct {
 	Type       Type
 	ID         string
@@ -38,55 +38,55 @@ type Received struct {
 	Group      string // "" is the core group
 	Resource   string // plural
 	Origin     Origin
-	Epoch      uint64 // never 0: the first is 1
+	Epoch      uint64 // never 0: the first epoch is 1
 
-	// Namespace is the object's; of a collection event, the one that the
+	// Namespace is the object's namespace. In a collection event it is the namespace that the
 	// collection is restricted to.
 	Namespace string
 
-	// Run and Incarnation are those of the collection. Of a deletion, Run and ResourceVersion are
+	// Run and Incarnation are those of the collection. In a deletion, Run and ResourceVersion are
 	// those of the publication that it ends.
 	Run         uint64
 	Incarnation uint64
 	Entry       string // the configured name of the collection's entry; "": it has none
 
-	// ResourceVersion is the object's. Of a synced event, the collection is complete up to it; of a
-	// gap, it was complete up to it before. Compare it, with Epoch, within one resource only.
+	// ResourceVersion is the object's. In a synced event it is the version up to which the collection is complete; in a
+	// gap, the version up to which it was complete before. Compare it, together with Epoch, within one resource only.
 	ResourceVersion string
-	// DeletionVersion, of a deletion: its resourceVersion, or that of the list that proved it.
+	// DeletionVersion is set in a deletion: the resourceVersion of the deletion, or of the list that proved it.
 	DeletionVersion string
 
-	// Of the object. Empty in an event about a collection, see
+	// These describe the object. They are empty in an event about a collection, see
 	// [Type.OfCollection].
 	APIVersion string
 	Kind       string
 	Name       string
 	UID        string
 	Object     []byte      // JSON, see [Received.Into]
-	BodyKnown  bool        // false: Object has no more than the identity
+	BodyKnown  bool        // false: Object has only the identity
 	Truncated  *Truncation // not nil: Object was cut down
-	Reason     string      // of Deleted: "left" if it exists and is not selected, "unknown", or "" if it is gone
+	Reason     string      // in Deleted: "left" if it exists and is not selected, "unknown", or "" if it is gone
 
-	// Of a Modified, if the bridge is configured to publish them and knows them. Patch leads
-	// from the body at resourceVersion Base, which was published last, to Object; Before is
-	// that body. ChangedBy says by whom, also of an Added. They are JSON.
+	// These are set in Modified events, if the bridge is configured to publish them and knows them; ChangedBy also in
+	// Added. Before is the body that was published last, at resourceVersion Base. Patch leads from it to
+	// Object. ChangedBy lists the field managers that changed the object. All but Base are JSON.
 	Before    []byte
 	Patch     []byte
 	Base      string
 	ChangedBy []byte
-	// LeftOut names members of data that the object was too costly for, such as "changedby".
+	// LeftOut names members of data that were too costly to compute for this object, such as "changedby".
 	LeftOut []string
 
-	// DeadLetter is not nil on an event of the dead letters: the bus did not take
-	// it where it belongs, and Object may be cut down or not known.
+	// DeadLetter is set on a dead letter: the bus rejected the event on its own
+	// route, and Object may be truncated or unknown.
 	DeadLetter *DeadLetter
 
-	// Report is the body of an event about a collection, and Plan what its attributes say of the
+	// Report is the body of an event about a collection. Plan has its attributes about the
 	// plan. Both are nil in an event about an object.
 	Report *Report
 	Plan   *Plan
 
-	// Data is the whole data member, for what has no field here.
+	// Data is the whole data member, for values that have no field here.
 	Data []byte
 }
 
@@ -137,8 +137,8 @@ type receivedData struct {
 }
 
 // Parse reads one message's value: a structured CloudEvent as the bridge writes
-// it. Attributes and members that it does not know are allowed: version 1 may
-// grow. Errors wrap [ErrNotEvent] or [ErrUnknownType]. The result keeps nothing of
+// it. It ignores unknown attributes and members, because version 1 may
+// get more of them. Errors wrap [ErrNotEvent] or [ErrUnknownType]. The result does not refer to
 // value.
 func Parse(value []byte) (*Received, error) {
 	var w received
@@ -178,7 +178,7 @@ func Parse(value []byte) (*Received, error) {
 	return e, nil
 }
 
-// parseNumbers reads the numbers of the collection and of the plan.
+// parseNumbers reads the attributes of the collection and of the plan that are numbers.
 func (e *Received) parseNumbers(w *received) error {
 	e.DeletionVersion, e.Entry = w.DeletionVersion, w.Entry
 	type number struct {
@@ -208,7 +208,7 @@ func parseType(name string) (Type, bool) {
 	return 0, false
 }
 
-// parseData reads data, and sees that nothing is absent that a consumer relies on.
+// parseData reads data, and checks that the event has everything that consumers rely on.
 func (e *Received) parseData() error {
 	required := []Attribute{
 		{"id", e.ID},
@@ -257,18 +257,18 @@ func (e *Received) parseData() error {
 	return nil
 }
 
-// Into decodes the object into obj, a pointer: to a typed object (*corev1.Pod), to
-// *unstructured.Unstructured, which takes every kind, or to any struct or map that
-// encoding/json could fill. What obj held before is gone; an error leaves it as it
-// was. apiVersion and kind are set. Where BodyKnown is false or Truncated is set,
-// obj has no more than Object has.
+// Into decodes the object into obj, a pointer to a typed object (*corev1.Pod), to an
+// unstructured.Unstructured, which takes every kind, or to any struct or map that
+// encoding/json can fill. It replaces the former content of obj; on an error obj stays
+// unchanged. apiVersion and kind are set. If BodyKnown is false or Truncated is set,
+// obj has only the fields that Object has.
 //
-// A typed object must be of the event's kind, else the error is [ErrOtherKind].
-// The Go type's name stands for its kind, and for the types of k8s.io/api their
-// package for group and version. Of other types the version is not known here:
-// where two versions of a type are in use, source.RestoreGVK, given a scheme and
-// the decoded object, checks that it is of the type's own. An event about a
-// collection gives [ErrNoObject].
+// The type of a typed object must match the event's kind, otherwise the error is [ErrOtherKind].
+// The Go type's name is compared with the kind and, for types of k8s.io/api, their
+// package with group and version. The version of other types is not checked:
+// if two versions of a type are in use, source.RestoreGVK, given a scheme and
+// the decoded object, checks that the object has the type's version. For an event about a
+// collection the error is [ErrNoObject].
 func (e *Received) Into(obj any) error {
 	what := e.subject()
 	if e.Type.OfCollection() {
@@ -289,7 +289,7 @@ func (e *Received) Into(obj any) error {
 	return nil
 }
 
-// subject names what the event is about, for errors.
+// subject names the object or collection of the event, for errors.
 func (e *Received) subject() string {
 	if e.Type.OfCollection() {
 		return e.Type.String() + " of collection " + e.Collection
@@ -306,7 +306,7 @@ const (
 	apiPackages = "k8s.io/api/" // then group and version
 )
 
-// fits reports whether the event's object may be a t.
+// fits reports whether the event's object may be decoded into a t.
 func (e *Received) fits(t reflect.Type) bool {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -319,7 +319,7 @@ func (e *Received) fits(t reflect.Type) bool {
 		return true // no Kubernetes type
 	}
 	if t.PkgPath() == metaPackage && t.Name() == "PartialObjectMetadata" {
-		return true // of every kind
+		return true // it takes every kind
 	}
 	if t.Name() != "" && t.Name() != e.Kind {
 		return false

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// EscapeToken makes any string a single NATS subject token, KV key token or
-// topic part of the alphabet [A-Za-z0-9_=-]: "." becomes "_", every other byte
+// EscapeToken turns any string into a single NATS subject token, KV key token or
+// topic part with the characters [A-Za-z0-9_=-]: "." becomes "_", every other byte
 // outside [A-Za-z0-9-] becomes "=XX" (upper-case hex), and the empty string
-// becomes a bare "_". [UnescapeToken] reverses it.
+// becomes "_". [UnescapeToken] reverses it.
 func EscapeToken(s string) string {
 	if s == "" {
 		return "_"
 	}
-	if s == "." { // a bare "_" already means none
+	if s == "." { // "_" alone is the empty string
 		return "=2E"
 	}
 	plain := func(c byte) bool {
@@ -43,8 +43,8 @@ func EscapeToken(s string) string {
 	return b.String()
 }
 
-// UnescapeToken reverses [EscapeToken]. It returns an error for what that cannot
-// have made, so that no two tokens mean the same.
+// UnescapeToken reverses [EscapeToken]. It returns an error for a token that EscapeToken cannot
+// return, so that no two tokens mean the same string.
 func UnescapeToken(s string) (string, error) {
 	if s == "_" {
 		return "", nil
@@ -55,7 +55,7 @@ func UnescapeToken(s string) (string, error) {
 		case s[i] == '_':
 			b.WriteByte('.')
 		case s[i] == '=' && i+2 < len(s):
-			x, _ := strconv.ParseUint(s[i+1:i+3], 16, 8) // what is no number does not escape to itself
+			x, _ := strconv.ParseUint(s[i+1:i+3], 16, 8) // without a number, the result does not escape to s, which is checked below
 			b.WriteByte(byte(x))
 			i += 2
 		default:

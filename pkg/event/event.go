@@ -1,8 +1,8 @@
-// Package event holds what every part of kubebridge speaks of: the normalised
-// event, the batch that makes events durable, and the identities both carry.
+// Package event has the types that all parts of kubebridge share: the
+// event, the batch in which events become durable, and the identities of collections and pipelines.
 //
-// It imports nothing else of the project, so that a source, a sink or a store
-// can be written against it alone.
+// It imports no other package of the project, so that sources, sinks and stores
+// depend on it alone.
 package event
 
 import (
@@ -14,12 +14,12 @@ import (
 // Type says what happened.
 type Type uint8
 
-// The types of an event. The first four concern one object, the last three a
+// The types of events. The first four are about one object, the last three about a
 // whole collection.
 const (
 	// Added: the object is new to the collection.
 	Added Type = iota + 1
-	// Modified: the object has another state. With origin Reconcile, states in between may be
+	// Modified: the object has changed. With origin Reconcile, states in between may be
 	// missing.
 	Modified
 	// Deleted: the collection does not have the object any more.
@@ -37,7 +37,7 @@ const (
 
 var typeNames = [...]string{"", "added", "modified", "deleted", "present", "gap", "synced", "closed"}
 
-// String is the last word of the type's name on the bus: "added", "gap", ….
+// String returns the last word of the type's name on the bus: "added", "gap", ….
 func (t Type) String() string {
 	if int(t) < len(typeNames) {
 		return typeNames[t]
@@ -45,12 +45,12 @@ func (t Type) String() string {
 	return "unknown"
 }
 
-// OfCollection reports whether t concerns a whole collection.
+// OfCollection reports whether t is about a whole collection.
 func (t Type) OfCollection() bool { return t >= Gap }
 
-// CollectionKind is the kind of an event about a collection: "reset" of a gap with Reset and of closed, otherwise the type. It is part of compaction keys and
-// subjects, of which a bus may keep the last message only. A reset and the closing of a collection
-// replace each other there; a later gap replaces neither.
+// CollectionKind returns the kind of an event about a collection: "reset" for closed and for a gap with Reset, otherwise the type. It is
+// part of compaction keys and subjects, for which a bus may keep the last message only. So a reset and the closing of a collection
+// replace each other there, and a later gap replaces neither.
 func (e *Event) CollectionKind() string {
 	if e.Type == Closed || e.Type == Gap && e.Report != nil && e.Report.Reset {
 		return "reset"
@@ -65,7 +65,7 @@ var cloudEventTypes = [...]string{
 	"io.kubebridge.collection.closed.v1",
 }
 
-// CloudEvent is the CloudEvents "type" attribute, for example
+// CloudEvent returns the CloudEvents "type" attribute, for example
 // "io.kubebridge.resource.added.v1".
 func (t Type) CloudEvent() string {
 	if int(t) < len(cloudEventTypes) {
@@ -91,7 +91,7 @@ type Event struct {
 	Origin     Origin
 	Time       time.Time   // when the bridge saw it
 	Collection *Collection // never nil
-	Epoch      uint64      // 0 and 1 are the first history of a cluster
+	Epoch      uint64      // 0 and 1 both mean the first epoch of a cluster
 
 	// The object. Empty in events about a collection.
 	APIVersion string
@@ -100,96 +100,96 @@ type Event struct {
 	Name       string
 	UID        string
 
-	// Run is the run of the collection, a decimal number. Of Deleted, it is the run of the
-	// publication that it ends.
+	// Run is the run of the collection, a decimal number. In Deleted, it is the run of the
+	// publication that the deletion ends.
 	Run string
 	// Incarnation is the run of the collection's last gap with Reset.
 	Incarnation uint64
-	// Nth, of Synced: how many synced events the run has had, this one included.
+	// Nth is set in Synced: the number of synced events of the run up to this one.
 	Nth uint64
-	// Plan, of events about a collection.
+	// Plan is set in events about a collection.
 	Plan *Plan
 
-	// ResourceVersion is the object's. Of Deleted, it is that of the publication that it ends; of
-	// Synced, the version up to which the collection is complete; of Gap, the one up to which it
+	// ResourceVersion is the object's. In Deleted, it is that of the publication that the deletion ends; in
+	// Synced, the version up to which the collection is complete; in Gap, the version up to which it
 	// was complete before.
 	ResourceVersion string
-	// DeletionVersion, of Deleted: the resourceVersion of the deletion, or of the list that proved
-	// the absence; "": neither is known.
+	// DeletionVersion is set in Deleted: the resourceVersion of the deletion, or of the list that proved
+	// the absence; "" if neither is known.
 	DeletionVersion string
-	// Reason, of Deleted: "left" if the object exists and is no longer selected, "unknown" if it is
+	// Reason is set in Deleted: "left" if the object exists and is no longer selected, "unknown" if it is not known whether it is
 	// gone or left, "" if it is gone.
 	Reason string
 
-	// Object is the body as consumers may see it, JSON with apiVersion and kind, or nil if it is
+	// Object is the body as it is published, JSON with apiVersion and kind; nil if it is
 	// not known.
 	Object []byte
 
-	// Before is the body that was published of the object last, if it is kept and known; Patch
-	// is the JSON Patch (RFC 6902) from Before to Object; Base is the resourceVersion of Before. They
-	// are JSON, and nil on anything but Modified.
+	// These are set in Modified, if they are configured and known. Before is the body of the object that was published last; Patch
+	// is the JSON Patch (RFC 6902) from Before to Object; Base is the resourceVersion of Before. Before and Patch
+	// are JSON.
 	Before []byte
 	Patch  []byte
 	Base   string
 
-	// ChangedBy says which field managers changed Object, in JSON; nil if that is not known.
+	// ChangedBy lists the field managers that changed Object, in JSON; nil if they are not known.
 	ChangedBy []byte
 
-	// LeftOut names the members of data that would have taken too many steps to find out: "changedby".
+	// LeftOut names the members of data that would have taken too many steps to compute: "changedby".
 	LeftOut []string
 
-	// Truncated is set when Object was cut down.
+	// Truncated is set if Object was truncated.
 	Truncated *Truncation
 
 	// DeadLetter is set on an event that goes to the dead letters.
 	DeadLetter *DeadLetter
 
-	// Report is the body of a collection event, and nil otherwise.
+	// Report is the data of a collection event; nil for others.
 	Report *Report
 }
 
-// Plan says to which collections of a resource an event's collection belongs. It stands in the
+// Plan describes the plan of the resource that an event's collection belongs to. It is in the
 // attributes plan, plandigest, edit and birth of events about a collection.
 type Plan struct {
 	Number uint64 // grows with every change of the plan, like a run
-	Digest string // of the IDs of the resource's collections, each with its Edit: [PlanDigest]
-	Edit   uint64 // the Number with which the collection's properties changed last
+	Digest string // [PlanDigest] of the resource's collections
+	Edit   uint64 // the Number of the plan that last changed the collection's properties
 	Birth  uint64 // when the checkpoint began or was reset, a number like a run
 }
 
-// DeadLetter says why an event is not where it belongs. It stands in the
-// attributes deadletterreason, deadletterroute, deadlettersize, deadletterlimit.
+// DeadLetter says why an event is not on its own route. It is in the
+// attributes deadletterreason, deadletterroute, deadlettersize and deadletterlimit.
 type DeadLetter struct {
-	Reason string // one of those below
-	Route  string // the topic or subject that it would have gone to
-	Size   int    // bytes that the bus was asked to take; 0: size is not the matter
-	Limit  int    // bytes that it takes; 0: size is not the matter
+	Reason string // Oversize, Rejected or Unredacted
+	Route  string // the topic or subject of the event
+	Size   int    // size of the record in bytes; 0: the size is not the reason
+	Limit  int    // the bus's limit in bytes; 0: the size is not the reason
 }
 
 // The reasons of a dead letter.
 const (
-	Oversize   = "oversize"   // it is larger than the bus takes
-	Rejected   = "rejected"   // the bus does not take it, whatever its size
+	Oversize   = "oversize"   // it is larger than the bus's limit
+	Rejected   = "rejected"   // the bus rejected it for a reason other than its size
 	Unredacted = "unredacted" // its body could not be redacted, and is left out
 )
 
-// Truncation describes the body that was left out, and says why.
+// Truncation describes a body that was left out, and says why.
 type Truncation struct {
 	Size   int    `json:"size"`            // bytes of the body
 	SHA256 string `json:"sha256,omitzero"` // hex digest of the body; "": it was nested too deeply to be redacted
-	Limit  int    `json:"limit,omitzero"`  // bytes a record may have on that bus; 0: size is not the matter
+	Limit  int    `json:"limit,omitzero"`  // the bus's limit for a record in bytes; 0: the size is not the reason
 	Levels int    `json:"levels,omitzero"` // MaxLevels, if the body was nested more deeply; 0: it was not
 }
 
 // Report is the data of a collection event. Zero fields are left out.
 type Report struct {
 	Reason Reason     `json:"reason"`
-	Detail string     `json:"detail,omitzero"` // one sentence for a human
+	Detail string     `json:"detail,omitzero"` // one sentence for people
 	Reset  bool       `json:"reset,omitzero"`  // a new incarnation begins: consumers drop their copy of the collection
-	From   string     `json:"from,omitzero"`   // of Gap: the resourceVersion up to which the collection was complete before
-	To     string     `json:"to,omitzero"`     // of Synced: the resourceVersion up to which the collection is complete
-	Since  *time.Time `json:"since,omitzero"`  // of Synced: when the gap began
-	Counts *Counts    `json:"counts,omitzero"` // of Synced: how the list differed from the inventory
+	From   string     `json:"from,omitzero"`   // in Gap: the resourceVersion up to which the collection was complete before
+	To     string     `json:"to,omitzero"`     // in Synced: the resourceVersion up to which the collection is complete
+	Since  *time.Time `json:"since,omitzero"`  // in Synced: when the gap began
+	Counts *Counts    `json:"counts,omitzero"` // in Synced: how the list differed from the inventory
 }
 
 // MarshalJSON writes Since in [TimeFormat].
@@ -217,10 +217,10 @@ type Counts struct {
 	Filtered  int `json:"filtered,omitzero"` // a filter leaves them out
 }
 
-// ID is the event's id: the same event has the same id however often it is published. It is made of
-// collection, run, uid, resourceVersion and type; of an event about a collection, of collection,
-// run and type, with Nth before the type of Synced. No two events share an ID: a run has one gap,
-// and one publication and one end of each uid and version.
+// ID returns the event's id. An event that is published again has the same id. The id consists of
+// collection, run, uid, resourceVersion and type; for an event about a collection, of collection,
+// run and type, and Nth before the type of Synced. No two events share an id: a run has one gap, and, for each
+// uid and version, one publication and one end.
 func (e *Event) ID() string { return string(e.appendID(nil)) }
 
 func (e *Event) appendID(dst []byte) []byte {

@@ -5,26 +5,26 @@ import (
 	"fmt"
 )
 
-// Format is how an event stands in a message: what of it is the value, and what
-// stands in headers alone. The zero value is Structured.
+// Format says how an event is divided into the value and the headers of a message. The zero
+// value is Structured.
 type Format uint8
 
 // The formats of a message. Attributes are headers in each of them.
 const (
 	// Structured: the value is the whole event (CloudEvents JSON format).
 	Structured Format = iota
-	// Binary: the value is the event's data, its attributes are in the headers
-	// alone (CloudEvents binary content mode).
+	// Binary: the value is the event's data; its attributes are only in the headers
+	// (CloudEvents binary content mode).
 	Binary
-	// Plain: the value is the object, or the report of a collection event. What
-	// else data would say is in attributes of [Encoder.Attributes]. A CloudEvent
-	// in binary content mode, too, with other data.
+	// Plain: the value is the object, or the report of a collection event. The other
+	// members of data are in attributes of [Encoder.Attributes]. This is also a CloudEvent
+	// in binary content mode, with other data.
 	Plain
 )
 
 var formatNames = [...]string{"structured", "binary", "plain"}
 
-// String is the format's name in the configuration.
+// String returns the format's name in the configuration.
 func (f Format) String() string {
 	if int(f) < len(formatNames) {
 		return formatNames[f]
@@ -53,16 +53,16 @@ func (f Format) ContentType() string {
 	return DataContentType
 }
 
-// Append appends the value of e, whose attributes are given; they do not matter
-// unless the format is Structured.
+// Append appends the value of e. attributes are the event's attributes; only
+// Structured uses them.
 func (f Format) Append(dst []byte, attributes []Attribute, e *Event) []byte {
 	dst, _, _ = f.append(dst, attributes, e, func(dst []byte) []byte { return append(dst, e.Object...) })
 	return dst
 }
 
-// AppendWithBody is [Format.Append] for an event whose Object is yet to be made:
-// body appends it, or nothing when it is not known. Object is then part of what was
-// appended, in the same memory.
+// AppendWithBody is [Format.Append] for an event that has no Object yet: body appends the
+// object, or nothing if it is not known. Then Object is set to the appended bytes, in the memory of
+// the result.
 func (f Format) AppendWithBody(dst []byte, attributes []Attribute, e *Event, body func(dst []byte) []byte) []byte {
 	dst, begin, end := f.append(dst, attributes, e, body)
 	if begin < end {
@@ -71,7 +71,7 @@ func (f Format) AppendWithBody(dst []byte, attributes []Attribute, e *Event, bod
 	return dst
 }
 
-// append also returns where in dst the object stands.
+// append appends the value. The object is in the result from begin to end.
 func (f Format) append(dst []byte, attributes []Attribute, e *Event, body func([]byte) []byte) (_ []byte, begin, end int) {
 	switch {
 	case f == Structured:
@@ -89,12 +89,12 @@ func (f Format) append(dst []byte, attributes []Attribute, e *Event, body func([
 
 // appendReport writes the data of a collection event.
 func (e *Event) appendReport(dst []byte) []byte {
-	b, _ := json.Marshal(e.Report) // plain strings, numbers and times: cannot fail
+	b, _ := json.Marshal(e.Report) // cannot fail: strings, numbers and times
 	return append(dst, b...)
 }
 
-// appendObject writes the object, or what identifies it where body appends nothing;
-// begin is then end.
+// appendObject appends the object. If body appends nothing, it appends the object's identity, and
+// begin equals end.
 func (e *Event) appendObject(dst []byte, body func([]byte) []byte) (_ []byte, begin, end int) {
 	begin = len(dst)
 	dst = body(dst)
@@ -105,8 +105,8 @@ func (e *Event) appendObject(dst []byte, body func([]byte) []byte) (_ []byte, be
 	return dst, begin, end
 }
 
-// appendUndata appends the attributes that say what a plain value cannot.
-func (e *Event) appendUndata(dst []Attribute) []Attribute {
+// appendPlainAttributes appends the attributes that take the place of members of data, which a plain value does not have.
+func (e *Event) appendPlainAttributes(dst []Attribute) []Attribute {
 	if e.Type.OfCollection() {
 		return dst
 	}

@@ -7,22 +7,22 @@ import (
 
 func utoa(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// Identity names a pipeline: everything it owns on a bus or in a store carries it.
+// Identity identifies a pipeline. Everything that the pipeline owns on a bus or in a store has its identity.
 type Identity struct {
 	Bridge     string // the bridge's name
 	Cluster    string // the cluster's configured name
-	ClusterUID string // UID of the cluster's kube-system namespace
+	ClusterUID string // the UID of the cluster's kube-system namespace
 	Sink       string // the sink's name
 }
 
-// Expand fills in the template of a name that the pipeline owns: {name} is the
-// bridge's, {cluster} the cluster's configured one, {sink} the sink's.
+// Expand fills the template of a name that the pipeline owns: {name} is the
+// bridge's name, {cluster} the cluster's configured name, {sink} the sink's name.
 func (id Identity) Expand(template string) string {
 	return strings.NewReplacer("{name}", id.Bridge, "{cluster}", id.Cluster, "{sink}", id.Sink).Replace(template)
 }
 
-// Collection is what an entry of the configuration means on a cluster. Resource, Entry and Namespace
-// identify it. The other fields are properties, which may change: [Collection.ID] leaves them out.
+// Collection is published as one unit: a resource, restricted by an entry of the configuration. Group, Resource, Entry and Namespace
+// identify it. The other fields are properties, which may change and are not part of [Collection.ID].
 type Collection struct {
 	Group     string // "" is the core group
 	Resource  string // plural, lower case
@@ -34,7 +34,7 @@ type Collection struct {
 	MetadataOnly  bool // bodies are PartialObjectMetadata: no spec, no status
 }
 
-// ResourceID is "pods" or "deployments.apps".
+// ResourceID returns, for example, "pods" or "deployments.apps".
 func (c *Collection) ResourceID() string {
 	if c.Group == "" {
 		return c.Resource
@@ -42,9 +42,9 @@ func (c *Collection) ResourceID() string {
 	return c.Resource + "." + c.Group
 }
 
-// ID is the collection's name in events, checkpoints, logs and metrics, for example "pods",
-// "pods@shop" or "deployments.apps:canary@shop". Neither a resource's nor an entry's name has a colon
-// or an at sign.
+// ID returns the collection's name in events, checkpoints, logs and metrics, for example "pods",
+// "pods@shop" or "deployments.apps:canary@shop". Names of resources and entries have neither a colon
+// nor an at sign.
 func (c *Collection) ID() string {
 	id := c.ResourceID()
 	if c.Entry != "" {
@@ -56,8 +56,8 @@ func (c *Collection) ID() string {
 	return id
 }
 
-// ParseCollection reverses [Collection.ID]. The result has no properties. It also takes the name of
-// a resource.
+// ParseCollection reverses [Collection.ID]. The result has no properties. A resource without
+// entry and namespace is a valid ID.
 func ParseCollection(id string) Collection {
 	var c Collection
 	id, c.Namespace, _ = strings.Cut(id, "@")
@@ -66,7 +66,7 @@ func ParseCollection(id string) Collection {
 	return c
 }
 
-// GroupOrCore is the group, or "core" for the empty one.
+// GroupOrCore returns the group, or "core" for the core group.
 func (c *Collection) GroupOrCore() string {
 	if c.Group == "" {
 		return "core"
@@ -76,9 +76,9 @@ func (c *Collection) GroupOrCore() string {
 
 // Position is how far a collection has been delivered.
 type Position struct {
-	// RV is the resourceVersion that may be resumed from. When the position is
-	// void it is the last one known to have been complete, or "" if none was.
+	// RV is the resourceVersion from which a watch may be resumed. If the position is
+	// void, it is the last version up to which the collection is known to be complete, or "".
 	RV string
-	// Void forbids resuming: the collection must be reconciled.
+	// Void means that a watch must not be resumed: the collection must be reconciled.
 	Void bool
 }

@@ -2,7 +2,7 @@ package event
 
 import "slices"
 
-// Reason says why an event about a collection was published. Consumers may get reasons that this version does not have.
+// Reason says why an event about a collection was published. Consumers may receive reasons that this version does not know.
 type Reason string
 
 // The reasons of events about a collection. [Reasons] says what each means.
@@ -27,20 +27,20 @@ const (
 type Cause struct {
 	Reason Reason
 	Types  []Type
-	// Unexpected is set if changes in between are not known and nobody asked for that. The alert
-	// KubebridgeGap is for these.
+	// Unexpected is set if changes may be missing although no user or configuration caused the gap. The alert
+	// KubebridgeGap is for these reasons.
 	Unexpected bool
-	// NewEpoch is set if resourceVersions from the gap on belong to another history than those before.
+	// NewEpoch is set if resourceVersions after the gap belong to another epoch than those before it.
 	NewEpoch bool
-	// Resync is set if every object is published again while the watch goes on: the gap keeps the position, and what
-	// its list does not publish has been published or ended by the watch.
+	// Resync is set if every object is published again while the watch goes on. The gap keeps the position. Objects that
+	// its list does not publish were published or deleted by the watch since the gap.
 	Resync bool
-	Text   string // as docs/events.md has it
+	Text   string // the text in docs/events.md
 }
 
-// Reasons returns every reason with its cause, in the order of docs/events.md. The reason of a gap
-// is also that of its synced event. A reason has two rows if it means something else in a closed event.
-// Tests compare it with the documents, the schemas and the alerts.
+// Reasons returns every reason with its cause, in the order of docs/events.md. A synced event has the reason of its
+// gap. A reason has two rows if it means something else in a closed event.
+// Tests compare the table with the documents, the schemas and the alerts.
 func Reasons() []Cause {
 	gap := []Type{Gap, Synced}
 	return []Cause{
@@ -62,8 +62,8 @@ func Reasons() []Cause {
 	}
 }
 
-// GapCause returns what a reason means in a gap and its synced event. It is the zero value for a reason that no gap
-// has, or that this version does not have.
+// GapCause returns what a reason means in a gap and its synced event. It returns the zero value for a reason that no gap
+// has, or that this version does not know.
 func GapCause(r Reason) Cause {
 	for _, c := range Reasons() {
 		if c.Reason == r && slices.Contains(c.Types, Gap) {
@@ -73,7 +73,7 @@ func GapCause(r Reason) Cause {
 	return Cause{}
 }
 
-// ReasonsOf returns the reasons that events of a type may have, none for events about objects.
+// ReasonsOf returns the reasons that events of a type may have. Events about objects have none.
 func ReasonsOf(t Type) (list []Reason) {
 	for _, c := range Reasons() {
 		if slices.Contains(c.Types, t) {

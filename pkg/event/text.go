@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// textChunk is how much memory, in bytes, short strings share.
+// textChunk is the size in bytes of the memory that short strings share.
 const textChunk = 16 << 10
 
-// Text makes strings that share memory: it lives as long as the last of them. The
-// zero value is ready. One goroutine uses it.
+// Text makes strings that share memory, which is freed when the last of them is. The
+// zero value is ready. It must not be used by two goroutines at a time.
 type Text struct {
 	chunk  strings.Builder
-	time   time.Time // what ofTime was given last,
-	moment string    // and returned
-	number uint64    // likewise of ofNumber
-	digits string
+	time   time.Time // the last argument of ofTime,
+	moment string    // and its result
+	number uint64    // the last argument of ofNumber,
+	digits string    // and its result
 }
 
 // Of returns b as a string.
@@ -48,7 +48,7 @@ func (t *Text) ofNumber(n uint64) string {
 	return t.digits
 }
 
-// appendTime is AppendFormat with [TimeFormat], which that parses at each call.
+// appendTime does the same as AppendFormat with [TimeFormat], but does not parse the format at each call.
 func appendTime(dst []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()

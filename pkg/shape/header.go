@@ -13,8 +13,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// What headers of messages may be. NATS takes 64 KiB of them, and the attributes and
-// what the checkpoint needs are among these.
+// Limits of configured headers. NATS accepts 64 KiB of headers per message, which the attributes and
+// the changes of the checkpoint share.
 const (
 	MaxHeaders      = 16
 	maxHeaderName   = 64      // bytes
@@ -27,7 +27,7 @@ var (
 	reserved   = regexp.MustCompile(`(?i)^(content-type$|ce[_-]|nats-|kubebridge-)`)
 )
 
-// Headers are headers of messages beside the attributes. The zero value has none.
+// Headers are the configured headers of messages, beside the attributes. The zero value has none.
 type Headers struct {
 	list   []header
 	wanted []string // label:KEY and annotation:KEY of all templates
@@ -38,8 +38,8 @@ type header struct {
 	value *Template
 }
 
-// ParseHeaders reads templates by the names of their headers. The error joins what is
-// wrong with them, a line each that begins with the name.
+// ParseHeaders reads templates; the map's keys are the names of the headers. The error has one
+// line for each invalid header, which begins with the header's name.
 func ParseHeaders(templates map[string]string) (Headers, error) {
 	var h Headers
 	var errs []error
@@ -66,7 +66,7 @@ func ParseHeaders(templates map[string]string) (Headers, error) {
 	return h, errors.Join(errs...)
 }
 
-// index is where a header of the name is, capitals aside, or -1.
+// index returns the index of the header with the name, ignoring case; -1 if there is none.
 func (h *Headers) index(name string) int {
 	return slices.IndexFunc(h.list, func(x header) bool { return strings.EqualFold(x.name, name) })
 }
@@ -82,7 +82,7 @@ func (h *Headers) want() {
 	}
 }
 
-// With returns h with others besides, which replace those of their names.
+// With returns the headers of h and others. If both have a header of one name, it is that of others.
 func (h Headers) With(others Headers) Headers {
 	out := Headers{list: slices.Clone(h.list)}
 	for _, x := range others.list {
@@ -96,13 +96,13 @@ func (h Headers) With(others Headers) Headers {
 	return out
 }
 
-// Len is how many headers there are.
+// Len returns the number of headers.
 func (h *Headers) Len() int { return len(h.list) }
 
-// Append appends the headers of an event whose body is as it leaves, nil if it is not
-// known. A header is left out if something in it has no value, or if it would have
-// more than 1 KiB. What is made for it is made in text. An entry is its name alone, without the @
-// that keeps keys apart.
+// Append appends the headers of an event. body is the body as it is published; nil if it is not
+// known. A header is left out if a name in its template has no value, or if it would be longer
+// than 1 KiB. text provides the memory of the values. {entry} is the name alone, without the @
+// that keys have behind it.
 func (h *Headers) Append(dst []event.Attribute, v Values, body []byte, text *event.Text) []event.Attribute {
 	var (
 		found  [2 * MaxHeaders][]byte
@@ -143,8 +143,8 @@ next:
 
 var errFound = errors.New("metadata was read")
 
-// find puts the wanted labels and annotations of an object into values; nil stays
-// what it does not have, or what cannot be read.
+// find puts the wanted labels and annotations of an object into values. A value stays nil if the object does not
+// have it, or if it cannot be read.
 func (h *Headers) find(values [][]byte, body []byte) {
 	var s scan.Scanner
 	s.Reset(body)
@@ -162,16 +162,16 @@ func (h *Headers) find(values [][]byte, body []byte) {
 			return s.Skip()
 		})
 	}
-	_ = s.Members(func(name []byte, _ int) error { // of what is not an object nothing is known
+	_ = s.Members(func(name []byte, _ int) error { // a body that is no object has no labels and annotations
 		if string(name) != "metadata" {
 			return s.Skip()
 		}
 		err := s.Members(func(name []byte, _ int) error {
 			switch string(name) {
 			case "labels":
-				return among(ofLabel)
+				return among(labelPrefix)
 			case "annotations":
-				return among(ofAnnotation)
+				return among(annotationPrefix)
 			default:
 				return s.Skip()
 			}

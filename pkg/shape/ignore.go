@@ -8,22 +8,22 @@ import (
 	"sync"
 )
 
-// ignorePresets are names that stand for paths in a list of ignored ones.
+// ignorePresets returns the paths that each preset of ignore rules stands for.
 func ignorePresets() map[string][]string {
 	return map[string][]string{
-		// What kubelets and controllers write to say that nothing has changed.
+		// Kubelets and controllers write these times to say that nothing has changed.
 		"status-heartbeats": {"status.conditions[*].lastHeartbeatTime", "status.conditions[*].lastProbeTime"},
-		// The renewal of a Lease by who has it.
+		// The holder of a Lease writes it to renew the Lease.
 		"leases": {"spec.renewTime"},
-		// Nothing more than what is always ignored.
+		// No path beside those that are always ignored.
 		"metadata-only": nil,
 	}
 }
 
-// IgnorePresets are the names that [CompileIgnore] takes in place of a path.
+// IgnorePresets returns the names that [CompileIgnore] accepts in place of a path.
 func IgnorePresets() []string { return []string{"status-heartbeats", "leases", "metadata-only"} }
 
-// alwaysIgnored changes with every write, or with the version that is read.
+// alwaysIgnored returns the fields that change with every write, or with the API version that is read.
 func alwaysIgnored() []string {
 	return []string{"apiVersion", "kind", "metadata.resourceVersion", "metadata.generation", "metadata.managedFields"}
 }
@@ -34,9 +34,9 @@ type Ignore struct {
 	walkers sync.Pool
 }
 
-// CompileIgnore checks the paths, or names of presets, of what does not matter.
+// CompileIgnore checks a list of paths and presets that are ignored.
 // apiVersion, kind and metadata's resourceVersion, generation and managedFields
-// never do. The errors of all paths are joined.
+// are always ignored. The error joins the errors of all paths.
 func CompileIgnore(list []string) (*Ignore, error) {
 	root := &node{}
 	var errs []error
@@ -56,7 +56,7 @@ func CompileIgnore(list []string) (*Ignore, error) {
 		case p.identity() && !slices.Contains(alwaysIgnored(), text):
 			errs = append(errs, fmt.Errorf("%q: without this, objects cannot be distinguished: name the part of it that does not matter", text))
 		default:
-			root.at(p).action = removed
+			root.addPath(p).action = removed
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -72,10 +72,10 @@ type ignorer struct {
 	rest []byte
 }
 
-// Hash writes to h the object raw without what is ignored: the same bytes for two
-// states of an object that differ in nothing else. Objects and lists that hold only
-// ignored values count as absent, so that the first of them is no change and the last
-// of them neither. A server that writes the same object in another order has changed
+// Hash writes the object raw to h, without ignored values. Two states of an object that differ only in ignored
+// values give the same bytes. Objects and lists that hold only
+// ignored values count as absent, so that adding the first ignored value, or removing the last one, is no change.
+// The order of members matters: a server that writes an object in another order has changed
 // it. After an error nothing is written.
 func (i *Ignore) Hash(h hash.Hash, raw []byte) error {
 	w := i.walkers.Get().(*ignorer)

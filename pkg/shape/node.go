@@ -5,30 +5,30 @@ import (
 	"slices"
 )
 
-// action is what becomes of a value. Where several rules meet, the greatest wins.
+// action says how a value is replaced. If several rules apply to a value, the greatest action wins.
 type action int
 
 const (
-	pass       action = iota
-	hashed            // a keyed hash of the value and of where it stands
-	secretHash        // the one of a Secret's value
+	pass       action = iota // the value stays
+	hashed                   // a keyed hash of the value, its path and the object's name
+	secretHash               // the hash of a Secret's value
 	masked
 	removed
 )
 
-// node is a place of several paths at once: they share their beginnings.
+// node is a step of one or more paths. All paths together are a tree, in which paths with a common beginning share nodes.
 type node struct {
-	names    map[string]*node
-	patterns []patternNode
-	any      *node // of every member or element
-	most     *node // of every member but those in spared
-	spared   []string
-	deep     *node // a node that is at this place, and at every one below
-	loops    bool  // it is such a node
-	action   action
-	kept     bool // identity: no action applies to it, but to what is in it
-	object   bool // what stands here must be an object or null
-	embedded bool // a text here is JSON of an older state of the object
+	names      map[string]*node
+	patterns   []patternNode
+	any        *node // for every member or element
+	anyBut     *node // for every member that is not in exceptions
+	exceptions []string
+	deep       *node // the node of **: it applies to this value and all values below
+	repeats    bool  // this node is the node of a **
+	action     action
+	kept       bool // part of the identity: no action applies to the value itself, but actions apply to values in it
+	object     bool // the value must be an object or null
+	embedded   bool // a string here is the JSON of an earlier state of the object
 }
 
 type patternNode struct {
@@ -36,15 +36,15 @@ type patternNode struct {
 	node    *node
 }
 
-// at is the place of a path, made where it was none.
-func (n *node) at(p path) *node {
+// addPath returns the node at the end of a path, and adds missing nodes.
+func (n *node) addPath(p path) *node {
 	for _, s := range p {
-		n = n.along(s)
+		n = n.addStep(s)
 	}
 	return n
 }
 
-func (n *node) along(s step) *node {
+func (n *node) addStep(s step) *node {
 	switch s.kind {
 	case stepName:
 		if n.names == nil {
@@ -70,7 +70,7 @@ func (n *node) along(s step) *node {
 		return n.any
 	default:
 		if n.deep == nil {
-			n.deep = &node{loops: true}
+			n.deep = &node{repeats: true}
 		}
 		return n.deep
 	}
@@ -84,10 +84,10 @@ func named(names ...string) path {
 	return p
 }
 
-// frame is the nodes of one value, on the walker's stack.
+// frame is the range of the walker's stack that has the nodes of one value.
 type frame struct{ begin, end int }
 
-// enter adds a node to the value whose nodes begin at a place of the stack.
+// enter adds a node to the value whose nodes begin at index begin of the stack.
 func (w *walker) enter(begin int, n *node) {
 	for _, other := range w.nodes[begin:] {
 		if other == n {
@@ -100,18 +100,18 @@ func (w *walker) enter(begin int, n *node) {
 	}
 }
 
-// below puts the nodes of a member or an element (name is nil) on the stack.
-func (w *walker) below(f frame, name []byte, kept bool) frame {
+// pushChild pushes the nodes of a member, or of an element if name is nil.
+func (w *walker) pushChild(f frame, name []byte, kept bool) frame {
 	w.nodes = w.nodes[:f.end]
 	for _, n := range w.nodes[f.begin:f.end] {
-		if n.loops || kept && n.action != pass {
+		if n.repeats || kept && n.action != pass {
 			w.enter(f.end, n)
 		}
 		if n.any != nil {
 			w.enter(f.end, n.any)
 		}
-		if n.most != nil && !slices.Contains(n.spared, string(name)) {
-			w.enter(f.end, n.most)
+		if n.anyBut != nil && !slices.Contains(n.exceptions, string(name)) {
+			w.enter(f.end, n.anyBut)
 		}
 		if name == nil {
 			continue
@@ -128,17 +128,17 @@ func (w *walker) below(f frame, name []byte, kept bool) frame {
 	return frame{f.end, len(w.nodes)}
 }
 
-func (w *walker) of(f frame) []*node { return w.nodes[f.begin:f.end] }
+func (w *walker) nodesOf(f frame) []*node { return w.nodes[f.begin:f.end] }
 
-// action is what becomes of a value that begins with c.
+// action returns the action for a value that begins with c.
 func (w *walker) action(f frame, c byte) action {
 	act := pass
-	for _, n := range w.of(f) {
+	for _, n := range w.nodesOf(f) {
 		switch {
 		case n.kept:
 			return pass
 		case n.any != nil && !n.object && c != '{' && c != '[' && c != 'n':
-			act = max(act, n.any.action) // all that is in it is itself
+			act = max(act, n.any.action) // a scalar counts as its own only element
 		}
 		act = max(act, n.action)
 	}
@@ -146,7 +146,7 @@ func (w *walker) action(f frame, c byte) action {
 }
 
 func (w *walker) has(f frame, is func(*node) bool) bool {
-	for _, n := range w.of(f) {
+	for _, n := range w.nodesOf(f) {
 		if is(n) {
 			return true
 		}

@@ -9,12 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// step is one step of a path, from a value to those in it. The kinds say what is
-// taken of them.
+// step is one step of a path, from a value to some of the values in it. Its kind says
+// which.
 type step struct {
 	kind    stepKind
-	name    string         // of the member
-	pattern *regexp.Regexp // of members' names
+	name    string         // with stepName: the member's name
+	pattern *regexp.Regexp // with stepPattern: matches members' names
 }
 
 type stepKind int
@@ -23,13 +23,13 @@ const (
 	stepName    stepKind = iota // spec, ["a.b/c"]
 	stepPattern                 // [~"(?i)password"]
 	stepAny                     // *, [*]: every member, or every element
-	stepDeep                    // **: any number of levels, also none
+	stepDeep                    // **: any number of levels, including none
 )
 
-// path is where values stand in an object.
+// path selects values in an object.
 type path []step
 
-// String is the path in one spelling: equal paths have equal ones.
+// String returns the path in canonical form.
 func (p path) String() string {
 	var b strings.Builder
 	for _, s := range p {
@@ -47,8 +47,7 @@ func (p path) String() string {
 	return b.String()
 }
 
-// identity reports whether a path leads to nothing but what every event has of an
-// object.
+// identity reports whether a path selects only a field that every published object keeps.
 func (p path) identity() bool {
 	var names []string
 	for _, s := range p {
@@ -60,8 +59,8 @@ func (p path) identity() bool {
 	return slices.ContainsFunc(identity(), func(kept []string) bool { return slices.Equal(kept, names) })
 }
 
-// identity is what stays of every object: by these an event's body is one of an
-// object (docs/events.md).
+// identity returns the fields that every published object keeps, because consumers identify
+// the object by them (docs/events.md).
 func identity() [][]string {
 	return [][]string{
 		{"apiVersion"},
@@ -76,17 +75,17 @@ func identity() [][]string {
 
 // parser reads a path. The grammar is in docs/configuration.md.
 type parser struct {
-	text string
-	at   int
+	text   string
+	offset int
 }
 
-// parsePath reads a path. Its error names the path, the column (in characters, from
-// 1) and what to write.
+// parsePath reads a path. Its error has the path, the column (in characters, from
+// 1) and what to write instead.
 func parsePath(text string) (path, error) {
 	p := parser{text: text}
 	var out path
-	for p.at < len(text) || len(out) == 0 {
-		begin := p.at
+	for p.offset < len(text) || len(out) == 0 {
+		begin := p.offset
 		s, err := p.step(len(out) == 0)
 		if err != nil {
 			return nil, err
@@ -97,7 +96,7 @@ func parsePath(text string) (path, error) {
 		out = append(out, s)
 	}
 	if out[len(out)-1].kind == stepDeep {
-		return nil, p.wrong(p.at, "a name, * or [ expected behind **: it only says how deep; leave it out for a value with all that is in it")
+		return nil, p.wrong(p.offset, "a name, * or [ expected behind **: it only says how deep; leave it out for a value with all that is in it")
 	}
 	return out, nil
 }
@@ -106,20 +105,20 @@ func (p *parser) wrong(at int, format string, args ...any) error {
 	return fmt.Errorf("%q, column %d: %s", p.text, utf8.RuneCountInString(p.text[:at])+1, fmt.Sprintf(format, args...))
 }
 
-// next is the character that comes next, for messages.
+// next returns the next character, quoted for messages.
 func (p *parser) next() string {
-	if p.at == len(p.text) {
+	if p.offset == len(p.text) {
 		return "the end"
 	}
-	r, _ := utf8.DecodeRuneInString(p.text[p.at:])
+	r, _ := utf8.DecodeRuneInString(p.text[p.offset:])
 	return strconv.Quote(string(r))
 }
 
 func (p *parser) skip(prefix string) bool {
-	if !strings.HasPrefix(p.text[p.at:], prefix) {
+	if !strings.HasPrefix(p.text[p.offset:], prefix) {
 		return false
 	}
-	p.at += len(prefix)
+	p.offset += len(prefix)
 	return true
 }
 
@@ -131,7 +130,7 @@ func (p *parser) step(first bool) (step, error) {
 	case first:
 	case p.skip("."):
 	default:
-		return step{}, p.wrong(p.at, "%s where . or [ should be: a name with other characters than letters, digits, - and _ is written [\"…\"]", p.next())
+		return step{}, p.wrong(p.offset, "%s where . or [ should be: a name with other characters than letters, digits, - and _ is written [\"…\"]", p.next())
 	}
 	switch {
 	case p.skip("**"):
@@ -139,12 +138,12 @@ func (p *parser) step(first bool) (step, error) {
 	case p.skip("*"):
 		return step{kind: stepAny}, nil
 	}
-	begin := p.at
-	for p.at < len(p.text) && nameByte(p.text[p.at]) {
-		p.at++
+	begin := p.offset
+	for p.offset < len(p.text) && nameByte(p.text[p.offset]) {
+		p.offset++
 	}
-	if p.at > begin {
-		return step{kind: stepName, name: p.text[begin:p.at]}, nil
+	if p.offset > begin {
+		return step{kind: stepName, name: p.text[begin:p.offset]}, nil
 	}
 	hint := `other names are written ["…"]`
 	switch {
@@ -152,25 +151,25 @@ func (p *parser) step(first bool) (step, error) {
 		hint = "for example spec.containers[*].image"
 	case first && strings.ContainsAny(p.text[:1], "./$"):
 		hint = "a path begins with a member's name and goes on with dots: write spec.nodeName"
-	case strings.HasPrefix(p.text[p.at:], "["):
+	case strings.HasPrefix(p.text[p.offset:], "["):
 		hint = "no dot stands in front of ["
 	}
-	return step{}, p.wrong(p.at, "%s where a name, * or [ should be: %s", p.next(), hint)
+	return step{}, p.wrong(p.offset, "%s where a name, * or [ should be: %s", p.next(), hint)
 }
 
 func nameByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
 }
 
-// bracket reads what stands in brackets, and the closing one.
+// bracket reads the content of brackets and the closing bracket.
 func (p *parser) bracket() (step, error) {
 	var s step
-	inside := p.at
+	inside := p.offset
 	switch {
 	case p.skip("*"):
 		s.kind = stepAny
 	case p.skip("~"):
-		begin := p.at
+		begin := p.offset
 		text, err := p.quoted()
 		if err != nil {
 			return s, err
@@ -191,15 +190,15 @@ func (p *parser) bracket() (step, error) {
 		if s.kind == stepAny && p.text[inside:] != "*" {
 			hint = ": all elements are [*], any depth is ** without brackets"
 		}
-		return s, p.wrong(p.at, "%s where ] should be%s", p.next(), hint)
+		return s, p.wrong(p.offset, "%s where ] should be%s", p.next(), hint)
 	}
 	return s, nil
 }
 
-// quoted reads a text in double or single quotes. Only the quote itself is written
-// with a backslash in front: patterns have enough of them.
+// quoted reads a text in double or single quotes. A backslash escapes only the quote itself, so that
+// the backslashes of regular expressions need no escaping.
 func (p *parser) quoted() (string, error) {
-	begin := p.at
+	begin := p.offset
 	if begin == len(p.text) || p.text[begin] != '"' && p.text[begin] != '\'' {
 		hint := "in brackets stands *, a name in quotes, or a pattern of names: ~\"…\""
 		if begin < len(p.text) && '0' <= p.text[begin] && p.text[begin] <= '9' {
@@ -209,13 +208,13 @@ func (p *parser) quoted() (string, error) {
 	}
 	quote := p.text[begin]
 	var b strings.Builder
-	for p.at++; p.at < len(p.text); p.at++ {
-		switch c := p.text[p.at]; {
+	for p.offset++; p.offset < len(p.text); p.offset++ {
+		switch c := p.text[p.offset]; {
 		case c == quote:
-			p.at++
+			p.offset++
 			return b.String(), nil
-		case c == '\\' && p.at+1 < len(p.text) && p.text[p.at+1] == quote:
-			p.at++
+		case c == '\\' && p.offset+1 < len(p.text) && p.text[p.offset+1] == quote:
+			p.offset++
 			b.WriteByte(quote)
 		default:
 			b.WriteByte(c)

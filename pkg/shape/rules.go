@@ -15,40 +15,40 @@ import (
 
 // The values of [Rule]'s With.
 const (
-	WithHash   = "hash"   // a keyed hash: a change shows, the value does not
-	WithMask   = "mask"   // the text "redacted"
-	WithRemove = "remove" // nothing: the member or element is left out
+	WithHash   = "hash"   // replace the value by a keyed hash: it shows that the value changed, but not the value
+	WithMask   = "mask"   // replace the value by the text "redacted"
+	WithRemove = "remove" // remove the member or element
 )
 
 // The values of [Rule]'s Preset.
 const (
-	// PodEnv is the values of containers' environment variables, in pods and in the
-	// templates of pods that workloads, CronJobs and ControllerRevisions hold.
+	// PodEnv selects the values of containers' environment variables, in pods and in the
+	// pod templates of workloads, CronJobs and ControllerRevisions.
 	PodEnv = "podEnv"
-	// ConfigMapKeys is the values of ConfigMaps whose keys match Rule.Keys.
+	// ConfigMapKeys selects the values of ConfigMaps whose keys match Rule.Keys.
 	ConfigMapKeys = "configMapKeys"
-	// LastApplied is the annotations in which tools keep an earlier state of the
-	// object, as a whole.
+	// LastApplied selects the annotations in which tools keep an earlier state of the
+	// object.
 	LastApplied = "lastApplied"
 )
 
-// Withs are the values of [Rule]'s With.
+// Withs returns the values of [Rule]'s With.
 func Withs() []string { return []string{WithHash, WithMask, WithRemove} }
 
-// Presets are the values of [Rule]'s Preset.
+// Presets returns the values of [Rule]'s Preset.
 func Presets() []string { return []string{PodEnv, ConfigMapKeys, LastApplied} }
 
 // Rule hides values of objects.
 type Rule struct {
-	Paths  []string // where they stand (docs/configuration.md has the syntax)
-	Preset string   // or which ones; "": only those of Paths
-	Keys   string   // of ConfigMapKeys: a regular expression (RE2) that finds the keys
-	With   string   // what becomes of them; "": WithHash
-	// Resources are names, in the plural and without a version, and patterns: see [discovery.Name]. None: all resources.
+	Paths  []string // the paths of the values (docs/configuration.md has the syntax)
+	Preset string   // a predefined set of paths; "": only Paths
+	Keys   string   // only with ConfigMapKeys: a regular expression (RE2) that selects the keys
+	With   string   // how the values are replaced; "": WithHash
+	// Resources are plural names without a version, and patterns: see [discovery.Name]. None: all resources.
 	Resources []string
 }
 
-// Concerns reports whether the rule is for a resource. group is "" for the core group.
+// Concerns reports whether the rule applies to a resource. group is "" for the core group.
 func (r *Rule) Concerns(group, resource string) bool {
 	if r.Preset == ConfigMapKeys && len(r.Resources) == 0 {
 		return group == "" && resource == "configmaps"
@@ -60,22 +60,22 @@ func anyMatches(names []discovery.Name, group, resource string) bool {
 	return slices.ContainsFunc(names, func(n discovery.Name) bool { return n.Matches(group, resource) })
 }
 
-// Rules are rules that were checked. They may be used concurrently.
+// Rules are compiled rules. They may be used concurrently.
 type Rules struct {
 	rules   []rule
 	secrets Secrets
 }
 
-// rule is a [Rule] whose preset is replaced by what it stands for.
+// rule is a compiled [Rule]. Its preset is replaced by paths.
 type rule struct {
 	resources []discovery.Name
 	paths     []path
 	action    action
 }
 
-// Compile checks rules. What secrets say about core Secrets holds beside them; its key
-// is the key of every hash, and without one hashes are "redacted". The errors of all
-// rules are joined; each says what is wrong and what to write.
+// Compile checks rules. secrets applies to core Secrets in addition to the rules. Its key
+// is the key of all hashes; without a key, a hashed value becomes "redacted". The error joins the errors of all
+// rules; each says what is wrong and what to write.
 func Compile(rules []Rule, secrets Secrets) (*Rules, error) {
 	out := &Rules{secrets: secrets}
 	var errs []error
@@ -165,7 +165,7 @@ func (out *rule) preset(r Rule) error {
 	return nil
 }
 
-// podSpecs is where kinds of Kubernetes have a pod's spec: pods; workloads and
+// podSpecs returns the paths of pod specs in objects: in pods; workloads and
 // jobs; CronJobs; PodTemplates; ControllerRevisions.
 func podSpecs() [][]string {
 	return [][]string{
@@ -177,15 +177,15 @@ func podSpecs() [][]string {
 	}
 }
 
-// earlierStates are the annotations in which kubectl, kapp, Rancher's apply and
+// earlierStates returns the annotations in which kubectl, kapp, Rancher's apply and
 // Banzai's objectmatcher keep the object as it was applied.
 func earlierStates() []string {
 	return []string{lastApplied, "kapp.k14s.io/original", "objectset.rio.cattle.io/applied", "banzaicloud.com/last-applied"}
 }
 
-// Digest changes with what the rules hide and how, also where a version of this
-// package has another idea of a preset; not with their order. It is "none" without
-// rules. Secrets and the key are not in it.
+// Digest identifies what the rules hide and how. It changes if a new version of this
+// package defines a preset differently. It does not depend on the order of the rules, on Secrets or on the key. Without
+// rules it is "none".
 func (r *Rules) Digest() string {
 	var lines []string
 	for _, rule := range r.rules {
@@ -206,7 +206,7 @@ func (r *Rules) Digest() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Of is what the rules do to objects of a resource, nil when that is nothing. group
+// Of returns the Shaper for objects of a resource; nil if no rule applies to them. group
 // is "" for the core group.
 func (r *Rules) Of(group, resource string) *Shaper {
 	s := &Shaper{name: strings.TrimSuffix(resource+"."+group, ".")}
@@ -222,7 +222,7 @@ func (r *Rules) Of(group, resource string) *Shaper {
 		}
 		touched = true
 		for _, p := range rule.paths {
-			n := root.at(p)
+			n := root.addPath(p)
 			n.action = max(n.action, rule.action)
 		}
 	}
@@ -230,10 +230,10 @@ func (r *Rules) Of(group, resource string) *Shaper {
 		return nil
 	}
 	for _, names := range identity() {
-		root.at(named(names...)).kept = true
+		root.addPath(named(names...)).kept = true
 	}
 	for _, name := range earlierStates() {
-		root.at(named("metadata", "annotations", name)).embedded = true
+		root.addPath(named("metadata", "annotations", name)).embedded = true
 	}
 	s.walkers.New = func() any { return &walker{root: root, mac: newMAC(r.secrets.Key), resource: s.name} }
 	return s
@@ -246,9 +246,9 @@ type Shaper struct {
 	walkers sync.Pool
 }
 
-// Append appends to dst the object raw without what is to be hidden. where is its
-// namespace/name, part of every hash. Everything else in it stays byte by byte.
-// On an error nothing of raw may leave, not even in the error.
+// Append appends the object raw to dst, with the values that the rules hide replaced or removed. where is its
+// namespace/name, which is part of every hash. All other bytes stay as they are.
+// On an error, no part of raw may be published or logged; the error contains none.
 func (s *Shaper) Append(dst, raw []byte, where string) ([]byte, error) {
 	out, changed, err := s.walk(dst, raw, where)
 	if err == nil && !changed {
@@ -257,8 +257,8 @@ func (s *Shaper) Append(dst, raw []byte, where string) ([]byte, error) {
 	return out, err
 }
 
-// Apply is Append that returns raw itself where there is nothing to hide, and
-// allocates nothing then.
+// Apply is like Append. If there is nothing to hide it returns raw itself and
+// allocates nothing.
 func (s *Shaper) Apply(raw []byte, where string) ([]byte, error) {
 	out, changed, err := s.walk(nil, raw, where)
 	if err == nil && !changed {

@@ -7,26 +7,26 @@ import (
 	"github.com/kubebridge/kubebridge/internal/scan"
 )
 
-// Redacted stands for a value when there is no key to hash it with. Like a hash
+// Redacted replaces masked values, and hashed values if there is no key. Like a hash
 // it is valid base64, so that a Secret's data still decodes.
 const Redacted = "redacted"
 
-// hashPrefix and 64 hexadecimal digits are 76 letters of base64.
+// hashPrefix begins every hash. With the 64 hexadecimal digits that follow, a hash has 76 characters and is valid base64.
 const hashPrefix = "hmac+sha256/"
 
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Secrets replaces the values of core Secrets. The zero value replaces each by
+// Secrets says how the values of core Secrets are replaced. The zero value replaces each by
 // "redacted".
 type Secrets struct {
-	// Plain lets the values pass.
+	// Plain publishes the values unchanged.
 	Plain bool
-	// Key makes values keyed hashes (HMAC-SHA-256): a change shows, the value does
-	// not, and equal values in two places do not look equal.
+	// Key replaces values by keyed hashes (HMAC-SHA-256). A hash shows that a value changed, but not the
+	// value. Equal values in two places have different hashes.
 	Key []byte
 }
 
-// Mode says in a word what happens to values: "plain", "hash" or "redacted".
+// Mode returns how values are replaced: "plain", "hash" or "redacted".
 func (s Secrets) Mode() string {
 	switch {
 	case s.Plain:
@@ -38,9 +38,9 @@ func (s Secrets) Mode() string {
 	}
 }
 
-// Append appends the Secret raw to dst with every value under data and stringData, and
-// of every annotation but those of [PlainAnnotations], replaced. where is the object's
-// namespace/name. On an error nothing of raw may be used.
+// Append appends the Secret raw to dst. It replaces every value under data and stringData, and every
+// annotation that is not one of [PlainAnnotations]. where is the object's
+// namespace/name. On an error, no part of raw may be published.
 func (s Secrets) Append(dst, raw []byte, where string) ([]byte, error) {
 	if s.Plain {
 		return append(dst, raw...), nil
@@ -56,30 +56,30 @@ func (s Secrets) Append(dst, raw []byte, where string) ([]byte, error) {
 	return out, nil
 }
 
-// secretPaths is what is hidden of a Secret. It is never changed.
+// secretPaths has the paths that are hidden in Secrets. It is never changed.
 var secretPaths = func() *node {
 	root := &node{}
 	hideSecrets(root)
 	return root
 }()
 
-// hideSecrets adds what is hidden of a Secret. An object that has another form than a
-// Secret's is an error: it is not known where its values are.
+// hideSecrets adds the paths that are hidden in Secrets. An object that does not have the form of a
+// Secret is an error, because its values may be anywhere.
 func hideSecrets(root *node) {
 	root.object = true
 	for _, name := range []string{"data", "stringData"} {
-		n := root.at(named(name))
+		n := root.addPath(named(name))
 		n.object = true
-		n.along(step{kind: stepAny}).action = secretHash
+		n.addStep(step{kind: stepAny}).action = secretHash
 	}
-	root.at(named("metadata")).object = true
-	annotations := root.at(named("metadata", "annotations"))
+	root.addPath(named("metadata")).object = true
+	annotations := root.addPath(named("metadata", "annotations"))
 	annotations.object = true
-	annotations.most, annotations.spared = &node{action: hashed}, PlainAnnotations()
+	annotations.anyBut, annotations.exceptions = &node{action: hashed}, PlainAnnotations()
 }
 
-// PlainAnnotations are the annotations of Secrets that are published as they are: they say what made the Secret, and hold no part of its
-// values. Any other annotation may: a token, a hash without a key, what was applied, or the command line that applied it.
+// PlainAnnotations returns the annotations of Secrets that are published as they are: they name what created the Secret, and hold no part
+// of its values. Other annotations may hold a token, a hash without a key, the applied object, or the command line that applied it.
 func PlainAnnotations() []string {
 	return []string{
 		"kubernetes.io/service-account.name", "kubernetes.io/service-account.uid",
@@ -88,7 +88,7 @@ func PlainAnnotations() []string {
 	}
 }
 
-// plain is the value itself where v is a string of base64, else v's text. It is valid
+// plain returns the decoded value if v is a string of valid base64, otherwise the text of v. The result is valid
 // until the next call.
 func (w *walker) plain(v []byte) []byte {
 	if v[0] != '"' {

@@ -1,5 +1,5 @@
-// Package shape decides, between a source and a sink, what of an object may be
-// seen and where its event goes.
+// Package shape decides, between a source and a sink, which parts of an object are
+// published and to which topic or subject its event goes.
 package shape
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Values fill a [Template]. What does not apply is "".
+// Values fill a [Template]. Values that do not apply are "".
 type Values struct {
 	Cluster   string
 	Group     string // "" is the core group
@@ -21,9 +21,9 @@ type Values struct {
 	Namespace string
 	Name      string
 	UID       string
-	Type      string // of the event: added, gap, …
-	// Entry is the configured name of the entry, with an @ behind it where the entry makes one
-	// collection per namespace; "": neither applies.
+	Type      string // the event's type: added, gap, …
+	// Entry is the configured name of the entry, followed by an @ if the entry makes one
+	// collection per namespace. It is "" if the entry has no name and makes one collection.
 	Entry string
 }
 
@@ -57,27 +57,27 @@ func (v *Values) get(name string) string {
 
 // The names that templates know.
 var (
-	// TopicNames may stand in a Kafka topic. What can differ between two events of
-	// one object, or is not known when a collection starts, may not.
+	// TopicNames are allowed in the template of a Kafka topic. They exclude values that can differ between two events of
+	// one object, because its events would lose their order, and values that are not known when a collection starts.
 	TopicNames = []string{"cluster", "group", "resource", "entry"}
-	// KeyNames may stand in a Kafka key.
+	// KeyNames are allowed in the template of a Kafka key.
 	KeyNames = []string{"cluster", "group", "resource", "entry", "namespace", "name"}
-	// SubjectNames may stand in a NATS subject.
+	// SubjectNames are allowed in the template of a NATS subject.
 	SubjectNames = []string{"cluster", "group", "resource", "entry", "kind", "namespace", "name", "type"}
-	// HeaderNames may stand in a header, beside {label:KEY} and {annotation:KEY}.
-	HeaderNames = []string{"cluster", "group", "version", "resource", "entry", "kind", "namespace", "name", "uid", "type", ofLabel, ofAnnotation}
+	// HeaderNames are allowed in the template of a header, beside {label:KEY} and {annotation:KEY}.
+	HeaderNames = []string{"cluster", "group", "version", "resource", "entry", "kind", "namespace", "name", "uid", "type", labelPrefix, annotationPrefix}
 )
 
-// ofLabel and ofAnnotation begin a name that goes on with the key of a label or an
+// labelPrefix and annotationPrefix are prefixes of names that end with the key of a label or an
 // annotation.
 const (
-	ofLabel      = "label:"
-	ofAnnotation = "annotation:"
+	labelPrefix      = "label:"
+	annotationPrefix = "annotation:"
 )
 
 // Template is a route with names in braces, such as "k8s.{cluster}.{resource}".
 type Template struct {
-	literals []string // one more than names
+	literals []string // the text before each name, and the text after the last one
 	names    []string
 }
 
@@ -107,7 +107,7 @@ func ParseTemplate(text string, allowed []string) (*Template, error) {
 	return &t, nil
 }
 
-// metadataKey is what Kubernetes takes as the key of a label or an annotation.
+// metadataKey matches the keys of labels and annotations that Kubernetes accepts.
 var metadataKey = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 
 func checkName(name string, allowed []string) error {
@@ -131,7 +131,7 @@ func checkName(name string, allowed []string) error {
 	}
 	err := fmt.Errorf("{%s} is not one of %s", name, strings.Join(list, ", "))
 	switch {
-	case prefix == ofLabel || prefix == ofAnnotation:
+	case prefix == labelPrefix || prefix == annotationPrefix:
 		err = fmt.Errorf("%w: it may change while an object lives, whose events would then go different ways and lose their order; a header may hold it", err)
 	case slices.Contains(KeyNames, name):
 		err = fmt.Errorf("%w: it is not known when a collection begins, and its gap and synced go to every topic that it uses", err)
@@ -141,7 +141,7 @@ func checkName(name string, allowed []string) error {
 	return err
 }
 
-// String is the template as it was written.
+// String returns the template as it was written.
 func (t *Template) String() string {
 	var b strings.Builder
 	for i, name := range t.names {
@@ -153,11 +153,11 @@ func (t *Template) String() string {
 // Has reports whether a name is in the template.
 func (t *Template) Has(name string) bool { return slices.Contains(t.names, name) }
 
-// Between returns what stands before the first name, between two, and behind the last.
+// Between returns the texts before the first name, between two names, and after the last one.
 func (t *Template) Between() []string { return t.literals }
 
-// Topic renders a Kafka topic. What does not apply is "_". The @ of an entry is left out, since a
-// topic cannot have it.
+// Topic renders a Kafka topic. Empty values become "_". The @ of an entry is left out, because
+// Kafka does not allow it in topics.
 func (t *Template) Topic(v Values) string {
 	v.Entry = strings.TrimSuffix(v.Entry, "@")
 	return string(t.render(nil, &v, orNone))
@@ -172,7 +172,8 @@ func (t *Template) AppendSubject(dst []byte, v Values) []byte {
 	return t.render(dst, &v, event.SubjectToken)
 }
 
-// LongestSubject is how many bytes a subject has at most: every name as long as Kubernetes and [event.SubjectToken] allow.
+// LongestSubject returns the length in bytes of the longest possible subject: every name is as long as Kubernetes and
+// [event.SubjectToken] allow.
 func (t *Template) LongestSubject(cluster string) int {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	v := Values{
@@ -182,8 +183,8 @@ func (t *Template) LongestSubject(cluster string) int {
 	return max(len(t.Subject(v)), len(t.EntryCollectionSubject(v, event.Synced.String())))
 }
 
-// collectionToken stands where a namespace would in the subjects of collection
-// events. No namespace's token is like it: unescaped it begins with a dot.
+// collectionToken takes the place of the namespace in the subjects of collection
+// events. No namespace has this token: unescaped, it begins with a dot.
 const collectionToken = "_collection"
 
 // EntryCollectionSubject renders the subject of an event about an independent collection: with
@@ -200,8 +201,8 @@ func (t *Template) EntryCollectionSubject(v Values, kind string) string {
 	return subject
 }
 
-// render appends the filled template; fixed are pairs of a name and what stands for
-// it as it is.
+// render appends the filled template. fixed has pairs of a name and a value that is inserted without
+// escaping.
 func (t *Template) render(dst []byte, v *Values, escape func(string) string, fixed ...string) []byte {
 	for i, name := range t.names {
 		dst = append(dst, t.literals[i]...)
@@ -214,19 +215,19 @@ func (t *Template) render(dst []byte, v *Values, escape func(string) string, fix
 	return append(dst, t.literals[len(t.names)]...)
 }
 
-// DefaultKey is the template of Kafka keys. It holds neither version nor UID: an
-// object deleted and made again stays in its partition.
+// DefaultKey is the default template of Kafka keys. It has neither version nor UID, so that an
+// object that is deleted and created again stays in its partition.
 const DefaultKey = "{cluster}/{group}/{resource}/{namespace}/{name}"
 
-// DefaultSubject is the template of NATS subjects.
+// DefaultSubject is the default template of NATS subjects.
 const DefaultSubject = "k8s.{cluster}.{group}.{resource}.{namespace}.{name}"
 
-// AppendKey appends an object's Kafka key. What does not apply is "_".
+// AppendKey appends an object's Kafka key. Empty values become "_".
 func (t *Template) AppendKey(dst []byte, v Values) []byte {
 	return t.render(dst, &v, orNone)
 }
 
-// orNone is what stands in topics and keys.
+// orNone returns the form that values have in topics and keys.
 func orNone(s string) string {
 	if s == "" {
 		return "_"

@@ -13,31 +13,31 @@ import (
 	"github.com/kubebridge/kubebridge/internal/scan"
 )
 
-// maxEmbedded is how many states of an object may stand in each other's
-// annotations.
+// maxEmbedded bounds how deeply states of an object are nested in each other's
+// annotations. Deeper ones are masked.
 const maxEmbedded = 3
 
-// walker reads an object once, beside all paths that lead into it, and copies it
-// without what they hide. It descends only where a path leads.
+// walker reads an object once, following all paths at the same time, and copies it
+// without the values that they hide. It skips values that no path leads into.
 type walker struct {
 	scan.Scanner
 	root  *node
-	prune bool // what holds nothing but removed values is removed, too
+	prune bool // also remove containers of which all values were removed
 
 	mac      hash.Hash // nil: values are not hashed
-	resource string    // whose objects are read, part of every hash
-	where    string    // the object
-	level    int       // of states that stand in each other
+	resource string    // the resource of the objects, part of every hash
+	where    string    // the object's namespace/name, part of every hash
+	level    int       // how deeply this state is nested in annotations
 
 	nodes []*node
-	steps []byte // to the value that is read, for its hash: those from path on
+	steps []byte // the path of the present value, encoded for its hash, which takes the bytes from path on
 	path  int
 	cost  int64 // bytes that were hashed or made canonical
 	dst   []byte
-	done  int // bytes of the text copied or left out
+	done  int // bytes of the text that were copied or left out
 	sum   [sha256.Size]byte
 
-	decoded []byte // of a Secret's value
+	decoded []byte // buffer for a decoded value of a Secret
 }
 
 func newMAC(key []byte) hash.Hash {
@@ -47,8 +47,8 @@ func newMAC(key []byte) hash.Hash {
 	return hmac.New(sha256.New, key)
 }
 
-// walk appends to dst the object raw without what the paths hide, and reports
-// whether that differs: if not, dst is as it was. On an error nothing of dst may be
+// walk appends the object raw to dst without the values that the paths hide. If they hide nothing, changed is false
+// and nothing is appended. On an error dst must not be
 // used.
 func (w *walker) walk(dst, raw []byte, where string) (out []byte, changed bool, err error) {
 	w.where, w.dst, w.done = where, dst, 0
@@ -70,14 +70,14 @@ func (w *walker) walk(dst, raw []byte, where string) (out []byte, changed bool, 
 	return append(out, raw[w.done:]...), true, nil
 }
 
-// inside reads a value that stays, and reports whether it is removed completely.
-func (w *walker) inside(f frame) (emptied bool, err error) {
+// descend reads the children of a value that stays, and reports whether all of them were removed.
+func (w *walker) descend(f frame) (emptied bool, err error) {
 	c, err := w.Peek()
 	switch {
 	case err != nil:
 		return false, err
 	case c != 'n' && w.has(f, isEmbedded):
-		return false, w.earlier()
+		return false, w.earlierState()
 	case c == '{', w.has(f, isObject):
 		return w.members(f)
 	case c == '[':
@@ -87,7 +87,7 @@ func (w *walker) inside(f frame) (emptied bool, err error) {
 	}
 }
 
-// siblings are the members of an object or the elements of a list.
+// siblings says what was done with the members or elements of a container so far.
 type siblings struct{ kept, removed bool }
 
 func (s siblings) emptied(w *walker) bool { return w.prune && s.removed && !s.kept }
@@ -96,7 +96,7 @@ func (w *walker) members(f frame) (emptied bool, err error) {
 	var s siblings
 	kept := w.has(f, isKept)
 	err = w.Members(func(name []byte, start int) error {
-		return w.child(w.below(f, name, kept), &s, name, start)
+		return w.child(w.pushChild(f, name, kept), &s, name, start)
 	})
 	w.nodes = w.nodes[:f.end]
 	return s.emptied(w), err
@@ -109,7 +109,7 @@ func (w *walker) elements(f frame) (emptied bool, err error) {
 		if start < 0 {
 			start = w.Offset()
 		}
-		err := w.child(w.below(f, nil, kept), &s, nil, start)
+		err := w.child(w.pushChild(f, nil, kept), &s, nil, start)
 		start = w.Offset()
 		return err
 	})
@@ -117,8 +117,8 @@ func (w *walker) elements(f frame) (emptied bool, err error) {
 	return s.emptied(w), err
 }
 
-// child reads a member or an element (name is nil), of which the text begins at
-// start: with the comma, if it is not the first.
+// child reads a member, or an element if name is nil. Its text begins at
+// start, and includes the comma before it unless it is the first.
 func (w *walker) child(f frame, s *siblings, name []byte, start int) error {
 	if f.begin == f.end {
 		w.keep(s, start)
@@ -140,7 +140,7 @@ func (w *walker) child(f frame, s *siblings, name []byte, start int) error {
 	case pass:
 		was, length, done := *s, len(w.dst), w.done
 		w.keep(s, start)
-		emptied, err := w.inside(f)
+		emptied, err := w.descend(f)
 		if err != nil {
 			return err
 		}
@@ -160,14 +160,14 @@ func (w *walker) child(f frame, s *siblings, name []byte, start int) error {
 	return nil
 }
 
-// cut leaves out a part of the text.
+// cut leaves a part of the text out.
 func (w *walker) cut(begin, end int) {
 	w.dst = append(w.dst, w.Text()[w.done:begin]...)
 	w.done = end
 }
 
-// keep copies a member or an element, without the comma in front if it is the
-// first that stays.
+// keep keeps a member or an element. If it is the first that stays, the comma before it
+// is cut.
 func (w *walker) keep(s *siblings, start int) {
 	if s.removed && !s.kept {
 		w.cut(start, start+bytes.IndexByte(w.Text()[start:], ',')+1)
@@ -180,9 +180,9 @@ func (w *walker) remove(s *siblings, start int) {
 	s.removed = true
 }
 
-// earlier reads an annotation that holds an earlier state of the object, and hides
-// in that the same. What is not understood is hidden as a whole.
-func (w *walker) earlier() error {
+// earlierState reads an annotation that holds an earlier state of the object, and hides the
+// same paths in it. A value that cannot be parsed is masked as a whole.
+func (w *walker) earlierState() error {
 	v, err := w.Value()
 	if err != nil {
 		return err
@@ -207,7 +207,7 @@ func (w *walker) earlier() error {
 	return w.hide(masked, nil, nil)
 }
 
-// hide writes what stands for the JSON value v.
+// hide writes the replacement of the JSON value v.
 func (w *walker) hide(act action, name, v []byte) error {
 	if act == masked || w.mac == nil {
 		w.dst = append(w.dst, `"`+Redacted+`"`...)
@@ -230,7 +230,7 @@ func (w *walker) hide(act action, name, v []byte) error {
 	return nil
 }
 
-// digest hashes parts, so that none can be moved into another.
+// digest hashes parts with their lengths, so that different parts never give the same input.
 func (w *walker) digest(parts ...[]byte) {
 	for _, part := range parts {
 		n := binary.BigEndian.AppendUint64(w.sum[:0], uint64(len(part)))
@@ -240,11 +240,11 @@ func (w *walker) digest(parts ...[]byte) {
 	}
 }
 
-// longPath is from how many bytes on a path goes into the hashes of the values below it as a hash of its own: there
-// may be as many values below a long path as it has bytes.
+// longPath is the length in bytes above which a path is replaced by its hash before it goes into the hashes of the values
+// below it. Otherwise an object with many values below a long path would take quadratic time.
 const longPath = 512
 
-// step adds the last step to a value.
+// step appends a step to the present path.
 func (w *walker) step(name []byte) {
 	w.steps = appendStep(w.steps, name)
 	if long := w.steps[w.path:]; len(long) > longPath {
@@ -255,8 +255,8 @@ func (w *walker) step(name []byte) {
 	}
 }
 
-// appendStep appends a member's name, or that it is an element. Which one is left
-// out: an element that gets another neighbour has not changed.
+// appendStep appends a member's name, or a mark for an element. It leaves out the element's index, so that the hash of
+// an element does not change when elements are inserted before it.
 func appendStep(dst, name []byte) []byte {
 	if name == nil {
 		return append(dst, 0)
@@ -266,11 +266,11 @@ func appendStep(dst, name []byte) []byte {
 	return append(dst, name...)
 }
 
-// maxOrdered is up to how many levels a container is hashed in one order of its members: sorting copies each level.
-// A server writes the members of one object in one order.
+// maxOrdered bounds how deeply a container may be nested for its members to be sorted before it is hashed: sorting copies every
+// level. Deeper containers are hashed in the order in which the server writes them, which is the same each time.
 const maxOrdered = 64
 
-// canonical is what a string says, and any other value in one spelling.
+// canonical returns the text of a string, and any other value in canonical form.
 func canonical(v []byte) (kind string, value []byte, err error) {
 	switch v[0] {
 	case '"':

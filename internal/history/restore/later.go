@@ -23,26 +23,26 @@ import (
 	"github.com/kubebridge/kubebridge/internal/history"
 )
 
-// ErrOtherCluster is returned for [Options.Exact] and a cluster that is not the one of the state: its objects did not
-// come later than the state.
+// ErrOtherCluster is returned if [Options.Exact] is set and the state is from another cluster: objects that the state
+// does not have may be older than the state there, and must not be deleted.
 var ErrOtherCluster = errors.New("the cluster is another one than the state is of")
 
-// pageSize is how many objects one page of a list has.
+// pageSize is the number of objects in one page of a list.
 const pageSize = 500
 
-// shownPaths is how many paths a line names.
+// shownPaths is the number of paths that a line names.
 const shownPaths = 5
 
-// later is an object of the cluster that the state does not have.
-type later struct {
+// extra is an object of the cluster that the state does not have.
+type extra struct {
 	client dynamic.ResourceInterface
 	line   string
 	name   string
 	uid    types.UID
-	keep   string // why it is not deleted; "": it is, with Exact
+	keep   string // why it is not deleted; "" if Exact deletes it
 }
 
-// sameCluster reports whether the cluster is the one of the state.
+// sameCluster returns an error if Exact is set and the state is from another cluster.
 func (r *restorer) sameCluster(ctx context.Context) error {
 	if !r.Exact {
 		return nil
@@ -57,17 +57,17 @@ func (r *restorer) sameCluster(ctx context.Context) error {
 	return nil
 }
 
-// findLater lists what the cluster has now of the state's collections.
-func (r *restorer) findLater(ctx context.Context) error {
+// findExtras lists the state's collections in the cluster, and collects the objects that the state does not have.
+func (r *restorer) findExtras(ctx context.Context) error {
 	known := map[string]bool{}
-	r.found = map[types.UID]*later{}
+	r.found = map[types.UID]*extra{}
 	for i := range r.State.Objects {
 		o := &r.State.Objects[i]
 		known[o.ResourceID+" "+o.Name()] = true
 	}
 	for i := range r.State.Collections {
 		c := &r.State.Collections[i]
-		err := r.listLater(ctx, c, known)
+		err := r.listExtras(ctx, c, known)
 		switch {
 		case err == nil:
 		case apierrors.IsForbidden(err) && !r.Exact:
@@ -79,7 +79,7 @@ func (r *restorer) findLater(ctx context.Context) error {
 	return nil
 }
 
-func (r *restorer) listLater(ctx context.Context, c *history.Covered, known map[string]bool) error {
+func (r *restorer) listExtras(ctx context.Context, c *history.Covered, known map[string]bool) error {
 	of := r.collection(c.Collection)
 	if of.Resource == "" {
 		r.report(Line{What: Left, Object: c.Collection, Why: "what is not in the state is not looked for: the configuration does not have its selectors"})
@@ -92,7 +92,7 @@ func (r *restorer) listLater(ctx context.Context, c *history.Covered, known map[
 	// The core group's name is empty, which the mapper takes for any group.
 	i := slices.IndexFunc(found, func(x schema.GroupVersionResource) bool { return x.Group == of.Group })
 	if i < 0 {
-		return nil // its type does not exist: nor do objects
+		return nil // without the type there are no objects
 	}
 	gvr := found[i]
 	gvk, err := r.mapper.KindFor(gvr)
@@ -105,7 +105,7 @@ func (r *restorer) listLater(ctx context.Context, c *history.Covered, known map[
 	}
 	namespaces := gvk.GroupKind() == schema.GroupKind{Kind: "Namespace"}
 	if r.Namespace != "" && mapping.Scope.Name() != meta.RESTScopeNameNamespace && !namespaces {
-		return nil // it was not asked for
+		return nil // the query asked for one namespace only
 	}
 	var client dynamic.ResourceInterface = r.client.Resource(gvr)
 	options := metav1.ListOptions{LabelSelector: of.LabelSelector, FieldSelector: of.FieldSelector}
@@ -128,21 +128,21 @@ func (r *restorer) listLater(ctx context.Context, c *history.Covered, known map[
 		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
 			of = r.client.Resource(gvr).Namespace(u.GetNamespace())
 		}
-		keep := r.keeps(c, u)
-		if x := r.found[u.GetUID()]; x != nil { // another collection has it, too
+		keep := r.keepReason(c, u)
+		if x := r.found[u.GetUID()]; x != nil { // another collection holds it, too
 			x.keep = max(x.keep, keep)
 			return nil
 		}
-		x := &later{client: of, line: line, name: u.GetName(), uid: u.GetUID(), keep: keep}
-		r.later, r.found[x.uid] = append(r.later, x), x
+		x := &extra{client: of, line: line, name: u.GetName(), uid: u.GetUID(), keep: keep}
+		r.extras, r.found[x.uid] = append(r.extras, x), x
 		return nil
 	})
 }
 
-// keeps says why an object that the state does not have is not deleted; "" if it may be.
-func (r *restorer) keeps(c *history.Covered, u *unstructured.Unstructured) string {
+// keepReason returns why an object that the state does not have is not deleted; "" if it may be deleted.
+func (r *restorer) keepReason(c *history.Covered, u *unstructured.Unstructured) string {
 	gk := u.GroupVersionKind().GroupKind()
-	if why := skip(u); why != "" && gk != (schema.GroupKind{Group: "batch", Kind: "Job"}) { // one that ended is not run again
+	if why := skipReason(u); why != "" && gk != (schema.GroupKind{Group: "batch", Kind: "Job"}) { // a Job that has ended may be deleted, although it is never restored
 		return why
 	}
 	if why := r.unnamed(u, c.Resource); why != "" {
@@ -170,9 +170,9 @@ func (r *restorer) keeps(c *history.Covered, u *unstructured.Unstructured) strin
 	return ""
 }
 
-// tryLater checks deletions by a dry run, and reports what stays.
-func (r *restorer) tryLater(ctx context.Context) {
-	for _, x := range r.later {
+// checkExtras checks deletions by a dry run, and reports the objects that stay.
+func (r *restorer) checkExtras(ctx context.Context) {
+	for _, x := range r.extras {
 		switch {
 		case x.keep != "":
 			r.report(Line{What: Left, Object: x.line, Why: "it is not in the state: " + x.keep})
@@ -189,9 +189,9 @@ func (r *restorer) tryLater(ctx context.Context) {
 	}
 }
 
-// deleteLater deletes what the state does not have.
-func (r *restorer) deleteLater(ctx context.Context) {
-	for _, x := range slices.Backward(r.later) {
+// deleteExtras deletes the objects that the state does not have.
+func (r *restorer) deleteExtras(ctx context.Context) {
+	for _, x := range slices.Backward(r.extras) {
 		if !r.Exact || x.keep != "" {
 			continue
 		}
@@ -204,8 +204,8 @@ func (r *restorer) deleteLater(ctx context.Context) {
 	}
 }
 
-// delete deletes an object, unless its name belongs to another by now.
-func (x *later) delete(ctx context.Context, dry bool) error {
+// delete deletes the object, unless another object has its name now.
+func (x *extra) delete(ctx context.Context, dry bool) error {
 	policy := metav1.DeletePropagationBackground
 	o := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &x.uid}, PropagationPolicy: &policy}
 	if dry {
@@ -217,15 +217,15 @@ func (x *later) delete(ctx context.Context, dry bool) error {
 	return nil
 }
 
-// comparable is an object as the state would have it: without what the cluster assigns.
+// comparable returns an object without the fields that the cluster assigns, as the state has it.
 func comparable(u *unstructured.Unstructured) *unstructured.Unstructured {
 	out := u.DeepCopy()
 	strip(out)
 	return out
 }
 
-// exactly is the merge patch that makes what an item has to be of what is there.
-func exactly(it *item, live *unstructured.Unstructured) ([]byte, error) {
+// exactPatch returns the merge patch that changes the live object into the item.
+func exactPatch(it *item, live *unstructured.Unstructured) ([]byte, error) {
 	change, _ := mergePatch(comparable(live).Object, it.Object).(map[string]any)
 	if change == nil {
 		change = map[string]any{}
@@ -234,17 +234,17 @@ func exactly(it *item, live *unstructured.Unstructured) ([]byte, error) {
 	if metadata == nil {
 		metadata = map[string]any{}
 	}
-	metadata["uid"] = string(live.GetUID()) // another object of its name is refused
+	metadata["uid"] = string(live.GetUID()) // the server refuses the patch if another object has the name now
 	if len(it.GetOwnerReferences()) == 0 && len(it.owners) == 0 && len(live.GetOwnerReferences()) > 0 {
 		metadata["ownerReferences"] = nil
 	}
 	change["metadata"] = metadata
-	delete(change, "apiVersion") // it may have been another served version
+	delete(change, "apiVersion") // the state may have another served version
 	delete(change, "kind")
 	return json.Marshal(change)
 }
 
-// mergePatch is what makes to of from, by RFC 7386; nil if nothing differs. Objects have no nulls.
+// mergePatch returns the JSON merge patch (RFC 7386) that changes from into to; nil if they are equal. Objects have no nulls.
 func mergePatch(from, to map[string]any) any {
 	change := map[string]any{}
 	for k, now := range to {
@@ -271,8 +271,8 @@ func mergePatch(from, to map[string]any) any {
 	return change
 }
 
-// differs names the places where two objects differ, beside what the cluster assigns.
-func differs(a, b *unstructured.Unstructured) ([]string, error) {
+// differingPaths returns the paths in which two objects differ, except the fields that the cluster assigns.
+func differingPaths(a, b *unstructured.Unstructured) ([]string, error) {
 	x, err := json.Marshal(comparable(a).Object)
 	if err != nil {
 		return nil, err
@@ -284,7 +284,7 @@ func differs(a, b *unstructured.Unstructured) ([]string, error) {
 	return history.Paths(x, y)
 }
 
-// places are paths in a line.
+// places formats paths for a line.
 func places(paths []string) string {
 	if len(paths) > shownPaths {
 		return fmt.Sprintf("%s and %d more", strings.Join(paths[:shownPaths], ", "), len(paths)-shownPaths)

@@ -72,7 +72,7 @@ func TestKeeps(t *testing.T) {
 				return c
 			}
 			r := &restorer{Options: c.options}
-			if why := r.keeps(&c.of, u); c.why == "" != (why == "") || !strings.Contains(why, c.why) {
+			if why := r.keepReason(&c.of, u); c.why == "" != (why == "") || !strings.Contains(why, c.why) {
 				t.Errorf("it is kept because %q, want %q", why, c.why)
 			}
 		})
@@ -93,7 +93,7 @@ func TestExactly(t *testing.T) {
 		"ownerReferences":[{"kind":"Web","name":"later","uid":"w"}]},
 		"spec":{"clusterIP":"10.0.0.1","ports":[{"port":80},{"port":81}],"selector":{"app":"web"},"later":{"a":1}},"status":{"s":1}}`)
 	it := &item{Unstructured: parse(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"a","labels":{"x":"1"}},"spec":{"ports":[{"port":80}],"selector":{"app":"web"}}}`), uid: types.UID("u")}
-	text, err := exactly(it, live)
+	text, err := exactPatch(it, live)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestExactly(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the patch is %s", text)
 	}
-	paths, err := differs(it.Unstructured, live)
+	paths, err := differingPaths(it.Unstructured, live)
 	if err != nil || !reflect.DeepEqual(paths, []string{"/metadata/labels/later", "/spec/later", "/spec/ports/1"}) {
 		t.Errorf("they differ in %v (%v)", paths, err)
 	}

@@ -1,4 +1,4 @@
-// Package restore puts a state that was rebuilt from the bus into a cluster, by server-side
+// Package restore writes a state that was rebuilt from the bus to a cluster, by server-side
 // apply.
 package restore
 
@@ -28,72 +28,74 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// FieldManager owns what is restored (Kubernetes: server-side apply).
+// FieldManager is the field manager of server-side apply that owns restored fields.
 const FieldManager = "kubebridge-restore"
 
-// established is how long a CustomResourceDefinition may take to be served.
+// established is how long to wait until a restored CustomResourceDefinition is served.
 const established = 30 * time.Second
 
-// Options are what is restored, and where.
+// Options say what is restored, and where.
 type Options struct {
 	Config    *rest.Config
 	State     *history.State
-	Namespace string // what the state was asked for; "": everything
-	// Until is a time at which the state was, or the last before its resourceVersion that is known: with ByRV.
+	Namespace string // the namespace that the state was rebuilt for; "": all
+	// Until is the time of the state. If ByRV is set, the state was rebuilt for a resourceVersion, and Until is the time of the last
+	// event before it.
 	Until time.Time
 	ByRV  bool
-	// Hides reports whether the filter of a collection leaves objects out, and whether a rule takes fields out of them;
-	// nil: neither.
+	// Hides reports whether the filter of a collection leaves objects out, and whether a rule removes fields from its objects.
+	// nil means that no collection has such a filter or rule.
 	Hides func(collection string) (filtered, dropped bool)
-	// Collection returns a collection by its ID, with its selectors and MetadataOnly; without a resource if these are
-	// not known. nil: collections have neither.
+	// Collection returns a collection by its ID, with its selectors and MetadataOnly. If these are not known, the result has
+	// no resource. nil means that collections have no selectors and are not MetadataOnly.
 	Collection func(id string) event.Collection
-	// Named reports whether a resource was asked for by its name, not only with all others; nil: none was.
+	// Named reports whether the user asked for a resource by its name. nil means that no resource was named.
 	Named  func(group, resource string) bool
 	DryRun bool // the server checks everything and changes nothing
-	Force  bool // takes fields over from other field managers
-	// Exact removes what is not in the state: objects of its collections, and fields of its objects, whichever manager owns them.
+	Force  bool // take fields over from other field managers
+	// Exact removes objects of the state's collections that are not in the state, and fields of its objects that are not in the state,
+	// whichever manager owns them.
 	Exact bool
 }
 
-// Line is what became of one object.
+// Line reports the outcome for one object.
 type Line struct {
 	What   Outcome `json:"what"`
 	Object string  `json:"object"` // "deployments.apps shop/web"
 	Why    string  `json:"why,omitempty"`
-	// Paths are JSON pointers of what changes, or of what is left.
+	// Paths are JSON pointers to the fields that change, or that are left.
 	Paths []string `json:"paths,omitempty"`
 }
 
-// Outcome is what became of an object.
+// Outcome says what was done with an object.
 type Outcome string
 
 // The outcomes.
 const (
 	Applied   Outcome = "applied"
-	Deleted   Outcome = "deleted"   // it is not in the state
-	Checked   Outcome = "checked"   // by a dry run
+	Deleted   Outcome = "deleted"   // it was deleted, because it is not in the state
+	Checked   Outcome = "checked"   // a dry run accepted it
 	Unchecked Outcome = "unchecked" // its namespace or type does not exist yet
 	Skipped   Outcome = "skipped"
-	Changed   Outcome = "changed" // it is not restored as it was; it follows with another outcome
+	Changed   Outcome = "changed" // it is not restored exactly as it was; another line follows with its outcome
 	Failed    Outcome = "failed"
-	// Left is what is not in the state and stays: an object, or fields of an object that has another outcome as well.
+	// Left means that something is not in the state and stays: an object, or fields of an object that has another outcome as well.
 	Left Outcome = "left"
 )
 
-// ErrFailed is returned for a restore that did not put everything back.
+// ErrFailed is returned if some objects could not be restored.
 var ErrFailed = errors.New("not everything could be restored")
 
-// item is one object to put back.
+// item is one object to restore.
 type item struct {
 	*unstructured.Unstructured
-	of     schema.GroupResource // the resource that was asked for
-	line   string
-	uid    types.UID // in the former cluster
-	owners []metav1.OwnerReference
-	rank   int
-	later  bool // it could not be checked yet
-	exact  bool // fields that the state does not have are removed
+	resource  schema.GroupResource // the resource of its event
+	line      string
+	uid       types.UID // its UID in the state; the restored object gets another one
+	owners    []metav1.OwnerReference
+	rank      int
+	unchecked bool // it could not be checked yet: its namespace or type is restored first
+	exact     bool // remove fields that the state does not have
 }
 
 type restorer struct {
@@ -102,14 +104,14 @@ type restorer struct {
 	client dynamic.Interface
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 	items  []*item
-	later  []*later
-	found  map[types.UID]*later    // the same by their uids
-	uids   map[types.UID]types.UID // former to new
+	extras []*extra
+	found  map[types.UID]*extra    // extras by UID
+	uids   map[types.UID]types.UID // UID in the state to UID of the restored object
 	failed int
 }
 
-// Run restores o.State and calls report with what becomes of each object. Everything that can be
-// is checked by a dry run before anything is applied; nothing is if one of those fails.
+// Run restores o.State and reports the outcome for each object. First it checks by a dry run all objects that can be
+// checked. If one of these checks fails, it changes nothing.
 func Run(ctx context.Context, o Options, report func(Line)) error {
 	client, err := dynamic.NewForConfig(o.Config)
 	if err != nil {
@@ -132,15 +134,15 @@ func Run(ctx context.Context, o Options, report func(Line)) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
-	if err := r.findLater(ctx); err != nil {
+	if err := r.findExtras(ctx); err != nil {
 		return err
 	}
 	return r.run(ctx)
 }
 
-// prepare chooses and strips the objects, and puts them in order.
+// prepare selects, strips and sorts the objects.
 func (r *restorer) prepare(ctx context.Context) error {
-	held := map[string]bool{} // namespaces that are restored
+	held := map[string]bool{} // namespaces that the state has
 	var needed []string
 	for i := range r.State.Objects {
 		o := &r.State.Objects[i]
@@ -153,16 +155,16 @@ func (r *restorer) prepare(ctx context.Context) error {
 				return err
 			}
 			u.Object = numbers(v).(map[string]any)
-			if why, err = r.refuses(o, u); err != nil {
+			if why, err = r.refusal(o, u); err != nil {
 				return err
 			}
-			why = cmp.Or(why, skip(u))
+			why = cmp.Or(why, skipReason(u))
 		}
 		if why != "" {
 			r.report(Line{What: Skipped, Object: line, Why: why})
 			continue
 		}
-		it := &item{Unstructured: u, of: schema.GroupResource{Group: o.Group, Resource: o.Resource}, line: line, uid: u.GetUID(), owners: u.GetOwnerReferences(), rank: rank(u.GroupVersionKind().GroupKind())}
+		it := &item{Unstructured: u, resource: schema.GroupResource{Group: o.Group, Resource: o.Resource}, line: line, uid: u.GetUID(), owners: u.GetOwnerReferences(), rank: rank(u.GroupVersionKind().GroupKind())}
 		_, dropped := r.hides(body.Collection)
 		it.exact = r.Exact && !dropped
 		strip(u)
@@ -183,8 +185,8 @@ func (r *restorer) prepare(ctx context.Context) error {
 	return nil
 }
 
-// body is the publication of an object's state that is restored, and why there is none. Several collections may have
-// published the state: one from which no rule takes fields is preferred.
+// body returns the publication of an object from which it is restored, or why there is none. If several collections have
+// published this version, it prefers one from which no rule removes fields.
 func (r *restorer) body(o *history.Object) (body *history.Object, why string) {
 	for _, e := range o.Views() {
 		one := &history.Object{Received: e, ResourceID: o.ResourceID}
@@ -206,9 +208,9 @@ func (r *restorer) body(o *history.Object) (body *history.Object, why string) {
 	return nil, why
 }
 
-// refuses says why the body of an object is not written to the cluster, although it is whole: it is another object than the one that was
-// asked for and is shown, or it has power over the cluster and was not asked for by name.
-func (r *restorer) refuses(o *history.Object, u *unstructured.Unstructured) (why string, err error) {
+// refusal returns why a complete body is not written to the cluster: it is another object than its event says, or it grants rights
+// and the user did not ask for its resource by name.
+func (r *restorer) refusal(o *history.Object, u *unstructured.Unstructured) (why string, err error) {
 	if history.NameOf(u.GetNamespace(), u.GetName()).String() != o.Name() || string(u.GetUID()) != o.UID {
 		return fmt.Sprintf("its body is another object: %s %s/%s, uid %s: no bridge wrote it", u.GetKind(), u.GetNamespace(), u.GetName(), u.GetUID()), nil
 	}
@@ -223,7 +225,7 @@ func (r *restorer) refuses(o *history.Object, u *unstructured.Unstructured) (why
 	return r.unnamed(u, o.ResourceID), nil
 }
 
-// unnamed says why an object is neither restored nor deleted without its resource being named; "" if it is.
+// unnamed returns why an object is neither restored nor deleted unless the user names its resource; "" if it is.
 func (r *restorer) unnamed(u *unstructured.Unstructured, resource string) string {
 	c := event.ParseCollection(resource)
 	if !powerful(u.GroupVersionKind().GroupKind()) || r.Named != nil && r.Named(c.Group, c.Resource) {
@@ -232,7 +234,7 @@ func (r *restorer) unnamed(u *unstructured.Unstructured, resource string) string
 	return "it gives rights, or changes what the API server does: name " + resource + " if you mean it"
 }
 
-// otherResourceError is returned for a body that is of another resource than its event.
+// otherResourceError is returned for a body whose resource is not that of its event.
 type otherResourceError struct {
 	kind         schema.GroupVersionKind
 	is, expected schema.GroupResource
@@ -242,12 +244,12 @@ func (e *otherResourceError) Error() string {
 	return fmt.Sprintf("its body is a %s (%s), which is one of %s and not of %s: no bridge wrote it", e.kind.Kind, e.kind.GroupVersion(), e.is, e.expected)
 }
 
-// unfit says why a publication is not the object as it was; "" if it is.
+// unfit returns why a publication does not have the whole object; "" if it has.
 func (r *restorer) unfit(o *history.Object) string {
 	c := r.collection(o.Collection)
 	switch {
-	case o.Unwhole() != "":
-		return o.Unwhole()
+	case o.Incomplete() != "":
+		return o.Incomplete()
 	case c.MetadataOnly:
 		return "the bus has its metadata only"
 	case c.Resource == "" && o.Bare():
@@ -258,7 +260,7 @@ func (r *restorer) unfit(o *history.Object) string {
 	return ""
 }
 
-// needNamespace adds a namespace that neither is there nor is restored.
+// needNamespace adds a namespace that neither exists in the cluster nor is in the state.
 func (r *restorer) needNamespace(ctx context.Context, name string, held bool) error {
 	if held {
 		return nil
@@ -269,7 +271,7 @@ func (r *restorer) needNamespace(ctx context.Context, name string, held bool) er
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
 	r.report(Line{What: Changed, Object: "namespaces " + name, Why: "it is not in the state: it is created without labels and annotations"})
-	r.items = append(r.items, &item{Unstructured: u, of: schema.GroupResource{Resource: "namespaces"}, line: "namespaces " + name, rank: rankNamespace})
+	r.items = append(r.items, &item{Unstructured: u, resource: schema.GroupResource{Resource: "namespaces"}, line: "namespaces " + name, rank: rankNamespace})
 	return nil
 }
 
@@ -294,7 +296,7 @@ func wrap(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// order sorts by rank, and owners before what they own.
+// order sorts by rank, and puts owners before the objects that they own.
 func (r *restorer) order() {
 	byUID := map[types.UID]*item{}
 	for _, it := range r.items {
@@ -328,14 +330,14 @@ func (r *restorer) run(ctx context.Context) error {
 	for _, it := range r.items {
 		r.try(ctx, it, false)
 	}
-	r.tryLater(ctx)
+	r.checkExtras(ctx)
 	if r.failed > 0 {
 		return fmt.Errorf("%w: the dry run refused %d: nothing was changed", ErrFailed, r.failed)
 	}
 	if r.DryRun {
 		return nil
 	}
-	// What the others need, which could not all be checked without it.
+	// Namespaces and definitions come first: objects that need them could not be checked without them.
 	for _, it := range r.items {
 		if it.rank <= rankDefinition {
 			r.apply(ctx, it)
@@ -345,7 +347,7 @@ func (r *restorer) run(ctx context.Context) error {
 		return err
 	}
 	for _, it := range r.items {
-		if it.rank > rankDefinition && it.later {
+		if it.rank > rankDefinition && it.unchecked {
 			r.try(ctx, it, true)
 		}
 	}
@@ -360,23 +362,23 @@ func (r *restorer) run(ctx context.Context) error {
 	if r.failed > 0 {
 		return fmt.Errorf("%w: %d were refused; nothing was deleted", ErrFailed, r.failed)
 	}
-	r.deleteLater(ctx)
+	r.deleteExtras(ctx)
 	if r.failed > 0 {
 		return fmt.Errorf("%w: %d could not be deleted", ErrFailed, r.failed)
 	}
 	return nil
 }
 
-// try checks an item by a dry run, and reports what would become of it. What cannot be checked yet is noted, unless it
-// should be possible by now.
+// try checks an item by a dry run and reports the result. If now is false, an item that needs something that is restored before it
+// is marked to be checked later. If now is true, that is a failure.
 func (r *restorer) try(ctx context.Context, it *item, now bool) {
 	live, made, err := r.put(ctx, it, true)
 	switch {
 	case err == nil:
-		it.later = false
+		it.unchecked = false
 		line := Line{What: Checked, Object: it.line, Why: "is created"}
 		if live != nil {
-			if line.Paths, err = differs(live, made); err != nil {
+			if line.Paths, err = differingPaths(live, made); err != nil {
 				r.fail(it, err)
 				return
 			}
@@ -389,8 +391,8 @@ func (r *restorer) try(ctx context.Context, it *item, now bool) {
 			r.reportOrphaned(ctx, it)
 			r.reportLeft(it, live, made)
 		}
-	case !now && r.comes(it, err):
-		it.later = true
+	case !now && r.createdEarlier(it, err):
+		it.unchecked = true
 		r.report(Line{What: Unchecked, Object: it.line, Why: "is created: its namespace or type does not exist yet"})
 		if r.DryRun {
 			r.reportOrphaned(ctx, it)
@@ -400,12 +402,12 @@ func (r *restorer) try(ctx context.Context, it *item, now bool) {
 	}
 }
 
-// reportOrphaned reports which owners an item would lose.
+// reportOrphaned reports which owner references an item would lose.
 func (r *restorer) reportOrphaned(ctx context.Context, it *item) {
 	var dropped []string
 	for _, ref := range it.owners {
 		restored := slices.ContainsFunc(r.items, func(other *item) bool { return other.uid == ref.UID })
-		if !restored && !r.lives(ctx, ref, it.GetNamespace()) {
+		if !restored && !r.ownerExists(ctx, ref, it.GetNamespace()) {
 			dropped = append(dropped, ref.Kind+" "+ref.Name)
 		}
 	}
@@ -418,12 +420,12 @@ func (r *restorer) reportDropped(it *item, owners []string) {
 	}
 }
 
-// reportLeft reports which fields an item has that the state does not have. live is the object as it was before, nil for none.
+// reportLeft reports which fields of the written object are not in the state. live is the object before it was written; nil if it did not exist.
 func (r *restorer) reportLeft(it *item, live, made *unstructured.Unstructured) {
 	if live == nil {
-		return // what the cluster adds to a new object is no later change
+		return // the fields that the cluster adds to a new object are defaults, not later changes
 	}
-	paths, err := differs(it.Unstructured, made)
+	paths, err := differingPaths(it.Unstructured, made)
 	if err != nil {
 		r.fail(it, err)
 		return
@@ -446,8 +448,8 @@ func (r *restorer) reportLeft(it *item, live, made *unstructured.Unstructured) {
 	r.report(Line{What: Left, Object: it.line, Why: why, Paths: paths})
 }
 
-// comes reports whether an error is about something that is restored before the item.
-func (r *restorer) comes(it *item, err error) bool {
+// createdEarlier reports whether an error says that a namespace or type is missing that is restored before the item.
+func (r *restorer) createdEarlier(it *item, err error) bool {
 	if meta.IsNoMatchError(err) {
 		kind := it.GroupVersionKind().Kind
 		return slices.ContainsFunc(r.items, func(other *item) bool {
@@ -474,7 +476,7 @@ func (r *restorer) fail(it *item, err error) {
 }
 
 func (r *restorer) apply(ctx context.Context, it *item) {
-	r.reportDropped(it, r.own(ctx, it))
+	r.reportDropped(it, r.setOwners(ctx, it))
 	live, made, err := r.put(ctx, it, false)
 	if err != nil {
 		r.fail(it, err)
@@ -485,14 +487,14 @@ func (r *restorer) apply(ctx context.Context, it *item) {
 	r.reportLeft(it, live, made)
 }
 
-// own sets owner references to owners as they are now: restored, or never gone. The
-// others are returned.
-func (r *restorer) own(ctx context.Context, it *item) (dropped []string) {
+// setOwners sets the owner references to the present UIDs of owners that were restored or still exist. It returns
+// the other owners.
+func (r *restorer) setOwners(ctx context.Context, it *item) (dropped []string) {
 	var refs []metav1.OwnerReference
 	for _, ref := range it.owners {
 		if now, ok := r.uids[ref.UID]; ok {
 			ref.UID = now
-		} else if !r.lives(ctx, ref, it.GetNamespace()) {
+		} else if !r.ownerExists(ctx, ref, it.GetNamespace()) {
 			dropped = append(dropped, ref.Kind+" "+ref.Name)
 			continue
 		}
@@ -504,8 +506,8 @@ func (r *restorer) own(ctx context.Context, it *item) (dropped []string) {
 	return dropped
 }
 
-// lives reports whether an owner is still the same object.
-func (r *restorer) lives(ctx context.Context, ref metav1.OwnerReference, namespace string) bool {
+// ownerExists reports whether an owner still exists with the same UID.
+func (r *restorer) ownerExists(ctx context.Context, ref metav1.OwnerReference, namespace string) bool {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	m, err := r.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
@@ -515,7 +517,7 @@ func (r *restorer) lives(ctx context.Context, ref metav1.OwnerReference, namespa
 	return err == nil && u.GetUID() == ref.UID
 }
 
-// mapping says what the cluster has for an object, which is to be of a resource.
+// mapping returns the REST mapping of an object. It is an error if that is not for the expected resource.
 func (r *restorer) mapping(u *unstructured.Unstructured, of schema.GroupResource) (*meta.RESTMapping, error) {
 	gvk := u.GroupVersionKind()
 	m, err := r.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
@@ -532,16 +534,16 @@ func (r *restorer) clientOf(m *meta.RESTMapping, namespace string) dynamic.Resou
 	return r.client.Resource(m.Resource)
 }
 
-// resource is where an item is written.
+// resource returns the client with which an item is written.
 func (r *restorer) resource(it *item) (dynamic.ResourceInterface, error) {
-	m, err := r.mapping(it.Unstructured, it.of)
+	m, err := r.mapping(it.Unstructured, it.resource)
 	if err != nil {
 		return nil, err
 	}
 	return r.clientOf(m, it.GetNamespace()), nil
 }
 
-// put writes an item and returns what it is then, and what it was before; nil if it did not exist.
+// put writes an item. live is the object before, nil if it did not exist; made is the object after.
 func (r *restorer) put(ctx context.Context, it *item, dry bool) (live, made *unstructured.Unstructured, err error) {
 	client, err := r.resource(it)
 	if err != nil {
@@ -558,7 +560,7 @@ func (r *restorer) put(ctx context.Context, it *item, dry bool) (live, made *uns
 		dryRun = []string{metav1.DryRunAll}
 	}
 	if live != nil && it.exact {
-		change, err := exactly(it, live)
+		change, err := exactPatch(it, live)
 		if err != nil {
 			return live, nil, err
 		}
@@ -569,7 +571,7 @@ func (r *restorer) put(ctx context.Context, it *item, dry bool) (live, made *uns
 	return live, made, err
 }
 
-// awaitDefinitions waits until restored definitions are served.
+// awaitDefinitions waits until restored CustomResourceDefinitions are served.
 func (r *restorer) awaitDefinitions(ctx context.Context) error {
 	for _, it := range r.items {
 		if it.rank != rankDefinition || it.GetKind() != "CustomResourceDefinition" {
@@ -598,7 +600,7 @@ func (r *restorer) awaitDefinitions(ctx context.Context) error {
 	return nil
 }
 
-// numbers makes json.Numbers what unstructured objects hold.
+// numbers replaces json.Number by the number types that unstructured objects hold.
 func numbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// skip says why an object is not put back although its body is whole; "" if it is.
-func skip(u *unstructured.Unstructured) string {
+// skipReason returns why an object of this kind is not restored; "" if it is.
+func skipReason(u *unstructured.Unstructured) string {
 	gk := u.GroupVersionKind().GroupKind()
 	controlled := false
 	for _, r := range u.GetOwnerReferences() {
@@ -42,8 +42,8 @@ func skip(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// powerful reports whether objects of a kind give rights, or change what the API server does: who can have one written has the
-// cluster.
+// powerful reports whether objects of a kind grant rights or change what the API server does. A user who can make the restore
+// write one controls the cluster.
 func powerful(gk schema.GroupKind) bool {
 	switch gk.Group {
 	case "rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiregistration.k8s.io", "apiextensions.k8s.io":
@@ -52,13 +52,13 @@ func powerful(gk schema.GroupKind) bool {
 	return false
 }
 
-// assigned are annotations that the cluster sets.
+// assigned lists annotations that the cluster sets.
 var assigned = []string{
 	"pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller", "pv.kubernetes.io/provisioned-by",
 	"volume.kubernetes.io/selected-node", "volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner",
 }
 
-// strip removes what a cluster assigns.
+// strip removes the fields that a cluster assigns.
 func strip(u *unstructured.Unstructured) {
 	for _, f := range []string{
 		"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink",
@@ -110,7 +110,7 @@ func strip(u *unstructured.Unstructured) {
 	}
 }
 
-// tokenVolume begins the names of volumes that admission adds to Pods.
+// tokenVolume is the name prefix of volumes that admission adds to Pods.
 const tokenVolume = "kube-api-access-"
 
 func dropTokens(u *unstructured.Unstructured) {
@@ -120,7 +120,7 @@ func dropTokens(u *unstructured.Unstructured) {
 		return strings.HasPrefix(name, tokenVolume)
 	}
 	if volumes, ok, _ := unstructured.NestedSlice(u.Object, "spec", "volumes"); ok {
-		_ = unstructured.SetNestedSlice(u.Object, slices.DeleteFunc(volumes, isToken), "spec", "volumes") // spec is a map: it was read
+		_ = unstructured.SetNestedSlice(u.Object, slices.DeleteFunc(volumes, isToken), "spec", "volumes") // cannot fail: spec was read as a map above
 	}
 	for _, field := range []string{"containers", "initContainers"} {
 		containers, ok, _ := unstructured.NestedSlice(u.Object, "spec", field)
@@ -138,7 +138,7 @@ func dropTokens(u *unstructured.Unstructured) {
 	}
 }
 
-// rank is the order in which objects are restored: lower ranks first.
+// rank returns when objects of a kind are restored: lower ranks first.
 func rank(gk schema.GroupKind) int {
 	switch gk.Group {
 	case "apiextensions.k8s.io":

@@ -62,7 +62,7 @@ func TestSkip(t *testing.T) {
 		"{apiVersion: v1, kind: Secret, metadata: {name: a}, type: kubernetes.io/service-account-token}":                                                true,
 		"{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: a}}":                                                                        true,
 	} {
-		if got := skip(object(t, text)); (got != "") != want {
+		if got := skipReason(object(t, text)); (got != "") != want {
 			t.Errorf("%s is skipped: %q", text, got)
 		}
 	}

@@ -15,15 +15,15 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// readerVariable is where a call finds the reader of its evaluation. No expression can name it.
+// readerVariable is the variable under which a call finds the reader of its evaluation. No expression can name it.
 const readerVariable = "@reader"
 
-// stepsPerPatternByte is what it takes to compile a byte of a regular expression: a{1000} becomes a thousand instructions.
+// stepsPerPatternByte is the cost of compiling one byte of a regular expression: a{1000} becomes a thousand instructions.
 const stepsPerPatternByte = 200
 
-// boundCalls is a decorator of programs. CEL counts a call only when it has returned, so a single call can take any time
-// and memory. The calls whose work grows faster than what CEL counts
-// for them check the budget first.
+// boundCalls returns a decorator of programs. CEL counts the cost of a call only when the call has returned, so a single call can take
+// any time and memory. The decorator lets calls check the budget first whose work grows faster than the cost that CEL counts
+// for them.
 func boundCalls(env *cel.Env) interpreter.InterpretableDecoratorV2 {
 	declared := env.Functions()
 	return func(node interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
@@ -39,8 +39,8 @@ func boundCalls(env *cel.Env) interpreter.InterpretableDecoratorV2 {
 	}
 }
 
-// isBounded reports whether a call is one of those of callSteps. To compare with a constant text or number is not: that
-// takes no more steps than the constant has bytes.
+// isBounded reports whether a call checks the budget (see callSteps). A comparison with a constant text or number does not: it
+// takes at most as many steps as the constant has bytes.
 func isBounded(call interpreter.InterpretableCall) bool {
 	switch call.Function() {
 	case operators.Equals, operators.NotEquals:
@@ -60,10 +60,10 @@ func isBounded(call interpreter.InterpretableCall) bool {
 	return false
 }
 
-// implementation is the one that chooses among the overloads of a function.
+// implementation returns the implementation of a function that chooses among its overloads.
 func implementation(function *decls.FunctionDecl) (functions.FunctionOp, error) {
 	switch function.Name() {
-	case operators.Equals: // the interpreter has these two built in
+	case operators.Equals: // these two are built into the interpreter and have no bindings
 		return func(args ...ref.Val) ref.Val { return types.Equal(args[0], args[1]) }, nil
 	case operators.NotEquals:
 		return func(args ...ref.Val) ref.Val { return types.Bool(types.Equal(args[0], args[1]) != types.True) }, nil
@@ -92,7 +92,7 @@ func implementation(function *decls.FunctionDecl) (functions.FunctionOp, error) 
 	return nil, fmt.Errorf("the function %s has no implementation", function.Name())
 }
 
-// boundedCall is a call that checks the budget when it has its arguments.
+// boundedCall is a call that checks the budget after its arguments are evaluated.
 type boundedCall struct {
 	interpreter.InterpretableCall
 	run functions.FunctionOp
@@ -112,7 +112,7 @@ func (c *boundedCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	}
 	if v, ok := frame.ResolveName(readerVariable); ok {
 		r := v.(*reader)
-		if !r.takes(r.callSteps(c.InterpretableCall, args)) {
+		if !r.spend(r.callSteps(c.InterpretableCall, args)) {
 			return types.LabelErrNode(c.ID(), types.WrapErr(errCostly))
 		}
 	}
@@ -123,7 +123,7 @@ func (c *boundedCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	return result
 }
 
-// callSteps is at least what a call takes beside what the values of an object count themselves.
+// callSteps returns a lower bound of the steps that a call takes, without the steps that lists and objects count themselves.
 //
 //	==, !=, in                  the values that are compared
 //	distinct, sets.*, has*      each element of one list with each of the other
@@ -132,7 +132,7 @@ func (c *boundedCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 //	replace, regex.replace      the result
 //	size, int, double, ...      the text; four bytes are a step
 //	indexOf, lastIndexOf        text times pattern; four characters are a step
-//	matches, regex.*            to compile the pattern; text times pattern if the pattern is not the expression's own
+//	matches, regex.*            compiling the pattern; text times pattern if the pattern is not a constant of the expression
 func (r *reader) callSteps(call interpreter.InterpretableCall, args []ref.Val) int64 {
 	first, second := args[0], args[len(args)-1]
 	if len(args) > 1 {
@@ -142,7 +142,7 @@ func (r *reader) callSteps(call interpreter.InterpretableCall, args []ref.Val) i
 	case operators.Equals, operators.NotEquals:
 		return r.equalSteps(first, second)
 	case operators.In:
-		if _, ok := second.(traits.Lister); ok { // a map looks the key up
+		if _, ok := second.(traits.Lister); ok { // a lookup in a map takes no steps
 			return r.compareSteps(second)
 		}
 		return 0
@@ -174,7 +174,7 @@ func (r *reader) callSteps(call interpreter.InterpretableCall, args []ref.Val) i
 
 func (r *reader) equalSteps(a, b ref.Val) int64 {
 	switch a.(type) {
-	case *list, *object: // count themselves
+	case *list, *object: // their Equal counts its steps itself
 		return 0
 	case traits.Lister, traits.Mapper:
 		if length(a) != length(b) {
@@ -184,7 +184,7 @@ func (r *reader) equalSteps(a, b ref.Val) int64 {
 	return r.compareSteps(a)
 }
 
-// containsSteps is what it takes to look each element of a list up in another one, unless that counts on its own.
+// containsSteps returns the steps for finding each element of a list in another one. It is 0 for a list that counts its steps itself.
 func (r *reader) containsSteps(in, of ref.Val) int64 {
 	if _, ok := in.(*list); ok {
 		return 0
@@ -192,7 +192,7 @@ func (r *reader) containsSteps(in, of ref.Val) int64 {
 	return times(1+length(of), r.elements(in, r.compareSteps))
 }
 
-// replaceSteps is the length of the result of text.replace(old, new).
+// replaceSteps returns the length of the result of text.replace(old, new).
 func replaceSteps(args []ref.Val) int64 {
 	text, ok1 := args[0].(types.String)
 	old, ok2 := args[1].(types.String)
@@ -210,14 +210,14 @@ func (r *reader) patternSteps(call interpreter.InterpretableCall, args []ref.Val
 			steps += times(int64(n), length(args[0]))
 		}
 	}
-	if len(args) > 2 { // what the pattern finds may be written for each byte of the replacement
+	if len(args) > 2 { // each byte of the replacement may insert the whole match
 		steps += times(length(args[0]), length(args[2]))
 	}
 	return steps
 }
 
-// compareSteps is what it takes to compare a value with one that is equal to it, where that does not count on its own.
-// Sixteen bytes of a text are a step.
+// compareSteps returns the steps for comparing a value with an equal one, without the steps that lists and objects count themselves.
+// Sixteen bytes of a text are one step.
 func (r *reader) compareSteps(v ref.Val) int64 {
 	switch v := v.(type) {
 	case *list, *object:
@@ -228,7 +228,7 @@ func (r *reader) compareSteps(v ref.Val) int64 {
 	return r.elements(v, r.compareSteps)
 }
 
-// writeSteps is about the length of a value as a text.
+// writeSteps returns the approximate length of a value as a text.
 func (r *reader) writeSteps(v ref.Val) int64 {
 	switch v := v.(type) {
 	case *list:
@@ -241,7 +241,7 @@ func (r *reader) writeSteps(v ref.Val) int64 {
 	return r.elements(v, r.writeSteps)
 }
 
-// elements adds up the steps of the elements of a list or map, and one for itself, until that is more than the budget allows.
+// elements returns the sum of the steps of all elements of a list or map, plus one. It stops when the sum exceeds the budget.
 func (r *reader) elements(v ref.Val, steps func(ref.Val) int64) int64 {
 	sum := int64(1)
 	switch v := v.(type) {
@@ -264,7 +264,7 @@ func (r *reader) elements(v ref.Val, steps func(ref.Val) int64) int64 {
 	return sum
 }
 
-// length is that of a list or map, or of a text in bytes, and 0 for other values.
+// length returns the length of a list or map, or of a text in bytes; 0 for other values.
 func length(v ref.Val) int64 {
 	switch v := v.(type) {
 	case types.String:
@@ -287,7 +287,7 @@ func isContainer(v ref.Val) bool {
 	return false
 }
 
-// times is a product of lengths, at most a quarter of the largest int64, so that the sum of two does not overflow.
+// times returns the product of two lengths, at most a quarter of the largest int64, so that sums of products do not overflow.
 func times(a, b int64) int64 {
 	const most = math.MaxInt64 / 4
 	if a > 0 && b > most/a {

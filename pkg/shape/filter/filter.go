@@ -1,6 +1,6 @@
 // Package filter decides by expressions of the Common Expression Language (CEL,
-// https://cel.dev) which events are emitted. An expression reads the object's raw JSON
-// where it looks, and the rest of it is not decoded.
+// https://cel.dev) which events are emitted. Only those parts of an object's JSON are decoded that an
+// expression uses.
 package filter
 
 import (
@@ -14,25 +14,25 @@ import (
 	"cel.dev/cel-go/ext"
 )
 
-// CostLimit is how much one evaluation may cost, in CEL's units: about an operation
-// or ten bytes of a string each. It is what the API server allows an expression
-// (PerCallLimit in k8s.io/apiserver/pkg/apis/cel). What CEL does not count, reading and comparing objects, has a
-// budget that grows with the objects.
+// CostLimit bounds the cost of one evaluation, in CEL's units: one unit is about one operation
+// or ten bytes of a string. The API server allows expressions the same cost
+// (PerCallLimit in k8s.io/apiserver/pkg/apis/cel). CEL does not count reading and comparing objects: that has a separate
+// budget, which grows with the size of the objects.
 const CostLimit = 1_000_000
 
-// Variables are what an expression can name: all strings but object and before, which
+// Variables lists the variables of expressions. All are strings, except object and before, which
 // are any JSON, and labels and annotations, which are maps of strings. The namespace is
-// ns: CEL reserves the word (language definition, "Syntax").
+// ns, because CEL reserves the word namespace (language definition, "Syntax").
 const Variables = "object, before, type, resource, group, ns, name, labels, annotations, origin"
 
 // Input is an event as an expression sees it.
 type Input struct {
-	// Object is the raw JSON of the object as it is, or was last; Before what it was
-	// before this change. Nil is not known, which is null in an expression.
+	// Object is the raw JSON of the object, for a deletion its last state. Before is its state
+	// before this change. Nil means that it is not known; expressions see null.
 	Object, Before []byte
 	// Type is "added", "modified" and so on; Origin "watch", "reconcile" and so on.
 	Type, Origin string
-	// Resource is the plural name, Group "" for the core group.
+	// Resource is the plural name. Group is "" for the core group.
 	Resource, Group string
 	Namespace, Name string
 }
@@ -44,7 +44,7 @@ type Filter struct {
 	memory  sync.Pool // of *values
 }
 
-// Compile checks an expression, which must give a bool. Its error names the place: the
+// Compile checks an expression, whose result must be a bool. Its error has the
 // line and column, and the line itself with a mark below.
 func Compile(expression string) (*Filter, error) {
 	if strings.TrimSpace(expression) == "" {
@@ -85,9 +85,9 @@ func Compile(expression string) (*Filter, error) {
 	return f, nil
 }
 
-// environment is close to the API server's: the same extensions, without its own
-// libraries (quantities, authorizer). Of the encoders there is only base64, as there: CEL puts no bound on what it takes
-// to parse or write JSON and YAML.
+// environment returns an environment that is close to the API server's: it has the same extensions, without the server's own
+// libraries (quantities, authorizer). As there, base64 is the only encoder, because CEL does not bound the cost of
+// parsing or writing JSON and YAML.
 func environment() (*cel.Env, error) {
 	texts := cel.MapType(cel.StringType, cel.StringType)
 	return cel.NewEnv(
@@ -102,7 +102,7 @@ func environment() (*cel.Env, error) {
 	)
 }
 
-// place describes a place: its line from 1, its column from 0 in characters.
+// place formats an error with its position. line counts from 1, column from 0, in characters.
 func place(expression string, line, column int, message string) string {
 	text := ""
 	if lines := strings.Split(expression, "\n"); 0 < line && line <= len(lines) {
@@ -111,19 +111,19 @@ func place(expression string, line, column int, message string) string {
 	return fmt.Sprintf("line %d, column %d: %s\n  %s\n  %s^", line, column+1, message, text, strings.Repeat(" ", max(column, 0)))
 }
 
-// Uses reports whether the expression names a variable: one that does not use before
-// needs no former state.
+// Uses reports whether the expression uses a variable. The caller need not know the former state if
+// the expression does not use before.
 func (f *Filter) Uses(variable string) bool { return f.uses[variable] }
 
-// Match reports whether an event passes. If the expression cannot be evaluated, because
-// it reads a field that is not there, for example, or costs too much, the event passes
-// all the same, and the error says why: an event is left out only by a decision.
+// Match reports whether an event passes. If the expression cannot be evaluated, for example because
+// it reads a field that does not exist, or costs too much, the event passes
+// and the error says why: an event is only left out if the expression says so.
 func (f *Filter) Match(in *Input) (bool, error) {
 	pass, _, err := f.match(in)
 	return pass, err
 }
 
-// match also returns how many steps it took to read and compare the objects.
+// match is Match, and also returns how many steps it took to read and compare the objects.
 func (f *Filter) match(in *Input) (pass bool, steps int64, err error) {
 	v := f.memory.Get().(*values)
 	v.in = in
@@ -134,7 +134,7 @@ func (f *Filter) match(in *Input) (pass bool, steps int64, err error) {
 	}()
 	result, _, err := f.program.Eval(v)
 	steps = v.reader.steps()
-	if v.reader.spent() { // an error inside an expression may not be an error of it
+	if v.reader.spent() { // the expression may have ignored the error, for example by ||
 		err = errCostly
 	}
 	if err != nil {
@@ -151,7 +151,7 @@ func (f *Filter) match(in *Input) (pass bool, steps int64, err error) {
 type values struct {
 	in             *Input
 	reader         reader
-	object, before ref.Val // nil until they are asked for
+	object, before ref.Val // nil until they are needed
 }
 
 func (v *values) Parent() cel.Activation { return nil }
@@ -189,7 +189,7 @@ func (v *values) get(to *ref.Val, raw []byte) ref.Val {
 	return *to
 }
 
-// texts are the object's labels or annotations, none where there are none.
+// texts returns the object's labels or annotations; an empty map if it has none.
 func (v *values) texts(of types.String) ref.Val {
 	at := v.get(&v.object, v.in.Object)
 	for _, name := range []types.String{"metadata", of} {

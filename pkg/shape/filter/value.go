@@ -16,22 +16,22 @@ import (
 
 var errCostly = errors.New("operation cancelled: it takes too many steps to read and compare this object")
 
-// perByte is the budget of an evaluation in steps per byte. Expressions that are not written to be costly need up to 64 for ordinary
+// perByte is the budget of an evaluation in steps per byte. Expressions that are not written to be costly need at most 64 for ordinary
 // objects.
 const perByte = 64
 
-// reader makes values of raw JSON, until its budget is spent.
+// reader turns raw JSON into CEL values, until its budget is spent.
 type reader struct {
 	scan          scan.Scanner
 	start, budget int64 // steps
-	others        int64 // steps that are not the scanner's
+	others        int64 // steps beside those of the scanner
 }
 
 func (r *reader) begin(bytes int) {
 	r.start, r.others, r.budget = r.scan.Steps(), 0, raw.Budget(perByte, bytes)
 }
 
-// steps are bytes that were read or compared, and what calls take (callSteps).
+// steps returns the number of bytes that were read or compared, plus the steps of calls (callSteps).
 func (r *reader) steps() int64 { return r.scan.Steps() - r.start + r.others }
 
 func (r *reader) spent() bool { return r.steps() > r.budget }
@@ -39,8 +39,8 @@ func (r *reader) spent() bool { return r.steps() > r.budget }
 // allows reports whether the budget allows more steps.
 func (r *reader) allows(steps int64) bool { return !r.spent() && steps <= r.budget-r.steps() }
 
-// takes counts steps and reports whether the budget allows them. If not, it is spent.
-func (r *reader) takes(steps int64) bool {
+// spend counts steps and reports whether the budget allows them. If not, the whole budget counts as spent.
+func (r *reader) spend(steps int64) bool {
 	allowed := r.allows(steps)
 	if !allowed && !r.spent() {
 		steps = r.budget - r.steps() + 1
@@ -51,11 +51,11 @@ func (r *reader) takes(steps int64) bool {
 	return allowed
 }
 
-// compares counts a text before it is compared. It reports whether the budget allows it.
-func (r *reader) compares(text []byte) bool { return r.takes(int64(len(text))) }
+// spendCompare counts the steps of comparing a text, and reports whether the budget allows them.
+func (r *reader) spendCompare(text []byte) bool { return r.spend(int64(len(text))) }
 
-// value is what a text says, null for no text. Containers are read when they are
-// looked into.
+// value returns the value of a JSON text; null for an empty text. The members of an object are read when they are
+// needed.
 func (r *reader) value(text []byte) ref.Val {
 	text = bytes.Trim(text, scan.WhiteSpace)
 	if len(text) == 0 {
@@ -102,7 +102,7 @@ type list struct {
 }
 
 func (l *list) Equal(other ref.Val) ref.Val {
-	if !l.reader.compares(l.raw) {
+	if !l.reader.spendCompare(l.raw) {
 		return types.WrapErr(errCostly)
 	}
 	if o, ok := other.(*list); ok && bytes.Equal(l.raw, o.raw) {
@@ -112,19 +112,19 @@ func (l *list) Equal(other ref.Val) ref.Val {
 }
 
 func (l *list) Contains(value ref.Val) ref.Val {
-	if !l.reader.compares(l.raw) {
+	if !l.reader.spendCompare(l.raw) {
 		return types.WrapErr(errCostly)
 	}
 	return l.Lister.Contains(value)
 }
 
-// object is a JSON object as a map (traits.Mapper). The values are read one by one as
-// they are asked for, and once; a caller that wants all of them gets an ordinary map.
+// object is a JSON object as a map (traits.Mapper). Each value is read when it is first
+// needed. For operations on all members it becomes an ordinary map.
 type object struct {
 	reader  *reader
 	raw     []byte
-	members []raw.Member // sorted; nil until they are asked for
-	values  []ref.Val    // of the members; nil until they are asked for
+	members []raw.Member // sorted; nil until they are needed
+	values  []ref.Val    // the values of the members; each is nil until it is needed
 	all     traits.Mapper
 	err     error
 }
@@ -149,7 +149,7 @@ func (o *object) value(i int) ref.Val {
 	return o.values[i]
 }
 
-// Find returns the value of a name, and whether it is there.
+// Find returns the value of a name, and whether the object has it.
 func (o *object) Find(key ref.Val) (ref.Val, bool) {
 	name, ok := key.(types.String)
 	if !ok {
@@ -158,16 +158,16 @@ func (o *object) Find(key ref.Val) (ref.Val, bool) {
 	if err := o.read(); err != nil {
 		return types.WrapErr(err), false
 	}
-	if !o.reader.takes(int64(len(name)) / 4) { // a name can be as long as the object
+	if !o.reader.spend(int64(len(name)) / 4) { // a name can be as long as the object
 		return types.WrapErr(errCostly), false
 	}
-	if i := raw.Search(o.members, []byte(name)); i >= 0 { // of one name the last counts
+	if i := raw.Search(o.members, []byte(name)); i >= 0 { // if a name occurs twice, Search finds the last one
 		return o.value(i), true
 	}
 	return nil, false
 }
 
-// whole is a map of all members.
+// whole returns an ordinary map of all members.
 func (o *object) whole() traits.Mapper {
 	if o.all == nil {
 		values := map[ref.Val]ref.Val{}
@@ -201,7 +201,7 @@ func (o *object) Equal(other ref.Val) ref.Val {
 	if err := o.read(); err != nil {
 		return types.WrapErr(err)
 	}
-	if !o.reader.compares(o.raw) {
+	if !o.reader.spendCompare(o.raw) {
 		return types.WrapErr(errCostly)
 	}
 	if p, ok := other.(*object); ok {

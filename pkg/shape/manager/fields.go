@@ -11,12 +11,12 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/internal/raw"
 )
 
-// maxDepth is how deeply fields are followed: a place at this depth is reported as a whole.
+// maxDepth bounds how deeply fields are followed. A place at this depth is reported as a whole.
 const maxDepth = 100
 
-// walk adds to the change the places of a FieldsV1 where a and b differ, nil for what is
-// not there. What is the same is not looked into, so that a change costs about what it
-// touches. FieldsV1 is the format of sigs.k8s.io/structured-merge-diff, fieldpath
+// walk adds to the change the places of a FieldsV1 in which the values a and b differ. nil stands for an absent
+// value. It does not descend into equal values, so that its cost depends on the size of the
+// change. FieldsV1 is the format of sigs.k8s.io/structured-merge-diff, fieldpath
 // (serialize.go): an object whose names are places, "f:" and a member's name, "k:"
 // and the key of an element, "v:" and an element's value, "i:" and its index, or "."
 // for the container itself; {} ends a path.
@@ -36,14 +36,14 @@ func (f *Finder) walk(fields, a, b []byte, place uint64) error {
 		return err
 	}
 	if len(places) == 0 && f.depth == 0 {
-		return nil // nothing is owned, where further down {} means all that is there
+		return nil // at the top, {} means that nothing is owned; further down it means the whole value
 	}
 	whole := len(places) == 0 || f.depth == maxDepth
 	switch {
-	case a == nil || b == nil: // then what its owner has in it comes or goes with it
+	case a == nil || b == nil: // the container itself was added or removed, with everything that its owner has in it
 		whole = whole || raw.Find(places, []byte(".")) != nil
 	case whole:
-		if others, err := f.othersHave(a, b, place); others || err != nil {
+		if others, err := f.mayBeOthers(a, b, place); others || err != nil {
 			return err
 		}
 	}
@@ -53,7 +53,7 @@ func (f *Finder) walk(fields, a, b []byte, place uint64) error {
 		}
 		return nil
 	}
-	both, err := f.both(a, b)
+	both, err := f.pairOf(a, b)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (f *Finder) walk(fields, a, b []byte, place uint64) error {
 	path := len(f.path)
 	for _, p := range places {
 		if len(p.Name) < 2 || p.Name[1] != ':' {
-			continue // "."
+			continue // "." is the container itself
 		}
 		x, y, err := f.child(p.Name, both)
 		if err == nil && !bytes.Equal(x, y) {
@@ -76,11 +76,11 @@ func (f *Finder) walk(fields, a, b []byte, place uint64) error {
 	return nil
 }
 
-// othersHave reports whether a change from a to b, both at a place that a FieldsV1 has as
-// {}, is not its owner's: {} is all that is there, such as an atomic list, or only the
-// container of places that other managers own or have owned. Without any such manager it
-// may still be the latter if b is empty: it is not noted who removed the last.
-func (f *Finder) othersHave(a, b []byte, place uint64) (bool, error) {
+// mayBeOthers reports whether a change from a to b may be another manager's, although the FieldsV1 owns the place as
+// {}. {} means either the whole value, such as an atomic list, or only the
+// container of places that other managers own. If no other manager owns a place in it now, but b is
+// empty, another manager may have removed the last one: managedFields do not record that.
+func (f *Finder) mayBeOthers(a, b []byte, place uint64) (bool, error) {
 	container := func(v []byte) bool { return v[0] == '{' || v[0] == '[' }
 	null := func(v []byte) bool { return v[0] == 'n' } // may be an empty container
 	switch {
@@ -102,11 +102,11 @@ func (f *Finder) othersHave(a, b []byte, place uint64) (bool, error) {
 	if f.parents[place] {
 		return true, nil
 	}
-	both, err := f.both(a, b)
+	both, err := f.pairOf(a, b)
 	return err == nil && !f.certain && len(both.b.members)+len(both.b.elements) == 0, err
 }
 
-// readParents notes the places of a FieldsV1 that have others below them.
+// readParents records the places of a FieldsV1 that have places below them.
 func (f *Finder) readParents(place uint64) error {
 	return f.scan.Members(func(name []byte, _ int) error {
 		f.parents[place] = true
@@ -114,7 +114,7 @@ func (f *Finder) readParents(place uint64) error {
 	})
 }
 
-// within identifies a place by its name and the place above it, which is 0 for the whole object.
+// within returns the identifier of a place from its name and the identifier of the place above, which is 0 for the whole object.
 func (f *Finder) within(place uint64, name []byte) uint64 {
 	return maphash.Comparable(f.seed, [2]uint64{place, maphash.Bytes(f.seed, name)})
 }
@@ -138,22 +138,22 @@ func (f *Finder) addPath() {
 	f.change.Paths = append(f.change.Paths, string(path))
 }
 
-// children are what stands in a container.
+// children are the members or elements of a container.
 type children struct {
 	members  []raw.Member // sorted
 	elements [][]byte
-	differ   [][]byte // of the elements: without those that are the same at both ends
+	differ   [][]byte // elements without the equal ones at the beginning and the end of both lists
 }
 
 func (c *children) member(name string) []byte { return raw.Lookup(c.members, []byte(name)) }
 
-// pair is a container in both states. Each is read once, for all managers.
+// pair is a container in both states. It is read once, for all managers.
 type pair struct {
 	a, b    children
-	indexes map[uint64]index // of the elements that differ, by the names of the keys
+	indexes map[uint64]index // indexes of the elements that differ, by the names of their keys
 }
 
-func (f *Finder) both(a, b []byte) (p *pair, err error) {
+func (f *Finder) pairOf(a, b []byte) (p *pair, err error) {
 	var at [2]*byte
 	if len(a) > 0 {
 		at[0] = &a[0]
@@ -201,7 +201,7 @@ func (f *Finder) children(of []byte) (c children, err error) {
 	return c, err
 }
 
-// begin begins to read a part of one of the objects: what is in it is passed over, not read.
+// begin begins to read a part of one of the objects. The known ends of its containers let the scanner skip them without reading.
 func (f *Finder) begin(part []byte) {
 	for i := range f.ends {
 		if f.ends[i].Has(part) {
@@ -218,8 +218,8 @@ func (f *Finder) scratchOf(text []byte) (members []raw.Member, err error) {
 	return f.scratch[low:], err
 }
 
-// child finds what a place names in both containers, and adds the place to the path.
-// Elements that did not change are not found.
+// child returns the values of a place in both containers, and appends the place to the path.
+// It does not find elements that did not change.
 func (f *Finder) child(place []byte, both *pair) (x, y []byte, err error) {
 	what := place[2:]
 	switch place[0] {
@@ -269,14 +269,14 @@ func (f *Finder) child(place []byte, both *pair) (x, y []byte, err error) {
 		f.pushSelector(selector...)
 		return x, y, err
 	}
-	return nil, nil, nil // of a format that is not known yet
+	return nil, nil, nil // a kind of place that this version does not know
 }
 
-// index finds the elements of a list that differ by the values of certain keys.
+// index finds the differing elements of both lists by the values of certain keys.
 type index struct{ a, b map[uint64][]byte }
 
-// element returns the first element of each list that differs and has the values that id identifies: those of the
-// keys, or its own if keys is nil.
+// element returns the first differing element of each list whose values of the keys have the identifier id. If keys is
+// nil, id identifies the element itself.
 func (f *Finder) element(both *pair, keys []raw.Member, id uint64) (x, y []byte, err error) {
 	if len(both.a.differ)+len(both.b.differ) == 0 {
 		return nil, nil, nil
@@ -286,7 +286,7 @@ func (f *Finder) element(both *pair, keys []raw.Member, id uint64) (x, y []byte,
 		names = f.within(names, k.Name)
 	}
 	if keys != nil {
-		names++ // no keys are others than none
+		names++ // an empty list of keys is not the same as nil
 	}
 	i, ok := both.indexes[names]
 	if !ok {
@@ -321,7 +321,8 @@ func (f *Finder) index(elements [][]byte, keys []raw.Member) (map[uint64][]byte,
 	return out, nil
 }
 
-// identity identifies the values that an element has of the keys, if it has all of them; or its own if keys is nil.
+// identity returns the identifier of the element's values of the keys; ok is false if it does not have all of them. If keys is nil
+// it returns the identifier of the element itself.
 func (f *Finder) identity(element []byte, keys []raw.Member) (id uint64, ok bool, err error) {
 	if keys == nil {
 		return f.scalar(0, element), true, nil
@@ -347,7 +348,8 @@ func (f *Finder) identity(element []byte, keys []raw.Member) (id uint64, ok bool
 	return id, true, nil
 }
 
-// scalar identifies a value behind others. Equal strings may be written in several ways.
+// scalar returns the identifier of a value that follows other values. Strings are compared unquoted, because equal ones may
+// be written in several ways.
 func (f *Finder) scalar(before uint64, v []byte) uint64 {
 	if len(v) > 0 && v[0] == '"' {
 		return f.within(before+1, scan.Unquote(v))
@@ -355,7 +357,7 @@ func (f *Finder) scalar(before uint64, v []byte) uint64 {
 	return f.within(before, v)
 }
 
-// pushName adds a member's name to the path: quoted unless it is a word.
+// pushName appends a member's name to the path, quoted unless it is a word.
 func (f *Finder) pushName(name []byte) {
 	word := len(name) > 0
 	for i, c := range name {
@@ -371,7 +373,7 @@ func (f *Finder) pushName(name []byte) {
 	f.pushSelector(quote(nil, string(name)))
 }
 
-// pushSelector adds to the path what stands in brackets.
+// pushSelector appends parts in brackets to the path.
 func (f *Finder) pushSelector(parts ...[]byte) {
 	if f.HideValues {
 		f.path = append(f.path, "[*]"...)

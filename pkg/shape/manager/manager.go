@@ -1,9 +1,9 @@
-// Package manager finds out which field managers changed an object, as far as its
-// metadata.managedFields show it: which managers wrote, when, and which of the
-// places that changed are theirs. docs/limits.md lists what managedFields do not show.
+// Package manager finds which field managers changed an object, from its
+// metadata.managedFields: which managers wrote, when, and which of the
+// changed places they own. docs/limits.md lists what managedFields do not show.
 //
-// A place is written as `spec.template.spec.containers[name="app"].image`, with
-// names that are no words as `metadata.annotations["a.b/c"]`, elements of sets as
+// A place is written as `spec.template.spec.containers[name="app"].image`. Names that
+// are not words are quoted, as in `metadata.annotations["a.b/c"]`. Elements of sets are written as
 // `metadata.finalizers[="x"]`.
 package manager
 
@@ -22,91 +22,91 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/internal/raw"
 )
 
-// DefaultMaxPaths is how many places are named of one manager unless it is set.
+// DefaultMaxPaths is the number of places that are named for one manager, unless MaxPaths is set.
 const DefaultMaxPaths = 20
 
 // Change is what one field manager did, by one operation on one subresource.
 type Change struct {
-	// Manager is what the client calls itself: its choice, or from its user agent.
+	// Manager is the name that the client chose, or one that the server took from its user agent.
 	Manager string
 	// Operation is Apply (server-side apply) or Update (any other write).
 	Operation string
 	// Subresource is "status" or "scale" for example, "" for the object itself.
 	Subresource string
-	// Time is when the manager last took a field, in RFC 3339 with whole seconds;
-	// "" if the server did not note it.
+	// Time is when the manager last changed the set of its fields, in RFC 3339 with whole seconds;
+	// "" if the server did not record it.
 	Time string
-	// Paths are the places that changed and belong to the manager; and those that it
-	// had and are gone, if it wrote. Nil means that the former state is not known.
+	// Paths are the changed places that the manager owns and, if it is certain that it wrote, the places that it
+	// owned before and that are gone. Nil means that the former state is not known.
 	Paths []string
-	// More is how many further ones there are.
+	// More is the number of further paths.
 	More int
 }
 
-// perByte is the budget of an answer in steps per byte. Ordinary objects need up to 9.
+// perByte is the budget of one call, in steps per byte of the objects. Ordinary objects need up to 9.
 const perByte = 24
 
-// ErrCostly is returned for objects, never for ordinary ones, whose managedFields would take too many steps to compare.
+// ErrCostly is returned if the comparison would take too many steps. Ordinary objects never reach the limit.
 var ErrCostly = errors.New("too costly to compare")
 
 // Finder finds the managers that changed an object. The zero value is ready; it keeps its
 // memory from one object to the next, and is for one goroutine at a time.
 type Finder struct {
-	// MaxPaths is how many places are named of one manager, 0 for DefaultMaxPaths.
+	// MaxPaths is the number of places that are named for one manager; 0 means DefaultMaxPaths.
 	MaxPaths int
-	// HideValues writes [*] in place of whatever paths have in brackets: values of the
-	// object and names that are no words. Each such path is named once.
+	// HideValues replaces the content of brackets in paths by *: values of the
+	// object and names that are not words. Paths that become equal are named once.
 	HideValues bool
 
 	scan     scan.Scanner
-	ends     [2]scan.Ends // of the two objects at hand, once they are known to be valid
+	ends     [2]scan.Ends // where the containers of the two objects end, once the objects are known to be valid
 	entries  []entry
-	pairs    map[[2]*byte]*pair // by where they begin; with their
-	members  []raw.Member       // members
-	elements [][]byte           // and elements
-	scratch  []raw.Member       // a stack: each level uses what is above what it found
+	pairs    map[[2]*byte]*pair // containers that were read, by the addresses of their first bytes
+	members  []raw.Member       // memory of the pairs' members
+	elements [][]byte           // memory of the pairs' elements
+	scratch  []raw.Member       // a stack: each level uses the part above the one it found
 	path     []byte
 	depth    int
-	seed     maphash.Seed    // of what identifies places and elements
-	parents  map[uint64]bool // places that have others below them in a FieldsV1; nil until it is asked for
-	former   int             // how many of the entries are of the state before
-	gone     bool            // look for what is gone, else for what is there
-	certain  bool            // the manager wrote: also what may have been changed by another one is its
+	seed     maphash.Seed    // for identifiers of places and elements
+	parents  map[uint64]bool // places that have others below them in a FieldsV1; nil until it is needed
+	former   int             // how many of the entries belong to the former state
+	gone     bool            // report places that are gone, instead of places that exist
+	certain  bool            // the manager certainly wrote: it also gets changes that may be another manager's
 	change   *Change
 
 	start, budget int64 // steps
 	others        int64 // steps other than bytes read
 }
 
-// Steps is what the last answer has cost: bytes that were read or written, and members that were compared.
+// Steps returns the cost of the last call: bytes that were read or written, and members that were compared.
 func (f *Finder) Steps() int64 { return f.scan.Steps() - f.start + f.others }
 
-// entry is one of metadata.managedFields. All but the fields are quoted strings, nil
+// entry is one entry of metadata.managedFields. All members except fields are quoted strings; nil
 // if missing.
 type entry struct {
 	manager, operation, version, subresource, time, fields []byte
 }
 
-// By returns who made after of before. It names no manager that may not have written.
-// A write moves its manager's time on, adds to the places that this manager owns, and
-// takes the changed ones from all other managers. So the writers are, by the first rule
-// that anybody meets:
+// By returns the managers that changed before into after. It returns only managers that certainly wrote.
+// A write advances its manager's time, adds to the places that this manager owns, and
+// takes the changed ones from all other managers. The writers follow from the first of these rules
+// that applies to a manager:
 //
-//  1. the managers that are new or whose time moved on;
-//  2. the manager with the newest time that owns more than before: times are whole
+//  1. the managers that are new or whose time advanced;
+//  2. the manager with the newest time that owns more than before, because times are whole
 //     seconds;
-//  3. the manager with the newest time that owns a place that changed.
+//  3. the manager with the newest time that owns a changed place.
 //
-// Rules 2 and 3 name nobody where several managers meet them. If before is without
-// managedFields, all managers that own a place that changed are the writers.
+// If rule 2 or 3 applies to several managers, it names none of them. If before has no
+// managedFields, all managers that own a changed place are the writers.
 //
 // The result may be empty: managedFields do not show who removed a field by Update, who
-// began a deletion, and what the server filled in. Nobody wrote an after that is older
-// than before, as from a restored backup.
+// began a deletion, and which values the server filled in. It is also empty if after is older
+// than before, as after the restore of a backup.
 func (f *Finder) By(before, after []byte) ([]Change, error) {
 	f.reset(len(before) + len(after))
 	before, after = bytes.Trim(before, scan.WhiteSpace), bytes.Trim(after, scan.WhiteSpace)
-	object, err := f.both(before, after)
+	object, err := f.pairOf(before, after)
 	if err != nil {
 		return nil, fmt.Errorf("managedFields: %w", err)
 	}
@@ -114,7 +114,7 @@ func (f *Finder) By(before, after []byte) ([]Change, error) {
 	f.ends[0].Find(before)
 	f.ends[1].Find(after)
 	f.others += int64(len(before) + len(after))
-	metadata, err := f.both(object.a.member("metadata"), object.b.member("metadata"))
+	metadata, err := f.pairOf(object.a.member("metadata"), object.b.member("metadata"))
 	if err == nil {
 		err = f.read(metadata.a.member("managedFields"))
 	}
@@ -128,15 +128,15 @@ func (f *Finder) By(before, after []byte) ([]Change, error) {
 	if is := metadata.b.version(); is > 0 && is < metadata.a.version() {
 		return nil, nil
 	}
-	same := object.sameBut("metadata") && metadata.sameBut("managedFields", "resourceVersion")
+	same := object.equalExcept("metadata") && metadata.equalExcept("managedFields", "resourceVersion")
 	return f.writers(before, after, same)
 }
 
-// Newest returns who wrote last, where the former state is not known: the manager with
+// Newest returns the last writer if the former state is not known: the manager with
 // the newest time, without paths. It returns nothing if several managers have that time,
-// since times are whole seconds, or if that time is before since, when the state before
-// is known to have been there. A last write that does not show, as [Finder.By] says, is
-// taken for the one before it.
+// because times are whole seconds. It also returns nothing if that time is before since, a time at which the former
+// state is known to have existed. If managedFields do not show the last write (see [Finder.By]), the result is the
+// writer before it.
 func (f *Finder) Newest(object []byte, since time.Time) ([]Change, error) {
 	f.reset(len(object))
 	fields, err := raw.Get(&f.scan, object, "metadata", "managedFields")
@@ -162,7 +162,7 @@ func (f *Finder) Newest(object []byte, since time.Time) ([]Change, error) {
 	return oneManager(changes), nil
 }
 
-// forget gives up the objects, whose memory the caller may use again.
+// forget drops references to the objects: the caller may reuse their memory.
 func (f *Finder) forget() {
 	f.ends[0].Forget()
 	f.ends[1].Forget()
@@ -181,7 +181,7 @@ func (f *Finder) reset(bytes int) {
 	}
 }
 
-// read adds an object's managedFields to the entries, nil adds none.
+// read adds an object's managedFields to the entries. nil adds none.
 func (f *Finder) read(fields []byte) error {
 	if fields == nil {
 		return nil
@@ -216,7 +216,7 @@ func (f *Finder) read(fields []byte) error {
 	})
 }
 
-// compare is 0 for two entries of one manager, as the server distinguishes them: an applier may change its version.
+// compare returns 0 for two entries of one manager. Like the server, it ignores the version of Apply entries.
 func (e *entry) compare(o *entry) int {
 	order := cmp.Or(bytes.Compare(e.manager, o.manager), bytes.Compare(e.operation, o.operation), bytes.Compare(e.subresource, o.subresource))
 	if order == 0 && !e.applies() {

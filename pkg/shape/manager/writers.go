@@ -10,27 +10,27 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/internal/raw"
 )
 
-// Names that the API server itself gives to entries (apimachinery,
-// util/managedfields/internal): what the oldest of more than ten updaters owned, and
-// what was there before the first server-side apply. No client writes under them.
+// Names that the API server gives to entries of its own (apimachinery,
+// util/managedfields/internal): for the fields of the oldest of more than ten updaters, and for
+// fields that existed before the first server-side apply. No client writes under them.
 const (
 	ancientChanges   = "ancient-changes"
 	beforeFirstApply = "before-first-apply"
 )
 
-// evidence is what managedFields show of a manager between two states. A stronger one
+// evidence says how strongly managedFields show that a manager wrote between two states. Stronger evidence
 // is greater.
 type evidence int
 
 const (
 	nothing evidence = iota
-	owns             // it owns a place that changed
+	owns             // it owns a changed place
 	gained           // it owns more than before
-	moved            // its time moved on, or it is new
+	moved            // its time advanced, or it is new
 )
 
-// writers returns the changes of the managers with the strongest evidence. same says
-// that the two states differ in their managedFields only.
+// writers returns the changes of the managers with the strongest evidence. same is true if
+// the two states differ only in their managedFields.
 func (f *Finder) writers(before, after []byte, same bool) ([]Change, error) {
 	var changes []Change
 	best := owns
@@ -70,7 +70,7 @@ func (f *Finder) writers(before, after []byte, same bool) ([]Change, error) {
 	return oneManager(changes), nil
 }
 
-// priorOf is the last of the sorted former entries that is of e's manager, nil if there is none.
+// priorOf returns the last of the sorted former entries that belongs to e's manager; nil if there is none.
 func priorOf(e *entry, former []entry) *entry {
 	behind, _ := slices.BinarySearchFunc(former, e, func(f entry, e *entry) int {
 		if f.compare(e) <= 0 {
@@ -84,10 +84,10 @@ func priorOf(e *entry, former []entry) *entry {
 	return &former[behind-1]
 }
 
-// compare returns what a manager's entry e shows beside its former one prior, which is nil
-// if it had none. The writer's time is never older than formerTime, the newest of
-// before, unless the server noted none: an apply that only takes ownership leaves the
-// time as it is, and the object.
+// compare returns the evidence in a manager's entry e, compared with its former entry prior, which is nil
+// if it had none. A writer's time is never older than formerTime, the newest time of
+// the former state. The exception is an apply that only takes ownership: it changes neither the time nor
+// the rest of the object.
 func (f *Finder) compare(e, prior *entry, formerTime []byte, same bool) (evidence, error) {
 	late := bytes.Compare(e.time, formerTime) >= 0 || e.applies() && same
 	if f.former == 0 || !late {
@@ -96,15 +96,15 @@ func (f *Finder) compare(e, prior *entry, formerTime []byte, same bool) (evidenc
 	if prior == nil || bytes.Compare(e.time, prior.time) > 0 {
 		return moved, nil
 	}
-	more, err := f.more(e.fields, prior.fields, 0)
+	more, err := f.ownsMore(e.fields, prior.fields, 0)
 	if err != nil || !more {
 		return nothing, err
 	}
 	return gained, nil
 }
 
-// changed adds to the change the paths that changed and are e's, and, if it is certain
-// that the manager wrote, those that were prior's and are gone.
+// changed adds to the change the changed paths that e owns. If it is certain
+// that the manager wrote, it adds the paths that prior owned and that are gone.
 func (f *Finder) changed(e, prior *entry, before, after []byte) error {
 	f.change.Paths, f.gone = []string{}, false
 	err := f.walk(e.fields, before, after, 0)
@@ -115,8 +115,8 @@ func (f *Finder) changed(e, prior *entry, before, after []byte) error {
 	return err
 }
 
-// more reports whether a FieldsV1 has a place that another one has not.
-func (f *Finder) more(fields, than []byte, depth int) (bool, error) {
+// ownsMore reports whether fields has a place that than does not have.
+func (f *Finder) ownsMore(fields, than []byte, depth int) (bool, error) {
 	if bytes.Equal(fields, than) || fields == nil || depth == maxDepth {
 		return false, nil
 	}
@@ -134,7 +134,7 @@ func (f *Finder) more(fields, than []byte, depth int) (bool, error) {
 		return false, ErrCostly
 	}
 	raw.Sort(others)
-	if depth > 0 && itself(places) && !itself(others) {
+	if depth > 0 && ownsContainer(places) && !ownsContainer(others) {
 		return true, nil
 	}
 	for _, p := range places {
@@ -145,20 +145,21 @@ func (f *Finder) more(fields, than []byte, depth int) (bool, error) {
 		if other == nil {
 			return true, nil
 		}
-		if more, err := f.more(p.Value, other, depth+1); more || err != nil {
+		if more, err := f.ownsMore(p.Value, other, depth+1); more || err != nil {
 			return more, err
 		}
 	}
 	return false, nil
 }
 
-// itself reports whether the place below which these are is owned itself: {} says so,
-// and a dot.
-func itself(places []raw.Member) bool {
+// ownsContainer reports whether the container of the places is owned itself: {} or a dot
+// says so.
+func ownsContainer(places []raw.Member) bool {
 	return len(places) == 0 || raw.Find(places, []byte(".")) != nil
 }
 
-// newest is the newest of the entries' times, quoted and of one form, or nil.
+// newest returns the newest of the entries' times, quoted; nil if there is none. All times have one form, so that they are compared as
+// bytes.
 func newest(entries []entry) (t []byte) {
 	for i := range entries {
 		if bytes.Compare(entries[i].time, t) > 0 {
@@ -168,8 +169,8 @@ func newest(entries []entry) (t []byte) {
 	return t
 }
 
-// oneManager returns the changes if they are one manager's, else none: one of several is
-// the writer, and the others are not.
+// oneManager returns the changes if all belong to one manager. Otherwise it returns none, because only one of the managers is
+// the writer, and it is not known which.
 func oneManager(changes []Change) []Change {
 	for _, c := range changes {
 		if c.Manager == ancientChanges || c.Manager != changes[0].Manager {
@@ -179,8 +180,8 @@ func oneManager(changes []Change) []Change {
 	return changes
 }
 
-// sameBut reports whether two objects have the same members but for those named.
-func (p *pair) sameBut(but ...string) bool {
+// equalExcept reports whether two objects have the same members, except those named.
+func (p *pair) equalExcept(but ...string) bool {
 	within := func(as, bs children) bool {
 		for _, m := range as.members {
 			if !slices.Contains(but, string(m.Name)) && !bytes.Equal(m.Value, raw.Lookup(bs.members, m.Name)) {
@@ -192,7 +193,7 @@ func (p *pair) sameBut(but ...string) bool {
 	return within(p.a, p.b) && within(p.b, p.a)
 }
 
-// version is the resourceVersion of what has this metadata, 0 if it is no number.
+// version returns the resourceVersion in this metadata; 0 if it is no number.
 func (c *children) version() uint64 {
 	v := c.member("resourceVersion")
 	if len(v) == 0 || v[0] != '"' {

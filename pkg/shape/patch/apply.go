@@ -12,9 +12,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/internal/raw"
 )
 
-// Apply returns what a patch makes of a text. It knows the operations that [Append]
-// writes, add, remove, replace and move, and errs on others, and on places that are
-// not there. It reads the whole text for each operation.
+// Apply applies a patch to a text. It supports the operations that [Append]
+// writes: add, remove, replace and move. Other operations, and paths that do not exist, are
+// errors. It reads the whole text for each operation.
 func Apply(text, patch []byte) ([]byte, error) {
 	var e editor
 	operations, err := raw.AppendElements(&e.scan, nil, patch)
@@ -31,7 +31,7 @@ func Apply(text, patch []byte) ([]byte, error) {
 
 type editor struct{ scan scan.Scanner }
 
-// An operation of RFC 6902, section 4.
+// operation is an operation of RFC 6902, section 4.
 type operation struct {
 	op, path, from string
 	value          []byte // nil: none
@@ -82,7 +82,7 @@ func (e *editor) apply(text, patch []byte) ([]byte, error) {
 	}
 }
 
-// next takes the first name off a pointer (RFC 6901).
+// next splits the first name off a pointer (RFC 6901).
 func next(pointer string) (name, rest string, err error) {
 	if pointer[0] != '/' {
 		return "", "", fmt.Errorf("path %q does not begin with a slash", pointer)
@@ -94,7 +94,7 @@ func next(pointer string) (name, rest string, err error) {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~"), rest, nil
 }
 
-// index reads an element's index, below n.
+// index parses an element's index, which must be less than n.
 func index(name string, n int) (int, error) {
 	i, err := strconv.Atoi(name)
 	if err != nil || strconv.Itoa(i) != name || i < 0 || i >= n {
@@ -136,7 +136,7 @@ func (e *editor) get(text []byte, pointer string) ([]byte, error) {
 	return text, nil
 }
 
-// edit returns text with an operation done at the pointer.
+// edit returns text after an operation at the pointer.
 func (e *editor) edit(text []byte, pointer string, o operation) ([]byte, error) {
 	if pointer == "" {
 		if o.op == "remove" {
@@ -185,7 +185,7 @@ func (e *editor) editObject(text []byte, name, rest string, o operation) ([]byte
 		switch {
 		case string(x.Name) != name:
 			add(x.Name, x.Value)
-		case value != nil: // in the place of the first, if there are more
+		case value != nil: // if the name occurs several times, only the first one is kept, with the new value
 			add(x.Name, value)
 			value = nil
 		}

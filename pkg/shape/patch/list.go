@@ -11,14 +11,14 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/internal/raw"
 )
 
-// identity ranks the members by which an element is recognised, of which the
-// first that it has counts; 0 is none. They are the keys of the API's lists of type map (x-kubernetes-
-// list-map-keys) and what custom resources use alike.
+// identity ranks the members by which an element is recognised; 0 means that the member is not one of them. An element is recognised
+// by the lowest rank that it has. They are the keys of the API's lists of type map
+// (x-kubernetes-list-map-keys), and keys that custom resources commonly use.
 func identity(name []byte) (rank int) {
 	switch string(name) {
 	case "uid":
 		return 1
-	case "mountPath": // before the name, which is the volume's: one may be mounted twice
+	case "mountPath": // before "name", which is the volume's name: a volume may be mounted twice
 		return 2
 	case "devicePath":
 		return 3
@@ -44,7 +44,7 @@ func identity(name []byte) (rank int) {
 	return 0
 }
 
-// arrays writes what makes the array b of a. It may end early once there are more than limit bytes.
+// arrays writes the operations that change the array a into b. It may end early once there are more than limit bytes.
 func (m *Maker) arrays(a, b []byte, limit int) error {
 	elements, ints := len(m.elements), len(m.ints)
 	defer func() { m.elements, m.ints = m.elements[:elements], m.ints[:ints] }()
@@ -64,17 +64,17 @@ func (m *Maker) arrays(a, b []byte, limit int) error {
 	for len(as) > 0 && len(bs) > 0 && bytes.Equal(as[len(as)-1], bs[len(bs)-1]) {
 		as, bs = as[:len(as)-1], bs[:len(bs)-1]
 	}
-	from := m.take(len(bs)) // of each element of b, the one of a that becomes it, or -1
+	from := m.pushInts(len(bs)) // for each element of b: the index of the element of a that becomes it, or -1
 	if err := m.recognise(from, as, bs); err != nil {
 		return err
 	}
 	m.pair(from, len(as))
 
-	// The operations see the list as those before them left it: what goes, from the
-	// end, then what moves, then what comes, then changes where all is in place.
+	// Each operation applies to the list that the previous ones have left. So the order is: removals from the
+	// end, moves, additions, and then changes, when every element is in its place.
 	path := len(m.path)
 	place := func(i int) { m.path = m.path[:path]; m.pushIndex(first + i) }
-	used := m.take(len(as))
+	used := m.pushInts(len(as))
 	for _, i := range from {
 		if i >= 0 {
 			used[i] = 1
@@ -105,7 +105,7 @@ func (m *Maker) arrays(a, b []byte, limit int) error {
 	return nil
 }
 
-// elementsOf returns the elements of an array of a side.
+// elementsOf returns the elements of an array of side 0 (before) or 1 (after).
 func (m *Maker) elementsOf(side int, text []byte) (elements [][]byte, err error) {
 	low := len(m.elements)
 	m.scan.ResetWithin(text, &m.ends[side])
@@ -113,21 +113,21 @@ func (m *Maker) elementsOf(side int, text []byte) (elements [][]byte, err error)
 	return m.elements[low:], err
 }
 
-// take returns n zeros of the stack. It may move; what was taken stays.
-func (m *Maker) take(n int) []int {
+// pushInts pushes n zeros on the stack and returns them. The stack may be reallocated; slices that were returned before stay valid.
+func (m *Maker) pushInts(n int) []int {
 	low := len(m.ints)
 	m.ints = append(m.ints, make([]int, n)...)
 	return m.ints[low : low+n : low+n]
 }
 
-// identified is an element by what it says of itself.
+// identified is an element's index with its identifier.
 type identified struct {
 	id    uint64
 	index int
 }
 
-// recognise sets from[j] to the i of which as[i] is the same thing as bs[j], or to -1. Of
-// things that look the same the first is the first.
+// recognise sets from[j] to the i for which as[i] and bs[j] have the same identifier, or to -1. Elements with
+// equal identifiers are matched in their order.
 func (m *Maker) recognise(from []int, as, bs [][]byte) error {
 	for j := range from {
 		from[j] = -1
@@ -167,12 +167,12 @@ func (m *Maker) recognise(from []int, as, bs [][]byte) error {
 	return nil
 }
 
-// id is the same for elements, of either side, that are the same thing.
+// id returns the identifier of an element: the hash of the member that ranks first in identity, or of the whole element.
 func (m *Maker) id(side int, element []byte) (uint64, error) {
 	if element[0] != '{' {
 		return xxhash.Sum64(element), nil
 	}
-	best, by := 99, element // nothing but itself
+	best, by := 99, element // without such a member, the whole element identifies it
 	s := &m.scan
 	s.ResetWithin(element, &m.ends[side])
 	err := s.Members(func(name []byte, _ int) error {
@@ -188,13 +188,13 @@ func (m *Maker) id(side int, element []byte) (uint64, error) {
 	return xxhash.Sum64(by) + uint64(best)<<56, err
 }
 
-// pair lets elements of b that nothing was recognised as take the place of elements
-// of a that are no more, where they stand between the same ones: changing is shorter
-// than removing and adding.
+// pair matches the remaining elements of b with removed elements
+// of a that stand between the same neighbours: changing an element is shorter
+// than removing one and adding another.
 func (m *Maker) pair(from []int, n int) {
 	low := len(m.ints)
 	defer func() { m.ints = m.ints[:low] }()
-	to := m.take(n)
+	to := m.pushInts(n)
 	for i := range to {
 		to[i] = -1
 	}
@@ -216,12 +216,12 @@ func (m *Maker) pair(from []int, n int) {
 	}
 }
 
-// moves writes the operations that bring the elements of a that are used into the order of from, with as few as
+// moves writes the operations that bring the used elements of a into the order of from, with as few moves as
 // possible. It may end early once there are more than limit bytes.
 func (m *Maker) moves(first int, used, from []int, limit int) {
 	low := len(m.ints)
 	defer func() { m.ints = m.ints[:low] }()
-	want := m.take(len(from))[:0]
+	want := m.pushInts(len(from))[:0]
 	for _, i := range from {
 		if i >= 0 {
 			want = append(want, i)
@@ -230,9 +230,9 @@ func (m *Maker) moves(first int, used, from []int, limit int) {
 	if slices.IsSorted(want) {
 		return
 	}
-	// What moves goes behind an element that stays (the anchor), or to the front, and what moved there before. So
-	// the list is that of a, of which each place holds any number of elements: the front is place 0.
-	places := counts(m.take(len(used) + 2))
+	// An element that moves goes behind an element that stays (its anchor), or to the front, and behind elements that moved there
+	// before. So places counts, for each element of a, how many elements stand at its place. Place 0 is the front.
+	places := counts(m.pushInts(len(used) + 2))
 	for i, n := range used {
 		if n > 0 {
 			places.add(i+1, 1)
@@ -265,7 +265,7 @@ func (m *Maker) moves(first int, used, from []int, limit int) {
 	}
 }
 
-// counts are numbers whose sums are kept while they change (a Fenwick tree). Element 0 is not used.
+// counts is a Fenwick tree: a list of numbers with fast updates and prefix sums. Element 0 is not used.
 type counts []int
 
 func (c counts) add(i, n int) {
@@ -274,7 +274,7 @@ func (c counts) add(i, n int) {
 	}
 }
 
-// below is the sum of the numbers before i.
+// below returns the sum of the numbers before i.
 func (c counts) below(i int) (sum int) {
 	for ; i > 0; i -= i & -i {
 		sum += c[i]

@@ -1,12 +1,12 @@
 // Package patch writes the difference between two JSON texts as a JSON Patch (RFC
 // 6902), and applies such patches, without decoding the texts.
 //
-// Elements of lists are recognised by what they say of themselves (a uid, a name, a
-// type, a key …), so that an element in front does not make all that follow it look
-// changed. That is only about size: whatever is recognised, the patch is right.
+// Elements of lists are recognised by an identifying member (a uid, a name, a
+// type, a key …), so that an inserted element does not make all following ones look
+// changed. Recognition only affects the size of a patch, never its correctness.
 //
-// Two texts are equal when they decode to the same, with numbers as they are
-// written: 1 and 1.0 differ. Where a name stands twice in an object the last one
+// Two texts are equal if they decode to the same value. Numbers are compared as they are
+// written: 1 and 1.0 differ. If a name occurs twice in an object, the last one
 // counts.
 package patch
 
@@ -25,57 +25,57 @@ import (
 )
 
 const (
-	// maxDepth is how deeply the differences of containers are looked for. Below, a value is replaced as a whole. So it is
-	// once the patch has cost its budget.
+	// maxDepth bounds how deeply containers are compared. Deeper values are replaced as a whole, as are all values
+	// once the patch has used its budget.
 	maxDepth = 100
-	// endsDepth is the depth from which on containers are read only once more, to find where all that is in them
-	// ends. Above it each level reads the text again.
+	// endsDepth is the depth at which a container is read once more, to record where all containers in it
+	// end. Above it, each level reads the text again.
 	endsDepth = 3
 	// perByte is the budget of a patch in steps per byte. Ordinary objects need up to 6.
 	perByte = 12
-	// copied is how many bytes are copied in the time in which one is read.
+	// copied is the number of bytes that are copied in the time in which one byte is read.
 	copied = 16
 )
 
-// Append appends the patch that makes after of before, an array of operations that
-// is empty if they are equal. It has no more bytes than the operation that replaces
-// the whole. On an error, that one of them is not valid JSON, dst is to be dropped.
+// Append appends the patch that changes before into after: an array of operations, which
+// is empty if they are equal. It is never longer than the operation that replaces
+// the whole text. It returns an error, and dst must not be used, if a text is not valid JSON.
 func Append(dst, before, after []byte) ([]byte, error) {
 	var m Maker
 	return m.Append(dst, before, after)
 }
 
-// Maker makes patches. The zero value is ready; it keeps its memory from one to the
-// next, and is for one goroutine at a time.
+// Maker makes patches. The zero value is ready to use. A Maker reuses its memory for the next
+// patch, and must not be used by two goroutines at a time.
 type Maker struct {
-	// WithoutManagedFields leaves metadata.managedFields out of both texts: the
-	// patch is that between what remains of them.
+	// WithoutManagedFields removes metadata.managedFields from both texts before they are
+	// compared.
 	WithoutManagedFields bool
 
 	scan     scan.Scanner
-	ends     [2]scan.Ends // of the two containers at hand in endsDepth
+	ends     [2]scan.Ends // where the containers within the two present containers of endsDepth end
 	stripped [2][]byte
 
 	dst   []byte
-	begin int    // where the first operation stands in dst
-	path  []byte // of the current place: a JSON Pointer (RFC 6901), escaped as in a JSON string
+	begin int    // the index of the first operation in dst
+	path  []byte // the current path: a JSON Pointer (RFC 6901), escaped as in a JSON string
 	depth int
 
 	start, budget int64 // steps
 	others        int64 // steps other than bytes read
 	coarse        bool
 
-	// Stacks: each level uses what is above what it found.
+	// Stacks: each level uses the part above the one it found.
 	members  []raw.Member
 	elements [][]byte
 	ints     []int
 	ids      []identified
 }
 
-// Append is as the function of that name.
+// Append is like the function [Append].
 func (m *Maker) Append(dst, before, after []byte) ([]byte, error) {
 	before, after = m.prepare(0, before), m.prepare(1, after)
-	if bytes.Equal(before, after) || !alike(before, after) { // diff would not read them
+	if bytes.Equal(before, after) || !alike(before, after) { // diff does not read these, so check here that they are valid
 		for i, text := range [][]byte{before, after} {
 			m.scan.Reset(text)
 			err := m.scan.Skip()
@@ -102,15 +102,15 @@ func (m *Maker) Append(dst, before, after []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// Coarse reports whether the last patch would have cost too much, and so replaces more than has changed.
+// Coarse reports whether the last patch used up its budget, and so may replace more than has changed.
 func (m *Maker) Coarse() bool { return m.coarse }
 
-// Steps is what the last patch has cost: bytes that were read, a part of those that were written in vain, and elements that were
-// compared.
+// Steps returns the cost of the last patch: bytes that were read, a part of the bytes that were written and dropped, and elements that
+// were compared.
 func (m *Maker) Steps() int64 { return m.scan.Steps() - m.start + m.others }
 
-// prepare takes off a text what is not to be compared. What is not valid it leaves
-// for others to report.
+// prepare removes the parts of a text that are not compared. It returns an invalid text unchanged: the
+// comparison reports it.
 func (m *Maker) prepare(i int, text []byte) []byte {
 	text = bytes.Trim(text, scan.WhiteSpace)
 	if !m.WithoutManagedFields {
@@ -129,7 +129,7 @@ func (m *Maker) prepare(i int, text []byte) []byte {
 			}
 			from, to = begin, s.Offset()
 			if c, err := s.Peek(); err == nil && c == ',' && text[from-1] == '{' {
-				to = s.Offset() + 1 // the first one takes the comma behind it
+				to = s.Offset() + 1 // the first member is removed with the comma behind it
 			}
 			return nil
 		})
@@ -145,7 +145,7 @@ func (m *Maker) prepare(i int, text []byte) []byte {
 	return m.stripped[i]
 }
 
-// errDone ends a reading where enough is known.
+// errDone ends a scan early.
 var errDone = errors.New("done")
 
 // alike reports whether both are objects, or both arrays.
@@ -153,8 +153,8 @@ func alike(a, b []byte) bool {
 	return len(a) > 0 && len(b) > 0 && a[0] == b[0] && (a[0] == '{' || a[0] == '[')
 }
 
-// diff writes what makes b of a, at the current path. It may end early once there are more than limit bytes: then
-// the caller gives them up.
+// diff writes the operations that change a into b, at the current path. It may end early once there are more than limit bytes:
+// the caller then drops them.
 func (m *Maker) diff(a, b []byte, limit int) error {
 	if bytes.Equal(a, b) {
 		return nil
@@ -171,7 +171,7 @@ func (m *Maker) diff(a, b []byte, limit int) error {
 	return nil
 }
 
-// containers is diff of two objects or two arrays. It replaces the whole where that is shorter.
+// containers is diff for two objects or two arrays. It replaces the whole container if that is shorter.
 func (m *Maker) containers(a, b []byte, limit int) (err error) {
 	begin, path := len(m.dst), len(m.path)
 	whole := begin + len(`{"op":"replace","path":"","value":}`) + path + len(b)
@@ -217,7 +217,7 @@ func (m *Maker) open(op string) {
 	m.dst = append(m.dst, '"')
 }
 
-// objects writes what makes the object b of a. It may end early once there are more than limit bytes.
+// objects writes the operations that change the object a into b. It may end early once there are more than limit bytes.
 func (m *Maker) objects(a, b []byte, limit int) error {
 	low := len(m.members)
 	defer func() { m.members = m.members[:low] }()
@@ -235,7 +235,7 @@ func (m *Maker) objects(a, b []byte, limit int) error {
 		if len(as) > 0 && len(bs) > 0 {
 			order = bytes.Compare(as[0].Name, bs[0].Name)
 		} else {
-			order = -order // who has members left comes first
+			order = -order // one side is used up: the other side's member comes next
 		}
 		switch {
 		case order < 0:
@@ -258,7 +258,7 @@ func (m *Maker) objects(a, b []byte, limit int) error {
 	return nil
 }
 
-// sorted returns the members of an object of a side by name, each once.
+// sorted returns the members of an object, sorted by name and each name once. side is 0 (before) or 1 (after).
 func (m *Maker) sorted(side int, text []byte) (members []raw.Member, err error) {
 	low := len(m.members)
 	m.scan.ResetWithin(text, &m.ends[side])
@@ -279,7 +279,7 @@ func (m *Maker) sorted(side int, text []byte) (members []raw.Member, err error) 
 	return unique, nil
 }
 
-// push adds a member's name to the path.
+// push appends a member's name to the path.
 func (m *Maker) push(name []byte) {
 	m.path = append(m.path, '/')
 	for i, c := range name {
@@ -309,7 +309,7 @@ func (m *Maker) pushQuoted(name []byte) {
 	}
 }
 
-// pushIndex adds an element's index to the path.
+// pushIndex appends an element's index to the path.
 func (m *Maker) pushIndex(i int) {
 	m.path = strconv.AppendInt(append(m.path, '/'), int64(i), 10)
 }

@@ -1,5 +1,5 @@
-// Package raw reads what stands in JSON texts by name and index, without decoding
-// them.
+// Package raw reads values of JSON texts by name and index, without decoding
+// the texts.
 package raw
 
 import (
@@ -11,19 +11,19 @@ import (
 
 // Member is a member of an object.
 type Member struct {
-	Name  []byte // what the name says, unquoted
+	Name  []byte // unquoted
 	Value []byte
 }
 
-// AppendMembers appends the members of the object text, in its order; null has
-// none. Where a name stands twice all of its members are there: the last one
-// counts, as encoding/json has it.
+// AppendMembers appends the members of the object text, in its order. null has
+// none. If a name occurs twice, both members are appended; the last one
+// counts, as in encoding/json.
 func AppendMembers(s *scan.Scanner, dst []Member, text []byte) ([]Member, error) {
 	s.Reset(text)
 	return ReadMembers(s, dst)
 }
 
-// ReadMembers is AppendMembers of the text that a scanner has begun.
+// ReadMembers is AppendMembers for the text that was given to the scanner.
 func ReadMembers(s *scan.Scanner, dst []Member) ([]Member, error) {
 	err := s.Members(func(name []byte, _ int) error {
 		v, err := s.Value()
@@ -36,13 +36,13 @@ func ReadMembers(s *scan.Scanner, dst []Member) ([]Member, error) {
 	return dst, err
 }
 
-// AppendElements appends the values of the array text; null has none.
+// AppendElements appends the elements of the array text. null has none.
 func AppendElements(s *scan.Scanner, dst [][]byte, text []byte) ([][]byte, error) {
 	s.Reset(text)
 	return ReadElements(s, dst)
 }
 
-// ReadElements is AppendElements of the text that a scanner has begun.
+// ReadElements is AppendElements for the text that was given to the scanner.
 func ReadElements(s *scan.Scanner, dst [][]byte) ([][]byte, error) {
 	err := s.Elements(func() error {
 		v, err := s.Value()
@@ -55,17 +55,17 @@ func ReadElements(s *scan.Scanner, dst [][]byte) ([][]byte, error) {
 	return dst, err
 }
 
-// few is up to how many members are searched one by one.
-const few = 16
+// maxLinear is the largest number of members that are searched one by one.
+const maxLinear = 16
 
-// Sort puts members into the order in which [Lookup] and [Search] find them quickly.
+// Sort sorts members for [Lookup] and [Search].
 func Sort(members []Member) {
-	if len(members) > few {
+	if len(members) > maxLinear {
 		slices.SortStableFunc(members, func(a, b Member) int { return bytes.Compare(a.Name, b.Name) })
 	}
 }
 
-// Lookup is [Find] in members that [Sort] has sorted.
+// Lookup is like [Find], for members that [Sort] has sorted.
 func Lookup(members []Member, name []byte) []byte {
 	if i := Search(members, name); i >= 0 {
 		return members[i].Value
@@ -73,9 +73,9 @@ func Lookup(members []Member, name []byte) []byte {
 	return nil
 }
 
-// Search returns which of the members that [Sort] has sorted is the last that has the name, -1 if none has it.
+// Search returns the index of the last member with the name, -1 if there is none. [Sort] must have sorted the members.
 func Search(members []Member, name []byte) int {
-	if len(members) <= few {
+	if len(members) <= maxLinear {
 		i := len(members) - 1
 		for i >= 0 && !bytes.Equal(members[i].Name, name) {
 			i--
@@ -84,7 +84,7 @@ func Search(members []Member, name []byte) int {
 	}
 	i, _ := slices.BinarySearchFunc(members, name, func(m Member, name []byte) int {
 		if bytes.Compare(m.Name, name) <= 0 {
-			return -1 // behind the last one
+			return -1 // so that the search ends behind the last member of that name
 		}
 		return 1
 	})
@@ -94,13 +94,12 @@ func Search(members []Member, name []byte) int {
 	return -1
 }
 
-// Budget is how many steps the work on objects of so many bytes may take: bytes that are read, written, or compared
-// in an order. perByte is above what any ordinary object needs, so that the budget is a bound only on what others wait for one that
-// was made to be costly.
+// Budget returns how many steps the work on objects of so many bytes may take. A step is a byte that is read or written, or a
+// comparison. perByte is more than ordinary objects need: the budget only bounds how long others wait for an object that was made to
+// be costly.
 func Budget(perByte, bytes int) int64 { return int64(perByte)*int64(bytes) + 1<<20 }
 
-// Find returns the value of the last of the members that has the name, nil if none
-// has it.
+// Find returns the value of the last member with the name; nil if there is none.
 func Find(members []Member, name []byte) []byte {
 	for i := len(members) - 1; i >= 0; i-- {
 		if bytes.Equal(members[i].Name, name) {
@@ -110,8 +109,8 @@ func Find(members []Member, name []byte) []byte {
 	return nil
 }
 
-// Get returns the value at the end of a path of names, nil if there is none: also
-// where something on the way is no object.
+// Get returns the value at the end of a path of names. It returns nil if there is none, or if a value on the path is no
+// object.
 func Get(s *scan.Scanner, text []byte, names ...string) ([]byte, error) {
 	for _, name := range names {
 		var found []byte
