@@ -572,13 +572,13 @@ func TestCheckpointResetDamaged(t *testing.T) {
 func TestCheckpointResetForget(t *testing.T) {
 	path, checkpoints := configFile(t)
 	remember(t, checkpoints)
-	anew := testIdentity("audit")
-	anew.ClusterUID = "another"
-	if _, err := file.Open(filepath.Join(checkpoints, "audit"), anew, file.Options{}); err == nil || !strings.Contains(err.Error(), "`bridge checkpoint reset --sink audit --forget`") {
+	second := testIdentity("audit")
+	second.ClusterUID = "another"
+	if _, err := file.Open(filepath.Join(checkpoints, "audit"), second, file.Options{}); err == nil || !strings.Contains(err.Error(), "`bridge checkpoint reset --sink audit --forget`") {
 		t.Fatalf("the other cluster's: %v", err)
 	}
 	bridge(t, "checkpoint", "reset", "-c", path, "--sink", "audit", "--forget", "--yes").ok(t)
-	s, err := file.Open(filepath.Join(checkpoints, "audit"), anew, file.Options{})
+	s, err := file.Open(filepath.Join(checkpoints, "audit"), second, file.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -267,7 +267,7 @@ func flush(t *testing.T, s *Store) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.shut(); err != nil {
+	if err := s.closeDB(); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.reopen(false); err != nil {
