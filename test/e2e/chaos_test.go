@@ -28,8 +28,8 @@ const (
 // must be right.
 func TestChaos(t *testing.T) {
 	for _, name := range buses {
-		for _, gone := range []bool{false, true} {
-			t.Run(name+map[bool]string{true: " and history lost"}[gone], func(t *testing.T) { chaos(t, name, gone) })
+		for suffix, gone := range map[string]bool{"": false, " and history lost": true} {
+			t.Run(name+suffix, func(t *testing.T) { chaos(t, name, gone) })
 		}
 	}
 }

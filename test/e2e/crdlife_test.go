@@ -20,8 +20,8 @@ func (w *world) isGone(t kube.Type) func(bridge.Status) bool {
 // The deletion of a CRD deletes its objects. Each is published as deleted, whether the bridge is running or finds the CRD
 // absent at its start. A CRD that is installed later under the same names has objects of its own, and may have another kind.
 func TestCRDIsDeleted(t *testing.T) {
-	for _, down := range []bool{false, true} {
-		t.Run(map[bool]string{false: "while running", true: "while down"}[down], func(t *testing.T) {
+	for name, down := range map[string]bool{"while running": false, "while down": true} {
+		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{})
 			w.must(w.kube.Install(w.soon(), w.widgets))
 			w.bridges(kube.ConfigMaps, w.widgets)
@@ -110,7 +110,10 @@ const promptly = 25 * time.Second
 func TestPatternsFollowTheCluster(t *testing.T) {
 	for _, all := range []bool{true, false} {
 		w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
-		pattern := map[bool]string{true: "*.*", false: "*." + w.widgets.Group}[all]
+		pattern := "*." + w.widgets.Group
+		if all {
+			pattern = "*.*"
+		}
 		t.Run(pattern[:3], func(t *testing.T) {
 			w.t = t
 			w.config.Resources = append(w.config.Resources, bridge.Resource{Resource: pattern, Namespaces: []string{w.ns}})

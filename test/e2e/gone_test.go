@@ -42,8 +42,7 @@ func (w *world) makeUnseen() (listed bus.Counts) {
 // difference, including deletions, whether it was running or down.
 func TestGonePublishesTheExactDifference(t *testing.T) {
 	const objects = 1000
-	for _, down := range []bool{false, true} {
-		name := map[bool]string{false: "while running", true: "while down"}[down]
+	for name, down := range map[string]bool{"while running": false, "while down": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{})
 			w.install()

@@ -171,8 +171,8 @@ func TestNoOpWrites(t *testing.T) {
 // If an object is deleted and created again while the bridge is down, the deletion of the old UID is published first,
 // then the new object. The replayed watch has both; a reconciliation must publish the same two events in the same order.
 func TestRecreatedWhileDown(t *testing.T) {
-	for _, lost := range []bool{false, true} {
-		t.Run(map[bool]string{false: "within the history", true: "after a gap"}[lost], func(t *testing.T) {
+	for name, lost := range map[string]bool{"within the history": false, "after a gap": true} {
+		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{})
 			w.install()
 			w.bridges(w.widgets)

@@ -14,8 +14,8 @@ import (
 func TestAnotherClusterBehindTheAddress(t *testing.T) {
 	t.Parallel()
 	empty := t.TempDir()
-	for _, running := range []bool{true, false} {
-		t.Run(map[bool]string{true: "while running", false: "while down"}[running], func(t *testing.T) {
+	for name, running := range map[string]bool{"while running": true, "while down": false} {
+		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{cluster: clustertest.Start(t, clustertest.Options{}), types: []kube.Type{kube.ConfigMaps}})
 			w.create(kube.ConfigMaps, "o")
 			w.start()

@@ -65,7 +65,11 @@ func (p *Process) Status(ctx context.Context) (Status, error) {
 	if err := json.Unmarshal(body, &s); err != nil {
 		return s, fmt.Errorf("ask /readyz: %w", err)
 	}
-	if want := map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable}[s.Ready]; code != want {
+	want := http.StatusServiceUnavailable
+	if s.Ready {
+		want = http.StatusOK
+	}
+	if code != want {
 		return s, fmt.Errorf("ask /readyz: status %d with ready=%t", code, s.Ready)
 	}
 	return s, nil
