@@ -71,9 +71,9 @@ func runNATS(t *testing.T, path string) (bus sink.Sink, store *nats.Store, stop 
 	}
 }
 
-// A checkpoint in a bucket is shown and given up like any other. A running bridge is not
-// disturbed by who looks, and is fenced by who resets; where the server is embedded in
-// it, neither gets in.
+// A checkpoint in a bucket can be shown and reset like any other. `checkpoint show` does not disturb a running
+// bridge, and `checkpoint reset` fences it. If the NATS server is embedded in a running bridge, both
+// fail.
 func TestCheckpointOnNATS(t *testing.T) {
 	for _, embedded := range []bool{false, true} {
 		t.Run(fmt.Sprintf("embedded %t", embedded), func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestCheckpointOnNATS(t *testing.T) {
 	}
 }
 
-// Who looks for the checkpoint of an embedded server makes none.
+// `checkpoint show` does not create a checkpoint of an embedded server.
 func TestCheckpointOfNoEmbeddedServer(t *testing.T) {
 	dir := t.TempDir()
 	path, missing := filepath.Join(dir, "bridge.yaml"), filepath.Join(dir, "nats")
@@ -168,7 +168,7 @@ func TestCheckpointOfNoEmbeddedServer(t *testing.T) {
 	}
 }
 
-// The key of the digests is in the bucket, so that another replica goes on with it, and nowhere in the stream, whose readers have the
+// The key of the digests is in the bucket, so that another replica continues with it. It is not in the stream, whose readers have the
 // digests.
 func TestKeyOfDigestsOnNATS(t *testing.T) {
 	smallCluster(t)

@@ -25,7 +25,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// asProgram has the test binary be the program.
+// asProgram makes the test binary run as the program.
 const asProgram = "KUBEBRIDGE_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// result is what a user sees of a command.
+// result has the output and the exit code of a command.
 type result struct {
 	code     int
 	out, err string
@@ -48,8 +48,8 @@ func bridge(t *testing.T, args ...string) result {
 	return result{code, out.String(), errs.String()}
 }
 
-// failed checks a failure: its code, and one line on standard error that says
-// each of the parts, with no usage behind it.
+// failed checks a failure: its code, and one line on standard error that has
+// all parts, without a usage text.
 func (r result) failed(t *testing.T, code int, says ...string) {
 	t.Helper()
 	if r.code != code || r.out != "" || strings.Count(r.err, "\n") != 1 || !strings.HasPrefix(r.err, "bridge: ") {
@@ -140,8 +140,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// configFile writes a configuration with two sinks, and returns its path and
-// that of its checkpoints.
+// configFile writes a configuration with two sinks, and returns the paths of the file and
+// of the checkpoints.
 func configFile(t *testing.T) (path, checkpoints string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -211,7 +211,7 @@ func openCheckpoint(t *testing.T, checkpoints, sink string) *file.Store {
 	return s
 }
 
-// remember makes checkpoints as a bridge leaves them, of every sink: two pods are published.
+// remember makes checkpoints of all sinks as a bridge leaves them: two pods are published.
 func remember(t *testing.T, checkpoints string) {
 	t.Helper()
 	for _, sink := range []string{"audit", "live"} {
@@ -223,7 +223,7 @@ func remember(t *testing.T, checkpoints string) {
 	}
 }
 
-// rememberIn has the core list two pods, and commits what it decides to an empty store.
+// rememberIn lets the core list two pods, and commits its decisions to an empty store.
 func rememberIn(t *testing.T, s checkpoint.Store) {
 	t.Helper()
 	core := loadCore(t, s)
@@ -244,8 +244,8 @@ func rememberIn(t *testing.T, s checkpoint.Store) {
 	}
 }
 
-// interrupt has the core see a change of pod a and the end of pod b, and commits what the loop does before it
-// writes to the bus.
+// interrupt passes a change of pod a and the deletion of pod b to the core, and commits the drafts and intents that precede
+// the write to the bus.
 func interrupt(t *testing.T, s checkpoint.Store) {
 	t.Helper()
 	core := loadCore(t, s)
@@ -277,7 +277,7 @@ func step(core *reconcile.Core, in reconcile.Input) {
 	core.Step(&in)
 }
 
-// seen is an object of a list or of a watch.
+// seen returns the input for an object of a list or of a watch.
 func seen(origin reconcile.Origin, name, version string) reconcile.Input {
 	return reconcile.Input{Kind: reconcile.Sighted, Resume: version, Sighting: &reconcile.Sighting{
 		Origin: origin, Key: durable.ObjectKey("shop", name), UID: "uid-" + name, Version: version, Digest: reconcile.Digest{1},
@@ -331,7 +331,7 @@ func TestCheckpointShow(t *testing.T) {
 	bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, audit, "in use by another process", "stop the bridge")
 }
 
-// shown is what `checkpoint show -o json` prints.
+// shown returns what `checkpoint show -o json` prints.
 func shown(t *testing.T, args ...string) (got []checkpointInfo) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(bridge(t, append([]string{"checkpoint", "show", "-o", "json"}, args...)...).ok(t)), &got); err != nil {
@@ -340,7 +340,7 @@ func shown(t *testing.T, args ...string) (got []checkpointInfo) {
 	return got
 }
 
-// What the program itself leaves is shown, with everything that it keeps.
+// `checkpoint show` shows the whole checkpoint of a real run.
 func TestCheckpointShowAfterRun(t *testing.T) {
 	smallCluster(t)
 	path, checkpoints := runnable(t)
@@ -380,8 +380,8 @@ func TestCheckpointShowAfterRun(t *testing.T) {
 	}
 }
 
-// A checkpoint that the former core, or a later version, has written ends the program at its start, with one line that says where
-// it is and what to do; and that is enough.
+// A checkpoint in an older or newer format ends the program at its start, with one line that names its place and
+// the remedy. The remedy works.
 func TestRunRefusesOtherFormats(t *testing.T) {
 	smallCluster(t)
 	for format, says := range map[string]string{"3": "checkpoint was written by an older version", "5": "checkpoint was written by a newer version"} {
@@ -444,7 +444,7 @@ func TestRunRefusesADamagedCheckpoint(t *testing.T) {
 	}
 }
 
-// A checkpoint whose content does not parse is given up as a whole: a reset that reads it first would always fail.
+// A checkpoint whose content does not parse can be reset: reset does not need to read it.
 func TestCheckpointResetOfBrokenContent(t *testing.T) {
 	smallCluster(t)
 	path, checkpoints := runnable(t)
@@ -454,7 +454,7 @@ func TestCheckpointResetOfBrokenContent(t *testing.T) {
 			t.Fatal(err)
 		}
 		bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, "checkpoint is damaged", "`bridge checkpoint reset`")
-		if string(broken.Key) != "o/pods/shop/a" { // which is read when the object is seen
+		if string(broken.Key) != "o/pods/shop/a" { // it is read when the object is read from the cluster
 			log, stop := start(t, path)
 			log.awaits(t, "bridge: ")
 			if code := stop(); code != exitEnvironment || !strings.Contains(log.String(), "or give it up with `bridge checkpoint reset`") {
@@ -473,7 +473,7 @@ func TestCheckpointResetOfBrokenContent(t *testing.T) {
 	}
 }
 
-// runnable is a configuration with a sink that writes to a file, for [smallCluster].
+// runnable writes a configuration with a file sink, for [smallCluster].
 func runnable(t *testing.T) (path, checkpoints string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -491,8 +491,8 @@ sinks:
 	return path, checkpoints
 }
 
-// due reports whether the next run of a pipeline begins with a declared reset, and
-// whether the checkpoint still knows its objects.
+// due reports whether the next run of a pipeline begins with a reset, and
+// whether the checkpoint still has its objects.
 func due(t *testing.T, checkpoints, sink string) (due, knows bool) {
 	t.Helper()
 	s := openCheckpoint(t, checkpoints, sink)
@@ -537,8 +537,7 @@ func TestCheckpointReset(t *testing.T) {
 	}
 }
 
-// A damaged checkpoint can be given up like any other: the error that names the
-// damage says to do so.
+// A damaged checkpoint can be reset like any other, as its error says.
 func TestCheckpointResetDamaged(t *testing.T) {
 	for _, test := range []struct{ pattern, text, says string }{
 		{"KUBEBRIDGE", "damage", "checkpoint is damaged"},
@@ -567,18 +566,18 @@ func TestCheckpointResetDamaged(t *testing.T) {
 	}
 }
 
-// A user whose cluster was recreated may give its checkpoint to the new one: the error
-// that refuses it says how.
+// If a cluster was created again, its checkpoint can be given to the new one, as
+// the error says.
 func TestCheckpointResetForget(t *testing.T) {
 	path, checkpoints := configFile(t)
 	remember(t, checkpoints)
-	anew := testIdentity("audit")
-	anew.ClusterUID = "another"
-	if _, err := file.Open(filepath.Join(checkpoints, "audit"), anew, file.Options{}); err == nil || !strings.Contains(err.Error(), "`bridge checkpoint reset --sink audit --forget`") {
+	second := testIdentity("audit")
+	second.ClusterUID = "another"
+	if _, err := file.Open(filepath.Join(checkpoints, "audit"), second, file.Options{}); err == nil || !strings.Contains(err.Error(), "`bridge checkpoint reset --sink audit --forget`") {
 		t.Fatalf("the other cluster's: %v", err)
 	}
 	bridge(t, "checkpoint", "reset", "-c", path, "--sink", "audit", "--forget", "--yes").ok(t)
-	s, err := file.Open(filepath.Join(checkpoints, "audit"), anew, file.Options{})
+	s, err := file.Open(filepath.Join(checkpoints, "audit"), second, file.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -588,7 +587,7 @@ func TestCheckpointResetForget(t *testing.T) {
 	}
 }
 
-// What stands in back quotes in a flag's help is shown as the name of its value.
+// Text in back quotes in a flag's help is shown as the name of its value.
 func TestFlagsSayWhatTheyTake(t *testing.T) {
 	root := newRoot(nil)
 	checked := 0

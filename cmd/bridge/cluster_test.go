@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// smallCluster makes the usual kubeconfig one of an API server with the UID of [testIdentity], which has two pods in the
-// namespace shop at resourceVersion 42, and nothing else. Its watches of pods have events, a line each, and then say nothing.
+// smallCluster starts an API server with the UID of [testIdentity] and two pods in the namespace shop at resourceVersion 42, and
+// makes it the cluster of the default kubeconfig. Its watches of pods send events, one line each, and stay open.
 func smallCluster(t *testing.T, events ...string) {
 	t.Helper()
 	pod := func(name, uid string) string {

@@ -30,7 +30,7 @@ func startBridge(t *testing.T, args ...string) (out, errs *screen, stop func() i
 	return out, errs, stop
 }
 
-// twoBuses is a configuration of a Kafka and a NATS sink that nobody answers for, with a template and a filter.
+// twoBuses writes a configuration with a Kafka and a NATS sink without servers, with a template and a filter.
 func twoBuses(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,7 +49,7 @@ sinks:
 	return path
 }
 
-// A dry run shows each event as its bus would have it, without that bus, and leaves nothing behind.
+// A dry run shows each event as its bus would receive it. It needs no bus and leaves no files.
 func TestDryRun(t *testing.T) {
 	smallCluster(t)
 	path := twoBuses(t)
@@ -82,7 +82,7 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// What a dry run prints is what subscribers get, but for times, runs, and the headers for the bridge itself.
+// A dry run prints what subscribers receive, except for times, runs, and the headers for the bridge itself.
 func TestDryRunIsWhatSubscribersGet(t *testing.T) {
 	smallCluster(t)
 	url := startNATS(t)
@@ -136,7 +136,7 @@ var (
 	anyRun  = regexp.MustCompile(`\d{13}|"[0-9a-f]{16}"`) // and digests of plans, whose numbers differ
 )
 
-// timeless is a record without what differs from run to run.
+// timeless returns a record without the values that differ between runs.
 func timeless(r shownRecord) string {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -163,7 +163,7 @@ func awaitRecords(t *testing.T, out *screen, n int) (records []shownRecord) {
 	return records
 }
 
-// podOf is the one record of a pod that a sink gets.
+// podOf returns the only record of a pod for a sink.
 func podOf(t *testing.T, records []shownRecord, sink string) (found shownRecord) {
 	t.Helper()
 	n := 0
@@ -179,7 +179,7 @@ func podOf(t *testing.T, records []shownRecord, sink string) (found shownRecord)
 	return found
 }
 
-// The formats of a dry run for people.
+// The output formats of a dry run for people.
 func TestDryRunFormats(t *testing.T) {
 	smallCluster(t)
 	path := twoBuses(t)
@@ -224,7 +224,7 @@ func TestTailWatchOnly(t *testing.T) {
 	stop()
 }
 
-// A sink that prints needs no checkpoint, and says what that means.
+// A stdout sink needs no checkpoint, and the log says what that means.
 func TestStdoutWithoutCheckpoint(t *testing.T) {
 	smallCluster(t)
 	path := filepath.Join(t.TempDir(), "bridge.yaml")

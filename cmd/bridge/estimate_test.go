@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// An estimate counts what a sink would get: the first list apart from changes, after filters, by resource and by object.
+// An estimate counts the records that a sink would get: those of the first list and of changes separately, after filters, by resource and by object.
 func TestEstimate(t *testing.T) {
 	changed := func(version int) string {
 		return fmt.Sprintf(`{"type":"MODIFIED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"shop","uid":"5b8f1c34-7a2e-4c8a-9f39-0e1f8f2f4a11","resourceVersion":"%d","labels":{"n":"%d"}}}}`+"\n", version, version)
@@ -33,7 +33,7 @@ func TestEstimate(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 		r, o := s.Resources[0], s.Loudest[0]
-		// The filter passes one pod; the versions 43 and 44 may be read within the list.
+		// The filter passes one pod. The versions 43 and 44 may be read before the list is complete.
 		if r.Resource != "pods" || r.Objects != 1 || r.FirstListBytes < 500 || r.Changes < 1 || r.Changes > 3 || !r.Complete || r.ChangesPerSecond <= 0 || r.BytesPerDay < float64(r.Changes)*500 {
 			t.Errorf("%s: %+v", s.Sink, r)
 		}
@@ -46,7 +46,7 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// The tables for people, and the values that can be given to the chart.
+// The printed tables, and the printed values for the chart.
 func TestEstimatePrinted(t *testing.T) {
 	smallCluster(t)
 	path := twoBuses(t)
@@ -65,7 +65,7 @@ func TestEstimatePrinted(t *testing.T) {
 	bridge(t, "estimate", "-c", path, "-o", "yaml").failed(t, exitConfig, "-o yaml")
 }
 
-// Suggestions for a busier cluster than a test has.
+// The suggested partitions for high rates.
 func TestEstimateSuggestions(t *testing.T) {
 	for _, c := range []struct {
 		rate, bytesPerSecond float64

@@ -13,14 +13,14 @@ import (
 	"go.yaml.in/yaml/v2"
 )
 
-// --version prints what the verb prints.
+// --version prints the same as the command version.
 func TestVersionFlag(t *testing.T) {
 	if flag, verb := bridge(t, "--version").ok(t), bridge(t, "version").ok(t); flag != verb {
 		t.Errorf("--version prints %q, version prints %q", flag, verb)
 	}
 }
 
-// What init writes is accepted by validate, also in the hands of somebody who names odd things.
+// validate accepts what init writes, also with unusual names.
 func TestInit(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	for _, test := range []struct {
@@ -103,7 +103,7 @@ func TestExplain(t *testing.T) {
 	bridge(t, "explain", "quux").failed(t, exitConfig, `no key "quux"`)
 }
 
-// Every key of the page of keys can be explained: none is without a description of its own.
+// explain knows every key, and every key has a description.
 func TestExplainKnowsEveryKey(t *testing.T) {
 	all, err := settings()
 	if err != nil {
@@ -141,7 +141,7 @@ func TestConfigFromStandardInput(t *testing.T) {
 	}
 }
 
-// history takes what people have at hand: kind and name as kubectl prints them, and short names.
+// history accepts kind and name as kubectl prints them, and short names.
 func TestHistoryObject(t *testing.T) {
 	for _, test := range []struct {
 		args, namespace, want string
@@ -182,7 +182,7 @@ func TestRelativeTimes(t *testing.T) {
 	}
 }
 
-// A shell completes from the cluster, from the configuration and from the choices of a flag.
+// Shell completion uses the cluster, the configuration and the values of a flag.
 func TestCompletionOfNames(t *testing.T) {
 	smallCluster(t)
 	path, _ := configFile(t)
@@ -214,7 +214,7 @@ func TestCompletionOfNames(t *testing.T) {
 	}
 }
 
-// A misspelt resource is answered with what was meant.
+// The error for a misspelt resource suggests the right name.
 func TestMisspeltResource(t *testing.T) {
 	smallCluster(t)
 	bridge(t, "tail", "pdos").failed(t, exitEnvironment, `"pdos"`, `did you mean "pods"?`)
@@ -224,7 +224,7 @@ func TestMisspeltResource(t *testing.T) {
 	}
 }
 
-// checkpoint show asks the bridge that has the checkpoint open.
+// checkpoint show requests the content from a running bridge that has the checkpoint open.
 func TestCheckpointShowWhileItRuns(t *testing.T) {
 	smallCluster(t)
 	path, checkpoints := runnable(t)
@@ -241,7 +241,7 @@ func TestCheckpointShowWhileItRuns(t *testing.T) {
 	}
 }
 
-// Under the name by which kubectl finds plugins it speaks as one.
+// As kubectl plugin, the program's help shows the name of the plugin.
 func TestKubectlPlugin(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := execute(t.Context(), []string{"checkpoint", "--help"}, streams{program: "/usr/bin/kubectl-bridge", out: &out, err: &errs, in: strings.NewReader("")})

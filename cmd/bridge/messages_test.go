@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a new user meets first says what is wrong, where, and what to do.
+// The errors of typical first mistakes say what is wrong, where, and what to do.
 func TestFirstMistakes(t *testing.T) {
 	absentCluster(t)
 	path, checkpoints := configFile(t)
@@ -28,7 +28,7 @@ func TestFirstMistakes(t *testing.T) {
 	bridge(t, "validate", "--connect", "-c", path).failed(t, exitEnvironment, "no kubeconfig at KUBECONFIG (/nope/kubeconfig)", "--kubeconfig")
 }
 
-// A warning is read by people and breaks no script: the code and what is printed are those of a good configuration.
+// A warning does not break scripts: exit code and standard output are those of a configuration without warnings.
 func TestWarningsBreakNothing(t *testing.T) {
 	absentCluster(t)
 	path := filepath.Join(t.TempDir(), "bridge.yaml")

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "rewrite docs/metrics.md")
 
 const metricsDoc = "../../docs/metrics.md"
 
-// filling is a registerer that gives every vector a child, so that it is gathered.
+// filling is a registerer that adds a child to every vector, so that the vector is gathered.
 type filling struct{ *prometheus.Registry }
 
 var variable = regexp.MustCompile(`variableLabels: \{([^}]*)\}`)
@@ -67,7 +67,7 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 	return r
 }
 
-// advice is what to do about each metric.
+// advice returns what to do about each metric.
 func advice() map[string]string {
 	return map[string]string{
 		"behind_source_seconds":                    "Alert above the delay that your consumers tolerate. During an outage it keeps its last value: also alert on `queue_oldest_timestamp_seconds`.",
@@ -115,8 +115,8 @@ func advice() map[string]string {
 	}
 }
 
-// TestMetricsAreDocumented: dashboards and alerts are written against these
-// names, so they follow Prometheus' rules, and docs/metrics.md says of each one what
+// TestMetricsAreDocumented: the metrics' names follow the rules of Prometheus, because dashboards and alerts use
+// them, and docs/metrics.md says for each metric what
 // to do about it.
 func TestMetricsAreDocumented(t *testing.T) {
 	r := everyMetric(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
-// Without a path the checkpoint is on the sink's own NATS, an embedded one included,
-// which ends before the checkpoint is closed: what that could not write comes back
+// Without a path the checkpoint is on the sink's NATS, also on an embedded one.
+// An embedded server ends before the checkpoint is closed. Changes that the checkpoint could not write are restored
 // from the stream.
 func TestCheckpointOnTheSinksNATS(t *testing.T) {
 	c, err := config.Parse("test.yaml", []byte(`

@@ -260,14 +260,14 @@ func parsePoint(s string, now time.Time) (history.Point, error) {
 
 // pastProgress shows how much has been read: on a terminal in one line that is redrawn, otherwise in a new line every ten seconds.
 type pastProgress struct {
-	to       io.Writer
+	out      io.Writer
 	terminal bool
 	last     time.Time
 	drawn    bool
 }
 
 func newPastProgress(to io.Writer) *pastProgress {
-	return &pastProgress{to: to, terminal: isTerminal(to), last: time.Now()}
+	return &pastProgress{out: to, terminal: isTerminal(to), last: time.Now()}
 }
 
 func (p *pastProgress) report(now history.Progress) {
@@ -281,16 +281,16 @@ func (p *pastProgress) report(now history.Progress) {
 	p.last = time.Now()
 	line := fmt.Sprintf("%s: %d of at most %d messages", now.Doing, now.Messages, now.Total)
 	if p.terminal {
-		fmt.Fprintf(p.to, "%s%s", clearLine, line)
+		fmt.Fprintf(p.out, "%s%s", clearLine, line)
 		p.drawn = true
 		return
 	}
-	fmt.Fprintln(p.to, line)
+	fmt.Fprintln(p.out, line)
 }
 
 func (p *pastProgress) end() {
 	if p.drawn {
-		fmt.Fprintf(p.to, "%s", clearLine)
+		fmt.Fprintf(p.out, "%s", clearLine)
 		p.drawn = false
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// TestPastUsage: a question that cannot be answered is an error of one line, with its exit code, before any bus is
-// asked.
+// TestPastUsage: wrong arguments are an error of one line, with an exit code, before the bus is
+// read.
 func TestPastUsage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bridge.yaml")
 	text := `
@@ -62,7 +62,7 @@ checkpoint: {file: {path: ` + t.TempDir() + `}}
 	}
 }
 
-// TestPastWithoutStream: a NATS without the stream is one clear line.
+// TestPastWithoutStream: if the stream does not exist, the error is one line.
 func TestPastWithoutStream(t *testing.T) {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
 	if err != nil {
@@ -81,7 +81,7 @@ func TestPastWithoutStream(t *testing.T) {
 	bridge(t, "state", "--at", "12", "pods", "-c", file).failed(t, exitEnvironment, "K8S_prod", "not found")
 }
 
-// TestUnpublished: a state without the deletions, or of some changes only, must not be taken for one that was.
+// TestUnpublished: a state cannot be rebuilt if the configuration does not publish deletions, or other types.
 func TestUnpublished(t *testing.T) {
 	p := parsePast(t, `
 resources:
@@ -105,7 +105,7 @@ sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
 	}
 }
 
-// parsePast has a configuration without its cluster's name, and its first sink.
+// parsePast returns the first sink of a configuration, to which it adds the cluster's name.
 func parsePast(t *testing.T, text string) *past {
 	t.Helper()
 	c, err := config.Parse("test.yaml", []byte("cluster: x\n"+text), nil)
@@ -115,7 +115,7 @@ func parsePast(t *testing.T, text string) *past {
 	return newPast(c, &c.Sinks[0])
 }
 
-// TestHides: a restore deletes and removes less where a filter or a rule may have hidden something. Each entry has its own.
+// TestHides: a restore keeps objects and fields that a filter or a rule may have hidden. Filters and rules are those of the entry.
 func TestHides(t *testing.T) {
 	hides := parsePast(t, `
 resources:
@@ -138,7 +138,7 @@ sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
 	}
 }
 
-// TestPastCollection: an exact restore lists what came later by these selectors. Without one of them it would delete objects
+// TestPastCollection: an exact restore uses these selectors to list the cluster. Without one of them it would delete objects
 // that the bridge never published.
 func TestPastCollection(t *testing.T) {
 	collection := parsePast(t, `
@@ -162,7 +162,7 @@ sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
 	}
 }
 
-// TestPrintState: a note about what is left out stands where no reader of YAML takes it for an object.
+// TestPrintState: notes about what is left out are YAML comments or on standard error, so that no parser reads them as objects.
 func TestPrintState(t *testing.T) {
 	s := &history.State{
 		Missing: []history.Missing{{Name: "events", Why: "its deleted events are not published\nkind: Pod", LeftOut: true}},
@@ -187,8 +187,8 @@ func TestPrintState(t *testing.T) {
 	}
 }
 
-// TestPastTopics: a topic of any entry is read, and a topic that no entry has is not. What moved between two topics is
-// complete in each for its time.
+// TestPastTopics: the topics of all entries are read, and no others. A collection that has moved between two topics is
+// complete in each while it was there.
 func TestPastTopics(t *testing.T) {
 	p := parsePast(t, `
 resources:

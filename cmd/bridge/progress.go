@@ -69,9 +69,9 @@ func each(ctx context.Context, every time.Duration, do func()) {
 // barWriter passes writes on to a terminal and keeps a line of progress below
 // them.
 type barWriter struct {
-	mu  sync.Mutex
-	to  io.Writer
-	bar string
+	mu       sync.Mutex
+	terminal io.Writer
+	bar      string
 }
 
 const clearLine = "\r\x1b[K"
@@ -81,14 +81,14 @@ func (w *barWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.bar == "" {
-		return w.to.Write(p)
+		return w.terminal.Write(p)
 	}
-	if _, err := io.WriteString(w.to, clearLine); err != nil {
+	if _, err := io.WriteString(w.terminal, clearLine); err != nil {
 		return 0, err
 	}
-	n, err := w.to.Write(p)
+	n, err := w.terminal.Write(p)
 	if err == nil {
-		_, err = io.WriteString(w.to, w.bar)
+		_, err = io.WriteString(w.terminal, w.bar)
 	}
 	return n, err
 }
@@ -98,7 +98,7 @@ func (w *barWriter) draw(bar string) {
 	defer w.mu.Unlock()
 	if bar != w.bar {
 		w.bar = bar
-		_, _ = io.WriteString(w.to, clearLine+bar) // if this fails, the log fails as well
+		_, _ = io.WriteString(w.terminal, clearLine+bar) // if this fails, the log fails as well
 	}
 }
 

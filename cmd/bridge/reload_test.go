@@ -19,7 +19,7 @@ import (
 
 const patience = time.Minute
 
-// follower runs a reloader over a real file, looking often.
+// follower runs a reloader with a short interval on a real file.
 type follower struct {
 	t       *testing.T
 	path    string
@@ -82,7 +82,7 @@ func (f *follower) applies(resource string) {
 	}
 }
 
-// says awaits the nth line of a level and checks what it says.
+// says awaits the nth log line of a level and checks its parts.
 func (f *follower) says(level zapcore.Level, n int, parts ...string) {
 	f.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -105,7 +105,7 @@ func (f *follower) says(level zapcore.Level, n int, parts ...string) {
 	}
 }
 
-// However a file comes to have other contents, they are taken over.
+// A changed file takes effect, whatever way it was replaced.
 func TestReloadFollowsTheFile(t *testing.T) {
 	link := func(t *testing.T, target, name string) {
 		t.Helper()
@@ -125,7 +125,7 @@ func TestReloadFollowsTheFile(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		// A kubelet's: bridge.yaml → ..data/bridge.yaml, ..data → ..<time>.
+		// As the kubelet does: bridge.yaml → ..data/bridge.yaml, ..data → ..<time>.
 		"a ConfigMap's volume": func(t *testing.T, dir, path, text string, n int) {
 			version := filepath.Join(dir, fmt.Sprintf("..%d", n))
 			if err := os.Mkdir(version, 0o700); err != nil {
@@ -152,7 +152,7 @@ func TestReloadFollowsTheFile(t *testing.T) {
 	}
 }
 
-// A broken file must neither stop the bridge nor change it.
+// An invalid file neither stops the bridge nor changes its configuration.
 func TestReloadKeepsTheOldConfiguration(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bridge.yaml")
 	write(t, path, configText("nope*"))
@@ -172,7 +172,7 @@ func TestReloadKeepsTheOldConfiguration(t *testing.T) {
 	}
 }
 
-// A broken file that lies there for a week must not fill the log.
+// An invalid file is logged once, not at each read.
 func TestReloadSaysAMistakeOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bridge.yaml")
 	r, f := newFollower(t, path, time.Hour)
@@ -207,7 +207,7 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	f.says(zap.InfoLevel, 2, "[resources]")
 }
 
-// SIGHUP takes effect at once, and is answered in the log each time.
+// SIGHUP takes effect at once, and is logged each time.
 func TestReloadOnHangUp(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bridge.yaml")
 	write(t, path, configText("nodes"))
@@ -225,7 +225,7 @@ func TestReloadOnHangUp(t *testing.T) {
 }
 
 // The first half of a file that is being written in place can be valid. It must
-// not close the collections that the other half asks for.
+// not close the collections of the other half.
 func TestReloadWaitsForTheWholeFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bridge.yaml")
 	r, f := newFollower(t, path, time.Hour)

@@ -61,7 +61,7 @@ key.`,
 			o := runOptions{config: c, level: zap.NewAtomicLevelAt(logLevel(c.Log.Level))}
 			o.log = newLogger(c.Log.Format, o.level, cmd.ErrOrStderr())
 			if isTerminal(cmd.ErrOrStderr()) && !follow && !slices.ContainsFunc(c.Sinks, func(s config.Sink) bool { return kindOf(c, &s).prints }) {
-				o.bar = &barWriter{to: cmd.ErrOrStderr()}
+				o.bar = &barWriter{terminal: cmd.ErrOrStderr()}
 				o.log = newLogger(terminalFormat(c.Log.Format), o.level, o.bar)
 			}
 			o.reload = reloader{

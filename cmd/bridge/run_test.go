@@ -15,7 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/admin"
 )
 
-// screen is a standard error that is read while it is written.
+// screen is a buffer for standard error that can be read while it is written.
 type screen struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -43,7 +43,7 @@ func (s *screen) awaits(t *testing.T, part string) {
 	}
 }
 
-// absentCluster makes the usual kubeconfig one whose server does not answer.
+// absentCluster writes a default kubeconfig whose server does not answer.
 func absentCluster(t *testing.T) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -57,7 +57,7 @@ current-context: c
 	t.Setenv("KUBECONFIG", path)
 }
 
-// start runs the bridge over a configuration until stop is called, which returns
+// start runs the bridge with a configuration until stop is called, which returns
 // the exit code.
 func start(t *testing.T, path string, args ...string) (log *screen, stop func() int) {
 	t.Helper()
@@ -81,8 +81,7 @@ func startWith(t *testing.T, hangUps <-chan os.Signal, path string, args ...stri
 	return log, stop
 }
 
-// A bridge that still waits for its cluster is one that operators want to speak
-// to, and whose mistakes they want to correct.
+// A bridge that still waits for its cluster reloads its configuration and accepts commands.
 func TestRunReloadsAndTakesCommands(t *testing.T) {
 	absentCluster(t)
 	path, checkpoints := configFile(t)
@@ -115,7 +114,7 @@ func TestRunReloadsAndTakesCommands(t *testing.T) {
 	}
 }
 
-// The flags that run was given, resync needs, too: they decide where the socket is.
+// resync needs the same flags as run, because they decide where the socket is.
 func TestRunWithFlags(t *testing.T) {
 	absentCluster(t)
 	path, _ := configFile(t)
@@ -146,7 +145,7 @@ func TestRunWithoutDoors(t *testing.T) {
 	bridge(t, "resync", "pods", "-c", path).failed(t, exitConfig, path, "admin.socket is off")
 }
 
-// resync against a door whose bridge answers as one with collections does.
+// resync with an admin socket that answers like a bridge with collections.
 func TestResync(t *testing.T) {
 	path, checkpoints := configFile(t)
 	socket := filepath.Join(checkpoints, "admin.sock")

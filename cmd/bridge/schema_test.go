@@ -9,8 +9,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// validator compiles what `bridge schema` prints, and nothing beside it: users who
-// validate have this one document.
+// validator compiles only what `bridge schema` prints, because users who
+// validate have only this document.
 func validator(t *testing.T, of string) *jsonschema.Schema {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(bridge(t, "schema", of).ok(t)))

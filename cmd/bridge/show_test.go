@@ -17,12 +17,12 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// hostile clears the screen, forges a line, sets a title, and turns what follows
-// around.
+// hostile clears the screen, forges a line, sets a title, and reverses the direction of the text
+// that follows.
 const hostile = "x\x1b[2J\nADDED forged\r\u009b31m\x1b]0;title\x07\u202egnp"
 
-// TestHostileText: text from users who may name an object, a field manager or a value in
-// the cluster does not write control characters to the terminal that shows it.
+// TestHostileText: control characters in names and values from the cluster are not written
+// to a terminal.
 func TestHostileText(t *testing.T) {
 	before, after := []byte(`{"a":"b","--gone":1}`), quoted(t, map[string]any{"a": hostile, hostile: 1})
 	diff, err := history.Diff(before, after)
@@ -92,7 +92,7 @@ func TestHostileText(t *testing.T) {
 			}
 			lines := strings.Count(text, "\n")
 			if name == "log" {
-				lines -= strings.Count(text, "\nADDED forged") // a console log is for people: line ends stay
+				lines -= strings.Count(text, "\nADDED forged") // a console log keeps line ends
 			}
 			if lines != printed.lines {
 				t.Errorf("%d lines, want %d:\n%s", lines, printed.lines, text)
@@ -107,7 +107,7 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// TestJSONLogIsALine: what a collector takes for a line of the log is one.
+// TestJSONLogIsALine: text from the cluster cannot forge a line of a JSON log.
 func TestJSONLogIsALine(t *testing.T) {
 	var out bytes.Buffer
 	newLogger("json", zap.InfoLevel, &out).Info(hostile, zap.String("name", hostile))
@@ -117,7 +117,7 @@ func TestJSONLogIsALine(t *testing.T) {
 	}
 }
 
-// TestDocumentIntoAFile: what is not shown on a terminal stays byte for byte.
+// TestDocumentIntoAFile: output to a file or a pipe is not escaped.
 func TestDocumentIntoAFile(t *testing.T) {
 	var out bytes.Buffer
 	if _, err := document(&out).Write([]byte(hostile)); err != nil || out.String() != hostile {

@@ -33,7 +33,7 @@ func launch(t *testing.T, args ...string) *program {
 	}
 	go func() {
 		defer close(p.ended)
-		_ = p.Wait() // its state says how it ended
+		_ = p.Wait() // ProcessState has the result
 	}()
 	t.Cleanup(func() {
 		_ = p.Process.Kill() // it may have ended
@@ -49,7 +49,7 @@ func (p *program) signal(t *testing.T, s os.Signal) {
 	}
 }
 
-// code waits for the end and returns the exit code, below 0 for that of a signal.
+// code waits for the end and returns the exit code, which is negative for a signal.
 func (p *program) code(t *testing.T) int {
 	t.Helper()
 	select {
@@ -61,7 +61,7 @@ func (p *program) code(t *testing.T) int {
 	}
 }
 
-// pipe makes a configuration that can be read when it is written, and not before.
+// pipe makes a configuration file that blocks its reader until it is written.
 // open returns when the program reads it.
 func pipe(t *testing.T) (path string, open func() *os.File) {
 	t.Helper()
@@ -87,8 +87,7 @@ func pipe(t *testing.T) (path string, open func() *os.File) {
 	}
 }
 
-// SIGHUP may come at once, also to a bridge that has just begun: users send it right
-// after they change a configuration.
+// A SIGHUP that arrives while the bridge starts must not end it.
 func TestHangUpWhileItStarts(t *testing.T) {
 	absentCluster(t)
 	file, _ := configFile(t)
@@ -114,7 +113,7 @@ func TestHangUpWhileItStarts(t *testing.T) {
 	}
 }
 
-// Ctrl-C, and a terminal that is closed, end every verb, whatever it waits for.
+// Ctrl-C, and closing the terminal, end every command, whatever it waits for.
 func TestSignalsEndEveryVerb(t *testing.T) {
 	for _, args := range [][]string{
 		{"run"}, {"validate"}, {"rbac"}, {"status"}, {"resync", "pods"}, {"checkpoint", "show"}, {"state", "--at", "2026-01-01T00:00:00Z"}, {"history", "pods", "a/b"},

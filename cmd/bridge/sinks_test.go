@@ -21,8 +21,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// An option that is checked but never reaches the pipeline would be one that silently
-// does nothing.
+// Every option of the configuration reaches the pipeline. Otherwise it would silently have
+// no effect.
 func TestEveryOptionReachesThePipeline(t *testing.T) {
 	c, err := config.Parse("test", []byte(`cluster: prod
 resources:
@@ -90,7 +90,7 @@ sinks:
 	}
 }
 
-// A resource's route reaches the pipelines of the sinks that have such routes, beside their own.
+// A resource's route reaches the pipelines of all sinks that use such routes.
 func TestRoutesReachThePipeline(t *testing.T) {
 	c, err := config.Parse("test", []byte(`cluster: prod
 resources:
@@ -147,8 +147,8 @@ sinks:
 	}
 }
 
-// Where a sink can keep its checkpoint on its bus, it does; a directory is used
-// where one is named and the guarantee allows it.
+// The checkpoint is on the bus if the sink supports that. It is in a directory if the configuration names one
+// and the delivery guarantee allows it.
 func TestWhereTheCheckpointIsKept(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct {
@@ -183,9 +183,9 @@ func TestWhereTheCheckpointIsKept(t *testing.T) {
 	}
 }
 
-// Without status.history no pipeline has a listener, so that it costs nothing. With it, what
-// --follow prints is printed as before, and a pipeline that is opened again, as by a replica
-// that leads again, begins with nothing.
+// Without status.history no pipeline has a listener. With it, --follow still
+// prints, and a pipeline that is opened again, as by a replica
+// that leads again, starts with an empty history.
 func TestWhoListens(t *testing.T) {
 	c, err := config.Parse("test", []byte("cluster: prod\nresources: [pods]\nsinks: [{name: a, stdout: {}}]\ncheckpoint: {file: {path: "+t.TempDir()+"}}"), nil)
 	if err != nil {
@@ -215,7 +215,7 @@ func TestWhoListens(t *testing.T) {
 	}
 }
 
-// Where no Secret is watched and nothing else is hashed, it does not matter that there is no key.
+// A missing key is no error if no Secret is watched and no other value is hashed.
 func TestMissingKeyMattersOnlyWhereItIsUsed(t *testing.T) {
 	for resources, want := range map[string]bool{
 		"[pods]": false, `["*.*"]`: false, `["*.core"]`: false,
@@ -247,7 +247,7 @@ func TestTombstonesReachThePipeline(t *testing.T) {
 	}
 }
 
-// A kind of sink that only the configuration knows would run as another one.
+// kindOf knows every kind of sink of the configuration.
 func TestEveryKindOfSinkIsKnown(t *testing.T) {
 	kinds := 0
 	for i := range reflect.TypeFor[config.Sink]().NumField() {

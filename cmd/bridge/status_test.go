@@ -21,8 +21,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
-// TestStatusVerb asks a bridge that has no cluster: a script goes by the exit
-// code, a person by the table.
+// TestStatusVerb requests the status of a bridge without a cluster, and checks the exit
+// code and the table.
 func TestStatusVerb(t *testing.T) {
 	absentCluster(t)
 	path, _ := configFile(t)
@@ -49,7 +49,7 @@ func TestStatusVerb(t *testing.T) {
 	bridge(t, "status", "-c", path, "--status-listen", ":1").failed(t, exitEnvironment, "127.0.0.1:1")
 }
 
-// TestStatusBehindALogin: the verb finds certificate and token by the configuration, or is given both. Without, it
+// TestStatusBehindALogin: the command takes certificate and token from the configuration or from flags. Without them, the error
 // says what is missing.
 func TestStatusBehindALogin(t *testing.T) {
 	absentCluster(t)
@@ -103,7 +103,7 @@ func TestStatusBehindALogin(t *testing.T) {
 	bridge(t, "status", "-c", path).failed(t, exitEnvironment, "the bridge's certificate is not the one in "+other)
 }
 
-// TestStatusOfAReadyBridge: troubled collections first, what is not known as such.
+// TestStatusOfAReadyBridge: troubled collections come first, and unknown values are marked.
 func TestStatusOfAReadyBridge(t *testing.T) {
 	n := int64(7)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -122,7 +122,7 @@ func TestStatusOfAReadyBridge(t *testing.T) {
 	}
 }
 
-// TestNoCredentialsAreShown: users who may look at the status may not be allowed to
+// TestNoCredentialsAreShown: the status contains no credentials, because its readers may not be allowed to
 // write to the bus.
 func TestNoCredentialsAreShown(t *testing.T) {
 	for url, want := range map[string]string{
@@ -136,8 +136,8 @@ func TestNoCredentialsAreShown(t *testing.T) {
 	}
 }
 
-// TestBarStaysBelowTheLog: a bar that the log overwrites, or that stays behind
-// when the lists are over, is worse than none.
+// TestBarStaysBelowTheLog: the log does not overwrite the bar, and the bar is removed
+// when the lists are complete.
 func TestBarStaysBelowTheLog(t *testing.T) {
 	left := int64(75)
 	s := status.Report{Sinks: []status.Sink{{Collections: []status.Collection{
@@ -148,7 +148,7 @@ func TestBarStaysBelowTheLog(t *testing.T) {
 		t.Errorf("the bar is %q", bar)
 	}
 	var screen bytes.Buffer
-	w := &barWriter{to: &screen}
+	w := &barWriter{terminal: &screen}
 	w.draw(bar)
 	_, _ = io.WriteString(w, "a line\n")
 	w.draw(progressOf(status.Report{}).bar())
@@ -166,14 +166,14 @@ func TestBarStaysBelowTheLog(t *testing.T) {
 	}
 }
 
-// TestCompletion: shells ask for it by this name.
+// TestCompletion: the completion scripts use the program's name.
 func TestCompletion(t *testing.T) {
 	if out := bridge(t, "completion", "bash").ok(t); !strings.Contains(out, "bridge") {
 		t.Errorf("prints %q", out)
 	}
 }
 
-// What is busy comes first, and what is not known last; status --watch shows it again and ends with the interrupt.
+// The busiest collections come first, and those with unknown rates last. status --watch repeats the output until it is interrupted.
 func TestTop(t *testing.T) {
 	slow, fast, lag := 0.5, 20.0, 3.0
 	asked := make(chan struct{}, 100)

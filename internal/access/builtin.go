@@ -8,8 +8,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// ownResources are those that a kube-apiserver serves without any addition (1.36, those that can
-// be watched), in its order of preference: a group ("-" is core) and its version, then
+// ownResources has the resources that kube-apiserver 1.36 serves without additions and that can
+// be watched, in its order of preference: a group ("-" is core) and its version, then
 // its resources with kind, scope and short names.
 const ownResources = `
 - v1
@@ -92,8 +92,8 @@ flowcontrol.apiserver.k8s.io v1
 	prioritylevelconfigurations PriorityLevelConfiguration cluster
 `
 
-// Builtin is the catalog of a cluster that has nothing but Kubernetes' own resources.
-// Those go before custom resources of the same name wherever a name has no group.
+// Builtin returns the catalog of a cluster that serves only Kubernetes' own resources.
+// A name without a group means one of these, even if a cluster has custom resources of that name.
 func Builtin() *discovery.Catalog {
 	var (
 		groups []*metav1.APIGroup

@@ -15,10 +15,10 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// unknownUID stands for the cluster's UID where that is not known.
+// unknownUID stands for the cluster's UID if it is not known.
 const unknownUID = "CLUSTER-UID"
 
-// BusOptions say what is known beside the configuration.
+// BusOptions say what is known in addition to the configuration.
 type BusOptions struct {
 	ClusterOptions
 	ClusterUID string // "": not known
@@ -33,14 +33,14 @@ type Topic struct {
 	Name       string
 	Partitions int
 	Replicas   int               // 0: the broker's default
-	Configs    map[string]string // to be set on it
+	Configs    map[string]string // the topic's configuration
 }
 
-// ACL lets a bridge do something on a Kafka resource.
+// ACL allows operations on a Kafka resource.
 type ACL struct {
 	Resource   string // "topic" or "transactional-id"
-	Name       string
-	Prefixed   bool // Name begins the names that are meant; "*" stands for all
+	Name       string // "*" stands for all names
+	Prefixed   bool   // Name is a prefix
 	Operations []string
 	Why        string
 }
@@ -50,12 +50,12 @@ type Kafka struct {
 	Brokers []string
 	Topics  []Topic
 	ACLs    []ACL
-	Readers []ACL // of who reads the events: state, history, consumers
+	Readers []ACL // ACLs for reading the events: for state, history and consumers
 	Notes   []string
 }
 
-// ForKafka returns what a Kafka sink needs. The error is that of [ForCluster]: which
-// topics there are depends on what is watched.
+// ForKafka returns what a Kafka sink needs. Its errors are those of [ForCluster], because the
+// topics depend on the resources that are watched.
 func ForKafka(c *config.Config, s *config.Sink, o BusOptions) (Kafka, error) {
 	out := Kafka{Brokers: s.Kafka.Brokers}
 	id := o.identity(c, s)
@@ -96,7 +96,7 @@ func ForKafka(c *config.Config, s *config.Sink, o BusOptions) (Kafka, error) {
 	}
 	checkpoint := kafka.CheckpointTopic(c.Checkpoint.Kafka.Topic, id)
 	out.Topics = append(out.Topics, Topic{checkpoint, 1, c.Checkpoint.Kafka.Replicas, kafka.CheckpointTopicConfigs()})
-	writer := ACL{"transactional-id", kafka.TransactionalID(id), false, []string{"Write", "Describe"}, "the bridge's transactions: a new one shuts out its predecessor"}
+	writer := ACL{"transactional-id", kafka.TransactionalID(id), false, []string{"Write", "Describe"}, "the bridge's transactions: a new bridge fences its predecessor"}
 	if o.ClusterUID == "" {
 		writer.Name, writer.Prefixed = strings.TrimSuffix(writer.Name, unknownUID+"."+s.Name), true
 		out.note("The transactional id is %s: with --cluster-uid, or --connect, the ACL is on it alone.", kafka.TransactionalID(id))
@@ -107,12 +107,12 @@ func ForKafka(c *config.Config, s *config.Sink, o BusOptions) (Kafka, error) {
 
 func (k *Kafka) note(format string, args ...any) { k.Notes = addNote(k.Notes, format, args...) }
 
-// within reports whether another ACL of events allows all that a does.
+// within reports whether other, another ACL for events, allows everything that a allows.
 func (a ACL) within(other ACL) bool {
 	return other.Name == all || a.Name == other.Name && a.Prefixed == other.Prefixed || other.Prefixed && strings.HasPrefix(a.Name, other.Name)
 }
 
-// templates are those of the topics that a sink's events go to, its own first.
+// templates returns the templates of the topics that a sink's events go to, the sink's own template first.
 func templates(c *config.Config, s *config.Sink) []string {
 	out, own := []string{}, false
 	for _, r := range c.ResourcesOf(s) {
@@ -127,16 +127,16 @@ func templates(c *config.Config, s *config.Sink) []string {
 	return out
 }
 
-// literal is what every topic of a template begins with, and whether that is all of it.
+// literal returns the prefix that all topics of a template have, and whether it is the whole topic.
 func literal(template, cluster string) (prefix string, whole bool) {
 	prefix, _, found := strings.Cut(strings.ReplaceAll(template, "{cluster}", cluster), "{")
 	return prefix, !found
 }
 
-// Topics are the topics that the sink's resources go to; open reports that patterns
-// may find more.
+// Topics returns the topics that the events of the sink's resources go to. open is true if patterns
+// may add more.
 func Topics(c *config.Config, s *config.Sink, o ClusterOptions) (names []string, open bool, err error) {
-	o.Everything = true // what may be written where is not at stake
+	o.Everything = true // this grants no permission in the cluster
 	a := newAsker(c, o)
 	named, err := a.named(c.ResourcesOf(s))
 	if err != nil {
@@ -166,7 +166,7 @@ func Topics(c *config.Config, s *config.Sink, o ClusterOptions) (names []string,
 	return sorted(names), open, nil
 }
 
-// named are the resources that have an entry of their own.
+// named returns the resources that have an entry of their own.
 func (a *asker) named(list []config.Resource) (out []schema.GroupResource, err error) {
 	for _, r := range list {
 		if discovery.Parse(r.Name()).IsPattern() {
@@ -181,7 +181,7 @@ func (a *asker) named(list []config.Resource) (out []schema.GroupResource, err e
 	return out, nil
 }
 
-// unknown marks what a pattern leaves open. No resource's name is like it.
+// unknown takes the place of a group or resource that a pattern leaves open. No resource has this name.
 const unknown = "?"
 
 func mark(s string) string {
@@ -193,7 +193,7 @@ func mark(s string) string {
 
 // NATS is what a NATS sink needs of its servers.
 type NATS struct {
-	User     string        // of the bridge
+	User     string        // the bridge's user
 	Writer   nats.Grants   // its permissions
 	Accounts nats.Accounts // what readers need: state, history and consumers
 	Streams  [][]byte      // JSON, as `nats stream add --config` takes it

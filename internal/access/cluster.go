@@ -18,36 +18,36 @@ import (
 // all stands for every group, or every resource of a group, as in RBAC.
 const all = "*"
 
-// Rule is one permission, as RBAC knows it: it adds, and cannot take away.
+// Rule is one RBAC rule. Rules only grant; they cannot exclude.
 type Rule struct {
-	Group     string   // "" is the core group, "*" all of them
-	Resources []string // sorted; "*" is all of the group's, subresources included; with a / at the start, paths of the API
-	Names     []string // of objects; none: all of them
+	Group     string   // "" is the core group, "*" is all groups
+	Resources []string // sorted; "*" is all resources of the group, including subresources; entries that begin with / are paths of the API
+	Names     []string // names of objects; none: all objects
 	Verbs     []string // sorted
 	Why       []string // sentences
 }
 
-// Cluster is what a bridge may do in a cluster.
+// Cluster has the permissions of a bridge in a cluster.
 type Cluster struct {
 	Everywhere []Rule
 	Within     map[string][]Rule // by namespace
-	Notes      []string          // what the person who grants it should know
+	Notes      []string          // notes for the person who grants the permissions
 }
 
 // ClusterOptions say what is known of a cluster.
 type ClusterOptions struct {
-	// Catalog resolves the names; nil: as in a cluster that has nothing but Kubernetes'
+	// Catalog resolves names; nil means a cluster that has only Kubernetes'
 	// own resources.
 	Catalog *discovery.Catalog
-	// Namespace is the bridge's own, where its Lease is unless the configuration says
-	// where.
+	// Namespace is the bridge's own namespace. Its Lease is there, unless the configuration names
+	// another one.
 	Namespace string
-	// Everything lets `*.*` be granted: reading all there is, Secrets too.
+	// Everything allows to grant `*.*`: reading all resources, including Secrets.
 	Everything bool
 }
 
-// ForCluster returns what the configuration's sinks need to watch all that they are
-// to watch, no more. An error says which name cannot be resolved, and what to write.
+// ForCluster returns exactly the permissions that the configuration's sinks need. The
+// error says which name cannot be resolved, and what to write.
 func ForCluster(c *config.Config, o ClusterOptions) (Cluster, error) {
 	a := newAsker(c, o)
 	a.itself()
@@ -64,7 +64,7 @@ func ForCluster(c *config.Config, o ClusterOptions) (Cluster, error) {
 	return a.result(), nil
 }
 
-// want is what verbs are asked for on.
+// want identifies the resources or objects that a permission is for.
 type want struct{ namespace, group, resource, name string }
 
 type grant struct{ verbs, why []string }
@@ -72,7 +72,7 @@ type grant struct{ verbs, why []string }
 type asker struct {
 	options ClusterOptions
 	config  *config.Config
-	guess   bool // names are resolved by knowledge of Kubernetes alone
+	guess   bool // names are resolved without asking the cluster
 	wants   map[want]*grant
 	notes   []string
 }
@@ -112,7 +112,7 @@ func sorted(list []string) []string {
 	return slices.Compact(list)
 }
 
-// itself is what every bridge needs.
+// itself adds the permissions that every bridge needs.
 func (a *asker) itself() {
 	a.ask(want{resource: "namespaces", name: "kube-system"}, "Its UID is the cluster's identity: without it, and without kubernetes.clusterUID, nothing is listed.", "get")
 	const installed = "What is installed or removed is noticed at once, not by asking every 30 s."
@@ -131,12 +131,12 @@ func (a *asker) itself() {
 	if e := a.config.LeaderElection; e.Enabled {
 		lease := want{namespace: cmp.Or(e.Namespace, a.options.Namespace), group: "coordination.k8s.io", resource: "leases", name: e.LeaseName}
 		a.ask(lease, "The Lease says which replica leads.", "get", "update", "watch")
-		lease.name = "" // RBAC knows no name of what is not there yet
+		lease.name = "" // RBAC cannot restrict create to a name
 		a.ask(lease, "The first replica makes the Lease.", "create")
 	}
 }
 
-// resource asks for one entry of the configuration.
+// resource adds the permissions for one entry of the configuration.
 func (a *asker) resource(r config.Resource) error {
 	list, err := a.resolve(r)
 	if err != nil {
@@ -166,7 +166,7 @@ func (a *asker) resource(r config.Resource) error {
 			}
 			a.ask(w, "get (optional) distinguishes objects that left a selection from deleted ones.", "get")
 		}
-		// The groups of custom resources have a dot; a pattern's are not known.
+		// The groups of custom resources have a dot. The groups of a pattern are not known.
 		if gr.Group == all || strings.Contains(gr.Group, ".") {
 			a.ask(want{group: "apiextensions.k8s.io", resource: "customresourcedefinitions"}, "get proves that a type is gone, and its objects with it.", "get")
 		}
@@ -174,15 +174,15 @@ func (a *asker) resource(r config.Resource) error {
 	return nil
 }
 
-// mayLeave reports whether an object can leave what the entry selects and live on: whether its lists have a label
-// or field selector. Excluded namespaces are a field selector, but not beside a namespaceSelector, where each
-// namespace has a list of its own.
+// mayLeave reports whether an object can leave the entry's selection and still exist, which is so if its lists have a label
+// or field selector. Excluded namespaces are a field selector, but not together with a namespaceSelector, which makes one list
+// per namespace.
 func mayLeave(r config.Resource) bool {
 	return r.LabelSelector != "" || r.FieldSelector != "" || len(r.ExcludeNamespaces) > 0 && r.NamespaceSelector == ""
 }
 
-// onlyName is the one name that a field selector selects, "" if there may be more:
-// RBAC can be as narrow as that.
+// onlyName returns the name of the object if a field selector selects exactly one name, otherwise "". RBAC rules can be restricted
+// to names.
 func onlyName(selector string) string {
 	s, err := fields.ParseSelector(selector)
 	if err != nil {
@@ -192,7 +192,7 @@ func onlyName(selector string) string {
 	return name
 }
 
-// resolve finds the resources that an entry stands for, as RBAC can grant them.
+// resolve returns the resources that an entry means, in a form that RBAC can grant.
 func (a *asker) resolve(r config.Resource) ([]schema.GroupResource, error) {
 	name := discovery.Parse(r.Name())
 	group, grouped := name.Group()
@@ -228,8 +228,8 @@ func (a *asker) single(name discovery.Name, grouped bool) ([]schema.GroupResourc
 	return []schema.GroupResource{found}, nil
 }
 
-// core are the resources of the core group that its pattern takes in, one by one: "*" would be Secrets, too, and
-// with get pods/exec.
+// core returns the resources of the core group that a pattern matches, one by one: "*" would include Secrets and,
+// with get, pods/exec.
 func (a *asker) core(r config.Resource, pattern discovery.Name) (out []schema.GroupResource) {
 	confined := len(r.Namespaces) > 0 || r.NamespaceSelector != ""
 	for _, found := range a.options.Catalog.Match(pattern) {
@@ -250,10 +250,10 @@ func (a *asker) excluded(gr schema.GroupResource) bool {
 	})
 }
 
-// isPath reports whether a resource is a path of the API: RBAC knows those as nonResourceURLs.
+// isPath reports whether a resource is a path of the API, which RBAC calls nonResourceURLs.
 func isPath(resource string) bool { return strings.HasPrefix(resource, "/") }
 
-// covers reports whether what w and its grant allow includes the other's.
+// covers reports whether the permission w with grant g includes the permission other with grant og.
 func covers(w want, g *grant, other want, og *grant) bool {
 	return w != other &&
 		(w.namespace == "" || w.namespace == other.namespace) &&
@@ -263,7 +263,7 @@ func covers(w want, g *grant, other want, og *grant) bool {
 		!slices.ContainsFunc(og.verbs, func(v string) bool { return !slices.Contains(g.verbs, v) })
 }
 
-// result merges what was asked for into rules.
+// result merges the permissions into rules.
 func (a *asker) result() Cluster {
 	out := Cluster{Within: map[string][]Rule{}, Notes: a.notes}
 	ordered := slices.SortedFunc(maps.Keys(a.wants), func(x, y want) int {
@@ -277,7 +277,7 @@ func (a *asker) result() Cluster {
 		}
 		list := rules[w.namespace]
 		i := slices.IndexFunc(list, func(r Rule) bool {
-			// One rule allows every of its resources with every of its names.
+			// A rule allows each of its resources with each of its names.
 			fits := len(r.Names) == 0 && w.name == "" || len(r.Names) > 0 && w.name != "" && r.Resources[0] == w.resource
 			fits = fits && isPath(r.Resources[0]) == isPath(w.resource)
 			return fits && r.Group == w.group && slices.Equal(r.Verbs, g.verbs) && slices.Equal(r.Why, g.why)

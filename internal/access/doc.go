@@ -1,3 +1,3 @@
-// Package access says what a configuration needs: permissions in the cluster, and what
-// a bus must grant and hold. It reads the configuration alone and asks nobody.
+// Package access computes what a configuration needs: permissions in the cluster, and permissions, topics and
+// streams of a bus. It only reads the configuration and makes no requests.
 package access

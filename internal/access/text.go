@@ -12,8 +12,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
-// WriteShell prints the topics and ACLs as lines for Kafka's own tools. principal is
-// the bridge, as in "User:bridge", reader who reads the events.
+// WriteShell prints the topics and ACLs as commands of Kafka's tools. principal is
+// the bridge's, as in "User:bridge"; reader is the principal of readers of the events.
 func (k Kafka) WriteShell(w io.Writer, principal, reader string) error {
 	var b strings.Builder
 	for _, n := range k.Notes {
@@ -38,14 +38,14 @@ func (k Kafka) WriteShell(w io.Writer, principal, reader string) error {
 	acls(k.ACLs, principal)
 	b.WriteString("\n")
 	comment(&b, "", readersHead)
-	comment(&b, "", "A consumer in a group needs Read on that too: --operation Read --group GROUP. Who writes exactly once is read with isolation.level=read_committed.")
+	comment(&b, "", "A consumer in a group also needs Read on the group: --operation Read --group GROUP. Read the events of exactly-once delivery with isolation.level=read_committed.")
 	acls(k.Readers, reader)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// readersHead stands before what the bridge that runs does not need.
-const readersHead = "READERS: what `bridge state`, `bridge history` and consumers of the events need, for their own user. The bridge that runs does not."
+// readersHead is the heading of the permissions that a running bridge does not need.
+const readersHead = "READERS: permissions for `bridge state`, `bridge history` and consumers of the events, with a user of their own. A running bridge does not need them."
 
 func (a ACL) write(b *strings.Builder, servers, principal string) {
 	comment(b, "", a.Why)
@@ -60,7 +60,7 @@ func (a ACL) write(b *strings.Builder, servers, principal string) {
 	b.WriteString("\n")
 }
 
-// quote makes a word of a shell's. What it quotes has no quotes: names and addresses.
+// quote quotes a word for a shell, if it needs quotes.
 func quote(s string) string {
 	plain := func(c rune) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-:,=/", c)
@@ -80,9 +80,9 @@ func (n NATS) WriteText(w io.Writer) error {
 	if n.User != "" {
 		for _, text := range []string{
 			"For nats-server.conf. The bridge and those who read the events have an account each: a server does not check a request's reply subject, so in one account readers could have answers published to the stream.",
-			"$BRIDGE_PASSWORD and $READER_PASSWORD are variables of the server's environment; other ways to log in do as well. Let nobody but bridges use the account KUBEBRIDGE. Sinks of one server share the accounts: put their lines together.",
+			"$BRIDGE_PASSWORD and $READER_PASSWORD are variables of the server's environment; other ways to log in work, too. Only bridges may use the account KUBEBRIDGE. Sinks of one server share the accounts: merge their lines.",
 			readersHead,
-			"They read with pull consumers, and with plain subscriptions. Answers come to inboxes. Other clients than the bridge have theirs in _INBOX.> unless they are given another prefix (--inbox-prefix, CustomInboxPrefix): allow a consumer's user to subscribe to a prefix of its own, for in _INBOX.> all users' answers can be seen.",
+			"They read with pull consumers, and with plain subscriptions. Answers come to inboxes. Clients other than the bridge have theirs in _INBOX.> unless they are given another prefix (--inbox-prefix, CustomInboxPrefix): allow a consumer's user to subscribe to a prefix of its own, because in _INBOX.> it could see the answers to all users.",
 		} {
 			comment(&b, "", text)
 		}
@@ -95,14 +95,14 @@ func (n NATS) WriteText(w io.Writer) error {
 		if err := json.Unmarshal(text, &stream); err != nil {
 			return fmt.Errorf("definition of a stream: %w", err)
 		}
-		comment(&b, "", "The bridge creates it when it is missing; or beforehand:")
+		comment(&b, "", "The bridge creates this stream if it is missing. To create it beforehand:")
 		fmt.Fprintf(&b, "nats stream add %s --config /dev/stdin <<'END'\n%s\nEND\n", quote(stream.Name), bytes.ReplaceAll(text, []byte(`\u003e`), []byte(">")))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// user is a user with permissions, as in nats-server.conf.
+// user formats a user with permissions for nats-server.conf.
 func user(name, variable string, g nats.Grants) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n      {user: %q, password: $%s_PASSWORD, permissions: {\n", name, variable)

@@ -11,12 +11,12 @@ import (
 // Subject is the service account that a bridge runs as.
 type Subject struct{ Namespace, ServiceAccount string }
 
-// WriteYAML prints roles and bindings under a name, for `kubectl apply`. Every rule
+// WriteYAML prints roles and bindings with the given name, for `kubectl apply`. A comment before each rule
 // says why it is needed.
 func (c Cluster) WriteYAML(w io.Writer, name string, s Subject) error {
 	var b strings.Builder
 	for _, n := range append(slices.Clone(c.Notes),
-		"What a cluster serves is asked through the role system:discovery, which every authenticated user has.") {
+		"The bridge reads which resources the cluster serves by the role system:discovery, which every authenticated user has.") {
 		comment(&b, "", n)
 	}
 	role(&b, "ClusterRole", name, "", c.Everywhere)
@@ -29,7 +29,7 @@ func (c Cluster) WriteYAML(w io.Writer, name string, s Subject) error {
 	return err
 }
 
-// comment prints a text in lines of a readable width.
+// comment prints a text as comment lines of at most 100 characters.
 func comment(b *strings.Builder, indent, text string) {
 	const width = 100
 	line := indent + "#"
@@ -75,7 +75,7 @@ func binding(b *strings.Builder, kind, name, namespace string, s Subject) {
 	fmt.Fprintf(b, "subjects:\n  - kind: ServiceAccount\n    name: %q\n    namespace: %q\n", s.ServiceAccount, s.Namespace)
 }
 
-// flow is a YAML list on one line.
+// flow returns a YAML list on one line.
 func flow(list ...string) string {
 	quoted := make([]string, len(list))
 	for i, s := range list {

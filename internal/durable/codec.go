@@ -16,11 +16,11 @@ const (
 	flagPublished               // Run, At and AtDigest follow
 	flagAtDigest                // AtDigest is Digest
 	flagRunIsJudged             // Run is Judged
-	flagDeleted                 // of an intent
+	flagDeleted                 // the intent is to delete
 	flagSignificant             // Significant follows
 )
 
-// giveUp adds to an error about content that does not parse what to do.
+// giveUp adds the remedy to an error about content that does not parse.
 func giveUp(err error) error {
 	if err == nil {
 		return nil
@@ -28,7 +28,7 @@ func giveUp(err error) error {
 	return fmt.Errorf("%w: put a copy of the checkpoint back, or give it up with `bridge checkpoint reset`", err)
 }
 
-// appendObject appends an inventory entry. extra are flags beside those of the object.
+// appendObject appends an inventory entry. extra has flags in addition to those of the object.
 func appendObject(b []byte, o *reconcile.Object, extra byte) []byte {
 	flags := extra
 	published := o.Run != 0 || o.At != "" || !o.AtDigest.IsZero()
@@ -69,8 +69,8 @@ func appendObject(b []byte, o *reconcile.Object, extra byte) []byte {
 	return append(b, o.Kind...)
 }
 
-// decodeObject reverses appendObject. Strings that are equal in like, another entry, are shared with
-// it.
+// decodeObject reverses appendObject. like is another entry: strings that are equal in both are shared,
+// which saves memory.
 func decodeObject(b []byte, like *reconcile.Object) (o reconcile.Object, flags byte, err error) {
 	d := checkpoint.NewDecoder(b)
 	flags = d.Byte()
@@ -124,7 +124,7 @@ func decodeIntent(b []byte) (reconcile.Intent, error) {
 }
 
 func encodeRecord(r reconcile.Record) []byte {
-	b, _ := json.Marshal(r) // strings, numbers and booleans: cannot fail
+	b, _ := json.Marshal(r) // cannot fail: strings, numbers and booleans
 	return b
 }
 
@@ -135,7 +135,7 @@ func decodeRecord(b []byte) (r reconcile.Record, err error) {
 	return r, nil
 }
 
-// decodeProgress reads position and highest version seen. A resourceVersion has no spaces.
+// decodeProgress decodes the position and the highest version seen, which are separated by a space. A resourceVersion has no spaces.
 func decodeProgress(b []byte) (p reconcile.Progress, err error) {
 	position, seen, found := strings.Cut(string(b), " ")
 	if !found {
@@ -145,7 +145,7 @@ func decodeProgress(b []byte) (p reconcile.Progress, err error) {
 }
 
 func encodeDraft(d reconcile.Draft) []byte {
-	b, _ := json.Marshal(d) // as of a record
+	b, _ := json.Marshal(d) // cannot fail: strings, numbers and booleans
 	return b
 }
 

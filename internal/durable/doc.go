@@ -1,4 +1,4 @@
-// Package durable says how the state of internal/reconcile is kept in a checkpoint store.
+// Package durable defines the form in which the state of internal/reconcile is kept in a checkpoint store.
 //
 //	key                                      value
 //	c/<collection>                           a reconcile.Record as JSON
@@ -10,10 +10,10 @@
 //	b/<collection>/<namespace>/<name>        a kept body: internal/encode
 //	n/digests                                the random key of all digests: see LoadKey
 //	n/plan                                   the numbers of the plan: internal/plan
-//	n/owed/edit/<collection>                 consumers are owed the edit of a collection
-//	n/owed/plan/<resource>                   consumers are owed the plan of a resource
+//	n/owed/edit/<collection>                 the last edit of a collection is still to be published
+//	n/owed/plan/<resource>                   the plan number of a resource is still to be published
 //
-// [checkpoint.Version] is the format of all of this, and the stores keep it.
+// [checkpoint.Version] is the version of this format. Stores record it.
 //
 // A collection's ID has no slash. The namespace of a cluster-scoped object is empty. The uid
 // of an intent is the rest of the key and may contain slashes.

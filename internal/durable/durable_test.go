@@ -61,7 +61,7 @@ func objects() *rapid.Generator[reconcile.Object] {
 	})
 }
 
-// What a batch commits is what the next start reads.
+// The next start reads the state that a batch commits.
 func TestRoundTrip(t *testing.T) {
 	store := open(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -104,7 +104,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// A reader of the bus knows after an item what the store knows after the batch.
+// Applying the changes of items gives a store the records, positions and inventory entries of their batch.
 func TestItemChanges(t *testing.T) {
 	store := open(t)
 	o := reconcile.Object{UID: uid, Version: "7", Status: reconcile.Published, Judged: 3, Run: 3, At: "7"}
@@ -177,7 +177,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// A reset leaves no draft behind, which a start would continue from, and what is in doubt ends as well.
+// A reset removes drafts, from which a start would continue, and resets what is in doubt.
 func TestResetChanges(t *testing.T) {
 	store, slot := open(t), reconcile.Slot{Collection: "pods", Key: durable.ObjectKey("shop", "a")}
 	draft := reconcile.Draft{Record: reconcile.Record{Phase: reconcile.Listing, Run: 3, Incarnation: 3, Epoch: 1, Reason: "reset"}, Gap: true}
@@ -313,9 +313,9 @@ func (c *countingStore) Scan(prefix []byte, fn func(key, value []byte) error) er
 	return c.Store.Scan(prefix, fn)
 }
 
-// A list that waits does not hold the store: a store whose disk has failed is opened again only when
-// nobody reads it, and an open scan keeps deleted files on the disk. Nor does a large inventory take a scan
-// for each of its keys.
+// No scan of the store is open between two calls: a store whose disk has failed is opened again only when
+// no call is using it, and an open scan keeps deleted files on the disk. A large inventory does not take one scan
+// per key.
 func TestAfterHoldsNothing(t *testing.T) {
 	counting := &countingStore{Store: open(t)}
 	var b reconcile.Batch

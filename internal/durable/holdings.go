@@ -5,15 +5,15 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
-// Holdings is how many inventory entries a collection has, by what consumers know of the objects.
+// Holdings has the numbers of a collection's inventory entries, by what consumers know of the objects.
 type Holdings struct {
-	Published   int `json:"published"`   // consumers have the object; it may be out of date there
-	Unpublished int `json:"unpublished"` // consumers do not have it: a filter leaves it out, or it was a dead letter
-	Skipped     int `json:"skipped"`     // consumers do not have it: the first list was not published
-	Void        int `json:"void"`        // of an earlier incarnation: they do not count
+	Published   int `json:"published"`   // consumers have the object, possibly an older state
+	Unpublished int `json:"unpublished"` // consumers do not have the object: a filter leaves it out, or it was a dead letter
+	Skipped     int `json:"skipped"`     // consumers do not have the object: the first list was not published
+	Void        int `json:"void"`        // entries of an earlier incarnation, which are not used
 }
 
-// Hold returns the holdings of a collection, whose record in the store is r.
+// Hold counts the inventory entries of a collection. r is its record in the store.
 func Hold(store checkpoint.Store, collection string, r reconcile.Record) (h Holdings, err error) {
 	var like reconcile.Object
 	err = store.Scan([]byte(prefixObject+collection+"/"), func(_, value []byte) error {

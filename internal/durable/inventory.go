@@ -11,41 +11,41 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
-// Inventory is the committed inventory as internal/reconcile reads it. A read that fails
-// returns nil, and [Inventory.Err] has the reason. The caller must then give up everything that was
-// decided since. One goroutine uses it; the store may commit meanwhile.
+// Inventory is the committed inventory, for internal/reconcile. A read that fails
+// returns nil, and [Inventory.Err] then returns the reason. The caller must check Err and discard all decisions made
+// since the failure. Inventory must not be used by two goroutines at a time. The store may commit at any time.
 type Inventory struct {
 	store checkpoint.Store
 	err   error
-	like  reconcile.Object // the entry that was decoded last
+	like  reconcile.Object // the last decoded entry
 	pages map[string]*page // by collection
-	key   []byte           // of the last call of Object
+	key   []byte           // buffer for the key of the last call of Object
 
 	decoded pieces.Pieces[reconcile.Object]
 }
 
 const (
-	// The keys of the first page, which is often enough, and of a page at most: about 2 MB.
+	// Numbers of keys: of the first page, which often suffices, and of the largest page, which takes about 2 MB.
 	firstPage, largestPage = 256, 20_000
-	// maxPages bounds the pages that are kept.
+	// maxPages bounds the number of pages that are kept.
 	maxPages = 8
 )
 
-// page has the keys of one collection in order that follow a key. No scan of the store is open between
-// two calls: one that waits would keep deleted files on the disk, and would keep a store whose disk
-// has failed from being opened again.
+// page has keys of one collection, in order. Pages are read so that no scan of the store is open between
+// two calls: an open scan would keep deleted files on the disk, and would prevent that a store whose disk
+// has failed is opened again.
 type page struct {
-	from string // the keys are those greater than it
+	from string // all keys are greater than from
 	keys []string
-	last bool // there are no more keys behind these
+	last bool // there are no keys after these
 }
 
-// NewInventory returns the inventory that a store holds.
+// NewInventory returns the inventory of a store.
 func NewInventory(store checkpoint.Store) *Inventory {
 	return &Inventory{store: store, pages: map[string]*page{}, decoded: pieces.Pieces[reconcile.Object]{Large: 64, Once: true}}
 }
 
-// Err returns why a read failed, nil if none did.
+// Err returns why a read failed; nil if none failed.
 func (v *Inventory) Err() error { return v.err }
 
 // Object implements [reconcile.Storage].
@@ -75,8 +75,8 @@ func (v *Inventory) fail(err error) {
 	v.err = errors.Join(v.err, fmt.Errorf("read the checkpoint: %w", err))
 }
 
-// After implements [reconcile.Storage]. Calls with growing keys read the store in pages, and may miss
-// keys that were committed since. The key "" always begins to read.
+// After implements [reconcile.Storage]. Calls with increasing keys read the store in pages, and may miss
+// keys that were committed after a page was read. The key "" always reads the store again.
 func (v *Inventory) After(collection, key string) (string, bool) {
 	p := v.pages[collection]
 	if p == nil || key == "" || key < p.from {
@@ -97,7 +97,7 @@ func (v *Inventory) After(collection, key string) (string, bool) {
 	}
 }
 
-// read reads the page of up to limit keys that follows a key.
+// read reads a page of up to limit keys that are greater than key.
 func (v *Inventory) read(collection, key string, limit int) *page {
 	if len(v.pages) >= maxPages {
 		clear(v.pages)
@@ -126,8 +126,8 @@ func (v *Inventory) read(collection, key string, limit int) *page {
 	return p
 }
 
-// Count returns how many inventory entries of an incarnation a collection has in a store: those of earlier ones
-// do not count.
+// Count returns the number of a collection's inventory entries of an incarnation, without those of earlier
+// incarnations.
 func Count(store checkpoint.Store, collection string, incarnation uint64) (int64, error) {
 	h, err := Hold(store, collection, reconcile.Record{Incarnation: incarnation})
 	if err != nil {

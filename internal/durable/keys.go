@@ -27,17 +27,17 @@ const (
 	keyBytes = 32
 )
 
-// OwedEditKey is the key of a note: consumers have not been sent the last edit of a collection yet.
+// OwedEditKey returns the key of a note that the last edit of a collection is still to be published.
 func OwedEditKey(collection string) []byte { return []byte(prefixOwed + "edit/" + collection) }
 
-// OwedPlanKey is the key of a note: the plan has changed the collections of a resource, and consumers
-// have not been sent its number yet.
+// OwedPlanKey returns the key of a note that the plan has changed the collections of a resource, and its number
+// is still to be published.
 func OwedPlanKey(resource string) []byte { return []byte(prefixOwed + "plan/" + resource) }
 
-// IsOwed reports whether a key is that of such a note.
+// IsOwed reports whether a key is one of [OwedEditKey] or [OwedPlanKey].
 func IsOwed(key []byte) bool { return bytes.HasPrefix(key, []byte(prefixOwed)) }
 
-// Owed returns the keys of all such notes in a store.
+// Owed returns all keys of [OwedEditKey] and [OwedPlanKey] in a store.
 func Owed(store checkpoint.Store) (keys []string, err error) {
 	err = store.Scan([]byte(prefixOwed), func(key, _ []byte) error {
 		keys = append(keys, string(key))
@@ -46,7 +46,7 @@ func Owed(store checkpoint.Store) (keys []string, err error) {
 	return keys, err
 }
 
-// ObjectKey is the inventory key of an object within its collection: namespace and name as events have them.
+// ObjectKey returns the inventory key of an object within its collection: namespace and name as events have them.
 // namespace is "" for a cluster-scoped object.
 func ObjectKey(namespace, name string) string {
 	return event.BoundName(namespace) + "/" + event.BoundName(name)

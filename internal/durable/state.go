@@ -13,7 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Load reads what a store holds beside the inventory.
+// Load reads the state of a store, without the inventory.
 func Load(store checkpoint.Store) (reconcile.State, error) {
 	s := reconcile.State{
 		Records: map[string]reconcile.Record{}, Progress: map[string]reconcile.Progress{}, Epochs: map[string]uint64{},
@@ -61,7 +61,7 @@ func Load(store checkpoint.Store) (reconcile.State, error) {
 	return s, nil
 }
 
-// LoadPlan reads the numbers of the plan that a store holds.
+// LoadPlan reads the numbers of the plan from a store.
 func LoadPlan(store checkpoint.Store) (plan.Numbers, error) {
 	value, err := store.Get([]byte(plan.Key))
 	if err != nil {
@@ -74,8 +74,8 @@ func LoadPlan(store checkpoint.Store) (plan.Numbers, error) {
 	return numbers, nil
 }
 
-// LoadKey returns the key that a store holds of all digests: those of the inventory, of intents and of kept bodies. It must not
-// be shown. nil: the store has none yet.
+// LoadKey reads the key of all digests from a store: those of the inventory, of intents and of kept bodies. The key is secret. It
+// returns nil if the store has none yet.
 func LoadKey(store checkpoint.Store) ([]byte, error) {
 	key, err := store.Get([]byte(digestsKey))
 	if err == nil && key != nil && len(key) != keyBytes {
@@ -87,15 +87,15 @@ func LoadKey(store checkpoint.Store) ([]byte, error) {
 	return key, nil
 }
 
-// NewKey makes a key of digests, and the change that keeps it. The change must be durable with the first digest, or before it.
+// NewKey makes a key of digests, and the change that stores it. The change must become durable with the first digest, or before it.
 func NewKey() (key []byte, change event.KV) {
 	key = make([]byte, keyBytes)
 	rand.Read(key) // never fails
 	return key, event.KV{Key: []byte(digestsKey), Value: key}
 }
 
-// Before are the changes that a store which is not atomic with the sink must hold before the sink
-// gets the records of a batch: its drafts and its intents.
+// Before returns the drafts and intents of a batch. In the mode intents (docs/architecture.md, "The life of an event") they must be
+// in the store before the sink gets the records of the batch.
 func (m *Memory) Before(b *reconcile.Batch) []event.KV {
 	w := m.writer(len(b.Drafts) + len(b.Intents))
 	for _, id := range sorted(b.Drafts) {
@@ -109,7 +109,7 @@ func (m *Memory) Before(b *reconcile.Batch) []event.KV {
 	return w.done()
 }
 
-// Changes are the changes that a batch commits. intents says that [Before] was written.
+// Changes returns the changes that a batch commits. intents is true if the changes of [Memory.Before] were written.
 func (m *Memory) Changes(b *reconcile.Batch, intents bool) []event.KV {
 	w := m.writer(len(b.Changes) + len(b.Records) + 2*len(b.Progress) + len(b.Epochs) + len(b.Intents) + len(b.Settled))
 	for i := range b.Changes {
@@ -141,7 +141,7 @@ func (m *Memory) Changes(b *reconcile.Batch, intents bool) []event.KV {
 	return w.done()
 }
 
-// ItemChanges are the changes that are written to the bus with one item, if the bus is the log. A
+// ItemChanges returns the changes that are written to the bus together with one item, in the mode log. The next
 // start applies them to the store.
 func (m *Memory) ItemChanges(i *reconcile.Item) []event.KV {
 	w := m.writer(len(i.Changes) + 2)
@@ -155,11 +155,11 @@ func (m *Memory) ItemChanges(i *reconcile.Item) []event.KV {
 	return w.done()
 }
 
-// Silent are the changes of a batch that are in no item's [ItemChanges]: what has changed without an
-// item, and a record as it is after the collection's last item.
+// Silent returns the changes of a batch that are not in the [Memory.ItemChanges] of any item: changes without an
+// item, and records that changed after the collection's last item.
 func (m *Memory) Silent(b *reconcile.Batch) []event.KV {
 	items := make(map[reconcile.Slot]struct{}, len(b.Items))
-	records := map[string]*reconcile.Record{} // of the last item that has one
+	records := map[string]*reconcile.Record{} // by collection: the record of its last item that has one
 	collections := map[string]bool{}
 	for i := range b.Items {
 		for n := range b.Items[i].Changes {
@@ -182,14 +182,14 @@ func (m *Memory) Silent(b *reconcile.Batch) []event.KV {
 		if changed {
 			w.record(id, r)
 		}
-		if changed || !collections[id] { // a record goes with the progress of its time
+		if changed || !collections[id] { // a record and its progress are written together
 			w.progress(id, b.Progress[id])
 		}
 	}
 	return w.done()
 }
 
-// Removed are the slots whose inventory entries are removed by changes.
+// Removed returns the slots whose inventory entries are removed by changes.
 func Removed(changes []event.KV) (slots []reconcile.Slot) {
 	for _, kv := range changes {
 		if kv.Value != nil || !bytes.HasPrefix(kv.Key, []byte(prefixObject)) {
@@ -202,8 +202,8 @@ func Removed(changes []event.KV) (slots []reconcile.Slot) {
 	return slots
 }
 
-// ResetChanges are the changes by which a store gives up what consumers have been sent: see
-// [reconcile.State.Reset].
+// ResetChanges returns the changes that replace the state of a store by [reconcile.State.Reset], so that every collection
+// begins a new incarnation.
 func ResetChanges(s reconcile.State) []event.KV {
 	next := s.Reset()
 	w := NewMemory().writer(2*len(next.Records) + len(s.Drafts))

@@ -6,10 +6,10 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// usualEntry is more than most inventory entries take, in bytes.
+// usualEntry is a size in bytes that is enough for most inventory entries.
 const usualEntry = 256
 
-// Memory is what lists of changes are made in: see [NewMemory].
+// Memory provides the memory of lists of changes: see [NewMemory].
 type Memory struct {
 	changes pieces.Pieces[event.KV]
 	bytes   pieces.Pieces[byte]
@@ -20,7 +20,7 @@ func NewMemory() *Memory {
 	return &Memory{changes: pieces.Pieces[event.KV]{Large: 16 << 10}, bytes: pieces.Pieces[byte]{Small: 1 << 10, Large: 256 << 10}}
 }
 
-// Reset takes back all memory: lists of changes that were made in it must not be used any more.
+// Reset makes all memory available again. Lists of changes that were made in it must not be used any more.
 func (m *Memory) Reset() {
 	m.changes.Clear()
 	m.bytes.Reset()
@@ -32,13 +32,13 @@ type writer struct {
 	room, kvs []event.KV
 }
 
-// writer returns a writer of about n changes. No other one may be used until it is done.
+// writer returns a writer for about n changes. No other writer may be used before done is called.
 func (m *Memory) writer(n int) *writer {
 	room := m.changes.Room(n)[:0]
 	return &writer{m, room, room}
 }
 
-// done returns the list.
+// done returns the list of changes.
 func (w *writer) done() []event.KV { return w.changes.Appended(w.room, w.kvs) }
 
 // key appends a change that removes a key. The caller may set its value.

@@ -16,7 +16,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// changes are those of the pod x: type, version and collection, and how many lines differ from before.
+// changes returns the changes of the pod x: type, version, collection, and the number of lines that differ.
 func (w *world) changes(since, until time.Time) []string {
 	w.t.Helper()
 	out := []string{}
@@ -31,7 +31,7 @@ func (w *world) changes(since, until time.Time) []string {
 	return out
 }
 
-// A state that two entries publish is one change, and an object that leaves one of two entries is not deleted.
+// A state that two entries publish is shown as one change, and an object that leaves one of two entries is not shown as deleted.
 func TestChanges(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods:a": "1", "pods:b": ""})
 	w.set("x", "1") // 1
@@ -60,7 +60,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// An object that is in no entry for a while is deleted from the bus for that while, and the reason says so.
+// An object that no entry selects for a while is shown as deleted for that time, with the reason "left".
 func TestChangesMove(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "2"})
 	w.set("x", "1") // 1
@@ -76,7 +76,7 @@ func TestChangesMove(t *testing.T) {
 	}
 }
 
-// Two entries' events of an object may be in different partitions, which are read one after the other.
+// Two entries may publish events of an object to different partitions. They are shown in the order of time, not of partitions.
 func TestChangesOfTwoPartitions(t *testing.T) {
 	w := newWorld(t, 3, map[string]string{"pods:a": "1", "pods:b": "2"})
 	for i := range 6 {
@@ -98,7 +98,7 @@ func TestChangesOfTwoPartitions(t *testing.T) {
 	}
 }
 
-// A bus whose clock is behind that of the bridge must not hide events that were asked for.
+// If the clock of the bus is behind the bridge's, events after Since are still shown.
 func TestChangesSince(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
 	w.set("x", "1") // 1
@@ -112,7 +112,7 @@ func TestChangesSince(t *testing.T) {
 	}
 }
 
-// No diff holds what another change did whose time was not asked for.
+// A diff contains no difference of another change that is outside the times of the query.
 func TestChangesAfterTheClockWasSetBack(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
 	w.set("x", "1") // 1
@@ -142,7 +142,7 @@ func TestChangesAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// One name of two clusters must not make one state of both.
+// Two clusters with one name are an error, not one mixed state.
 func TestTwoClusters(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
 	w.set("a", "1")
@@ -155,7 +155,7 @@ func TestTwoClusters(t *testing.T) {
 	}
 }
 
-// A message that no bridge wrote does not keep anybody from the answer. It is reported once, with its place.
+// A foreign message does not prevent an answer. It is reported once, with its place.
 func TestForeign(t *testing.T) {
 	for _, text := range []string{
 		"hello", `{"type":"io.nats.jetstream.api.v1.stream_info_response"}`,
@@ -194,8 +194,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// On a bus that shows which messages are foreign, they end no answer, whatever they say, and also before all others: somebody who
-// cannot write as the bridge could keep everybody from an answer otherwise.
+// On a bus that shows which messages are foreign, no content of one prevents an answer, even if it is the first message. Otherwise a
+// user who cannot write as the bridge could block all queries.
 func TestForeignWhereItStands(t *testing.T) {
 	other := newWorld(t, 1, map[string]string{"pods": ""})
 	other.clusterUID = "c2"
@@ -244,7 +244,7 @@ func TestForeignWhereItStands(t *testing.T) {
 	}
 }
 
-// An event of a newer bridge may say anything: no answer may be given without it.
+// An event of a newer bridge may have any meaning, so there is no answer without it.
 func TestNewerEvent(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
 	w.settle()

@@ -12,8 +12,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// What is read of a message's headers alone is what reading all of it says. A state would be made of other
-// events otherwise.
+// Reading only the headers of a message gives the same attributes as reading the whole message. Otherwise a state would be rebuilt from
+// the wrong events.
 func FuzzHeads(f *testing.F) {
 	f.Add("ce_name", []byte("web"), []byte(`{"object":{}}`), uint8(event.Binary))
 	f.Add("ce_type", []byte("io.kubebridge.resource.deleted.v1"), []byte(`{}`), uint8(event.Plain))
@@ -59,7 +59,7 @@ func FuzzHeads(f *testing.F) {
 		}
 		all, err := decode(&m)
 		if !ok || err != nil || c.Format == event.Structured && m.Value != nil && strings.HasPrefix(strings.ToLower(name), "ce") {
-			return // the headers of a structured event repeat its value: this one is not of it, or another
+			return // the bridge never writes a structured event whose headers and value differ
 		}
 		for what, pair := range map[string][2]string{
 			"id": {got.text[id], all.ID}, "type": {got.typ.String(), all.Type.String()}, "collection": {got.text[collection], all.Collection},
@@ -76,8 +76,8 @@ func FuzzHeads(f *testing.F) {
 	})
 }
 
-// An event counts for what it says everywhere: in its headers, in its attributes and in its body. Otherwise somebody else could have another object
-// shown, or restored, than the one that was asked for.
+// Headers, attributes and body of an event must agree. Otherwise another writer could make a query show or restore
+// another object than the requested one.
 func TestAllOfAnEventAgrees(t *testing.T) {
 	long := strings.Repeat("n", event.MaxName+1)
 	type places struct{ header, attribute, body event.Event }

@@ -10,7 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/hostiletest"
 )
 
-// check applies what was found to a: it must be b.
+// check applies the differences to a. The result must be b.
 func (d *differ) check(t *testing.T, a, b []string) {
 	t.Helper()
 	var got []string
@@ -73,7 +73,7 @@ func TestUnified(t *testing.T) {
 	}
 }
 
-// TestCostOfLines: a difference costs steps in proportion to the lines, and is right.
+// TestCostOfLines: the number of steps is proportional to the number of lines, and the result is right.
 func TestCostOfLines(t *testing.T) {
 	for _, c := range hostiletest.Changes(100_000) {
 		a, err := lines(c.Before)
@@ -92,7 +92,7 @@ func TestCostOfLines(t *testing.T) {
 	}
 }
 
-// TestOrdinaryLines: what changed in an ordinary object is shown, and not much beside it.
+// TestOrdinaryLines: the diff of an ordinary object has the changed lines and few others.
 func TestOrdinaryLines(t *testing.T) {
 	for _, c := range hostiletest.Ordinary(t) {
 		if !strings.HasPrefix(c.Name, "config map") {

@@ -10,7 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// A name that the user gives is that of events, however long it is.
+// A name that the user gives is shortened as in events.
 func TestLongName(t *testing.T) {
 	long := strings.Repeat("n", 180_000)
 	if got, want := history.ParseName("shop/"+long), (history.Name{Namespace: "shop", Name: event.BoundName(long)}); got != want || got != history.NameOf("shop", long) {
@@ -23,7 +23,7 @@ func TestLongName(t *testing.T) {
 	}
 }
 
-// A topic that is not read would be missing in the answer.
+// Every topic that may have events of a resource is read.
 func TestTopics(t *testing.T) {
 	for _, c := range []struct {
 		route    history.Route
@@ -52,7 +52,7 @@ func TestTopics(t *testing.T) {
 	}
 }
 
-// The patterns have every subject that the bridge writes.
+// The patterns match every subject that the bridge writes.
 func TestSubjects(t *testing.T) {
 	v := shape.Values{Cluster: "prod", Group: "apps", Resource: "deployments", Kind: "Deployment", Type: "added", Name: "web.a"}
 	for _, text := range []string{
@@ -80,7 +80,7 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// fits reports whether exactly one pattern has a subject: a server refuses patterns that overlap.
+// fits reports whether exactly one pattern matches a subject: a server rejects patterns that overlap.
 func fits(patterns []string, subject string) bool {
 	found := 0
 	for _, p := range patterns {

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// answer answers for pods at a point, as --at takes it.
+// answer rebuilds the state of pods at a point in the form of --at.
 func (w *world) answer(at string) (*history.State, error) {
 	w.t.Helper()
 	p, err := history.ParsePoint(at)
@@ -45,7 +45,7 @@ func (w *world) rebuild(at string) *history.State {
 
 func stamp(t time.Time) string { return t.Format(time.RFC3339Nano) }
 
-// objects are those of a state: name, version, and the collection that shows it if it has an entry.
+// objects returns the objects of a state: name, version, and the entry of the collection that published it, if it has one.
 func objects(s *history.State) []string {
 	out := []string{}
 	for i := range s.Objects {
@@ -56,13 +56,13 @@ func objects(s *history.State) []string {
 	return out
 }
 
-// question is one with its answer.
+// question is a query with the expected answer.
 type question struct {
 	at   string
 	want []string
 	err  string // nil: it is covered
 	gap  bool   // one is open
-	// behind are the collections that had not reached the resourceVersion that is asked for.
+	// behind are the collections that had not reached the resourceVersion of the query.
 	behind []string
 }
 
@@ -102,8 +102,8 @@ func (w *world) ask(questions ...question) {
 	}
 }
 
-// An object that moves between two entries is in the union as long as one holds it, and in the
-// state with the higher version. A restore would delete it or put an old state back otherwise.
+// An object that moves between two entries is in the state as long as one of them holds it, with the
+// higher version. Otherwise a restore would delete it or write an old state.
 func TestObjectMoves(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "2"})
 	w.set("x", "1") // 1
@@ -132,7 +132,7 @@ func TestObjectMoves(t *testing.T) {
 		question{at: stamp(moved), want: []string{"x 3 b", "y 2 b"}},
 		question{at: stamp(none), want: []string{"y 2 b"}},
 		question{at: stamp(w.mark()), want: []string{"v 6 b", "x 4 a", "y 2 b", "z 5 a"}},
-		// By versions the two collections agree: the object is always in exactly one.
+		// At each resourceVersion, exactly one of the two collections holds the object.
 		question{at: "2", want: []string{"x 1 a", "y 2 b"}},
 		question{at: "3", want: []string{"x 3 b", "y 2 b"}},
 		question{at: "4", want: []string{"x 4 a", "y 2 b"}},
@@ -142,7 +142,7 @@ func TestObjectMoves(t *testing.T) {
 	)
 }
 
-// Two entries may hold one object. At the same version the first collection by ID shows it.
+// Two entries may hold one object. If they have the same version, the first collection by ID is shown.
 func TestObjectInTwo(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": ""})
 	w.set("x", "1") // 1
@@ -164,8 +164,8 @@ func TestObjectInTwo(t *testing.T) {
 	}
 }
 
-// A reset begins with an empty copy: in the middle of it the state is not known, and is neither what
-// was before nor what has been published again so far.
+// A reset begins with an empty copy. While it is incomplete, the state is not known: it is neither the former state
+// nor the part that was published so far.
 func TestReset(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods": ""})
 	w.set("a", "1")
@@ -192,7 +192,7 @@ func TestReset(t *testing.T) {
 	)
 }
 
-// Before a gap the state is whole; in it, it is marked as out of date; after it, it is whole again.
+// The state is complete before a gap, marked as possibly incomplete during it, and complete again after it.
 func TestGap(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods": ""})
 	w.set("a", "1")
@@ -234,7 +234,7 @@ func TestNotReached(t *testing.T) {
 	w.ask(question{at: "3", want: []string{"a 3", "b 2"}})
 }
 
-// A collection that was closed by then has no objects, and is named. Before that it counts.
+// A collection that was closed before the point has no objects, and is named in Missing. At earlier points it has its objects.
 func TestClosed(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods:a": "1", "pods:b": "2"})
 	w.set("x", "1")
@@ -261,8 +261,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// A closed event has no resourceVersion. A collection that was open at one must not be taken for closed because some partition had
-// nothing newer.
+// A closed event has no resourceVersion. A collection that was open at the point must not count as closed because a partition has
+// no newer event.
 func TestClosedLater(t *testing.T) {
 	w := newWorld(t, 3, map[string]string{"pods:a": "1", "pods:b": "2"})
 	for _, name := range []string{"x", "y", "z"} {
@@ -284,7 +284,7 @@ func TestClosedLater(t *testing.T) {
 	)
 }
 
-// After a restore of the cluster the same resourceVersions come again, in another epoch.
+// After a backup of the cluster was restored, the same resourceVersions occur again, in another epoch.
 func TestRestored(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods": ""})
 	w.set("a", "1")
@@ -317,7 +317,7 @@ func TestRestored(t *testing.T) {
 	}
 }
 
-// A collection that gets another topic is complete in each topic for its time.
+// A collection that moves to another topic is complete in each topic while it was there.
 func TestMoves(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods:a": "1", "pods:b": "2"})
 	w.addTopic("u", 3)
@@ -355,7 +355,7 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// A state that two entries published names the publications of both: an entry may leave fields out that a restore needs.
+// A state that two entries published has the publications of both, because one of them may lack fields that a restore needs.
 func TestViews(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "12"})
 	w.set("x", "1") // 1
@@ -379,8 +379,8 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// Between two times an object may move to another entry, and an entry may come or go. What only such an entry held is
-// neither added nor removed: it may have existed.
+// Between two times an object may move to another entry, and an entry may be added or removed. Objects that only such an entry held
+// count neither as added nor as removed, because they may have existed.
 func TestCompare(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "2"})
 	for i, name := range []string{"v", "w", "x", "y", "z"} {
@@ -417,8 +417,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Two entries may leave out different fields. What only one of them publishes is no change if the other one shows
-// that there was none, and is marked otherwise.
+// Two entries may leave out different fields. A field that only one of them publishes is no change if the other entry proves
+// that there was none. Otherwise the difference has a note.
 func TestCompareViews(t *testing.T) {
 	object := func(published ...string) *history.State {
 		s := &history.State{}
@@ -450,7 +450,7 @@ func TestCompareViews(t *testing.T) {
 	}
 }
 
-// A collection of a checkpoint that was lost is not taken for one that is still watched.
+// A collection of a lost checkpoint does not count as watched.
 func TestLostCheckpoint(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "2"})
 	w.set("x", "1")
@@ -471,7 +471,7 @@ func TestLostCheckpoint(t *testing.T) {
 	}
 }
 
-// An entry of which the bus has nothing yet makes the union incomplete.
+// The state is incomplete if the bus has no event of an entry yet.
 func TestUnpublishedEntry(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1"})
 	w.set("x", "1")
@@ -486,7 +486,7 @@ func TestUnpublishedEntry(t *testing.T) {
 	w.ask(question{at: stamp(w.mark()), err: "pods: the configuration has other collections of it than the bus had by then"})
 }
 
-// A resourceVersion that never was is an error. One that only another resource has reached is answered.
+// A resourceVersion that the cluster has not reached is an error. It is enough that another resource has reached it.
 func TestUnknownPoint(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
 	w.set("a", "1")
@@ -516,7 +516,7 @@ func TestEmpty(t *testing.T) {
 	w.ask(question{at: stamp(w.mark()), want: []string{}})
 }
 
-// What the bus does not hold whole is not answered.
+// A collection without a complete list on the bus is not covered.
 func TestNotCovered(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(w *world)
@@ -568,7 +568,7 @@ func TestNotCovered(t *testing.T) {
 	}
 }
 
-// A copy of an old event that comes late, behind the list that an answer rests on, brings no object back.
+// A copy of an old event that follows the base list does not bring an object back.
 func TestLateCopy(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
 	w.set("a", "1")
@@ -583,7 +583,7 @@ func TestLateCopy(t *testing.T) {
 	w.ask(question{at: stamp(w.mark()), want: []string{"a 1"}})
 }
 
-// Of one namespace, only what may hold objects of it counts, and only its objects are in the answer.
+// A query for one namespace uses only collections that may have objects in it, and returns only its objects.
 func TestNamespace(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b@shop": "2"})
 	w.set("x", "1")
@@ -602,7 +602,7 @@ func TestNamespace(t *testing.T) {
 	}
 }
 
-// A resource of which deletions are not published is left out of an answer about everything. Named, it is an error.
+// A resource whose deletions are not published is left out of an answer about all resources. If the query names it, it is an error.
 func TestLeavesOut(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": "", "events": ""})
 	w.set("x", "1")
@@ -625,7 +625,7 @@ func TestLeavesOut(t *testing.T) {
 	}
 }
 
-// A state can be rebuilt from each format of messages, plain ones included: their attributes are headers.
+// A state can be rebuilt from every format of messages, including plain ones, whose attributes are headers.
 func TestFormats(t *testing.T) {
 	for _, format := range []event.Format{event.Structured, event.Binary, event.Plain} {
 		w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "2"})
@@ -648,7 +648,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// Events that waited in an outage count by their own time, also whole lists.
+// Events that waited during an outage count by their own time, not by the time of the bus. The same holds for complete lists.
 func TestOutage(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods": ""})
 	w.late = time.Hour
@@ -664,7 +664,7 @@ func TestOutage(t *testing.T) {
 	)
 }
 
-// A time that comes twice is the first of the two, never some of both.
+// After a clock was set back, a time that occurs twice means its first occurrence, never a mixture of both.
 func TestClockWasSetBack(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": "", "services": "9"}) // services have no later events
 	w.set("a", "1")
@@ -682,7 +682,7 @@ func TestClockWasSetBack(t *testing.T) {
 	)
 }
 
-// A whole list near the time is found without reading what lies before.
+// A complete list near the time is found without reading earlier messages.
 func TestLooksBackOnly(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
 	w.set("a", "1")
@@ -698,7 +698,7 @@ func TestLooksBackOnly(t *testing.T) {
 	}
 }
 
-// At every time the state is that of a consumer which read until then, and after every whole list it is covered.
+// At every time the state equals the copy of a consumer that has read until then, and after every complete list it is covered.
 func TestEveryTime(t *testing.T) {
 	covered := 0
 	for seed := range uint64(20) {
@@ -728,8 +728,8 @@ func TestEveryTime(t *testing.T) {
 	}
 }
 
-// On a compacted topic the present state is covered as soon as a consumer is complete. At an earlier time an answer that
-// is not marked is the one that the whole topic gives.
+// On a compacted topic the present state is covered as soon as a consumer's copy is complete. For an earlier time, an answer
+// without a mark equals the answer from the uncompacted topic.
 func TestCompacted(t *testing.T) {
 	present, past := 0, 0
 	for seed := range uint64(20) {
@@ -776,7 +776,7 @@ func TestCompacted(t *testing.T) {
 	}
 }
 
-// At every resourceVersion the state is what the selections had of the cluster then.
+// At every resourceVersion the state has the objects that the selections had in the cluster at that version.
 func TestEveryVersion(t *testing.T) {
 	covered := 0
 	for seed := range uint64(10) {
@@ -824,7 +824,7 @@ func TestEveryVersion(t *testing.T) {
 	}
 }
 
-// write writes to the cluster.
+// write makes a random change to the cluster.
 func (w *world) write(r *rand.Rand) {
 	name := string(rune('a' + r.IntN(4)))
 	if w.at(len(w.history), "")[name] != nil && r.IntN(4) == 0 {
@@ -834,7 +834,7 @@ func (w *world) write(r *rand.Rand) {
 	w.set(name, string(rune('1'+r.IntN(2))))
 }
 
-// act does something that a cluster or a bridge can do.
+// act does a random action of a cluster or a bridge.
 func (w *world) act(r *rand.Rand) {
 	id := []string{"pods:a", "pods:b"}[r.IntN(2)]
 	switch n := r.IntN(30); {
@@ -863,7 +863,7 @@ func (w *world) act(r *rand.Rand) {
 	}
 }
 
-// consumed is the copy of a consumer that has read everything up to a time, and whether it is complete.
+// consumed returns the copy of a consumer that has read everything up to a time, and whether it is complete.
 func (w *world) consumed(at time.Time) (copy []string, complete bool) {
 	var copied consumer.State
 	for p, messages := range w.bus {

@@ -19,7 +19,7 @@ import (
 // thing is an object of the cluster.
 type thing struct {
 	uid, version int
-	group        string // what selectors look at
+	group        string // the value that selections select by
 }
 
 // write is one resourceVersion of the cluster.
@@ -67,18 +67,18 @@ func (s *store) commit(b *reconcile.Batch) {
 	maps.Copy(s.Epochs, b.Epochs)
 }
 
-// reading is what reads one collection.
+// reading is the read of one collection.
 type reading struct {
 	number         uint64
 	at             int // the resourceVersion up to which the core has seen the collection
 	listing, ended bool
-	names          []string // still to come of the list
-	side           []string // still to come of a list beside the watch
+	names          []string // remaining objects of the list
+	side           []string // remaining objects of a list beside the watch
 	sideAt         int
 	sideListed     int // the resourceVersion of the last one
 }
 
-// message is one on the bus.
+// message is a message on the bus.
 type message struct {
 	headers []sink.Header
 	value   []byte
@@ -111,14 +111,14 @@ type world struct {
 
 	bus    [][]message
 	topics []string // of each part of the bus
-	latest bool     // it is compacted
-	first  []int64  // what stands before was removed by retention
-	read   int      // messages that were read
+	latest bool     // the topics are compacted
+	first  []int64  // by part: retention has removed earlier messages
+	read   int      // number of messages that were read
 }
 
 var start = time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
 
-// newWorld has collections by their selections: the groups that they select; "" selects everything.
+// newWorld returns a world with collections. selections has the groups that each of them selects; "" selects all objects.
 func newWorld(t *testing.T, parts int, selections map[string]string) *world {
 	w := &world{
 		t: t, store: newStore(), clock: start, clusterUID: "c1",
@@ -131,19 +131,19 @@ func newWorld(t *testing.T, parts int, selections map[string]string) *world {
 	return w
 }
 
-// now passes a second.
+// now advances the clock by a second.
 func (w *world) now() uint64 {
 	w.clock = w.clock.Add(time.Second)
 	return uint64(w.clock.UnixMilli())
 }
 
-// mark returns a time at which nothing happens.
+// mark returns a time between two actions.
 func (w *world) mark() time.Time {
 	w.now()
 	return w.clock.Add(500 * time.Millisecond)
 }
 
-// configure is another configuration.
+// configure changes the configuration.
 func (w *world) configure(selections map[string]string) {
 	w.plan = w.now()
 	for id := range w.wanted {
@@ -161,7 +161,7 @@ func (w *world) configure(selections map[string]string) {
 	w.apply()
 }
 
-// apply passes the configuration on.
+// apply passes the configuration to the core.
 func (w *world) apply() {
 	for _, id := range w.core.IDs() {
 		if _, ok := w.wanted[id]; !ok {
@@ -179,7 +179,7 @@ func (w *world) addTopic(name string, parts int) {
 	}
 }
 
-// move gives a collection another topic.
+// move moves a collection to another topic.
 func (w *world) move(id, topic string) {
 	w.plan = w.now()
 	p := w.wanted[id]
@@ -188,7 +188,7 @@ func (w *world) move(id, topic string) {
 	w.apply()
 }
 
-// parts are those of a topic.
+// parts returns the parts of a topic.
 func (w *world) parts(topic string) (out []int) {
 	for i, t := range w.topics {
 		if t == topic {
@@ -210,7 +210,7 @@ func (w *world) forget() {
 	w.apply()
 }
 
-// set writes an object.
+// set creates or updates an object.
 func (w *world) set(name, group string) {
 	next := thing{group: group, version: len(w.history) + 1}
 	if now := w.at(len(w.history), "")[name]; now != nil {
@@ -224,7 +224,7 @@ func (w *world) set(name, group string) {
 
 func (w *world) remove(name string) { w.history = append(w.history, write{name, nil}) }
 
-// at is what exists at a resourceVersion in a selection.
+// at returns the objects of a selection at a resourceVersion.
 func (w *world) at(version int, selection string) map[string]*thing {
 	all := map[string]*thing{}
 	for _, x := range w.history[:min(version, len(w.history))] {
@@ -240,21 +240,21 @@ func (w *world) at(version int, selection string) map[string]*thing {
 	return all
 }
 
-// expire has the API server forget what has changed: each watch ends, and lists follow.
+// expire makes the API server forget its history: all watches end with 410, and lists follow.
 func (w *world) expire() { w.expired, w.readings = len(w.history), map[string]*reading{} }
 
-// back restores the cluster from a backup that is some versions older.
+// back restores the cluster from a backup that is the given number of versions older.
 func (w *world) back(versions int) {
 	w.history = slices.Clip(w.history[:len(w.history)-versions])
 	w.expire()
 }
 
-// demand has a collection published again: reconcile.Demand (a resync), or confirmed: reconcile.Confirm.
+// demand requests a resync of a collection (reconcile.Demand), or a synced event (reconcile.Confirm).
 func (w *world) demand(kind reconcile.InputKind, id string) {
 	w.step(&reconcile.Input{Kind: kind, Collection: id})
 }
 
-// reset has the store give up what consumers have of one collection, which continues from there.
+// reset resets the stored state of one collection, and restarts the core.
 func (w *world) reset(id string) {
 	w.store.Records[id] = w.store.Reset().Records[id]
 	w.core.Drop(id)
@@ -268,7 +268,7 @@ func (w *world) step(in *reconcile.Input) {
 	w.publish()
 }
 
-// publish writes what was emitted, and commits it.
+// publish writes the emitted events to the bus, and commits them.
 func (w *world) publish() {
 	for !w.core.Idle() {
 		b := w.core.Seal()
@@ -334,7 +334,7 @@ func (w *world) encode(i *reconcile.Item) {
 	}
 }
 
-// counts are those of a list. A resync leaves to the watch what has changed since its gap.
+// counts returns the counts of a list. A resync does not count objects that the watch has changed since its gap.
 func (w *world) counts(id string, x *reconcile.CollectionEvent) *event.Counts {
 	version, _ := strconv.Atoi(x.Version)
 	if x.Reason != event.ReasonResync {
@@ -357,7 +357,7 @@ func (w *world) put(e *event.Event, part int) {
 	w.bus[part] = append(w.bus[part], m)
 }
 
-// compact keeps the last message of each key, but the newest messages of each part.
+// compact compacts all but the newest messages of each part.
 func (w *world) compact(newest int) {
 	for p, all := range w.bus {
 		last := map[string]int{}
@@ -373,7 +373,7 @@ func (w *world) compact(newest int) {
 	}
 }
 
-// settle has every collection that is not paused read and published to the end.
+// settle reads all collections that are not paused to their ends, and publishes the events.
 func (w *world) settle() {
 	for w.advance() {
 	}
@@ -388,7 +388,7 @@ func (w *world) advance() bool {
 	return false
 }
 
-// reads does the next step of a collection, and reports whether there was one.
+// reads does the next step of reading a collection, and reports whether there was one.
 func (w *world) reads(id string) bool {
 	c := w.core.Collection(id)
 	switch c.Phase {
@@ -433,7 +433,7 @@ func (w *world) end(id string) bool {
 	return done || len(keys) > 0
 }
 
-// open begins with a watch or a list.
+// open begins to read with a watch or a list.
 func (w *world) open(id string, want reconcile.Read) {
 	r := &reading{number: want.Number}
 	w.readings[id] = r
@@ -500,7 +500,7 @@ func (w *world) side(id string, r *reading, want reconcile.Read) {
 	w.step(&reconcile.Input{Kind: reconcile.Sighted, Collection: id, Side: want.Side, Sighting: sighting(reconcile.Resync, name, w.selected(id, r.sideAt)[name])})
 }
 
-// watch hands on the next event of a watch, or a bookmark.
+// watch passes the next event of a watch, or a bookmark, to the core.
 func (w *world) watch(id string, r *reading) bool {
 	if r.at >= len(w.history) {
 		at := strconv.Itoa(r.at)

@@ -15,8 +15,8 @@ import (
 	"github.com/kubebridge/kubebridge/internal/hostiletest"
 )
 
-// FuzzYAML: whatever an annotation holds, the object is shown, and a restore of what
-// is shown is the object.
+// FuzzYAML: an object with any annotation can be shown as YAML, and the YAML parses to the same
+// object.
 func FuzzYAML(f *testing.F) {
 	for _, s := range []string{"a", "\x7f", "\u009b31m", "\ufeff\ufffe\uffff", "😀\U000e0041", "\x00\x1b\n\r\u0085\u2028", "- |\n  x\n", "yes", "1e3", "<", "0x1", "~", ": #"} {
 		f.Add(s, s)
@@ -61,7 +61,7 @@ func TestYAMLOfEscapes(t *testing.T) {
 	}
 }
 
-// A name of YAML's own, and texts that look like what stands in for it.
+// The name "<<", which YAML reads as a merge, and texts that look like its placeholder.
 func TestYAMLOfMerge(t *testing.T) {
 	object := `{"<<":{"<<":1,"mergeeee":2},"a":"merge","b":["<<"]}`
 	text, err := history.YAML([]byte(object))
@@ -74,7 +74,7 @@ func TestYAMLOfMerge(t *testing.T) {
 	}
 }
 
-// What is shown of an object has a length in proportion to its own.
+// The length of the YAML is proportional to the length of the object.
 func TestCostOfYAML(t *testing.T) {
 	for _, c := range hostiletest.Changes(100_000) {
 		text, err := history.YAML(c.After)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Change is one published change of an object. Field names and meanings stay; fields
+// Change is one published change of an object. It is part of the API: field names and meanings do not change; fields
 // may be added.
 type Change struct {
 	Time            time.Time `json:"time"` // when the bridge saw it
@@ -21,15 +21,15 @@ type Change struct {
 	UID             string    `json:"uid"`
 	ResourceVersion string    `json:"resourceVersion"`
 	Origin          string    `json:"origin"`          // watch or reconcile
-	Reason          string    `json:"reason,omitzero"` // left: it may live on outside the selection
-	ID              string    `json:"id"`              // of the event
-	// By is the event's changedby, [] where that is not known. Who is the same in words.
+	Reason          string    `json:"reason,omitzero"` // "left": it exists and is not selected any more; "unknown": it may exist
+	ID              string    `json:"id"`              // the event's id
+	// By is the event's changedby, [] if that is not known. Who is the same in words.
 	By  json.RawMessage `json:"by"`
 	Who string          `json:"-"`
-	// Note is what is to be known of it, "" for nothing: also why there is no diff.
+	// Note says what limits the meaning of the change, and why there is no diff; "" if nothing does.
 	Note string `json:"note"`
-	// Diff is that of the YAML of the bodies, in unified format, or the event's patch, a
-	// line for each operation: + adds, - removes, ~ replaces. Only of modified.
+	// Diff is set for modified: the unified diff of the bodies as YAML, or the event's patch with one
+	// line for each operation: + adds, - removes, ~ replaces.
 	Diff string `json:"diff"`
 }
 
@@ -41,24 +41,24 @@ type listing struct {
 	Changes    []Change  `json:"changes"` // newest first
 }
 
-// ChangesFunc returns the last changes of a sink's collection, newest first. found says
+// ChangesFunc returns the last changes of a sink's collection, newest first. found reports
 // whether there is such a collection.
 type ChangesFunc func(sink, collection string) (changes []Change, found bool)
 
-// changesLink is where the page of a collection's changes is.
+// changesLink returns the link to the page of a collection's changes.
 func changesLink(prefix, sink, collection string) string {
 	return prefix + "changes?" + url.Values{"sink": {sink}, "collection": {collection}}.Encode()
 }
 
-// linkChanges has every row lead to its collection's changes.
+// linkChanges links every row to its collection's changes.
 func (p *page) linkChanges() {
 	for i := range p.Rows {
 		p.Rows[i].Changes = changesLink("", p.Rows[i].Sink, p.Rows[i].ID)
 	}
 }
 
-// addChanges has mux serve the last changes, as a page and as JSON; without of it says
-// that there are none.
+// addChanges registers handlers for the last changes, as a page and as JSON. If lastChanges is nil, they answer
+// that no changes are kept.
 func addChanges(mux *http.ServeMux, lastChanges ChangesFunc) error {
 	t, err := template.ParseFS(assets, "changes.html")
 	if err != nil {
@@ -97,7 +97,7 @@ func addChanges(mux *http.ServeMux, lastChanges ChangesFunc) error {
 	return nil
 }
 
-// changesPage is what changes.html shows, in words.
+// changesPage has the values that changes.html shows.
 type changesPage struct {
 	Sink, Collection, At, JSON string
 	Changes                    []changeView
@@ -132,7 +132,7 @@ func newChangesPage(l listing) changesPage {
 	return p
 }
 
-// classOfLine is the colour of a diff's line; its first character says the same.
+// classOfLine returns the CSS class of a line of a diff.
 func classOfLine(line string) string {
 	switch line[:min(1, len(line))] {
 	case "+":

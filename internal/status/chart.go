@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	chartWidth  = samples // a unit for each sample
+	chartWidth  = samples // one unit for each sample
 	chartHeight = 60
 )
 
-// chart is a line over the last hour, as SVG, and what it says in words.
+// chart is a line chart of the last hour, as SVG, with its present and highest value as text.
 type chart struct {
 	Title string
 	Now   string
@@ -19,7 +19,7 @@ type chart struct {
 	SVG   template.HTML
 }
 
-// newChart draws what value picks of points, and writes numbers by format.
+// newChart draws the chart of one value of the points. format formats numbers.
 func newChart(title string, now *float64, points []point, value func(point) *float64, format func(*float64) string) chart {
 	var peak *float64
 	for _, p := range points {
@@ -34,11 +34,11 @@ func newChart(title string, now *float64, points []point, value func(point) *flo
 	}
 	label := fmt.Sprintf("%s over the last hour: now %s, peak %s", title, c.Now, c.Peak)
 	var line, area strings.Builder
-	run := 0 // points of the present run
+	run := 0 // number of consecutive points with a value
 	from := chartWidth - len(points)
 	endRun := func(x int) {
 		switch {
-		case run == 1: // a point has no length; it is drawn as a dash
+		case run == 1: // draw a single point as a dash, because a point has no length
 			fmt.Fprintf(&line, "h1")
 			fmt.Fprintf(&area, "h1V%dZ", chartHeight)
 		case run > 1:
@@ -63,7 +63,7 @@ func newChart(title string, now *float64, points []point, value func(point) *flo
 		run++
 	}
 	endRun(chartWidth - 1)
-	//nolint:gosec // numbers, and a label that is escaped
+	//nolint:gosec // the text consists of numbers and a label that is escaped
 	c.SVG = template.HTML(fmt.Sprintf(`<svg class="chart" role="img" aria-label="%s" viewBox="0 0 %d %d" preserveAspectRatio="none">`,
 		template.HTMLEscapeString(label), chartWidth, chartHeight) +
 		fmt.Sprintf(`<path class="grid" d="M0,%dH%dM0,%dH%d"/><path class="area" d="%s"/><path class="line" d="%s"/></svg>`,

@@ -7,11 +7,11 @@ import (
 	"net/http"
 )
 
-// policy lets the page load what this server has, and nothing else.
+// policy is the Content-Security-Policy: the page loads resources only from this server.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// addPage has mux serve the page, what it consists of, and the report.
+// addPage registers handlers for the page, its resources and the report.
 func addPage(mux *http.ServeMux, o Options, h *history) error {
 	t, err := parsePage()
 	if err != nil {
@@ -48,7 +48,7 @@ func addPage(mux *http.ServeMux, o Options, h *history) error {
 		if !r.Ready {
 			code = http.StatusServiceUnavailable
 		}
-		if o.Serve.Login != nil { // of which this path asks for none
+		if o.Serve.Login != nil { // this path needs no login, so it must not reveal the report
 			send(w, "text/plain; charset=utf-8", code, []byte(r.Word()+"\n"))
 			return
 		}

@@ -8,29 +8,29 @@ import (
 
 const (
 	sampleEvery = 10 * time.Second
-	// samples are an hour's: 360 points of three words for each sink.
+	// samples is the number of samples in an hour: 360 points of three words for each sink.
 	samples = 360
-	// rateSpan is what a rate is taken over, in samples: a minute.
+	// rateSpan is the time over which a rate is measured, in samples: a minute.
 	rateSpan = 6
 )
 
-// point is a sink at one time. nil: it is not known.
+// point is a sample of a sink. A nil value is not known.
 type point struct {
-	rate *float64 // events a second since the point before
+	rate *float64 // events a second since the previous point
 	lag  *float64 // seconds
 }
 
-// history remembers the last hour of every sink, and the last minute of every
-// collection. Its memory is bounded by their number.
+// history keeps samples of the last hour for every sink, and of the last minute for every
+// collection. Its memory grows only with their number.
 type history struct {
 	report func() Report
 
 	mu     sync.Mutex
 	points map[string][]point // by sink, oldest first
-	counts map[string][]count // by sink, and by sink and collection
+	counts map[string][]count // by sink, and by key of sink and collection
 }
 
-// count is how much was delivered by a time.
+// count is the number of events that were delivered up to a time.
 type count struct {
 	at time.Time
 	n  uint64
@@ -40,7 +40,7 @@ func newHistory(report func() Report) *history {
 	return &history{report: report, points: map[string][]point{}, counts: map[string][]count{}}
 }
 
-// Run takes samples until ctx ends.
+// Run takes samples until ctx is cancelled.
 func (h *history) Run(ctx context.Context) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
@@ -57,11 +57,11 @@ func (h *history) Run(ctx context.Context) {
 func (h *history) sample(r Report) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	counts := make(map[string][]count, len(h.counts)) // without what is there no more
+	counts := make(map[string][]count, len(h.counts)) // new, so that sinks and collections that no longer exist are dropped
 	add := func(key string, n uint64) {
 		before := h.counts[key]
 		if len(before) > 0 && before[len(before)-1].n > n {
-			before = nil // it restarted
+			before = nil // the counter was reset
 		}
 		counts[key] = push(before, count{r.At, n}, rateSpan+1)
 	}
@@ -83,7 +83,7 @@ func (h *history) sample(r Report) {
 
 func key(s *Sink, c *Collection) string { return s.Name + "\x00" + c.ID }
 
-// push appends to a list that holds the last few.
+// push appends to a list that keeps the last limit values.
 func push[T any](list []T, v T, limit int) []T {
 	if len(list) == limit {
 		copy(list, list[1:])
@@ -93,7 +93,7 @@ func push[T any](list []T, v T, limit int) []T {
 	return append(list, v)
 }
 
-// rate is a second's share of what was counted from the first to the last.
+// rate returns the events a second between the first and the last count; nil if it is not known.
 func rate(c []count) *float64 {
 	if len(c) < 2 {
 		return nil
@@ -107,7 +107,7 @@ func rate(c []count) *float64 {
 	return &r
 }
 
-// complete adds to a report what only its history shows.
+// complete adds rates and lags to a report.
 func (h *history) complete(r *Report) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -129,7 +129,7 @@ func (h *history) pointsOf(sink string) []point {
 }
 
 // total returns the points of all sinks together: the sum of their rates, and the
-// largest lag.
+// greatest lag.
 func (h *history) total() []point {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -17,28 +17,28 @@ import (
 //go:embed page.html changes.html page.css page.js icon.svg
 var assets embed.FS
 
-// Unknown stands for what is not known.
+// Unknown stands for a value that is not known.
 const Unknown = "–"
 
-// clock is the form of a page's time.
+// clock is the format of times on the pages.
 const clock = "2006-01-02 15:04:05 UTC"
 
-// mostTroubles are shown above the table.
-const mostTroubles = 4
+// maxTroubles is the number of troubles that are shown above the table.
+const maxTroubles = 4
 
-// query is what a page is asked for.
+// query has the filters and the order of a page.
 type query struct {
-	Text  string // in the collection's ID, kind or sink
+	Text  string // text that the collection's ID, kind, state or sink must contain
 	State string
 	Sink  string
-	Sort  string // a key of sorts; anything else: trouble first
+	Sort  string // a key of sorts; any other value means "trouble first"
 }
 
 func newQuery(v url.Values) query {
 	return query{Text: v.Get("q"), State: v.Get("state"), Sink: v.Get("sink"), Sort: v.Get("sort")}
 }
 
-// link is the query that sorts by key, with the rest as it is.
+// link returns the query with another order.
 func (q query) link(key string) string {
 	v := url.Values{"sort": {key}}
 	for name, value := range map[string]string{"q": q.Text, "state": q.State, "sink": q.Sink} {
@@ -52,7 +52,7 @@ func (q query) link(key string) string {
 // fact is a name and its value.
 type fact struct{ Name, Value string }
 
-// page is what page.html shows, in words.
+// page has the values that page.html shows.
 type page struct {
 	Report
 	Query        query
@@ -73,7 +73,7 @@ type page struct {
 
 type troubleView struct{ Where, Word, Error, Advice, Retry string }
 
-// past is an error that is over.
+// past is an error that does not persist.
 type past struct{ Ago, Error, Advice string }
 
 type sinkView struct {
@@ -88,12 +88,12 @@ type column struct{ Title, Class, Link, Sorted string }
 type row struct {
 	Class, State, Since, ID, GVK, Error, Sink, Position, Lag, Rate, Objects, Gap, GapWhen, Find string
 
-	Changes string // where they are; "": nowhere
+	Changes string // link to the last changes; "": they are not kept
 	Last    *past
 	c       *Collection
 }
 
-// sorting is an order of the rows. Whatever it leaves equal is by trouble, ID and
+// sorting is an order of the rows. Rows that are equal in it are sorted by trouble, ID and
 // sink.
 type sorting struct {
 	Key, Title, column, sorted string
@@ -111,7 +111,7 @@ func sorts() []sorting {
 	}
 }
 
-// descending puts the largest first and what is not known last.
+// descending sorts the largest value first and unknown values last.
 func descending[T cmp.Ordered](a, b *T) int {
 	switch {
 	case a == nil && b == nil:
@@ -125,7 +125,7 @@ func descending[T cmp.Ordered](a, b *T) int {
 	}
 }
 
-// ClassOf is the colour of a state; the word beside it says the same.
+// ClassOf returns the CSS class of a state.
 func (p page) ClassOf(word string) string { return classOf(word) }
 
 func classOf(word string) string {
@@ -188,7 +188,7 @@ func newPage(r Report, q query, h *history) page {
 	return p
 }
 
-// totals are over all sinks.
+// totals are values of all sinks together.
 type totals struct {
 	delivered uint64
 	rate, lag *float64
@@ -208,13 +208,13 @@ func (t *totals) add(s *Sink) {
 	}
 }
 
-// troubles shows the first of the rows that are in trouble.
+// troubles adds the first rows that are in trouble. rows are sorted by trouble.
 func (p *page) troubles(rows []row, now time.Time) {
 	for _, r := range rows {
 		if !r.c.Troubled() {
 			return
 		}
-		if len(p.Troubles) >= mostTroubles {
+		if len(p.Troubles) >= maxTroubles {
 			p.MoreTroubles++
 			continue
 		}
@@ -229,7 +229,7 @@ func (p *page) troubles(rows []row, now time.Time) {
 	}
 }
 
-// choose keeps the rows that are asked for, in the order that is.
+// choose selects and sorts the rows as the query says.
 func (p *page) choose(rows []row) {
 	by := p.Sorts[0]
 	for _, s := range p.Sorts {
@@ -354,7 +354,7 @@ func viewRow(s *Sink, c *Collection, now time.Time) row {
 	return r
 }
 
-// Number is v for people, [Unknown] for nil.
+// Number formats a number for people; [Unknown] for nil.
 func Number(v *float64) string {
 	switch {
 	case v == nil:
@@ -370,7 +370,7 @@ func Number(v *float64) string {
 	}
 }
 
-// Seconds is a duration of v seconds for people, [Unknown] for nil.
+// Seconds formats a duration of v seconds for people; [Unknown] for nil.
 func Seconds(v *float64) string {
 	switch {
 	case v == nil:
@@ -405,7 +405,7 @@ func size(bytes int64) string {
 	}
 }
 
-// span is a duration by its largest unit, or two.
+// span formats a duration in its largest unit or its two largest ones.
 func span(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:

@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// Report is the state of a bridge. The status page, /api/status, /readyz, `bridge status` and the metrics read
-// it, and nothing else says whether a bridge is ready, or a collection is in trouble, in a gap or behind.
+// Report is the state of a bridge. It is the only source of readiness, troubles, gaps and lags: the status page, /api/status,
+// /readyz, `bridge status` and the metrics read it.
 //
-// It is the body of /api/status and /readyz: field names and meanings stay; fields may be added. What is not known is left out,
-// never 0. It holds no bodies, no names of objects and no secrets.
+// It is the body of /api/status and /readyz: field names and meanings do not change; fields may be added. Values that are not known are left out,
+// never 0. It contains no bodies, no names of objects and no secrets.
 type Report struct {
-	// Ready: the cluster is known and the sinks take what they are given; a collection in trouble does not count. A
+	// Ready is true if the cluster is known and all sinks accept events. Collections in trouble do not affect it. A
 	// standby is ready if it could take over.
 	Ready      bool      `json:"ready"`
 	Waiting    string    `json:"waiting,omitzero"` // why the cluster is not known yet
-	Name       string    `json:"name"`             // the bridge's
+	Name       string    `json:"name"`             // the bridge's name
 	Version    string    `json:"version"`
 	Cluster    string    `json:"cluster"`
 	ClusterUID string    `json:"clusterUID,omitzero"`
 	Started    time.Time `json:"started"`
-	At         time.Time `json:"at"` // when this was true
-	// ConfigDigest is the SHA-256 of the configuration file that was taken over
-	// last, in hex; empty: it is not known.
+	At         time.Time `json:"at"` // the time of the report
+	// ConfigDigest is the SHA-256 of the configuration file that is in effect,
+	// in hex; empty: it is not known.
 	ConfigDigest string    `json:"configDigest,omitzero"`
-	Election     *Election `json:"election,omitzero"` // nil: there is none
-	Sinks        []Sink    `json:"sinks"`             // none of a standby
+	Election     *Election `json:"election,omitzero"` // nil: there is no leader election
+	Sinks        []Sink    `json:"sinks"`             // empty for a standby
 }
 
-// Word is the state of the bridge in a word or two.
+// Word returns the state of the bridge in one or two words.
 func (r *Report) Word() string {
 	switch {
 	case !r.Ready:
@@ -43,37 +43,39 @@ func (r *Report) Word() string {
 // Standby is the role of a replica that does not deliver.
 const Standby = "standby"
 
-// Election is which of several replicas delivers.
+// Election says which of several replicas delivers.
 type Election struct {
 	Role     string `json:"role"`             // leader or standby
 	Lease    string `json:"lease,omitzero"`   // namespace/name
-	Identity string `json:"identity"`         // of this process
-	Holder   string `json:"holder,omitzero"`  // the identity of the leader, as last seen; empty: none is known
+	Identity string `json:"identity"`         // the identity of this process
+	Holder   string `json:"holder,omitzero"`  // the identity of the leader, as last seen; empty: it is not known
 	Problem  string `json:"problem,omitzero"` // why the Lease could not be read or written at the last attempt
 }
 
-// Trouble is an error that heals, or healed, on its own or by what a person does.
+// Trouble is an error with the remedy. The operation is retried.
 type Trouble struct {
 	Error  string    `json:"error"`
 	Advice string    `json:"advice"` // what to do
-	At     time.Time `json:"at"`     // when it was met last
+	At     time.Time `json:"at"`     // when it occurred last
 }
 
 // Sink is the state of a sink with its pipeline.
 type Sink struct {
 	Name      string     `json:"name"`
 	Bus       string     `json:"bus,omitzero"`     // kafka, nats, file or stdout
-	Address   string     `json:"address,omitzero"` // of the bus, without credentials
+	Address   string     `json:"address,omitzero"` // the address of the bus, without credentials
 	Delivery  string     `json:"delivery,omitzero"`
-	Ready     bool       `json:"ready"`            // the bus and the checkpoint take what they are given
-	Failing   string     `json:"failing,omitzero"` // what is being tried again, and why
+	Ready     bool       `json:"ready"`            // the bus and the checkpoint store accept writes
+	Failing   string     `json:"failing,omitzero"` // the operation that is retried, and why
 	Since     *time.Time `json:"failingSince,omitzero"`
 	LastError *Trouble   `json:"lastError,omitzero"` // since the start
 	Delivered uint64     `json:"delivered"`          // events since the start
-	Lost      *uint64    `json:"lost,omitzero"`      // events that the bus took in no form, and those of Delivered that an at-most-once bus did not take; nil: none
-	Foreign   *uint64    `json:"foreign,omitzero"`   // messages on the bus that the bridge did not write, and ignores; nil: it does not look for them
+	// Lost is the number of events that the bus accepted neither as events nor as dead letters, and of those counted in Delivered
+	// that an at-most-once bus did not receive; nil: none.
+	Lost      *uint64    `json:"lost,omitzero"`
+	Foreign   *uint64    `json:"foreign,omitzero"` // messages on the bus that the bridge did not write, and ignores; nil: it does not look for them
 	LastEvent *time.Time `json:"lastEvent,omitzero"`
-	// LastCommit is when the checkpoint last moved.
+	// LastCommit is the time of the last commit to the checkpoint.
 	LastCommit  *time.Time   `json:"lastCommit,omitzero"`
 	Rate        *float64     `json:"rate,omitzero"` // events a second, over the last minute
 	Lag         *float64     `json:"lag,omitzero"`  // seconds, see [Sink.lag]
@@ -81,7 +83,7 @@ type Sink struct {
 	Collections []Collection `json:"collections"`
 }
 
-// Word is the state of the sink in a word.
+// Word returns the state of the sink in one word.
 func (s *Sink) Word() string {
 	if s.Ready {
 		return "up"
@@ -89,46 +91,46 @@ func (s *Sink) Word() string {
 	return "failing"
 }
 
-// Queue is what was read and is not yet delivered: the batch that is written and the one that fills.
+// Queue describes the events that were read and are not yet delivered: those of the batch that is being written and of the one that fills.
 type Queue struct {
 	Events        int64      `json:"events"`
 	EventCapacity int64      `json:"eventCapacity"`
-	Bytes         int64      `json:"bytes"`           // of encoded events
+	Bytes         int64      `json:"bytes"`           // bytes of encoded events
 	ByteCapacity  int64      `json:"byteCapacity"`    // one event may exceed it
-	Oldest        *time.Time `json:"oldest,omitzero"` // when the first of the events was read
+	Oldest        *time.Time `json:"oldest,omitzero"` // when the oldest of the events was read
 }
 
 // Collection is the state of one collection of a sink.
 type Collection struct {
-	ID         string     `json:"id"`                // or the entry, pattern or API group of which nothing can be watched
-	Resource   string     `json:"resource,omitzero"` // with its group, as kubectl takes it; empty: nothing can be watched
-	Route      string     `json:"route,omitzero"`    // its own topic, or the template of its subjects; empty: the sink's
+	ID         string     `json:"id"`                // the collection's ID, or the entry, pattern or API group of which nothing can be watched
+	Resource   string     `json:"resource,omitzero"` // with its group, as kubectl accepts it; empty: nothing can be watched
+	Route      string     `json:"route,omitzero"`    // its own topic, or the template of its subjects; empty: it uses the sink's
 	APIVersion string     `json:"apiVersion,omitzero"`
 	Kind       string     `json:"kind,omitzero"`
 	State      State      `json:"state"`
-	Since      time.Time  `json:"since"` // of the state
+	Since      time.Time  `json:"since"` // when the state began
 	RetryAt    *time.Time `json:"retryAt,omitzero"`
-	Error      string     `json:"error,omitzero"`     // of now
+	Error      string     `json:"error,omitzero"`     // the present error
 	LastError  *Trouble   `json:"lastError,omitzero"` // since the start
 	Position   string     `json:"position,omitzero"`  // resourceVersion of the last delivered event, or of the checkpoint at the start
 	Synced     *time.Time `json:"synced,omitzero"`    // when the last synced event was acknowledged; absent while a gap is open
 	Delivered  uint64     `json:"delivered"`          // events since the start
-	LastEvent  *time.Time `json:"lastEvent,omitzero"` // when it was delivered
+	LastEvent  *time.Time `json:"lastEvent,omitzero"` // when the last event was delivered
 	Rate       *float64   `json:"rate,omitzero"`      // events a second, over the last minute
-	// Lag is how long the last delivered watch event was in the bridge, in seconds,
-	// from when it was read: Kubernetes does not say when a change happened.
+	// Lag is how long the last delivered watch event was in the bridge, in seconds
+	// from the time it was read, because Kubernetes does not say when a change happened.
 	Lag     *float64 `json:"lag,omitzero"`
-	Objects *int64   `json:"objects,omitzero"` // in the inventory
-	List    *List    `json:"list,omitzero"`    // under way
-	Gap     *Gap     `json:"gap,omitzero"`     // the last one since the start
-	// Diffs: modified events are to show what changed.
+	Objects *int64   `json:"objects,omitzero"` // number of objects in the inventory
+	List    *List    `json:"list,omitzero"`    // the list that is being read
+	Gap     *Gap     `json:"gap,omitzero"`     // the last gap since the start
+	// Diffs is true if modified events are configured to show what changed.
 	Diffs bool `json:"-"`
 }
 
-// State is what a collection is doing.
+// State says what a collection is doing.
 type State string
 
-// The states, those of [source.Phase].
+// The states. They are those of [source.Phase].
 const (
 	Discovering State = "discovering"
 	Reconciling State = "reconciling"
@@ -138,13 +140,13 @@ const (
 	Gone        State = "gone"
 )
 
-// States are all states.
+// States returns all states.
 func States() []State { return []State{Discovering, Reconciling, Watching, Waiting, Stalled, Gone} }
 
-// List is a list under way.
+// List is a list that is being read.
 type List struct {
-	Read      int64  `json:"read"`               // objects
-	Remaining *int64 `json:"remaining,omitzero"` // objects on pages to come, if the server says so
+	Read      int64  `json:"read"`               // objects that were read
+	Remaining *int64 `json:"remaining,omitzero"` // objects on the remaining pages; nil: the server does not say
 }
 
 // Gap is a gap that was published.
@@ -155,24 +157,24 @@ type Gap struct {
 	Closed *time.Time `json:"closed,omitzero"`
 }
 
-// Troubled reports whether a person may have to look after the collection.
+// Troubled reports whether the collection may need a person's attention.
 func (c *Collection) Troubled() bool {
 	return c.Error != "" || c.State == Waiting || c.State == Stalled
 }
 
-// Unwatched reports whether it stands for something that is configured and of which nothing can be watched now.
+// Unwatched reports whether c stands for a configured entry, pattern or group of which nothing can be watched now.
 func (c *Collection) Unwatched() bool { return c.Resource == "" }
 
-// InGap reports whether changes may be missing: a gap is open.
+// InGap reports whether a gap is open, so that changes may be missing.
 func (c *Collection) InGap() bool { return c.Gap != nil && c.Gap.Closed == nil }
 
-// Lists are the lists under way of some collections.
+// Lists sums up the lists that are being read.
 type Lists struct {
 	Running, Read, Remaining int64
-	Unknown                  bool // the server does not say what remains of one of them
+	Unknown                  bool // the server does not say how many objects remain of one of them
 }
 
-// Add adds a collection's list, if one is under way.
+// Add adds a collection's list, if one is being read.
 func (l *Lists) Add(c *Collection) {
 	if c.State != Reconciling || c.List == nil {
 		return
@@ -186,7 +188,7 @@ func (l *Lists) Add(c *Collection) {
 	}
 }
 
-// Lists are all lists under way.
+// Lists sums up all lists that are being read.
 func (r *Report) Lists() (l Lists) {
 	for i := range r.Sinks {
 		for j := range r.Sinks[i].Collections {
@@ -196,9 +198,9 @@ func (r *Report) Lists() (l Lists) {
 	return l
 }
 
-// lag is how far the sink is behind what the bridge has read, in seconds: the age
-// of the oldest event that waits or, while none does, the lag of what was
-// delivered since a time. nil: nothing was, so there is nothing to be behind with.
+// lag returns how far the sink is behind the bridge's reads, in seconds: the age
+// of the oldest event that waits or, if none waits, the greatest lag of the collections with events
+// delivered after since. It returns nil if there are none.
 func (s *Sink) lag(now, since time.Time) *float64 {
 	if t := s.Queue.Oldest; t != nil {
 		age := max(now.Sub(*t).Seconds(), 0)
@@ -220,7 +222,7 @@ type Entry struct {
 	Collection *Collection
 }
 
-// Entries are all collections, those in trouble first, then by ID and sink.
+// Entries returns all collections, sorted by trouble, ID and sink.
 func (r *Report) Entries() []Entry {
 	var out []Entry
 	for i := range r.Sinks {
@@ -235,7 +237,7 @@ func (r *Report) Entries() []Entry {
 	return out
 }
 
-// rank is lower for what needs a look sooner.
+// rank is lower for collections that need attention sooner.
 func rank(c *Collection) int {
 	switch {
 	case c.Troubled():

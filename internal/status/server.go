@@ -1,8 +1,8 @@
-// Package status serves what operators and kubelets ask of a running bridge:
-// /metrics, /healthz and /readyz, the status page at / and the same as JSON at
-// /api/status, and where asked for the last changes at /changes and /api/changes. It only
-// reads: other methods than GET and HEAD get 405. /healthz and /readyz need no login; where there is
-// one, they say no more than whether.
+// Package status serves the state of a running bridge to operators and kubelets:
+// /metrics, /healthz and /readyz, the status page at /, the same as JSON at
+// /api/status, and if configured the last changes at /changes and /api/changes. All endpoints are read-only:
+// methods other than GET and HEAD get 405. /healthz and /readyz need no login. If the others need one, /healthz and
+// /readyz do not reveal more than the state.
 package status
 
 import (
@@ -20,18 +20,18 @@ import (
 
 // Options of a [Server]. All but Changes are required.
 type Options struct {
-	// Serve says where and for whom. Its Handler and Open are the server's own.
+	// Serve has the address, TLS and login. New sets its Handler and Open.
 	Serve    serve.Options
 	Gatherer prometheus.Gatherer
-	// Alive reports whether the loops make progress; it must end with ctx.
+	// Alive reports whether the loops make progress. It must return when ctx is cancelled.
 	Alive func(ctx context.Context) bool
-	// Report returns the present state. Rates and the sinks' lags are added to it.
+	// Report returns the present state. The server adds rates and the sinks' lags.
 	Report func() Report
-	// Changes are shown where it is not nil.
+	// Changes returns the last changes; nil if they are not kept.
 	Changes ChangesFunc
 }
 
-// Server is the HTTP server. It only reads.
+// Server is the HTTP server.
 type Server struct {
 	*serve.Server
 	history *history
@@ -40,7 +40,7 @@ type Server struct {
 // aliveTimeout is how long a loop may take to answer /healthz.
 const aliveTimeout = 5 * time.Second
 
-// New listens; Run serves.
+// New opens the listener; Run serves.
 func New(o Options) (*Server, error) {
 	h := newHistory(o.Report)
 	mux := http.NewServeMux()
@@ -65,7 +65,7 @@ func New(o Options) (*Server, error) {
 	return &Server{Server: s, history: h}, nil
 }
 
-// Run serves until ctx ends.
+// Run serves until ctx is cancelled.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var sampling sync.WaitGroup

@@ -33,13 +33,13 @@ type identityRecord struct {
 
 // EncodeIdentity encodes the identity of a checkpoint, with the format's version.
 func EncodeIdentity(id event.Identity) []byte {
-	b, _ := json.Marshal(identityRecord{Version: Version, Identity: id}) // plain strings: cannot fail
+	b, _ := json.Marshal(identityRecord{Version: Version, Identity: id}) // cannot fail: strings and a number
 	return b
 }
 
 // CheckIdentity compares a stored identity with want. The errors wrap
 // [ErrCorrupt], [ErrOlder], [ErrNewer] or [ErrForeign] and say what differs. The cluster's
-// configured name may change: its UID may not.
+// configured name may change, its UID must not.
 func CheckIdentity(stored []byte, want event.Identity) error {
 	var r identityRecord
 	if err := json.Unmarshal(stored, &r); err != nil || r.Version < 1 {

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Texts are stored with their length in front. A canonical UUID and a decimal
-// resourceVersion have shorter forms, marked by a first byte of 1.
+// Texts are stored after their length. UIDs and resourceVersions begin with one more byte: it is 1 for the short forms of a canonical
+// UUID and a decimal number, and 0 for a text.
 
 // AppendText appends a text.
 func AppendText(b []byte, s string) []byte {
@@ -38,7 +38,7 @@ func AppendUID(b []byte, uid string) []byte {
 
 // AppendVersion appends a resourceVersion: at most 11 bytes for a decimal one.
 func AppendVersion(b []byte, rv string) []byte {
-	if rv == "0" || rv != "" && rv[0] >= '1' { // it has one form only
+	if rv == "0" || rv != "" && rv[0] >= '1' { // without leading zeros, so that decoding restores the same text
 		if n, err := strconv.ParseUint(rv, 10, 64); err == nil {
 			return binary.AppendUvarint(append(b, 1), n)
 		}
@@ -46,7 +46,7 @@ func AppendVersion(b []byte, rv string) []byte {
 	return AppendText(append(b, 0), rv)
 }
 
-// hexDigit is the value of a lower-case digit.
+// hexDigit returns the value of a lower-case hexadecimal digit.
 func hexDigit(c byte) (byte, bool) {
 	switch {
 	case '0' <= c && c <= '9':
@@ -123,7 +123,7 @@ func (d *Decoder) Rest(like string) string { return shared(d.Take(len(d.b)), lik
 
 // UID reads a uid of [AppendUID].
 func (d *Decoder) UID(like string) string {
-	if d.short() {
+	if d.isShortForm() {
 		if raw := d.Take(16); raw != nil {
 			var text [36]byte
 			return shared(appendUUID(text[:0], raw), like)
@@ -135,13 +135,13 @@ func (d *Decoder) UID(like string) string {
 
 // Version reads a resourceVersion of [AppendVersion].
 func (d *Decoder) Version() string {
-	if d.short() {
+	if d.isShortForm() {
 		return strconv.FormatUint(d.Uvarint(), 10)
 	}
 	return d.Text("")
 }
 
-func (d *Decoder) short() bool { return d.Byte() == 1 }
+func (d *Decoder) isShortForm() bool { return d.Byte() == 1 }
 
 func shared(b []byte, like string) string {
 	if string(b) == like {

@@ -82,7 +82,7 @@ func TestDecodeFormats(t *testing.T) {
 	}
 }
 
-// A message that has no event of the copy must not change it, and the reader must be able to go on.
+// A message without an event does not change the copy, and the reader can continue.
 func TestDecodeRefuses(t *testing.T) {
 	for name, x := range map[string]struct {
 		m    consumer.Message
@@ -100,7 +100,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// If two headers name an object differently, neither is used: which one is read first is chance.
+// If two headers name an object differently, the message is refused, because the order of headers is random.
 func TestDecodeRefusesTwoSpellings(t *testing.T) {
 	head, value, _ := bytes.Cut(readFile(t, "../../pkg/event/testdata/binary/added.txt"), []byte("\n\n"))
 	m := consumer.Message{Value: bytes.TrimSpace(value), Headers: map[string]string{}}
@@ -171,8 +171,8 @@ func names(s *consumer.State) string {
 	return strings.Join(all, " ")
 }
 
-// Every transition of the table of Phase. A wrong one makes a copy say that it is complete while objects are
-// missing, or never again.
+// Every transition of the table of Phase. After a wrong one, a copy would count as complete while objects are
+// missing, or would never be complete again.
 func TestPhases(t *testing.T) {
 	steps := map[string]func(m *messages, run string){
 		"reset":   func(m *messages, run string) { m.of(event.Gap, run, "reset", "") },
@@ -288,8 +288,8 @@ func TestNullValueOfAnotherType(t *testing.T) {
 	}
 }
 
-// Memory must stay bounded on a bus that runs for years, and an old message that
-// comes late must not bring an object back meanwhile.
+// The memory for deleted objects is bounded, and an old message that
+// comes late does not bring a recently deleted object back.
 func TestEndsAreRememberedUpToALimit(t *testing.T) {
 	for deletions, want := range map[int]string{3: "", 4: "0"} {
 		s := consumer.State{Remember: 3}
@@ -325,7 +325,7 @@ func TestVersionsThatAreNoNumbers(t *testing.T) {
 	}
 }
 
-// A consumer must not be stopped by a message that a foreign producer wrote, and must learn of it.
+// A message of a foreign producer does not stop a consumer, and is reported.
 func TestChanges(t *testing.T) {
 	var s consumer.State
 	var m messages

@@ -299,7 +299,11 @@ func describe(state *consumer.State, change consumer.Change) string {
 	if at, ok := state.Complete("test", "pods"); ok {
 		words[0] = "complete " + at.ResourceVersion
 	}
-	words = append(words, map[bool]string{true: "True", false: "False"}[change.Event != nil])
+	if change.Event != nil {
+		words = append(words, "True")
+	} else {
+		words = append(words, "False")
+	}
 	var objects []string
 	for _, e := range state.All() {
 		objects = append(objects, fmt.Sprintf("%s@%s", e.UID, e.ResourceVersion))

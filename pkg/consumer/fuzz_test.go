@@ -12,8 +12,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// FuzzDecode: a message in binary mode, or of a plain object, says in its value
-// nothing of what its headers have to say.
+// FuzzDecode: the value of a message in binary mode, or of a plain object, cannot replace
+// an attribute of its headers.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"object":{"a":1}}`), "ce_name", "web", false)
 	f.Add([]byte(`{"a":1}`), "ce_reason", "left", true)

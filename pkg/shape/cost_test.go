@@ -10,7 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/hostiletest"
 )
 
-// costlyRules hide much, everywhere.
+// costlyRules returns rules that hide many values at all depths.
 func costlyRules(t testing.TB) *Shaper {
 	rules, err := Compile([]Rule{
 		{Paths: []string{`**[~"^m[0-9]"]`, `**.items[*].v`, `**.x`, `**.b`, `**.n`, `spec.env`, `**.a.**.a.c`}},
@@ -22,14 +22,14 @@ func costlyRules(t testing.TB) *Shaper {
 	return rules.Of("example.com", "widgets")
 }
 
-// redactSteps is what it costs to redact an object: bytes that are read or hashed.
+// redactSteps returns the number of bytes that are read or hashed to redact an object.
 func redactSteps(s *Shaper, object []byte) (int64, error) {
 	w := s.walkers.New().(*walker)
 	_, _, err := w.walk(nil, object, "ns/a")
 	return w.Steps() + w.cost, err
 }
 
-// maxSteps is for values of six bytes, each of which is hashed with its path.
+// maxSteps bounds the steps for objects with values of six bytes, each of which is hashed with its path.
 func maxSteps(bytes int) int64 { return 128*int64(bytes) + 10_000 }
 
 func TestCostOfHostileObjects(t *testing.T) {
@@ -80,7 +80,7 @@ func TestLongPaths(t *testing.T) {
 	}
 }
 
-// TestOrderedHash: up to a depth, the order of members is no change.
+// TestOrderedHash: up to maxOrdered levels, the hash does not depend on the order of members.
 func TestOrderedHash(t *testing.T) {
 	rules, err := Compile([]Rule{{Paths: []string{"spec"}}}, Secrets{Key: testKey})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzRoutes: two objects share a subject, or a key, only if the template leaves out
-// what distinguishes them; and no object's subject is a collection's.
+// FuzzRoutes: two objects have the same subject or key only if the template lacks
+// the values that distinguish them; and no object has the subject of a collection event.
 func FuzzRoutes(f *testing.F) {
 	f.Add("", "pods", "a", "b", "", "pods", "a.b", "")
 	f.Add("apps", "deployments", "_", "=2E", "apps", "deployments", "", ".")
@@ -64,8 +64,8 @@ func kubernetes(v Values) bool {
 		!strings.ContainsAny(v.Resource, "./") && !strings.ContainsAny(v.Namespace+v.Name+v.Group, "/")
 }
 
-// FuzzPlanted: a value of a Secret is nowhere in what is left of it, in whatever
-// spelling, and the rest is the same bytes.
+// FuzzPlanted: the redacted Secret does not contain any of its values, in any
+// spelling, and all other bytes are unchanged.
 func FuzzPlanted(f *testing.F) {
 	f.Add(`{"kind":"Secret","metadata":{"name":"n"}`, "k", []byte("hunter2"), `"type":"Opaque"}`)
 	f.Add(`{"a":[1,{"data":2}]`, "\x00\u009b", []byte{0xff}, `"immutable":true}`)

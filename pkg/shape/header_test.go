@@ -20,8 +20,8 @@ func headers(t *testing.T, templates map[string]string) shape.Headers {
 	return h
 }
 
-// A header that is not there says that something is not known; one that is there
-// holds what the body does, and nothing of what the body does not show.
+// A header is absent if its value is not known. Its value is that of the published body, so that it never shows
+// a value that is hidden there.
 func TestHeaders(t *testing.T) {
 	h := headers(t, map[string]string{
 		"x-fixed": "always",
@@ -62,7 +62,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// A resource's own header takes the place of the sink's, however it is spelt.
+// A header of a resource replaces the sink's header of that name, ignoring case.
 func TestHeadersWith(t *testing.T) {
 	h := headers(t, map[string]string{"x-team": "all", "x-cluster": "{cluster}"}).
 		With(headers(t, map[string]string{"X-Team": "{label:team}", "x-more": "{annotation:more}"}))

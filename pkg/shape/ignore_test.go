@@ -10,7 +10,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// ignoring returns what hashes an object without what a list ignores.
+// ignoring returns a function that hashes an object without the ignored paths.
 func ignoring(t testing.TB, list ...string) func(raw string) string {
 	t.Helper()
 	i, err := CompileIgnore(list)
@@ -27,8 +27,7 @@ func ignoring(t testing.TB, list ...string) func(raw string) string {
 	}
 }
 
-// A change that is confined to what is ignored has the same digest, any other one
-// another.
+// The digest changes if and only if a value that is not ignored changes.
 func TestIgnore(t *testing.T) {
 	const node = `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","resourceVersion":"7","generation":3},"status":{"conditions":[{"lastHeartbeatTime":"a","type":"Ready","status":"True"}]}}`
 	for _, c := range []struct {
@@ -61,7 +60,7 @@ func TestIgnore(t *testing.T) {
 	}
 }
 
-// The bytes that are hashed decide what is stored: another version must find the same ones.
+// The hashed bytes must never change, because digests of earlier versions are stored in checkpoints.
 func TestHashedBytesStay(t *testing.T) {
 	const raw = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"n","resourceVersion":"7","managedFields":[]},"spec":{"a":[1,2]},"status":{"t":"x","u":{"t":1}}}`
 	for ignore, rest := range map[string]string{
@@ -116,7 +115,7 @@ func BenchmarkIgnore(b *testing.B) {
 	}
 }
 
-// What a heartbeat changes of a real pod is no change.
+// A heartbeat of a real pod does not change the digest.
 func TestIgnoreRealPods(t *testing.T) {
 	d := ignoring(t, "status-heartbeats")
 	for _, raw := range pods(t) {

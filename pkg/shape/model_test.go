@@ -9,8 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// model hides values in another way than the walker: it looks at every value, asks
-// each rule alone whether it is meant, and notes what is to stand in its place.
+// model hides values in another way than the walker: it visits every value, checks
+// each rule separately, and records the replacement.
 type model struct {
 	rules  []rule
 	d      *jsontext.Decoder
@@ -76,7 +76,7 @@ func (m *model) action(at place, kind jsontext.Kind) action {
 	return act
 }
 
-// value reads a value and returns what is left of it, without white space. gone: it
+// value reads a value and returns it after redaction, without white space. gone reports whether it
 // is left out.
 func (m *model) value(t *testing.T, at place) (text string, gone bool) {
 	kind := m.d.PeekKind()
@@ -164,8 +164,7 @@ func lenient() []jsontext.Options {
 	return []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 }
 
-// runModel returns what is left of raw. What the rules leave out takes all white space
-// with it.
+// runModel returns raw after redaction. White space around values that are left out is removed, too.
 func runModel(t *testing.T, rules []rule, raw []byte, planes int) (text string, changed bool) {
 	t.Helper()
 	m := &model{rules: rules, d: jsontext.NewDecoder(bytes.NewReader(raw), lenient()...), planes: planes}

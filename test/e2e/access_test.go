@@ -21,13 +21,13 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// revoke ends what allow has begun.
+// revoke withdraws the permission that allow has granted.
 func (w *world) revoke(resource string) {
 	w.t.Helper()
 	w.delete(clusterRoleBindings, w.ns+"-"+resource)
 }
 
-// refuses waits until the API server refuses to list ConfigMaps to who comes with cfg, as refusal says.
+// refuses waits until the API server refuses to list ConfigMaps for the user of cfg, with an error for which refusal returns true.
 func (w *world) refuses(cfg *rest.Config, refusal func(error) bool) {
 	w.t.Helper()
 	client, err := kube.New(cfg, w.ns)
@@ -45,7 +45,7 @@ func (w *world) refuses(cfg *rest.Config, refusal func(error) bool) {
 	}
 }
 
-// isWaiting reports that a type's collection waits and says why.
+// isWaiting returns a condition: the type's collection waits, with an error that contains why.
 func (w *world) isWaiting(t kube.Type, why string) func(bridge.Status) bool {
 	return func(s bridge.Status) bool {
 		c := s.Find(w.collection(t))
@@ -57,8 +57,8 @@ func (w *world) isWatching(t kube.Type) func(bridge.Status) bool {
 	return func(s bridge.Status) bool { return s.Find(w.collection(t)).State == "watching" }
 }
 
-// A permission that is taken away and given back is a pause: the open watch flows on, opening another is refused. Nobody may
-// conclude from it that objects are gone, and the position is still good afterwards.
+// If a permission is withdrawn, the open watch continues, and new watches are refused. The bridge must not conclude
+// that objects are gone, and after the permission is back it must continue from its position.
 func TestPermissionIsRevoked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
@@ -79,7 +79,7 @@ func TestPermissionIsRevoked(t *testing.T) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", path)
 	w.must(err)
 	w.refuses(cfg, apierrors.IsForbidden)
-	w.settle(kube.ConfigMaps) // over the watch that is open
+	w.settle(kube.ConfigMaps) // by the watch that is still open
 
 	toCluster.Cut()
 	w.awaitStatus(w.isWaiting(kube.ConfigMaps, "forbidden"))
@@ -87,7 +87,7 @@ func TestPermissionIsRevoked(t *testing.T) {
 	w.patch(kube.ConfigMaps, "patched", "unseen")
 	w.delete(kube.ConfigMaps, "deleted")
 	w.stop()
-	w.run() // and a bridge that starts without the permission knows no more
+	w.run() // a bridge that starts without the permission must behave in the same way
 	w.awaitStatus(w.isWaiting(kube.ConfigMaps, "forbidden"))
 	if more := w.since(said); len(more) > 0 {
 		t.Errorf("published while nothing could be known:\n%s", bus.Tail(more, 10))
@@ -102,8 +102,8 @@ func TestPermissionIsRevoked(t *testing.T) {
 	}
 }
 
-// Tokens of service accounts are replaced in their file every hour, and the old ones expire. The bridge goes on with the new one,
-// for which client-go looks once a minute; until then the collection waits, with an error in its status, and publishes no deletions.
+// Tokens of service accounts are replaced in their file every hour, and the old ones expire. client-go reads the file once a minute.
+// Until then the collection waits, with an error in its status, and publishes no deletions. Then the bridge continues with the new token.
 func TestTokenIsRotated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
@@ -137,7 +137,7 @@ func TestTokenIsRotated(t *testing.T) {
 
 var serviceAccounts = kube.Type{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, Kind: "ServiceAccount", Namespaced: true}
 
-// token makes the service account "bridge" if it does not exist, and a token for it, with a kubeconfig that has it.
+// token creates the service account "bridge" if it does not exist, and returns a token for it and a kubeconfig with the token.
 func (w *world) token() (token, kubeconfig string) {
 	w.t.Helper()
 	path, err := w.cluster.KubeconfigForServiceAccount(w.soon(), w.ns, "bridge")
@@ -147,7 +147,7 @@ func (w *world) token() (token, kubeconfig string) {
 	return cfg.AuthInfos["user"].Token, path
 }
 
-// writeToken replaces a token's file as the kubelet does, at once.
+// writeToken replaces a token's file atomically, as the kubelet does.
 func (w *world) writeToken(path, token string) {
 	w.t.Helper()
 	w.must(os.WriteFile(path+".new", []byte(token), 0o600))

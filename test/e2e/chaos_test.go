@@ -20,16 +20,16 @@ const (
 	// chaosFor is how long the chaos lasts, on each bus; chaosEnv overrides it.
 	chaosFor = 10 * time.Second
 	chaosEnv = "KUBEBRIDGE_E2E_CHAOS"
-	// seedEnv repeats the decisions of a failed run; what they meet differs with the machine's speed.
+	// seedEnv repeats the decisions of a failed run. Their effects depend on the machine's speed.
 	seedEnv = "KUBEBRIDGE_E2E_SEED"
 )
 
-// Objects change all the time while everything around the bridge fails, and the bridge itself. After it all, what is on the bus
+// Objects change all the time while the bridge and everything around it fails. Afterwards the events on the bus
 // must be right.
 func TestChaos(t *testing.T) {
 	for _, name := range buses {
-		for _, gone := range []bool{false, true} {
-			t.Run(name+map[bool]string{true: " and history lost"}[gone], func(t *testing.T) { chaos(t, name, gone) })
+		for suffix, gone := range map[string]bool{"": false, " and history lost": true} {
+			t.Run(name+suffix, func(t *testing.T) { chaos(t, name, gone) })
 		}
 	}
 }
@@ -52,7 +52,7 @@ func chaos(t *testing.T, busName string, gone bool) {
 	w.install()
 	types := []kube.Type{kube.ConfigMaps, w.widgets}
 	w.bridges(types...)
-	w.start() // a first list that met changes would publish their outcome only
+	w.start() // before the changes, because the first list would publish only their outcome
 	changing, stop := context.WithTimeout(t.Context(), duration)
 	defer stop()
 	changed := make(chan error, 1)
@@ -100,7 +100,7 @@ func chaos(t *testing.T, busName string, gone bool) {
 	t.Logf("%d events about %d objects, over %v", len(all), len(w.kube.Ledger.Objects(types...)), count)
 }
 
-// waitABit lets chaos take its course for up to half a second.
+// waitABit waits for up to half a second.
 func (w *world) waitABit(random *rand.Rand) {
 	select {
 	case <-time.After(time.Duration(random.Int64N(int64(500 * time.Millisecond)))):
@@ -116,7 +116,7 @@ func keepChanging(ctx context.Context, client *kube.Client, random *rand.Rand, t
 		t := types[random.IntN(len(types))]
 		name := fmt.Sprintf("o-%d", random.IntN(names))
 		key := t.Resource + "/" + name
-		// A request is not broken off: whether it was served would not be known.
+		// A request is not cancelled, because then it would not be known whether it was served.
 		patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		var err error
 		switch {

@@ -12,13 +12,13 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// killUnacknowledged makes changes, waits until all they do is on the bus, and kills the bridge before it has heard of that:
-// bus and checkpoint disagree as much as they can. changes returns what the last event looks like.
+// killUnacknowledged makes changes, waits until all their events are on the bus, and kills the bridge before it receives an
+// acknowledgement. So bus and checkpoint differ as much as possible. changes returns a function that recognises the last event.
 func (w *world) killUnacknowledged(changes func() (last func(*bus.Message) bool)) {
 	w.t.Helper()
 	w.committed()
 	w.proxy.Hold()
-	// A bridge that is stopped while the changes are made gets them at once, in one batch.
+	// The bridge is stopped while the changes are made, so that it reads all of them at once and puts them into one batch.
 	w.bridge.Signal(syscall.SIGSTOP)
 	last := changes()
 	w.bridge.Signal(syscall.SIGCONT)
@@ -29,7 +29,7 @@ func (w *world) killUnacknowledged(changes func() (last func(*bus.Message) bool)
 	w.proxy.Pass()
 }
 
-// committed waits until the bridge has committed all that is on the bus.
+// committed waits until the bridge has committed all events on the bus.
 func (w *world) committed() {
 	w.t.Helper()
 	messages, err := w.log.Messages()
@@ -50,8 +50,8 @@ func (w *world) committed() {
 	})
 }
 
-// A node that loses power loses the bridge between the bus's acknowledgement and the checkpoint. On NATS nothing may come
-// twice; on Kafka, at least once, what comes twice must be recognisable by its id. Nothing may be missing on either.
+// A power failure can end the bridge between the bus's acknowledgement and the checkpoint. On NATS no event may be
+// repeated. On Kafka, with at-least-once delivery, a repeated event must have the same id. No event may be missing on either.
 func TestKillBetweenBusAndCheckpoint(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestKillBetweenBusAndCheckpoint(t *testing.T) {
 			w.create(kube.ConfigMaps, "deleted")
 			w.settle(kube.ConfigMaps)
 			for round := range 3 {
-				// A Kafka client that has not spoken lately would wait for answers before it sends.
+				// An idle Kafka client would wait for answers before it sends, so keep it active.
 				w.bulk(kube.ConfigMaps, fmt.Sprintf("warm-%d", round), 30)
 				w.settle(kube.ConfigMaps)
 				w.killUnacknowledged(func() func(*bus.Message) bool {
@@ -77,7 +77,7 @@ func TestKillBetweenBusAndCheckpoint(t *testing.T) {
 					uid, _ := w.create(kube.ConfigMaps, "deleted")
 					return func(m *bus.Message) bool { return m.UID() == uid }
 				})
-				w.patch(kube.ConfigMaps, "patched", "while down") // and life goes on
+				w.patch(kube.ConfigMaps, "patched", "while down") // changes continue
 				w.start()
 			}
 			all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}, Repeats: name == busKafka})
@@ -87,14 +87,15 @@ func TestKillBetweenBusAndCheckpoint(t *testing.T) {
 	}
 }
 
-// onePartition lets Kafka have one, and the bridge one connection: opening another would wait for answers that are held.
+// onePartition makes Kafka's topics have one partition, so that the bridge has one connection: opening another one would wait for
+// answers that the proxy holds back.
 func (w *world) onePartition() {
 	if w.kafka != nil {
 		w.config.Sinks[0].Kafka["create"] = map[string]any{"partitions": 1}
 	}
 }
 
-// repeated checks that events came more than once exactly where the test provoked it: else it would have shown nothing.
+// repeated checks whether events were repeated. Where the test provokes repetitions, their absence would mean that it tests nothing.
 func (w *world) repeated(all []bus.Message, want bool) {
 	w.t.Helper()
 	ids := map[string]int{}
@@ -111,8 +112,8 @@ func (w *world) repeated(all []bus.Message, want bool) {
 	}
 }
 
-// An object announced in the last moment before a crash, deleted while the bridge was down, in a history that the server no
-// longer has: neither checkpoint nor API server know of it any more. It must not stay on the bus.
+// An object is published just before a crash and deleted while the bridge is down, and the server forgets this history: neither the
+// checkpoint nor the API server know the object any more. Its deletion must still be published.
 func TestNoGhostAfterCrashAndGone(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {

@@ -12,16 +12,16 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// isGone reports that a type's collection has nothing to watch any more, and that this is no failure.
+// isGone returns a condition: the type's collection is in the state "gone", without an error.
 func (w *world) isGone(t kube.Type) func(bridge.Status) bool {
 	return func(s bridge.Status) bool { return s.Find(w.collection(t)).State == "gone" }
 }
 
-// The deletion of a CRD deletes its objects: each is published as deleted, whether the bridge sees it happen or finds the CRD
-// absent. What is installed later under the same names is something else, with objects of its own, and may have another kind.
+// The deletion of a CRD deletes its objects. Each is published as deleted, whether the bridge is running or finds the CRD
+// absent at its start. A CRD that is installed later under the same names has objects of its own, and may have another kind.
 func TestCRDIsDeleted(t *testing.T) {
-	for _, down := range []bool{false, true} {
-		t.Run(map[bool]string{false: "while running", true: "while down"}[down], func(t *testing.T) {
+	for name, down := range map[string]bool{"while running": false, "while down": true} {
+		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{})
 			w.must(w.kube.Install(w.soon(), w.widgets))
 			w.bridges(kube.ConfigMaps, w.widgets)
@@ -41,7 +41,7 @@ func TestCRDIsDeleted(t *testing.T) {
 				w.deletionPublished(o.UID)
 			}
 			w.awaitStatus(w.isGone(w.widgets))
-			w.settle(kube.ConfigMaps) // life goes on
+			w.settle(kube.ConfigMaps) // other collections continue
 			all := w.since(0)
 			w.none(check.History(w.kube.Ledger, all, check.Options{Types: []kube.Type{kube.ConfigMaps, w.widgets}, Gap: true}), all)
 			if down {
@@ -63,8 +63,8 @@ func TestCRDIsDeleted(t *testing.T) {
 	}
 }
 
-// A version that is no longer served takes no object with it. A collection that was not tied to it moves to another version, and
-// publishes nothing about objects that did not change.
+// If a version is no longer served, its objects still exist. A collection whose entry names no version moves to another version, and
+// publishes no events about unchanged objects.
 func TestServedVersionIsRemoved(t *testing.T) {
 	w := newWorld(t, options{})
 	w.install()
@@ -101,16 +101,19 @@ func TestServedVersionIsRemoved(t *testing.T) {
 	versions(true) // for the CRD's removal
 }
 
-// promptly is how soon a new type is streaming: within a second or two, and later on a busy machine. The list
-// of types that is asked for at intervals comes every 30 seconds.
+// promptly is when a new type must be watched: it takes a second or two, more on a busy machine, but less than the
+// 30 seconds after which discovery is repeated.
 const promptly = 25 * time.Second
 
-// Who asks for everything, or for an operator's whole group, does not ask again for each CRD that comes: its objects stream at
-// once, those from the first moments too.
+// With a pattern for all resources, or for an operator's group, objects of a new CRD are published at
+// once, including the first ones.
 func TestPatternsFollowTheCluster(t *testing.T) {
 	for _, all := range []bool{true, false} {
 		w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
-		pattern := map[bool]string{true: "*.*", false: "*." + w.widgets.Group}[all]
+		pattern := "*." + w.widgets.Group
+		if all {
+			pattern = "*.*"
+		}
 		t.Run(pattern[:3], func(t *testing.T) {
 			w.t = t
 			w.config.Resources = append(w.config.Resources, bridge.Resource{Resource: pattern, Namespaces: []string{w.ns}})
@@ -128,7 +131,7 @@ func TestPatternsFollowTheCluster(t *testing.T) {
 				t.Errorf("published after %s, want at most %s", took, promptly)
 			}
 			w.create(kube.Deployments, "excluded")
-			w.create(kube.Secrets, "skipped") // by patterns, unless named
+			w.create(kube.Secrets, "skipped") // patterns leave Secrets out
 			types := []kube.Type{kube.ConfigMaps, w.widgets}
 			if all {
 				types = append(types, kube.Pods)

@@ -13,8 +13,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// The demo is what people see first: it must run against a cluster that had it before, change every kind it promises, and the
-// bridge must follow.
+// The demo must run in a cluster in which it ran before, and change objects of every kind that it promises. The
+// bridge must publish the changes.
 func TestDemoChanges(t *testing.T) {
 	types := []kube.Type{kube.Pods, kube.ConfigMaps, kube.Deployments, kube.Widgets("demo.kubebridge.io")}
 	w := newWorld(t, options{})

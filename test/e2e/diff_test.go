@@ -9,8 +9,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// What a real API server's objects changed by, and by whom, is right over a kill; a change of what is ignored is silent, and
-// an object that no longer passes the filter has left.
+// Patches and authors of changes are right, also after a kill. Changes of ignored fields are not published, and
+// an object that no longer passes the filter is published as deleted with the reason "left".
 func TestWhatChanged(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{busKafka, busNATS} {
@@ -61,7 +61,7 @@ func TestWhatChanged(t *testing.T) {
 				base = rv
 			}
 			change("2")
-			w.committed() // a body is not on the bus: of one that is not committed nothing is known
+			w.committed() // former bodies are only in the checkpoint, so the body must be committed before the kill
 			w.bridge.Kill()
 			patch(`{"data":{"noise":"while it was down"}}`)
 			w.start()

@@ -13,11 +13,11 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// lostWrites are made after the backup: more than the API server writes while it starts, so that the restored history is the
-// shorter one.
+// lostWrites is the number of writes after the backup. It is larger than the number of writes of a starting API server, so that the
+// restored history is shorter.
 const lostWrites = 500
 
-// restore is a cluster whose etcd went back in time, and what has been published since.
+// restore is a cluster whose etcd is restored from a backup.
 type restore struct {
 	*world
 	types  []kube.Type
@@ -26,7 +26,7 @@ type restore struct {
 	known  map[string]bool   // the UIDs on the bus before the restore
 }
 
-// newRestore bridges objects, makes a backup, and changes them.
+// newRestore creates objects, makes a backup, and changes them.
 func newRestore(w *world) *restore {
 	w.t.Helper()
 	w.install()
@@ -67,7 +67,7 @@ func (r *restore) each(do func(kube.Type)) {
 	}
 }
 
-// happens stops the cluster, puts the backup back, and starts it.
+// happens stops the cluster, restores the backup, and starts the cluster again.
 func (r *restore) happens() {
 	r.t.Helper()
 	r.must(r.cluster.Stop())
@@ -75,8 +75,8 @@ func (r *restore) happens() {
 	r.must(r.cluster.Restart(r.soon()))
 }
 
-// synced waits until each collection has been compared with the restored cluster, and checks that the bus has its state, also
-// after a write of the new history.
+// synced waits until each collection was reconciled with the restored cluster, and checks that the bus has the cluster's state, also
+// after a write in the new epoch.
 func (r *restore) synced() []bus.Message {
 	r.t.Helper()
 	r.each(func(t kube.Type) {
@@ -103,9 +103,9 @@ func (r *restore) synced() []bus.Message {
 	return all
 }
 
-// An etcd restored from a backup gives its resourceVersions out a second time. A watch from the old, higher one is open and says
-// nothing: all that happens until the counter has passed it is lost in silence. The bridge must notice, declare it, and publish
-// the difference between the published state and the cluster's new state, under ids of another epoch.
+// After etcd was restored from a backup, resourceVersions are assigned a second time. A watch from the old, higher version stays open and
+// silent, and misses all changes until the counter has passed that version. The bridge must detect this, publish a gap, and publish
+// the difference between the published state and the cluster's new state in another epoch.
 func TestEtcdRestoredFromABackup(t *testing.T) {
 	t.Parallel()
 	own := clustertest.Start(t, clustertest.Options{})
@@ -123,7 +123,7 @@ func TestEtcdRestoredFromABackup(t *testing.T) {
 	})
 }
 
-// secondEpoch checks what was published: one comparison per collection, of exactly the difference.
+// secondEpoch checks that each collection was reconciled once, with exactly the difference.
 func (r *restore) secondEpoch(all []bus.Message) {
 	r.t.Helper()
 	since := after(all, r.before)

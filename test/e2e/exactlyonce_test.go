@@ -10,8 +10,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Exactly once on Kafka: the checkpoint is in the transaction, and nothing is kept on disk. Who reads what is committed sees
-// every event once, however often the bridge was killed, and wherever.
+// With exactly-once delivery on Kafka, the checkpoint is part of the transaction, and nothing is kept on disk. A read_committed consumer
+// receives every event once, however often and whenever the bridge is killed.
 func TestKafkaExactlyOnceIsKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{bus: busKafka, types: []kube.Type{kube.ConfigMaps}})
@@ -38,7 +38,7 @@ func TestKafkaExactlyOnceIsKilled(t *testing.T) {
 	w.repeated(all, false)
 }
 
-// count is how many messages are on the bus.
+// count returns the number of messages on the bus.
 func (w *world) count() int {
 	w.t.Helper()
 	all, err := w.log.Messages()

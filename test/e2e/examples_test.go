@@ -19,7 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// examples are built and installed once.
+// examples are the example programs, which are built and installed once.
 type examples struct{ kafka, nats, python, dir string }
 
 func getExamples(t *testing.T) examples {
@@ -43,7 +43,7 @@ func getExamples(t *testing.T) examples {
 	return x
 }
 
-// life is what happens to a cluster while it is copied: changes, deletions, names used again, a reset. One ConfigMap has NUL
+// life makes changes while the cluster is copied: updates, deletions, reuse of names, a reset. One ConfigMap has NUL
 // in a value, which the API server accepts and PostgreSQL does not.
 func (w *world) life(types ...kube.Type) {
 	w.t.Helper()
@@ -58,11 +58,11 @@ func (w *world) life(types ...kube.Type) {
 	}
 	w.settle(types...)
 	w.stop()
-	for _, typ := range types { // behind the bridge's back
+	for _, typ := range types { // while the bridge is down
 		w.bulkDelete(typ, "b", 0, 2)
 		w.create(typ, "a-4")
 	}
-	w.config.Secrets = map[string]any{"values": "redact"} // what consumers may see changed: a reset
+	w.config.Secrets = map[string]any{"values": "redact"} // this changes what consumers may see, so it is a reset
 	w.start()
 	for _, typ := range types {
 		w.bulkPatch(typ, "a", "second", 8, 10)
@@ -70,7 +70,7 @@ func (w *world) life(types ...kube.Type) {
 	w.settle(types...)
 }
 
-// lines are the cluster's objects as the examples print theirs.
+// lines returns the cluster's objects in the form in which the examples print theirs.
 func (w *world) lines(types ...kube.Type) []string {
 	w.t.Helper()
 	var lines []string
@@ -88,7 +88,7 @@ func (w *world) lines(types ...kube.Type) []string {
 }
 
 // awaitLast waits until the program has printed the last event of each object, and the last synced event of each partition, in the
-// last incarnation of each collection. Of an earlier one it may ignore events: another partition has shown the later one.
+// last incarnation of each collection. It may ignore events of an earlier incarnation if it has seen a later one in another partition.
 func (w *world) awaitLast(p *bridge.Process) {
 	w.t.Helper()
 	messages, err := w.log.Messages()
@@ -133,7 +133,7 @@ func (w *world) awaitLast(p *bridge.Process) {
 	}
 }
 
-// The copy that an example keeps is the cluster, also after changes that the bridge did not see and a reset.
+// The copy of each example equals the cluster, also after changes while the bridge was down and after a reset.
 func TestExamplesOnKafka(t *testing.T) {
 	x := getExamples(t)
 	w := newWorld(t, options{bus: busKafka, types: []kube.Type{kube.ConfigMaps, kube.Secrets}})
@@ -196,7 +196,7 @@ func (w *world) same(name string, copied, cluster []string) {
 	}
 }
 
-// inPostgres gives everything on the bus to a PostgreSQL server, twice, as after a consumer's restart.
+// inPostgres writes all events on the bus to a PostgreSQL server, twice, as after a consumer's restart.
 func (w *world) inPostgres(schema string) {
 	w.t.Helper()
 	sql := postgrestest.Start(w.t)

@@ -21,10 +21,10 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// exitRuntime is the code of a bridge that ran and was fenced.
+// exitRuntime is the exit code of a bridge that was fenced while it ran.
 const exitRuntime = 1
 
-// secureNATS is a NATS server with TLS and a password. It returns its port, and the file of the authority to trust.
+// secureNATS starts a NATS server with TLS and a password. It returns the port, and the file of the CA to trust.
 func secureNATS(t *testing.T, password string) (port int, ca string) {
 	t.Helper()
 	web := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate, good for 127.0.0.1
@@ -48,9 +48,9 @@ func secureNATS(t *testing.T, password string) (port int, ca string) {
 	return s.Addr().(*net.TCPAddr).Port, ca
 }
 
-// What the bridge does on NATS is what it does on Kafka (test/kafka/program): a certificate that is not accepted, credentials
-// that are refused and a bucket that can keep no checkpoint end the program at its start with code 3; a bridge that was shut
-// out, here by `bridge checkpoint reset`, ends with code 1.
+// The exit codes on NATS are those on Kafka (test/kafka/program): an untrusted certificate, rejected credentials
+// and a bucket that cannot keep a checkpoint end the program at its start with code 3. A bridge that is
+// fenced, here by `bridge checkpoint reset`, ends with code 1.
 func TestExitCodesOnNATS(t *testing.T) {
 	const password = "pencil"
 	port, ca := secureNATS(t, password)
@@ -77,7 +77,7 @@ func TestExitCodesOnNATS(t *testing.T) {
 	w.start()
 	w.create(kube.ConfigMaps, "before")
 	w.exits(w.launch("checkpoint", "reset", "--yes", "-c", w.writeConfig(w.config)), 0)
-	for i, ctx := 0, w.within(5*time.Minute); w.bridge.Running() && ctx.Err() == nil; i++ { // what is idle does not write
+	for i, ctx := 0, w.within(5*time.Minute); w.bridge.Running() && ctx.Err() == nil; i++ { // an idle bridge does not write, so make changes
 		w.create(kube.ConfigMaps, fmt.Sprintf("after-%d", i))
 		time.Sleep(100 * time.Millisecond)
 	}

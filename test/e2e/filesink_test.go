@@ -17,8 +17,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// An audit trail in files: a bridge killed while it writes and rotates loses no line, leaves none that is torn, and what
-// it writes again after the start has the same id.
+// A bridge with a file sink that is killed while it writes and rotates loses no line and leaves no torn line, and events that
+// it writes again after the start have the same ids.
 func TestFileSinkKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
@@ -37,7 +37,7 @@ func TestFileSinkKilled(t *testing.T) {
 				return err
 			})
 		}()
-		w.grows(path, before+int64((round+1)*100<<10)) // behind the first list: docs/limits.md says what a crash in that costs
+		w.grows(path, before+int64((round+1)*100<<10)) // after the first list: docs/limits.md says what a crash during it costs
 		w.bridge.Kill()
 		w.must(<-made)
 		w.bulkPatch(kube.ConfigMaps, fmt.Sprintf("o-%d", round), "while down", 0, 10)
@@ -46,7 +46,7 @@ func TestFileSinkKilled(t *testing.T) {
 	w.start()
 	w.finishFile(path)
 
-	// A crash before the checkpoint moves, at its worst: all since then is written again.
+	// The worst case of a crash before a commit: all events since the saved checkpoint are written again.
 	checkpoint, saved := filepath.Join(w.dir, "checkpoint", "audit"), filepath.Join(w.dir, "saved")
 	w.must(os.CopyFS(saved, os.DirFS(checkpoint)))
 	w.start()
@@ -69,7 +69,7 @@ func TestFileSinkKilled(t *testing.T) {
 	w.repeated(all, true)
 }
 
-// written is how many bytes are in the file and those rotated from it.
+// written returns the number of bytes in the file and in the files rotated from it.
 func (w *world) written(path string) (bytes int64) {
 	w.t.Helper()
 	names, err := filepath.Glob(path + "*")
@@ -95,7 +95,7 @@ func (w *world) grows(path string, beyond int64) {
 	}
 }
 
-// finishFile makes one more object, waits for its line, and stops the bridge.
+// finishFile creates one more object, waits for its line, and stops the bridge.
 func (w *world) finishFile(path string) {
 	w.t.Helper()
 	uid, _ := w.create(kube.ConfigMaps, fmt.Sprintf("marker-%x", time.Now().UnixNano()))

@@ -15,12 +15,12 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Where readers share the bridge's account, each of them can have the server's answers published to the stream and to the checkpoint: the server
-// checks no reply subject. The bridge counts these messages and goes on, while it runs and when it starts; `bridge state` answers.
+// If readers share the bridge's account, each of them can make the server publish its answers to the stream and to the checkpoint, because
+// the server does not check reply subjects. The bridge counts these messages and continues, while it runs and when it starts, and `bridge state` works.
 func TestForeignMessages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
-	delete(w.config.Checkpoint, "file") // it is kept on the bus
+	delete(w.config.Checkpoint, "file") // keep the checkpoint on the bus
 	w.nats.SkipForeign.Store(true)
 	nc, err := nats.Connect("nats://" + w.nats.Addr())
 	w.must(err)
@@ -28,7 +28,7 @@ func TestForeignMessages(t *testing.T) {
 	js, err := jetstream.New(nc)
 	w.must(err)
 	stream := "K8S_" + w.config.Cluster
-	answered := func(in, subject string) { // a message on a stream, as a reader of the stream could put it there
+	answered := func(in, subject string) { // makes the server put a message on a stream, as a reader of the stream could
 		t.Helper()
 		last := func() uint64 {
 			s, err := js.Stream(w.soon(), in)
@@ -86,7 +86,7 @@ func TestForeignMessages(t *testing.T) {
 		t.Errorf("the state is\n%s", out)
 	}
 
-	w.stop() // now what says where to go on is overwritten, and nobody knows what it said
+	w.stop() // the records of the position are overwritten while the bridge is down, so a reset is needed
 	answered(bucket, prefix+"=head")
 	w.start()
 	messages := w.settle(kube.ConfigMaps)

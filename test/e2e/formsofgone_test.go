@@ -12,8 +12,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Core events stand behind no watch cache: what etcd has compacted is gone for them at once. Each test compacts the whole etcd, so
-// they have a cluster of their own; it lists in pages, since only these have tokens that can expire.
+// Core events have no watch cache, so a compaction of etcd removes their history at once. Each test compacts the whole etcd, so
+// the tests have a cluster of their own. It serves lists in pages, because only pages have tokens that can expire.
 func TestFormsOfGoneFromEtcd(t *testing.T) {
 	t.Parallel()
 	own := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{"--feature-gates=WatchList=false", "--etcd-compaction-interval=0"}})
@@ -26,7 +26,7 @@ func TestFormsOfGoneFromEtcd(t *testing.T) {
 	}
 }
 
-// newWorldOfEvents bridges core events with their deletions, which are left out unless asked for.
+// newWorldOfEvents returns a world that publishes core events, including their deletions, which are left out by default.
 func newWorldOfEvents(t *testing.T, c *clustertest.Cluster) *world {
 	t.Helper()
 	w := newWorld(t, options{cluster: c, types: []kube.Type{kube.Events}})
@@ -51,7 +51,7 @@ func goneInStream(w *world) {
 	w.verify(check.Options{Types: []kube.Type{kube.Events}, Gap: true})
 }
 
-// comparedOnce waits until since the message before there was one comparison, for want of history, and checks what it found.
+// comparedOnce waits for exactly one reconciliation after message number before, with the reason "expired", and checks its counts.
 func (w *world) comparedOnce(before int, want bus.Counts) {
 	w.t.Helper()
 	all := w.onBus("the end of the comparison", func(all []bus.Message) bool { return slices.ContainsFunc(after(all, before), isSynced) })
@@ -64,11 +64,10 @@ func (w *world) comparedOnce(before int, want bus.Counts) {
 	}
 }
 
-// A list that takes longer than the server keeps its token cannot be continued where it stopped: objects would be taken for absent
-// that were not listed.
+// If the token of a list expires, the list must begin again: otherwise objects that were not listed would count as absent.
 func goneOnContinueToken(w *world) {
 	const n = 1500
-	// 30 MB: more than what is in flight while the bus does not answer, so that pages are left to be asked for.
+	// 30 MB are more than the bridge reads while the bus does not answer, so that pages remain to be requested.
 	w.bulkOf(kube.Events, "o", n, kube.Fields{"metadata": map[string]any{"annotations": map[string]any{"pad": strings.Repeat("x", 20<<10)}}})
 	w.run()
 	w.onBus("the list's beginning", func(all []bus.Message) bool { return len(all) > 0 })
@@ -82,13 +81,13 @@ func goneOnContinueToken(w *world) {
 	if len(said) != 2 || said[0].Data.Reason != "reset" || !said[0].Is("gap") || !said[1].Is("synced") {
 		w.t.Fatalf("want one gap and one synced, got:\n%s", bus.Tail(said, 10))
 	}
-	if got, want := *said[1].Data.Counts, (bus.Counts{Listed: n, Present: n}); got != want { // of the list that came to its end
+	if got, want := *said[1].Data.Counts, (bus.Counts{Listed: n, Present: n}); got != want { // the counts of the list that was completed
 		w.t.Errorf("counts %+v, want %+v", got, want)
 	}
 }
 
-// etcd compacted at the very revision of a deletion has the deletion and not what was deleted: the server always fails at it. The
-// bridge may try again a few times, and must then ask what there is.
+// If etcd was compacted at the revision of a deletion, it has the deletion but not the deleted object, and the watch always fails there.
+// The bridge may retry a few times, and must then list.
 func goneForWantOfPrevKv(w *world) {
 	for range 10 {
 		w.create(kube.Events, "kept")

@@ -14,14 +14,14 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// unseen are the changes that the tests below make while nobody watches, and what a comparison must find of them.
+// The numbers of changes that makeUnseen makes while no watch is open, and that a reconciliation must find.
 const (
 	unseenPatched = 30
 	unseenDeleted = 20
 	unseenNew     = 10
 )
 
-// makeUnseen changes some of 1,000 objects "o-…", one of them to another object of the same name.
+// makeUnseen changes some of 1,000 objects "o-…", and replaces one by another object of the same name. It returns the expected counts.
 func (w *world) makeUnseen() (listed bus.Counts) {
 	w.t.Helper()
 	t := w.widgets
@@ -31,19 +31,18 @@ func (w *world) makeUnseen() (listed bus.Counts) {
 	w.bulk(t, "n", unseenNew)
 	w.delete(t, "renewed")
 	w.create(t, "renewed")
-	w.create(t, "brief") // came and went: nobody can know
+	w.create(t, "brief") // created and deleted in between, so no list can find it
 	w.delete(t, "brief")
 	return bus.Counts{
 		Added: unseenNew + 1, Modified: unseenPatched, Deleted: unseenDeleted + 1,
 	}
 }
 
-// The server forgets: a CRD was edited, etcd compacted, the API server restarted. What happened meanwhile must be published
-// exactly, deletions included, and what did not happen must not be, whether the bridge was running or down.
+// The server loses its history after an edit of a CRD, a compaction of etcd or its restart. The bridge must then publish exactly the
+// difference, including deletions, whether it was running or down.
 func TestGonePublishesTheExactDifference(t *testing.T) {
 	const objects = 1000
-	for _, down := range []bool{false, true} {
-		name := map[bool]string{false: "while running", true: "while down"}[down]
+	for name, down := range map[string]bool{"while running": false, "while down": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{})
 			w.install()
@@ -58,7 +57,7 @@ func TestGonePublishesTheExactDifference(t *testing.T) {
 				w.expire()
 			} else {
 				w.bridge.Signal(syscall.SIGSTOP)
-				w.expire() // and the open watch has ended before anything happens
+				w.expire() // ends the open watch before the changes
 			}
 			want := w.makeUnseen()
 			if down {
@@ -75,7 +74,7 @@ func TestGonePublishesTheExactDifference(t *testing.T) {
 	}
 }
 
-// exactDifference checks the events since the last settle against the counts of a comparison; had is how many objects there were.
+// exactDifference checks the events since the last settle against the counts of a reconciliation. had is the number of objects before.
 func (w *world) exactDifference(since []bus.Message, want bus.Counts, had int) {
 	w.t.Helper()
 	want.Listed = had + want.Added - want.Deleted
@@ -107,7 +106,7 @@ func (w *world) exactDifference(since []bus.Message, want bus.Counts, had int) {
 			published.Modified++
 		case "deleted":
 			published.Deleted++
-			if known := m.Data.BodyKnown; known != nil && !*known { // etcd still has what the API server has forgotten
+			if known := m.Data.BodyKnown; known != nil && !*known { // etcd still has the last body, although the API server's cache does not
 				w.t.Errorf("nobody saw this deletion, but its last state can be asked for: %s", m)
 			}
 		}
@@ -120,8 +119,8 @@ func (w *world) exactDifference(since []bus.Message, want bus.Counts, had int) {
 	}
 }
 
-// A bridge that is killed in the middle of a comparison has published half of it. It must neither forget the other half nor take
-// the old position for good: that would bring deleted objects back.
+// A bridge that is killed during a reconciliation has published a part of the difference. It must publish the rest, and must not resume
+// from the old position, because that would bring deleted objects back.
 func TestKilledWhileComparing(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) { killWhileComparing(t, name) })
@@ -132,7 +131,7 @@ func killWhileComparing(t *testing.T, busName string) {
 	w := newWorld(t, options{bus: busName})
 	w.install()
 	w.bridges(w.widgets)
-	// Large enough that the differences take many batches: these are where a kill can fall between.
+	// The objects are large, so that the difference takes many batches, and a kill can fall between two of them.
 	w.bulkOf(w.widgets, "o", 600, kube.Fields{"spec": map[string]any{"pad": strings.Repeat("x", 80<<10)}})
 	w.start()
 	before := len(w.settle(w.widgets))
@@ -143,8 +142,8 @@ func killWhileComparing(t *testing.T, busName string) {
 	w.bulk(w.widgets, "p", 100)
 
 	n := before
-	if busName == busNATS { // a Kafka client asks before it sends, and would wait for that answer
-		// The bus knows and the bridge does not. Its first event waits for company, which gives time for the hold.
+	if busName == busNATS { // not on Kafka: its client makes requests before it sends, and would wait for these answers
+		// The bus has the events, but the bridge gets no acknowledgement. linger delays the first batch, so that there is time for the hold.
 		w.config.Sinks[0].Linger = "500ms"
 		w.run()
 		w.awaitStatus(func(s bridge.Status) bool { return len(s.Sinks) > 0 && len(s.Sinks[0].Collections) > 0 })
@@ -153,7 +152,7 @@ func killWhileComparing(t *testing.T, busName string) {
 		w.proxy.Pass()
 		w.config.Sinks[0].Linger = ""
 	}
-	w.proxy.Slow(50 * time.Millisecond) // the comparison outlasts the kills, also on a busy machine
+	w.proxy.Slow(50 * time.Millisecond) // so that the reconciliation takes longer than the kills, also on a busy machine
 	for i, more := range []int{1, 10, 20} {
 		w.delete(w.widgets, fmt.Sprintf("o-%d", 50*i)) // may be published already
 		w.delete(w.widgets, fmt.Sprintf("p-%d", i))
@@ -174,8 +173,8 @@ func killWhileComparing(t *testing.T, busName string) {
 
 func isSynced(m bus.Message) bool { return m.Is("synced") }
 
-// killedAfter kills the bridge when the bus holds so many events about objects beyond the first n messages, and returns how
-// many messages it holds then.
+// killedAfter kills the bridge when the bus has more events about objects after the first n messages, and returns the
+// number of messages on the bus.
 func (w *world) killedAfter(n, more int) int {
 	w.t.Helper()
 	w.onBus("some differences", func(all []bus.Message) bool {
@@ -194,7 +193,7 @@ func (w *world) killedAfter(n, more int) int {
 	return len(all)
 }
 
-// since are the messages from the n-th on.
+// since returns the messages from the n-th on.
 func (w *world) since(n int) []bus.Message {
 	w.t.Helper()
 	all, err := w.log.Messages()

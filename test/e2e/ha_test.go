@@ -15,7 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// newReplicas is a world whose bridge may have several replicas: nothing is kept on disk.
+// newReplicas returns a world whose bridge may have several replicas: nothing is kept on disk.
 func newReplicas(t *testing.T, name string) *world {
 	t.Helper()
 	w := newWorld(t, options{bus: name, types: []kube.Type{kube.ConfigMaps}})
@@ -30,7 +30,7 @@ func newReplicas(t *testing.T, name string) *world {
 	return w
 }
 
-// leads makes a bridge the world's, once it leads and is in step.
+// leads waits until a bridge leads and is in step, and makes it the world's bridge.
 func (w *world) leads(p *bridge.Process) {
 	w.t.Helper()
 	w.bridge = p
@@ -40,7 +40,7 @@ func (w *world) leads(p *bridge.Process) {
 	})
 }
 
-// waits waits until a bridge is a standby that could take over, and knows who leads.
+// waits waits until a bridge is a ready standby, and knows the leader.
 func (w *world) waits(p *bridge.Process) {
 	w.t.Helper()
 	w.must(p.Await(w.soon(), func(s bridge.Status) bool {
@@ -48,7 +48,7 @@ func (w *world) waits(p *bridge.Process) {
 	}))
 }
 
-// replica starts one more bridge of the world's configuration.
+// replica starts one more bridge with the world's configuration.
 func (w *world) replica() *bridge.Process {
 	w.t.Helper()
 	w.run()
@@ -66,7 +66,7 @@ func (w *world) pair() (leader, standby *bridge.Process) {
 	return leader, standby
 }
 
-// load changes objects until it is stopped; an error fails the test then.
+// load changes objects until stop is called, which fails the test if there was an error.
 func (w *world) load(objects int) (stop func()) {
 	w.t.Helper()
 	w.bulk(kube.ConfigMaps, "load", objects)
@@ -93,14 +93,14 @@ func (w *world) load(objects int) (stop func()) {
 	}
 }
 
-// takenOver measures how long it takes until something that happened just now is on the bus.
+// takenOver logs how long it takes until a new change is on the bus.
 func (w *world) takenOver(what string, since time.Time) {
 	w.t.Helper()
 	w.published(w.create(kube.ConfigMaps, fmt.Sprintf("mark-%x", time.Now().UnixNano())))
 	w.t.Logf("%s: events are published again after %v", what, time.Since(since).Round(10*time.Millisecond))
 }
 
-// A node dies under load. The standby goes on where the dead leader's last word on the bus ends.
+// The leader is killed under load. The standby continues after the last event of the dead leader on the bus.
 func TestStandbyTakesOverFromTheDead(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
@@ -119,8 +119,8 @@ func TestStandbyTakesOverFromTheDead(t *testing.T) {
 	}
 }
 
-// A rolling update stops the leader under load, again and again: each takes what it has read to the bus, and only then gives
-// the Lease up, which the other notices at once.
+// A rolling update stops the leader under load, several times. Each leader publishes the events that it has read before it releases
+// the Lease, and the standby takes over at once.
 func TestStandbyTakesOverFromTheStopped(t *testing.T) {
 	t.Parallel()
 	w := newReplicas(t, busNATS)
@@ -142,13 +142,13 @@ func TestStandbyTakesOverFromTheStopped(t *testing.T) {
 	w.bridge = leader
 	stop()
 	w.repeated(w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}}), false)
-	// Who only waited leaves at once, and says nothing on the bus.
+	// A standby stops at once, and publishes nothing.
 	standby.Signal(syscall.SIGTERM)
 	w.exits(standby, 0)
 }
 
-// A leader that is paused for longer than its Lease does not know it when it wakes up, with work at hand: the bus does not
-// take it, and the bridge waits for its next turn, in the same process.
+// A leader that is paused for longer than its Lease does not know this when it resumes, with events to publish. The bus rejects
+// them, and the bridge becomes a standby in the same process.
 func TestPausedLeaderIsFenced(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestPausedLeaderIsFenced(t *testing.T) {
 					t.Log(line)
 				}
 			}
-			// The leader's Lease was not given up by the one that came back, and that one can lead again.
+			// The former leader has not released the new leader's Lease, and it can lead again.
 			w.leads(standby)
 			w.bridge = leader
 			standby.Signal(syscall.SIGTERM)
@@ -180,8 +180,8 @@ func TestPausedLeaderIsFenced(t *testing.T) {
 	}
 }
 
-// A leader that cannot reach the API server cannot know whether it still leads: it stops writing before another may begin,
-// and when it gets there again it is a standby like any other.
+// A leader that cannot reach the API server cannot know whether it still leads. It stops writing before another one may begin,
+// and is a standby when it reaches the API server again.
 func TestLeaderWithoutAPIServerStepsDown(t *testing.T) {
 	t.Parallel()
 	w := newReplicas(t, busNATS)
@@ -235,7 +235,7 @@ func TestElectionsOfTwoBridges(t *testing.T) {
 	}
 }
 
-// Without permission for Leases a bridge waits, and says what it lacks.
+// Without permission for Leases a bridge waits, and its error names the missing permission.
 func TestElectionWithoutPermission(t *testing.T) {
 	t.Parallel()
 	w := newReplicas(t, busNATS)

@@ -7,7 +7,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Over HTTP/1.1 nothing pings: only a second look after a quiet watch, over another connection, shows that it is dead.
+// HTTP/1.1 has no pings: a dead connection of a quiet watch is only detected by a second watch over another connection.
 func TestHalfOpenConnectionOverHTTP1(t *testing.T) {
 	t.Parallel()
 	own := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{"--disable-http2-serving=true"}})

@@ -12,15 +12,15 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// A firewall forgets a connection and notifies neither side: the watch looks quiet. HTTP/2 pings every 30 s and waits 15 s for
-// the answer; with the way back to a new watch that makes a minute. Without them it would take more than 100 seconds.
+// A firewall drops a connection without notifying either side, so that the watch looks quiet. HTTP/2 pings every 30 s and waits 15 s for
+// the answer; together with opening a new watch this takes up to a minute. Without pings it would take more than 100 seconds.
 func TestHalfOpenConnectionOverHTTP2(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.halfOpen(95 * time.Second)
 }
 
-// halfOpen checks that a bridge whose connection has died in silence is in step again in time, on its own and without a list.
+// halfOpen checks that a bridge whose connection became half-open is in step again in time, without a list.
 func (w *world) halfOpen(atMost time.Duration) {
 	w.t.Helper()
 	toCluster := w.proxyToCluster()

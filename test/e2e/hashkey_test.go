@@ -13,7 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Replicas that start together put one key into an empty Secret, and all of them use it.
+// Replicas that start at the same time put one key into an empty Secret, and all of them use it.
 func TestHashKeyIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{})
@@ -44,7 +44,7 @@ func TestHashKeyIsMadeOnce(t *testing.T) {
 	}
 }
 
-// A key that the bridge cannot have, or that is none, ends it with what to do. It never hashes with another one.
+// If the key cannot be read or is invalid, the bridge ends with an error that names the remedy. It never hashes with another key.
 func TestHashKeyCannotBeHad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.Secrets}})

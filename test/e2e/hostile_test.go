@@ -9,7 +9,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// shortened is a name as events have it.
+// shortened returns a long name as events have it.
 func shortened(name string) string {
 	if len(name) <= 2048 {
 		return name
@@ -18,8 +18,8 @@ func shortened(name string) string {
 	return strings.ToValidUTF8(name[:1024], "") + "%" + hex.EncodeToString(sum[:])
 }
 
-// The API server bounds the names of Roles by the size of an object alone. Every bus takes their events, also those that a
-// start derives from a list, and the objects beside them are published as ever.
+// The API server limits the names of Roles only by the size of an object. Events of such Roles are published on every bus, also those that
+// a start derives from a list, and other objects are not affected.
 func TestLongNames(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct{ bus, oversize string }{{busNATS, "truncate"}, {busNATS, "dead-letter"}, {busKafka, "truncate"}} {
@@ -59,7 +59,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// nested are lists in each other.
+// nested returns nested lists.
 func nested(levels int) any {
 	v := any([]any{})
 	for range levels - 1 {
@@ -68,7 +68,7 @@ func nested(levels int) any {
 	return v
 }
 
-// createDeepest makes the most deeply nested widget that the API server takes.
+// createDeepest creates the most deeply nested widget that the API server accepts.
 func (w *world) createDeepest(name string) (uid, rv string, levels int) {
 	w.t.Helper()
 	var err error
@@ -83,8 +83,8 @@ func (w *world) createDeepest(name string) (uid, rv string, levels int) {
 	return "", "", 0
 }
 
-// What the API server takes is published: an object that is nested too deeply for consumers without its body. The objects
-// beside it are published as ever, by watches and lists, and the bus is read as ever.
+// An object that is nested too deeply for consumers is published without its body. Other objects are not affected, neither in
+// watches nor in lists, and the bus can be read.
 func TestDeepObjects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{})

@@ -15,18 +15,18 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// tenantFor is how long changes of others are timed, with and without the hostile tenant.
+// tenantFor is how long the latency of other users' changes is measured, with and without the hostile tenant.
 var tenantFor = flag.Duration("tenant.for", 0, "time others' changes beside the hostile tenant and without it, for so long each")
 
 const (
-	// costliest is what one object may take of a sink, see docs/limits.md: meanwhile others wait.
+	// costliest is how long one object may occupy a sink, while others wait: see docs/limits.md.
 	costliest    = 100 * time.Millisecond
 	hostileSize  = 200 << 10       // bytes of a state
 	hostileEvery = 2 * time.Second // between two of its updates
 )
 
-// A tenant that may write in one namespace sends the most costly objects that are known there. All changes of others arrive, the
-// liveness probe is always answered, and the tenant's own changes arrive too.
+// A tenant that may write in one namespace sends the most costly objects that are known. All changes of others are published, the
+// liveness probe is always answered, and the tenant's own changes are published, too.
 func TestHostileTenant(t *testing.T) {
 	if *tenantFor == 0 {
 		t.Parallel()
@@ -51,7 +51,7 @@ func TestHostileTenant(t *testing.T) {
 	stop := sync.OnceFunc(func() { close(end); beside.Wait() })
 	t.Cleanup(stop)
 	beside.Go(func() { w.alive(end) })
-	var last []string // of each hostile object, its last resourceVersion behind its UID
+	var last []string // UID and last resourceVersion of each hostile object
 	var hostile sync.WaitGroup
 	hostile.Go(func() { last = w.attack(tenant) })
 	if *tenantFor > 0 {
@@ -96,7 +96,7 @@ func (w *world) attack(tenant *kube.Client) (last []string) {
 	return last
 }
 
-// hostile is what the tenant writes of a state.
+// hostile returns the fields that the tenant writes for a state.
 func (w *world) hostile(state []byte) kube.Fields {
 	w.t.Helper()
 	fields, err := hostiletest.Writable(state, w.widgets.GroupVersion().String())
@@ -104,7 +104,7 @@ func (w *world) hostile(state []byte) kube.Fields {
 	return fields
 }
 
-// alive asks for the liveness until end.
+// alive checks the liveness probe until end is closed.
 func (w *world) alive(end <-chan struct{}) {
 	for {
 		select {
@@ -124,7 +124,7 @@ func (w *world) alive(end <-chan struct{}) {
 	}
 }
 
-// latency changes an object ten times a second, and returns within what time 99 of 100 changes are on the bus.
+// latency changes an object ten times a second, and returns the 99th percentile of the time until a change is on the bus.
 func (w *world) latency(d time.Duration, name string) time.Duration {
 	w.t.Helper()
 	var took []time.Duration

@@ -18,7 +18,7 @@ type lastChange struct {
 	By                                                 []struct{ Manager string }
 }
 
-// page is Get of what must be answered.
+// page is Get, and fails the test if there is no answer.
 func (w *world) page(path string) (code int, body string) {
 	w.t.Helper()
 	code, text, err := w.bridge.Get(w.soon(), path)
@@ -50,8 +50,8 @@ func (w *world) lastChanges(collection, rv string) (all []lastChange, text strin
 	}
 }
 
-// The last changes that an operator sees are those that were published: with a diff where the resource has one, by whom, and
-// with nothing of what is hidden; and there is none of it unless it is asked for.
+// The page of last changes shows the published changes: with a diff if the resource has one, with their authors, and
+// without hidden values. Without status.history there is no such page.
 func TestLastChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps, kube.Secrets}})

@@ -11,8 +11,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// An object that leaves a selection lives on, and its consumer must be able to distinguish that from its deletion: seen live,
-// replayed after a pause, and found by a comparison. It may come back, as it left, under an id that was not used before.
+// An object that leaves a selection still exists, and consumers must be able to distinguish that from its deletion: in a live watch,
+// in a replayed watch, and in a reconciliation. If the object returns to the selection, its event has a new id.
 func TestLeavingIsNoDeletion(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -44,7 +44,7 @@ func TestLeavingIsNoDeletion(t *testing.T) {
 			w.label("enters", `"true"`)
 			w.delete(w.widgets, "dies")
 			w.label("leaves-and-dies", "null")
-			if c.name != "live" { // else it would be a matter of luck whether the bridge finds it alive
+			if c.name != "live" { // in a live watch it depends on timing whether the bridge finds the object still existing
 				w.delete(w.widgets, "leaves-and-dies")
 			}
 			last := w.label("stays", `"true","again":"1"`)
@@ -77,7 +77,7 @@ func TestLeavingIsNoDeletion(t *testing.T) {
 	}
 }
 
-// label merges labels: audit, with what follows its value.
+// label sets the label audit, with a merge patch that may contain more.
 func (w *world) label(name, audit string) (rv string) {
 	w.t.Helper()
 	o, err := w.kube.Patch(w.soon(), w.widgets, name, fmt.Sprintf(`{"metadata":{"labels":{"audit":%s}}}`, audit))
@@ -85,7 +85,7 @@ func (w *world) label(name, audit string) (rv string) {
 	return o.GetResourceVersion()
 }
 
-// uniqueIDs checks that nothing on the bus has the id of another event.
+// uniqueIDs checks that no two events on the bus have the same id.
 func (w *world) uniqueIDs() {
 	w.t.Helper()
 	seen := map[string]bool{}
@@ -97,8 +97,8 @@ func (w *world) uniqueIDs() {
 	}
 }
 
-// mirrors waits until the bus, read from its beginning, leads to what the cluster has of a type in the namespaces (none given: the
-// world's), as far as the selector takes it.
+// mirrors waits until a consumer of the bus has exactly the selected objects of a type in the namespaces (none given: the
+// world's namespace).
 func (w *world) mirrors(t kube.Type, labelSelector string, namespaces ...string) {
 	w.t.Helper()
 	if len(namespaces) == 0 {
@@ -115,7 +115,7 @@ func (w *world) mirrors(t kube.Type, labelSelector string, namespaces ...string)
 	}
 }
 
-// What a team leaves out stays out, in the first list and live.
+// Objects in excluded namespaces are not published, neither from the first list nor from the watch.
 func TestExcludeNamespaces(t *testing.T) {
 	w := newWorld(t, options{})
 	out := w.namespace()

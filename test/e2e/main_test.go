@@ -23,10 +23,10 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
 )
 
-// raceEnv, when set, has the bridge built with the race detector. A race then fails the test that finds it.
+// raceEnv, if set, builds the bridge with the race detector. A race then fails the test that finds it.
 const raceEnv = "KUBEBRIDGE_E2E_RACE"
 
-// What all tests share. Tests that do harm to the API server start one of their own.
+// Shared by all tests. Tests that disturb the API server start one of their own.
 var (
 	binary      string
 	demoBinary  string
@@ -34,8 +34,8 @@ var (
 	raceEnabled = os.Getenv(raceEnv) != ""
 )
 
-// parallel is how many of the tests that allow it run at once, unless -parallel says otherwise: most of these wait, for timeouts
-// of a minute, and need no processor of their own.
+// parallel is the number of parallel tests, unless -parallel is given. Most of these tests wait for timeouts of about
+// a minute and need little CPU.
 const parallel = "4"
 
 func TestMain(m *testing.M) {

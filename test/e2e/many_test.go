@@ -21,7 +21,7 @@ const (
 	manyCollections = 500
 	// concurrentLists is the default of kubernetes.concurrentLists.
 	concurrentLists = 4
-	// manyPatience is for what 500 collections do one after another, on a small machine.
+	// manyPatience is the timeout for work that 500 collections do one after another, on a small machine.
 	manyPatience = 2 * time.Minute
 	// manyMemory is what 500 watches may cost while the bus is down and each has three objects of 100 KB to publish: 32 MiB of events
 	// that wait for the bus, and for each watch one object and 128 KiB of buffers until it is closed; Go's collector lets that double.
@@ -29,7 +29,7 @@ const (
 	manyMemory = 512 << 20
 )
 
-// auditPolicy has the API server write down when it got each request of the bridge to list or watch ConfigMaps, and when it was done.
+// auditPolicy makes the API server record when it received each request of the bridge to list or watch ConfigMaps, and when the request ended.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 rules:
@@ -40,8 +40,8 @@ rules:
 - level: None
 `
 
-// Hundreds of collections in one bridge, one for each namespace of a platform team. An API server that restarts is a 410 for all of
-// them at once, and must not be met with 500 lists; a bus that is away must not be paid for with the memory of 500 stalled watches.
+// A platform team has one collection for each of hundreds of namespaces. The restart of an API server means 410 for all of
+// them at once, but must not cause 500 lists at a time. During an outage of the bus, 500 stalled watches must not use unbounded memory.
 func TestFiveHundredCollections(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -94,7 +94,7 @@ func TestFiveHundredCollections(t *testing.T) {
 	})
 }
 
-// inEach writes one object in each namespace, so many times, and returns the last resourceVersions by UID.
+// inEach writes one object in each namespace the given number of times, and returns the last resourceVersions by UID.
 func (w *world) inEach(namespaces []string, step string, times int) map[string]string {
 	w.t.Helper()
 	ctx := w.within(manyPatience)
@@ -146,7 +146,7 @@ func (w *world) allInStep() {
 	}))
 }
 
-// listsAtOnce is the largest number of lists that the API server had under way at one time, streaming ones included.
+// listsAtOnce returns the largest number of lists that the API server served at one time, including streaming ones.
 func listsAtOnce(t *testing.T, audit string) int {
 	t.Helper()
 	f, err := os.Open(audit)

@@ -29,8 +29,8 @@ func (w *world) allowHere(user, resource string) {
 	w.must(err)
 }
 
-// A namespace that is deleted may lose its RoleBindings first: from then on a bridge that may read through these alone sees 403 and
-// not the deletions. A bridge that may look the namespace up learns that it is gone, and its objects with it; a bridge that may not
+// A namespace that is deleted may lose its RoleBindings first. A bridge whose permissions come from these then gets 403 and
+// does not see the deletions. If it may get the namespace, it finds that the namespace is gone, and publishes the deletions. Otherwise it
 // has no proof, and must not publish deletions.
 func TestNamespaceDeletedRoleBindingsFirst(t *testing.T) {
 	for _, c := range []struct {
@@ -54,7 +54,7 @@ func TestNamespaceDeletedRoleBindingsFirst(t *testing.T) {
 			before := len(w.settle(kube.ConfigMaps))
 			w.committed()
 
-			toCluster.Refuse() // or the open watch would report the deletions
+			toCluster.Refuse() // otherwise the open watch would report the deletions
 			w.delete(roleBindings, "configmaps")
 			w.must(w.cluster.DeleteNamespace(w.soon(), w.ns))
 			for _, o := range w.kube.Ledger.Objects(kube.ConfigMaps) {
@@ -78,7 +78,7 @@ func TestNamespaceDeletedRoleBindingsFirst(t *testing.T) {
 	}
 }
 
-// allowKubeSystem lets a user learn the cluster's identity, and of no other namespace.
+// allowKubeSystem lets a user read the cluster's identity, but no other namespace.
 func (w *world) allowKubeSystem(user string) {
 	w.t.Helper()
 	name := w.ns + "-identity"

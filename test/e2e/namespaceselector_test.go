@@ -9,8 +9,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Teams come and go: a namespace is watched from the moment that it has the label. One that loses it takes its objects out of the
-// selection, and they come back with it, as they are then.
+// A namespace is watched as soon as it has the label. If it loses the label, its collection is closed. If it gets the label again, its
+// objects are published in their present state.
 func TestNamespaceSelector(t *testing.T) {
 	w := newWorld(t, options{})
 	team := w.namespace()

@@ -10,7 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// typesOf returns what is published about an object: its events' types in order.
+// typesOf returns the types of an object's events, in order.
 func typesOf(messages []bus.Message, uid string) (types []string) {
 	for i := range messages {
 		if m := &messages[i]; m.UID() == uid {
@@ -20,13 +20,13 @@ func typesOf(messages []bus.Message, uid string) (types []string) {
 	return types
 }
 
-// An object with finalizers is deleted in two steps: first it says that it will go, then it goes. Who acts on the first step must
-// see it, and nobody may take it for the second.
+// An object with finalizers is deleted in two steps: first it gets a deletionTimestamp, then it is removed. The first step is
+// published as modified, the second as deleted.
 func TestFinalizers(t *testing.T) {
 	w := newWorld(t, options{})
 	w.install()
 	w.bridges(w.widgets)
-	quiet, err := kube.New(w.cluster.RESTConfig(), w.ns) // whose acknowledgements are not the ledger's
+	quiet, err := kube.New(w.cluster.RESTConfig(), w.ns) // a client whose writes are not recorded in the world's ledger
 	w.must(err)
 	create := func(name string) (uid string) {
 		o, err := w.kube.Create(w.soon(), w.widgets, name, kube.Fields{
@@ -94,25 +94,25 @@ func TestDeleteCollection(t *testing.T) {
 	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: n, Present: n})
 }
 
-// The largest objects that the API server takes, whether a list, a watch or a comparison finds them: Kafka's topics are made for
-// them; NATS with its default of 1 MiB gets what they are without their bodies, and it is said, in the event and in the log.
+// The largest objects that the API server accepts, found by a list, a watch and a reconciliation. Kafka's topics are created for messages of
+// this size. NATS with its default of 1 MiB gets events without bodies, which are marked, and the log has a warning.
 func TestLargestObjects(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{bus: name})
 			w.install()
 			w.bridges(kube.ConfigMaps, w.widgets)
-			// etcd takes requests of 1.5 MiB; the API server 1 MiB of a ConfigMap's data. Every < is six bytes in a watch.
+			// etcd accepts requests of 1.5 MiB, and the API server 1 MiB of data in a ConfigMap. Every < takes six bytes in a watch.
 			large := kube.Fields{"spec": map[string]any{"pad": strings.Repeat("x", 3<<19-2<<10)}}
 			escaped := `{"data":{"pad":"` + strings.Repeat("<", 1<<20-1<<10) + `"}}`
 			_, err := w.kube.Create(w.soon(), w.widgets, "too-large", kube.Fields{"spec": map[string]any{"pad": strings.Repeat("x", 3<<19)}})
-			if err == nil || !strings.Contains(err.Error(), "request is too large") { // which the server has from etcd
+			if err == nil || !strings.Contains(err.Error(), "request is too large") { // the limit is etcd's
 				t.Fatalf("want the error that this is too large for the server, got %v", err)
 			}
 			create := func(object string) {
 				_, err := w.kube.Create(w.soon(), w.widgets, object, large)
 				w.must(err)
-				// By a patch, since the client would escape what it creates, to more than the server takes.
+				// Write the data by a patch, because Create would escape it to a size that the server does not accept.
 				w.create(kube.ConfigMaps, object)
 				_, err = w.kube.Patch(w.soon(), kube.ConfigMaps, object, escaped)
 				w.must(err)
@@ -151,7 +151,7 @@ func TestLargestObjects(t *testing.T) {
 	}
 }
 
-// A write that changes nothing is no event, however often a controller repeats it.
+// Writes that change nothing are not published, however often a controller repeats them.
 func TestNoOpWrites(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.create(kube.ConfigMaps, "o")
@@ -168,11 +168,11 @@ func TestNoOpWrites(t *testing.T) {
 	}
 }
 
-// Another object of the same name, made while the bridge was away, is another object: the old one's deletion is published first,
-// with its old UID, then the new one. The server's history has both; a comparison must publish the same two in the same order.
+// If an object is deleted and created again while the bridge is down, the deletion of the old UID is published first,
+// then the new object. The replayed watch has both; a reconciliation must publish the same two events in the same order.
 func TestRecreatedWhileDown(t *testing.T) {
-	for _, lost := range []bool{false, true} {
-		t.Run(map[bool]string{false: "within the history", true: "after a gap"}[lost], func(t *testing.T) {
+	for name, lost := range map[string]bool{"within the history": false, "after a gap": true} {
+		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{})
 			w.install()
 			w.bridges(w.widgets)

@@ -13,7 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// listed is what the cluster has of a type.
+// listed returns the objects of a type in the cluster.
 func (w *world) listed(t kube.Type, labelSelector string, namespaces []string) (objects []unstructured.Unstructured) {
 	w.t.Helper()
 	for _, ns := range namespaces {
@@ -24,13 +24,13 @@ func (w *world) listed(t kube.Type, labelSelector string, namespaces []string) (
 	return objects
 }
 
-// asks makes the configuration ask for ConfigMaps of the world's namespace with options.
+// asks configures an entry for ConfigMaps of the world's namespace with options.
 func (w *world) asks(r bridge.Resource) {
 	r.Resource, r.Namespaces = "configmaps", []string{w.ns}
 	w.config.Resources = []bridge.Resource{r}
 }
 
-// Who needs to know that objects exist, and not what is in them, gets their metadata, under their own kind.
+// With metadataOnly, objects are published with their metadata only, under their own kind.
 func TestMetadataOnly(t *testing.T) {
 	w := newWorld(t, options{})
 	w.asks(bridge.Resource{MetadataOnly: true})
@@ -49,7 +49,7 @@ func TestMetadataOnly(t *testing.T) {
 	}
 }
 
-// With snapshot skip, the objects that exist at the start are not published, but everything that happens to them is.
+// With snapshot skip, the objects that exist at the start are not published, but all their later changes are.
 func TestSnapshotSkip(t *testing.T) {
 	w := newWorld(t, options{})
 	w.asks(bridge.Resource{Snapshot: "skip"})
@@ -75,7 +75,7 @@ func TestSnapshotSkip(t *testing.T) {
 	}
 }
 
-// Who asks for some types of events gets no others.
+// With types, no other types of events are published.
 func TestTypes(t *testing.T) {
 	w := newWorld(t, options{})
 	w.asks(bridge.Resource{Types: []string{"added", "deleted"}})
@@ -89,7 +89,7 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// Core events expire by themselves, thousands an hour: unless asked for, their deletions are not published.
+// Core events expire, thousands an hour. By default their deletions are not published.
 func TestExpiryOfEventsIsNotPublished(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.Events}})
 	uid, _ := w.create(kube.Events, "o")
@@ -101,7 +101,7 @@ func TestExpiryOfEventsIsNotPublished(t *testing.T) {
 	}
 }
 
-// An auditor must be able to distinguish silence from failure: the collection repeats at an interval that it is complete.
+// With syncedEvery, synced events are repeated, so that a consumer can distinguish a quiet cluster from a failed bridge.
 func TestSyncedEvery(t *testing.T) {
 	w := newWorld(t, options{})
 	w.asks(bridge.Resource{SyncedEvery: "1s"})
@@ -130,7 +130,7 @@ func syncedOf(all []bus.Message) (synced []bus.Message) {
 	return synced
 }
 
-// A consumer that has lost its copy asks for the present state, of a bridge that goes on meanwhile.
+// A resync publishes the present state for a consumer that has lost its copy, while the bridge continues.
 func TestResync(t *testing.T) {
 	const n = 50
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})

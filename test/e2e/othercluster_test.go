@@ -9,13 +9,13 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Another cluster behind the same address is no other history of this one: none of its events belong on this bus, and what it lacks
-// was not deleted. The bridge ends, as one that is configured wrongly.
+// Another cluster behind the same address is not a new epoch of this one: its events must not be published, and objects that it lacks
+// were not deleted. The bridge ends with an error of its configuration.
 func TestAnotherClusterBehindTheAddress(t *testing.T) {
 	t.Parallel()
 	empty := t.TempDir()
-	for _, running := range []bool{true, false} {
-		t.Run(map[bool]string{true: "while running", false: "while down"}[running], func(t *testing.T) {
+	for name, running := range map[string]bool{"while running": true, "while down": false} {
+		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{cluster: clustertest.Start(t, clustertest.Options{}), types: []kube.Type{kube.ConfigMaps}})
 			w.create(kube.ConfigMaps, "o")
 			w.start()

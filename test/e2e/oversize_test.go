@@ -12,7 +12,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// createLargest makes the largest widget that the API server and its etcd (1.5 MiB a request) take, to a kilobyte.
+// createLargest creates the largest widget that the API server and its etcd (1.5 MiB per request) accept, to within a kilobyte.
 func (w *world) createLargest(name string) (uid, rv, blob string) {
 	w.t.Helper()
 	var err error
@@ -34,8 +34,8 @@ func about(all []bus.Message, uid string) []bus.Message {
 	return slices.DeleteFunc(slices.Clone(all), func(m bus.Message) bool { return m.UID() != uid })
 }
 
-// The largest object that a cluster can hold goes whole to Kafka, whose topics the bridge makes large enough. NATS takes
-// 1 MiB unless it is configured otherwise: there its metadata goes, with the size and hash of what is left out.
+// The largest object that a cluster can have is published completely on Kafka, because the bridge creates topics with a sufficient limit.
+// NATS accepts 1 MiB by default: there the metadata is published, with the size and hash of the body.
 func TestLargestObject(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{busKafka, busNATS} {
@@ -59,8 +59,8 @@ func TestLargestObject(t *testing.T) {
 	}
 }
 
-// An object that NATS does not take goes to the dead letters, also over a kill; nobody else hears of it before a version
-// that fits is announced.
+// An object that is too large for NATS goes to the dead letters, also after a kill. Its first event on its own subject is that of a
+// version that fits.
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{})
@@ -100,8 +100,8 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// Where the bridge shall fail, nothing of the collection passes what does not fit, the status says which object it is, and the
-// other collections go on.
+// With oversize: fail, the collection stops at the object that does not fit, the status names the object, and
+// other collections continue.
 func TestOversizeFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{})

@@ -11,9 +11,9 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// An etcd that went back to a backup and has counted on past the position before the bridge looks, and no longer has what came
-// after it. Nothing shows at once that it is another history; the comparison must find the difference all the same, and publish
-// what went back to an older version in another epoch, or consumers would ignore it.
+// etcd was restored from a backup, its counter has passed the bridge's position before the bridge probes it, and the history after the
+// position is gone. So no probe detects the restore. The reconciliation must still find the difference, and publish objects with
+// lower versions in another epoch, because consumers would ignore them otherwise.
 func TestRestoreThatWasOvertaken(t *testing.T) {
 	t.Parallel()
 	r := newRestore(newWorld(t, options{cluster: clustertest.Start(t, clustertest.Options{})}))

@@ -9,8 +9,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Who is woken by an API server that was restarted reads one line when it was lost and one when it was back, whatever the number
-// of resources, and then which gaps there were.
+// A restart of the API server is one log line when it is lost and one when it answers again, whatever the number
+// of resources, followed by the gaps.
 func TestAnOutageIsTwoLines(t *testing.T) {
 	t.Parallel()
 	own := clustertest.Start(t, clustertest.Options{})
@@ -42,7 +42,7 @@ func TestAnOutageIsTwoLines(t *testing.T) {
 			said = append(said, line)
 		}
 	}
-	// A server that is overloaded when it is back may be lost once more. A line for each collection would not alternate.
+	// A server that is overloaded after its start may be lost once more. With a line for each collection the two lines would not alternate.
 	for i, line := range said {
 		if want := []string{"the API server is lost", "the API server is back"}[i%2]; !strings.Contains(line, want) {
 			t.Errorf("line %d has no %q", i+1, want)

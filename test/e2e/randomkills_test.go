@@ -15,8 +15,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Wherever in a comparison a bridge is killed, the bus has in the end what the cluster has, and on NATS nothing is announced twice.
-// TestKilledWhileComparing kills at chosen points, this at any: some kills come before the list, some in it, some after its end.
+// If a bridge is killed at any moment of a reconciliation, the bus has the state of the cluster in the end, and on NATS no event is repeated.
+// TestKilledWhileComparing kills at chosen moments, this test at random ones: before the list, during it, or after its end.
 func TestKilledAtRandomWhileComparing(t *testing.T) {
 	t.Parallel()
 	const kills, objects, changed = 15, 300, 200
@@ -32,7 +32,7 @@ func TestKilledAtRandomWhileComparing(t *testing.T) {
 	w := newWorld(t, options{})
 	w.install()
 	w.bridges(w.widgets)
-	// Large enough that the differences take some batches: these are where a kill can fall between.
+	// The objects are large, so that the difference takes several batches, and a kill can fall between two of them.
 	large := kube.Fields{"spec": map[string]any{"pad": strings.Repeat("x", 40<<10)}}
 	w.bulkOf(w.widgets, "o", objects, large)
 	w.start()
@@ -41,7 +41,7 @@ func TestKilledAtRandomWhileComparing(t *testing.T) {
 	synced := before
 	killed := map[string]int{}
 	for round := range kills {
-		if round == 0 || slices.ContainsFunc(w.since(synced), isSynced) { // else the comparison is still to be done
+		if round == 0 || slices.ContainsFunc(w.since(synced), isSynced) { // otherwise the reconciliation is not complete yet
 			synced = len(w.since(0))
 			w.expire()
 		}
@@ -55,7 +55,7 @@ func TestKilledAtRandomWhileComparing(t *testing.T) {
 		}
 		had := len(w.since(0))
 		w.run()
-		if random.IntN(4) == 0 { // before the first word, perhaps
+		if random.IntN(4) == 0 { // possibly before the first event
 			time.Sleep(time.Duration(random.Int64N(int64(150 * time.Millisecond))))
 		} else {
 			wanted := 1 + random.IntN(changed)

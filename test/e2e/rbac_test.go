@@ -30,7 +30,7 @@ func (w *world) prints(args ...string) string {
 	return p.Output()
 }
 
-// grant applies printed roles and bindings, as kubectl would.
+// grant applies printed roles and bindings.
 func (w *world) grant(printed string) {
 	w.t.Helper()
 	types := map[string]kube.Type{"ClusterRole": clusterRoles, "ClusterRoleBinding": clusterRoleBindings, "Role": roles, "RoleBinding": roleBindings}
@@ -53,14 +53,14 @@ func (w *world) grant(printed string) {
 	}
 }
 
-// Who installs the bridge with what it says that it needs must not find out at the first 410, or when a CRD goes, that
-// something was missing; and has not given away more.
+// The roles that `bridge rbac` prints are enough, also after a 410 and when a CRD is removed, and grant no
+// more than the bridge needs.
 func TestPrintedRolesAreEnough(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{})
 	w.must(w.kube.Install(w.soon(), w.widgets))
 	w.config.Name = w.ns
-	delete(w.config.Checkpoint, "file") // it is kept on the bus
+	delete(w.config.Checkpoint, "file") // keep the checkpoint on the bus
 	w.config.LeaderElection = map[string]any{"enabled": true, "namespace": w.ns}
 	w.config.Resources = []bridge.Resource{
 		{Resource: "cm", Namespaces: []string{w.ns}},
@@ -100,9 +100,9 @@ func TestPrintedRolesAreEnough(t *testing.T) {
 	if i := slices.IndexFunc(left, func(m bus.Message) bool { return m.UID() == secret && m.Is("deleted") }); left[i].Data.Reason != "left" {
 		t.Errorf("it lives: %s", &left[i])
 	}
-	w.must(w.kube.Uninstall(w.soon(), w.widgets)) // what proves that they are gone is to be read, too
+	w.must(w.kube.Uninstall(w.soon(), w.widgets)) // the bridge must be allowed to read the proof that the type is gone
 	w.awaitStatus(func(s bridge.Status) bool { return s.Find(w.widgets.ResourceID()).State == "gone" })
-	if strings.Contains(strings.ToLower(w.bridge.Log()), "forbidden") { // as API servers call it
+	if strings.Contains(strings.ToLower(w.bridge.Log()), "forbidden") { // the word in the API server's errors
 		t.Error("something was refused, see the log")
 	}
 
@@ -117,7 +117,7 @@ func TestPrintedRolesAreEnough(t *testing.T) {
 	}
 }
 
-// With exactly the permissions that are printed, each delivery writes, and begins again after a crash; and readers read, and do
+// With exactly the printed permissions, the bridge writes with each delivery and recovers after a crash, and readers can read but do
 // nothing else.
 func TestPrintedNATSPermissionsAreEnough(t *testing.T) {
 	for _, delivery := range []string{"exactly-once", "at-least-once", "at-most-once"} {
@@ -128,7 +128,7 @@ func TestPrintedNATSPermissionsAreEnough(t *testing.T) {
 				"url": "nats://127.0.0.1:4222", "delivery": delivery, "auth": map[string]any{"username": "bridge", "password": "b"},
 			}}}
 			if delivery == "exactly-once" {
-				delete(w.config.Checkpoint, "file") // it is kept on the bus
+				delete(w.config.Checkpoint, "file") // keep the checkpoint on the bus
 			}
 			w.config.Resources[0].Subject = "k8s.{cluster}.audit.{namespace}.{name}"
 			url := w.startNATSWith(w.prints("rbac", "--bus", "--connect", "-c", w.writeConfig(w.config)))
@@ -163,7 +163,7 @@ func TestPrintedNATSPermissionsAreEnough(t *testing.T) {
 					w.bridge.Kill()
 				}
 			}
-			w.stop() // and the checkpoint's last write
+			w.stop() // includes the last write of the checkpoint
 			if log := strings.ToLower(w.bridge.Log()); strings.Contains(log, "violation") {
 				t.Errorf("something was refused:\n%s", log)
 			}
@@ -171,7 +171,7 @@ func TestPrintedNATSPermissionsAreEnough(t *testing.T) {
 			auth := w.config.Sinks[0].NATS["auth"]
 			w.readsOnly(url, delivery != "at-most-once")
 			w.config.Sinks[0].NATS["auth"] = auth
-			w.start() // whatever the reader did
+			w.start() // must succeed whatever the reader has tried
 			uid, _ := w.create(kube.ConfigMaps, "o")
 			heard("added", uid)
 			w.stop()
@@ -182,7 +182,7 @@ func TestPrintedNATSPermissionsAreEnough(t *testing.T) {
 	}
 }
 
-// readsOnly wants the user reader to read all that it can, and to write nothing.
+// readsOnly checks that the user reader can read, and cannot write.
 func (w *world) readsOnly(url string, keeps bool) {
 	w.t.Helper()
 	w.config.Sinks[0].NATS["auth"] = map[string]any{"username": "reader", "password": "r"}
@@ -213,7 +213,7 @@ func (w *world) readsOnly(url string, keeps bool) {
 	w.must(nc.Flush())
 }
 
-// startNATSWith starts a server with the accounts that are printed, and returns its URL.
+// startNATSWith starts a server with the printed accounts, and returns its URL.
 func (w *world) startNATSWith(printed string) string {
 	w.t.Helper()
 	accounts, _, found := strings.Cut(printed, "\n}\n") // streams follow
@@ -240,7 +240,7 @@ jetstream {store_dir: "`+filepath.Join(w.dir, "jetstream")+`"}
 	return s.ClientURL()
 }
 
-// What `run` would refuse is said by `validate --connect`, each in a line of its own, and the bridge that runs is not disturbed.
+// `validate --connect` reports every error that would end `run`, one per line, and does not disturb a running bridge.
 func TestValidateConnectAsksTheBuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})

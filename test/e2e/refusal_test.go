@@ -19,7 +19,7 @@ const (
 	exitEnvironment = 3
 )
 
-// says checks that a message to the user has all the words.
+// says checks that a message contains all the words.
 func says(t *testing.T, text string, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -29,7 +29,7 @@ func says(t *testing.T, text string, words ...string) {
 	}
 }
 
-// A mistake in the configuration must be found at once, by the place and in the words of the file.
+// An error in the configuration is reported at the start, with its place and the keys of the file.
 func TestWrongConfiguration(t *testing.T) {
 	const good = `cluster: here
 resources: [pods]
@@ -64,7 +64,7 @@ checkpoint: {file: {path: /nowhere}}
 	})
 }
 
-// A checkpoint or stream of another bridge must not be written to: its positions and its order belong to somebody else.
+// The bridge does not write to a checkpoint or stream of another bridge.
 func TestForeignCheckpointAndStream(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.start()
@@ -85,14 +85,14 @@ func TestForeignCheckpointAndStream(t *testing.T) {
 	says(t, w.bridge.Log(), "stream", `"kubebridge"`, `"another"`)
 
 	w.config.Name, w.config.Checkpoint = "kubebridge", mine
-	w.start() // and the rightful owner finds all as it was
+	w.start() // the owner finds its checkpoint and stream unchanged
 	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
 	if more := after(all, len(before)); len(more) != 2 {
 		t.Errorf("something beside the marker was published:\n%s", bus.Tail(more, 20))
 	}
 }
 
-// A second bridge started by mistake must stop before it takes the bus away from the first.
+// A second bridge with the same checkpoint must stop before it fences the first one.
 func TestLockedCheckpoint(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestLockedCheckpoint(t *testing.T) {
 	}
 }
 
-// Two bridges with checkpoints of their own can be distinguished only by the bus: the later one takes over, the earlier one must
-// not write again, nor report that it is ready.
+// Only the bus can detect two bridges with separate checkpoints: the later one takes over, and the earlier one must
+// not write again or report that it is ready.
 func TestFencedByASecondBridge(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.start()
@@ -127,7 +127,7 @@ func TestFencedByASecondBridge(t *testing.T) {
 	w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
 }
 
-// Wrong credentials for the cluster heal by no retry.
+// Wrong credentials for the cluster end the bridge: retrying does not help.
 func TestWrongClusterCredentials(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.kubeconfig(func(c *api.Config) {

@@ -15,8 +15,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// A configuration that changes is followed without a restart: what is new is listed, what is no longer asked for is closed, and
-// nothing is said of what stays as it was. A file that is wrong changes nothing.
+// A changed configuration takes effect without a restart: new collections are listed, removed ones are closed, and unchanged ones are
+// not affected. An invalid file changes nothing.
 func TestReload(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps, kube.Pods}})
 	for _, typ := range []kube.Type{kube.ConfigMaps, kube.Pods, kube.Deployments} {
@@ -55,7 +55,7 @@ func TestReload(t *testing.T) {
 	w.settle(kube.ConfigMaps, kube.Deployments)
 }
 
-// reload replaces the file and says so.
+// reload replaces the file and sends SIGHUP.
 func (w *world) reload(path string, c bridge.Config) {
 	w.t.Helper()
 	w.must(os.Rename(w.writeConfig(c), path))

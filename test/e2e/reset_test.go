@@ -15,12 +15,12 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// When the published state no longer holds, because the stream is gone or because values are to be shown in another way, consumers
-// must receive a reset, drop their copy and get everything again; and later deletions must be published as before.
+// If the published state becomes invalid, because the stream is lost or values are shown in another way, consumers
+// receive a reset, drop their copy and get every object again. Later deletions are published as before.
 func TestDeclaredReset(t *testing.T) {
 	for name, lose := range map[string]func(w *world){
 		"stream lost": func(w *world) {
-			w.startNATSIn("another") // with nothing in it
+			w.startNATSIn("another") // an empty server
 		},
 		"values shown otherwise": func(w *world) { w.config.Secrets = map[string]any{"values": "redact"} },
 	} {
@@ -31,7 +31,7 @@ func TestDeclaredReset(t *testing.T) {
 			w.start()
 			w.settle(kube.Secrets)
 			w.stop()
-			w.delete(kube.Secrets, "o-0") // it is never published: the copy is dropped
+			w.delete(kube.Secrets, "o-0") // this deletion is not published, because consumers drop their copy
 			lose(w)
 			before := len(w.since(0))
 			w.start()
@@ -76,7 +76,7 @@ func TestDeclaredReset(t *testing.T) {
 			}
 			w.stop()
 			n := len(w.since(0))
-			w.start() // and it is over
+			w.start() // the next start is no reset
 			if all := after(w.settle(kube.Secrets), n); len(all) != 2 {
 				t.Errorf("after another restart, beside the marker:\n%s", bus.Tail(all, 10))
 			}
@@ -84,7 +84,7 @@ func TestDeclaredReset(t *testing.T) {
 	}
 }
 
-// A checkpoint that was lost with its disk is made up for by the stream: nothing is announced twice.
+// If a checkpoint is lost with its disk, it is restored from the stream, and no event is repeated.
 func TestCheckpointLost(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.bulk(kube.ConfigMaps, "o", 50)
@@ -99,7 +99,7 @@ func TestCheckpointLost(t *testing.T) {
 	w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
 }
 
-// A custom type that is removed takes its objects along; one that is installed again is another one, with other objects.
+// The removal of a custom type deletes its objects. A type that is installed again is another one, with other objects.
 func TestCustomTypeRemovedAndInstalledAgain(t *testing.T) {
 	w := newWorld(t, options{})
 	w.install()
@@ -120,7 +120,7 @@ func TestCustomTypeRemovedAndInstalledAgain(t *testing.T) {
 	w.verify(check.Options{Types: []kube.Type{w.widgets}, Gap: true})
 }
 
-// Two sinks are two pipelines: one that is stuck must not keep the other waiting.
+// Two sinks are two pipelines: an outage of one does not delay the other.
 func TestOneSinkDownTheOtherFlows(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	nats, toNATS, natsSink := w.log, w.proxy, w.config.Sinks[0]

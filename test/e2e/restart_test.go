@@ -14,8 +14,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Control planes are upgraded. An API server that comes back has forgotten its history, for every collection at once; the
-// bridge must recover without help, publish nothing twice and lose nothing.
+// After a restart, for example during an upgrade, the API server has lost the history of every collection. The
+// bridge recovers, repeats no event and loses none.
 func TestAPIServerRestarts(t *testing.T) {
 	t.Parallel()
 	own := clustertest.Start(t, clustertest.Options{})
@@ -59,7 +59,7 @@ func TestAPIServerRestarts(t *testing.T) {
 	}
 }
 
-// A bus that is restarted, or that breaks its connections, costs nothing but time.
+// A restart of the bus, or broken connections to it, only delay events.
 func TestBusRestarts(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestBusRestarts(t *testing.T) {
 				w.busUp()
 				w.settle(kube.ConfigMaps)
 			}
-			for i := range 3 { // and in the middle of writing
+			for i := range 3 { // while the bridge is writing
 				w.proxy.Cut()
 				w.bulk(kube.ConfigMaps, fmt.Sprintf("more-%d", i), 50)
 			}
@@ -86,7 +86,7 @@ func TestBusRestarts(t *testing.T) {
 	}
 }
 
-// busDown stops the server; kfake, which cannot be stopped and keep its topics, becomes unreachable.
+// busDown stops the server, or makes kfake unreachable, because a stopped kfake loses its topics.
 func (w *world) busDown() {
 	w.t.Helper()
 	if w.nats != nil {
@@ -105,10 +105,10 @@ func (w *world) busUp() {
 	}
 }
 
-// outage is long enough for the bridge to close its watch, and for a careless one to fill its memory.
+// outage is long enough for the API server to end the watch, and for unbounded buffers to exceed the limit.
 const outage = time.Minute
 
-// A bus that is away for a while, during a busy time: all of it arrives, in order, and the bridge does not grow meanwhile.
+// After an outage of the bus during many changes, all events arrive in order. The bridge's memory stays bounded during the outage.
 func TestBusDownForAWhile(t *testing.T) {
 	t.Parallel()
 	const (
@@ -129,7 +129,7 @@ func TestBusDownForAWhile(t *testing.T) {
 		rss, err := w.bridge.Memory("VmRSS")
 		w.must(err)
 		most = max(most, rss)
-		// The updates are spread over the outage.
+		// Distribute the updates over the outage.
 		time.Sleep(time.Until(began.Add(time.Duration(round) * outage * objects / updates)))
 	}
 	w.awaitStatus(func(s bridge.Status) bool { return !s.Ready })

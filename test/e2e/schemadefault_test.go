@@ -9,8 +9,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// A schema that gains a default changes what objects are, without a write and without a new resourceVersion. The consumer must
-// learn of it, under an id that was not used before: else the bus takes it for a repetition.
+// A new default in a schema changes objects without a write and without a new resourceVersion. The changes are
+// published under new ids, because consumers and the bus would ignore the old ones as repetitions.
 func TestSchemaGainsADefault(t *testing.T) {
 	w := newWorld(t, options{})
 	w.install()

@@ -15,7 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Readers of the topic, of the bridge's log or of its disk must not learn a password from it.
+// Values of Secrets are neither on the bus, nor in the bridge's log, nor on its disk.
 func TestSecretValuesNeverLeave(t *testing.T) {
 	for _, mode := range []string{"", "redact"} {
 		t.Run("values "+mode, func(t *testing.T) {
@@ -78,7 +78,7 @@ func (w *world) nowhere(all []bus.Message, texts []string) {
 			if bytes.Contains(content, []byte(text)) {
 				w.t.Errorf("%s has the value %q", place, text)
 			}
-			// Of the three ways in which a text can fall into base64's groups, the first: values are encoded by themselves.
+			// A text has three base64 forms, depending on its offset. Values are encoded alone, so only the first one can occur.
 			if b := base64.StdEncoding.EncodeToString([]byte(text))[:16]; bytes.Contains(content, []byte(b)) {
 				w.t.Errorf("%s has the value %q in base64", place, text)
 			}
@@ -86,7 +86,7 @@ func (w *world) nowhere(all []bus.Message, texts []string) {
 	}
 }
 
-// hidden checks what stands in the values' place: one word, or a hash that changes with its value and with nothing else.
+// hidden checks the replacements of values: one word, or a hash that changes with its value only.
 func (w *world) hidden(all []bus.Message, redact bool, uid, changed, unchanged string) {
 	w.t.Helper()
 	var shown []map[string]string

@@ -11,7 +11,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// A team that asks for its namespaces gets these and no others, whichever way objects are found.
+// With namespaces, only objects of these namespaces are published, from lists and watches.
 func TestNamespaces(t *testing.T) {
 	w := newWorld(t, options{})
 	second, other := w.namespace(), w.namespace()
@@ -41,8 +41,8 @@ func TestNamespaces(t *testing.T) {
 	}), all)
 }
 
-// An object that gets or loses the label, or reaches or leaves the state asked for, appears to the consumer and goes, as often as
-// it likes.
+// An object that enters the selection, by a label or a field, is published as added; if it leaves the selection, it is published as deleted. Both can
+// happen several times.
 func TestEnteringAndLeavingASelection(t *testing.T) {
 	w := newWorld(t, options{})
 	w.config.Resources = []bridge.Resource{
@@ -85,7 +85,7 @@ func TestEnteringAndLeavingASelection(t *testing.T) {
 			return at
 		}
 		for range 2 {
-			c.out() // outside: nobody hears of it
+			c.out() // a change outside the selection is not published
 			entered := c.enter()
 			expect("added", entered, entered)
 			changed := c.in()
@@ -122,7 +122,7 @@ func terminating(m *bus.Message) bool {
 	return m.Is("modified") && metadata["deletionTimestamp"] != nil
 }
 
-// A selector that is narrowed or widened in the configuration publishes the difference, not everything again.
+// After a selector is narrowed or widened in the configuration, only the difference is published.
 func TestSelectorIsChanged(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	uids := map[string]string{}

@@ -20,11 +20,11 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// noticed is how soon a watch that has stalled is to be seen.
+// noticed bounds the time until a stalled watch is reported.
 const noticed = 2 * time.Minute
 
-// A conversion webhook that is down makes watches stall: they stay open, HTTP 200, and say nothing, which a quiet collection does
-// too. It must be seen, nobody may conclude that objects are gone, and it heals on its own.
+// If a conversion webhook is down, watches stall: they stay open and send nothing, like those of a quiet collection.
+// The bridge reports that, publishes no deletions, and recovers when the webhook answers again.
 func TestDeadConversionWebhook(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{})
@@ -42,7 +42,7 @@ func TestDeadConversionWebhook(t *testing.T) {
 
 	webhook.Refuse()
 	began := time.Now()
-	v1, err := kube.New(w.cluster.RESTConfig(), w.ns) // which is stored, and needs no conversion
+	v1, err := kube.New(w.cluster.RESTConfig(), w.ns) // v1 is the stored version and needs no conversion
 	w.must(err)
 	_, err = v1.Patch(w.soon(), w.widgets, "patched", change("in the dark"))
 	w.must(err)
@@ -76,7 +76,7 @@ func TestDeadConversionWebhook(t *testing.T) {
 	w.none(check.State(all, objects, v2.ResourceID()), all)
 }
 
-// convertible gives the world's type a second version, v2, and a webhook that converts between the two, behind a proxy.
+// convertible adds a second version, v2, to the world's type, with a conversion webhook behind a proxy.
 func (w *world) convertible() *faultproxy.Proxy {
 	w.t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(convert))
@@ -88,7 +88,7 @@ func (w *world) convertible() *faultproxy.Proxy {
 	return proxy
 }
 
-// converts gives a type a second version, v2, that a webhook at an address converts to. v1 stays the stored one.
+// converts adds a second version, v2, to a type, with a conversion webhook at an address. v1 stays the stored version.
 func (w *world) converts(of kube.Type, webhook string, certificate *x509.Certificate) {
 	w.t.Helper()
 	ca, err := json.Marshal(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}))
@@ -101,8 +101,8 @@ func (w *world) converts(of kube.Type, webhook string, certificate *x509.Certifi
 	w.must(err)
 }
 
-// Eight resources whose conversion webhook accepts connections and never answers, twice as many as lists are read at once, do not
-// keep the others from streaming.
+// Eight resources, twice as many as there are list slots, have a conversion webhook that accepts connections and never answers. Other
+// resources are still published.
 func TestHangingConversionWebhooks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{})
@@ -126,7 +126,7 @@ func TestHangingConversionWebhooks(t *testing.T) {
 		w.converts(v1, webhook.Listener.Addr().String(), webhook.Certificate())
 		w.config.Resources = append(w.config.Resources, bridge.Resource{Resource: v1.Resource + ".v2." + v1.Group, Namespaces: []string{w.ns}})
 	}
-	healthy := w.widgets // which is installed later
+	healthy := w.widgets // is installed below
 	for _, r := range []kube.Type{kube.ConfigMaps, healthy} {
 		w.config.Resources = append(w.config.Resources, bridge.Resource{Resource: r.ResourceID(), Namespaces: []string{w.ns}})
 	}
@@ -145,7 +145,7 @@ func TestHangingConversionWebhooks(t *testing.T) {
 	published(healthy)
 }
 
-// convert answers a ConversionReview: the versions differ by nothing but their names.
+// convert answers a ConversionReview. The versions differ only in their names.
 func convert(rw http.ResponseWriter, r *http.Request) {
 	var review struct {
 		APIVersion string `json:"apiVersion"`

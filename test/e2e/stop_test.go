@@ -12,8 +12,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// A rolling upgrade stops the bridge in the middle of its work, again and again. What it has read is delivered and remembered:
-// even on Kafka, at least once, nothing comes twice.
+// The bridge is stopped several times under load, as by rolling upgrades. It delivers and commits the events that it has read, so that
+// no event is repeated, even on Kafka with at-least-once delivery.
 func TestStoppedWhileBusy(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
@@ -42,8 +42,8 @@ func TestStoppedWhileBusy(t *testing.T) {
 	}
 }
 
-// A bridge is stopped while its bus is away: it waits no longer than its shutdown timeout, reports what it leaves behind, and
-// the next start makes up for it.
+// A bridge that is stopped during an outage of its bus waits no longer than its shutdown timeout and reports the undelivered events, which
+// the next start delivers.
 func TestStoppedWhileBusIsDown(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.config.Shutdown = map[string]any{"timeout": "1s"}
@@ -60,8 +60,8 @@ func TestStoppedWhileBusIsDown(t *testing.T) {
 	w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
 }
 
-// An object larger than the bus takes must not stop the others, nor disappear: its head comes, with the size and digest of the
-// body.
+// An object that is too large for the bus is published without its body, with the size and digest of the body. Others are not
+// affected.
 func TestObjectTooLargeForTheBus(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	create := func(name, fill string, size int) string {

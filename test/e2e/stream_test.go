@@ -12,11 +12,11 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// buses are what a guarantee has to hold on.
+// buses are the buses on which a guarantee is tested.
 var buses = []string{busNATS, busKafka}
 
-// The product: every change of built-in and custom objects arrives, in order, with the right id and with apiVersion and kind,
-// whether a list, a watch or a comparison found it.
+// Every change of built-in and custom objects arrives in order, with the right id and with apiVersion and kind,
+// whether a list, a watch or a reconciliation found it.
 func TestEveryChangeArrivesInOrder(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestEveryChangeArrivesInOrder(t *testing.T) {
 	}
 }
 
-// inEveryPartition checks that who reads only some partitions of a topic gets every collection event, once.
+// inEveryPartition checks that every partition of a topic has every collection event once.
 func (w *world) inEveryPartition(messages []bus.Message) {
 	w.t.Helper()
 	partitions := map[string][]int{} // by id
@@ -84,7 +84,7 @@ func (w *world) snapshotOf(t kube.Type, messages []bus.Message, want bus.Counts)
 	}
 }
 
-// An auditor who starts the bridge on a cluster in use wants each of its objects once, and a restart must not flood the topic.
+// The first start publishes each existing object once, and a restart publishes none of them again.
 func TestExistingObjectsAreAnnouncedOnce(t *testing.T) {
 	const n = 1000
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
@@ -100,7 +100,7 @@ func TestExistingObjectsAreAnnouncedOnce(t *testing.T) {
 	}
 }
 
-// A bridge that is down for an upgrade must not lose what happens meanwhile, nor publish only the outcome of it.
+// Changes while the bridge is down are all published after its start, not only their outcome.
 func TestChangesWhileDownArrive(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
@@ -128,15 +128,15 @@ func TestChangesWhileDownArrive(t *testing.T) {
 			}
 			w.start()
 			messages := w.verify(check.Options{Types: types})
-			for _, typ := range types { // the history was there: no second list
+			for _, typ := range types { // the server still had the history: no second list
 				w.snapshotOf(typ, messages, bus.Counts{})
 			}
 		})
 	}
 }
 
-// Cluster-scoped objects have no namespace, and names of roles have characters that mean something else on a bus: a subject of
-// its own for each, or a subscriber of one would get another.
+// Cluster-scoped objects have no namespace, and names of roles may have characters with a meaning in subjects. Each object
+// still has a subject of its own.
 func TestClusterScopedObjectsWithOddNames(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestClusterScopedObjectsWithOddNames(t *testing.T) {
 	}
 }
 
-// People name resources as they do for kubectl, or in full; what they get must not depend on how.
+// All names that kubectl accepts for a resource have the same effect.
 func TestResourceNames(t *testing.T) {
 	for _, c := range []struct {
 		of   kube.Type

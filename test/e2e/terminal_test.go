@@ -44,7 +44,7 @@ func (w *world) printed(p *bridge.Process, event string) []string {
 	}
 }
 
-// A pipe is a bus too: a line per event for the next program, and after a restart only what is new.
+// With a stdout sink there is one line per event, and after a restart only new events.
 func TestStandardOutput(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.config.Sinks = []bridge.Sink{{Name: "pipe", Stdout: map[string]any{"format": "json"}}}
@@ -60,7 +60,7 @@ func TestStandardOutput(t *testing.T) {
 	w.stop()
 }
 
-// The first thing that somebody tries: it needs no configuration and leaves nothing behind.
+// `bridge tail` needs no configuration and leaves no files.
 func TestTail(t *testing.T) {
 	w := newWorld(t, options{})
 	uid, listed := w.create(kube.ConfigMaps, "o")
@@ -74,7 +74,7 @@ func TestTail(t *testing.T) {
 	w.exits(p, 0)
 }
 
-// What cannot be shown ends it at once: nobody who looks at a terminal waits for permissions.
+// `bridge tail` ends with an error if a resource cannot be read, instead of waiting for permissions.
 func TestTailRefuses(t *testing.T) {
 	w := newWorld(t, options{})
 	for _, test := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Two sinks are two pipelines, each with its own share of the resources. One whose bus is away holds up nobody but itself, and
-// catches up when the bus is back.
+// Two sinks are two pipelines, each with resources of its own. An outage of one bus does not affect the other sink, and
+// the first one catches up afterwards.
 func TestTwoSinksAreIndependent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps, kube.Deployments}})
@@ -34,7 +34,7 @@ func TestTwoSinksAreIndependent(t *testing.T) {
 		w.patch(kube.ConfigMaps, "o", fmt.Sprint(i))
 		uid, rv := w.patch(kube.Deployments, "o", fmt.Sprint(i))
 		if i%50 == 0 {
-			live.published(uid, rv) // at once, while the other's bus is down
+			live.published(uid, rv) // while the other bus is down
 		}
 	}
 	w.awaitStatus(func(s bridge.Status) bool {

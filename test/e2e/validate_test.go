@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A configuration that the cluster does not take must be reported before anything runs: all of it at once, each with what to do.
+// `validate --connect` reports all errors of a configuration that only the cluster can detect, each with its remedy.
 func TestValidateConnect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{})
@@ -21,7 +21,7 @@ func TestValidateConnect(t *testing.T) {
 		exit                        int
 		words                       []string
 	}{
-		// Not "*.*": beside this test others break the conversion of resources that they make.
+		// Not "*.*", because parallel tests create resources whose conversion fails.
 		{"all is well", w.cluster.Kubeconfig(), `["*.core", "*.rbac.authorization.k8s.io", "*.apps", pods, {resource: events, fieldSelector: type=Warning}]`, 0, []string{"ok"}},
 		{"resources", w.cluster.Kubeconfig(), `[unicorns, "*.example.com", {resource: pods, fieldSelector: spec.color=red}, deployments.v7.apps, {resource: nodes, namespaces: [a]}]`, exitEnvironment, []string{
 			`bridge.yaml:5:13: resource "unicorns": the server has no such resource`,
@@ -30,7 +30,7 @@ func TestValidateConnect(t *testing.T) {
 			`resource "deployments.v7.apps": the server has no such resource in version v7: it is served in v1`,
 			`resource "nodes": it is cluster-scoped: remove its namespaces`,
 		}},
-		// Which names mean one resource, only the cluster knows.
+		// Only the cluster knows that two names mean one resource.
 		{"one resource by two names", w.cluster.Kubeconfig(), `[deployments.apps, deploy, {resource: deploy, name: x}, {resource: deployments, name: x}]`, exitEnvironment, []string{
 			`bridge.yaml:5:31: resource "deploy": name: another entry of deployments.apps has no name either, "deployments.apps" (at `,
 			`bridge.yaml:5:68: resource "deployments:x": name: another entry of deployments.apps has the name "x" too, "deploy:x" (at `,

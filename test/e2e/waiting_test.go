@@ -17,7 +17,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// proxyToCluster stands between bridge and API server from the next kubeconfig or kubeconfigOf on.
+// proxyToCluster starts a proxy to the API server. The bridge uses it after the next call of kubeconfig or kubeconfigOf.
 func (w *world) proxyToCluster() *faultproxy.Proxy {
 	w.t.Helper()
 	server, err := url.Parse(w.cluster.Server())
@@ -34,7 +34,7 @@ func (w *world) kubeconfig(change func(*api.Config)) {
 	w.kubeconfigOf(w.cluster.Kubeconfig(), change)
 }
 
-// kubeconfigOf does so with the kubeconfig of a user.
+// kubeconfigOf is kubeconfig with the kubeconfig of a user.
 func (w *world) kubeconfigOf(user string, change func(*api.Config)) {
 	w.t.Helper()
 	cfg, err := clientcmd.LoadFromFile(user)
@@ -56,7 +56,7 @@ var (
 	clusterRoleBindings = kube.Type{GroupVersionResource: rbac.WithResource("clusterrolebindings"), Kind: "ClusterRoleBinding"}
 )
 
-// allow lets a user read a resource everywhere.
+// allow lets a user read a resource in all namespaces.
 func (w *world) allow(user, resource string, verbs ...any) {
 	w.t.Helper()
 	name := w.ns + "-" + resource
@@ -71,7 +71,7 @@ func (w *world) allow(user, resource string, verbs ...any) {
 	w.must(err)
 }
 
-// A permission that is missing must not stop what is permitted, must be to be seen, and its absence must heal when it is given.
+// A missing permission does not affect other collections, is shown in the status, and the collection is read as soon as it is granted.
 func TestMissingPermission(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps, kube.Secrets}})
 	user := "reader-" + w.ns
@@ -97,7 +97,7 @@ func TestMissingPermission(t *testing.T) {
 	w.none(check.History(w.kube.Ledger, all, check.Options{Types: []kube.Type{kube.ConfigMaps, kube.Secrets}, Gap: true}), all)
 }
 
-// A resource that is not there yet, a CRD of an operator installed later, is waited for, aloud, and streamed when it comes.
+// If a resource does not exist yet, because its CRD is installed later, the bridge logs that it waits, and publishes its objects afterwards.
 func TestResourceComesLater(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
@@ -118,7 +118,7 @@ func TestResourceComesLater(t *testing.T) {
 	w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps, w.widgets}, Gap: true})
 }
 
-// A bridge that starts before its API server, or loses it, must not need anybody to start it again.
+// A bridge that starts before its API server, or loses it, recovers without a restart.
 func TestClusterDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
@@ -131,7 +131,7 @@ func TestClusterDoesNotAnswer(t *testing.T) {
 	toCluster.Pass()
 	w.onBus("the first list", func(all []bus.Message) bool { return len(all) > 0 && isSynced(all[len(all)-1]) })
 	for range 3 {
-		toCluster.Cut() // every watch breaks
+		toCluster.Cut() // breaks every watch
 		w.patch(kube.ConfigMaps, "o", "cut")
 		w.settle(kube.ConfigMaps)
 	}

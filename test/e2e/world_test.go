@@ -25,7 +25,7 @@ import (
 // patience bounds every wait for something that should happen soon.
 const patience = 45 * time.Second
 
-// world is one test's: a namespace, a bus, and the bridge between them.
+// world has the namespace, the bus and the bridge of one test.
 type world struct {
 	t       *testing.T
 	cluster *clustertest.Cluster
@@ -33,7 +33,7 @@ type world struct {
 	ns      string
 	dir     string
 	config  bridge.Config
-	log     *bus.Log          // what is on the bus
+	log     *bus.Log          // the messages on the bus
 	proxy   *faultproxy.Proxy // between bridge and bus
 	nats    *bus.NATS         // nil on Kafka
 	kafka   *bus.Kafka        // nil on NATS
@@ -104,7 +104,7 @@ func (w *world) startKafka() {
 	}}}
 }
 
-// namespace makes a namespace that nobody else uses. It is left behind: the cluster goes after the last test.
+// namespace creates a namespace for this test. It is not deleted, because the cluster is removed after the last test.
 func (w *world) namespace() string {
 	w.t.Helper()
 	name := fmt.Sprintf("t%x", time.Now().UnixNano())
@@ -115,7 +115,7 @@ func (w *world) namespace() string {
 	return name
 }
 
-// bridges makes the configuration ask for types, in the world's namespace.
+// bridges configures entries for types, in the world's namespace.
 func (w *world) bridges(types ...kube.Type) {
 	w.config.Resources = nil
 	for _, t := range types {
@@ -123,7 +123,7 @@ func (w *world) bridges(types ...kube.Type) {
 	}
 }
 
-// collection is the ID of a type's collection in the world's namespace.
+// collection returns the ID of a type's collection in the world's namespace.
 func (w *world) collection(t kube.Type) string { return t.ResourceID() + "@" + w.ns }
 
 // install installs the world's own custom type.
@@ -146,12 +146,12 @@ func (w *world) must(err error) {
 
 var errImpatient = errors.New("not in time")
 
-// soon ends when patience does.
+// soon returns a context that ends after patience.
 func (w *world) soon() context.Context {
 	return w.within(patience)
 }
 
-// within is soon for what takes its time.
+// within is soon with another timeout.
 func (w *world) within(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeoutCause(w.t.Context(), d, errImpatient)
 	w.t.Cleanup(cancel)
@@ -194,7 +194,7 @@ func (w *world) run() {
 	w.bridge = w.launch("run", "-c", w.writeConfig(w.config))
 }
 
-// start starts the bridge and waits until every collection is in step and the bus takes what it is given.
+// start starts the bridge and waits until every collection is in step and the sink is ready.
 func (w *world) start() {
 	w.t.Helper()
 	w.run()
@@ -230,14 +230,14 @@ func (w *world) exits(p *bridge.Process, want int) {
 	}
 }
 
-// stop ends the bridge as an operator would, and expects it to have finished its work.
+// stop stops the bridge with SIGTERM, and checks that it has delivered all events.
 func (w *world) stop() {
 	w.t.Helper()
 	w.bridge.Signal(syscall.SIGTERM)
 	w.exits(w.bridge, 0)
 }
 
-// onBus waits until the bus holds what done looks for.
+// onBus waits until done returns true for the messages on the bus.
 func (w *world) onBus(what string, done func([]bus.Message) bool) []bus.Message {
 	w.t.Helper()
 	messages, err := w.log.Wait(w.soon(), done)
@@ -264,8 +264,8 @@ func (w *world) deletionPublished(uid string) []bus.Message {
 	})
 }
 
-// settle makes one more object of each type, and when that is on the bus, changes it. When the change is there too,
-// whatever happened to the type before is on the bus, or never will be: a list under way or another partition may be behind
+// settle creates one more object of each type, a marker, and changes it when it is on the bus. When the change is on the bus, too,
+// all events of earlier changes are on the bus, or will never be: a running list or another partition may be behind
 // the first event of the marker, but not behind the second.
 func (w *world) settle(types ...kube.Type) []bus.Message {
 	w.t.Helper()
@@ -274,7 +274,7 @@ func (w *world) settle(types ...kube.Type) []bus.Message {
 		w.published(w.create(t, marker))
 		w.published(w.patch(t, marker, "settled"))
 	}
-	if w.kafka != nil && !w.transactional { // whose partitions end with what is no record
+	if w.kafka != nil && !w.transactional { // transactional partitions end with a control record, for which CatchUp would wait
 		w.must(w.kafka.CatchUp(w.soon()))
 	}
 	messages, err := w.log.Messages()
@@ -282,7 +282,7 @@ func (w *world) settle(types ...kube.Type) []bus.Message {
 	return messages
 }
 
-// verify settles the types and checks everything on the bus: each object's history, and that the bus's final state is the
+// verify settles the types and checks all messages on the bus: each object's history, and that the final state equals the
 // cluster's.
 func (w *world) verify(o check.Options) []bus.Message {
 	w.t.Helper()
@@ -311,10 +311,10 @@ func (w *world) none(problems []string, messages []bus.Message) {
 	w.t.Fatalf("%s%s\nthe bus ends with:\n%s", strings.Join(problems, "\n"), more, bus.Tail(messages, 60))
 }
 
-// after are the messages from the n-th on.
+// after returns the messages from the n-th on.
 func after(messages []bus.Message, n int) []bus.Message { return messages[min(n, len(messages)):] }
 
-// sample is a valid object of a type; step shows where the type has a place for it.
+// sample returns the fields of a valid object of a type, with step in them if the type has a field for it.
 func sample(t kube.Type, step string) kube.Fields {
 	switch t {
 	case kube.ConfigMaps:
@@ -340,12 +340,12 @@ func podSpec() map[string]any {
 	return map[string]any{"containers": []any{map[string]any{"name": "main", "image": "example.org/main:1"}}}
 }
 
-// change is a merge patch that changes any object of sample's.
+// change returns a merge patch that changes any object of sample.
 func change(step string) string {
 	return fmt.Sprintf(`{"metadata":{"annotations":{"step":%q}}}`, step)
 }
 
-// create, patch, delete are the client's, failing the test.
+// create, patch and delete call the client's methods, and fail the test on an error.
 func (w *world) create(t kube.Type, name string) (uid, rv string) {
 	w.t.Helper()
 	o, err := w.kube.Create(w.soon(), t, name, sample(t, "created"))

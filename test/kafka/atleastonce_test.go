@@ -15,8 +15,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// The right to write is taken away while a pipeline writes: that topic is refused, what the others have is there once, and the
-// topic has the rest when the right is back.
+// If the permission to write is withdrawn while a pipeline writes, the topic is refused, other topics have their records once, and the
+// topic gets the rest when the permission is granted again.
 func TestRightTakenAway(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password}, ACLs: true})
 	must(t, c.Allow(t.Context(), "writer", "kubebridge-test-", kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs))
@@ -34,7 +34,7 @@ func TestRightTakenAway(t *testing.T) {
 	var refused *sink.RouteError
 	var batch *event.Batch
 	var err error
-	repeats := 0 // by failures that are no matter of rights
+	repeats := 0 // caused by other failures than missing permissions
 	for end := time.Now().Add(patience); refused == nil; {
 		if err == nil {
 			batch = mix()
@@ -60,16 +60,16 @@ func TestRightTakenAway(t *testing.T) {
 	}
 	batch.Records = stay
 	repeats += len(batch.Records) * len(open.write(s, batch))
-	repeats += 100 * len(open.write(s, open.batch(100, 0))) // flows on
+	repeats += 100 * len(open.write(s, open.batch(100, 0))) // is not affected
 	open.check(repeats)
 	must(t, c.Forget(t.Context(), "writer", closed.topic))
 	open.seq++
 	repeats += len(leave) * len(closed.write(s, &event.Batch{Seq: open.seq, Records: leave}))
-	closed.check(repeats + len(leave)) // partitions that had it before the right was gone have it again
+	closed.check(repeats + len(leave)) // partitions that were written before the permission was withdrawn are written again
 	open.check(repeats)
 }
 
-// A topic that grew while the bridge was away, or grows under it, would move keys.
+// If a topic gets more partitions, while the bridge is down or while it runs, keys would move.
 func TestTopicGrew(t *testing.T) {
 	topic := newTopic(t, shared, 3, 0, nil)
 	s := openSink(t, config(shared))

@@ -30,7 +30,7 @@ func TestCredentials(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password}, Proxy: true})
 	b := c.Broker(1)
 	proxy := b.Proxy()
-	reconnect := map[string]func(){ // so that the broker looks again
+	reconnect := map[string]func(){ // so that the broker authenticates again
 		"PLAIN":         func() { must(t, b.Stop()); must(t, b.Start(t.Context())) },
 		"SCRAM-SHA-256": proxy.Cut,
 		"SCRAM-SHA-512": proxy.Cut,
@@ -44,13 +44,13 @@ func TestCredentials(t *testing.T) {
 			wantRefused(t, as(config(c), mechanism, "writer", "wrong"), proxy.Addr(), "sasl.password", "writer")
 			wantRefused(t, as(config(c), mechanism, "nobody", password), proxy.Addr(), "sasl.username (nobody)")
 
-			// Revoked while the pipeline runs: what is open stays open, the next connection is refused. That may be put right.
+			// The password is changed while the pipeline runs: open connections stay open, the next one is refused. The error is temporary.
 			must(t, c.SetPassword(t.Context(), "writer", ""))
 			l.write(s, l.batch(10, 0))
 			reconnect[mechanism]()
 			batch := l.batch(10, 0)
 			var err error
-			for range 2 { // the first finds its connection cut
+			for range 2 { // the first attempt finds its connection cut
 				_, err = s.Write(t.Context(), batch)
 			}
 			wantError(t, err, l.topic, "sasl.password")
@@ -96,7 +96,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// What one topic forbids is no matter of the others; that it is allowed again is noticed.
+// A missing permission on one topic does not affect other topics, and the sink notices when it is granted.
 func TestNotAllowed(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password, "seer": password}, ACLs: true})
 	must(t, c.Allow(t.Context(), "writer", "kubebridge-test-", kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs))
@@ -145,7 +145,7 @@ func TestNotAllowed(t *testing.T) {
 		wantError(t, err, topic, `allow user "seer" WRITE and DESCRIBE`)
 	})
 
-	// Without the right to read the limit Kafka's default is taken, and what the broker rejects nevertheless is found.
+	// Without permission to read the limit, the sink assumes Kafka's default, and finds records that the broker rejects nevertheless.
 	t.Run("to read the limit", func(t *testing.T) {
 		topic := newTopic(t, c, 1, 0, map[string]string{"max.message.bytes": "50000"})
 		must(t, c.Deny(t.Context(), "writer", topic, kadm.OpDescribeConfigs))
@@ -162,7 +162,7 @@ func TestNotAllowed(t *testing.T) {
 	})
 }
 
-// refused writes a batch of 20 records and one more, whose topic refuses, until the sink says which topic it is; then the batch
+// refused writes a batch of 20 records and one more for a topic that refuses writes, until the sink names the topic. Then it writes the batch
 // without that record, as a pipeline does.
 func (l *writer) refused(s sink.Sink, topic string) {
 	l.t.Helper()
@@ -187,8 +187,8 @@ func (l *writer) refused(s sink.Sink, topic string) {
 	l.write(s, batch)
 }
 
-// A topic that the user may not describe is refused by its own name, and the others go on: where the right is missing from the
-// start, where it is taken away later, and at a restart while it is missing. When the right is given, the topic is written to.
+// A topic that the user may not describe is refused by its name, and others are not affected: if the permission is missing from the
+// start, if it is withdrawn later, and at a restart. When the permission is granted, the topic is written to.
 func TestOneTopicMayNotBeDescribed(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password}, ACLs: true, Proxy: true})
 	must(t, c.Allow(t.Context(), "writer", "kubebridge-test-", kadm.OpWrite, kadm.OpRead, kadm.OpDescribe, kadm.OpDescribeConfigs, kadm.OpCreate))
@@ -212,7 +212,7 @@ func TestOneTopicMayNotBeDescribed(t *testing.T) {
 		healed()
 
 		must(t, c.Deny(t.Context(), "writer", hidden, kadm.OpDescribe))
-		// The topics are looked at again when a write has failed, or after a minute.
+		// The sink reads the topics again after a failed write, or after a minute.
 		c.Broker(1).Proxy().Refuse()
 		batch := l.batch(10, 0)
 		attempt, end := context.WithTimeout(t.Context(), 2*time.Second)
@@ -238,8 +238,8 @@ func TestOneTopicMayNotBeDescribed(t *testing.T) {
 	})
 }
 
-// Before Kafka 4.0 a client adds all topics of a transaction in one request, which fails as a whole where one of them may not
-// be written to: that one is refused, and no other.
+// Before Kafka 4.0 a client adds all topics of a transaction in one request, which fails completely if one of them may not
+// be written to. Only that topic is refused.
 func TestOneTopicMayNotBeWrittenBeforeKafka4(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password}, ACLs: true})
 	must(t, c.Allow(t.Context(), "writer", "kubebridge-test-", kadm.OpWrite, kadm.OpRead, kadm.OpDescribe, kadm.OpDescribeConfigs, kadm.OpCreate))

@@ -10,8 +10,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 )
 
-// The sink says how large a record batch Kafka will see. One byte too few would be an error that comes from the broker, for a
-// whole chunk; many too many would cut events that have room.
+// The sink computes the size of a record batch as Kafka sees it. A size that is too small would make the broker reject a
+// whole chunk. A size that is much too large would truncate events that fit.
 func TestSizeIsWhatKafkaSees(t *testing.T) {
 	const limit = 5000
 	topic := newTopic(t, shared, 1, 0, map[string]string{"max.message.bytes": fmt.Sprint(limit)})
@@ -36,7 +36,7 @@ func TestSizeIsWhatKafkaSees(t *testing.T) {
 	if n := len(read(t, shared, topic)); n != 1 {
 		t.Fatalf("the topic holds %d records, want one", n)
 	}
-	// Nor is it far too careful: it does not know the timestamp's few bytes.
+	// slack bounds the difference: the sink does not know the size of the timestamp.
 	const slack = 25
 	must(t, shared.SetTopicConfig(t.Context(), topic, "max.message.bytes", fmt.Sprint(limit-slack)))
 	batch := made(largest)
@@ -45,7 +45,7 @@ func TestSizeIsWhatKafkaSees(t *testing.T) {
 	wantRecordError(t, err, 0)
 }
 
-// The limit is lowered after it was read: chunks become too large without anyone noticing, then a record.
+// The limit is lowered after the sink has read it: first chunks are too large, then a record.
 func TestLimitLowered(t *testing.T) {
 	topic := newTopic(t, shared, 1, 0, nil)
 	l := newWriter(t, shared, topic)
@@ -68,7 +68,7 @@ func TestLimitLowered(t *testing.T) {
 	l.check(0)
 }
 
-// A compacted topic takes no record without a key: Kafka says which, and the others are written.
+// A compacted topic rejects records without a key. Kafka reports which ones, and the others are written.
 func TestCompactedTopicWantsKeys(t *testing.T) {
 	topic := newTopic(t, shared, 1, 0, map[string]string{"cleanup.policy": "compact"})
 	s := openSink(t, config(shared))
@@ -90,7 +90,7 @@ func TestCompactedTopicWantsKeys(t *testing.T) {
 	}
 }
 
-// Events that waited for Kafka are older than a topic may accept: they keep waiting, and the error names the setting.
+// If events that waited for Kafka are older than a topic accepts, they wait on, and the error names the setting.
 func TestTooOldForTheTopic(t *testing.T) {
 	topic := newTopic(t, shared, 1, 0, map[string]string{"message.timestamp.before.max.ms": "60000"})
 	s := openSink(t, config(shared))
@@ -104,8 +104,8 @@ func TestTooOldForTheTopic(t *testing.T) {
 	must(t, err)
 }
 
-// What was seen by a clock that was ahead is taken as soon as the clock is right: the
-// broker refuses what is an hour ahead of its own.
+// Events with times of a clock that was ahead are accepted as soon as the clock is right. The
+// broker rejects records that are an hour ahead of its own clock.
 func TestSeenByAClockThatWasAhead(t *testing.T) {
 	topic := newTopic(t, shared, 1, 0, map[string]string{"message.timestamp.after.max.ms": "3600000"})
 	s := openSink(t, config(shared))
@@ -126,20 +126,20 @@ func TestTopicMissing(t *testing.T) {
 	batch := &event.Batch{Seq: 1, Records: []event.Record{record(topic, "k", "1")}}
 	_, err := s.Write(t.Context(), batch)
 	wantError(t, err, topic, "does not exist", "create.enabled")
-	must(t, shared.CreateTopic(t.Context(), topic, 1, 0, nil)) // the operator has read it
+	must(t, shared.CreateTopic(t.Context(), topic, 1, 0, nil)) // as the error has asked the operator to do
 	if _, err = s.Write(t.Context(), batch); err != nil {
 		t.Errorf("Write after the topic was created: %v", err)
 	}
 }
 
-// A missing topic is made as the configuration says, and is of use at once.
+// A missing topic is created as configured, and can be written to at once.
 func TestCreatesTopic(t *testing.T) {
 	topic := topicName(t, shared)
 	c := config(shared)
 	c.Create.Partitions = 7
 	s := openSink(t, c)
 	l := newWriter(t, shared, topic)
-	l.write(s, l.batch(100, 0)) // a leader of the new topic may take a moment
+	l.write(s, l.batch(100, 0)) // the election of the new topic's leaders may take a moment
 	l.check(0)
 	if n, err := shared.Partitions(t.Context(), topic); err != nil || n != 7 {
 		t.Errorf("the topic has %d partitions (%v), want 7", n, err)
@@ -152,7 +152,7 @@ func TestCreatesTopic(t *testing.T) {
 }
 
 func TestCannotCreateTopic(t *testing.T) {
-	own(t) // how many brokers others have is not known
+	own(t) // skips the test for an external Kafka, whose number of brokers is not known
 	topic := topicName(t, shared)
 	c := config(shared)
 	c.Create.ReplicationFactor = 3
@@ -166,7 +166,7 @@ func TestCannotCreateTopic(t *testing.T) {
 	wantError(t, newExact(t, exactly(shared), o).Open(t.Context(), nil), "too few brokers (1): set checkpoint.kafka.replicas to at most 1")
 }
 
-// What a deleted topic held is lost: a new one in its place must not hide it.
+// If a topic was deleted, its records are lost. The sink must report that, even if a new topic has the name.
 func TestTopicDeleted(t *testing.T) {
 	topic := newTopic(t, shared, 1, 0, nil)
 	l := newWriter(t, shared, topic)
@@ -175,11 +175,11 @@ func TestTopicDeleted(t *testing.T) {
 	must(t, shared.DeleteTopic(t.Context(), topic))
 	batch := l.batch(10, 0)
 	_, err := s.Write(t.Context(), batch)
-	for deadline := time.Now().Add(time.Minute); err == nil && time.Now().Before(deadline); { // a broker deletes later than it says so
+	for deadline := time.Now().Add(time.Minute); err == nil && time.Now().Before(deadline); { // a broker deletes the topic some time after it has acknowledged the request
 		batch = l.batch(10, 0)
 		_, err = s.Write(t.Context(), batch)
 	}
-	for range 2 { // the first may only learn that the leader is gone
+	for range 2 { // the first attempt may only find that the leader is gone
 		_, err = s.Write(t.Context(), batch)
 	}
 	wantError(t, err, topic, "is gone")

@@ -18,20 +18,20 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// exactly is what a user without credentials gets who does not choose a delivery.
+// exactly returns a configuration without credentials and with the default delivery.
 func exactly(c *kafkatest.Cluster) kafka.Config {
 	conf := config(c)
 	conf.Delivery = ""
 	return conf
 }
 
-// transactional and store are called otherwise than methods of theirs.
+// transactional and store are names for embedding, because the types' own names equal names of methods.
 type (
 	transactional = kafka.Transactional
 	store         = kafka.Store
 )
 
-// exact is a sink that delivers exactly once, with its checkpoint.
+// exact is a sink with exactly-once delivery and its checkpoint.
 type exact struct {
 	*transactional
 	*store
@@ -39,14 +39,14 @@ type exact struct {
 	options kafka.StoreOptions
 }
 
-// middle is a way into the middle of a transaction: a hook of the client.
+// middle is a hook of the client that runs a function in the middle of a transaction.
 type middle struct {
 	mu    sync.Mutex
-	after int // acknowledged events to wait for
+	after int // number of acknowledged events after which it runs
 	amid  func()
 }
 
-// OnProduceRecordUnbuffered calls amid, once, when all events of a batch are acknowledged and nothing is committed.
+// OnProduceRecordUnbuffered calls amid once, when all events of a batch are acknowledged and the transaction is not committed.
 func (m *middle) OnProduceRecordUnbuffered(r *kgo.Record, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +64,7 @@ func (m *middle) OnProduceRecordUnbuffered(r *kgo.Record, err error) {
 	}
 }
 
-// arm has fn called amid the next batch of batchRecords.
+// arm makes fn run in the middle of the next batch of batchRecords.
 func (m *middle) arm(fn func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,19 +87,19 @@ func (x *exact) Commit(ctx context.Context, seq uint64, changes []event.KV) erro
 
 func (x *exact) Close() error { return errors.Join(x.transactional.Close(), x.store.Close()) }
 
-// bridge is the identity of one that nobody else is.
+// bridge returns a unique identity.
 func bridge(t *testing.T, c *kafkatest.Cluster) event.Identity {
 	id := identity
 	id.Bridge = "test-" + strings.ToLower(rand.Text())
 	t.Cleanup(func() {
 		if !c.Owned() {
-			_ = c.DeleteTopic(context.Background(), kafka.CheckpointTopic("", id)) // may never have been made
+			_ = c.DeleteTopic(context.Background(), kafka.CheckpointTopic("", id)) // may not exist
 		}
 	})
 	return id
 }
 
-// newExact takes the identity and the transactions' timeout from o.
+// newExact makes a sink and its checkpoint with the identity and the transaction timeout of o.
 func newExact(t *testing.T, c kafka.Config, o kafka.StoreOptions) *exact {
 	t.Helper()
 	m := &middle{}
@@ -128,8 +128,8 @@ func position(seq uint64) []event.KV {
 	return []event.KV{{Key: []byte("p/pods"), Value: fmt.Appendf(nil, "at 1 %d", seq)}}
 }
 
-// checkExactly fails the test unless consumers find every record once, in order per key, and a restart the position that goes
-// with the last.
+// checkExactly fails the test unless consumers find every record once, in order per key, and a restart finds the position of
+// the last record.
 func (l *writer) checkExactly(x *exact) {
 	l.t.Helper()
 	l.check(0)

@@ -17,7 +17,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// Everything happens to one pipeline, each time in the middle of a transaction: the records are written, the commit is not.
+// All faults happen to one pipeline in the middle of a transaction: the records are written, but not committed.
 func TestExactlyOnce(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Brokers: 3, Proxy: true, Props: map[string]string{
 		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
@@ -25,13 +25,13 @@ func TestExactlyOnce(t *testing.T) {
 	topic := newTopic(t, c, 3, 0, map[string]string{"min.insync.replicas": "2"})
 	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, c)}, TransactionTimeout: 4 * time.Second}
 	transactions := kafka.TransactionalID(o.Identity)
-	aborted := func() error { // by the coordinator, which has waited long enough
+	aborted := func() error { // the coordinator aborts the transaction after its timeout
 		return await(t, "the transaction to be aborted", func() bool {
 			state, err := c.Transaction(t.Context(), transactions)
 			return err == nil && state == "CompleteAbort"
 		})
 	}
-	lifetime := t // of sinks, beyond a subtest's
+	lifetime := t // sinks outlive the subtests
 	l, x := newWriter(t, c, topic), openExact(t, exactly(c), o)
 	// amid writes a batch while fault happens, and one afterwards.
 	amid := func(t *testing.T, fault func() error) (errs []error) {
@@ -48,7 +48,7 @@ func TestExactlyOnce(t *testing.T) {
 	amid(t, func() error { return nil })
 	l.checkExactly(x)
 
-	// The answer is lost, the deed is done: whether it was is for the client and the sink to find out.
+	// The request is executed and its answer is lost. Client and sink must find out whether it was executed.
 	for name, lost := range map[string]struct {
 		request int16
 		times   int
@@ -56,13 +56,13 @@ func TestExactlyOnce(t *testing.T) {
 	}{
 		"acknowledgement":    {0, 3, func() error { return nil }},
 		"end of transaction": {26, 3, func() error { return nil }},
-		"initialisation":     {22, 1, aborted}, // which is asked for after a failure only
+		"initialisation":     {22, 1, aborted}, // requested only after a failure
 	} {
 		t.Run(name+" lost", func(t *testing.T) {
 			for range lost.times {
 				var answers []<-chan struct{}
 				errs := amid(t, func() error {
-					for _, b := range c.Brokers() { // which of them is asked is Kafka's matter
+					for _, b := range c.Brokers() { // any of them may receive the request
 						answers = append(answers, b.Proxy().LoseAnswer(lost.request))
 					}
 					return lost.fault()
@@ -102,8 +102,8 @@ func TestExactlyOnce(t *testing.T) {
 		l.checkExactly(x)
 	})
 
-	// The one that the checkpoint is written to hangs for longer than a transaction may take. When it wakes up again it does not
-	// know of what has been decided meanwhile.
+	// The broker that leads the checkpoint's topic is paused for longer than the transaction timeout. When it resumes, it does not
+	// know what was decided in the meantime.
 	t.Run("broker paused", func(t *testing.T) {
 		id, err := c.Leader(t.Context(), kafka.CheckpointTopic("", o.Identity), 0)
 		must(t, err)
@@ -141,10 +141,10 @@ func TestExactlyOnce(t *testing.T) {
 		l.checkExactly(x)
 	})
 
-	// The bridge hangs: to Kafka that is a crash, and what it had begun is aborted. It goes on when it wakes up.
+	// The bridge is paused for longer than the transaction timeout. Kafka aborts its transaction. The bridge continues when it resumes.
 	t.Run("bridge paused", func(t *testing.T) {
 		must(t, x.Close())
-		x = newExact(lifetime, exactly(c), o) // which has not been given more time yet
+		x = newExact(lifetime, exactly(c), o) // with the short timeout again
 		must(t, x.Open(t.Context(), nil))
 		errs := amid(t, aborted)
 		if len(errs) == 0 {
@@ -154,8 +154,8 @@ func TestExactlyOnce(t *testing.T) {
 		t.Log(errs)
 	})
 
-	// A second instance: it shuts the first one out in the middle of a transaction, which takes nothing with it, and goes on
-	// where the checkpoint stands.
+	// A second instance fences the first one in the middle of a transaction, which is aborted, and continues from
+	// the checkpoint.
 	t.Run("taken over", func(t *testing.T) {
 		l.t = t
 		for range 3 {
@@ -192,7 +192,7 @@ func TestExactlyOnce(t *testing.T) {
 		}
 	})
 
-	// The limit was lowered after it was read: the one record is found, and until it is replaced nothing is to be seen.
+	// The limit was lowered after the sink has read it. The sink finds the record, and nothing of the batch is visible until the record is replaced.
 	t.Run("message too large", func(t *testing.T) {
 		l.t = t
 		must(t, c.SetTopicConfig(t.Context(), topic, "max.message.bytes", "5000"))
@@ -217,7 +217,7 @@ func TestExactlyOnce(t *testing.T) {
 		must(t, c.SetTopicConfig(t.Context(), topic, "max.message.bytes", ""))
 	})
 
-	// Keys would move. The order of what was written holds until then, and the program ends rather than break it.
+	// If the number of partitions grows, keys would move to other partitions. The program ends instead of breaking their order.
 	t.Run("partitions grown", func(t *testing.T) {
 		l.t = t
 		must(t, c.Grow(t.Context(), topic, 5))
@@ -229,7 +229,7 @@ func TestExactlyOnce(t *testing.T) {
 			wantWords(t, err, topic, "5 partitions and had 3")
 		}
 		batch := l.batch(20, 0)
-		for _, b := range c.Brokers() { // the layout is looked at when something has failed, or once a minute
+		for _, b := range c.Brokers() { // the sink reads the number of partitions after a failure, or once a minute
 			b.Proxy().Refuse()
 		}
 		attempt, end := context.WithTimeout(t.Context(), 2*time.Second)
@@ -260,7 +260,7 @@ func TestExactlyOnce(t *testing.T) {
 	}
 }
 
-// What is not allowed is said, by topic where it is one topic's matter, and noticed when it is.
+// Missing permissions are reported, with the topic if they concern only one, and the sink notices when they are granted.
 func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 	writer := as(exactly(c), "SCRAM-SHA-512", "writer", password)
 	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, c)}}
@@ -301,7 +301,7 @@ func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 	t.Run("checkpoint deleted", func(t *testing.T) { testCheckpointTopicNotAllowed(t, c) })
 }
 
-// A second cluster of the same name and bridge does not fence the first.
+// A bridge of another cluster with the same names does not fence the first one.
 func TestForeignCheckpoint(t *testing.T) {
 	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}}
 	l, x := newWriter(t, shared, newTopic(t, shared, 3, 0, nil)), openExact(t, exactly(shared), o)
@@ -317,7 +317,7 @@ func TestForeignCheckpoint(t *testing.T) {
 	l.checkExactly(x)
 }
 
-// disturbed is errs without those of a machine that is too busy for the short time that tests give a transaction.
+// disturbed returns errs without errors that only mean that a busy machine has exceeded the tests' short transaction timeout.
 func disturbed(errs []error) []error {
 	return slices.DeleteFunc(errs, func(err error) bool { return strings.Contains(err.Error(), "the transaction took longer than") })
 }

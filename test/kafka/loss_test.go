@@ -14,7 +14,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// untilReset writes a batch until the sink says that what it acknowledged is gone, and returns the errors on the way.
+// untilReset writes a batch until the sink reports that acknowledged records are lost, and returns the errors before.
 func untilReset(t *testing.T, x *exact, b *event.Batch) (errs []error) {
 	t.Helper()
 	must(t, await(t, "the loss to be reported", func() bool {
@@ -28,7 +28,7 @@ func untilReset(t *testing.T, x *exact, b *event.Batch) (errs []error) {
 	return errs
 }
 
-// wantRequest checks whether a bridge that starts now declares a reset.
+// wantRequest checks whether the next start of the bridge is a reset.
 func wantRequest(t *testing.T, x *exact, want []byte) {
 	t.Helper()
 	if got, err := x.Get(checkpoint.ResetKey()); err != nil || string(got) != string(want) {
@@ -36,14 +36,14 @@ func wantRequest(t *testing.T, x *exact, want []byte) {
 	}
 }
 
-// remove deletes a topic, and returns when every broker knows that.
+// remove deletes a topic, and waits until every broker knows that.
 func remove(t *testing.T, c *kafkatest.Cluster, topic string) {
 	t.Helper()
 	must(t, c.DeleteTopic(t.Context(), topic))
 	must(t, c.Settle(t.Context()))
 }
 
-// What consumers had not read yet of a topic that is deleted and created again never reaches them: everything is published again.
+// If a topic is deleted and created again, consumers have lost the records that they had not read yet. So everything is published again.
 func TestTopicMadeAnew(t *testing.T) {
 	remake := func(topic string, partitions int) {
 		remove(t, shared, topic)
@@ -59,7 +59,7 @@ func TestTopicMadeAnew(t *testing.T) {
 			wantWords(t, errs[len(errs)-1], topic, "was deleted and made again")
 			t.Log(errs)
 			seq := l.seq
-			l = newWriter(t, shared, topic) // as if nothing had been published
+			l = newWriter(t, shared, topic) // expects all records again
 			l.seq = seq
 			l.write(x, l.batch(100, 0))
 			l.checkExactly(x)
@@ -78,7 +78,7 @@ func TestTopicMadeAnew(t *testing.T) {
 	}
 }
 
-// A topic that is deleted, and that nobody makes again, the bridge makes again itself.
+// If a topic is deleted and not created again, the bridge creates it.
 func TestTopicOnlyDeleted(t *testing.T) {
 	topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
 	l, x := newWriter(t, shared, topic), openExact(t, exactly(shared), o)
@@ -87,13 +87,13 @@ func TestTopicOnlyDeleted(t *testing.T) {
 	errs := untilReset(t, x, l.batch(100, 0))
 	wantWords(t, errs[len(errs)-1], topic, "was deleted and made again")
 	seq := l.seq
-	l = newWriter(t, shared, topic) // as if nothing had been published
+	l = newWriter(t, shared, topic) // expects all records again
 	l.seq = seq
 	l.write(x, l.batch(100, 0))
 	l.checkExactly(x)
 }
 
-// The deletion of a checkpoint topic leads to a reset: everything is published again, also where the bridge is restarted in between.
+// The deletion of a checkpoint topic leads to a reset: everything is published again, also if the bridge is restarted in between.
 func TestCheckpointTopicDeleted(t *testing.T) {
 	topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
 	l, x := newWriter(t, shared, topic), openExact(t, exactly(shared), o)
@@ -108,7 +108,7 @@ func TestCheckpointTopicDeleted(t *testing.T) {
 	l.checkExactly(x)
 }
 
-// Where nobody but an operator may make it again, the bridge says so and waits.
+// If the bridge may not create the topic, its error says so and it waits.
 func testCheckpointTopicNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 	const user = "seer" // who may not create anything
 	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, c)}, TransactionTimeout: 4 * time.Second}
@@ -126,7 +126,7 @@ func testCheckpointTopicNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 	remove(t, c, checkpoints)
 	batch := l.batch(20, 0)
 	var err error
-	for range 3 { // the first may only learn that the topic is gone
+	for range 3 { // the first attempt may only find that the topic is gone
 		if _, err = x.Write(t.Context(), batch); err == nil || errors.Is(err, sink.ErrReset) {
 			t.Fatalf("Write: %v, want what is not allowed", err)
 		}

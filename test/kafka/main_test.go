@@ -1,5 +1,5 @@
-// Package kafka_test runs the Kafka sink against real Kafka: the suite that every sink passes, and each fault that brokers
-// can be made to have.
+// Package kafka_test tests the Kafka sink with real Kafka: the suite that every sink must pass, and all faults of brokers that
+// can be provoked.
 package kafka_test
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// shared is the Kafka of all tests that any will do for; each has topics of its own.
+// shared is the Kafka of all tests without special requirements. Each test has topics of its own.
 var shared *kafkatest.Cluster
 
 func TestMain(m *testing.M) {

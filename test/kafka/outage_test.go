@@ -9,11 +9,11 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// Three brokers, any of which may go.
+// A cluster of three brokers, of which one at a time fails.
 func TestThreeBrokers(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Brokers: 3})
 
-	// A leader that moves says that it has written nothing: nothing is repeated, one retry is enough.
+	// A leader that moves reports that it has written nothing. So no record is repeated, and one retry is enough.
 	t.Run("leader moves", func(t *testing.T) {
 		topic := newTopic(t, c, 3, 0, nil)
 		s, l := openSink(t, config(c)), newWriter(t, c, topic)
@@ -42,11 +42,11 @@ func TestThreeBrokers(t *testing.T) {
 			}
 			return err
 		})
-		// One that loses the lead while replicas confirm says that it does not lead, and the records may be there.
+		// A broker that loses the leadership while replicas confirm reports that it is not the leader, although the records may be written.
 		l.check(300 * len(errs))
 	})
 
-	// An upgrade: every broker goes and comes back.
+	// Every broker is restarted in turn, as during an upgrade.
 	t.Run("rolling restart", func(t *testing.T) {
 		topic := newTopic(t, c, 3, 0, nil)
 		s, l := openSink(t, config(c)), newWriter(t, c, topic)
@@ -62,7 +62,7 @@ func TestThreeBrokers(t *testing.T) {
 
 	for name, fault := range map[string]struct{ down, up func(*kafkatest.Broker) error }{
 		"leader killed": {(*kafkatest.Broker).Kill, func(b *kafkatest.Broker) error { return b.Start(context.Background()) }},
-		"leader paused": {(*kafkatest.Broker).Pause, (*kafkatest.Broker).Resume}, // wakes up as one that does not know that it leads no more
+		"leader paused": {(*kafkatest.Broker).Pause, (*kafkatest.Broker).Resume}, // after the pause it does not know that it is not the leader any more
 	} {
 		t.Run(name, func(t *testing.T) {
 			topic := newTopic(t, c, 3, 0, map[string]string{"min.insync.replicas": "2"})
@@ -79,8 +79,8 @@ func TestThreeBrokers(t *testing.T) {
 			}
 			must(t, fault.up(leader))
 			l.write(s, l.batch(200, 100))
-			must(t, c.Settle(t.Context())) // else the reader, too, may believe one that was away
-			l.check(400)                   // what was on its way
+			must(t, c.Settle(t.Context())) // otherwise the reader may get old answers from a broker that was away
+			l.check(400)                   // the records in flight
 		})
 	}
 
@@ -94,7 +94,7 @@ func TestThreeBrokers(t *testing.T) {
 		awaitLeader(t, c, topic, -1)
 		batch := l.batch(20, 0)
 		var last error
-		for range 3 { // the first may still know of the old leader
+		for range 3 { // the first attempt may still use the old leader
 			_, last = s.Write(t.Context(), batch)
 		}
 		wantError(t, last, topic, "partition 0", "leader", "check the brokers")
@@ -110,7 +110,7 @@ func TestThreeBrokers(t *testing.T) {
 		id, err := c.Leader(t.Context(), topic, 0)
 		must(t, err)
 		other := c.Broker(id%3 + 1)
-		must(t, other.Stop()) // an orderly stop: it leaves the replicas in sync at once
+		must(t, other.Stop()) // a clean stop: the broker leaves the in-sync replicas at once
 		batch := l.batch(20, 0)
 		_, err = s.Write(t.Context(), batch)
 		wantError(t, err, topic, "partition 0", "min.insync.replicas")
@@ -134,7 +134,7 @@ func awaitLeader(t *testing.T, c *kafkatest.Cluster, topic string, want int32) {
 	}
 }
 
-// A broker that is not there is named, and is no reason to end.
+// If a broker is down at the start, the error names it and is temporary.
 func TestBrokerDownAtStart(t *testing.T) {
 	b := own(t).Broker(1)
 	l := newWriter(t, shared, newTopic(t, shared, 3, 0, nil))
@@ -150,7 +150,7 @@ func TestBrokerDownAtStart(t *testing.T) {
 	l.check(0)
 }
 
-// own is the shared Kafka, if its brokers are ours to stop.
+// own returns the shared Kafka, and skips the test if its brokers must not be stopped.
 func own(t *testing.T) *kafkatest.Cluster {
 	t.Helper()
 	if !shared.Owned() {
@@ -163,7 +163,7 @@ func TestNetwork(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Proxy: true})
 	proxy := c.Broker(1).Proxy()
 
-	// Kafka has written, the sink does not learn of it: one request is written again, behind itself, and nothing else is.
+	// Kafka has written the records, but the acknowledgement is lost: exactly one request is repeated.
 	t.Run("acknowledgement lost", func(t *testing.T) {
 		const produce = 0
 		l := newWriter(t, c, newTopic(t, c, 3, 0, nil))
@@ -205,11 +205,11 @@ func TestNetwork(t *testing.T) {
 			proxy.Pass()
 			l.write(s, batch)
 		}
-		l.check(0) // all was quiet whenever it was cut
+		l.check(0) // no request was in flight when the connections were cut
 	})
 }
 
-// The broker asks to be left alone for a while, as it does of who is over the quota: the pipeline is slower, and nothing else.
+// A broker throttles clients that exceed their quota. This only slows the pipeline down.
 func TestQuota(t *testing.T) {
 	c := own(t)
 	l := newWriter(t, c, newTopic(t, c, 1, 0, nil))
@@ -217,7 +217,7 @@ func TestQuota(t *testing.T) {
 	const client, rate, records, each = "kubebridge.test.audit", 150_000, 40, 50_000
 	must(t, c.Quota(t.Context(), client, rate))
 	t.Cleanup(func() { must(t, c.Quota(context.Background(), client, 0)) })
-	// The brokers take a quota over some moments after they have acknowledged it.
+	// A quota takes effect a short time after the brokers have acknowledged it.
 	for began := time.Now(); ; {
 		first := time.Now()
 		for range 2 {
@@ -238,11 +238,11 @@ func TestQuota(t *testing.T) {
 	l.check(0)
 }
 
-// Kafka gives a disk up that it cannot write to, and with its only one itself. What it acknowledged before is there when an
-// operator has made room, and the pipeline goes on.
+// Kafka takes a disk offline if it cannot write to it, and ends if it has no other. After an operator has made room, all acknowledged
+// records are there, and the pipeline continues.
 func TestDiskFull(t *testing.T) {
 	own(t)
-	c := kafkatest.Start(t, kafkatest.Options{}) // not the shared one: it dies of it
+	c := kafkatest.Start(t, kafkatest.Options{}) // not the shared one, because the broker ends
 	b := c.Broker(1)
 	l := newWriter(t, c, newTopic(t, c, 1, 0, nil))
 	s := openSink(t, config(c))
@@ -252,14 +252,14 @@ func TestDiskFull(t *testing.T) {
 	}
 	batch := l.batch(100, 1000)
 	_, err := s.Write(t.Context(), batch)
-	for range 100 { // twice as much as there is room for
+	for range 100 { // twice as much as the disk can take
 		if err != nil {
 			break
 		}
 		batch = l.batch(100, 1000)
 		_, err = s.Write(t.Context(), batch)
 	}
-	wantError(t, err, l.topic, "partition 0") // the broker says that it is the disk, or dies before it can
+	wantError(t, err, l.topic, "partition 0") // the error may name the disk, unless the broker ends before it answers
 	must(t, b.Wait(t.Context()))
 	must(t, b.Start(t.Context())) // there is room now
 	l.write(s, batch)

@@ -19,7 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// printedACLs are the lines of `bridge rbac --bus` for a user, as words.
+// printedACLs returns the lines of `bridge rbac --bus` for a user, split into words.
 func printedACLs(t *testing.T, delivery, user string) [][]string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bridge.yaml")
@@ -77,8 +77,8 @@ func apply(t *testing.T, c *kafkatest.Cluster, lines [][]string) {
 	}
 }
 
-// With exactly the ACLs that are printed, topics are made and written to, the checkpoint is kept and read again; and nothing
-// else may be written.
+// With exactly the printed ACLs, the bridge can create and write to topics, and write and read its checkpoint, but
+// write to no other topic.
 func TestPrintedACLsAreEnough(t *testing.T) {
 	users := map[string]string{"exactly-once": password, "at-least-once": password, "reader": password}
 	for _, delivery := range []string{"exactly-once", "at-least-once"} {
@@ -104,7 +104,7 @@ func TestPrintedACLsAreEnough(t *testing.T) {
 				t.Error("without any ACL nothing is found to be wrong")
 			}
 			apply(t, c, acls)
-			for round := range 2 { // the second finds what the first has made
+			for round := range 2 { // the second round finds the topics of the first
 				if err := checks(); err != nil {
 					t.Errorf("round %d: check: %v", round, err)
 				}
@@ -141,7 +141,7 @@ func TestPrintedACLsAreEnough(t *testing.T) {
 	}
 }
 
-// readsOnly wants a user to see all of the topics, and to write to none.
+// readsOnly checks that a user can read all topics and write to none.
 func readsOnly(t *testing.T, conf kafka.Config, topics []string) {
 	t.Helper()
 	r, err := kafka.NewReader(t.Context(), kafka.Options{Config: conf, Identity: identity}, func(string) bool { return true })

@@ -22,7 +22,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// eachDelivery runs a test with both, since they are two clients. The configuration is what a user writes who has no
+// eachDelivery runs a test with both deliveries, because they use two clients. The configuration has no
 // credentials.
 func eachDelivery(t *testing.T, c *kafkatest.Cluster, test func(t *testing.T, c kafka.Config)) {
 	for _, delivery := range []string{"at-least-once", "exactly-once"} {
@@ -34,7 +34,7 @@ func eachDelivery(t *testing.T, c *kafkatest.Cluster, test func(t *testing.T, c 
 	}
 }
 
-// secured is the sink that a configuration makes, not open.
+// secured returns the sink of a configuration, not opened.
 func secured(t *testing.T, c kafka.Config) sink.Sink {
 	t.Helper()
 	return logged(t, c, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)))
@@ -57,7 +57,7 @@ func logged(t *testing.T, c kafka.Config, log *zap.Logger) sink.Sink {
 	return x
 }
 
-// opening opens as a pipeline does: until it works, or until what no retry heals.
+// opening opens a sink as a pipeline does: it retries until it succeeds or the error is final.
 func opening(t *testing.T, c kafka.Config) (sink.Sink, error) {
 	t.Helper()
 	s := secured(t, c)
@@ -92,7 +92,7 @@ func (l *writer) passes(s sink.Sink) {
 	must(l.t, trying(l.t, func(ctx context.Context) error { _, err := s.Write(ctx, b); return err }))
 }
 
-// fails returns the error of a sink that writes until it has one that says something. What it has not written then is next.
+// fails writes until the sink returns an error that contains word. pending writes the batch that failed.
 func (l *writer) fails(s sink.Sink, word string) (pending func()) {
 	l.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -158,7 +158,7 @@ func TestPasswordsAndAuthorities(t *testing.T) {
 	})
 }
 
-// A client's certificate is wanted, has to be of the right authority, and is read again when the client connects again.
+// Client certificates are required, must be signed by the right CA, and are read again when the client reconnects.
 func TestClientCertificates(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{ClientCertificates: true, ACLs: true, Proxy: true})
 	cert, key, err := c.Certificate("writer")
@@ -186,7 +186,7 @@ func TestClientCertificates(t *testing.T) {
 		copyFile(t, otherCert, conf.TLS.Cert)
 		copyFile(t, otherKey, conf.TLS.Key)
 		c.Broker(1).Proxy().Cut()
-		pending := l.fails(s, "kubebridge-test-") // known as another, who may not
+		pending := l.fails(s, "kubebridge-test-") // the certificate of another user, who has no permission
 		copyFile(t, cert, conf.TLS.Cert)
 		copyFile(t, key, conf.TLS.Key)
 		c.Broker(1).Proxy().Cut()
@@ -202,8 +202,8 @@ func copyFile(t *testing.T, from, to string) {
 	must(t, os.WriteFile(to, text, 0o600))
 }
 
-// A session ends after five seconds: the token is read again, and the pipeline notices nothing. An expired token is reported and
-// does not end the pipeline, except at the start.
+// A session ends after five seconds. The token is read again, and the pipeline is not affected. An expired token is an error, which only
+// ends the pipeline at its start.
 func TestTokens(t *testing.T) {
 	const session = 5 * time.Second // a broker takes no second authentication within one, and franz-go is early by some
 	c := kafkatest.Start(t, kafkatest.Options{Tokens: true, ACLs: true, Props: map[string]string{
@@ -250,7 +250,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// No secret is in an error or in a line of the log, whatever goes wrong.
+// No error and no line of the log contains a secret.
 func TestSecretsAreNotPrinted(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password}, ACLs: true, Proxy: true})
 	must(t, c.Allow(t.Context(), "writer", "kubebridge-test-", kadm.OpDescribe))
@@ -270,7 +270,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		for _, mechanism := range mechanisms {
 			note(logged(t, as(conf, mechanism, "writer", wrong), log).Open(t.Context(), nil))
 			s := logged(t, as(conf, mechanism, "writer", password), log)
-			if err := s.Open(t.Context(), nil); err != nil { // exactly once needs more rights
+			if err := s.Open(t.Context(), nil); err != nil { // exactly-once delivery needs more permissions
 				note(err)
 			} else {
 				_, err := s.Write(t.Context(), newWriter(t, c, topic).batch(1, 0))

@@ -11,10 +11,10 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// The suite, with each way that a broker can go: in order, by kill -9, and by hanging.
+// The suite, with a broker that is stopped, killed, or paused.
 func TestSuite(t *testing.T) { runSuite(t, harness) }
 
-// The same of exactly once: the suite then wants no record twice, and the second of two sinks to fence the first.
+// The suite for exactly-once delivery: no record may be repeated, and the second of two sinks must fence the first.
 func TestExactSuite(t *testing.T) {
 	runSuite(t, func(t *testing.T) *sinktest.Harness {
 		h, o := harness(t), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}}
@@ -40,7 +40,7 @@ func runSuite(t *testing.T, harness func(*testing.T) *sinktest.Harness) {
 			sinktest.Run(t, func(t *testing.T) *sinktest.Harness {
 				h := harness(t)
 				h.Stop = func(t *testing.T) {
-					must(t, shared.Resolved(t.Context(), h.Route)) // see there: what a lone broker forgets is not ours
+					must(t, shared.Resolved(t.Context(), h.Route)) // see Resolved: a single broker may lose the state of a transaction
 					must(t, outage.stop())
 				}
 				h.Start = func(t *testing.T) { must(t, outage.start()) }
@@ -51,7 +51,7 @@ func runSuite(t *testing.T, harness func(*testing.T) *sinktest.Harness) {
 	}
 }
 
-// harness is the shared Kafka with a topic of its own, which never goes down.
+// harness returns a harness for the shared Kafka, which is never stopped, with a topic of its own.
 func harness(t *testing.T) *sinktest.Harness {
 	const partitions, limit = 4, 100_000
 	topic := newTopic(t, shared, partitions, 0, map[string]string{"max.message.bytes": "100000"})

@@ -20,12 +20,12 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// patience is how long a pipeline tries before a test gives up on it.
+// patience is how long a test waits for a write to succeed.
 const patience = 5 * time.Minute
 
 var identity = event.Identity{Bridge: "test", Cluster: "c", ClusterUID: "uid", Sink: "audit"}
 
-// config is what a user without credentials writes.
+// config returns a configuration without credentials.
 func config(c *kafkatest.Cluster) kafka.Config {
 	return kafka.Config{Brokers: c.Addrs(), Delivery: "at-least-once", Create: kafka.Create{Partitions: 4}}
 }
@@ -53,7 +53,7 @@ func openSink(t *testing.T, c kafka.Config) *kafka.Sink {
 	return s
 }
 
-// newTopic makes a topic for t.
+// newTopic creates a topic for t.
 func newTopic(t *testing.T, c *kafkatest.Cluster, partitions, replicas int, configs map[string]string) string {
 	t.Helper()
 	name := topicName(t, c)
@@ -63,18 +63,18 @@ func newTopic(t *testing.T, c *kafkatest.Cluster, partitions, replicas int, conf
 	return name
 }
 
-// topicName is one that nobody has. If it comes to be, it is deleted with t in a Kafka that stays.
+// topicName returns a unique name. If a topic with it is created in an external Kafka, it is deleted at the end of t.
 func topicName(t *testing.T, c *kafkatest.Cluster) string {
 	name := "kubebridge-test-" + strings.ToLower(rand.Text())
 	t.Cleanup(func() {
 		if !c.Owned() {
-			_ = c.DeleteTopic(context.Background(), name) // may never have been made
+			_ = c.DeleteTopic(context.Background(), name) // may not exist
 		}
 	})
 	return name
 }
 
-// writer writes numbered records as the bridge does, and knows what consumers must find.
+// writer writes numbered records as the bridge does, and knows which records consumers must find.
 type writer struct {
 	t       *testing.T
 	cluster *kafkatest.Cluster
@@ -91,7 +91,7 @@ func record(topic, key, value string) event.Record {
 	return event.Record{ID: value, Route: topic, Key: key, Value: []byte(value)}
 }
 
-// batch is the next n records, of pad bytes and more, round 20 keys.
+// batch returns the next n records, of at least pad bytes, with 20 keys in turn.
 func (l *writer) batch(n, pad int) *event.Batch {
 	l.seq++
 	b := &event.Batch{Seq: l.seq, Commit: event.Commit{Changes: position(l.seq)}}
@@ -103,7 +103,7 @@ func (l *writer) batch(n, pad int) *event.Batch {
 	return b
 }
 
-// take takes back the latest batch, which was not written.
+// take withdraws the latest batch, which was not written.
 func (l *writer) take(b *event.Batch) {
 	for _, r := range b.Records {
 		l.count[r.Key]--
@@ -111,8 +111,8 @@ func (l *writer) take(b *event.Batch) {
 	l.seq--
 }
 
-// write calls Write until the batch is taken, each time with 25 seconds to do it, or as long as it wants where it looks
-// after the time itself, and returns the errors on the way.
+// write calls Write until it succeeds, and returns the errors before. Each call has 25 seconds, unless the sink bounds the
+// time itself.
 func (l *writer) write(s sink.Sink, b *event.Batch) (errs []error) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
@@ -140,7 +140,7 @@ func (l *writer) write(s sink.Sink, b *event.Batch) (errs []error) {
 	}
 }
 
-// during writes batches of n records for as long as fault takes, and one more, and returns all errors on the way.
+// during writes batches of n records until fault returns, and one more, and returns all errors.
 func (l *writer) during(s sink.Sink, n int, fault func() error) (errs []error) {
 	l.t.Helper()
 	done := make(chan error, 1)
@@ -158,7 +158,7 @@ func (l *writer) during(s sink.Sink, n int, fault func() error) (errs []error) {
 	}
 }
 
-// check fails the test unless consumers find every record, in order per key, and no more than so many repeated.
+// check fails the test unless consumers find every record, in order per key, with at most repeats repeated ones.
 func (l *writer) check(repeats int) {
 	l.t.Helper()
 	last := map[string]int{}
@@ -199,7 +199,7 @@ func read(t *testing.T, c *kafkatest.Cluster, topic string) []*kgo.Record {
 	return records
 }
 
-// wantError fails the test unless err is a plain error, to be tried again, that says all of parts in one line.
+// wantError fails the test unless err is a temporary error that has all parts in one line.
 func wantError(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if err == nil {
@@ -211,7 +211,7 @@ func wantError(t *testing.T, err error, parts ...string) {
 	wantWords(t, err, parts...)
 }
 
-// wantRefused fails the test unless Open ends in what no retry heals, and says why.
+// wantRefused fails the test unless Open returns a final error that has all parts.
 func wantRefused(t *testing.T, c kafka.Config, parts ...string) {
 	t.Helper()
 	err := newSink(t, c).Open(t.Context(), nil)

@@ -79,8 +79,8 @@ func TestKeeps(t *testing.T) {
 	}
 }
 
-// TestExactly: the patch makes the object what it was, touches nothing that the cluster assigns, and is for this
-// object only.
+// TestExactly: the patch restores the object, changes no field that the cluster assigns, and applies to this object
+// only.
 func TestExactly(t *testing.T) {
 	parse := func(text string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{}

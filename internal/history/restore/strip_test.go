@@ -17,7 +17,7 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 	return u
 }
 
-// TestStrip: what a cluster assigned is not carried into another, what a user chose is.
+// TestStrip: fields that a cluster has assigned are removed, fields that a user has chosen stay.
 func TestStrip(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{
@@ -50,7 +50,7 @@ func TestStrip(t *testing.T) {
 	}
 }
 
-// TestSkip: what its controller makes, or what would run again, stays away.
+// TestSkip: objects that a controller creates, and Jobs that would run again, are not restored.
 func TestSkip(t *testing.T) {
 	for text, want := range map[string]bool{
 		"{apiVersion: v1, kind: Pod, metadata: {name: a}}": false,

@@ -14,21 +14,21 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// round is one commit that writes its number to every key: a reader that sees two
-// numbers at once sees half a commit.
+// round returns a commit that writes its number to every key. A reader that sees two
+// different numbers sees a part of a commit.
 func round(n, keys int) []event.KV {
 	var changes []event.KV
 	for i := range keys {
 		changes = append(changes, kv(fmt.Sprintf("e/pods/ns/%04d", i), strconv.Itoa(n)))
 	}
-	// One key that comes and goes, so that deletions take part.
+	// One key is set and deleted in turn, so that the test covers deletions.
 	if n%2 == 0 {
 		return append(changes, kv("e/pods/ns/even", strconv.Itoa(n)))
 	}
 	return append(changes, del("e/pods/ns/even"))
 }
 
-// whole returns the number of the round a snapshot shows, -1 before the first.
+// whole returns the number of the round that a snapshot shows; -1 before the first round.
 func whole(s Store, keys int) (int, error) {
 	numbers := map[string]int{}
 	err := s.Scan([]byte("e/pods/ns/"), func(_, v []byte) error {

@@ -24,17 +24,17 @@ const (
 	marksVariable = "KUBEBRIDGE_CHECKPOINTTEST_MARKS"
 	killKeys      = 300
 
-	// patience ends a hang: it is many times what the slowest commit takes on a busy machine, and
-	// hung what the slowest process does.
+	// patience is when a commit counts as hanging: many times as long as the slowest commit on a busy machine. hung is the same for
+	// a process.
 	patience = time.Minute
 	hung     = 5 * time.Minute
 )
 
-// unmarked reports whether a round of the test with marks comes without one: each fourth.
+// unmarked reports whether a round of the test with marks has no mark: every fourth one.
 func unmarked(n int) bool { return n%4 == 3 }
 
-// Main runs a store's tests and looks for leaked goroutines. In the process that
-// the suite starts to kill it commits to a store instead, until it is killed. ignore
+// Main runs a store's tests and looks for leaked goroutines. In a process that
+// the suite has started in order to kill it, Main commits to a store until it is killed. ignore
 // names the goroutines of a server that the tests run.
 func Main(m *testing.M, open func(place string) (Store, error), ignore ...goleak.Option) {
 	place, child := os.LookupEnv(placeVariable)
@@ -42,13 +42,13 @@ func Main(m *testing.M, open func(place string) (Store, error), ignore ...goleak
 		goleak.VerifyTestMain(m, ignore...)
 		return
 	}
-	fmt.Fprintln(os.Stderr, commitForEver(place, open))
+	fmt.Fprintln(os.Stderr, commitUntilKilled(place, open))
 	os.Exit(1)
 }
 
-// commitForEver says the number of each round on standard output once it is
-// committed. It ends with an error only, or with its process.
-func commitForEver(place string, open func(place string) (Store, error)) error {
+// commitUntilKilled commits rounds, and prints the number of each committed round. It returns
+// only after an error.
+func commitUntilKilled(place string, open func(place string) (Store, error)) error {
 	from, err := strconv.Atoi(os.Getenv(fromVariable))
 	if err != nil {
 		return err
@@ -63,8 +63,7 @@ func commitForEver(place string, open func(place string) (Store, error)) error {
 		if marks && !unmarked(n) {
 			changes = append(changes, event.KV{Key: checkpoint.MarkKey(), Value: []byte(strconv.Itoa(n))})
 		}
-		// A store on a bus may have to find out first what its predecessor left
-		// behind: the same changes may be committed again.
+		// After an error, a store on a bus may first have to read what is stored, so the same changes are committed again.
 		err := s.Commit(context.Background(), changes)
 		for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); {
 			time.Sleep(10 * time.Millisecond) // as a pipeline pauses
@@ -74,13 +73,13 @@ func commitForEver(place string, open func(place string) (Store, error)) error {
 			return err
 		}
 		if _, err := fmt.Println(n); err != nil {
-			return err // the suite has gone
+			return err // the suite has ended
 		}
 	}
 }
 
-// kill kills a process that commits, at random moments, and looks whether what
-// was acknowledged is there, and nothing in halves. With marks, a store that trails may lose the last commits that have one.
+// kill kills a process that commits, at random moments. It checks that all acknowledged commits are
+// stored, and no commit in part. With marks, a store with Trails may lose the last commits that have one.
 func (c *Config) kill(t *testing.T, marks bool) {
 	place := c.Place(t)
 	last := -1
@@ -109,7 +108,7 @@ func (c *Config) kill(t *testing.T, marks bool) {
 	t.Logf("%d commits under eight kills", last+1)
 }
 
-// commitAndKill returns the last acknowledged round, from-1 if there was none.
+// commitAndKill returns the last acknowledged round; from-1 if none was acknowledged.
 func (c *Config) commitAndKill(t *testing.T, place string, from int, marks bool) int {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
@@ -125,7 +124,7 @@ func (c *Config) commitAndKill(t *testing.T, place string, from int, marks bool)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// Some are killed while they open or create the store, the others amid commits.
+	// Kill some processes while they open or create the store, and others during commits.
 	killer := func() { _ = cmd.Process.Kill() }
 	began := time.Now()
 	watchdog := time.AfterFunc(hung, killer)
@@ -137,7 +136,7 @@ func (c *Config) commitAndKill(t *testing.T, place string, from int, marks bool)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		n, err := strconv.Atoi(lines.Text())
 		if err != nil {
-			break // cut off by the kill
+			break // the kill has cut the line off
 		}
 		last = n
 		if n == from+rounds {

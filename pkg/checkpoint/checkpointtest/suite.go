@@ -1,4 +1,4 @@
-// Package checkpointtest is the suite that every checkpoint store passes.
+// Package checkpointtest is the test suite that every checkpoint store must pass.
 //
 // A store's test calls [Main] from TestMain and [Run] from one test:
 //
@@ -26,26 +26,26 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Store is what the suite tests.
+// Store is a store that the suite can test.
 type Store interface {
 	checkpoint.Store
 	io.Closer
 }
 
-// Config says how to reach a kind of store.
+// Config says how to open stores of a kind.
 type Config struct {
-	// Open opens the store at a place, creating it when there is none. What one
-	// opening commits the next one of the same place finds.
+	// Open opens the store at a place, and creates it if there is none. A store that is opened at the same
+	// place later has the same content.
 	Open func(place string) (Store, error)
 
-	// Place names a place where nothing is yet: a directory, a topic, a bucket.
+	// Place returns the name of a place without a store: a directory, a topic, a bucket.
 	Place func(t *testing.T) string
 
-	// Volatile is set for a store that ends with Close: nothing is opened again,
-	// and nothing killed.
+	// Volatile is set for a store whose content is lost by Close. The suite then does not open it again,
+	// and kills no process.
 	Volatile bool
 
-	// Trails is set for a [checkpoint.Loader] that makes a commit with [checkpoint.MarkKey] durable later.
+	// Trails is set for a [checkpoint.Loader] that makes commits with [checkpoint.MarkKey] durable later.
 	Trails bool
 }
 
@@ -101,7 +101,7 @@ func kv(key, value string) event.KV { return event.KV{Key: []byte(key), Value: [
 
 func del(key string) event.KV { return event.KV{Key: []byte(key)} }
 
-// expect checks the value of key; want nil says there is none.
+// expect checks the value of key. A nil want means that there must be none.
 func expect(t *testing.T, s Store, key string, want []byte) {
 	t.Helper()
 	got, err := s.Get([]byte(key))
@@ -113,7 +113,7 @@ func expect(t *testing.T, s Store, key string, want []byte) {
 	}
 }
 
-// list is what a scan sees, as "key=value".
+// list returns what a scan finds, as "key=value".
 func list(t *testing.T, s Store, prefix string) []string {
 	t.Helper()
 	seen := []string{}
@@ -198,7 +198,7 @@ func (c *Config) scan(t *testing.T) {
 			t.Errorf("scan %q (-want +got):\n%s", prefix, diff)
 		}
 	}
-	var all []string // the store's own keys may be among them
+	var all []string // without the store's own keys, which a scan may return
 	for _, line := range list(t, s, "") {
 		k, _, _ := strings.Cut(line, "=")
 		all = append(all, k)
@@ -258,7 +258,7 @@ func (c *Config) bigCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const batch, size = 2000, 2000 // some 4 MiB, the most a pipeline commits
+	const batch, size = 2000, 2000 // about 4 MiB, the largest commit of a pipeline
 	value := strings.Repeat("x", size)
 	for round := range 3 {
 		var changes []event.KV
@@ -300,7 +300,7 @@ func (c *Config) nothing(t *testing.T) {
 	expect(t, s, "e/a", []byte("1"))
 }
 
-// A mark is a value like any other: it is seen with the changes that it came with, and goes when it is deleted.
+// mark checks that a mark is a value like any other: it becomes visible with the changes of its commit, and can be deleted.
 func (c *Config) mark(t *testing.T) {
 	s := c.fresh(t)
 	key := string(checkpoint.MarkKey())

@@ -123,10 +123,10 @@ func cut(n int) func([]byte) []byte {
 	return func(b []byte) []byte { return b[:max(0, len(b)-n)] }
 }
 
-// A commit whose log is damaged after kill -9 is missed: its events would come again,
-// and deletions in it would be undone. Either everything is there, or opening says
-// so, for reading as well as for writing, each time, and changes nothing: what is put
-// back heals it.
+// After kill -9, a commit whose log is damaged must be detected: otherwise its events would be repeated,
+// and its deletions would be undone. Either everything is there, or every opening, for reading and for writing, returns an
+// error and changes nothing, so that restoring the
+// file repairs the checkpoint.
 func TestLostLog(t *testing.T) {
 	whole, last := killed(t, 3)
 	newest := func(change func([]byte) []byte) func(*testing.T, string) {
@@ -219,8 +219,8 @@ func TestLostLogIsNamed(t *testing.T) {
 	}
 }
 
-// One or two files of a killed process' checkpoint are cut off, garbled, zeroed or
-// gone: what can be read has every commit, or there is an error.
+// One or two files of a killed process's checkpoint are cut off, garbled, zeroed or
+// missing: either all commits can be read, or there is an error.
 func TestDamagedAnywhereAfterKill(t *testing.T) {
 	path, last := killed(t, 3)
 	found, err := os.ReadDir(path)
@@ -252,7 +252,7 @@ func TestDamagedAnywhereAfterKill(t *testing.T) {
 	}
 }
 
-// harm damages a file, if it is there, and says how.
+// harm damages a file, if it exists, and returns what it did.
 func harm(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(name)
@@ -417,7 +417,7 @@ func TestPowerFailureAtAnyMoment(t *testing.T) {
 	}
 }
 
-// The number of commits is nobody's key.
+// The key of the number of commits is not visible to users of the store.
 func TestCommitsAreCountedUnseen(t *testing.T) {
 	path := written(t)
 	s, err := Open(path, testIdentity, Options{})

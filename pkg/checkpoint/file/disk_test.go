@@ -49,7 +49,7 @@ func newDisk(base vfs.FS) *disk {
 	return d
 }
 
-// fill is a commit of about 4 KiB that says its number in every value.
+// fill returns a commit of about 4 KiB that has its number in every value.
 func fill(n int) []event.KV {
 	var changes []event.KV
 	for i := range 20 {
@@ -81,10 +81,10 @@ func filled(t *testing.T, s *Store) int {
 	return found
 }
 
-// A disk that fills up at any operation, in commits as well as in the flushes
-// and compactions behind them, must end in an error of Commit: not in the death
-// of the process, a hang, or a commit that is lost. When there is room again the
-// same store takes commits again.
+// A disk that becomes full at any operation, in commits, flushes
+// or compactions, must lead to an error of Commit: not to the end
+// of the process, a hang, or a lost commit. When there is room again, the
+// same store accepts commits again.
 func TestDiskFull(t *testing.T) {
 	const commits = 500 // some memtables full
 	operations := func() int64 {
@@ -154,8 +154,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// A working copy whose disk was full for a while holds what it took until then:
-// objects that it has forgotten would be announced again.
+// A working copy whose disk was full for a while still has all its commits:
+// lost objects would be published again.
 func TestDiskFullOfAWorkingCopy(t *testing.T) {
 	for after := range int64(40) {
 		d := newDisk(vfs.NewMem())
@@ -209,7 +209,7 @@ func TestDiskFullWhileCreating(t *testing.T) {
 	}
 }
 
-// A power failure takes what was not synced. Every commit is.
+// A power failure loses data that was not synced. Every commit is synced.
 func TestPowerFailure(t *testing.T) {
 	base := vfs.NewCrashableMem()
 	s, err := open("/x/y", &testIdentity, Options{fs: base})
@@ -267,7 +267,7 @@ func flush(t *testing.T, s *Store) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.shut(); err != nil {
+	if err := s.closeDB(); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.reopen(false); err != nil {
@@ -301,8 +301,8 @@ func TestIdleFailure(t *testing.T) {
 	}
 }
 
-// A limit on the size of files is a full disk that every machine has: here the
-// operating system refuses, and not a stand-in.
+// A limit on the size of files simulates a full disk with errors of the
+// operating system.
 func TestFileSizeLimit(t *testing.T) {
 	path := t.TempDir()
 	s, err := Open(path, testIdentity, Options{})

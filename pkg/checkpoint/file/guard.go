@@ -19,7 +19,7 @@ import (
 // from the disk as after a crash.
 type guard struct {
 	vfs.FS
-	onFail func() // called once, must not block
+	onFail func() // called at the first failure; must not block
 	// volatile switches syncs off: written data survives while the
 	// system runs, which is enough for a store that is deleted with the process.
 	volatile bool

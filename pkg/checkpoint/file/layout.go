@@ -41,10 +41,10 @@ const (
 type condition int
 
 const (
-	absent     condition = iota // no such directory
-	vacant                      // a directory with nothing in it
-	unfinished                  // creating was cut short
-	emptied                     // by Reset; what is left of it goes, too
+	absent     condition = iota // there is no such directory
+	vacant                      // the directory is empty
+	unfinished                  // its creation was interrupted
+	wasReset                    // Reset has removed the checkpoint; remaining files are removed by the next Open
 	complete
 )
 
@@ -98,7 +98,7 @@ func readMarker(on vfs.FS, name string) (condition, error) {
 	case markUnfinished:
 		return unfinished, nil
 	case markReset:
-		return emptied, nil
+		return wasReset, nil
 	}
 	var format int
 	if _, err := fmt.Sscanf(string(text), markFormat, &format); err != nil || format < 1 {
@@ -238,7 +238,7 @@ func reset(on vfs.FS, path string) error {
 	if err != nil {
 		return err
 	}
-	err = resettable(on, path) // another process may have been at it until now
+	err = resettable(on, path) // another process may have changed it before this one got the lock
 	if err == nil {
 		err = writeMarker(on, path, markReset)
 	}

@@ -160,8 +160,8 @@ func TestNotACheckpoint(t *testing.T) {
 	}
 }
 
-// A directory that may not be written to: root may, so the answer is the
-// operating system's, given by hand.
+// A directory without write permission. The error is constructed, because root may write
+// to any directory.
 func TestUnwritable(t *testing.T) {
 	on := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind == errorfs.OpMkdirAll {
@@ -207,8 +207,8 @@ func TestOtherFormats(t *testing.T) {
 	}
 }
 
-// Who gives a checkpoint up gets a declared reset, even if the first start after
-// it crashes: consumers would keep what was deleted meanwhile.
+// The start after Reset is a reset, even if the first one
+// crashes: otherwise consumers would keep objects that were deleted in the meantime.
 func TestReset(t *testing.T) {
 	path := written(t)
 	key, err := HashKey(path)

@@ -19,12 +19,12 @@ const (
 	// of them, 6 of 32 MiB.
 	memTables = 3
 	openFiles = 100
-	// What changes is merged first with at most so much, and only then with all of a
-	// large inventory: with pebble's own 64 MiB that is one step, and each of its
-	// tables is written again for every few memtables.
+	// firstLevelBytes is the size of the first level below L0. Changes are merged with this level before they are merged with all of
+	// a large inventory. With pebble's default of 64 MiB there would be one level, and every few memtables would rewrite each of its
+	// tables.
 	firstLevelBytes = 8 << 20
-	// indexBytes is enough for a table's index to be one block: a look-up searches
-	// one block fewer.
+	// indexBytes is large enough for a table's index to be one block, which saves
+	// the search of one block per look-up.
 	indexBytes = 256 << 10
 )
 

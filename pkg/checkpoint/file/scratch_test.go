@@ -13,7 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// scratchVariable makes the test program one that holds a working copy until it
+// scratchVariable makes the test program hold a working copy until it
 // is killed.
 const scratchVariable = "KUBEBRIDGE_TEST_SCRATCH"
 
@@ -29,8 +29,8 @@ func names(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// A bridge that is killed again and again does not fill the disk; one that runs
-// loses nothing to another's start.
+// A bridge that is killed several times does not fill the disk, and the start of one bridge does not
+// remove the working copy of another one.
 func TestScratch(t *testing.T) {
 	if os.Getenv(scratchVariable) != "" {
 		s, err := OpenScratch("", testIdentity)
@@ -110,8 +110,8 @@ func TestScratch(t *testing.T) {
 	want(alive)
 }
 
-// Anybody may write to a shared temporary directory. What others plant there, under the names of a bridge's
-// working copies, neither has the bridge empty a file of its user's, nor remove one.
+// Other users may write to a shared temporary directory. Files that they put there under the names of a bridge's
+// working copies do not make the bridge empty or remove a file of its user.
 func TestScratchAmongStrangers(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)

@@ -39,16 +39,16 @@ var ErrClosed = errors.New("checkpoint is closed")
 // ErrReadOnly is returned by Commit on a store of [OpenReadOnly].
 var ErrReadOnly = errors.New("checkpoint is open for reading only")
 
-// Options of a store. The zero value is meant for use.
+// Options of a store. The zero value has the defaults.
 type Options struct {
-	// CacheBytes is the maximum memory of a store: blocks that it has read, and
-	// changes that are not yet in tables. 0 is 32 MiB.
+	// CacheBytes is the maximum memory of a store, for blocks that it has read and
+	// changes that are not yet in tables. 0 means 32 MiB.
 	CacheBytes int64
 
 	fs       vfs.FS // nil is the disk
 	readOnly bool
 	scratch  bool // the store's files are deleted with the store
-	memory   bool // the data ends with each opening, so no log is written
+	memory   bool // the data need not survive the store, so no log is written
 }
 
 // Store is a [checkpoint.Store] in a directory. Its methods may be called from
@@ -60,13 +60,13 @@ type Store struct {
 	lock *pebble.Lock
 
 	mu     sync.Mutex
-	idle   sync.Cond // users is 0
-	users  int       // calls that use db now
+	idle   sync.Cond // signals that users is 0
+	users  int       // number of calls that are using db
 	db     *pebble.DB
-	disk   *guard   // db's
-	count  *counter // db's; nil when it is open for reading only
+	disk   *guard   // the disk of db
+	count  *counter // the counter of db; nil if the store is open for reading only
 	closed bool
-	broken error // damage found; final
+	broken error // damage that was found; it is final
 
 	background sync.WaitGroup
 }
@@ -82,7 +82,7 @@ func Open(path string, id event.Identity, opts Options) (*Store, error) {
 	return open(path, &id, opts)
 }
 
-// OpenMem opens an empty checkpoint that lives as long as the process.
+// OpenMem opens an empty checkpoint in memory.
 func OpenMem(id event.Identity) (*Store, error) {
 	return open("/memory", &id, Options{fs: vfs.NewMem(), memory: true})
 }
@@ -132,7 +132,7 @@ func (s *Store) start(id *event.Identity) error {
 		return err
 	}
 	if found != complete {
-		return s.create(*id, found == emptied)
+		return s.create(*id, found == wasReset)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,9 +218,9 @@ func (s *Store) Get(key []byte) (value []byte, err error) {
 func (s *Store) Scan(prefix []byte, fn func(key, value []byte) error) error {
 	var stopped error
 	err := s.use(func() (err error) {
-		o := pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)}
+		o := pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)}
 		if len(prefix) == 0 {
-			o.LowerBound = after(countKey)
+			o.LowerBound = prefixEnd(countKey)
 		}
 		it, err := s.db.NewIter(&o)
 		if err != nil {
@@ -274,7 +274,7 @@ func (s *Store) stop() error {
 		// the end of the log.
 		err = s.db.Flush()
 	}
-	err = cmp.Or(s.shut(), err)
+	err = cmp.Or(s.closeDB(), err)
 	s.mu.Unlock()
 	s.background.Wait()
 	if s.opts.scratch {
@@ -314,7 +314,7 @@ func (s *Store) acquire() error {
 		if s.users > 0 { // a Scan is running, possibly the one that makes this call
 			return classify(s.disk.err())
 		}
-		_ = s.shut() // the failure was returned before, or reopen returns it again
+		_ = s.closeDB() // the failure was returned before, or reopen returns it again
 	}
 	if s.db == nil {
 		if err := s.reopen(false); err != nil {
@@ -328,7 +328,7 @@ func (s *Store) acquire() error {
 func (s *Store) release(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.note(err) // keeps the damage for the next call
+	_ = s.keepDamage(err) // keeps the damage for the next call
 	s.users--
 	if s.users == 0 {
 		s.idle.Broadcast()
@@ -341,7 +341,7 @@ func (s *Store) failed(disk *guard) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.db != nil && s.disk == disk && s.users == 0 {
-			_ = s.shut() // the next call opens it again and returns the error
+			_ = s.closeDB() // the next call opens it again and returns the error
 		}
 	})
 }
@@ -352,16 +352,16 @@ func (s *Store) reopen(create bool) error {
 		return s.broken
 	}
 	if s.opts.memory && !create { // changes that were not in a table are lost
-		return s.note(fmt.Errorf("%w: it was in memory, where its database has failed", checkpoint.ErrCorrupt))
+		return s.keepDamage(fmt.Errorf("%w: it was in memory, where its database has failed", checkpoint.ErrCorrupt))
 	}
 	disk := newGuard(s.opts.fs, nil)
 	disk.onFail, disk.volatile = func() { s.failed(disk) }, s.opts.scratch
 	s.disk = disk
 	if err := s.openWhole(create); err != nil {
-		return s.note(cmp.Or(s.shut(), err))
+		return s.keepDamage(cmp.Or(s.closeDB(), err))
 	}
 	if disk.err() != nil {
-		return s.shut()
+		return s.closeDB()
 	}
 	return nil
 }
@@ -400,8 +400,8 @@ func (s *Store) openWhole(create bool) (err error) {
 	return classify(err)
 }
 
-// shut closes the database. s.mu is held and nobody uses it.
-func (s *Store) shut() error {
+// closeDB closes the database. s.mu is held and nobody uses it.
+func (s *Store) closeDB() error {
 	if s.db == nil {
 		return nil
 	}
@@ -411,11 +411,11 @@ func (s *Store) shut() error {
 	}
 	err = cmp.Or(s.db.Close(), err)
 	s.db, s.count = nil, nil
-	return s.note(classify(cmp.Or(s.disk.err(), err)))
+	return s.keepDamage(classify(cmp.Or(s.disk.err(), err)))
 }
 
-// note records damage. s.mu is held.
-func (s *Store) note(err error) error {
+// keepDamage records damage. s.mu is held.
+func (s *Store) keepDamage(err error) error {
 	if s.broken == nil && errors.Is(err, checkpoint.ErrCorrupt) {
 		s.broken = err
 	}
@@ -465,8 +465,8 @@ func (s *Store) apply(changes []event.KV) error {
 	return cmp.Or(b.Close(), s.count.add())
 }
 
-// after returns the first key after all keys with the prefix, nil when there is none.
-func after(prefix []byte) []byte {
+// prefixEnd returns the first key prefixEnd all keys with the prefix, nil when there is none.
+func prefixEnd(prefix []byte) []byte {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] < 0xff {
 			return append(bytes.Clone(prefix[:i]), prefix[i]+1)

@@ -9,11 +9,11 @@ import (
 	"github.com/kubebridge/kubebridge/internal/hostiletest"
 )
 
-// linearSteps is what an expression may cost per byte that looks at everything a few times. It is four on all objects but those
-// in which it finds its answer early; which member of a map comes first is up to CEL.
+// linearSteps bounds the steps per byte of expressions that read everything a fixed number of times. They take four, or fewer if they
+// find the result early, which depends on the order in which CEL reads a map.
 const linearSteps = 8
 
-// TestCostOfHostileObjects: an evaluation costs steps in proportion to the bytes of the objects, or is given up.
+// TestCostOfHostileObjects: the steps of an evaluation are proportional to the size of the objects, or the evaluation is aborted.
 func TestCostOfHostileObjects(t *testing.T) {
 	for expression, linear := range map[string]bool{
 		`object.spec.items.exists(i, i.name == object.metadata.uid)`:           true,
@@ -45,8 +45,8 @@ func TestCostOfHostileObjects(t *testing.T) {
 	}
 }
 
-// TestGivenUp has an expression that compares the whole object for each of its items, and objects for which that is
-// too much. An error that the expression itself ignores counts, too.
+// TestGivenUp evaluates expressions that compare the whole object for each of its items, on objects for which that exceeds the
+// budget. The evaluation is aborted even if the expression ignores the error.
 func TestGivenUp(t *testing.T) {
 	for _, expression := range []string{
 		`object.spec.items.exists(i, object.spec == before.spec && i == 1)`,
@@ -68,7 +68,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// costlyCalls are single calls, and calls in a loop, that take far more steps than the object has bytes. CEL counts them
+// costlyCalls returns calls, single ones and in loops, that take far more steps than the object has bytes. CEL counts their cost
 // too late or not at all.
 func costlyCalls() map[string]string {
 	return map[string]string{
@@ -129,7 +129,7 @@ func sequence(first, n int) []int {
 	return numbers
 }
 
-// TestCostlyCalls: a call that would take more steps than the budget allows is not made.
+// TestCostlyCalls: a call that would exceed the budget is not made.
 func TestCostlyCalls(t *testing.T) {
 	objects := costlyObjects()
 	for expression, name := range costlyCalls() {
@@ -144,7 +144,7 @@ func TestCostlyCalls(t *testing.T) {
 	}
 }
 
-// TestCallsThatCost are ones that somebody may write, with the result that CEL gives.
+// TestCallsThatCost: ordinary uses of the bounded functions have the same result as in CEL.
 func TestCallsThatCost(t *testing.T) {
 	in := Input{
 		Object: []byte(`{"s":"aaa","p":"a+","l":[3,1,3],"o":[{"n":"b","e":[1]},{"n":"a","e":[2]}],"i":1}`),
@@ -173,7 +173,7 @@ func TestCallsThatCost(t *testing.T) {
 	}
 }
 
-// FuzzCost has any object for the calls: each ends with its budget.
+// FuzzCost evaluates the calls on any object: no evaluation exceeds its budget.
 func FuzzCost(f *testing.F) {
 	for _, in := range costlyObjects() {
 		f.Add(in.Object[:min(len(in.Object), 2000)], in.Before[:min(len(in.Before), 2000)])
@@ -197,7 +197,7 @@ func FuzzCost(f *testing.F) {
 	})
 }
 
-// TestOrdinaryObjects are never too costly for expressions that somebody may write.
+// TestOrdinaryObjects: ordinary expressions never exceed the budget on ordinary objects.
 func TestOrdinaryObjects(t *testing.T) {
 	for _, expression := range []string{
 		`object.?spec != before.?spec`,

@@ -126,7 +126,7 @@ func (f *Filter) Match(in *Input) (bool, error) {
 // match is Match, and also returns how many steps it took to read and compare the objects.
 func (f *Filter) match(in *Input) (pass bool, steps int64, err error) {
 	v := f.memory.Get().(*values)
-	v.in = in
+	v.input = in
 	v.reader.begin(len(in.Object) + len(in.Before))
 	defer func() {
 		*v = values{reader: v.reader}
@@ -149,7 +149,7 @@ func (f *Filter) match(in *Input) (pass bool, steps int64, err error) {
 
 // values are an input's variables (cel.Activation).
 type values struct {
-	in             *Input
+	input          *Input
 	reader         reader
 	object, before ref.Val // nil until they are needed
 }
@@ -161,23 +161,23 @@ func (v *values) ResolveName(name string) (any, bool) {
 	case readerVariable:
 		return &v.reader, true
 	case "object":
-		return v.get(&v.object, v.in.Object), true
+		return v.get(&v.object, v.input.Object), true
 	case "before":
-		return v.get(&v.before, v.in.Before), true
+		return v.get(&v.before, v.input.Before), true
 	case "labels", "annotations":
 		return v.texts(types.String(name)), true
 	case "type":
-		return types.String(v.in.Type), true
+		return types.String(v.input.Type), true
 	case "origin":
-		return types.String(v.in.Origin), true
+		return types.String(v.input.Origin), true
 	case "resource":
-		return types.String(v.in.Resource), true
+		return types.String(v.input.Resource), true
 	case "group":
-		return types.String(v.in.Group), true
+		return types.String(v.input.Group), true
 	case "ns":
-		return types.String(v.in.Namespace), true
+		return types.String(v.input.Namespace), true
 	case "name":
-		return types.String(v.in.Name), true
+		return types.String(v.input.Name), true
 	}
 	return nil, false
 }
@@ -191,7 +191,7 @@ func (v *values) get(to *ref.Val, raw []byte) ref.Val {
 
 // texts returns the object's labels or annotations; an empty map if it has none.
 func (v *values) texts(of types.String) ref.Val {
-	at := v.get(&v.object, v.in.Object)
+	at := v.get(&v.object, v.input.Object)
 	for _, name := range []types.String{"metadata", of} {
 		o, ok := at.(*object)
 		if !ok {

@@ -58,8 +58,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestUnknownBodies is a deletion whose last body nobody knows, and a change without a
-// former state: an expression can ask.
+// TestUnknownBodies: an expression can test whether the last body of a deletion, or the former state of a
+// change, is known.
 func TestUnknownBodies(t *testing.T) {
 	for expression, want := range map[string]bool{
 		`before == null || before.x == 1`: true,
@@ -77,7 +77,7 @@ func TestUnknownBodies(t *testing.T) {
 	}
 }
 
-// TestErrorPasses keeps a filter that errs from hiding what an auditor waits for.
+// TestErrorPasses: an event passes if the filter cannot be evaluated.
 func TestErrorPasses(t *testing.T) {
 	for expression, want := range map[string]string{
 		`object.spec.nodeName == "x"`: "filter: no such key: nodeName",
@@ -160,7 +160,7 @@ func TestUses(t *testing.T) {
 	}
 }
 
-// TestConcurrent is many pipelines with one filter.
+// TestConcurrent: many goroutines can use one filter.
 func TestConcurrent(t *testing.T) {
 	f, err := filter.Compile(`object.metadata.name == name`)
 	if err != nil {
@@ -181,7 +181,7 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// FuzzDecoded is that an expression says of raw JSON what it says of JSON that
+// FuzzDecoded: an expression has the same result on raw JSON as on JSON that
 // encoding/json decoded.
 func FuzzDecoded(f *testing.F) {
 	f.Add([]byte(object), []byte(before))
@@ -227,7 +227,7 @@ func FuzzDecoded(f *testing.F) {
 	})
 }
 
-// decoded is an object as CEL takes it, nil for other texts.
+// decoded returns an object as CEL takes it; nil for other texts.
 func decoded(text []byte) map[string]any {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -258,8 +258,8 @@ func native(v any) any {
 	return v
 }
 
-// BenchmarkMatch is what a filter costs for a real pod of 12 KB, and what decoding it
-// first would.
+// BenchmarkMatch measures a filter on a real pod of 12 KB, and compares it with decoding the pod
+// first.
 func BenchmarkMatch(b *testing.B) {
 	text, err := os.ReadFile("../../../internal/scan/testdata/pods.ndjson")
 	if err != nil {

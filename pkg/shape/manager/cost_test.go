@@ -9,11 +9,11 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/manager"
 )
 
-// givenUp names each element of a list by another set of keys, for each of which the list is read again.
+// givenUp is an object that identifies each element of a list by another set of keys, so that the list is read for each of them.
 const givenUp = "env with many sets of keys"
 
-// TestCostOfHostileObjects keeps one object from taking the time of all others: an answer costs steps in proportion to
-// the bytes of the two states, or is given up.
+// TestCostOfHostileObjects: the steps are proportional to the size of the two states, or the comparison is aborted. So one
+// object cannot delay all others.
 func TestCostOfHostileObjects(t *testing.T) {
 	for i, small := range hostiletest.Changes(25_000) {
 		if small.Name == givenUp {
@@ -48,7 +48,7 @@ func TestGivenUp(t *testing.T) {
 	t.Error("there is no such change")
 }
 
-// TestOrdinaryObjects are never too costly.
+// TestOrdinaryObjects: ordinary objects never exceed the budget.
 func TestOrdinaryObjects(t *testing.T) {
 	for _, c := range hostiletest.Ordinary(t) {
 		var f manager.Finder
@@ -65,7 +65,7 @@ func FuzzCost(f *testing.F) {
 	var finder manager.Finder
 	f.Fuzz(func(t *testing.T, before, after []byte) {
 		_, err := finder.By(before, after)
-		// A few thousand bytes are within the budget, which is for larger ones: most of them are read some ten times.
+		// Objects of a few thousand bytes never reach the budget, so bound their steps here: most are read about ten times.
 		if steps := finder.Steps(); err == nil && steps > 256*int64(len(before)+len(after))+10_000 {
 			t.Fatalf("%d steps for %d bytes", steps, len(before)+len(after))
 		}

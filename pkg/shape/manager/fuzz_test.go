@@ -20,9 +20,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/manager"
 )
 
-// FuzzBy compares with a plain implementation that decodes everything into maps and
-// looks everywhere. Both get the texts in one spelling, since the bridge takes a value
-// that is spelt otherwise for another one. As they came they must not make it panic.
+// FuzzBy compares Finder with a simple implementation that decodes everything into maps. Both
+// get the texts in canonical form, because Finder treats another spelling of a value as
+// another value. The original texts must not make Finder panic.
 func FuzzBy(f *testing.F) {
 	for _, kind := range []string{"secrets", "events"} {
 		b := frames(f, kind)[0]
@@ -94,13 +94,12 @@ func unmarshal(text []byte, v any) error {
 }
 
 var (
-	// errAmbiguous is for a list with elements of one key, of which it is not said which
-	// one is meant.
+	// errAmbiguous is returned for a list in which several elements have the same key.
 	errAmbiguous = errors.New("several elements")
 	errFields    = errors.New("no managedFields")
 )
 
-// absent is for what is not there, other than null, which is a value.
+// absent stands for a missing value, because null is a value.
 type absent struct{}
 
 func member(v any, name string) any {
@@ -202,14 +201,14 @@ func by(most int, before, after any) ([]manager.Change, error) {
 	return nil, nil
 }
 
-// version is 0 if there is none that is a number.
+// version returns the resourceVersion; 0 if it is missing or no number.
 func version(object any) uint64 {
 	s, _ := member(member(object, "metadata"), "resourceVersion").(string)
 	n, _ := strconv.ParseUint(s, 10, 64)
 	return n
 }
 
-// when is an entry's time as it stands in JSON: times of one form compare as texts.
+// when returns an entry's time as in JSON. All times have one form, so they compare as texts.
 func when(entry map[string]any) string {
 	v := member(entry, "time")
 	if _, none := v.(absent); none {
@@ -226,7 +225,7 @@ func newest(entries []map[string]any) (t string) {
 	return t
 }
 
-// bare is an object without its managedFields and resourceVersion.
+// bare returns an object without its managedFields and resourceVersion.
 func bare(object any) any {
 	m, ok := object.(map[string]any)
 	if !ok {
@@ -244,7 +243,7 @@ func bare(object any) any {
 	return m
 }
 
-// set are the places of a FieldsV1, each as the JSON of its way there.
+// set returns the places of a FieldsV1, each as the JSON of its path.
 func set(fields any) (map[string]bool, error) {
 	out := map[string]bool{}
 	var add func(way []string, fields any) error
@@ -271,7 +270,7 @@ func set(fields any) (map[string]bool, error) {
 	return out, add(nil, fields)
 }
 
-// entries are an object's managedFields; a null among them has nothing.
+// entries returns an object's managedFields. A null entry becomes an empty one.
 func entries(object any) (out []map[string]any, err error) {
 	switch l := member(member(object, "metadata"), "managedFields").(type) {
 	case absent, nil:
@@ -362,7 +361,7 @@ func (m *model) walk(path string, depth int, fields map[string]any, a, b any) er
 	return nil
 }
 
-// others reports whether a and b are containers of what others own, or may be.
+// others reports whether a and b are containers whose content other managers own, or may own.
 func (m *model) others(a, b any) (bool, error) {
 	kind := func(v any) (string, int) {
 		switch v := v.(type) {
@@ -455,7 +454,7 @@ func child(place string, a, b any) (step string, x, y any, err error) {
 	return "", absent{}, absent{}, nil
 }
 
-// both are the elements that are meant, if there is one, and the same is not repeated.
+// both returns the only matching element of each list.
 func both(a, b any, is func(element any) bool) (x, y any, err error) {
 	of := func(v any) (out []any) {
 		l, _ := v.([]any)

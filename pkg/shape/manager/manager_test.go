@@ -60,7 +60,7 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 	return o
 }
 
-// update writes as an Update does: what is there, with old replaced by new in its text.
+// update writes the present object as an Update, with old replaced by new in its text.
 func (s *server) update(by string, oldNew ...string) {
 	text, err := s.Live().(*unstructured.Unstructured).MarshalJSON()
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *server) update(by string, oldNew ...string) {
 	}
 }
 
-// TestBy has the server's own field manager do what people and controllers do.
+// TestBy lets the server's field manager process typical writes of people and controllers.
 func TestBy(t *testing.T) {
 	apply := func(text string, oldNew ...string) func(s *server) {
 		return func(s *server) {
@@ -157,8 +157,8 @@ func TestBy(t *testing.T) {
 	}
 }
 
-// A consumer must not be pointed at somebody who did nothing: the creator, who owns
-// only the map now, or who wrote another key before.
+// Managers that did not write must not be named: the creator, who owns
+// only the map now, or a manager that wrote another key before.
 func TestTwoKeys(t *testing.T) {
 	for _, pause := range []time.Duration{0, time.Minute} {
 		for _, former := range []bool{true, false} {
@@ -187,7 +187,7 @@ func TestTwoKeys(t *testing.T) {
 	}
 }
 
-// A restored backup is nobody's write, though its managers' times and places differ.
+// The restore of a backup is not a write of any manager, although times and places differ.
 func TestRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -205,8 +205,8 @@ func TestRestored(t *testing.T) {
 	})
 }
 
-// TestWithoutFormerFields: from a former body that was kept without its managedFields,
-// the owners of what changed are found, but not a manager that only gave something up.
+// TestWithoutFormerFields: if the former body has no managedFields,
+// the owners of changed fields are found, but not a manager that only removed fields.
 func TestWithoutFormerFields(t *testing.T) {
 	s := newServer(t)
 	s.update("kubectl-create", `"kind"`, `"spec":{"replicas":1,"paused":true},"kind"`)
@@ -238,8 +238,8 @@ func TestMaxPaths(t *testing.T) {
 	}
 }
 
-// TestHideValues: where values of a resource are hidden, no path quotes one, whatever stands in a set, in a key, or in
-// the name of a key's field, which a manager's client has chosen.
+// TestHideValues: with HideValues, no path contains a value of the object, whether it comes from a set, a key, or
+// the name of a key's field, which a client can choose.
 func TestHideValues(t *testing.T) {
 	before := `{"metadata":{"managedFields":[]},"spec":{}}`
 	after := `{"metadata":{"annotations":{"s3cret]":"x"},"managedFields":[{"manager":"x","operation":"Update","time":"2026-01-02T03:04:05Z","fieldsType":"FieldsV1","fieldsV1":{
@@ -300,7 +300,7 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// frames are the objects of recorded frames of a kind, with real managedFields.
+// frames returns the objects of recorded frames of a kind, with real managedFields.
 func frames(t testing.TB, kind string) (bodies [][]byte) {
 	text, err := os.ReadFile("../../../internal/scan/testdata/" + kind + ".ndjson")
 	if err != nil {
@@ -316,9 +316,9 @@ func frames(t testing.TB, kind string) (bodies [][]byte) {
 	return bodies
 }
 
-// TestAgainstFieldpath compares with the library that the server writes FieldsV1 by,
-// on pods changed at random: every place that differs and that the library says a manager
-// owns is reported, itself or as part of what came as a whole, and nothing else.
+// TestAgainstFieldpath compares Finder with the library by which the server writes FieldsV1,
+// on pods with random changes: it reports exactly the changed places that a manager
+// owns according to the library, each itself or as part of a container that was added as a whole.
 func TestAgainstFieldpath(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	finder := manager.Finder{MaxPaths: 1 << 20}
@@ -400,7 +400,7 @@ func without(metadata any) any {
 	return c
 }
 
-// edit changes, removes or moves something somewhere.
+// edit changes, removes or moves a random value.
 func edit(r *rand.Rand, v any, depth int) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -446,7 +446,7 @@ func edit(r *rand.Rand, v any, depth int) any {
 // null is what [at] returns for a null.
 const null = "a null is something too"
 
-// at is what stands at a path in a decoded object, nil for nothing.
+// at returns the value at a path in a decoded object; nil if there is none.
 func at(v any, p fieldpath.Path) any {
 	for _, e := range p {
 		switch {
@@ -498,7 +498,7 @@ func render(p fieldpath.Path) string {
 	return strings.TrimPrefix(b.String(), ".")
 }
 
-// BenchmarkPod is the kubelet's status update of a real pod, beside reading the
+// BenchmarkPod measures the kubelet's status update of a real pod, and compares it with reading the
 // managedFields with the server's library.
 func BenchmarkPod(b *testing.B) {
 	after := frames(b, "pods")[0]

@@ -24,7 +24,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/manager"
 )
 
-// writer is who sends a request, as the server keeps writers apart.
+// writer identifies the sender of a request, as the server distinguishes writers.
 type writer struct{ name, operation, subresource string }
 
 // modelServer keeps one object with the API server's own field managers, one for each
@@ -51,7 +51,7 @@ func newModelServer(t *testing.T, kind edittest.Kind, types managedfields.TypeCo
 	return s
 }
 
-// asIs converts nothing and knows no defaults.
+// asIs is a converter that changes nothing and has no defaults.
 type asIs struct{}
 
 func (asIs) Convert(_, _, _ any) error { return errors.New("there is one version") }
@@ -72,7 +72,7 @@ func (asIs) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	return o, nil
 }
 
-// send has the server take a request, and reports whether it wrote anything.
+// send sends a request to the server, and reports whether it wrote anything.
 func (s *modelServer) send(by writer, o *unstructured.Unstructured, force bool) bool {
 	var (
 		out runtime.Object
@@ -123,9 +123,9 @@ type step struct {
 	changed       bool // something was set or added, by the server's own comparison
 }
 
-// changed reports whether a write set or added anything. What is an empty container does
-// not count: whether its last part was taken away, which is not noted, or all of it was
-// set, is known by its type alone.
+// changed reports whether a write set or added anything. Empty containers do
+// not count: only their type says whether the last part was removed, which managedFields do not show, or the whole was
+// set.
 func (s *modelServer) changed(before, after *unstructured.Unstructured) bool {
 	read := func(o *unstructured.Unstructured) *typed.TypedValue {
 		o = o.DeepCopy()
@@ -152,9 +152,9 @@ func (s *modelServer) changed(before, after *unstructured.Unstructured) bool {
 	return changed
 }
 
-// TestNobodyIsBlamed has several managers send random requests to the server's own field
-// managers, and asks who sent each of them. The answer is never anybody else, with and
-// without the managedFields of the state before, and it is the sender where a write shows
+// TestNobodyIsBlamed sends random requests of several managers to the server's field
+// managers, and asks Finder who sent each of them. The answer never names another manager, with or
+// without the managedFields of the former state, and it names the sender if managedFields show the write
 // at all.
 func TestNobodyIsBlamed(t *testing.T) {
 	const runs, steps = 25, 40
@@ -224,7 +224,7 @@ func (s *modelServer) random(r *rand.Rand, kind edittest.Kind) (by writer, ok bo
 	return by, s.send(by, o, false)
 }
 
-// judge asks who wrote, and returns how often the answer was not nobody.
+// judge asks Finder who wrote, and returns how often the answer named a manager.
 func (s step) judge(t *testing.T) (named int) {
 	t.Helper()
 	var finder manager.Finder
@@ -271,8 +271,8 @@ func (s step) judge(t *testing.T) (named int) {
 	return named
 }
 
-// entry is the sender's among an object's managedFields; last, whether it has the newest
-// time, and tied, whether another one has it too.
+// entry returns the sender's entry of an object's managedFields. last reports whether it has the newest
+// time, and tied whether another entry has that time, too.
 func (s step) entry(o *unstructured.Unstructured) (is *metav1.ManagedFieldsEntry, last, tied bool) {
 	fields := o.GetManagedFields()
 	for i := range fields {

@@ -9,11 +9,11 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/patch"
 )
 
-// maxSteps is what a patch may cost: the budget, and one reading of the texts beyond it.
+// maxSteps bounds the steps of a patch: the budget, and one more reading of the texts.
 func maxSteps(bytes int) int64 { return 14*int64(bytes) + 1<<20 }
 
-// TestCostOfHostileObjects keeps one object from taking the time of all others: a patch costs steps in proportion to
-// its bytes, and is right.
+// TestCostOfHostileObjects: the steps of a patch are proportional to the size of the texts, and the patch is right. So one
+// object cannot delay all others.
 func TestCostOfHostileObjects(t *testing.T) {
 	for i := range hostiletest.Changes(1000) {
 		var last int64
@@ -32,14 +32,14 @@ func TestCostOfHostileObjects(t *testing.T) {
 	}
 }
 
-// TestHostileObjects has patches that are right all the same.
+// TestHostileObjects: patches of hostile objects are right.
 func TestHostileObjects(t *testing.T) {
 	for _, c := range hostiletest.Changes(3000) {
 		check(t, c.Before, c.After)
 	}
 }
 
-// TestOrdinaryObjects are never too costly.
+// TestOrdinaryObjects: ordinary objects never exceed the budget.
 func TestOrdinaryObjects(t *testing.T) {
 	for _, c := range hostiletest.Ordinary(t) {
 		m := patch.Maker{WithoutManagedFields: true}
@@ -57,7 +57,7 @@ func FuzzCost(f *testing.F) {
 		f.Add(c.Before, c.After)
 	}
 	f.Fuzz(func(t *testing.T, before, after []byte) {
-		// Texts this small are within the budget of any object. So repeat them until they are not.
+		// Small texts never reach the budget. So repeat them until they could.
 		before, after = repeat(before), repeat(after)
 		if !json.Valid(before) || !json.Valid(after) {
 			return
@@ -72,7 +72,7 @@ func FuzzCost(f *testing.F) {
 	})
 }
 
-// repeat is a list of a text as often as makes a quarter of a megabyte.
+// repeat returns a list of copies of a text, a quarter of a megabyte in all.
 func repeat(text []byte) []byte {
 	text = append(bytes.Clone(text), ',')
 	list := append([]byte("["), bytes.Repeat(text, max(1, 1<<16/len(text)))...)

@@ -16,7 +16,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/patch"
 )
 
-// decoded is what encoding/json reads, with numbers as written.
+// decoded decodes with encoding/json, with numbers as written.
 func decoded(t interface{ Fatalf(string, ...any) }, text []byte) any {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -27,8 +27,8 @@ func decoded(t interface{ Fatalf(string, ...any) }, text []byte) any {
 	return v
 }
 
-// check is the property: what the patch makes of before is after, for our Apply and
-// for another's, and it is no longer than replacing the whole.
+// check checks that the patch changes before into after, by this package's Apply and
+// by another library, and that it is not longer than replacing the whole text.
 func check(t interface{ Fatalf(string, ...any) }, before, after []byte) []byte {
 	p, err := patch.Append([]byte("prefix"), before, after)
 	if err != nil {
@@ -46,7 +46,7 @@ func check(t interface{ Fatalf(string, ...any) }, before, after []byte) []byte {
 	if got := decoded(t, ours); !reflect.DeepEqual(got, want) {
 		t.Fatalf("ours\nbefore %s\nafter  %s\npatch  %s\ngot    %s", before, after, p, ours)
 	}
-	// The other one knows documents that are objects or arrays only.
+	// The other library only accepts documents that are objects or arrays.
 	for _, text := range [][]byte{before, after} {
 		if c := bytes.TrimSpace(text)[0]; c != '{' && c != '[' {
 			return p
@@ -57,7 +57,7 @@ func check(t interface{ Fatalf(string, ...any) }, before, after []byte) []byte {
 		t.Fatalf("other: %v: %s", err, p)
 	}
 	for _, op := range theirs {
-		// Nor members without a name: to it that is the document.
+		// It does not accept members with an empty name, either.
 		if path, _ := op.Path(); strings.Contains(path+"/", "//") {
 			return p
 		}
@@ -124,7 +124,7 @@ func condition(kind string, v int) string {
 	return fmt.Sprintf(`{"message":"%s","type":"%s","v":%d}`, long, kind, v)
 }
 
-// TestDeep has values below the depth at which differences are looked for: the patch is longer there, and right.
+// TestDeep: values below maxDepth are replaced as a whole, and the patch is right.
 func TestDeep(t *testing.T) {
 	nested := func(levels, v int) []byte {
 		text := fmt.Sprintf(`{"pad":"%s","v":%d}`, long, v)
@@ -140,7 +140,7 @@ func TestDeep(t *testing.T) {
 	}
 }
 
-// TestInvalid keeps a body that cannot be read from looking like no change.
+// TestInvalid: an invalid body is an error, not an empty patch.
 func TestInvalid(t *testing.T) {
 	for _, c := range [][2]string{{``, `{}`}, {`{}`, ``}, {`{"a":1`, `{"a":1`}, {`{"a":01}`, `{}`}, {`{}`, `{"a":1}x`}, {`1`, `x`}} {
 		for _, m := range []*patch.Maker{{}, {WithoutManagedFields: true}} {

@@ -219,7 +219,7 @@ func (l *link) dialUnlessOpen() error {
 	}
 	c, err := l.connect()
 	if err != nil {
-		return plain(err)
+		return temporary(err)
 	}
 	l.hangUp()
 	l.conn = c

@@ -25,7 +25,7 @@ type ReaderOptions struct {
 	Subjects, Collections []string
 }
 
-// Reader is a [sink.Reader] of a sink's stream.
+// Reader is a [sink.Reader] that reads a sink's stream.
 type Reader struct {
 	link        *link
 	stream      stream // as it was when the reader was opened
@@ -67,7 +67,7 @@ func (l *link) startBeside(ctx context.Context) (err error) {
 		return l.start(ctx)
 	}
 	conf := l.config
-	started := l.runAlone() // a reader must not make a directory
+	started := l.runAlone() // not start: a reader must not create the server's directory
 	if started == nil {
 		l.conn, started = l.connect()
 	}
@@ -115,7 +115,7 @@ func (r *Reader) lookUp(ctx context.Context) error {
 	return nil
 }
 
-// Parts implements [sink.Reader]: the stream is one.
+// Parts implements [sink.Reader]. The stream is the only part.
 func (r *Reader) Parts() []sink.Part { return []sink.Part{r.part} }
 
 // At implements [sink.Reader].
@@ -130,9 +130,9 @@ func (r *Reader) At(ctx context.Context, t time.Time) ([]int64, error) {
 	return []int64{at}, err
 }
 
-// stands reports whether a message names its own sequence and stream. A mirror has only messages of its source stream,
+// namesPlace reports whether a message names its own sequence and stream. A mirror has only messages of its source stream,
 // at the same sequences.
-func (r *Reader) stands(place string, seq uint64) bool {
+func (r *Reader) namesPlace(place string, seq uint64) bool {
 	if r.stream.config.Mirror != nil {
 		return strings.HasSuffix(place, "."+strconv.FormatUint(seq, 10))
 	}
@@ -140,7 +140,8 @@ func (r *Reader) stands(place string, seq uint64) bool {
 }
 
 // Read implements [sink.Reader]. With delivery exactly-once, a message is foreign if it does not name this stream and
-// its sequence. A shared stream also has messages of other writers, and the messages of the sink there name no place.
+// its sequence. With other deliveries no message is marked as foreign: on a shared stream, the sink's messages do not name their
+// place.
 func (r *Reader) Read(ctx context.Context, ranges []sink.Range, collections bool, fn func(*sink.Message) error) error {
 	want := ranges[0]
 	if want.From >= want.To {
@@ -159,7 +160,7 @@ func (r *Reader) Read(ctx context.Context, ranges []sink.Range, collections bool
 			return sink.ErrEnough
 		}
 		m.Offset, m.Value, m.Headers = int64(seq), raw.Data(), m.Headers[:0]
-		m.Foreign = own && !r.stands(raw.Headers().Get(headerPlace), seq)
+		m.Foreign = own && !r.namesPlace(raw.Headers().Get(headerPlace), seq)
 		for name, values := range raw.Headers() {
 			if len(values) > 0 {
 				m.Headers = append(m.Headers, sink.Header{Name: name, Value: []byte(values[0])})

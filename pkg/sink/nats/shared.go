@@ -170,7 +170,7 @@ func (s *Shared) ready(ctx context.Context) error {
 		created, last := s.stream.created, s.last
 		found, err := s.find(ctx)
 		if err != nil {
-			return plain(err)
+			return temporary(err)
 		}
 		s.stream, s.look = found, false
 		s.compare(created, last)

@@ -18,9 +18,9 @@ import (
 
 const (
 	defaultDelay = time.Second
-	// mostPending bounds how many keys the bucket may be behind. Beyond it, commits wait
+	// maxPending bounds the number of keys that are not yet written to the bucket. Above it, commits wait
 	// for the bucket.
-	mostPending = 50_000
+	maxPending = 50_000
 	// closeTimeout bounds the last write. Changes that are not written by then come back from
 	// the sink at the next start.
 	closeTimeout = 5 * time.Second
@@ -28,9 +28,9 @@ const (
 
 // StoreOptions are the options of a store. Sink is required.
 type StoreOptions struct {
-	Sink    *Sink         // the store stands beside it, and connects as it does, also to its embedded server
-	Scratch string        // directory under which the working copy lies; "" is memory
-	Delay   time.Duration // how long a commit that the sink can bring back may wait; 0 is 1 s
+	Sink    *Sink         // the sink whose checkpoint this is; the store connects as it does, also to its embedded server
+	Scratch string        // directory for the working copy; "" keeps it in memory
+	Delay   time.Duration // how long a commit with the sink's mark may wait before it is written; 0 is 1 s
 }
 
 // Store is a [checkpoint.Store] and a [checkpoint.Loader] in a JetStream key-value bucket. It belongs to
@@ -41,11 +41,11 @@ type StoreOptions struct {
 // crash loses such commits, [Sink.Tail] brings them back. Every other commit, and all commits before it, are in the
 // bucket when it returns.
 //
-// A write is one atomic publish (NATS 2.12, ADR-50), accepted only if
-// the bucket's stream still ends where this writer expects: the write is stored completely or
+// A write is one atomic publish (NATS 2.12, ADR-50), which the server accepts only if
+// the bucket's stream still ends where this writer expects. So it is stored completely or
 // not at all, and a running predecessor is fenced. Its last message is the
 // head, which names the writer. A write that exceeds the server's limit is written
-// twice: packed first, which makes it durable, then key by key. A start that finds the packed
+// twice: first in packed form, which makes it durable, then key by key. A start that finds the packed
 // form completes the write.
 //
 // NATS tools can read the bucket. Keys are escaped to [A-Za-z0-9_=-].
@@ -56,7 +56,7 @@ type Store struct {
 	mu      sync.Mutex
 	local   *file.Store // the working copy; nil before Load
 	pending map[string][]byte
-	failing error // of the last write, nil if it succeeded
+	failing error // the error of the last write; nil if it succeeded
 
 	writing sync.Mutex // held while the bucket is read or written
 	bucket  bucket
@@ -86,14 +86,14 @@ func NewStore(o StoreOptions) *Store {
 // [checkpoint.ErrForeign], [checkpoint.ErrUnusable], [checkpoint.ErrOlder], [checkpoint.ErrNewer] or
 // [checkpoint.ErrCorrupt], or is temporary.
 func (s *Store) Load(ctx context.Context) error {
-	s.halt()
+	s.stopTrailing()
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if err := s.load(ctx); err != nil {
 		return s.bucket.wrap("read", err)
 	}
 	ctx, s.stop = context.WithCancel(context.Background())
-	s.done.Go(func() { s.trail(ctx) })
+	s.done.Go(func() { s.writeDelayed(ctx) })
 	return nil
 }
 
@@ -111,10 +111,10 @@ func (s *Store) load(ctx context.Context) error {
 	if content.torn {
 		s.log.Warn("checkpoint was emptied, has an incomplete write, or has messages of another client: reset requested", zap.String("bucket", s.Name()))
 	}
-	return s.take(ctx, content.redo)
+	return s.applyLocal(ctx, content.redo)
 }
 
-// fresh makes an empty working copy.
+// fresh replaces the working copy by an empty one.
 func (s *Store) fresh() error {
 	if err := s.dropCopy(); err != nil {
 		return err
@@ -171,8 +171,8 @@ func (s *Store) Scan(prefix []byte, fn func(key, value []byte) error) error {
 	return local.Scan(prefix, fn)
 }
 
-// Commit applies the changes to the working copy, and to the bucket: before it returns,
-// unless they come with a mark and the bucket is not behind.
+// Commit applies the changes to the working copy and to the bucket. It does not wait for the bucket if
+// the changes contain the sink's mark and the bucket is not behind.
 func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 	if err := ctx.Err(); err != nil {
 		return s.bucket.wrap("write", err)
@@ -180,7 +180,7 @@ func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 	if s.copy() == nil {
 		return s.bucket.wrap("write", errors.New("not loaded"))
 	}
-	if err := s.take(ctx, changes); err != nil {
+	if err := s.applyLocal(ctx, changes); err != nil {
 		return err
 	}
 	mayTrail := slices.ContainsFunc(changes, func(kv event.KV) bool {
@@ -196,8 +196,8 @@ func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 	return nil
 }
 
-// take applies changes to the working copy and records them for the bucket.
-func (s *Store) take(ctx context.Context, changes []event.KV) error {
+// applyLocal applies changes to the working copy and records them for the bucket.
+func (s *Store) applyLocal(ctx context.Context, changes []event.KV) error {
 	if err := s.copy().Commit(ctx, changes); err != nil {
 		return err
 	}
@@ -212,11 +212,11 @@ func (s *Store) take(ctx context.Context, changes []event.KV) error {
 func (s *Store) behind() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.failing != nil || len(s.pending) > mostPending
+	return s.failing != nil || len(s.pending) > maxPending
 }
 
-// trail writes pending changes to the bucket after their delay, until ctx ends.
-func (s *Store) trail(ctx context.Context) {
+// writeDelayed writes pending changes to the bucket after their delay, until ctx is cancelled.
+func (s *Store) writeDelayed(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -260,7 +260,7 @@ func (s *Store) write(ctx context.Context, changes map[string][]byte) error {
 		return err
 	}
 	if !lost {
-		if err := s.mend(changes); err != nil {
+		if err := s.addRepairs(changes); err != nil {
 			return err
 		}
 		if err := s.bucket.write(ctx, changes); err != nil {
@@ -283,8 +283,8 @@ func (s *Store) write(ctx context.Context, changes map[string][]byte) error {
 	return s.bucket.fill(ctx, all)
 }
 
-// mend adds the keys that foreign messages in the bucket have replaced to changes.
-func (s *Store) mend(changes map[string][]byte) error {
+// addRepairs adds to changes the keys whose messages in the bucket were replaced by foreign ones.
+func (s *Store) addRepairs(changes map[string][]byte) error {
 	if len(s.bucket.damaged) == 0 {
 		return nil
 	}
@@ -300,7 +300,7 @@ func (s *Store) mend(changes map[string][]byte) error {
 // Close writes pending changes, if the bus allows it, and releases all resources. Changes that are not
 // written come back from the sink at the next start.
 func (s *Store) Close() error {
-	s.halt()
+	s.stopTrailing()
 	if s.copy() != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		if err := s.flush(ctx); err != nil {
@@ -317,8 +317,8 @@ func (s *Store) Close() error {
 	return s.dropCopy()
 }
 
-// halt ends the background goroutine.
-func (s *Store) halt() {
+// stopTrailing ends the background goroutine.
+func (s *Store) stopTrailing() {
 	if s.stop != nil {
 		s.stop()
 		s.done.Wait()

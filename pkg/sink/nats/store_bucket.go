@@ -21,56 +21,56 @@ import (
 )
 
 const (
-	redoBytes = 256 << 10 // of one message of a redo
-	// mostRedo bounds a redo, which must be one publish. Servers hold 128 MB of all
-	// clients' before they have stored it.
-	mostRedo = 48 << 20
-	// fastMessages bounds a fast batch, so that there is room for what the server says meanwhile.
+	redoBytes = 256 << 10 // size of one message of a redo
+	// maxRedo bounds a redo, which must be one publish. Servers hold at most 128 MB of all
+	// clients' unstored messages.
+	maxRedo = 48 << 20
+	// fastMessages bounds a fast batch, so that the client has room for the server's answers during the batch.
 	fastMessages = 10_000
 )
 
-// bucket is the stream behind a key-value bucket, and how far it is known. Its methods
+// bucket is the stream behind a key-value bucket, with what is known of its content. Its methods
 // are called one at a time.
 type bucket struct {
 	appender
-	id     event.Identity // whose it is: that of the link may lack the cluster's UID
-	prefix string         // of subjects
+	id     event.Identity // the owner's identity; the link's identity may lack the cluster's UID
+	prefix string         // prefix of the subjects of keys
 
-	cleanFrom int
-	settle    time.Duration
-	cleaning  cleaning
+	cleanFrom  int
+	purgeDelay time.Duration
+	cleaning   cleaning
 
-	redo   int    // messages of a redo that is not known to be complete
-	pass   uint64 // of cleaning: what is written bears it
-	valid  uint64 // what bears less is dead
-	unsure bool   // whether head must be asked for
-	// damaged are the keys, as tokens, that a foreign message has taken the place of, and no write has mended yet.
+	redo        int    // number of messages of a redo whose write is not known to be complete
+	pass        uint64 // number of the present cleaning pass, which all new messages carry: see store_clean.go
+	valid       uint64 // messages of lower passes are dead
+	headUnknown bool   // the stream's end must be read before the next write
+	// damaged has the keys, as tokens, whose messages were replaced by foreign ones and are not written again yet.
 	damaged map[string]bool
-	fast    bool  // whether the stream takes fast batches
-	fenced  error // final
+	fast    bool  // the stream accepts fast batches
+	fenced  error // set once another writer has taken over
 }
 
-// newBucket returns the bucket of a pipeline, which connects as the pipeline's sink does.
+// newBucket returns the bucket of a pipeline. It connects as the pipeline's sink does.
 func newBucket(e *endpoint) bucket {
 	b := bucket{
 		appender: appender{
-			link:   link{endpoint: e, log: zap.NewNop()}, // the sink logs that the connection is lost
+			link:   link{endpoint: e, log: zap.NewNop()}, // no log: the sink logs when the connection is lost
 			writer: nuid.Next(), most: chunkMessages, patience: apiTimeout,
 		},
-		cleanFrom: cleanFrom, settle: settle, damaged: map[string]bool{},
+		cleanFrom: cleanFrom, purgeDelay: defaultPurgeDelay, damaged: map[string]bool{},
 	}
-	b.use(BucketName(e.id), e.id)
+	b.setName(BucketName(e.id), e.id)
 	return b
 }
 
-// use has it be the bucket of that name.
-func (b *bucket) use(name string, id event.Identity) {
+// setName makes b the bucket of that name.
+func (b *bucket) setName(name string, id event.Identity) {
 	b.id = id
 	b.name, b.prefix = bucketStream(name)
 	clear(b.damaged)
 }
 
-// bucketName is the bucket's own name.
+// bucketName returns the bucket's name, without the prefix of its stream.
 func (b *bucket) bucketName() string { return strings.TrimPrefix(b.name, bucketPrefix) }
 
 // find looks the stream up, and creates it if it is missing.
@@ -89,8 +89,8 @@ func (b *bucket) find(ctx context.Context) (stream, error) {
 	return found, err
 }
 
-// inspectBucket refuses a stream that is no bucket for a checkpoint. weak is what is not as
-// it should be.
+// inspectBucket returns an error for a stream that cannot hold a checkpoint. weak has the settings that work but are not
+// as recommended.
 func (b *bucket) inspectBucket(c jetstream.StreamConfig) (weak []finding, err error) {
 	breaks, weak := divide(settings(c, b.config.Stream.Replicas, true), []finding{
 		{wrong: !c.AllowAtomicPublish, breaks: true, found: "its stream has allow_atomic false", want: "true (NATS 2.12 or newer)"},
@@ -107,7 +107,7 @@ func (b *bucket) inspectBucket(c jetstream.StreamConfig) (weak []finding, err er
 	return weak, fmt.Errorf("%w: %s", checkpoint.ErrUnusable, strings.Join(all, "; "))
 }
 
-// value is the message of a key, nil when there is none that a bridge wrote.
+// value returns the message of a key; nil if there is none that a bridge wrote.
 func (b *bucket) value(ctx context.Context, token string) (*nats.RawStreamMsg, error) {
 	m, err := b.lastOf(ctx, b.prefix+token)
 	if m == nil || err != nil || b.wrote(m.Header, m.Sequence) {
@@ -116,32 +116,32 @@ func (b *bucket) value(ctx context.Context, token string) (*nats.RawStreamMsg, e
 	if m.Header.Get(headerPass) != "" && m.Header.Get(headerPlace) == "" {
 		return nil, fmt.Errorf("%w: its messages do not say where they stand", checkpoint.ErrOlder)
 	}
-	b.note(m.Subject, m.Sequence)
+	b.noteForeign(m.Subject, m.Sequence)
 	return nil, nil
 }
 
-// wrote reports whether a bridge wrote a message, and wrote it there.
+// wrote reports whether a bridge wrote a message, at this sequence.
 func (b *bucket) wrote(h nats.Header, seq uint64) bool {
 	return h.Get(headerPlace) == b.stream.place(seq)
 }
 
-// note takes note of a foreign message. JetStream can deliver what another stream has to the subjects of this one, and it keeps its own
-// subject then: it is in the way of no key.
-func (b *bucket) note(subject string, seq uint64) {
+// noteForeign records a foreign message, and the key whose message it replaces. Messages that JetStream copies from another
+// stream keep their own subjects, and replace no key.
+func (b *bucket) noteForeign(subject string, seq uint64) {
 	b.foreign.found(b.name, seq, subject)
 	if token, found := strings.CutPrefix(subject, b.prefix); found && !strings.Contains(token, ".") {
 		b.damaged[token] = true
 	}
 }
 
-// since looks at what follows a sequence, and reports whether this writer wrote any of it, or others did.
-func (b *bucket) since(ctx context.Context, seq uint64) (mine, others bool, err error) {
+// readAfter reads the messages after a sequence, and reports whether this writer, or another bridge, wrote any of them.
+func (b *bucket) readAfter(ctx context.Context, seq uint64) (mine, others bool, err error) {
 	which := sequences(seq+1, 0)
 	which.config.HeadersOnly = true
 	err = b.read(ctx, which, func(m jetstream.Msg, seq uint64) error {
 		switch {
 		case !b.wrote(m.Headers(), seq):
-			b.note(m.Subject(), seq)
+			b.noteForeign(m.Subject(), seq)
 		case m.Headers().Get(headerWriter) == b.writer:
 			mine = true
 		default:
@@ -152,8 +152,8 @@ func (b *bucket) since(ctx context.Context, seq uint64) (mine, others bool, err 
 	return mine, others, err
 }
 
-// ready finds out where the stream ends when that is not known. lost: it lost
-// something, all must be written again.
+// ready connects, and finds the stream's end if it is not known. lost is true if the stream has lost
+// data, so that everything must be written again.
 func (b *bucket) ready(ctx context.Context) (lost bool, err error) {
 	if b.fenced != nil {
 		return false, b.fenced
@@ -161,18 +161,18 @@ func (b *bucket) ready(ctx context.Context) (lost bool, err error) {
 	if err := b.dialUnlessOpen(); err != nil {
 		return false, err
 	}
-	if !b.unsure {
+	if !b.headUnknown {
 		return false, nil
 	}
 	found, err := b.find(ctx)
-	if errors.Is(err, checkpoint.ErrUnusable) { // final at the start only
+	if errors.Is(err, checkpoint.ErrUnusable) { // final only in Load: drop the type
 		err = errors.New(err.Error())
 	}
 	if err != nil {
 		return false, err
 	}
 	if found.state.LastSeq > b.head {
-		if _, others, err := b.since(ctx, b.head); others || err != nil {
+		if _, others, err := b.readAfter(ctx, b.head); others || err != nil {
 			if others {
 				b.fenced, err = checkpoint.ErrFenced, checkpoint.ErrFenced
 			}
@@ -198,11 +198,11 @@ func (b *bucket) ready(ctx context.Context) (lost bool, err error) {
 	if lost {
 		b.redo, err = 0, b.purge(ctx, found)
 	}
-	b.head, b.unsure = found.state.LastSeq, err != nil
+	b.head, b.headUnknown = found.state.LastSeq, err != nil
 	return lost, err
 }
 
-// purge removes every key, or those up to a sequence; the stream's sequence goes on.
+// purge removes all messages, or those that opts select. The stream continues its sequence.
 func (b *bucket) purge(ctx context.Context, found stream, opts ...jetstream.StreamPurgeOpt) error {
 	if found.state.Msgs == 0 {
 		return nil
@@ -214,7 +214,7 @@ func (b *bucket) purge(ctx context.Context, found stream, opts ...jetstream.Stre
 	return nil
 }
 
-// write makes changes durable, all or none.
+// write makes all changes durable, or none.
 func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
 	msgs, err := b.messages(changes)
 	if err != nil {
@@ -226,9 +226,9 @@ func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
 			deleted++
 		}
 	}
-	msgs = append(msgs, b.mend(changes)...)
+	msgs = append(msgs, b.repairs(changes)...)
 	if chunks := divideMessages(append(msgs, b.headMessage(0)), b.most, chunkBytes); len(chunks) == 1 && b.redo == 0 {
-		b.cleaning.buried(deleted)
+		b.cleaning.addTombstones(deleted)
 		if err := b.publish(ctx, chunks[0], false); err != nil {
 			return err
 		}
@@ -240,7 +240,7 @@ func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
 		return err
 	}
 	n := len(redo)
-	chunks := divideMessages(append(redo, b.headMessage(n)), b.most, mostRedo)
+	chunks := divideMessages(append(redo, b.headMessage(n)), b.most, maxRedo)
 	if len(chunks) != 1 {
 		return fmt.Errorf("%d changes are more than the server takes at once", len(changes))
 	}
@@ -252,7 +252,7 @@ func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
 		remove(m)
 		msgs = append(msgs, m)
 	}
-	b.cleaning.buried(deleted + max(n, b.redo))
+	b.cleaning.addTombstones(deleted + max(n, b.redo))
 	b.redo = n
 	if err := b.publishAll(ctx, append(msgs, b.headMessage(0))); err != nil {
 		return err
@@ -262,10 +262,10 @@ func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
 	return nil
 }
 
-// mend are the messages that take the places of foreign ones which the changes leave where they are.
-func (b *bucket) mend(changes map[string][]byte) (msgs []*nats.Msg) {
+// repairs returns messages that replace the foreign messages whose keys are not among the changes.
+func (b *bucket) repairs(changes map[string][]byte) (msgs []*nats.Msg) {
 	left := maps.Clone(b.damaged)
-	delete(left, headToken) // every write ends with one
+	delete(left, headToken) // every write ends with a head
 	for key := range changes {
 		t, _ := token(key)
 		delete(left, t)
@@ -277,12 +277,12 @@ func (b *bucket) mend(changes map[string][]byte) (msgs []*nats.Msg) {
 		}
 		msgs = append(msgs, m)
 	}
-	b.cleaning.buried(len(msgs))
+	b.cleaning.addTombstones(len(msgs))
 	return msgs
 }
 
-// fill writes everything to a stream that holds nothing of worth. Without a head at its
-// end it is no checkpoint.
+// fill writes the whole checkpoint to a stream whose content is not needed. It need not be atomic, because a stream without a head at its
+// end is no checkpoint.
 func (b *bucket) fill(ctx context.Context, all map[string][]byte) error {
 	all[string(checkpoint.IdentityKey())] = checkpoint.EncodeIdentity(b.id)
 	msgs, err := b.messages(all)
@@ -305,7 +305,7 @@ func (b *bucket) headMessage(redo int) *nats.Msg {
 	}
 }
 
-// messages are those of the changes, the identity first.
+// messages returns the messages of the changes, in the order of their keys, so that the identity comes first.
 func (b *bucket) messages(changes map[string][]byte) ([]*nats.Msg, error) {
 	var msgs []*nats.Msg
 	for _, key := range slices.Sorted(maps.Keys(changes)) {
@@ -318,7 +318,7 @@ func (b *bucket) messages(changes map[string][]byte) ([]*nats.Msg, error) {
 	return msgs, nil
 }
 
-// pack makes the messages of a redo.
+// pack returns the messages of a redo: the changes in packed form.
 func (b *bucket) pack(changes map[string][]byte) ([]*nats.Msg, error) {
 	var (
 		msgs []*nats.Msg
@@ -342,11 +342,11 @@ func (b *bucket) pack(changes map[string][]byte) ([]*nats.Msg, error) {
 	return msgs, end()
 }
 
-// divideMessages divides messages into what may be published at once.
+// divideMessages divides messages into chunks of at most the given number of messages and bytes.
 func divideMessages(msgs []*nats.Msg, most, limit int) (chunks [][]*nats.Msg) {
 	bytes := 0
 	for _, m := range msgs {
-		size := m.Size() + 150 // the batch's own headers
+		size := m.Size() + 150 // for the headers that publishing adds
 		if n := len(chunks); n == 0 || len(chunks[n-1]) == most || bytes+size > limit {
 			chunks, bytes = append(chunks, nil), 0
 		}
@@ -357,8 +357,8 @@ func divideMessages(msgs []*nats.Msg, most, limit int) (chunks [][]*nats.Msg) {
 	return chunks
 }
 
-// publishAll stores messages at the stream's end, the first ones or all. Unlike an atomic
-// publish, the server does not stage a fast batch.
+// publishAll appends messages to the stream. After an error the first ones may be stored. It uses fast batches if it can,
+// because the server does not stage them as it does an atomic publish.
 func (b *bucket) publishAll(ctx context.Context, msgs []*nats.Msg) error {
 	most := b.most
 	if b.fast {
@@ -372,8 +372,8 @@ func (b *bucket) publishAll(ctx context.Context, msgs []*nats.Msg) error {
 	return nil
 }
 
-// publish stores messages at the stream's end: as a fast batch the first ones, else all or none.
-// After an error it is not known which.
+// publish appends messages to the stream. A fast batch may be stored in part, an atomic publish is stored completely or not at all.
+// After an error it is not known what is stored.
 func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg, fast bool) error {
 	c := b.newChunk(msgs)
 	pass, writer := []string{strconv.FormatUint(b.pass, 10)}, []string{b.writer}
@@ -382,11 +382,11 @@ func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg, fast bool) error
 	}
 	b.expect(c, fast)
 	err := b.appendChunk(ctx, c)
-	b.unsure = b.unsure || err != nil
+	b.headUnknown = b.headUnknown || err != nil
 	return err
 }
 
-// wrap says whose bucket an error is about, and what to do about it.
+// wrap adds the sink, the bucket and the remedy to an error.
 func (b *bucket) wrap(verb string, err error) error {
 	if err == nil {
 		return nil

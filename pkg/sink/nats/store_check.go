@@ -10,9 +10,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
-// check looks at the bucket as Load does, but writes nothing and fences nobody. A
-// bucket that is missing is none to complain of: Load creates it. weak is what is legal,
-// but less than it could be.
+// check checks the bucket as Load does, but writes nothing and fences no writer. A
+// missing bucket is no error, because Load creates it. weak has settings that work, but are
+// not as recommended.
 func (b *bucket) check(ctx context.Context) (weak []string, err error) {
 	found, err := b.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -11,54 +11,54 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// A deleted key leaves a tombstone, a message without a value. The server cannot be made to forget it: a server that was
-// killed reads its files again, and where the tombstone is gone, by expiry or by any purge but that of the whole
-// stream, it finds the value before it (nats-server #8505). So every message carries the number of a cleaning pass.
-// A pass begins a new number, and writes every value again, under that number; then the head says that messages with an
-// older number are no longer valid, and the tombstones up to there may go: what comes back is known to be deleted.
+// A deleted key leaves a tombstone: a message without a value. Tombstones cannot simply be purged: a server that was
+// killed reads its files again, and if a tombstone is gone (by expiry, or by any purge other than of the whole
+// stream), the value before it comes back (nats-server #8505). So every message carries the number of a cleaning pass.
+// A pass starts a new number and writes every value again with it. Then the head declares messages with a
+// lower number dead, and the tombstones of the pass can be purged: values that come back are known to be deleted.
 //
-// They go some time later. What is written last is what a server that loses its power may lose, and then it must
-// have what was there before.
+// The purge follows after a delay. A server that loses power may lose the last writes, and must then still
+// have the content from before the pass.
 const (
-	cleanFrom = 1000            // tombstones; and they must be half of the bucket
-	cleanRead = 2000            // messages looked at after one write
-	settle    = 5 * time.Minute // servers sync every two minutes, unless they are set to
+	cleanFrom         = 1000            // tombstones that start a pass, if they are half of the bucket's messages
+	cleanRead         = 2000            // messages that are read after one write
+	defaultPurgeDelay = 5 * time.Minute // by default servers sync every two minutes
 )
 
-// cleaning is how far that is.
+// cleaning has the state of the present pass.
 type cleaning struct {
-	least  int // tombstones from which the stream's size is asked for
-	dead   int // tombstones, at most
-	behind int // of these, those that came since the pass began
+	minDead   int // below this number of tombstones the stream's size is not requested
+	dead      int // upper bound of the number of tombstones
+	deadSince int // how many of these were written since the pass began
 
-	to   uint64    // where the pass under way ends; 0: there is none
-	at   uint64    // what is before has been looked at
-	done time.Time // when the head said that all was written again
+	passEnd  uint64    // the last sequence of the present pass; 0: no pass is running
+	next     uint64    // the next sequence to read; earlier ones were read
+	passDone time.Time // when the head declared that all values were written again
 }
 
-// clean goes a step on. It follows a write that succeeded; its error leaves nothing to be repaired.
+// clean does one step of the cleaning. It is called after a write that succeeded. After an error nothing needs to be repaired.
 func (b *bucket) clean(ctx context.Context) error {
 	switch c := &b.cleaning; {
-	case b.unsure || b.redo > 0:
+	case b.headUnknown || b.redo > 0:
 		return nil
-	case c.to == 0 && c.dead < max(c.least, b.cleanFrom):
+	case c.passEnd == 0 && c.dead < max(c.minDead, b.cleanFrom):
 		return nil
-	case c.to == 0:
+	case c.passEnd == 0:
 		return b.beginCleaning(ctx)
-	case c.at <= c.to:
+	case c.next <= c.passEnd:
 		return b.writeAgain(ctx)
-	case c.done.IsZero():
-		c.done = time.Now()
+	case c.passDone.IsZero():
+		c.passDone = time.Now()
 		return nil
-	case time.Since(c.done) < b.settle:
+	case time.Since(c.passDone) < b.purgeDelay:
 		return nil
 	default:
-		return b.cutOff(ctx)
+		return b.endCleaning(ctx)
 	}
 }
 
-// buried counts the tombstones that a write left.
-func (c *cleaning) buried(n int) { c.dead, c.behind = c.dead+n, c.behind+n }
+// addTombstones counts tombstones that a write leaves.
+func (c *cleaning) addTombstones(n int) { c.dead, c.deadSince = c.dead+n, c.deadSince+n }
 
 func (b *bucket) beginCleaning(ctx context.Context) error {
 	found, err := b.find(ctx)
@@ -66,27 +66,27 @@ func (b *bucket) beginCleaning(ctx context.Context) error {
 		return err
 	}
 	c := &b.cleaning
-	if b.unsure = found.state.LastSeq != b.head; b.unsure { // somebody writes, or it was deleted
+	if b.headUnknown = found.state.LastSeq != b.head; b.headUnknown { // another writer is at work, or the stream was deleted
 		return nil
 	}
-	if c.least = int(found.state.Msgs) / 2; c.dead >= c.least { // else it is worth it later
-		c.to, c.at, c.behind = b.head, found.state.FirstSeq, 0
+	if c.minDead = int(found.state.Msgs) / 2; c.dead >= c.minDead { // otherwise there are too few tombstones in proportion
+		c.passEnd, c.next, c.deadSince = b.head, found.state.FirstSeq, 0
 		b.pass++
 	}
 	return nil
 }
 
-// writeAgain writes again what has a value among the next messages. A value is replaced by the same value, in one publish with a
-// head: a reader of the bucket meanwhile, or after a crash, finds the same content.
+// writeAgain writes the values among the next messages again. Each value replaces itself, in one publish with a
+// head, so that concurrent readers of the bucket, and a start after a crash, find the same content.
 func (b *bucket) writeAgain(ctx context.Context) error {
 	c := &b.cleaning
 	var again []*nats.Msg
-	at, seen, size := c.at, 0, 0
-	which := sequences(c.at, c.to)
+	at, seen, size := c.next, 0, 0
+	which := sequences(c.next, c.passEnd)
 	which.ahead = cleanRead
 	err := b.read(ctx, which, func(m jetstream.Msg, seq uint64) error {
-		if at = seq + 1; seq > c.to {
-			return sink.ErrEnough // it came since
+		if at = seq + 1; seq > c.passEnd {
+			return sink.ErrEnough // it was written after the pass began
 		}
 		t := strings.TrimPrefix(m.Subject(), b.prefix)
 		_, redo := redoIndex(t)
@@ -110,25 +110,25 @@ func (b *bucket) writeAgain(ctx context.Context) error {
 			return err
 		}
 	}
-	if c.at = at; c.at > c.to {
-		b.valid = b.pass // the next head says so
+	if c.next = at; c.next > c.passEnd {
+		b.valid = b.pass // the next head declares older messages dead
 	}
 	return nil
 }
 
-// cutOff ends a pass. The head stays, whatever came of it.
-func (b *bucket) cutOff(ctx context.Context) error {
+// endCleaning ends a pass by purging its messages. It never purges the head.
+func (b *bucket) endCleaning(ctx context.Context) error {
 	found, err := b.find(ctx)
 	if err != nil {
 		return err
 	}
-	if b.unsure = found.state.LastSeq != b.head; b.unsure {
+	if b.headUnknown = found.state.LastSeq != b.head; b.headUnknown {
 		return nil
 	}
 	c := &b.cleaning
-	if err := b.purge(ctx, found, jetstream.WithPurgeSequence(min(c.to+1, b.head))); err != nil {
+	if err := b.purge(ctx, found, jetstream.WithPurgeSequence(min(c.passEnd+1, b.head))); err != nil {
 		return err
 	}
-	*c = cleaning{dead: c.behind}
+	*c = cleaning{dead: c.deadSince}
 	return nil
 }

@@ -99,9 +99,9 @@ func TestCleaning(t *testing.T) {
 		}
 		commit(t, s, changes...)
 		switch c := s.bucket.cleaning; {
-		case c.to == 0:
+		case c.passEnd == 0:
 			steps["none"]++
-		case c.at <= c.to:
+		case c.next <= c.passEnd:
 			steps["writes again"]++
 		default:
 			steps["waits to cut off"]++
@@ -134,4 +134,4 @@ func TestCleaning(t *testing.T) {
 }
 
 // oftenClean has a bucket be cleaned often, a few messages at a time.
-func oftenClean(b *bucket) { b.most, b.cleanFrom, b.settle = 15, 20, 20*time.Millisecond }
+func oftenClean(b *bucket) { b.most, b.cleanFrom, b.purgeDelay = 15, 20, 20*time.Millisecond }

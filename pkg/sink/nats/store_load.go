@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	copyAtOne = 2000 // keys per commit of the working copy
-	takeovers = 20   // attempts, against a predecessor that goes on writing
+	copyBatch = 2000 // keys per commit of the working copy
+	takeovers = 20   // attempts to take the bucket over while a predecessor continues to write
 )
 
-// leftover is what a bucket held beside its keys.
+// leftover is what Load found in a bucket beside complete keys.
 type leftover struct {
-	redo []event.KV // a write that is not complete
-	torn bool       // it ended with what belongs to no whole write, or had been emptied
+	redo []event.KV // a packed write that must be completed
+	torn bool       // the stream ended with messages of an incomplete write, or was emptied
 }
 
-// open takes the bucket over and gives its content to commit.
+// open takes the bucket over and passes its content to commit.
 func (b *bucket) open(ctx context.Context, commit func(context.Context, []event.KV) error) (leftover, error) {
 	if err := b.dialUnlessOpen(); err != nil {
 		return leftover{}, err
@@ -47,7 +47,7 @@ func (b *bucket) open(ctx context.Context, commit func(context.Context, []event.
 	if err != nil || len(b.damaged) == 0 {
 		return leftover{redo, torn}, err
 	}
-	// What the foreign messages replaced is not known.
+	// The values that the foreign messages have replaced are lost, so request a reset.
 	reset := event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}
 	if err := b.write(ctx, map[string][]byte{string(reset.Key): reset.Value}); err != nil {
 		return leftover{}, err
@@ -60,7 +60,7 @@ func lostRace(err error) bool {
 	return errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
 }
 
-// takeOver puts this writer's head at the end: earlier writers fail from then on.
+// takeOver writes this writer's head at the stream's end. Writes of earlier writers fail from then on.
 func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error) {
 	found, err := b.find(ctx)
 	if err != nil {
@@ -80,46 +80,47 @@ func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error)
 		if err := checkpoint.CheckIdentity(mine.Data, b.id); err != nil {
 			return head{}, false, err
 		}
-	case m != nil && found.state.Msgs == 1: // emptied by ResetStore
+	case m != nil && found.state.Msgs == 1: // ResetStore has emptied it
 		return head{}, true, b.begin(ctx, true)
 	case found.state.Msgs > 0 && !b.overwritten():
 		return head{}, false, fmt.Errorf("%w: it holds %d values, and does not say whose it is", checkpoint.ErrForeign, found.state.Msgs)
 	}
-	if m == nil { // new, or filling it was cut short
+	if m == nil { // the stream is new, or fill was interrupted
 		if err := b.purge(ctx, found); err != nil {
 			return head{}, false, err
 		}
-		torn = found.state.LastSeq > 0 // also where somebody emptied it
+		torn = found.state.LastSeq > 0 // also if a user has emptied it
 		return head{}, torn, b.begin(ctx, torn)
 	}
 	if last, err = decodeHead(m.Data); err != nil {
 		return head{}, false, err
 	}
 	if last.Redo == 0 && m.Sequence < found.state.LastSeq {
-		mine, others, err := b.since(ctx, m.Sequence)
+		mine, others, err := b.readAfter(ctx, m.Sequence)
 		if err != nil {
 			return head{}, false, err
 		}
 		torn = mine || others
 	}
-	delete(b.damaged, identityToken()) // it is written now
-	b.redo, b.unsure = last.Redo, false
+	delete(b.damaged, identityToken()) // it is written below
+	b.redo, b.headUnknown = last.Redo, false
 	b.pass, b.valid = last.Pass, last.Valid
 	msgs := []*nats.Msg{put(b.prefix, string(checkpoint.IdentityKey()), checkpoint.EncodeIdentity(b.id))}
-	if torn { // in the same write: the next start would not see it
+	if torn { // in the same write, because the next start would not notice it
 		msgs = append(msgs, put(b.prefix, string(checkpoint.ResetKey()), checkpoint.ResetRequested()))
 	}
 	return last, torn, b.publish(ctx, append(msgs, b.headMessage(last.Redo)), false)
 }
 
-// overwritten reports whether foreign messages may have replaced what says whose checkpoint the bucket is. Its description says it, too.
+// overwritten reports whether foreign messages may have replaced the identity in the bucket, while its description still names this
+// pipeline.
 func (b *bucket) overwritten() bool {
 	return len(b.damaged) > 0 && strings.HasPrefix(b.stream.config.Description, bucketDescription(b.id))
 }
 
-// begin makes an empty checkpoint.
+// begin writes an empty checkpoint, with a request for a reset if reset is true.
 func (b *bucket) begin(ctx context.Context, reset bool) error {
-	b.redo, b.unsure = 0, false
+	b.redo, b.headUnknown = 0, false
 	content := map[string][]byte{}
 	if reset {
 		content[string(checkpoint.ResetKey())] = checkpoint.ResetRequested()
@@ -127,7 +128,7 @@ func (b *bucket) begin(ctx context.Context, reset bool) error {
 	return b.fill(ctx, content)
 }
 
-// readAll gives every key to commit, and returns the redo of n messages.
+// readAll passes every key to commit, and returns the changes of the redo, which has n messages.
 func (b *bucket) readAll(ctx context.Context, n int, commit func(context.Context, []event.KV) error) ([]event.KV, error) {
 	b.cleaning = cleaning{}
 	redo := make([][]byte, n)
@@ -137,27 +138,27 @@ func (b *bucket) readAll(ctx context.Context, n int, commit func(context.Context
 		changes = nil
 		return commit(ctx, full)
 	}
-	err := b.read(ctx, sequences(1, b.head), func(m jetstream.Msg, seq uint64) error { // up to the head that took it over
+	err := b.read(ctx, sequences(1, b.head), func(m jetstream.Msg, seq uint64) error { // up to the head that takeOver has written
 		t := strings.TrimPrefix(m.Subject(), b.prefix)
 		switch i, isRedo := redoIndex(t); {
 		case !b.wrote(m.Headers(), seq):
-			b.note(m.Subject(), seq)
+			b.noteForeign(m.Subject(), seq)
 		case m.Headers().Get(headerOperation) != "", passOf(m.Headers()) < b.valid:
-			b.cleaning.buried(1)
+			b.cleaning.addTombstones(1)
 		case t == headToken:
 		case isRedo && i < n:
 			redo[i] = m.Data()
-		case isRedo: // of a write that was never valid
+		case isRedo: // it belongs to a write that never became valid
 		default:
 			key, err := keyOf(t, m.Headers())
 			if err != nil {
 				return err
 			}
-			if string(key) != string(checkpoint.IdentityKey()) { // the working copy has its own
+			if string(key) != string(checkpoint.IdentityKey()) { // the working copy has an identity of its own
 				changes = append(changes, event.KV{Key: key, Value: append([]byte{}, m.Data()...)})
 			}
 		}
-		if len(changes) < copyAtOne {
+		if len(changes) < copyBatch {
 			return nil
 		}
 		return flush()
@@ -170,7 +171,7 @@ func (b *bucket) readAll(ctx context.Context, n int, commit func(context.Context
 	}
 	for i, data := range redo {
 		if data == nil && len(b.damaged) > 0 {
-			return nil, nil // a reset follows
+			return nil, nil // open requests a reset
 		}
 		if data == nil {
 			return nil, fmt.Errorf("%w: of an incomplete write part %d of %d is missing", checkpoint.ErrCorrupt, i+1, n)

@@ -16,20 +16,20 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// looks is how often a bucket is read that a running bridge may be writing to.
-const looks = 5
+// readAttempts is how often a bucket is read again if a running bridge is writing to it.
+const readAttempts = 5
 
-// ReadStore finds the bucket of a pipeline and returns what it holds, and whose it is. It
-// fences nobody: what a bridge writes meanwhile may be seen or not. Get and Scan of the
-// store are then to be used, and Close. Of the identity of o.Sink, which must not be open, the
-// ClusterUID need not be known. The error wraps fs.ErrNotExist when there is no such bucket.
+// ReadStore finds the bucket of a pipeline and returns its content and owner. It
+// fences no writer, so the result may contain changes that a running bridge writes meanwhile. The caller may use Get and Scan of the
+// store, and must close it. o.Sink must not be open, and its identity need not have a
+// ClusterUID. The error wraps fs.ErrNotExist if there is no such bucket.
 func ReadStore(ctx context.Context, o StoreOptions) (s *Store, id event.Identity, err error) {
 	if s, err = locate(ctx, o); err != nil {
 		return nil, id, err
 	}
-	for range looks {
-		// A writer at work may have completed a write that was half there.
-		if err = s.look(ctx); !errors.Is(err, checkpoint.ErrCorrupt) {
+	for range readAttempts {
+		// The read may have seen a part of a write. Read again: the writer completes it.
+		if err = s.readBucket(ctx); !errors.Is(err, checkpoint.ErrCorrupt) {
 			break
 		}
 	}
@@ -39,8 +39,7 @@ func ReadStore(ctx context.Context, o StoreOptions) (s *Store, id event.Identity
 	return s, s.bucket.id, nil
 }
 
-// FindStore returns the name of the bucket that ReadStore would read. Its errors are those of
-// ReadStore.
+// FindStore returns the name of the bucket that ReadStore reads, with the same errors.
 func FindStore(ctx context.Context, o StoreOptions) (bucket string, err error) {
 	s, err := locate(ctx, o)
 	if err != nil {
@@ -49,10 +48,10 @@ func FindStore(ctx context.Context, o StoreOptions) (bucket string, err error) {
 	return s.Name(), s.Close()
 }
 
-// Name is the bucket's.
+// Name returns the name of the bucket.
 func (s *Store) Name() string { return s.bucket.bucketName() }
 
-func (s *Store) look(ctx context.Context) error {
+func (s *Store) readBucket(ctx context.Context) error {
 	if err := s.fresh(); err != nil {
 		return err
 	}
@@ -83,10 +82,10 @@ func (s *Store) look(ctx context.Context) error {
 	return s.local.Commit(ctx, redo)
 }
 
-// ResetStore makes the next start a reset. empty also removes everything that the bucket holds: then any
-// bridge and cluster may take the bucket over, and it does not matter whether its content can be read.
-// A bridge that is running is fenced. Of the identity of o.Sink, which must not be open, the ClusterUID
-// need not be known. The error wraps fs.ErrNotExist when there is no such bucket.
+// ResetStore requests a reset, which the next start executes. With empty it also removes the content of the bucket: then any
+// bridge and cluster may take the bucket over, and its content need not be readable.
+// A running bridge is fenced. o.Sink must not be open, and its identity need not have a ClusterUID.
+// The error wraps fs.ErrNotExist if there is no such bucket.
 func ResetStore(ctx context.Context, o StoreOptions, empty bool) error {
 	s, err := locate(ctx, o)
 	if err != nil {
@@ -100,7 +99,7 @@ func ResetStore(ctx context.Context, o StoreOptions, empty bool) error {
 	return errors.Join(err, s.Close())
 }
 
-// empty leaves a head and nothing else, in one message.
+// empty replaces the content by a head, in one message.
 func (b *bucket) empty(ctx context.Context) error {
 	for range takeovers {
 		found, err := b.existing(ctx)
@@ -114,11 +113,11 @@ func (b *bucket) empty(ctx context.Context) error {
 			return err
 		}
 	}
-	return errors.New("somebody writes to it all the time: stop the bridge")
+	return errors.New("another process keeps writing to it: stop the bridge")
 }
 
-// locate returns the store of a pipeline whose cluster's UID need not be known. It is
-// connected, to an embedded server that runs for it alone.
+// locate finds the store of a pipeline, whose cluster's UID need not be known, and connects it. If the sink has
+// an embedded server, locate runs that server without access for other clients.
 func locate(ctx context.Context, o StoreOptions) (*Store, error) {
 	want := o.Sink.id
 	if err := o.Sink.runAlone(); errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +142,7 @@ func pipelineName(id event.Identity) string {
 	return fmt.Sprintf("bridge %s, cluster %s, sink %s", id.Bridge, id.Cluster, id.Sink)
 }
 
-// search has b be the one bucket that is of a pipeline.
+// search finds the only bucket of a pipeline, and makes b that bucket.
 func (b *bucket) search(ctx context.Context, want event.Identity) error {
 	names, err := b.conn.buckets(ctx, want)
 	if err != nil {
@@ -171,7 +170,7 @@ func (b *bucket) search(ctx context.Context, want event.Identity) error {
 	case len(fit) > 1:
 		return fmt.Errorf("buckets %s are all of %s: remove those of clusters that are no more, with `nats kv del`", strings.Join(fit, ", "), pipelineName(want))
 	case len(fit) == 1:
-		b.use(fit[0], found)
+		b.setName(fit[0], found)
 		return nil
 	case len(others) > 0:
 		return fmt.Errorf("there is no checkpoint of %s on this NATS, only %s: %w", pipelineName(want), strings.Join(others, ", "), fs.ErrNotExist)
@@ -179,7 +178,7 @@ func (b *bucket) search(ctx context.Context, want event.Identity) error {
 	return fmt.Errorf("there is no checkpoint of %s on this NATS: %w", pipelineName(want), fs.ErrNotExist)
 }
 
-// buckets are the names of those that may be of a pipeline.
+// buckets returns the names of the buckets that may belong to a pipeline.
 func (c *conn) buckets(ctx context.Context, pipeline event.Identity) (fit []string, err error) {
 	before, after := aroundUID(pipeline)
 	err = c.do(ctx, func(ctx context.Context) error {
@@ -195,13 +194,13 @@ func (c *conn) buckets(ctx context.Context, pipeline event.Identity) (fit []stri
 	return fit, err
 }
 
-// owner is whose checkpoint a bucket holds. The error wraps fs.ErrNotExist when it
-// says nothing of that.
+// owner returns the identity of the pipeline whose checkpoint a bucket holds. The error wraps fs.ErrNotExist if the
+// bucket has no identity.
 func (b *bucket) owner(ctx context.Context, name string) (event.Identity, error) {
 	var record struct {
 		Identity event.Identity `json:"identity"`
 	}
-	b.use(name, b.id)
+	b.setName(name, b.id)
 	if _, err := b.existing(ctx); err != nil {
 		return record.Identity, err
 	}

@@ -49,7 +49,7 @@ func smallChunks(b *bucket) { b.most = 10 }
 func open(url string) (s checkpointtest.Store, err error) {
 	final := []error{checkpoint.ErrForeign, checkpoint.ErrUnusable, checkpoint.ErrCorrupt, checkpoint.ErrNewer, checkpoint.ErrOlder}
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
-		s, err = openStore(options(url), func(b *bucket) { b.most, b.cleanFrom, b.settle = 150, 10, time.Millisecond })
+		s, err = openStore(options(url), func(b *bucket) { b.most, b.cleanFrom, b.purgeDelay = 150, 10, time.Millisecond })
 		if err == nil || slices.ContainsFunc(final, func(e error) bool { return errors.Is(err, e) }) {
 			break
 		}
@@ -142,7 +142,7 @@ func wantKeys(t *testing.T, s checkpoint.Store, want ...event.KV) {
 
 // crash ends a store as kill -9 would: nothing more is written.
 func crash(s *Store) {
-	s.halt()
+	s.stopTrailing()
 	s.bucket.hangUp()
 }
 
@@ -293,7 +293,7 @@ func TestBucketIsOrdinary(t *testing.T) {
 
 // usesBucketOf has one pipeline use the bucket of another.
 func usesBucketOf(other, id event.Identity) func(*bucket) {
-	return func(b *bucket) { b.use(BucketName(other), id) }
+	return func(b *bucket) { b.setName(BucketName(other), id) }
 }
 
 func TestRefused(t *testing.T) {
@@ -373,7 +373,7 @@ func TestUnusableSettings(t *testing.T) {
 		reconfigure(t, b.client(t), name, func(c *jetstream.StreamConfig) { c.MaxAge = age })
 	}
 	set(time.Hour)
-	s.bucket.unsure = true // as after a failure
+	s.bucket.headUnknown = true // as after a failure
 	err := s.Commit(t.Context(), []event.KV{kv("e/a", "2")})
 	if err == nil || errors.Is(err, checkpoint.ErrUnusable) || errors.Is(err, checkpoint.ErrForeign) || !strings.Contains(err.Error(), "after 1h0m0s, want never") {
 		t.Errorf("Commit: %v, want an error to be tried again, with the setting", err)

@@ -16,42 +16,42 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// The keys of the bucket that are not the checkpoint's. Escaping makes none of them.
+// Tokens that are not keys of the checkpoint. No key is escaped to one of them.
 const (
 	headToken = "=head"
-	redoToken = "=redo-" // and a number
-	longToken = "=long-" // and the digest of a key that is too long to be a token
+	redoToken = "=redo-" // followed by a number
+	longToken = "=long-" // followed by the digest of a key that is too long for a token
 )
 
 const (
-	// longestToken leaves room in a subject, of which servers take some 1000 bytes.
+	// longestToken keeps subjects below the limit of servers, which is about 1000 bytes.
 	longestToken = 512
-	headerKey    = "Kubebridge-Key" // the key itself, beside a longToken
+	headerKey    = "Kubebridge-Key" // has the key if the token is a longToken
 
-	headerPass   = "Kubebridge-Pass" // see clean
+	headerPass   = "Kubebridge-Pass" // the number of the cleaning pass: see store_clean.go
 	headerWriter = "Kubebridge-Writer"
 
-	headerOperation = "KV-Operation" // as NATS tools know it
+	headerOperation = "KV-Operation" // the header that NATS tools use for deletions
 	operationDelete = "DEL"
 )
 
-// BucketName is the bucket of a pipeline: named after bridge, cluster UID and sink.
+// BucketName returns the name of a pipeline's bucket, which has the names of bridge and sink and the cluster's UID.
 func BucketName(id event.Identity) string {
 	before, after := aroundUID(id)
 	return before + bucketToken(id.ClusterUID) + after
 }
 
-// aroundUID is what a pipeline's bucket is called before and after the cluster's UID.
+// aroundUID returns the parts of a bucket's name before and after the cluster's UID.
 func aroundUID(id event.Identity) (before, after string) {
 	return "kubebridge_" + bucketToken(id.Bridge) + "_", "_" + bucketToken(id.Sink)
 }
 
 func bucketToken(s string) string {
-	return strings.ReplaceAll(event.EscapeToken(s), "=", "-") // buckets have no =
+	return strings.ReplaceAll(event.EscapeToken(s), "=", "-") // names of buckets must not contain =
 }
 
-// token makes a key one of the bucket's; long reports that it cannot be read back
-// from that.
+// token returns the token of a key. long is true if the key cannot be derived
+// from the token.
 func token(key string) (t string, long bool) {
 	if t = event.EscapeToken(key); len(t) <= longestToken {
 		return t, false
@@ -81,7 +81,7 @@ func keyOf(t string, h nats.Header) ([]byte, error) {
 	return []byte(key), nil
 }
 
-// put makes the message that sets a key, or deletes it when value is nil.
+// put returns the message that sets a key, or deletes it if value is nil.
 func put(prefix, key string, value []byte) *nats.Msg {
 	t, long := token(key)
 	m := &nats.Msg{Subject: prefix + t, Data: value, Header: nats.Header{}}
@@ -94,10 +94,10 @@ func put(prefix, key string, value []byte) *nats.Msg {
 	return m
 }
 
-// remove makes a tombstone of it: see clean.
+// remove turns a message into a tombstone: see store_clean.go.
 func remove(m *nats.Msg) { m.Header[headerOperation] = []string{operationDelete} }
 
-// passOf is the pass that a message bears. One that somebody else wrote bears none, and is of the newest.
+// passOf returns the cleaning pass of a message. A message without one was not written by a bridge, and is never dead.
 func passOf(h nats.Header) uint64 {
 	pass, err := strconv.ParseUint(h.Get(headerPass), 10, 64)
 	if err != nil {
@@ -112,15 +112,15 @@ func redoKey(i int) string { return redoToken + strconv.Itoa(i) }
 type head struct {
 	Version int    `json:"version"`
 	Writer  string `json:"writer"`
-	// Redo is how many messages hold, packed, a write that is not complete.
+	// Redo is the number of messages of a packed write that is not complete.
 	Redo int `json:"redo,omitzero"`
-	// Pass is that of the messages of the last write, and messages of one before Valid are dead: see clean.
+	// Pass is the cleaning pass of the last write. Messages with a pass lower than Valid are dead: see store_clean.go.
 	Pass  uint64 `json:"pass,omitzero"`
 	Valid uint64 `json:"valid,omitzero"`
 }
 
 func (h head) encode() []byte {
-	b, _ := json.Marshal(h) // a string and numbers: cannot fail
+	b, _ := json.Marshal(h) // cannot fail: a string and numbers
 	return b
 }
 
@@ -135,7 +135,7 @@ func decodeHead(b []byte) (head, error) {
 	return h, nil
 }
 
-// packed is a change within a redo. A null value deletes the key.
+// packed is one change in a redo. A null value deletes the key.
 type packed struct {
 	Key   []byte `json:"k"`
 	Value []byte `json:"v"`

@@ -80,7 +80,7 @@ func (s *Sink) lose(format string, args ...any) error {
 func (s *Sink) reset(ctx context.Context) error {
 	found, err := s.find(ctx)
 	if err != nil {
-		return plain(err)
+		return temporary(err)
 	}
 	if !s.hole && found.created == s.stream.created && found.state.LastSeq >= s.head && found.state.FirstSeq <= s.head+1 {
 		s.log.Info("stream is complete again", zap.String("stream", s.name), zap.String("before", s.lost))
@@ -91,8 +91,8 @@ func (s *Sink) reset(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	anew := found.created != s.stream.created
-	if last != "" && last != s.token(termNumber(last)) && (anew || termNumber(last) >= s.term) {
+	recreated := found.created != s.stream.created
+	if last != "" && last != s.token(termNumber(last)) && (recreated || termNumber(last) >= s.term) {
 		return s.fence(last)
 	}
 	if err := s.beginTermAfter(ctx, found, last, seq); err != nil {
@@ -103,9 +103,9 @@ func (s *Sink) reset(ctx context.Context) error {
 	return err
 }
 
-// plain converts a refusal, which only Open may return, to a temporary
+// temporary converts a refusal, which only Open may return, to a temporary
 // error.
-func plain(err error) error {
+func temporary(err error) error {
 	var refused *sink.RefusedError
 	if errors.As(err, &refused) {
 		return errors.New(refused.Error())

@@ -12,24 +12,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// What [Catalog.Find] returns when it finds nothing to watch.
+// Errors of [Catalog.Find].
 var (
-	// ErrNoResource: the server does not serve a resource of that name now. It may
-	// later: a CRD can be installed.
+	// ErrNoResource is returned if the server does not serve a resource of that name. It may serve it
+	// later, when a CRD is installed.
 	ErrNoResource = errors.New("the server has no such resource")
-	// ErrNotWatchable: the resource cannot be listed and watched.
+	// ErrNotWatchable is returned for a resource that cannot be listed and watched.
 	ErrNotWatchable = errors.New("the resource cannot be listed and watched")
-	// ErrUnknownGroup: the resource was not found, and an API group that may have
-	// it could not be asked. It may exist or not.
+	// ErrUnknownGroup is returned if the resource was not found, but an API group that may have
+	// it could not be asked, so that the resource may exist.
 	ErrUnknownGroup = errors.New("an API group that may have it could not be asked")
 )
 
-// Catalog is what a server serves at one moment. It does not change and is safe
+// Catalog lists the resources that a server serves at one moment. It does not change and is safe
 // for concurrent use.
 type Catalog struct {
 	groups  []apiGroup            // in the server's order of preference
-	unknown []schema.GroupVersion // could not be asked; sorted
-	// aggregated are the groups that other servers serve, sorted; nil: not known.
+	unknown []schema.GroupVersion // versions that could not be asked; sorted
+	// aggregated are the groups that other servers serve, sorted; nil: they are not known.
 	aggregated []string
 }
 
@@ -54,7 +54,7 @@ func (r *apiResource) watchable() bool {
 	return slices.Contains(r.verbs, "list") && slices.Contains(r.verbs, "watch")
 }
 
-// NewCatalog makes a catalog of what discovery answers: the groups in order of
+// NewCatalog makes a catalog from the answers of discovery: the groups in order of
 // preference, the resources of their versions in any order, and the versions
 // that could not be asked.
 func NewCatalog(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, unknown []schema.GroupVersion) *Catalog {
@@ -111,9 +111,9 @@ func (c *Catalog) WithAggregated(groups []string) *Catalog {
 	return &out
 }
 
-// Storage says in which storage the objects of a group are: whose history and resourceVersions they
-// have. "" is that of the API server, which its own groups and those of CustomResourceDefinitions
-// share. A group that an APIService sends to another server has its own, with the group's name.
+// Storage returns the storage of a group's objects. Objects of one storage share the history of resourceVersions.
+// "" is the storage of the API server, which its own groups and those of CustomResourceDefinitions
+// share. A group that an APIService sends to another server has a storage of its own, with the group's name.
 // known is false if the APIServices could not be listed, for example without permission.
 func (c *Catalog) Storage(group string) (storage string, known bool) {
 	if c == nil || c.aggregated == nil {
@@ -129,22 +129,22 @@ func (c *Catalog) Storage(group string) (storage string, known bool) {
 // order of preference, what is unknown, and which groups other servers serve.
 func (c *Catalog) Equal(other *Catalog) bool { return reflect.DeepEqual(c, other) }
 
-// Known reports whether the whole of a group could be asked, "" being the core
-// group. Of a group that is not known, what the catalog lacks may exist.
+// Known reports whether all versions of a group could be asked. "" is the core
+// group. Resources of a group that is not known may exist even if the catalog lacks them.
 func (c *Catalog) Known(group string) bool { return !c.doubtful(group, "") }
 
 // Unknown returns the group versions that could not be asked, sorted.
 func (c *Catalog) Unknown() []schema.GroupVersion { return slices.Clone(c.unknown) }
 
-// doubtful reports whether a group, or that version of it, could not be asked.
+// doubtful reports whether a version of a group could not be asked; with an empty version, whether any version could not.
 func (c *Catalog) doubtful(group, version string) bool {
 	return slices.ContainsFunc(c.unknown, func(gv schema.GroupVersion) bool {
 		return gv.Group == group && (version == "" || gv.Version == version)
 	})
 }
 
-// Find finds what a name means, as kubectl would. Without a version it is the group's preferred one,
-// or the first that has the resource. Errors wrap [ErrNoResource], [ErrNotWatchable] or [ErrUnknownGroup].
+// Find returns the resource that a name means, as kubectl resolves it. If the name has no version, Find takes the group's preferred
+// version, or the first one that has the resource. Errors wrap [ErrNoResource], [ErrNotWatchable] or [ErrUnknownGroup].
 func (c *Catalog) Find(n Name) (Resource, error) {
 	var found *apiResource
 	for _, r := range n.readings() {
@@ -161,8 +161,8 @@ func (c *Catalog) Find(n Name) (Resource, error) {
 	return found.Resource, nil
 }
 
-// FindUnversioned is Find, and if the server does not serve the version that the name has, it finds the
-// resource in another one.
+// FindUnversioned is like Find. If the server does not serve the version of the name, it finds the
+// resource in another version.
 func (c *Catalog) FindUnversioned(n Name) (Resource, error) {
 	found, err := c.Find(n)
 	if readings := n.readings(); err != nil && readings[0].Version != "" {
@@ -174,8 +174,8 @@ func (c *Catalog) FindUnversioned(n Name) (Resource, error) {
 	return found, err
 }
 
-// Identify returns the resource that a name means, in any version: as the server serves it, or, if it does not, as
-// the name says. Without a group only the server could say, and the error is that of [Catalog.Find].
+// Identify returns the resource that a name means, in any version. If the server does not serve it, served is false and the result
+// has the resource and group of the name. A name without a group is then an error, that of [Catalog.Find].
 func (c *Catalog) Identify(n Name) (r schema.GroupResource, served bool, err error) {
 	found, err := c.FindUnversioned(n)
 	switch {
@@ -187,14 +187,14 @@ func (c *Catalog) Identify(n Name) (r schema.GroupResource, served bool, err err
 	return schema.GroupResource{Group: n.group, Resource: n.resource}, false, nil
 }
 
-// read finds what one reading of a name means, nil for nothing.
+// read returns the resource that one reading of a name means; nil if there is none.
 func (c *Catalog) read(r schema.GroupVersionResource, bare bool) *apiResource {
 	if !bare {
 		return c.lookup(c.group(r.Group), r.Resource, r.Version)
 	}
 	found := c.lookup(c.groups, r.Resource, "")
 	if found != nil && found.Group != "" && !c.Known("") {
-		return nil // "events" would be another group's while the core group is unknown
+		return nil // while the core group is unknown, "events" must not mean the resource of another group
 	}
 	return found
 }
@@ -207,8 +207,8 @@ func (c *Catalog) group(name string) []apiGroup {
 	return c.groups[i : i+1]
 }
 
-// lookup finds a resource in the first of groups that has it; a full name in any
-// group goes before a short one. An empty version is any.
+// lookup finds a resource in the first group that has it. A full name in any
+// group takes precedence over a short name. An empty version means any version.
 func (c *Catalog) lookup(groups []apiGroup, resource, version string) *apiResource {
 	found, known := exact(groups, resource, version)
 	if known {
@@ -227,8 +227,8 @@ func (c *Catalog) lookup(groups []apiGroup, resource, version string) *apiResour
 	return nil
 }
 
-// exact finds a resource by plural or singular; known is whether any version has
-// one of that name.
+// exact finds a resource by plural or singular name. known reports whether any version has
+// a resource of that name.
 func exact(groups []apiGroup, resource, version string) (found *apiResource, known bool) {
 	for _, g := range groups {
 		for _, v := range g.versions {
@@ -260,7 +260,7 @@ func (c *Catalog) notFound(n Name) error {
 			return fmt.Errorf("%w in version %s: it is served in %s", ErrNoResource, r.Version, strings.Join(versions, ", "))
 		}
 	}
-	if near := c.meant(n); near != "" {
+	if near := c.suggestion(n); near != "" {
 		return fmt.Errorf("%w; did you mean %q?", ErrNoResource, near)
 	}
 	return ErrNoResource
@@ -278,11 +278,11 @@ func (c *Catalog) versionsOf(r schema.GroupResource) []string {
 	return out
 }
 
-// Match returns the resources that can be listed and watched and that a pattern means. Each comes once, in its
-// group's preferred version or the first that has it; sorted by name and group.
+// Match returns the resources that a pattern matches and that can be listed and watched, sorted by name and group. Each comes
+// once, in its group's preferred version or the first version that has it.
 func (c *Catalog) Match(pattern Name) []Resource { return c.match(pattern, true) }
 
-// Unwatchable returns what [Catalog.Match] leaves out because it cannot be listed
+// Unwatchable returns the resources that [Catalog.Match] leaves out because they cannot be listed
 // and watched.
 func (c *Catalog) Unwatchable(pattern Name) []Resource { return c.match(pattern, false) }
 

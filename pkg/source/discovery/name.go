@@ -1,5 +1,5 @@
-// Package discovery says which resources names and patterns mean: by their text alone ([Name]), and on
-// a cluster ([Catalog]). No other package reads them.
+// Package discovery interprets names and patterns of resources: by their text alone ([Name]), and on
+// a cluster ([Catalog]). No other package parses them.
 package discovery
 
 import (
@@ -14,8 +14,8 @@ import (
 
 // Name is a name of a resource, or a pattern of resources.
 //
-//	pods                  in the group that the server prefers: on a cluster, by plural, singular or short name
-//	deployments.apps      in a group, which is written in full; pods.core, or "pods.", is in the core group
+//	pods                  plural, singular or short name, in the group that the server prefers
+//	deployments.apps      in a group, which is written in full; pods.core and "pods." are in the core group
 //	deployments.v1.apps   in a version; "pods.v1." is in the core group
 //	*.apps                every resource of a group; *.core, or "*.", is the core group
 //	*.*                   every resource
@@ -24,7 +24,7 @@ type Name struct {
 	resource string // "*": a pattern
 	group    string // "*": every group
 	version  string // "": not written
-	bare     bool   // written without a group
+	bare     bool   // the text has no group
 }
 
 // all stands for every resource, or every group.
@@ -39,8 +39,8 @@ var (
 	patternForm  = regexp.MustCompile(`^\*\.(\*|[a-z0-9]([-a-z0-9.]*[a-z0-9])?\.?)?$`)
 )
 
-// Parse reads a name or a pattern, in any case. Every text has a reading: [Name.Check] says what is wrong
-// with one that cannot be a resource's.
+// Parse reads a name or a pattern, ignoring case. It never fails: [Name.Check] returns what is wrong
+// with a text that cannot be the name of a resource.
 func Parse(text string) Name {
 	n := Name{text: text}
 	var dotted bool
@@ -65,7 +65,7 @@ func ParseAll(texts []string) []Name {
 	return names
 }
 
-// Check returns what is wrong with the text of the name on any cluster, and what to write.
+// Check returns an error, with what to write instead, if the text cannot be a name or a pattern on any cluster.
 func (n Name) Check() error {
 	version, group, _ := strings.Cut(n.group, ".")
 	switch {
@@ -81,16 +81,16 @@ func (n Name) Check() error {
 	return nil
 }
 
-// String is the text as it was written.
+// String returns the text as it was written.
 func (n Name) String() string { return n.text }
 
 // IsPattern reports whether the name is a pattern, which may mean many resources.
 func (n Name) IsPattern() bool { return n.Breadth() != OneResource }
 
-// IsEverything reports whether the name is the pattern of every resource of every group.
+// IsEverything reports whether the name is the pattern for every resource of every group.
 func (n Name) IsEverything() bool { return n.Breadth() == AllGroups }
 
-// Breadth is what a name covers. Where several names mean a resource, the narrowest goes first.
+// Breadth says how many resources a name covers. If several names mean a resource, the narrowest one takes precedence.
 type Breadth uint8
 
 // The breadths of names, the narrowest first.
@@ -98,12 +98,12 @@ const (
 	OneResource  Breadth = iota
 	OneGroup             // every resource of [Name.Group]
 	AllGroups            // every resource
-	OtherBreadth         // none of the above: nobody may grant it
-	Breadths             // their number
+	OtherBreadth         // none of the above: permissions for it are never written
+	Breadths             // the number of breadths
 )
 
-// Breadth is what the name covers. It compares whole names, so that a form that Parse learns to read is of
-// OtherBreadth until it has a breadth of its own here: a permission that goes by the breadth never covers more
+// Breadth returns the breadth of the name. It compares all fields, so that a new form that Parse reads has
+// OtherBreadth until a case for it is added here. So a permission that depends on the breadth never covers more
 // than the name.
 func (n Name) Breadth() Breadth {
 	switch wild := strings.Contains(n.group, all); {
@@ -117,18 +117,19 @@ func (n Name) Breadth() Breadth {
 	return OtherBreadth
 }
 
-// Resource is the name without group and version: on a cluster it may be a singular or a short name. It is "*" for
+// Resource returns the name without group and version. It may be a singular or a short name. It is "*" for
 // a pattern.
 func (n Name) Resource() string { return n.resource }
 
-// Group is the group, "" for the core group, and "*" for every group. known is false if the name has none, so that
-// only a cluster can say which one it is.
+// Group returns the group: "" for the core group, "*" for every group. known is false if the name has no group, so that
+// the group depends on the cluster.
 func (n Name) Group() (group string, known bool) { return n.group, !n.bare }
 
-// Version is the version, "" if none is written.
+// Version returns the version; "" if the name has none.
 func (n Name) Version() string { return n.version }
 
-// Unversioned is the name without its version. Two names that mean the same on any cluster have the same text.
+// Unversioned returns the name without its version, in canonical form: two names that mean the same on every cluster have the same
+// result.
 func (n Name) Unversioned() string {
 	switch {
 	case n.group != "":
@@ -139,8 +140,8 @@ func (n Name) Unversioned() string {
 	return n.resource
 }
 
-// Matches reports whether the name means a resource as far as its text says: a name without a group means the
-// resources of that name in every group, and a version makes no difference. resource is the plural.
+// Matches reports whether the name means a resource, judged by its text alone: a name without a group matches the
+// resources of that name in every group, and the version is ignored. resource is the plural name.
 func (n Name) Matches(group, resource string) bool {
 	if n.resource != all && n.resource != resource {
 		return false
@@ -148,8 +149,8 @@ func (n Name) Matches(group, resource string) bool {
 	return n.bare || n.group == all || n.group == group || n.version != "" && n.version+"."+n.group == group
 }
 
-// Covers reports whether n means every resource that other means, on any cluster. A bare name counts as
-// the core group's, except beside a pattern: only the server knows its group.
+// Covers reports whether n means every resource that other means, on any cluster. A name without a group counts as
+// one of the core group, unless n is a pattern: then its group is unknown, and only *.* covers it.
 func (n Name) Covers(other Name) bool {
 	if n.IsPattern() {
 		return n.IsEverything() || !other.bare && n.group == other.group
@@ -157,8 +158,8 @@ func (n Name) Covers(other Name) bool {
 	return n.resource == other.resource && n.group == other.group
 }
 
-// Candidates are the resources that a name, which is no pattern, may mean: one with all behind the first dot as
-// its group, which is "" for a bare name, and, as kubectl reads it, one with the part behind the first dot as its version.
+// Candidates returns the resources that a name, which is no pattern, may mean: one whose group is everything behind the first
+// dot ("" without a dot) and, as kubectl reads it, one whose version is the part behind the first dot.
 func (n Name) Candidates() []schema.GroupResource {
 	var list []schema.GroupResource
 	for _, r := range n.readings() {
@@ -172,8 +173,8 @@ func (n Name) MayBeOf(group string) bool {
 	return n.bare || n.group == all || slices.ContainsFunc(n.Candidates(), func(r schema.GroupResource) bool { return r.Group == group })
 }
 
-// readings are the ways to read a name as kubectl does: with a version first. The part behind the first dot may be a
-// version also if it does not look like one: a CustomResourceDefinition's can be any label.
+// readings returns the ways to read a name, in kubectl's order: with a version first. The part behind the first dot may be a
+// version even if it does not look like one: versions of CustomResourceDefinitions can be any label.
 func (n Name) readings() []schema.GroupVersionResource {
 	_, rest, _ := strings.Cut(strings.ToLower(n.text), ".")
 	plain := schema.GroupVersionResource{Group: GroupNamed(rest), Resource: n.resource}
@@ -184,7 +185,7 @@ func (n Name) readings() []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{{Group: GroupNamed(group), Version: version, Resource: n.resource}, plain}
 }
 
-// GroupNamed is the group that is written so: "core" is the core group, whose name is "".
+// GroupNamed returns the name of a group from its written form: "core" stands for the core group, whose name is "".
 func GroupNamed(text string) string {
 	if text == core {
 		return ""

@@ -2,8 +2,8 @@ package discovery
 
 import "strings"
 
-// Nearest returns the one of known names that takes the fewest changes of a letter to be a misspelt one, at most limit; ""
-// if there is none. Upper and lower case are the same.
+// Nearest returns the known name with the smallest edit distance from name, if the distance is at most limit; otherwise "".
+// It ignores case.
 func Nearest(name string, known []string, limit int) (best string) {
 	name, limit = strings.ToLower(name), limit+1
 	for _, k := range known {
@@ -14,7 +14,7 @@ func Nearest(name string, known []string, limit int) (best string) {
 	return best
 }
 
-// editDistance counts the letters to add, remove, replace or swap with their neighbour (optimal string alignment).
+// editDistance returns the number of letters to add, remove, replace or swap with their neighbour (optimal string alignment).
 func editDistance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {
@@ -39,8 +39,8 @@ func editDistance(a, b string) int {
 	return rows[len(a)][len(b)]
 }
 
-// meant is a resource that can be watched and whose name is nearest to one that means nothing; "" if none is near.
-func (c *Catalog) meant(n Name) string {
+// suggestion returns the watchable resource whose name is nearest to n, a name that means nothing; "" if none is near.
+func (c *Catalog) suggestion(n Name) string {
 	var known []string
 	for _, g := range c.groups {
 		for _, v := range g.versions {

@@ -15,17 +15,17 @@ type Resource struct {
 	Namespaced bool
 }
 
-// APIVersion is "v1" or "apps/v1".
+// APIVersion returns, for example, "v1" or "apps/v1".
 func (r Resource) APIVersion() string {
 	return schema.GroupVersion{Group: r.Group, Version: r.Version}.String()
 }
 
-// GroupResource is the resource without its version.
+// GroupResource returns the resource without its version.
 func (r Resource) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: r.Group, Resource: r.Name}
 }
 
-// String is "deployments.v1.apps".
+// String returns, for example, "deployments.v1.apps".
 func (r Resource) String() string {
 	return strings.TrimSuffix(r.Name+"."+r.Version+"."+r.Group, ".")
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/faultproxy"
 )
 
-// target bus of one seed: its configuration, a reader, and what can be done to it.
+// busUnderTest is the bus of one seed: its configuration, a reader, and its faults.
 type busUnderTest struct {
 	sink    bridge.Sink
 	read    func(context.Context) ([]bus.Message, error)       // everything
@@ -32,8 +32,8 @@ type busUnderTest struct {
 	faults  []fault
 }
 
-// fault is one thing that the nemesis does; it returns when it is over. hurts says that the bus was away from the bridge,
-// which a bus that keeps nothing does not make up for.
+// fault is a fault that the nemesis can inflict. Its function returns when the fault has ended. hurts is true if the bridge could not reach
+// the bus, so that a bus that keeps no messages has lost events.
 type fault struct {
 	name  string
 	do    func(ctx context.Context, r *chance) error
@@ -42,7 +42,7 @@ type fault struct {
 	often bool // among the kinds of every other seed at least
 }
 
-// newest is everything, or at least what came since it was last asked.
+// newest returns all messages, or at least those since the last call.
 func (b *busUnderTest) newest(ctx context.Context) ([]bus.Message, error) {
 	if b.news != nil {
 		return b.news(ctx)
@@ -75,7 +75,7 @@ func (w *world) startBus() (*busUnderTest, error) {
 	}
 }
 
-// outputs is what all processes wrote to standard output. The last line of a killed one may be torn.
+// outputs returns what all processes wrote to standard output. The last line of a killed one may be torn.
 func (w *world) outputs() ([]bus.Message, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,7 +96,7 @@ func (w *world) outputs() ([]bus.Message, error) {
 	return all, nil
 }
 
-// connection is what a proxy can do to the bridge's connections.
+// connection returns the faults that proxies can cause on the bridge's connections.
 func connection(name string, proxies ...*faultproxy.Proxy) []fault {
 	all := func(do func(*faultproxy.Proxy)) {
 		for _, p := range proxies {
@@ -190,7 +190,7 @@ func (w *world) onNATS() (*busUnderTest, error) {
 	return b, nil
 }
 
-// incarnations are messages of streams and topics that are no more.
+// incarnations has the messages of deleted streams and topics.
 type incarnations struct {
 	mu     sync.Mutex
 	ends   int
@@ -227,7 +227,7 @@ func theStream(ctx context.Context, conn *nats.Conn) (jetstream.Stream, error) {
 	return js.Stream(ctx, name)
 }
 
-// full lets the stream take almost nothing for a while.
+// full limits the stream's size for a time, so that it accepts almost nothing.
 func full(ctx context.Context, conn *nats.Conn, r *chance) error {
 	stream, err := theStream(ctx, conn)
 	if err != nil || stream == nil {
@@ -254,10 +254,10 @@ func full(ctx context.Context, conn *nats.Conn, r *chance) error {
 	}
 }
 
-// ignoreAway: a fault that meets another one's server away has not happened.
+// ignoreAway drops the error of a fault whose server was down because of another fault.
 func ignoreAway(error) error { return nil }
 
-// subscribe listens to a bus that keeps nothing.
+// subscribe subscribes to a bus that keeps no messages.
 func subscribe(conn *nats.Conn) (func(context.Context) ([]bus.Message, error), error) {
 	var mu sync.Mutex
 	var all []bus.Message

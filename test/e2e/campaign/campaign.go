@@ -13,24 +13,24 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 )
 
-// Spec is one run.
+// Spec describes one run.
 type Spec struct {
 	Pair   Pair
 	Seed   uint64
 	Binary string        // the bridge
 	Faults time.Duration // how long there are faults; there are 50 operations a second meanwhile
 	Limit  time.Duration // of the whole
-	Harm   bool          // the API server itself fails; nobody else may use the cluster
-	Calm   bool          // no faults: what the checker says then is about itself
+	Harm   bool          // the API server itself fails; no other run may use the cluster
+	Calm   bool          // no faults: problems are then errors of the checker
 
 	// Entries adds a resource that several entries of the configuration share, edits of these, and a second sink.
 	Entries bool
 	// Kills, if not 0, is how often a bridge with two entries of one resource is edited and killed, one replica of it, under load.
 	// Nothing else happens to it.
 	Kills int
-	// Only is what the names of the faults contain; the others are left out. Empty: all are drawn.
+	// Only restricts the faults to those whose names contain this text. Empty: all faults.
 	Only string
-	// Commit and Dirty say what Binary was built from.
+	// Commit is the commit that Binary was built from. Dirty is true if files were modified.
 	Commit string
 	Dirty  bool
 
@@ -41,7 +41,7 @@ type Spec struct {
 	soak bool // one replica that writes at once, whatever the seed
 }
 
-// Result is what became of a run: one line of the results file.
+// Result is the result of a run: one line of the results file.
 type Result struct {
 	Commit   string     `json:"commit,omitempty"`
 	Dirty    bool       `json:"dirty,omitempty"` // the worktree was not the commit
@@ -62,7 +62,7 @@ type Result struct {
 	Log      string     `json:"-"` // of a failed run: histories, and what the bridges said
 }
 
-// OneCommit returns the commit that all results are of. Results of several commits, or of a modified worktree, do not add up.
+// OneCommit returns the commit of all results. It is an error if results are of several commits, or of a modified worktree.
 func OneCommit(results []Result) (string, error) {
 	seeds := map[string]int{}
 	for _, r := range results {
@@ -85,7 +85,7 @@ func OneCommit(results []Result) (string, error) {
 	return "", fmt.Errorf("add up results: %s; only results of one unmodified commit count: remove the others, or use another directory (-out)", strings.Join(names, ", "))
 }
 
-// Run runs one seed. The error is about the campaign itself; what the bridge did wrong is in the result.
+// Run runs one seed. Errors of the bridge are in the result. The returned error is about the campaign itself.
 func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Result, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("not in %s", s.Limit))
 	defer cancel()
@@ -138,7 +138,7 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	return result, err
 }
 
-// finish lets the bridge come into step, ends it, and judges.
+// finish waits until the bridge is in step, stops it, and makes the verdict.
 func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Result) error {
 	var problems []string
 	result.Faults = n.schedule
@@ -208,8 +208,8 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 	return nil
 }
 
-// withoutGapsFrom leaves out what is published of a collection from a gap on that begins after the bridge was asked to stop: the next
-// start would end it.
+// withoutGapsFrom leaves out the events of a collection from a gap on that began after the bridge was asked to stop, because only the next
+// start would complete that gap.
 func withoutGapsFrom(stopped time.Time, messages []bus.Message) []bus.Message {
 	open := map[string]bool{}
 	return slices.DeleteFunc(slices.Clone(messages), func(m bus.Message) bool {
@@ -218,7 +218,7 @@ func withoutGapsFrom(stopped time.Time, messages []bus.Message) []bus.Message {
 	})
 }
 
-// report is everything about a failed run.
+// report returns the details of a failed run.
 func (w *world) report(r Result, v *verdict) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "pair %s seed %d: %d problems\n%s\n\nfaults:\n%s\n", r.Pair, r.Seed, len(r.Problems), strings.Join(r.Problems, "\n"), strings.Join(r.Faults, "\n"))
@@ -235,7 +235,7 @@ func (w *world) report(r Result, v *verdict) string {
 		}
 		fmt.Fprintln(&b, "entries of the shared resource, as they were configured:")
 		for _, e := range g.editions {
-			fmt.Fprintf(&b, "  %s: %+v in %v\n", e.at.UTC().Format(time.RFC3339Nano), e.entries, e.labelled)
+			fmt.Fprintf(&b, "  %s: %+v in %v\n", e.since.UTC().Format(time.RFC3339Nano), e.entries, e.labelled)
 		}
 	}
 	slices.Sort(lives)

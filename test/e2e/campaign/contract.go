@@ -11,21 +11,21 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 )
 
-// This file holds what the verdict on entries takes from the contract: how an entry is configured, which collections it makes, and
+// This file has the parts of the contract that the verdict on entries uses: how an entry is configured, which collections it makes, and
 // which gaps are allowed.
 
-// resource is the entry as it is configured.
+// resource returns the entry's configuration.
 func (e entry) resource(of string, selector string) bridge.Resource {
 	r := bridge.Resource{Resource: of, Name: e.name, Types: e.types, MetadataOnly: e.metadata, SyncedEvery: "1s"}
-	switch e.by {
+	switch e.selectBy {
 	case byLabel:
-		r.LabelSelector = gadgetLabel + " in (" + strings.Join(e.of, ",") + ")"
+		r.LabelSelector = gadgetLabel + " in (" + strings.Join(e.values, ",") + ")"
 	case byField:
-		r.FieldSelector = "spec." + gadgetLabel + "=" + e.of[0]
+		r.FieldSelector = "spec." + gadgetLabel + "=" + e.values[0]
 	case byNamespace:
-		r.Namespaces = e.of
+		r.Namespaces = e.values
 	case byOtherNamespaces:
-		r.ExcludeNamespaces = e.of
+		r.ExcludeNamespaces = e.values
 	}
 	if e.labelled {
 		r.NamespaceSelector = selector
@@ -37,7 +37,7 @@ func (e entry) resource(of string, selector string) bridge.Resource {
 }
 
 // perNamespace reports whether the entry makes one collection per namespace.
-func (e entry) perNamespace() bool { return e.by == byNamespace || e.labelled }
+func (e entry) perNamespace() bool { return e.selectBy == byNamespace || e.labelled }
 
 // entryOf reads a collection's ID: the entry's name, and the namespace, "" for a collection of all namespaces.
 func entryOf(collection string) (name, namespace string) {
@@ -46,25 +46,25 @@ func entryOf(collection string) (name, namespace string) {
 	return name, namespace
 }
 
-// entry is the entry that makes a collection.
+// entry returns the entry that makes a collection.
 func (e edition) entry(collection string) (entry, bool) {
 	name, namespace := entryOf(collection)
 	for _, one := range e.entries {
-		if one.name == name && one.perNamespace() == (namespace != "") && (one.by != byNamespace || slices.Contains(one.of, namespace)) {
+		if one.name == name && one.perNamespace() == (namespace != "") && (one.selectBy != byNamespace || slices.Contains(one.values, namespace)) {
 			return one, true
 		}
 	}
 	return entry{}, false
 }
 
-// holds reports whether a collection that the edition has selects a state.
+// holds reports whether a collection of the edition selects a state.
 func (e edition) holds(collection string, s gadgetState) bool {
 	one, configured := e.entry(collection)
 	_, namespace := entryOf(collection)
 	return configured && (namespace == "" || namespace == s.namespace) && one.takes(s) && (!one.filter || s.shown)
 }
 
-// collections are the IDs of the edition's collections.
+// collections returns the IDs of the edition's collections.
 func (e edition) collections(resource string) []string {
 	ids := map[string]bool{}
 	for _, one := range e.entries {
@@ -79,8 +79,8 @@ func (e edition) collections(resource string) []string {
 					ids[id+"@"+namespace] = true
 				}
 			}
-		case one.by == byNamespace:
-			for _, namespace := range one.of {
+		case one.selectBy == byNamespace:
+			for _, namespace := range one.values {
 				ids[id+"@"+namespace] = true
 			}
 		default:
@@ -93,21 +93,21 @@ func (e edition) collections(resource string) []string {
 // takenOver is how long a bridge may take to follow an edit.
 const takenOver = 30 * time.Second
 
-// until are the editions that may be what the bridge follows at a time, for a collection or for all of them (""). It takes an edit
-// over some time after it is written.
+// until returns the editions that may be in effect at a time, for a collection or for all of them (""). An edit takes effect
+// some time after it is written.
 func until(editions []edition, collection string, at time.Time) (some []edition) {
 	for _, e := range editions {
-		if _, configured := e.entry(collection); !e.at.After(at) && (configured || collection == "") {
+		if _, configured := e.entry(collection); !e.since.After(at) && (configured || collection == "") {
 			some = append(some, e)
 		}
 	}
 	return some
 }
 
-// partial reports whether an entry that leaves out types of events may be followed at a time: the copy is then not to be compared.
+// partial reports whether an entry that leaves out types of events may be in effect at a time. Copies cannot be compared then.
 func partial(editions []edition, collection string, at time.Time) bool {
 	for i, e := range editions {
-		if e.at.After(at) || i+1 < len(editions) && editions[i+1].at.Add(takenOver).Before(at) {
+		if e.since.After(at) || i+1 < len(editions) && editions[i+1].since.Add(takenOver).Before(at) {
 			continue
 		}
 		for _, one := range e.entries {
@@ -120,8 +120,8 @@ func partial(editions []edition, collection string, at time.Time) bool {
 	return false
 }
 
-// causes are the happenings, by what their names contain, of which a gap with the reason may come. The first reset of a
-// collection, and one that follows `closed`, needs none.
+// causes returns, for each reason of a gap, texts of which one must be in the name of a fault that caused it. The first reset of a
+// collection, and a reset that follows `closed`, needs no fault.
 func causes() map[event.Reason][]string {
 	return map[event.Reason][]string{
 		event.ReasonExpired:     {"entries' history forgotten", "that forgotten", "second sink blocked", "entries' CRD", "API server", "etcd"},
@@ -132,13 +132,13 @@ func causes() map[event.Reason][]string {
 		event.ReasonReturned:    {"edited", "namespace leaves"},
 		event.ReasonReset:       {"stream deleted", "topic deleted", "edited", "namespace leaves"},
 		event.ReasonResync:      {"resync of entries", "etcd"},
-		event.ReasonInterrupted: {""}, // whatever breaks off a list
+		event.ReasonInterrupted: {""}, // any fault can interrupt a list
 		event.ReasonDrift:       {},   // nothing but the bridge writes to its bus
 		event.ReasonRewritten:   {},   // the CRD has no defaults
 	}
 }
 
-// caused reports whether something that had begun by then explains the gap.
+// caused reports whether a fault that had begun before the gap explains it.
 func caused(m *bus.Message, first bool, happened []happening) bool {
 	if first && m.Data.Reset {
 		return true

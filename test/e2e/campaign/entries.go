@@ -25,8 +25,8 @@ var entryNames = []string{"", "x", "y", "z"}
 // entry is one of the entries of one resource. Two of them may select the same objects.
 type entry struct {
 	name     string
-	by       string
-	of       []string // values, or namespaces
+	selectBy string
+	values   []string // values, or namespaces
 	labelled bool     // only in namespaces that have the label
 	filter   bool     // not what the annotation hides
 	metadata bool
@@ -35,20 +35,20 @@ type entry struct {
 
 // edition is one state of the configuration, and which namespaces have the label at that time.
 type edition struct {
-	at       time.Time
+	since    time.Time
 	entries  []entry
 	labelled map[string]bool
 }
 
 // takes reports whether the entry's selectors take a state, whatever its filter says.
 func (e entry) takes(s gadgetState) bool {
-	switch e.by {
+	switch e.selectBy {
 	case byNamespace:
-		return slices.Contains(e.of, s.namespace)
+		return slices.Contains(e.values, s.namespace)
 	case byOtherNamespaces:
-		return !slices.Contains(e.of, s.namespace)
+		return !slices.Contains(e.values, s.namespace)
 	}
-	return slices.Contains(e.of, s.value)
+	return slices.Contains(e.values, s.value)
 }
 
 // selects reports whether one of the entries takes a state.
@@ -68,19 +68,19 @@ func deal(r *chance, by string, n int, namespaces []string) []entry {
 	r.Shuffle(len(from), func(i, j int) { from[i], from[j] = from[j], from[i] })
 	names := r.Perm(len(entryNames))
 	for i := range entries {
-		entries[i] = entry{name: entryNames[names[i]], by: by, of: from[i : i+1 : i+1]}
+		entries[i] = entry{name: entryNames[names[i]], selectBy: by, values: from[i : i+1 : i+1]}
 	}
 	switch {
 	case by == byOtherNamespaces && n == 1:
 	case by == byOtherNamespaces: // the last one has all that the others have not
 		last := &entries[n-1]
-		last.of = nil
+		last.values = nil
 		for i := range entries[:n-1] {
-			entries[i].by = byNamespace
-			last.of = append(last.of, entries[i].of...)
+			entries[i].selectBy = byNamespace
+			last.values = append(last.values, entries[i].values...)
 		}
 	case by != byField && n < 3: // a wider one; what nobody has is not selected
-		entries[n-1].of = from[n-1 : n+1]
+		entries[n-1].values = from[n-1 : n+1]
 	}
 	return entries
 }
@@ -108,7 +108,7 @@ func (e edition) movable() bool {
 }
 
 // scheme is by what its entries select, as [deal] takes it.
-func (e edition) scheme() string { return e.entries[len(e.entries)-1].by }
+func (e edition) scheme() string { return e.entries[len(e.entries)-1].selectBy }
 
 // edited is what an edit makes of an edition; before is the one to which an edit may go back.
 func (e edition) edited(r *chance, before edition, namespaces []string) edition {
@@ -123,7 +123,7 @@ func (e edition) edited(r *chance, before edition, namespaces []string) edition 
 	case draw < 8: // each has what the next one had
 		for i := range next.entries {
 			from := e.entries[(i+1)%len(e.entries)]
-			next.entries[i].of, next.entries[i].by = from.of, from.by
+			next.entries[i].values, next.entries[i].selectBy = from.values, from.selectBy
 		}
 	case draw < 10:
 		next.entries = e.redealt(r, 1+(len(next.entries)+r.IntN(2))%3, namespaces)
@@ -153,9 +153,9 @@ func (e edition) redealt(r *chance, n int, namespaces []string) []entry {
 	entries := deal(r, e.scheme(), n, namespaces)
 	var taken []string
 	for i := range min(n, len(e.entries)) {
-		of, by := entries[i].of, entries[i].by
+		of, by := entries[i].values, entries[i].selectBy
 		entries[i] = e.entries[i]
-		entries[i].of, entries[i].by = of, by
+		entries[i].values, entries[i].selectBy = of, by
 		taken = append(taken, entries[i].name)
 	}
 	for i := len(taken); i < n; i++ {

@@ -61,7 +61,7 @@ func (w *world) share(ctx context.Context, c *bridge.Config) error {
 	if w.spec.Kills > 0 {
 		first = twoEntries(w.gadgets.namespaces)
 	}
-	first.at = time.Now()
+	first.since = time.Now()
 	w.gadgets.editions = []edition{first}
 	w.asked(c, first)
 	return nil
@@ -100,7 +100,7 @@ func (g *gadgets) edition() edition { return g.editions[len(g.editions)-1] }
 
 // write makes an edition the configured one. The caller holds the world's mu; the running bridges notice it by polling, or at a SIGHUP.
 func (n *nemesis) write(next edition) error {
-	next.at = time.Now()
+	next.since = time.Now()
 	n.gadgets.editions = append(n.gadgets.editions, next)
 	n.asked(&n.wanted, next)
 	return n.configure(n.wanted)
@@ -287,7 +287,7 @@ func (n *nemesis) label(ctx context.Context, namespace string, on bool) error {
 	}
 	n.mu.Lock()
 	g := n.gadgets
-	next := edition{at: time.Now(), entries: g.edition().entries, labelled: maps.Clone(g.edition().labelled)}
+	next := edition{since: time.Now(), entries: g.edition().entries, labelled: maps.Clone(g.edition().labelled)}
 	next.labelled[namespace] = on
 	g.editions = append(g.editions, next)
 	n.mu.Unlock()
@@ -367,13 +367,13 @@ const markerPrefix = "marker-"
 // marker makes an object that an entry selects. The caller has locked.
 func (g *gadgets) marker(ctx context.Context, e entry, name string) (*unstructured.Unstructured, error) {
 	value, namespace := gadgetValues[0], g.namespaces[0]
-	switch e.by {
+	switch e.selectBy {
 	case byNamespace:
-		namespace = e.of[0]
+		namespace = e.values[0]
 	case byOtherNamespaces:
-		namespace = g.namespaces[slices.IndexFunc(g.namespaces, func(n string) bool { return !slices.Contains(e.of, n) })]
+		namespace = g.namespaces[slices.IndexFunc(g.namespaces, func(n string) bool { return !slices.Contains(e.values, n) })]
 	default:
-		value = e.of[0]
+		value = e.values[0]
 	}
 	g.next++
 	name = fmt.Sprintf("%s-%d", name, g.next)

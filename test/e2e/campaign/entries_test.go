@@ -31,7 +31,7 @@ func sharedRight() *sharedHistory {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h := &sharedHistory{start: start, entriesVerdict: &entriesVerdict{
 		sink: "sink", pair: Pair{Bus: "nats", Delivery: "exactly-once"}, truth: newGadgetTruth(), resource: shared,
-		editions: []edition{{at: start, entries: []entry{{name: "a", by: byLabel, of: []string{"a"}}, {name: "b", by: byLabel, of: []string{"b"}}}}},
+		editions: []edition{{since: start, entries: []entry{{name: "a", selectBy: byLabel, values: []string{"a"}}, {name: "b", selectBy: byLabel, values: []string{"b"}}}}},
 		happened: []happening{{"entries' history forgotten (410)", start.Add(15 * time.Second)}},
 	}}
 	for _, o := range []*gadget{
@@ -120,7 +120,7 @@ func (h *sharedHistory) cut(at ...int) {
 
 // edit is one that the file has before the next message. The bridge makes another plan, in which collections have another edit.
 func (h *sharedHistory) edit(entries []entry, edited ...string) {
-	h.editions = append(h.editions, edition{at: h.start, entries: entries})
+	h.editions = append(h.editions, edition{since: h.start, entries: entries})
 	h.happened = append(h.happened, happening{"entries edited", h.start})
 	h.script.configure(edited...)
 }
@@ -130,7 +130,7 @@ func TestEntriesVerdict(t *testing.T) {
 	if problems := sharedRight().judge(); len(problems) > 0 {
 		t.Fatalf("the right history: %v", problems)
 	}
-	onlyA := []entry{{name: "a", by: byLabel, of: []string{"a"}}}
+	onlyA := []entry{{name: "a", selectBy: byLabel, values: []string{"a"}}}
 	for name, c := range map[string]struct {
 		rule string
 		do   func(h *sharedHistory)
@@ -172,7 +172,7 @@ func TestEntriesVerdict(t *testing.T) {
 		"deleted before an edit drops it": {"living", func(h *sharedHistory) {
 			h.about("deleted", crewA, "stays", 22)
 			h.start = h.start.Add(time.Second)
-			h.edit([]entry{{name: "a", by: byLabel, of: []string{"c"}}, {name: "b", by: byLabel, of: []string{"b"}}}, crewA)
+			h.edit([]entry{{name: "a", selectBy: byLabel, values: []string{"c"}}, {name: "b", selectBy: byLabel, values: []string{"b"}}}, crewA)
 		}},
 		"an object that never was":       {"living", func(h *sharedHistory) { h.truth.objects = map[string]*gadget{} }},
 		"not selected by its collection": {"invented", func(h *sharedHistory) { h.messages[11].Attributes["collection"] = crewA }},
@@ -223,19 +223,19 @@ func TestReasonsHaveCauses(t *testing.T) {
 func TestEntriesVerdictExcuses(t *testing.T) {
 	for name, do := range map[string]func(h *sharedHistory){
 		"an edit drops an object, which lives": func(h *sharedHistory) {
-			h.edit([]entry{{name: "a", by: byLabel, of: []string{"c"}}, {name: "b", by: byLabel, of: []string{"b"}}}, crewA)
+			h.edit([]entry{{name: "a", selectBy: byLabel, values: []string{"c"}}, {name: "b", selectBy: byLabel, values: []string{"b"}}}, crewA)
 			h.of("gap", crewA, 22, "selection")
 			h.about("deleted", crewA, "stays", 23)
 			h.of("synced", crewA, 23, "selection")
 		},
 		"an entry is removed": func(h *sharedHistory) {
-			h.edit([]entry{{name: "b", by: byLabel, of: []string{"b"}}})
+			h.edit([]entry{{name: "b", selectBy: byLabel, values: []string{"b"}}})
 			delete(h.script.edits, crewA)
 			h.of("closed", crewA, 23, "removed")
 			h.of("synced", crewB, 23, "periodic")
 		},
 		"two entries have one object": func(h *sharedHistory) {
-			h.edit([]entry{{name: "a", by: byLabel, of: []string{"a"}}, {name: "b", by: byLabel, of: []string{"a", "b"}}}, crewB)
+			h.edit([]entry{{name: "a", selectBy: byLabel, values: []string{"a"}}, {name: "b", selectBy: byLabel, values: []string{"a", "b"}}}, crewB)
 			h.of("gap", crewB, 21, "selection")
 			h.about("added", crewB, "stays", 12)
 			h.of("synced", crewB, 23, "selection")
@@ -248,7 +248,7 @@ func TestEntriesVerdictExcuses(t *testing.T) {
 			h.became("new", 24, "b")
 			h.truth.objects["new"].states[1].shown = false
 			h.about("modified", crewB, "new", 24)
-			h.edit([]entry{{name: "a", by: byLabel, of: []string{"a"}}, {name: "b", by: byLabel, of: []string{"b"}, filter: true}}, crewB)
+			h.edit([]entry{{name: "a", selectBy: byLabel, values: []string{"a"}}, {name: "b", selectBy: byLabel, values: []string{"b"}, filter: true}}, crewB)
 			h.of("gap", crewB, 24, "filter")
 			h.about("deleted", crewB, "new", 25)
 			h.of("synced", crewB, 25, "filter")
@@ -345,7 +345,9 @@ func TestEntriesVerdictOfPartitions(t *testing.T) {
 		var all []bus.Message
 		for _, m := range h.messages {
 			if !m.OfCollection() {
-				m.Partition = map[bool]int{true: 1}[m.UID() == "stays"]
+				if m.UID() == "stays" {
+					m.Partition = 1
+				}
 				all = append(all, m)
 				continue
 			}
@@ -392,7 +394,7 @@ func TestEditions(t *testing.T) {
 				}
 				names[one.name] = true
 				for _, other := range e.entries[:i] {
-					seen["overlap"] = seen["overlap"] || fmt.Sprint(one.by, one.of) == fmt.Sprint(other.by, other.of)
+					seen["overlap"] = seen["overlap"] || fmt.Sprint(one.selectBy, one.values) == fmt.Sprint(other.selectBy, other.values)
 				}
 			}
 			for _, one := range e.entries {

@@ -200,7 +200,10 @@ func (r *entriesReader) object(m *bus.Message) {
 		}
 	}
 	if !fits {
-		rule := map[bool]string{true: "living", false: "invented"}[m.Is("deleted")]
+		rule := "invented"
+		if m.Is("deleted") {
+			rule = "living"
+		}
 		r.wrong(rule, "%s; it is %s", m, r.known(m))
 	}
 	key := m.Collection() + " " + m.UID()

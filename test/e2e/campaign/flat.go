@@ -148,10 +148,12 @@ func Table(samples []Sample) string {
 	var judged []life
 	var all strings.Builder
 	for _, l := range lives(samples) {
+		note := " (too short to be judged)"
 		if l.judged() {
 			judged = append(judged, l)
+			note = ""
 		}
-		fmt.Fprintf(&all, "\n%s%s:\n\n| least / median / greatest | first quarter | second | third | last |\n|---|---|---|---|---|\n", l, map[bool]string{false: " (too short to be judged)"}[l.judged()])
+		fmt.Fprintf(&all, "\n%s%s:\n\n| least / median / greatest | first quarter | second | third | last |\n|---|---|---|---|---|\n", l, note)
 		for i, m := range measures() {
 			q, ok := l.quarters(i, m)
 			if !ok {

@@ -310,7 +310,10 @@ func (g *gadgets) change(ctx context.Context, o *gadget, value string) func() er
 	if value != "" {
 		merge = fmt.Sprintf(`{"metadata":{"labels":{%q:%q}},"spec":{%q:%q}}`, gadgetLabel, value, gadgetLabel, value)
 	} else if g.random.IntN(3) == 0 {
-		shown := map[bool]string{true: "no", false: "yes"}[now.shown]
+		shown := "yes"
+		if now.shown {
+			shown = "no"
+		}
 		merge = fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, shownNote, shown)
 	}
 	return func() error {
@@ -414,7 +417,7 @@ func (g *gadgets) handOver(ctx context.Context, r *chance, e edition) error {
 	}
 	from := r.IntN(len(e.entries))
 	to := (from + 1 + r.IntN(len(e.entries)-1)) % len(e.entries)
-	value := e.entries[to].of[r.IntN(len(e.entries[to].of))]
+	value := e.entries[to].values[r.IntN(len(e.entries[to].values))]
 	var moves []func() error
 	for _, o := range g.truth.free() {
 		if e.entries[from].takes(o.states[len(o.states)-1]) {

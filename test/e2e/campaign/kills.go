@@ -13,7 +13,7 @@ const perKill = 1500 * time.Millisecond
 // twoEntries is the edition that [Spec.Kills] begins with: two entries of one resource, which differ in a label's value.
 func twoEntries(namespaces []string) edition {
 	e := edition{labelled: map[string]bool{}, entries: []entry{
-		{name: "x", by: byLabel, of: gadgetValues[:2:2]}, {name: "y", by: byLabel, of: gadgetValues[2:3:3]},
+		{name: "x", selectBy: byLabel, values: gadgetValues[:2:2]}, {name: "y", selectBy: byLabel, values: gadgetValues[2:3:3]},
 	}}
 	for _, namespace := range namespaces {
 		e.labelled[namespace] = true

@@ -13,27 +13,27 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// ledger is what the API server acknowledged.
+// ledger records what the API server acknowledged.
 type ledger struct {
 	mu      sync.Mutex
 	objects map[string]*object // by UID
 	ops     int
 
-	// Where etcd was restored from a backup: what was acknowledged until then, some of which is undone. A watch may still
-	// report it until the cluster is back.
+	// former is set after etcd was restored from a backup: the objects that were acknowledged before, some of which are undone. A watch may
+	// still report them until the cluster is back.
 	former map[string]*object
 	back   time.Time
 	saved  uint64 // the last version that the backup has
 }
 
-// object is one object's life.
+// object has the versions of one object.
 type object struct {
 	typ      target
 	name     string // namespace/name
 	uid      string
 	versions []version // ascending
 	deleted  bool
-	// A deletion's own version is not acknowledged: it lies between these two, both exclusive.
+	// The API server does not acknowledge the version of a deletion. It lies between these two, both exclusive.
 	after, before uint64
 
 	gone   bool // deleted before the backup that was restored
@@ -51,7 +51,7 @@ type version struct {
 
 func newLedger() *ledger { return &ledger{objects: map[string]*object{}} }
 
-// wrote enters what the server answered to a creation or an update. A write that changes nothing has no new version.
+// wrote records the server's answer to a creation or an update. A write that changes nothing has no new version.
 func (l *ledger) wrote(t target, u *unstructured.Unstructured) uint64 {
 	at, body := time.Now(), essence(t, clone(u.Object))
 	l.mu.Lock()
@@ -69,7 +69,7 @@ func (l *ledger) wrote(t target, u *unstructured.Unstructured) uint64 {
 	return rv
 }
 
-// deleted enters a deletion that the server has acknowledged.
+// deleted records a deletion that the server has acknowledged.
 func (l *ledger) deleted(uid string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +78,7 @@ func (l *ledger) deleted(uid string) {
 	o.deleted, o.after, o.before = true, o.versions[len(o.versions)-1].rv, math.MaxUint64
 }
 
-// bound says that a deletion came before rv.
+// bound records that a deletion happened before rv.
 func (l *ledger) bound(uid string, rv uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (l *ledger) bound(uid string, rv uint64) {
 	}
 }
 
-// backup is a copy, of the time of a backup of etcd. Nobody writes meanwhile.
+// backup returns a copy at the time of a backup of etcd. There must be no writes during it.
 func (l *ledger) backup() map[string]*object {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +103,7 @@ func (l *ledger) backup() map[string]*object {
 	return saved
 }
 
-// restored says that the backup was put back: what was acknowledged since then never was, for all that follows.
+// restored records that the backup was restored: everything that was acknowledged after it is undone.
 func (l *ledger) restored(saved map[string]*object, back time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +121,7 @@ func (l *ledger) restored(saved map[string]*object, back time.Time) {
 	l.former, l.objects, l.back = l.objects, saved, back
 }
 
-// in is an object as the history of the cluster has it, the first or the one that a restore began; there also one that the
+// in returns an object in the cluster's first history or, with era 1, in the one that a restore began, where it also returns objects that the
 // restore has undone.
 func (l *ledger) in(era int, uid string) *object {
 	if l.former == nil || era > 0 && l.objects[uid] != nil {
@@ -133,7 +133,7 @@ func (l *ledger) in(era int, uid string) *object {
 	return nil
 }
 
-// eras are the histories, the first one first.
+// eras returns the histories, the first one first.
 func (l *ledger) eras() []map[string]*object {
 	if l.former == nil {
 		return []map[string]*object{l.objects}
@@ -141,8 +141,8 @@ func (l *ledger) eras() []map[string]*object {
 	return []map[string]*object{l.former, l.objects}
 }
 
-// essence takes out of a body what may differ between what a writer is answered and what the bus says: what the bridge
-// leaves out, the version that a custom object is served in, a default that the CRD gained (a change without a version), and
+// essence removes from a body the fields that may differ between the API server's answer and the bus: fields that the bridge
+// leaves out, the version in which a custom object is served, a default that the CRD gained (a change without a version), and
 // a Secret's values and annotations, which are hashed.
 func essence(t target, body map[string]any) map[string]any {
 	u := unstructured.Unstructured{Object: body}
@@ -199,7 +199,7 @@ func (o *object) String() string {
 	return s
 }
 
-// find is the version rv of the object.
+// find returns the version rv of the object.
 func (o *object) find(rv uint64) (version, bool) {
 	for _, v := range o.versions {
 		if v.rv == rv {

@@ -17,8 +17,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// nemesis does harm for a while. Two do it at a time: one to the bridge, one to what is around it; where entries share a resource, a
-// third one to these.
+// nemesis inflicts faults for a time. It does two at a time: one on the bridge and one on its surroundings. If entries share a resource, it
+// edits these as a third one.
 type nemesis struct {
 	*world
 	begun     time.Time
@@ -32,20 +32,20 @@ type nemesis struct {
 	record   sync.Mutex
 	schedule []string
 	happened []happening
-	delayed  []string // what did not come to the first sink while the second was blocked
-	hurt     bool     // the bus was away
+	delayed  []string // events that were missing on the first sink while the second one was blocked
+	hurt     bool     // there was an outage of the bus
 }
 
-// mayHaveLost reports whether consumers may lack events: at most once, what the bus was not there for, and the last batch
+// mayHaveLost reports whether consumers may lack events: with at-most-once delivery, those during an outage of the bus, and the last batch
 // before a kill (docs/guarantees.md).
 func (n *nemesis) mayHaveLost() bool {
 	return n.pair.lossy() && (n.hurt || len(n.processes) > n.replicas)
 }
 
-// run does faults until d is over. Each is undone before it returns.
+// run inflicts faults for the time d. It undoes all of them before it returns.
 func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 	n.begun = time.Now()
-	if n.replicas > 1 { // on a busy machine a Lease runs out without a fault
+	if n.replicas > 1 { // on a busy machine a Lease may expire without a fault
 		n.happened = append(n.happened, happening{name: "two replicas"})
 	}
 	until := n.begun.Add(d)
@@ -67,10 +67,10 @@ func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 	return errors.Join(<-results, <-results, <-results)
 }
 
-// entriesStream is the stream of the seed's choices of what is done to entries.
+// entriesStream is the number of the random stream for edits of entries.
 const entriesStream = 6
 
-// harm does a few kinds of the faults, those that the seed chooses, in the seed's order.
+// harm inflicts some kinds of faults, which the seed selects and orders.
 func (n *nemesis) harm(ctx context.Context, until time.Time, stream uint64, faults []fault) error {
 	r := newChance(n.spec.Seed, stream)
 	faults = slices.DeleteFunc(faults, func(f fault) bool { return !strings.Contains(f.name, n.spec.Only) })
@@ -98,7 +98,7 @@ func (n *nemesis) harm(ctx context.Context, until time.Time, stream uint64, faul
 	return nil
 }
 
-// inflict does one fault, and records it.
+// inflict inflicts one fault, and records it.
 func (n *nemesis) inflict(ctx context.Context, r *chance, f fault) error {
 	from := time.Since(n.begun)
 	n.record.Lock()
@@ -156,7 +156,7 @@ func (n *nemesis) bridgeFaults() []fault {
 		{name: "bridge stopped", do: one(func(ctx context.Context, r *chance, i int) error {
 			n.current[i].Signal(syscall.SIGTERM)
 			if _, err := n.current[i].Wait(time.Duration(r.Int64N(int64(3 * time.Second)))); err != nil {
-				n.current[i].Kill() // patience has an end
+				n.current[i].Kill() // it has not stopped in time
 			}
 			return n.relaunch(i)
 		})},
@@ -185,7 +185,7 @@ func (n *nemesis) bridgeFaults() []fault {
 	return faults
 }
 
-// kubeFaults are those that touch this world's own part of the cluster only.
+// kubeFaults returns the faults that affect only this world's part of the cluster.
 func (n *nemesis) kubeFaults() []fault {
 	return append(connection("API", n.api),
 		fault{name: "history forgotten (410)", do: n.forget},
@@ -221,7 +221,7 @@ func (n *nemesis) editCRD(ctx context.Context, versions string) error {
 	return err
 }
 
-// forget makes the API server forget the history of the custom type, as a compaction does.
+// forget makes the API server lose the history of the custom type, like a compaction.
 func (n *nemesis) forget(ctx context.Context, _ *chance) error {
 	_, rv, err := n.kube.List(ctx, n.widgets.Type, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -233,7 +233,7 @@ func (n *nemesis) forget(ctx context.Context, _ *chance) error {
 		"additionalPrinterColumns":[{"name":%q,"type":"string","jsonPath":".spec.stamp"}]}]`, column+"-"+rv))
 }
 
-// fillDisk leaves the checkpoint's file system no room for a while.
+// fillDisk fills the checkpoint's file system for a time.
 func (n *nemesis) fillDisk(ctx context.Context, r *chance) error {
 	ballast := filepath.Join(n.disk, "ballast")
 	f, err := os.Create(ballast)
@@ -248,7 +248,7 @@ func (n *nemesis) fillDisk(ctx context.Context, r *chance) error {
 	return errors.Join(f.Close(), os.Remove(ballast))
 }
 
-// serverFaults are those of a whole API server with its etcd. No other seed may use it.
+// serverFaults returns the faults of a whole API server with its etcd. No other seed may use that server.
 func (n *nemesis) serverFaults() []fault {
 	return []fault{
 		{name: "API server kill -9, compaction", do: func(ctx context.Context, r *chance) error {

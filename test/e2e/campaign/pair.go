@@ -1,5 +1,5 @@
-// Package campaign is the fault campaign: a seeded workload on a real API server, seeded faults all around the bridge and in
-// it, and a verdict on what is then found on the bus. A seed decides everything but the machine's speed.
+// Package campaign is the fault campaign: a random workload on a real API server, random faults of the bridge and of everything around
+// it, and a verdict on the messages on the bus. A seed determines everything except timing.
 package campaign
 
 import (
@@ -9,13 +9,13 @@ import (
 
 // Pair is a sink's delivery and the store of its checkpoint.
 type Pair struct {
-	Name     string // as -pair takes it
+	Name     string // the value of -pair
 	Bus      string // nats, kafka, file, stdout
-	Delivery string // "" where there is no choice
-	Store    string // file, or as Bus
+	Delivery string // "" if the bus has only one
+	Store    string // file, or the same as Bus
 }
 
-// Pairs are all that the configuration allows.
+// Pairs returns all pairs that the configuration allows.
 func Pairs() []Pair {
 	return []Pair{
 		{"kafka-eo/kafka", "kafka", "exactly-once", "kafka"},
@@ -45,11 +45,11 @@ func FindPair(name string) (Pair, error) {
 	return Pair{}, fmt.Errorf("pair %q: there are %v", name, names)
 }
 
-// exact: every event comes once.
+// exact reports whether no event may be repeated.
 func (p Pair) exact() bool { return p.Delivery == "exactly-once" }
 
-// lossy: what the bus was not there for is lost.
+// lossy reports whether events during an outage of the bus are lost.
 func (p Pair) lossy() bool { return p.Delivery == "at-most-once" }
 
-// shared: the checkpoint is on the bus, where another replica finds it.
+// shared reports whether the checkpoint is on the bus, so that another replica can continue it.
 func (p Pair) shared() bool { return p.Store != "file" }

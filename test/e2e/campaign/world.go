@@ -26,7 +26,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// world is one seed's: a namespace, a custom type, a bus and the bridge.
+// world has the namespace, the custom type, the bus and the bridge of one seed.
 type world struct {
 	spec      Spec
 	pair      Pair
@@ -63,7 +63,7 @@ var (
 	clusterRoleBindings = kube.Type{GroupVersionResource: schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}, Kind: "ClusterRoleBinding"}
 )
 
-// chance is the seed's choices. It may not be used from several goroutines.
+// chance makes the seed's random choices. It must not be used by several goroutines.
 type chance struct {
 	*rand.Rand
 	stretch time.Duration // how much longer it rests
@@ -81,7 +81,7 @@ func (r *chance) wait(ctx context.Context, d time.Duration) {
 
 func (w *world) later(undo func()) { w.undo = append(w.undo, undo) }
 
-// close undoes everything, the last first.
+// close removes everything that was created, in reverse order.
 func (w *world) close() {
 	for i := range w.undo {
 		w.undo[len(w.undo)-1-i]()
@@ -89,7 +89,7 @@ func (w *world) close() {
 	w.undo = nil
 }
 
-// prepare makes everything that the bridge needs, and its configuration.
+// prepare creates everything that the bridge needs, and its configuration.
 func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 	if w.dir, err = os.MkdirTemp("", "kubebridge-campaign-"); err != nil {
 		return err
@@ -180,7 +180,7 @@ func (w *world) configure(c bridge.Config) error {
 	return os.Rename(w.config+".new", w.config)
 }
 
-// reached is how the bridge comes to the API server: as a user of its own, through a proxy.
+// reached returns the configuration by which the bridge reaches the API server: as a user of its own, through a proxy.
 func (w *world) reached() (map[string]any, error) {
 	path, err := w.cluster.KubeconfigFor(w.ns)
 	if err != nil {
@@ -201,7 +201,7 @@ func (w *world) reached() (map[string]any, error) {
 	return map[string]any{"kubeconfig": path}, clientcmd.WriteToFile(*c, path)
 }
 
-// grant lets the user that is named after the namespace read everything, and hold a Lease.
+// grant lets the user with the name of the namespace read everything, and hold a Lease.
 func (w *world) grant(ctx context.Context) error {
 	_, err := w.kube.Create(ctx, clusterRoles, w.ns, kube.Fields{"rules": []any{
 		map[string]any{"apiGroups": []any{"*"}, "resources": []any{"*"}, "verbs": []any{"get", "list", "watch"}},
@@ -266,9 +266,9 @@ func (w *world) socket(process int) string {
 	return filepath.Join(w.dir, fmt.Sprintf("admin%d", process))
 }
 
-// relaunch starts a replica again. The caller holds mu, or nobody else runs.
+// relaunch starts a replica again. The caller holds mu, or there is no other goroutine.
 func (w *world) relaunch(i int) error {
-	// Its working copy of a checkpoint that is on the bus goes where it can be measured, and removed.
+	// The working copy of a checkpoint on the bus is put in a directory where it can be measured and removed.
 	p, err := bridge.Start("env", "TMPDIR="+w.scratchDir(), socketEnv+"="+w.socket(len(w.processes)), w.spec.Binary, "run", "-c", w.config)
 	if err != nil {
 		return err
@@ -278,7 +278,7 @@ func (w *world) relaunch(i int) error {
 	return nil
 }
 
-// revive starts what ended on its own, and remembers that.
+// revive restarts processes that ended without a kill, and records that.
 func (w *world) revive() error {
 	for i, p := range w.current {
 		if p.Running() {
@@ -299,8 +299,8 @@ func (w *world) revive() error {
 	return nil
 }
 
-// settle makes a marker of each type, and when the bus has it, changes it: when that is there too, whatever was before it is,
-// or never will be. A bus that keeps nothing may miss a marker; it is then changed once more.
+// settle creates a marker of each type, and changes it when it is on the bus. When the change is on the bus, too, all earlier events are on
+// it, or will never be. A bus that keeps no messages may miss a marker, which is then changed once more.
 func (w *world) settle(ctx context.Context, l *ledger, marker string) error {
 	for _, t := range w.types {
 		fields := body(t, marker)
@@ -335,7 +335,7 @@ func (w *world) settle(ctx context.Context, l *ledger, marker string) error {
 	return nil
 }
 
-// synced waits until every collection's first list is through.
+// synced waits until the first list of every collection is complete.
 func (w *world) synced(ctx context.Context) error {
 	through := map[string]bool{}
 	for {
@@ -354,10 +354,10 @@ func (w *world) synced(ctx context.Context) error {
 	}
 }
 
-// await waits until the bus has the wanted "uid rv".
+// await waits until the bus has an event with the wanted "uid rv".
 func (w *world) await(ctx context.Context, wanted string) error {
 	for {
-		look, cancel := context.WithTimeout(ctx, 10*time.Second) // a stream that is deleted meanwhile, or whose server is killed, never ends
+		look, cancel := context.WithTimeout(ctx, 10*time.Second) // without a timeout, reading would not end if the stream is deleted or its server is killed
 		messages, err := w.bus.newest(look)
 		cancel()
 		if slices.ContainsFunc(messages, func(m bus.Message) bool { return m.UID()+" "+m.RV() == wanted }) {
@@ -377,7 +377,7 @@ func (w *world) await(ctx context.Context, wanted string) error {
 	}
 }
 
-// discovered says what the API server's discovery has of a type: a bridge follows that.
+// discovered describes a type in the API server's discovery, which a bridge follows.
 func (w *world) discovered(ctx context.Context, t kube.Type) string {
 	client, err := source.NewClient(w.cluster.RESTConfig())
 	if err != nil {
@@ -392,7 +392,7 @@ func (w *world) discovered(ctx context.Context, t kube.Type) string {
 	return fmt.Sprintf("discovery has %v, %v", found, err)
 }
 
-// stop ends the bridge as an operator would.
+// stop stops the bridge with SIGTERM.
 func (w *world) stop() {
 	for _, p := range w.current {
 		p.Signal(syscall.SIGTERM)
@@ -405,7 +405,7 @@ func (w *world) stop() {
 	}
 }
 
-// selected is what a type's collection should hold at the end.
+// selected returns the objects that a type's collection should have at the end.
 func (w *world) selected(ctx context.Context, t target) (map[string]map[string]any, error) {
 	client := w.kube
 	if t.costly {

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	checkpointtest.Main(m, func(place string) (checkpointtest.Store, error) { return open(place) })
 }
 
-// open opens a store that stands alone at "addresses bridge".
+// open opens a store without a sink. place is "addresses bridge".
 func open(place string) (*kafka.Store, error) {
 	addrs, bridge, _ := strings.Cut(place, " ")
 	s, err := kafka.NewStore(kafka.StoreOptions{
@@ -82,7 +82,7 @@ func mustOpen(t *testing.T, place string) *kafka.Store {
 	return s
 }
 
-// The older of two processes ends, and writes nothing more; the younger one notices nothing.
+// If two processes open a checkpoint, the first one is fenced and writes nothing more. The second one is not affected.
 func takenOver(t *testing.T, place string) {
 	change := func(value string) []event.KV { return []event.KV{{Key: []byte("e/a"), Value: []byte(value)}} }
 	old := mustOpen(t, place)
@@ -107,7 +107,7 @@ func takenOver(t *testing.T, place string) {
 	}
 }
 
-// A restart takes seconds, and memory that does not grow with what is read.
+// A restart with a large checkpoint takes seconds, and its memory is bounded.
 func restart(t *testing.T, place string) {
 	const objects, patience, most = 100_000, 2 * time.Minute, 64 << 20
 	entry := func(i int) event.KV {

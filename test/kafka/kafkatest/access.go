@@ -12,8 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// Token is good for a user of a cluster with Tokens, for so long (RFC 7515, appendix A.5: an unsecured JWS). The broker ends
-// what it authenticates at that time.
+// Token returns a token for a user of a cluster with Tokens (RFC 7515, appendix A.5: an unsecured JWS). When it expires, the broker closes
+// connections that were authenticated with it.
 func Token(user string, valid time.Duration) string {
 	part := base64.RawURLEncoding.EncodeToString
 	now := time.Now()

@@ -19,7 +19,7 @@ const (
 	stopTimeout = 3 * time.Minute
 	// pauseTimeout bounds how long threads run on after a SIGSTOP; a few milliseconds are usual.
 	pauseTimeout = time.Minute
-	// askTimeout bounds one request that asks whether a broker is there yet.
+	// askTimeout bounds one request that checks whether a broker is ready.
 	askTimeout = 10 * time.Second
 )
 
@@ -36,10 +36,10 @@ type Broker struct {
 	paused bool
 }
 
-// ID is the broker's number.
+// ID returns the broker's ID.
 func (b *Broker) ID() int32 { return b.id }
 
-// Addr is the address (host:port) that clients are given.
+// Addr returns the address (host:port) that clients use.
 func (b *Broker) Addr() string {
 	if b.proxy != nil {
 		return b.proxy.Addr()
@@ -47,14 +47,14 @@ func (b *Broker) Addr() string {
 	return b.client
 }
 
-// Proxy stands between clients and the broker. nil unless Options.Proxy was set.
+// Proxy returns the proxy between clients and the broker; nil unless Options.Proxy was set.
 func (b *Broker) Proxy() *Proxy { return b.proxy }
 
 func (b *Broker) properties() string { return filepath.Join(b.dir, "server.properties") }
 func (b *Broker) log() string        { return filepath.Join(b.dir, "broker.log") }
 func (b *Broker) data() string       { return filepath.Join(b.dir, "data") }
 
-// java runs a class of Kafka's. The heap is what a broker of tests needs; a C1 compiler that optimises little has it ready in
+// java returns a command that runs a class of Kafka, with a small heap that is enough for tests. With the C1 compiler alone the broker starts in
 // two thirds of the time.
 func (b *Broker) java(class string, args ...string) *exec.Cmd {
 	return exec.Command("java", slices.Concat([]string{
@@ -65,7 +65,7 @@ func (b *Broker) java(class string, args ...string) *exec.Cmd {
 	}, args)...)
 }
 
-// format prepares the data directory, as a new broker's has to be.
+// format formats the data directory of a new broker.
 func (b *Broker) format(ctx context.Context) error {
 	if from := b.cluster.opts.Data; from != "" {
 		return os.CopyFS(b.data(), os.DirFS(from))
@@ -94,8 +94,8 @@ func (b *Broker) Save(dir string) error {
 	return os.CopyFS(dir, os.DirFS(b.data()))
 }
 
-// Start runs the broker with the data that it has, and returns when clients can write to every partition that it holds a
-// replica of. One that runs is left alone.
+// Start starts the broker with its data, and returns when clients can write to every partition of which it has a
+// replica. It does nothing if the broker runs.
 func (b *Broker) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, launchTimeout, fmt.Errorf("not ready after %s", launchTimeout))
 	defer cancel()
@@ -124,7 +124,7 @@ func (b *Broker) run() error {
 	return err
 }
 
-// ready asks the broker itself.
+// ready reports whether the broker accepts connections and is registered, and all partitions of which it has a replica have a leader.
 func (b *Broker) ready(ctx context.Context) (bool, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", b.client)
 	if err != nil {
@@ -156,15 +156,15 @@ func (b *Broker) running() bool {
 	return b.proc != nil && b.proc.running()
 }
 
-// answers reports whether the broker is there and not paused.
+// answers reports whether the broker runs and is not paused.
 func (b *Broker) answers() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.proc != nil && b.proc.running() && !b.paused
 }
 
-// Stop ends the broker as an operator does (SIGTERM) and returns when it is gone; its leaders move first. A paused one is
-// resumed. One that is down already is no error, one that has to be killed after three minutes is.
+// Stop stops the broker with SIGTERM, so that its leaders move first, and returns when it has ended. It resumes a paused broker and
+// does nothing if the broker is down. If it has to kill the broker after three minutes, it returns an error.
 func (b *Broker) Stop() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -182,7 +182,7 @@ func (b *Broker) Stop() error {
 	return err
 }
 
-// Kill ends the broker at once (SIGKILL), paused or not, and returns when it is gone. What it has written to its files stays.
+// Kill kills the broker (SIGKILL), paused or not, and returns when it has ended. Its files stay.
 func (b *Broker) Kill() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -211,10 +211,10 @@ func (b *Broker) Wait(ctx context.Context) error {
 	}
 }
 
-// Pause stops the broker's time (SIGSTOP): its connections stay open, and nothing is answered.
+// Pause pauses the broker (SIGSTOP): its connections stay open, and it does not answer.
 func (b *Broker) Pause() error { return b.pause(syscall.SIGSTOP, true) }
 
-// Resume ends a Pause. What was sent to the broker meanwhile is answered now.
+// Resume ends a Pause. The broker then answers the requests that were sent meanwhile.
 func (b *Broker) Resume() error { return b.pause(syscall.SIGCONT, false) }
 
 func (b *Broker) pause(sig syscall.Signal, paused bool) error {
@@ -235,8 +235,8 @@ func (b *Broker) pause(sig syscall.Signal, paused bool) error {
 	return nil
 }
 
-// LimitFiles makes every write fail that would let a file of the broker grow past so many bytes, until it is started
-// again: its disk is full. Kafka gives up a log directory that it cannot write to, and ends when it has no other.
+// LimitFiles simulates a full disk: writes fail that would make a file of the broker larger than bytes, until the broker is started
+// again. Kafka takes a log directory offline if it cannot write to it, and ends if it has no other.
 func (b *Broker) LimitFiles(bytes uint64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

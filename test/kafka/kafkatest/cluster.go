@@ -13,37 +13,37 @@ import (
 	"time"
 )
 
-// Env names the environment variable with an external Kafka's addresses, host:port[,host:port…]. It must let anyone do
-// anything without credentials, and tests leave nothing behind in it but what a crash leaves.
+// Env names the environment variable with an external Kafka's addresses, host:port[,host:port…]. That Kafka must allow all operations
+// without credentials. Tests remove everything that they create in it, unless they crash.
 const Env = "KUBEBRIDGE_KAFKA"
 
-// launchTimeout bounds the start of a cluster, and of one broker; some three seconds are usual.
+// launchTimeout bounds the start of a cluster, and of one broker; about three seconds are usual.
 const launchTimeout = 5 * time.Minute
 
-// Options of a cluster. The zero value is one broker that lets everyone in.
+// Options of a cluster. The zero value means one broker without authentication.
 type Options struct {
-	// Brokers is how many there are, each also a controller; 0 is one. A cluster of three does without any one.
+	// Brokers is the number of brokers, each of which is also a controller; 0 means one. A cluster of three tolerates the failure of one.
 	Brokers int
-	// Users and their passwords make clients authenticate, by PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 as they like.
+	// Users are users with their passwords. If set, clients must authenticate, by PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
 	Users map[string]string
-	// Tokens makes clients authenticate by OAUTHBEARER, with tokens of Token. It goes without Users.
+	// Tokens requires clients to authenticate by OAUTHBEARER, with tokens of Token. It cannot be combined with Users.
 	Tokens bool
 	// TLS encrypts the clients' connections with certificates for 127.0.0.1; see Cluster.CA.
 	TLS bool
-	// ClientCertificates asks clients for a certificate, and TLS; see Cluster.Certificate.
+	// ClientCertificates requires TLS and a client certificate; see Cluster.Certificate.
 	ClientCertificates bool
-	// ACLs deny a client everything that Cluster.Allow has not allowed. Without Users or ClientCertificates all clients are
-	// the anonymous superuser that the test is.
+	// ACLs denies clients everything that Cluster.Allow has not allowed. Without Users or ClientCertificates all clients are
+	// the anonymous superuser, like the test itself.
 	ACLs bool
 	// Proxy puts a Proxy before every broker.
 	Proxy bool
-	// Props are further lines of server.properties, and overrule any other.
+	// Props are additional lines of server.properties, which override others.
 	Props map[string]string
-	// Data is a directory that Broker.Save has made: the one broker begins with a copy of it.
+	// Data is a directory that Broker.Save has made. The only broker starts with a copy of it.
 	Data string
 }
 
-// plain reports whether any Kafka will do.
+// plain reports whether any Kafka meets the options.
 func (o Options) plain() bool {
 	return o.Brokers <= 1 && o.Users == nil && !o.Tokens && !o.TLS && !o.ClientCertificates && !o.ACLs && !o.Proxy && o.Props == nil && o.Data == ""
 }
@@ -60,8 +60,8 @@ type Cluster struct {
 	mu sync.Mutex // while opts.Users change
 }
 
-// Start is Launch for one test: it fails t where that fails, and closes the cluster when t and its subtests are done. It skips
-// t where Env names a Kafka and the test asks for one that is its own.
+// Start is Launch for one test: it fails t if Launch fails, and closes the cluster when t and its subtests are done. It skips
+// t if Env names a Kafka and the options require a cluster of the test's own.
 func Start(t testing.TB, opts Options) *Cluster {
 	t.Helper()
 	if os.Getenv(Env) != "" && !opts.plain() {
@@ -82,10 +82,10 @@ func Start(t testing.TB, opts Options) *Cluster {
 	return c
 }
 
-// Launch starts a cluster in a temporary directory, on free ports of 127.0.0.1, and returns when every broker can be
-// written to. Where Env names a Kafka, it returns that one, and an error if the options ask for more than any Kafka has.
-// ctx bounds the start (and the fetch of Kafka, where one is needed), not the cluster's life: the caller ends it with Close.
-// On Linux it also dies with the calling process. A start that fails leaves no process.
+// Launch starts a cluster in a temporary directory, on free ports of 127.0.0.1, and returns when every broker is
+// ready. If Env names a Kafka, it returns that one, or an error if the options require more than any Kafka has.
+// ctx bounds the start, including the fetch of Kafka, not the cluster's life: the caller must call Close.
+// On Linux the brokers also end with the calling process. If the start fails, no process is left.
 func Launch(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	if addrs := os.Getenv(Env); addrs != "" {
 		if !opts.plain() {
@@ -161,7 +161,7 @@ func (c *Cluster) prepare() error {
 	return nil
 }
 
-// each does something for all brokers at a time.
+// each calls do for all brokers concurrently.
 func (c *Cluster) each(do func(b *Broker) error) error {
 	errs := make(chan error)
 	for _, b := range c.brokers {
@@ -174,16 +174,16 @@ func (c *Cluster) each(do func(b *Broker) error) error {
 	return err
 }
 
-// Owned reports whether the brokers are the test's to stop; those of an external Kafka are not.
+// Owned reports whether the test may stop the brokers. It is false for an external Kafka.
 func (c *Cluster) Owned() bool { return c.external == nil }
 
-// Brokers are the brokers in order of their ids, 1 and up; none where Owned is false.
+// Brokers returns the brokers in the order of their IDs, from 1; none if Owned is false.
 func (c *Cluster) Brokers() []*Broker { return c.brokers }
 
-// Broker is the one with an id, as topics' leaders are named by.
+// Broker returns the broker with an ID.
 func (c *Cluster) Broker(id int32) *Broker { return c.brokers[id-1] }
 
-// Addrs are the addresses (host:port) that clients are given.
+// Addrs returns the addresses (host:port) that clients use.
 func (c *Cluster) Addrs() []string {
 	addrs := slices.Clone(c.external)
 	for _, b := range c.brokers {
@@ -192,7 +192,7 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// Logs is the end of what each broker has logged.
+// Logs returns the end of each broker's log.
 func (c *Cluster) Logs() string {
 	var all strings.Builder
 	for _, b := range c.brokers {
@@ -205,7 +205,7 @@ func (c *Cluster) Logs() string {
 	return all.String()
 }
 
-// Close ends the brokers and removes what they wrote. A cluster that is not owned is left as it is.
+// Close ends the brokers and removes their files. It does nothing if the cluster is not owned.
 func (c *Cluster) Close() error {
 	err := c.each(func(b *Broker) error {
 		err := b.Kill()
@@ -220,7 +220,7 @@ func (c *Cluster) Close() error {
 	return err
 }
 
-// await polls until done, which is called at once and then every 50 ms, holds.
+// await calls done at once and then every 50 ms until it returns true.
 func await(ctx context.Context, what string, done func(context.Context) (bool, error)) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

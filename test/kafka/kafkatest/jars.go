@@ -18,14 +18,14 @@ import (
 //go:embed pom.xml
 var pom []byte
 
-// Version is the Kafka that runs.
+// Version returns the version of Kafka that the tests run.
 func Version() string {
 	return string(regexp.MustCompile(`<kafka\.version>(.+)</kafka\.version>`).FindSubmatch(pom)[1])
 }
 
-// Jars returns the directory of the brokers' jars, fetching them with Maven first (about 45 MB) if the user's cache
-// directory has none of this version. Concurrent callers, in any process, wait for one another. Where jars come from is the
-// machine's business: Maven's own settings decide. ctx bounds waiting and fetching.
+// Jars returns the directory of the brokers' jars. If the user's cache directory has none of this version, it fetches them with Maven
+// (about 45 MB), from the repositories of Maven's settings. Concurrent callers, in any process, wait for one another.
+// ctx bounds waiting and fetching.
 func Jars(ctx context.Context) (dir string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -73,7 +73,7 @@ func fetch(ctx context.Context, dir string) (err error) {
 	}
 	cmd := exec.CommandContext(ctx, mvn, "-B", "-q", "-f", project, "dependency:copy-dependencies",
 		"-DincludeScope=runtime", "-DoutputDirectory="+part)
-	cmd.WaitDelay = 5 * time.Second // for what Maven has started and left behind
+	cmd.WaitDelay = 5 * time.Second // for processes that Maven has started and not ended
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return errors.Join(fmt.Errorf("fetch Kafka's jars with Maven: %w\n%s", err, out), os.RemoveAll(part))
 	}
@@ -84,7 +84,7 @@ func fetch(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// lockFile waits for the exclusive lock on path, which the kernel frees when its holder dies.
+// lockFile waits for the exclusive lock on path, which the kernel releases when its holder ends.
 func lockFile(ctx context.Context, path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

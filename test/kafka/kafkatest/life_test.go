@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// What was acknowledged is there after every way to go down and come back.
+// Acknowledged records survive every way of stopping and restarting a broker.
 func TestLife(t *testing.T) {
 	c := Start(t, Options{Props: map[string]string{"message.max.bytes": "5000"}})
 	b := c.Broker(1)
@@ -43,7 +43,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// Readers see neither what was aborted nor what is not committed yet, and do not wait for it.
+// Readers see neither aborted nor uncommitted records, and do not wait for them.
 func TestReadIsCommitted(t *testing.T) {
 	c := Start(t, Options{})
 	topic := "read-committed-" + suffix()
@@ -107,7 +107,7 @@ func TestLeaders(t *testing.T) {
 	wantValues(t, c, "three", "x", "x", "x", "without one")
 }
 
-// The broker has done what it was asked; the client does not learn of it.
+// The broker executes the request, and the client does not receive the answer.
 func TestLoseAnswer(t *testing.T) {
 	c := Start(t, Options{Proxy: true})
 	must(t, c.CreateTopic(t.Context(), "t", 1, 0, nil))

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childEnv makes the test binary a program that launches a cluster, says where it is, and waits to be killed.
+// childEnv makes the test binary a program that launches a cluster, prints its directory and the ID of a broker's process, and waits to be killed.
 const childEnv = "KAFKATEST_LAUNCH"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-// A test that is killed must not leave a JVM behind.
+// If a test is killed, its brokers end, too.
 func TestBrokerDiesWithTest(t *testing.T) {
 	if os.Getenv(Env) != "" {
 		t.Skip("the brokers are others'")
@@ -62,7 +62,7 @@ func TestBrokerDiesWithTest(t *testing.T) {
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = child.Wait() // says that it was killed
+	_ = child.Wait() // returns an error, because it was killed
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := await(ctx, "the end of the broker", func(context.Context) (bool, error) {
@@ -73,11 +73,11 @@ func TestBrokerDiesWithTest(t *testing.T) {
 	}
 }
 
-// patience ends what hangs.
+// patience is when a test gives up.
 const patience = 3 * time.Minute
 
-// produce writes values to a topic, with a client that is not ours, for as long as it takes or ctx lets it: a record has no
-// deadline of its own, which a leader that moves on a busy machine could exceed.
+// produce writes values to a topic, with another client than the bridge's, until ctx is cancelled. Records have no
+// deadline, because a leader that moves on a busy machine could exceed it.
 func produce(ctx context.Context, t *testing.T, c *Cluster, topic string, values ...string) error {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs()...), kgo.ProducerBatchCompression(kgo.NoCompression()))
@@ -101,7 +101,7 @@ func mustProduce(t *testing.T, c *Cluster, topic string, values ...string) {
 	}
 }
 
-// wantValues fails the test unless a topic of one partition holds exactly these.
+// wantValues fails the test unless a topic of one partition has exactly these values.
 func wantValues(t *testing.T, c *Cluster, topic string, want ...string) {
 	t.Helper()
 	records, err := c.Read(t.Context(), topic)
@@ -124,5 +124,5 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// suffix keeps names in a Kafka that others use apart.
+// suffix makes names unique in a Kafka that others use as well.
 func suffix() string { return fmt.Sprintf("%x", rand.Uint64()) }

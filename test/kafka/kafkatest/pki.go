@@ -23,10 +23,10 @@ const (
 	serverPEM = "server.pem" // key and certificate
 )
 
-// ServerName is what the brokers' certificates are good for, beside 127.0.0.1.
+// ServerName is a name in the brokers' certificates, in addition to 127.0.0.1.
 const ServerName = "kafka.test"
 
-// pki is an authority that has certified the brokers, and certifies clients.
+// pki is the CA of the brokers' and clients' certificates.
 type pki struct {
 	dir  string
 	cert *x509.Certificate
@@ -87,7 +87,7 @@ func (p *pki) sign(t *x509.Certificate) (certPEM, keyPEM []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
 }
 
-// CA is the path of the certificate (PEM) that clients trust the brokers by. The cluster must have TLS.
+// CA returns the path of the CA certificate (PEM) of the brokers. The cluster must have TLS.
 func (c *Cluster) CA() string { return filepath.Join(c.dir, caPEM) }
 
 // Certificate makes a client's certificate and key (PEM) and returns their paths. The brokers know its owner as the user
@@ -106,8 +106,8 @@ func (c *Cluster) Certificate(name string) (certPath, keyPath string, err error)
 	return certPath, keyPath, errors.Join(os.WriteFile(certPath, cert, 0o600), os.WriteFile(keyPath, key, 0o600))
 }
 
-// Authority makes one that has certified nothing in any cluster, with its certificate (PEM) at path. It returns what makes a
-// client's certificate and key, beside it.
+// Authority makes a CA that no cluster trusts, with its certificate (PEM) at path. It returns a function that makes a
+// client's certificate and key in the same directory.
 func Authority(t testing.TB, path string) (certify func(name string) (certPath, keyPath string)) {
 	t.Helper()
 	dir := t.TempDir()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Proxy stands between clients and one broker. It passes everything until it is set otherwise.
+// Proxy is a TCP proxy between clients and one broker. Its methods switch failures on and off.
 type Proxy struct {
 	target   string
 	framed   bool // what passes is Kafka's protocol in clear text
@@ -41,10 +41,10 @@ func startProxy(target string, framed bool) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where clients connect (host:port), and what the broker says is its address.
+// Addr returns the address for clients (host:port), which the broker advertises.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Cut resets every connection. New ones pass.
+// Cut resets every connection. New connections work.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,7 +53,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Refuse resets every connection, and new ones as soon as they are made, until Pass.
+// Refuse resets every connection, and new ones as soon as they are accepted, until Pass.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	p.refuse = true
@@ -68,9 +68,9 @@ func (p *Proxy) Pass() {
 	p.refuse = false
 }
 
-// LoseAnswer lets the next request with an API key (of Kafka's protocol; 0 is Produce, 26 EndTxn) through, waits for the
-// broker's answer, and resets the connection instead of passing it on: the broker has done what it was asked, and the client
-// does not know. The channel is closed when that has happened. Connections with TLS cannot be understood and are left alone.
+// LoseAnswer forwards the next request with an API key (of Kafka's protocol; 0 is Produce, 26 EndTxn), waits for the
+// broker's answer, and resets the connection instead of forwarding the answer. So the broker has executed the request, and the client
+// does not know it. Then it closes the channel. It does not affect connections with TLS.
 func (p *Proxy) LoseAnswer(apiKey int16) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,8 +129,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// pass copies one direction until it ends, or until drop, which sees the first bytes of every message behind its length,
-// says so.
+// pass copies one direction until it ends, or until drop returns true for the first bytes of a message (after its length).
 func (p *Proxy) pass(to, from net.Conn, drop func(head []byte) bool) error {
 	if !p.framed {
 		_, err := io.Copy(to, from)
@@ -158,7 +157,7 @@ func (p *Proxy) pass(to, from net.Conn, drop func(head []byte) bool) error {
 	}
 }
 
-// doom remembers a request whose answer is to be lost.
+// doom records a request whose answer must be lost.
 func (p *Proxy) doom(c *pair, request []byte) {
 	if len(request) < 8 {
 		return
@@ -175,7 +174,7 @@ func (p *Proxy) doom(c *pair, request []byte) {
 	}
 }
 
-// lose reports whether an answer is to be lost.
+// lose reports whether an answer must be lost.
 func (c *pair) lose(answer []byte) bool {
 	if len(answer) < 4 {
 		return false
@@ -189,7 +188,7 @@ func (c *pair) lose(answer []byte) bool {
 	return lost != nil
 }
 
-// reset closes both sides at once, so that the peers see a reset rather than an orderly end.
+// reset closes both sides in such a way that the peers see a reset instead of an orderly end.
 func (c *pair) reset() {
 	for _, conn := range []net.Conn{c.client, c.server} {
 		if tcp, ok := conn.(*net.TCPConn); ok {

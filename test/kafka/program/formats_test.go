@@ -28,7 +28,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// record writes the fixtures of the present format. They are for commits to come: never record those of a released format again.
+// record writes the fixtures of the present format, for the tests of later commits. Never record the fixtures of a released format again.
 var record = flag.String("formats.record", "", "a format's number: record its fixtures in testdata/formats")
 
 const (
@@ -37,10 +37,10 @@ const (
 	broker  = "kafka"
 )
 
-// keep has the brokers keep records whatever their age: fixtures grow old.
+// keep makes the brokers keep records of any age, because fixtures are old.
 var keep = map[string]string{"log.retention.ms": "-1"}
 
-// past is a cluster and its buses, with what two bridges left behind: a copy of it.
+// past is a copy of a cluster and its buses with the data of two bridges.
 type past struct {
 	t       *testing.T
 	dir     string // of what the bridges and the buses keep
@@ -51,14 +51,14 @@ type past struct {
 	bridges []*world
 }
 
-// bridges are the configurations, and sinks what of them is read, by the collection that each has.
+// bridges are the names of the configurations. sinks are the sinks that are read, with the collection of each.
 var (
 	configurations = []string{"bus.yaml", "files.yaml"}
 	everySink      = []string{"exact", "stream", "repeated", "lines"}
 )
 
-// What an earlier commit left on Kafka, on NATS and in files is continued: nothing is published again, changes of the meantime are
-// published once, with a difference to the body that was published before, and a consumer that reads everything has the cluster.
+// The data of an earlier commit on Kafka, on NATS and in files can be continued: no event is published again, changes made since are
+// published once, with a diff from the body that was published before, and a consumer that reads everything has the state of the cluster.
 func TestFormats(t *testing.T) {
 	if *record != "" {
 		recordFormats(t)
@@ -129,7 +129,7 @@ func continues(t *testing.T, from string) {
 	p.stop()
 }
 
-// recordFormats makes what [continues] begins with.
+// recordFormats records the fixtures that [continues] starts from.
 func recordFormats(t *testing.T) {
 	p := &past{t: t, dir: t.TempDir(), configs: filepath.Join(formats, *record)}
 	p.must(os.WriteFile(filepath.Join(p.dir, "hash.key"), []byte(strings.Repeat("the key of fixtures ", 3)), 0o600))
@@ -190,7 +190,7 @@ func (p *past) start() {
 	}
 }
 
-// stop ends the bridges when they have committed everything.
+// stop stops the bridges after they have committed everything.
 func (p *past) stop() {
 	p.t.Helper()
 	for _, w := range p.bridges {
@@ -241,7 +241,7 @@ func (p *past) arrive(name string) {
 	}
 }
 
-// countOf is the file that says how many messages were recorded of a sink.
+// countOf returns the file with the number of recorded messages of a sink.
 func (p *past) countOf(sink string) string { return filepath.Join(p.dir, sink+".count") }
 
 func (p *past) before(sink string) (n int) {
@@ -320,7 +320,7 @@ func (p *past) stream() (messages [][]byte, err error) {
 	return messages, nil
 }
 
-// consumed checks what a consumer of all messages has.
+// consumed checks the copy of a consumer of all messages.
 func (p *past) consumed(sink string, messages [][]byte) {
 	p.t.Helper()
 	var state consumer.State

@@ -1,5 +1,5 @@
-// Package program_test runs the program as a process, with a real API server and real Kafka: what it does at its start about
-// what is wrong with the brokers or the checkpoint's topic, and what it does about the same later.
+// Package program_test runs the program as a process, with a real API server and real Kafka. It tests the program's reaction to
+// faults of the brokers and of the checkpoint's topic, at the start and later.
 package program_test
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// patience ends what hangs. Half a minute is usual on a busy machine.
+// patience is when a test gives up. Half a minute is usual on a busy machine.
 const patience = 5 * time.Minute
 
 const user, password = "writer", "pencil"
@@ -148,7 +148,7 @@ func (w *world) log() string {
 	return w.stderr.String()
 }
 
-// exits fails the test unless the bridge ends with a code and says all of words.
+// exits fails the test unless the bridge ends with a code and its log has all words.
 func (w *world) exits(code int, words ...string) {
 	w.t.Helper()
 	select {
@@ -166,7 +166,7 @@ func (w *world) exits(code int, words ...string) {
 	}
 }
 
-// await polls until so holds, while the bridge runs.
+// await polls until so returns true, while the bridge runs.
 func (w *world) await(what string, so func() bool) {
 	w.t.Helper()
 	for end := time.Now().Add(patience); !so(); {
@@ -181,7 +181,7 @@ func (w *world) await(what string, so func() bool) {
 	}
 }
 
-// status is what /readyz says.
+// status returns the answer of /readyz.
 func (w *world) status() (ready bool, text string) {
 	address := ""
 	for line := range strings.Lines(w.log()) {
@@ -207,7 +207,7 @@ func (w *world) ready() {
 	w.await("the bridge to be ready", func() bool { ready, _ := w.status(); return ready })
 }
 
-// create makes an object in the namespace default, with a name of its own, and returns that.
+// create creates an object with a unique name in the namespace default, and returns the name.
 func (w *world) create(resource, kind string) string {
 	w.t.Helper()
 	name := "o" + strings.ToLower(rand.Text())
@@ -247,7 +247,7 @@ func eachDelivery(t *testing.T, test func(t *testing.T, delivery string)) {
 	}
 }
 
-// Certificates that are not accepted, credentials that are refused, and a topic that can keep no checkpoint end the program at
+// Untrusted certificates, rejected credentials, and a topic that cannot keep a checkpoint end the program at
 // its start with code 3.
 func TestWrongAtStart(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{TLS: true, Users: map[string]string{user: password}})
@@ -276,7 +276,7 @@ func TestWrongAtStart(t *testing.T) {
 	})
 }
 
-// A bridge whose checkpoint is taken over, here by `bridge checkpoint reset`, ends with code 1.
+// A bridge that is fenced, here by `bridge checkpoint reset`, ends with code 1.
 func TestFenced(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{user: password}})
 	eachDelivery(t, func(t *testing.T, delivery string) {
@@ -287,12 +287,12 @@ func TestFenced(t *testing.T) {
 		if out, err := exec.Command(binary, "checkpoint", "reset", "--yes", "-c", w.file()).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		w.create("configmaps", "ConfigMap") // what is idle does not write
+		w.create("configmaps", "ConfigMap") // an idle bridge does not write, so make changes
 		w.exits(1, "taken", "start this one again")
 	})
 }
 
-// The same faults later are tried again until they are corrected.
+// If the same faults occur later, the bridge retries until they are corrected.
 func TestWrongLater(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{user: password}, Proxy: true})
 	eachDelivery(t, func(t *testing.T, delivery string) {
@@ -309,7 +309,7 @@ func TestWrongLater(t *testing.T) {
 		}
 
 		w.must(c.SetPassword(t.Context(), user, ""))
-		c.Broker(1).Proxy().Cut() // what is connected stays so
+		c.Broker(1).Proxy().Cut() // open connections would not be affected
 		late := w.create("configmaps", "ConfigMap")
 		failing("SASL")
 		w.must(c.SetPassword(t.Context(), user, password))
@@ -325,7 +325,7 @@ func TestWrongLater(t *testing.T) {
 		remake(3)
 		late = w.create("configmaps", "ConfigMap")
 		failing("the topic has 3 partitions, want 1")
-		if delivery == "exactly-once" { // beside at-least-once, a checkpoint that was deleted ends the program
+		if delivery == "exactly-once" { // with at-least-once delivery, a deleted checkpoint ends the program
 			remake(1)
 			w.arrives(w.name+".fine", late)
 			w.ready()
@@ -333,8 +333,8 @@ func TestWrongLater(t *testing.T) {
 	})
 }
 
-// A topic that the user may not describe is one collection's matter: the others go on, from the start and when the right is
-// taken away later, and the error has the topic's own name.
+// A topic that the user may not describe affects one collection only, from the start and when the permission is
+// withdrawn later, and the error names the topic.
 func TestOneTopicMayNotBeDescribed(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{user: password}, ACLs: true})
 	eachDelivery(t, func(t *testing.T, delivery string) {
@@ -348,7 +348,7 @@ func TestOneTopicMayNotBeDescribed(t *testing.T) {
 		w.must(c.CreateTopic(t.Context(), hidden, 1, 0, nil))
 		deny := func() { w.must(c.Deny(t.Context(), user, hidden, kadm.OpDescribe)) }
 		allow := func() { w.must(c.Forget(t.Context(), user, hidden)) }
-		// suspended reports whether the one collection says why it waits, while the bridge is ready.
+		// suspended reports whether the status has the collection's error, while the bridge is ready.
 		suspended := func() bool {
 			ready, text := w.status()
 			var s struct {
@@ -386,7 +386,7 @@ func TestOneTopicMayNotBeDescribed(t *testing.T) {
 		w.arrives(hidden, secret)
 
 		deny()
-		w.await("the collection to be suspended", func() bool { // within a minute: what is known of topics is kept so long
+		w.await("the collection to be suspended", func() bool { // within a minute, because metadata of topics is kept that long
 			secret = w.create("secrets", "Secret")
 			w.arrives(fine, w.create("configmaps", "ConfigMap"))
 			return suspended()
@@ -397,7 +397,7 @@ func TestOneTopicMayNotBeDescribed(t *testing.T) {
 	})
 }
 
-// A bridge that is killed in the middle of writing publishes every object exactly once, and needs no list after a start.
+// A bridge that is killed while it writes publishes every object exactly once, and needs no list after its start.
 func TestKilled(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{user: password}})
 	w := newWorld(t, c, "exactly-once")

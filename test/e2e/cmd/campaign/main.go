@@ -283,8 +283,7 @@ func (o options) record(r campaign.Result) error {
 	}
 	_, err = f.Write(append(line, '\n'))
 	err = errors.Join(err, f.Close())
-	word := map[bool]string{true: "passed", false: "FAILED"}[r.Passed]
-	fmt.Printf("%s %-16s seed %-4d %4.0fs %4d operations %5d events %3d gaps %3d excused, %d faults\n", word, r.Pair, r.Seed, r.Seconds, r.Ops, r.Events, r.Gaps, r.Excused, len(r.Faults))
+	fmt.Printf("%s %-16s seed %-4d %4.0fs %4d operations %5d events %3d gaps %3d excused, %d faults\n", verdict(r), r.Pair, r.Seed, r.Seconds, r.Ops, r.Events, r.Gaps, r.Excused, len(r.Faults))
 	if r.Delays != nil {
 		fmt.Printf("  others' changes %s\n  99 of 100 took %.1f times as long as where its objects are not watched\n", r.Delays, r.Delays.Times())
 	}
@@ -301,4 +300,12 @@ func (o options) record(r campaign.Result) error {
 	}
 	fmt.Printf("  again: %s; all of it: %s\n", again, name)
 	return errors.Join(err, os.WriteFile(filepath.Join(o.out, name), []byte(r.Log), 0o644))
+}
+
+// verdict returns the result of a run in one word.
+func verdict(r campaign.Result) string {
+	if r.Passed {
+		return "passed"
+	}
+	return "FAILED"
 }

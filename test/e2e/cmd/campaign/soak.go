@@ -87,8 +87,7 @@ func describe(s campaign.Soak, begun time.Time, out campaign.SoakResult) (string
 	fmt.Fprintf(&b, "\n| sink and store | verdict | operations | events | gaps | excused by them | faults |\n|---|---|---|---|---|---|---|\n")
 	schedules := [][]string{out.Faults}
 	for _, r := range out.Results {
-		verdict := map[bool]string{true: "passed", false: "FAILED"}[r.Passed]
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %d |\n", r.Pair, verdict, r.Ops, r.Events, r.Gaps, r.Excused, len(r.Faults))
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %d |\n", r.Pair, verdict(r), r.Ops, r.Events, r.Gaps, r.Excused, len(r.Faults))
 		schedules = append(schedules, r.Faults)
 		for _, p := range r.Problems {
 			problems = append(problems, r.Pair+": "+p)

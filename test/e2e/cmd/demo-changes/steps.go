@@ -17,7 +17,7 @@ var widgets = kube.Widgets("demo.kubebridge.io")
 
 // step is one change. It creates where fields are given, patches where merge is, and deletes otherwise.
 type step struct {
-	of     kube.Type
+	typ    kube.Type
 	name   string
 	fields kube.Fields
 	merge  string
@@ -30,17 +30,17 @@ func steps(round int) []step {
 	job := fmt.Sprintf("import-%d", round)
 	gear := fmt.Sprintf("gear-%d", round%2)
 	return []step{
-		{of: kube.Pods, name: web, fields: kube.Fields{"spec": pod(fmt.Sprintf("example.org/web:1.%d", round))}},
-		{of: kube.Pods, name: web, merge: `{"status":{"phase":"Running"}}`, sub: []string{"status"}},
-		{of: kube.ConfigMaps, name: "settings", merge: fmt.Sprintf(`{"data":{"greeting":"hello %d","theme":%q}}`, round, []string{"dark", "light"}[round%2])},
-		{of: widgets, name: gear, fields: kube.Fields{"spec": map[string]any{"teeth": 12, "round": round}}},
-		{of: kube.Deployments, name: "shop", merge: fmt.Sprintf(`{"spec":{"replicas":%d}}`, 1+round%4)},
-		{of: kube.ConfigMaps, name: job, fields: kube.Fields{"data": map[string]any{"state": "started"}}},
-		{of: widgets, name: gear, merge: fmt.Sprintf(`{"spec":{"teeth":%d}}`, 12+round%8)},
-		{of: kube.ConfigMaps, name: job, merge: `{"data":{"state":"finished"}}`},
-		{of: kube.Pods, name: fmt.Sprintf("web-%d", (round+1)%3)},
-		{of: kube.ConfigMaps, name: job},
-		{of: widgets, name: fmt.Sprintf("gear-%d", (round+1)%2)},
+		{typ: kube.Pods, name: web, fields: kube.Fields{"spec": pod(fmt.Sprintf("example.org/web:1.%d", round))}},
+		{typ: kube.Pods, name: web, merge: `{"status":{"phase":"Running"}}`, sub: []string{"status"}},
+		{typ: kube.ConfigMaps, name: "settings", merge: fmt.Sprintf(`{"data":{"greeting":"hello %d","theme":%q}}`, round, []string{"dark", "light"}[round%2])},
+		{typ: widgets, name: gear, fields: kube.Fields{"spec": map[string]any{"teeth": 12, "round": round}}},
+		{typ: kube.Deployments, name: "shop", merge: fmt.Sprintf(`{"spec":{"replicas":%d}}`, 1+round%4)},
+		{typ: kube.ConfigMaps, name: job, fields: kube.Fields{"data": map[string]any{"state": "started"}}},
+		{typ: widgets, name: gear, merge: fmt.Sprintf(`{"spec":{"teeth":%d}}`, 12+round%8)},
+		{typ: kube.ConfigMaps, name: job, merge: `{"data":{"state":"finished"}}`},
+		{typ: kube.Pods, name: fmt.Sprintf("web-%d", (round+1)%3)},
+		{typ: kube.ConfigMaps, name: job},
+		{typ: widgets, name: fmt.Sprintf("gear-%d", (round+1)%2)},
 	}
 }
 
@@ -61,9 +61,9 @@ func (d demo) prepare(ctx context.Context) error {
 	}
 	labels := map[string]any{"app": "shop"}
 	for _, s := range []step{
-		{of: kube.Namespaces, name: namespace, fields: kube.Fields{}},
-		{of: kube.ConfigMaps, name: "settings", fields: kube.Fields{"data": map[string]any{"greeting": "hello"}}},
-		{of: kube.Deployments, name: "shop", fields: kube.Fields{"spec": map[string]any{
+		{typ: kube.Namespaces, name: namespace, fields: kube.Fields{}},
+		{typ: kube.ConfigMaps, name: "settings", fields: kube.Fields{"data": map[string]any{"greeting": "hello"}}},
+		{typ: kube.Deployments, name: "shop", fields: kube.Fields{"spec": map[string]any{
 			"selector": map[string]any{"matchLabels": labels},
 			"template": map[string]any{"metadata": map[string]any{"labels": labels}, "spec": pod("example.org/shop:1")},
 		}}},
@@ -82,18 +82,18 @@ func (d demo) do(ctx context.Context, s step) error {
 	switch {
 	case s.fields != nil:
 		verb = "create"
-		_, err = d.client.Create(ctx, s.of, s.name, s.fields)
+		_, err = d.client.Create(ctx, s.typ, s.name, s.fields)
 	case s.merge != "":
 		verb = "update"
-		_, err = d.client.Patch(ctx, s.of, s.name, s.merge, s.sub...)
+		_, err = d.client.Patch(ctx, s.typ, s.name, s.merge, s.sub...)
 	default:
-		err = d.client.Delete(ctx, s.of, s.name)
+		err = d.client.Delete(ctx, s.typ, s.name)
 	}
 	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err == nil {
-		fmt.Fprintf(d.out, "%s %s %s\n", verb, s.of.ResourceID(), s.name)
+		fmt.Fprintf(d.out, "%s %s %s\n", verb, s.typ.ResourceID(), s.name)
 	}
 	return err
 }

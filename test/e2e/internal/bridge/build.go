@@ -1,4 +1,4 @@
-// Package bridge builds the program under test, runs it as a process, and reads what it says of itself.
+// Package bridge builds the program under test, runs it as a process, and reads its log and status.
 package bridge
 
 import (

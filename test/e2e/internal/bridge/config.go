@@ -2,7 +2,7 @@ package bridge
 
 import "sigs.k8s.io/yaml"
 
-// Config is a configuration file, as far as tests vary it.
+// Config has the parts of a configuration file that tests vary.
 type Config struct {
 	Name       string         `json:"name,omitempty"`
 	Cluster    string         `json:"cluster"`
@@ -19,7 +19,7 @@ type Config struct {
 	LeaderElection map[string]any `json:"leaderElection,omitempty"`
 }
 
-// Resource asks for a resource.
+// Resource is an entry of resources.
 type Resource struct {
 	Resource      string   `json:"resource"`
 	Name          string   `json:"name,omitempty"`
@@ -46,7 +46,7 @@ type Resource struct {
 	Subject           string   `json:"subject,omitempty"`
 }
 
-// Sink is where to.
+// Sink is the configuration of a sink.
 type Sink struct {
 	Name      string         `json:"name"`
 	Resources []Resource     `json:"resources,omitempty"`
@@ -58,5 +58,5 @@ type Sink struct {
 	Stdout    map[string]any `json:"stdout,omitempty"`
 }
 
-// YAML is the file's text.
+// YAML returns the file's text.
 func (c Config) YAML() ([]byte, error) { return yaml.Marshal(c) }

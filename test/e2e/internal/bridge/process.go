@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// Process is the program while it runs, and what is left of it afterwards.
+// Process is a process of the program, with its output, also after it has ended.
 type Process struct {
 	Args []string
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it is gone
+	done chan struct{} // closed when the process has ended
 
 	mu     sync.Mutex
 	stderr bytes.Buffer
@@ -42,7 +42,7 @@ func Start(binary string, args ...string) (*Process, error) {
 	started := make(chan error)
 	go func() {
 		defer close(p.done)
-		// Linux sends the parent-death signal when the THREAD that started the child ends, so this one stays with it.
+		// Linux sends the parent-death signal when the thread that started the child ends, so keep that thread alive.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
@@ -80,21 +80,21 @@ func (p *Process) readLog(r io.Reader) {
 	}
 }
 
-// Log is what it has written to standard error.
+// Log returns what the process has written to standard error.
 func (p *Process) Log() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stderr.String()
 }
 
-// Output is what it has written to standard output.
+// Output returns what the process has written to standard output.
 func (p *Process) Output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stdout.String()
 }
 
-// Listens reports whether it serves its status, or has before it ended.
+// Listens reports whether the process serves its status, or did before it ended.
 func (p *Process) Listens() bool {
 	select {
 	case <-p.listen:
@@ -104,7 +104,7 @@ func (p *Process) Listens() bool {
 	}
 }
 
-// Running reports whether it has not ended.
+// Running reports whether the process has not ended.
 func (p *Process) Running() bool {
 	select {
 	case <-p.done:
@@ -114,16 +114,16 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Kill ends it as a power cut would and returns when it is gone.
+// Kill kills the process and returns when it has ended.
 func (p *Process) Kill() {
 	p.Signal(syscall.SIGKILL)
 	<-p.done
 }
 
-// Signal sends a signal; one that is already gone takes none.
+// Signal sends a signal. It does nothing if the process has ended.
 func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// Wait returns the exit code when it has ended, -1 for a signal.
+// Wait waits for the process to end and returns its exit code; -1 if a signal has ended it.
 func (p *Process) Wait(timeout time.Duration) (int, error) {
 	select {
 	case <-p.done:
@@ -133,10 +133,10 @@ func (p *Process) Wait(timeout time.Duration) (int, error) {
 	}
 }
 
-// PID is the process's number.
+// PID returns the ID of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Memory is a size from /proc/PID/status in bytes: VmRSS, VmHWM.
+// Memory returns a size from /proc/PID/status, such as VmRSS or VmHWM, in bytes.
 func (p *Process) Memory(field string) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Status is the body of /readyz as far as the tests need it.
+// Status has the fields of the body of /readyz that the tests need.
 type Status struct {
 	Ready    bool         `json:"ready"`
 	Waiting  string       `json:"waiting"`
@@ -17,7 +17,7 @@ type Status struct {
 	Sinks    []SinkStatus `json:"sinks"`
 }
 
-// Election is what a bridge with leaderElection says of it.
+// Election is the state of the leader election.
 type Election struct {
 	Role     string `json:"role"` // leader or standby
 	Identity string `json:"identity"`
@@ -43,7 +43,7 @@ type Collection struct {
 	Synced   *time.Time `json:"synced"`
 }
 
-// Find returns a collection of the first sink that has it by its ID, the zero value if none has.
+// Find returns the collection with the ID of the first sink that has it; the zero value if there is none.
 func (s Status) Find(id string) Collection {
 	for _, sink := range s.Sinks {
 		for _, c := range sink.Collections {
@@ -55,7 +55,7 @@ func (s Status) Find(id string) Collection {
 	return Collection{}
 }
 
-// Status asks the running bridge. ctx bounds the wait for its status server and the answer.
+// Status requests the status of the running bridge. ctx bounds the wait for the status server and the answer.
 func (p *Process) Status(ctx context.Context) (Status, error) {
 	var s Status
 	code, body, err := p.Get(ctx, "/readyz")
@@ -65,13 +65,17 @@ func (p *Process) Status(ctx context.Context) (Status, error) {
 	if err := json.Unmarshal(body, &s); err != nil {
 		return s, fmt.Errorf("ask /readyz: %w", err)
 	}
-	if want := map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable}[s.Ready]; code != want {
+	want := http.StatusServiceUnavailable
+	if s.Ready {
+		want = http.StatusOK
+	}
+	if code != want {
 		return s, fmt.Errorf("ask /readyz: status %d with ready=%t", code, s.Ready)
 	}
 	return s, nil
 }
 
-// Get asks the running bridge's status server for a path. ctx bounds the wait for the server; it has ten seconds to answer.
+// Get requests a path from the running bridge's status server. ctx bounds the wait for the server to listen. It then has ten seconds to answer.
 func (p *Process) Get(ctx context.Context, path string) (code int, body []byte, err error) {
 	select {
 	case <-p.listen:
@@ -98,7 +102,7 @@ func (p *Process) Get(ctx context.Context, path string) (code int, body []byte, 
 	return res.StatusCode, body, nil
 }
 
-// Await polls the status until it is as wanted.
+// Await polls the status until wanted returns true.
 func (p *Process) Await(ctx context.Context, wanted func(Status) bool) error {
 	for {
 		s, err := p.Status(ctx)

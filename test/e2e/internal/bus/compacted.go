@@ -10,11 +10,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Compacted follows the topics of checkpoints and knows what a compaction of them would leave. kfake's own would take records
-// away that an open transaction may yet give back.
+// Compacted follows the topics of checkpoints and computes the result of their compaction. kfake's own compaction would remove records
+// that are needed if an open transaction is aborted.
 type Compacted struct {
 	reader *kgo.Client
-	at     map[string]int64 // behind the last record read, by partition
+	at     map[string]int64 // next offset to read, by partition
 	values map[string]int   // bytes of a key and its value
 }
 
@@ -30,10 +30,10 @@ func (k *Kafka) Compacted() (*Compacted, error) {
 	return &Compacted{reader, map[string]int64{}, map[string]int{}}, nil
 }
 
-// Close ends the following.
+// Close ends the reader.
 func (c *Compacted) Close() { c.reader.Close() }
 
-// Size reads up to the last stable offset and returns how many keys are left, and their bytes with those of their values.
+// Size reads up to the last stable offset, and returns the number of remaining keys, and the bytes of these keys and their values.
 func (c *Compacted) Size(ctx context.Context) (keys, bytes int, err error) {
 	admin := kadm.NewClient(c.reader)
 	topics, err := admin.ListTopics(ctx)

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// ReadFiles reads what a file sink has written to path and what was rotated from it, oldest first, and how many files that
-// are. No bridge may be writing. The error is about a line that is no valid event, or is not complete.
+// ReadFiles reads the file of a file sink at path and the files rotated from it, oldest first, and returns the number of
+// files. No bridge may be writing. It returns an error for a line that is not a valid event, or is not complete.
 func ReadFiles(path string) (messages []Message, files int, err error) {
 	for exists(fmt.Sprintf("%s.%d", path, files+1)) {
 		files++
@@ -20,7 +20,7 @@ func ReadFiles(path string) (messages []Message, files int, err error) {
 			name = fmt.Sprintf("%s.%d", path, n)
 		}
 		content, err := os.ReadFile(name)
-		if err != nil && !(n == 0 && errors.Is(err, fs.ErrNotExist)) { // rotated, and killed then
+		if err != nil && !(n == 0 && errors.Is(err, fs.ErrNotExist)) { // absent if the bridge was killed right after a rotation
 			return nil, 0, err
 		}
 		number := 0

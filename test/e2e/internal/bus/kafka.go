@@ -26,14 +26,14 @@ const metadataAge = 250 * time.Millisecond
 // through the proxy.
 type Kafka struct {
 	*Log
-	Proxy   *faultproxy.Proxy   // the first broker's
+	Proxy   *faultproxy.Proxy   // the proxy of the first broker
 	Proxies []*faultproxy.Proxy // one for each broker
-	brokers map[string]string   // where a broker is, by its proxy's address
+	brokers map[string]string   // addresses of brokers, by the addresses of their proxies
 	cluster *kfake.Cluster
 	client  *kgo.Client
 	stop    context.CancelFunc
 	reader  sync.WaitGroup
-	ends    map[string]int64 // offset behind the last record read, by topic and partition; guarded by Log.mu
+	ends    map[string]int64 // next offset to read, by topic and partition; guarded by Log.mu
 }
 
 // StartKafka starts a broker. It advertises the proxy's address to its clients.
@@ -74,7 +74,7 @@ func StartBrokers(n int) (*Kafka, error) {
 	return k, nil
 }
 
-// direct lets a client reach the brokers beside their proxies.
+// direct returns options with which a client connects to the brokers without their proxies.
 func (k *Kafka) direct() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.SeedBrokers(slices.Collect(maps.Keys(k.brokers))...),
@@ -84,7 +84,7 @@ func (k *Kafka) direct() []kgo.Opt {
 	}
 }
 
-// advertised is a listener that gives out another address than its own.
+// advertised is a listener that advertises another address than its own.
 type advertised struct {
 	net.Listener
 	proxy *faultproxy.Proxy
@@ -111,7 +111,7 @@ func (k *Kafka) Close() error {
 	return err
 }
 
-// arrival gives a record the time at which the reader got it: what it does with the records before takes time.
+// arrival sets a record's timestamp to the time when the client received it, before the reader gets to it.
 type arrival struct{}
 
 // OnFetchRecordBuffered implements [kgo.HookFetchRecordBuffered].
@@ -132,7 +132,7 @@ func (k *Kafka) read(ctx context.Context) {
 
 func partition(topic string, n int32) string { return fmt.Sprintf("%s/%d", topic, n) }
 
-// CatchUp waits until the reader has read everything that the broker holds now, in every partition.
+// CatchUp waits until the reader has read all records that the brokers have at the time of the call.
 func (k *Kafka) CatchUp(ctx context.Context) error {
 	offsets, err := kadm.NewClient(k.client).ListEndOffsets(ctx)
 	if err == nil {

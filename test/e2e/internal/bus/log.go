@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// Log is everything a bus holds, in the order in which it gives it out. A reader fills it in the background.
+// Log has all messages of a bus, in the order in which a reader received them. The reader runs in the background.
 type Log struct {
 	mu       sync.Mutex
 	messages []Message
-	err      error // of the first message that is not as it should be
+	err      error // the error of the first invalid message
 	grown    chan struct{}
 }
 
@@ -28,7 +28,7 @@ func (l *Log) add(m Message, err error) {
 	l.grown = make(chan struct{})
 }
 
-// Messages is what has been read so far. The error is about the first message that is no valid event.
+// Messages returns the messages that were read so far. The error is about the first message that is not a valid event.
 func (l *Log) Messages() ([]Message, error) {
 	messages, _, err := l.read()
 	return messages, err
@@ -40,8 +40,8 @@ func (l *Log) read() ([]Message, <-chan struct{}, error) {
 	return l.messages[:len(l.messages):len(l.messages)], l.grown, l.err
 }
 
-// Wait returns what has been read as soon as done holds for it. The error reports the end of ctx, or a message that is
-// no valid event, and shows the end of the log.
+// Wait waits until done returns true for the messages that were read, and returns them. It returns an error, with the last messages, when
+// ctx is cancelled or a message is not a valid event.
 func (l *Log) Wait(ctx context.Context, done func([]Message) bool) ([]Message, error) {
 	for {
 		messages, grown, err := l.read()
@@ -59,7 +59,7 @@ func (l *Log) Wait(ctx context.Context, done func([]Message) bool) ([]Message, e
 	}
 }
 
-// Tail prints the last n messages, one a line.
+// Tail formats the last n messages, one per line.
 func Tail(messages []Message, n int) string {
 	var b strings.Builder
 	for i := max(0, len(messages)-n); i < len(messages); i++ {

@@ -1,5 +1,5 @@
-// Package bus holds the buses that the end-to-end tests bridge to, real servers in this process, and reads back what is on
-// them. It shares no code with the bridge: it decodes what any consumer would get.
+// Package bus runs the buses of the end-to-end tests, as servers in this process, and reads the messages on
+// them. It shares no code with the bridge: it decodes messages as a consumer would.
 package bus
 
 import (
@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// Message is one CloudEvent as a consumer gets it.
+// Message is one CloudEvent as a consumer receives it.
 type Message struct {
-	Place     string // where it was found, for people: a subject and sequence, or a topic, partition and offset
+	Place     string // its place on the bus, for people: a subject and sequence, or a topic, partition and offset
 	Route     string // NATS subject or Kafka topic; "" in a file
 	Key       string // Kafka key
 	Partition int    // of Kafka
 	Raw       []byte
-	Writer    string // who wrote it, and Term in which term, where the bus shows it: on Kafka the producer and its epoch
+	Writer    string // the writer, and Term its term, if the bus shows them: on Kafka the producer and its epoch
 	Term      int
-	At        time.Time // when the bus had it, or the reader; zero where nobody knows
+	At        time.Time // when the bus or the reader received it; zero: not known
 
 	Attributes map[string]string // CloudEvents attributes of the JSON
 	Headers    map[string]string // those repeated as headers, decoded
@@ -55,7 +55,7 @@ type Data struct {
 	LeftOut   []string        `json:"leftout"`
 }
 
-// Counts are those of a synced event.
+// Counts are the counts of a synced event.
 type Counts struct {
 	Listed    int `json:"listed"`
 	Added     int `json:"added"`
@@ -67,7 +67,7 @@ type Counts struct {
 	Filtered  int `json:"filtered"`
 }
 
-// parse reads a CloudEvent in structured JSON. headers are the CloudEvents attributes that stand beside it.
+// parse reads a CloudEvent in structured JSON. headers are the CloudEvents attributes in the message's headers.
 func parse(raw []byte, headers map[string]string) (Message, error) {
 	m, err := parseAlone(raw)
 	m.Headers = headers
@@ -77,7 +77,7 @@ func parse(raw []byte, headers map[string]string) (Message, error) {
 	return m, err
 }
 
-// parseAlone reads a CloudEvent in structured JSON that has no headers.
+// parseAlone reads a CloudEvent in structured JSON without headers.
 func parseAlone(raw []byte) (Message, error) {
 	m := Message{Raw: raw, Attributes: map[string]string{}}
 	var all map[string]json.RawMessage
@@ -110,26 +110,26 @@ func (m *Message) RV() string  { return m.Attributes["resourceversion"] }
 // Collection is the attribute of that name, and Resource is the part of it that names the resource.
 func (m *Message) Collection() string { return m.Attributes["collection"] }
 
-// Resource is the resource that the collection is of, for example deployments.apps.
+// Resource returns the resource of the collection, for example deployments.apps.
 func (m *Message) Resource() string {
 	resource, _, _ := strings.Cut(m.Collection(), "@")
 	resource, _, _ = strings.Cut(resource, ":")
 	return resource
 }
 
-// Run and Incarnation are attributes of that name, 0 without one.
+// Run returns the attribute of that name; 0 if it is absent.
 func (m *Message) Run() uint64 { return m.Number("run") }
 
-// Incarnation is the run of the collection's last reset.
+// Incarnation returns the attribute of that name; 0 if it is absent.
 func (m *Message) Incarnation() uint64 { return m.Number("incarnation") }
 
-// Number is an attribute that is a decimal number, 0 without one.
+// Number returns an attribute that is a decimal number; 0 if it is absent.
 func (m *Message) Number(attribute string) uint64 {
 	n, _ := strconv.ParseUint(m.Attributes[attribute], 10, 64)
 	return n
 }
 
-// Part names what the messages have an order in: a Kafka partition, or all that there is elsewhere.
+// Part identifies the part of the bus within which messages are in order: a Kafka partition. Other buses have one part.
 func (m *Message) Part() string {
 	if m.Writer == "" {
 		return ""
@@ -137,13 +137,13 @@ func (m *Message) Part() string {
 	return fmt.Sprintf("%s/%d", m.Route, m.Partition)
 }
 
-// Epoch numbers the cluster's histories: an etcd restored from a backup begins another one. The first is 1.
+// Epoch returns the event's epoch. The first epoch is 1; after a restore of etcd another one begins.
 func (m *Message) Epoch() int {
 	n, _ := strconv.Atoi(m.Attributes["epoch"])
 	return max(n, 1)
 }
 
-// Type is the word of the type attribute that matters: added, modified, deleted, present, gap, synced, closed.
+// Type returns the distinctive word of the type attribute: added, modified, deleted, present, gap, synced, closed.
 func (m *Message) Type() string {
 	f := strings.Split(m.Attributes["type"], ".")
 	return f[max(len(f)-2, 0)]
@@ -154,13 +154,13 @@ func (m *Message) OfCollection() bool {
 	return strings.HasPrefix(m.Attributes["type"], "io.kubebridge.collection.")
 }
 
-// Is reports whether the message is of one of the types.
+// Is reports whether the message has one of the types.
 func (m *Message) Is(types ...string) bool { return slices.Contains(types, m.Type()) }
 
-// Name is the object's namespace/name, or its name alone.
+// Name returns the object's namespace/name, or its name if it is cluster-scoped.
 func (m *Message) Name() string { return m.Attributes["subject"] }
 
-// Body is the object, decoded.
+// Body returns the object, decoded.
 func (m *Message) Body() map[string]any {
 	var body map[string]any
 	_ = json.Unmarshal(m.Data.Object, &body) // parse has checked it

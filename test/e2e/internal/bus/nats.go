@@ -17,10 +17,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Subjects are all that the bridge publishes to by default.
+// Subjects matches all subjects that the bridge publishes to by default.
 const Subjects = "k8s.>"
 
-// NATS is a NATS server with JetStream on disk, and a reader of whichever stream takes [Subjects], and of its dead letters.
+// NATS is a NATS server with JetStream on disk, and a reader of the stream that has [Subjects], and of its dead letters.
 type NATS struct {
 	*Log
 	dir    string
@@ -29,7 +29,7 @@ type NATS struct {
 	conn   *nats.Conn
 	stop   context.CancelFunc
 	reader sync.WaitGroup
-	// SkipForeign leaves out messages without headers: a test puts them on the stream.
+	// SkipForeign leaves out messages without headers, which a test puts on the stream.
 	SkipForeign atomic.Bool
 }
 
@@ -70,7 +70,7 @@ func (n *NATS) Start() error {
 	return nil
 }
 
-// Stop ends the server in an orderly way and returns when it is gone.
+// Stop shuts the server down and returns when it has ended.
 func (n *NATS) Stop() {
 	n.server.Shutdown()
 	n.server.WaitForShutdown()
@@ -84,10 +84,10 @@ func (n *NATS) Close() {
 	n.Stop()
 }
 
-// Addr is host:port of the server.
+// Addr returns host:port of the server.
 func (n *NATS) Addr() string { return fmt.Sprintf("127.0.0.1:%d", n.port) }
 
-// read follows the stream over restarts of the server. Whatever fails begins again behind the last message read.
+// read follows the stream across restarts of the server. After an error it continues after the last message that was read.
 func (n *NATS) read(ctx context.Context) {
 	js, err := jetstream.New(n.conn)
 	if err != nil {
@@ -106,7 +106,7 @@ func (n *NATS) read(ctx context.Context) {
 func (n *NATS) follow(ctx context.Context, js jetstream.JetStream, next uint64) uint64 {
 	name, err := js.StreamNameBySubject(ctx, Subjects)
 	if err != nil {
-		return next // the bridge has not made it yet
+		return next // the bridge has not created the stream yet
 	}
 	filters := []string{Subjects}
 	if s, err := js.Stream(ctx, name); err == nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// ReadStream reads what a NATS server holds for [Subjects] now, behind the sequence number after. A server without such a stream
-// holds nothing. Messages that are no valid events are left out and reported in the error.
+// ReadStream reads the messages that a NATS server has for [Subjects], from the sequence after the given one. If there is no such
+// stream, there are none. Messages that are not valid events are left out and reported in the error.
 func ReadStream(ctx context.Context, conn *nats.Conn, after uint64) (messages []Message, err error) {
 	js, err := jetstream.New(conn)
 	if err != nil {
@@ -67,7 +67,7 @@ func ReadStream(ctx context.Context, conn *nats.Conn, after uint64) (messages []
 	}
 }
 
-// FromCore is a message of a subscription without JetStream, the number-th.
+// FromCore converts a message of a subscription without JetStream. number counts the messages.
 func FromCore(m *nats.Msg, number int) (Message, error) {
 	message, err := fromNATS(m.Subject, m.Header, m.Data, uint64(number))
 	message.At = time.Now()
@@ -75,7 +75,7 @@ func FromCore(m *nats.Msg, number int) (Message, error) {
 }
 
 // ReadCommitted reads every topic that begins with "k8s." up to its last stable offset, partition by partition. Messages that
-// are no valid events are left out and reported in the error.
+// are not valid events are left out and reported in the error.
 func (k *Kafka) ReadCommitted(ctx context.Context) ([]Message, error) {
 	admin := kadm.NewClient(k.client)
 	topics, err := admin.ListTopics(ctx)
@@ -144,7 +144,7 @@ func (k *Kafka) ReadCommitted(ctx context.Context) ([]Message, error) {
 	return all, wrong
 }
 
-// committed asks for the last stable offsets, again where a leader has just moved.
+// committed requests the last stable offsets. It retries while leaders move.
 func committed(ctx context.Context, admin *kadm.Client, names []string) (kadm.ListedOffsets, error) {
 	for {
 		ends, err := admin.ListCommittedOffsets(ctx, names...)
@@ -162,7 +162,7 @@ func committed(ctx context.Context, admin *kadm.Client, names []string) (kadm.Li
 	}
 }
 
-// Topics are those that begin with "k8s.".
+// Topics returns the topics that begin with "k8s.".
 func (k *Kafka) Topics(ctx context.Context) ([]string, error) {
 	topics, err := kadm.NewClient(k.client).ListTopics(ctx)
 	if err != nil {
@@ -171,11 +171,11 @@ func (k *Kafka) Topics(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(topics.Names(), func(s string) bool { return !strings.HasPrefix(s, "k8s.") }), nil
 }
 
-// DeleteTopic deletes one. (kfake panics when a request is for two that are no more.)
+// DeleteTopic deletes a topic. (kfake panics if one request is for two topics that do not exist any more.)
 func (k *Kafka) DeleteTopic(ctx context.Context, name string) error {
 	_, err := kadm.NewClient(k.client).DeleteTopic(ctx, name)
 	return err
 }
 
-// MoveLeaders gives partitions to other brokers, at random.
+// MoveLeaders moves the leaders of partitions to random brokers.
 func (k *Kafka) MoveLeaders() { k.cluster.ShufflePartitionLeaders() }

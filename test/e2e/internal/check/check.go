@@ -1,5 +1,5 @@
-// Package check compares what a bus holds with what the API server acknowledged. Every function returns what is wrong, one
-// line each, and nothing when all is well.
+// Package check compares the messages of a bus with what the API server acknowledged. Every function returns one line
+// for each problem, and nothing if there is none.
 package check
 
 import (
@@ -14,20 +14,20 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Options say what a bus owes. The zero value is the strictest.
+// Options say what is required of a bus. The zero value is the strictest.
 type Options struct {
-	// Types are the ones bridged; none: every type in the ledger.
+	// Types are the types that are published; none: every type in the ledger.
 	Types []kube.Type
-	// Repeats: the same event may come again, with the same id (at-least-once).
+	// Repeats allows an event to be repeated with the same id (at-least-once).
 	Repeats bool
-	// Gap: there was a time of which only the outcome must be published. Versions written in it may be missing, and so may objects
-	// that came and went in it.
+	// Gap means that there was a time of which only the outcome must be published. Versions that were written in it may be missing, and
+	// objects that were created and deleted in it.
 	Gap bool
-	// Wanted distinguishes the objects that are bridged from the others, of which there must be nothing; nil: all of them.
+	// Wanted reports whether an object is published. There must be no events of other objects. nil means that all are published.
 	Wanted func(kube.Object) bool
 }
 
-// History checks everything on the bus that is about objects: identities, order and completeness.
+// History checks all events about objects: identities, order and completeness.
 func History(ledger *kube.Ledger, messages []bus.Message, o Options) []string {
 	h := history{o: o, lives: map[string][]bus.Message{}, phases: map[string]*phase{}, objects: map[string]kube.Object{}}
 	for _, object := range ledger.Objects(o.Types...) {
@@ -56,7 +56,7 @@ func (h *history) wrong(format string, args ...any) {
 	h.problems = append(h.problems, fmt.Sprintf(format, args...))
 }
 
-// sort checks each message for itself, and gathers them by object and collection.
+// sort checks each message alone, and groups the messages by object and collection.
 func (h *history) sort(messages []bus.Message) {
 	seen := map[string]*bus.Message{}
 	holders := map[string]string{} // collection and name -> UID that the bus says exists
@@ -93,7 +93,7 @@ func (h *history) sort(messages []bus.Message) {
 	}
 }
 
-// phase is how far a reader of a partition is in a collection.
+// phase is the state of a collection for a reader of a partition.
 type phase struct {
 	run, incarnation uint64 // of the last gap
 	syncs            int    // synced events since then
@@ -110,7 +110,7 @@ func (h *history) phaseOf(m *bus.Message) *phase {
 	return h.phases[key]
 }
 
-// collection checks an event about a collection, and follows it.
+// collection checks an event about a collection, and updates the phase.
 func (h *history) collection(m *bus.Message) {
 	p := h.phaseOf(m)
 	for _, name := range []string{"plan", "plandigest", "edit", "birth"} {
@@ -153,7 +153,7 @@ func (h *history) collection(m *bus.Message) {
 	}
 }
 
-// inPhase checks what an event about an object says against the gap that is open.
+// inPhase checks an event about an object against the phase of its collection.
 func (h *history) inPhase(m *bus.Message) {
 	p := h.phaseOf(m)
 	switch {
@@ -173,7 +173,7 @@ func (h *history) inPhase(m *bus.Message) {
 	}
 }
 
-// attributes checks what every event must have.
+// attributes checks the attributes that every event must have.
 func (h *history) attributes(m *bus.Message) {
 	for _, name := range []string{"id", "source", "type", "time", "dataschema", "cluster", "clusteruid", "collection", "resource", "run", "incarnation", "origin"} {
 		if m.Attributes[name] == "" {
@@ -185,7 +185,7 @@ func (h *history) attributes(m *bus.Message) {
 	}
 }
 
-// identity checks that an event says whose it is, in its attributes and in the object.
+// identity checks that an event identifies its object, in its attributes and in the body.
 func (h *history) identity(object kube.Object, m *bus.Message) {
 	t := object.Type
 	group := t.Group
@@ -253,7 +253,7 @@ func (h *history) route(object kube.Object, m *bus.Message) {
 	}
 }
 
-// token is a name as one token of a NATS subject.
+// token returns a name as one token of a NATS subject.
 func token(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {
@@ -288,7 +288,7 @@ func (h *history) life(object kube.Object, life []bus.Message) {
 			if len(published) == 0 || published[len(published)-1] != m.RV() {
 				published = append(published, m.RV())
 			}
-		case object.Deleted && terminating(m): // a version of the server's own, on the way to the deletion
+		case object.Deleted && terminating(m): // the server itself writes a version before the deletion
 		default:
 			h.wrong("%s never had this version (it had %v): %s", name, object.RVs, m)
 		}
@@ -307,9 +307,9 @@ func (h *history) life(object kube.Object, life []bus.Message) {
 	}
 }
 
-// step checks an event against those of its object before it.
+// step checks an event against the previous events of its object.
 func (h *history) step(name string, before []bus.Message, m *bus.Message) {
-	// After a crash, what was on its way may not have come, and a list ends it nevertheless (docs/limits.md).
+	// After a crash, a list publishes deletions of objects that were in doubt, even if their publications never reached the bus (docs/limits.md).
 	inDoubt := h.o.Repeats && m.Is("deleted") && m.Attributes["origin"] == "reconcile"
 	if len(before) == 0 {
 		if !m.Is("added", "present") && !inDoubt {
@@ -338,8 +338,8 @@ func terminating(m *bus.Message) bool {
 	return u.GetDeletionTimestamp() != nil
 }
 
-// State checks that the bus, read from its beginning, leads to exactly the objects that the cluster has. Bodies that were
-// truncated are compared no further.
+// State checks that a consumer that reads the bus from its beginning has exactly the objects of the cluster. Truncated bodies
+// are not compared.
 func State(messages []bus.Message, cluster []unstructured.Unstructured, resourceID string) []string {
 	copied := Mirror(messages, resourceID)
 	var problems []string
@@ -360,7 +360,7 @@ func State(messages []bus.Message, cluster []unstructured.Unstructured, resource
 	return problems
 }
 
-// Mirror is the union of a resource's collections, as a consumer has it that has read everything: the newest event of each
+// Mirror returns the union of a resource's collections, as a consumer has it after reading everything: the newest event of each
 // object, by UID.
 func Mirror(messages []bus.Message, resourceID string) map[string]*bus.Message {
 	var c Copy
@@ -375,8 +375,8 @@ func canonical(v any) string {
 	return string(b)
 }
 
-// Collections are the events about a collection in their order. Of Kafka's copies, one in each partition, it is the first
-// partition's.
+// Collections returns the events about a collection in their order. On Kafka each partition has a copy; it returns those of the first
+// partition.
 func Collections(messages []bus.Message, collection string) []bus.Message {
 	var out []bus.Message
 	for _, m := range messages {

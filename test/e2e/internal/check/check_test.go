@@ -13,7 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// ledger knows two objects of one name: "old" was created at 10, updated at 12 and deleted, "new" was created at 20
+// ledger returns a ledger with two objects of one name: "old" was created at 10, updated at 12 and deleted, "new" was created at 20
 // and updated at 22 and 24.
 func ledger() *kube.Ledger {
 	l := kube.NewLedger()
@@ -33,8 +33,8 @@ func object(uid, rv string) *unstructured.Unstructured {
 	}}
 }
 
-// event is what the bridge ought to publish in run 5 of the incarnation 5. A deletion has the version of the publication that it
-// ends, and its body that of its own.
+// event returns an event as the bridge should publish it in run 5 of incarnation 5. A deletion has the version of the publication that it
+// ends, and its body has the version of the deletion.
 func event(typ, uid, rv, deletion string) bus.Message {
 	body, err := json.Marshal(object(uid, max(rv, deletion)).Object)
 	if err != nil {
@@ -57,7 +57,7 @@ func event(typ, uid, rv, deletion string) bus.Message {
 	return m
 }
 
-// of is an event about the collection.
+// of returns an event about the collection.
 func of(typ, run, reason string) bus.Message {
 	id := "configmaps:" + run + ":" + typ
 	if typ == "synced" {
@@ -82,7 +82,7 @@ func good() []bus.Message {
 	}
 }
 
-// with and without are good and some more, or but for some.
+// with returns the messages of good and some more; without returns good without some.
 func with(more ...bus.Message) []bus.Message { return append(good(), more...) }
 
 func without(indexes ...int) []bus.Message {
@@ -95,7 +95,7 @@ func without(indexes ...int) []bus.Message {
 	return rest
 }
 
-// having is a message with another value of an attribute.
+// having returns a message with another value of an attribute.
 func having(m bus.Message, attribute, value string) bus.Message {
 	attributes := map[string]string{}
 	for k, v := range m.Attributes {
@@ -111,7 +111,7 @@ func routed(m bus.Message, route, key string) bus.Message {
 	return m
 }
 
-// A checker that lets something pass makes every test above it worthless.
+// The checker finds each kind of problem. Tests that use it would be worthless otherwise.
 func TestHistory(t *testing.T) {
 	g := good()
 	unbodied := event("deleted", "old", "12", "15")
@@ -123,7 +123,7 @@ func TestHistory(t *testing.T) {
 		name     string
 		messages []bus.Message
 		o        Options
-		want     string // "" for nothing wrong
+		want     string // "": no problem
 	}{
 		{"all", g, Options{}, ""},
 		{"a version missing", without(6), Options{}, "missing: configmaps ns/o (new) had the versions [20 22 24], the bus has [20 24]"},

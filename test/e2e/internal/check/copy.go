@@ -6,7 +6,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 )
 
-// Copy is what a consumer keeps by the rules of docs/events.md. The zero value is an empty copy. It shares no code with the
+// Copy is a consumer's copy by the rules of docs/events.md. The zero value is an empty copy. It shares no code with the
 // bridge or with pkg/consumer.
 type Copy struct {
 	birth       uint64
@@ -20,14 +20,14 @@ type collection struct {
 	names       map[string]slot
 }
 
-// slot is what is remembered of a name: the last event, which may be a deletion.
+// slot has the last event about a name, which may be a deletion.
 type slot struct {
 	run     uint64
 	version string
 	held    *bus.Message // nil: the last event was a deletion
 }
 
-// Apply takes an event. It returns false for one that the rules ignore. Events of a partition are applied in its order.
+// Apply applies an event. It returns false if the rules ignore the event. Events of a partition must be applied in their order.
 func (c *Copy) Apply(m *bus.Message) bool {
 	if c.collections == nil {
 		c.collections = map[string]*collection{}
@@ -81,7 +81,7 @@ func (s slot) before(m *bus.Message) bool {
 	return err1 != nil || err2 != nil || is > was
 }
 
-// Held are the objects that a collection holds, by UID.
+// Held returns the objects that a collection holds, by UID.
 func (c *Copy) Held(id string) map[string]*bus.Message {
 	held := map[string]*bus.Message{}
 	if one := c.collections[id]; one != nil {
@@ -94,7 +94,7 @@ func (c *Copy) Held(id string) map[string]*bus.Message {
 	return held
 }
 
-// Open are the collections that are not closed.
+// Open returns the collections that are not closed.
 func (c *Copy) Open() map[string]bool {
 	open := map[string]bool{}
 	for id, one := range c.collections {
@@ -105,7 +105,7 @@ func (c *Copy) Open() map[string]bool {
 	return open
 }
 
-// Union are the objects of a resource that at least one collection holds, by UID, in the newest state that one of them holds.
+// Union returns the objects of a resource that at least one collection holds, by UID, each in the newest state that a collection holds.
 func (c *Copy) Union(resource string) map[string]*bus.Message {
 	union, of := map[string]*bus.Message{}, map[string]string{}
 	for id := range c.collections {

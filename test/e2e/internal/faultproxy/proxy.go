@@ -1,5 +1,5 @@
-// Package faultproxy stands between a client and a server on loopback and makes the network fail: it cuts connections,
-// refuses new ones, holds back what the server answers, slows down, or falls silent.
+// Package faultproxy is a TCP proxy between a client and a server that simulates failures of the network: it cuts connections,
+// refuses new ones, holds the server's answers back, delays requests, or stops forwarding.
 package faultproxy
 
 import (
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Proxy forwards TCP connections to one address. It passes everything until it is set otherwise.
+// Proxy forwards TCP connections to one address. Its methods switch failures on and off.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -32,7 +32,7 @@ type pair struct {
 	silent         atomic.Bool // see Silence
 }
 
-// Start listens on a free port of 127.0.0.1 and forwards to target (host:port), which need not be there yet.
+// Start listens on a free port of 127.0.0.1 and forwards to target (host:port), which need not be listening yet.
 func Start(target string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,10 +43,10 @@ func Start(target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where clients connect (host:port).
+// Addr returns the address for clients (host:port).
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Pass ends a Refuse, a Hold or a Slow; what was held is sent now.
+// Pass ends Refuse, Hold and Slow. Answers that were held back are sent.
 func (p *Proxy) Pass() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,14 +57,14 @@ func (p *Proxy) Pass() {
 	}
 }
 
-// Cut resets every connection. New ones pass.
+// Cut resets every connection. New connections work.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut()
 }
 
-// Refuse resets every connection, and new ones as soon as they are made.
+// Refuse resets every connection, and new ones as soon as they are accepted.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,8 +72,8 @@ func (p *Proxy) Refuse() {
 	p.cut()
 }
 
-// Hold lets requests through and keeps the server's answers: the server has done what it was asked, and the client does not
-// learn of it.
+// Hold forwards requests and holds the server's answers back: the server executes the requests, and the client does not
+// know it.
 func (p *Proxy) Hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,15 +82,15 @@ func (p *Proxy) Hold() {
 	}
 }
 
-// Slow delays each piece of a request, of at most 64 KiB: what a client does in many requests takes long.
+// Slow delays each piece of a request, of at most 64 KiB, so that many requests take long.
 func (p *Proxy) Slow(delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.slow = delay
 }
 
-// Silence makes every connection half-open, without end: neither side gets another byte, nor learns that it is over. New
-// connections pass. It is what a firewall does that has forgotten a connection.
+// Silence makes every connection half-open for the rest of its life, like a firewall that has dropped it: neither side receives another
+// byte or an error. New connections work.
 func (p *Proxy) Silence() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,7 @@ func (p *Proxy) Silence() {
 	}
 }
 
-// Close ends the proxy and everything that goes through it.
+// Close ends the proxy and all its connections.
 func (p *Proxy) Close() error {
 	err := p.listener.Close()
 	p.Refuse()
@@ -192,7 +192,7 @@ func (p *Proxy) copy(c *pair, to, from net.Conn, replies bool) {
 	}
 }
 
-// delayed waits as Slow says; it is false when the connection ends first.
+// delayed waits for the delay of Slow. It returns false if the connection ends first.
 func (p *Proxy) delayed(ctx context.Context) bool {
 	p.mu.Lock()
 	delay := p.slow
@@ -208,7 +208,7 @@ func (p *Proxy) delayed(ctx context.Context) bool {
 	}
 }
 
-// released waits for the end of a Hold; it is false when the connection ends first.
+// released waits for the end of Hold. It returns false if the connection ends first.
 func (p *Proxy) released(ctx context.Context) bool {
 	for {
 		p.mu.Lock()
@@ -225,7 +225,7 @@ func (p *Proxy) released(ctx context.Context) bool {
 	}
 }
 
-// reset closes both sides at once, so that the peers see a reset rather than an orderly end.
+// reset closes both sides in such a way that the peers see a reset instead of an orderly end.
 func (c *pair) reset() {
 	c.end()
 	for _, conn := range []net.Conn{c.client, c.server} {

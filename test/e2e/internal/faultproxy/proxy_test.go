@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo answers every line with itself, and reports every line it got.
+// echo starts a server that answers every line with the same line, and reports it on got.
 func echo(t *testing.T) (addr string, got chan string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,7 +68,7 @@ func dial(t *testing.T, p *Proxy) net.Conn {
 	return c
 }
 
-// A crash test is exact only if the server acts on what it is sent and the client hears nothing.
+// During Hold the server receives requests, and the client receives no answers.
 func TestHoldKeepsAnswersOnly(t *testing.T) {
 	p, got := start(t)
 	c := dial(t, p)
@@ -165,7 +165,7 @@ func TestCutAndRefuse(t *testing.T) {
 	}
 }
 
-// A connection that is cut is reported to both sides. This one must be reported to neither, and new ones must work.
+// Unlike Cut, Silence reports the end of a connection to neither side. New connections work.
 func TestSilence(t *testing.T) {
 	p, got := start(t)
 	c := dial(t, p)

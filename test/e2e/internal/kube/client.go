@@ -1,5 +1,5 @@
-// Package kube changes objects in a cluster as its users do, and keeps a ledger of what the API server acknowledged: what a
-// bridge owes its bus.
+// Package kube changes objects in a cluster as users do, and records in a ledger what the API server acknowledged and a
+// bridge must publish.
 package kube
 
 import (
@@ -26,7 +26,7 @@ type Type struct {
 	Namespaced bool
 }
 
-// ResourceID is how the bridge's configuration and collections name it.
+// ResourceID returns the resource's name in the configuration and in collections.
 func (t Type) ResourceID() string { return t.GroupResource().String() }
 
 // Built-in types.
@@ -58,7 +58,7 @@ func New(cfg *rest.Config, namespace string) (*Client, error) {
 	return &Client{Namespace: namespace, Ledger: NewLedger(), dynamic: d}, nil
 }
 
-// In is the same client, with the same ledger, for another namespace.
+// In returns a client with the same ledger for another namespace.
 func (c *Client) In(namespace string) *Client {
 	return &Client{Namespace: namespace, Ledger: c.Ledger, dynamic: c.dynamic}
 }
@@ -70,10 +70,10 @@ func (c *Client) of(t Type) dynamic.ResourceInterface {
 	return c.dynamic.Resource(t.GroupVersionResource)
 }
 
-// Fields are what an object has besides apiVersion, kind, name and namespace.
+// Fields are the fields of an object except apiVersion, kind, name and namespace.
 type Fields map[string]any
 
-// Create creates an object. A resource that is not served yet (a new CRD) is waited for until ctx ends.
+// Create creates an object. If its resource is not served yet (a new CRD), Create waits until ctx is cancelled.
 func (c *Client) Create(ctx context.Context, t Type, name string, fields Fields) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{Object: map[string]any{}}
 	for k, v := range fields {
@@ -82,7 +82,7 @@ func (c *Client) Create(ctx context.Context, t Type, name string, fields Fields)
 		}
 		o.Object[k] = v
 	}
-	if t == Events { // their validation asks for it
+	if t == Events { // required by their validation
 		o.Object["involvedObject"] = map[string]any{"kind": "Namespace", "name": c.Namespace, "namespace": c.Namespace}
 	}
 	o.SetAPIVersion(t.GroupVersion().String())
@@ -98,7 +98,7 @@ func (c *Client) Create(ctx context.Context, t Type, name string, fields Fields)
 	return got, nil
 }
 
-// retry repeats a call that fails because a CRD's storage is being made.
+// retry repeats a call that fails because a CRD's storage is being initialized.
 func retry(ctx context.Context, call func() (*unstructured.Unstructured, error)) (*unstructured.Unstructured, error) {
 	for {
 		o, err := call()
@@ -126,7 +126,7 @@ func (c *Client) Patch(ctx context.Context, t Type, name, merge string, subresou
 	return got, nil
 }
 
-// Replace writes an object as a whole, with the metadata that fields have and its resourceVersion.
+// Replace updates a whole object, with the metadata in fields and its present resourceVersion.
 func (c *Client) Replace(ctx context.Context, t Type, name string, fields Fields) (*unstructured.Unstructured, error) {
 	old, err := c.of(t).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -144,7 +144,7 @@ func (c *Client) Replace(ctx context.Context, t Type, name string, fields Fields
 	return got, nil
 }
 
-// Delete deletes an object at once, whatever grace period it has.
+// Delete deletes an object without a grace period.
 func (c *Client) Delete(ctx context.Context, t Type, name string) error {
 	uid, err := c.uid(ctx, t, name)
 	if err != nil {
@@ -159,7 +159,7 @@ func (c *Client) Delete(ctx context.Context, t Type, name string) error {
 	return nil
 }
 
-// DeleteAll deletes at once, in one request, the objects of a type in the namespace that the label selector takes.
+// DeleteAll deletes the objects of a type in the namespace that the label selector selects, in one request and without a grace period.
 func (c *Client) DeleteAll(ctx context.Context, t Type, labelSelector string) error {
 	selected := metav1.ListOptions{LabelSelector: labelSelector}
 	objects, _, err := c.List(ctx, t, selected)
@@ -193,7 +193,7 @@ func (c *Client) List(ctx context.Context, t Type, options metav1.ListOptions) (
 	return l.Items, l.GetResourceVersion(), nil
 }
 
-// AwaitGone returns when the server no longer serves a watch from rv: it answers 410 Gone.
+// AwaitGone waits until the server answers a watch from rv with 410 Gone.
 func (c *Client) AwaitGone(ctx context.Context, t Type, rv string) error {
 	for {
 		gone, err := c.gone(ctx, t, rv)
@@ -208,7 +208,7 @@ func (c *Client) AwaitGone(ctx context.Context, t Type, rv string) error {
 	}
 }
 
-// AwaitAbsent returns when an object does not exist.
+// AwaitAbsent waits until an object does not exist.
 func (c *Client) AwaitAbsent(ctx context.Context, t Type, name string) error {
 	for {
 		_, err := c.uid(ctx, t, name)
@@ -238,7 +238,7 @@ func (c *Client) gone(ctx context.Context, t Type, rv string) (bool, error) {
 	return false, nil
 }
 
-// Each calls do for 0 to n-1 from a few goroutines and returns the first error.
+// Each calls do for 0 to n-1 from several goroutines and returns the first error.
 func Each(n int, do func(i int) error) error {
 	var g errgroup.Group
 	g.SetLimit(8)

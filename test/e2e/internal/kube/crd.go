@@ -13,12 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Widgets is a custom type of the group, with kind Widget and version v1.
+// Widgets returns a custom type of the group, with kind Widget and version v1.
 func Widgets(group string) Type {
 	return Type{schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}, "Widget", true}
 }
 
-// Install installs the CRD of a type made by [Widgets], or finds it installed, and waits until the type is served.
+// Install installs the CRD of a type of [Widgets] if it is not installed, and waits until the type is served.
 func (c *Client) Install(ctx context.Context, t Type) error {
 	singular := strings.ToLower(t.Kind)
 	_, err := c.Create(ctx, CRDs, t.GroupResource().String(), Fields{"spec": map[string]any{
@@ -52,7 +52,7 @@ func (c *Client) awaitServed(ctx context.Context, t Type) error {
 	}
 }
 
-// AwaitUnserved returns when the server does not know a custom type in its version.
+// AwaitUnserved waits until the server does not serve a custom type in its version.
 func (c *Client) AwaitUnserved(ctx context.Context, t Type) error {
 	for {
 		_, err := c.of(t).List(ctx, metav1.ListOptions{Limit: 1})
@@ -67,8 +67,8 @@ func (c *Client) AwaitUnserved(ctx context.Context, t Type) error {
 	}
 }
 
-// Expire makes the API server forget the history of a custom type: it edits the CRD's spec, after which the server builds the
-// type's storage again, and returns when a watch from rv is answered with 410 Gone. The objects stay as they are.
+// Expire makes the API server forget the history of a custom type: it edits the CRD's spec, after which the server rebuilds the
+// type's storage. It returns when a watch from rv is answered with 410 Gone. The objects do not change.
 func (c *Client) Expire(ctx context.Context, t Type, rv string) error {
 	column := time.Now().Format("150405.000000")
 	merge := fmt.Sprintf(`{"spec":{"versions":[{"name":%q,"served":true,"storage":true,
@@ -83,12 +83,12 @@ func (c *Client) Expire(ctx context.Context, t Type, rv string) error {
 	return c.awaitServed(ctx, t)
 }
 
-// Uninstall removes the CRD and with it all objects of the type, which the ledger does not record.
+// Uninstall removes the CRD and all objects of the type. The ledger does not record these deletions.
 func (c *Client) Uninstall(ctx context.Context, t Type) error {
 	return c.Delete(ctx, CRDs, t.GroupResource().String())
 }
 
-// Body is the object without what the bridge leaves out.
+// Body returns the object without the fields that the bridge leaves out.
 func Body(u unstructured.Unstructured) map[string]any {
 	u.SetManagedFields(nil)
 	return u.Object

@@ -9,23 +9,23 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Ledger is what the API server acknowledged, by UID.
+// Ledger records what the API server acknowledged, by UID.
 type Ledger struct {
 	mu      sync.Mutex
 	objects map[string]*Object
 }
 
-// Object is one object's life.
+// Object records the versions of one object.
 type Object struct {
 	Type      Type
 	Namespace string
 	Name      string
 	UID       string
-	RVs       []string // of its creation and of every update, ascending
+	RVs       []string // resourceVersions of its creation and of every update, ascending
 	Deleted   bool
 }
 
-// Key is how subjects of events name it.
+// Key returns the object's name as in subjects of events.
 func (o *Object) Key() string {
 	if o.Namespace == "" {
 		return o.Name
@@ -33,13 +33,13 @@ func (o *Object) Key() string {
 	return o.Namespace + "/" + o.Name
 }
 
-// LastRV is the resourceVersion of the last write.
+// LastRV returns the resourceVersion of the last write.
 func (o *Object) LastRV() string { return o.RVs[len(o.RVs)-1] }
 
 // NewLedger returns an empty ledger.
 func NewLedger() *Ledger { return &Ledger{objects: map[string]*Object{}} }
 
-// Wrote enters what the server answered to a creation or an update.
+// Wrote records the server's answer to a creation or an update.
 func (l *Ledger) Wrote(t Type, u *unstructured.Unstructured) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,7 +55,7 @@ func (l *Ledger) Wrote(t Type, u *unstructured.Unstructured) {
 	}
 }
 
-// Deleted enters a deletion that the server has acknowledged.
+// Deleted records a deletion that the server has acknowledged.
 func (l *Ledger) Deleted(uid string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +64,7 @@ func (l *Ledger) Deleted(uid string) {
 	}
 }
 
-// Objects are copies of all entries of the given types (none given: of all), in order of creation.
+// Objects returns copies of all objects of the given types (none given: of all types), in order of creation.
 func (l *Ledger) Objects(types ...Type) []Object {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,7 +80,7 @@ func (l *Ledger) Objects(types ...Type) []Object {
 	return all
 }
 
-// CompareRV orders resourceVersions, all decimal numbers here; what is not one counts as 0.
+// CompareRV orders resourceVersions, which are decimal numbers here. Other texts count as 0.
 func CompareRV(a, b string) int { return cmp.Compare(number(a), number(b)) }
 
 func number(rv string) uint64 {

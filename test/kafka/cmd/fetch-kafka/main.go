@@ -1,5 +1,5 @@
-// Program fetch-kafka prints the directory of Kafka's jars, fetching them first if need be. It is for shell scripts and for
-// warming the cache: everything but the directory goes to stderr.
+// Program fetch-kafka prints the directory of Kafka's jars. It fetches them first if they are missing. It is for shell scripts and for
+// filling the cache: only the directory goes to stdout.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Program run-kafka runs one broker, with its data in a temporary directory, until it is stopped. When it can be written
-// to, it prints its address. bench/ writes to it.
+// Program run-kafka runs one broker, with its data in a temporary directory, until it is stopped. It prints the broker's address when
+// the broker is ready. bench/ uses it.
 package main
 
 import (
