@@ -53,9 +53,11 @@ func apiServerArgs(opts options, p ports, pki pki) []string {
 
 		"--authorization-mode=RBAC",
 		"--allow-privileged=true",
-		// These wait for controllers that do not run here: the first refuses pods until a default service account exists, the
-		// others add finalizers that nobody would take away.
-		"--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection,PodGroupProtection",
+	}
+	if !opts.withControllers {
+		// These wait for controllers: the first refuses pods until a default service account exists, the others add
+		// finalizers that nobody would take away.
+		args = append(args, "--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection,PodGroupProtection")
 	}
 	return append(args, opts.apiServerArgs...)
 }
