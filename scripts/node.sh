@@ -28,7 +28,7 @@ mkdir -p "$work/bin"
 
 cluster=$(scripts/cluster.sh)
 ln -sf "$cluster" "$work/bin/cluster"
-# The version is what kubectl and the API server are told; official builds set it in the same way.
+# kubectl and kubelet report this version; official builds set it in the same way.
 version=$(go -C test/node list -m -f '{{.Version}}' k8s.io/kubernetes)
 minor=${version#v1.}
 go -C test/node build -buildvcs=false -o "$work/bin/node" \

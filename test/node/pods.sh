@@ -76,6 +76,12 @@ start_writes() {
 	service 10.0.0.3:4222 "$(grep -oP 'at-least-once=\K\S+' <<<"$servers")"
 }
 
+# await_writes: they begin when every bridge's first list is on the bus.
+await_writes() {
+	eventually 60 kubectl -n written get configmap n0
+	step "writes begin"
+}
+
 # count_writes ends the writes, and fails if one is not on the bus, or is there twice.
 count_writes() {
 	kill "$writes"
@@ -248,10 +254,12 @@ read_embedded() {
 	step "disk: the embedded server has $kept objects"
 }
 
-# uninstall RELEASE: what NOTES.txt says stays, and nothing else.
+no_pods() { [ -z "$(kubectl -n "$1" get pods -o name)" ]; }
+
+# uninstall RELEASE STAYS: what NOTES.txt says stays, and nothing else.
 uninstall() {
 	helm uninstall "$1" --namespace "$1" --wait >/dev/null
-	expect "pods of $1" "" "$(kubectl -n "$1" get pods -o name)"
+	eventually 90 no_pods "$1" # Helm does not wait for them
 	expect "what stays of $1" "$2" "$(kubectl -n "$1" get deployments,statefulsets,services,secrets,configmaps,roles,rolebindings,serviceaccounts,leases,pvc,pdb -o name |
 		grep -vE '^(configmap/kube-root-ca.crt|serviceaccount/default)$' | paste -sd' ')"
 	step "$1: uninstalled; $2 stays"
@@ -282,6 +290,7 @@ if [ "$form" = full ]; then
 	check_memory
 	install_statefulset
 	run_notes disk
+	await_writes
 	reload ha "$(leader)"
 	reload disk disk-kubebridge-0
 	roll
@@ -293,6 +302,8 @@ if [ "$form" = full ]; then
 	read_embedded
 	uninstall ha "secret/ha-kubebridge-hash-key lease.coordination.k8s.io/kubebridge-ha-kubebridge"
 	install_again
+else
+	await_writes
 fi
 kill_leader
 count_writes

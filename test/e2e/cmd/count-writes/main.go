@@ -1,5 +1,6 @@
 // Command count-writes changes ConfigMaps in a namespace of its own until SIGTERM, while bridges publish the changes to its NATS
-// servers. Then it checks what each server holds: every write once, or with at-least-once delivery at least once.
+// servers. It begins when each server has a first synced event, since what ends before that is not published. At the end it
+// checks what each server holds: every write once, or with at-least-once delivery at least once.
 //
 // Its first line of output has the servers: exactly-once=127.0.0.1:20001 at-least-once=127.0.0.1:20002.
 package main
@@ -70,6 +71,13 @@ func run(ctx context.Context, kubeconfig, dir string, deliveries []string) error
 		addresses[i] = delivery + "=" + servers[i].Addr()
 	}
 	fmt.Println(strings.Join(addresses, " "))
+	for _, server := range servers {
+		if _, err := server.Wait(ctx, func(messages []bus.Message) bool {
+			return slices.ContainsFunc(messages, func(m bus.Message) bool { return m.Is("synced") })
+		}); err != nil {
+			return err
+		}
+	}
 	if err := write(ctx, client); err != nil {
 		return err
 	}
