@@ -20,11 +20,11 @@ import (
 func newCheckpoint() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "checkpoint",
-		Short: "Show or reset the checkpoints of the sinks",
+		Short: "Show, move or reset the checkpoints of the sinks",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCheckpointShow(), newCheckpointReset())
+	cmd.AddCommand(newCheckpointShow(), newCheckpointMove(), newCheckpointReset())
 	for _, c := range cmd.Commands() {
 		c.Args = usage(c.Args)
 	}
