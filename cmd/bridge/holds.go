@@ -35,6 +35,8 @@ type checkpointInfo struct {
 	Owed        []string          `json:"owed"`            // resources whose plan is not published yet
 	Mark        string            `json:"mark,omitempty"`  // where the last batch ends on the bus, hexadecimal
 	Reset       bool              `json:"reset,omitempty"` // the next start is a reset
+	// Running is since when a bridge uses a checkpoint on the bus; a bridge that was killed has left it. "": no bridge does.
+	Running string `json:"running,omitempty"`
 	// Move is what the store has of a move; nil: nothing.
 	Move *checkpoint.Move `json:"move,omitempty"`
 }
@@ -118,6 +120,11 @@ func (i *checkpointInfo) readHead(store checkpoint.Store) (plan.Numbers, error) 
 	if err != nil {
 		return plan.Numbers{}, err
 	}
+	running, err := store.Get(checkpoint.RunningKey())
+	if err != nil {
+		return plan.Numbers{}, err
+	}
+	i.Running = string(running)
 	moved, err := checkpoint.ReadMove(store)
 	if err != nil {
 		return plan.Numbers{}, err
@@ -229,6 +236,9 @@ func (i *checkpointInfo) printDue(w io.Writer) {
 	}
 	if owed = append(owed, i.Owed...); len(owed) > 0 {
 		show(w, "  the plan number is not published yet for %s; the next synced event has it", strings.Join(owed, ", "))
+	}
+	if i.Running != "" {
+		show(w, "  in use since %s, unless the bridge was killed", i.Running)
 	}
 	if i.Move != nil {
 		show(w, "  %s", moveWords[i.Move.State]+i.Move.Other)
