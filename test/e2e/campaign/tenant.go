@@ -22,13 +22,13 @@ const (
 	hostileEvery = time.Second // between two of its writes
 	calmRate     = 100         // operations of the others a second, while they are timed
 	aliveEvery   = 500 * time.Millisecond
-	// delayFactor is how many times as long 99 of 100 changes of others may take beside the tenant.
+	// delayFactor is by how much the 99th percentile of the delay of others' changes may increase because of the tenant.
 	delayFactor = 3
 	// costliest is what one object of hostileSize may take of a sink where others use the same CPUs: preparing its event, and its way
 	// to the bus. Where changes take a few milliseconds, they may take as long as that instead: a sink works on one object, and
 	// has one batch on its way, after the other.
 	costliest = 100 * time.Millisecond
-	// judgedFrom is the number of changes from which on the slowest hundredth is not a matter of chance.
+	// judgedFrom is the number of changes that the 99th percentile needs to be meaningful.
 	judgedFrom = 300
 )
 
@@ -56,7 +56,7 @@ func runHostile(ctx context.Context, cluster *clustertest.Cluster, s Spec) (Resu
 	return with, nil
 }
 
-// besides judges what the tenant did to the others.
+// besides judges the effect of the tenant on others.
 func besides(without, with *Delays) (problems []string) {
 	if min(with.Changes, without.Changes) < judgedFrom { // a file does not say when it had a line
 		return nil
@@ -80,7 +80,7 @@ func (d *Delays) String() string {
 	return fmt.Sprintf("%d changes, half within %s, 99 of 100 within %s (received within %s), all within %s", d.Changes, d.P50, d.P99, d.Seen99, d.Max)
 }
 
-// tenant is a user who may write in one namespace, and whose objects cost the bridge as much as one object can.
+// tenant is a user who may write in one namespace, and whose objects are as costly for the bridge as possible.
 type tenant struct {
 	world *world
 	load  *workload
@@ -94,7 +94,7 @@ type tenant struct {
 	problems []string
 }
 
-// attack starts the tenant, and asks for the bridges' liveness meanwhile.
+// attack starts the tenant, and checks the bridges' liveness probes while it runs.
 func (w *world) attack(ctx context.Context, load *workload) *tenant {
 	t := &tenant{world: w, load: load, kube: w.kube.In(w.tenantNS()), typ: w.types[1]}
 	ctx, end := context.WithCancel(ctx)
@@ -114,7 +114,7 @@ func (t *tenant) wrong(rule, format string, args ...any) {
 
 func (w *world) tenantNS() string { return w.ns + "-tenant" }
 
-// write makes the tenant's objects and changes them, one after the other, until ctx ends.
+// write creates the tenant's objects and changes them, one after the other, until ctx is cancelled.
 func (t *tenant) write(ctx context.Context) {
 	changes := hostiletest.Changes(hostileSize)
 	for step := 2 * int(t.world.spec.Seed); ; step++ {
@@ -128,7 +128,7 @@ func (t *tenant) write(ctx context.Context) {
 		if step%2 > 0 {
 			state = changes[n].After
 		}
-		// What is asked for is also answered: an outcome that nobody knows could not be judged.
+		// The request is not cancelled, because an unknown outcome could not be judged.
 		if err := t.one(context.WithoutCancel(ctx), fmt.Sprint("hostile-", n), state); err != nil {
 			t.wrong("campaign", "the tenant's object %q: %v", changes[n].Name, err)
 		}
@@ -159,7 +159,7 @@ func (t *tenant) one(ctx context.Context, name string, state []byte) error {
 	return err
 }
 
-// live asks every bridge for its liveness until ctx ends, but not while a fault stops or freezes one: those hold mu.
+// live checks every bridge's liveness probe until ctx is cancelled, except while a fault stops or pauses one, which holds mu.
 func (t *tenant) live(ctx context.Context) {
 	w := t.world
 	for pause(ctx, time.Now().Add(aliveEvery)) {
@@ -192,7 +192,7 @@ func (n *nemesis) calm(ctx context.Context) error {
 	return n.settle(ctx, n.load.ledger, "calm")
 }
 
-// besideTenant is what the tenant led to, but for its events, which are judged as everybody's.
+// besideTenant returns the problems that the tenant caused. Its events are judged like all others.
 func (n *nemesis) besideTenant() []string {
 	if n.tenant == nil {
 		return nil
@@ -211,7 +211,7 @@ func (n *nemesis) besideTenant() []string {
 	return n.tenant.problems
 }
 
-// delays are those of the others' changes in the calm.
+// delays returns the delays of others' changes in the calm.
 func (n *nemesis) delays(ctx context.Context, l *ledger, messages []bus.Message) (*Delays, error) {
 	if n.bus.timed != nil {
 		var err error
