@@ -48,7 +48,7 @@ func TestStatusLogin(t *testing.T) {
 	}
 }
 
-// permissions are the rules beside those that every bridge has, as lines.
+// permissions returns the rules, without those that every bridge has, as lines.
 func permissions(t *testing.T, resources string, o ClusterOptions) []string {
 	t.Helper()
 	if !strings.Contains(resources, "sinks:") {
@@ -84,7 +84,7 @@ func permissions(t *testing.T, resources string, o ClusterOptions) []string {
 	return out
 }
 
-// Neither more nor less than what is watched is granted, each thing once.
+// Exactly the permissions for the watched resources are granted, each once.
 func TestPermissions(t *testing.T) {
 	for name, c := range map[string]struct {
 		resources string
@@ -133,7 +133,7 @@ func set(list []string) map[string]bool {
 	return out
 }
 
-// Who asks for the core group does not want Secrets to be read, or pods/exec allowed.
+// The pattern of the core group grants neither Secrets nor pods/exec.
 func TestCoreGroupIsListed(t *testing.T) {
 	got := strings.Join(permissions(t, "resources: ['*.core']\nexclude: [events]", ClusterOptions{}), "\n")
 	if !strings.Contains(got, "configmaps,") || strings.Contains(got, "secrets") || strings.Contains(got, "*") || strings.Contains(got, "events") {
@@ -168,7 +168,7 @@ func TestOtherPatternsAreRefused(t *testing.T) {
 	}
 }
 
-// The ACL's prefix is as long as it can be, and topics are those of the resources.
+// The ACL's prefix is as long as possible, and the topics are those of the resources.
 func TestKafka(t *testing.T) {
 	for name, c := range map[string]struct {
 		config string
@@ -212,7 +212,7 @@ func TestKafka(t *testing.T) {
 	}
 }
 
-// A topic of each entry has to be there before its first event.
+// The topics of all entries are listed.
 func TestTopicsOfEntries(t *testing.T) {
 	conf := parse(t, `resources:
   - {resource: pods, namespaceSelector: env=prod}
@@ -226,8 +226,8 @@ sinks: [{name: a, kafka: {brokers: ["k:1"], topic: "k8s.{cluster}.{resource}.{en
 	}
 }
 
-// A resource's own topic needs to be made and allowed like the others: without that
-// its collections are suspended, in the middle of the night, when the first event comes.
+// A resource's own topic is listed and allowed like the others. Otherwise
+// its collections would be suspended at the first event.
 func TestTopicsOfResources(t *testing.T) {
 	conf := parse(t, `resources:
   - pods

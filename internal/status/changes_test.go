@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// hostile is what nobody's browser may run.
+// hostile is text that a browser must not run.
 const hostile = `"><script>alert(1)</script><img src=x onerror=alert(2)>'`
 
 // changeful serves a bridge whose pods have changes of every kind.
@@ -40,8 +40,8 @@ func changesURL(prefix string) string {
 	return changesLink(prefix, "audit", "secrets?namespace=a&labels=x")
 }
 
-// TestChanges: objects' names, managers and contents are anybody's text. A browser takes
-// none of it for markup, and the headers forbid it to run scripts of the page.
+// TestChanges: names, managers and contents of objects are untrusted text. It is escaped, and
+// the headers forbid inline scripts.
 func TestChanges(t *testing.T) {
 	var asked []string
 	h := changeful(t, func(sink, collection string) ([]Change, bool) {
@@ -74,7 +74,7 @@ func TestChanges(t *testing.T) {
 		got.Changes[1].Type != "modified" || got.Collection != "secrets?namespace=a&labels=x" || got.At.IsZero() {
 		t.Errorf("%v: %+v", err, got)
 	}
-	if body := get(changeful(t, func(string, string) ([]Change, bool) { return nil, true }), changesURL("/")).Body.String(); !strings.Contains(body, "No change since") {
+	if body := get(changeful(t, func(string, string) ([]Change, bool) { return nil, true }), changesURL("/")).Body.String(); !strings.Contains(body, "No changes since") {
 		t.Errorf("a page without changes:\n%s", body)
 	}
 }

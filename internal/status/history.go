@@ -32,8 +32,8 @@ type history struct {
 
 // count is the number of events that were delivered up to a time.
 type count struct {
-	at time.Time
-	n  uint64
+	time time.Time
+	n    uint64
 }
 
 func newHistory(report func() Report) *history {
@@ -99,7 +99,7 @@ func rate(c []count) *float64 {
 		return nil
 	}
 	first, last := c[0], c[len(c)-1]
-	seconds := last.at.Sub(first.at).Seconds()
+	seconds := last.time.Sub(first.time).Seconds()
 	if seconds <= 0 {
 		return nil
 	}

@@ -1,5 +1,5 @@
-// The page works without this: it only filters while one types, and reads the
-// page again every ten seconds without losing the place.
+// The page works without this script. It filters while the user types, and refreshes the
+// page every ten seconds without changing the scroll position.
 (() => {
   "use strict";
   const box = document.getElementById("q");
@@ -19,7 +19,7 @@
     if (document.hidden) return;
     const note = document.getElementById("fresh");
     try {
-      // The box filters here, so that what it hides can come back.
+      // Request all rows, because the filter box is applied in the browser.
       const at = new URL(location.href);
       if (box && box.value !== box.defaultValue) at.searchParams.delete("q");
       const answer = await fetch(at, { cache: "no-store" });
@@ -31,7 +31,7 @@
       }
       filter();
     } catch {
-      note.textContent = "The bridge does not answer: this is what it said last.";
+      note.textContent = "The bridge does not answer. The page shows its last answer.";
     }
   };
   setInterval(refresh, 10000);

@@ -18,7 +18,7 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func ptr[T any](v T) *T { return &v }
 
-// sample is a bridge in which something of everything is the case.
+// sample returns the report of a bridge with every kind of value.
 func sample() Report {
 	earlier := noon.Add(-3 * time.Minute)
 	return Report{
@@ -68,8 +68,8 @@ func get(h http.Handler, target string) *httptest.ResponseRecorder {
 	return w
 }
 
-// TestGolden: what an operator sees, and what a program reads, change only when
-// somebody means them to.
+// TestGolden compares the page and the JSON with golden files, so that they do not change
+// by accident.
 func TestGolden(t *testing.T) {
 	h := handler(t, sample)
 	for path, file := range map[string]string{"/": "testdata/page.golden.html", "/api/status": "testdata/status.golden.json"} {
@@ -89,7 +89,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestUnknownIsNotZero: a 0 that nobody measured would be believed.
+// TestUnknownIsNotZero: unknown values are not shown as 0.
 func TestUnknownIsNotZero(t *testing.T) {
 	h := handler(t, func() Report {
 		return Report{At: noon, Sinks: []Sink{{Name: "s", Collections: []Collection{{ID: "pods", State: "discovering", Since: noon}}}}}
@@ -106,7 +106,7 @@ func TestUnknownIsNotZero(t *testing.T) {
 	}
 }
 
-// TestRowsAreChosen: 500 collections are of use only to who can find the one.
+// TestRowsAreChosen: the filters select rows.
 func TestRowsAreChosen(t *testing.T) {
 	h := newHistory(nil)
 	for query, want := range map[query]string{
@@ -129,7 +129,7 @@ func TestRowsAreChosen(t *testing.T) {
 	}
 }
 
-// TestStandby: it delivers nothing and is as it should be, unless it could not
+// TestStandby: a standby is ready although it delivers nothing, unless it could not
 // take over.
 func TestStandby(t *testing.T) {
 	r := Report{Ready: true, At: noon, Election: &Election{Role: Standby, Holder: "other", Lease: "ns/l"}}
@@ -142,8 +142,8 @@ func TestStandby(t *testing.T) {
 	}
 }
 
-// TestOnlyReads: a client that reaches the port may read, and do nothing else; and a
-// browser loads nothing from anywhere else.
+// TestOnlyReads: only GET and HEAD are allowed, and the headers keep a
+// browser from loading anything from another server.
 func TestOnlyReads(t *testing.T) {
 	h := handler(t, sample)
 	for _, path := range []string{"/", "/api/status", "/page.css"} {
@@ -167,8 +167,8 @@ func TestOnlyReads(t *testing.T) {
 	}
 }
 
-// TestHistoryIsBounded: a year of samples takes the memory of an hour's, and what
-// is gone is forgotten.
+// TestHistoryIsBounded: only the samples of an hour are kept, and those of removed
+// sinks and collections are dropped.
 func TestHistoryIsBounded(t *testing.T) {
 	h := newHistory(nil)
 	r := Report{At: noon}

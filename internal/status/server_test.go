@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestProbes: a kubelet restarts what is not healthy and sends no traffic to what
-// is not ready, so both must follow the bridge, and say why in the body.
+// TestProbes: /healthz and /readyz have the state of the bridge, with the reason in the
+// body.
 func TestProbes(t *testing.T) {
 	var ready, alive atomic.Bool
 	registry := prometheus.NewRegistry()
@@ -89,7 +89,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// TestProbesBesideALogin: a kubelet has no token. What it may ask says whether, and nothing of what a login is for.
+// TestProbesBesideALogin: a kubelet has no token. The probes need no login, and reveal nothing that needs one.
 func TestProbesBesideALogin(t *testing.T) {
 	o := Options{
 		Serve:    serve.Options{Listen: "127.0.0.1:0", Log: zap.NewNop(), Login: func(context.Context, string, *http.Request) error { return serve.ErrUnknownToken }},

@@ -52,7 +52,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// uids and versions are what takes different ways through the encoding.
+// uids and versions have values for every case of the encoding.
 var (
 	uids = []string{
 		uid, "", "metrics/node-1:cpu", strings.ToUpper(uid), "5b8f1c347a2e-4c8a-9f39-0e1f8f2f4a11-", strings.Repeat("-", 36), "\x01", "\x00",
@@ -63,7 +63,7 @@ var (
 	texts = []string{"", "v1", "größe.example/v1", strings.Repeat("g", 300) + "/v1"}
 )
 
-// What is written comes back, whatever follows it and whatever it was expected to be like.
+// Decoding returns the encoded values, whatever follows them and whatever like is.
 func TestText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.OneOf(rapid.SampledFrom(uids), rapid.String()).Draw(t, "uid")
@@ -79,7 +79,7 @@ func TestText(t *testing.T) {
 	})
 }
 
-// The usual uid and resourceVersion are short: there are a million of them.
+// The usual uid and resourceVersion have a short encoding, because there may be a million of them.
 func TestTextSize(t *testing.T) {
 	if n := len(checkpoint.AppendUID(nil, uid)); n != 17 {
 		t.Errorf("a UUID takes %d bytes, want 17", n)
@@ -89,7 +89,7 @@ func TestTextSize(t *testing.T) {
 	}
 }
 
-// Whatever a damaged store hands over is read or fails, and never a panic or a large allocation.
+// Decoding damaged data succeeds or fails, without a panic or a large allocation.
 func FuzzDecoder(f *testing.F) {
 	f.Add(checkpoint.AppendVersion(checkpoint.AppendUID(nil, uid), "7"))
 	f.Add([]byte{0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})

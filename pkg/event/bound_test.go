@@ -8,8 +8,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Whatever a tenant calls an object, its names are bounded and differ from those of others, also where two differ only in
-// what is left out.
+// The names in events are bounded for any name of an object, and are different for different objects, even if they differ only in
+// the part that is cut.
 func TestBoundNames(t *testing.T) {
 	names := []string{"", "web", strings.Repeat("n", 1100), strings.Repeat("n", event.MaxName)}
 	for _, name := range names {

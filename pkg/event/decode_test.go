@@ -28,8 +28,8 @@ func parsed(t *testing.T, name string) *event.Received {
 	return e
 }
 
-// What a consumer learns must be all that the bridge said: every golden file can
-// be written again from what was parsed of it.
+// Parse loses nothing: every golden file can
+// be written again from the parsed event.
 func TestParseLosesNothing(t *testing.T) {
 	for _, x := range examples() {
 		t.Run(x.name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A consumer must never take for an event what is none, nor act on a part of one.
+// Parse refuses messages that are not events, and incomplete events.
 func TestParseRefuses(t *testing.T) {
 	added, synced := string(read(t, golden("added"))), string(read(t, golden("synced")))
 	change := func(text, old, new string) string {
@@ -135,7 +135,7 @@ func TestParseRefuses(t *testing.T) {
 			}
 		})
 	}
-	// Version 1 may grow.
+	// Version 1 may get more attributes and members.
 	grown := change(change(added, `"origin":`, `"new":"x","origin":`), `"data":{`, `"data":{"patch":[],`)
 	if e, err := event.Parse([]byte(grown)); err != nil || !bytes.Contains(e.Data, []byte(`"patch":[]`)) {
 		t.Errorf("a new attribute and a new member of data: %v", err)

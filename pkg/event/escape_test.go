@@ -42,7 +42,7 @@ func TestEscapeToken(t *testing.T) {
 	}
 }
 
-// Two tokens of one text would be two objects to a reader of subjects.
+// UnescapeToken refuses tokens that EscapeToken cannot return, so that no text has two tokens.
 func TestUnescapeTokenRefusesWhatEscapingCannotMake(t *testing.T) {
 	for _, token := range []string{
 		"", "a.b", "a b", "*", "ü", "=", "=4", "a=", "a=2", "=2G", "=+5", "= 5", "=0x",

@@ -14,7 +14,7 @@ type example struct {
 
 var encoder = event.Encoder{Cluster: "prod-eu-1", ClusterUID: "0b8c2f6e-5d0e-4c39-9a6c-0f7e3f1f5d11"}
 
-// examples are one event of every form that a consumer can meet.
+// examples returns one event of every form.
 func examples() []example {
 	at := func(second int) time.Time { return time.Date(2026, 3, 14, 9, 26, second, 535_897_932, time.UTC) }
 	berlin := time.FixedZone("CET", 3600)

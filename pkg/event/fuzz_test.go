@@ -11,8 +11,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// FuzzRoundTrip: whatever an object is called, its consumer learns what the bridge
-// said, and nothing else.
+// FuzzRoundTrip: for any names of objects, a consumer reads exactly the event that the bridge
+// has written.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("pods", "shop", "web", "12", "u", `{"a":1}`, uint8(1))
 	f.Add(`x","type":"io.kubebridge.resource.deleted.v1`, `"`, "\x00\u2028\u009b", "\\", "a\"}", `{"data":{"object":{}},"name":"b"}`, uint8(2))
@@ -39,15 +39,15 @@ func FuzzRoundTrip(f *testing.F) {
 			r.ResourceVersion != rv || r.APIVersion != name || r.Kind != uid || r.Cluster != name || r.Collection != e.Collection.ID() || r.Origin != e.Origin || !r.Time.Equal(e.Time) {
 			t.Fatalf("%+v came back as %+v", e, r)
 		}
-		// White space around a value is no part of it: a scanned object has none.
+		// A scanned object has no white space around it.
 		if !bytes.Equal(r.Object, bytes.TrimRight(e.Object, " \t\r\n")) || !r.BodyKnown || r.Report != nil || r.DeadLetter != nil {
 			t.Fatalf("%s came back as %s", object, r.Object)
 		}
 	})
 }
 
-// FuzzParse: what is on a topic is an event of the contract, or an error that says
-// which of the two it is not.
+// FuzzParse: any message is a valid event, or an error that wraps ErrNotEvent or
+// ErrUnknownType.
 func FuzzParse(f *testing.F) {
 	for _, x := range examples() {
 		f.Add(read(f, golden(x.name)))

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// What stands on the bus is a public contract: consumers parse it byte by byte.
+// The messages on the bus are a public contract.
 func TestGolden(t *testing.T) {
 	var want []string
 	for _, x := range examples() {
@@ -45,8 +45,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// What of an event is a header and what the value, in the formats where these are
-// not the same: testdata has the attributes, an empty line, and the value.
+// Headers and values in the formats in which the value lacks attributes: each
+// golden file has the attributes, an empty line, and the value.
 func TestGoldenFormats(t *testing.T) {
 	for _, f := range []event.Format{event.Binary, event.Plain} {
 		for _, x := range examples() {
@@ -74,9 +74,9 @@ func TestGoldenFormats(t *testing.T) {
 	}
 }
 
-// The formats differ in where things stand, not in what they say: data of a binary
-// event is that of the structured one byte for byte, a plain value the object in it,
-// and what is then left of data is in the attributes.
+// The formats have the same content in different places: the data of a binary
+// event equals that of the structured one byte for byte; a plain value is the object in it,
+// and the other members of data are in attributes.
 func TestFormatsSayTheSame(t *testing.T) {
 	for _, x := range examples() {
 		t.Run(x.name, func(t *testing.T) {
@@ -139,8 +139,8 @@ func TestFormatsSayTheSame(t *testing.T) {
 	}
 }
 
-// A consumer with the CloudEvents SDK must be able to take every event, and find
-// in it the attributes that stand in the headers.
+// The CloudEvents SDK can read every event, and finds the attributes that are
+// in the headers.
 func TestCloudEventsSDKAccepts(t *testing.T) {
 	for _, x := range examples() {
 		t.Run(x.name, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// What the encoder writes of runs, incarnations and plans is what a consumer reads.
+// A consumer reads the runs, incarnations and plans that the encoder writes.
 func TestNumbers(t *testing.T) {
 	col := &event.Collection{Group: "apps", Resource: "deployments", Entry: "canary", Namespace: "shop"}
 	encoder := event.Encoder{Cluster: "prod", ClusterUID: "uid"}

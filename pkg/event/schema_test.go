@@ -18,7 +18,7 @@ const (
 	eventSchema = "https://kubebridge.io/schemas/event-v1.json"
 )
 
-// compile makes a validator of the published schemas, which find each other by
+// compile makes a validator of the published schemas, which refer to each other by
 // their ids.
 func compile(t *testing.T, id string) *jsonschema.Schema {
 	t.Helper()
@@ -50,8 +50,8 @@ func document(t *testing.T, b []byte) map[string]any {
 	return v.(map[string]any)
 }
 
-// Consumers that validate with the published schemas must be able to take every event that the
-// bridge writes, and its data alone by the schema that it names.
+// The published schemas accept every event that the
+// bridge writes, and its data alone with the schema that its dataschema names.
 func TestSchemasAcceptEveryEvent(t *testing.T) {
 	whole := compile(t, eventSchema)
 	data := map[string]*jsonschema.Schema{
@@ -141,7 +141,7 @@ func TestSchemasAcceptRareEvents(t *testing.T) {
 	}
 }
 
-// encoded are the examples as they are published, by name.
+// encoded returns the examples as they are published, by name.
 func encoded() map[string][]byte {
 	all := map[string][]byte{}
 	for _, x := range examples() {
@@ -150,7 +150,7 @@ func encoded() map[string][]byte {
 	return all
 }
 
-// A schema that lets everything pass protects nobody.
+// The schemas refuse invalid events.
 func TestSchemasRefuse(t *testing.T) {
 	whole := compile(t, eventSchema)
 	golden := encoded()
@@ -265,8 +265,8 @@ func TestSchemasRefuse(t *testing.T) {
 	}
 }
 
-// TestSchemasWithoutVersions: some aggregated APIs give their objects no resourceVersion, and a collection that is reset while its
-// resource does not exist is complete as of none.
+// TestSchemasWithoutVersions: objects of some aggregated APIs have no resourceVersion, and a collection that is reset while its
+// resource does not exist has none in its synced event.
 func TestSchemasWithoutVersions(t *testing.T) {
 	whole, golden := compile(t, eventSchema), encoded()
 	added := document(t, golden["added"])

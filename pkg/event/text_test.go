@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestTimes: the time of an event is written as TimeFormat says, whatever it is.
+// TestTimes: every time is written in TimeFormat.
 func TestTimes(t *testing.T) {
 	zone := time.FixedZone("", -7*3600)
 	for _, at := range []time.Time{
@@ -21,8 +21,8 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// TestPlainStrings: what needs an escape is found wherever it stands, in the company
-// of any other byte.
+// TestPlainStrings: bytes that need an escape are found at every position, next
+// to any other byte.
 func TestPlainStrings(t *testing.T) {
 	for n := range 18 {
 		for at := range n {
@@ -54,7 +54,7 @@ func TestTextKeepsWhatItMade(t *testing.T) {
 	}
 }
 
-// What Text remembers of one event does not show in the next.
+// Values that Text keeps from one event do not appear in the next one.
 func TestTextOfTheNextEvent(t *testing.T) {
 	first := &Event{Type: Added, Collection: &Collection{Resource: "pods"}, Name: "a", UID: "u", ResourceVersion: "1", Time: time.Unix(1, 0), Run: "7", Incarnation: 7}
 	later, reset := *first, *first

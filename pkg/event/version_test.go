@@ -8,8 +8,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// resourceVersions are compared as k8s.io/apimachinery does, on which consumers of events do not
-// have to depend.
+// resourceVersions are compared as in k8s.io/apimachinery. The package does not import it, so that consumers do not
+// depend on it.
 func TestVersions(t *testing.T) {
 	versions := []string{"", "0", "00", "1", "9", "10", "99", "100", "18446744073709551616", "-1", "1a", "a", "٣"}
 	for _, a := range versions {

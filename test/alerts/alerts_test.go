@@ -113,7 +113,7 @@ func TestEachFires(t *testing.T) {
 		"KubebridgeDrift": {
 			[]string{"kubebridge_source_drift_total", `sink="audit",resource="pods"`, "0" + hour + "4x119"}, at(-1), at(2), pods, []string{"4 objects", "pods", "audit"},
 		},
-		"KubebridgeReset": {[]string{"kubebridge_sink_resets_total", `sink="audit"`, "_" + hour + "1x119"}, at(-1), at(2), auditSink, []string{"audit", "began again"}},
+		"KubebridgeReset": {[]string{"kubebridge_sink_resets_total", `sink="audit"`, "_" + hour + "1x119"}, at(-1), at(2), auditSink, []string{"audit", "was reset"}},
 		"KubebridgeDeadLetters": {
 			[]string{"kubebridge_dead_letters_total", `sink="audit",reason="rejected"`, "_" + hour + "1x119"},
 			at(-1), at(2),

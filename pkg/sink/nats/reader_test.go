@@ -18,7 +18,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// TestReader: ranges, times and subjects are kept to, and no consumer is left behind.
+// TestReader: the reader respects ranges, times and subjects, and leaves no JetStream consumer behind.
 func TestReader(t *testing.T) {
 	b := startBus(t, nil)
 	js := b.client(t)
@@ -84,8 +84,8 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// TestReaderForeign: what does not name the sink's own stream and its sequence is foreign, a copy of a record too. On a shared stream the
-// sink's own messages name nothing, so none is.
+// TestReaderForeign: a message is foreign if it does not name the sink's stream and its own sequence, also if it is a copy of a record. On a shared
+// stream the sink's messages do not name their place, so none is foreign.
 func TestReaderForeign(t *testing.T) {
 	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
 		t.Run(delivery, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestReaderForeign(t *testing.T) {
 	}
 }
 
-// TestReaderOfNothing: a mistyped directory is said, and not made.
+// TestReaderOfNothing: a directory that does not exist is an error, and is not created.
 func TestReaderOfNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mistyped")
 	c := Config{Embedded: &Embedded{Dir: dir, Listen: "127.0.0.1:0"}}
@@ -145,8 +145,8 @@ func TestReaderOfNothing(t *testing.T) {
 	}
 }
 
-// TestReaderBesideEmbedded: the history of an embedded server is read while the bridge
-// that runs it does, and when it does not.
+// TestReaderBesideEmbedded: the stream of an embedded server can be read while its bridge
+// runs, and while it does not.
 func TestReaderBesideEmbedded(t *testing.T) {
 	b := startBus(t, nil) // for a port that is free afterwards
 	listen := strings.TrimPrefix(b.url(), "nats://")
@@ -182,7 +182,7 @@ func TestReaderBesideEmbedded(t *testing.T) {
 	}
 }
 
-// TestReaderOfAMirror: a mirror is another stream, and has the messages of its stream at their sequences.
+// TestReaderOfAMirror: a mirror is another stream, with the messages of its source at the same sequences.
 func TestReaderOfAMirror(t *testing.T) {
 	b := startBus(t, nil)
 	js := b.client(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// killed is a server on what another one would leave behind if it were killed now: without the index of its files, which is
-// written sometimes, it has to read them.
+// killed starts a server on the files that another one would leave behind if it were killed now. The index of the files is
+// missing, so that the server has to read them.
 func killed(t *testing.T, b *bus) *bus {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "copy")
@@ -33,7 +33,7 @@ func killed(t *testing.T, b *bus) *bus {
 	return startBus(t, func(o *server.Options) { o.StoreDir = dir })
 }
 
-// holds compares all entries of a store with those that are wanted.
+// holds checks all entries of a store.
 func holds(t *testing.T, s *Store, want map[string]string) {
 	t.Helper()
 	got := map[string]string{}
@@ -52,8 +52,8 @@ func (b *bus) messages(t *testing.T) int {
 	return int(stream.CachedInfo().State.Msgs)
 }
 
-// What is deleted stays deleted when the server is killed, also when the deletion is long ago. Otherwise the bridge takes
-// objects that are long gone for published and existing, and publishes their deletion once more. (A tombstone that
+// Deleted keys stay deleted when the server is killed, also long after the deletion. Otherwise deleted objects would be in the
+// inventory again, and the bridge would publish their deletion once more. (A tombstone that
 // expires brings the value back: nats-server #8505.)
 func TestDeletedStaysDeleted(t *testing.T) {
 	b := startBus(t, nil)
@@ -74,8 +74,8 @@ func TestDeletedStaysDeleted(t *testing.T) {
 	holds(t, mustOpenStore(t, options(killed(t, b).url())), want)
 }
 
-// The content is the same at every step of the cleaning, for who reads it after a crash of the bridge, of the server, or of both, and
-// for who takes it over; and the bucket stays small.
+// The content is the same at every step of the cleaning: for a reader after a crash of the bridge, of the server, or of both, and
+// for a new writer. The bucket stays small.
 func TestCleaning(t *testing.T) {
 	b := startBus(t, nil)
 	s := mustOpenStore(t, options(b.url()), oftenClean)
@@ -111,7 +111,7 @@ func TestCleaning(t *testing.T) {
 			crash(s)
 			s = mustOpenStore(t, options(b.url()), oftenClean)
 			holds(t, s, want)
-		case 1: // the one before lives, and does not know yet
+		case 1: // the predecessor is still running, and does not know that it is fenced
 			before := s
 			s = mustOpenStore(t, options(b.url()), oftenClean)
 			if err := before.Commit(t.Context(), []event.KV{kv("e/late", "1")}); err == nil {
@@ -133,5 +133,5 @@ func TestCleaning(t *testing.T) {
 	holds(t, mustOpenStore(t, options(killed(t, b).url())), want)
 }
 
-// oftenClean has a bucket be cleaned often, a few messages at a time.
+// oftenClean makes a bucket clean often, in small steps.
 func oftenClean(b *bucket) { b.most, b.cleanFrom, b.purgeDelay = 15, 20, 20*time.Millisecond }

@@ -28,7 +28,7 @@ func TestClusterBucket(t *testing.T) {
 		s = opened
 		return err == nil
 	})
-	t.Cleanup(func() { _ = s.Close() }) // what it could not write is logged
+	t.Cleanup(func() { _ = s.Close() }) // the error of an unsuccessful last write is logged
 	stream, _ := bucketStream(BucketName(testIdentity))
 	leader := func() *bus { return leaderOf(nodes, stream) }
 	js := client(t, urls(nodes))
@@ -69,8 +69,8 @@ func TestClusterBucket(t *testing.T) {
 	})
 }
 
-// A bridge whose user may not write to its bucket says which subject it is, in one
-// line, and goes on once that is put right.
+// If the bridge's user may not write to the bucket, the error names the subject in one
+// line, and the bridge continues when the permission is granted.
 func TestDeniedBucket(t *testing.T) {
 	t.Parallel()
 	users := func(deny ...string) []*server.User {
@@ -97,7 +97,7 @@ func TestDeniedBucket(t *testing.T) {
 		}
 	}
 	s := NewStore(o)
-	t.Cleanup(func() { _ = s.Close() }) // what it could not write is logged
+	t.Cleanup(func() { _ = s.Close() }) // the error of an unsuccessful last write is logged
 	says(s.Load(t.Context()), "$KV."+BucketName(testIdentity))
 	allow(users(denied))
 	wait(t, "the checkpoint to load", func() bool { return s.Load(t.Context()) == nil })
@@ -109,7 +109,7 @@ func TestDeniedBucket(t *testing.T) {
 	wantKeys(t, mustOpenStore(t, o), kv("p/pods", "at 1 7"), kv("e/a", "2"), kv("e/b", "3"), event.KV{Key: checkpoint.ResetKey()})
 }
 
-// The server's disk is full: the checkpoint says so, and has everything once there is
+// If the server's disk is full, the checkpoint returns an error, and has all commits once there is
 // room, without a reset.
 func TestStoreNoRoom(t *testing.T) {
 	t.Parallel()

@@ -14,14 +14,14 @@ import (
 
 var resetDue = event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}
 
-// unknownCluster is what a command line knows of a pipeline.
+// unknownCluster returns the options of a pipeline whose cluster's UID is not known, as on the command line.
 func unknownCluster(url string) StoreOptions {
 	id := testIdentity
 	id.ClusterUID = ""
 	return storeOptions(id, Config{URL: url})
 }
 
-// Looking must not disturb the bridge that writes, and must see what is only packed.
+// ReadStore does not disturb a running bridge, and reads writes that are only stored in packed form.
 func TestLook(t *testing.T) {
 	b := startBus(t, nil)
 	if _, _, err := ReadStore(t.Context(), unknownCluster(b.url())); !errors.Is(err, fs.ErrNotExist) {
@@ -60,8 +60,8 @@ func TestLook(t *testing.T) {
 	see(kv("e/a", "2"), kv("e/29", "new"), event.KV{Key: []byte("p/pods")})
 }
 
-// Whose a bucket is stands in it: that of another pipeline whose name looks alike, or of
-// another cluster, must be neither shown nor reset.
+// A bucket has the identity of its owner: the bucket of another pipeline with a similar name, or of
+// another cluster, is neither shown nor reset.
 func TestOthersBucketsAreLeftAlone(t *testing.T) {
 	b := startBus(t, nil)
 	for _, other := range []func(*event.Identity){
@@ -99,8 +99,8 @@ func TestOthersBucketsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A reset beside a running bridge shuts it out, whether or not what is there is kept:
-// what it would write then must not take the request back.
+// A reset fences a running bridge, whether or not the content is kept: otherwise a later write of the
+// bridge could overwrite the request.
 func TestReset(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -140,7 +140,7 @@ func TestReset(t *testing.T) {
 			if c.empty {
 				want.Value = nil
 			}
-			for range 2 { // also when it dies at once
+			for range 2 { // also after a crash right after the start
 				next := mustOpenStore(t, options(b.url()))
 				wantKeys(t, next, want, resetDue)
 				crash(next)

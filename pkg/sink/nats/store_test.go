@@ -18,7 +18,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// storeOptions are those of a pipeline's store, beside a sink that is not open.
+// storeOptions returns the options of a pipeline's store, with a sink that is not open.
 func storeOptions(id event.Identity, c Config) StoreOptions {
 	s, err := New(Options{Config: c, Identity: id})
 	if err != nil {
@@ -40,12 +40,12 @@ func openStore(o StoreOptions, change ...func(*bucket)) (*Store, error) {
 	return s, nil
 }
 
-// smallChunks has larger commits be written packed first.
+// smallChunks makes the bucket write larger commits in packed form first.
 func smallChunks(b *bucket) { b.most = 10 }
 
-// open is what the suite opens, also in the process that it kills: in chunks so small
-// that the suite's larger commits are written packed first, and cleaning all the time. As a
-// pipeline does, it tries again what is not final, such as that a busy server did not answer in time.
+// open opens a store for the suite, also in the process that it kills. Chunks are so small
+// that the suite's larger commits are written in packed form first, and the bucket is cleaned all the time. Like a
+// pipeline, open retries temporary errors, such as a timeout of a busy server.
 func open(url string) (s checkpointtest.Store, err error) {
 	final := []error{checkpoint.ErrForeign, checkpoint.ErrUnusable, checkpoint.ErrCorrupt, checkpoint.ErrNewer, checkpoint.ErrOlder}
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
@@ -61,7 +61,7 @@ func TestStoreSuite(t *testing.T) {
 	checkpointtest.Run(t, checkpointtest.Config{Open: open, Trails: true, Place: func(t *testing.T) string { return startBus(t, nil).url() }})
 }
 
-// A working copy on disk goes with the store.
+// A working copy on disk is removed with the store.
 func TestScratch(t *testing.T) {
 	b := startBus(t, nil)
 	o := options(b.url())
@@ -91,7 +91,7 @@ func mustOpenStore(t *testing.T, o StoreOptions, change ...func(*bucket)) *Store
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() }) // what it could not write is logged
+	t.Cleanup(func() { _ = s.Close() }) // the error of an unsuccessful last write is logged
 	return s
 }
 
@@ -102,7 +102,7 @@ func (b *bus) putKey(t *testing.T, key, value string) {
 	b.putAt(t, name, &nats.Msg{Subject: prefix + key, Data: []byte(value), Header: nats.Header{headerPass: {"0"}, headerWriter: {"another"}}})
 }
 
-// putAt publishes a message that says where it stands, as a bridge's do.
+// putAt publishes a message that names its place, like those of a bridge.
 func (b *bus) putAt(t *testing.T, stream string, m *nats.Msg) {
 	t.Helper()
 	js := b.client(t)
@@ -140,13 +140,13 @@ func wantKeys(t *testing.T, s checkpoint.Store, want ...event.KV) {
 	}
 }
 
-// crash ends a store as kill -9 would: nothing more is written.
+// crash ends a store without a last write, like kill -9.
 func crash(s *Store) {
 	s.stopTrailing()
 	s.bucket.hangUp()
 }
 
-// A commit that the sink can bring back trails; any other carries all before it along.
+// A commit with the sink's mark is written later. Any other commit is written at once, with all commits before it.
 func TestTrailing(t *testing.T) {
 	b := startBus(t, nil)
 	o := options(b.url())
@@ -168,7 +168,7 @@ func TestTrailing(t *testing.T) {
 	s = mustOpenStore(t, o)
 	commit(t, s, kv("e/a", "2"), markKV("m2"))
 	wait(t, "the background to write it", func() bool {
-		s.writing.Lock() // what was taken has been written
+		s.writing.Lock() // no write is running
 		defer s.writing.Unlock()
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -178,7 +178,7 @@ func TestTrailing(t *testing.T) {
 	wantKeys(t, mustOpenStore(t, o), kv("e/a", "2"), markKV("m2"))
 }
 
-// Close leaves nothing behind unwritten.
+// Close writes all pending changes.
 func TestCloseWrites(t *testing.T) {
 	b := startBus(t, nil)
 	o := options(b.url())
@@ -191,7 +191,7 @@ func TestCloseWrites(t *testing.T) {
 	wantKeys(t, mustOpenStore(t, o), kv("e/a", "1"), markKV("m1"))
 }
 
-// A predecessor that is still alive can write nothing any more.
+// A predecessor that is still running cannot write any more.
 func TestTakenOver(t *testing.T) {
 	b := startBus(t, nil)
 	o := options(b.url())
@@ -213,7 +213,7 @@ func TestTakenOver(t *testing.T) {
 	wantKeys(t, mustOpenStore(t, o), kv("e/a", "1"), kv("e/c", "3"), event.KV{Key: []byte("e/b")}, event.KV{Key: checkpoint.MarkKey()})
 }
 
-// A process that dies between the packed form of a write and its keys has committed it.
+// A write is committed if the process ends after its packed form and before its keys.
 func TestIncompleteWrite(t *testing.T) {
 	b := startBus(t, nil)
 	o := options(b.url())
@@ -238,7 +238,7 @@ func TestIncompleteWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	crash(s)
-	for range 2 { // as often as it dies there
+	for range 2 { // also if the next start ends at the same point
 		s = mustOpenStore(t, o, smallChunks)
 		wantKeys(t, s, kv("e/000", "new"), kv("e/099", "new"), event.KV{Key: []byte("e/gone")}, event.KV{Key: checkpoint.ResetKey()})
 		crash(s)
@@ -252,8 +252,8 @@ func TestIncompleteWrite(t *testing.T) {
 	wantKeys(t, mustOpenStore(t, o, smallChunks), kv("e/000", "newest"), kv("e/099", "new"), event.KV{Key: []byte("e/gone")})
 }
 
-// Half a write, as a server leaves it that loses power, or a key that somebody else put
-// there: what the checkpoint says can no longer be relied on.
+// After a power failure of the server a write may be incomplete, and other clients may write keys. In both cases the checkpoint cannot be
+// trusted, and a reset is requested.
 func TestTornWrite(t *testing.T) {
 	b := startBus(t, nil)
 	s := mustOpenStore(t, options(b.url()))
@@ -268,7 +268,7 @@ func TestTornWrite(t *testing.T) {
 	wantKeys(t, mustOpenStore(t, options(b.url())), resetDue, kv("e/a", "1"))
 }
 
-// NATS tools must find an ordinary bucket, with keys that can be read.
+// For NATS tools the bucket is an ordinary bucket with readable keys.
 func TestBucketIsOrdinary(t *testing.T) {
 	b := startBus(t, nil)
 	s := mustOpenStore(t, options(b.url()))
@@ -291,7 +291,7 @@ func TestBucketIsOrdinary(t *testing.T) {
 	wantKeys(t, s, kv(long, "2"), kv("e/roles.rbac.authorization.k8s.io/ns/system:*>x", "1"), event.KV{Key: []byte("e/a")})
 }
 
-// usesBucketOf has one pipeline use the bucket of another.
+// usesBucketOf makes a pipeline use the bucket of another one.
 func usesBucketOf(other, id event.Identity) func(*bucket) {
 	return func(b *bucket) { b.setName(BucketName(other), id) }
 }
@@ -362,7 +362,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// Settings that lose values end the program at its start; later they are tried again until somebody corrects them.
+// Settings that would lose values end the program at its start. Later they are a temporary error, until they are corrected.
 func TestUnusableSettings(t *testing.T) {
 	b := startBus(t, nil)
 	s := mustOpenStore(t, options(b.url()))
@@ -386,8 +386,8 @@ func TestUnusableSettings(t *testing.T) {
 	wantKeys(t, mustOpenStore(t, options(b.url())), kv("e/a", "1"))
 }
 
-// The bus goes away: commits that need not wait go on until it is known, then they wait
-// and say why; nothing is lost when it comes back.
+// During an outage of the bus, commits with a mark succeed until the outage is noticed. Then they wait
+// and return the error. Nothing is lost when the bus is back.
 func TestBusDown(t *testing.T) {
 	b := startBus(t, nil)
 	o := options(b.url())
@@ -406,8 +406,8 @@ func TestBusDown(t *testing.T) {
 	wantKeys(t, mustOpenStore(t, o), kv("e/a", "2"), kv("e/b", "3"), kv("e/c", "4"), markKV("m4"))
 }
 
-// The bucket is deleted, or its server comes back without the last writes: the working
-// copy has everything.
+// If the bucket is deleted, or its server restarts without the last writes, the bucket is written again from the working
+// copy.
 func TestBucketLost(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -450,7 +450,7 @@ func TestBucketLost(t *testing.T) {
 	}
 }
 
-// A bucket that somebody emptied while the bridge was off is not a new one.
+// A bucket that was emptied while the bridge was down is not a new one: a reset is requested.
 func TestPurgedWhileOff(t *testing.T) {
 	b := startBus(t, nil)
 	s := mustOpenStore(t, options(b.url()))

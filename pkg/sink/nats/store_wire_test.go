@@ -12,8 +12,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
-// FuzzKey: every key of a checkpoint has one token, which is its own and safe in a
-// subject; and what lies in a bucket under any token is a key or an error.
+// FuzzKey: every key has a unique token, which is safe in a
+// subject; and every token in a bucket is a key or an error.
 func FuzzKey(f *testing.F) {
 	f.Add("e/pods/a/b", "=head", "")
 	f.Add("=redo-1", "=long-00", "ZS9h")
@@ -36,8 +36,8 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// FuzzHead: a head and an incomplete write that do not parse are a damaged checkpoint,
-// or a newer one, and nothing else.
+// FuzzHead: a head or a packed write that does not parse is reported as a damaged, older
+// or newer checkpoint.
 func FuzzHead(f *testing.F) {
 	f.Add(head{Version: checkpoint.Version, Writer: "w", Redo: 3}.encode(), []byte(`[{"k":"YQ==","v":null},{"k":"YQ==","v":""}]`))
 	f.Add([]byte(`{"version":2}`), []byte(`[{"k":1}]`))

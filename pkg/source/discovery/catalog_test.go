@@ -17,7 +17,7 @@ type groupVersion struct {
 
 var readable = metav1.Verbs{"create", "get", "list", "watch"}
 
-// cluster is what an ordinary cluster serves, in order of preference.
+// cluster returns the group versions of an ordinary cluster, in order of preference.
 func cluster() []groupVersion {
 	return []groupVersion{
 		{"", "v1", []metav1.APIResource{
@@ -34,7 +34,7 @@ func cluster() []groupVersion {
 	}
 }
 
-// handMade is what a cluster's discovery answers, group versions in order of
+// handMade makes a catalog of group versions in order of
 // preference.
 func handMade(unknown []schema.GroupVersion, of ...groupVersion) *Catalog {
 	var groups []*metav1.APIGroup
@@ -65,7 +65,7 @@ func TestResourceNames(t *testing.T) {
 	}
 }
 
-// Who pinned a version that is no longer served must learn which are.
+// The error for a version that is not served names the versions that are.
 func TestFindSaysWhichVersionsAreServed(t *testing.T) {
 	_, err := handMade(nil, cluster()...).Find(Parse("deploy.v2.apps"))
 	if !errors.Is(err, ErrNoResource) || !strings.Contains(err.Error(), "v2") || !strings.Contains(err.Error(), "v1, v1beta1") {
@@ -73,7 +73,7 @@ func TestFindSaysWhichVersionsAreServed(t *testing.T) {
 	}
 }
 
-// Short names that are each other's full names must not be followed without end.
+// Find ends even if short names are each other's full names.
 func TestFindShortNamesInACircle(t *testing.T) {
 	c := handMade(nil, groupVersion{"a.io", "v1", []metav1.APIResource{
 		{Name: "as", Kind: "A", ShortNames: []string{"bs"}, Verbs: readable},
@@ -127,8 +127,8 @@ func namesOf(list []Resource) string {
 	return strings.Join(out, " ")
 }
 
-// A difference that is overlooked is a CRD that is never streamed; one that is
-// made up is a pipeline that plans without end.
+// With a missed difference, a new CRD would never be watched. With a false difference, a
+// pipeline would plan again and again.
 func TestCatalogEqual(t *testing.T) {
 	change := func(f func(*groupVersion)) []groupVersion {
 		all := cluster()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// One text must not mean one thing to the configuration and another one to a rule, a permission or a topic.
+// A text has one meaning for the configuration, rules, permissions and topics.
 func TestName(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"pods", "pods of any group; pods; or pods"},
@@ -51,7 +51,7 @@ func TestName(t *testing.T) {
 	}
 }
 
-// A misspelt name must be refused with what to write, not wait for a resource that no server has.
+// An invalid name is refused with what to write. Otherwise the bridge would wait for a resource that cannot exist.
 func TestCheck(t *testing.T) {
 	for _, text := range []string{
 		"pods", "po", "pods.", "pods.core", "pods.v1.", "deployments.apps", "deployments.v1.apps", "certificates.cert-manager.io",
@@ -138,7 +138,7 @@ func TestNameMayBeOf(t *testing.T) {
 	}
 }
 
-// What is excluded must not be asked for by another entry; what only the cluster knows is not refused before.
+// Covers detects an entry for an excluded resource by the names alone. If only the cluster knows the group, it returns false.
 func TestNameCovers(t *testing.T) {
 	for _, c := range []struct {
 		name, other string
@@ -166,7 +166,7 @@ func TestNameCovers(t *testing.T) {
 	}
 }
 
-// A pinned version that is gone must not make a resource look like one that is not installed.
+// A resource whose version is not served any more is not reported as missing.
 func TestFindUnversioned(t *testing.T) {
 	c := handMade(nil, cluster()...)
 	for text, want := range map[string]string{
@@ -181,7 +181,7 @@ func TestFindUnversioned(t *testing.T) {
 	}
 }
 
-// Permissions go by a name's breadth: a form that is read without having one must not be granted as if it were a form
+// Permissions depend on a name's breadth: a form without a breadth of its own must not be granted like a form
 // that covers more, such as its group.
 func TestBreadthOfOtherForms(t *testing.T) {
 	for text, want := range map[string]Breadth{

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Two letters that changed places are one mistake, and what is too far away is no suggestion.
+// Two swapped letters count as one change, and names that are too different are not suggested.
 func TestNearest(t *testing.T) {
 	known := []string{"pods", "nodes", "deployments"}
 	for _, c := range []struct {
@@ -26,7 +26,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// A resource that is misspelt is answered with what was meant, in the form it was written in.
+// The error for a misspelt resource suggests the nearest name, in the form in which it was written.
 func TestFindSuggests(t *testing.T) {
 	c := handMade(nil, cluster()...)
 	for name, want := range map[string]string{

@@ -14,7 +14,7 @@ const (
 	byOtherNamespaces = "other namespaces"
 )
 
-// gadgetLabel is the label, and below spec the field, that entries select by. Its value is one of gadgetValues.
+// gadgetLabel is the name of the label, and of the field below spec, by which entries select. Its value is one of gadgetValues.
 const gadgetLabel = "crew"
 
 var gadgetValues = []string{"a", "b", "c", "d"}
@@ -26,21 +26,21 @@ var entryNames = []string{"", "x", "y", "z"}
 type entry struct {
 	name     string
 	selectBy string
-	values   []string // values, or namespaces
+	values   []string // values of the label or field, or namespaces
 	labelled bool     // only in namespaces that have the label
-	filter   bool     // not what the annotation hides
+	filter   bool     // a filter leaves out objects with the annotation
 	metadata bool
 	types    []string // nil: all
 }
 
-// edition is one state of the configuration, and which namespaces have the label at that time.
+// edition is one version of the configuration, with the namespaces that have the label at that time.
 type edition struct {
 	since    time.Time
 	entries  []entry
 	labelled map[string]bool
 }
 
-// takes reports whether the entry's selectors take a state, whatever its filter says.
+// takes reports whether the entry's selectors select a state, without its filter.
 func (e entry) takes(s gadgetState) bool {
 	switch e.selectBy {
 	case byNamespace:
@@ -51,14 +51,14 @@ func (e entry) takes(s gadgetState) bool {
 	return slices.Contains(e.values, s.value)
 }
 
-// selects reports whether one of the entries takes a state.
+// selects reports whether one of the entries selects a state.
 func (e edition) selects(s gadgetState) bool {
 	return slices.ContainsFunc(e.entries, func(one entry) bool {
 		return one.takes(s) && (!one.labelled || e.labelled[s.namespace]) && (!one.filter || s.shown)
 	})
 }
 
-// deal gives n entries what they select: values or namespaces, none of them to two. Their names are different.
+// deal distributes values or namespaces to n entries, each to one entry only. The entries have different names.
 func deal(r *chance, by string, n int, namespaces []string) []entry {
 	entries := make([]entry, n)
 	from := slices.Clone(gadgetValues)
@@ -72,25 +72,25 @@ func deal(r *chance, by string, n int, namespaces []string) []entry {
 	}
 	switch {
 	case by == byOtherNamespaces && n == 1:
-	case by == byOtherNamespaces: // the last one has all that the others have not
+	case by == byOtherNamespaces: // the last one selects everything that the others do not select
 		last := &entries[n-1]
 		last.values = nil
 		for i := range entries[:n-1] {
 			entries[i].selectBy = byNamespace
 			last.values = append(last.values, entries[i].values...)
 		}
-	case by != byField && n < 3: // a wider one; what nobody has is not selected
+	case by != byField && n < 3: // the last entry gets two values; values without an entry are not selected
 		entries[n-1].values = from[n-1 : n+1]
 	}
 	return entries
 }
 
-// firstEdition is the configuration at the start. The namespaces' label may be asked for by the first entry.
+// firstEdition returns the configuration at the start. The first entry may select namespaces by their label.
 func firstEdition(r *chance, namespaces []string) edition {
 	by := []string{byLabel, byLabel, byLabel, byField, byNamespace, byOtherNamespaces}[r.IntN(6)]
 	n := 1 + r.IntN(3)
 	if r.IntN(2) == 0 {
-		n = 2 // objects move between them most
+		n = 2 // with two entries, objects move between them most often
 	}
 	e := edition{entries: deal(r, by, n, namespaces), labelled: map[string]bool{}}
 	for _, namespace := range namespaces {
@@ -107,10 +107,10 @@ func (e edition) movable() bool {
 	return len(e.entries) > 1 && (e.scheme() == byLabel || e.scheme() == byField)
 }
 
-// scheme is by what its entries select, as [deal] takes it.
+// scheme returns by what the entries select, as an argument of [deal].
 func (e edition) scheme() string { return e.entries[len(e.entries)-1].selectBy }
 
-// edited is what an edit makes of an edition; before is the one to which an edit may go back.
+// edited returns the edition after a random edit. before is the previous edition, to which an edit may return.
 func (e edition) edited(r *chance, before edition, namespaces []string) edition {
 	next := edition{entries: slices.Clone(e.entries), labelled: maps.Clone(e.labelled)}
 	i := r.IntN(len(next.entries))
@@ -148,7 +148,7 @@ func (e edition) edited(r *chance, before edition, namespaces []string) edition 
 	return next
 }
 
-// redealt deals to n entries. Those that exist keep their names and other settings.
+// redealt distributes the values again to n entries. Existing entries keep their names and other settings.
 func (e edition) redealt(r *chance, n int, namespaces []string) []entry {
 	entries := deal(r, e.scheme(), n, namespaces)
 	var taken []string
@@ -166,7 +166,7 @@ func (e edition) redealt(r *chance, n int, namespaces []string) []entry {
 	return entries
 }
 
-// unused is a name that no entry has.
+// unused returns a name that no entry has.
 func (e edition) unused(r *chance) string {
 	left := slices.DeleteFunc(slices.Clone(entryNames), func(name string) bool {
 		return slices.ContainsFunc(e.entries, func(one entry) bool { return one.name == name })
@@ -174,7 +174,7 @@ func (e edition) unused(r *chance) string {
 	return left[r.IntN(len(left))]
 }
 
-// whole is the edition with nothing left out that copies are compared by.
+// whole returns the edition without the settings that leave events out, so that copies can be compared.
 func (e edition) whole() edition {
 	whole := edition{entries: slices.Clone(e.entries), labelled: map[string]bool{}}
 	for i := range whole.entries {

@@ -20,8 +20,8 @@ type measure struct {
 	optional bool    // it is not there for every pair
 }
 
-// measures are in the order of [Sample.Values]. The files' bound is that of pebble: three logs, full at 2 MiB (one is written, two are
-// kept to be written again), and tables; they fill in about an hour. That in NATS is cleaned of 1000 tombstones at a time, five minutes later.
+// measures returns the measures in the order of [Sample.Values]. The bound of files is that of pebble: three logs of 2 MiB (one is written, two are
+// kept for reuse), and tables; they fill in about an hour. The bucket on NATS is cleaned of 1000 tombstones at a time, five minutes later.
 func measures() []measure {
 	return []measure{
 		{name: "resident memory, MiB", unit: 1 << 20, part: 0.05, amount: 4 << 20},
@@ -40,13 +40,13 @@ func measures() []measure {
 	}
 }
 
-// minLife is the shortest life of which a judgement means something, and minSamples how many must be known of each quarter.
+// minLife is the shortest life that is judged, and minSamples the number of known samples that each quarter needs.
 const (
 	minLife    = 10 * time.Minute
 	minSamples = 10
 )
 
-// quarter is the least, the median and the greatest of what was seen; n samples.
+// quarter has the least, the median and the greatest of n samples.
 type quarter struct {
 	least, median, greatest float64
 	n                       int
@@ -65,7 +65,7 @@ func quarters(values []float64) (q [4]quarter) {
 	return q
 }
 
-// grown says how a series is not flat; "" is flat.
+// grown returns how a series has grown; "" if it is flat.
 func (m measure) grown(q [4]quarter) string {
 	for i, one := range q {
 		if one.n < minSamples {
@@ -90,7 +90,7 @@ func (m measure) show(v float64) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
-// life is one process's, from its start to its kill.
+// life has the samples of one process, from its start to its kill.
 type life struct {
 	pair     string
 	process  int
@@ -102,7 +102,7 @@ func (l life) String() string {
 	return fmt.Sprintf("%s, process %d, %s to %s", l.pair, l.process, l.from.Round(time.Second), l.to.Round(time.Second))
 }
 
-// judged: it was long enough.
+// judged reports whether the life was long enough to be judged.
 func (l life) judged() bool { return l.to-l.from >= minLife }
 
 // quarters are those of the i-th measure; ok is false for one that does not apply.
@@ -129,7 +129,7 @@ func lives(samples []Sample) (all []life) {
 	return all
 }
 
-// Flat judges samples: it returns what has grown in which process.
+// Flat judges samples. It returns which measures have grown, by process.
 func Flat(samples []Sample) (problems []string) {
 	for _, l := range lives(samples) {
 		for i, m := range measures() {
@@ -143,7 +143,7 @@ func Flat(samples []Sample) (problems []string) {
 	return problems
 }
 
-// Table is all that was measured, in Markdown: first the medians of the second and the last quarter of what was judged, then each life.
+// Table returns the measurements in Markdown: first the medians of the second and the last quarter of all judged lives, then each life.
 func Table(samples []Sample) string {
 	var judged []life
 	var all strings.Builder
@@ -198,7 +198,7 @@ func split(samples []Sample, in func(Sample) bool) (of, rest []Sample) {
 	return of, rest
 }
 
-// CSVHeader is the first line of a file of samples.
+// CSVHeader returns the first line of a file of samples.
 func CSVHeader() string {
 	line := "seconds,pair,process"
 	for _, m := range measures() {
@@ -209,7 +209,7 @@ func CSVHeader() string {
 	return line
 }
 
-// CSV is a line; sizes are in bytes, and what is not known is empty.
+// CSV returns a sample as one line. Sizes are in bytes; unknown values are empty.
 func (s Sample) CSV() string {
 	line := fmt.Sprintf("%.1f,%s,%d", s.At.Seconds(), s.Pair, s.Process)
 	for _, v := range s.Values {

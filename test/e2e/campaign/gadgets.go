@@ -17,13 +17,13 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// gadgets are the objects of one custom type that several entries share: who changes them, and what the API server acknowledged.
+// gadgets changes the objects of one custom type that several entries share, and records what the API server acknowledged.
 type gadgets struct {
 	world      *world
 	typ        kube.Type
 	namespaces []string
 	random     *chance
-	pause      *sync.RWMutex // the workload's: held for writing while nobody may write
+	pause      *sync.RWMutex // of the workload: held for writing while there must be no writes
 
 	mu       sync.Mutex // of what follows; pause comes first
 	truth    *gadgetTruth
@@ -34,7 +34,7 @@ type gadgets struct {
 	recording sync.Mutex // of truth, while several changes are made at a time
 }
 
-// gadgetCount is how many there are at the start: a change of the label in bulk is some hundred changes.
+// gadgetCount is the number of objects at the start. A bulk change of the label changes about a hundred.
 const gadgetCount = 200
 
 // gadgetState is one acknowledged state of an object.
@@ -43,10 +43,10 @@ type gadgetState struct {
 	namespace, name string
 	value, stamp    string
 	shown           bool
-	asked           time.Time // before the request that led to it
+	asked           time.Time // the time before the request
 }
 
-// gadget is one object's life. A deletion's version lies between after and before, both exclusive.
+// gadget has the states of one object. The version of its deletion lies between after and before, both exclusive.
 type gadget struct {
 	uid           string
 	states        []gadgetState
@@ -55,7 +55,7 @@ type gadget struct {
 	asked         time.Time // before the request to delete it
 }
 
-// gadgetTruth is what the API server acknowledged, in the history that a restore of etcd ended, if there was one, and in the present.
+// gadgetTruth has what the API server acknowledged, in the present history and, if etcd was restored, in the former one.
 type gadgetTruth struct {
 	former, objects map[string]*gadget
 	back            time.Time // when the backup was put back
@@ -64,8 +64,8 @@ type gadgetTruth struct {
 
 func newGadgetTruth() *gadgetTruth { return &gadgetTruth{objects: map[string]*gadget{}} }
 
-// at is the object's state at a resourceVersion. exists is false before its creation and after its deletion; known is false where
-// the deletion's version may be on either side.
+// at returns the object's state at a resourceVersion. exists is false before its creation and after its deletion. known is false if
+// the deletion may be before or after that version.
 func (g *gadget) at(rv uint64) (s gadgetState, exists, known bool) {
 	for _, one := range g.states {
 		if one.rv <= rv {
@@ -81,7 +81,7 @@ func (g *gadget) at(rv uint64) (s gadgetState, exists, known bool) {
 	return s, exists, false
 }
 
-// find is the state that a version is.
+// find returns the state of a version.
 func (g *gadget) find(rv uint64) (gadgetState, bool) {
 	i := slices.IndexFunc(g.states, func(s gadgetState) bool { return s.rv == rv })
 	if i < 0 {
@@ -131,14 +131,14 @@ func stateOf(u *unstructured.Unstructured) gadgetState {
 	}
 }
 
-// deleted enters the end of an object, which was asked for at a time; the list's version bounds it from above.
+// deleted records the deletion of an object, with the time before the request and an upper bound of its version.
 func (t *gadgetTruth) deleted(uid string, before uint64, asked time.Time) {
 	o := t.objects[uid]
 	o.asked = asked
 	o.deleted, o.after, o.before = true, o.states[len(o.states)-1].rv, before
 }
 
-// alive are those that exist now, in a steady order.
+// alive returns the objects that exist now, in a deterministic order.
 func (t *gadgetTruth) alive() []*gadget {
 	var all []*gadget
 	for _, o := range t.objects {
@@ -150,7 +150,7 @@ func (t *gadgetTruth) alive() []*gadget {
 	return all
 }
 
-// free are those that exist now and may be changed at random: all but markers, whose first state is waited for.
+// free returns the objects that exist now and may be changed at random: all except markers, whose first state a waiter needs.
 func (t *gadgetTruth) free() []*gadget {
 	return slices.DeleteFunc(t.alive(), func(o *gadget) bool { return strings.HasPrefix(o.states[0].name, markerPrefix) })
 }
@@ -169,7 +169,7 @@ func (t *gadgetTruth) restored(saved map[string]*gadget, back time.Time) {
 	t.former, t.objects, t.back = t.objects, saved, back
 }
 
-// prepare makes the type, its namespaces, and the first objects.
+// prepare creates the type, its namespaces, and the first objects.
 func (g *gadgets) prepare(ctx context.Context) error {
 	for i := range 3 {
 		name := fmt.Sprintf("%s-%d", g.world.ns, i)
@@ -189,7 +189,7 @@ func (g *gadgets) prepare(ctx context.Context) error {
 	return g.each(ctx, gadgetCount, func(int) func() error { return g.create(ctx) })
 }
 
-// each does n changes, a few at a time. next chooses one, in the order of the seed, and returns what does it.
+// each makes n changes, several at a time. next chooses a change, in the order of the seed, and returns a function that makes it.
 func (g *gadgets) each(ctx context.Context, n int, next func(i int) func() error) error {
 	todo := make([]func() error, n)
 	for i := range todo {
@@ -241,7 +241,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// list is what the API server has, of a name or of all; it asks until there is an answer.
+// list lists the objects, or one of them by name. It retries until the API server answers.
 func (g *gadgets) list(ctx context.Context, name string) (objects []unstructured.Unstructured, rv uint64, err error) {
 	options := metav1.ListOptions{}
 	if name != "" {
@@ -258,7 +258,7 @@ func (g *gadgets) list(ctx context.Context, name string) (objects []unstructured
 	}
 }
 
-// create chooses a new object, and returns what makes it. The caller holds mu until that is done.
+// create chooses a new object, and returns a function that creates it. The caller holds mu until that has returned.
 func (g *gadgets) create(ctx context.Context) func() error {
 	g.next++
 	name := fmt.Sprintf("g-%d", g.next)
@@ -272,7 +272,7 @@ func (g *gadgets) create(ctx context.Context) func() error {
 
 func (g *gadgets) stamp(name string) string { return fmt.Sprintf("<%s/%x>", name, g.random.Uint64()) }
 
-// made makes an object; one whose outcome is not known is looked for.
+// made creates an object. If the outcome is not known, it reads the object.
 func (g *gadgets) made(ctx context.Context, namespace, name, value, shown, stamp string) (*unstructured.Unstructured, error) {
 	asked := time.Now()
 	for {
@@ -303,7 +303,7 @@ func (g *gadgets) enter(o *unstructured.Unstructured, asked time.Time) {
 	g.truth.ops++
 }
 
-// change returns what changes an object: its value, if there is one, and its stamp.
+// change returns a function that changes an object's stamp and, if value is not empty, its value.
 func (g *gadgets) change(ctx context.Context, o *gadget, value string) func() error {
 	now := o.states[len(o.states)-1]
 	merge := fmt.Sprintf(`{"spec":{"stamp":%q}}`, g.stamp(now.name))
@@ -351,7 +351,7 @@ func (g *gadgets) remove(ctx context.Context, o *gadget) error {
 	}
 }
 
-// locked does something that nobody else's writes come between.
+// locked calls do while there are no other writes.
 func (g *gadgets) locked(do func() error) error {
 	g.pause.RLock()
 	defer g.pause.RUnlock()
@@ -360,7 +360,7 @@ func (g *gadgets) locked(do func() error) error {
 	return do()
 }
 
-// run changes single objects until ctx ends, some twenty a second.
+// run changes single objects until ctx is cancelled, about twenty a second.
 func (g *gadgets) run(ctx context.Context, until time.Time) error {
 	for time.Now().Before(until) && rest(ctx, 50*time.Millisecond) {
 		err := g.locked(func() error {
@@ -409,7 +409,7 @@ func (g *gadgets) relabel(ctx context.Context, r *chance) error {
 	return g.each(ctx, len(moves), func(i int) func() error { return moves[i] })
 }
 
-// handOver gives the objects of one entry to another, all at once. Where objects cannot move between entries, it is any relabelling. The
+// handOver moves all objects of one entry to another one. If objects cannot move between entries, it relabels at random. The
 // caller has locked.
 func (g *gadgets) handOver(ctx context.Context, r *chance, e edition) error {
 	if !e.movable() {
@@ -427,7 +427,7 @@ func (g *gadgets) handOver(ctx context.Context, r *chance, e edition) error {
 	return g.each(ctx, len(moves), func(i int) func() error { return moves[i] })
 }
 
-// forget makes the API server forget the type's history.
+// forget makes the API server lose the type's history.
 func (g *gadgets) forget(ctx context.Context) error {
 	for {
 		_, err := g.world.kube.Patch(ctx, kube.CRDs, g.typ.GroupResource().String(), canonical(map[string]any{"spec": map[string]any{"versions": g.versions()}}))
@@ -440,7 +440,7 @@ func (g *gadgets) forget(ctx context.Context) error {
 	}
 }
 
-// remake removes the CRD, and with it all objects, and makes it again with a few.
+// remake removes the CRD with all objects, and creates it again with some objects.
 func (g *gadgets) remake(ctx context.Context, r *chance) error {
 	asked := time.Now()
 	for err := g.world.kube.Uninstall(ctx, g.typ); err != nil && !apierrors.IsNotFound(err); err = g.world.kube.Uninstall(ctx, g.typ) {

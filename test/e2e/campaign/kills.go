@@ -10,7 +10,7 @@ import (
 // perKill is how long a bridge lives and is edited, at most, between two kills.
 const perKill = 1500 * time.Millisecond
 
-// twoEntries is the edition that [Spec.Kills] begins with: two entries of one resource, which differ in a label's value.
+// twoEntries returns the first edition with [Spec.Kills]: two entries of one resource, which select different values of a label.
 func twoEntries(namespaces []string) edition {
 	e := edition{labelled: map[string]bool{}, entries: []entry{
 		{name: "x", selectBy: byLabel, values: gadgetValues[:2:2]}, {name: "y", selectBy: byLabel, values: gadgetValues[2:3:3]},
@@ -21,7 +21,7 @@ func twoEntries(namespaces []string) edition {
 	return e
 }
 
-// twoEdited is an edit after which there are still two entries, which publish all types of events.
+// twoEdited returns the edition after an edit that keeps two entries, which publish all types of events.
 func (e edition) twoEdited(r *chance, before edition, namespaces []string) edition {
 	for {
 		next := e.edited(r, before, namespaces)
@@ -31,8 +31,8 @@ func (e edition) twoEdited(r *chance, before edition, namespaces []string) editi
 	}
 }
 
-// kills edits the entries, moves objects between them and kills the bridge, again and again: before it has read an edit, in the middle of
-// the list that follows, or behind it.
+// kills edits the entries, moves objects between them and kills the bridge, repeatedly: before it has read an edit, during
+// the list that follows, or after it.
 func (n *nemesis) kills(ctx context.Context) error {
 	n.begun = time.Now()
 	r, g := newChance(n.spec.Seed, 8), n.gadgets

@@ -21,7 +21,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 )
 
-// Sample is what one bridge took at one time. What could not be found out is NaN.
+// Sample has the resources that one bridge used at one time. Unknown values are NaN.
 type Sample struct {
 	At      time.Duration
 	Pair    string
@@ -29,7 +29,7 @@ type Sample struct {
 	Values  []float64
 }
 
-// sample looks at the bridge that runs.
+// sample measures the running bridge.
 func (w *world) sample(ctx context.Context, l *ledger) Sample {
 	w.mu.Lock()
 	p, s := w.current[0], Sample{Pair: w.pair.Name, Process: len(w.processes)}
@@ -53,7 +53,7 @@ func (w *world) sample(ctx context.Context, l *ledger) Sample {
 	return s
 }
 
-// metrics is what /metrics says, series of several labels as their sum.
+// metrics returns the values of /metrics. Series of one name are added up.
 func metrics(ctx context.Context, p *bridge.Process) map[string]float64 {
 	said := map[string]float64{}
 	for _, name := range []string{"go_memstats_heap_inuse_bytes", "go_memstats_next_gc_bytes", "go_goroutines", "kubebridge_inventory_objects"} {
@@ -98,7 +98,7 @@ func proc(p *bridge.Process) (rss, threads, files float64) {
 	return rss, threads, files
 }
 
-// directory is how many bytes the files below the roots have.
+// directory returns the number of bytes of all files below the roots.
 func directory(roots ...string) (sum float64) {
 	for _, root := range roots {
 		_ = filepath.WalkDir(root, func(_ string, e fs.DirEntry, err error) error { // files come and go meanwhile
@@ -113,7 +113,7 @@ func directory(roots ...string) (sum float64) {
 	return sum
 }
 
-// live is how many objects the API server has, by what it acknowledged.
+// live returns how many objects exist, according to what the API server acknowledged.
 func (l *ledger) live() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +126,7 @@ func (l *ledger) live() int {
 	return n
 }
 
-// bucketSize is the size of the bucket that holds the checkpoint, tombstones and all.
+// bucketSize returns a function for the size of the checkpoint's bucket, including tombstones.
 func bucketSize(conn *nats.Conn) func(context.Context) (int, int, error) {
 	return func(ctx context.Context) (keys, bytes int, err error) {
 		js, err := jetstream.New(conn)
@@ -146,7 +146,7 @@ func bucketSize(conn *nats.Conn) func(context.Context) (int, int, error) {
 	}
 }
 
-// followStream reads what is new in the stream, for as long as that is not deleted.
+// followStream returns a function that reads new messages of the stream, until the stream is deleted.
 func followStream(conn *nats.Conn) func(context.Context) ([]bus.Message, error) {
 	after := uint64(0)
 	return func(ctx context.Context) ([]bus.Message, error) {

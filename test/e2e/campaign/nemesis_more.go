@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// restoreEtcd makes a backup of etcd, lets the workload go on, and puts the backup back: what was acknowledged in between
-// is undone, and its resourceVersions are given out a second time. They begin so far above the backup's that the bridge looks
-// before the counter has passed them (docs/limits.md says what is left where it has).
+// restoreEtcd makes a backup of etcd, lets the workload continue, and restores the backup: writes in between
+// are undone, and their resourceVersions are assigned a second time. There are so many of them that the bridge probes
+// before the counter has passed them (docs/limits.md says what happens otherwise).
 func (n *nemesis) restoreEtcd(ctx context.Context, r *chance) error {
 	dir := filepath.Join(n.dir, "backup")
 	restored, err := n.backUp(ctx, dir)
@@ -40,7 +40,7 @@ func (n *nemesis) restoreEtcd(ctx context.Context, r *chance) error {
 	return n.cluster.Restart(ctx)
 }
 
-// backUp is a backup of etcd, and of what the workload knows, of one time.
+// backUp makes a backup of etcd and of the workload's knowledge, at the same time.
 func (n *nemesis) backUp(ctx context.Context, dir string) (func(time.Time), error) {
 	n.load.pause.Lock()
 	defer n.load.pause.Unlock()
@@ -62,7 +62,7 @@ func (n *nemesis) backUp(ctx context.Context, dir string) (func(time.Time), erro
 	}, n.count(ctx, 3000)
 }
 
-// count lets etcd's counter go on.
+// count increases etcd's counter by writes.
 func (n *nemesis) count(ctx context.Context, writes int) error {
 	body, err := json.Marshal(map[string]any{"key": []byte("/kubebridge/count")})
 	if err != nil {
@@ -102,7 +102,7 @@ func post(ctx context.Context, client *http.Client, url string, body []byte) err
 	return err
 }
 
-// askResync makes the bridge emit every object of a resource again, if it is there to be asked.
+// askResync requests a resync of a resource, if the bridge is running.
 func (n *nemesis) askResync(ctx context.Context, r *chance, i int) error {
 	t := n.types[r.IntN(len(n.types))]
 	path := n.socket(slices.Index(n.processes, n.current[i]))
@@ -117,7 +117,7 @@ func askAdmin(ctx context.Context, path, command string) error {
 	return post(ctx, client, "http://bridge"+command, nil)
 }
 
-// withoutOne takes a resource out of the configuration for a while, as the running bridge is to notice.
+// withoutOne removes a resource from the configuration for a time. The running bridge must notice that.
 func (n *nemesis) withoutOne(ctx context.Context, r *chance) error {
 	i := r.IntN(len(n.types)) // their entries come first
 	n.taken[n.types[i].ResourceID()] = true

@@ -12,12 +12,12 @@ import (
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 )
 
-// Soak is a long run: a bridge for each of a few pairs on one API server, which nobody else may use, under a steady load and
-// faults, and what they take while it lasts.
+// Soak describes a long run: one bridge for each of several pairs, on an API server of their own, under a steady load and
+// faults. Their use of resources is sampled.
 type Soak struct {
 	Pairs  []Pair
 	Seed   uint64
-	Binary string // the bridge, without race detector: that takes memory of its own
+	Binary string // the bridge, without the race detector, which uses memory of its own
 	For    time.Duration
 	Rate   int           // operations a second, of all pairs together
 	Sample time.Duration // between two samples of a bridge
@@ -29,15 +29,15 @@ type Soak struct {
 	Each    func(Sample) // called with every sample, if it is not nil
 }
 
-// SoakResult is what came of it.
+// SoakResult is the result of a soak.
 type SoakResult struct {
 	Results  []Result // of each pair
 	Samples  []Sample
-	Faults   []string // of the API server
-	Problems []string // other than the pairs' own
+	Faults   []string // faults of the API server
+	Problems []string // problems that do not belong to one pair
 }
 
-// soak is one while it runs.
+// soak is a running soak.
 type soak struct {
 	Soak
 	cluster *clustertest.Cluster
@@ -57,7 +57,7 @@ type soaked struct {
 	ledger  *ledger
 }
 
-// RunSoak runs it. The error is about the soak itself.
+// RunSoak runs a soak. The error is about the soak itself.
 func RunSoak(ctx context.Context, cluster *clustertest.Cluster, options Soak) (SoakResult, error) {
 	s := &soak{Soak: options, cluster: cluster}
 	defer func() {
@@ -87,7 +87,7 @@ func RunSoak(ctx context.Context, cluster *clustertest.Cluster, options Soak) (S
 	return s.out, s.judge(ctx)
 }
 
-// start starts the bridges, and returns when their first lists are through.
+// start starts the bridges, and waits until their first lists are complete.
 func (s *soak) start(ctx context.Context) error {
 	r := newChance(s.Seed, 0)
 	for _, p := range s.Pairs {
@@ -113,7 +113,7 @@ func (s *soak) start(ctx context.Context) error {
 	return nil
 }
 
-// problem enters what is wrong with the soak itself; it goes on.
+// problem records an error of the soak itself. The soak continues.
 func (s *soak) problem(ctx context.Context, who string, err error) {
 	if err != nil && ctx.Err() == nil {
 		s.mu.Lock()
@@ -152,7 +152,7 @@ func (s *soak) harmServer(ctx context.Context) {
 	s.problem(ctx, "API server", s.server.steadily(ctx, seldom, &s.gate, faults, 1))
 }
 
-// watch samples every bridge until ctx ends, and starts again what ended on its own.
+// watch samples every bridge until ctx is cancelled, and restarts bridges that have ended.
 func (s *soak) watch(ctx context.Context) {
 	tick := time.NewTicker(s.Sample)
 	defer tick.Stop()
@@ -179,7 +179,7 @@ func (s *soak) watch(ctx context.Context) {
 	}
 }
 
-// judge ends the bridges, and judges what is on their buses, one pair's messages at a time.
+// judge stops the bridges, and makes the verdict on their buses, one pair at a time to save memory.
 func (s *soak) judge(ctx context.Context) error {
 	for _, one := range s.all {
 		limit := time.Minute + s.For/2
@@ -193,13 +193,13 @@ func (s *soak) judge(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", one.pair.Name, err)
 		}
-		one.close() // a bus has much to remember
+		one.close() // frees the memory of the bus
 		one.ledger, one.bus = nil, nil
 	}
 	return nil
 }
 
-// steadily does all faults in turn, shuffled again in each round. A fault that could not be done is reported at the end, and the others go on.
+// steadily inflicts all faults in rounds, each in another order. Faults that could not be inflicted are reported at the end.
 func (n *nemesis) steadily(ctx context.Context, s Soak, gate sync.Locker, faults []fault, stream uint64) error {
 	r := newChance(s.Seed, stream)
 	r.stretch = time.Duration(s.Stretch)
@@ -243,7 +243,7 @@ func pause(ctx context.Context, until time.Time) bool {
 	}
 }
 
-// FaultCounts are how often there was which fault, by its name.
+// FaultCounts returns the number of faults by name.
 func FaultCounts(schedules ...[]string) map[string]int {
 	counts := map[string]int{}
 	for _, schedule := range schedules {

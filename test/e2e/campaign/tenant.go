@@ -82,7 +82,7 @@ func (d *Delays) String() string {
 	return fmt.Sprintf("%d changes, half within %s, 99 of 100 within %s (received within %s), all within %s", d.Changes, d.P50, d.P99, d.Seen99, d.Max)
 }
 
-// tenant is a user who may write in one namespace, and whose objects cost the bridge as much as one object can.
+// tenant is a user who may write in one namespace, and whose objects are as costly for the bridge as possible.
 type tenant struct {
 	world *world
 	load  *workload
@@ -108,7 +108,7 @@ func (w *world) admit(ctx context.Context) error {
 	return w.install(ctx, w.unwatched)
 }
 
-// attack starts the tenant, and asks for the bridges' liveness meanwhile.
+// attack starts the tenant, and checks the bridges' liveness probes while it runs.
 func (w *world) attack(ctx context.Context, load *workload) *tenant {
 	t := &tenant{world: w, load: load, kube: w.kube.In(w.tenantNS()), step: 2 * int(w.spec.Seed)}
 	t.start(ctx, w.types[1], load.ledger)
@@ -136,7 +136,7 @@ func (t *tenant) wrong(rule, format string, args ...any) {
 
 func (w *world) tenantNS() string { return w.ns + "-tenant" }
 
-// write makes the tenant's objects and changes them, one after the other, until ctx ends.
+// write creates the tenant's objects and changes them, one after the other, until ctx ends.
 func (t *tenant) write(ctx context.Context, typ target, l *ledger) {
 	changes := hostiletest.Changes(hostileSize)
 	for ; pause(ctx, time.Now().Add(hostileEvery)); t.step++ {
@@ -145,7 +145,7 @@ func (t *tenant) write(ctx context.Context, typ target, l *ledger) {
 		if t.step%2 > 0 {
 			state = changes[n].After
 		}
-		// What is asked for is also answered: an outcome that nobody knows could not be judged.
+		// The request is not cancelled, because an unknown outcome could not be judged.
 		got, err := t.one(context.WithoutCancel(ctx), typ, fmt.Sprint("hostile-", n), state, l)
 		if err != nil {
 			t.wrong("campaign", "the tenant's object %q: %v", changes[n].Name, err)
@@ -180,7 +180,7 @@ func (t *tenant) one(ctx context.Context, typ target, name string, state []byte,
 	return true, nil
 }
 
-// live asks every bridge for its liveness until ctx ends, but not while a fault stops or freezes one: those hold mu.
+// live checks every bridge's liveness probe until ctx is cancelled, except while a fault stops or pauses one, which holds mu.
 func (t *tenant) live(ctx context.Context) {
 	w := t.world
 	for pause(ctx, time.Now().Add(aliveEvery)) {
@@ -237,7 +237,7 @@ type span struct{ from, to time.Time }
 
 func (s span) has(at time.Time) bool { return !at.Before(s.from) && !at.After(s.to) }
 
-// besideTenant is what the tenant led to, but for its events, which are judged as everybody's.
+// besideTenant returns the problems that the tenant caused. Its events are judged like all others.
 func (n *nemesis) besideTenant() []string {
 	if n.tenant == nil {
 		return nil
@@ -256,7 +256,7 @@ func (n *nemesis) besideTenant() []string {
 	return n.tenant.problems
 }
 
-// delays are those of the others' changes in the calms.
+// delays returns the delays of others' changes in the calms.
 func (n *nemesis) delays(ctx context.Context, l *ledger, messages []bus.Message) (*AllDelays, error) {
 	if n.bus.timed != nil {
 		var err error

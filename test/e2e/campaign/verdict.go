@@ -11,8 +11,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
 )
 
-// verdict compares what the bus holds with what the API server acknowledged. Every problem begins with the name of the rule
-// that was broken: state, complete, order, once, invented, body, diff, quiet, again, leak, declared, fenced.
+// verdict compares the messages on the bus with what the API server acknowledged. Every problem begins with the name of the
+// broken rule: state, complete, order, once, invented, body, diff, quiet, again, leak, declared, fenced.
 type verdict struct {
 	pair      Pair
 	ledger    *ledger
@@ -37,7 +37,7 @@ type verdict struct {
 	excused   int
 }
 
-// window are the resourceVersions that a gap excuses, from exclusive.
+// window is a range of resourceVersions, from exclusive, whose transitions a gap excuses.
 type window struct{ from, to uint64 }
 
 func (v *verdict) wrong(rule, format string, args ...any) {
@@ -73,7 +73,7 @@ func (v *verdict) judge() []string {
 	return v.problems
 }
 
-// fenced: who has been followed by a later writer writes no more.
+// fenced checks that a writer writes nothing after a later writer.
 func (v *verdict) fenced(part []*bus.Message) {
 	term := map[string]int{}
 	for _, m := range part {
@@ -198,7 +198,7 @@ func (r *reader) collection(m *bus.Message) {
 	}
 }
 
-// gap opens what the next synced closes.
+// gap opens a gap, which the next synced event closes.
 func (r *reader) gap(resource string, m *bus.Message) {
 	r.gaps++
 	if m.Data.Reason == "drift" && !r.changing[resource] {
@@ -228,8 +228,8 @@ func (r *reader) gap(resource string, m *bus.Message) {
 	}
 }
 
-// goesOn takes a collection into the other history without an epoch: the bridge was not yet further than the backup, so it is
-// one history for it. Nothing that is undone may have been published.
+// goesOn moves a collection to the other history without a new epoch: the bridge had not read past the backup, so it cannot
+// notice the restore. It must not have published anything that is undone.
 func (r *reader) goesOn(resource string) {
 	r.silent[resource] = true
 	windows := r.windows[0]
@@ -240,18 +240,18 @@ func (r *reader) goesOn(resource string) {
 	r.era[resource], r.high[resource] = 1, 0
 }
 
-// reached notes up to which version all was published: of a watch, what is before an event.
+// reached records up to which version everything is published. An event of a watch proves that for all lower versions.
 func (r *reader) reached(resource string, m *bus.Message) {
 	r.high[resource] = max(r.high[resource], versionOf(m))
 }
 
-// excuse closes a gap.
+// excuse closes a gap, and excuses the transitions in it.
 func (r *reader) excuse(resource string, to uint64) {
 	windows := r.windows[r.era[resource]]
 	windows[resource] = append(windows[resource], window{r.from[resource], to})
 }
 
-// forget is what a consumer does at a reset, and when a collection is closed.
+// forget drops the copy of a collection, as consumers do at a reset and at closed.
 func (r *reader) forget(resource string) {
 	for uid, last := range r.last {
 		if resourceOf(last) == resource {
@@ -261,7 +261,7 @@ func (r *reader) forget(resource string) {
 	delete(r.live, resource)
 }
 
-// timeOf is when the bridge saw it.
+// timeOf returns the time of an event.
 func timeOf(m *bus.Message) time.Time {
 	t, _ := time.Parse(time.RFC3339Nano, m.Attributes["time"])
 	return t

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// complete: every transition outside of declared gaps is published, in each of the cluster's histories.
+// complete checks that every transition outside of gaps is published, in each of the cluster's histories.
 func (v *verdict) complete() {
 	for era, objects := range v.ledger.eras() {
 		for _, o := range objects {
@@ -26,7 +26,7 @@ func (v *verdict) complete() {
 	}
 }
 
-// life is one object's in one history.
+// life checks one object in one history.
 func (v *verdict) life(era int, o *object) {
 	resource, in := o.typ.ResourceID(), false
 	for i, version := range o.versions {
@@ -56,7 +56,7 @@ func (v *verdict) life(era int, o *object) {
 	}
 }
 
-// covers reports whether a window holds a version between after and before.
+// covers reports whether a window has a version between after and before.
 func (v *verdict) covers(era int, resource string, after, before uint64) bool {
 	if before < math.MaxUint64 {
 		before--
@@ -64,7 +64,7 @@ func (v *verdict) covers(era int, resource string, after, before uint64) bool {
 	return slices.ContainsFunc(v.windows[era][resource], func(w window) bool { return w.from < before && w.to > after })
 }
 
-// inStep: a consumer that reads everything knows that its copy is complete, and has the objects that the bus leads to.
+// inStep checks that a consumer that reads everything has a complete copy with the expected objects.
 func (v *verdict) inStep() {
 	u := newUnionReader(v.pair, "")
 	for i := range v.messages {
@@ -84,7 +84,7 @@ func (v *verdict) inStep() {
 	}
 }
 
-// state: what the bus leads to is what the cluster has.
+// state checks that the copy of a consumer equals the cluster.
 func (v *verdict) state() {
 	for resource, objects := range v.cluster {
 		for uid, body := range objects {

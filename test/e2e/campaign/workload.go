@@ -19,13 +19,13 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// planted stands in the value of every Secret, and must never be on the bus.
+// planted is part of every Secret's value, and must never be on the bus.
 const planted = "planted-secret-value"
 
 // defaulted is the field that a CRD's edit gives a default.
 const defaulted = "defaulted"
 
-// workload changes objects as a few users would, each with names of its own.
+// workload changes objects like several users, each with names of its own.
 type workload struct {
 	kube   *kube.Client
 	ledger *ledger
@@ -41,7 +41,7 @@ const (
 	names   = 7 // each writer's, of each type
 )
 
-// run makes about ops operations in about d. It may be called again when it has returned.
+// run makes about ops operations in about the time d. It may be called again after it has returned.
 func (w *workload) run(ctx context.Context, ops int, d time.Duration) error {
 	g, ctx := errgroup.WithContext(ctx)
 	w.pause.Lock()
@@ -56,8 +56,8 @@ func (w *workload) run(ctx context.Context, ops int, d time.Duration) error {
 	return g.Wait()
 }
 
-// backup remembers what everybody knows, and returns what makes that the present again, at the time it is given. The caller
-// holds pause, both times.
+// backup saves the knowledge of all writers, and returns a function that restores it. The caller
+// holds pause for both calls.
 func (w *workload) backup() (restored func(time.Time)) {
 	saved := w.ledger.backup()
 	holds := make([]map[string]*unstructured.Unstructured, len(w.users))
@@ -101,7 +101,7 @@ func (w *writer) run(ctx context.Context, ops int, d time.Duration) error {
 	return nil
 }
 
-// op is one operation. One whose outcome is not known is looked for until it is.
+// op makes one operation. If its outcome is not known, op reads the object until it is.
 func (w *writer) op(ctx context.Context) error {
 	w.pause.RLock()
 	defer w.pause.RUnlock()
@@ -150,7 +150,7 @@ func (w *writer) op(ctx context.Context) error {
 	return nil
 }
 
-// find is the object as it is; nil if it is not.
+// find returns the present object; nil if it does not exist.
 func find(ctx context.Context, client *kube.Client, t target, name string) (*unstructured.Unstructured, error) {
 	for {
 		objects, _, err := client.List(ctx, t.Type, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
@@ -171,7 +171,7 @@ func find(ctx context.Context, client *kube.Client, t target, name string) (*uns
 	}
 }
 
-// stamp is a text that no other state of any object has; sometimes a long one.
+// stamp returns a unique text, which is sometimes long.
 func (w *writer) stamp(name string) string {
 	s := fmt.Sprintf("<%s/%d/%x>", name, w.step, w.random.Uint64())
 	if w.random.IntN(5) == 0 {
@@ -196,7 +196,7 @@ func (w *writer) fields(t target, name string) kube.Fields {
 	return f
 }
 
-// body is what an object of the type has, with the stamp in it.
+// body returns the fields of an object of the type, with the stamp.
 func body(t target, stamp string) kube.Fields {
 	switch t.Type {
 	case kube.ConfigMaps:
