@@ -58,6 +58,7 @@ func (p *problems) check(c *Config) {
 	p.routes(c)
 	p.apart(c)
 	p.checkpoint(c)
+	p.retention(c)
 	p.leaderElection(c)
 	p.exclude(c)
 }
@@ -72,6 +73,23 @@ func (p *problems) admin(c *Config) {
 	}
 	if n := len(c.Admin.Socket); n > socketLimit {
 		p.add("admin.socket", "%q has %d bytes, a socket's path can have %d: choose a shorter one, or off", c.Admin.Socket, n, socketLimit)
+	}
+}
+
+// retention warns of topics that forget objects which have not changed for long: state and history then do not have them.
+func (p *problems) retention(c *Config) {
+	for i := range c.Sinks {
+		s := &c.Sinks[i]
+		if s.Kafka == nil || s.Kafka.EventRetention() == 0 {
+			continue
+		}
+		for _, r := range c.ResourcesOf(s) {
+			if kept := s.Kafka.EventRetention(); r.Resync == 0 || r.Resync > kept {
+				p.warn(fmt.Sprintf("sinks[%d].kafka.create", i), "topics keep events for %s, and `bridge state` and `history` do not have objects of %s that have not changed for longer: set `resync` of the resource to less than that, or a longer retention",
+					kept, r.Name())
+				break
+			}
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -50,6 +51,13 @@ type Create struct {
 	Enabled           *bool `yaml:"enabled"`           // create missing topics, with max.message.bytes of 8 MiB. Default: true
 	Partitions        int   `yaml:"partitions"`        // of a topic that is created. Default: 12
 	ReplicationFactor int   `yaml:"replicationFactor"` // of a topic that is created. Default: the broker's own
+	// Retention is how long a topic of events that is created keeps them, not with tombstones. A warning if a resource has no resync, or a
+	// longer one: `bridge state` and `bridge history` then lack objects that have not changed for longer. Default: the broker's own
+	Retention time.Duration `yaml:"retention"`
+	// MinInsyncReplicas is how many replicas must have a record of a created topic before it is acknowledged. Default: the broker's own
+	MinInsyncReplicas int `yaml:"minInsyncReplicas"`
+	// Config has further settings of created topics of events, as Kafka names them.
+	Config map[string]string `yaml:"config"`
 }
 
 // SASL holds credentials. No mechanism means no authentication.
@@ -241,7 +249,43 @@ func (c Config) checkCreate() error {
 	if n := c.Create.ReplicationFactor; n < -1 {
 		return fmt.Errorf("create.replicationFactor: %d: at least 1, or leave it out for the broker's default", n)
 	}
+	return c.Create.checkSettings(c.Tombstones)
+}
+
+// checkSettings checks the settings of topics.
+func (c Create) checkSettings(compacted bool) error {
+	switch {
+	case c.Retention != 0 && c.Retention < time.Millisecond:
+		return fmt.Errorf("create.retention: %s: at least 1ms, or leave it out for the broker's default", c.Retention)
+	case c.Retention != 0 && compacted:
+		return errors.New("create.retention: with tombstones the topics are compacted, and keep the last event of an object whatever its age: leave it out")
+	case c.MinInsyncReplicas < 0:
+		return fmt.Errorf("create.minInsyncReplicas: %d: at least 1, or leave it out for the broker's default", c.MinInsyncReplicas)
+	case c.ReplicationFactor > 0 && c.MinInsyncReplicas > c.ReplicationFactor:
+		return fmt.Errorf("create.minInsyncReplicas: %d: no more than create.replicationFactor, which is %d, or nothing can be written", c.MinInsyncReplicas, c.ReplicationFactor)
+	}
+	for _, taken := range []struct {
+		key, instead string
+		set          bool
+	}{
+		{cleanupPolicy, "tombstones", true}, {retentionMS, "create.retention", c.Retention != 0}, {minInsyncReplicas, "create.minInsyncReplicas", c.MinInsyncReplicas != 0},
+	} {
+		if _, has := c.Config[taken.key]; has && taken.set {
+			return fmt.Errorf("create.config.%s: %s decides that: leave it out", taken.key, taken.instead)
+		}
+	}
 	return nil
+}
+
+// EventRetention is how long topics that the sink creates keep events; 0: it is not known, or without an end.
+func (c Config) EventRetention() time.Duration {
+	if c.Tombstones || c.Create.Enabled != nil && !*c.Create.Enabled {
+		return 0
+	}
+	if ms, err := strconv.ParseInt(c.Create.Config[retentionMS], 10, 64); err == nil && ms > 0 {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return c.Create.Retention
 }
 
 func (c Config) checkSecurity() error {

@@ -1,8 +1,10 @@
 package kafka
 
 import (
+	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -35,6 +37,14 @@ func TestConfigRejected(t *testing.T) {
 		{"illegal topic", func(c *Config) { c.Topic = "k8s/{cluster}" }, "topic: "},
 		{"a key of two collections in compacted topics", func(c *Config) { c.Tombstones, c.Key = true, "{namespace}/{name}" }, "key: \"{namespace}/{name}\": with tombstones a key is one object's in one collection"},
 		{"partitions", func(c *Config) { c.Create.Partitions = -1 }, "create.partitions: -1"},
+		{"retention", func(c *Config) { c.Create.Retention = -time.Hour }, "create.retention: -1h"},
+		{"retention of a compacted topic", func(c *Config) { c.Create.Retention, c.Tombstones = time.Hour, true }, "create.retention: with tombstones"},
+		{"min in-sync", func(c *Config) { c.Create.MinInsyncReplicas = -1 }, "create.minInsyncReplicas: -1"},
+		{"too many in-sync", func(c *Config) { c.Create.MinInsyncReplicas, c.Create.ReplicationFactor = 3, 2 }, "no more than create.replicationFactor, which is 2"},
+		{"cleanup policy", func(c *Config) { c.Create.Config = map[string]string{"cleanup.policy": "delete"} }, "create.config.cleanup.policy: tombstones decides"},
+		{"retention twice", func(c *Config) {
+			c.Create.Retention, c.Create.Config = time.Hour, map[string]string{"retention.ms": "1"}
+		}, "create.config.retention.ms: create.retention decides"},
 		{"replication", func(c *Config) { c.Create.ReplicationFactor = -2 }, "create.replicationFactor: -2"},
 		{"credentials without mechanism", func(c *Config) { c.SASL.Username = "u" }, "sasl.mechanism: missing"},
 		{"unknown mechanism", func(c *Config) { c.SASL = SASL{Mechanism: "GSSAPI", Username: "u", Password: "hunter2"} }, `sasl.mechanism: "GSSAPI"`},
@@ -60,5 +70,18 @@ func TestConfigRejected(t *testing.T) {
 				t.Errorf("%q shows the password", err)
 			}
 		})
+	}
+}
+
+// The settings of topics reach those that the sink creates. Dead letters keep their own retention.
+func TestTopicConfigs(t *testing.T) {
+	c := Config{Create: Create{Retention: 48 * time.Hour, MinInsyncReplicas: 2, Config: map[string]string{"segment.ms": "3600000", "max.message.bytes": "9000000"}}}
+	want := map[string]string{"cleanup.policy": "delete", "retention.ms": "172800000", "min.insync.replicas": "2", "segment.ms": "3600000", "max.message.bytes": "9000000"}
+	if got := c.TopicConfigs(false); !maps.Equal(got, want) {
+		t.Errorf("events: %v, want %v", got, want)
+	}
+	want = map[string]string{"cleanup.policy": "delete", "retention.ms": "2592000000", "min.insync.replicas": "2", "max.message.bytes": "8388608"}
+	if got := c.TopicConfigs(true); !maps.Equal(got, want) {
+		t.Errorf("dead letters: %v, want %v", got, want)
 	}
 }

@@ -281,11 +281,20 @@ func (t *topics) uncreated(name string, err error, brokers int) error {
 // dead letters.
 func (c Config) TopicConfigs(dead bool) map[string]string {
 	configs := map[string]string{cleanupPolicy: policyDelete, maxMessageBytes: strconv.Itoa(createdMaxBytes)}
-	switch {
-	case dead:
-		configs[retentionMS] = strconv.FormatInt(deadRetention.Milliseconds(), 10)
-	case c.Tombstones:
+	retention := c.Create.Retention
+	if dead {
+		retention = deadRetention
+	} else {
+		maps.Copy(configs, c.Create.Config)
+	}
+	if c.Tombstones && !dead {
 		configs[cleanupPolicy] = policyCompact
+	}
+	if retention != 0 {
+		configs[retentionMS] = strconv.FormatInt(retention.Milliseconds(), 10)
+	}
+	if n := c.Create.MinInsyncReplicas; n != 0 {
+		configs[minInsyncReplicas] = strconv.Itoa(n)
 	}
 	return configs
 }
