@@ -80,9 +80,10 @@ start_writes() {
 
 # await_writes: they begin when every bridge's first list is on the bus.
 await_writes() {
-	eventually 60 kubectl -n written get configmap n0
-	step "writes begin"
+	eventually 60 written
+	step "writes have begun"
 }
+written() { kubectl -n written get configmaps -o name | grep -q /n; }
 
 # count_writes ends the writes, and fails if one is not on the bus, or is there twice.
 count_writes() {
