@@ -49,6 +49,9 @@ soak: ## hours at a steady rate with faults, and what the bridges take meanwhile
 model: ## random runs of the pipeline's model, with minimised failures: SEED=1 RUNS=10000
 	. scripts/go.sh && go test -count=1 -timeout 3h -run 'TestTraces|TestRandom' ./internal/pipeline/model -model.seed=$(or $(SEED),1) -model.runs=$(or $(RUNS),10000)
 
+compat: ## the core of the tests on other API servers, Kafkas and NATS servers, and an upgrade: KUBERNETES="v1.34.4" KAFKA= NATS= UPGRADE= (docs/compatibility.md)
+	scripts/compat.sh
+
 explore: ## what internal/reconcile decides, in every way that is reachable: STATES=100000 PAIRSTATES=50000 WALKS=20000
 	. scripts/go.sh && go test -count=1 -timeout 3h -v -run 'TestPairs|TestExplore|TestWalk|TestWays|TestCoverage' ./internal/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=$(or $(STATES),100000) -explore.pairstates=$(or $(PAIRSTATES),50000) -explore.walks=$(or $(WALKS),20000)
 
@@ -73,4 +76,4 @@ release: ## static programs, checksums and lists of contents in dist/ (VERSION=v
 clean: ## remove what was built and the demo's state
 	rm -rf bin dist var .cache bench/bin bench/var
 
-.PHONY: help build demo test test-quick lint docs fmt bench bench-compare campaign kills hostile soak model explore explore-mutants mutants fuzz licenses vuln release clean
+.PHONY: help build demo test test-quick lint docs fmt bench bench-compare campaign kills hostile soak model compat explore explore-mutants mutants fuzz licenses vuln release clean

@@ -10,7 +10,7 @@ import (
 var (
 	linkTarget = regexp.MustCompile(`\]\([^)]*\)`)
 	blockStart = regexp.MustCompile(`^\s*(?:\||[-*] |\d+\. |#)`)
-	markup     = strings.NewReplacer("`", "", "**", "", `\*`, "*", `\|`, "|", "[", "")
+	markup     = strings.NewReplacer("`", "", "**", "", `\*`, "*", `\|`, "|", `\_`, "_", `\<`, "<", "[", "")
 )
 
 // plain is a text without markup, upper case and line ends.

@@ -19,19 +19,18 @@ const Off = "off"
 
 // Config is the whole configuration. [Load] fills in every default.
 type Config struct {
-	Name       string     `yaml:"name"`    // this bridge; two in one cluster need two names. Default: kubebridge
-	Cluster    string     `yaml:"cluster"` // its name in every event; required
+	Name       string     `yaml:"name"`    // this bridge. Two bridges in one cluster need two names: what they own on the bus is named after them. Default: kubebridge
+	Cluster    string     `yaml:"cluster"` // the cluster's name, in every event; required
 	Kubernetes Kubernetes `yaml:"kubernetes"`
-	Resources  []Resource `yaml:"resources"` // what every sink gets that does not name its own
-	// Exclude names resources, or patterns of them, that no pattern under Resources
-	// takes in.
+	Resources  []Resource `yaml:"resources"` // what every sink publishes that has no list of its own
+	// Exclude has names and patterns that patterns leave out, in every sink. A name has no version.
 	Exclude    []string   `yaml:"exclude"`
 	Sinks      []Sink     `yaml:"sinks"` // one pipeline each; at least one
 	Checkpoint Checkpoint `yaml:"checkpoint"`
 	Secrets    Secrets    `yaml:"secrets"`
-	// Redact hides values of other objects, and more of Secrets.
+	// Redact replaces or removes values of objects, also of Secrets.
 	Redact []Redaction `yaml:"redact"`
-	// ManagedFields is "drop" (default) or "keep".
+	// ManagedFields is "drop" (default), or "keep" to leave metadata.managedFields in the objects.
 	ManagedFields string   `yaml:"managedFields"`
 	Status        Status   `yaml:"status"`
 	Admin         Admin    `yaml:"admin"`
@@ -47,26 +46,29 @@ type Config struct {
 // Kubernetes says where the API server is. Both empty: in-cluster, else the
 // usual kubeconfig rules.
 type Kubernetes struct {
-	Kubeconfig      string `yaml:"kubeconfig"`      // path of a file. Default: the pod's service account, else the usual rules
-	Context         string `yaml:"context"`         // in that file. Default: its current one
-	ClusterUID      string `yaml:"clusterUID"`      // of the kube-system namespace, where the bridge may not get it
-	ConcurrentLists int    `yaml:"concurrentLists"` // lists under way at once. Default: 4
+	Kubeconfig string `yaml:"kubeconfig"` // path of a kubeconfig. Default: the pod's service account, else KUBECONFIG, else ~/.kube/config
+	Context    string `yaml:"context"`    // context in that kubeconfig. Default: the current one
+	ClusterUID string `yaml:"clusterUID"` // UID of the namespace kube-system, for a bridge that may not get it
+	// ConcurrentLists is how many lists run at once. Lists that the API server did not answer in time before get
+	// at most half of it, rounded down but at least one. Default: 4
+	ConcurrentLists int `yaml:"concurrentLists"`
 }
 
 // Sink is where events go. Exactly one of Kafka, NATS, File and Stdout is set.
 type Sink struct {
-	Name      string        `yaml:"name"`      // the checkpoint is kept under it; required
-	Resources []Resource    `yaml:"resources"` // none: the bridge's
-	Linger    time.Duration `yaml:"linger"`    // how long a batch waits for company. Default: 0
-	// Oversize says what becomes of an event that the bus does not take: "truncate"
-	// (default), "dead-letter" or "fail".
+	Name      string     `yaml:"name"`      // names the checkpoint: another name begins another one; required
+	Resources []Resource `yaml:"resources"` // this sink's own list. Default: the bridge's
+	// Linger is how long a batch waits for more events. While one batch is written the next one fills; a longer
+	// time makes fewer, larger writes. Default: 0s
+	Linger time.Duration `yaml:"linger"`
+	// Oversize is what happens to an event that Kafka or NATS does not take: "truncate" (default), "dead-letter"
+	// or "fail".
 	Oversize string `yaml:"oversize"`
-	// Format is "structured" (default): a value is the whole event; "binary": its
-	// data, the attributes are in headers alone; or "plain": the object. file and
-	// stdout have no headers: structured or plain.
+	// Format is "structured" (default): a message is the whole event; "binary": its data, with the attributes in
+	// headers only; or "plain": the object. file and stdout have no headers: structured or plain. Another format
+	// is a reset.
 	Format string `yaml:"format"`
-	// Headers are templates of headers beside the attributes, by name. Only for kafka
-	// and nats.
+	// Headers are templates of headers besides the attributes, by name. Only for kafka and nats.
 	Headers map[string]string `yaml:"headers"`
 	Kafka   *kafka.Config     `yaml:"kafka"`
 	NATS    *nats.Config      `yaml:"nats"`
@@ -87,61 +89,60 @@ type CheckpointTopic struct {
 	// Topic is a template of its name: {name}, {cluster} and {sink}.
 	// Default: kubebridge.{name}.{cluster}.{sink}
 	Topic    string `yaml:"topic"`
-	Replicas int    `yaml:"replicas"` // of a topic that is created. Default: the broker's own
+	Replicas int    `yaml:"replicas"` // replication factor of the topic when it is created. Default: the broker's own
 }
 
 // NATSCheckpoint is the key-value bucket that a NATS sink keeps its checkpoint in.
 type NATSCheckpoint struct {
-	// Scratch is a directory for working copies. Empty: they are in memory.
+	// Scratch is a directory for working copies of checkpoints, some 100 bytes per object. Default: in memory.
 	Scratch string `yaml:"scratch"`
 }
 
 // File keeps checkpoints in a directory, one below it for each sink.
 type File struct {
-	Path string `yaml:"path"` // of the directory. Default: the checkpoint is kept on the bus, where that can do it
+	Path string `yaml:"path"` // directory of the checkpoint, with one below it for each sink. Default: on the bus, where the sink can do that
 }
 
 // Secrets says what becomes of the values of core Secrets.
 type Secrets struct {
-	// Values is "hash" (default): keyed hashes; "redact"; or "plain".
+	// Values is what replaces values of core Secrets: "hash" (default), a keyed hash; "redact", the text redacted;
+	// or "plain", the values themselves.
 	Values string `yaml:"values"`
-	// HashKeySecret is namespace/name of a Secret of Kubernetes that exists, in the cluster that is
-	// watched. The bridge puts a random key into its entry `key` if there is none. It needs get and
-	// patch on it.
+	// HashKeySecret is namespace/name of an existing Secret in the watched cluster. If its entry `key` is missing,
+	// the bridge puts 32 random bytes there. The bridge needs get and patch on it. The chart sets it.
 	HashKeySecret string `yaml:"hashKeySecret"`
-	// HashKeyFile holds the key, at least 16 bytes. With neither of both the bridge makes one in
-	// checkpoint.file.path; without that, values are redacted.
+	// HashKeyFile is a file with the key instead: at least 16 bytes, better 32 random ones; only with hash. A key
+	// that can be guessed, or a file that everyone may write, is refused. With neither key the bridge makes one in
+	// checkpoint.file.path; without that directory, values are redacted.
 	HashKeyFile string `yaml:"hashKeyFile"`
 }
 
 // Status is the HTTP server of the status page, /metrics, /healthz and /readyz.
 type Status struct {
-	// Listen is host:port; "off" for none. Default: :8080 in a pod, 127.0.0.1:8080 elsewhere.
+	// Listen is host:port, or "off". Default: :8080 in a pod, 127.0.0.1:8080 elsewhere.
 	Listen string `yaml:"listen"`
-	// Hosts are the names that requests may be sent to, beside IP addresses, localhost
-	// and the host of Listen: of a Service or an Ingress, for example.
+	// Hosts are names that requests may be sent to, of a Service or an Ingress for example. IP addresses,
+	// localhost and the host of Listen are always allowed. Any other Host header is answered with 421.
 	Hosts []string  `yaml:"hosts"`
 	TLS   ServerTLS `yaml:"tls"`
 	Login Login     `yaml:"login"`
-	// History has the page show the last changes of every collection, with names, and
-	// with diffs where the resource has `diff`. Default: false.
+	// History shows the last changes of every collection, with diffs where the resource has `diff`, to everybody
+	// who can open the page. Default: false.
 	History bool `yaml:"history"`
 }
 
 // ServerTLS has an endpoint speak HTTPS. Files are read again for every connection.
 type ServerTLS struct {
-	Cert string `yaml:"cert"` // path of a PEM file: the certificate and those that sign it. Default: no TLS
-	Key  string `yaml:"key"`  // path of a PEM file: its key
+	Cert string `yaml:"cert"` // PEM file: the certificate and those that sign it, read for every connection. Default: no TLS
+	Key  string `yaml:"key"`  // PEM file: its key, read for every connection
 }
 
 // Login says whose requests an endpoint answers: at most one of its fields is set. Default: everybody's.
 type Login struct {
-	// TokenFile is the path of a file with a token, at least 16 bytes. It is read for
-	// each request.
+	// TokenFile is a file with the token that requests must send, at least 16 bytes. It is read for each request.
 	TokenFile string `yaml:"tokenFile"`
-	// Kubernetes asks the API server whose a token is (TokenReview) and whether RBAC lets
-	// them get /metrics, or any other path behind /kubebridge (SubjectAccessReview with
-	// nonResourceURLs). Default: false.
+	// Kubernetes lets the API server (TokenReview) and RBAC (SubjectAccessReview) decide which path a token may
+	// get. Default: false.
 	Kubernetes bool `yaml:"kubernetes"`
 }
 
@@ -150,30 +151,35 @@ func (l Login) Required() bool { return l != Login{} }
 
 // Admin is the local socket that takes commands: `bridge resync` speaks to it.
 type Admin struct {
-	// Socket is its path; "off" for none. Default: admin.sock in checkpoint.file.path;
-	// off without that, or where it would be too long a path for a socket.
+	// Socket is the path of a Unix socket for commands to the running bridge, such as bridge resync; "off" for
+	// none. Only the bridge's user can open it. Default: admin.sock in checkpoint.file.path; none without that
+	// directory, or if the path would be longer than 90 bytes.
 	Socket string `yaml:"socket"`
 }
 
 // Log says what is logged and how.
 type Log struct {
-	Level  string `yaml:"level"`  // debug, info (default), warn, error
-	Format string `yaml:"format"` // json, console, auto (default: console on a terminal)
+	Level  string `yaml:"level"`  // debug, info (default), warn or error
+	Format string `yaml:"format"` // json, console, or auto (default): console on a terminal
 }
 
 // Shutdown bounds the end of the program.
 type Shutdown struct {
-	Timeout time.Duration `yaml:"timeout"` // to deliver what was read. Default: 20s
+	Timeout time.Duration `yaml:"timeout"` // how long a stop may take to deliver what was read; the rest is delivered after the next start. Default: 20s
 }
 
 // LeaderElection is a Lease in the cluster that is watched.
 type LeaderElection struct {
-	Enabled       bool          `yaml:"enabled"`       // default: one process, no Lease
-	LeaseName     string        `yaml:"leaseName"`     // default: kubebridge-<name>
-	Namespace     string        `yaml:"namespace"`     // of the Lease. Default: the pod's own
-	LeaseDuration time.Duration `yaml:"leaseDuration"` // a silent leader is believed in for so long; whole seconds. Default: 10s
-	RenewDeadline time.Duration `yaml:"renewDeadline"` // a leader that cannot renew gives up after it. Default: 7s
-	RetryPeriod   time.Duration `yaml:"retryPeriod"`   // between two attempts. Default: 1s
+	Enabled   bool   `yaml:"enabled"`   // run several replicas, of which one writes. Default: false
+	LeaseName string `yaml:"leaseName"` // name of the Lease, in the watched cluster. Default: kubebridge-<name>
+	Namespace string `yaml:"namespace"` // namespace of the Lease. Default: the pod's own; required outside a pod
+	// LeaseDuration is how long a leader keeps the Lease without renewing it: whole seconds, more than
+	// RenewDeadline and RetryPeriod together. Default: 10s
+	LeaseDuration time.Duration `yaml:"leaseDuration"`
+	// RenewDeadline is how long a leader goes on that cannot renew the Lease: more than 1.2 times RetryPeriod.
+	// Default: 7s
+	RenewDeadline time.Duration `yaml:"renewDeadline"`
+	RetryPeriod   time.Duration `yaml:"retryPeriod"` // between two attempts to renew or get the Lease. Default: 1s
 }
 
 // Warnings are what the file may not mean, a line each with its place. [Config.Reloaded] has none.

@@ -17,9 +17,9 @@ const keysPage = "../../docs/keys.md"
 
 const keysHead = `# Every key
 
-What the configuration can hold, in the order of the file. This page is written from the code by
-` + "`go test ./internal/config -run Keys -update`" + `; [configuration.md](configuration.md) explains the keys and has examples.
-A duration is written ` + "`30s`" + ` or ` + "`24h`" + `. ` + "`resources[]`" + ` stands for each entry of the list; ` + "`sinks[].resources`" + ` has the same keys.
+Every key of the configuration, in the order of the file, with its default. [configuration.md](configuration.md) explains what needs more than a line.
+This page is written from the code by ` + "`go test ./internal/config -run Keys -update`" + `. Durations are written ` + "`30s`" + ` or ` + "`24h`" + `.
+` + "`resources[]`" + ` stands for each entry of the list; ` + "`sinks[].resources`" + ` has the same keys.
 
 | key | type | default | meaning |
 |---|---|---|---|

@@ -13,17 +13,16 @@ import (
 // Redaction hides values of objects. In the file it is a path, the name of a preset
 // other than configMapKeys, or a map.
 type Redaction struct {
-	Paths []string `yaml:"paths"` // where the values stand, for example spec.containers[*].env[*].value
-	// Preset is podEnv (environment variables of containers), configMapKeys (values
-	// of ConfigMaps whose keys match Keys) or lastApplied (annotations with earlier
-	// states of the object). Default: none, only Paths.
+	Paths []string `yaml:"paths"` // where the values are, for example spec.containers[*].env[*].value
+	// Preset is podEnv (environment variables of containers), configMapKeys (values of ConfigMaps whose keys match
+	// Keys) or lastApplied (annotations with earlier states of the object). Default: none.
 	Preset string `yaml:"preset"`
 	Keys   string `yaml:"keys"` // regular expression (RE2) that finds keys of ConfigMaps; with the preset configMapKeys
-	// With is what stands in their place: "hash" (default), a keyed hash as for
-	// secrets, "mask", the text redacted, or "remove", nothing.
+	// With is what replaces a value: "hash" (default), a keyed hash as for secrets; "mask", the text redacted; or
+	// "remove", nothing.
 	With string `yaml:"with"`
-	// Resources are names and patterns of the resources it is for; a name without a
-	// group is of every group. None: all. Not under a resource, whose own it is.
+	// Resources are names (plural) and patterns of the resources that the rule is for, without a version; a name
+	// without a group is of every group. Default: all. Not in the redact of a resource.
 	Resources []string `yaml:"resources"`
 }
 

@@ -9,57 +9,55 @@ import (
 // Resource asks for a resource, as kubectl names it, or for all that a pattern
 // matches. In the file it is a string or a map.
 type Resource struct {
-	// Entry distinguishes entries of one resource in one sink. It is part of the identity of their
-	// collections: an entry with another name has other collections. A DNS label. Default: none,
-	// which only one of the entries of a resource can have.
+	// Entry distinguishes entries of one resource in one sink, and is part of the identity of their collections.
+	// It has lower-case letters, digits and "-", at most 63, with a letter or digit at both ends. Default: none,
+	// which one entry of a resource can have.
 	Entry string `yaml:"name"`
-	// Resource is "pods", "deployments.apps", "deployments.v1.apps", or a pattern:
-	// "*.*" is everything that can be watched, "*.apps" a group, "*.core" (or "*.")
-	// the core group.
+	// Resource is a name such as "pods", "deployments.apps" or "deployments.v1.apps", or a pattern: "*.*" is
+	// everything that can be watched, "*.apps" a group, "*.core" (or "*.") the core group.
 	Resource string `yaml:"resource"`
-	Group    string `yaml:"group"`   // with Version: the long form of a GVR
-	Version  string `yaml:"version"` // empty: the server's preferred one
+	Group    string `yaml:"group"`   // with Version: the long form of a name
+	Version  string `yaml:"version"` // default: the version that the server prefers
 
-	Namespaces        []string `yaml:"namespaces"`        // none: all of them
-	NamespaceSelector string   `yaml:"namespaceSelector"` // label selector of namespaces; not beside Namespaces
-	ExcludeNamespaces []string `yaml:"excludeNamespaces"` // not beside Namespaces
-	LabelSelector     string   `yaml:"labelSelector"`     // only objects whose labels match
-	FieldSelector     string   `yaml:"fieldSelector"`     // only objects whose fields match, where the server can do that
+	Namespaces        []string `yaml:"namespaces"`        // only these, one collection each. Default: all
+	NamespaceSelector string   `yaml:"namespaceSelector"` // only namespaces whose labels match, one collection each; it follows the labels. Not beside Namespaces
+	ExcludeNamespaces []string `yaml:"excludeNamespaces"` // all but these; alone or with NamespaceSelector
+	LabelSelector     string   `yaml:"labelSelector"`     // only objects whose labels match: audit=true,tier in (a, b)
+	FieldSelector     string   `yaml:"fieldSelector"`     // only objects whose fields match, where the server supports it: spec.nodeName=n1
 
-	// MetadataOnly asks the server for metadata alone: no spec, no status.
+	// MetadataOnly asks the server for metadata only: no spec, no status. Default: false.
 	MetadataOnly bool `yaml:"metadataOnly"`
-	// Snapshot says what becomes of objects that exist when the entry is new:
-	// "publish" (default) publishes them as present, "skip" does not.
+	// Snapshot is what happens to objects that exist when the entry is new: "publish" (default) publishes them as
+	// present, "skip" publishes only their changes.
 	Snapshot string `yaml:"snapshot"`
-	// Types are the types of change that are published: added, modified, deleted. nil:
-	// all of them, but no deletions of events: those are mere expiry.
+	// Types are the changes that are published: added, modified, deleted. Default: all, but no deleted of events,
+	// because they expire.
 	Types []string `yaml:"types"`
 
-	SyncedEvery time.Duration `yaml:"syncedEvery"` // repeats "complete up to here"; at least 1s. 0: never
-	Resync      time.Duration `yaml:"resync"`      // publishes every object again; at least 1m. 0: never
-	VerifyEvery time.Duration `yaml:"verifyEvery"` // compares with a fresh list; at least 1m. 0: never
+	SyncedEvery time.Duration `yaml:"syncedEvery"` // publish synced at least this often; at least 1s. Default: never
+	Resync      time.Duration `yaml:"resync"`      // publish every object again, as present, this often; at least 1m. Default: never
+	VerifyEvery time.Duration `yaml:"verifyEvery"` // list this often, and publish what differs from what was published; at least 1m. Default: never
 
-	Redact []Redaction `yaml:"redact"` // values to hide, beside those that the bridge's redact hides
-	Drop   []string    `yaml:"drop"`   // paths of values to leave out
-	// Ignore are paths, or the presets status-heartbeats, leases and metadata-only: a
-	// change of nothing else is not published. With any of them, resourceVersion,
-	// generation and managedFields do not count either.
+	Redact []Redaction `yaml:"redact"` // values of these objects to redact, besides those of the bridge's redact
+	Drop   []string    `yaml:"drop"`   // paths of values to leave out; the same as redact with remove
+	// Ignore has paths, or the presets status-heartbeats, leases and metadata-only: a change of nothing else is
+	// not published. With any of them, resourceVersion, generation and managedFields are ignored as well.
 	Ignore []string `yaml:"ignore"`
-	// Diff is what a modified event says of the state before: "patch", "before" or
-	// "both"; the bodies are then kept in the checkpoint. "none" (default): nothing.
+	// Diff is what a modified event has of the state before: patch, before or both; the checkpoint then keeps the
+	// bodies. Default: none.
 	Diff string `yaml:"diff"`
-	// ChangedBy has added and modified events say by which field managers.
+	// ChangedBy names the field managers in added and modified events. Default: false.
 	ChangedBy bool `yaml:"changedBy"`
-	// Filter is a CEL expression over object, before, type, resource, group, ns, name,
-	// labels, annotations and origin: only objects for which it is true are published. "": all.
+	// Filter is a CEL expression over object, before, type, resource, group, ns, name, labels, annotations and
+	// origin: only objects for which it is true are published. Default: all.
 	Filter string `yaml:"filter"`
 
-	Topic   string            `yaml:"topic"`   // template; instead of kafka.topic of its sinks
-	Key     string            `yaml:"key"`     // template; instead of kafka.key of its sinks
-	Subject string            `yaml:"subject"` // template; instead of nats.subject of its sinks, and within what their streams take
-	Headers map[string]string `yaml:"headers"` // templates; beside those of its sinks, instead of those of the same names
+	Topic   string            `yaml:"topic"`   // template in place of kafka.topic of its sinks
+	Key     string            `yaml:"key"`     // template in place of kafka.key of its sinks
+	Subject string            `yaml:"subject"` // template in place of nats.subject of its sinks, within the subjects of that
+	Headers map[string]string `yaml:"headers"` // templates besides the headers of its sinks, and in place of those with the same names
 
-	// Required makes the resource's absence an error instead of something to wait for.
+	// Required exits with code 3 if the server has no such resource, instead of waiting for it. Default: false.
 	Required bool `yaml:"required"`
 }
 

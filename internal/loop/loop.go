@@ -173,16 +173,12 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		if err := l.advance(ctx); err != nil {
 			return err
 		}
-		in := l.reads.in
-		if l.batches.full() || l.stopping {
-			in = nil
-		}
 		if l.stopping && l.batches.flying == nil && (l.core.Idle() || !l.plan.made) {
 			l.Delivery.Finish(ctx)
 			return nil
 		}
 		select {
-		case m := <-in:
+		case m := <-l.inputs():
 			err = l.take(m)
 		case f := <-l.functions:
 			err = f(ctx)
@@ -208,6 +204,14 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 			return err
 		}
 	}
+}
+
+// inputs returns the channel of messages from readers, or nil while none is accepted.
+func (l *Loop) inputs() <-chan message {
+	if l.batches.full() || l.stopping {
+		return nil
+	}
+	return l.reads.in
 }
 
 // State is the state of a collection.

@@ -184,7 +184,7 @@ type LastList struct {
 	Owner           string `json:"owner,omitzero"`  // what it came with, for the reader of the next one
 	// Partial: a list of another selection has ended objects since. An object that is not in the inventory
 	// proves nothing then.
-	Partial bool `json:"lessened,omitzero"`
+	Partial bool `json:"partial,omitzero"`
 }
 
 // stored returns the record as it is stored. A list beside the watch is not stored.

@@ -978,7 +978,7 @@ func TestReadingHasTheSelection(t *testing.T) {
 // history, unless a list of another selection has ended objects since.
 func TestWhatTheLastListProves(t *testing.T) {
 	narrow, wide := configured(Properties{Selection: "1"}), configured(Properties{})
-	lessened := func() *bench {
+	partial := func() *bench {
 		return inStep(t, seen(List, "a", "5"), seen(List, "b", "6"), seen(List, "c", "7")).
 			do(narrow, listBegun, seen(List, "a", "5"), listEnded("10"), lacks("b", "10"), wide, listBegun)
 	}
@@ -988,9 +988,9 @@ func TestWhatTheLastListProves(t *testing.T) {
 		history bool
 	}{
 		{"the last list", inStep(t, seen(List, "a", "5")).do(listBegun, seen(List, "b", "6")), true},
-		{"an edit that was undone", lessened().do(seen(List, "b", "6")), false},
-		{"and a list that ended objects and broke off", lessened().do(gone(List, "c", "11"), listBegun, seen(List, "b", "6")), false},
-		{"and a complete list", lessened().do(seen(List, "a", "5"), seen(List, "b", "6"), seen(List, "c", "7"), listEnded("12"), listDone, listBegun, seen(List, "d", "8")), true},
+		{"an edit that was undone", partial().do(seen(List, "b", "6")), false},
+		{"and a list that ended objects and broke off", partial().do(gone(List, "c", "11"), listBegun, seen(List, "b", "6")), false},
+		{"and a complete list", partial().do(seen(List, "a", "5"), seen(List, "b", "6"), seen(List, "c", "7"), listEnded("12"), listDone, listBegun, seen(List, "d", "8")), true},
 	} {
 		if got := c.bench.x().Reason == event.ReasonHistory; got != c.history {
 			t.Errorf("%s: another history: %t", c.what, got)

@@ -20,8 +20,8 @@ import (
 // is read whole may be nested more deeply.
 const MaxDepth = 10000
 
-// keptKinds is how much of its memory for levels a scanner keeps from one text to the next, in words.
-const keptKinds = 1 << 10
+// keptOuter is how much of its memory for levels a scanner keeps from one text to the next, in words.
+const keptOuter = 1 << 10
 
 // WhiteSpace is what may stand between tokens (RFC 8259, section 2).
 const WhiteSpace = " \t\r\n"
@@ -29,11 +29,11 @@ const WhiteSpace = " \t\r\n"
 // Scanner reads one text after another. The zero value has an empty one.
 type Scanner struct {
 	text    []byte
-	at      int // what comes next; the depth and the kinds are those of this place
+	at      int // what comes next; depth is that of this place
 	depth   int
 	from    int      // the depth where Measure was called,
 	deepest int      // and the greatest one since
-	kinds   []uint64 // a bit per level: set where it is an object
+	outer   []uint64 // of Skip: the kinds of all levels but the 64 innermost, or fewer, a bit each
 	more    func(text []byte) ([]byte, error)
 	past    int64 // bytes read of the texts before
 	ends    *Ends // of the text that this one is a part of; nil: it is read whole
@@ -58,8 +58,8 @@ func (s *Scanner) ResetWithin(text []byte, ends *Ends) {
 func (s *Scanner) Stream(begin []byte, more func(text []byte) ([]byte, error)) {
 	s.past += int64(s.at)
 	s.text, s.at, s.depth, s.more, s.ends = begin, 0, 0, more, nil
-	if len(s.kinds) > keptKinds {
-		s.kinds = nil
+	if s.outer = s.outer[:0]; cap(s.outer) > keptOuter {
+		s.outer = nil
 	}
 	s.Measure()
 }
@@ -157,7 +157,7 @@ func (s *Scanner) Members(f func(name []byte, start int) error) error {
 	if c != '{' {
 		return s.Unexpected("an object")
 	}
-	if err := s.descend(true); err != nil {
+	if err := s.descend(); err != nil {
 		return err
 	}
 	start := s.at
@@ -216,7 +216,7 @@ func (s *Scanner) Elements(f func() error) error {
 	if c != '[' {
 		return s.Unexpected("an array")
 	}
-	if err := s.descend(false); err != nil {
+	if err := s.descend(); err != nil {
 		return err
 	}
 	if c, err = s.Peek(); err != nil {
@@ -245,38 +245,22 @@ func (s *Scanner) Elements(f func() error) error {
 	}
 }
 
-// descend is enter, to at most MaxDepth.
-func (s *Scanner) descend(object bool) error {
+// descend goes past the bracket that opens an object or an array, leave past the one
+// that closes it.
+func (s *Scanner) descend() error {
 	if s.depth >= MaxDepth {
 		return fmt.Errorf("offset %d: more than %d levels", s.at, MaxDepth)
 	}
-	s.enter(object)
-	return nil
-}
-
-// enter goes past the bracket that opens an object or an array, leave past the one
-// that closes it.
-func (s *Scanner) enter(object bool) {
 	s.at++
 	s.depth++
 	s.deepest = max(s.deepest, s.depth)
-	for s.depth>>6 >= len(s.kinds) {
-		s.kinds = append(s.kinds, 0)
-	}
-	if bit := uint64(1) << (s.depth & 63); object {
-		s.kinds[s.depth>>6] |= bit
-	} else {
-		s.kinds[s.depth>>6] &^= bit
-	}
+	return nil
 }
 
 func (s *Scanner) leave() {
 	s.at++
 	s.depth--
 }
-
-// inObject is not called outside of all of them.
-func (s *Scanner) inObject() bool { return s.kinds[s.depth>>6]>>(s.depth&63)&1 != 0 }
 
 // Value reads a value and returns its text. It is valid as [Scanner.Text] is.
 func (s *Scanner) Value() ([]byte, error) {
@@ -300,9 +284,9 @@ func (s *Scanner) Value() ([]byte, error) {
 // Skip reads a value. It is one loop, with what a server writes in front: short
 // strings, and nothing between tokens.
 func (s *Scanner) Skip() error {
-	base := s.depth
-	object := false // what is open is one
-	name := false   // a member's name is next
+	open, deepest := 0, 0
+	kinds := uint64(0) // of the 64 innermost levels, the innermost in the lowest bit: 1 for an object, 0 for an array
+	name := false      // a member's name is next
 	text, at := s.text, s.at
 	for {
 		if at >= len(text) || text[at] <= ' ' {
@@ -347,23 +331,25 @@ func (s *Scanner) Skip() error {
 			s.at = at
 			return s.invalid(c, "a member's name")
 		case c == '{' || c == '[':
-			s.at = at
-			s.enter(c == '{')
 			at++
-			object = c == '{'
+			deepest = max(deepest, open+1)
 			if at >= len(text) || text[at] <= ' ' {
+				s.at = at
 				if _, err := s.Peek(); err != nil {
 					return err
 				}
 				text, at = s.text, s.at
 			}
 			if text[at] == c+2 { // '}' or ']': it is empty
-				s.depth--
 				at++
-				object = s.inObject()
 				break
 			}
-			name = object
+			if open&63 == 0 && open > 0 {
+				s.outer = append(s.outer, kinds)
+			}
+			open++
+			kinds = kinds<<1 | uint64(c>>5&1)
+			name = c == '{'
 			continue
 		default:
 			s.at = at
@@ -373,8 +359,9 @@ func (s *Scanner) Skip() error {
 			text, at = s.text, s.at
 		}
 		for { // behind a value
-			if s.depth == base {
+			if open == 0 {
 				s.at = at
+				s.deepest = max(s.deepest, s.depth+deepest)
 				return nil
 			}
 			if at >= len(text) || text[at] <= ' ' {
@@ -387,15 +374,19 @@ func (s *Scanner) Skip() error {
 			c := text[at]
 			at++
 			if c == ',' {
-				name = object
+				name = kinds&1 != 0
 				break
 			}
-			if object && c != '}' || !object && c != ']' {
+			if c != ']'|byte(kinds&1)<<5 { // '}' is ']' with one bit more
 				s.at = at - 1
 				return s.invalid(c, "a comma or the end")
 			}
-			s.depth--
-			object = s.inObject()
+			open--
+			kinds >>= 1
+			if open&63 == 0 && open > 0 {
+				last := len(s.outer) - 1
+				kinds, s.outer = s.outer[last], s.outer[:last]
+			}
 		}
 	}
 }

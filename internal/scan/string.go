@@ -1,6 +1,8 @@
 package scan
 
 import (
+	"encoding/binary"
+
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -17,13 +19,28 @@ func (s *Scanner) Unquoted() ([]byte, error) {
 // Unquote returns what a valid JSON string says, in its own memory where it can.
 func Unquote(quoted []byte) []byte {
 	inner := quoted[1 : len(quoted)-1]
-	for _, c := range inner {
-		if c == '\\' || c >= 0x80 {
-			text, _ := jsontext.AppendUnquote(nil, quoted) // its error reports what is not UTF-8
-			return text
+	if isVerbatim(inner) {
+		return inner
+	}
+	text, _ := jsontext.AppendUnquote(nil, quoted) // its error reports what is not UTF-8
+	return text
+}
+
+// isVerbatim reports whether a string says what stands in it: all is ASCII, and nothing is escaped.
+func isVerbatim(inner []byte) bool {
+	for ; len(inner) >= 8; inner = inner[8:] {
+		x := binary.LittleEndian.Uint64(inner)
+		backslashes := x ^ '\\'*ones // 0 where one stands
+		if (x|(backslashes-ones)&^backslashes)&highs != 0 {
+			return false
 		}
 	}
-	return inner
+	for _, c := range inner {
+		if c == '\\' || c >= 0x80 {
+			return false
+		}
+	}
+	return true
 }
 
 // String reads a string, or null as "". It returns known if that is the same.

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
-	apiversion "k8s.io/apimachinery/pkg/version"
-	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/rest"
-	basecompatibility "k8s.io/component-base/compatibility"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	apioptions "k8s.io/kubernetes/cmd/kube-apiserver/app/options"
@@ -53,20 +51,16 @@ func apiServerArgs(opts options, p ports, pki pki) []string {
 
 		"--authorization-mode=RBAC",
 		"--allow-privileged=true",
-		// These wait for controllers that do not run here: the first refuses pods until a default service account exists, the
-		// others add finalizers that nobody would take away.
-		"--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection,PodGroupProtection",
 	}
 	return append(args, opts.apiServerArgs...)
 }
 
-// serveAPI runs kube-apiserver with args on listener until ctx ends; it returns nil then. Its log goes to logTo. It changes process-wide state (feature gates, logging): one call per process.
+// serveAPI runs kube-apiserver with args on listener until ctx ends; it returns nil then. Its log goes to logTo. It changes
+// process-wide state (feature gates, logging): one call per process.
 func serveAPI(ctx context.Context, args []string, listener net.Listener, logTo io.Writer) error {
-	if err := stampVersion(); err != nil {
-		return err
-	}
 	s := apioptions.NewServerRunOptions()
 	s.SecureServing.Listener = listener
+	args = append(disablePlugins(s), args...)
 	flags := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
 	named := s.Flags()
 	for _, set := range named.FlagSets {
@@ -81,13 +75,13 @@ func serveAPI(ctx context.Context, args []string, listener net.Listener, logTo i
 		return fmt.Errorf("kube-apiserver feature gates: %w", err)
 	}
 	streams := logsapi.LoggingOptions{ErrorStream: logTo, InfoStream: logTo}
-	if err := logsapi.ValidateAndApplyWithOptions(s.Logs, &streams, registry.FeatureGateFor(basecompatibility.DefaultKubeComponent)); err != nil {
+	if err := logsapi.ValidateAndApplyWithOptions(s.Logs, &streams, utilfeature.DefaultFeatureGate); err != nil {
 		return fmt.Errorf("kube-apiserver logging: %w", err)
 	}
 	// Its loopback clients use deprecated APIs on purpose.
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 
-	completed, err := s.Complete(ctx)
+	completed, err := complete(ctx, s)
 	if err != nil {
 		return fmt.Errorf("kube-apiserver options: %w", err)
 	}
@@ -100,41 +94,24 @@ func serveAPI(ctx context.Context, args []string, listener net.Listener, logTo i
 	return nil
 }
 
-// stampVersion makes /version answer with the release of k8s.io/kubernetes this program was built from. Official builds set
-// it through the linker; taken from the build information it is right with any way of building.
-func stampVersion() error {
-	release := ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, dep := range info.Deps {
-			if dep.Path == "k8s.io/kubernetes" {
-				release = dep.Version
-			}
-		}
-	}
-	if release == "" {
-		return errors.New("version of k8s.io/kubernetes is not in the build information: build the whole module, not single files")
-	}
-	registry := compatibility.DefaultComponentGlobalsRegistry
-	registry.Reset()
-	err := registry.Register(basecompatibility.DefaultKubeComponent,
-		stampedVersion{compatibility.DefaultBuildEffectiveVersion(), release}, utilfeature.DefaultMutableFeatureGate)
-	if err != nil {
-		return fmt.Errorf("stamp version: %w", err)
-	}
-	return nil
+// disablePlugins is the flag that turns off the admission plugins that wait for controllers, which do not run here:
+// ServiceAccount refuses pods until a default service account exists, the others add finalizers that nobody would take
+// away. A release refuses the name of a plugin that it does not have.
+func disablePlugins(s *apioptions.ServerRunOptions) []string {
+	known := s.Admission.GenericAdmission.Plugins.Registered()
+	plugins := []string{"ServiceAccount", "StorageObjectInUseProtection", "PodGroupProtection"}
+	plugins = slices.DeleteFunc(plugins, func(name string) bool { return !slices.Contains(known, name) })
+	return []string{"--disable-admission-plugins=" + strings.Join(plugins, ",")}
 }
 
-// stampedVersion is an effective version that knows its release.
-type stampedVersion struct {
-	basecompatibility.MutableEffectiveVersion
-	release string
-}
-
-// Info is what /version serves.
-func (v stampedVersion) Info() *apiversion.Info {
-	info := v.MutableEffectiveVersion.Info()
-	if info != nil {
-		info.GitVersion, info.GitCommit, info.GitTreeState = v.release, "", ""
+// complete is the options' method Complete, which in Kubernetes 1.31 takes no context.
+func complete(ctx context.Context, s any) (apioptions.CompletedOptions, error) {
+	if s, ok := s.(interface {
+		Complete() (apioptions.CompletedOptions, error)
+	}); ok {
+		return s.Complete()
 	}
-	return info
+	return s.(interface {
+		Complete(ctx context.Context) (apioptions.CompletedOptions, error)
+	}).Complete(ctx)
 }

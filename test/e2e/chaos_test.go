@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
@@ -108,10 +109,13 @@ func (w *world) waitABit(random *rand.Rand) {
 	}
 }
 
-// keepChanging creates, patches, deletes and recreates a few objects of each type until ctx ends.
+// keepChanging creates, patches, deletes and recreates a few objects of each type until ctx ends. It can be called again after an error.
 func keepChanging(ctx context.Context, client *kube.Client, random *rand.Rand, types []kube.Type) error {
 	const names = 15
-	exists := map[string]bool{}
+	exists, err := recount(ctx, client, types)
+	if err != nil {
+		return err
+	}
 	for step := 0; ctx.Err() == nil; step++ {
 		t := types[random.IntN(len(types))]
 		name := fmt.Sprintf("o-%d", random.IntN(names))
@@ -135,4 +139,28 @@ func keepChanging(ctx context.Context, client *kube.Client, random *rand.Rand, t
 		}
 	}
 	return nil
+}
+
+// recount enters what the server has into the ledger, since the answer to the last write may have been lost. It returns which
+// resources and names there are.
+func recount(ctx context.Context, client *kube.Client, types []kube.Type) (exists map[string]bool, err error) {
+	exists = map[string]bool{}
+	uids := map[string]bool{}
+	for _, t := range types {
+		objects, _, err := client.List(ctx, t, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for i := range objects {
+			o := &objects[i]
+			client.Ledger.Wrote(t, o)
+			exists[t.Resource+"/"+o.GetName()], uids[string(o.GetUID())] = true, true
+		}
+	}
+	for _, o := range client.Ledger.Objects(types...) {
+		if !uids[o.UID] {
+			client.Ledger.Deleted(o.UID)
+		}
+	}
+	return exists, nil
 }

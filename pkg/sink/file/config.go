@@ -7,13 +7,13 @@ import (
 
 // Config says where events are kept and how many.
 type Config struct {
-	// Path of the file that is written; required. The rotated ones stand beside it:
-	// Path.1 is the newest of them. The directory must exist.
+	// Path of the file, in a directory that exists; required. Rotated files are Path.1 (the newest), Path.2 and so
+	// on.
 	Path string `yaml:"path"`
-	// MaxSize is where a file ends, in bytes. A batch is never split: one that is
-	// larger has a file to itself. 0 = 100 MiB.
+	// MaxSize is after how many bytes the file is rotated. A batch is never split between two files: one that is
+	// larger has a file of its own. Default: 104857600 (100 MiB).
 	MaxSize int64 `yaml:"maxSize"`
-	// Keep is how many rotated files are kept; the older ones are removed. 0 = 10.
+	// Keep is how many rotated files are kept; older ones are removed. Default: 10.
 	Keep int `yaml:"keep"`
 }
 

@@ -196,8 +196,15 @@ func (a *admin) describeConfigs(ctx context.Context, names []string, fn func(top
 	})
 }
 
-// transactionVersion returns the brokers' level of the feature transaction.version (KIP-584); 0: they do not have it.
-func (a *admin) transactionVersion(ctx context.Context) (level int, err error) {
+// features are properties of brokers that depend on their version.
+type features struct {
+	topicIDs           bool // KIP-516
+	transactionVersion int  // the level of the feature transaction.version (KIP-584); 0: the brokers do not have it
+}
+
+// features asks a broker for its features. franz-go asks each broker the same, and does not return the answer. The request cannot
+// replace the one for metadata in dialAll: brokers answer it before the authentication.
+func (a *admin) features(ctx context.Context) (f features, err error) {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "kubebridge", "1"
 	err = a.do(ctx, dialTimeout, func(ctx context.Context, c *kgo.Client) error {
@@ -205,14 +212,19 @@ func (a *admin) transactionVersion(ctx context.Context) (level int, err error) {
 		if err != nil {
 			return err
 		}
-		for _, f := range found.FinalizedFeatures {
-			if f.Name == "transaction.version" {
-				level = int(f.MaxVersionLevel)
+		for _, key := range found.ApiKeys {
+			if key.ApiKey == kmsg.Metadata.Int16() && key.MaxVersion >= topicIDs {
+				f.topicIDs = true
+			}
+		}
+		for _, one := range found.FinalizedFeatures {
+			if one.Name == "transaction.version" {
+				f.transactionVersion = int(one.MaxVersionLevel)
 			}
 		}
 		return kerr.ErrorForCode(found.ErrorCode)
 	})
-	return level, err
+	return f, err
 }
 
 // createTopics creates topics, or asks whether they could be created. It returns errors by topic.

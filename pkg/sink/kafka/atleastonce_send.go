@@ -95,13 +95,8 @@ func (q *queue) build(b *event.Batch, n int) []kafka.Record {
 		}
 		records = append(records, k)
 	}
-	var all, bytes int
-	for _, it := range q.rest[:n] {
-		all += headers(&b.Records[it.index])
-		bytes += it.size - len(b.Records[it.index].Value)
-	}
-	// The arena is not reused, because kafka-go may leave a request running.
-	made := arena[kafka.Header]{headers: make([]kafka.Header, 0, all), bytes: make([]byte, 0, bytes)}
+	var made arena[kafka.Header] // it is not reused, because kafka-go may leave a request running
+	made.reserve(b, q.rest[:n])
 	now := time.Now()
 	for _, it := range q.rest[:n] {
 		r := &b.Records[it.index]

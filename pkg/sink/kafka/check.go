@@ -23,6 +23,9 @@ const (
 
 	// strongTransactions is the level of transaction.version from which on each transaction has an epoch of its own (KIP-890).
 	strongTransactions = 2
+
+	// topicIDs is the version of the request Metadata from which on it has topic ids (KIP-516).
+	topicIDs = 10
 )
 
 // Check asks the brokers whether the sink could write to topics, or create missing topics. It writes
@@ -69,9 +72,7 @@ func (t *topics) check(ctx context.Context, names []string) (weak []string, err 
 		}
 	}
 	bad = append(bad, t.checkMissing(ctx, missing, len(meta.Brokers)))
-	if why := t.weakTransactions(ctx); why != "" {
-		weak = append(weak, why)
-	}
+	weak = append(weak, t.weakBrokers(ctx)...)
 	more, err := t.checkConfigs(ctx, there)
 	slices.Sort(weak)
 	return append(weak, more...), errors.Join(append(bad, err)...)
@@ -98,16 +99,23 @@ func (t *topics) weakReplicas(m *kmsg.MetadataResponseTopic, brokers int) (weak 
 	return weak
 }
 
-// weakTransactions says what the brokers' transactions do not exclude; "": nothing, the sink has none, or the brokers do not answer.
-func (a *admin) weakTransactions(ctx context.Context) string {
+// weakBrokers returns a warning for each feature that the brokers lack and `exactly-once` builds on, or the warning that they did
+// not answer.
+func (a *admin) weakBrokers(ctx context.Context) (weak []string) {
 	if !a.config.ExactlyOnce() {
-		return ""
+		return nil
 	}
-	level, err := a.transactionVersion(ctx)
-	if err != nil || level >= strongTransactions {
-		return ""
+	have, err := a.features(ctx)
+	if err != nil {
+		return []string{fmt.Sprintf("ask the brokers for their features: %v: it is unknown whether they have topic ids and transaction.version %d", a.explain(err), strongTransactions)}
 	}
-	return fmt.Sprintf("the brokers' transaction.version is %d: a message that arrives late can become part of the next transaction: use Kafka 4.0 or later with transaction.version %d (KIP-890)", level, strongTransactions)
+	if !have.topicIDs {
+		weak = append(weak, "the brokers have no topic ids: a topic that is deleted and created again with as many partitions goes unnoticed: use Kafka 2.8 or later (KIP-516)")
+	}
+	if have.transactionVersion < strongTransactions {
+		weak = append(weak, fmt.Sprintf("the brokers' transaction.version is %d: a message that arrives late can become part of the next transaction: use Kafka 4.0 or later with transaction.version %d (KIP-890)", have.transactionVersion, strongTransactions))
+	}
+	return weak
 }
 
 func (t *topics) checkMissing(ctx context.Context, names []string, brokers int) error {

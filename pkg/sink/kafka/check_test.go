@@ -2,13 +2,19 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest"
 )
 
 func lines(err error) []string {
@@ -34,29 +40,79 @@ func say(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// An operator learns at the start, and from the check, that the brokers' transactions are the older, weaker ones.
-func TestWeakTransactions(t *testing.T) {
-	b := startBus(t)
-	client := brokerClient(t, b)
+// An operator learns at the start, and from the check, which features of the brokers `exactly-once` has to do without.
+func TestWeakBrokers(t *testing.T) {
+	for name, c := range map[string]struct {
+		options []kfake.Opt
+		change  func(*testing.T, *bus)
+		want    []string
+	}{
+		"as recommended":         {nil, func(*testing.T, *bus) {}, nil},
+		"older transactions":     {nil, olderTransactions, []string{"transaction.version is 1|KIP-890"}},
+		"no topic ids":           {[]kfake.Opt{kfake.MaxVersions(kversion.V2_7_0())}, func(*testing.T, *bus) {}, []string{"no topic ids|KIP-516", "transaction.version is 0"}},
+		"features are not known": {nil, hideFeatures, []string{"ask the brokers for their features: UNKNOWN_SERVER_ERROR|unknown whether"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := startBus(t, c.options...)
+			c.change(t, b)
+			for delivery, want := range map[string][]string{exactlyOnce: c.want, atLeastOnce: nil} {
+				config := Config{Brokers: b.brokers, Delivery: delivery}
+				weak, err := Check(t.Context(), Options{Config: config, Identity: identity}, []string{"missing"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				say(t, "warnings", weak, want)
+			}
+			say(t, "warnings at the start", warningsAtStart(t, b), c.want)
+		})
+	}
+}
+
+func warningsAtStart(t *testing.T, b *bus) (warnings []string) {
+	t.Helper()
+	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel), zaptest.WrapOptions(zap.Hooks(func(entry zapcore.Entry) error {
+		warnings = append(warnings, entry.Message)
+		return nil
+	})))
+	s, err := NewStore(StoreOptions{Options: Options{Config: Config{Brokers: b.brokers, Delivery: exactlyOnce}, Identity: identity, Logger: log}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &owned{NewTransactional(s), s}
+	if err := errors.Join(x.Open(t.Context(), nil), x.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return warnings
+}
+
+// olderTransactions is a safe downgrade.
+func olderTransactions(t *testing.T, b *bus) {
+	t.Helper()
 	update := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
-	update.Feature, update.MaxVersionLevel, update.UpgradeType = "transaction.version", 1, 2 // a safe downgrade
+	update.Feature, update.MaxVersionLevel, update.UpgradeType = "transaction.version", 1, 2
 	req := kmsg.NewPtrUpdateFeaturesRequest()
 	req.FeatureUpdates = append(req.FeatureUpdates, update)
-	resp, err := req.RequestWith(t.Context(), client)
+	resp, err := req.RequestWith(t.Context(), brokerClient(t, b))
 	if err == nil {
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for delivery, want := range map[string][]string{exactlyOnce: {"transaction.version is 1|KIP-890"}, atLeastOnce: nil} {
-		config := Config{Brokers: b.brokers, Delivery: delivery}
-		weak, err := Check(t.Context(), Options{Config: config, Identity: identity}, []string{"missing"})
-		if err != nil {
-			t.Fatal(err)
+}
+
+// hideFeatures has the brokers refuse what the sink asks; the client's own request is answered.
+func hideFeatures(_ *testing.T, b *bus) {
+	b.ControlKey(kmsg.ApiVersions.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.KeepControl()
+		ask := req.(*kmsg.ApiVersionsRequest)
+		if ask.ClientSoftwareName != "kubebridge" {
+			return nil, nil, false
 		}
-		say(t, "warnings", weak, want)
-	}
+		resp := ask.ResponseKind().(*kmsg.ApiVersionsResponse)
+		resp.ErrorCode = kerr.UnknownServerError.Code
+		return resp, nil, true
+	})
 }
 
 // Each mismatch of a topic is a line, and looking for them creates nothing.

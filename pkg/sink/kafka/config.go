@@ -14,19 +14,19 @@ import (
 
 // Config says which Kafka a sink writes to and how.
 type Config struct {
-	Brokers []string `yaml:"brokers"` // host:port, at least one
-	// Topic is the template of a collection's topic.
-	// Default: k8s.{cluster}.{group}.{resource}
+	Brokers []string `yaml:"brokers"` // a list of host:port; required
+	// Topic is the template of a collection's topic. Default: k8s.{cluster}.{group}.{resource}
 	Topic string `yaml:"topic"`
-	// Key is the template of an object's key.
-	// Default: {cluster}/{group}/{resource}/{namespace}/{name}
+	// Key is the template of an object's key. Events with one key are in one partition, in order; another key is a
+	// reset. Default: {cluster}/{group}/{resource}/{namespace}/{name}, and /{entry} if that has a value
 	Key string `yaml:"key"`
-	// Delivery is exactly-once (default) or at-least-once.
+	// Delivery is exactly-once (default), or at-least-once: a crash repeats at most two batches, with the same
+	// ids.
 	Delivery string `yaml:"delivery"`
 	// Compression is none (default), snappy, lz4, zstd or gzip.
 	Compression string `yaml:"compression"`
-	// Tombstones: a deletion is followed by a null value of its key, so that a
-	// compacted topic forgets the object. Topics are then created compacted.
+	// Tombstones adds a null value of the same key to a deletion, so that a compacted topic forgets the object.
+	// Topics are then created with cleanup.policy=compact. Default: false.
 	Tombstones bool   `yaml:"tombstones"`
 	Create     Create `yaml:"create"`
 	// DeadLetter is where events go that their topic does not take; nil: there is
@@ -39,41 +39,43 @@ type Config struct {
 // DeadLetter is the topic of dead letters. When the sink creates it, it keeps them
 // for 30 days, and is never compacted.
 type DeadLetter struct {
-	// Topic is a template of its name: {name} (of the bridge), {cluster}, {sink}.
-	// Default: kubebridge.{name}.{cluster}.{sink}.dead
+	// Topic is a template of its name: {name} (of the bridge), {cluster}, {sink}. Only with oversize: dead-letter.
+	// If the bridge creates the topic, it keeps dead letters for 30 days. Default:
+	// kubebridge.{name}.{cluster}.{sink}.dead
 	Topic string `yaml:"topic"`
 }
 
 // Create says how missing topics are created.
 type Create struct {
-	Enabled           *bool `yaml:"enabled"`           // default true
-	Partitions        int   `yaml:"partitions"`        // default 12
-	ReplicationFactor int   `yaml:"replicationFactor"` // default -1, the broker's own default
+	Enabled           *bool `yaml:"enabled"`           // create missing topics, with max.message.bytes of 8 MiB. Default: true
+	Partitions        int   `yaml:"partitions"`        // of a topic that is created. Default: 12
+	ReplicationFactor int   `yaml:"replicationFactor"` // of a topic that is created. Default: the broker's own
 }
 
 // SASL holds credentials. No mechanism means no authentication.
 type SASL struct {
-	Mechanism string `yaml:"mechanism"` // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM
+	Mechanism string `yaml:"mechanism"` // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM. Default: none
 	Username  string `yaml:"username"`  // for PLAIN and SCRAM
-	Password  string `yaml:"password"`  // never printed
-	// PasswordFile holds the password, instead of Password. It is read for each connection.
+	Password  string `yaml:"password"`  // for PLAIN and SCRAM; never printed
+	// PasswordFile is a file with the password, instead of Password. It is read for every connection, so a new
+	// password needs no restart.
 	PasswordFile string `yaml:"passwordFile"`
-	// TokenFile holds the token of OAUTHBEARER. It is read for each connection.
+	// TokenFile is a file with the token of OAUTHBEARER. It is read for every authentication.
 	TokenFile string `yaml:"tokenFile"`
-	// Region is that of the cluster, for AWS_MSK_IAM. Default: AWS_REGION.
+	// Region of the cluster, for AWS_MSK_IAM, which needs TLS. The credentials are AWS's own: environment, service
+	// account (IRSA), shared files, EKS Pod Identity, the instance's role. Default: AWS_REGION.
 	Region string `yaml:"region"`
 }
 
 // TLS encrypts the connections.
 type TLS struct {
-	Enabled bool `yaml:"enabled"` // default: plain text
-	// CA is a PEM file, read for each connection. Default: the system's.
+	Enabled bool `yaml:"enabled"` // encrypt the connections. Default: false
+	// CA is a PEM file of the authority of the brokers' certificates, read for every connection. Default: the
+	// system's.
 	CA string `yaml:"ca"`
-	// ServerName is what every broker's certificate must be good for. Default: the
-	// host that is dialled.
+	// ServerName is the name that every broker's certificate must have. Default: the broker's host.
 	ServerName string `yaml:"serverName"`
-	// Cert and Key are PEM files of a client certificate. They are read for each
-	// connection.
+	// Cert and Key are PEM files of a client certificate, read for every connection.
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"` // beside Cert
 }

@@ -66,7 +66,7 @@ func (x *Transactional) Open(ctx context.Context, _ []byte) error {
 		return err
 	}
 	x.topics.connected()
-	if why := x.topics.weakTransactions(ctx); why != "" {
+	for _, why := range x.topics.weakBrokers(ctx) {
 		x.topics.log.Warn(why)
 	}
 	codecs := []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()}

@@ -64,11 +64,8 @@ func (e *deliveryError) Unwrap() error { return e.err }
 // fill makes the next records from the queues, as many as the client gets
 // at once, and reports whether there are any.
 func (p *production) fill() bool {
-	n, now := 0, time.Now()
-	for _, q := range p.queues {
-		n += 2 * len(q.rest)
-	}
-	p.made.records = slices.Grow(p.made.records, min(n, maxMade))
+	p.reserve()
+	now := time.Now()
 	for ; len(p.queues) > 0; p.queues = p.queues[1:] {
 		q := p.queues[0]
 		for alone := p.alone[q.partition]; len(q.rest) > 0; {
@@ -89,6 +86,21 @@ func (p *production) fill() bool {
 		}
 	}
 	return len(p.made.records) > 0
+}
+
+// reserve makes room for what fill makes next.
+func (p *production) reserve() {
+	var next [][]item
+	n, records := 0, 0
+	for _, q := range p.queues {
+		items := q.rest[:min(len(q.rest), maxMade-n)]
+		next, n, records = append(next, items), n+len(items), records+len(items)
+		if q.topic.tombstones { // one may follow each record
+			records += len(items)
+		}
+	}
+	p.made.reserve(p.batch, next...)
+	p.made.records = slices.Grow(p.made.records, min(records, maxMade))
 }
 
 func (p *production) add(from origin, m message[kgo.RecordHeader]) {

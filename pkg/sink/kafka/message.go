@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -32,6 +33,18 @@ type arena[H header] struct {
 }
 
 func (a *arena[H]) reset() { a.bytes, a.headers = a.bytes[:0], a.headers[:0] }
+
+// reserve makes room for the messages of the items, so that appending to them does not allocate again and again.
+func (a *arena[H]) reserve(b *event.Batch, items ...[]item) {
+	all, bytes := 0, 0
+	for _, of := range items {
+		for _, it := range of {
+			all += headers(&b.Records[it.index])
+			bytes += it.size - len(b.Records[it.index].Value)
+		}
+	}
+	a.headers, a.bytes = slices.Grow(a.headers, all), slices.Grow(a.bytes, bytes)
+}
 
 // message returns the message for r. Its value is the value of r, not a copy.
 func (a *arena[H]) message(t *topic, r *event.Record, now time.Time) message[H] {

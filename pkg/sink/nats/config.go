@@ -16,12 +16,12 @@ import (
 // Config says which NATS a sink writes to and how. Exactly one of URL and
 // Embedded is set.
 type Config struct {
-	// URL of the servers, comma-separated: nats://host:4222, tls://…
+	// URL is nats://host:4222 or tls://…; several with commas between them. Either this or embedded.
 	URL string `yaml:"url"`
 	// Embedded runs a JetStream server inside the bridge instead.
 	Embedded *Embedded `yaml:"embedded"`
-	// Subject is the template of an object's subject.
-	// Default: k8s.{cluster}.{group}.{resource}.{namespace}.{name}
+	// Subject is the template of an object's subject. Default:
+	// k8s.{cluster}.{group}.{resource}.{namespace}.{name}, and .{entry} if that has a value
 	Subject string `yaml:"subject"`
 	// Delivery is exactly-once (default), at-least-once or at-most-once.
 	Delivery string `yaml:"delivery"`
@@ -36,9 +36,9 @@ type Config struct {
 // DeadLetter says where dead letters are published: on the sink's own stream, so
 // that they keep their place among its records, and outside of its subjects.
 type DeadLetter struct {
-	// Subject is a template of what their subjects begin with: {name} (of the
-	// bridge), {cluster}, {sink}. <group>.<resource>.<namespace>.<name> follows.
-	// Default: kubebridge.{cluster}.{name}.{sink}.dead
+	// Subject is a template of the beginning of dead letters' subjects: {name} (of the bridge), {cluster}, {sink};
+	// .<group>.<resource>.<namespace>.<name> follows. Only with oversize: dead-letter. Default:
+	// kubebridge.{cluster}.{name}.{sink}.dead
 	Subject string `yaml:"subject"`
 }
 
@@ -46,10 +46,10 @@ type DeadLetter struct {
 // connects may read; with [Auth]'s username and password set, only clients that have
 // them. Nobody but the bridge may publish.
 type Embedded struct {
-	Dir       string     `yaml:"dir"`       // where its data lives; required
-	Listen    string     `yaml:"listen"`    // host:port that subscribers connect to; default 127.0.0.1:4222, port 0 = a free one
-	MaxBytes  int64      `yaml:"maxBytes"`  // of all streams on disk; 0 = three quarters of the disk
-	MaxMemory int64      `yaml:"maxMemory"` // bytes of all streams in memory; 0 = three quarters of the machine's
+	Dir       string     `yaml:"dir"`       // directory of the data of a JetStream server inside the bridge; required
+	Listen    string     `yaml:"listen"`    // host:port that subscribers connect to. Default: 127.0.0.1:4222; port 0: a free one
+	MaxBytes  int64      `yaml:"maxBytes"`  // bytes that all its streams may take on disk. Default: ¾ of the disk
+	MaxMemory int64      `yaml:"maxMemory"` // bytes that all its streams may take in memory. Default: ¾ of the memory
 	TLS       *ServerTLS `yaml:"tls"`       // nil: none
 	Leaf      *Leaf      `yaml:"leaf"`      // nil: it stands alone
 }
@@ -57,11 +57,11 @@ type Embedded struct {
 // Stream is the JetStream stream: the pipeline's alone (exactly-once), or one that others
 // write to as well (at-least-once).
 type Stream struct {
-	Name     string        `yaml:"name"`     // default K8S_<cluster>, or for at-least-once the one that takes the subject
-	Create   *bool         `yaml:"create"`   // create it when missing; default true
-	Replicas int           `yaml:"replicas"` // 1 to 5; default 1; used on creation
-	MaxAge   time.Duration `yaml:"maxAge"`   // 0 = no limit; used on creation
-	MaxBytes int64         `yaml:"maxBytes"` // 0 = no limit; used on creation
+	Name     string        `yaml:"name"`     // default: K8S_<cluster>; for at-least-once, the stream that takes the subjects
+	Create   *bool         `yaml:"create"`   // create it if it is missing. Default: true
+	Replicas int           `yaml:"replicas"` // 1 to 5, of a stream that is created and of the checkpoint's bucket. Default: 1
+	MaxAge   time.Duration `yaml:"maxAge"`   // how long events are kept, of a stream that is created. If the bridge was down for longer, a reset follows. Default: no limit
+	MaxBytes int64         `yaml:"maxBytes"` // bytes of a stream that is created. Default: no limit
 }
 
 const (

@@ -55,7 +55,7 @@ func (s *Core) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	msgs := make([]*nats.Msg, len(b.Records))
 	for i := range b.Records { // nothing is sent before all are known to fit
 		msgs[i] = s.names.compose(&b.Records[i])
-		if _, err := s.checkMessage(msgs[i], 0); err != nil {
+		if _, err := s.checkMessage(msgs[i], &b.Records[i], 0); err != nil {
 			err.Index = i
 			return nil, err
 		}

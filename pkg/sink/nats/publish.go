@@ -81,11 +81,12 @@ func (a *appender) newChunk(msgs []*nats.Msg) *chunk {
 // expect makes the server store the chunk only at the expected end of the stream, and writes its place into each message. A
 // single message is atomic, and cheaper than a batch of one.
 func (a *appender) expect(c *chunk, fast bool) {
+	v := &a.values
 	for i, m := range c.msgs {
 		before := a.head + uint64(i)
-		m.Header[headerPlace] = a.values.of(a.stream.place(before + 1))
+		m.Header[headerPlace] = v.of(v.made(func(dst []byte) []byte { return a.stream.appendPlace(dst, before+1) }))
 		if i == 0 || fast { // an atomic publish takes an expectation of the first message alone
-			m.Header[headerExpected] = a.values.of(strconv.FormatUint(before, 10))
+			m.Header[headerExpected] = v.of(v.made(func(dst []byte) []byte { return strconv.AppendUint(dst, before, 10) }))
 		} else {
 			delete(m.Header, headerExpected)
 		}
@@ -94,7 +95,7 @@ func (a *appender) expect(c *chunk, fast bool) {
 	case len(c.msgs) == 1:
 		c.msgs[0].Reply = c.reply
 	case fast:
-		c.asFastBatch()
+		c.asFastBatch(v)
 	default:
 		c.asAtomic()
 	}
@@ -103,7 +104,7 @@ func (a *appender) expect(c *chunk, fast bool) {
 // asFastBatch makes the chunk a fast batch that fails at a gap
 // (NATS 2.14, ADR-50). The server stores the messages as they arrive. The first message that is
 // refused or missing ends the batch, and no later message is stored.
-func (c *chunk) asFastBatch() {
+func (c *chunk) asFastBatch(v *headerValues) {
 	prefix := c.reply + fastMode
 	for i, m := range c.msgs {
 		op := fastAppend
@@ -113,7 +114,9 @@ func (c *chunk) asFastBatch() {
 		case len(c.msgs) - 1:
 			op = fastCommit
 		}
-		m.Reply = prefix + strconv.Itoa(i+1) + op
+		m.Reply = v.made(func(dst []byte) []byte {
+			return append(strconv.AppendInt(append(dst, prefix...), int64(i+1), 10), op...)
+		})
 	}
 	c.fast = true
 }

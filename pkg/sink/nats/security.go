@@ -19,37 +19,37 @@ import (
 // Auth holds credentials. At most one way is used. What is named as a file is read
 // again for every connection: one that is replaced counts from the next on.
 type Auth struct {
-	Username     string `yaml:"username"`     // one way to log in
-	Password     string `yaml:"password"`     // beside Username; never printed
-	PasswordFile string `yaml:"passwordFile"` // instead of Password
+	Username     string `yaml:"username"`     // one way to log in; with embedded: what subscribers need
+	Password     string `yaml:"password"`     // with Username; never printed
+	PasswordFile string `yaml:"passwordFile"` // file with the password, instead of Password
 	Token        string `yaml:"token"`        // another way; never printed
-	TokenFile    string `yaml:"tokenFile"`    // instead of Token
-	NKey         string `yaml:"nkey"`         // path of a file with a user's seed
-	Creds        string `yaml:"creds"`        // path of a .creds file: JWT and seed
+	TokenFile    string `yaml:"tokenFile"`    // file with the token, instead of Token
+	NKey         string `yaml:"nkey"`         // another way: file with a user's nkey seed
+	Creds        string `yaml:"creds"`        // another way: .creds file, with JWT and seed
 }
 
 // TLS is used when the URL's scheme is tls or any of it is set. Files are read again
 // for every connection.
 type TLS struct {
-	CA         string `yaml:"ca"`         // path of a PEM file of who signs the servers' certificates; empty: the system's
-	Cert       string `yaml:"cert"`       // path of a PEM file: the bridge's own certificate
-	Key        string `yaml:"key"`        // and its key
-	ServerName string `yaml:"serverName"` // that the servers' certificates must have; empty: the URL's host
+	CA         string `yaml:"ca"`         // PEM file of the authority of the servers' certificates. Default: the system's
+	Cert       string `yaml:"cert"`       // PEM file: the bridge's own certificate. Default: none
+	Key        string `yaml:"key"`        // PEM file: its key
+	ServerName string `yaml:"serverName"` // name that the servers' certificates must have. Default: the URL's host
 }
 
 // ServerTLS makes an embedded server's listener demand TLS. Files are read again for
 // every connection.
 type ServerTLS struct {
-	Cert     string `yaml:"cert"`     // path of a PEM file; required
-	Key      string `yaml:"key"`      // path of a PEM file; required
-	ClientCA string `yaml:"clientCA"` // path of a PEM file: subscribers must have a certificate that it signed
+	Cert     string `yaml:"cert"`     // PEM file; required. Subscribers must then use TLS
+	Key      string `yaml:"key"`      // PEM file; required
+	ClientCA string `yaml:"clientCA"` // PEM file of a certificate authority: subscribers must have a certificate that it signed. Default: none
 }
 
 // Leaf joins an embedded server to a larger NATS as a leaf node: what the bridge
 // publishes can be subscribed to there, nothing comes back.
 type Leaf struct {
-	URL   string `yaml:"url"`   // nats-leaf://host:7422; user and password may stand in it
-	Creds string `yaml:"creds"` // path of a .creds file
+	URL   string `yaml:"url"`   // nats-leaf://host:7422: a larger NATS to join as a leaf node. User and password may be in it
+	Creds string `yaml:"creds"` // .creds file
 	TLS   TLS    `yaml:"tls"`
 }
 

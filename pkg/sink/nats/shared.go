@@ -257,7 +257,7 @@ func (r *round) send(index int) error {
 	}
 	m := r.names.compose(record)
 	m.Header[headerMsgID] = []string{r.messageID(index)}
-	size, wrong := r.checkMessage(m, int(r.stream.config.MaxMsgSize))
+	size, wrong := r.checkMessage(m, record, int(r.stream.config.MaxMsgSize))
 	if wrong != nil {
 		wrong.Index = index
 		return wrong

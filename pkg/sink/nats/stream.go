@@ -46,10 +46,10 @@ type stream struct {
 const anywhere = 0
 
 // place returns the place that a message carries. It is unique: messages of other streams and copies do not have it.
-func (s stream) place(seq uint64) string {
-	var memory [2*len("18446744073709551615") + 1]byte
-	b := strconv.AppendInt(memory[:0], s.created, 10)
-	return string(strconv.AppendUint(append(b, '.'), seq, 10))
+func (s stream) place(seq uint64) string { return string(s.appendPlace(nil, seq)) }
+
+func (s stream) appendPlace(dst []byte, seq uint64) []byte {
+	return strconv.AppendUint(append(strconv.AppendInt(dst, s.created, 10), '.'), seq, 10)
 }
 
 // streamOf asks for a stream: to look it up, create it or change it.

@@ -50,8 +50,13 @@ func (n *headerNames) of(attribute string) string {
 	return name
 }
 
-// headerValues is memory for the values of headers, which [nats.Header] wants in slices. The zero value is ready.
-type headerValues struct{ memory []string }
+// headerValues is memory for the values of headers, which [nats.Header] wants in slices, and for text of one chunk. The zero value
+// is ready.
+type headerValues struct {
+	memory []string
+	text   event.Text
+	buffer []byte // of the last text
+}
 
 // of is a slice that has one value. It is valid until clear.
 func (v *headerValues) of(value string) []string {
@@ -60,7 +65,13 @@ func (v *headerValues) of(value string) []string {
 	return v.memory[n-1 : n : n]
 }
 
-// clear takes back all memory.
+// made returns what add appends, as a string that shares memory with others.
+func (v *headerValues) made(add func(dst []byte) []byte) string {
+	v.buffer = add(v.buffer[:0])
+	return v.text.Of(v.buffer)
+}
+
+// clear takes back the memory of slices.
 func (v *headerValues) clear() {
 	clear(v.memory)
 	v.memory = v.memory[:0]
@@ -69,7 +80,7 @@ func (v *headerValues) clear() {
 // compose makes the message of a record, as every delivery sends it.
 func (n *headerNames) compose(r *event.Record) *nats.Msg {
 	m := &nats.Msg{Header: make(nats.Header, len(r.Attributes)+len(r.Headers)+8)}
-	n.fill(m, r, &headerValues{make([]string, 0, len(r.Attributes)+len(r.Headers)+2)})
+	n.fill(m, r, &headerValues{memory: make([]string, 0, len(r.Attributes)+len(r.Headers)+2)})
 	return m
 }
 
@@ -102,7 +113,7 @@ func (a *appender) encode(m *nats.Msg, r *event.Record, term string) {
 	a.names.fill(m, r, &a.values)
 	m.Header[headerTerm] = a.values.of(term)
 	if len(r.State) > 0 {
-		m.Header[headerState] = a.values.of(encodeState(r.State))
+		m.Header[headerState] = a.values.of(a.values.made(func(dst []byte) []byte { return appendState(dst, r.State) }))
 	}
 }
 
@@ -124,11 +135,18 @@ func fit(m *nats.Msg) (size int, cut bool) {
 	return headerSize(m.Header), true
 }
 
-// checkMessage compares a message with the limits of the server and of the stream
-// (in bytes; 0 and less: no limit).
-func (l *link) checkMessage(m *nats.Msg, streamLimit int) (size int, _ *sink.RecordError) {
+// checkMessage compares the message of a record with the limits of the server and of the stream
+// (in bytes; 0 and less: no limit). size is at least the size of the message.
+func (l *link) checkMessage(m *nats.Msg, r *event.Record, streamLimit int) (size int, _ *sink.RecordError) {
 	if err := checkSubject(m.Subject); err != nil {
 		return 0, &sink.RecordError{Err: err}
+	}
+	limit, of := int(l.conn.nc.MaxPayload()), "the server (max_payload)"
+	if streamLimit > 0 && streamLimit < limit {
+		limit, of = streamLimit, fmt.Sprintf("stream %q (max_msg_size)", l.name)
+	}
+	if header := atMost(r); header <= maxHeader && header+len(m.Data) <= limit {
+		return header + len(m.Data), nil
 	}
 	header, cut := fit(m)
 	if cut {
@@ -137,10 +155,6 @@ func (l *link) checkMessage(m *nats.Msg, streamLimit int) (size int, _ *sink.Rec
 	}
 	if header > maxHeader {
 		return 0, &sink.RecordError{Err: fmt.Errorf("headers of %d bytes: the server takes %d", header, maxHeader)}
-	}
-	limit, of := int(l.conn.nc.MaxPayload()), "the server (max_payload)"
-	if streamLimit > 0 && streamLimit < limit {
-		limit, of = streamLimit, fmt.Sprintf("stream %q (max_msg_size)", l.name)
 	}
 	if size = header + len(m.Data); size > limit {
 		return 0, &sink.RecordError{Size: size, Limit: limit, Err: fmt.Errorf("too large for %s", of)}
@@ -159,15 +173,35 @@ func (l *link) outside(r *event.Record) error {
 		r.ID, r.Route, strings.Join(l.subjects, " and "), l.name)
 }
 
+// addedHeaders is the maximum size of the headers that are added when a chunk is complete, and of what frames headers.
+const addedHeaders = len("NATS/1.0\r\n\r\n") +
+	len(headerExpected) + len(": \r\n") + len("18446744073709551615") +
+	len(headerBatch) + len(": \r\n") + 64 + // the longest id that servers take
+	len(headerBatchSequence) + len(": \r\n") + len("1000") +
+	len(headerBatchCommit) + len(": \r\n") + len("1") +
+	len(headerPlace) + len(": .\r\n") + 2*len("18446744073709551615")
+
+// atMost returns more than the headers of a record's message can take. Unlike [headerSize] it does not read the headers, which
+// takes much longer.
+func atMost(r *event.Record) int {
+	const others = 512 // Content-Type, Kubebridge-Term, Nats-Msg-Id, and names and framing of the state
+	n := addedHeaders + others + len(headerID) + 3*len(r.ID)
+	for _, a := range r.Attributes {
+		n += len("ce-: \r\n") + len(a.Name) + 3*len(a.Value) // see percentEncode
+	}
+	for _, a := range r.Headers {
+		n += len(": \r\n") + len(a.Name) + 3*len(a.Value)
+	}
+	for _, kv := range r.State {
+		n += 2 * (len(kv.Key) + len(kv.Value) + 2*binary.MaxVarintLen64) // base64 makes three bytes four
+	}
+	return n
+}
+
 // headerSize returns the maximum size of a message's headers on the wire,
 // including the headers that are added when its chunk is complete.
 func headerSize(h nats.Header) int {
-	n := len("NATS/1.0\r\n\r\n") +
-		len(headerExpected) + len(": \r\n") + len("18446744073709551615") +
-		len(headerBatch) + len(": \r\n") + 64 + // the longest id that servers take
-		len(headerBatchSequence) + len(": \r\n") + len("1000") +
-		len(headerBatchCommit) + len(": \r\n") + len("1") +
-		len(headerPlace) + len(": .\r\n") + 2*len("18446744073709551615")
+	n := addedHeaders
 	for name, values := range h {
 		for _, v := range values {
 			n += len(name) + len(": \r\n") + len(v)
@@ -198,10 +232,12 @@ func percentEncode(s string) string {
 	return s
 }
 
-// encodeState writes key and value with their lengths in front; a value's length
+// appendState appends the header of changes: keys and values with their lengths in front. A value's length
 // is one more than it has bytes, and 0 deletes the key.
-func encodeState(state []event.KV) string {
-	var b []byte
+func appendState(dst []byte, state []event.KV) []byte {
+	dst = append(dst, stateFormat...)
+	var memory [256]byte
+	b := memory[:0]
 	for _, kv := range state {
 		b = binary.AppendUvarint(b, uint64(len(kv.Key)))
 		b = append(b, kv.Key...)
@@ -212,7 +248,7 @@ func encodeState(state []event.KV) string {
 		b = binary.AppendUvarint(b, uint64(len(kv.Value))+1)
 		b = append(b, kv.Value...)
 	}
-	return stateFormat + base64.RawStdEncoding.EncodeToString(b)
+	return base64.RawStdEncoding.AppendEncode(dst, b)
 }
 
 var (
@@ -220,7 +256,7 @@ var (
 	errStateFormat = errors.New("its header " + headerState + " has the format of another version")
 )
 
-// decodeState reverses encodeState. A record without changes has no state.
+// decodeState reverses appendState. A record without changes has no state.
 func decodeState(s string) ([]event.KV, error) {
 	if s == "" {
 		return nil, nil

@@ -101,12 +101,12 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 	return c, nil
 }
 
-// check returns the size of the message of the ith record, or an error if the bus does not accept it.
+// check returns at least the size of the message of the ith record, or an error if the bus does not accept it.
 func (s *Sink) check(i int, r *event.Record, m *nats.Msg) (size int, err error) {
 	if err := s.outside(r); err != nil {
 		return 0, err
 	}
-	size, wrong := s.checkMessage(m, int(s.stream.config.MaxMsgSize))
+	size, wrong := s.checkMessage(m, r, int(s.stream.config.MaxMsgSize))
 	if wrong != nil {
 		wrong.Index = i
 		return 0, wrong

@@ -24,8 +24,8 @@ const (
 
 // Config says how a line looks.
 type Config struct {
-	Format string `yaml:"format"` // json (default) or pretty
-	Color  bool   `yaml:"color"`  // pretty only: the type in colour (ANSI)
+	Format string `yaml:"format"` // json (default), an event per line, or pretty, a short line for people
+	Color  bool   `yaml:"color"`  // colour the type (ANSI); pretty only. Default: false
 }
 
 // Complete returns the configuration with every default filled in, or what is

@@ -24,11 +24,19 @@ const modulePath = "github.com/kubebridge/kubebridge/test/cluster"
 // keepBinaries is how many cached binaries (some 110 MB each) stay: enough for a few checkouts side by side.
 const keepBinaries = 3
 
-// Build returns the path of the compiled program, compiling it first if the user's cache directory has none for these
-// sources, this Go version and this platform. That takes some minutes, announced on stderr. Concurrent callers, in any
-// process, wait for one another. The caller must have the go command and the program's source at hand; ctx bounds waiting
-// and compiling.
+// Build is BuildRelease for the release that ReleaseEnv names.
 func Build(ctx context.Context) (path string, err error) {
+	return BuildRelease(ctx, os.Getenv(ReleaseEnv))
+}
+
+// BuildRelease returns the path of the program compiled with a release of Kubernetes, such as "v1.34.4"; "": the release in
+// the program's go.mod. It compiles the program first if the user's cache directory has none for these sources, this Go
+// version and this platform. That takes some minutes, announced on stderr. Concurrent callers, in any process, wait for one
+// another. The caller must have the go command and the program's source at hand; ctx bounds waiting and compiling.
+func BuildRelease(ctx context.Context, release string) (path string, err error) {
+	if release != "" && !isRelease.MatchString(release) {
+		return "", fmt.Errorf("release of Kubernetes %q: want one such as v1.34.4", release)
+	}
 	src, err := sourceDir()
 	if err != nil {
 		return "", err
@@ -45,13 +53,17 @@ func Build(ctx context.Context) (path string, err error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", fmt.Errorf("make cache directory: %w", err)
 	}
-	unlock, err := lockFile(ctx, filepath.Join(cache, "cluster.lock"))
+	name := "cluster"
+	if release != "" {
+		name += "_" + release // pruned apart, so that a run over many releases keeps all of them
+	}
+	unlock, err := lockFile(ctx, filepath.Join(cache, name+".lock"))
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
-	path = filepath.Join(cache, "cluster-"+sum)
+	path = filepath.Join(cache, name+"-"+sum)
 	// The modification time is the time of last use; pruning goes by it.
 	now := time.Now()
 	if err := os.Chtimes(path, now, now); err == nil {
@@ -59,18 +71,27 @@ func Build(ctx context.Context) (path string, err error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("look up cached cluster program: %w", err)
 	}
-	if err := compile(ctx, src, path); err != nil {
+	if release == "" {
+		release, err = releaseOf(ctx, src)
+	} else {
+		src, err = releaseModule(ctx, src, filepath.Join(cache, "source_"+release), release)
+	}
+	if err != nil {
 		return "", err
 	}
-	return path, prune(cache)
+	if err := compile(ctx, src, path, release); err != nil {
+		return "", err
+	}
+	return path, prune(filepath.Join(cache, name+"-*"))
 }
 
-func compile(ctx context.Context, src, path string) error {
-	fmt.Fprintf(os.Stderr, "clustertest: compiling kube-apiserver and etcd (about four minutes on two cores, once) to %s\n", path)
+// compile builds the module in src, which has the release of Kubernetes, to path.
+func compile(ctx context.Context, src, path, release string) error {
+	fmt.Fprintf(os.Stderr, "clustertest: compiling kube-apiserver %s and etcd (about four minutes on two cores, once) to %s\n", release, path)
 	start := time.Now()
 	part := path + ".part"
 	// No -trimpath: a plain `go build` by hand shares the compiled packages. Symbols are left out: a third less to link.
-	cmd := goCommand(ctx, src, "build", "-buildvcs=false", "-ldflags=-s -w", "-o", part, ".")
+	cmd := goCommand(ctx, src, "build", "-buildvcs=false", "-ldflags=-s -w "+versionFlags(release), "-o", part, ".")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return errors.Join(fmt.Errorf("compile cluster program in %s: %w\n%s", src, err, out), os.RemoveAll(part))
 	}
@@ -168,9 +189,9 @@ func lockFile(ctx context.Context, path string) (unlock func() error, err error)
 	}
 }
 
-// prune deletes all but the binaries used last. A cluster that runs one of them does not notice; its Restart would.
-func prune(cache string) error {
-	paths, err := filepath.Glob(filepath.Join(cache, "cluster-*"))
+// prune deletes all but the last used of the binaries that match pattern. A cluster that runs one of them does not notice; its Restart would.
+func prune(pattern string) error {
+	paths, err := filepath.Glob(pattern)
 	if err != nil {
 		return fmt.Errorf("prune cached cluster programs: %w", err)
 	}

@@ -83,7 +83,7 @@ func TestPruneKeepsTheLastUsed(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "cluster.lock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := prune(dir); err != nil {
+	if err := prune(filepath.Join(dir, "cluster-*")); err != nil {
 		t.Fatal(err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "*"))

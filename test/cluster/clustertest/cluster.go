@@ -220,6 +220,17 @@ func (c *Cluster) Restart(ctx context.Context) error {
 	return c.start(ctx)
 }
 
+// Upgrade is Restart with another program, such as one that BuildRelease has compiled with a later release.
+func (c *Cluster) Upgrade(ctx context.Context, binary string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.stop(); err != nil {
+		return err
+	}
+	c.binary = binary
+	return c.start(ctx)
+}
+
 // Pause freezes the process (SIGSTOP): connections stay open and nobody answers. The kernel freezes it at once; what it had
 // already written may still arrive. It is an error if the cluster is down.
 func (c *Cluster) Pause() error { return c.running(syscall.SIGSTOP) }

@@ -34,34 +34,32 @@ type Spec struct {
 	Commit string
 	Dirty  bool
 
-	// Hostile runs the seed twice: as it is, and with a tenant whose objects are the most costly that are known. The faults are the
-	// same, and are followed by a calm in which the changes of others are timed. Limit is that of one run.
+	// Hostile adds a tenant whose objects are the most costly that are known. After the faults come calms in which the changes of
+	// others are timed.
 	Hostile bool
 
-	timed bool // others' changes are timed after the faults
-	soak  bool // one replica that writes at once, whatever the seed
+	soak bool // one replica that writes at once, whatever the seed
 }
 
 // Result is the result of a run: one line of the results file.
 type Result struct {
-	Commit   string   `json:"commit,omitempty"`
-	Dirty    bool     `json:"dirty,omitempty"` // the worktree was not the commit
-	Pair     string   `json:"pair"`
-	Seed     uint64   `json:"seed"`
-	Entries  bool     `json:"entries,omitempty"`
-	Hostile  bool     `json:"hostile,omitempty"`
-	Without  *Delays  `json:"without,omitempty"` // of others' changes, of the run without a hostile tenant,
-	With     *Delays  `json:"with,omitempty"`    // and of that with one
-	Harm     bool     `json:"harm,omitempty"`
-	Passed   bool     `json:"passed"`
-	Seconds  float64  `json:"seconds"`
-	Ops      int      `json:"operations"`
-	Events   int      `json:"events"`
-	Gaps     int      `json:"gaps"`
-	Excused  int      `json:"excused"` // unpublished transitions that a declared gap excuses
-	Faults   []string `json:"faults"`
-	Problems []string `json:"problems,omitempty"`
-	Log      string   `json:"-"` // of a failed run: histories, and what the bridges said
+	Commit   string     `json:"commit,omitempty"`
+	Dirty    bool       `json:"dirty,omitempty"` // the worktree was not the commit
+	Pair     string     `json:"pair"`
+	Seed     uint64     `json:"seed"`
+	Entries  bool       `json:"entries,omitempty"`
+	Hostile  bool       `json:"hostile,omitempty"`
+	Delays   *AllDelays `json:"delays,omitempty"` // of others' changes, where there is a hostile tenant
+	Harm     bool       `json:"harm,omitempty"`
+	Passed   bool       `json:"passed"`
+	Seconds  float64    `json:"seconds"`
+	Ops      int        `json:"operations"`
+	Events   int        `json:"events"`
+	Gaps     int        `json:"gaps"`
+	Excused  int        `json:"excused"` // unpublished transitions that a declared gap excuses
+	Faults   []string   `json:"faults"`
+	Problems []string   `json:"problems,omitempty"`
+	Log      string     `json:"-"` // of a failed run: histories, and what the bridges said
 }
 
 // OneCommit returns the commit of all results. It is an error if results are of several commits, or of a modified worktree.
@@ -89,9 +87,6 @@ func OneCommit(results []Result) (string, error) {
 
 // Run runs one seed. Errors of the bridge are in the result. The returned error is about the campaign itself.
 func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Result, err error) {
-	if s.Hostile && !s.timed {
-		return runHostile(ctx, cluster, s)
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("not in %s", s.Limit))
 	defer cancel()
 	if s.Kills > 0 {
@@ -151,7 +146,7 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 	if settled == nil && w.gadgets != nil {
 		settled = n.settleEntries(ctx)
 	}
-	if settled == nil && w.spec.timed {
+	if settled == nil && n.tenant != nil {
 		settled = n.calm(ctx)
 	}
 	if settled != nil {
@@ -172,10 +167,11 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		problems = append(problems, fmt.Sprintf("[readable] %v", err))
 	}
 	ofEntries, messages := w.ofEntries(all)
-	if w.spec.timed {
-		if result.With, err = n.delays(reading, l, messages); err != nil {
+	if n.tenant != nil {
+		if result.Delays, err = n.delays(reading, l, messages); err != nil {
 			problems = append(problems, fmt.Sprintf("[delay] %v", err))
 		}
+		problems = append(problems, result.Delays.judge()...)
 	}
 	v := &verdict{
 		pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: n.mayHaveLost(), unsettled: settled != nil, killed: len(w.processes) > 1, second: w.second, taken: w.taken,

@@ -27,7 +27,7 @@ type nemesis struct {
 	load      *workload
 	tenant    *tenant // nil without one
 
-	calmFrom, calmTo time.Time // when changes were timed
+	calms [calms][]span // when changes were timed
 
 	record   sync.Mutex
 	schedule []string

@@ -1,7 +1,6 @@
 package campaign
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,19 +28,20 @@ import (
 
 // world has the namespace, the custom type, the bus and the bridge of one seed.
 type world struct {
-	spec    Spec
-	pair    Pair
-	cluster *clustertest.Cluster
-	kube    *kube.Client
-	ns      string
-	dir     string
-	types   []target
-	widgets target
-	api     *faultproxy.Proxy
-	bus     *busUnderTest
-	config  string // the file
-	wanted  bridge.Config
-	undo    []func()
+	spec      Spec
+	pair      Pair
+	cluster   *clustertest.Cluster
+	kube      *kube.Client
+	ns        string
+	dir       string
+	types     []target
+	widgets   target
+	unwatched target // a custom type that is in no configuration, where there is a hostile tenant
+	api       *faultproxy.Proxy
+	bus       *busUnderTest
+	config    string // the file
+	wanted    bridge.Config
+	undo      []func()
 
 	replicas int
 	second   bool            // there were two bridges without a Lease: they fence one another
@@ -104,24 +104,17 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 	}
 	w.kube = w.kube.In(w.ns)
 	w.widgets = target{Type: kube.Widgets(w.ns + ".kubebridge.io")}
-	if err = w.kube.Install(ctx, w.widgets.Type); err != nil {
+	if err = w.install(ctx, w.widgets); err != nil {
 		return err
 	}
-	w.later(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_ = w.kube.Uninstall(ctx, w.widgets.Type) // each CRD costs the API server memory
-	})
 	w.types = []target{{Type: kube.ConfigMaps}, w.widgets, {Type: kube.Secrets, selector: true}, {Type: kube.Deployments, selector: true}}
 	if !w.spec.soak {
 		choose(w.types, newChance(w.spec.Seed, 3))
 	}
-	if w.spec.timed {
-		if _, err = w.kube.Create(ctx, kube.Namespaces, w.tenantNS(), nil); err != nil {
+	if w.spec.Hostile {
+		if err = w.admit(ctx); err != nil {
 			return err
 		}
-		t := &w.types[1]
-		t.costly, t.filter, t.ignore, t.diff = true, true, true, cmp.Or(t.diff, "patch")
 	}
 	if w.bus, err = w.startBus(); err != nil {
 		return err
@@ -163,6 +156,16 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 	}
 	w.config, w.wanted, w.taken = filepath.Join(w.dir, "bridge.yaml"), c, map[string]bool{}
 	return w.configure(c)
+}
+
+// install installs a custom type for the time of the seed.
+func (w *world) install(ctx context.Context, t target) error {
+	w.later(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = w.kube.Uninstall(ctx, t.Type) // each CRD costs the API server memory
+	})
+	return w.kube.Install(ctx, t.Type)
 }
 
 // configure replaces the file.

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(ctx context.Context, m *testing.M) (code int, err error) {
-	if shared, err = clustertest.Launch(ctx, clustertest.Options{}); err != nil {
+	if shared, err = clustertest.Launch(ctx, clustertest.Options{ExtraArgs: []string{"--feature-gates=WatchList=true"}}); err != nil {
 		return 1, err
 	}
 	code = m.Run()

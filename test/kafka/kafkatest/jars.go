@@ -18,8 +18,15 @@ import (
 //go:embed pom.xml
 var pom []byte
 
+// VersionEnv names the environment variable with the version of Kafka that runs, such as "3.9.2". Without it, that is the
+// version in pom.xml.
+const VersionEnv = "KUBEBRIDGE_KAFKA_VERSION"
+
 // Version returns the version of Kafka that the tests run.
 func Version() string {
+	if version := os.Getenv(VersionEnv); version != "" {
+		return version
+	}
 	return string(regexp.MustCompile(`<kafka\.version>(.+)</kafka\.version>`).FindSubmatch(pom)[1])
 }
 
@@ -72,7 +79,7 @@ func fetch(ctx context.Context, dir string) (err error) {
 		return fmt.Errorf("fetch Kafka's jars: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, mvn, "-B", "-q", "-f", project, "dependency:copy-dependencies",
-		"-DincludeScope=runtime", "-DoutputDirectory="+part)
+		"-Dkafka.version="+Version(), "-DincludeScope=runtime", "-DoutputDirectory="+part)
 	cmd.WaitDelay = 5 * time.Second // for processes that Maven has started and not ended
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return errors.Join(fmt.Errorf("fetch Kafka's jars with Maven: %w\n%s", err, out), os.RemoveAll(part))

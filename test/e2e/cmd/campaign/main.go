@@ -284,11 +284,8 @@ func (o options) record(r campaign.Result) error {
 	_, err = f.Write(append(line, '\n'))
 	err = errors.Join(err, f.Close())
 	fmt.Printf("%s %-16s seed %-4d %4.0fs %4d operations %5d events %3d gaps %3d excused, %d faults\n", verdict(r), r.Pair, r.Seed, r.Seconds, r.Ops, r.Events, r.Gaps, r.Excused, len(r.Faults))
-	if r.Hostile {
-		fmt.Printf("  others' changes without the tenant: %s\n  beside the tenant: %s\n", r.Without, r.With)
-		if r.Without != nil && r.Without.P99 > 0 {
-			fmt.Printf("  99 of 100 took %.1f times as long\n", float64(r.With.P99)/float64(r.Without.P99))
-		}
+	if r.Delays != nil {
+		fmt.Printf("  others' changes %s\n  99 of 100 took %.1f times as long as where its objects are not watched\n", r.Delays, r.Delays.Times())
 	}
 	if r.Passed {
 		return err

@@ -40,7 +40,7 @@ func (o options) results() ([]campaign.Result, error) {
 	return all, lines.Err()
 }
 
-// table prints what the results file holds, as docs/reliability.md shows it, and how often there was which fault.
+// table prints what the results file holds, and how often there was which fault.
 func (o options) table() error {
 	all, err := o.results()
 	if err != nil {
