@@ -2,8 +2,8 @@
 # that has certificates, time zones and the user nonroot (65532); and a directory
 # for checkpoints that belongs to it.
 #
-# No Docker has built this where it was written: test/compose reads it with
-# BuildKit's parser and runs the build stage's commands on what it copies.
+# `make test-node` builds it with buildah, on stand-ins for the two base images,
+# and runs it on a kubelet. test/compose reads it with BuildKit's parser.
 #
 # It needs BuildKit, which Docker uses since 23.0 (before: DOCKER_BUILDKIT=1), or
 # buildah: the classic builder does not know $BUILDPLATFORM.

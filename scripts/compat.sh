@@ -58,7 +58,9 @@ for version in $nats; do
 	cp go.mod "$out/nats.mod"
 	cp go.sum "$out/nats.sum"
 	go get -modfile="$out/nats.mod" "github.com/nats-io/nats-server/v2@$version"
-	run NATS "$version" "sink, store, reader" go test -modfile="$out/nats.mod" -count=1 -timeout 60m ./pkg/sink/nats
+	skip=
+	[[ $version != v2.12.* ]] || skip='FastBatch' # what servers take from 2.14 on
+	run NATS "$version" "sink, store, reader" go test -modfile="$out/nats.mod" -count=1 -timeout 60m -skip="$skip" ./pkg/sink/nats
 done
 
 say "$(date -u +%F), commit $(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ', changed')"

@@ -7,13 +7,19 @@ cd "$(dirname "$0")/.."
 . scripts/go.sh
 took=()
 failed=()
+not_run=()
 # suite NAME COMMAND...: runs a suite, and notes how long it takes. The suites after
 # one that fails still run, so that one run shows everything that is wrong.
 suite() {
-	local name=$1 began=$SECONDS
+	local name=$1 began=$SECONDS code=0
 	shift
 	say "== $name"
-	"$@" || failed+=("$name")
+	"$@" || code=$?
+	case $code in
+	0) ;;
+	77) not_run+=("$name") ;; # this machine cannot run it; the suite has printed why
+	*) failed+=("$name") ;;
+	esac
 	took+=("$(printf '%5d s  %s' $((SECONDS - began)) "$name")")
 }
 # within DIRECTORY COMMAND...: runs a command there.
@@ -23,6 +29,7 @@ within() (
 # summary lists the suites that have passed, the longest first.
 summary() {
 	[ ${#took[@]} -eq 0 ] || { say "== how long each suite took"; printf '%s\n' "${took[@]}" | sort -rn >&2; }
+	[ ${#not_run[@]} -eq 0 ] || { say "== NOT RUN on this machine"; printf '  %s\n' "${not_run[@]}" >&2; }
 	[ ${#failed[@]} -eq 0 ] || { say "== FAILED"; printf '  %s\n' "${failed[@]}" >&2; }
 }
 trap summary EXIT

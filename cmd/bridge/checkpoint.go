@@ -20,11 +20,11 @@ import (
 func newCheckpoint() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "checkpoint",
-		Short: "Show or reset the checkpoints of the sinks",
+		Short: "Show, move or reset the checkpoints of the sinks",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCheckpointShow(), newCheckpointReset())
+	cmd.AddCommand(newCheckpointShow(), newCheckpointMove(), newCheckpointReset())
 	for _, c := range cmd.Commands() {
 		c.Args = usage(c.Args)
 	}
@@ -38,6 +38,7 @@ type checkpointFlags struct {
 
 func (f *checkpointFlags) define(cmd *cobra.Command) {
 	configFlag(cmd, &f.config)
+	config.AddFlags(cmd.Flags(), "name", "cluster", "checkpoint.file.path")
 	cmd.Flags().StringVar(&f.path, "path", "", "directory of one checkpoint, instead of a configuration")
 	cmd.Flags().StringVar(&f.sink, "sink", "", "only the checkpoint of this sink")
 }
@@ -185,7 +186,6 @@ figures of different collections are then from slightly different moments. With 
 	}
 	which.define(cmd)
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for lines")
-	config.AddFlags(cmd.Flags())
 	return cmd
 }
 
@@ -247,7 +247,6 @@ embedded NATS server, stop the bridge first. A running bridge with any other che
 	which.define(cmd)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&forget, "forget", false, "also empty it, so that another bridge or cluster can take it over")
-	config.AddFlags(cmd.Flags())
 	return cmd
 }
 

@@ -613,3 +613,37 @@ func TestFlagsSayWhatTheyTake(t *testing.T) {
 		t.Errorf("only %d flags were found", checked)
 	}
 }
+
+// A command takes the flags that override settings only where the setting matters to it. cluster and checkpoint-path matter wherever the
+// configuration is read: without them it may be incomplete.
+func TestOverridingFlags(t *testing.T) {
+	all := []string{"checkpoint-path", "cluster", "context", "kubeconfig", "log-format", "log-level", "name", "status-listen"}
+	want := map[string][]string{
+		"bridge run": all, "bridge validate": all,
+		"bridge rbac":             {"checkpoint-path", "cluster", "context", "kubeconfig", "name"},
+		"bridge estimate":         {"checkpoint-path", "cluster", "context", "kubeconfig", "log-format", "name"},
+		"bridge status":           {"checkpoint-path", "cluster", "context", "kubeconfig", "status-listen"},
+		"bridge top":              {"checkpoint-path", "cluster", "context", "kubeconfig", "status-listen"},
+		"bridge resync":           {"checkpoint-path", "cluster"},
+		"bridge checkpoint show":  {"checkpoint-path", "cluster", "name"},
+		"bridge checkpoint reset": {"checkpoint-path", "cluster", "name"},
+	}
+	got := map[string][]string{}
+	var look func(cmd *cobra.Command)
+	look = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if strings.Contains(f.Usage, "(overrides ") {
+				got[cmd.CommandPath()] = append(got[cmd.CommandPath()], f.Name)
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			look(sub)
+		}
+	}
+	look(newRoot(nil))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	path, _ := runnable(t)
+	bridge(t, "resync", "pods", "-c", path, "--log-level", "debug").failed(t, exitConfig, "unknown flag: --log-level")
+}

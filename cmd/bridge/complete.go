@@ -46,7 +46,7 @@ func addCompletions(cmd *cobra.Command) {
 		cmd.ValidArgsFunction = completeResources
 	case "history", "state", "resync", "init":
 		cmd.ValidArgsFunction = completeConfigured
-	case "run", "validate", "rbac", "status", "top", "show", "reset", "version", "estimate":
+	case "run", "validate", "rbac", "status", "top", "show", "reset", "move", "version", "estimate":
 		if cmd.ValidArgs == nil {
 			cmd.ValidArgsFunction = cobra.NoFileCompletions
 		}

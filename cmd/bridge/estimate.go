@@ -68,7 +68,7 @@ Bytes are keys, headers and values before compression. Press Ctrl-C to end the m
 	configFlag(cmd, &path)
 	cmd.Flags().DurationVar(&watched, "for", 2*time.Minute, "how long to watch once the first lists are complete")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for tables")
-	config.AddFlags(cmd.Flags())
+	config.AddFlags(cmd.Flags(), "name", "cluster", "kubernetes.kubeconfig", "kubernetes.context", "checkpoint.file.path", "log.format")
 	return cmd
 }
 

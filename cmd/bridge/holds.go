@@ -35,6 +35,10 @@ type checkpointInfo struct {
 	Owed        []string          `json:"owed"`            // resources whose plan is not published yet
 	Mark        string            `json:"mark,omitempty"`  // where the last batch ends on the bus, hexadecimal
 	Reset       bool              `json:"reset,omitempty"` // the next start is a reset
+	// Running is since when a bridge uses a checkpoint on the bus; a bridge that was killed has left it. "": no bridge does.
+	Running string `json:"running,omitempty"`
+	// Move is what the store has of a move; nil: nothing.
+	Move *checkpoint.Move `json:"move,omitempty"`
 }
 
 // heldCollection is what a checkpoint holds of a collection.
@@ -115,6 +119,18 @@ func (i *checkpointInfo) readHead(store checkpoint.Store) (plan.Numbers, error) 
 	reset, err := store.Get(checkpoint.ResetKey())
 	if err != nil {
 		return plan.Numbers{}, err
+	}
+	running, err := store.Get(checkpoint.RunningKey())
+	if err != nil {
+		return plan.Numbers{}, err
+	}
+	i.Running = string(running)
+	moved, err := checkpoint.ReadMove(store)
+	if err != nil {
+		return plan.Numbers{}, err
+	}
+	if moved.ID != "" {
+		i.Move = &moved
 	}
 	numbers, err := durable.LoadPlan(store)
 	if err != nil {
@@ -221,6 +237,12 @@ func (i *checkpointInfo) printDue(w io.Writer) {
 	if owed = append(owed, i.Owed...); len(owed) > 0 {
 		show(w, "  the plan number is not published yet for %s; the next synced event has it", strings.Join(owed, ", "))
 	}
+	if i.Running != "" {
+		show(w, "  in use since %s, unless the bridge was killed", i.Running)
+	}
+	if i.Move != nil {
+		show(w, "  %s", moveWords[i.Move.State]+i.Move.Other)
+	}
 	if i.Reset {
 		fmt.Fprintln(w, "  the next start resets every collection")
 	}
@@ -245,6 +267,14 @@ var phaseWords = map[string]string{
 	"leaving": "not wanted; closed when its replacement has synced",
 	"ending":  "its inventory is being removed",
 	"closed":  "consumers have dropped it",
+}
+
+// moveWords describe a move of the checkpoint, before the name of the other store.
+var moveWords = map[checkpoint.MoveState]string{
+	checkpoint.Incoming: "not in force: a move has not ended; the checkpoint may still be in ",
+	checkpoint.Arrived:  "moved here from ",
+	checkpoint.Leaving:  "a move has not ended; the next start finds out whether the checkpoint is here, or in ",
+	checkpoint.Moved:    "not in force: the checkpoint was moved to ",
 }
 
 func (c *heldCollection) words() string {

@@ -12,6 +12,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/move"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
@@ -42,6 +43,8 @@ type sinkKind struct {
 	// route parses those templates of a resource that this kind uses. They have been validated.
 	route func(templates config.Resource) encode.Route
 	store *busStore // the checkpoint on the bus; nil: it is kept in a directory
+	// onBus returns where the checkpoint is on the bus, also if it is kept in a directory.
+	onBus func(id event.Identity) (name string, bus move.Bus)
 	// check asks the bus and adds its findings to the check.
 	check func(ctx context.Context, b *busCheck)
 	// read reads back the events of resources, or of one object; nil: the bus keeps no events.
@@ -94,13 +97,19 @@ func stdoutKind(s *config.Sink) sinkKind {
 
 // openBoth opens a sink and its checkpoint. The checkpoint is on the bus if the kind has a store there, else in directory, or in
 // memory if directory is empty.
-func (k *sinkKind) openBoth(directory string, id event.Identity, log *zap.Logger) (sink.Sink, pipeline.OpenStore, error) {
+func (k *sinkKind) openBoth(ctx context.Context, directory string, id event.Identity, log *zap.Logger) (sink.Sink, pipeline.OpenStore, error) {
 	if k.store != nil {
 		return k.store.open(id, log)
 	}
 	store, err := openDirectory(directory, id)
 	if err != nil {
 		return nil, nil, err
+	}
+	if k.onBus != nil {
+		_, bus := k.onBus(id)
+		if err := move.Settle(ctx, move.End{Store: store, Name: "directory " + directory}, bus); err != nil {
+			return nil, nil, errors.Join(err, store.Close())
+		}
 	}
 	bus, err := k.open(id, log)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/move"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -44,6 +45,10 @@ func kafkaKind(c *config.Config, s *config.Sink) sinkKind {
 			return readKafka(ctx, c, s, resources)
 		},
 		permissions: func(w io.Writer, o access.BusOptions, who principals) error { return printKafka(w, c, s, o, who) },
+	}
+	k.onBus = func(id event.Identity) (string, move.Bus) {
+		o := kafkaStore(c, s, id)
+		return "topic " + o.Topic, kafkaBus{o}
 	}
 	if c.InKafka(s) {
 		k.store = &busStore{

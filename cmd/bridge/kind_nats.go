@@ -15,6 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/move"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -52,6 +53,11 @@ func natsKind(c *config.Config, s *config.Sink) sinkKind {
 		k.read = func(ctx context.Context, resources []discovery.Name, object *history.Name) (sink.Reader, error) {
 			all, collections := history.Subjects(subjectRoutes(c, s), c.Cluster, resources, object)
 			return nats.NewReader(ctx, nats.ReaderOptions{Config: *s.NATS, Identity: sinkIdentity(c, s), Subjects: all, Collections: collections})
+		}
+	}
+	if s.NATS.IsLog() {
+		k.onBus = func(id event.Identity) (string, move.Bus) {
+			return "bucket " + nats.BucketName(id), natsBus{c, s, id}
 		}
 	}
 	if c.InNATS(s) {

@@ -67,7 +67,7 @@ func newRBAC() *cobra.Command {
 	f.StringVar(&whom.bridge, "principal", "", "with --bus: the bridge's user in Kafka's ACLs; default: User: and sasl.username")
 	f.StringVar(&whom.reader, "reader", "User:READER", "with --bus: the consumers' user in Kafka's ACLs; these ACLs are printed last")
 	f.StringVar(&options.ClusterUID, "cluster-uid", "", "with --bus: UID of the namespace kube-system, which is part of names on the bus")
-	config.AddFlags(f)
+	config.AddFlags(f, "name", "cluster", "kubernetes.kubeconfig", "kubernetes.context", "checkpoint.file.path")
 	return cmd
 }
 

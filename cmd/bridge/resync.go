@@ -50,6 +50,6 @@ environment as for the bridge, or --socket.`,
 	configFlag(cmd, &path)
 	cmd.Flags().StringVar(&socket, "socket", "", "the bridge's admin socket, instead of a configuration")
 	cmd.Flags().StringVar(&sink, "sink", "", "only for this sink")
-	config.AddFlags(cmd.Flags())
+	config.AddFlags(cmd.Flags(), "cluster", "checkpoint.file.path")
 	return cmd
 }

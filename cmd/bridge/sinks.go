@@ -93,7 +93,7 @@ func sinkSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.SinkS
 			if c.Secrets.Values == "hash" && form.Secrets.Key == nil && hashes(c, s) {
 				log.Warn("secret values are redacted instead of hashed: no key is set: set secrets.hashKeySecret or secrets.hashKeyFile")
 			}
-			bus, store, err := kind.openBoth(c.CheckpointDir(s), id, log)
+			bus, store, err := kind.openBoth(ctx, c.CheckpointDir(s), id, log)
 			if err != nil {
 				return nil, nil, form, &plan.EnvironmentError{Err: err}
 			}

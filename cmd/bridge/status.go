@@ -136,7 +136,7 @@ func (at *statusTarget) define(cmd *cobra.Command) {
 	f.StringVar(&at.address, "address", "", "the bridge's status address, host:port, http://host:port or https://host:port, instead of a configuration")
 	f.StringVar(&at.ca, "ca", "", "with --address https://: PEM file of the CA of the bridge's certificate; default: the system's CAs")
 	f.StringVar(&at.tokenFile, "token-file", "", "file with the token for the login to the status")
-	config.AddFlags(f)
+	config.AddFlags(f, "cluster", "kubernetes.kubeconfig", "kubernetes.context", "checkpoint.file.path", "status.listen")
 }
 
 // silent returns the error for a bridge that does not answer.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -38,10 +39,12 @@ func variable(key string) string {
 	return "KUBEBRIDGE_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// AddFlags defines a flag for every setting that may be overridden.
-func AddFlags(f *pflag.FlagSet) {
+// AddFlags defines a flag for every setting that may be overridden, or for those settings that are named only.
+func AddFlags(f *pflag.FlagSet, only ...string) {
 	for _, s := range settings {
-		f.String(s.flag, "", s.usage+" (overrides "+s.key+")")
+		if len(only) == 0 || slices.Contains(only, s.key) {
+			f.String(s.flag, "", s.usage+" (overrides "+s.key+")")
+		}
 	}
 }
 

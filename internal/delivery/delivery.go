@@ -158,31 +158,11 @@ func (d *Delivery) Foreign() *uint64 {
 // end of the last batch on the bus, but in the mode Log, where it applies what the bus still has: collections of which
 // the store knows nothing yet must end, too. It may be called again after an error. An error that
 // wraps [sink.ErrReset] says that the bus has lost what it acknowledged; the delivery is open
-// then, and [Delivery.Reset] has to follow.
+// then, and [Delivery.Reset] has to follow. One that wraps [checkpoint.ErrMoved] is final: the store is not in force.
 func (d *Delivery) Open(ctx context.Context, reset bool) error {
-	mark, err := d.mark(reset)
-	if err != nil {
+	mark, err := d.openStore(ctx, reset)
+	if err != nil || d.mode != Log || reset && mark == nil {
 		return err
-	}
-	if err := d.open(ctx, mark); err != nil {
-		return err
-	}
-	if d.loader != nil {
-		if err := d.retry(ctx, "read the checkpoint", func() error { return d.loader.Load(ctx) }); err != nil {
-			return err
-		}
-		before := mark
-		if mark, err = d.mark(reset); err != nil {
-			return err
-		}
-		if d.mode != Log && !bytes.Equal(mark, before) { // a log's Tail is given the mark
-			if err := d.open(ctx, mark); err != nil {
-				return err
-			}
-		}
-	}
-	if d.mode != Log || reset && mark == nil {
-		return nil
 	}
 	err = d.fold(ctx, mark)
 	if reset && errors.Is(err, sink.ErrReset) {
@@ -194,6 +174,36 @@ func (d *Delivery) Open(ctx context.Context, reset bool) error {
 	// The first start: which log this is must be known before it has anything, or a log that takes its place
 	// would not be noticed.
 	return d.commitToStore(ctx, []event.KV{{Key: checkpoint.MarkKey(), Value: d.log.Mark()}})
+}
+
+// openStore opens the sink and reads the store. It returns the mark.
+func (d *Delivery) openStore(ctx context.Context, reset bool) (mark []byte, err error) {
+	if mark, err = d.mark(reset); err != nil {
+		return nil, err
+	}
+	if err := d.open(ctx, mark); err != nil {
+		return nil, err
+	}
+	if d.loader == nil {
+		return mark, checkpoint.CheckMove(d.store)
+	}
+	if err := d.retry(ctx, "read the checkpoint", func() error { return d.loader.Load(ctx) }); err != nil {
+		return nil, err
+	}
+	if err := checkpoint.CheckMove(d.store); err != nil {
+		return nil, err
+	}
+	before := mark
+	if mark, err = d.mark(reset); err != nil {
+		return nil, err
+	}
+	if d.mode != Log && !bytes.Equal(mark, before) { // a log's Tail is given the mark
+		if err := d.open(ctx, mark); err != nil {
+			return nil, err
+		}
+	}
+	running := event.KV{Key: checkpoint.RunningKey(), Value: time.Now().UTC().AppendFormat(nil, time.RFC3339)}
+	return mark, d.Commit(ctx, 0, []event.KV{running})
 }
 
 func (d *Delivery) open(ctx context.Context, mark []byte) error {
@@ -321,14 +331,18 @@ func (d *Delivery) Reset(ctx context.Context, changes []event.KV) error {
 
 // Finish is called when everything is committed and nothing follows. A store that may make commits durable later
 // does so now, as far as it can within finishTimeout: it may be on a server that ends with the sink. What
-// it cannot do now, the next start takes from the sink, but for kept bodies.
+// it cannot do now, the next start takes from the sink, but for kept bodies. A store on the bus learns that no bridge runs on it.
 func (d *Delivery) Finish(ctx context.Context) {
-	if d.mode != Log || d.loader == nil {
+	if d.loader == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
-	_ = d.store.Commit(ctx, nil) // durable with all before it, since it sets no mark
+	ended := []event.KV{{Key: checkpoint.RunningKey()}}
+	if d.mode == Transaction && d.transactions.Commit(ctx, 0, ended) != nil {
+		return
+	}
+	_ = d.store.Commit(ctx, ended) // durable with all before it, since it sets no mark
 }
 
 // finishTimeout bounds [Delivery.Finish].

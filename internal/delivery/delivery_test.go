@@ -165,7 +165,7 @@ func TestKilled(t *testing.T) {
 				must(t, d.Close())
 
 				s, store = bus.start(t)
-				d = delivery.New(delivery.Options{Sink: s, Store: loading{&killed{store, at}, store}})
+				d = delivery.New(delivery.Options{Sink: s, Store: loading{&killed{store, at + 1}, store}}) // Open notes that it runs
 				must(t, d.Open(t.Context(), false))
 				err := d.Deliver(t.Context(), batch(2, bus.route))
 				if err == nil {

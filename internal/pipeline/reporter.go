@@ -243,7 +243,7 @@ const tryingAgain = "operation failed; trying again, no event is lost meanwhile"
 
 // final reports whether retrying does not help against a store's error.
 func final(err error) bool {
-	for _, e := range []error{checkpoint.ErrForeign, checkpoint.ErrLocked, checkpoint.ErrUnusable, checkpoint.ErrCorrupt, checkpoint.ErrNewer, checkpoint.ErrOlder} {
+	for _, e := range []error{checkpoint.ErrForeign, checkpoint.ErrLocked, checkpoint.ErrUnusable, checkpoint.ErrCorrupt, checkpoint.ErrNewer, checkpoint.ErrOlder, checkpoint.ErrMoved} {
 		if errors.Is(err, e) {
 			return true
 		}

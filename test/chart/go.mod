@@ -20,6 +20,8 @@ require (
 )
 
 require (
+	github.com/Masterminds/vcs v1.13.3 // indirect
+	github.com/cpuguy83/go-md2man/v2 v2.0.6 // indirect
 	github.com/evanphx/json-patch v5.9.11+incompatible // indirect
 	github.com/fatih/camelcase v1.0.0 // indirect
 	github.com/hashicorp/errwrap v1.1.0 // indirect
@@ -155,3 +157,5 @@ require (
 )
 
 replace github.com/kubebridge/kubebridge/test/cluster/clustertest => ../cluster/clustertest
+
+tool helm.sh/helm/v4/cmd/helm

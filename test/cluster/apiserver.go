@@ -57,10 +57,12 @@ func apiServerArgs(opts options, p ports, pki pki) []string {
 
 // serveAPI runs kube-apiserver with args on listener until ctx ends; it returns nil then. Its log goes to logTo. It changes
 // process-wide state (feature gates, logging): one call per process.
-func serveAPI(ctx context.Context, args []string, listener net.Listener, logTo io.Writer) error {
+func serveAPI(ctx context.Context, opts options, args []string, listener net.Listener, logTo io.Writer) error {
 	s := apioptions.NewServerRunOptions()
 	s.SecureServing.Listener = listener
-	args = append(disablePlugins(s), args...)
+	if !opts.withControllers {
+		args = append(disablePlugins(s), args...)
+	}
 	flags := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
 	named := s.Flags()
 	for _, set := range named.FlagSets {
@@ -94,7 +96,7 @@ func serveAPI(ctx context.Context, args []string, listener net.Listener, logTo i
 	return nil
 }
 
-// disablePlugins is the flag that turns off the admission plugins that wait for controllers, which do not run here:
+// disablePlugins is the flag that turns off the admission plugins that wait for controllers:
 // ServiceAccount refuses pods until a default service account exists, the others add finalizers that nobody would take
 // away. A release refuses the name of a plugin that it does not have.
 func disablePlugins(s *apioptions.ServerRunOptions) []string {

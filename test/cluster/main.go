@@ -75,7 +75,7 @@ func run(ctx context.Context, opts options, out io.Writer) error {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		err := serveAPI(serving, apiServerArgs(opts, ports, pki), listener, log)
+		err := serveAPI(serving, opts, apiServerArgs(opts, ports, pki), listener, log)
 		if err == nil {
 			err = errors.New("kube-apiserver stopped on its own")
 		}

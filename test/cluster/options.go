@@ -11,12 +11,13 @@ import (
 
 // options are the command line's. Zero ports mean: the one used before in this data directory, else a free one.
 type options struct {
-	dataDir       string
-	port          int
-	etcdPort      int
-	eventTTL      time.Duration
-	logLevel      int
-	apiServerArgs []string
+	dataDir         string
+	port            int
+	etcdPort        int
+	eventTTL        time.Duration
+	logLevel        int
+	withControllers bool
+	apiServerArgs   []string
 }
 
 // parseOptions reads the command line without the program's name. It returns flag.ErrHelp after printing the usage where
@@ -29,6 +30,7 @@ func parseOptions(args []string) (options, error) {
 	fs.IntVar(&o.etcdPort, "etcd-port", 0, "etcd's client `port` on 127.0.0.1; 0 as above")
 	fs.DurationVar(&o.eventTTL, "event-ttl", time.Hour, "how long Event objects live")
 	fs.IntVar(&o.logLevel, "log-level", 0, "klog `verbosity` of cluster.log in the data directory")
+	fs.BoolVar(&o.withControllers, "with-controllers", false, "leave on the admission plugins that need a controller manager beside it: pods get service account tokens")
 	fs.Func("apiserver-arg", "a further kube-apiserver `flag`, as in --apiserver-arg=--watch-cache=false; repeatable, wins over this program's own", func(v string) error {
 		if !strings.HasPrefix(v, "--") {
 			return errors.New("want --name=value")

@@ -64,7 +64,8 @@ func (p pki) generate() error {
 	}
 	server := leaf(pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth)
 	server.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
-	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	// 10.0.0.1 is the address of the Service default/kubernetes, by which pods reach the API server.
+	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, net.IPv4(10, 0, 0, 1)}
 	admin := leaf(pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}, x509.ExtKeyUsageClientAuth)
 	proxy := leaf(pkix.Name{CommonName: frontProxyName}, x509.ExtKeyUsageClientAuth)
 	for _, c := range []struct {

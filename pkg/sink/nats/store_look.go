@@ -138,6 +138,20 @@ func locate(ctx context.Context, o StoreOptions) (*Store, error) {
 	return s, nil
 }
 
+// ClaimStore opens the bucket of a pipeline as its writer, and makes it if there is none. A bridge that is running is fenced. o.Sink must not
+// be open, and its identity must be complete. The error wraps fs.ErrNotExist if the directory of an embedded server does not exist.
+func ClaimStore(ctx context.Context, o StoreOptions) (*Store, error) {
+	if err := o.Sink.runAlone(); err != nil {
+		return nil, err
+	}
+	s := NewStore(o)
+	s.alone = true
+	if err := s.Load(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
 func pipelineName(id event.Identity) string {
 	return fmt.Sprintf("bridge %s, cluster %s, sink %s", id.Bridge, id.Cluster, id.Sink)
 }

@@ -91,7 +91,7 @@ type tenant struct {
 	stop  func() // rests, and returns when nobody asks for the bridges' liveness any more
 
 	step   int // which object is written next, and in which state; only while the tenant rests
-	writes int // that the API server took, or that found the object as it was; as step
+	writes int // of the type that the bridge watches, that the API server took, or that found the object as it was; as step
 
 	mu       sync.Mutex
 	problems []string
@@ -150,7 +150,7 @@ func (t *tenant) write(ctx context.Context, typ target, l *ledger) {
 		if err != nil {
 			t.wrong("campaign", "the tenant's object %q: %v", changes[n].Name, err)
 		}
-		if got {
+		if got && l == t.load.ledger {
 			t.writes++
 		}
 	}

@@ -156,8 +156,8 @@ func (o options) plan(source build) ([]campaign.Spec, error) {
 		}
 		hostile := o.isHostile(seed)
 		limit := time.Minute
-		if hostile { // their changes are timed
-			limit += time.Minute
+		if hostile { // others' changes are timed, three times as long as there were faults
+			limit += 2 * time.Minute
 		}
 		if harm { // two starts of an API server take their time
 			limit *= 2
