@@ -77,7 +77,7 @@ func TestInitComments(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	for key, parts := range map[string][]string{
-		"sinks.oversize":         {"KEY:      sinks[].oversize\n", "TYPE:     text\n", "DEFAULT:  truncate\n", "VALUES:   truncate, dead-letter, fail\n", "what becomes of an event"},
+		"sinks.oversize":         {"KEY:      sinks[].oversize\n", "TYPE:     text\n", "DEFAULT:  truncate\n", "VALUES:   truncate, dead-letter, fail\n", "what happens to an event"},
 		"sinks[0].oversize":      {"KEY:      sinks[].oversize\n"},
 		"kafka.topic":            {"KEY:      sinks[].kafka.topic\n"},
 		"sinks.resources.ignore": {"KEY:      resources[].ignore\n"},
