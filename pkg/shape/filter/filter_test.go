@@ -80,12 +80,12 @@ func TestUnknownBodies(t *testing.T) {
 // TestErrorPasses: an event passes if the filter cannot be evaluated.
 func TestErrorPasses(t *testing.T) {
 	for expression, want := range map[string]string{
-		`object.spec.nodeName == "x"`: "filter: no such key: nodeName",
-		`before.spec.replicas == "1"`: "", // unequal, no error
-		`object.spec.replicas > "1"`:  "filter: no such overload",
-		`labels["x"] == "y"`:          "filter: no such key: x",
-		`object.spec.list[7] == 1`:    "filter: index out of bounds: 7",
-		`object.broken.x == 1`:        "filter: no such key: broken",
+		`object.spec.nodeName == "x"`:                                    "filter: no such key: nodeName",
+		`before.spec.replicas == "1"`:                                    "", // unequal, no error
+		`object.spec.replicas > "1"`:                                     "filter: no such overload",
+		`labels["x"] == "y"`:                                             "filter: no such key: x",
+		`object.spec.list[7] == 1`:                                       "filter: index out of bounds: 7",
+		`object.broken.x == 1`:                                           "filter: no such key: broken",
 		`lists.range(1000).all(i, lists.range(1000).all(j, i + j >= 0))`: "filter: operation cancelled: actual cost limit exceeded",
 		`lists.range(100000000).size() == 1`:                             "filter: lists.range: size 100000000 exceeds maximum allowed (1000000)",
 	} {

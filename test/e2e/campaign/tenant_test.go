@@ -23,7 +23,8 @@ func TestDelayIsJudged(t *testing.T) {
 	}{
 		{judgedFrom, 40 * time.Millisecond, 120 * time.Millisecond, false},
 		{judgedFrom, 40 * time.Millisecond, 121 * time.Millisecond, true},
-		{judgedFrom, time.Millisecond, 4 * time.Millisecond, true},
+		{judgedFrom, time.Millisecond, costliest, false},
+		{judgedFrom, time.Millisecond, costliest + 1, true},
 		{judgedFrom - 1, time.Millisecond, time.Hour, false}, // nobody knows
 	} {
 		d := AllDelays{Without: Delays{Changes: c.changes, P99: time.Microsecond}, Control: Delays{Changes: c.changes, P99: c.control}, Beside: Delays{Changes: c.changes, P99: c.beside}}
