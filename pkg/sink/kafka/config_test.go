@@ -42,7 +42,9 @@ func TestConfigRejected(t *testing.T) {
 		{"min in-sync", func(c *Config) { c.Create.MinInsyncReplicas = -1 }, "create.minInsyncReplicas: -1"},
 		{"too many in-sync", func(c *Config) { c.Create.MinInsyncReplicas, c.Create.ReplicationFactor = 3, 2 }, "no more than create.replicationFactor, which is 2"},
 		{"cleanup policy", func(c *Config) { c.Create.Config = map[string]string{"cleanup.policy": "delete"} }, "create.config.cleanup.policy: tombstones decides"},
-		{"retention twice", func(c *Config) { c.Create.Retention, c.Create.Config = time.Hour, map[string]string{"retention.ms": "1"} }, "create.config.retention.ms: create.retention decides"},
+		{"retention twice", func(c *Config) {
+			c.Create.Retention, c.Create.Config = time.Hour, map[string]string{"retention.ms": "1"}
+		}, "create.config.retention.ms: create.retention decides"},
 		{"replication", func(c *Config) { c.Create.ReplicationFactor = -2 }, "create.replicationFactor: -2"},
 		{"credentials without mechanism", func(c *Config) { c.SASL.Username = "u" }, "sasl.mechanism: missing"},
 		{"unknown mechanism", func(c *Config) { c.SASL = SASL{Mechanism: "GSSAPI", Username: "u", Password: "hunter2"} }, `sasl.mechanism: "GSSAPI"`},
