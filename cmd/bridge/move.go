@@ -167,7 +167,7 @@ func endOf(c *config.Config, s *config.Sink, id event.Identity) end {
 
 // sameBus returns an error if two sinks do not write to the same topics or stream, as far as their configurations say.
 func sameBus(s, t *config.Sink) error {
-	same := true
+	same := false
 	switch {
 	case s.Kafka != nil && t.Kafka != nil:
 		same = slices.Equal(s.Kafka.Brokers, t.Kafka.Brokers)
@@ -176,8 +176,6 @@ func sameBus(s, t *config.Sink) error {
 		if e, f := s.NATS.Embedded, t.NATS.Embedded; e != nil && f != nil {
 			same = same && e.Dir == f.Dir
 		}
-	default:
-		same = false
 	}
 	if !same {
 		return errors.New("the two configurations have another bus, stream or NATS delivery for it: only the place of the checkpoint, and the delivery of a Kafka sink, may differ")
