@@ -1,7 +1,6 @@
 package program_test
 
 import (
-	"net/http"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -90,17 +89,4 @@ func (w *world) events(topic string) (all []string) {
 		all = append(all, strings.TrimSpace(e.Type.String()+" "+e.Name))
 	}
 	return all
-}
-
-// remove deletes an object in the namespace default.
-func (w *world) remove(resource, name string) {
-	w.t.Helper()
-	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodDelete, cluster.Server()+"/api/v1/namespaces/default/"+resource+"/"+name, nil)
-	w.must(err)
-	resp, err := w.http.Do(r)
-	w.must(err)
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		w.t.Fatalf("delete %s: %s", name, resp.Status)
-	}
 }
