@@ -115,7 +115,7 @@ func sinkResources(c *config.Config, s *config.Sink) pipeline.SinkResources {
 				Patch:  r.Diff == config.DiffPatch || r.Diff == config.DiffBoth,
 				Route:  kind.routeOf(r),
 			},
-			SyncedEvery: r.SyncedEvery, ResyncEvery: r.Resync, VerifyEvery: r.VerifyEvery,
+			SyncedEvery: r.SyncedEvery, ResyncEvery: r.Resync, VerifyEvery: r.VerifyEvery, Unbuffered: r.Buffer != nil && !*r.Buffer,
 		}
 	}
 	return pipeline.SinkResources{Sink: s.Name, Entries: entries, Exclude: c.Exclude}

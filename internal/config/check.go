@@ -58,6 +58,7 @@ func (p *problems) check(c *Config) {
 	p.routes(c)
 	p.apart(c)
 	p.checkpoint(c)
+	p.buffer(c)
 	p.retention(c)
 	p.leaderElection(c)
 	p.exclude(c)

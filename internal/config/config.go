@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/sink/file"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
@@ -27,6 +29,7 @@ type Config struct {
 	Exclude    []string   `yaml:"exclude"`
 	Sinks      []Sink     `yaml:"sinks"` // one pipeline each; at least one
 	Checkpoint Checkpoint `yaml:"checkpoint"`
+	Buffer     Buffer     `yaml:"buffer"`
 	Secrets    Secrets    `yaml:"secrets"`
 	// Redact replaces or removes values of objects, also of Secrets.
 	Redact []Redaction `yaml:"redact"`
@@ -101,6 +104,21 @@ type NATSCheckpoint struct {
 // File keeps checkpoints in a directory, one below it for each sink.
 type File struct {
 	Path string `yaml:"path"` // directory of the checkpoint, with one below it for each sink. Default: on the bus, where the sink can do that
+}
+
+// Buffer keeps on disk what the API server sends while a bus is away for longer than the API server keeps its history.
+type Buffer struct {
+	Path string `yaml:"path"` // directory of the buffer, for one bridge alone. Default: nothing is buffered
+	// MaxBytes is how much it may hold. When it is full, nothing more is buffered, and a gap may follow.
+	// Default: 10Gi
+	MaxBytes string        `yaml:"maxBytes"`
+	MaxAge   time.Duration `yaml:"maxAge"` // what is older is deleted, also if a sink has not published it. Default: 24h
+}
+
+// Bytes returns MaxBytes as a number.
+func (b *Buffer) Bytes() (int64, error) {
+	q, err := resource.ParseQuantity(b.MaxBytes)
+	return q.Value(), err
 }
 
 // Secrets says what becomes of the values of core Secrets.
@@ -211,6 +229,7 @@ func defaults() *Config {
 	return &Config{
 		Name:          "kubebridge",
 		Kubernetes:    Kubernetes{ConcurrentLists: 4},
+		Buffer:        Buffer{MaxBytes: "10Gi", MaxAge: 24 * time.Hour},
 		Secrets:       Secrets{Values: "hash"},
 		ManagedFields: "drop",
 		Log:           Log{Level: "info", Format: "auto"},

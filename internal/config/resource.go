@@ -57,6 +57,8 @@ type Resource struct {
 	Subject string            `yaml:"subject"` // template in place of nats.subject of its sinks, within the subjects of that
 	Headers map[string]string `yaml:"headers"` // templates besides the headers of its sinks, and in place of those with the same names
 
+	// Buffer is false if the objects are not to be buffered on disk. Default: true.
+	Buffer *bool `yaml:"buffer"`
 	// Required exits with code 3 if the server has no such resource, instead of waiting for it. Default: false.
 	Required bool `yaml:"required"`
 }

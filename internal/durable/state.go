@@ -61,6 +61,38 @@ func Load(store checkpoint.Store) (reconcile.State, error) {
 	return s, nil
 }
 
+// Position reads the position from which a restart watches a collection; "": it begins with a list.
+func Position(store checkpoint.Store, id string) (string, error) {
+	s := reconcile.State{Records: map[string]reconcile.Record{}, Progress: map[string]reconcile.Progress{}, Epochs: map[string]uint64{}}
+	read := func(key string, decode func(value []byte) error) error {
+		value, err := store.Get([]byte(key))
+		if err != nil || value == nil {
+			return err
+		}
+		return decode(value)
+	}
+	err := read(prefixRecord+id, func(value []byte) (err error) {
+		s.Records[id], err = decodeRecord(value)
+		return err
+	})
+	if err == nil {
+		err = read(prefixPosition+id, func(value []byte) (err error) {
+			s.Progress[id], err = decodeProgress(value)
+			return err
+		})
+	}
+	if storage := s.Records[id].Properties.Storage; err == nil {
+		err = read(prefixEpoch+storage, func(value []byte) (err error) {
+			s.Epochs[storage], err = decodeEpoch(value)
+			return err
+		})
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the checkpoint: %w", err)
+	}
+	return s.Position(id), nil
+}
+
 // LoadPlan reads the numbers of the plan from a store.
 func LoadPlan(store checkpoint.Store) (plan.Numbers, error) {
 	value, err := store.Get([]byte(plan.Key))

@@ -108,6 +108,14 @@ func (e *Encoder) Configure(c event.Collection, s Settings) (reconcile.Propertie
 	return r.properties, nil
 }
 
+// Hides reports whether values of a collection's objects are hidden on the bus.
+func (e *Encoder) Hides(collection string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := e.configured[collection]
+	return r != nil && r.redact != nil
+}
+
 // Remove records that a collection is no longer wanted. Its settings are dropped once it is closed.
 func (e *Encoder) Remove(collection string) {
 	e.mu.Lock()

@@ -54,7 +54,9 @@ type Options struct {
 	// OnState is called with every change of a collection's state, from several goroutines. May be
 	// nil.
 	OnState func(collection string, s source.State)
-	Log     *zap.Logger // required
+	// Buffering is nil if nothing is buffered on disk.
+	Buffering *Buffering
+	Log       *zap.Logger // required
 }
 
 // Reader implements [loop.Reader].
@@ -113,10 +115,12 @@ func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Rea
 		}
 		f.target = target
 		begun := time.Now()
-		switch err := f.run(ctx); {
+		switch err := f.follow(ctx); {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, errMoved):
+		case errors.Is(err, errBehind):
+			f.refused = false
+		case err == nil, errors.Is(err, errMoved), errors.Is(err, errEnded): // the next target, or the API server
 		case errors.Is(err, source.ErrGone):
 			if time.Since(begun) > lastAgain { // the resource existed in between
 				again = firstAgain
@@ -192,14 +196,20 @@ func (f *follower) run(ctx context.Context) error {
 			stop(errMoved)
 		}
 	})
+	refused := f.refused
+	running.Go(func() {
+		if f.fallsBehind(ctx, refused) {
+			stop(errBehind)
+		}
+	})
 	f.source = source.NewCollection(source.Options{
 		Client: f.Client, Target: f.target, Handler: f, Owner: f.owner, Lists: f.slot, Epochs: f.epochs,
 		Seen:    func() string { return f.seen },
 		OnState: func(s source.State) { f.OnState(f.collection, s) },
 	})
 	err := f.source.Run(ctx, event.Position{RV: f.resume, Void: f.list != nil})
-	if errors.Is(context.Cause(ctx), errMoved) {
-		return errMoved
+	if cause := context.Cause(ctx); errors.Is(cause, errMoved) || errors.Is(cause, errBehind) {
+		return cause
 	}
 	return err
 }

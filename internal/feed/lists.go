@@ -20,6 +20,9 @@ func NewLists(n int) *Lists {
 	return &Lists{n: n, all: semaphore.NewWeighted(int64(n)), retries: semaphore.NewWeighted(int64(max(n/2, 1)))}
 }
 
+// Slots returns the slots of one reader of lists that counts for no other bound.
+func (l *Lists) Slots() source.Slots { return &slot{own: NewLists(1), shared: l} }
+
 func (l *Lists) acquire(ctx context.Context, attempt source.Attempt) error {
 	if attempt == source.Retry {
 		if err := l.retries.Acquire(ctx, 1); err != nil {

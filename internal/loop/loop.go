@@ -142,7 +142,21 @@ func New(o Options) *Loop {
 	l := &Loop{Options: o, calls: newCalls(), reads: newReads(&o), plan: newPlanned(), suspended: newSuspensions(o.Observer)}
 	l.batches = &batches{Options: &l.Options, plan: l.plan, budget: l.reads.budget, written: make(chan error, 1), objects: map[string]int64{}}
 	l.batches.filling = l.batches.newBatch()
+	l.reads.committed = l.committed
 	return l
+}
+
+// committed implements [Handler.Committed].
+func (l *Loop) committed(ctx context.Context, collection string) (position string, err error) {
+	found := ""
+	err = l.do(ctx, func(context.Context) (err error) {
+		found, err = durable.Position(l.Store, collection)
+		return err
+	})
+	if err != nil { // the call may still be running
+		return "", err
+	}
+	return found, nil
 }
 
 // Run opens the delivery and delivers until stop ends. Then it delivers the emitted events, until
@@ -420,7 +434,11 @@ func (l *Loop) decide(m message) {
 	} else {
 		l.core.Step(m.input)
 	}
-	l.batches.encode(m.detail, l.at)
+	at := l.at
+	if !m.received.IsZero() {
+		at = m.received
+	}
+	l.batches.encode(m.detail, at)
 	if m.release != nil {
 		m.release() // records have copied what they need
 	}

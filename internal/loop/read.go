@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
@@ -22,6 +23,8 @@ type reads struct {
 	running sync.WaitGroup
 	open    map[string]*reading // by collection
 	waits   int64               // bytes of all waiting messages
+	// committed implements [Handler.Committed].
+	committed func(ctx context.Context, collection string) (string, error)
 }
 
 func newReads(o *Options) *reads {
@@ -48,14 +51,25 @@ type message struct {
 	own     func() // makes the memory of the input's object independent of that of others; nil: it must not wait
 	release func() // frees the memory; may be nil
 	detail  string // why the list begins
+	// received is when the API server sent what the input says; zero: now.
+	received time.Time
 }
 
 // Handler passes the items of one collection to the loop. Its methods block while the loop accepts no
 // message. If ctx ends first, they return its error.
 type Handler struct {
+	// Received is when the API server sent the inputs that are passed on next; zero: now. Only the goroutine that passes them on sets it.
+	Received time.Time
+
 	reads      *reads
 	collection string
 	read, side uint64
+}
+
+// Committed returns the position from which a restart would watch the collection: everything up to it is on the bus and in the store. "":
+// a restart would begin with a list.
+func (h *Handler) Committed(ctx context.Context) (string, error) {
+	return h.reads.committed(ctx, h.collection)
 }
 
 // ListBegun passes on that a list begins. detail gives the reason, in one sentence for a human. If the list leads to a
@@ -98,7 +112,7 @@ func bytesOf(size int) int64 { return min(int64(size), frameBudget/4) }
 
 func (h *Handler) pass(ctx context.Context, in *reconcile.Input, m message) error {
 	in.Collection, in.Read, in.Side = h.collection, h.read, h.side
-	m.input = in
+	m.input, m.received = in, h.Received
 	return h.send(ctx, m)
 }
 

@@ -37,6 +37,7 @@ type CollectionOptions struct {
 	SyncedEvery time.Duration // 0: synced is not repeated
 	ResyncEvery time.Duration // 0: only on demand
 	VerifyEvery time.Duration // between two comparisons with a list; 0: never
+	Unbuffered  bool          // it is not buffered on disk
 }
 
 // SinkResources are the resources whose events a sink gets.
@@ -72,6 +73,7 @@ type BridgeOptions struct {
 	Client   *source.Client
 	Sinks    []SinkSpec
 	Lists    int           // number of lists that run at once; 0: four
+	Buffer   *BufferSpec   // nil: nothing is buffered on disk
 	Shutdown time.Duration // how long a stop may take to deliver the events that were read; 0: 20 s
 	// Elector says when the bridge may write; until then it is a standby. nil: it
 	// always may.
@@ -90,6 +92,7 @@ type Bridge struct {
 	mu         sync.Mutex
 	clusterUID string
 	connecting string // why the cluster is not known yet
+	disk       openBuffer
 	pipelines  []*Pipeline
 	followers  map[string]*planning.Follower // by sink
 	entries    map[string]SinkResources      // by sink
@@ -171,6 +174,13 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 		time.AfterFunc(b.o.Shutdown, cancel)
 	})
 	defer b.forget()
+	disk, closeBuffer, err := b.openBuffer(stopAll)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.disk = disk
+	b.mu.Unlock()
 	var group errgroup.Group
 	run := func(f func() error) {
 		group.Go(func() error {
@@ -182,7 +192,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 		})
 	}
 	for _, spec := range b.o.Sinks {
-		p, closeStore, err := b.open(stopAll, spec, uid)
+		p, closeStore, err := b.open(stopAll, spec, uid, disk)
 		if err != nil {
 			run(func() error { return fmt.Errorf("sink %q: %w", spec.Sink, err) })
 			break
@@ -196,7 +206,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 		})
 		run(func() error { return p.followPlan(stopAll, b) })
 	}
-	err := group.Wait()
+	err = errors.Join(group.Wait(), closeBuffer())
 	notStopping()
 	return err
 }
@@ -205,7 +215,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 func (b *Bridge) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pipelines = nil
+	b.pipelines, b.disk = nil, openBuffer{}
 }
 
 // findCluster asks for the cluster's UID until it gets it.
@@ -236,7 +246,7 @@ func (b *Bridge) findCluster(ctx context.Context) (string, error) {
 	}
 }
 
-func (b *Bridge) open(ctx context.Context, spec SinkSpec, uid string) (*Pipeline, func() error, error) {
+func (b *Bridge) open(ctx context.Context, spec SinkSpec, uid string, disk openBuffer) (*Pipeline, func() error, error) {
 	id := event.Identity{Bridge: b.o.Name, Cluster: b.o.Cluster, ClusterUID: uid, Sink: spec.Sink}
 	bus, store, config, err := spec.Open(ctx, id)
 	key := spec.Sink + ": open the checkpoint"
@@ -253,7 +263,7 @@ func (b *Bridge) open(ctx context.Context, spec SinkSpec, uid string) (*Pipeline
 	config.Encoder.Cluster, config.Encoder.ClusterUID = id.Cluster, uid
 	p := newPipeline(pipelineOptions{
 		Identity: id, Shown: spec.Shown, Sink: bus, Store: store, Encode: config, Client: b.o.Client, Lists: b.lists,
-		Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage,
+		Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage, Buffer: disk,
 	})
 	b.mu.Lock()
 	b.pipelines = append(b.pipelines, p)
@@ -288,7 +298,7 @@ func (b *Bridge) Status() status.Report {
 	defer b.mu.Unlock()
 	r := status.Report{
 		Name: b.o.Name, Cluster: b.o.Cluster, ClusterUID: b.clusterUID, Waiting: b.connecting, At: time.Now(),
-		Ready: b.connecting == "", Sinks: []status.Sink{},
+		Ready: b.connecting == "", Sinks: []status.Sink{}, Buffer: b.disk.status(),
 	}
 	standby := false
 	if b.o.Elector != nil {

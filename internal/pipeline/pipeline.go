@@ -44,6 +44,7 @@ type pipelineOptions struct {
 	Metrics   *Metrics
 	Delivered func([]event.Record) // called with the records of each batch that is committed; it may not keep them
 	Outage    *outage              // shared by all pipelines; nil: the pipeline makes its own
+	Buffer    openBuffer           // shared by all pipelines; zero: nothing is buffered on disk
 
 	reader loop.Reader // for tests; nil: the pipeline reads from Client
 }
@@ -67,6 +68,7 @@ type Pipeline struct {
 	again   func() // requests another plan; nil: the pipeline does not follow a plan yet
 
 	planned plannedLog // only the goroutine that follows the plan uses it
+	lagging lagging
 }
 
 // newPipeline returns a pipeline that is not running yet.
@@ -76,9 +78,11 @@ func newPipeline(o pipelineOptions) *Pipeline {
 		reporter: newReporter(o.Shown, o.Log, o.Metrics, o.Outage), identity: o.Identity, delivered: o.Delivered,
 		targets: map[string]target{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
 	}
+	p.lagging.buffer = o.Buffer
 	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
 	var reader loop.Reader = feed.New(feed.Options{
 		Client: o.Client, Lists: o.Lists, Target: p.target, Changed: p.targetsChanged, OnState: p.stateChanged, Log: p.log,
+		Buffering: p.lagging.options(o.Identity.Sink),
 	})
 	if o.reader != nil {
 		reader = o.reader
@@ -209,6 +213,7 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, absent func(n
 	if len(out.Ended)+len(out.Unserved) > 0 {
 		time.AfterFunc(replanAfter, p.replan)
 	}
+	p.lagging.planned(p.name)
 	return p.loop.Set(ctx, next)
 }
 
@@ -231,6 +236,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 				return properties, &planning.ConfigError{Err: err}
 			}
 			properties.Selection, properties.Storage = selection, storage
+			p.lagging.allow(id, &o, p.encoder.Hides(id))
 			p.setTarget(id, target{reads, selection})
 			p.continued(id)
 			return properties, nil

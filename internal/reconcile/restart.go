@@ -33,6 +33,15 @@ func (s State) Reset() State {
 	return next
 }
 
+// Position returns the position from which a restart watches a collection; "": it begins with a list.
+func (s State) Position(id string) string {
+	r := s.Records[id]
+	if !r.Phase.watching() || r.Epoch < max(s.Epochs[r.Properties.Storage], 1) {
+		return ""
+	}
+	return s.Progress[id].Position
+}
+
 // seen is the highest resourceVersion that was seen of a collection: a server that is behind what the bus
 // may have has another history.
 func (s State) seen(c *Collection) string {

@@ -26,6 +26,7 @@ type Report struct {
 	// in hex; empty: it is not known.
 	ConfigDigest string    `json:"configDigest,omitzero"`
 	Election     *Election `json:"election,omitzero"` // nil: there is no leader election
+	Buffer       *Buffer   `json:"buffer,omitzero"`   // nil: nothing is buffered on disk
 	Sinks        []Sink    `json:"sinks"`             // empty for a standby
 }
 
@@ -50,6 +51,15 @@ type Election struct {
 	Identity string `json:"identity"`         // the identity of this process
 	Holder   string `json:"holder,omitzero"`  // the identity of the leader, as last seen; empty: it is not known
 	Problem  string `json:"problem,omitzero"` // why the Lease could not be read or written at the last attempt
+}
+
+// Buffer is the state of the disk buffer. It is empty while every sink is in step.
+type Buffer struct {
+	Bytes    int64  `json:"bytes"`    // on disk
+	MaxBytes int64  `json:"maxBytes"` // from which on nothing more is buffered
+	Targets  int    `json:"targets"`  // resources or namespaces of resources that are being buffered
+	Ended    int    `json:"ended"`    // of which nothing more is buffered, because the buffer was full, a write failed, or the resource is gone
+	Frames   uint64 `json:"frames"`   // changes, list items and bookmarks that were buffered since the start
 }
 
 // Trouble is an error with the remedy. The operation is retried.

@@ -19,6 +19,8 @@ const (
 	Waiting     Phase = "waiting"     // a request failed; the next attempt is at Until
 	Stalled     Phase = "stalled"     // a watch is open without events, and probes fail
 	Gone        Phase = "gone"        // the CRD or the namespace was deleted
+	// Buffered: what was buffered on disk is read. A [Collection] has no such phase; its user may show it.
+	Buffered Phase = "buffered"
 )
 
 // State is a collection's phase, for people and metrics.

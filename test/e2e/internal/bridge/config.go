@@ -12,6 +12,7 @@ type Config struct {
 	Sinks      []Sink         `json:"sinks"`
 	Checkpoint map[string]any `json:"checkpoint"`
 	Secrets    map[string]any `json:"secrets,omitempty"`
+	Buffer     map[string]any `json:"buffer,omitempty"`
 	Status     map[string]any `json:"status"`
 	Shutdown   map[string]any `json:"shutdown,omitempty"`
 	Admin      map[string]any `json:"admin,omitempty"`

@@ -15,6 +15,15 @@ type Status struct {
 	Waiting  string       `json:"waiting"`
 	Election Election     `json:"election"`
 	Sinks    []SinkStatus `json:"sinks"`
+	Buffer   *Buffer      `json:"buffer"`
+}
+
+// Buffer is the state of the disk buffer.
+type Buffer struct {
+	Bytes   int64  `json:"bytes"`
+	Targets int    `json:"targets"`
+	Ended   int    `json:"ended"`
+	Frames  uint64 `json:"frames"`
 }
 
 // Election is the state of the leader election.

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/internal/spool"
+)
+
+// bufferSpec describes the configured disk buffer; nil: there is none.
+func bufferSpec(c *config.Config, log *zap.Logger) *pipeline.BufferSpec {
+	if c.Buffer.Path == "" {
+		return nil
+	}
+	return &pipeline.BufferSpec{MaxAge: c.Buffer.MaxAge, Open: func(ctx context.Context) (*spool.Spool, bool, error) {
+		key, err := bufferKey(ctx, c, log)
+		if err != nil {
+			return nil, false, err
+		}
+		limit, err := c.Buffer.Bytes()
+		if err != nil {
+			return nil, false, err
+		}
+		s, err := spool.Open(c.Buffer.Path, spool.Options{MaxBytes: limit, Key: key})
+		if err != nil {
+			return nil, false, fmt.Errorf("buffer.path: %w", err)
+		}
+		if key == nil {
+			log.Info("buffer is not encrypted: there is no key, so objects with hidden values are not buffered: set secrets.hashKeySecret or secrets.hashKeyFile")
+		}
+		return s, key != nil, nil
+	}}
+}
+
+// bufferKey derives the key of the buffer from the key for hashing; nil: there is none.
+func bufferKey(ctx context.Context, c *config.Config, log *zap.Logger) ([]byte, error) {
+	key, err := hashKey(ctx, c, log)
+	if err != nil || key == nil {
+		return nil, err
+	}
+	return hkdf.Key(sha256.New, key, nil, "kubebridge disk buffer", sha256.Size)
+}

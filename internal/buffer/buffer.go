@@ -1,0 +1,253 @@
+package buffer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/spool"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+const (
+	// flushEvery is how long a frame may be in memory before it is written. A process that is killed reads it again.
+	flushEvery = 50 * time.Millisecond
+	sweepEvery = 5 * time.Second
+	// keepFor is how long a recording goes on when no sink needs it any more: a bus may fail again soon.
+	keepFor = 30 * time.Second
+)
+
+// Options of a buffer. All are required, except MaxAge.
+type Options struct {
+	Spool  *spool.Spool
+	Client *source.Client
+	Slots  func() source.Slots // returns the slots for the lists of one recording
+	MaxAge time.Duration       // frames that are older are deleted; 0: never
+	Log    *zap.Logger
+}
+
+// Buffer has the recordings of all targets.
+type Buffer struct {
+	Options
+
+	frames     atomic.Uint64 // recorded since the start
+	beginning  sync.Mutex    // at most one recording begins at a time
+	mu         sync.Mutex
+	ctx        context.Context         // of Run; nil: it does not run
+	recordings map[string][]*Recording // by target
+	running    sync.WaitGroup
+}
+
+// New returns a buffer that does not run yet.
+func New(o Options) *Buffer { return &Buffer{Options: o, recordings: map[string][]*Recording{}} }
+
+// keyOf names a target. The name of the entry does not matter: two entries may read the same objects.
+func keyOf(t source.Target) string {
+	t.Collection.Entry = ""
+	text, err := json.Marshal(t)
+	if err != nil {
+		panic(err) // strings and booleans always encode
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+// Run continues the recordings on disk, and records until ctx ends. It does not close the spool.
+func (b *Buffer) Run(ctx context.Context) {
+	b.load(ctx)
+	defer b.running.Wait()
+	flush, sweep := time.NewTicker(flushEvery), time.NewTicker(sweepEvery)
+	defer flush.Stop()
+	defer sweep.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			b.mu.Lock()
+			b.ctx = nil
+			b.mu.Unlock()
+			return
+		case <-flush.C:
+			for _, r := range b.all() {
+				if err := r.flush(); err != nil {
+					b.Log.Debug("flush of the buffer failed", zap.Error(err)) // the next frame ends the recording
+				}
+			}
+		case now := <-sweep.C:
+			b.sweep(now)
+		}
+	}
+}
+
+func (b *Buffer) load(ctx context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ctx = ctx
+	var names []string
+	for _, s := range b.Spool.List() {
+		if s.Stream != "" && !slices.Contains(names, s.Stream) {
+			names = append(names, s.Stream)
+		}
+	}
+	for _, name := range names {
+		st := b.Spool.Stream(name)
+		r, err := continued(st, b.Log)
+		if err != nil {
+			b.Log.Warn("part of the buffer cannot be used, deleting it", zap.Error(err))
+			if err := st.Drop(); err != nil {
+				b.Log.Warn("delete from the buffer failed", zap.Error(err))
+			}
+			continue
+		}
+		b.add(r)
+	}
+}
+
+// add adds a recording and lets it run. b.mu is held.
+func (b *Buffer) add(r *Recording) {
+	r.idle, r.frames = time.Now(), &b.frames
+	key := keyOf(r.Target)
+	b.recordings[key] = append(b.recordings[key], r)
+	if r.ended != nil {
+		return
+	}
+	ctx, stop := context.WithCancel(b.ctx)
+	r.stop = stop
+	b.running.Go(func() { r.run(ctx, b.Client, b.Slots()) })
+}
+
+func (b *Buffer) all() (all []*Recording) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, list := range b.recordings {
+		all = append(all, list...)
+	}
+	return all
+}
+
+// Find makes a sink use a recording of the target that reaches back to the position that the sink has committed. It returns nil if
+// there is none. Recordings that waited for the sink then wait no longer.
+func (b *Buffer) Find(sink string, t source.Target, committed string) *Use {
+	for _, r := range b.of(t) {
+		if use := b.use(r, sink, committed, committed); use != nil {
+			return use
+		}
+		r.leave(sink, nil, false)
+	}
+	return nil
+}
+
+// Position is how far a sink has come with a collection.
+type Position struct {
+	Committed string // up to where everything is committed
+	Read      string // up to where everything was read
+	Seen      string // the highest resourceVersion that was seen: see [source.Options]
+	Owner     source.Owner
+}
+
+// Begin makes a sink that has fallen behind use a recording that goes on. If there is none that reaches back to what the sink has
+// committed, another one begins there.
+func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) {
+	b.beginning.Lock()
+	defer b.beginning.Unlock()
+	for _, r := range b.of(t) {
+		if r.hasEnded() != nil {
+			continue
+		}
+		if use := b.use(r, sink, at.Committed, at.Read); use != nil {
+			return use, nil
+		}
+	}
+	name := fmt.Sprint(keyOf(t), "-", time.Now().UnixNano())
+	r, err := newRecording(b.Spool.Stream(name), metadata{Target: t, Start: at.Committed, Owner: at.Owner, Seen: at.Seen, Sinks: []string{sink}}, b.Log)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	if b.ctx == nil {
+		b.mu.Unlock()
+		return nil, errors.Join(context.Canceled, r.stream.Drop())
+	}
+	b.add(r)
+	b.mu.Unlock()
+	return r.use(sink, at.Committed, at.Read)
+}
+
+// of returns the recordings of a target.
+func (b *Buffer) of(t source.Target) []*Recording {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.recordings[keyOf(t)])
+}
+
+func (b *Buffer) use(r *Recording, sink, committed, read string) *Use {
+	use, err := r.use(sink, committed, read)
+	if err != nil {
+		b.Log.Warn("use of the buffer failed", zap.Error(err))
+	}
+	return use
+}
+
+// Release says that a sink has come, and needs no recording that it does not use.
+func (b *Buffer) Release(sink string) {
+	for _, r := range b.all() {
+		r.leave(sink, nil, false)
+	}
+}
+
+// State describes the buffer.
+type State struct {
+	Targets, Ended int
+	Frames         uint64 // since the start
+}
+
+// State returns the present state.
+func (b *Buffer) State() State {
+	s := State{Frames: b.frames.Load()}
+	for _, r := range b.all() {
+		s.Targets++
+		if r.hasEnded() != nil {
+			s.Ended++
+		}
+	}
+	return s
+}
+
+// sweep deletes what is no longer needed.
+func (b *Buffer) sweep(now time.Time) {
+	var errs []error
+	if b.MaxAge > 0 {
+		errs = append(errs, b.Spool.TrimBefore(now.Add(-b.MaxAge)))
+	}
+	for _, r := range b.all() {
+		errs = append(errs, r.trim())
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key, list := range b.recordings {
+		b.recordings[key] = slices.DeleteFunc(list, func(r *Recording) bool {
+			if !r.unneeded(now) {
+				return false
+			}
+			if r.stop != nil {
+				r.stop()
+			}
+			errs = append(errs, r.stream.Drop())
+			return true
+		})
+		if len(b.recordings[key]) == 0 {
+			delete(b.recordings, key)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		b.Log.Warn("delete from the buffer failed, trying again", zap.Error(err))
+	}
+}

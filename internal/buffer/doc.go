@@ -1,0 +1,21 @@
+// Package buffer keeps on disk what the API server sends while a sink is behind, so that a bus that is away for longer than the API
+// server keeps its history costs no state in between.
+//
+// A Buffer extends the API server's history, and is never needed for correctness: a sink's position moves only with its bus. Where the
+// buffer cannot help (it is off, full, damaged, or does not reach back to the position), the sink goes on as it does without one.
+//
+// A Recording is what was received of one target. It begins at the position of the first sink that fell behind, and has all signals
+// from there on: changes, bookmarks and lists. Each sink that is behind replays it in order, at its own speed, and reads from the API
+// server again once it has caught up.
+//
+//	state       what happens                                                          next
+//	Recording   what the API server sends is written                                  Ended: full disk, another cluster, resource gone, failed write
+//	                                                                                  Dropped: no sink has needed it for keepFor
+//	Ended       nothing is written any more; what is there can be replayed            Dropped: no sink needs it
+//	Dropped     its files are deleted
+//
+// After a restart, recordings go on from where they ended before anybody knows the positions of the sinks, since the bus may still be
+// away and have them. A sink that was behind is waited for until it has come, or maxAge is over.
+//
+// docs/architecture.md says how the feed of a sink uses it.
+package buffer

@@ -1,0 +1,277 @@
+package buffer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/spool"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// metadata is what a recording must know after a restart.
+type metadata struct {
+	Target source.Target
+	Start  string       // the position at which the recording begins
+	Owner  source.Owner // of the last complete list
+	Seen   string       // the highest resourceVersion of the present history that was seen when this was written
+	Sinks  []string     // that were behind
+}
+
+// Recording is what the API server has sent of one target since a position. See the table of its states above.
+type Recording struct {
+	metadata
+	stream *spool.Stream
+	log    *zap.Logger
+	frames *atomic.Uint64 // of the buffer
+
+	// Only the goroutine that records uses the fields below.
+	resume string // the position at the end of the recording; "": the end is in the middle of a list
+	seen   string // the highest resourceVersion of the present history
+
+	mu    sync.Mutex
+	ended error           // why nothing is recorded any more; nil: it is recorded
+	sinks map[string]*Use // that are behind; nil: it is not known yet how far the sink is
+	idle  time.Time       // since when no sink has needed the recording
+	stop  context.CancelFunc
+	fresh bool // frames were appended that have not been flushed
+}
+
+// newRecording returns a recording that begins at the position of a sink.
+func newRecording(st *spool.Stream, m metadata, log *zap.Logger) (*Recording, error) {
+	r := &Recording{metadata: m, stream: st, log: log, resume: m.Start, seen: m.Seen, sinks: map[string]*Use{}}
+	for _, sink := range m.Sinks {
+		r.sinks[sink] = nil
+	}
+	return r, r.begin()
+}
+
+// begin writes the metadata. Frames that follow have it.
+func (r *Recording) begin() error {
+	text, err := json.Marshal(r.metadata)
+	if err == nil {
+		_, err = r.stream.Begin(text, 0)
+	}
+	return err
+}
+
+// continued returns a recording that is on disk. It has ended where frames are missing in it.
+func continued(st *spool.Stream, log *zap.Logger) (*Recording, error) {
+	parts := spool.Ranges(st.Segments())
+	if len(parts) == 0 {
+		return nil, errors.New("it has no frames")
+	}
+	tail := parts[0][len(parts[0])-1]
+	r := &Recording{stream: st, log: log, sinks: map[string]*Use{}}
+	if err := json.Unmarshal(tail.Meta, &r.metadata); err != nil {
+		return nil, fmt.Errorf("its metadata: %w", err)
+	}
+	r.seen = r.Seen
+	for _, sink := range r.Sinks {
+		r.sinks[sink] = nil
+	}
+	if err := r.readEnd(tail); err != nil {
+		return nil, err
+	}
+	if len(parts) > 1 || tail.Err != nil {
+		r.ended = fmt.Errorf("frames are missing behind frame %d", tail.Last)
+	}
+	return r, nil
+}
+
+// readEnd finds the position at the end of the recording.
+func (r *Recording) readEnd(tail spool.Segment) error {
+	reader := r.stream.Reader(tail.First)
+	defer reader.Close()
+	var last []byte
+	for n := tail.First; n <= tail.Last; n++ {
+		f, err := reader.Next()
+		if err != nil {
+			return fmt.Errorf("read its end: %w", err)
+		}
+		last = append(last[:0], f.Data...)
+	}
+	f, err := decode(last)
+	if err != nil {
+		return fmt.Errorf("read its end: %w", err)
+	}
+	r.resume = f.after()
+	if v := f.version(); v != "" && r.resume != "" {
+		r.seen = v
+	}
+	return nil
+}
+
+// run records until ctx ends or the recording ends. It must not be called for a recording that has ended.
+func (r *Recording) run(ctx context.Context, client *source.Client, slots source.Slots) {
+	c := source.NewCollection(source.Options{
+		Client: client, Target: r.Target, Handler: r, Lists: slots, Owner: r.Owner, Seen: func() string { return r.seen },
+	})
+	err := c.Run(ctx, event.Position{RV: r.resume, Void: r.resume == ""})
+	flushed := r.stream.Flush(true)
+	if ctx.Err() == nil {
+		r.end(errors.Join(err, flushed))
+	}
+}
+
+// end records why nothing is recorded any more.
+func (r *Recording) end(why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = why
+	r.log.Warn("buffering ended; what it holds is published, and a gap may follow", zap.String("resource", r.Target.Collection.ResourceID()), zap.Error(why))
+}
+
+// Handle implements [source.Handler].
+func (r *Recording) Handle(_ context.Context, s source.Signal) error {
+	f := Frame{Signal: s, At: time.Now()}
+	if s.NewEpoch {
+		r.seen = ""
+	}
+	if v := f.version(); v != "" && (r.seen == "" || event.Newer(v, r.seen)) {
+		r.seen = v
+	}
+	_, err := r.stream.Append(f.append(nil))
+	if err == nil {
+		r.frames.Add(1)
+	}
+	if s.Object != nil {
+		s.Object.Release()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fresh = true
+	if err == nil && (s.NewEpoch || s.Kind == source.ListEnded) {
+		r.Owner, r.Seen = s.Owner, r.seen
+		err = r.begin()
+	}
+	return err
+}
+
+// flush makes what was recorded readable.
+func (r *Recording) flush() error {
+	r.mu.Lock()
+	fresh := r.fresh
+	r.fresh = false
+	r.mu.Unlock()
+	if !fresh {
+		return nil
+	}
+	return r.stream.Flush(false)
+}
+
+// find returns the number of the first frame that a watch from a position would send. It returns false if the recording does not reach
+// back to the position.
+func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
+	segments := r.stream.Segments()
+	if len(segments) == 0 {
+		return r.stream.Next(), !event.Newer(r.Start, at), nil
+	}
+	whole := segments[0].First == 1
+	first, reaches = segments[0].First, whole && !event.Newer(r.Start, at)
+	reader := r.stream.Reader(first)
+	defer reader.Close()
+	for {
+		raw, err := reader.Next()
+		if errors.Is(err, io.EOF) || errors.Is(err, spool.ErrBroken) {
+			return first, reaches, nil
+		}
+		if err != nil {
+			return 0, false, err
+		}
+		f, err := decode(raw.Data)
+		if err != nil {
+			return 0, false, err
+		}
+		switch v := f.version(); {
+		case f.NewEpoch: // versions behind it are of another history
+			return first, reaches, nil
+		case v == "": // in a list
+		case event.Newer(v, at):
+			return first, reaches, nil
+		default:
+			first, reaches = raw.Number+1, true
+		}
+	}
+}
+
+// use makes a sink, which has read up to a position and committed up to another one, use the recording. It returns nil if the recording
+// does not reach back to what the sink has committed.
+func (r *Recording) use(sink, committed, read string) (*Use, error) {
+	done, reaches, err := r.find(committed)
+	if err != nil || !reaches {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, expected := r.sinks[sink]
+	u := &Use{recording: r, sink: sink, reader: r.stream.Reader(done), done: done - 1, read: read}
+	r.sinks[sink] = u
+	if !expected && r.ended == nil {
+		r.Sinks = slices.Sorted(maps.Keys(r.sinks))
+		err = r.begin()
+	}
+	return u, err
+}
+
+// leave records that a sink no longer uses the recording, or no longer has to be waited for if use is nil. again says that the sink will
+// come again.
+func (r *Recording) leave(sink string, use *Use, again bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now, has := r.sinks[sink]; !has || now != use {
+		return
+	}
+	if again {
+		r.sinks[sink] = nil
+		return
+	}
+	delete(r.sinks, sink)
+	if len(r.sinks) == 0 {
+		r.idle = time.Now()
+	}
+}
+
+// trim deletes what every sink has committed.
+func (r *Recording) trim() error { return r.stream.Trim(r.needed()) }
+
+// needed returns the first frame that a sink may still need; 0: all may be needed.
+func (r *Recording) needed() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.sinks) == 0 {
+		return 0 // it is dropped soon, or used again
+	}
+	below := r.stream.Next()
+	for _, u := range r.sinks {
+		if u == nil {
+			return 0
+		}
+		below = min(below, u.done)
+	}
+	return below
+}
+
+// unneeded reports whether no sink has needed the recording for a while.
+func (r *Recording) unneeded(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.sinks) == 0 && now.Sub(r.idle) > keepFor
+}
+
+// hasEnded returns why nothing is recorded any more; nil: it is recorded.
+func (r *Recording) hasEnded() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended
+}

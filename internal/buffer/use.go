@@ -1,0 +1,113 @@
+package buffer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/kubebridge/kubebridge/internal/spool"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// ErrEnd is returned by [Use.Next] when the recording has nothing more, now or ever: the sink reads from the API server again.
+var ErrEnd = errors.New("the buffer ends here")
+
+// maxMarks bounds how many positions of a use wait for their commit.
+const maxMarks = 4096
+
+// Use is how far a sink has come in a recording. It is for one goroutine.
+type Use struct {
+	recording *Recording
+	sink      string
+	reader    *spool.Reader
+	read      string // the sink has read up to here; "": frames are no longer compared with it
+	done      uint64 // everything before it is committed; guarded by the recording's mu
+	marks     []mark // positions behind done, in order
+	every     uint64 // how many frames lie between two marks
+}
+
+// mark is the position behind a frame.
+type mark struct {
+	frame    uint64
+	position string
+}
+
+// Next returns the next frame. If there is none yet, it returns io.EOF. It returns an error that wraps [ErrEnd] if there will be none.
+func (u *Use) Next() (Frame, error) {
+	for {
+		f, err := u.next()
+		if v := f.version(); err == nil && u.read != "" && v != "" && !event.Newer(v, u.read) {
+			continue
+		}
+		if err == nil {
+			u.read = ""
+		}
+		return f, err
+	}
+}
+
+func (u *Use) next() (Frame, error) {
+	raw, err := u.reader.Next()
+	switch {
+	case errors.Is(err, io.EOF):
+		if why := u.recording.hasEnded(); why != nil {
+			if raw, err = u.reader.Next(); errors.Is(err, io.EOF) { // it may have been flushed meanwhile
+				return Frame{}, fmt.Errorf("%w: %w", ErrEnd, why)
+			}
+		}
+		if err != nil {
+			return Frame{}, err
+		}
+	case err != nil: // missing, damaged, too old, or not readable
+		return Frame{}, fmt.Errorf("%w: %w", ErrEnd, err)
+	}
+	f, err := decode(raw.Data)
+	if err != nil {
+		return Frame{}, fmt.Errorf("%w: %w", ErrEnd, err)
+	}
+	u.mark(raw.Number, f.after())
+	return f, nil
+}
+
+// mark notes the position behind a frame. Where there are too many, every second one is forgotten.
+func (u *Use) mark(frame uint64, position string) {
+	u.every = max(u.every, 1)
+	if position == "" || frame%u.every != 0 {
+		return
+	}
+	u.marks = append(u.marks, mark{frame, position})
+	if len(u.marks) < maxMarks {
+		return
+	}
+	u.every *= 2
+	for i := range maxMarks / 2 {
+		u.marks[i] = u.marks[2*i]
+	}
+	u.marks = u.marks[:maxMarks/2]
+}
+
+// Wait returns nil when Next has something else to return than io.EOF, and an error if ctx ends before.
+func (u *Use) Wait(ctx context.Context) error { return u.reader.Wait(ctx) }
+
+// Committed says up to which position the sink has committed. What lies before is no longer needed.
+func (u *Use) Committed(position string) {
+	n := 0
+	for n < len(u.marks) && position != "" && !event.Newer(u.marks[n].position, position) {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	last := u.marks[n-1].frame
+	u.marks = u.marks[n:]
+	u.recording.mu.Lock()
+	defer u.recording.mu.Unlock()
+	u.done = last - 1 // the frame before it stays: it shows that the recording reaches back to the position
+}
+
+// Close says that the sink reads from the API server again; with again, that it will come again, and the recording has to wait for it.
+func (u *Use) Close(again bool) error {
+	u.recording.leave(u.sink, u, again)
+	return u.reader.Close()
+}

@@ -1,0 +1,178 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/buffer"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// trimEvery is how often a replay says what is committed.
+const trimEvery = time.Second
+
+var (
+	// errBehind ends a run because the sink is behind, and what the API server sends is to be buffered.
+	errBehind = errors.New("the sink is behind")
+	// errEnded ends a replay because the buffer has nothing more, now or ever.
+	errEnded = errors.New("the buffer ends")
+)
+
+// Buffering has what a reader needs to use the disk buffer.
+type Buffering struct {
+	Buffer *buffer.Buffer
+	Sink   string
+	Lag    *buffer.Lag // of the sink
+	// Allowed reports whether a collection is buffered. It is called from several goroutines.
+	Allowed func(collection string) bool
+}
+
+// A read takes its signals from the API server or from the disk buffer.
+//
+//	from        next        when
+//	API server  the buffer  the sink is behind, no list is running, and a recording could be begun
+//	            the buffer  the read begins, and a recording reaches back to the position
+//	the buffer  API server  the recording has nothing more, and the sink is in step
+//	            API server  the recording has ended or is damaged
+//
+// follow takes them from one of the two, until another one is next or ctx ends.
+func (f *follower) follow(ctx context.Context) error {
+	use, err := f.buffered(ctx)
+	switch {
+	case err != nil:
+		return err
+	case use != nil:
+		return f.replay(ctx, use)
+	}
+	return f.run(ctx)
+}
+
+// mayBuffer reports whether the buffer may have what comes next.
+func (f *follower) mayBuffer() bool {
+	return f.Buffering != nil && f.list == nil && f.resume != "" && f.target.Resource.Version != "" && f.Buffering.Allowed(f.collection)
+}
+
+// buffered returns how the buffer is used, or nil if what comes next is read from the API server.
+func (f *follower) buffered(ctx context.Context) (*buffer.Use, error) {
+	if !f.mayBuffer() {
+		return nil, nil
+	}
+	first := !f.begun
+	f.begun = true
+	behind, _ := f.Buffering.Lag.Behind()
+	if !first && (!behind || f.refused) {
+		return nil, nil
+	}
+	committed, err := f.handler.Committed(ctx)
+	if err != nil || committed == "" {
+		return nil, err
+	}
+	b := f.Buffering
+	if first {
+		if use := b.Buffer.Find(b.Sink, f.target, committed); use != nil || !behind {
+			return use, nil
+		}
+	}
+	use, err := b.Buffer.Begin(b.Sink, f.target, buffer.Position{Committed: committed, Read: f.resume, Seen: f.seen, Owner: f.owner})
+	if err != nil {
+		f.refused = true
+		f.Log.Warn("buffering failed; reading goes on without it until the sink is in step", zap.String("collection", f.collection), zap.Error(err))
+	}
+	return use, nil
+}
+
+// replay passes on what was recorded, until the API server is next.
+func (f *follower) replay(ctx context.Context, use *buffer.Use) error {
+	f.OnState(f.collection, source.State{Phase: source.Buffered, Since: time.Now()})
+	f.source = source.NewCollection(source.Options{Client: f.Client, Target: f.target}) // for questions about single objects
+	defer func() {
+		f.handler.Received = time.Time{}
+		if err := use.Close(ctx.Err() != nil); err != nil {
+			f.Log.Debug("close of the buffer failed", zap.Error(err))
+		}
+	}()
+	var told time.Time
+	for {
+		frame, err := use.Next()
+		if err == nil {
+			f.handler.Received = frame.At
+			err = f.Handle(ctx, frame.Signal)
+		}
+		if now := time.Now(); err == nil && now.Sub(told) > trimEvery || errors.Is(err, io.EOF) {
+			told = now
+			committed, err := f.handler.Committed(ctx)
+			if err != nil {
+				return err
+			}
+			use.Committed(committed)
+		}
+		switch {
+		case errors.Is(err, buffer.ErrEnd):
+			f.Log.Info("the buffer ends; reading from the API server", zap.String("collection", f.collection), zap.Error(err))
+			f.refused = true
+			return errEnded
+		case errors.Is(err, io.EOF):
+			if more, err := f.awaitMore(ctx, use); err != nil || !more {
+				return err
+			}
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// awaitMore waits until the recording has more. It returns false once the sink is in step: the API server is next.
+func (f *follower) awaitMore(ctx context.Context, use *buffer.Use) (more bool, err error) {
+	behind, changed := f.Buffering.Lag.Behind()
+	if !behind && f.list == nil {
+		return false, nil
+	}
+	waiting, stop := context.WithTimeout(ctx, trimEvery)
+	defer stop()
+	go func() {
+		select {
+		case <-changed:
+			stop()
+		case <-waiting.Done():
+		}
+	}()
+	err = use.Wait(waiting)
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	return true, nil
+}
+
+// fallsBehind waits until the sink is behind, or is behind once more if the buffer has refused, and no list is running. It returns false
+// if ctx ends first.
+func (f *follower) fallsBehind(ctx context.Context, refused bool) bool {
+	if f.Buffering == nil || !f.Buffering.Allowed(f.collection) {
+		return false
+	}
+	for {
+		behind, changed := f.Buffering.Lag.Behind()
+		again := time.Hour
+		switch {
+		case !behind:
+			refused = false
+		case refused:
+		case !f.listing.Load():
+			return true
+		default:
+			again = trimEvery
+		}
+		timer := time.NewTimer(again)
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		}
+		timer.Stop()
+	}
+}

@@ -1,0 +1,121 @@
+package pipeline
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/buffer"
+	"github.com/kubebridge/kubebridge/internal/feed"
+	"github.com/kubebridge/kubebridge/internal/loop"
+	planning "github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/spool"
+	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// releaseAfter is how long after its first plan a sink has come to all recordings that it can use.
+const releaseAfter = 5 * time.Minute
+
+// BufferSpec describes the disk buffer.
+type BufferSpec struct {
+	// Open opens the spool. sealed says that it encrypts what it writes: otherwise no collection with values to hide is buffered. The
+	// bridge closes the spool.
+	Open   func(context.Context) (s *spool.Spool, sealed bool, err error)
+	MaxAge time.Duration // 0: frames of any age are kept
+}
+
+// openBuffer is an open disk buffer. The zero value has none.
+type openBuffer struct {
+	*buffer.Buffer
+	sealed bool
+	spool  *spool.Spool
+}
+
+// openBuffer opens the disk buffer and lets it run until the returned function is called.
+func (b *Bridge) openBuffer(ctx context.Context) (o openBuffer, end func() error, err error) {
+	if b.o.Buffer == nil {
+		return o, func() error { return nil }, nil
+	}
+	if o.spool, o.sealed, err = b.o.Buffer.Open(ctx); err != nil {
+		return o, nil, &planning.EnvironmentError{Err: err}
+	}
+	o.Buffer = buffer.New(buffer.Options{
+		Spool: o.spool, Client: b.o.Client, Slots: func() source.Slots { return b.lists.Slots() }, MaxAge: b.o.Buffer.MaxAge, Log: b.o.Log,
+	})
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var run sync.WaitGroup
+	run.Go(func() { o.Run(running) })
+	return o, func() error {
+		stop()
+		run.Wait()
+		return o.spool.Close()
+	}, nil
+}
+
+// status returns the state of the buffer; nil: there is none.
+func (o *openBuffer) status() *status.Buffer {
+	if o.Buffer == nil {
+		return nil
+	}
+	s := o.State()
+	return &status.Buffer{Bytes: o.spool.Bytes(), MaxBytes: o.spool.MaxBytes(), Targets: s.Targets, Ended: s.Ended, Frames: s.Frames}
+}
+
+// lagging is how a pipeline uses the disk buffer. The zero value does not use one.
+type lagging struct {
+	buffer openBuffer
+	lag    buffer.Lag
+
+	mu      sync.Mutex
+	allowed map[string]bool // by collection
+	come    bool            // the sink has a plan
+}
+
+// options returns what the reader of the pipeline needs; nil: there is no buffer.
+func (l *lagging) options(sink string) *feed.Buffering {
+	if l.buffer.Buffer == nil {
+		return nil
+	}
+	return &feed.Buffering{Buffer: l.buffer.Buffer, Sink: sink, Lag: &l.lag, Allowed: l.allows}
+}
+
+func (l *lagging) allows(collection string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.allowed[collection]
+}
+
+// allow says whether a collection is buffered. Values that are hidden on the bus are not on the disk in clear.
+func (l *lagging) allow(collection string, o *CollectionOptions, hides bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.allowed == nil {
+		l.allowed = map[string]bool{}
+	}
+	l.allowed[collection] = !o.Unbuffered && (l.buffer.sealed || !hides)
+}
+
+// planned says that the sink has a plan.
+func (l *lagging) planned(sink string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.buffer.Buffer == nil || l.come {
+		return
+	}
+	l.come = true
+	time.AfterFunc(releaseAfter, func() { l.buffer.Release(sink) })
+}
+
+// queued says how long the oldest record waits for the bus.
+func (l *lagging) queued(flying, filling loop.Load) {
+	oldest := flying.Since
+	if flying.Records == 0 {
+		oldest = filling.Since
+	}
+	if flying.Records+filling.Records == 0 || oldest.IsZero() {
+		l.lag.Waits(0)
+		return
+	}
+	l.lag.Waits(time.Since(oldest))
+}
