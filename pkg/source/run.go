@@ -27,7 +27,7 @@ const (
 	// epochEvery is the minimum time between two new epochs. Without it, two
 	// servers with separate storages behind one address would begin an epoch with every request.
 	epochEvery = time.Minute
-	// soundWatch is the minimum duration of a watch that resets the count of failures.
+	// soundWatch is the minimum duration of a watch after which retries begin with the shortest pause again.
 	soundWatch = time.Minute
 )
 
