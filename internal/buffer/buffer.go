@@ -167,7 +167,7 @@ func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) 
 		}
 	}
 	name := fmt.Sprint(keyOf(t), "-", time.Now().UnixNano())
-	r, err := newRecording(b.Spool.Stream(name), metadata{Target: t, Start: at.Committed, Owner: at.Owner, Seen: at.Seen, Sinks: []string{sink}}, b.Log)
+	r, err := newRecording(b.Spool.Stream(name), metadata{Target: t, Start: at.Committed, Sinks: []string{sink}, End: end{at.Committed, at.Seen, at.Owner}}, b.Log)
 	if err != nil {
 		return nil, err
 	}

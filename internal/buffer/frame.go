@@ -98,3 +98,11 @@ func (f *Frame) version() string {
 	}
 	return ""
 }
+
+// latest returns the latest resourceVersion that a frame shows to exist; "": the frame shows none, or an earlier one in a list.
+func (f *Frame) latest() string {
+	if v := f.version(); v != "" || f.Object == nil {
+		return v
+	}
+	return f.Object.ResourceVersion
+}

@@ -19,27 +19,43 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// metadata is what a recording must know after a restart.
+// metadata is what a recording must know after a restart. The spool has it with the frames that follow.
 type metadata struct {
 	Target source.Target
-	Start  string       // the position at which the recording begins
+	Start  string   // the position at which the recording begins
+	Sinks  []string // that were behind
+	End    end      // of the frames before
+}
+
+// end is how far a recording has come.
+type end struct {
+	Resume string       // the position; "": it is in the middle of a list
+	Seen   string       // the highest resourceVersion of the present history
 	Owner  source.Owner // of the last complete list
-	Seen   string       // the highest resourceVersion of the present history that was seen when this was written
-	Sinks  []string     // that were behind
+}
+
+// add adds a frame.
+func (e *end) add(f *Frame) {
+	if f.NewEpoch {
+		e.Seen = ""
+	}
+	if v := f.latest(); v != "" && (e.Seen == "" || event.Newer(v, e.Seen)) {
+		e.Seen = v
+	}
+	if f.Kind == source.ListEnded {
+		e.Owner = f.Owner
+	}
+	e.Resume = f.after()
 }
 
 // Recording is what the API server has sent of one target since a position. See the table of its states above.
 type Recording struct {
-	metadata
 	stream *spool.Stream
 	log    *zap.Logger
 	frames *atomic.Uint64 // of the buffer
 
-	// Only the goroutine that records uses the fields below.
-	resume string // the position at the end of the recording; "": the end is in the middle of a list
-	seen   string // the highest resourceVersion of the present history
-
-	mu    sync.Mutex
+	mu sync.Mutex
+	metadata
 	ended error           // why nothing is recorded any more; nil: it is recorded
 	sinks map[string]*Use // that are behind; nil: it is not known yet how far the sink is
 	idle  time.Time       // since when no sink has needed the recording
@@ -49,18 +65,24 @@ type Recording struct {
 
 // newRecording returns a recording that begins at the position of a sink.
 func newRecording(st *spool.Stream, m metadata, log *zap.Logger) (*Recording, error) {
-	r := &Recording{metadata: m, stream: st, log: log, resume: m.Start, seen: m.Seen, sinks: map[string]*Use{}}
+	r := &Recording{metadata: m, stream: st, log: log, sinks: map[string]*Use{}}
 	for _, sink := range m.Sinks {
 		r.sinks[sink] = nil
 	}
 	return r, r.begin()
 }
 
-// begin writes the metadata. Frames that follow have it.
+// begin writes the metadata, with an empty frame: the spool writes it only in front of a frame. r.mu is held.
 func (r *Recording) begin() error {
 	text, err := json.Marshal(r.metadata)
 	if err == nil {
 		_, err = r.stream.Begin(text, 0)
+	}
+	if err == nil {
+		_, err = r.stream.Append(nil)
+	}
+	if err == nil {
+		err = r.stream.Flush(false)
 	}
 	return err
 }
@@ -76,86 +98,83 @@ func continued(st *spool.Stream, log *zap.Logger) (*Recording, error) {
 	if err := json.Unmarshal(tail.Meta, &r.metadata); err != nil {
 		return nil, fmt.Errorf("its metadata: %w", err)
 	}
-	r.seen = r.Seen
 	for _, sink := range r.Sinks {
 		r.sinks[sink] = nil
 	}
-	if err := r.readEnd(tail); err != nil {
-		return nil, err
-	}
 	if len(parts) > 1 || tail.Err != nil {
 		r.ended = fmt.Errorf("frames are missing behind frame %d", tail.Last)
+		return r, nil
 	}
-	return r, nil
+	return r, r.readEnd(tail)
 }
 
-// readEnd finds the position at the end of the recording.
+// readEnd finds how far the recording has come: each frame says it, but for what only the metadata has.
 func (r *Recording) readEnd(tail spool.Segment) error {
 	reader := r.stream.Reader(tail.First)
 	defer reader.Close()
-	var last []byte
 	for n := tail.First; n <= tail.Last; n++ {
-		f, err := reader.Next()
+		raw, err := reader.Next()
 		if err != nil {
 			return fmt.Errorf("read its end: %w", err)
 		}
-		last = append(last[:0], f.Data...)
-	}
-	f, err := decode(last)
-	if err != nil {
-		return fmt.Errorf("read its end: %w", err)
-	}
-	r.resume = f.after()
-	if v := f.version(); v != "" && r.resume != "" {
-		r.seen = v
+		if len(raw.Data) == 0 {
+			continue
+		}
+		f, err := decode(raw.Data)
+		if err != nil {
+			return fmt.Errorf("read its end: %w", err)
+		}
+		r.End.add(&f)
 	}
 	return nil
 }
 
 // run records until ctx ends or the recording ends. It must not be called for a recording that has ended.
 func (r *Recording) run(ctx context.Context, client *source.Client, slots source.Slots) {
-	c := source.NewCollection(source.Options{
-		Client: client, Target: r.Target, Handler: r, Lists: slots, Owner: r.Owner, Seen: func() string { return r.seen },
-	})
-	err := c.Run(ctx, event.Position{RV: r.resume, Void: r.resume == ""})
+	r.mu.Lock()
+	from := r.End
+	r.mu.Unlock()
+	c := source.NewCollection(source.Options{Client: client, Target: r.Target, Handler: r, Lists: slots, Owner: from.Owner, Seen: r.seen})
+	err := c.Run(ctx, event.Position{RV: from.Resume, Void: from.Resume == ""})
 	flushed := r.stream.Flush(true)
 	if ctx.Err() == nil {
-		r.end(errors.Join(err, flushed))
+		r.finish(errors.Join(err, flushed))
 	}
 }
 
-// end records why nothing is recorded any more.
-func (r *Recording) end(why error) {
+func (r *Recording) seen() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.End.Seen
+}
+
+// finish records why nothing is recorded any more.
+func (r *Recording) finish(why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = why
-	r.log.Warn("buffering ended; what it holds is published, and a gap may follow", zap.String("resource", r.Target.Collection.ResourceID()), zap.Error(why))
+	r.log.Warn("buffering ended; what was buffered is still published, and a gap may follow", zap.String("resource", r.Target.Collection.ResourceID()), zap.Error(why))
 }
 
 // Handle implements [source.Handler].
 func (r *Recording) Handle(_ context.Context, s source.Signal) error {
 	f := Frame{Signal: s, At: time.Now()}
-	if s.NewEpoch {
-		r.seen = ""
+	text := f.append(nil)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, err := r.stream.Append(text); err != nil {
+		return err
 	}
-	if v := f.version(); v != "" && (r.seen == "" || event.Newer(v, r.seen)) {
-		r.seen = v
-	}
-	_, err := r.stream.Append(f.append(nil))
-	if err == nil {
-		r.frames.Add(1)
-	}
+	r.End.add(&f)
+	r.frames.Add(1)
+	r.fresh = true
 	if s.Object != nil {
 		s.Object.Release()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.fresh = true
-	if err == nil && (s.NewEpoch || s.Kind == source.ListEnded) {
-		r.Owner, r.Seen = s.Owner, r.seen
-		err = r.begin()
+	if s.Kind == source.ListEnded { // the metadata has the owner
+		return r.begin()
 	}
-	return err
+	return nil
 }
 
 // flush makes what was recorded readable.
@@ -175,7 +194,7 @@ func (r *Recording) flush() error {
 func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 	segments := r.stream.Segments()
 	if len(segments) == 0 {
-		return r.stream.Next(), !event.Newer(r.Start, at), nil
+		return 0, false, nil
 	}
 	whole := segments[0].First == 1
 	first, reaches = segments[0].First, whole && !event.Newer(r.Start, at)
@@ -188,6 +207,9 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 		}
 		if err != nil {
 			return 0, false, err
+		}
+		if len(raw.Data) == 0 {
+			continue
 		}
 		f, err := decode(raw.Data)
 		if err != nil {

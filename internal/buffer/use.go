@@ -48,17 +48,16 @@ func (u *Use) Next() (Frame, error) {
 }
 
 func (u *Use) next() (Frame, error) {
+	ended := u.recording.hasEnded() // asked before the frame is read, since the last frames may be flushed in between
 	raw, err := u.reader.Next()
+	for err == nil && len(raw.Data) == 0 {
+		raw, err = u.reader.Next()
+	}
 	switch {
+	case errors.Is(err, io.EOF) && ended != nil:
+		return Frame{}, fmt.Errorf("%w: %w", ErrEnd, ended)
 	case errors.Is(err, io.EOF):
-		if why := u.recording.hasEnded(); why != nil {
-			if raw, err = u.reader.Next(); errors.Is(err, io.EOF) { // it may have been flushed meanwhile
-				return Frame{}, fmt.Errorf("%w: %w", ErrEnd, why)
-			}
-		}
-		if err != nil {
-			return Frame{}, err
-		}
+		return Frame{}, err
 	case err != nil: // missing, damaged, too old, or not readable
 		return Frame{}, fmt.Errorf("%w: %w", ErrEnd, err)
 	}

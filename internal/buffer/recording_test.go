@@ -1,0 +1,415 @@
+package buffer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/kubebridge/kubebridge/internal/spool"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// object returns an object with a name and a version.
+func object(t testing.TB, name, version string) *source.Object {
+	o, err := source.ParseObject(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Thing","metadata":{"name":%q,"namespace":"shop","resourceVersion":%q,"uid":"u-%s"}}`, name, version, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &o
+}
+
+// signal reads a signal: "added a@11 resume 10", "listed a@5", "progress 12", "list", "new epoch", "list ended 20".
+func signal(t testing.TB, text string) source.Signal {
+	words := strings.Fields(text)
+	last := words[len(words)-1]
+	switch words[0] {
+	case "list":
+		if len(words) > 1 {
+			return source.Signal{Kind: source.ListEnded, RV: last, Owner: source.Owner{CRD: "crd-" + last}}
+		}
+		return source.Signal{Kind: source.ListBegun, Reason: event.ReasonExpired, Detail: "why"}
+	case "new":
+		return source.Signal{Kind: source.ListBegun, Reason: event.ReasonHistory, NewEpoch: true}
+	case "progress":
+		return source.Signal{Kind: source.Progress, RV: last, Resume: last}
+	}
+	name, version, _ := strings.Cut(words[1], "@")
+	s := source.Signal{Object: object(t, name, version)}
+	if words[0] == "listed" {
+		s.Kind = source.Listed
+		return s
+	}
+	s.Kind = map[string]source.SignalKind{"added": source.Added, "modified": source.Modified, "deleted": source.Deleted}[words[0]]
+	s.Resume = last
+	return s
+}
+
+// text reverses signal, for a frame.
+func text(f Frame) string {
+	switch {
+	case f.NewEpoch:
+		return "new epoch"
+	case f.Kind == source.ListBegun:
+		return "list"
+	case f.Kind == source.ListEnded:
+		return "list ended " + f.RV
+	case f.Kind == source.Progress:
+		return "progress " + f.RV
+	case f.Kind == source.Listed:
+		return "listed " + f.Object.Name + "@" + f.Object.ResourceVersion
+	}
+	return fmt.Sprintf("%s %s@%s resume %s", f.Kind, f.Object.Name, f.Object.ResourceVersion, f.Resume)
+}
+
+// rig has a spool with one recording.
+type rig struct {
+	*testing.T
+	fs    vfs.FS
+	o     spool.Options
+	spool *spool.Spool
+	r     *Recording
+}
+
+var things = source.Target{Resource: source.Resource{Version: "v1", Name: "things", Kind: "Thing", Namespaced: true}}
+
+// newRig returns a rig whose recording begins at a position, for the sink audit.
+func newRig(t *testing.T, start string, o spool.Options) *rig {
+	g := &rig{T: t, fs: vfs.NewMem(), o: o}
+	g.open()
+	r, err := newRecording(g.spool.Stream("s"), metadata{Target: things, Start: start, Sinks: []string{"audit"}, End: end{start, start, source.Owner{}}}, zaptest.NewLogger(t))
+	g.must(err)
+	r.frames = new(atomic.Uint64)
+	g.r = r
+	return g
+}
+
+func (g *rig) must(err error) {
+	if err != nil {
+		g.Helper()
+		g.Fatal(err)
+	}
+}
+
+func (g *rig) open() {
+	g.o.FS = g.fs
+	s, err := spool.Open("buffer", g.o)
+	g.must(err)
+	g.spool = s
+	g.Cleanup(func() { _ = s.Close() })
+}
+
+// restart opens the spool again and continues the recording.
+func (g *rig) restart() {
+	g.Helper()
+	g.must(g.r.stream.Flush(true))
+	g.must(g.spool.Close())
+	g.open()
+	r, err := continued(g.spool.Stream("s"), zaptest.NewLogger(g.T))
+	g.must(err)
+	r.frames = new(atomic.Uint64)
+	g.r = r
+}
+
+// record records signals.
+func (g *rig) record(signals ...string) {
+	g.Helper()
+	for _, s := range signals {
+		g.must(g.r.Handle(g.Context(), signal(g, s)))
+	}
+	g.must(g.r.flush())
+}
+
+// all returns what a sink replays up to the present end.
+func (g *rig) all(u *Use) (got []string) {
+	g.Helper()
+	for {
+		f, err := u.Next()
+		if errors.Is(err, io.EOF) {
+			return got
+		}
+		g.must(err)
+		got = append(got, text(f))
+	}
+}
+
+func (g *rig) use(sink, committed, read string) *Use {
+	g.Helper()
+	u, err := g.r.use(sink, committed, read)
+	g.must(err)
+	return u
+}
+
+func (g *rig) want(got []string, want ...string) {
+	g.Helper()
+	if !slices.Equal(got, want) {
+		g.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestFrames(t *testing.T) {
+	at := time.Unix(1, 2)
+	deleted := signal(t, "deleted a@3 resume 2")
+	deleted.Left, deleted.LeftUnknown = true, true
+	deleted.Object.CutFrom = 1 << 20
+	for _, s := range []source.Signal{signal(t, "added a@3 resume 2"), deleted, signal(t, "list"), signal(t, "new epoch"), signal(t, "list ended 9"), signal(t, "progress 7")} {
+		got, err := decode((&Frame{s, at}).append(nil))
+		if err != nil || !got.At.Equal(at) {
+			t.Fatalf("%+v: %v", got, err)
+		}
+		if s.Object != nil {
+			if string(got.Object.Raw) != string(s.Object.Raw) || got.Object.UID != s.Object.UID || got.Object.CutFrom != s.Object.CutFrom {
+				t.Errorf("the object is %+v, want %+v", got.Object, s.Object)
+			}
+			got.Object, s.Object = nil, nil
+		}
+		if got.Signal != s {
+			t.Errorf("got %+v, want %+v", got.Signal, s)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, s := range []string{"added a@3 resume 2", "list", "list ended 9"} {
+		f.Add((&Frame{signal(f, s), time.Unix(1, 2)}).append(nil))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		frame, err := decode(b)
+		if err != nil {
+			return
+		}
+		again, err := decode(frame.append(nil))
+		if err != nil || again.Kind != frame.Kind || again.Resume != frame.Resume || !again.At.Equal(frame.At) {
+			t.Fatalf("%+v is read back as %+v, %v", frame, again, err)
+		}
+	})
+}
+
+// A sink gets exactly what a watch from its position would send.
+func TestWhereASinkBegins(t *testing.T) {
+	recorded := []string{
+		"added a@11 resume 10", "added b@12 resume 11", "progress 15", "added c@17 resume 15",
+		"list", "listed a@11", "listed c@40", "list ended 50", "deleted a@51 resume 50",
+		"new epoch", "listed a@5", "list ended 30", "added d@31 resume 30",
+	}
+	for _, c := range []struct {
+		at    string
+		first int // of recorded; -1: the recording does not reach back
+	}{
+		{"9", -1}, {"10", 0}, {"11", 1}, {"12", 2}, {"14", 2}, {"15", 3}, {"16", 3}, {"17", 4}, {"30", 4}, {"49", 4}, {"50", 8}, {"51", 9}, {"60", 9},
+	} {
+		g := newRig(t, "10", spool.Options{})
+		g.record(recorded...)
+		g.restart()
+		u := g.use("audit", c.at, c.at)
+		switch {
+		case c.first < 0 && u != nil:
+			t.Errorf("%s: the recording is used", c.at)
+		case c.first >= 0 && u == nil:
+			t.Errorf("%s: the recording is not used", c.at)
+		case u != nil:
+			g.want(g.all(u), recorded[c.first:]...)
+		}
+	}
+}
+
+// What a sink has read, but not committed, stays for the next start, and is not read twice before it.
+func TestReadIsNotCommitted(t *testing.T) {
+	g := newRig(t, "10", spool.Options{})
+	u := g.use("audit", "10", "12")
+	g.record("added a@11 resume 10", "deleted a@12 resume 11", "added a@13 resume 12")
+	g.want(g.all(u), "added a@13 resume 12")
+	g.restart()
+	g.want(g.all(g.use("audit", "10", "10")), "added a@11 resume 10", "deleted a@12 resume 11", "added a@13 resume 12")
+}
+
+func TestGoesOnAfterARestart(t *testing.T) {
+	for _, c := range []struct {
+		recorded     []string
+		resume, seen string
+		owner        string
+	}{
+		{[]string{"added a@11 resume 10"}, "10", "11", ""},
+		{[]string{"added a@11 resume 10", "progress 15"}, "15", "15", ""},
+		{[]string{"added a@11 resume 10", "list", "listed a@13"}, "", "13", ""},
+		{[]string{"list", "listed a@11", "list ended 20"}, "20", "20", "crd-20"},
+		{[]string{"list", "list ended 20", "new epoch", "listed a@5"}, "", "5", "crd-20"},
+	} {
+		g := newRig(t, "10", spool.Options{})
+		g.record(c.recorded...)
+		g.restart()
+		if want := (end{c.resume, c.seen, source.Owner{CRD: c.owner}}); g.r.End != want || g.r.Target != things || g.r.ended != nil {
+			t.Errorf("%q: it goes on with %+v, want %+v; %+v: %v", c.recorded, g.r.End, want, g.r.Target, g.r.ended)
+		}
+		if _, waits := g.r.sinks["audit"]; !waits {
+			t.Errorf("%q: it does not wait for the sink", c.recorded)
+		}
+	}
+}
+
+// Only what all sinks have committed is deleted, and each of them still finds its position.
+func TestTrim(t *testing.T) {
+	g := newRig(t, "10", spool.Options{SegmentBytes: 1}) // each flush ends a segment
+	for n := 11; n < 40; n++ {
+		g.record(fmt.Sprintf("added a%d@%d resume %d", n, n, n-1))
+	}
+	left := func() int { return len(g.r.stream.Segments()) }
+	quick, slow := g.use("audit", "10", "10"), g.use("search", "10", "10")
+	g.all(quick)
+	g.all(slow)
+	whole := left()
+	quick.Committed("30")
+	g.must(g.r.trim())
+	if left() != whole {
+		t.Errorf("%d of %d segments are left, although a sink has committed nothing", left(), whole)
+	}
+	slow.Committed("20")
+	g.must(g.r.trim())
+	if n := left(); n > whole-8 {
+		t.Errorf("%d of %d segments are left", n, whole)
+	}
+	g.restart() // both are expected again, and nothing is deleted before both have come
+	n := left()
+	again := g.use("audit", "30", "30")
+	g.want(g.all(again)[:1], "added a31@31 resume 30")
+	again.Committed("38")
+	g.must(g.r.trim())
+	if left() != n {
+		t.Errorf("what an expected sink may need is deleted")
+	}
+	g.want(g.all(g.use("search", "20", "20"))[:1], "added a21@21 resume 20")
+	if u, err := g.r.use("late", "12", "12"); u != nil || err != nil {
+		t.Errorf("the recording reaches back to what was deleted: %v", err)
+	}
+}
+
+// A recording is needed while a sink uses it, or may come again.
+func TestNeeded(t *testing.T) {
+	g := newRig(t, "10", spool.Options{})
+	later := func() time.Time { return time.Now().Add(time.Hour) }
+	u := g.use("audit", "10", "10")
+	g.must(u.Close(true))
+	if g.r.unneeded(later()) {
+		t.Error("a sink that will come again is forgotten")
+	}
+	u = g.use("audit", "10", "10")
+	g.r.leave("audit", nil, false) // it is there
+	if g.r.unneeded(later()) {
+		t.Error("a sink that uses it is forgotten")
+	}
+	g.must(u.Close(false))
+	if g.r.unneeded(time.Now()) || !g.r.unneeded(later()) {
+		t.Error("it is not kept for a while, or for ever")
+	}
+}
+
+// When the buffer is full, what it holds is replayed.
+func TestFull(t *testing.T) {
+	g := newRig(t, "10", spool.Options{MaxBytes: 1 << 20})
+	u := g.use("audit", "10", "10")
+	large := func(n int) source.Signal {
+		s := signal(t, fmt.Sprintf("added a%d@%d resume %d", n, n, n-1))
+		o, err := source.ParseObject(slices.Concat(s.Object.Raw[:len(s.Object.Raw)-1], []byte(`,"x":"`), noise(200<<10), []byte(`"}`)))
+		g.must(err)
+		s.Object = &o
+		return s
+	}
+	n, err := 11, error(nil)
+	for ; err == nil && n < 100; n++ {
+		if err = g.r.Handle(t.Context(), large(n)); err == nil {
+			g.must(g.r.flush())
+		}
+	}
+	if !errors.Is(err, spool.ErrFull) {
+		t.Fatalf("frame %d: %v", n, err)
+	}
+	g.r.finish(err)
+	for want := 11; want < n-1; want++ {
+		f, err := u.Next()
+		g.must(err)
+		if f.Object.ResourceVersion != fmt.Sprint(want) {
+			t.Fatalf("got %s, want %d", text(f), want)
+		}
+	}
+	if _, err := u.Next(); !errors.Is(err, ErrEnd) || !errors.Is(err, spool.ErrFull) {
+		t.Errorf("the end: %v", err)
+	}
+}
+
+// noise returns text that cannot be compressed well.
+func noise(n int) []byte {
+	out := make([]byte, n)
+	x := uint32(1)
+	for i := range out {
+		x = x*1664525 + 1013904223
+		out[i] = 'A' + byte(x>>24)%58
+		if out[i] == '\\' {
+			out[i] = 'z'
+		}
+	}
+	return out
+}
+
+// A recording in which frames are missing is replayed up to there.
+func TestDamage(t *testing.T) {
+	g := newRig(t, "10", spool.Options{SegmentBytes: 1})
+	g.record("added a@11 resume 10")
+	g.record("added b@12 resume 11")
+	g.record("added c@13 resume 12")
+	g.must(g.r.stream.Flush(true))
+	segments := g.r.stream.Segments()
+	i := slices.IndexFunc(segments, func(s spool.Segment) bool { return s.First == 3 }) // the metadata has a frame, too
+	g.must(g.spool.Close())
+	g.must(g.fs.Remove(segments[i].File))
+	g.open()
+	r, err := continued(g.spool.Stream("s"), zaptest.NewLogger(t))
+	g.must(err)
+	g.r = r
+	u := g.use("audit", "10", "10")
+	f, err := u.Next()
+	g.must(err)
+	g.want([]string{text(f)}, "added a@11 resume 10")
+	if _, err := u.Next(); !errors.Is(err, ErrEnd) || !errors.Is(err, spool.ErrBroken) || r.hasEnded() == nil {
+		t.Errorf("the end: %v, ended: %v", err, r.hasEnded())
+	}
+}
+
+// With a key, no text of an object is on the disk.
+func TestSealed(t *testing.T) {
+	const secret = "correct horse battery staple"
+	for _, sealed := range []bool{false, true} {
+		o := spool.Options{}
+		if sealed {
+			o.Key = bytes.Repeat([]byte("k"), 32)
+		}
+		g := newRig(t, "10", o)
+		s := signal(t, "added a@11 resume 10")
+		object, err := source.ParseObject(slices.Concat(s.Object.Raw[:len(s.Object.Raw)-1], []byte(`,"x":"`+secret+`"}`)))
+		g.must(err)
+		s.Object = &object
+		g.must(g.r.Handle(t.Context(), s))
+		g.must(g.r.stream.Flush(true))
+		found := false
+		names, err := g.fs.List("buffer")
+		g.must(err)
+		for _, name := range names {
+			f, err := g.fs.Open(g.fs.PathJoin("buffer", name))
+			g.must(err)
+			all, err := io.ReadAll(f)
+			g.must(errors.Join(err, f.Close()))
+			found = found || bytes.Contains(all, []byte(secret))
+		}
+		if found == sealed {
+			t.Errorf("sealed: %t, found: %t", sealed, found)
+		}
+	}
+}
