@@ -160,7 +160,9 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 	stopAll, halt := context.WithCancel(stop)
 	defer halt()
 	defer context.AfterFunc(held, halt)()
+	said := make(chan struct{})
 	notStopping := context.AfterFunc(stopAll, func() {
+		defer close(said)
 		if held.Err() != nil {
 			b.o.Log.Warn("stopping at once: lost the Lease, so another replica may write")
 			return
@@ -207,7 +209,9 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 		run(func() error { return p.followPlan(stopAll, b) })
 	}
 	err = errors.Join(group.Wait(), closeBuffer())
-	notStopping()
+	if !notStopping() {
+		<-said // nothing is logged after the end
+	}
 	return err
 }
 
