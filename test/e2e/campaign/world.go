@@ -142,6 +142,9 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 		w.replicas = 2
 		c.LeaderElection = map[string]any{"enabled": true, "namespace": w.ns, "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "300ms"}
 	}
+	if w.replicas == 1 && w.spec.Seed%2 == 1 { // not drawn, so that the other seeds stay as they are
+		c.Buffer = map[string]any{"path": filepath.Join(w.dir, "buffer")}
+	}
 	if w.pair.Store == "kafka" {
 		c.Checkpoint = map[string]any{"kafka": map[string]any{"replicas": 1}}
 	}
