@@ -1,0 +1,401 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// step is what a scenario knows of a stream while it runs.
+type step struct {
+	appended  uint64 // the highest number that was given
+	confirmed uint64 // all frames up to this one are durable
+	trimmed   uint64 // frames below may have been deleted
+	gone      uint64 // frames below are deleted for certain
+	dropping  bool   // all frames may have been deleted
+	skipped   map[uint64]bool
+	chains    map[uint64]string // by first frame
+}
+
+func (s *step) clone() step {
+	c := *s
+	c.skipped, c.chains = map[uint64]bool{}, map[uint64]string{}
+	for k := range s.skipped {
+		c.skipped[k] = true
+	}
+	for k, v := range s.chains {
+		c.chains[k] = v
+	}
+	return c
+}
+
+// scenario runs everything that a spool writes, on a file system that may fail.
+type scenario struct {
+	s     *Spool
+	know  map[string]*step
+	begun map[string]bool
+}
+
+func newScenario() *scenario {
+	return &scenario{know: map[string]*step{}, begun: map[string]bool{}}
+}
+
+func (c *scenario) step(name string) *step {
+	if c.know[name] == nil {
+		c.know[name] = &step{skipped: map[uint64]bool{}, chains: map[uint64]string{}}
+	}
+	return c.know[name]
+}
+
+func (c *scenario) begin(name, meta string, skip uint64) error {
+	st, know := c.s.Stream(name), c.step(name)
+	first := st.Next() + skip
+	for n := st.Next(); n < first; n++ {
+		know.skipped[n] = true
+	}
+	know.chains[first] = meta
+	_, err := st.Begin([]byte(meta), first)
+	if err == nil {
+		know.confirmed = max(know.confirmed, know.appended)
+	}
+	return err
+}
+
+func (c *scenario) append(name string, frames int, sync bool) error {
+	st, know := c.s.Stream(name), c.step(name)
+	for range frames {
+		know.appended = max(know.appended, st.Next())
+		n, err := st.Append(payload(name, st.Next()))
+		if err != nil {
+			return err
+		}
+		know.appended = n
+	}
+	err := st.Flush(sync)
+	if err == nil && sync {
+		know.confirmed = know.appended
+	}
+	return err
+}
+
+func (c *scenario) trim(name string, below uint64) error {
+	know := c.step(name)
+	know.trimmed = max(know.trimmed, below)
+	return c.s.Stream(name).Trim(below)
+}
+
+func (c *scenario) drop(name string) error {
+	know := c.step(name)
+	know.dropping = true
+	err := c.s.Stream(name).Drop()
+	if err == nil {
+		know.gone = know.appended + 1
+		know.trimmed = max(know.trimmed, know.gone)
+		know.dropping = false
+	}
+	return err
+}
+
+// actions are the scenario. Segments have about three blocks.
+func (c *scenario) actions(o Options) []func() error {
+	reopen := func() (err error) {
+		if c.s != nil {
+			if err := c.s.Close(); err != nil && !errors.Is(err, ErrClosed) {
+				return err
+			}
+		}
+		c.s, err = Open("/dir/spool", o)
+		return err
+	}
+	frames := func(name string, n int, sync bool) func() error {
+		return func() error { return c.append(name, n, sync) }
+	}
+	return []func() error{
+		reopen,
+		func() error { return c.begin("a", "first", 0) },
+		frames("a", 3, false), frames("a", 3, true), frames("a", 4, false), frames("a", 4, true), // rolls
+		func() error { return c.begin("b", "other", 5) },
+		frames("b", 6, true), frames("a", 5, false), frames("b", 5, false),
+		func() error { return c.trim("a", 8) },
+		func() error { return c.begin("a", "second", 0) },
+		frames("a", 4, false), frames("a", 4, true),
+		func() error { return c.begin("a", "third", 3) }, // numbers are missing before it
+		frames("a", 3, true),
+		reopen,
+		frames("a", 5, true), frames("b", 5, false), frames("b", 5, true),
+		func() error { return c.drop("b") },
+		func() error { return c.begin("b", "again", 0) },
+		frames("b", 4, true),
+		func() error { return c.trim("a", 1000) },
+		frames("a", 4, true),
+		reopen,
+		func() error { return c.s.TrimBefore(time.Now().Add(time.Hour)) },
+		func() error { return c.s.Close() },
+	}
+}
+
+// mayTrimAll is what the last actions need: they may delete everything.
+func (c *scenario) mayTrimAll() {
+	for _, know := range c.know {
+		know.dropping = true
+	}
+}
+
+// crashPoint is a file system after a crash, and what the scenario knew then.
+type crashPoint struct {
+	at   string
+	fsys vfs.FS
+	know map[string]step
+}
+
+// crashes runs the scenario and collects what can be left after a crash at each operation: what was synced, all that was written, and
+// mixtures.
+func crashes(t *testing.T, o Options) (points []crashPoint) {
+	t.Helper()
+	base := vfs.NewCrashableMem()
+	c := newScenario()
+	r := rand.New(rand.NewPCG(3, 4))
+	action, operation := 0, 0
+	crash := func(op string) {
+		operation++
+		know := map[string]step{}
+		for name, s := range c.know {
+			know[name] = s.clone()
+		}
+		for i, percent := range []int{0, 100, 50, 50, 20, 80} {
+			points = append(points, crashPoint{
+				at:   fmt.Sprintf("operation %d (%s) of action %d, crash %d", operation, op, action, i),
+				fsys: base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: r}), know: know,
+			})
+		}
+	}
+	o.FS = errorfs.Wrap(base, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && op.Kind != errorfs.OpFileClose {
+			crash(fmt.Sprint(op.Kind, " ", op.Path))
+		}
+		return nil
+	}))
+	actions := c.actions(o)
+	for i, act := range actions {
+		action = i
+		if i == len(actions)-2 {
+			c.mayTrimAll()
+		}
+		must(t, act())
+	}
+	crash("end")
+	return points
+}
+
+// At every write, sync, creation and removal the process is killed and unsynced data is lost, all of it, none, or parts. What a
+// Flush with sync has confirmed must be there, and nothing that was not appended.
+func TestCrashes(t *testing.T) {
+	for _, key := range [][]byte{nil, testKey} {
+		o := Options{SegmentBytes: 900, Key: key}
+		points := crashes(t, o)
+		if len(points) < 600 {
+			t.Fatalf("only %d crashes", len(points))
+		}
+		t.Logf("%d crashes", len(points))
+		for _, p := range points {
+			checkCrash(t, p, o)
+			if t.Failed() {
+				t.Fatal(p.at)
+			}
+		}
+	}
+}
+
+func checkCrash(t *testing.T, p crashPoint, o Options) {
+	t.Helper()
+	o.FS = p.fsys
+	s, err := Open("/dir/spool", o)
+	if err != nil {
+		t.Fatalf("%s: open: %v", p.at, err)
+	}
+	if len(s.Foreign()) > 0 {
+		t.Errorf("%s: foreign files %q", p.at, s.Foreign())
+	}
+	for _, seg := range s.List() {
+		if seg.Err != nil {
+			t.Errorf("%s: a crash is taken for damage: %v", p.at, seg.Err)
+		}
+	}
+	for name, know := range p.know {
+		found := readRanges(t, s.Stream(name), &know)
+		checkFound(t, p.at+", "+name, found, &know)
+		continueAfterCrash(t, s.Stream(name), p.at)
+	}
+	must(t, s.Close())
+}
+
+// readRanges reads all that is there, and checks it.
+func readRanges(t *testing.T, st *Stream, know *step) (found []uint64) {
+	t.Helper()
+	for _, part := range Ranges(st.Segments()) {
+		from, last := part[0].First, part[len(part)-1].Last
+		if n, err := readAll(t, st, from); n != last+1 || !errors.Is(err, io.EOF) && !errors.Is(err, ErrBroken) {
+			t.Fatalf("read from %d to %d, want %d: %v", from, n, last, err)
+		}
+		for n := from; n <= last; n++ {
+			found = append(found, n)
+		}
+		for _, seg := range part {
+			if meta, ok := know.chains[seg.Chain]; !ok || meta != string(seg.Meta) {
+				t.Errorf("segment of a chain that was not begun: %d, %q", seg.Chain, seg.Meta)
+			}
+		}
+	}
+	return found
+}
+
+func checkFound(t *testing.T, at string, found []uint64, know *step) {
+	t.Helper()
+	there := map[uint64]bool{}
+	for _, n := range found {
+		there[n] = true
+		if n > know.appended || n < know.gone || know.skipped[n] {
+			t.Errorf("%s: frame %d is there, which was not appended, or is deleted", at, n)
+		}
+	}
+	if !slices.IsSorted(found) {
+		t.Errorf("%s: frames out of order: %v", at, found)
+	}
+	behind := false // a frame that was not confirmed is missing: none may follow it
+	for n := know.trimmed; n <= know.appended && !know.dropping; n++ {
+		switch {
+		case n == 0 || know.skipped[n]:
+		case there[n] && behind:
+			t.Errorf("%s: frame %d is there, and one before it is not", at, n)
+		case !there[n] && n <= know.confirmed:
+			t.Errorf("%s: frame %d was confirmed and is missing", at, n)
+		case !there[n]:
+			behind = true
+		}
+	}
+}
+
+// continueAfterCrash appends to what is left, in the last chain and in another one.
+func continueAfterCrash(t *testing.T, st *Stream, at string) {
+	t.Helper()
+	from := st.Next()
+	if _, err := st.Append(payload(st.name, from)); errors.Is(err, ErrNoChain) {
+		_, err = st.Begin(nil, 0)
+		must(t, err)
+	} else if err != nil {
+		t.Fatalf("%s: append: %v", at, err)
+	}
+	must(t, st.Flush(true))
+	_, err := st.Begin(nil, 0)
+	must(t, err)
+	fill(t, st, 3)
+	wantEnd(t, st, from, st.Next())
+}
+
+// The disk is full, or fails, at each operation, once or from then on. The error says so, what was confirmed stays, and the stream goes on
+// with another chain once the disk works again.
+func TestFailures(t *testing.T) {
+	for _, lasting := range []bool{false, true} {
+		for _, cause := range []error{syscall.ENOSPC, syscall.EIO} {
+			for point := 0; ; point++ {
+				if !failAt(t, point, cause, lasting) {
+					if point < 120 {
+						t.Errorf("the scenario has only %d operations", point)
+					}
+					break
+				}
+			}
+		}
+	}
+}
+
+// failAt runs the scenario with failures from the operation with a number on, and reports whether there is such an operation.
+func failAt(t *testing.T, point int, cause error, lasting bool) bool {
+	t.Helper()
+	base := vfs.NewCrashableMem()
+	c := newScenario()
+	operation, failed, works := 0, false, false
+	o := Options{SegmentBytes: 900, Key: testKey}
+	o.FS = errorfs.Wrap(base, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpLock && cause == syscall.EIO {
+			return nil
+		}
+		operation++
+		if works || operation <= point || failed && !lasting {
+			return nil
+		}
+		failed = true
+		return &fs.PathError{Op: fmt.Sprint(op.Kind), Path: op.Path, Err: cause}
+	}))
+	at := fmt.Sprintf("%v at operation %d, lasting %v", cause, point, lasting)
+	actions := c.actions(o)
+	for i, act := range actions[:len(actions)-2] {
+		err := act()
+		switch {
+		case c.s == nil: // the first Open failed
+			if !errors.Is(err, cause) {
+				t.Fatalf("%s: open: %v", at, err)
+			}
+			works = true
+			must(t, act())
+			works = !lasting
+		case err != nil && !errors.Is(err, cause) && !errors.Is(err, ErrNoChain) && !errors.Is(err, ErrClosed):
+			t.Fatalf("%s, action %d: %v", at, i, err)
+		}
+	}
+	if !failed {
+		return false
+	}
+	works = true
+	if c.s.closed.Load() || c.s.dir.lock == nil {
+		var err error
+		if c.s, err = Open("/dir/spool", o); err != nil {
+			t.Fatalf("%s: open again: %v", at, err)
+		}
+	}
+	for name := range c.know {
+		st := c.s.Stream(name)
+		if _, err := st.Begin(nil, 0); err != nil { // the end of the chain before it
+			_, err = st.Begin(nil, 0)
+			must(t, err)
+		}
+		from := st.Next()
+		c.step(name).chains[from] = ""
+		fill(t, st, 3)
+		wantEnd(t, st, from, from+3)
+		c.step(name).appended = from + 2
+	}
+	checkSurvivors(t, at, c, base)
+	must(t, c.s.Close())
+	return true
+}
+
+// checkSurvivors checks, on what is synced, that what was confirmed is there. Between chains frames may be missing that were not.
+func checkSurvivors(t *testing.T, at string, c *scenario, base *vfs.MemFS) {
+	t.Helper()
+	s, err := Open("/dir/spool", Options{FS: base.CrashClone(vfs.CrashCloneCfg{}), Key: testKey})
+	if err != nil {
+		t.Fatalf("%s: open after a crash: %v", at, err)
+	}
+	for name, know := range c.know {
+		there := map[uint64]bool{}
+		for _, n := range readRanges(t, s.Stream(name), know) {
+			there[n] = true
+		}
+		for n := max(know.trimmed, 1); n <= know.confirmed && !know.dropping; n++ {
+			if !there[n] && !know.skipped[n] {
+				t.Errorf("%s: %s: frame %d was confirmed and is missing", at, name, n)
+			}
+		}
+	}
+	must(t, s.Close())
+}

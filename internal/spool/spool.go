@@ -1,0 +1,194 @@
+package spool
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+const (
+	// MaxFrameBytes is the largest payload of a frame.
+	MaxFrameBytes = 64 << 20
+	// MaxMetaBytes is the largest metadata of a chain.
+	MaxMetaBytes = 64 << 10
+	// MaxNameBytes is the longest name of a stream.
+	MaxNameBytes = 1 << 10
+	// LeastKeyBytes is the shortest Options.Key.
+	LeastKeyBytes = 16
+
+	blockBytes          = 256 << 10 // frames in a block, unless a frame is larger or Flush is called
+	defaultSegmentBytes = 64 << 20
+	defaultOpenFiles    = 64
+)
+
+// Options of a spool. The zero value is usable.
+type Options struct {
+	// MaxBytes limits the bytes of all segments, and of frames that were appended and not flushed. 0 means no limit.
+	MaxBytes int64
+	// SegmentBytes is the length from which on a segment is ended and another one begins. 0 means 64 MiB.
+	SegmentBytes int64
+	// Key seals the frames: at least LeastKeyBytes, which must be random. Nil: frames are not encrypted.
+	Key []byte
+	// OpenFiles limits the files that are open for appending. Each reader has at most one more, while it reads. 0 means 64.
+	OpenFiles int
+	// FS has the directory. Nil means the operating system's files.
+	FS vfs.FS
+	// Now is the clock. Nil means time.Now.
+	Now func() time.Time
+}
+
+// Spool is a directory with streams. Its methods can be called at the same time.
+type Spool struct {
+	options Options
+	dir     *directory
+	codec   *codec
+	foreign []string
+	handles handles
+	used    atomic.Int64 // bytes of segments, and reserved for frames that were not flushed
+	closed  atomic.Bool
+
+	mu      sync.Mutex
+	streams map[string]*Stream // by the hash of the name
+}
+
+// Open opens the spool in a directory, which is created if it does not exist. It reads the start and the end of each segment, and
+// all of those that were open at a crash. Errors are ErrLocked and those of the file system; damaged segments are no error: List shows
+// them.
+func Open(path string, o Options) (*Spool, error) {
+	if o.Key != nil && len(o.Key) < LeastKeyBytes {
+		return nil, fmt.Errorf("open spool %s: the key has %d bytes: use at least %d random ones", path, len(o.Key), LeastKeyBytes)
+	}
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	o.SegmentBytes = cmp.Or(o.SegmentBytes, defaultSegmentBytes)
+	codec, err := newCodec()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := openDirectory(o.FS, o.FS.PathJoin(path))
+	if err != nil {
+		return nil, err
+	}
+	s := &Spool{options: o, dir: dir, codec: codec, streams: map[string]*Stream{}}
+	s.handles.limit = cmp.Or(o.OpenFiles, defaultOpenFiles)
+	if err := s.load(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open spool: %w", err), dir.lock.Close())
+	}
+	return s, nil
+}
+
+// load reads what the directory has.
+func (s *Spool) load() error {
+	names, foreign, err := s.dir.list()
+	if err != nil {
+		return err
+	}
+	s.foreign = foreign
+	slices.Sort(s.foreign)
+	slices.Sort(names) // by stream, and in it by first frame
+	for _, name := range names {
+		f, err := s.dir.fs.Open(s.dir.join(name))
+		if err != nil {
+			return err
+		}
+		one, err := load(f, name, s.options.Key)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("read segment %s: %w", s.dir.join(name), err)
+		}
+		s.used.Add(one.bytes)
+		s.stream(one.hash).loaded(one)
+	}
+	return nil
+}
+
+// Stream returns the stream with a name of at most MaxNameBytes bytes. It needs not exist yet. Calls with one name return one Stream.
+func (s *Spool) Stream(name string) *Stream {
+	st := s.stream(hashOf(name))
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.name = name
+	return st
+}
+
+func (s *Spool) stream(hash string) *Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st, ok := s.streams[hash]
+	if !ok {
+		st = &Stream{spool: s, hash: hash, next: 1, flushed: 1}
+		s.streams[hash] = st
+	}
+	return st
+}
+
+// all returns the streams in no order.
+func (s *Spool) all() []*Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*Stream, 0, len(s.streams))
+	for _, st := range s.streams {
+		list = append(list, st)
+	}
+	return list
+}
+
+// List returns all segments, by stream and in the order of their frames.
+func (s *Spool) List() (list []Segment) {
+	for _, st := range s.all() {
+		list = append(list, st.Segments()...)
+	}
+	slices.SortFunc(list, func(a, b Segment) int {
+		return cmp.Or(cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.File, b.File))
+	})
+	return list
+}
+
+// Foreign returns the names in the directory that were not the spool's when it was opened. They are not touched.
+func (s *Spool) Foreign() []string { return slices.Clone(s.foreign) }
+
+// Bytes returns what counts against Options.MaxBytes.
+func (s *Spool) Bytes() int64 { return s.used.Load() }
+
+// TrimBefore deletes, from the start of each stream, segments whose last block was written before a time.
+func (s *Spool) TrimBefore(t time.Time) error {
+	var errs []error
+	for _, st := range s.all() {
+		errs = append(errs, st.trim(func(seg *segment) bool { return seg.written.Before(t) }))
+	}
+	return errors.Join(errs...)
+}
+
+// Close ends the segments that are open, and makes them durable. Frames that were not flushed are lost. Later calls return ErrClosed.
+func (s *Spool) Close() error {
+	if s.closed.Swap(true) {
+		return ErrClosed
+	}
+	var errs []error
+	for _, st := range s.all() {
+		errs = append(errs, st.close())
+	}
+	return errors.Join(append(errs, s.dir.lock.Close())...)
+}
+
+// reserve counts bytes that will be written. It returns ErrFull if they are too many.
+func (s *Spool) reserve(n int64) error {
+	for {
+		used := s.used.Load()
+		if limit := s.options.MaxBytes; limit > 0 && used+n > limit {
+			return fmt.Errorf("%w: it has %d of %d bytes, and the frame may need %d", ErrFull, used, limit, n)
+		}
+		if s.used.CompareAndSwap(used, used+n) {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,441 @@
+package spool
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Frames come back in order with their chain, from any number, before and after the spool is opened again.
+func TestAppendAndRead(t *testing.T) {
+	for _, key := range [][]byte{nil, testKey} {
+		fsys := vfs.NewMem()
+		s := mustOpen(t, fsys, Options{Key: key, SegmentBytes: 3000})
+		st := s.Stream("pods")
+		if _, err := st.Append(nil); !errors.Is(err, ErrNoChain) {
+			t.Fatalf("append without a chain: %v", err)
+		}
+		first, err := st.Begin([]byte("list at 7"), 0)
+		must(t, err)
+		if first != 1 {
+			t.Fatalf("the first frame is %d", first)
+		}
+		fill(t, st, 100)
+		_, err = st.Begin([]byte("list at 9"), 0)
+		must(t, err)
+		fill(t, st, 100)
+		for from := uint64(1); from <= 201; from += 7 {
+			wantEnd(t, st, from, 201)
+		}
+		must(t, s.Close())
+
+		s = mustOpen(t, fsys, Options{Key: key, SegmentBytes: 3000})
+		st = s.Stream("pods")
+		fill(t, st, 50) // goes on with the last chain
+		wantEnd(t, st, 1, 251)
+		r := st.Reader(100)
+		for n := uint64(100); n <= 101; n++ {
+			f, err := r.Next()
+			must(t, err)
+			if want := map[uint64]string{100: "list at 7", 101: "list at 9"}[n]; string(f.Meta) != want || f.Chain != map[uint64]uint64{100: 1, 101: 101}[n] {
+				t.Errorf("frame %d: chain %d, %q", n, f.Chain, f.Meta)
+			}
+		}
+		list := s.List()
+		if parts := Ranges(list); len(parts) != 1 || len(list) < 6 || list[len(list)-1].Chain != 101 {
+			t.Errorf("%d ranges of %d segments, the last one of chain %d", len(parts), len(list), list[len(list)-1].Chain)
+		}
+		must(t, s.Close())
+	}
+}
+
+// A frame larger than a block, an empty one and one that is too large.
+func TestSizesOfFrames(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), Options{Key: testKey})
+	defer s.Close()
+	st := s.Stream("x")
+	_, err := st.Begin(nil, 0)
+	must(t, err)
+	large := bytes.Repeat([]byte("0123456789abcdef"), 3*blockBytes/16)
+	frames := [][]byte{{}, large, []byte("a"), large, large}
+	for _, f := range frames {
+		_, err := st.Append(f)
+		must(t, err)
+	}
+	if _, err := st.Append(make([]byte, MaxFrameBytes+1)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a frame above the limit: %v", err)
+	}
+	if _, err := st.Begin(make([]byte, MaxMetaBytes+1), 0); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("metadata above the limit: %v", err)
+	}
+	must(t, st.Flush(false))
+	r := st.Reader(1)
+	for i, want := range frames {
+		f, err := r.Next()
+		if err != nil || !bytes.Equal(f.Data, want) {
+			t.Fatalf("frame %d: %d bytes, want %d: %v", i+1, len(f.Data), len(want), err)
+		}
+	}
+}
+
+// A reader gets what was flushed, and waits for more.
+func TestWait(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), Options{})
+	st := s.Stream("x")
+	_, err := st.Begin(nil, 0)
+	must(t, err)
+	r := st.Reader(1)
+	_, err = st.Append([]byte("1"))
+	must(t, err)
+	if _, err := r.Next(); !errors.Is(err, io.EOF) {
+		t.Fatalf("a frame that was not flushed: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Wait(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("wait with a context that has ended: %v", err)
+	}
+	waited := make(chan error)
+	await := func() { waited <- r.Wait(t.Context()) }
+	go await()
+	must(t, st.Flush(false))
+	must(t, <-waited)
+	if f, err := r.Next(); err != nil || string(f.Data) != "1" {
+		t.Fatalf("%q, %v", f.Data, err)
+	}
+	go await()
+	must(t, s.Close())
+	must(t, <-waited)
+	if _, err := r.Next(); !errors.Is(err, ErrClosed) {
+		t.Errorf("read from a closed spool: %v", err)
+	}
+	for what, err := range map[string]error{"flush": st.Flush(true), "trim": st.Trim(2), "drop": st.Drop(), "close": s.Close()} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s after close: %v", what, err)
+		}
+	}
+	if _, err := st.Append(nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("append after close: %v", err)
+	}
+}
+
+// Trim deletes whole segments only, up to the one that is being written; the chain and its numbers go on.
+func TestTrim(t *testing.T) {
+	fsys := vfs.NewMem()
+	s := mustOpen(t, fsys, Options{SegmentBytes: 2000})
+	st := s.Stream("x")
+	_, err := st.Begin([]byte("m"), 0)
+	must(t, err)
+	fill(t, st, 100)
+	r := st.Reader(1)
+	_, err = r.Next()
+	must(t, err)
+	before := st.Segments()
+	must(t, st.Trim(before[2].First+1))
+	if list := st.Segments(); len(list) != len(before)-2 || list[0].First != before[2].First {
+		t.Fatalf("%d segments of %d, the first begins at %d", len(list), len(before), list[0].First)
+	}
+	wantEnd(t, st, before[2].First, 101)
+	if n, err := readAll(t, st, 1); n != 1 || !errors.Is(err, ErrTrimmed) {
+		t.Errorf("read a trimmed frame: %d, %v", n, err)
+	}
+	for err = nil; err == nil; { // a reader that had begun before
+		_, err = r.Next()
+	}
+	if !errors.Is(err, ErrTrimmed) {
+		t.Errorf("reader in a trimmed segment: %v", err)
+	}
+	_, err = st.Append(payload("x", 101)) // waits while all is trimmed
+	must(t, err)
+	must(t, st.Trim(1000))
+	if list := s.List(); len(list) != 0 {
+		t.Fatalf("%d segments are left", len(list))
+	}
+	must(t, st.Flush(true))
+	wantEnd(t, st, 101, 102)
+	if list := s.List(); len(list) != 1 || list[0].Chain != 1 || string(list[0].Meta) != "m" || list[0].Bytes != s.Bytes() {
+		t.Errorf("after the trim: %+v, %d bytes", list, s.Bytes())
+	}
+	must(t, st.Drop())
+	if names, _ := fsys.List("/spool"); s.Bytes() != 0 || !slices.Equal(names, []string{lockName}) {
+		t.Errorf("after the drop: %d bytes, %q", s.Bytes(), names)
+	}
+	if _, err := st.Append(nil); !errors.Is(err, ErrNoChain) {
+		t.Errorf("append to a dropped stream: %v", err)
+	}
+	if n, err := st.Begin(nil, 0); n != 102 || err != nil {
+		t.Errorf("a chain after the drop begins at %d, %v", n, err)
+	}
+	must(t, s.Close())
+}
+
+// TrimBefore goes by the time of the last block of a segment.
+func TestTrimBefore(t *testing.T) {
+	start := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	c := &clock{start}
+	s := mustOpen(t, vfs.NewMem(), Options{SegmentBytes: 1, Now: c.Now}) // a block is a segment
+	defer s.Close()
+	for _, name := range []string{"a", "b"} {
+		st := s.Stream(name)
+		_, err := st.Begin(nil, 0)
+		must(t, err)
+		for hour := range 10 {
+			c.now = start.Add(time.Duration(hour) * time.Hour)
+			_, err := st.Append(payload(name, st.Next()))
+			must(t, err)
+			must(t, st.Flush(false))
+		}
+	}
+	must(t, s.TrimBefore(start.Add(7*time.Hour)))
+	for _, name := range []string{"a", "b"} {
+		list := s.Stream(name).Segments()
+		if len(list) != 3 || list[0].First != 8 || !list[0].Started.Equal(start.Add(7*time.Hour)) {
+			t.Errorf("%s: %+v", name, list)
+		}
+	}
+}
+
+// MaxBytes refuses a frame before anything of it is written, and takes it when there is room again.
+func TestFull(t *testing.T) {
+	fsys := vfs.NewMem()
+	s := mustOpen(t, fsys, Options{MaxBytes: 100_000, SegmentBytes: 20_000})
+	st := s.Stream("x")
+	_, err := st.Begin(nil, 0)
+	must(t, err)
+	for err == nil {
+		if _, err = st.Append(payload("x", st.Next())); err == nil {
+			must(t, st.Flush(false))
+		}
+	}
+	if !errors.Is(err, ErrFull) || s.Bytes() > 100_000 || s.Bytes() < 90_000 {
+		t.Fatalf("%d bytes: %v", s.Bytes(), err)
+	}
+	end := st.Next()
+	wantEnd(t, st, 1, end)
+	must(t, st.Trim(end/2))
+	fill(t, st, 10)
+	wantEnd(t, st, st.Segments()[0].First, end+10)
+	total := func() (n int64) {
+		for _, seg := range s.List() {
+			info, err := fsys.Stat(seg.File)
+			must(t, err)
+			n += info.Size()
+		}
+		return n
+	}
+	must(t, s.Close())
+	if s.Bytes() != total() {
+		t.Errorf("%d bytes are counted, the files have %d", s.Bytes(), total())
+	}
+	s = mustOpen(t, vfs.NewMem(), Options{MaxBytes: 100})
+	defer s.Close()
+	st = s.Stream("x")
+	_, err = st.Begin(nil, 0)
+	must(t, err)
+	if _, err := st.Append(make([]byte, 200)); !errors.Is(err, ErrFull) || s.Bytes() != 0 {
+		t.Errorf("a limit below one frame: %v, %d bytes", err, s.Bytes())
+	}
+}
+
+// One spool per directory, and its files are for their owner only. Others' files and links stay as they are.
+func TestDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "spool")
+	s, err := Open(dir, Options{})
+	must(t, err)
+	if _, err := Open(dir+"/", Options{}); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("a second spool: %v", err)
+	}
+	st := s.Stream("x")
+	_, err = st.Begin(nil, 0)
+	must(t, err)
+	fill(t, st, 10)
+	must(t, filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if want := map[bool]os.FileMode{true: 0o700, false: 0o600}[info.IsDir()]; info.Mode().Perm() != want {
+			t.Errorf("%s has mode %o", path, info.Mode().Perm())
+		}
+		return err
+	}))
+	must(t, s.Close())
+
+	outside := filepath.Join(t.TempDir(), "outside")
+	must(t, os.WriteFile(outside, []byte("mine"), 0o600))
+	link := segmentName(hashOf("x"), 11) // where the next segment would begin
+	must(t, os.Symlink(outside, filepath.Join(dir, link)))
+	must(t, os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o600))
+	s, err = Open(dir, Options{})
+	must(t, err)
+	if got := s.Foreign(); !slices.Equal(got, slices.Sorted(slices.Values([]string{link, "notes.txt"}))) {
+		t.Errorf("foreign files: %q", got)
+	}
+	st = s.Stream("x")
+	_, err = st.Append(payload("x", 11))
+	must(t, err)
+	if err := st.Flush(false); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), link) {
+		t.Errorf("a link where the segment is to be: %v", err)
+	}
+	must(t, st.Drop())
+	must(t, s.Close())
+	for path, want := range map[string]string{outside: "mine", filepath.Join(dir, "notes.txt"): ""} {
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+
+	must(t, os.Symlink(dir, dir+"-link"))
+	if _, err := Open(dir+"-link", Options{}); err == nil {
+		t.Error("a link to a directory was followed")
+	}
+	must(t, os.Remove(filepath.Join(dir, lockName)))
+	must(t, os.Symlink(outside, filepath.Join(dir, lockName)))
+	if _, err := Open(dir, Options{}); err == nil {
+		t.Error("a link for the lock was followed")
+	}
+	if got, _ := os.ReadFile(outside); string(got) != "mine" {
+		t.Errorf("behind the link: %q", got)
+	}
+}
+
+// Thousands of streams need few open files, and little memory once they are flushed.
+func TestManyStreams(t *testing.T) {
+	const streams = 2000
+	fsys := &countingFS{FS: vfs.NewMem()}
+	s := mustOpen(t, fsys, Options{OpenFiles: 10, Key: testKey})
+	for range 3 {
+		for i := range streams {
+			st := s.Stream(fmt.Sprint(i))
+			if st.Next() == 1 {
+				_, err := st.Begin(nil, 0)
+				must(t, err)
+			}
+			_, err := st.Append(payload(st.name, st.Next()))
+			must(t, err)
+			must(t, st.Flush(false))
+		}
+	}
+	if n := len(s.List()); n != streams || fsys.most > 12 {
+		t.Errorf("%d segments, at most %d open files", n, fsys.most)
+	}
+	for i := range streams {
+		st := s.Stream(fmt.Sprint(i))
+		must(t, st.Flush(true)) // through another handle
+		if st.w.pending.raw != nil {
+			t.Fatal("a flushed stream has a buffer")
+		}
+		wantEnd(t, st, 1, 4)
+	}
+	must(t, s.Close())
+	if fsys.open != 0 {
+		t.Errorf("%d files are left open", fsys.open)
+	}
+}
+
+// Streams are appended, read, listed and trimmed at the same time.
+func TestConcurrent(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), Options{SegmentBytes: 4000, OpenFiles: 2})
+	const frames, streams, readers = 600, 3, 2
+	var wait sync.WaitGroup
+	for i := range streams {
+		st := s.Stream(fmt.Sprint(i))
+		_, err := st.Begin(nil, 0)
+		must(t, err)
+		done := make(chan uint64, readers*frames)
+		wait.Go(func() {
+			for n := range uint64(frames) {
+				if _, err := st.Append(payload(st.name, n+1)); err != nil {
+					t.Error(err)
+				}
+				if n%3 == 2 {
+					if err := st.Flush(n%30 == 29); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+		for range readers {
+			wait.Go(func() {
+				r := st.Reader(1)
+				for n := uint64(1); n <= frames; {
+					f, err := r.Next()
+					if errors.Is(err, io.EOF) {
+						err = r.Wait(t.Context())
+						f.Number = 0
+					}
+					if err != nil {
+						t.Errorf("frame %d: %v", n, err)
+						return
+					}
+					if f.Number == 0 {
+						continue
+					}
+					if f.Number != n || !bytes.Equal(f.Data, payload(st.name, n)) {
+						t.Errorf("frame %d where %d is due", f.Number, n)
+					}
+					done <- n
+					n++
+				}
+			})
+		}
+		wait.Go(func() { // trims what both readers have
+			count := map[uint64]int{}
+			for range readers * frames {
+				n := <-done
+				if count[n]++; count[n] == readers && n%50 == 0 {
+					if err := st.Trim(n); err != nil {
+						t.Error(err)
+					}
+					s.List()
+				}
+			}
+		})
+	}
+	wait.Wait()
+	must(t, s.TrimBefore(time.Now().Add(time.Hour)))
+	if s.Bytes() != 0 {
+		t.Errorf("%d bytes are left", s.Bytes())
+	}
+	must(t, s.Close())
+}
+
+// countingFS counts the files that are open at a time.
+type countingFS struct {
+	vfs.FS
+	open, most int
+}
+
+func (c *countingFS) count(f vfs.File, err error) (vfs.File, error) {
+	if err != nil {
+		return f, err
+	}
+	c.open++
+	c.most = max(c.most, c.open)
+	return countingFile{f, c}, nil
+}
+
+func (c *countingFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
+	return c.count(c.FS.Open(name, o...))
+}
+
+func (c *countingFS) OpenReadWrite(name string, k vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	return c.count(c.FS.OpenReadWrite(name, k, o...))
+}
+
+type countingFile struct {
+	vfs.File
+	c *countingFS
+}
+
+func (f countingFile) Close() error {
+	f.c.open--
+	return f.File.Close()
+}
