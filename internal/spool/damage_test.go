@@ -1,0 +1,312 @@
+package spool
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// built is a stream of several segments, in two chains.
+type built struct {
+	fsys     *vfs.MemFS
+	segments []Segment
+	end      uint64 // the frame behind the last one
+	lastSync uint64 // frames from here on were in the last synced block
+}
+
+// build makes a stream. If it is not closed, its last segment has no end.
+func build(t testing.TB, key []byte, closed bool) *built {
+	t.Helper()
+	fsys := vfs.NewCrashableMem()
+	s := mustOpen(t, fsys, Options{Key: key, SegmentBytes: 700})
+	st := s.Stream("x")
+	for _, meta := range []string{"one", "two"} {
+		_, err := st.Begin([]byte(meta), 0)
+		must(t, err)
+		fill(t, st, 9)
+		fill(t, st, 4)
+	}
+	b := &built{segments: st.Segments(), end: st.Next(), lastSync: st.Next() - 4}
+	if closed {
+		must(t, s.Close())
+		b.lastSync = b.end
+	}
+	b.fsys = fsys.CrashClone(vfs.CrashCloneCfg{})
+	if len(b.segments) < 4 {
+		t.Fatalf("%d segments", len(b.segments))
+	}
+	return b
+}
+
+// copy returns a copy of the files.
+func (b *built) copy() vfs.FS { return b.fsys.CrashClone(vfs.CrashCloneCfg{}) }
+
+// check opens a damaged copy. Frames before the damage must be readable, those behind it from the next segment on, and the damage must be
+// named unless it can be a torn end.
+func (b *built) check(t *testing.T, fsys vfs.FS, key []byte, damaged int, what string) {
+	t.Helper()
+	s := mustOpen(t, fsys, Options{Key: key, SegmentBytes: 700})
+	st := s.Stream("x")
+	seg, last := b.segments[damaged], damaged == len(b.segments)-1
+	n, err := readAll(t, st, max(1, s.Stream("x").Segments()[0].First))
+	switch {
+	case n == b.end && errors.Is(err, io.EOF): // the end of a segment, which only saves time
+	case n < seg.First || n > seg.Last+1:
+		t.Errorf("%s: read to %d: %v", what, n, err)
+	case errors.Is(err, ErrBroken):
+		var broken *BrokenError
+		if errors.As(err, &broken); !last && broken.Next != b.segments[damaged+1].First {
+			t.Errorf("%s: %v", what, err)
+		}
+	case !last || n < b.lastSync || !errors.Is(err, io.EOF):
+		t.Errorf("%s: read to %d: %v", what, n, err)
+	}
+	if !last {
+		wantEnd(t, st, b.segments[damaged+1].First, b.end)
+	}
+	broken := errors.Is(err, ErrBroken)
+	_, err = st.Append(payload("x", st.Next()))
+	if broken && last != errors.Is(err, ErrBroken) {
+		t.Errorf("%s: append: %v", what, err)
+	}
+	first, err := st.Begin([]byte("three"), 0)
+	must(t, err)
+	if broken && first <= n {
+		t.Errorf("%s: frame %d cannot be read, and %d is the first of the next chain", what, n, first)
+	}
+	fill(t, st, 5)
+	wantEnd(t, st, first, first+5)
+	must(t, s.Close())
+}
+
+// Every byte of every segment, changed.
+func TestFlippedBytes(t *testing.T) {
+	for _, key := range [][]byte{nil, testKey} {
+		for _, closed := range []bool{false, true} {
+			b := build(t, key, closed)
+			for i, seg := range b.segments {
+				size := len(contents(t, b.fsys, seg.File))
+				for at := 0; at < size; at += 1 + at%3 {
+					fsys := b.copy()
+					edit(t, fsys, seg.File, func(b []byte) []byte { b[at] ^= 1 << (at % 8); return b })
+					b.check(t, fsys, key, i, fmt.Sprintf("segment %d, byte %d", i, at))
+				}
+			}
+		}
+	}
+}
+
+// Every segment cut at every length. That a file without an end was longer is not known for the last segment, as after a crash.
+func TestTruncated(t *testing.T) {
+	b := build(t, testKey, true)
+	for i, seg := range b.segments {
+		size := len(contents(t, b.fsys, seg.File))
+		if i == len(b.segments)-1 {
+			b.lastSync = 0
+		}
+		for length := 0; length < size; length += 7 {
+			fsys := b.copy()
+			edit(t, fsys, seg.File, func(b []byte) []byte { return b[:length] })
+			b.check(t, fsys, testKey, i, fmt.Sprintf("segment %d, %d of %d bytes", i, length, size))
+		}
+	}
+}
+
+// A segment that was removed by hand is missed, while the spool was closed and while it is open.
+func TestRemoved(t *testing.T) {
+	b := build(t, nil, true)
+	for i := 1; i < len(b.segments)-1; i++ {
+		fsys := b.copy()
+		must(t, fsys.Remove(b.segments[i].File))
+		s := mustOpen(t, fsys, Options{})
+		wantBroken(t, s.Stream("x"), 1, b.segments[i].First, b.segments[i+1].First)
+		if parts := Ranges(s.List()); len(parts) != 2 || parts[1][0].First != b.segments[i+1].First {
+			t.Errorf("without segment %d: %d ranges", i, len(parts))
+		}
+		wantEnd(t, s.Stream("x"), b.segments[i+1].First, b.end)
+		must(t, s.Close())
+
+		fsys = b.copy()
+		s = mustOpen(t, fsys, Options{})
+		must(t, fsys.Remove(b.segments[i].File))
+		wantBroken(t, s.Stream("x"), 1, b.segments[i].First, b.segments[i+1].First)
+		must(t, s.Stream("x").Trim(b.end))
+		must(t, s.Close())
+	}
+}
+
+// Damage in the segment that is being written ends it: frames behind it are readable.
+func TestDamagedWhileAppending(t *testing.T) {
+	fsys := vfs.NewMem()
+	s := mustOpen(t, fsys, Options{})
+	st := s.Stream("x")
+	_, err := st.Begin(nil, 0)
+	must(t, err)
+	fill(t, st, 12)
+	file := st.Segments()[0].File
+	f, err := fsys.OpenReadWrite(file, vfs.WriteCategoryUnspecified)
+	must(t, err)
+	at := int64(bytes.LastIndex(contents(t, fsys, file), []byte(blockMagic))) + blockHeaderBytes + 5
+	_, err = f.WriteAt([]byte("?"), at)
+	must(t, errors.Join(err, f.Close()))
+	if broken := wantBroken(t, st, 1, 9, 0); broken.File != file || broken.Offset != at-blockHeaderBytes-5 || !errors.Is(broken, errDamaged) {
+		t.Errorf("%+v", broken)
+	}
+	fill(t, st, 4)
+	wantBroken(t, st, 1, 9, 13)
+	wantEnd(t, st, 13, 17)
+	if list := st.Segments(); len(list) != 2 || list[0].Last != 8 || list[0].Err == nil {
+		t.Errorf("%+v", list)
+	}
+	must(t, s.Close())
+}
+
+// Segments under another key are named and left alone, and are readable with the right key again. So are those of another version.
+func TestOtherKey(t *testing.T) {
+	b := build(t, testKey, true)
+	for name, key := range map[string][]byte{"another": []byte("another key, which is long enough"), "none": nil} {
+		fsys := b.copy()
+		s := mustOpen(t, fsys, Options{Key: key})
+		st := s.Stream("x")
+		if broken := wantBroken(t, st, 1, 1, 0); !errors.Is(broken, ErrKey) {
+			t.Errorf("key %s: %v", name, broken)
+		}
+		if _, err := st.Append(nil); !errors.Is(err, ErrKey) {
+			t.Errorf("key %s: append: %v", name, err)
+		}
+		first, err := st.Begin(nil, 0)
+		if err != nil || first != b.end {
+			t.Errorf("key %s: a chain begins at %d, %v", name, first, err)
+		}
+		fill(t, st, 3)
+		wantEnd(t, st, first, first+3)
+		wantBroken(t, st, 1, 1, first)
+		must(t, s.Close())
+		s = mustOpen(t, fsys, Options{Key: testKey})
+		n, err := readAll(t, s.Stream("x"), 1)
+		if key != nil && (n != b.end || !errors.Is(err, ErrKey)) || key == nil && (n != first+3 || !errors.Is(err, io.EOF)) {
+			t.Errorf("key %s, and the right one again: read to %d: %v", name, n, err)
+		}
+		must(t, s.Close())
+	}
+	if _, err := Open("/spool", Options{FS: vfs.NewMem(), Key: []byte("short")}); err == nil {
+		t.Error("a short key was accepted")
+	}
+	fsys, last := b.copy(), b.segments[len(b.segments)-1]
+	edit(t, fsys, last.File, func(b []byte) []byte { b[len(headerMagic)] = 2; return b })
+	s := mustOpen(t, fsys, Options{Key: testKey})
+	defer s.Close()
+	_, err := s.Stream("x").Begin(nil, 0)
+	must(t, err)
+	fill(t, s.Stream("x"), 3)
+	var version *versionError
+	if broken := wantBroken(t, s.Stream("x"), 1, last.First, last.First+1); !errors.As(broken, &version) {
+		t.Errorf("a segment of another version: %v", broken)
+	}
+}
+
+// Blocks cannot be moved: not within a segment, nor to another one. So no frame appears under another number or stream.
+func TestMovedBlocks(t *testing.T) {
+	b := build(t, testKey, true)
+	fsys, a, c := b.copy(), b.segments[0], b.segments[1]
+	other := contents(t, fsys, c.File)
+	edit(t, fsys, a.File, func([]byte) []byte { return other })
+	s := mustOpen(t, fsys, Options{Key: testKey})
+	wantBroken(t, s.Stream("x"), 1, 1, c.First)
+	must(t, s.Close())
+}
+
+// What is encrypted is not on the disk in clear, and a key that has no frames is not either.
+func TestNoSecretOnDisk(t *testing.T) {
+	secret := []byte("planted-secret-4711")
+	for _, key := range [][]byte{nil, testKey} {
+		fsys := vfs.NewMem()
+		s := mustOpen(t, fsys, Options{Key: key, SegmentBytes: 50_000})
+		st := s.Stream("secrets")
+		_, err := st.Begin([]byte("meta"), 0)
+		must(t, err)
+		for i := range 300 {
+			_, err := st.Append(append(append(payload("s", uint64(3*i)), secret...), payload("s", uint64(i))...))
+			must(t, err)
+			if i%10 == 0 {
+				must(t, st.Flush(i%20 == 0))
+			}
+		}
+		must(t, s.Close())
+		names, err := fsys.List("/spool")
+		must(t, err)
+		found := false
+		for _, name := range names {
+			all := contents(t, fsys, "/spool/"+name)
+			found = found || bytes.Contains(all, secret)
+			if bytes.Contains(all, testKey) {
+				t.Errorf("%s contains the key", name)
+			}
+		}
+		if found != (key == nil) || len(names) < 2 {
+			t.Errorf("with a key of %d bytes, the secret in %d files is found: %v", len(key), len(names), found)
+		}
+	}
+}
+
+// Distinct pods of 16 KB use at most a quarter of their size. Pods that resemble each other share a block, unless each is flushed.
+func TestSizeOfPods(t *testing.T) {
+	for _, each := range []bool{false, true} {
+		s := mustOpen(t, vfs.NewMem(), Options{Key: testKey})
+		st := s.Stream("pods")
+		_, err := st.Begin(nil, 0)
+		must(t, err)
+		total := int64(0)
+		for _, pod := range pods(t, 1000) {
+			total += int64(len(pod))
+			_, err := st.Append(pod)
+			must(t, err)
+			if each {
+				must(t, st.Flush(false))
+			}
+		}
+		must(t, st.Flush(true))
+		t.Logf("flushed after each pod %v: %d bytes of %d: %.3f", each, s.Bytes(), total, float64(s.Bytes())/float64(total))
+		if s.Bytes() > total/4 {
+			t.Errorf("%d bytes for %d bytes of pods", s.Bytes(), total)
+		}
+		must(t, s.Close())
+	}
+}
+
+// Whatever a segment contains, the spool opens and reads without a panic, and goes on.
+func FuzzSegment(f *testing.F) {
+	for _, key := range [][]byte{nil, testKey} {
+		b := build(f, key, true)
+		for _, seg := range b.segments {
+			f.Add(contents(f, b.fsys, seg.File))
+		}
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		fsys := vfs.NewMem()
+		must(t, fsys.MkdirAll("/spool", 0o700))
+		name := "/spool/" + segmentName(hashOf("x"), 1)
+		file, err := fsys.Create(name, vfs.WriteCategoryUnspecified)
+		must(t, err)
+		_, err = file.Write(bytes.Clone(raw))
+		must(t, errors.Join(err, file.Close()))
+		s := mustOpen(t, fsys, Options{Key: testKey})
+		defer s.Close()
+		st := s.Stream("x")
+		r := st.Reader(1)
+		for err = nil; err == nil; {
+			_, err = r.Next()
+		}
+		if !errors.Is(err, io.EOF) && !errors.Is(err, ErrBroken) {
+			t.Fatal(err)
+		}
+		first, err := st.Begin(nil, 0)
+		must(t, err)
+		fill(t, st, 3)
+		wantEnd(t, st, first, first+3)
+	})
+}
