@@ -329,12 +329,15 @@ func (st *Stream) sync() error {
 	return nil
 }
 
-// endSegment ends the segment that is being written. It is durable before another one begins, so only the last segment of a stream
-// can have a torn end.
+// endSegment ends the segment that is being written. All of it is durable before its end is written, so an end shows that nothing before
+// it is torn, and before another segment begins, so only the last segment of a stream can be torn.
 func (st *Stream) endSegment() error {
 	w := &st.w
 	if w.seg == nil {
 		return nil
+	}
+	if err := st.sync(); err != nil {
+		return err
 	}
 	h := blockHeader{first: w.next, written: st.spool.options.Now(), synced: w.synced}
 	end := make([]byte, blockHeaderBytes)

@@ -40,13 +40,13 @@ func (s *step) clone() step {
 
 // scenario runs everything that a spool writes, on a file system that may fail.
 type scenario struct {
-	s     *Spool
-	know  map[string]*step
-	begun map[string]bool
+	s      *Spool
+	prefix string // of the names of its streams
+	know   map[string]*step
 }
 
-func newScenario() *scenario {
-	return &scenario{know: map[string]*step{}, begun: map[string]bool{}}
+func newScenario(prefix string) *scenario {
+	return &scenario{prefix: prefix, know: map[string]*step{}}
 }
 
 func (c *scenario) step(name string) *step {
@@ -57,6 +57,7 @@ func (c *scenario) step(name string) *step {
 }
 
 func (c *scenario) begin(name, meta string, skip uint64) error {
+	name = c.prefix + name
 	st, know := c.s.Stream(name), c.step(name)
 	first := st.Next() + skip
 	for n := st.Next(); n < first; n++ {
@@ -71,6 +72,7 @@ func (c *scenario) begin(name, meta string, skip uint64) error {
 }
 
 func (c *scenario) append(name string, frames int, sync bool) error {
+	name = c.prefix + name
 	st, know := c.s.Stream(name), c.step(name)
 	for range frames {
 		know.appended = max(know.appended, st.Next())
@@ -88,12 +90,14 @@ func (c *scenario) append(name string, frames int, sync bool) error {
 }
 
 func (c *scenario) trim(name string, below uint64) error {
+	name = c.prefix + name
 	know := c.step(name)
 	know.trimmed = max(know.trimmed, below)
 	return c.s.Stream(name).Trim(below)
 }
 
 func (c *scenario) drop(name string) error {
+	name = c.prefix + name
 	know := c.step(name)
 	know.dropping = true
 	err := c.s.Stream(name).Drop()
@@ -159,10 +163,10 @@ type crashPoint struct {
 
 // crashes runs the scenario and collects what can be left after a crash at each operation: what was synced, all that was written, and
 // mixtures.
-func crashes(t *testing.T, o Options) (points []crashPoint) {
+func crashes(t *testing.T, prefix string, o Options) (points []crashPoint) {
 	t.Helper()
 	base := vfs.NewCrashableMem()
-	c := newScenario()
+	c := newScenario(prefix)
 	r := rand.New(rand.NewPCG(3, 4))
 	action, operation := 0, 0
 	crash := func(op string) {
@@ -200,16 +204,18 @@ func crashes(t *testing.T, o Options) (points []crashPoint) {
 // Flush with sync has confirmed must be there, and nothing that was not appended.
 func TestCrashes(t *testing.T) {
 	for _, key := range [][]byte{nil, testKey} {
-		o := Options{SegmentBytes: 900, Key: key}
-		points := crashes(t, o)
-		if len(points) < 400 {
-			t.Fatalf("only %d crashes", len(points))
-		}
-		t.Logf("%d crashes", len(points))
-		for _, p := range points {
-			checkCrash(t, p, o)
-			if t.Failed() {
-				t.Fatal(p.at)
+		for prefix, segment := range map[string]int64{"": 900, "big ": 30_000} {
+			o := Options{SegmentBytes: segment, Key: key}
+			points := crashes(t, prefix, o)
+			if len(points) < 250 {
+				t.Fatalf("only %d crashes", len(points))
+			}
+			t.Logf("%d crashes", len(points))
+			for _, p := range points {
+				checkCrash(t, p, o)
+				if t.Failed() {
+					t.Fatal(p.at)
+				}
 			}
 		}
 	}
@@ -236,6 +242,15 @@ func checkCrash(t *testing.T, p crashPoint, o Options) {
 		continueAfterCrash(t, s.Stream(name), p.at)
 	}
 	must(t, s.Close())
+	var total int64
+	for _, seg := range s.List() {
+		info, err := p.fsys.Stat(seg.File)
+		must(t, err)
+		total += info.Size()
+	}
+	if total != s.Bytes() {
+		t.Errorf("%s: %d bytes are counted, the files have %d", p.at, s.Bytes(), total)
+	}
 }
 
 // readRanges reads all that is there, and checks it.
@@ -322,7 +337,7 @@ func TestFailures(t *testing.T) {
 func failAt(t *testing.T, point int, cause error, lasting bool) bool {
 	t.Helper()
 	base := vfs.NewCrashableMem()
-	c := newScenario()
+	c := newScenario("")
 	operation, failed, works := 0, false, false
 	o := Options{SegmentBytes: 900, Key: testKey}
 	o.FS = errorfs.Wrap(base, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -377,6 +392,43 @@ func failAt(t *testing.T, point int, cause error, lasting bool) bool {
 	checkSurvivors(t, at, c, base)
 	must(t, c.s.Close())
 	return true
+}
+
+// A failed write ends the chain. Frames that were flushed before stay readable, and the numbers of lost ones are not used again.
+func TestFailedStream(t *testing.T) {
+	full := false
+	fsys := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full && op.Kind == errorfs.OpFileWriteAt {
+			return &fs.PathError{Op: "write", Path: op.Path, Err: syscall.ENOSPC}
+		}
+		return nil
+	}))
+	s := mustOpen(t, fsys, Options{MaxBytes: 1 << 20})
+	st := s.Stream("x")
+	_, err := st.Begin(nil, 0)
+	must(t, err)
+	fill(t, st, 8)
+	_, err = st.Append(payload("x", 9))
+	must(t, err)
+	full = true
+	for range 2 {
+		if err := st.Flush(true); !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("flush: %v", err)
+		}
+		full = false
+		if _, err := st.Append(nil); !errors.Is(err, ErrFailed) {
+			t.Errorf("append: %v", err)
+		}
+	}
+	wantEnd(t, st, 1, 9)
+	first, err := st.Begin(nil, 0)
+	if err != nil || first != 10 {
+		t.Errorf("the next chain begins at %d, %v", first, err)
+	}
+	fill(t, st, 3)
+	wantBroken(t, st, 1, 9, 10)
+	wantEnd(t, st, 10, 13)
+	must(t, s.Close())
 }
 
 // checkSurvivors checks, on what is synced, that what was confirmed is there. Between chains frames may be missing that were not.

@@ -199,14 +199,21 @@ func TestOtherKey(t *testing.T) {
 	fsys, last := b.copy(), b.segments[len(b.segments)-1]
 	edit(t, fsys, last.File, func(b []byte) []byte { b[len(headerMagic)] = 2; return b })
 	s := mustOpen(t, fsys, Options{Key: testKey})
-	defer s.Close()
-	_, err := s.Stream("x").Begin(nil, 0)
+	_, err := s.Stream("x").Begin(nil, last.First+2)
 	must(t, err)
 	fill(t, s.Stream("x"), 3)
-	var version *versionError
-	if broken := wantBroken(t, s.Stream("x"), 1, last.First, last.First+1); !errors.As(broken, &version) {
+	var other *versionError
+	if broken := wantBroken(t, s.Stream("x"), 1, last.First, last.First+2); !errors.As(broken, &other) {
 		t.Errorf("a segment of another version: %v", broken)
 	}
+	must(t, s.Close())
+
+	// Its frames overlap with those of the new chain when it can be read again: no number is read twice.
+	edit(t, fsys, last.File, func(b []byte) []byte { b[len(headerMagic)] = version; return b })
+	s = mustOpen(t, fsys, Options{Key: testKey})
+	wantBroken(t, s.Stream("x"), 1, last.First+1, last.First+2) // the second block has frames on both sides
+	wantEnd(t, s.Stream("x"), last.First+2, last.First+5)
+	must(t, s.Close())
 }
 
 // Blocks cannot be moved: not within a segment, nor to another one. So no frame appears under another number or stream.
@@ -217,6 +224,19 @@ func TestMovedBlocks(t *testing.T) {
 	edit(t, fsys, a.File, func([]byte) []byte { return other })
 	s := mustOpen(t, fsys, Options{Key: testKey})
 	wantBroken(t, s.Stream("x"), 1, 1, c.First)
+	must(t, s.Close())
+
+	s = mustOpen(t, vfs.NewMem(), Options{})
+	for _, name := range []string{"x", "y"} {
+		_, err := s.Stream(name).Begin(nil, 0)
+		must(t, err)
+		fill(t, s.Stream(name), 4)
+	}
+	x, y := s.Stream("x").Segments()[0].File, s.Stream("y").Segments()[0].File
+	head := headerStart + headerFixed + len("x") + 4
+	graft := contents(t, s.options.FS, y)[head:]
+	edit(t, s.options.FS, x, func(b []byte) []byte { return append(b[:head], graft...) })
+	wantBroken(t, s.Stream("x"), 1, 1, 0)
 	must(t, s.Close())
 }
 

@@ -48,7 +48,8 @@
 //	frame     1 to 5          length (unsigned varint)
 //	          ...             payload
 //
-//	end       48              a block with no frames and no data. Its number is that behind the last frame.
+//	end       48              a block with no frames and no data. Its number is that behind the last frame. It is written
+//	                          when all before it was synced.
 //
 // # Encryption
 //

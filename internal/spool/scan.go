@@ -135,7 +135,7 @@ func isSystem(err error) bool {
 // walk finds the last block that can be read. If the segment was ended in order, its end says so, and readers check the
 // blocks; otherwise each block is checked.
 func (f *source) walk(s *found, off int64) error {
-	if h, _, err := f.block(nil, f.size-blockHeaderBytes); err == nil && h.frames == 0 && h.first > s.first {
+	if h, _, err := f.block(nil, f.size-blockHeaderBytes); err == nil && h.frames == 0 && h.first > s.first && h.synced == f.size-blockHeaderBytes {
 		s.last, s.next, s.written, s.end = h.first-1, h.first, h.written, f.size-blockHeaderBytes
 		return nil
 	} else if isSystem(err) {

@@ -201,7 +201,6 @@ func (st *Stream) takeFirst(unneeded func(*segment) bool) *segment {
 	}
 	seg := st.segments[0]
 	st.segments = slices.Delete(st.segments, 0, 1)
-	st.wake()
 	return seg
 }
 
