@@ -117,7 +117,7 @@ func (c *scenario) actions(o Options) []func() error {
 				return err
 			}
 		}
-		c.s, err = Open("/dir/spool", o)
+		c.s, err = openTest(o.FS, o)
 		return err
 	}
 	frames := func(name string, n int, sync bool) func() error {
@@ -203,19 +203,21 @@ func crashes(t *testing.T, prefix string, o Options) (points []crashPoint) {
 // At every write, sync, creation and removal the process is killed and unsynced data is lost, all of it, none, or parts. What a
 // Flush with sync has confirmed must be there, and nothing that was not appended.
 func TestCrashes(t *testing.T) {
-	for _, key := range [][]byte{nil, testKey} {
-		for prefix, segment := range map[string]int64{"": 900, "big ": 30_000} {
-			o := Options{SegmentBytes: segment, Key: key}
-			points := crashes(t, prefix, o)
-			if len(points) < 250 {
-				t.Fatalf("only %d crashes", len(points))
-			}
-			t.Logf("%d crashes", len(points))
-			for _, p := range points {
-				checkCrash(t, p, o)
-				if t.Failed() {
-					t.Fatal(p.at)
-				}
+	for _, c := range []struct {
+		prefix  string
+		segment int64
+		key     []byte
+	}{{"", 900, testKey}, {"big ", 30_000, nil}} {
+		o := Options{SegmentBytes: c.segment, Key: c.key}
+		points := crashes(t, c.prefix, o)
+		if len(points) < 250 {
+			t.Fatalf("only %d crashes", len(points))
+		}
+		t.Logf("%d crashes", len(points))
+		for _, p := range points {
+			checkCrash(t, p, o)
+			if t.Failed() {
+				t.Fatal(p.at)
 			}
 		}
 	}
@@ -224,7 +226,7 @@ func TestCrashes(t *testing.T) {
 func checkCrash(t *testing.T, p crashPoint, o Options) {
 	t.Helper()
 	o.FS = p.fsys
-	s, err := Open("/dir/spool", o)
+	s, err := openTest(o.FS, o)
 	if err != nil {
 		t.Fatalf("%s: open: %v", p.at, err)
 	}
@@ -373,7 +375,7 @@ func failAt(t *testing.T, point int, cause error, lasting bool) bool {
 	works = true
 	if c.s.closed.Load() || c.s.dir.lock == nil {
 		var err error
-		if c.s, err = Open("/dir/spool", o); err != nil {
+		if c.s, err = openTest(o.FS, o); err != nil {
 			t.Fatalf("%s: open again: %v", at, err)
 		}
 	}
@@ -434,7 +436,7 @@ func TestFailedStream(t *testing.T) {
 // checkSurvivors checks, on what is synced, that what was confirmed is there. Between chains frames may be missing that were not.
 func checkSurvivors(t *testing.T, at string, c *scenario, base *vfs.MemFS) {
 	t.Helper()
-	s, err := Open("/dir/spool", Options{FS: base.CrashClone(vfs.CrashCloneCfg{}), Key: testKey})
+	s, err := openTest(base.CrashClone(vfs.CrashCloneCfg{}), Options{Key: testKey})
 	if err != nil {
 		t.Fatalf("%s: open after a crash: %v", at, err)
 	}

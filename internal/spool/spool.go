@@ -61,6 +61,14 @@ type Spool struct {
 // all of those that were open at a crash. Errors are ErrLocked and those of the file system; damaged segments are no error: List shows
 // them.
 func Open(path string, o Options) (*Spool, error) {
+	codec, err := newCodec()
+	if err != nil {
+		return nil, err
+	}
+	return open(path, o, codec)
+}
+
+func open(path string, o Options, codec *codec) (*Spool, error) {
 	if o.Key != nil && len(o.Key) < LeastKeyBytes {
 		return nil, fmt.Errorf("open spool %s: the key has %d bytes: use at least %d random ones", path, len(o.Key), LeastKeyBytes)
 	}
@@ -71,10 +79,6 @@ func Open(path string, o Options) (*Spool, error) {
 		o.Now = time.Now
 	}
 	o.SegmentBytes = cmp.Or(o.SegmentBytes, defaultSegmentBytes)
-	codec, err := newCodec()
-	if err != nil {
-		return nil, err
-	}
 	dir, err := openDirectory(o.FS, o.FS.PathJoin(path))
 	if err != nil {
 		return nil, err
