@@ -33,7 +33,8 @@ type Options struct {
 	MaxBytes int64
 	// SegmentBytes is the length from which on a segment is ended and another one begins. 0 means 64 MiB.
 	SegmentBytes int64
-	// Key seals the frames: at least LeastKeyBytes, which must be random. Nil: frames are not encrypted.
+	// Key seals the frames: at least LeastKeyBytes, which must be random. Nil: frames are not encrypted. Segments that were written with
+	// another key, or with none, are left alone and cannot be read: see ErrKey.
 	Key []byte
 	// OpenFiles limits the files that are open for appending. Each reader has at most one more, while it reads. 0 means 64.
 	OpenFiles int
