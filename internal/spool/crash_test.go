@@ -433,6 +433,52 @@ func TestFailedStream(t *testing.T) {
 	must(t, s.Close())
 }
 
+// A disk that cannot be read is no damage: the same reader goes on when it can be read again. And Open says so.
+func TestUnreadable(t *testing.T) {
+	left := -1 // operations until one fails; none if negative
+	fsys := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if left--; left == 0 && op.Kind != errorfs.OpFileClose {
+			return &fs.PathError{Op: "read", Path: op.Path, Err: syscall.EIO}
+		}
+		return nil
+	}))
+	s := mustOpen(t, fsys, Options{SegmentBytes: 700})
+	st := s.Stream("x")
+	_, err := st.Begin(nil, 0)
+	must(t, err)
+	fill(t, st, 20)
+	failures := 0
+	for point := 1; point < 40; point++ {
+		r := st.Reader(1)
+		left = point
+		for n := uint64(1); n < 21; n++ {
+			f, err := r.Next()
+			if errors.Is(err, syscall.EIO) {
+				failures++
+				f, err = r.Next()
+			}
+			if err != nil || f.Number != n {
+				t.Fatalf("failure at operation %d: frame %d where %d is due: %v", point, f.Number, n, err)
+			}
+		}
+		must(t, r.Close())
+	}
+	must(t, s.Close())
+	for point := 1; point < 20; point++ {
+		left = point
+		s, err := openTest(fsys, Options{})
+		if errors.Is(err, syscall.EIO) {
+			failures++
+			s, err = openTest(fsys, Options{})
+		}
+		must(t, err)
+		must(t, s.Close())
+	}
+	if failures < 30 {
+		t.Errorf("only %d failures", failures)
+	}
+}
+
 // checkSurvivors checks, on what is synced, that what was confirmed is there. Between chains frames may be missing that were not.
 func checkSurvivors(t *testing.T, at string, c *scenario, base *vfs.MemFS) {
 	t.Helper()
