@@ -479,6 +479,27 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// A process is killed, which loses nothing that was written, and the machine crashes after the next start. Frames that were found then, and
+// behind which others were confirmed, are not missing between them.
+func TestKilledThenCrashed(t *testing.T) {
+	base := vfs.NewCrashableMem()
+	s := mustOpen(t, base, Options{})
+	st := s.Stream("x")
+	_, err := st.Begin(nil, 0)
+	must(t, err)
+	_, err = st.Append(payload("x", 1))
+	must(t, err)
+	must(t, st.Flush(false))
+	must(t, s.dir.lock.Close()) // as the kill does
+
+	s = mustOpen(t, base, Options{})
+	fill(t, s.Stream("x"), 3)
+	must(t, s.dir.lock.Close())
+	s = mustOpen(t, base.CrashClone(vfs.CrashCloneCfg{}), Options{})
+	wantEnd(t, s.Stream("x"), 1, 5)
+	must(t, s.Close())
+}
+
 // checkSurvivors checks, on what is synced, that what was confirmed is there. Between chains frames may be missing that were not.
 func checkSurvivors(t *testing.T, at string, c *scenario, base *vfs.MemFS) {
 	t.Helper()

@@ -101,6 +101,7 @@ func (s *Spool) load() error {
 	s.foreign = foreign
 	slices.Sort(s.foreign)
 	slices.Sort(names) // by stream, and in it by first frame
+	ended := true
 	for _, name := range names {
 		f, err := s.dir.fs.Open(s.dir.join(name))
 		if err != nil {
@@ -110,10 +111,19 @@ func (s *Spool) load() error {
 		if err = errors.Join(err, f.Close()); err != nil {
 			return fmt.Errorf("read segment %s: %w", s.dir.join(name), err)
 		}
+		if !one.ended { // what is read of it, and what is appended behind it, must not vanish with a later crash
+			ended = false
+			if err := s.dir.syncFile(name); err != nil {
+				return err
+			}
+		}
 		s.used.Add(one.bytes)
 		s.stream(one.hash).loaded(one)
 	}
-	return nil
+	if ended {
+		return nil
+	}
+	return s.dir.sync()
 }
 
 // Stream returns the stream with a name of at most MaxNameBytes bytes. It needs not exist yet. Calls with one name return one Stream.
