@@ -26,12 +26,12 @@ func newCodec() (*codec, error) {
 	return &codec{encoder: encoder, decoder: decoder}, err
 }
 
-// buffer returns an empty buffer. Give it back with release.
+// buffer returns an empty buffer, which grows when it is used: a stream with few frames needs little. Give it back with release.
 func (c *codec) buffer() []byte {
 	if b, ok := c.buffers.Get().(*[]byte); ok {
 		return (*b)[:0]
 	}
-	return make([]byte, 0, blockBytes+blockBytes/8)
+	return nil
 }
 
 // release takes a buffer that buffer returned. Large ones, of large frames, are left to the garbage collector.

@@ -117,7 +117,7 @@ func (c *scenario) actions(o Options) []func() error {
 				return err
 			}
 		}
-		c.s, err = Open("/dir/spool", o)
+		c.s, err = openTest(o.FS, o)
 		return err
 	}
 	frames := func(name string, n int, sync bool) func() error {
@@ -203,19 +203,21 @@ func crashes(t *testing.T, prefix string, o Options) (points []crashPoint) {
 // At every write, sync, creation and removal the process is killed and unsynced data is lost, all of it, none, or parts. What a
 // Flush with sync has confirmed must be there, and nothing that was not appended.
 func TestCrashes(t *testing.T) {
-	for _, key := range [][]byte{nil, testKey} {
-		for prefix, segment := range map[string]int64{"": 900, "big ": 30_000} {
-			o := Options{SegmentBytes: segment, Key: key}
-			points := crashes(t, prefix, o)
-			if len(points) < 250 {
-				t.Fatalf("only %d crashes", len(points))
-			}
-			t.Logf("%d crashes", len(points))
-			for _, p := range points {
-				checkCrash(t, p, o)
-				if t.Failed() {
-					t.Fatal(p.at)
-				}
+	for _, c := range []struct {
+		prefix  string
+		segment int64
+		key     []byte
+	}{{"", 900, testKey}, {"big ", 30_000, nil}} {
+		o := Options{SegmentBytes: c.segment, Key: c.key}
+		points := crashes(t, c.prefix, o)
+		if len(points) < 250 {
+			t.Fatalf("only %d crashes", len(points))
+		}
+		t.Logf("%d crashes", len(points))
+		for _, p := range points {
+			checkCrash(t, p, o)
+			if t.Failed() {
+				t.Fatal(p.at)
 			}
 		}
 	}
@@ -224,7 +226,7 @@ func TestCrashes(t *testing.T) {
 func checkCrash(t *testing.T, p crashPoint, o Options) {
 	t.Helper()
 	o.FS = p.fsys
-	s, err := Open("/dir/spool", o)
+	s, err := openTest(o.FS, o)
 	if err != nil {
 		t.Fatalf("%s: open: %v", p.at, err)
 	}
@@ -373,7 +375,7 @@ func failAt(t *testing.T, point int, cause error, lasting bool) bool {
 	works = true
 	if c.s.closed.Load() || c.s.dir.lock == nil {
 		var err error
-		if c.s, err = Open("/dir/spool", o); err != nil {
+		if c.s, err = openTest(o.FS, o); err != nil {
 			t.Fatalf("%s: open again: %v", at, err)
 		}
 	}
@@ -431,10 +433,77 @@ func TestFailedStream(t *testing.T) {
 	must(t, s.Close())
 }
 
+// A disk that cannot be read is no damage: the same reader goes on when it can be read again. And Open says so.
+func TestUnreadable(t *testing.T) {
+	left := -1 // operations until one fails; none if negative
+	fsys := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if left--; left == 0 && op.Kind != errorfs.OpFileClose {
+			return &fs.PathError{Op: "read", Path: op.Path, Err: syscall.EIO}
+		}
+		return nil
+	}))
+	s := mustOpen(t, fsys, Options{SegmentBytes: 700})
+	st := s.Stream("x")
+	_, err := st.Begin(nil, 0)
+	must(t, err)
+	fill(t, st, 20)
+	failures := 0
+	for point := 1; point < 40; point++ {
+		r := st.Reader(1)
+		left = point
+		for n := uint64(1); n < 21; n++ {
+			f, err := r.Next()
+			if errors.Is(err, syscall.EIO) {
+				failures++
+				f, err = r.Next()
+			}
+			if err != nil || f.Number != n {
+				t.Fatalf("failure at operation %d: frame %d where %d is due: %v", point, f.Number, n, err)
+			}
+		}
+		must(t, r.Close())
+	}
+	must(t, s.Close())
+	for point := 1; point < 20; point++ {
+		left = point
+		s, err := openTest(fsys, Options{})
+		if errors.Is(err, syscall.EIO) {
+			failures++
+			s, err = openTest(fsys, Options{})
+		}
+		must(t, err)
+		must(t, s.Close())
+	}
+	if failures < 30 {
+		t.Errorf("only %d failures", failures)
+	}
+}
+
+// A process is killed, which loses nothing that was written, and the machine crashes after the next start. Frames that were found then, and
+// behind which others were confirmed, are not missing between them.
+func TestKilledThenCrashed(t *testing.T) {
+	base := vfs.NewCrashableMem()
+	s := mustOpen(t, base, Options{})
+	st := s.Stream("x")
+	_, err := st.Begin(nil, 0)
+	must(t, err)
+	_, err = st.Append(payload("x", 1))
+	must(t, err)
+	must(t, st.Flush(false))
+	must(t, s.dir.lock.Close()) // as the kill does
+
+	s = mustOpen(t, base, Options{})
+	fill(t, s.Stream("x"), 3)
+	must(t, s.dir.lock.Close())
+	s = mustOpen(t, base.CrashClone(vfs.CrashCloneCfg{}), Options{})
+	wantEnd(t, s.Stream("x"), 1, 5)
+	must(t, s.Close())
+}
+
 // checkSurvivors checks, on what is synced, that what was confirmed is there. Between chains frames may be missing that were not.
 func checkSurvivors(t *testing.T, at string, c *scenario, base *vfs.MemFS) {
 	t.Helper()
-	s, err := Open("/dir/spool", Options{FS: base.CrashClone(vfs.CrashCloneCfg{}), Key: testKey})
+	s, err := openTest(base.CrashClone(vfs.CrashCloneCfg{}), Options{Key: testKey})
 	if err != nil {
 		t.Fatalf("%s: open after a crash: %v", at, err)
 	}

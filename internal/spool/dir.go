@@ -146,6 +146,18 @@ func (d *directory) remove(name string) error {
 	return nil
 }
 
+// syncFile makes what is in a file durable.
+func (d *directory) syncFile(name string) error {
+	f, err := d.open(name)
+	if err != nil {
+		return err
+	}
+	if err = f.SyncData(); err != nil {
+		err = fmt.Errorf("sync segment %s: %w", d.join(name), err)
+	}
+	return errors.Join(err, f.Close())
+}
+
 // sync makes created and removed files durable.
 func (d *directory) sync() error { return syncDirectory(d.fs, d.path) }
 

@@ -55,6 +55,7 @@
 //
 // With Options.Key, blocks are sealed with AES-256-GCM. The key of a segment is derived from the spool's key and the salt with
 // HKDF-SHA-256. The nonce is the number of the block in the segment. Associated data are the SHA-256 of the header, which names
-// stream, first frame and metadata, and the fields of the block before its checksums. Names of streams, metadata, times, sizes and
-// numbers are not encrypted.
+// stream, first frame and metadata, and the fields of the block before its checksums. So blocks cannot be forged or moved; that whole
+// segments were removed at the start or the end of a stream is not noticed. Names of streams, metadata, times, sizes and numbers are not
+// encrypted.
 package spool

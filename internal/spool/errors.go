@@ -24,8 +24,8 @@ var (
 	ErrTrimmed = errors.New("frame was trimmed")
 	// ErrBroken matches every *BrokenError.
 	ErrBroken = errors.New("chain is broken")
-	// ErrKey is the cause of a *BrokenError where a segment was sealed with another key, or the spool has none.
-	ErrKey = errors.New("segment is sealed with another key")
+	// ErrKey is the cause of a *BrokenError where a segment was sealed with another key than the spool's, or only one of both has a key.
+	ErrKey = errors.New("segment is not sealed with the key of the spool")
 )
 
 // BrokenError is returned where frames are missing between others: a segment is damaged, truncated or absent, or a chain

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,10 +17,22 @@ import (
 
 var testKey = []byte("0123456789abcdef0123456789abcdef")
 
+// testCodec is shared by the spools of the tests: it is most of what an Open costs.
+var testCodec = sync.OnceValues(newCodec)
+
+// openTest is Open of the directory /dir/spool.
+func openTest(fsys vfs.FS, o Options) (*Spool, error) {
+	codec, err := testCodec()
+	if err != nil {
+		return nil, err
+	}
+	o.FS = fsys
+	return open("/dir/spool", o, codec)
+}
+
 func mustOpen(t testing.TB, fsys vfs.FS, o Options) *Spool {
 	t.Helper()
-	o.FS = fsys
-	s, err := Open("/spool", o)
+	s, err := openTest(fsys, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,6 +94,7 @@ type found struct {
 	segment
 	hash, stream string // stream is "" if the header is damaged
 	next         uint64 // the first number that no frame had, as far as is known
+	ended        bool   // it has an end, so all of it is durable
 }
 
 // load finds out what can be read of a segment. Errors are those of the file system.
@@ -136,7 +137,7 @@ func isSystem(err error) bool {
 // blocks; otherwise each block is checked.
 func (f *source) walk(s *found, off int64) error {
 	if h, _, err := f.block(nil, f.size-blockHeaderBytes); err == nil && h.frames == 0 && h.first > s.first && h.synced == f.size-blockHeaderBytes {
-		s.last, s.next, s.written, s.end = h.first-1, h.first, h.written, f.size-blockHeaderBytes
+		s.last, s.next, s.written, s.end, s.ended = h.first-1, h.first, h.written, f.size-blockHeaderBytes, true
 		return nil
 	} else if isSystem(err) {
 		return err

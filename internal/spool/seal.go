@@ -60,13 +60,15 @@ func newSeal(key []byte) (h sealHeader, err error) {
 	return h, err
 }
 
-// fits returns ErrKey if a key does not open the segment.
+// fits returns ErrKey if a key does not open the segment. With a key, what is not sealed is refused: anybody could have written it.
 func (h *sealHeader) fits(key []byte) error {
-	if !h.sealed {
+	switch {
+	case !h.sealed && key == nil:
 		return nil
-	}
-	if key == nil {
-		return fmt.Errorf("%w: the spool has no key", ErrKey)
+	case !h.sealed:
+		return fmt.Errorf("%w: it is not sealed", ErrKey)
+	case key == nil:
+		return fmt.Errorf("%w: the spool has none", ErrKey)
 	}
 	_, check, err := h.derive(key)
 	if err != nil {
@@ -86,10 +88,7 @@ type sealer struct {
 
 // newSealer returns the sealer of a segment, nil if it is not sealed.
 func newSealer(h *sealHeader, encoded, key []byte) (*sealer, error) {
-	if !h.sealed {
-		return nil, nil
-	}
-	if err := h.fits(key); err != nil {
+	if err := h.fits(key); err != nil || !h.sealed {
 		return nil, err
 	}
 	segmentKey, _, err := h.derive(key)

@@ -33,7 +33,8 @@ type Options struct {
 	MaxBytes int64
 	// SegmentBytes is the length from which on a segment is ended and another one begins. 0 means 64 MiB.
 	SegmentBytes int64
-	// Key seals the frames: at least LeastKeyBytes, which must be random. Nil: frames are not encrypted.
+	// Key seals the frames: at least LeastKeyBytes, which must be random. Nil: frames are not encrypted. Segments that were written with
+	// another key, or with none, are left alone and cannot be read: see ErrKey.
 	Key []byte
 	// OpenFiles limits the files that are open for appending. Each reader has at most one more, while it reads. 0 means 64.
 	OpenFiles int
@@ -61,6 +62,14 @@ type Spool struct {
 // all of those that were open at a crash. Errors are ErrLocked and those of the file system; damaged segments are no error: List shows
 // them.
 func Open(path string, o Options) (*Spool, error) {
+	codec, err := newCodec()
+	if err != nil {
+		return nil, err
+	}
+	return open(path, o, codec)
+}
+
+func open(path string, o Options, codec *codec) (*Spool, error) {
 	if o.Key != nil && len(o.Key) < LeastKeyBytes {
 		return nil, fmt.Errorf("open spool %s: the key has %d bytes: use at least %d random ones", path, len(o.Key), LeastKeyBytes)
 	}
@@ -71,10 +80,6 @@ func Open(path string, o Options) (*Spool, error) {
 		o.Now = time.Now
 	}
 	o.SegmentBytes = cmp.Or(o.SegmentBytes, defaultSegmentBytes)
-	codec, err := newCodec()
-	if err != nil {
-		return nil, err
-	}
 	dir, err := openDirectory(o.FS, o.FS.PathJoin(path))
 	if err != nil {
 		return nil, err
@@ -96,6 +101,7 @@ func (s *Spool) load() error {
 	s.foreign = foreign
 	slices.Sort(s.foreign)
 	slices.Sort(names) // by stream, and in it by first frame
+	ended := true
 	for _, name := range names {
 		f, err := s.dir.fs.Open(s.dir.join(name))
 		if err != nil {
@@ -105,10 +111,19 @@ func (s *Spool) load() error {
 		if err = errors.Join(err, f.Close()); err != nil {
 			return fmt.Errorf("read segment %s: %w", s.dir.join(name), err)
 		}
+		if !one.ended { // what is read of it, and what is appended behind it, must not vanish with a later crash
+			ended = false
+			if err := s.dir.syncFile(name); err != nil {
+				return err
+			}
+		}
 		s.used.Add(one.bytes)
 		s.stream(one.hash).loaded(one)
 	}
-	return nil
+	if ended {
+		return nil
+	}
+	return s.dir.sync()
 }
 
 // Stream returns the stream with a name of at most MaxNameBytes bytes. It needs not exist yet. Calls with one name return one Stream.

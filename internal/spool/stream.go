@@ -11,15 +11,15 @@ import (
 
 // Segment describes a part of a stream that is one file.
 type Segment struct {
-	Stream         string // "" if no header of the stream can be read and Spool.Stream was not called with its name
-	File           string // path of the file
-	Meta           []byte // of its chain; do not change it
-	Chain          uint64 // number of the first frame of its chain, which may be in an earlier segment; 0 if the header cannot be read
-	First, Last    uint64 // its frames that can be read; none if Last is First-1
-	Bytes          int64  // on disk
-	Started        time.Time
-	Written        time.Time // when the last of its frames was written; not known if Err is of the header
-	Err            error     // why its other frames cannot be read: damage, or ErrKey
+	Stream      string // "" if no header of the stream can be read and Spool.Stream was not called with its name
+	File        string // path of the file
+	Meta        []byte // of its chain; do not change it
+	Chain       uint64 // number of the first frame of its chain, which may be in an earlier segment; 0 if the header cannot be read
+	First, Last uint64 // its frames that can be read; none if Last is First-1
+	Bytes       int64  // on disk
+	Started     time.Time
+	Written     time.Time // when the last of its frames was written; not known if Err is of the header
+	Err         error     // why its other frames cannot be read: damage, or ErrKey
 }
 
 // Ranges splits what List or Segments returns where frames are missing: a reader reads each of the parts without a BrokenError, and
