@@ -128,6 +128,50 @@ func TestCheckpointMoveWhileRunning(t *testing.T) {
 	bridge(t, "checkpoint", "move", "-c", onNATS, "--to", inDirectory, "--fence").ok(t)
 }
 
+// With --fence, a checkpoint moves away from a bridge that runs: that bridge ends at its next change and writes nothing once another one runs
+// at the new place. A start at the former place does not disturb that one.
+func TestCheckpointMoveFences(t *testing.T) {
+	url := startNATS(t)
+	js := jetStream(t, url)
+	inDirectory, onNATS, _ := movable(t, url)
+	changes := make(chan string, 1)
+	liveCluster(t, changes)
+	fenced, stopFenced := start(t, onNATS)
+	fenced.awaits(t, `"msg":"synced"`)
+	awaitEvents(t, js, 4, fenced)
+	bridge(t, "checkpoint", "move", "-c", onNATS, "--to", inDirectory, "--fence").ok(t)
+
+	later := make(chan string, 1)
+	liveCluster(t, later)
+	log, stop := start(t, inDirectory)
+	log.awaits(t, `"msg":"stream opened"`)
+	changes <- changeOfB
+	fenced.awaits(t, "bridge: ")
+	if code := stopFenced(); code != exitRuntime {
+		t.Errorf("the fenced bridge ends with %d", code)
+	}
+	for _, says := range []string{`sink "live": write to the bus: another writer has taken over`, "after `bridge checkpoint move` start one with the other configuration"} {
+		if !strings.Contains(fenced.String(), says) {
+			t.Errorf("the fenced bridge does not say %q:\n%s", says, fenced)
+		}
+	}
+	if r := bridge(t, "run", "-c", onNATS, "--status-listen", "off"); r.code != exitEnvironment || !strings.Contains(r.err, "it was moved to directory") {
+		t.Errorf("a start at the former place: code %d: %s", r.code, r.err)
+	}
+	want := []string{"gap", "present a", "present b", "synced"}
+	if got := eventsOn(t, js); !slices.Equal(got, want) {
+		t.Errorf("after the move, before a change: %q", got)
+	}
+	later <- changeOfB
+	awaitEvents(t, js, len(want)+1, log)
+	if code := stop(); code != exitOK {
+		t.Errorf("the bridge ends with %d:\n%s", code, log)
+	}
+	if got := eventsOn(t, js); !slices.Equal(got, append(want, "modified b")) {
+		t.Errorf("after the change: %q", got)
+	}
+}
+
 // What cannot be moved is refused before anything is read, with the reason.
 func TestCheckpointMoveRefuses(t *testing.T) {
 	dir := t.TempDir()
