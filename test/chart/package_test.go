@@ -38,13 +38,12 @@ func TestPackage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contents := func(file []byte) bool { return len(file) > 0 }
 	source, files := map[string]bool{}, map[string]bool{}
 	for _, f := range chart(t).Raw {
-		source[f.Name] = contents(f.Data)
+		source[f.Name] = len(f.Data) > 0
 	}
 	for _, f := range packed.Raw {
-		files[f.Name] = contents(f.Data)
+		files[f.Name] = len(f.Data) > 0
 	}
 	if !maps.Equal(source, files) {
 		t.Errorf("its files: -source +package:\n%s", cmp.Diff(source, files))
