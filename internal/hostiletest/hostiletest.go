@@ -19,15 +19,16 @@ type Change struct {
 // Size is how many bytes both states have.
 func (c *Change) Size() int { return len(c.Before) + len(c.After) }
 
-// Writable is what a tenant may choose of a state: all but the identity. Its managedFields are of the API version, for example
-// "a.example.com/v1".
+// Writable is what a tenant may choose of a state: all but the identity. The managedFields of a hostile state become those of the API
+// version, for example "a.example.com/v1". Those of an ordinary state are left to the API server.
 func Writable(state []byte, apiVersion string) (map[string]any, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(bytes.ReplaceAll(state, []byte("example.com/v1"), []byte(apiVersion)), &fields); err != nil {
 		return nil, err
 	}
+	hostile := fields["apiVersion"] == apiVersion
 	metadata, _ := fields["metadata"].(map[string]any)
-	maps.DeleteFunc(metadata, func(name string, _ any) bool { return name != "managedFields" })
+	maps.DeleteFunc(metadata, func(name string, _ any) bool { return !hostile || name != "managedFields" })
 	return fields, nil
 }
 

@@ -7,25 +7,30 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
 
 // Ordinary are updates of objects that people write: those that were captured from an API server, and
-// large ones, of up to 256 KB.
+// larger ones, of up to 256 KB.
 func Ordinary(t testing.TB) []Change {
 	t.Helper()
-	changes := captured(t)
-	for _, n := range []int{1, 10, 100, 700} {
-		changes = append(changes,
-			Change{fmt.Sprintf("pods, %d containers", n/8+1), pod(n/8+1, 1), pod(n/8+1, 2)},
-			Change{fmt.Sprintf("endpoints, %d", n), endpoints(n, 1), endpoints(n, 2)},
-			Change{fmt.Sprintf("config map, %d lines", 5*n), configMap(5*n, 1), configMap(5*n, 2)},
-			Change{fmt.Sprintf("definition, %d properties", n/3+1), definition(n/3+1, 1), definition(n/3+1, 2)},
-			Change{fmt.Sprintf("applied, %d branches", n), applied(n, 1), applied(n, 2)},
-		)
+	return slices.Concat(captured(t), ordinary(1), ordinary(10), ordinary(100), Large())
+}
+
+// Large are ordinary updates of the size that hostile ones usually have: 130 to 240 KB for each state.
+func Large() []Change { return ordinary(700) }
+
+// ordinary are updates whose size grows with n.
+func ordinary(n int) []Change {
+	return []Change{
+		{fmt.Sprintf("pods, %d containers", n/8+1), pod(n/8+1, 1), pod(n/8+1, 2)},
+		{fmt.Sprintf("endpoints, %d", n), endpoints(n, 1), endpoints(n, 2)},
+		{fmt.Sprintf("config map, %d lines", 5*n), configMap(5*n, 1), configMap(5*n, 2)},
+		{fmt.Sprintf("definition, %d properties", n/3+1), definition(n/3+1, 1), definition(n/3+1, 2)},
+		{fmt.Sprintf("applied, %d branches", n), applied(n, 1), applied(n, 2)},
 	}
-	return changes
 }
 
 // captured are the objects of the repository's watch frames, each after the one before.

@@ -35,7 +35,7 @@ func TestCostOfHostileObjects(t *testing.T) {
 			pass, steps, err := f.match(&Input{Object: c.After, Before: c.Before})
 			switch {
 			case errors.Is(err, errCostly):
-				if !pass || steps > 66*int64(c.Size())+1<<20 {
+				if !pass || steps > 66*int64(c.Size())+1<<18 {
 					t.Errorf("%s, %s: given up after %d steps, passes: %t", expression, c.Name, steps, pass)
 				}
 			case linear && steps > linearSteps*int64(c.Size()):
@@ -138,7 +138,7 @@ func TestCostlyCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := objects[name]
-		if pass, steps, err := f.match(&in); !pass || !errors.Is(err, errCostly) || steps > 66*int64(len(in.Object)+len(in.Before))+1<<20 {
+		if pass, steps, err := f.match(&in); !pass || !errors.Is(err, errCostly) || steps > 66*int64(len(in.Object)+len(in.Before))+1<<18 {
 			t.Errorf("%s: passes: %t after %d steps, %v", expression, pass, steps, err)
 		}
 	}
@@ -190,7 +190,7 @@ func FuzzCost(f *testing.F) {
 	f.Fuzz(func(t *testing.T, object, before []byte) {
 		for _, compiled := range filters {
 			size := int64(len(object) + len(before))
-			if pass, steps, err := compiled.match(&Input{Object: object, Before: before}); steps > 66*size+1<<20 || err != nil && !pass {
+			if pass, steps, err := compiled.match(&Input{Object: object, Before: before}); steps > 66*size+1<<18 || err != nil && !pass {
 				t.Errorf("passes: %t after %d steps for %d bytes, %v", pass, steps, size, err)
 			}
 		}

@@ -40,7 +40,7 @@ func TestGivenUp(t *testing.T) {
 		}
 		var f manager.Finder
 		changes, err := f.By(c.Before, c.After)
-		if !errors.Is(err, manager.ErrCostly) || changes != nil || f.Steps() > 26*int64(c.Size())+1<<20 {
+		if !errors.Is(err, manager.ErrCostly) || changes != nil || f.Steps() > 14*int64(c.Size())+1<<18 {
 			t.Errorf("%d steps for %d bytes: %v, %v", f.Steps(), c.Size(), changes, err)
 		}
 		return

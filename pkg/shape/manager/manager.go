@@ -44,7 +44,7 @@ type Change struct {
 }
 
 // perByte is the budget of one call, in steps per byte of the objects. Ordinary objects need up to 9.
-const perByte = 24
+const perByte = 12
 
 // ErrCostly is returned if the comparison would take too many steps. Ordinary objects never reach the limit.
 var ErrCostly = errors.New("too costly to compare")

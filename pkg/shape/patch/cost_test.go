@@ -10,7 +10,7 @@ import (
 )
 
 // maxSteps bounds the steps of a patch: the budget, and one more reading of the texts.
-func maxSteps(bytes int) int64 { return 14*int64(bytes) + 1<<20 }
+func maxSteps(bytes int) int64 { return 10*int64(bytes) + 1<<18 }
 
 // TestCostOfHostileObjects: the steps of a patch are proportional to the size of the texts, and the patch is right. So one
 // object cannot delay all others.

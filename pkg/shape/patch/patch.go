@@ -32,7 +32,7 @@ const (
 	// end. Above it, each level reads the text again.
 	endsDepth = 3
 	// perByte is the budget of a patch in steps per byte. Ordinary objects need up to 6.
-	perByte = 12
+	perByte = 8
 	// copied is the number of bytes that are copied in the time in which one byte is read.
 	copied = 16
 )

@@ -17,9 +17,9 @@ import (
 // A bridge through which a tenant holds others up is found. A machine that is slow for everybody is not the bridge's fault.
 func TestDelayIsJudged(t *testing.T) {
 	for _, c := range []struct {
-		changes         int
-		control, beside time.Duration
-		wrong           bool
+		changes          int
+		ordinary, beside time.Duration
+		wrong            bool
 	}{
 		{judgedFrom, 40 * time.Millisecond, 120 * time.Millisecond, false},
 		{judgedFrom, 40 * time.Millisecond, 121 * time.Millisecond, true},
@@ -27,7 +27,7 @@ func TestDelayIsJudged(t *testing.T) {
 		{judgedFrom, time.Millisecond, costliest + 1, true},
 		{judgedFrom - 1, time.Millisecond, time.Hour, false}, // nobody knows
 	} {
-		d := AllDelays{Without: Delays{Changes: c.changes, P99: time.Microsecond}, Control: Delays{Changes: c.changes, P99: c.control}, Beside: Delays{Changes: c.changes, P99: c.beside}}
+		d := AllDelays{Without: Delays{Changes: c.changes, P99: time.Microsecond}, Ordinary: Delays{Changes: c.changes, P99: c.ordinary}, Beside: Delays{Changes: c.changes, P99: c.beside}}
 		if problems := d.judge(); (len(problems) > 0) != c.wrong {
 			t.Errorf("%+v: %v", c, problems)
 		}
@@ -39,7 +39,7 @@ func TestDelays(t *testing.T) {
 	begun := time.Now()
 	after := func(d time.Duration) time.Time { return begun.Add(d) }
 	n := &nemesis{world: &world{ns: "c", bus: &busUnderTest{}}}
-	n.calms[control] = []span{{begun, after(time.Minute)}, {after(3 * time.Minute), after(4 * time.Minute)}}
+	n.calms[ordinary] = []span{{begun, after(time.Minute)}, {after(3 * time.Minute), after(4 * time.Minute)}}
 	n.calms[beside] = []span{{after(5 * time.Minute), after(6 * time.Minute)}}
 	l := newLedger()
 	var messages []bus.Message
@@ -62,8 +62,8 @@ func TestDelays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := d.Control; c.Changes != 102 || c.P50 != 49*time.Millisecond || c.P99 != 98*time.Millisecond || c.Max != 99*time.Millisecond {
-		t.Errorf("control: %s", &c)
+	if c := d.Ordinary; c.Changes != 102 || c.P50 != 49*time.Millisecond || c.P99 != 98*time.Millisecond || c.Max != 99*time.Millisecond {
+		t.Errorf("ordinary: %s", &c)
 	}
 	if d.Without.Changes != 0 || d.Beside.Changes != 1 || d.Beside.P99 != time.Second || d.Times() < 10 || d.Times() > 11 {
 		t.Errorf("%s: %.1f times", d, d.Times())

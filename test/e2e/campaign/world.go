@@ -28,20 +28,19 @@ import (
 
 // world has the namespace, the custom type, the bus and the bridge of one seed.
 type world struct {
-	spec      Spec
-	pair      Pair
-	cluster   *clustertest.Cluster
-	kube      *kube.Client
-	ns        string
-	dir       string
-	types     []target
-	widgets   target
-	unwatched target // a custom type that is in no configuration, where there is a hostile tenant
-	api       *faultproxy.Proxy
-	bus       *busUnderTest
-	config    string // the file
-	wanted    bridge.Config
-	undo      []func()
+	spec    Spec
+	pair    Pair
+	cluster *clustertest.Cluster
+	kube    *kube.Client
+	ns      string
+	dir     string
+	types   []target
+	widgets target
+	api     *faultproxy.Proxy
+	bus     *busUnderTest
+	config  string // the file
+	wanted  bridge.Config
+	undo    []func()
 
 	replicas int
 	second   bool            // there were two bridges without a Lease: they fence one another

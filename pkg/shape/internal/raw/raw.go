@@ -97,7 +97,7 @@ func Search(members []Member, name []byte) int {
 // Budget returns how many steps the work on objects of so many bytes may take. A step is a byte that is read or written, or a
 // comparison. perByte is more than ordinary objects need: the budget only bounds how long others wait for an object that was made to
 // be costly.
-func Budget(perByte, bytes int) int64 { return int64(perByte)*int64(bytes) + 1<<20 }
+func Budget(perByte, bytes int) int64 { return int64(perByte)*int64(bytes) + 1<<18 }
 
 // Find returns the value of the last member with the name; nil if there is none.
 func Find(members []Member, name []byte) []byte {
