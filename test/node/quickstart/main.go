@@ -5,25 +5,18 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
 
-// patience is for an until: what a block prints follows soon on what it waits for, but the first block may have to build.
-const (
-	patience = 15 * time.Minute
-	grace    = 20 * time.Second // between Ctrl-C and SIGKILL
-)
+// patience is how long a block may take. The first one has to build an API server.
+const patience = 20 * time.Minute
 
 func main() {
 	list := flag.Bool("list", false, "only list the blocks, and what happens to each")
@@ -73,6 +66,8 @@ func (b block) describe() string {
 		return "not run: " + b.skip + ": " + first
 	case b.file != "":
 		return "saved as " + b.file
+	case b.prints != "":
+		return fmt.Sprintf("%s, and terminal %s prints %q", first, b.other, b.prints)
 	case b.until != "":
 		return fmt.Sprintf("%s, until %q", first, b.until)
 	default:
@@ -98,83 +93,29 @@ func (r *reader) follow(b block) error {
 		return err
 	}
 	r.terminals[b.terminal] = s
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-s.seen:
-		return nil
-	case <-s.ended:
-		if b.until == "" && s.err == nil {
-			return nil
-		}
-		err = fmt.Errorf("it ended: %w", errors.Join(s.err, fmt.Errorf("without %q", b.until)))
-	case <-timer.C:
-		err = fmt.Errorf("it did not print %q in %s", b.until, patience)
-	case <-r.ctx.Done():
-		err = context.Cause(r.ctx)
+	ctx, cancel := context.WithTimeoutCause(r.ctx, patience, fmt.Errorf("not in %s", patience))
+	defer cancel()
+	if b.until != "" {
+		err = s.await(ctx, b.until)
+	} else {
+		err = s.succeed(ctx)
 	}
-	return fmt.Errorf("%w\n%s\nprinted:\n%s", err, b.text, s.printed())
+	if err != nil {
+		return fmt.Errorf("%w\n%s\nprinted:\n%s", err, b.text, s.printed())
+	}
+	other := r.terminals[b.other]
+	if other == nil {
+		return nil
+	}
+	if err := other.await(ctx, b.prints); err != nil {
+		return fmt.Errorf("terminal %s: %w\nprinted:\n%s", b.other, err, other.printed())
+	}
+	return nil
 }
 
 // leave closes every terminal.
 func (r *reader) leave() {
 	for _, s := range r.terminals {
 		s.interrupt()
-	}
-}
-
-// session is a block that runs, in a process group of its own.
-type session struct {
-	cmd   *exec.Cmd
-	until []byte
-	seen  chan struct{} // closed when until was printed
-	ended chan struct{} // closed when it has ended, with err
-	err   error
-
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func start(b block) (*session, error) {
-	s := &session{cmd: exec.Command("bash", "-ec", b.text), until: []byte(b.until), seen: make(chan struct{}), ended: make(chan struct{})}
-	s.cmd.Stdout, s.cmd.Stderr = s, s
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		s.err = s.cmd.Wait()
-		close(s.ended)
-	}()
-	return s, nil
-}
-
-// Write keeps what is printed, and looks for the text that the block runs until.
-func (s *session) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.out.Write(p)
-	if len(s.until) > 0 && bytes.Contains(s.out.Bytes(), s.until) {
-		close(s.seen)
-		s.until = nil
-	}
-	return len(p), nil
-}
-
-func (s *session) printed() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.out.String()
-}
-
-// interrupt presses Ctrl-C, and waits until the block has ended.
-func (s *session) interrupt() {
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
-		_ = syscall.Kill(-s.cmd.Process.Pid, sig) // nothing is left of a block that has ended
-		select {
-		case <-s.ended:
-			return
-		case <-time.After(grace):
-		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 //	<!-- quickstart: file NAME -->              it is what the page says to save under that name
 //	<!-- quickstart: terminal 2 until TEXT -->  it runs until its output has that text, and goes on until the next block
 //	                                            of the same terminal, which presses Ctrl-C first
+//	<!-- quickstart: terminal 3 and terminal 2 prints TEXT -->   it succeeds, and another terminal prints that text
 //
 // The terminal is 1 where none is named. A block without a comment runs to its end and has to succeed.
 type block struct {
@@ -21,12 +22,14 @@ type block struct {
 	file     string
 	terminal string
 	until    string
+	other    string // the terminal that has to print prints
+	prints   string
 }
 
 var (
 	comment  = regexp.MustCompile(`^\s*<!-- quickstart: (.*) -->$`)
 	fence    = regexp.MustCompile("^( *)```")
-	terminal = regexp.MustCompile(`^(?:terminal (\d+)(?: |$))?(?:until (.+))?$`)
+	terminal = regexp.MustCompile(`^(?:terminal (\d+)(?: |$))?(?:until (.+)|and terminal (\d+) prints (.+))?$`)
 )
 
 // blocks returns the code blocks of a Markdown page: fenced ones, and lines that are indented by four spaces after an empty line.
@@ -99,7 +102,7 @@ func (b *block) say(comment string) error {
 		if m[1] != "" {
 			b.terminal = m[1]
 		}
-		b.until = m[2]
+		b.until, b.other, b.prints = m[2], m[3], m[4]
 		return nil
 	}
 	if word != "" && rest == "" {
