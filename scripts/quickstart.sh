@@ -29,12 +29,12 @@ work=$PWD/var/quickstart root=$PWD/var/quickstart/root
 mkdir -p "$work/bin"
 cluster=$(scripts/cluster.sh)
 jars=$(scripts/kafka.sh)
-CGO_ENABLED=0 go -C test/node build -buildvcs=false -ldflags '-s -w' -o "$work/bin/node" .
-CGO_ENABLED=0 go -C test/node build -buildvcs=false -o "$work/bin/quickstart" ./quickstart
+go -C test/node build -buildvcs=false -ldflags '-s -w' -o "$work/bin/node" .
+go -C test/node build -buildvcs=false -o "$work/bin/quickstart" ./quickstart
 go -C test/kafka build -buildvcs=false -o "$work/bin/run-kafka" ./cmd/run-kafka
 go build -buildvcs=false -o "$work/bin/nats-server" github.com/nats-io/nats-server/v2
 go build -buildvcs=false -o "$work/bin/bridge" ./cmd/bridge
-CGO_ENABLED=0 GOBIN=$work/bin go install github.com/nats-io/natscli/nats@v0.5.1
+GOBIN=$work/bin go install github.com/nats-io/natscli/nats@v0.5.1
 step "what the pages' readers have"
 
 for page in README.md docs/get-started.md docs/quickstart-kind.md; do "$work/bin/quickstart" -list "$page" >/dev/null; done
