@@ -86,7 +86,7 @@ services() {
 # changes: pods that change all the time, so that a client that only hears what is new has something to print.
 changes() {
 	local n=0
-	while sleep 1; do kubectl label pods -n shop web-0 n=$((n++)) --overwrite >/dev/null && kubectl label pods web-0 n=$n --overwrite >/dev/null; done
+	while sleep 3; do kubectl label pods -n shop web-0 n=$((n++)) --overwrite >/dev/null && kubectl label pods web-0 n=$n --overwrite >/dev/null; done
 }
 
 page() {
