@@ -19,7 +19,7 @@ var ErrGone = errors.New("what the collection's objects lived in was deleted")
 // absence is the result of the search for a proof of absence.
 type absence struct {
 	proof string // one sentence; "": there is no proof
-	again bool   // another one of the same name exists now
+	again bool   // a new CRD or namespace with the same name exists now
 }
 
 // absent looks for a proof that none of the objects that were passed on still exists.
@@ -140,7 +140,7 @@ func (c *Client) apiServices(ctx context.Context, selector string) ([]registrati
 	return list.Items, nil
 }
 
-// aggregated returns the groups that APIServices send to other servers; nil: the request failed.
+// aggregated returns the API groups that APIServices route to other servers. nil: the request failed.
 func (c *Client) aggregated(ctx context.Context) []string {
 	list, err := c.apiServices(ctx, "!"+automanaged)
 	groups := []string{}

@@ -18,15 +18,15 @@ const (
 	// longestRetry bounds a Retry-After: a proxy may send one day, and the waiting collection may hold
 	// one of the few slots for lists.
 	longestRetry = 2 * time.Minute
-	// unreachableRetry bounds the wait for a server that cannot be reached. Such an attempt is cheap, and
-	// a long wait raises the risk that the server's history no longer has the changes in between.
+	// unreachableRetry bounds the wait for a server that cannot be reached. An attempt is cheap, and during
+	// a long wait the server may drop the changes in between from its history.
 	unreachableRetry = 4 * time.Second
 )
 
 // backoff paces retries against the API server. Pauses double from half a second to thirty
-// seconds, with jitter. They are at least the server's Retry-After, of which at most two
-// minutes count. The first retry comes at a random time within half a second, because new connections
-// usually succeed at once after a disconnection. A server that cannot be reached is
+// seconds, with jitter. A pause is not shorter than the server's Retry-After, up to two minutes.
+// The first retry comes at a random time within half a second, because new connections
+// usually succeed immediately after a disconnection. A server that cannot be reached is
 // tried every two to four seconds.
 type backoff struct {
 	b     wait.Backoff

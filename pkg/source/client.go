@@ -22,7 +22,7 @@ type Client struct {
 	cluster   identity
 	streams   pause         // set after a server showed that it does not support streamed lists
 	wide      chan struct{} // has one element for each busy watch on the wide connection
-	memory    pieces        // of what is read
+	memory    pieces        // for pages and watch frames
 }
 
 // NewClient returns a client for the server that cfg names. It does not connect.

@@ -39,8 +39,8 @@ type Attempt uint8
 
 // The attempts.
 const (
-	First Attempt = iota // the previous list did not, or there was none
-	Retry                // the previous list did: no answer or a stalled one, a failure after 5 s or more, or 504
+	First Attempt = iota // there was no previous list, or it did not end for that reason
+	Retry                // the server sent no answer, or stalled in it; or the list failed after 5 s or more, or with 504
 )
 
 // Slots limit the lists that are read at once: a list holds a slot while it is read. One Release follows each successful Acquire.
@@ -86,7 +86,7 @@ type Collection struct {
 	epochs   *Epochs
 	leavable bool
 	asked    questions
-	streams  pause       // after a streamed list that broke off
+	streams  pause       // begins when a streamed list breaks off; until its end, lists are paged
 	slow     atomic.Bool // the last list failed because the server was slow, see Attempt
 
 	// Only Run's goroutine uses the fields below.

@@ -12,7 +12,8 @@ type Epochs struct {
 	last time.Time
 }
 
-// early returns the rest of epochEvery since the last new epoch; at 0 or below another one may begin.
+// early returns the part of epochEvery that has not passed since the last new epoch. If it is 0 or negative, a new
+// epoch may begin.
 func (e *Epochs) early() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()

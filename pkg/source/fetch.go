@@ -72,7 +72,7 @@ func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery, 
 	return p, next, nil
 }
 
-// asked is a requested page; nil for none.
+// asked is a page that was requested. nil: none.
 type asked struct {
 	q     pageQuery
 	ctx   context.Context
@@ -85,13 +85,13 @@ type asked struct {
 
 var errSlowPage = errors.New("the server does not answer in time")
 
-// slowPage returns errSlowPage with the missing part of the answer and the time.
+// slowPage returns errSlowPage with what the server did not send, and the time limit.
 func slowPage(what string, within time.Duration) error {
 	return fmt.Errorf("%w: no %s within %s", errSlowPage, what, within)
 }
 
-// ask requests a page. The request ends with errSlowPage if the page is not read within the
-// time.
+// ask requests a page. The request ends with errSlowPage if the page has not been read after the
+// time limit within.
 func (c *Collection) ask(ctx context.Context, q pageQuery, within time.Duration) *asked {
 	a := &asked{q: q, there: make(chan struct{})}
 	a.ctx, a.end = context.WithCancelCause(ctx)
@@ -116,7 +116,7 @@ func (a *asked) begin() bool {
 	return false
 }
 
-// wait returns when the server has begun to answer, or when the time is over.
+// wait returns when the server has begun to answer, or when the time limit within has passed.
 func (a *asked) wait(within time.Duration) {
 	timer := time.AfterFunc(within, func() { a.end(slowPage("answer", within)) })
 	defer timer.Stop()

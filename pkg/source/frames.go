@@ -38,19 +38,19 @@ var errFrameTooLarge = fmt.Errorf("a watch frame of more than %d bytes", maxFram
 type frameReader struct {
 	r    io.Reader
 	rest []byte   // bytes read after the last frame; its capacity is free
-	in   *piece   // the piece with rest, nil if rest has memory of its own
+	in   *piece   // the piece that holds rest; nil: rest has memory of its own
 	left []*piece // earlier pieces of the current frame
 	size int      // size of the next buffer, in bytes
 	keep int      // maximum of size
 	from *pieces  // the source of pieces
-	kind string   // of the last frame
-	err  error    // error of the reader
+	kind string   // type of the last frame, for example ADDED
+	err  error    // the error of r
 	more func([]byte) ([]byte, error)
-	cut  bool // the scanner got err
+	cut  bool // read has returned err to the scanner
 	scan scanner
 
 	busy  bool      // the watch has been busy; never reset
-	since time.Time // begin of the current busyTime
+	since time.Time // start of the current busyTime
 	bytes int       // bytes read in the current busyTime
 }
 

@@ -37,8 +37,8 @@ var (
 // objects, as without a resourceVersion, and does not report earlier deletions.
 func resumable(rv string) bool { return rv != "" && rv != "0" }
 
-// pause is a time in which an operation is not tried. The zero value is over. It uses
-// the monotonic clock, so a clock that is set back does not make it longer.
+// pause is a time in which an operation is not tried. The zero value is a pause that is over. It uses
+// the monotonic clock, so setting the clock back does not make it longer.
 type pause struct{ until atomic.Pointer[time.Time] }
 
 func (p *pause) begin(d time.Duration) { p.until.Store(new(time.Now().Add(d))) }

@@ -15,7 +15,7 @@ const (
 	pageTimeout = 2 * time.Minute // for one page, to its last byte
 	firstPage   = 100             // objects; later pages are sized by the size of these
 	maxPage     = 1000            // objects
-	targetPage  = 7 << 17         // bytes: two are held, in buffers of powers of two
+	targetPage  = 7 << 17         // bytes; a list holds two pages, in buffers whose sizes are powers of two
 	// largestPage bounds the read part of a page, in bytes, because the objects of a page can
 	// be much larger than those of the page before. A larger page is requested again in
 	// smaller pages.
@@ -25,8 +25,8 @@ const (
 	largestSingle = 256 << 20
 	pageTries     = 5 // attempts per page except the first page, before the list begins again
 	// firstAnswer is how long a first attempt waits for the server to begin its answer, and then for each further leastProgress
-	// bytes of the answer. Later pages have more time, because a failure there makes the list begin again. When the time
-	// is over, the list ends and gives its slot back. A retry waits for pageTimeout.
+	// bytes of the answer. Later pages have laterAnswer, because a failure there makes the list begin again. After that time
+	// the list ends and gives its slot back. A retry waits for pageTimeout.
 	firstAnswer = 5 * time.Second
 	laterAnswer = 30 * time.Second
 	// leastProgress is in bytes. It is small enough for large pages on slow links: four lists at once, each with
@@ -35,7 +35,7 @@ const (
 	// unreadFor is how long a page that was requested early may wait for memory: the server
 	// keeps resources for an answer that the client does not read.
 	unreadFor = 2 * time.Second
-	// pageHead is the size of the begin of a page that has the continue token, in bytes, if the server
+	// pageHead is the number of bytes at the beginning of a page that include the continue token, if the server
 	// writes the metadata first.
 	pageHead = 4 << 10
 )

@@ -34,7 +34,7 @@ type ListerWatcherOptions struct {
 }
 
 // ListerWatcher is a source like [Collection], over any client-go
-// [cache.ListerWatcher]: one of a typed client, or one without an API
+// [cache.ListerWatcher], for example that of a typed client, or one that needs no API
 // server. The cache.ListerWatcher must follow the API's conventions: a list has a
 // resourceVersion, a watch continues after it, and a watch from a resourceVersion that is no longer
 // served fails with 410 Gone (apierrors.NewResourceExpired).

@@ -18,10 +18,10 @@ type piece struct {
 
 // pieces are pools of free pieces. The zero value is empty.
 type pieces struct {
-	pools [sizes]sync.Pool // the first one has pieces of minBuffer bytes, each next one twice as large
+	pools [sizes]sync.Pool // the first pool has pieces of minBuffer bytes, each next pool has pieces of twice the size
 }
 
-// sizes is the number of sizes of pieces. The largest is keepWide.
+// sizes is the number of different sizes of pieces. The largest size is keepWide.
 const sizes = 7
 
 // get returns an empty piece with room for n bytes, which the
@@ -48,7 +48,7 @@ func (m *piece) release() {
 	}
 }
 
-// lies makes o hold the piece with its body, which may be nil.
+// lies makes o hold the piece that has its body. in may be nil.
 func (o *Object) lies(in *piece) {
 	if in != nil {
 		in.holders.Add(1)

@@ -60,7 +60,7 @@ func (s *scanner) parsePage(body []byte) (page, error) {
 	return p, nil
 }
 
-// parseHead parses the begin of a list, and returns the continue token if the metadata comes
+// parseHead parses the beginning of a list, and returns the continue token if the metadata comes
 // before the items and is complete.
 func (s *scanner) parseHead(head []byte) (token string) {
 	s.Reset(head)

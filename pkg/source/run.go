@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// A server that ends emptyCloses watches in a row at once has lost the history.
+	// If a server ends emptyCloses consecutive watches within emptyCloseQuick and without an event, it has lost the history.
 	emptyCloses     = 3
 	emptyCloseQuick = 2 * time.Second
-	// So has a server that ends maxFailures watches from one resourceVersion with an internal
-	// error (for an event whose previous value etcd has compacted).
+	// If a server ends maxFailures watches from one resourceVersion with an internal error, it has lost the
+	// history, too: etcd has compacted the previous value of an event.
 	maxFailures = 5
 	// Another server behind the same load balancer may still have the history. Before a list, the collection
 	// makes otherServers attempts, each after a pause of up to otherPause. Which
@@ -27,8 +27,7 @@ const (
 	// epochEvery is the minimum time between two new epochs. Without it, two
 	// servers with separate storages behind one address would begin an epoch with every request.
 	epochEvery = time.Minute
-	// soundWatch is how long a watch must last so that the next failure counts as
-	// the first.
+	// soundWatch is the minimum duration of a watch after which retries begin with the shortest pause again.
 	soundWatch = time.Minute
 )
 
@@ -99,18 +98,18 @@ type reader struct {
 	due   *Signal // ListBegun of the next list; nil: a watch is next
 	retry *backoff
 
-	// trouble is the time of the last failure after which the server's history may be
-	// another one; zero after a successful probe.
+	// trouble is the time of the last failure after which the server may have another
+	// history. It is zero after a successful probe.
 	trouble    time.Time
 	throwAway  bool      // the next watch gets a connection of its own
 	elsewhere  *other    // if not nil, the next watch gets a connection that may reach another server
 	busy       bool      // the next watch gets a wide connection
 	listed     string    // resourceVersion of the last list
 	listedAt   time.Time // time of the last list
-	empty      int       // number of consecutive watches that ended at once
+	empty      int       // number of consecutive watches that ended immediately, without an event
 	emptySince time.Time
-	tried      int    // attempts with other servers for triedFor
-	triedFor   string // resourceVersion
+	tried      int    // number of attempts with other servers
+	triedFor   string // the resourceVersion for which tried counts
 }
 
 func (r *reader) needList(reason event.Reason, detail string) {
@@ -196,13 +195,13 @@ func (r *reader) watchOnce(ctx context.Context) error {
 	return err
 }
 
-// noHeadway returns the error because of which the next watch waits: without a pause it would receive the same frames
-// again at once.
+// noHeadway returns the error for a watch that ended without moving the position. The next watch waits, because it would
+// receive the same frames again.
 func noHeadway(frames int, rv string) error {
 	return fmt.Errorf("a watch from resourceVersion %s ended at once, after %d frames that lead no further", rv, frames)
 }
 
-// endedEmpty counts the watches that end at once without an event.
+// endedEmpty counts the watches that end immediately, without an event.
 func (r *reader) endedEmpty(began time.Time) error {
 	if r.empty == 0 {
 		r.emptySince = began

@@ -61,11 +61,14 @@ func newTransport(cfg *rest.Config, perStream int) (*http.Transport, error) {
 	}, nil
 }
 
-// transports are the connections to the server: shared connections; wide connections for large
-// answers that are read at once; connections of their own for single requests, closed with the
-// request; fresh connections for probes; and a connection that may reach another server
-// behind a load balancer. The last three do not hang if a shared
-// connection is half open.
+// transports are the connections to the server. single, fresh and other do not hang if a shared
+// connection is half open:
+//
+//	shared  for most requests
+//	wide    for large answers that are read immediately
+//	single  for one request, and closed with it
+//	fresh   for probes
+//	other   for watches at another server behind a load balancer
 type transports struct {
 	shared, wide, single *http.Transport
 	fresh, other         *fresh
@@ -133,7 +136,7 @@ func (f *fresh) leave(t *http.Transport) {
 }
 
 type (
-	way    struct{} // the key of a way in a context
+	way    struct{} // the context key of the connection to use: single, wide, afresh or *other
 	single struct{}
 	wide   struct{}
 	afresh struct{}
@@ -151,7 +154,7 @@ func throwAway(ctx context.Context) context.Context { return context.WithValue(c
 // freshly makes the requests of ctx use a connection that is fresh.
 func freshly(ctx context.Context) context.Context { return context.WithValue(ctx, way{}, afresh{}) }
 
-// elsewhere makes the request of ctx use the connection that o is for.
+// elsewhere makes the request of ctx use the connection to another server, and records it in o.
 func elsewhere(ctx context.Context, o *other) context.Context {
 	return context.WithValue(ctx, way{}, o)
 }

@@ -41,17 +41,17 @@ type watchdog struct {
 	quiet    time.Duration // this watch's quietFor
 	last     time.Time     // time at which the watch was last known to be complete
 	frames   int           // number of frames
-	looking  bool
-	verified bool // the history was verified since this watch opened
-	shown    Phase
-	unsure   bool // the shown state has an error
+	looking  bool          // look is running
+	verified bool          // the history was verified since this watch opened
+	shown    Phase         // the last state that was reported
+	unsure   bool          // that state has an error
 }
 
 // finding is the result of look.
 type finding struct {
-	asked  time.Time
-	frames int // number of frames at that time
-	inStep bool
+	asked  time.Time // when look began
+	frames int       // number of frames at that time
+	inStep bool      // the watch has missed no change
 	err    error
 }
 
@@ -82,7 +82,7 @@ func (p *watchdog) heard(kind string) {
 	}
 }
 
-// check is due when the timer fires.
+// check runs when the timer fires.
 func (p *watchdog) check() {
 	switch left := p.quiet - time.Since(p.last); {
 	case p.looking: // judge will set the timer

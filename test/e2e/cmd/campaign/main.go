@@ -285,7 +285,7 @@ func (o options) record(r campaign.Result) error {
 	err = errors.Join(err, f.Close())
 	fmt.Printf("%s %-16s seed %-4d %4.0fs %4d operations %5d events %3d gaps %3d excused, %d faults\n", verdict(r), r.Pair, r.Seed, r.Seconds, r.Ops, r.Events, r.Gaps, r.Excused, len(r.Faults))
 	if r.Delays != nil {
-		fmt.Printf("  others' changes %s\n  99 of 100 took %.1f times as long as where its objects are not watched\n", r.Delays, r.Delays.Times())
+		fmt.Printf("  others' changes %s\n  99 of 100 took %.1f times as long beside hostile objects as beside ordinary ones\n", r.Delays, r.Delays.Times())
 	}
 	if r.Passed {
 		return err
