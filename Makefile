@@ -64,8 +64,12 @@ mutants: ## which changes to the pipeline the model finds (SEED=1 RUNS=1000)
 fuzz: ## every fuzz target in turn, FUZZTIME=10m each
 	FUZZTIME="$(or $(FUZZTIME),10m)" scripts/fuzz.sh $(FUZZ)
 
-test-node: ## the Dockerfile's image in the chart's pods, on a real kubelet, with faults: root, on Linux (FORM=short: install, kill -9, uninstall)
+test-node: ## the Dockerfile's image in the chart's pods, on a real kubelet, with faults, and the quick starts' commands in an empty Debian: root, on Linux (FORM=short: install, kill -9, uninstall)
 	scripts/node.sh $(FORM)
+	@[ "$(FORM)" = short ] || scripts/quickstart.sh
+
+test-compose: ## docker-compose.yaml without its web pages, with Debian's Docker engine: root, on Debian
+	scripts/compose.sh
 
 licenses: ## the licence of every module that is linked in
 	scripts/licenses.sh
@@ -73,10 +77,10 @@ licenses: ## the licence of every module that is linked in
 vuln: ## known vulnerabilities in what every module calls; needs the network, or GOVULNDB=file:///copy/of/the/database
 	GOVULNDB="$(GOVULNDB)" scripts/vuln.sh
 
-release: ## static programs, checksums and lists of contents in dist/ (VERSION=v1.2.3)
+release: ## static programs, the chart, checksums and lists of contents in dist/ (VERSION=v1.2.3)
 	scripts/release.sh
 
 clean: ## remove what was built and the demo's state
 	rm -rf bin dist var .cache bench/bin bench/var
 
-.PHONY: help build demo test test-quick test-node lint docs fmt bench bench-compare campaign kills hostile soak model compat explore explore-mutants mutants fuzz licenses vuln release clean
+.PHONY: help build demo test test-quick test-node test-compose lint docs fmt bench bench-compare campaign kills hostile soak model compat explore explore-mutants mutants fuzz licenses vuln release clean

@@ -15,6 +15,16 @@ cannot() { echo "test/node cannot run here: $*" >&2; exit 77; }
 [ "$(uname -s)" = Linux ] || cannot "it needs Linux"
 [ "$(id -u)" = 0 ] || cannot "it needs root, to start containers"
 unshare --net --mount --pid --fork true 2>/dev/null || cannot "it may not make namespaces (unshare)"
+work=$PWD/var/node
+mkdir -p "$work"/{bin,overlay/lower,overlay/upper,overlay/work}
+unshare --mount mount -t overlay -o "lowerdir=$work/overlay/lower,upperdir=$work/overlay/upper,workdir=$work/overlay/work" overlay "$work/overlay/lower" 2>/dev/null ||
+	cannot "it may not mount overlays in $work"
+rm -rf "$work/overlay"
+# A cgroup of this run's own: kubelets delete what they do not know in theirs.
+cgroup=/kubebridge-$$
+memory=/sys/fs/cgroup
+[ -e $memory/cgroup.controllers ] || memory+=/memory # version 1
+{ mkdir "$memory$cgroup" && rmdir "$memory$cgroup"; } 2>/dev/null || cannot "it may not make cgroups in $memory"
 missing=()
 for each in buildah:buildah runc:runc containerd:containerd nft:nftables ip:iproute2 pgrep:procps /usr/lib/cni/bridge:containernetworking-plugins; do
 	command -v "${each%:*}" >/dev/null || missing+=("${each#*:}")
@@ -23,8 +33,6 @@ done
 [ ${#missing[@]} -eq 0 ] || command -v apt-get >/dev/null || cannot "it needs ${missing[*]}"
 . test/node/lib.sh
 [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
-work=$PWD/var/node
-mkdir -p "$work/bin"
 
 cluster=$(scripts/cluster.sh)
 ln -sf "$cluster" "$work/bin/cluster"
@@ -42,8 +50,6 @@ step "API server, kubelet, controllers, scheduler, kubectl and helm built"
 go mod download # the build in the container finds the modules of this machine
 unshare --mount --pid --fork --mount-proc --kill-child test/node/images.sh "$work/images"
 
-# A cgroup of this run's own: kubelets delete what they do not know in theirs.
-cgroup=/kubebridge-$$
 cgroups() { find /sys/fs/cgroup -maxdepth 2 -path "*$cgroup"; }
 remove_cgroups() {
 	local left=50
@@ -53,7 +59,18 @@ remove_cgroups() {
 	done
 	[ -z "$(cgroups)" ] || { say "cgroups are left:" $(cgroups); return 1; }
 }
-trap remove_cgroups EXIT
+# finish ends the namespaces with all that runs in them, also after a signal.
+finish() {
+	local code=$?
+	trap '' HUP INT TERM
+	if [ -n "${pods:-}" ] && kill "$pods" 2>/dev/null; then wait "$pods" || true; fi
+	remove_cgroups || code=1
+	exit $code
+}
+trap finish EXIT
+trap 'exit 130' HUP INT TERM
 rm -rf "$work/run"
 mkdir -p "$work/run"
-timeout -k 10 20m unshare --net --mount --pid --fork --mount-proc --kill-child test/node/pods.sh "$work" "$cgroup" "$form"
+timeout -k 10 30m unshare --net --mount --pid --fork --mount-proc --kill-child test/node/pods.sh "$work" "$cgroup" "$form" &
+pods=$!
+wait $pods

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 . scripts/go.sh
 took=()
 failed=()
+not_run=()
 # suite NAME COMMAND...: runs a suite, and notes how long it takes. The suites after
 # one that fails still run, so that one run shows everything that is wrong.
 suite() {
@@ -20,9 +21,17 @@ suite() {
 within() (
 	cd "$1" && "${@:2}"
 )
-# summary lists the suites that have passed, the longest first.
+# or_not_run NAME COMMAND...: a command whose exit code 77 says that it cannot run on this machine, and has printed why.
+or_not_run() {
+	local code=0
+	"${@:2}" || code=$?
+	[ $code = 77 ] || return $code
+	not_run+=("$1")
+}
+# summary lists the suites that have ended, the longest first, and those that say nothing about this commit.
 summary() {
 	[ ${#took[@]} -eq 0 ] || { say "== how long each suite took"; printf '%s\n' "${took[@]}" | sort -rn >&2; }
+	[ ${#not_run[@]} -eq 0 ] || printf '== NOT RUN, as it cannot run on this machine: %s\n' "${not_run[@]}" >&2
 	[ ${#failed[@]} -eq 0 ] || { say "== FAILED"; printf '  %s\n' "${failed[@]}" >&2; }
 }
 trap summary EXIT
@@ -43,6 +52,7 @@ suite "test/browser: the status page in Chromium" within test/browser go test ./
 suite "test/kafka: the Kafka sink, and the program, against Apache Kafka" within test/kafka go test -race -count=1 -p 1 -timeout 60m ./...
 suite "test/compose: docker-compose.yaml and the Dockerfile" within test/compose go test -timeout 25m ./...
 suite "test/chart: the Helm chart, by Helm and on the API server" within test/chart go test -count=1 -timeout 15m ./...
+suite "test/node: the Dockerfile's image in pods of the chart, installed, killed and uninstalled" or_not_run test/node scripts/node.sh short
 suite "test/alerts: alerts and dashboard by Prometheus' engine" within test/alerts go test -count=1 ./...
 say "clients for the examples: $(scripts/clients.sh)"
 suite "test/e2e: the program against real servers, and two short seeds of faults for every sink and store" within test/e2e go test -count=1 -p 1 -timeout 25m ./...

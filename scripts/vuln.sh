@@ -36,7 +36,10 @@ while read -r file; do
 	say "== $module"
 	modules=$((modules + 1))
 	packages=(./...)
-	[ "$module" != tools ] || packages+=(tool)
+	case $module in
+	tools) packages+=(tool) ;;
+	test/compose/plugin) packages=(tool) ;; # it has no code of its own
+	esac
 	code=0
 	check "$module" -test "${packages[@]}" || code=$?
 	case $code in
