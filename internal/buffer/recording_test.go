@@ -308,7 +308,7 @@ func TestNeeded(t *testing.T) {
 	}
 	g.must(u.Close(false))
 	if g.r.unneeded(time.Now()) || !g.r.unneeded(later()) {
-		t.Error("it is not kept for a while, or for ever")
+		t.Error("it is not kept for a while, or always")
 	}
 }
 

@@ -95,15 +95,15 @@ func (f *follower) replay(ctx context.Context, use *buffer.Use) error {
 			f.Log.Debug("close of the buffer failed", zap.Error(err))
 		}
 	}()
-	var told time.Time
+	var trimmed time.Time
 	for {
 		frame, err := use.Next()
 		if err == nil {
 			f.handler.Received = frame.At
 			err = f.Handle(ctx, frame.Signal)
 		}
-		if now := time.Now(); err == nil && now.Sub(told) > trimEvery || errors.Is(err, io.EOF) {
-			told = now
+		if now := time.Now(); err == nil && now.Sub(trimmed) > trimEvery || errors.Is(err, io.EOF) {
+			trimmed = now
 			committed, err := f.handler.Committed(ctx)
 			if err != nil {
 				return err
