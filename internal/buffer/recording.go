@@ -111,7 +111,7 @@ func continued(st *spool.Stream, log *zap.Logger) (*Recording, error) {
 // readEnd finds how far the recording has come: each frame says it, but for what only the metadata has.
 func (r *Recording) readEnd(tail spool.Segment) error {
 	reader := r.stream.Reader(tail.First)
-	defer reader.Close()
+	defer func() { _ = reader.Close() }()
 	for n := tail.First; n <= tail.Last; n++ {
 		raw, err := reader.Next()
 		if err != nil {
@@ -199,7 +199,7 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 	whole := segments[0].First == 1
 	first, reaches = segments[0].First, whole && !event.Newer(r.Start, at)
 	reader := r.stream.Reader(first)
-	defer reader.Close()
+	defer func() { _ = reader.Close() }()
 	for {
 		raw, err := reader.Next()
 		if errors.Is(err, io.EOF) || errors.Is(err, spool.ErrBroken) {
