@@ -58,7 +58,7 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 	pipeline.NewMetrics(filling{r})
 	now, lag, n, lost := time.Now(), 0.1, int64(1), uint64(1)
 	report := func() status.Report {
-		return status.Report{Sinks: []status.Sink{{
+		return status.Report{Buffer: &status.Buffer{}, Sinks: []status.Sink{{
 			Name: "sink", Lost: &lost, Foreign: &lost, LastEvent: &now, LastCommit: &now, Queue: status.Queue{Oldest: &now},
 			Collections: []status.Collection{{Resource: "pods", State: status.Reconciling, Lag: &lag, Objects: &n, List: &status.List{Remaining: &n}}},
 		}}}
@@ -71,6 +71,11 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 func advice() map[string]string {
 	return map[string]string{
 		"behind_source_seconds":                    "Alert above the delay that your consumers tolerate. During an outage it keeps its last value: also alert on `queue_oldest_timestamp_seconds`.",
+		"buffer_bytes":                             "Alert above 0.8 of its capacity: the bus has to come back soon.",
+		"buffer_capacity_bytes":                    "Divide `buffer_bytes` by it.",
+		"buffer_ended_recordings":                  "Above 0: a gap is likely. The log says why: a full buffer needs more room before the next outage.",
+		"buffer_frames_total":                      "Nothing. Its rate is what an outage costs the disk.",
+		"buffer_recordings":                        "Above 0 for long: look at the bus.",
 		"build_info":                               "Join it with other metrics.",
 		"checkpoint_commit_seconds":                "If it is slow, look at the disk of a file store, or at the bus.",
 		"checkpoint_last_commit_timestamp_seconds": "It grows old in a quiet cluster: alert on it only with `syncedEvery`.",

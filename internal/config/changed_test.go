@@ -53,14 +53,15 @@ sinks:
 		{name: "everything else", next: `cluster: y
 name: other
 kubernetes: {context: c}
-resources: [nodes]
+resources: [{resource: nodes, buffer: false}]
 checkpoint: {file: {path: /other}}
+buffer: {path: /buffer, maxBytes: 1Gi, maxAge: 1h}
 log: {format: json}
 sinks:
   - {name: a, linger: 1s, kafka: {brokers: ["k:1", "k:2"], delivery: at-least-once, create: {enabled: false}, sasl: {mechanism: PLAIN, username: u, password: hunter3}}}
   - {name: c, stdout: {}}
 `, reloadable: []string{"resources"}, restart: []string{
-			"name", "cluster", "kubernetes.context", "checkpoint.file.path", "admin.socket", "log.format",
+			"name", "cluster", "kubernetes.context", "checkpoint.file.path", "buffer.path", "buffer.maxBytes", "buffer.maxAge", "admin.socket", "log.format",
 			"sinks[a].linger", "sinks[a].kafka.brokers", "sinks[a].kafka.create.enabled", "sinks[a].kafka.sasl.password",
 			"sinks[b]", "sinks[c]",
 		}},

@@ -106,7 +106,7 @@ type File struct {
 	Path string `yaml:"path"` // directory of the checkpoint, with one below it for each sink. Default: on the bus, where the sink can do that
 }
 
-// Buffer keeps on disk what the API server sends while a bus is away for longer than the API server keeps its history.
+// Buffer keeps on disk what the API server sends while a sink is behind, because its bus is away or slow. A change needs a restart.
 type Buffer struct {
 	Path string `yaml:"path"` // directory of the buffer, for one bridge alone. Default: nothing is buffered
 	// MaxBytes is how much it may hold. When it is full, nothing more is buffered, and a gap may follow.

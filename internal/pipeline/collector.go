@@ -14,6 +14,7 @@ type Collector struct {
 	status   func() status.Report
 	sink     sinkDescs
 	resource resourceDescs
+	buffer   bufferDescs
 }
 
 // sinkDescs are the metrics with the label sink.
@@ -24,6 +25,11 @@ type sinkDescs struct {
 // resourceDescs are the metrics with the labels sink and resource.
 type resourceDescs struct {
 	state, behind, objects, running, read, left *prometheus.Desc
+}
+
+// bufferDescs are the metrics of the disk buffer. They have no labels, and no series without a buffer.
+type bufferDescs struct {
+	bytes, room, targets, ended, frames *prometheus.Desc
 }
 
 // NewCollector returns a collector that calls report at each scrape.
@@ -54,15 +60,23 @@ func NewCollector(report func() status.Report) *Collector {
 			read:    of("snapshot_read_objects", "Objects read by running lists; absent while no list runs.", "sink", "resource"),
 			left:    of("snapshot_remaining_objects", "Objects that running lists have still to read, if the API server reports them (it does not with selectors).", "sink", "resource"),
 		},
+		buffer: bufferDescs{
+			bytes:   of("buffer_bytes", "Bytes of the disk buffer. It is empty while every sink is in step."),
+			room:    of("buffer_capacity_bytes", "buffer.maxBytes, from which on nothing more is buffered."),
+			targets: of("buffer_recordings", "Watches that are recorded in the disk buffer, because a sink is behind."),
+			ended:   of("buffer_ended_recordings", "Recordings that go on no longer, because the buffer was full, a write failed, or the resource is gone, and that a sink has not published completely."),
+			frames:  of("buffer_frames_total", "Changes, list items and bookmarks that were written to the disk buffer."),
+		},
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	s, r := &c.sink, &c.resource
+	s, r, b := &c.sink, &c.resource, &c.buffer
 	for _, d := range []*prometheus.Desc{
 		s.up, s.lost, s.foreign, s.events, s.capacity, s.bytes, s.room, s.oldest, s.lastEvent, s.lastCommit, s.waiting,
 		r.state, r.behind, r.objects, r.running, r.read, r.left,
+		b.bytes, b.room, b.targets, b.ended, b.frames,
 	} {
 		out <- d
 	}
@@ -71,6 +85,9 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	r := c.status()
+	if r.Buffer != nil {
+		c.buffer.collect(out, r.Buffer)
+	}
 	for i := range r.Sinks {
 		s := &r.Sinks[i]
 		c.sink.collect(out, s)
@@ -82,6 +99,14 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 
 func gauge(out chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
 	out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (c *bufferDescs) collect(out chan<- prometheus.Metric, b *status.Buffer) {
+	gauge(out, c.bytes, float64(b.Bytes))
+	gauge(out, c.room, float64(b.MaxBytes))
+	gauge(out, c.targets, float64(b.Targets))
+	gauge(out, c.ended, float64(b.Ended))
+	out <- prometheus.MustNewConstMetric(c.frames, prometheus.CounterValue, float64(b.Frames))
 }
 
 func (c *sinkDescs) collect(out chan<- prometheus.Metric, s *status.Sink) {

@@ -42,6 +42,6 @@ func Effects() []Row {
 		{Reset, []string{"redact", "drop", "metadataOnly", "types"}, []string{"redact", "secrets.values", "managedFields", "format"}},
 		{Reroute, []string{"topic", "subject", "key"}, []string{"topic", "subject", "key"}},
 		{Replacement, []string{"resource", "group", "name", "namespaces", "namespaceSelector"}, nil},
-		{NoEffect, []string{"snapshot", "syncedEvery", "resync", "verifyEvery", "diff", "changedBy", "headers", "required"}, []string{"headers"}},
+		{NoEffect, []string{"snapshot", "syncedEvery", "resync", "verifyEvery", "diff", "changedBy", "headers", "required", "buffer"}, []string{"headers"}},
 	}
 }

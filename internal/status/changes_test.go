@@ -83,7 +83,7 @@ func TestChanges(t *testing.T) {
 // something in an address.
 func TestChangesLinks(t *testing.T) {
 	body := get(changeful(t, sampleChanges), "/").Body.String()
-	if n := strings.Count(body, `<a href="changes?`); n != 3 || !strings.Contains(body, `<a href="changes?collection=secrets%3Fnamespace%3Da&amp;sink=live">`) {
+	if n := strings.Count(body, `<a href="changes?`); n != 4 || !strings.Contains(body, `<a href="changes?collection=secrets%3Fnamespace%3Da&amp;sink=live">`) {
 		t.Errorf("%d links:\n%s", n, body)
 	}
 	u, err := url.Parse(changesURL("/"))

@@ -154,6 +154,12 @@ func newPage(r Report, q query, h *history) page {
 			Where: "Kubernetes", Word: "not reached", Error: r.Waiting, Advice: "check that the API server answers the bridge; it is asked again every few seconds",
 		})
 	}
+	if b := r.Buffer; b != nil && b.Ended > 0 {
+		p.Troubles = append(p.Troubles, troubleView{
+			Where: "Disk buffer", Word: "ended", Error: comma(int64(b.Ended)) + " of " + comma(int64(b.Targets)) + " recordings go on no longer: what they hold is published, and a gap may follow",
+			Advice: "the log says why: restore the bus, and give the buffer more room if it was full",
+		})
+	}
 	states := map[State]int{}
 	total := totals{}
 	for i := range r.Sinks {
@@ -276,6 +282,9 @@ func facts(r *Report) []fact {
 		}
 		list = append(list, fact{"Leader", who})
 	}
+	if r.Buffer != nil {
+		list = append(list, fact{"Disk buffer", r.Buffer.Words()})
+	}
 	return list
 }
 
@@ -331,6 +340,9 @@ func viewRow(s *Sink, c *Collection, now time.Time) row {
 	}
 	if c.Troubled() {
 		r.Class = "bad"
+	}
+	if c.State == Buffered {
+		r.Since = "reads what was buffered on disk, " + r.Since
 	}
 	if c.Kind != "" {
 		r.GVK = c.APIVersion + " " + c.Kind
@@ -400,8 +412,10 @@ func size(bytes int64) string {
 		return comma(bytes) + " B"
 	case bytes < 1<<20:
 		return fmt.Sprintf("%.1f KiB", float64(bytes)/(1<<10))
-	default:
+	case bytes < 1<<30:
 		return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+	default:
+		return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30))
 	}
 }
 

@@ -24,6 +24,7 @@ func sample() Report {
 	return Report{
 		Name: "kubebridge", Version: "v1.2.3", Cluster: "prod-<1>", ClusterUID: "uid", Started: noon.Add(-90 * time.Minute), At: noon,
 		ConfigDigest: "0123456789abcdef", Election: &Election{Role: "leader", Identity: "bridge-0", Holder: "bridge-0", Lease: "ns/kubebridge"},
+		Buffer: &Buffer{Bytes: 3 << 30, MaxBytes: 10 << 30, Targets: 4, Ended: 1, Frames: 98765},
 		Sinks: []Sink{
 			{
 				Name: "audit", Bus: "kafka", Address: "kafka:9092", Delivery: "exactly-once", Ready: true, Delivered: 12345,
@@ -32,6 +33,7 @@ func sample() Report {
 				Collections: []Collection{
 					{ID: "pods", APIVersion: "v1", Kind: "Pod", State: "watching", Since: earlier, Position: "42", Lag: ptr(0.012), Objects: ptr(int64(1234)), Gap: &Gap{Reason: "reset", Opened: earlier, Closed: &noon}},
 					{ID: "deployments.apps", APIVersion: "apps/v1", Kind: "Deployment", State: "reconciling", Since: earlier, List: &List{Read: 5000, Remaining: ptr(int64(1500))}},
+					{ID: "nodes", APIVersion: "v1", Kind: "Node", State: "buffered", Since: earlier, Position: "40"},
 				},
 			},
 			{
@@ -110,12 +112,13 @@ func TestUnknownIsNotZero(t *testing.T) {
 func TestRowsAreChosen(t *testing.T) {
 	h := newHistory(nil)
 	for query, want := range map[query]string{
-		{}:                    "secrets?namespace=a deployments.apps pods",
-		{Sort: "name"}:        "deployments.apps pods secrets?namespace=a",
-		{Sort: "lag"}:         "pods secrets?namespace=a deployments.apps",
-		{Sort: "nonsense"}:    "secrets?namespace=a deployments.apps pods",
+		{}:                    "secrets?namespace=a deployments.apps nodes pods",
+		{Sort: "name"}:        "deployments.apps nodes pods secrets?namespace=a",
+		{Sort: "lag"}:         "pods secrets?namespace=a deployments.apps nodes",
+		{Sort: "nonsense"}:    "secrets?namespace=a deployments.apps nodes pods",
 		{Text: " DEPLOYment"}: "deployments.apps",
 		{State: "watching"}:   "pods",
+		{State: "buffered"}:   "nodes",
 		{Sink: "live"}:        "secrets?namespace=a",
 		{Text: "nothing"}:     "",
 	} {

@@ -62,6 +62,19 @@ type Buffer struct {
 	Frames   uint64 `json:"frames"`   // changes, list items and bookmarks that were buffered since the start
 }
 
+// Words describes the buffer for people.
+func (b *Buffer) Words() string {
+	words := size(b.Bytes) + " of " + size(b.MaxBytes)
+	if b.Targets == 0 {
+		return words
+	}
+	words += ", " + comma(int64(b.Targets)) + " watches recorded"
+	if b.Ended > 0 {
+		words += ", " + comma(int64(b.Ended)) + " of them ended"
+	}
+	return words
+}
+
 // Trouble is an error with the remedy. The operation is retried.
 type Trouble struct {
 	Error  string    `json:"error"`
@@ -148,10 +161,11 @@ const (
 	Waiting     State = "waiting"
 	Stalled     State = "stalled"
 	Gone        State = "gone"
+	Buffered    State = "buffered" // it reads what was buffered on disk
 )
 
 // States returns all states.
-func States() []State { return []State{Discovering, Reconciling, Watching, Waiting, Stalled, Gone} }
+func States() []State { return []State{Discovering, Reconciling, Watching, Waiting, Stalled, Gone, Buffered} }
 
 // List is a list that is being read.
 type List struct {

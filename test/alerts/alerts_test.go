@@ -22,6 +22,9 @@ func healthy() map[string]string {
 		"kubebridge_queue_events":                             {auditSink, "0 3 0 1 0x236"},
 		"kubebridge_queue_oldest_timestamp_seconds":           {auditSink, "_ 29 _ 89 _x236"},
 		"kubebridge_checkpoint_last_commit_timestamp_seconds": {auditSink, "0+30x10 300x230"}, // then it is quiet
+		"kubebridge_buffer_bytes":                             {"", "0x60 1e9x20 0x160"},
+		"kubebridge_buffer_capacity_bytes":                    {"", "10e9x240"},
+		"kubebridge_buffer_ended_recordings":                  {"", "0x240"},
 		"kubebridge_source_collections":                       {pods + `,state="watching"`, "1x240"},
 		"kubebridge_source_drift_total":                       {pods, "_x20 0x220"},
 		"kubebridge_gaps_total":                               {pods + `,reason="reset"`, "_x10 1x230"},
@@ -97,6 +100,8 @@ func TestEachFires(t *testing.T) {
 			[]string{"kubebridge_queue_oldest_timestamp_seconds", `sink="audit"`, "_" + hour + "3600x119"}, at(2), at(5), auditSink, []string{"audit", "5m"},
 		},
 		"KubebridgeSinkFailing": {[]string{"kubebridge_sink_up", `sink="audit"`, "1" + hour + "0x119"}, at(5), at(7), auditSink, []string{"audit", "bridges"}},
+		"KubebridgeBufferFilling": {[]string{"kubebridge_buffer_bytes", "", "0" + hour + "8.5e9x119"}, at(0), at(3), pod, []string{"audit-kubebridge-0", "85%"}},
+		"KubebridgeBufferEnded":   {[]string{"kubebridge_buffer_ended_recordings", "", "0" + hour + "2x119"}, at(-1), at(2), pod, []string{"audit-kubebridge-0", "2 watches"}},
 		"KubebridgeCheckpointOld": {
 			[]string{"kubebridge_queue_events", `sink="audit"`, "0" + hour + "12x119"}, at(5), at(7), auditSink, []string{"audit", "1h"},
 		},

@@ -196,6 +196,13 @@ func TestHabits(t *testing.T) {
 	}
 	budget := func(o map[string]any) any { return o["PodDisruptionBudget"].(*policyv1.PodDisruptionBudget).Spec }
 	policy := func(o map[string]any) any { return text(t, o["NetworkPolicy"].(*networkingv1.NetworkPolicy).Spec) }
+	settings := func(o map[string]any) any {
+		var c struct{ Buffer map[string]any }
+		if err := yaml.Unmarshal([]byte(o["ConfigMap"].(*corev1.ConfigMap).Data["config.yaml"]), &c); err != nil {
+			t.Fatal(err)
+		}
+		return text(t, c.Buffer)
+	}
 	for _, c := range []struct {
 		name, base, more string
 		got              func(map[string]any) any
@@ -209,6 +216,24 @@ func TestHabits(t *testing.T) {
 		{"a volume by hand", disk, `persistence: {storageClass: "-"}`, func(o map[string]any) any {
 			return *o["StatefulSet"].(*appsv1.StatefulSet).Spec.VolumeClaimTemplates[0].Spec.StorageClassName
 		}, ""},
+		{"the buffer uses nine tenths of its volume", kafka, "buffer: {enabled: true, size: 100Mi}", settings, `{"maxBytes":"94371840","path":"/var/lib/kubebridge-buffer"}`},
+		{"a buffer's size of one's own", kafka, "config: {buffer: {maxBytes: 1Gi}}\nbuffer: {enabled: true}", settings, `{"maxBytes":"1Gi","path":"/var/lib/kubebridge-buffer"}`},
+		{"no buffer", kafka, "", settings, "null"},
+		{"a buffer on the node's disk is requested", kafka, "buffer: {enabled: true, size: 4Gi}\nresources: {requests: {cpu: 1}}", func(o map[string]any) any {
+			r := o["pods"].(*corev1.PodTemplateSpec).Spec.Containers[0].Resources.Requests
+			return r.StorageEphemeral().String() + " " + r.Cpu().String()
+		}, "4Gi 1"},
+		{"a buffer's claim beside the checkpoint's", disk, "buffer: {enabled: true, persistence: {enabled: true}}", func(o map[string]any) any {
+			var names []string
+			for _, claim := range o["StatefulSet"].(*appsv1.StatefulSet).Spec.VolumeClaimTemplates {
+				names = append(names, claim.Name)
+			}
+			return strings.Join(names, " ")
+		}, "data buffer"},
+		{"a buffer's claim that is there", kafka, "buffer: {enabled: true, persistence: {enabled: true, existingClaim: mine}}", func(o map[string]any) any {
+			s := o["StatefulSet"].(*appsv1.StatefulSet).Spec
+			return fmt.Sprint(*s.Replicas, len(s.VolumeClaimTemplates), s.Template.Spec.Containers[0].Resources.Requests.StorageEphemeral().IsZero())
+		}, "1 0 true"},
 		{"a broken upgrade can be corrected", disk, "", func(o map[string]any) any {
 			return o["StatefulSet"].(*appsv1.StatefulSet).Spec.PodManagementPolicy
 		}, appsv1.ParallelPodManagement},

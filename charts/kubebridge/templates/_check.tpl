@@ -27,14 +27,25 @@
 
 {{- $replicas := include "kubebridge.replicas" . | int -}}
 {{- $disk := include "kubebridge.disk" . | fromJsonArray -}}
-{{- if and (gt $replicas 1) $disk -}}
-{{- fail (printf "replicaCount is %d, and %s is a directory, which two bridges cannot share: set replicaCount: 1, or keep nothing on a disk" $replicas (first $disk).key) -}}
+{{- $own := $disk -}}
+{{- if include "kubebridge.bufferClaim" . -}}{{- $own = append $own (dict "key" "the volume of buffer.persistence") -}}{{- end -}}
+{{- if and (gt $replicas 1) $own -}}
+{{- fail (printf "replicaCount is %d, and %s is a directory, which two bridges cannot share: set replicaCount: 1, or keep nothing on a disk" $replicas (first $own).key) -}}
 {{- end -}}
 {{- if and (gt $replicas 1) (not (include "kubebridge.leads" .)) -}}
 {{- fail (printf "replicaCount is %d without leader election: all of them would write. Set replicaCount: 1, or leave config.leaderElection.enabled out" $replicas) -}}
 {{- end -}}
-{{- if and $disk (include "kubebridge.leads" .) -}}
-{{- fail (printf "config.leaderElection is enabled, and %s is a directory, which two bridges cannot share: leave one of them out" (first $disk).key) -}}
+{{- if and $own (include "kubebridge.leads" .) -}}
+{{- fail (printf "config.leaderElection is enabled, and %s is a directory, which two bridges cannot share: leave one of them out" (first $own).key) -}}
+{{- end -}}
+{{- with dig "buffer" "path" "" $c -}}
+{{- if $.Values.buffer.enabled -}}
+{{- fail (printf "config.buffer.path is %s, and buffer.enabled makes a volume and sets that path: leave config.buffer.path out" .) -}}
+{{- end -}}
+{{- $disk = append $disk (dict "key" "config.buffer.path" "path" .) -}}
+{{- end -}}
+{{- if and .Values.buffer.enabled (not (include "kubebridge.nineTenths" .Values.buffer.size)) -}}
+{{- fail (printf "buffer.size is %s: write a number and k, M, G, T, Ki, Mi, Gi or Ti, such as 10Gi" .Values.buffer.size) -}}
 {{- end -}}
 {{- $roots := list .Values.persistence.mountPath -}}
 {{- range .Values.extraVolumeMounts -}}{{- $roots = append $roots .mountPath -}}{{- end -}}

@@ -25,6 +25,11 @@
 {{- $_ := set $s "hosts" (concat $own (default list $s.hosts) | uniq) -}}
 {{- $_ := set $c "status" $s -}}
 {{- end -}}
+{{- if .Values.buffer.enabled -}}
+{{- $b := set (default dict $c.buffer) "path" (include "kubebridge.bufferPath" .) -}}
+{{- if not $b.maxBytes -}}{{- $_ := set $b "maxBytes" (include "kubebridge.nineTenths" .Values.buffer.size) -}}{{- end -}}
+{{- $_ := set $c "buffer" $b -}}
+{{- end -}}
 {{- if not (dig "admin" "socket" "" $c) -}}
 {{- $_ := set $c "admin" (dict "socket" "/tmp/admin.sock") -}}
 {{- end -}}
@@ -36,7 +41,10 @@
 {{- default .Values.existingConfigMap .Values.existingConfigSecret -}}
 {{- end -}}
 
-{{/* Directories that outlive a pod, as a JSON list of {key, path}. */}}
+{{/* Where the volume of the disk buffer is mounted. */}}
+{{- define "kubebridge.bufferPath" -}}/var/lib/kubebridge-buffer{{- end -}}
+
+{{/* What the configuration keeps on the volume data, as a JSON list of {key, path}. */}}
 {{- define "kubebridge.disk" -}}
 {{- $all := list -}}
 {{- with dig "checkpoint" "file" "path" "" .Values.config -}}
@@ -56,7 +64,12 @@
 
 {{/* Not empty where something is kept on a disk: that belongs to one bridge alone. */}}
 {{- define "kubebridge.stateful" -}}
-{{- if include "kubebridge.disk" . | fromJsonArray -}}yes{{- end -}}
+{{- if or (include "kubebridge.disk" . | fromJsonArray) (include "kubebridge.bufferClaim" .) -}}yes{{- end -}}
+{{- end -}}
+
+{{/* Not empty where the disk buffer outlives a pod. */}}
+{{- define "kubebridge.bufferClaim" -}}
+{{- if and .Values.buffer.enabled .Values.buffer.persistence.enabled -}}yes{{- end -}}
 {{- end -}}
 
 {{/* Not empty where a Lease says who leads. */}}
@@ -148,13 +161,16 @@
 
 {{/* Nine tenths of the memory limit, in bytes; empty without one. */}}
 {{- define "kubebridge.memory" -}}
-{{- with dig "limits" "memory" "" (default dict .Values.resources) -}}
+{{- with dig "limits" "memory" "" (default dict .Values.resources) -}}{{- include "kubebridge.nineTenths" . -}}{{- end -}}
+{{- end -}}
+
+{{/* Nine tenths of a quantity, as a whole number; empty where it is none. */}}
+{{- define "kubebridge.nineTenths" -}}
 {{- $text := toString . -}}
 {{- $number := regexFind "^[0-9.]+" $text -}}
 {{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
 {{- $unit := trimPrefix $number $text -}}
 {{- if and $number (hasKey $units $unit) -}}
 {{- mulf (float64 $number) (index $units $unit) 0.9 | int64 -}}
-{{- end -}}
 {{- end -}}
 {{- end -}}
