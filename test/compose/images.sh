@@ -49,8 +49,7 @@ nats() {
 	local root=$work/nats
 	rm -rf "$root"
 	mkdir -p "$root"/{bin,data,tmp}
-	(cd "$work/debs" && apt-get download -qq busybox-static 2>/dev/null)
-	dpkg -x "$work"/debs/busybox-static_*.deb "$root"
+	unpack "$work/debs" "$root" busybox-static
 	local applet
 	for applet in sh wget; do ln -sf busybox "$root/bin/$applet"; done
 	cp "$work/bin/nats-server" "$root/bin/"
