@@ -77,7 +77,7 @@ licenses: ## the licence of every module that is linked in
 vuln: ## known vulnerabilities in what every module calls; needs the network, or GOVULNDB=file:///copy/of/the/database
 	GOVULNDB="$(GOVULNDB)" scripts/vuln.sh
 
-release: ## static programs, checksums and lists of contents in dist/ (VERSION=v1.2.3)
+release: ## static programs, the chart, checksums and lists of contents in dist/ (VERSION=v1.2.3)
 	scripts/release.sh
 
 clean: ## remove what was built and the demo's state

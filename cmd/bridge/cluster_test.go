@@ -13,6 +13,12 @@ import (
 // makes it the cluster of the default kubeconfig. Its watches of pods send events, one line each, and stay open.
 func smallCluster(t *testing.T, events ...string) {
 	t.Helper()
+	liveCluster(t, nil, events...)
+}
+
+// liveCluster is a [smallCluster] whose open watch of pods also sends what comes from more.
+func liveCluster(t *testing.T, more <-chan string, events ...string) {
+	t.Helper()
 	pod := func(name, uid string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":"41","labels":{"app":"web"}}}`, name, uid)
 	}
@@ -46,7 +52,14 @@ func smallCluster(t *testing.T, events ...string) {
 				fmt.Fprint(w, strings.Join(events, ""))
 			}
 			w.(http.Flusher).Flush()
-			<-r.Context().Done()
+			for r.Context().Err() == nil {
+				select {
+				case event := <-more:
+					fmt.Fprint(w, event)
+					w.(http.Flusher).Flush()
+				case <-r.Context().Done():
+				}
+			}
 		}
 	}))
 	t.Cleanup(func() {

@@ -25,27 +25,13 @@ func movable(t *testing.T, url string) (inDirectory, onNATS, checkpoints string)
 	return inDirectory, onNATS, checkpoints
 }
 
+// changeOfB is a change of the pod b of [smallCluster].
+const changeOfB = `{"type":"MODIFIED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b","namespace":"shop","uid":"5b8f1c34-7a2e-4c8a-9f39-0e1f8f2f4a12","resourceVersion":"43"}}}` + "\n"
+
 // eventsOn returns type and name of all events in the stream.
-func eventsOn(t *testing.T, url string) (events []string) {
+func eventsOn(t *testing.T, js natsgo.JetStreamContext) (events []string) {
 	t.Helper()
-	nc, err := natsgo.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := nc.JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := js.StreamInfo("K8S_prod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := info.State.FirstSeq; n <= info.State.LastSeq; n++ {
-		m, err := js.GetMsg("K8S_prod", n)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, m := range messagesOn(t, js, "K8S_prod") {
 		if e, err := event.Parse(m.Data); err == nil {
 			events = append(events, strings.TrimSpace(e.Type.String()+" "+e.Name))
 		}
@@ -54,11 +40,11 @@ func eventsOn(t *testing.T, url string) (events []string) {
 }
 
 // awaitEvents waits until the stream has n events.
-func awaitEvents(t *testing.T, url string, n int, log *screen) {
+func awaitEvents(t *testing.T, js natsgo.JetStreamContext, n int, log *screen) {
 	t.Helper()
-	for until := time.Now().Add(time.Minute); len(eventsOn(t, url)) < n; time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(time.Minute); len(eventsOn(t, js)) < n; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("events: %q, want %d; the log:\n%s", eventsOn(t, url), n, log)
+			t.Fatalf("events: %q, want %d; the log:\n%s", eventsOn(t, js), n, log)
 		}
 	}
 }
@@ -68,6 +54,7 @@ func TestCheckpointMove(t *testing.T) {
 	for _, toBus := range []bool{true, false} {
 		t.Run(fmt.Sprintf("to the bus %t", toBus), func(t *testing.T) {
 			url := startNATS(t)
+			js := jetStream(t, url)
 			from, to, checkpoints := movable(t, url)
 			was, is := "directory "+filepath.Join(checkpoints, "live"), "bucket kubebridge_kubebridge_5b8f1c34_live"
 			if !toBus {
@@ -79,7 +66,7 @@ func TestCheckpointMove(t *testing.T) {
 			if code := stop(); code != exitOK {
 				t.Fatalf("the bridge ends with %d:\n%s", code, log)
 			}
-			want := eventsOn(t, url)
+			want := eventsOn(t, js)
 			if !slices.Equal(want, []string{"gap", "present a", "present b", "synced"}) {
 				t.Fatalf("published: %q", want)
 			}
@@ -95,13 +82,13 @@ func TestCheckpointMove(t *testing.T) {
 				t.Errorf("a start at the former place: code %d: %s", r.code, r.err)
 			}
 
-			smallCluster(t, `{"type":"MODIFIED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b","namespace":"shop","uid":"5b8f1c34-7a2e-4c8a-9f39-0e1f8f2f4a12","resourceVersion":"43"}}}`+"\n")
+			smallCluster(t, changeOfB)
 			log, stop = start(t, to)
-			awaitEvents(t, url, len(want)+1, log)
+			awaitEvents(t, js, len(want)+1, log)
 			if code := stop(); code != exitOK {
 				t.Fatalf("the bridge ends with %d:\n%s", code, log)
 			}
-			if got := eventsOn(t, url); !slices.Equal(got, append(want, "modified b")) {
+			if got := eventsOn(t, js); !slices.Equal(got, append(want, "modified b")) {
 				t.Errorf("after the move: %q", got)
 			}
 		})
@@ -139,6 +126,50 @@ func TestCheckpointMoveWhileRunning(t *testing.T) {
 	leave()
 	bridge(t, "checkpoint", "move", "-c", onNATS, "--to", inDirectory).failed(t, exitEnvironment, "since 2026-01-01T00:00:00Z", "--fence")
 	bridge(t, "checkpoint", "move", "-c", onNATS, "--to", inDirectory, "--fence").ok(t)
+}
+
+// With --fence, a checkpoint moves away from a bridge that runs: that bridge ends at its next change and writes nothing once another one runs
+// at the new place. A start at the former place does not disturb that one.
+func TestCheckpointMoveFences(t *testing.T) {
+	url := startNATS(t)
+	js := jetStream(t, url)
+	inDirectory, onNATS, _ := movable(t, url)
+	changes := make(chan string, 1)
+	liveCluster(t, changes)
+	fenced, stopFenced := start(t, onNATS)
+	fenced.awaits(t, `"msg":"synced"`)
+	awaitEvents(t, js, 4, fenced)
+	bridge(t, "checkpoint", "move", "-c", onNATS, "--to", inDirectory, "--fence").ok(t)
+
+	later := make(chan string, 1)
+	liveCluster(t, later)
+	log, stop := start(t, inDirectory)
+	log.awaits(t, `"msg":"stream opened"`)
+	changes <- changeOfB
+	fenced.awaits(t, "bridge: ")
+	if code := stopFenced(); code != exitRuntime {
+		t.Errorf("the fenced bridge ends with %d", code)
+	}
+	for _, says := range []string{`sink "live": write to the bus: another writer has taken over`, "after `bridge checkpoint move` start one with the other configuration"} {
+		if !strings.Contains(fenced.String(), says) {
+			t.Errorf("the fenced bridge does not say %q:\n%s", says, fenced)
+		}
+	}
+	if r := bridge(t, "run", "-c", onNATS, "--status-listen", "off"); r.code != exitEnvironment || !strings.Contains(r.err, "it was moved to directory") {
+		t.Errorf("a start at the former place: code %d: %s", r.code, r.err)
+	}
+	want := []string{"gap", "present a", "present b", "synced"}
+	if got := eventsOn(t, js); !slices.Equal(got, want) {
+		t.Errorf("after the move, before a change: %q", got)
+	}
+	later <- changeOfB
+	awaitEvents(t, js, len(want)+1, log)
+	if code := stop(); code != exitOK {
+		t.Errorf("the bridge ends with %d:\n%s", code, log)
+	}
+	if got := eventsOn(t, js); !slices.Equal(got, append(want, "modified b")) {
+		t.Errorf("after the change: %q", got)
+	}
 }
 
 // What cannot be moved is refused before anything is read, with the reason.

@@ -94,7 +94,7 @@ func execute(ctx context.Context, args []string, std streams) int {
 		show(std.err, "bridge: %s", strings.TrimRight(line, "\n"))
 	}
 	if errors.Is(err, sink.ErrFenced) || errors.Is(err, checkpoint.ErrFenced) {
-		fmt.Fprintln(std.err, "bridge: two bridges with one `name` write to one bus: stop one, give it another name, or let them elect a leader (leaderElection); after `bridge checkpoint reset` start this one again")
+		fmt.Fprintln(std.err, "bridge: two bridges with one `name` write to one bus: stop one, give it another name, or let them elect a leader (leaderElection); after `bridge checkpoint reset` start this one again, after `bridge checkpoint move` start one with the other configuration")
 	}
 	return exitCode(err)
 }

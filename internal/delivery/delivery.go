@@ -181,11 +181,13 @@ func (d *Delivery) openStore(ctx context.Context, reset bool) (mark []byte, err 
 	if mark, err = d.mark(reset); err != nil {
 		return nil, err
 	}
-	if err := d.open(ctx, mark); err != nil {
-		return nil, err
-	}
 	if d.loader == nil {
-		return mark, checkpoint.CheckMove(d.store)
+		if err := checkpoint.CheckMove(d.store); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.open(ctx, mark); err != nil || d.loader == nil {
+		return mark, err
 	}
 	if err := d.retry(ctx, "read the checkpoint", func() error { return d.loader.Load(ctx) }); err != nil {
 		return nil, err

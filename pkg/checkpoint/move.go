@@ -49,8 +49,15 @@ func (m Move) Change() event.KV {
 // ReadMove returns what a store has recorded of a move; the zero value: nothing. The error may wrap [ErrCorrupt].
 func ReadMove(store Store) (m Move, err error) {
 	value, err := store.Get(MoveKey())
-	if err != nil || value == nil {
+	if err != nil {
 		return m, err
+	}
+	return decodeMove(value)
+}
+
+func decodeMove(value []byte) (m Move, err error) {
+	if value == nil {
+		return m, nil
 	}
 	if err := json.Unmarshal(value, &m); err != nil || m.ID == "" {
 		return m, fmt.Errorf("%w: its record of a move does not parse", ErrCorrupt)
@@ -60,10 +67,22 @@ func ReadMove(store Store) (m Move, err error) {
 
 // CheckMove returns an error that wraps [ErrMoved] for a store that is not in force.
 func CheckMove(store Store) error {
-	m, err := ReadMove(store)
+	value, err := store.Get(MoveKey())
+	if err == nil {
+		err = CheckMoveRecord(value)
+	}
+	if err != nil {
+		return fmt.Errorf("read the checkpoint: %w", err)
+	}
+	return nil
+}
+
+// CheckMoveRecord is [CheckMove] for a store that has this value of [MoveKey].
+func CheckMoveRecord(value []byte) error {
+	m, err := decodeMove(value)
 	switch {
 	case err != nil:
-		return fmt.Errorf("read the checkpoint: %w", err)
+		return err
 	case m.State == Moved:
 		return fmt.Errorf("%w: it was moved to %s: use the configuration that keeps it there, or empty this store with `bridge checkpoint reset --forget`", ErrMoved, m.Other)
 	case m.State == Incoming:

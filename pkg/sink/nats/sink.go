@@ -24,6 +24,7 @@ type Options struct {
 type Sink struct {
 	appender
 	termSubject string
+	store       *Store // the pipeline's; nil if it is not in a bucket
 
 	term   uint64
 	opened uint64 // the sequence of the record that began the term
@@ -81,7 +82,8 @@ func termSubject(id event.Identity) string {
 }
 
 // Open starts the embedded server if there is one, connects, finds or creates the
-// stream, checks that it belongs to this pipeline, and begins a term.
+// stream, checks that it belongs to this pipeline, and begins a term. If the pipeline's [Store] is in a bucket that cannot be continued,
+// Open returns the error of [Store.Load] before it writes anything or fences a predecessor.
 func (s *Sink) Open(ctx context.Context, recorded []byte) error {
 	s.disconnect()
 	s.lost, s.hole = "", false
@@ -100,6 +102,11 @@ func (s *Sink) open(ctx context.Context, recorded []byte) (err error) {
 	}
 	if m, err := decodeMark(recorded); err == nil {
 		s.term = max(s.term, termNumber(m.term)) // Tail handles another mark
+	}
+	if s.store != nil {
+		if err := s.store.refused(ctx, s.conn); err != nil {
+			return err
+		}
 	}
 	if s.stream, err = s.find(ctx); err != nil {
 		return err

@@ -75,11 +75,13 @@ var (
 // NewStore returns a store that has not connected yet. Until Load it is empty.
 func NewStore(o StoreOptions) *Store {
 	o.Delay = cmp.Or(o.Delay, defaultDelay)
-	return &Store{
+	s := &Store{
 		o: o, log: o.Sink.log, pending: map[string][]byte{},
 		bucket: newBucket(o.Sink.endpoint),
 		kick:   make(chan struct{}, 1),
 	}
+	o.Sink.store = s
+	return s
 }
 
 // Load fences the last writer of the bucket, and copies the bucket. The error wraps

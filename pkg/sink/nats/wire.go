@@ -141,9 +141,10 @@ func (l *link) checkMessage(m *nats.Msg, r *event.Record, streamLimit int) (size
 	if err := checkSubject(m.Subject); err != nil {
 		return 0, &sink.RecordError{Err: err}
 	}
-	limit, of := int(l.conn.nc.MaxPayload()), "the server (max_payload)"
-	if streamLimit > 0 && streamLimit < limit {
-		limit, of = streamLimit, fmt.Sprintf("stream %q (max_msg_size)", l.name)
+	limit := int(l.conn.nc.MaxPayload())
+	byStream := streamLimit > 0 && streamLimit < limit
+	if byStream {
+		limit = streamLimit
 	}
 	if header := atMost(r); header <= maxHeader && header+len(m.Data) <= limit {
 		return header + len(m.Data), nil
@@ -157,6 +158,10 @@ func (l *link) checkMessage(m *nats.Msg, r *event.Record, streamLimit int) (size
 		return 0, &sink.RecordError{Err: fmt.Errorf("headers of %d bytes: the server takes %d", header, maxHeader)}
 	}
 	if size = header + len(m.Data); size > limit {
+		of := "the server (max_payload)"
+		if byStream {
+			of = fmt.Sprintf("stream %q (max_msg_size)", l.name)
+		}
 		return 0, &sink.RecordError{Size: size, Limit: limit, Err: fmt.Errorf("too large for %s", of)}
 	}
 	return size, nil

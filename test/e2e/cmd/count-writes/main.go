@@ -18,8 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
-
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
@@ -47,11 +45,7 @@ func main() {
 
 // run writes until ctx ends, and then checks the server of each delivery.
 func run(ctx context.Context, kubeconfig, dir string, deliveries []string) error {
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return fmt.Errorf("kubeconfig %q: %w", kubeconfig, err)
-	}
-	client, err := kube.New(cfg, namespace)
+	client, err := kube.Connect(kubeconfig, namespace)
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
-
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
@@ -37,11 +35,7 @@ func main() {
 }
 
 func run(ctx context.Context, kubeconfig string, every time.Duration, out io.Writer) error {
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return fmt.Errorf("kubeconfig %q: %w", kubeconfig, err)
-	}
-	client, err := kube.New(cfg, namespace)
+	client, err := kube.Connect(kubeconfig, namespace)
 	if err != nil {
 		return err
 	}

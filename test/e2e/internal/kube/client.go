@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // Type is a resource and its kind.
@@ -45,6 +46,15 @@ type Client struct {
 	Namespace string
 	Ledger    *Ledger
 	dynamic   dynamic.Interface
+}
+
+// Connect is New with the cluster of a kubeconfig file.
+func Connect(kubeconfig, namespace string) (*Client, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %q: %w", kubeconfig, err)
+	}
+	return New(cfg, namespace)
 }
 
 // New returns a client for a namespace with an empty ledger, without the client-side rate limit.
