@@ -25,18 +25,16 @@ ldconfig -p | grep -q libdevmapper || missing+=(libdevmapper1.02.1)
 [ ${#missing[@]} -eq 0 ] || apt_install "${missing[@]}"
 
 work=$PWD/var/compose
-mkdir -p "$work/bin" "$work/debs" "$work/docker/cli-plugins" var/node/bin
+mkdir -p "$work/bin" "$work/docker/cli-plugins" var/node/bin
 cluster=$(scripts/cluster.sh)
 jars=$(scripts/kafka.sh)
 go -C test/node build -buildvcs=false -ldflags '-s -w' -o "$work/bin/kubectl" .
 CGO_ENABLED=0 go -C test/node build -trimpath -buildvcs=false -ldflags '-s -w' -o var/node/bin/pause ./pause
 CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$work/bin/nats-server" github.com/nats-io/nats-server/v2
-go -C test/compose/plugin build -buildvcs=false -ldflags '-s -w' -o "$work/docker/cli-plugins/docker-compose" github.com/docker/compose/v2/cmd
+version=$(go -C test/compose/plugin list -m -f '{{.Version}}' github.com/docker/compose/v2)
+go -C test/compose/plugin build -buildvcs=false -ldflags "-s -w -X github.com/docker/compose/v2/internal.Version=$version" -o "$work/docker/cli-plugins/docker-compose" github.com/docker/compose/v2/cmd
 GOBIN=$work/bin go install github.com/nats-io/natscli/nats@v0.5.1
-if [ ! -x "$work/engine/usr/sbin/dockerd" ]; then
-	(cd "$work/debs" && apt-get download -qq docker.io 2>/dev/null || { apt-get update -qq && apt-get download -qq docker.io 2>/dev/null; })
-	dpkg -x "$work"/debs/docker.io_*.deb "$work/engine"
-fi
+[ -x "$work/engine/usr/sbin/dockerd" ] || unpack "$work/debs" "$work/engine" docker.io
 step "programs: the API server, kubectl, docker compose, nats-server, nats, Debian's Docker engine"
 go mod download
 unshare --mount --pid --fork --mount-proc --kill-child test/node/images.sh "$PWD/var/node/images"

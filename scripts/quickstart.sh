@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The code blocks of the README and of the quick starts, as they are printed, in an empty Debian root: scripts/quickstart.sh.
+# The code blocks of the README and of the quick starts, as they are printed, in an empty Debian root: scripts/quickstart.sh [PAGE...].
 #
 # debootstrap makes the root; the checkout's last commit is cloned into it. The pages' commands install and build the rest, and
 # the time of each is printed. What a reader of these pages already has is made here: kubectl, the nats CLI, kcat, a Kafka as
@@ -11,6 +11,7 @@
 # Exit codes: 1 if something failed, 77 if it cannot run on this machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- README.md docs/get-started.md docs/quickstart-kind.md
 cannot() { echo "quickstart cannot run here: $*" >&2; exit 77; }
 [ "$(uname -s)" = Linux ] || cannot "it needs Linux"
 [ "$(id -u)" = 0 ] || cannot "it needs root, to change the root directory"
@@ -37,7 +38,7 @@ go build -buildvcs=false -o "$work/bin/bridge" ./cmd/bridge
 GOBIN=$work/bin go install github.com/nats-io/natscli/nats@v0.5.1
 step "what the pages' readers have"
 
-for page in README.md docs/get-started.md docs/quickstart-kind.md; do "$work/bin/quickstart" -list "$page" >/dev/null; done
+for page; do "$work/bin/quickstart" -list "$page" >/dev/null; done
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 if [ ! -e "$work/$suite.tar" ]; then
 	rm -rf "$root"
@@ -61,7 +62,7 @@ finish() {
 trap finish EXIT
 trap 'exit 130' HUP INT TERM
 export COLD=${COLD:-}
-timeout -k 10 60m unshare --net --mount --pid --fork --mount-proc --kill-child test/node/quickstart.sh "$work" "$root" "$cluster" "$jars" &
+timeout -k 10 60m unshare --net --mount --pid --fork --mount-proc --kill-child test/node/quickstart.sh "$work" "$root" "$cluster" "$jars" "$@" &
 inside=$!
 eventually 20 test -e "$work/run/waiting"
 slirp4netns --configure --mtu=65520 --netns-type=path "/proc/$(pgrep -P "$(pgrep -P $inside)")/ns/net" tap0 >"$work/slirp.log" 2>&1 &

@@ -1,6 +1,6 @@
 // Package compose checks docker-compose.yaml and the Dockerfile with the
-// libraries that Docker itself reads them with. It starts no container: that
-// needs a Docker engine.
+// libraries that Docker itself reads them with. It starts no container:
+// `make test-compose` does.
 package compose
 
 import (

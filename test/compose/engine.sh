@@ -21,7 +21,6 @@ trap explain EXIT
 
 start_engine() {
 	mount --make-rshared /
-	ip link set lo up
 	sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.route_localnet=1
 	dockerd --host "$DOCKER_HOST" --data-root "$run/engine" --exec-root "$run/exec" --pidfile "$run/docker.pid" --cgroup-parent "$cgroup" \
 		--oom-score-adjust 0 >"$run/dockerd.log" 2>&1 &
@@ -71,6 +70,7 @@ change() {
 	eventually 60 once "$1" || { echo "ConfigMap $1 on Kafka and NATS: $(on_buses "$1")" >&2; return 1; }
 }
 
+ip link set lo up
 start_cluster
 start_engine
 docker compose up -d --no-build --pull never --wait kafka nats

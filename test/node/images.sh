@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/go.sh
 . test/node/lib.sh
-mkdir -p "$1/debs"
+mkdir -p "$1"
 dir=$(realpath "$1")
 build() { buildah --root "$dir/store" --runroot "$dir/run" --storage-driver overlay "$@"; }
 # image NAME DIRECTORY SETTINGS...: an image of what a directory has.
@@ -18,18 +18,11 @@ image() {
 	build config "$@" "$container"
 	build commit -q --rm "$container" "$name" >/dev/null
 }
-# unpack DIRECTORY PACKAGES...: what Debian's packages install.
-unpack() {
-	local root=$1 package
-	shift
-	(cd "$dir/debs" && apt-get download -qq "$@" 2>/dev/null) || { apt-get update -qq && (cd "$dir/debs" && apt-get download -qq "$@" 2>/dev/null); }
-	for package; do dpkg -x "$dir/debs/$package"_*.deb "$root"; done
-}
 runtime_base() {
 	local root=$dir/static
 	rm -rf "$root"
 	mkdir -p "$root"
-	unpack "$root" base-files netbase tzdata ca-certificates
+	unpack "$dir/debs" "$root" base-files netbase tzdata ca-certificates
 	mkdir -p "$root"/{etc/ssl/certs,home/nonroot,tmp}
 	cat "$root"/usr/share/ca-certificates/mozilla/*.crt >"$root/etc/ssl/certs/ca-certificates.crt"
 	rm -rf "$root"/usr/share/{doc,man,ca-certificates} "$root/usr/sbin"
@@ -44,7 +37,7 @@ build_base() {
 	local root=$dir/golang applet
 	rm -rf "$root"
 	mkdir -p "$root"
-	unpack "$root" busybox-static
+	unpack "$dir/debs" "$root" busybox-static
 	mkdir -p "$root"/{etc/ssl/certs,tmp,root,go,usr/local/go}
 	chmod 1777 "$root/tmp"
 	for applet in $("$root/bin/busybox" --list); do [ "$applet" = busybox ] || ln -sf busybox "$root/bin/$applet"; done

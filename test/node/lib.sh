@@ -22,3 +22,12 @@ eventually() {
 expect() {
 	[ "$2" = "$3" ] || { echo "$1: want \"$2\", got \"$3\"" >&2; return 1; }
 }
+
+# unpack DEBS ROOT PACKAGES...: what Debian's packages install. The packages are kept in DEBS.
+unpack() {
+	local debs=$1 root=$2 package
+	shift 2
+	mkdir -p "$debs"
+	(cd "$debs" && apt-get download -qq "$@" 2>/dev/null) || { apt-get update -qq && (cd "$debs" && apt-get download -qq "$@" 2>/dev/null); }
+	for package; do dpkg -x "$debs/$package"_*.deb "$root"; done
+}

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# quickstart.sh DIRECTORY ROOT CLUSTER JARS: the pages' code blocks in a Debian root. It is run by scripts/quickstart.sh, in namespaces of
+# quickstart.sh DIRECTORY ROOT CLUSTER JARS PAGES...: the pages' code blocks in a Debian root. It is run by scripts/quickstart.sh, in namespaces of
 # its own.
 set -euo pipefail
 work=$1 root=$2 cluster=$3 jars=$4
+shift 4
 cd "$(dirname "$0")/../.."
 run=$work/run
 . test/node/lib.sh
@@ -100,9 +101,13 @@ eventually 20 ip link show tap0
 mounts
 services
 reader
-page README.md
-mkdir -p "$root/root/.kube"
-kubectl config view --raw --flatten >"$root/root/.kube/config"
-page docs/get-started.md
-page docs/quickstart-kind.md
+for each; do
+	# The README's reader has no cluster; the others have one.
+	rm -rf "$root/root/.kube"
+	if [ "$each" != README.md ]; then
+		mkdir "$root/root/.kube"
+		kubectl config view --raw --flatten >"$root/root/.kube/config"
+	fi
+	page "$each"
+done
 echo "quickstart: every page passed in $SECONDS s"
