@@ -165,7 +165,9 @@ const (
 )
 
 // States returns all states.
-func States() []State { return []State{Discovering, Reconciling, Watching, Waiting, Stalled, Gone, Buffered} }
+func States() []State {
+	return []State{Discovering, Reconciling, Watching, Waiting, Stalled, Gone, Buffered}
+}
 
 // List is a list that is being read.
 type List struct {

@@ -99,7 +99,7 @@ func TestEachFires(t *testing.T) {
 		"KubebridgeLag": {
 			[]string{"kubebridge_queue_oldest_timestamp_seconds", `sink="audit"`, "_" + hour + "3600x119"}, at(2), at(5), auditSink, []string{"audit", "5m"},
 		},
-		"KubebridgeSinkFailing": {[]string{"kubebridge_sink_up", `sink="audit"`, "1" + hour + "0x119"}, at(5), at(7), auditSink, []string{"audit", "bridges"}},
+		"KubebridgeSinkFailing":   {[]string{"kubebridge_sink_up", `sink="audit"`, "1" + hour + "0x119"}, at(5), at(7), auditSink, []string{"audit", "bridges"}},
 		"KubebridgeBufferFilling": {[]string{"kubebridge_buffer_bytes", "", "0" + hour + "8.5e9x119"}, at(0), at(3), pod, []string{"audit-kubebridge-0", "85%"}},
 		"KubebridgeBufferEnded":   {[]string{"kubebridge_buffer_ended_recordings", "", "0" + hour + "2x119"}, at(-1), at(2), pod, []string{"audit-kubebridge-0", "2 watches"}},
 		"KubebridgeCheckpointOld": {

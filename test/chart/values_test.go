@@ -245,10 +245,14 @@ func TestHabits(t *testing.T) {
 			p := o["pods"].(*corev1.PodTemplateSpec).Spec.Containers[0].StartupProbe
 			return p.TCPSocket != nil && p.HTTPGet == nil
 		}, true},
-		{"egress to DNS and the API server", kafka, "networkPolicy: {enabled: true, egress: {enabled: true, dns: {to: [{podSelector: {}}]}, apiServer: {ports: [6443]}}}", policy,
-			`{"egress":[{"ports":[{"port":53,"protocol":"UDP"},{"port":53,"protocol":"TCP"}],"to":[{"podSelector":{}}]},{"ports":[{"port":6443,"protocol":"TCP"}]}],"ingress":[{"ports":[{"port":"status","protocol":"TCP"}]}],"podSelector":{"matchLabels":{"app.kubernetes.io/instance":"audit","app.kubernetes.io/name":"kubebridge"}},"policyTypes":["Ingress","Egress"]}`},
-		{"peers of each port", disk, "networkPolicy: {enabled: true, ingress: {status: {from: [{namespaceSelector: {}}]}, nats: {from: [{ipBlock: {cidr: 10.0.0.0/8}}]}}}", policy,
-			`{"ingress":[{"from":[{"namespaceSelector":{}},{"podSelector":{"matchLabels":{"app.kubernetes.io/instance":"audit","app.kubernetes.io/name":"kubebridge-test"}}}],"ports":[{"port":"status","protocol":"TCP"}]},{"from":[{"ipBlock":{"cidr":"10.0.0.0/8"}}],"ports":[{"port":"nats-1","protocol":"TCP"}]}],"podSelector":{"matchLabels":{"app.kubernetes.io/instance":"audit","app.kubernetes.io/name":"kubebridge"}},"policyTypes":["Ingress"]}`},
+		{
+			"egress to DNS and the API server", kafka, "networkPolicy: {enabled: true, egress: {enabled: true, dns: {to: [{podSelector: {}}]}, apiServer: {ports: [6443]}}}", policy,
+			`{"egress":[{"ports":[{"port":53,"protocol":"UDP"},{"port":53,"protocol":"TCP"}],"to":[{"podSelector":{}}]},{"ports":[{"port":6443,"protocol":"TCP"}]}],"ingress":[{"ports":[{"port":"status","protocol":"TCP"}]}],"podSelector":{"matchLabels":{"app.kubernetes.io/instance":"audit","app.kubernetes.io/name":"kubebridge"}},"policyTypes":["Ingress","Egress"]}`,
+		},
+		{
+			"peers of each port", disk, "networkPolicy: {enabled: true, ingress: {status: {from: [{namespaceSelector: {}}]}, nats: {from: [{ipBlock: {cidr: 10.0.0.0/8}}]}}}", policy,
+			`{"ingress":[{"from":[{"namespaceSelector":{}},{"podSelector":{"matchLabels":{"app.kubernetes.io/instance":"audit","app.kubernetes.io/name":"kubebridge-test"}}}],"ports":[{"port":"status","protocol":"TCP"}]},{"from":[{"ipBlock":{"cidr":"10.0.0.0/8"}}],"ports":[{"port":"nats-1","protocol":"TCP"}]}],"podSelector":{"matchLabels":{"app.kubernetes.io/instance":"audit","app.kubernetes.io/name":"kubebridge"}},"policyTypes":["Ingress"]}`,
+		},
 		{"labels that replace no selector", kafka, "commonLabels: {app.kubernetes.io/name: other, team: a}\npodLabels: {team: b}", func(o map[string]any) any {
 			l := o["pods"].(*corev1.PodTemplateSpec).Labels
 			return l["app.kubernetes.io/name"] + " " + l["team"]
