@@ -268,7 +268,7 @@ func TestStatusOfABusThatIsLost(t *testing.T) {
 // TestStates: the status has a word for everything that a reader does. Otherwise it would be counted nowhere.
 func TestStates(t *testing.T) {
 	var got []status.State
-	for _, phase := range []source.Phase{source.Discovering, source.Reconciling, source.Watching, source.Waiting, source.Stalled, source.Gone} {
+	for _, phase := range []source.Phase{source.Discovering, source.Reconciling, source.Watching, source.Waiting, source.Stalled, source.Gone, source.Buffered} {
 		got = append(got, status.State(phase))
 	}
 	if !slices.Equal(got, status.States()) {

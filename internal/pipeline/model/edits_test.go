@@ -140,6 +140,7 @@ var examples = map[string]example{
 	"diff":         {make: func(e *edited) { e.options.Before, e.options.Patch = true, true }},
 	"changedBy":    {make: func(e *edited) { e.options.ChangedBy = true }},
 	"required":     {make: func(e *edited) { e.plan.Required = true }},
+	"buffer":       {make: func(e *edited) { e.options.Unbuffered = true }},
 	"headers":      {make: func(e *edited) { e.options.Route.Headers = headers() }},
 	"sink headers": {make: func(e *edited) { e.form.Route.Headers = headers() }},
 
