@@ -24,6 +24,8 @@ const (
 	sweepEvery = 5 * time.Second
 	// keepFor is how long a recording goes on when no sink needs it any more: a bus may fail again soon.
 	keepFor = 30 * time.Second
+	// comeWithin is how long a recording waits for a sink that reads its collections: longer than a suspended collection pauses.
+	comeWithin = 5 * time.Minute
 )
 
 // Options of a buffer. All are required, except MaxAge.
@@ -44,11 +46,14 @@ type Buffer struct {
 	mu         sync.Mutex
 	ctx        context.Context         // of Run; nil: it does not run
 	recordings map[string][]*Recording // by target
+	come       map[string]time.Time    // when each sink began to read
 	running    sync.WaitGroup
 }
 
 // New returns a buffer that does not run yet.
-func New(o Options) *Buffer { return &Buffer{Options: o, recordings: map[string][]*Recording{}} }
+func New(o Options) *Buffer {
+	return &Buffer{Options: o, recordings: map[string][]*Recording{}, come: map[string]time.Time{}}
+}
 
 // keyOf names a target. The name of the entry does not matter: two entries may read the same objects.
 func keyOf(t source.Target) string {
@@ -140,7 +145,7 @@ func (b *Buffer) Find(sink string, t source.Target, committed string) *Use {
 		if use := b.use(r, sink, committed, committed); use != nil {
 			return use
 		}
-		r.leave(sink, nil, false)
+		r.leave(sink, nil)
 	}
 	return nil
 }
@@ -196,10 +201,13 @@ func (b *Buffer) use(r *Recording, sink, committed, read string) *Use {
 	return use
 }
 
-// Release says that a sink has come, and needs no recording that it does not use.
-func (b *Buffer) Release(sink string) {
-	for _, r := range b.all() {
-		r.leave(sink, nil, false)
+// Come says that a sink reads its collections from now on. A recording that waits for it does so for a few minutes more: the collection
+// may not be wanted any more.
+func (b *Buffer) Come(sink string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, before := b.come[sink]; !before {
+		b.come[sink] = time.Now()
 	}
 }
 
@@ -232,6 +240,11 @@ func (b *Buffer) sweep(now time.Time) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for _, list := range b.recordings {
+		for _, r := range list {
+			r.overdue(b.come, now)
+		}
+	}
 	for key, list := range b.recordings {
 		b.recordings[key] = slices.DeleteFunc(list, func(r *Recording) bool {
 			if !r.unneeded(now) {

@@ -57,19 +57,31 @@ type Recording struct {
 	mu sync.Mutex
 	metadata
 	ended error           // why nothing is recorded any more; nil: it is recorded
-	sinks map[string]*Use // that are behind; nil: it is not known yet how far the sink is
+	sinks map[string]sink // that are behind
 	idle  time.Time       // since when no sink has needed the recording
 	stop  context.CancelFunc
 	fresh bool // frames were appended that have not been flushed
 }
 
+// sink is a sink that needs the recording.
+type sink struct {
+	use   *Use      // nil: the sink has to come first, so it is not known how far it is
+	since time.Time // when it was known last that the sink needs the recording
+}
+
 // newRecording returns a recording that begins at the position of a sink.
 func newRecording(st *spool.Stream, m metadata, log *zap.Logger) (*Recording, error) {
-	r := &Recording{metadata: m, stream: st, log: log, sinks: map[string]*Use{}}
-	for _, sink := range m.Sinks {
-		r.sinks[sink] = nil
-	}
+	r := &Recording{metadata: m, stream: st, log: log, sinks: awaited(m.Sinks)}
 	return r, r.begin()
+}
+
+// awaited returns sinks that have to come first.
+func awaited(names []string) map[string]sink {
+	all := map[string]sink{}
+	for _, name := range names {
+		all[name] = sink{since: time.Now()}
+	}
+	return all
 }
 
 // begin writes the metadata, with an empty frame: the spool writes it only in front of a frame. r.mu is held.
@@ -94,13 +106,11 @@ func continued(st *spool.Stream, log *zap.Logger) (*Recording, error) {
 		return nil, errors.New("it has no frames")
 	}
 	tail := parts[0][len(parts[0])-1]
-	r := &Recording{stream: st, log: log, sinks: map[string]*Use{}}
+	r := &Recording{stream: st, log: log}
 	if err := json.Unmarshal(tail.Meta, &r.metadata); err != nil {
 		return nil, fmt.Errorf("its metadata: %w", err)
 	}
-	for _, sink := range r.Sinks {
-		r.sinks[sink] = nil
-	}
+	r.sinks = awaited(r.Sinks)
 	if len(parts) > 1 || tail.Err != nil {
 		r.ended = fmt.Errorf("frames are missing behind frame %d", tail.Last)
 		return r, nil
@@ -229,38 +239,61 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 
 // use makes a sink, which has read up to a position and committed up to another one, use the recording. It returns nil if the recording
 // does not reach back to what the sink has committed.
-func (r *Recording) use(sink, committed, read string) (*Use, error) {
+func (r *Recording) use(name, committed, read string) (*Use, error) {
 	done, reaches, err := r.find(committed)
 	if err != nil || !reaches {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, expected := r.sinks[sink]
-	u := &Use{recording: r, sink: sink, reader: r.stream.Reader(done), done: done - 1, read: read}
-	r.sinks[sink] = u
-	if !expected && r.ended == nil {
+	_, awaited := r.sinks[name]
+	u := &Use{recording: r, sink: name, reader: r.stream.Reader(done), done: done - 1, read: read}
+	r.sinks[name] = sink{u, time.Now()}
+	if !awaited && r.ended == nil {
 		r.Sinks = slices.Sorted(maps.Keys(r.sinks))
 		err = r.begin()
 	}
 	return u, err
 }
 
-// leave records that a sink no longer uses the recording, or no longer has to be waited for if use is nil. again says that the sink will
-// come again.
-func (r *Recording) leave(sink string, use *Use, again bool) {
+// leave records that a sink does not need the recording. It has no effect if the sink uses it in another way than use.
+func (r *Recording) leave(name string, use *Use) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now, has := r.sinks[sink]; !has || now != use {
-		return
+	if now, needs := r.sinks[name]; needs && now.use == use {
+		r.drop(name)
 	}
-	if again {
-		r.sinks[sink] = nil
-		return
-	}
-	delete(r.sinks, sink)
+}
+
+// drop is leave for a caller that holds r.mu.
+func (r *Recording) drop(name string) {
+	delete(r.sinks, name)
 	if len(r.sinks) == 0 {
 		r.idle = time.Now()
+	}
+}
+
+// awaits records that a sink, which has used the recording, will come again.
+func (r *Recording) awaits(name string, use *Use) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sinks[name].use == use {
+		r.sinks[name] = sink{since: time.Now()}
+	}
+}
+
+// overdue drops sinks that could have come for comeWithin. come has the time from which on each sink could come.
+func (r *Recording) overdue(come map[string]time.Time, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, s := range r.sinks {
+		since, could := come[name]
+		if since.Before(s.since) {
+			since = s.since
+		}
+		if s.use == nil && could && now.Sub(since) > comeWithin {
+			r.drop(name)
+		}
 	}
 }
 
@@ -275,11 +308,11 @@ func (r *Recording) needed() uint64 {
 		return 0 // it is dropped soon, or used again
 	}
 	below := r.stream.Next()
-	for _, u := range r.sinks {
-		if u == nil {
+	for _, s := range r.sinks {
+		if s.use == nil {
 			return 0
 		}
-		below = min(below, u.done)
+		below = min(below, s.use.done)
 	}
 	return below
 }

@@ -297,18 +297,48 @@ func TestNeeded(t *testing.T) {
 	g := newRig(t, "10", spool.Options{})
 	later := func() time.Time { return time.Now().Add(time.Hour) }
 	u := g.use("audit", "10", "10")
-	g.must(u.Close(true))
+	g.must(u.Suspend())
 	if g.r.unneeded(later()) {
 		t.Error("a sink that will come again is forgotten")
 	}
 	u = g.use("audit", "10", "10")
-	g.r.leave("audit", nil, false) // it is there
+	g.r.leave("audit", nil) // it is there
 	if g.r.unneeded(later()) {
 		t.Error("a sink that uses it is forgotten")
 	}
-	g.must(u.Close(false))
+	g.must(u.Close())
 	if g.r.unneeded(time.Now()) || !g.r.unneeded(later()) {
 		t.Error("it is not kept for a while, or always")
+	}
+}
+
+// A sink is waited for until it could have come.
+func TestOverdue(t *testing.T) {
+	g := newRig(t, "10", spool.Options{})
+	began := time.Now()
+	waits := func() bool { _, needs := g.r.sinks["audit"]; return needs }
+	g.r.overdue(nil, began.Add(time.Hour)) // its bus may be away
+	if !waits() {
+		t.Error("a sink that could not come is forgotten")
+	}
+	come := map[string]time.Time{"audit": began.Add(time.Hour)}
+	g.r.overdue(come, began.Add(time.Hour+comeWithin/2))
+	if !waits() {
+		t.Error("a sink that could have come just now is forgotten")
+	}
+	g.r.overdue(come, began.Add(time.Hour+2*comeWithin))
+	if waits() {
+		t.Error("a sink that does not come is waited for without end")
+	}
+	u := g.use("audit", "10", "10")
+	g.r.overdue(come, began.Add(24*time.Hour))
+	if !waits() {
+		t.Error("a sink that uses the recording is forgotten")
+	}
+	g.must(u.Suspend())
+	g.r.overdue(map[string]time.Time{"audit": began}, began.Add(comeWithin/2))
+	if !waits() {
+		t.Error("a sink that will come again is forgotten at once")
 	}
 }
 

@@ -105,8 +105,14 @@ func (u *Use) Committed(position string) {
 	u.done = last - 1 // the frame before it stays: it shows that the recording reaches back to the position
 }
 
-// Close says that the sink reads from the API server again; with again, that it will come again, and the recording has to wait for it.
-func (u *Use) Close(again bool) error {
-	u.recording.leave(u.sink, u, again)
+// Close says that the sink reads from the API server again.
+func (u *Use) Close() error {
+	u.recording.leave(u.sink, u)
+	return u.reader.Close()
+}
+
+// Suspend says that the sink reads nothing now, and will come again: the recording has to wait for it.
+func (u *Use) Suspend() error {
+	u.recording.awaits(u.sink, u)
 	return u.reader.Close()
 }

@@ -91,7 +91,11 @@ func (f *follower) replay(ctx context.Context, use *buffer.Use) error {
 	f.source = source.NewCollection(source.Options{Client: f.Client, Target: f.target}) // for questions about single objects
 	defer func() {
 		f.handler.Received = time.Time{}
-		if err := use.Close(ctx.Err() != nil); err != nil {
+		end := use.Close
+		if ctx.Err() != nil { // the read ends, not what it needs
+			end = use.Suspend
+		}
+		if err := end(); err != nil {
 			f.Log.Debug("close of the buffer failed", zap.Error(err))
 		}
 	}()

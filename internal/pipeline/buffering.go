@@ -14,9 +14,6 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// releaseAfter is how long after its first plan a sink has come to all recordings that it can use.
-const releaseAfter = 5 * time.Minute
-
 // BufferSpec describes the disk buffer.
 type BufferSpec struct {
 	// Open opens the spool. sealed says that it encrypts what it writes: otherwise no collection with values to hide is buffered. The
@@ -69,7 +66,6 @@ type lagging struct {
 
 	mu      sync.Mutex
 	allowed map[string]bool // by collection
-	come    bool            // the sink has a plan
 }
 
 // options returns what the reader of the pipeline needs; nil: there is no buffer.
@@ -96,15 +92,11 @@ func (l *lagging) allow(collection string, o *CollectionOptions, hides bool) {
 	l.allowed[collection] = !o.Unbuffered && (l.buffer.sealed || !hides)
 }
 
-// planned says that the sink has a plan.
+// planned says that the sink has a plan, and so reads its collections.
 func (l *lagging) planned(sink string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.buffer.Buffer == nil || l.come {
-		return
+	if l.buffer.Buffer != nil {
+		l.buffer.Come(sink)
 	}
-	l.come = true
-	time.AfterFunc(releaseAfter, func() { l.buffer.Release(sink) })
 }
 
 // queued says how long the oldest record waits for the bus.
