@@ -217,7 +217,7 @@ func TestHabits(t *testing.T) {
 			return *o["StatefulSet"].(*appsv1.StatefulSet).Spec.VolumeClaimTemplates[0].Spec.StorageClassName
 		}, ""},
 		{"the buffer uses nine tenths of its volume", kafka, "buffer: {enabled: true, size: 100Mi}", settings, `{"maxBytes":"94371840","path":"/var/lib/kubebridge-buffer"}`},
-		{"a buffer's size of one's own", kafka, "config: {buffer: {maxBytes: 1Gi}}\nbuffer: {enabled: true}", settings, `{"maxBytes":"1Gi","path":"/var/lib/kubebridge-buffer"}`},
+		{"a buffer's size of one's own", kafka, "config: {cluster: c, resources: [pods], buffer: {maxBytes: 1Gi}, sinks: [{name: audit, kafka: {brokers: [k]}}]}\nbuffer: {enabled: true}", settings, `{"maxBytes":"1Gi","path":"/var/lib/kubebridge-buffer"}`},
 		{"no buffer", kafka, "", settings, "null"},
 		{"a buffer on the node's disk is requested", kafka, "buffer: {enabled: true, size: 4Gi}\nresources: {requests: {cpu: 1}}", func(o map[string]any) any {
 			r := o["pods"].(*corev1.PodTemplateSpec).Spec.Containers[0].Resources.Requests
