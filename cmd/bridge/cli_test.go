@@ -589,7 +589,7 @@ func TestCheckpointResetForget(t *testing.T) {
 
 // Text in back quotes in a flag's help is shown as the name of its value.
 func TestFlagsSayWhatTheyTake(t *testing.T) {
-	root := newRoot(nil)
+	root := newRoot(&streams{})
 	checked := 0
 	var check func(cmd *cobra.Command)
 	check = func(cmd *cobra.Command) {
@@ -640,7 +640,7 @@ func TestOverridingFlags(t *testing.T) {
 			look(sub)
 		}
 	}
-	look(newRoot(nil))
+	look(newRoot(&streams{}))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/plan"
@@ -33,6 +34,8 @@ type streams struct {
 	out, err io.Writer
 	in       io.Reader
 	hangUps  <-chan os.Signal // nil: none
+	// setLibraryLog makes libraries log to the program's log. It may be called once in a process. nil: they log as they do.
+	setLibraryLog func(*zap.Logger)
 }
 
 // exitError carries the exit code of an error.
@@ -49,7 +52,7 @@ func (e *exitError) Unwrap() error { return e.err }
 func execute(ctx context.Context, args []string, std streams) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	root := newRoot(std.hangUps)
+	root := newRoot(&std)
 	if strings.HasPrefix(filepath.Base(std.program), "kubectl-") { // kubectl finds its plugins by that name
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bridge"}
 		for _, c := range root.Commands() {
@@ -119,8 +122,8 @@ func exitCode(err error) int {
 	}
 }
 
-// newRoot returns the command line. A signal from hangUps makes `run` reload its configuration.
-func newRoot(hangUps <-chan os.Signal) *cobra.Command {
+// newRoot returns the command line. A signal from std.hangUps makes `run` reload its configuration.
+func newRoot(std *streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "bridge",
 		Short:         "Kubernetes to Kafka or NATS, without gaps",
@@ -135,7 +138,7 @@ func newRoot(hangUps <-chan os.Signal) *cobra.Command {
 		return &exitError{exitConfig, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
 	})
 	root.AddCommand(
-		newRun(hangUps), newTail(), newInit(), newValidate(), newExplain(), newRBAC(), newResync(), newCheckpoint(), newStatus(), newTop(), newEstimate(),
+		newRun(std), newTail(), newInit(), newValidate(), newExplain(), newRBAC(), newResync(), newCheckpoint(), newStatus(), newTop(), newEstimate(),
 		newSchema(), newState(), newHistory(), newVersion(),
 	)
 	for _, c := range root.Commands() {

@@ -8,18 +8,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/zapr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/klog/v2"
 
 	"github.com/kubebridge/kubebridge/internal/admin"
 	"github.com/kubebridge/kubebridge/internal/config"
@@ -30,7 +27,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/status"
 )
 
-func newRun(hangUps <-chan os.Signal) *cobra.Command {
+func newRun(std *streams) *cobra.Command {
 	var (
 		path, output   string
 		follow, dryRun bool
@@ -58,14 +55,14 @@ key.`,
 			if dryRun {
 				return runDry(cmd, c, output)
 			}
-			o := runOptions{config: c, level: zap.NewAtomicLevelAt(logLevel(c.Log.Level))}
+			o := runOptions{config: c, level: zap.NewAtomicLevelAt(logLevel(c.Log.Level)), setLibraryLog: std.setLibraryLog}
 			o.log = newLogger(c.Log.Format, o.level, cmd.ErrOrStderr())
 			if isTerminal(cmd.ErrOrStderr()) && !follow && !slices.ContainsFunc(c.Sinks, func(s config.Sink) bool { return kindOf(c, &s).prints }) {
 				o.bar = &barWriter{terminal: cmd.ErrOrStderr()}
 				o.log = newLogger(terminalFormat(c.Log.Format), o.level, o.bar)
 			}
 			o.reload = reloader{
-				path: path, every: reloadEvery, hangUps: hangUps, running: c, log: o.log,
+				path: path, every: reloadEvery, hangUps: std.hangUps, running: c, log: o.log,
 				parse: func(text []byte) (*config.Config, error) { return config.Parse(path, text, cmd.Flags()) },
 			}
 			if follow {
@@ -109,6 +106,8 @@ type runOptions struct {
 	log    *zap.Logger
 	bar    *barWriter // nil unless the terminal shows only the log
 	follow io.Writer  // delivered events are printed here; may be nil
+	// setLibraryLog is that of streams.
+	setLibraryLog func(*zap.Logger)
 }
 
 // returned drops the log lines of client-go about errors that client-go also returns.
@@ -127,9 +126,11 @@ func (c returned) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.Chec
 func run(ctx context.Context, o runOptions) error {
 	c, log := o.config, o.log
 	defer func() { _ = log.Sync() }()
-	klog.SetLogger(zapr.NewLogger(log.WithOptions(zap.IncreaseLevel(zap.LevelEnablerFunc(func(l zapcore.Level) bool {
-		return l >= zap.WarnLevel && o.level.Enabled(l)
-	})), zap.WrapCore(func(c zapcore.Core) zapcore.Core { return returned{c} }))))
+	if o.setLibraryLog != nil {
+		o.setLibraryLog(log.WithOptions(zap.IncreaseLevel(zap.LevelEnablerFunc(func(l zapcore.Level) bool {
+			return l >= zap.WarnLevel && o.level.Enabled(l)
+		})), zap.WrapCore(func(c zapcore.Core) zapcore.Core { return returned{c} })))
+	}
 	log.Info("started kubebridge", zap.String("version", currentVersion().Version), zap.String("name", c.Name), zap.String("cluster", c.Cluster))
 	for _, w := range c.Warnings() {
 		log.Warn("configuration warning", zap.String("warning", w))

@@ -154,7 +154,7 @@ func (f *follower) awaitMore(ctx context.Context, use *buffer.Use) (more bool, e
 // fallsBehind waits until the sink is behind, or is behind once more if the buffer has refused, and no list is running. It returns false
 // if ctx ends first.
 func (f *follower) fallsBehind(ctx context.Context, refused bool) bool {
-	if f.Buffering == nil || !f.Buffering.Allowed(f.collection) {
+	if f.Buffering == nil {
 		return false
 	}
 	for {
@@ -164,7 +164,7 @@ func (f *follower) fallsBehind(ctx context.Context, refused bool) bool {
 		case !behind:
 			refused = false
 		case refused:
-		case !f.listing.Load():
+		case !f.listing.Load() && f.Buffering.Allowed(f.collection):
 			return true
 		default:
 			again = trimEvery
