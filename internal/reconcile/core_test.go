@@ -1026,3 +1026,40 @@ func TestReadingHasItsStorage(t *testing.T) {
 		t.Errorf("the read is %+v, want that of the storage apps and the selection a=b", r)
 	}
 }
+
+// A restart watches from a position only if the collection was being watched, and the position is of the storage's present history.
+func TestPositionOfAState(t *testing.T) {
+	for _, c := range []struct {
+		phase Phase
+		epoch uint64 // of the collection
+		known uint64 // of its storage; 0: the store has none
+		want  string
+	}{
+		{InStep, 1, 0, "10"},
+		{InStep, 1, 1, "10"},
+		{Resyncing, 3, 3, "10"},
+		{Verifying, 1, 1, "10"},
+		{InStep, 0, 0, ""},
+		{InStep, 1, 2, ""},
+		{Listing, 1, 1, ""},
+		{New, 1, 1, ""},
+		{Absent, 1, 1, ""},
+		{Ending, 1, 1, ""},
+		{Closed, 1, 1, ""},
+	} {
+		s := State{
+			Records:  map[string]Record{"things": {Phase: c.phase, Epoch: c.epoch, Properties: Properties{Storage: "etcd"}}},
+			Progress: map[string]Progress{"things": {Position: "10", Seen: "12"}},
+			Epochs:   map[string]uint64{"other": 9},
+		}
+		if c.known > 0 {
+			s.Epochs["etcd"] = c.known
+		}
+		if got := s.Position("things"); got != c.want {
+			t.Errorf("%+v: position %q", c, got)
+		}
+		if got := s.Position("others"); got != "" {
+			t.Errorf("a collection without a record has position %q", got)
+		}
+	}
+}
