@@ -200,8 +200,8 @@ func TestCheckpointOfNoEmbeddedServer(t *testing.T) {
 	}
 }
 
-// The key of the digests is in the bucket, so that another replica continues with it. It is not in the stream, whose readers have the
-// digests.
+// The key of the digests is in the bucket, so that another replica continues with it. The key is not in the stream,
+// because readers of the stream have the digests.
 func TestKeyOfDigestsOnNATS(t *testing.T) {
 	smallCluster(t)
 	url := startNATS(t)

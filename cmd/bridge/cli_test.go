@@ -48,8 +48,8 @@ func bridge(t *testing.T, args ...string) result {
 	return result{code, out.String(), errs.String()}
 }
 
-// failed checks a failure: its code, and one line on standard error that has
-// all parts, without a usage text.
+// failed checks that a command failed with an exit code, and with one line on standard error that has all parts and no
+// usage text.
 func (r result) failed(t *testing.T, code int, says ...string) {
 	t.Helper()
 	if r.code != code || r.out != "" || strings.Count(r.err, "\n") != 1 || !strings.HasPrefix(r.err, "bridge: ") {

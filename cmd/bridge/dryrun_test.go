@@ -133,7 +133,7 @@ sinks:
 
 var (
 	anyTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
-	anyRun  = regexp.MustCompile(`\d{13}|"[0-9a-f]{16}"`) // and digests of plans, whose numbers differ
+	anyRun  = regexp.MustCompile(`\d{13}|"[0-9a-f]{16}"`) // and digests of plans, because the numbers of plans differ
 )
 
 // timeless returns a record without the values that differ between runs.
@@ -179,7 +179,7 @@ func podOf(t *testing.T, records []shownRecord, sink string) (found shownRecord)
 	return found
 }
 
-// The output formats of a dry run for people.
+// A dry run has output formats for people.
 func TestDryRunFormats(t *testing.T) {
 	smallCluster(t)
 	path := twoBuses(t)

@@ -103,7 +103,7 @@ func TestExplain(t *testing.T) {
 	bridge(t, "explain", "quux").failed(t, exitConfig, `no key "quux"`)
 }
 
-// explain knows every key, and every key has a description.
+// explain accepts every key, and every key has a description.
 func TestExplainKnowsEveryKey(t *testing.T) {
 	all, err := settings()
 	if err != nil {
@@ -141,7 +141,7 @@ func TestConfigFromStandardInput(t *testing.T) {
 	}
 }
 
-// history accepts kind and name as kubectl prints them, and short names.
+// history accepts kind and name as kubectl prints them, and it accepts short names.
 func TestHistoryObject(t *testing.T) {
 	for _, test := range []struct {
 		args, namespace, want string
@@ -241,7 +241,7 @@ func TestCheckpointShowWhileItRuns(t *testing.T) {
 	}
 }
 
-// As kubectl plugin, the program's help shows the name of the plugin.
+// When the program runs as a kubectl plugin, its help shows the name of the plugin.
 func TestKubectlPlugin(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := execute(t.Context(), []string{"checkpoint", "--help"}, streams{program: "/usr/bin/kubectl-bridge", out: &out, err: &errs, in: strings.NewReader("")})

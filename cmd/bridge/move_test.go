@@ -49,7 +49,8 @@ func awaitEvents(t *testing.T, js natsgo.JetStreamContext, n int, log *screen) {
 	}
 }
 
-// A bridge continues at the other place what it began: it publishes the change that follows, and no snapshot. The former place is refused.
+// After a move, a bridge continues from the new place: it publishes the next change, and no snapshot. A start with the
+// former place is refused.
 func TestCheckpointMove(t *testing.T) {
 	for _, toBus := range []bool{true, false} {
 		t.Run(fmt.Sprintf("to the bus %t", toBus), func(t *testing.T) {
@@ -95,7 +96,7 @@ func TestCheckpointMove(t *testing.T) {
 	}
 }
 
-// A checkpoint that a bridge uses stays where it is, and the bridge goes on.
+// A checkpoint that a running bridge uses is not moved, and the bridge continues.
 func TestCheckpointMoveWhileRunning(t *testing.T) {
 	url := startNATS(t)
 	inDirectory, onNATS, _ := movable(t, url)
@@ -128,8 +129,9 @@ func TestCheckpointMoveWhileRunning(t *testing.T) {
 	bridge(t, "checkpoint", "move", "-c", onNATS, "--to", inDirectory, "--fence").ok(t)
 }
 
-// With --fence, a checkpoint moves away from a bridge that runs: that bridge ends at its next change and writes nothing once another one runs
-// at the new place. A start at the former place does not disturb that one.
+// With --fence, a checkpoint is moved away from a running bridge. That bridge ends at its next change, and writes
+// nothing once another bridge runs at the new place. A start with the former place does not disturb the bridge at the
+// new place.
 func TestCheckpointMoveFences(t *testing.T) {
 	url := startNATS(t)
 	js := jetStream(t, url)
@@ -172,7 +174,7 @@ func TestCheckpointMoveFences(t *testing.T) {
 	}
 }
 
-// What cannot be moved is refused before anything is read, with the reason.
+// A move that is not possible is refused with the reason, before anything is read.
 func TestCheckpointMoveRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, sinks, more string) string {

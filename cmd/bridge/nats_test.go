@@ -12,9 +12,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
-// Without a path the checkpoint is on the sink's NATS, also on an embedded one.
-// An embedded server ends before the checkpoint is closed. Changes that the checkpoint could not write are restored
-// from the stream.
+// Without a path the checkpoint is on the sink's NATS server, also on an embedded one. An embedded server ends before
+// the checkpoint is closed. Changes that could not be written to the checkpoint are restored from the stream.
 func TestCheckpointOnTheSinksNATS(t *testing.T) {
 	c, err := config.Parse("test.yaml", []byte(`
 cluster: x

@@ -12,8 +12,8 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 )
 
-// A downgrade writes nothing: with the checkpoint in a newer format, on NATS or in a directory, the program ends at its start with
-// one line that names the place and the remedy. With the format that it knows, it continues.
+// A downgrade writes nothing. If the checkpoint, on NATS or in a directory, has a newer format, the program ends at
+// its start with one line that names the place and the remedy. If the format is supported, the program continues.
 func TestRunRefusesANewerFormat(t *testing.T) {
 	for _, place := range []string{"directory", "NATS"} {
 		t.Run(place, func(t *testing.T) {

@@ -145,7 +145,7 @@ func TestRunWithoutDoors(t *testing.T) {
 	bridge(t, "resync", "pods", "-c", path).failed(t, exitConfig, path, "admin.socket is off")
 }
 
-// resync with an admin socket that answers like a bridge with collections.
+// resync is tested with an admin socket that answers like a bridge with collections.
 func TestResync(t *testing.T) {
 	path, checkpoints := configFile(t)
 	socket := filepath.Join(checkpoints, "admin.sock")

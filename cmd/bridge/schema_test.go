@@ -56,7 +56,7 @@ func TestSchemaOfEvents(t *testing.T) {
 		if err := s.Validate(value(t, string(text))); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
-		// Its data is judged by a schema within.
+		// a nested schema checks the data
 		spoilt := value(t, string(text)).(map[string]any)
 		spoilt["data"].(map[string]any)["unknown"] = 1
 		if s.Validate(spoilt) == nil {

@@ -247,7 +247,7 @@ func TestTombstonesReachThePipeline(t *testing.T) {
 	}
 }
 
-// kindOf knows every kind of sink of the configuration.
+// kindOf recognizes every kind of sink of the configuration.
 func TestEveryKindOfSinkIsKnown(t *testing.T) {
 	kinds := 0
 	for i := range reflect.TypeFor[config.Sink]().NumField() {

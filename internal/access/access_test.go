@@ -23,7 +23,8 @@ func parse(t *testing.T, text string) *config.Config {
 	return c
 }
 
-// TestStatusLogin: a login by the API server takes two questions, and one path for the bridge's own user.
+// TestStatusLogin: a login by the API server requires two permissions for reviews, and read access to one path for the
+// bridge's own user.
 func TestStatusLogin(t *testing.T) {
 	const text = "resources: [pods]\nstatus: {login: {kubernetes: true}}"
 	want := []string{
@@ -152,12 +153,13 @@ func TestWhatCannotBeGranted(t *testing.T) {
 		}
 	}
 	got := permissions(t, "resources: [{resource: '*.*', labelSelector: a=b}]", ClusterOptions{Everything: true})
-	if diff := cmp.Diff([]string{"everywhere: list,watch *.*"}, got[:1]); diff != "" { // no get: that is pods/exec
+	if diff := cmp.Diff([]string{"everywhere: list,watch *.*"}, got[:1]); diff != "" { // without get, which would allow pods/exec
 		t.Error(diff)
 	}
 }
 
-// A pattern whose breadth is not known must be refused: as its group's, its permission would cover more than is watched.
+// A pattern must be refused if it is not known how much it matches: a permission for its group would cover more than
+// is watched.
 func TestOtherPatternsAreRefused(t *testing.T) {
 	for _, pattern := range []string{"deploy*.apps", "*s.apps", "deployments.*", "*.*.example.com"} {
 		c := &config.Config{Resources: []config.Resource{{Resource: pattern}}, Sinks: []config.Sink{{}}}
@@ -168,7 +170,7 @@ func TestOtherPatternsAreRefused(t *testing.T) {
 	}
 }
 
-// The ACL's prefix is as long as possible, and the topics are those of the resources.
+// The prefix in the ACL is as long as possible, and the topics are those of the resources.
 func TestKafka(t *testing.T) {
 	for name, c := range map[string]struct {
 		config string

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func none(context.Context, string, string) ([]string, error) { return nil, nil }
 
-// serve runs a server; the test's end, or the returned function, stops it.
+// serve runs a server until the test ends or the returned function is called.
 func serve(t *testing.T, o Options) (stop func()) {
 	t.Helper()
 	s, err := New(o)
@@ -79,7 +79,7 @@ func TestResync(t *testing.T) {
 	}
 }
 
-// What the bridge says of a checkpoint comes as it is; a sink that it does not have open is known as such.
+// The description of a checkpoint is returned unchanged. A sink that the bridge does not have open is a NotFoundError.
 func TestCheckpoint(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "admin.sock")
 	serve(t, Options{Socket: socket, Resync: none, Checkpoint: func(_ context.Context, sink string) (json.RawMessage, error) {
@@ -121,7 +121,7 @@ func TestOnlyPostChangesSomething(t *testing.T) {
 	}
 }
 
-// A process that can open the socket commands the bridge: nobody but its user may.
+// A process that can open the socket can command the bridge, so only the bridge's user may open it.
 func TestMode(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "admin.sock")
@@ -149,7 +149,7 @@ func TestMode(t *testing.T) {
 	}
 }
 
-// kill -9 leaves the socket's file behind; the next start must not need a hand.
+// kill -9 leaves the socket's file behind. The next start must replace it without manual work.
 func TestStaleSocketIsReplaced(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "admin.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
@@ -178,7 +178,7 @@ func TestLiveSocketIsRefused(t *testing.T) {
 	}
 }
 
-// A path mistyped in the configuration must cost nobody a file.
+// A mistyped socket path in the configuration must not delete a file.
 func TestOtherFilesAreKept(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "notes")
@@ -196,8 +196,7 @@ func TestOtherFilesAreKept(t *testing.T) {
 	}
 }
 
-// The first bridge's end must not take away the socket of the one that has
-// replaced it.
+// A bridge that ends must not remove the socket of the bridge that has replaced it.
 func TestSocketOfASuccessorIsKept(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "admin.sock")
 	stop := serve(t, Options{Socket: socket, Resync: none})
@@ -211,7 +210,7 @@ func TestSocketOfASuccessorIsKept(t *testing.T) {
 	}
 }
 
-// A stop must not wait for a resync to be through, nor leave it running.
+// A stop must not wait until a resync is complete, and must not leave it running.
 func TestStopEndsACommand(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "admin.sock")
 	begun, ended := make(chan struct{}), make(chan struct{})

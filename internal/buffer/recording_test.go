@@ -28,7 +28,8 @@ func object(t testing.TB, name, version string) *source.Object {
 	return &o
 }
 
-// signal reads a signal: "added a@11 resume 10", "listed a@5", "progress 12", "list", "new epoch", "list ended 20".
+// signal parses a signal. Examples: "added a@11 resume 10", "listed a@5", "progress 12", "list", "new epoch", "list
+// ended 20".
 func signal(t testing.TB, text string) source.Signal {
 	words := strings.Fields(text)
 	last := words[len(words)-1]
@@ -54,7 +55,7 @@ func signal(t testing.TB, text string) source.Signal {
 	return s
 }
 
-// text reverses signal, for a frame.
+// text is the reverse of signal: it writes a frame as text.
 func text(f Frame) string {
 	switch {
 	case f.NewEpoch:
@@ -82,7 +83,7 @@ type rig struct {
 
 var things = source.Target{Resource: source.Resource{Version: "v1", Name: "things", Kind: "Thing", Namespaced: true}}
 
-// newRig returns a rig whose recording begins at a position, for the sink audit.
+// newRig returns a rig whose recording begins at the position start, for the sink "audit".
 func newRig(t *testing.T, start string, o spool.Options) *rig {
 	g := &rig{T: t, fs: vfs.NewMem(), o: o}
 	g.open()
@@ -129,7 +130,7 @@ func (g *rig) record(signals ...string) {
 	g.must(g.r.flush())
 }
 
-// all returns what a sink replays up to the present end.
+// all returns the signals that a sink replays up to the present end.
 func (g *rig) all(u *Use) (got []string) {
 	g.Helper()
 	for {
@@ -203,7 +204,7 @@ func TestWhereASinkBegins(t *testing.T) {
 	}
 	for _, c := range []struct {
 		at    string
-		first int // of recorded; -1: the recording does not reach back
+		first int // index in recorded; -1: the recording does not reach back
 	}{
 		{"9", -1}, {"10", 0}, {"11", 1}, {"12", 2}, {"14", 2}, {"15", 3}, {"16", 3}, {"17", 4}, {"30", 4}, {"49", 4}, {"50", 8}, {"51", 9}, {"60", 9},
 	} {
@@ -222,7 +223,8 @@ func TestWhereASinkBegins(t *testing.T) {
 	}
 }
 
-// What a sink has read, but not committed, stays for the next start, and is not read twice before it.
+// Frames that a sink has read but not committed are kept for the next start. Until then, the sink does not read them
+// twice.
 func TestReadIsNotCommitted(t *testing.T) {
 	g := newRig(t, "10", spool.Options{})
 	u := g.use("audit", "10", "12")
@@ -256,7 +258,7 @@ func TestGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
-// Only what all sinks have committed is deleted, and each of them still finds its position.
+// Frames are deleted only after all sinks have committed them, and each sink still finds its position.
 func TestTrim(t *testing.T) {
 	g := newRig(t, "10", spool.Options{SegmentBytes: 1}) // each flush ends a segment
 	for n := 11; n < 40; n++ {
@@ -277,7 +279,7 @@ func TestTrim(t *testing.T) {
 	if n := left(); n > whole-8 {
 		t.Errorf("%d of %d segments are left", n, whole)
 	}
-	g.restart() // both are expected again, and nothing is deleted before both have come
+	g.restart() // both sinks are expected again, and nothing is deleted before both use the recording
 	n := left()
 	again := g.use("audit", "30", "30")
 	g.want(g.all(again)[:1], "added a31@31 resume 30")
@@ -292,7 +294,7 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// A recording is needed while a sink uses it, or may come again.
+// A recording is needed while a sink uses it or may use it again.
 func TestNeeded(t *testing.T) {
 	g := newRig(t, "10", spool.Options{})
 	later := func() time.Time { return time.Now().Add(time.Hour) }
@@ -302,7 +304,7 @@ func TestNeeded(t *testing.T) {
 		t.Error("a sink that will come again is forgotten")
 	}
 	u = g.use("audit", "10", "10")
-	g.r.leave("audit", nil) // it is there
+	g.r.leave("audit", nil) // the sink uses it
 	if g.r.unneeded(later()) {
 		t.Error("a sink that uses it is forgotten")
 	}
@@ -312,12 +314,12 @@ func TestNeeded(t *testing.T) {
 	}
 }
 
-// A sink is waited for until it could have come.
+// The recording waits for a sink until the sink has had the time to use it.
 func TestOverdue(t *testing.T) {
 	g := newRig(t, "10", spool.Options{})
 	began := time.Now()
 	waits := func() bool { _, needs := g.r.sinks["audit"]; return needs }
-	g.r.overdue(nil, began.Add(time.Hour)) // its bus may be away
+	g.r.overdue(nil, began.Add(time.Hour)) // the sink's bus may be unreachable
 	if !waits() {
 		t.Error("a sink that could not come is forgotten")
 	}
@@ -342,7 +344,7 @@ func TestOverdue(t *testing.T) {
 	}
 }
 
-// When the buffer is full, what it holds is replayed.
+// When the buffer is full, the frames in it are replayed.
 func TestFull(t *testing.T) {
 	g := newRig(t, "10", spool.Options{MaxBytes: 1 << 20})
 	u := g.use("audit", "10", "10")
@@ -389,7 +391,7 @@ func noise(n int) []byte {
 	return out
 }
 
-// A recording in which frames are missing is replayed up to there.
+// A recording with missing frames is replayed up to the first missing one.
 func TestDamage(t *testing.T) {
 	g := newRig(t, "10", spool.Options{SegmentBytes: 1})
 	g.record("added a@11 resume 10")
@@ -397,7 +399,7 @@ func TestDamage(t *testing.T) {
 	g.record("added c@13 resume 12")
 	g.must(g.r.stream.Flush(true))
 	segments := g.r.stream.Segments()
-	i := slices.IndexFunc(segments, func(s spool.Segment) bool { return s.First == 3 }) // the metadata has a frame, too
+	i := slices.IndexFunc(segments, func(s spool.Segment) bool { return s.First == 3 }) // the metadata is a frame, too
 	g.must(g.spool.Close())
 	g.must(g.fs.Remove(segments[i].File))
 	g.open()

@@ -24,8 +24,7 @@ func mustParse(t *testing.T, text string) *Config {
 	return c
 }
 
-// A running bridge must take over what it can, and never seem to have taken over
-// what it has not.
+// A running bridge must apply every change that it can apply, and must not seem to have applied any other.
 func TestChanged(t *testing.T) {
 	for _, test := range []struct {
 		name, next          string
@@ -86,9 +85,8 @@ sinks:
 	}
 }
 
-// A running bridge takes over everything of an entry, also where its events go: the collection ends its incarnation
-// on the old route and begins another one on the new route. What a sink says for all its resources waits for the
-// restart.
+// A running bridge applies every change of an entry, also of its route: the collection ends its incarnation on the old
+// route and begins another one on the new route. A sink's settings for all its resources wait for the restart.
 func TestRoutesOfEntriesAreReloaded(t *testing.T) {
 	text := func(resources, own string) string {
 		return `cluster: x
@@ -114,8 +112,7 @@ sinks:
 	}
 }
 
-// Until the restart that removes a sink, the sink must not receive that its
-// collections are closed.
+// Until the restart that removes a sink, the sink must not receive closed events for its collections.
 func TestReloadedKeepsARemovedSink(t *testing.T) {
 	c := mustParse(t, base)
 	next := mustParse(t, `cluster: x

@@ -14,7 +14,8 @@ import (
 
 const minimal = "cluster: prod\nresources: [pods]\ncheckpoint: {file: {path: /x}}\n"
 
-// What may be meant is warned of, with its place and what to do; what is safe is not.
+// A setting that is unsafe but may be intended causes a warning with its place and the remedy. A safe setting causes
+// none.
 func TestWarnings(t *testing.T) {
 	kafka := func(more string) string {
 		return minimal + "sinks: [{name: a, kafka: {delivery: at-least-once, brokers: [" + more + "}}]"
@@ -57,7 +58,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// A key that can be guessed, or read or replaced by others, hides nothing.
+// Hashing hides nothing if the key can be guessed, or if others can read or replace it.
 func TestHashKeyFile(t *testing.T) {
 	random := make([]byte, 32)
 	rand.Read(random)
@@ -107,7 +108,8 @@ func TestHashKeyFile(t *testing.T) {
 	}
 }
 
-// A bridge that is tried on a laptop is not open to the network; in a pod, probes come from the network.
+// A bridge that is tried out on a laptop is not reachable from the network. In a pod it is, because probes come from
+// the network.
 func TestStatusListensWhereItMay(t *testing.T) {
 	for host, want := range map[string]string{"": "127.0.0.1:8080", "10.0.0.1": ":8080"} {
 		c, err := parse("file", []byte(minimal+"sinks: [{name: a, stdout: {}}]\n"), nil, func(name string) (string, bool) {

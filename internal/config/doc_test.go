@@ -13,7 +13,7 @@ import (
 
 const document = "../../docs/configuration.md"
 
-// A setting that has a flag or a variable is found with it. Every other one is in keys.md.
+// The documentation of a setting that has a flag or a variable names them. Every other setting is in keys.md.
 func TestFlagsAreDocumented(t *testing.T) {
 	raw, err := os.ReadFile(document)
 	if err != nil {
@@ -27,8 +27,8 @@ func TestFlagsAreDocumented(t *testing.T) {
 	}
 }
 
-// An option of an entry whose change has an effect that nobody has decided, or that users cannot look up, is a surprise
-// in production.
+// The effect of changing an option of an entry must be decided, and users must be able to look it up. Otherwise the
+// change is a surprise in production.
 func TestEffectsOfEdits(t *testing.T) {
 	raw, err := os.ReadFile("../../docs/upgrade.md")
 	if err != nil {
@@ -73,7 +73,8 @@ func TestEffectsOfEdits(t *testing.T) {
 	}
 }
 
-// completeExamples are the configurations on a page, those in values of the chart included. Parts of one are left out.
+// completeExamples returns the complete configurations on a page, also those within values of the chart. Parts of a
+// configuration are left out.
 func completeExamples(t *testing.T, page string) []string {
 	t.Helper()
 	raw, err := os.ReadFile(page)
@@ -84,7 +85,7 @@ func completeExamples(t *testing.T, page string) []string {
 	for _, block := range strings.Split(string(raw), "```yaml\n")[1:] {
 		text, _, _ := strings.Cut(block, "```\n")
 		if _, values, ok := strings.Cut("\n"+text, "\nconfig:"); ok {
-			_, values, _ = strings.Cut(values, "\n") // behind config: stands a comment at most
+			_, values, _ = strings.Cut(values, "\n") // config: is followed by a comment at most
 			text = strings.ReplaceAll("\n"+values, "\n  ", "\n")
 			text, _, _ = strings.Cut(text, "\nimage:")
 		}
@@ -95,7 +96,7 @@ func completeExamples(t *testing.T, page string) []string {
 	return found
 }
 
-// An example is what people copy.
+// Users copy the examples, so the examples must be valid.
 func TestDocumentedExamples(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// inPassword is a line where a reference stands for a password and nothing else.
+// inPassword matches a line in which a password consists of one reference and nothing else.
 var inPassword = regexp.MustCompile(`^ +password: \$\{env:TEST_PASSWORD\}$`)
 
-// FuzzParse: a configuration is taken, the same each time, or refused in lines that
-// name the file; and what stands for a password is in no message.
+// FuzzParse: a configuration is either accepted, with the same result each time, or refused with lines that name the
+// file. No message contains the value of a password.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -30,7 +30,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("cluster: a\nresources: [pods]\nsinks:\n- name: b\n  nats:\n    url: nats://u@h\n    password: ${env:TEST_PASSWORD}\n    usr: x\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, "${file:") || len(text) > 1<<14 {
-			return // it would read this machine's files
+			return // the reference would read files of this machine
 		}
 		c, err := parse("x.yaml", []byte(text), nil, testEnv)
 		again, err2 := parse("x.yaml", []byte(text), nil, testEnv)
@@ -61,12 +61,12 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// onlyPasswords reports whether every reference stands for a password alone.
+// onlyPasswords reports whether every reference is the whole value of a password.
 func onlyPasswords(text string) bool {
 	for line := range strings.Lines(text) {
 		if strings.Contains(line, "${") && !inPassword.MatchString(strings.TrimRight(line, "\n")) {
 			return false
 		}
 	}
-	return !strings.ContainsAny(text, `|>"'&*`) // in which it may be part of another value
+	return !strings.ContainsAny(text, `|>"'&*`) // with these characters a reference may be part of another value
 }

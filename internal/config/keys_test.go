@@ -25,8 +25,8 @@ This page is written from the code by ` + "`go test ./internal/config -run Keys 
 |---|---|---|---|
 `
 
-// keys collects a row for every setting below typ. defaulted is the value that the
-// setting has where the file says nothing, if that is known before the file is read.
+// keys collects a row for every setting below typ. defaulted is the value of the setting if the file does not set it.
+// It is invalid if that value is not known before the file is read.
 type keys struct {
 	comments map[string]string // by package.Type.Field
 	rows     []string
@@ -55,7 +55,7 @@ func (k *keys) walk(typ reflect.Type, defaulted reflect.Value, path string) {
 				k.silent = append(k.silent, at)
 			}
 			k.rows = append(k.rows, row(at, "list", "", comment))
-			if at != "sinks[].resources" { // as resources
+			if at != "sinks[].resources" { // its keys are the same as those of resources
 				k.walk(inner.Elem(), reflect.Value{}, at+"[]")
 			}
 		case inner.Kind() == reflect.Struct:
@@ -70,7 +70,7 @@ func (k *keys) walk(typ reflect.Type, defaulted reflect.Value, path string) {
 }
 
 func row(key, typ, without, meaning string) string {
-	plain := strings.NewReplacer("|", `\|`, "<", `\<`, "*", `\*`, "_", `\_`) // no table, tag or emphasis
+	plain := strings.NewReplacer("|", `\|`, "<", `\<`, "*", `\*`, "_", `\_`) // the text must not become a table, a tag or emphasis
 	return fmt.Sprintf("| `%s` | %s | %s | %s |\n", key, typ, without, plain.Replace(meaning))
 }
 
@@ -91,8 +91,8 @@ func typeName(t reflect.Type) string {
 	}
 }
 
-// shown is a default as the file would have it; nothing for a zero value, whose
-// meaning only the comment says.
+// shown returns a default as it would be written in the file. It returns nothing for a zero value, because only the
+// comment explains what a zero value means.
 func shown(v reflect.Value) string {
 	if !v.IsValid() || v.IsZero() {
 		return ""
@@ -100,7 +100,7 @@ func shown(v reflect.Value) string {
 	return fmt.Sprintf("`%v`", v.Interface())
 }
 
-// fieldComments reads what the code says of each field of each struct of a package.
+// fieldComments reads the comment of each field of each struct of a package.
 func fieldComments(t *testing.T, into map[string]string, dir string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -130,8 +130,8 @@ func fieldComments(t *testing.T, into map[string]string, dir string) {
 	}
 }
 
-// The page of keys is what the code has: a setting that is added, renamed or given
-// another default is there, and one without a comment is no setting for users.
+// The page of keys agrees with the code: it has every setting with its default, also after one is added, renamed or
+// given another default. A setting without a comment is an error, because users could not use it.
 func TestKeysAreDocumented(t *testing.T) {
 	k := keys{comments: map[string]string{}}
 	for _, dir := range []string{".", "../../pkg/sink/kafka", "../../pkg/sink/nats", "../../pkg/sink/file", "../../pkg/sink/stdout"} {

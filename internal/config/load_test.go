@@ -21,9 +21,8 @@ func testEnv(name string) (string, bool) {
 	return "", false
 }
 
-// TestBadConfigurations pins what the error for each mistake says: where, what,
-// and what to do, one line each. The messages stand in files beside the
-// configurations.
+// TestBadConfigurations pins the error for each mistake: one line that names the place, the mistake and the remedy.
+// The messages are in files next to the configurations.
 func TestBadConfigurations(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.bad.yaml")
 	if err != nil || len(files) < 20 {
@@ -105,7 +104,7 @@ func TestWhatTheFileSays(t *testing.T) {
 	}
 }
 
-// A mistake in the environment or in a flag is not blamed on the file.
+// The error for a mistake in the environment or in a flag does not name the file as its place.
 func TestMistakesElsewhere(t *testing.T) {
 	text := []byte("cluster: file\nname: Wrong\nresources: [pods]\nsinks: [{name: a, stdout: {}}]\ncheckpoint: {file: {path: /file}}\n")
 	env := func(name string) (string, bool) {
@@ -131,8 +130,7 @@ func TestMistakesElsewhere(t *testing.T) {
 	}
 }
 
-// TestPrecedence: flags win over the environment, which wins over the file,
-// which wins over defaults.
+// TestPrecedence: flags override the environment, the environment overrides the file, and the file overrides defaults.
 func TestPrecedence(t *testing.T) {
 	text := []byte("cluster: file\nresources: [pods]\nsinks: [{name: a, stdout: {}}]\ncheckpoint: {file: {path: /file}}\nlog: {level: error}\n")
 	env := func(name string) (string, bool) {
@@ -158,8 +156,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestReferences: what is replaced, what a dollar sign may stand in, and how it is written
-// where it would be taken for a reference.
+// TestReferences: which references are replaced, where a dollar sign is allowed, and how to write one where it would
+// be read as a reference.
 func TestReferences(t *testing.T) {
 	for _, c := range []struct{ value, want string }{
 		{"${env:TEST_PASSWORD}", "from-the-environment"},
@@ -168,7 +166,7 @@ func TestReferences(t *testing.T) {
 		{"$${NAME}", "${NAME}"},
 		{"$$NAME", "$NAME"},
 		{"x:$$NAME:$$OTHER.", "x:$NAME:$OTHER."},
-		// Regular expressions, CEL, paths.
+		// Regular expressions, CEL expressions and paths.
 		{"^(a|b)$", "^(a|b)$"},
 		{"^A$|^B$", "^A$|^B$"},
 		{`object.metadata.name.matches("^FOO$")`, `object.metadata.name.matches("^FOO$")`},
@@ -190,8 +188,7 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// What a reference stands for is taken as it is: a password that was generated may hold
-// anything.
+// The value of a reference is not parsed for further references, because a generated password may contain any text.
 func TestReferencesAreReplacedOnce(t *testing.T) {
 	env := func(string) (string, bool) { return "${env:X} $HOME $${", true }
 	p := problems{}

@@ -36,8 +36,8 @@ func TestWhatIsSelected(t *testing.T) {
 	}
 }
 
-// What is wrong with an entry on the cluster is reported with the line of that entry, also where a sink has
-// its own list.
+// A mistake in an entry that only shows on the cluster is reported with the line of that entry, also if a sink has its
+// own list of entries.
 func TestPlacesOfEntries(t *testing.T) {
 	c, err := parse("f.yaml", []byte(`cluster: x
 checkpoint: {file: {path: /cp}}
@@ -64,7 +64,7 @@ resources: [services, pods, {<<: *x, name: c}]
 	}
 }
 
-// Options that many resources share are written once; what stands beside << wins.
+// Options that many resources share are written once. An option next to << overrides a shared one.
 func TestSharedOptions(t *testing.T) {
 	text, err := os.ReadFile("testdata/anchors.good.yaml")
 	if err != nil {
@@ -94,8 +94,8 @@ func TestAdminSocketByDefault(t *testing.T) {
 	}
 }
 
-// A cluster with thousands of tenants has thousands of entries. The time of their check grows with their number: if it grew
-// with its square, that of 200,000 would take longer than a test may.
+// A cluster with thousands of tenants has thousands of entries. The time to check them must grow in proportion to
+// their number. If it grew quadratically, 200,000 entries would take longer than a test may.
 func TestManyEntries(t *testing.T) {
 	list := make([]Resource, 200_000)
 	for i := range list {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Topics that forget what has not changed for long are pointed out, unless objects are published again before that.
+// There is a warning if a topic deletes old messages of unchanged objects, unless the objects are published again
+// before that.
 func TestRetentionWarning(t *testing.T) {
 	for name, test := range map[string]struct {
 		resource, create string

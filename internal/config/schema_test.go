@@ -22,13 +22,12 @@ import (
 
 const (
 	schemaFile = "../../docs/schemas/config.schema.json"
-	// durationForm is what [time.ParseDuration] takes, without negative ones: no
-	// setting can be one.
+	// durationForm matches what [time.ParseDuration] accepts, except for negative durations, which no setting accepts.
 	durationForm = `^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 )
 
-// The schema is made here of the structs, their comments, the defaults and the
-// messages, so that the program need not carry its sources.
+// The schema is generated in this test from the structs, their comments, the defaults and the error messages, so that
+// the program does not need its sources at run time.
 func TestSchemaIsCurrent(t *testing.T) {
 	made := makeSchema(t)
 	if *update {
@@ -81,8 +80,8 @@ var (
 	docLink = regexp.MustCompile(`\[([A-Z]\w*)\]`)
 )
 
-// description is a field's comment, else its type's, in the words of the file: a
-// field goes by its key.
+// description returns the comment of a field, or else the comment of its type. Names of fields are replaced by their
+// keys in the file.
 func description(comments map[string]string, t reflect.Type, field string) string {
 	if t.Kind() != reflect.Struct {
 		return ""
@@ -100,7 +99,7 @@ func description(comments map[string]string, t reflect.Type, field string) strin
 	return forUsers(text, t)
 }
 
-// forUsers is a comment on a field of t in the words of the file.
+// forUsers returns a comment on a field of t with the names of fields replaced by their keys in the file.
 func forUsers(text string, t reflect.Type) string {
 	text = seeAlso.ReplaceAllString(strings.Join(strings.Fields(text), " "), "")
 	text = docLink.ReplaceAllString(strings.ReplaceAll(text, "nil:", "none:"), "$1")
@@ -112,7 +111,7 @@ func forUsers(text string, t reflect.Type) string {
 	return text
 }
 
-// everyDefault is a configuration with everything in it that has a default.
+// everyDefault returns a configuration that contains every setting with a default.
 func everyDefault() *Config {
 	c := defaults()
 	sink := Sink{
@@ -127,8 +126,8 @@ func everyDefault() *Config {
 	return c
 }
 
-// required is what a map must have; where there are several lists, one of them.
-// What the environment or a flag can give is not required of the file.
+// required has the keys that a map must have. If there are several lists, one of them is enough. Keys that the
+// environment or a flag can set are not required in the file.
 var required = map[string][][]string{
 	"":                           {{"sinks"}},
 	"resources[]":                {{"resource"}},
@@ -142,8 +141,8 @@ var required = map[string][][]string{
 	"sinks[].file":               {{"path"}},
 }
 
-// complete adds to s, the schema of what is at path, what no struct says. value
-// holds the defaults; it may be invalid: there are none.
+// complete adds to s, the schema of the value at path, everything that the structs do not express. value has the
+// defaults. If it is invalid, there are no defaults.
 func complete(t *testing.T, s *generator.Schema, value reflect.Value, path string) {
 	for value.Kind() == reflect.Pointer {
 		value = value.Elem()
@@ -209,8 +208,8 @@ func fieldByKey(v reflect.Value, key string) reflect.Value {
 
 var choice = regexp.MustCompile(`"\?" is not (?:one of|known: set(?: one of)?) (.+)$`)
 
-// valuesAt are the values that can stand at path, as the message for another one
-// names them; none where anything can.
+// valuesAt returns the valid values at path, as the error message for an invalid value lists them. It returns none if
+// any value is valid.
 func valuesAt(t *testing.T, path string) []any {
 	t.Helper()
 	var doc any = "?"

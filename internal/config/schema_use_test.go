@@ -25,8 +25,7 @@ func published(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// instance is a configuration as a validator sees it; an error says that it is no
-// YAML that one could see.
+// instance parses a configuration as a schema validator sees it. It returns an error if the text is not YAML.
 func instance(text []byte) (any, error) {
 	var doc any
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.AllowDuplicateMapKey()).Decode(&doc); err != nil {
@@ -39,7 +38,7 @@ func instance(text []byte) (any, error) {
 	return jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 }
 
-// An editor must not underline what the bridge takes.
+// An editor must not underline anything that the bridge accepts.
 func TestSchemaAcceptsGoodConfigurations(t *testing.T) {
 	s := published(t)
 	var files []string
@@ -65,11 +64,11 @@ func TestSchemaAcceptsGoodConfigurations(t *testing.T) {
 	}
 }
 
-// structural are the messages about what a schema can know.
+// structural matches the messages about mistakes that a schema can detect.
 var structural = regexp.MustCompile(`^\S+:\d+:\d+: ([^ :]+): (unknown key|expected |"[^"]*" is not (one of|known)|it has \d of kafka|it has no name|it is empty|none given|-.* is not a time)`)
 
-// What the bridge finds unknown, of another type or not among the choices, an
-// editor shows too, and in the same place.
+// Unknown keys, wrong types and values that are not among the choices are also shown by an editor, in the same place
+// as in the bridge's message.
 func TestSchemaRefusesBadConfigurations(t *testing.T) {
 	s := published(t)
 	files, err := filepath.Glob("testdata/*.bad.want")
@@ -110,7 +109,7 @@ func TestSchemaRefusesBadConfigurations(t *testing.T) {
 	}
 }
 
-// refusals are the places that a validator complains of, written as in a message.
+// refusals returns the places that a validator reports, written as in a message.
 func refusals(t *testing.T, err error) map[string]bool {
 	t.Helper()
 	places := map[string]bool{}
@@ -148,7 +147,7 @@ func refusals(t *testing.T, err error) map[string]bool {
 	if !ok {
 		t.Fatal(err)
 	}
-	for _, cause := range refused.Causes { // the first one only says that there are others
+	for _, cause := range refused.Causes { // the first cause only says that there are others
 		walk(cause)
 	}
 	return places
@@ -184,7 +183,7 @@ func TestSchemaRefuses(t *testing.T) {
 	}
 }
 
-// What the environment gives is not known to a schema.
+// A schema does not know the values of the environment, so it must accept references.
 func TestSchemaLeavesReferences(t *testing.T) {
 	doc, err := instance([]byte("resources: [\"${env:R}\"]\nlog: {level: \"${env:LEVEL}\"}\nsinks: [{name: \"${env:N}\", stdout: {format: \"${file:/f}\"}}]"))
 	if err != nil {
@@ -195,7 +194,7 @@ func TestSchemaLeavesReferences(t *testing.T) {
 	}
 }
 
-// A file that spells out the defaults that an editor shows changes nothing.
+// A file that spells out all defaults that an editor shows has the same effect as a file without them.
 func TestSchemaDefaults(t *testing.T) {
 	raw, err := os.ReadFile(schemaFile)
 	if err != nil {
@@ -240,8 +239,8 @@ func loaded(t *testing.T, doc any) *Config {
 	return c
 }
 
-// writeDefaults writes into doc every default that its schema names. Maps that
-// are not there are added, except where their being there is a choice.
+// writeDefaults writes into doc every default that its schema names. Missing maps are added, unless the presence of
+// the map is itself a choice.
 func writeDefaults(schema, doc map[string]any, count *int) {
 	properties, _ := schema["properties"].(map[string]any)
 	choices := []string{"kafka", "nats", "file", "stdout", "embedded", "deadLetter"}

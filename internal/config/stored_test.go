@@ -9,10 +9,11 @@ import (
 	"testing"
 )
 
-// storedConfigurations stand for the files of users, by version. They are never edited: see the README beside them.
+// storedConfigurations represent the files of users, by version. They are never edited: see the README next to them.
 const storedConfigurations = "testdata/stored/*/*.yaml"
 
-// A user's file is accepted by every later program of its version, and every key that a user may have is in one of the stored files.
+// The file of a user is accepted by every later program of its version, and every key that a user may have is in one
+// of the stored files.
 func TestStoredConfigurations(t *testing.T) {
 	files, err := filepath.Glob(storedConfigurations)
 	if err != nil || len(files) < 14 {
@@ -53,7 +54,7 @@ func TestStoredConfigurations(t *testing.T) {
 	}
 }
 
-// addKeys adds the path of every key of a configuration, as "sinks[].kafka.brokers".
+// addKeys adds the path of every key of a configuration, for example "sinks[].kafka.brokers".
 func addKeys(to map[string]bool, value any, path string) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -69,7 +70,8 @@ func addKeys(to map[string]bool, value any, path string) {
 	}
 }
 
-// addSchemaKeys adds the path of every key that a schema knows. An item of a list may have a short form beside the map.
+// addSchemaKeys adds the path of every key in a schema. An item of a list may have a short form in addition to the
+// map.
 func addSchemaKeys(to map[string]bool, schema map[string]any, path string) {
 	forms, _ := schema["anyOf"].([]any)
 	for _, form := range forms {

@@ -10,11 +10,11 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// secrets stand in places where they do not belong: as a name, an address, a path and an expression.
+// secrets are values that end up in the wrong places: as a name, an address, a path and an expression.
 var secrets = []string{"Hunter2 hunter2", "nats://bridge:hunter2@nats:4222/%zz", "a.hunter2[", "hunter2"}
 
-// Nothing that a reference stands for is in a message, wherever it stands: each text of each configuration at hand is
-// made a reference, one after the other.
+// No message contains the value of a reference, wherever the reference is used. The test replaces each text of each
+// test configuration by a reference, one after the other.
 func TestMessagesWithholdValues(t *testing.T) {
 	bad, _ := filepath.Glob("testdata/*.bad.yaml")
 	good, _ := filepath.Glob("testdata/*.good.yaml")
@@ -60,7 +60,7 @@ func TestMessagesWithholdValues(t *testing.T) {
 	}
 }
 
-// each calls do for every text in a value, with how to replace it.
+// each calls do for every text in a value, with a function that replaces the text.
 func each(value any, set func(any), do func(was string, set func(any))) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -76,7 +76,8 @@ func each(value any, set func(any), do func(was string, set func(any))) {
 	}
 }
 
-// What is wrong with a value is still said: by the reference, as far as that has the same mistake.
+// The error for an invalid value names the reference instead of the value. If the text of the reference is invalid in
+// the same way, the error also states the mistake.
 func TestMessagesNameReferences(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"cluster: ${env:MISPLACED}", `file:1:10: cluster: "${env:MISPLACED}" cannot be a name: ` + nameRule},

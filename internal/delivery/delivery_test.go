@@ -25,15 +25,15 @@ import (
 
 var identity = event.Identity{Bridge: "bridge", Cluster: "test", ClusterUID: "uid-1", Sink: "live"}
 
-// bus is a bus, and how a program that starts writes to it.
+// bus is a bus, with a function that makes what a starting program needs to write to it.
 type bus struct {
 	route string
-	// start returns what a program that starts is made of. The store is what survives.
+	// start returns the sink and the store of a starting program. The content of the store survives the program.
 	start func(t *testing.T) (sink.Sink, checkpoint.Store)
-	lines func(t *testing.T) string // what is on the bus, of the mode Intents
+	lines func(t *testing.T) string // returns the content of the bus; only for the mode Intents
 }
 
-// buses are one bus for each mode.
+// buses has one bus for each mode.
 var buses = map[delivery.Mode]func(t *testing.T) bus{
 	delivery.Log: func(t *testing.T) bus {
 		srv, err := server.NewServer(&server.Options{
@@ -103,7 +103,7 @@ func memory(t *testing.T) *file.Store {
 	return store
 }
 
-// killed is a store whose program dies when it commits for the nth time.
+// killed is a store whose program is killed at a certain commit.
 type killed struct {
 	checkpoint.Store
 	left int
@@ -118,7 +118,7 @@ func (k *killed) Commit(ctx context.Context, changes []event.KV) error {
 	return k.Store.Commit(ctx, changes)
 }
 
-// batch is one of two records, with a change each.
+// batch returns a batch of two records, with one change each.
 func batch(seq uint64, route string) *delivery.Batch {
 	b := &delivery.Batch{Seq: seq, Before: []event.KV{
 		{Key: fmt.Appendf(nil, "i/%d", seq), Value: []byte("in doubt")}, {Key: fmt.Appendf(nil, "n/%d", seq), Value: []byte("noted")},
@@ -149,7 +149,7 @@ func get(t *testing.T, store checkpoint.Store, key string) string {
 	return string(value)
 }
 
-// After a program was killed at any commit, the next one finds what its mode promises.
+// After a program was killed at any commit, the next one finds the state that its mode promises.
 func TestKilled(t *testing.T) {
 	for mode, start := range buses {
 		for at := range 4 {
@@ -165,7 +165,7 @@ func TestKilled(t *testing.T) {
 				must(t, d.Close())
 
 				s, store = bus.start(t)
-				d = delivery.New(delivery.Options{Sink: s, Store: loading{&killed{store, at + 1}, store}}) // Open notes that it runs
+				d = delivery.New(delivery.Options{Sink: s, Store: loading{&killed{store, at + 1}, store}}) // Open commits that the program runs
 				must(t, d.Open(t.Context(), false))
 				err := d.Deliver(t.Context(), batch(2, bus.route))
 				if err == nil {
@@ -180,7 +180,7 @@ func TestKilled(t *testing.T) {
 				d = delivery.New(delivery.Options{Sink: s, Store: store})
 				must(t, d.Open(t.Context(), false))
 				on := map[int]bool{1: true, 2: true, 3: at > 0}
-				if mode == delivery.Log { // what comes before the records is a commit of its own
+				if mode == delivery.Log { // the changes before the records are a commit of their own
 					on = map[int]bool{1: true, 2: at > 0, 3: at > 2}
 				}
 				for seq, written := range on {
@@ -207,7 +207,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// Changes without records are there after a restart, as are those of a reset.
+// Changes without records, and those of a reset, are still in the store after a restart.
 func TestCommit(t *testing.T) {
 	for mode, start := range buses {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -234,14 +234,14 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// What a log has of a batch that ended with an error is committed before the rest.
+// If a batch ends with an error, the records that the log has of it are committed before the rest.
 func TestSettle(t *testing.T) {
 	bus := buses[delivery.Log](t)
 	s, store := bus.start(t)
 	d := delivery.New(delivery.Options{Sink: s, Store: store})
 	must(t, d.Open(t.Context(), false))
 	b := batch(1, bus.route)
-	b.Records[1].Value = make([]byte, 2<<20) // more than the server takes
+	b.Records[1].Value = make([]byte, 2<<20) // more than the server accepts
 	var rejected *sink.RecordError
 	if err := d.Deliver(t.Context(), b); !errors.As(err, &rejected) || rejected.Index != 1 {
 		t.Fatalf("got %v, want an error about record 1", err)
@@ -261,9 +261,9 @@ func TestSettle(t *testing.T) {
 	must(t, d.Close())
 }
 
-// After Finish a store that trails behind its sink has everything, also if the server ends with the sink.
+// After Finish, a store that is committed later than its sink has all changes, also if the server ends with the sink.
 func TestFinish(t *testing.T) {
-	const key = "b/pods/shop/web" // is in no message
+	const key = "b/pods/shop/web" // no message contains this key
 	config := nats.Config{Embedded: &nats.Embedded{Dir: t.TempDir(), Listen: "127.0.0.1:0"}}
 	start := func() (*delivery.Delivery, *nats.Store) {
 		t.Helper()
@@ -290,7 +290,7 @@ func TestFinish(t *testing.T) {
 	must(t, store.Close())
 }
 
-// loading passes on what a store offers beside its contract.
+// loading forwards the optional methods of a store that are not part of [checkpoint.Store].
 type loading struct {
 	checkpoint.Store
 	inner checkpoint.Store

@@ -104,7 +104,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// Applying the changes of items gives a store the records, positions and inventory entries of their batch.
+// Applying the changes of all items gives a store the same records, positions and inventory entries as their batch.
 func TestItemChanges(t *testing.T) {
 	store := open(t)
 	o := reconcile.Object{UID: uid, Version: "7", Status: reconcile.Published, Judged: 3, Run: 3, At: "7"}
@@ -126,8 +126,8 @@ func TestItemChanges(t *testing.T) {
 	}
 }
 
-// If the bus is the log, a start applies the changes of the items to a store that has the silent changes
-// of each batch. What an operator or the plan has decided behind the last event of a batch is not lost.
+// If the bus is the log, a start applies the changes of the items to a store that has the silent changes of each
+// batch. Decisions of an operator or of the plan after the last event of a batch are not lost.
 func TestSilent(t *testing.T) {
 	const list, watch = reconcile.List, reconcile.Watch
 	seen := func(from reconcile.Origin, name, version string) reconcile.Input {
@@ -169,7 +169,7 @@ func TestSilent(t *testing.T) {
 		}
 		want, got := contents(t, whole), contents(t, alone)
 		if what == "an object without an event" {
-			want["p/pods"] = "11 11" // the watch repeats it
+			want["p/pods"] = "11 11" // the watch repeats the object
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
@@ -177,7 +177,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// A reset removes drafts, from which a start would continue, and resets what is in doubt.
+// A reset removes drafts, because a start would continue from them. It also resets events in doubt.
 func TestResetChanges(t *testing.T) {
 	store, slot := open(t), reconcile.Slot{Collection: "pods", Key: durable.ObjectKey("shop", "a")}
 	draft := reconcile.Draft{Record: reconcile.Record{Phase: reconcile.Listing, Run: 3, Incarnation: 3, Epoch: 1, Reason: "reset"}, Gap: true}
@@ -224,7 +224,7 @@ func contents(t *testing.T, store checkpoint.Store) map[string]string {
 	return all
 }
 
-// The usual inventory entry is small: a million of them fit in memory and on disk.
+// A typical inventory entry is small: a million of them fit in memory and on disk.
 func TestObjectSize(t *testing.T) {
 	o := reconcile.Object{
 		UID: uid, Version: "123456", Digest: reconcile.Digest{7, 15: 1}, Status: reconcile.Published, Judged: 1_790_000_000_000, Run: 1_790_000_000_000,
@@ -236,8 +236,8 @@ func TestObjectSize(t *testing.T) {
 	}
 }
 
-// A list's end goes through the inventory in order, while batches are committed, and begins
-// again after another collection was read.
+// At the end of a list, the inventory is read in order while batches are committed. Reading begins again after another
+// collection was read.
 func TestAfter(t *testing.T) {
 	store := open(t)
 	want := map[string][]string{}
@@ -293,7 +293,7 @@ func TestAfterBetween(t *testing.T) {
 	commit(t, counting, durable.NewMemory().Changes(&reconcile.Batch{Changes: []reconcile.Change{
 		{Slot: reconcile.Slot{Collection: "pods", Key: "shop/a"}, Object: &reconcile.Object{UID: "a", Status: reconcile.Skipped}},
 	}}, false))
-	for range 2 { // another list sees what was committed meanwhile
+	for range 2 { // another list sees what was committed in the meantime
 		if got, _ := v.After("pods", ""); got != "shop/a" {
 			t.Errorf("the first key is %q, want shop/a", got)
 		}
@@ -313,9 +313,8 @@ func (c *countingStore) Scan(prefix []byte, fn func(key, value []byte) error) er
 	return c.Store.Scan(prefix, fn)
 }
 
-// No scan of the store is open between two calls: a store whose disk has failed is opened again only when
-// no call is using it, and an open scan keeps deleted files on the disk. A large inventory does not take one scan
-// per key.
+// No scan of the store is open between two calls. A store whose disk has failed is only opened again when no call uses
+// it, and an open scan keeps deleted files on the disk. Even so, a large inventory does not need one scan per key.
 func TestAfterHoldsNothing(t *testing.T) {
 	counting := &countingStore{Store: open(t)}
 	var b reconcile.Batch
@@ -341,7 +340,7 @@ func TestAfterHoldsNothing(t *testing.T) {
 	}
 }
 
-// A damaged checkpoint is an error, and never an empty one.
+// A damaged checkpoint is an error. It is never read as an empty one.
 func TestDamaged(t *testing.T) {
 	for _, kv := range []event.KV{
 		{Key: []byte("c/pods"), Value: []byte("{")},

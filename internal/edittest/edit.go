@@ -1,5 +1,5 @@
-// Package edittest makes random objects and random edits of them, for tests of who
-// changed what. The API server accepts all of them.
+// Package edittest makes random objects and random edits of them, for tests of the code that finds out which manager
+// changed which field. The API server accepts all of them.
 package edittest
 
 import (
@@ -8,26 +8,26 @@ import (
 	"slices"
 )
 
-// Object is what a decoded object has in JSON.
+// Object is a decoded JSON object.
 type Object = map[string]any
 
-// Kind is a kind of object. Its resource has the name "o" in all objects.
+// Kind is a kind of object. All objects have the name "o".
 type Kind struct {
 	APIVersion, Kind string
-	// Subresources that there are, such as "status".
+	// Subresources are the subresources of the kind, for example "status".
 	Subresources []string
 	parts        []part
 }
 
-// part is something of an object that an edit may change.
+// part is a part of an object that an edit may change.
 type part struct {
-	subresource string // that it is written by
+	subresource string // the subresource that writes the part; "": the object itself
 	path        []string
 	value       func(r *rand.Rand) any
 }
 
-// Kinds are one each with maps, with lists by key, atomic lists and sets by value, and
-// without a schema but for what JSON says (kind Widget in a group of the caller's own).
+// Kinds returns one kind with maps, one with lists by key, atomic lists and sets by value, and one that has no schema
+// beyond JSON itself (kind Widget in the given group).
 func Kinds(group string) []Kind {
 	metadata := []part{
 		{"", []string{"metadata", "labels", "a"}, word},
@@ -69,7 +69,7 @@ func Kinds(group string) []Kind {
 	}
 }
 
-// New is a new object, without its metadata.
+// New returns a new object, without its metadata.
 func (k Kind) New(r *rand.Rand) Object {
 	o := k.Config(r, "")
 	for range 4 {
@@ -78,8 +78,7 @@ func (k Kind) New(r *rand.Rand) Object {
 	return o
 }
 
-// Config is what somebody wants of an object, as an apply of the whole of it (with
-// subresource "") or of a subresource says.
+// Config returns the configuration that a manager applies to the whole object (subresource "") or to a subresource.
 func (k Kind) Config(r *rand.Rand, subresource string) Object {
 	o := Object{"apiVersion": k.APIVersion, "kind": k.Kind, "metadata": Object{"name": "o"}}
 	if k.Kind == "Deployment" && subresource == "" {
@@ -94,7 +93,7 @@ func (k Kind) Config(r *rand.Rand, subresource string) Object {
 	return o
 }
 
-// Edit changes something of an object that is written by the subresource.
+// Edit changes a random part of an object that the subresource writes.
 func (k Kind) Edit(r *rand.Rand, o Object, subresource string) {
 	var parts []part
 	for _, p := range k.parts {
@@ -116,7 +115,7 @@ func (k Kind) Edit(r *rand.Rand, o Object, subresource string) {
 	}
 }
 
-// must reports whether an object cannot be without the part.
+// must reports whether the part is mandatory in an object.
 func (p part) must() bool {
 	last := p.path[len(p.path)-1]
 	return last == "containers" || p.subresource == "scale"
@@ -176,8 +175,8 @@ func conditions(r *rand.Rand) any {
 	})(r)
 }
 
-// editList takes elements from what was and what is wanted: an element that both have,
-// by its name, may be of either.
+// editList mixes elements of the previous and the wanted list. For an element that both have, by name, it takes either
+// version.
 func editList(r *rand.Rand, was any, want []any) []any {
 	out := slices.Clone(want)
 	for _, old := range listOf(was) {
