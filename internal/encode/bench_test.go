@@ -18,7 +18,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// pod is a pod of so many bytes. A third of them are managedFields.
+// pod returns a pod with a size in bytes. A third of it is managedFields.
 func pod(b *testing.B, size int) source.Object {
 	b.Helper()
 	list := func(element string, size int) string {
@@ -34,8 +34,8 @@ func pod(b *testing.B, size int) source.Object {
 	return o
 }
 
-// BenchmarkEncode looks at a modified pod of 4 KB and encodes its event, with the memory of batches
-// of 1000 records used again.
+// BenchmarkEncode prepares a modified pod of 4 KB and encodes its event. The memory of batches of 1000 records is
+// reused.
 func BenchmarkEncode(b *testing.B) {
 	for _, x := range []struct {
 		name     string
@@ -95,7 +95,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// BenchmarkDigest makes the digest of an object, of which a third are managedFields.
+// BenchmarkDigest computes the digest of an object. A third of the object is managedFields.
 func BenchmarkDigest(b *testing.B) {
 	for _, x := range []struct {
 		name, resource string

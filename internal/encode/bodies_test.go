@@ -19,9 +19,9 @@ import (
 
 var both = encode.Settings{Before: true, Patch: true}
 
-// differences are the changes that modified events name, as "base→version", or "version" without
-// one. A patch or a body before that consumers cannot use fails: consumers have the body that was
-// published last.
+// differences returns the changes that modified events describe, as "base→version", or as "version" without a base. It
+// fails if an event has a patch or a previous body that does not fit the body that was published last, which is the
+// one that consumers have.
 func (r *rig) differences() string {
 	r.t.Helper()
 	var out []string
@@ -58,12 +58,11 @@ func sameJSON(a, b []byte) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// An update says what has changed since the state that consumers have: within a batch, from one
-// batch to the next, across an ignored change, after a restart and in a list. What is gone is not
-// kept any more.
+// An update describes what has changed since the state that consumers have: within a batch, from one batch to the
+// next, across an ignored change, after a restart and in a list. The body of a deleted object is no longer kept.
 func TestDifferences(t *testing.T) {
 	s := both
-	s.Ignore = []string{"data.none"} // and the resourceVersion
+	s.Ignore = []string{"data.none"} // and metadata.resourceVersion
 	r := newRig(t, configMaps, s, nil)
 	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "1"), configMap("b", "ub", "6", "1"))
 	r.watch(configMap("a", "ua", "11", "2"))
@@ -86,7 +85,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// What was decided and is given up is nothing that consumers have.
+// A body that was decided on and then given up does not count as one that consumers have.
 func TestDifferencesWhenDropped(t *testing.T) {
 	r := newRig(t, configMaps, both, nil)
 	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "1"))
@@ -104,8 +103,8 @@ func TestDifferencesWhenDropped(t *testing.T) {
 	}
 }
 
-// After a crash it is not known whether consumers have what was in flight. The next event does not
-// say what changed; the one after does.
+// After a crash it is not known whether consumers have the events that were in flight. The next event of the object
+// does not describe what changed. The event after that does.
 func TestDifferencesInDoubt(t *testing.T) {
 	for name, again := range map[string]func(r *rig){
 		"watch": func(r *rig) { r.watch(configMap("a", "ua", "11", "2")) },
@@ -135,8 +134,8 @@ func TestDifferencesInDoubt(t *testing.T) {
 	}
 }
 
-// Where consumers do not have the last body whole, nothing refers to it: it was truncated, went to
-// the dead letters, or was too large to keep.
+// If consumers do not have the whole last body, no event refers to it. Such a body was truncated, went to the dead
+// letters, or was too large to keep.
 func TestDifferencesNeedTheWholeBody(t *testing.T) {
 	for _, x := range []struct {
 		name     string
@@ -180,7 +179,7 @@ func TestDifferencesNeedTheWholeBody(t *testing.T) {
 	})
 }
 
-// Patches lead from what consumers have to what they get, whatever is written, committed, given up
+// A patch leads from the body that consumers have to the body that they get, whatever is written, committed, given up
 // or in doubt in between.
 func TestPatchesAreCorrect(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
@@ -199,14 +198,14 @@ func TestPatchesAreCorrect(t *testing.T) {
 		case 2:
 			r.commit()
 			r.restart()
-		case 3: // of what is given up nothing has reached consumers
+		case 3: // the events that are given up have not reached consumers
 			lost := r.core.Pending()
 			r.core.Drop(r.id)
 			r.encoder.Dropped(r.id)
 			r.records, r.values = r.records[:len(r.records)-lost], r.values[:len(r.values)-lost]
 			r.load()
 		case 4:
-			if r.core.Pending() > 0 { // all of it has
+			if r.core.Pending() > 0 { // all pending events have reached consumers
 				r.crash()
 			}
 		default:
@@ -222,7 +221,7 @@ func TestPatchesAreCorrect(t *testing.T) {
 	}
 }
 
-// What is kept, and what events say of the state before, has no more than what was published.
+// Kept bodies, and the previous state in events, contain no more than what was published.
 func TestNothingRedactedIsKept(t *testing.T) {
 	s := both
 	s.ChangedBy, s.Redact = true, []shape.Rule{{Paths: []string{"data.*"}}}
@@ -249,7 +248,7 @@ func TestNothingRedactedIsKept(t *testing.T) {
 	}
 }
 
-// Where values are hidden, the paths of changedby quote none: the entries of a set are in its managedFields.
+// If values are redacted, the paths in changedby quote none: managedFields contains the elements of a set.
 func TestChangedByQuotesNothing(t *testing.T) {
 	for hidden, want := range map[bool]string{false: `"paths":["metadata.finalizers[=\"planted\"]"]`, true: `"paths":["metadata.finalizers[*]"]`} {
 		s := both
@@ -269,9 +268,9 @@ func TestChangedByQuotesNothing(t *testing.T) {
 	}
 }
 
-// A deletion that no watch has seen has the last published body, if it is kept, and the identity of
-// the object otherwise. It never has the body of a later object of that name, nor one that was
-// published with other redaction rules.
+// A deletion that no watch has seen carries the last published body if it is kept, and otherwise the identity of the
+// object. It never carries the body of a later object of that name, nor a body that was published with other redaction
+// rules.
 func TestBodyOfADeletion(t *testing.T) {
 	for name, x := range map[string]struct {
 		settings, then encode.Settings
@@ -285,7 +284,7 @@ func TestBodyOfADeletion(t *testing.T) {
 			r := newRig(t, configMaps, x.settings, func(o *encode.Options) { o.Secrets.Key = []byte("key") })
 			r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "one"), configMap("b", "ub", "6", "two"))
 			r.commit()
-			if _, err := r.encoder.Configure(configMaps, x.then); err != nil { // the core does not know yet
+			if _, err := r.encoder.Configure(configMaps, x.then); err != nil { // the core does not have the new configuration yet
 				t.Fatal(err)
 			}
 			before := len(r.values)
@@ -303,8 +302,8 @@ func TestBodyOfADeletion(t *testing.T) {
 	}
 }
 
-// A kept body that somebody changed in the store is not used, and costs no memory beyond that of a
-// body.
+// A kept body that was changed in the store by somebody else is not used. Reading it takes no more memory than a body
+// does.
 func TestDamagedBodies(t *testing.T) {
 	for name, value := range map[string][]byte{"empty": {}, "short": {1, '5'}, "long version": {200, 1, '5'}, "no zstd": append([]byte{1, '5'}, make([]byte, 40)...)} {
 		t.Run(name, func(t *testing.T) {
@@ -322,7 +321,7 @@ func TestDamagedBodies(t *testing.T) {
 	}
 }
 
-// An ending removes the kept bodies of its objects, and none of another collection.
+// When an incarnation ends, the kept bodies of its objects are removed, and no others.
 func TestBodiesOfAnEnding(t *testing.T) {
 	hidden := both
 	hidden.Redact = []shape.Rule{{Paths: []string{"data.x"}}}
@@ -363,7 +362,7 @@ func TestBodiesOfAnEnding(t *testing.T) {
 	}
 }
 
-// A value that is redacted from now on is not published from a kept body, and no kept body has it.
+// After a value is configured to be redacted, it is not published from a kept body, and no kept body contains it.
 func TestBodiesAndAnotherRedaction(t *testing.T) {
 	r := newRig(t, configMaps, both, nil)
 	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "secret-one"))
@@ -391,13 +390,13 @@ func TestBodiesAndAnotherRedaction(t *testing.T) {
 	}
 }
 
-// Where a collection keeps no bodies any more, those that it kept go with the next batches. If it keeps
-// them again, the old ones are not used.
+// If a collection no longer keeps bodies, its kept bodies are removed with the next batches. If it keeps bodies again,
+// the old ones are not used.
 func TestBodiesWithoutDiff(t *testing.T) {
 	r := newRig(t, configMaps, both, nil)
 	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "one"), configMap("b", "ub", "6", "two"))
 	r.commit()
-	r.watch(configMap("a", "ua", "11", "three")) // its body is in the batch that fills
+	r.watch(configMap("a", "ua", "11", "three")) // its body is in the batch that is being filled
 	r.configure(encode.Settings{})
 	for n := 12; n < 14; n++ {
 		r.commit()
@@ -422,7 +421,7 @@ func TestBodiesWithoutDiff(t *testing.T) {
 	}
 }
 
-// Where deletions are not published, the kept body of an object goes with the object.
+// If deletions are not published, the kept body of an object is removed with the object.
 func TestBodiesOfUnpublishedDeletions(t *testing.T) {
 	s := both
 	s.Types = []event.Type{event.Added, event.Modified}

@@ -11,7 +11,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 )
 
-// An object that takes too many steps is published, and its event says what was left out.
+// An object that would take too many steps to process is published, and its event says what was left out.
 func TestCostlyObject(t *testing.T) {
 	r := newRig(t, configMaps, encode.Settings{Patch: true, ChangedBy: true}, nil)
 	object := func(version string, state []byte) string {
@@ -36,7 +36,7 @@ func TestCostlyObject(t *testing.T) {
 	}
 }
 
-// Nothing is left out of an ordinary object, whatever is configured.
+// Nothing is left out of an ordinary object, whichever options are configured.
 func TestOrdinaryObjects(t *testing.T) {
 	for _, c := range hostiletest.Ordinary(t) {
 		before, after := ordinary(t, c.Before, "5"), ordinary(t, c.After, "11")
@@ -53,7 +53,7 @@ func TestOrdinaryObjects(t *testing.T) {
 	}
 }
 
-// ordinary is a state of one object at a version.
+// ordinary returns a state as the state of one object, at a version.
 func ordinary(t *testing.T, state []byte, version string) string {
 	var o map[string]any
 	if err := json.Unmarshal(state, &o); err != nil {

@@ -17,13 +17,13 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape"
 )
 
-// xxHashTwins returns two objects with another image and one xxHash64 (seed 0), as its author can make them: a padding
-// behind the image undoes in the second one what the other image has changed.
+// xxHashTwins returns two objects with different images and the same xxHash64 (seed 0), as the author of the objects
+// can make them: in the second object, padding behind the image cancels the effect of the other image.
 func xxHashTwins(t *testing.T, version string) (a, b string) {
 	t.Helper()
 	const (
 		prime1, prime2 = 11400714785074694791, 14029467366897019727
-		stripe         = 32 // bytes: four words, each of which goes into a lane of its own
+		stripe         = 32 // bytes: four words, one for each of the four lanes
 	)
 	round := func(lane uint64, word []byte) uint64 {
 		return bits.RotateLeft64(lane+binary.LittleEndian.Uint64(word)*prime2, 31) * prime1
@@ -32,7 +32,7 @@ func xxHashTwins(t *testing.T, version string) (a, b string) {
 	head += strings.Repeat("-", stripe-(len(head)+len(`","image":"`))%stripe) + `","image":"`
 	tail := `"},"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"shop","uid":"ua","resourceVersion":"` + version + `"}}`
 	one, two := uint64(prime1), uint64(prime2)
-	start := one + two // of the first lane
+	start := one + two // the initial value of the first lane
 	for i := 0; i < len(head); i += stripe {
 		start = round(start, []byte(head[i:i+8]))
 	}
@@ -51,7 +51,7 @@ func xxHashTwins(t *testing.T, version string) (a, b string) {
 	}
 	second, third := text(), text()
 	want := round(round(round(start, []byte("app:good")), second), third)
-	undo := bits.RotateLeft64(want*inverseOf(prime1), -31) // what the lane is before the last multiplication and rotation
+	undo := bits.RotateLeft64(want*inverseOf(prime1), -31) // the value of the lane before the last multiplication and rotation
 	for range 1_000_000 {
 		other := text()
 		last := binary.LittleEndian.AppendUint64(nil, (undo-round(round(start, []byte("app:evil")), other))*inverseOf(prime2))
@@ -68,7 +68,7 @@ func xxHashTwins(t *testing.T, version string) (a, b string) {
 	return "", ""
 }
 
-// inverseOf is the x for which odd*x is 1.
+// inverseOf returns the x for which odd*x is 1.
 func inverseOf(odd uint64) uint64 {
 	x := odd
 	for range 6 {
@@ -77,8 +77,8 @@ func inverseOf(odd uint64) uint64 {
 	return x
 }
 
-// Users that may write an object cannot have a change of it be taken for none, by choosing both bodies: neither where ignore rules
-// compare two versions, nor where a list compares one.
+// A user who may write an object, and so chooses both bodies, cannot make a change go unnoticed. This holds where
+// ignore rules compare two versions, and where a list compares one.
 func TestChosenBodies(t *testing.T) {
 	r := newRig(t, configMaps, encode.Settings{Ignore: []string{"status"}}, nil)
 	good, evil := xxHashTwins(t, "11")
@@ -92,7 +92,8 @@ func TestChosenBodies(t *testing.T) {
 	}
 }
 
-// Digests of one body are equal under one key alone, and differ by what they are for. Those of objects with redacted values also depend on the hash key.
+// Digests of one body are equal only under the same key, and only for the same purpose. Digests of objects with
+// redacted values also depend on the hash key.
 func TestDigestsAreKeyed(t *testing.T) {
 	all := map[reconcile.Digest]string{}
 	for _, hashKey := range []string{"", "0123456789abcdef", "0123456789abcdeg"} {

@@ -33,7 +33,7 @@ func deployment(name, uid, version string, replicas string) string {
 		`","annotations":{"note":"` + name + `"},"managedFields":[{"manager":"kubectl","operation":"Update","apiVersion":"apps/v1","time":"2026-11-23T09:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:replicas":{}}}}]},"spec":{"replicas":` + replicas + `}}`
 }
 
-// reports are what the caller knows of events about a collection.
+// reports returns the data that the caller of the encoder adds to events about a collection.
 func reports() encode.Reports {
 	return encode.Reports{
 		Plan: func(string) *event.Plan {
@@ -44,7 +44,7 @@ func reports() encode.Reports {
 	}
 }
 
-// goldens runs a collection through everything that it can emit, and names the records.
+// goldens makes a collection emit every kind of event, and gives the records names.
 func goldens(t *testing.T) map[string]event.Record {
 	named := map[string]event.Record{}
 	everything := encode.Settings{Before: true, Patch: true, ChangedBy: true, Filter: "object.spec.replicas < 9"}
@@ -74,7 +74,7 @@ func goldens(t *testing.T) map[string]event.Record {
 	r.step(&reconcile.Input{Kind: reconcile.Bookmark, Resume: "113"})
 	r.list("expired", "120", reconcile.Unknown, deployment("job", "u-3", "119", "3"))
 	name("gap", "added-reconcile", "deleted-unknown", "synced-reconcile")
-	r.watch(deployment("job", "u-4", "130", "4")) // the watch has not seen the end of the first one
+	r.watch(deployment("job", "u-4", "130", "4")) // the watch has not seen the end of the first object of this name
 	name("deleted-replaced", "")
 	r.step(&reconcile.Input{Kind: reconcile.Demand})
 	r.step(&reconcile.Input{Kind: reconcile.SideBegun})
@@ -83,7 +83,7 @@ func goldens(t *testing.T) map[string]event.Record {
 	side := r.core.Reading(r.id).Side
 	r.step(&reconcile.Input{Kind: reconcile.SideEnded, Side: side, Version: "131"})
 	name("synced-resync")
-	for range 2 { // first it loses its patch
+	for range 2 { // first the event loses its patch
 		r.watch(deployment("job", "u-4", "140", "5"))
 		r.reject(tooLarge)
 	}
@@ -103,7 +103,7 @@ func goldens(t *testing.T) map[string]event.Record {
 	return named
 }
 
-// What stands on the bus is a public contract: consumers parse it.
+// The content of messages is a public contract, because consumers parse it.
 func TestGolden(t *testing.T) {
 	records := goldens(t)
 	var want []string
@@ -150,8 +150,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// A consumer that reads one partition or subject sees all events of an object there, and those of
-// the collection everywhere.
+// A consumer that reads one partition or subject sees all events of an object there. It sees the events of the
+// collection in every partition or subject.
 func TestRoute(t *testing.T) {
 	records := goldens(t)
 	for name, r := range records {
@@ -169,8 +169,8 @@ func TestRoute(t *testing.T) {
 	}
 }
 
-// Whatever a tenant calls an object, there is a form of each of its events that every bus takes: everything but the body
-// is bounded, on Kafka as on NATS, also for dead letters.
+// Whatever name a tenant gives an object, each of its events has a form that every bus accepts. All parts except the
+// body are bounded, on Kafka and on NATS, also for dead letters.
 func TestLongNames(t *testing.T) {
 	for _, format := range []event.Format{event.Structured, event.Binary, event.Plain} {
 		for name, route := range map[string]encode.Route{
@@ -190,7 +190,7 @@ func TestLongNames(t *testing.T) {
 				seen := map[string]bool{}
 				for i, name := range []string{strings.Repeat("n", 1100), strings.Repeat("n", 180_000), strings.Repeat("n", 180_000) + "m", strings.Repeat("\u2028", 250_000)} {
 					body := configMap(name, fmt.Sprint("u", i), strconv.Itoa(11+i), "1")
-					for range 4 { // whole, and three forms of a dead letter
+					for range 4 { // the whole event, and three forms of a dead letter
 						r.watch(body)
 						x := r.records[len(r.records)-1]
 						size := len(x.Value) + len(x.Key)
@@ -215,8 +215,9 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// An object that was cut down, since it is nested too deeply, is published as what is left of it, says so, and is never
-// compared: the difference would be that of what was left out.
+// An object that was cut down because it is nested too deeply is published without the deepest levels, and its event
+// says so. It is never compared with another state, because the difference would be one of the levels that were left
+// out.
 func TestDeepObject(t *testing.T) {
 	r := newRig(t, configMaps, encode.Settings{Patch: true, Before: true, ChangedBy: true, Ignore: []string{"metadata.resourceVersion"}}, nil)
 	cut := func(version string) *reconcile.Sighting {
@@ -225,7 +226,7 @@ func TestDeepObject(t *testing.T) {
 		return s
 	}
 	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "1"))
-	for _, version := range []string{"11", "12"} { // the second one may differ in what was left out alone
+	for _, version := range []string{"11", "12"} { // the second state may differ only in what was left out
 		r.step(&reconcile.Input{Kind: reconcile.Sighted, Sighting: cut(version)})
 	}
 	r.watch(configMap("a", "ua", "13", "2"))
@@ -252,8 +253,8 @@ func TestDeepObject(t *testing.T) {
 	}
 }
 
-// Where a bus keeps the last message of a key or subject, two collections must not replace each
-// other's objects, and a gap must not replace the reset before it.
+// If a bus keeps the last message of each key or subject, two collections must not replace each other's objects, and a
+// gap must not replace the reset before it.
 func TestRouteOfAnEntry(t *testing.T) {
 	named := event.Collection{Resource: "configmaps", Entry: "canary"}
 	split := event.Collection{Resource: "configmaps", Entry: "canary", Namespace: "shop"}
@@ -265,7 +266,7 @@ func TestRouteOfAnEntry(t *testing.T) {
 	for _, c := range []struct {
 		of    event.Collection
 		route encode.Route
-		want  []string // of the reset, of the object, of synced, of a gap and of closed
+		want  []string // of the reset, the object, synced, a gap and closed
 	}{
 		{configMaps, subject(shape.DefaultSubject), []string{
 			"k8s.prod.core.configmaps._collection.reset._._", "k8s.prod.core.configmaps.shop.a", "k8s.prod.core.configmaps._collection.synced._._",
@@ -313,7 +314,7 @@ func TestRouteOfAnEntry(t *testing.T) {
 	}
 }
 
-// An incarnation ends where it began: consumers of the former topic would keep its objects.
+// An incarnation ends on the route on which it began. Otherwise consumers of the former topic would keep its objects.
 func TestClosedOnTheFormerRoute(t *testing.T) {
 	r := newRig(t, configMaps, encode.Settings{}, nil)
 	r.list("snapshot", "100", reconcile.Gone, configMap("a", "u-1", "90", "1"))
@@ -336,8 +337,8 @@ func TestClosedOnTheFormerRoute(t *testing.T) {
 	}
 }
 
-// On a compacted topic an incarnation that ends leaves nothing, also under its former keys. What ends
-// it comes first: a copy that sees objects vanish must not claim to be complete.
+// On a compacted topic an incarnation that ends leaves no messages, also under its former keys. The closed event comes
+// before the null values, because a copy whose objects disappear must not claim to be complete.
 func TestNullValues(t *testing.T) {
 	r := newRig(t, configMaps, encode.Settings{}, func(o *encode.Options) { o.Tombstones = true })
 	r.list("snapshot", "100", reconcile.Gone, configMap("a", "u-1", "90", "1"))
@@ -367,7 +368,7 @@ func TestNullValues(t *testing.T) {
 	}
 }
 
-// Of a collection that is not configured nothing is known that is to be redacted.
+// For a collection that is not configured, the redaction rules are not known, so its values are not published.
 func TestNotConfigured(t *testing.T) {
 	r := newRig(t, event.Collection{Resource: "secrets"}, encode.Settings{}, nil)
 	r.list("snapshot", "100", reconcile.Gone)
@@ -379,8 +380,8 @@ func TestNotConfigured(t *testing.T) {
 	}
 }
 
-// Until a collection that is removed is closed, its events are as before: what is to be redacted of
-// them is still known, and nothing is withheld.
+// A removed collection publishes events as before until it is closed. Its redaction rules are still known, so bodies
+// are published.
 func TestRemoved(t *testing.T) {
 	for _, back := range []bool{false, true} {
 		r := newRig(t, event.Collection{Resource: "secrets"}, encode.Settings{}, nil)
@@ -410,8 +411,8 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// What decides about an edit are these digests: one that does not change loses the edit, one that
-// changes without need resets a collection or lists it again.
+// These digests decide about an edit. If a digest does not change, the edit is lost. If it changes without need, a
+// collection is reset or listed again.
 func TestProperties(t *testing.T) {
 	encoderOf := func(change func(o *encode.Options)) *encode.Encoder {
 		o := encode.Options{Config: encode.Config{Encoder: event.Encoder{Cluster: "prod"}, Route: encode.Route{Topic: template(t, "k8s.{resource}")}}}
@@ -478,7 +479,7 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// A user sees everything that is wrong with a collection at once.
+// The error for a collection has all mistakes, so that a user sees them at once.
 func TestConfigureErrors(t *testing.T) {
 	_, err := encode.New(encode.Options{}).Configure(configMaps, encode.Settings{
 		Redact: []shape.Rule{{Paths: []string{"metadata.name"}}}, Filter: "objec", Ignore: []string{"["},
@@ -490,8 +491,8 @@ func TestConfigureErrors(t *testing.T) {
 	}
 }
 
-// Records of a batch that is on its way stay as they are while the next one fills, and the memory
-// of a batch that is committed is used again.
+// The records of a batch in flight do not change while the next batch is filled. The memory of a committed batch is
+// reused.
 func TestMemoryOfBatches(t *testing.T) {
 	for _, reuse := range []bool{false, true} {
 		r := newRig(t, configMaps, encode.Settings{}, nil)
@@ -536,7 +537,7 @@ func TestMemoryOfBatches(t *testing.T) {
 	}
 }
 
-// The versions of another history say nothing about the one that begins.
+// Versions of another history say nothing about the history that begins.
 func TestGapOfAnotherHistory(t *testing.T) {
 	r := newRig(t, configMaps, encode.Settings{}, nil)
 	r.list("snapshot", "100", reconcile.Gone)

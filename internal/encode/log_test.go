@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// Who writes objects that do not fit, or cannot be redacted, cannot fill the log.
+// A user who writes objects that do not fit, or that cannot be redacted, must not be able to fill the log.
 func TestObjectLogIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, written := observer.New(zap.WarnLevel)

@@ -29,10 +29,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// cluster is what a loop reads: the configMaps that were written, the first with resourceVersion 1.
+// cluster is the content that a loop reads: the ConfigMaps that were written. The first one has resourceVersion 1.
 type cluster struct {
 	mu      sync.Mutex
-	history []string // raw; of a deletion, "-" and the name
+	history []string // raw objects; a deletion is "-" and the name
 	objects map[string]string
 	changed chan struct{}
 	lists   int
@@ -62,7 +62,7 @@ func (c *cluster) remove(name string) {
 	c.changed = make(chan struct{})
 }
 
-// frame is what a watch has of a line of the history, which has a version.
+// frame returns the watch event for a line of the history, which has a version.
 func frame(line string, version int) *reconcile.Sighting {
 	name, removed := strings.CutPrefix(line, "-")
 	if !removed {
@@ -122,11 +122,11 @@ func (c *cluster) Side(context.Context, string, reconcile.Read, *loop.Handler) e
 	return errors.New("not in this test")
 }
 
-// bus is a sink that takes values of up to so many bytes, except for dead letters.
+// bus is a sink that accepts values up to a limit in bytes, except for dead letters, which may be larger.
 type bus struct {
 	mu     sync.Mutex
 	limit  int
-	refuse string // the name of an object of which it takes nothing
+	refuse string // the name of an object whose events are all rejected
 	values []*event.Received
 }
 
@@ -160,7 +160,7 @@ func (b *bus) count() int {
 	return len(b.values)
 }
 
-// latest are the versions that the bus has of each object, with their form.
+// latest returns the latest version of each object on the bus, with its form.
 func (b *bus) latest() map[string]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,7 +177,7 @@ func (b *bus) latest() map[string]string {
 	return latest
 }
 
-// blind observes nothing.
+// blind is an observer that ignores all calls.
 type blind struct{}
 
 // ListBegun implements [loop.Observer].
@@ -192,7 +192,7 @@ func (blind) Suspended(string, time.Time, error) {}
 // Committed implements [loop.Observer].
 func (blind) Committed(*loop.Commit) {}
 
-// await waits until something is the case.
+// await waits until the condition holds.
 func await(t *testing.T, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
@@ -210,7 +210,8 @@ func run(t *testing.T, r *rig, c *cluster, b *bus, policy encode.Oversize) (kill
 	return kill
 }
 
-// runWith runs a loop until kill is called. set gives it a plan with one collection, and remove one with none.
+// runWith runs a loop until kill is called. set gives the loop a plan with one collection, and remove gives it a plan
+// with none.
 func runWith(t *testing.T, r *rig, c *cluster, b sink.Sink, policy encode.Oversize) (remove func(), set func(encode.Settings), kill func()) {
 	t.Helper()
 	e := encode.New(encode.Options{Store: r.store, Log: zap.NewNop(), Reports: encode.Reports{Plan: reports().Plan}, Config: encode.Config{
@@ -250,10 +251,10 @@ func runWith(t *testing.T, r *rig, c *cluster, b sink.Sink, policy encode.Oversi
 	}
 }
 
-// logBus is a bus of the mode Log.
+// logBus is a bus for the mode Log.
 type logBus struct {
 	bus
-	states [][]event.KV // of the records
+	states [][]event.KV // the state changes of the records
 }
 
 func (b *logBus) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
@@ -278,7 +279,7 @@ func (b *logBus) Tail(_ context.Context, from []byte, apply func([]event.KV, []b
 	return nil
 }
 
-// keys are the keys of the store with a prefix, without it.
+// keys returns the keys of the store that have a prefix, without the prefix.
 func (r *rig) keys(prefix string) (keys []string) {
 	r.t.Helper()
 	err := r.store.Scan([]byte(prefix), func(key, _ []byte) error {
@@ -291,13 +292,13 @@ func (r *rig) keys(prefix string) (keys []string) {
 	return keys
 }
 
-// Kept bodies never outlive the inventory entries of their objects, in a loop that is killed again and
-// again. They go when no diff is wanted any more, and a collection that was closed leaves nothing.
+// Kept bodies never outlive the inventory entries of their objects, in a loop that is killed again and again. They are
+// removed when no diff is wanted any more. A closed collection leaves none.
 func TestBodiesInALoop(t *testing.T) {
 	for name, log := range map[string]bool{"intents": false, "log": true} {
 		for _, types := range [][]event.Type{nil, {event.Added, event.Modified}} {
 			t.Run(fmt.Sprintf("%s %s", name, types), func(t *testing.T) {
-				r := newRig(t, configMaps, encode.Settings{}, nil) // its store alone
+				r := newRig(t, configMaps, encode.Settings{}, nil) // only its store is used
 				c := &cluster{objects: map[string]string{}, changed: make(chan struct{})}
 				logging := &logBus{bus: bus{limit: 1 << 20}}
 				b, written := sink.Sink(&logging.bus), &logging.bus
@@ -321,7 +322,7 @@ func TestBodiesInALoop(t *testing.T) {
 					_, set, kill := runWith(t, r, c, b, encode.Truncate)
 					set(s)
 					enough := written.count() + 50
-					await(t, func() bool { // the reader leaves out states that are over when it looks
+					await(t, func() bool { // the reader skips states that are already replaced when it reads
 						write()
 						return written.count() >= enough
 					})
@@ -361,8 +362,9 @@ func TestBodiesInALoop(t *testing.T) {
 	}
 }
 
-// An object of which the bus takes nothing holds up no other one, neither in a list nor in a watch nor after a
-// restart: its events are lost and counted, those that a kill leaves uncommitted a second time.
+// An object whose events are all rejected by the bus does not delay any other object, neither in a list nor in a watch
+// nor after a restart. Its events are lost and counted. Events that a kill leaves uncommitted are counted a second
+// time.
 func TestLost(t *testing.T) {
 	for _, policy := range []encode.Oversize{encode.Truncate, encode.ToDeadLetters} {
 		for mode, b := range map[string]interface {
@@ -372,9 +374,9 @@ func TestLost(t *testing.T) {
 			"intents": &bus{limit: 1 << 20, refuse: "cursed"}, "log": &logBus{bus: bus{limit: 1 << 20, refuse: "cursed"}},
 		} {
 			t.Run(string(policy)+", "+mode, func(t *testing.T) {
-				r := newRig(t, configMaps, encode.Settings{}, nil) // its store alone
+				r := newRig(t, configMaps, encode.Settings{}, nil) // only its store is used
 				c := &cluster{objects: map[string]string{}, changed: make(chan struct{})}
-				events, life := 0, 0 // of the object
+				events, life := 0, 0 // of the rejected object
 				change := func(what func()) {
 					what()
 					events++
@@ -398,7 +400,7 @@ func TestLost(t *testing.T) {
 					arrives()
 					if life == 2 {
 						change(func() { c.remove("cursed") })
-						if policy == encode.ToDeadLetters { // what consumers do not have has no end
+						if policy == encode.ToDeadLetters { // a deletion is not published for an object that consumers do not have
 							events--
 						}
 						arrives()
@@ -410,12 +412,12 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// In a loop that is killed again and again, with objects of which a fifth does not fit the bus, the
-// last state of every object arrives: whole, truncated, or among the dead letters.
+// A loop is killed again and again, and a fifth of the objects do not fit the bus. The last state of every object
+// still arrives: whole, truncated, or among the dead letters.
 func TestInALoop(t *testing.T) {
 	for policy, large := range map[encode.Oversize]string{encode.Truncate: "truncated", encode.ToDeadLetters: "dead letter (oversize), body"} {
 		t.Run(string(policy), func(t *testing.T) {
-			r := newRig(t, configMaps, encode.Settings{}, nil) // its store alone
+			r := newRig(t, configMaps, encode.Settings{}, nil) // only its store is used
 			c := &cluster{objects: map[string]string{}, changed: make(chan struct{})}
 			b := &bus{limit: 4000}
 			random := rand.New(rand.NewPCG(1, 2))
@@ -463,7 +465,7 @@ func TestInALoop(t *testing.T) {
 				t.Errorf("%d lists were read", c.lists)
 			}
 			r.values = b.values
-			if n := strings.Count(r.differences(), "→"); n == 0 { // how many depends on how fast this machine is
+			if n := strings.Count(r.differences(), "→"); n == 0 { // the number depends on how fast this machine is
 				t.Error("no event says what changed: this test shows nothing")
 			}
 			t.Logf("%d lists, %d events", c.lists, len(b.values))

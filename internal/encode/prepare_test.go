@@ -19,14 +19,14 @@ func secret(version, pin, label string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x","namespace":"shop","uid":"u","resourceVersion":%q,"labels":{"a":%q}},"data":{"pin":%q}}`, version, label, pin)
 }
 
-// Readers of the checkpoint, which may be on a bus, have no digest to try guesses of a redacted
-// value on; and what is published, and with a key also what is not, still makes a difference.
+// Readers of the checkpoint, which may be on a bus, have no digest with which they could test guesses of a redacted
+// value. A change of a published value still changes the digest. With a key, so does a change of a redacted value.
 func TestDigestsRevealNothing(t *testing.T) {
 	for name, x := range map[string]struct {
 		key      string
 		resource string
 		redacted bool
-		differs  bool // where redacted values alone differ
+		differs  bool // whether the digests differ if only redacted values differ
 	}{
 		"a key":            {"0123456789abcdef", "secrets", true, true},
 		"no key":           {"", "secrets", true, false},
@@ -61,7 +61,7 @@ func TestDigestsRevealNothing(t *testing.T) {
 	}
 }
 
-// No record has a redacted value, in any format, of any type.
+// No record contains a redacted value, in any format and for any type of event.
 func TestRedaction(t *testing.T) {
 	for _, format := range []event.Format{event.Structured, event.Binary, event.Plain} {
 		r := newRig(t, event.Collection{Resource: "secrets"}, encode.Settings{Before: true, ChangedBy: true}, func(o *encode.Options) {
@@ -90,10 +90,10 @@ func TestRedaction(t *testing.T) {
 	}
 }
 
-// A body that cannot be redacted is not published: the event has none, or goes to the dead letters,
-// but for a deletion.
+// A body that cannot be redacted is not published: the event has no body, or goes to the dead letters unless it is a
+// deletion.
 func TestWithheld(t *testing.T) {
-	odd := func(version string) string { // a Secret's data has another form
+	odd := func(version string) string { // in this Secret, data has an unusual form
 		return strings.Replace(secret(version, "1", "a"), `"data":{"pin":"1"}`, `"data":["planted"]`, 1)
 	}
 	for _, policy := range []encode.Oversize{encode.Truncate, encode.Fail, encode.ToDeadLetters} {
@@ -128,7 +128,7 @@ func TestWithheld(t *testing.T) {
 	}
 }
 
-// A filter decides by the object as it is, by the state before, by type and origin.
+// A filter decides by the object before redaction, by the state before, and by type and origin of the event.
 func TestFilter(t *testing.T) {
 	for name, x := range map[string]struct{ filter, want string }{
 		"object":      {`object.data.x != "2"`, "present a@5, deleted a@5 left, added a@12"},
@@ -163,7 +163,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// The log names what is wrong with a filter, once, and no value that is redacted.
+// The log names the mistake in a filter once, and contains no redacted value.
 func TestFilterErrors(t *testing.T) {
 	for _, redact := range [][]shape.Rule{nil, {{Paths: []string{"data.*"}}}} {
 		logged, logs := observer.New(zap.InfoLevel)
@@ -182,7 +182,7 @@ func TestFilterErrors(t *testing.T) {
 	}
 }
 
-// A change of ignored fields is not published, until the rules change or something else does.
+// A change of ignored fields is not published until the rules or other fields change.
 func TestIgnore(t *testing.T) {
 	s := encode.Settings{Ignore: []string{"data.x"}}
 	r := newRig(t, configMaps, s, nil)
@@ -205,7 +205,7 @@ func TestIgnore(t *testing.T) {
 	}
 }
 
-// metadata.managedFields is often half of an object. It is published where it is configured, and nowhere else.
+// metadata.managedFields is often half of an object. It is published only where this is configured.
 func TestManagedFields(t *testing.T) {
 	of := func(version, manager string) string {
 		return strings.Replace(configMap("a", "ua", version, manager), `"metadata":{`, `"metadata":{"managedFields":[{"manager":"`+manager+`"}],`, 1)

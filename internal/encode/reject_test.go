@@ -15,7 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// form is what an event has, for the tables of these tests.
+// form describes the content of an event, for the tables of these tests.
 func form(e *event.Received) string {
 	parts := []string{}
 	if e.DeadLetter != nil {
@@ -35,8 +35,8 @@ func form(e *event.Received) string {
 	return strings.Join(parts, ", ")
 }
 
-// An event that the bus rejects is made smaller as the configuration says, until it fits. If nothing can be left out,
-// it is lost, or its collection waits.
+// An event that the bus rejects is made smaller as configured until it fits. If nothing can be left out, the event is
+// lost, or its collection waits.
 func TestRejected(t *testing.T) {
 	invalid := &sink.RecordError{Err: errors.New("not valid")}
 	for name, x := range map[string]struct {
@@ -92,7 +92,7 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// An event about a collection has nothing that could be left out.
+// An event about a collection has no parts that could be left out.
 func TestRejectedGap(t *testing.T) {
 	r := newRig(t, configMaps, encode.Settings{}, nil)
 	r.step(&reconcile.Input{Kind: reconcile.ListBegun, Reason: "snapshot"})
@@ -101,8 +101,8 @@ func TestRejectedGap(t *testing.T) {
 	}
 }
 
-// Several events of one batch that do not fit are all made to fit: the decision about one outlives
-// that about the next, and ends with its commit.
+// If several events of one batch do not fit, all of them are made to fit. The decision about one event is kept while
+// the next one is decided, and ends when the event is committed.
 func TestSeveralRejected(t *testing.T) {
 	invalid := &sink.RecordError{Err: errors.New("not valid")}
 	r := newRig(t, configMaps, encode.Settings{}, nil)
@@ -133,7 +133,7 @@ func TestSeveralRejected(t *testing.T) {
 	}
 }
 
-// A list of many objects that do not fit does not begin again for each of them.
+// A list with many objects that do not fit does not begin again for each of them.
 func TestLimitIsRemembered(t *testing.T) {
 	small := &sink.RecordError{Size: 5000, Limit: 2000, Err: errors.New("too large")}
 	for name, x := range map[string]struct {
@@ -176,7 +176,7 @@ func TestLimitIsRemembered(t *testing.T) {
 	}
 }
 
-// The limit of the dead letters is not that of the events.
+// Dead letters have a limit of their own.
 func TestLimitOfDeadLetters(t *testing.T) {
 	r := newRig(t, configMaps, encode.Settings{}, func(o *encode.Options) { o.Oversize, o.DeadLetters = encode.ToDeadLetters, template(t, "dead") })
 	r.list("snapshot", "10", reconcile.Gone)

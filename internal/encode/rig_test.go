@@ -22,10 +22,10 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// start is the time at which the first run of a test begins, and of its events.
+// start is the time at which the first run of a test begins, and the time of its events.
 var start = time.UnixMilli(1790000000000).UTC()
 
-// rig does with an encoder what the loop does: it asks a core, and commits to a store in memory.
+// rig uses an encoder as the loop does: it passes inputs to a core, and commits to a store in memory.
 type rig struct {
 	t       *testing.T
 	options encode.Options
@@ -42,11 +42,11 @@ type rig struct {
 
 	records []event.Record // all, in order
 	values  []*event.Received
-	unread  bool // values are not parsed: they are of another format
+	unread  bool // values are not parsed, because they have another format
 }
 
 type payload struct {
-	at      int // in rig.records
+	at      int // index in rig.records
 	changes []event.KV
 }
 
@@ -74,7 +74,7 @@ func newRig(t *testing.T, target event.Collection, s encode.Settings, change fun
 	return r
 }
 
-// newEncoder returns an encoder as a loop has it, with one key in all tests.
+// newEncoder returns an encoder as a loop has it. All tests use the same key.
 func newEncoder(o encode.Options) *encode.Encoder {
 	e := encode.New(o)
 	e.Key(bytes.Repeat([]byte{7}, 32))
@@ -89,14 +89,14 @@ func template(t testing.TB, text string) *shape.Template {
 	return parsed
 }
 
-// restart gives up what is not committed, and continues from the store with another encoder.
+// restart discards what is not committed, and continues from the store with another encoder.
 func (r *rig) restart() {
 	r.t.Helper()
 	r.encoder = newEncoder(r.options)
 	r.load()
 }
 
-// reset commits everything, and has the store give up what consumers have been sent.
+// reset commits everything, and then resets the store as `bridge checkpoint reset` does.
 func (r *rig) reset() {
 	r.t.Helper()
 	r.commit()
@@ -167,7 +167,7 @@ func (r *rig) step(in *reconcile.Input) {
 	}
 }
 
-// copied is a record with memory of its own.
+// copied returns a copy of a record that shares no memory with it.
 func copied(r event.Record) event.Record {
 	e := *r.Event
 	r.Event, r.Value, r.Attributes, r.Headers = &e, bytes.Clone(r.Value), slices.Clone(r.Attributes), slices.Clone(r.Headers)
@@ -177,7 +177,7 @@ func copied(r event.Record) event.Record {
 // tooLarge is the error of a record that is rejected.
 var tooLarge = &sink.RecordError{Size: 2_000_000, Limit: 1_000_000, Err: errors.New("too large")}
 
-// reject has the bus reject the last item. The collection continues from the store.
+// reject makes the bus reject the last item. The collection continues from the store.
 func (r *rig) reject(e *sink.RecordError) {
 	r.t.Helper()
 	items := r.core.Items()
@@ -189,7 +189,7 @@ func (r *rig) reject(e *sink.RecordError) {
 	r.load()
 }
 
-// commit makes everything durable that was decided.
+// commit commits everything that was decided.
 func (r *rig) commit() {
 	r.t.Helper()
 	b := r.core.Seal()
@@ -220,7 +220,7 @@ func (r *rig) crash() {
 	r.restart()
 }
 
-// sighting is one of an object that was seen.
+// sighting returns the sighting of an object.
 func sighting(raw string, origin reconcile.Origin) *reconcile.Sighting {
 	o, err := source.ParseObject([]byte(raw))
 	if err != nil {
@@ -235,7 +235,7 @@ func (r *rig) watch(raw string) {
 	r.step(&reconcile.Input{Kind: reconcile.Sighted, Sighting: s})
 }
 
-// deleted is a deletion that the watch has seen.
+// deleted passes a deletion event of the watch to the core.
 func (r *rig) deleted(raw string) {
 	r.t.Helper()
 	s := sighting(raw, reconcile.Watch)
@@ -243,7 +243,7 @@ func (r *rig) deleted(raw string) {
 	r.step(&reconcile.Input{Kind: reconcile.Sighted, Sighting: s})
 }
 
-// list reads a list; what it lacks has a fate.
+// list reads a list. Objects that are missing from the list have the given fate.
 func (r *rig) list(reason event.Reason, version string, fate reconcile.Fate, objects ...string) {
 	r.t.Helper()
 	r.step(&reconcile.Input{Kind: reconcile.ListBegun, Reason: reason})
@@ -259,7 +259,7 @@ func (r *rig) list(reason event.Reason, version string, fate reconcile.Fate, obj
 	r.step(&reconcile.Input{Kind: reconcile.ListDone})
 }
 
-// said are the object events since a number of records, as "type name@version".
+// said returns the object events after the given number of records, as "type name@version".
 func (r *rig) said(since int) string {
 	var lines []string
 	for _, e := range r.values[since:] {
@@ -292,7 +292,7 @@ func (r *rig) bodies() int {
 
 var configMaps = event.Collection{Resource: "configmaps"}
 
-// configMap is an object with one value under data.x.
+// configMap returns an object with one value under data.x.
 func configMap(name, uid, version, value string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":%q},"data":{"x":%q}}`, name, uid, version, value)
 }

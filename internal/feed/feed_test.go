@@ -29,16 +29,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// line is what a test's encoder writes.
+// line is the output of the encoder of these tests.
 type line struct {
 	Type, Name, UID, Version string
-	Reason, Detail           string // of a gap
+	Reason, Detail           string // of a gap event
 	Fate                     reconcile.Fate
-	Body                     string // name and version of a deletion's body
+	Body                     string // name and version of the body of a deletion
 	Epoch                    uint64
 }
 
-// String is "deleted a@105 unknown, last body at 101".
+// String returns, for example, "deleted a@105 unknown, last body at 101".
 func (n line) String() string {
 	switch {
 	case n.Type == "gap":
@@ -110,9 +110,9 @@ func (encoder) Encode(i *reconcile.Item, detail string, _ time.Time) (event.Reco
 	return event.Record{ID: fmt.Sprint(i.Collection, i.Run, n.UID, n.Version, n.Type), Route: i.Route, Value: value}, nil
 }
 
-// bus is a sink that keeps what it is given.
+// bus is a sink that keeps all records.
 type bus struct {
-	blocked chan struct{} // writes wait until it is closed; nil: they do not
+	blocked chan struct{} // writes wait until it is closed; nil: they do not wait
 
 	mu    sync.Mutex
 	lines []line
@@ -148,7 +148,7 @@ func (b *bus) from(n int) []line {
 	return slices.Clone(b.lines[min(n, len(b.lines)):])
 }
 
-// plan is what a test's collections read.
+// plan decides what the collections of a test read.
 type plan struct {
 	mu      sync.Mutex
 	target  source.Target
@@ -162,7 +162,7 @@ func newPlan(labels string) *plan {
 	}}
 }
 
-// serve says in which version things are served; "": in none.
+// serve sets the version in which things are served; "": none.
 func (p *plan) serve(version string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,7 +183,7 @@ func (p *plan) next() <-chan struct{} {
 	return p.changed
 }
 
-// program is a loop that reads things by a feed.
+// observer ignores all calls.
 type observer struct{}
 
 func (observer) Committed(*loop.Commit)             {}
@@ -191,6 +191,7 @@ func (observer) ListBegun(string)                   {}
 func (observer) Queued(loop.Load, loop.Load)        {}
 func (observer) Suspended(string, time.Time, error) {}
 
+// program is a loop that reads things from a feed.
 type program struct {
 	t      *testing.T
 	server *server
@@ -201,10 +202,10 @@ type program struct {
 	bus    *bus
 	wanted loop.Wanted
 
-	seen   int // lines that were expected
+	seen   int // lines that tests have already expected
 	states chan source.State
-	stop   func() // ends the program when everything is committed
-	end    func() // ends it at once
+	stop   func() // ends the program after everything is committed
+	end    func() // ends the program at once
 }
 
 func newProgram(t *testing.T, s *server, labels string) *program {
@@ -222,7 +223,7 @@ func newProgram(t *testing.T, s *server, labels string) *program {
 	}
 }
 
-// start runs the program until the test or end ends it.
+// start runs the program until the test or a call of end stops it.
 func (p *program) start() {
 	p.t.Helper()
 	states := make(chan source.State, 1000)
@@ -247,7 +248,7 @@ func (p *program) start() {
 	}
 	p.end = sync.OnceFunc(func() {
 		kill()
-		<-done // an error is that it was not finished
+		<-done // an error only says that the loop was not finished
 	})
 	p.t.Cleanup(p.end)
 	next := loop.Plan{Wanted: []loop.Wanted{p.wanted}, Outcomes: &planning.Outcomes{}}
@@ -256,7 +257,7 @@ func (p *program) start() {
 	}
 }
 
-// await waits until the program, which was started last, is in a phase.
+// await waits until the program, which must have been started last, is in a phase.
 func (p *program) await(phase source.Phase) source.State {
 	p.t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -272,7 +273,7 @@ func (p *program) await(phase source.Phase) source.State {
 	}
 }
 
-// expect waits for lines, in order, that follow those expected before, and returns them.
+// expect waits for lines that follow the already expected ones, in order, and returns them.
 func (p *program) expect(want ...string) []line {
 	p.t.Helper()
 	p.waitFor(len(want))
@@ -288,7 +289,7 @@ func (p *program) expect(want ...string) []line {
 	return lines
 }
 
-// waitFor waits until the bus has n lines that were not expected before, or for two minutes.
+// waitFor waits until the bus has n lines after the already expected ones, for at most two minutes.
 func (p *program) waitFor(n int) {
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		p.bus.mu.Lock()
@@ -300,8 +301,8 @@ func (p *program) waitFor(n int) {
 	}
 }
 
-// requests returns the lists and watches of things since it was called last, as "list v1",
-// "stream v1" and "watch v1 from 100".
+// requests returns the lists and watches of things since the last call, as "list v1", "stream v1" and "watch v1 from
+// 100".
 func (p *program) requests() []string {
 	p.server.mu.Lock()
 	defer p.server.mu.Unlock()
@@ -321,7 +322,7 @@ func (p *program) requests() []string {
 	return all
 }
 
-// Consumers get what exists and every change; a restart continues the watch, and repeats nothing.
+// Consumers get all existing objects and every change. A restart continues the watch and repeats nothing.
 func TestFollowed(t *testing.T) {
 	s := newServer(t)
 	s.do(func() { s.write("red", "a", "b") })
@@ -343,8 +344,8 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// What was deleted while the API server forgot its history is published as deleted, with the last
-// body where an exact list still has it, and consumers learn why there was a gap.
+// Objects that were deleted while the API server forgot its history are published as deleted. The deletions have the
+// last body if an exact list still has it, and a gap event tells consumers the reason for the gap.
 func TestForgotten(t *testing.T) {
 	s := newServer(t)
 	s.do(func() { s.write("red", "a", "b", "c") })
@@ -361,8 +362,8 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// Objects that were made again under their names are deleted with their last bodies, each before its successor is added, also
-// those that are too many to be asked for one by one.
+// If objects were created again under their names, the former ones are published as deleted with their last bodies,
+// each before its successor is added. This also holds for objects that are too many to be requested one by one.
 func TestReplaced(t *testing.T) {
 	s := newServer(t)
 	var names, want []string
@@ -378,7 +379,7 @@ func TestReplaced(t *testing.T) {
 	p.expect(slices.Concat([]string{"gap expired"}, want, []string{"synced"})...)
 }
 
-// With a selector, a deletion says whether the object exists, also where that cannot be found out.
+// With a selector, a deletion says whether the object still exists, or that this could not be found out.
 func TestLeft(t *testing.T) {
 	s := newServer(t)
 	s.do(func() { s.write("red", "a", "b", "c", "d", "e") })
@@ -397,8 +398,8 @@ func TestLeft(t *testing.T) {
 	p.expect("gap expired", "deleted f unknown, last body at 111", "synced")
 }
 
-// At most 500 requests ask what became of objects, and bodies are looked for of 10,000; what is
-// beyond is published nevertheless.
+// At most 500 requests ask what became of missing objects, and last bodies are looked up for at most 10,000. The
+// deletions of all others are published nevertheless.
 func TestManyMissing(t *testing.T) {
 	const all = 10_100
 	s := newServer(t)
@@ -444,7 +445,7 @@ func prefixed(prefix string, names []string) (out []string) {
 	return out
 }
 
-// What is deleted or changes while a list is streamed is part of it.
+// Objects that are deleted or changed while a list is streamed are part of the list.
 func TestStreamedList(t *testing.T) {
 	s := newServer(t)
 	s.do(func() { s.write("red", "a", "b", "c") })
@@ -457,8 +458,8 @@ func TestStreamedList(t *testing.T) {
 	}
 }
 
-// The objects of a CustomResourceDefinition that is deleted are deleted. When it is back, also
-// after a restart, its objects are read again.
+// If a CustomResourceDefinition is deleted, its objects are published as deleted. When the definition exists again,
+// also after a restart, its objects are read again.
 func TestDefinitionDeletedAndBack(t *testing.T) {
 	for name, restart := range map[string]bool{"while the program runs": false, "while it does not": true} {
 		t.Run(name, func(t *testing.T) {
@@ -478,7 +479,7 @@ func TestDefinitionDeletedAndBack(t *testing.T) {
 				p.start()
 			}
 			p.await(source.Gone)
-			p.expect() // consumers have learned that before
+			p.expect() // consumers already have the deletions
 			s.do(func() { s.crd = "crd-2"; s.write("red", "c") })
 			p.plan.serve("v1")
 			p.expect("gap expired", "added c", "synced")
@@ -488,7 +489,8 @@ func TestDefinitionDeletedAndBack(t *testing.T) {
 	}
 }
 
-// A CustomResourceDefinition that is made again before discovery notices that it was deleted is read again soon.
+// If a CustomResourceDefinition is deleted and created again before discovery notices the deletion, its objects are
+// soon read again.
 func TestDefinitionMadeAgainAtOnce(t *testing.T) {
 	s := newServer(t)
 	s.do(func() { s.write("red", "a") })
@@ -501,7 +503,7 @@ func TestDefinitionMadeAgainAtOnce(t *testing.T) {
 	p.expect("gap expired", "added b", "synced")
 }
 
-// A resource that is served in another version is read on from where it was, without a gap.
+// If a resource is served in another version, reading continues from the same position, without a gap.
 func TestOtherVersion(t *testing.T) {
 	s := newServer(t)
 	s.do(func() { s.write("red", "a") })
@@ -529,7 +531,8 @@ func TestOtherVersion(t *testing.T) {
 	p.expect("added d")
 }
 
-// A resync beside the watch publishes every object again, and what the watch sees meanwhile.
+// A resync publishes every object again while the watch continues, and also the changes that the watch sees in the
+// meantime.
 func TestResync(t *testing.T) {
 	s := newServer(t)
 	s.do(func() { s.write("red", "a", "b") })
@@ -544,8 +547,8 @@ func TestResync(t *testing.T) {
 	}
 }
 
-// An API server that a backup was restored to is noticed although it is not behind the position,
-// which trails by one version. Otherwise its first write would be ignored as a repeat.
+// If a backup was restored to an API server, this is noticed even though the server is not behind the position, which
+// trails by one version. Otherwise the server's first write would be ignored as a repeat.
 func TestRestored(t *testing.T) {
 	for name, restart := range map[string]bool{"while the program runs": false, "while it does not": true} {
 		t.Run(name, func(t *testing.T) {
@@ -575,7 +578,7 @@ func TestRestored(t *testing.T) {
 	}
 }
 
-// Between two epochs of a storage there is a minute, also if reads begin again meanwhile.
+// Two epochs of a storage are at least a minute apart, also if reads begin again in the meantime.
 func TestEpochsOutliveReads(t *testing.T) {
 	s := newServer(t)
 	s.do(func() { s.write("red", "a", "b") })
@@ -592,7 +595,7 @@ func TestEpochsOutliveReads(t *testing.T) {
 			t.Fatal("v2 is not read")
 		}
 	}
-	for len(p.states) > 0 { // those of the first restore
+	for len(p.states) > 0 { // drop the states of the first restore
 		<-p.states
 	}
 	s.restore(102)
@@ -605,8 +608,8 @@ func TestEpochsOutliveReads(t *testing.T) {
 	}
 }
 
-// A sink that takes nothing does not keep the others from reading their lists, and a list that
-// waits for it can be given up.
+// A sink whose writes are blocked does not keep other sinks from reading their lists. A list that waits for the
+// blocked sink can be stopped.
 func TestBlockedSink(t *testing.T) {
 	s := newServer(t)
 	var names []string
@@ -615,7 +618,7 @@ func TestBlockedSink(t *testing.T) {
 	}
 	s.do(func() { s.write("red", names...) })
 	blocked, other := newProgram(t, s, ""), newProgram(t, s, "team=blue")
-	other.lists = blocked.lists // has one slot
+	other.lists = blocked.lists // both share one slot
 	blocked.bus.blocked = make(chan struct{})
 	blocked.start()
 	for deadline := time.Now().Add(time.Minute); !slices.Contains(blocked.requests(), "list v1"); time.Sleep(10 * time.Millisecond) {

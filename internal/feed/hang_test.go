@@ -19,7 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// pipes is a listener whose connections a synctest bubble can see through.
+// pipes is a listener whose connections do not keep a synctest bubble from detecting that it is idle.
 type pipes struct {
 	accepted chan net.Conn
 	closed   chan struct{}
@@ -54,7 +54,7 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "pipe"} }
 
-// bytesEvery answers with one byte after each d, without an end.
+// bytesEvery answers with one byte every d, and never ends.
 func bytesEvery(w http.ResponseWriter, r *http.Request, d time.Duration) {
 	for r.Context().Err() == nil {
 		_, _ = io.WriteString(w, " ")
@@ -66,8 +66,8 @@ func bytesEvery(w http.ResponseWriter, r *http.Request, d time.Duration) {
 	}
 }
 
-// Eight resources of a server that begins its answers and does not end them take the slots of lists for seconds, not for
-// minutes. Once they are retries, a list that failed with a 500 does not wait behind them.
+// If a server begins its answers and does not end them, eight resources hold the slots for lists for seconds and not
+// for minutes. Once these lists are retries, a list that failed with status 500 does not wait behind them.
 func TestAnswersThatDoNotEnd(t *testing.T) {
 	for name, every := range map[string]time.Duration{"one byte": time.Hour, "a byte every second": time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				var running sync.WaitGroup
 				reader := New(Options{Lists: NewLists(4)})
-				// start reads a resource, and returns how long after that each of its lists ends.
+				// start reads a resource. It returns the time after which each of its lists ends.
 				start := func(group, resource string) (listed <-chan time.Duration) {
 					began, ended := time.Now(), make(chan time.Duration, 100)
 					c := source.NewCollection(source.Options{
@@ -141,9 +141,9 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 				for i := range 8 {
 					start("slow.example.com", fmt.Sprint("slow", i))
 				}
-				synctest.Wait() // they have all slots, or wait for one
+				synctest.Wait() // the lists hold all slots, or wait for one
 				within(15*time.Second, "a resource behind first attempts", start("good.example.com", "good"))
-				time.Sleep(time.Minute) // all others are retries
+				time.Sleep(time.Minute) // all other lists are retries by then
 				within(2*time.Second, "a resource that is refused once", start("good.example.com", "refused"))
 
 				cancel()

@@ -8,14 +8,14 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// With one sink the bound is the configured one, also if it is more than four.
+// With one sink the configured bound applies, also if it is more than four.
 func TestOneSinkHasAllLists(t *testing.T) {
 	if r := New(Options{Lists: NewLists(10)}); !r.own.all.TryAcquire(10) || r.own.all.TryAcquire(1) {
 		t.Error("a sink alone does not have the ten lists")
 	}
 }
 
-// Retries leave half of the lists to others; all together are bounded.
+// Retries leave half of the slots to other lists. The number of all lists is bounded.
 func TestRetriesLeaveRoom(t *testing.T) {
 	for n, want := range map[int]struct{ retries, all int }{1: {1, 1}, 4: {2, 4}, 5: {2, 5}} {
 		synctest.Test(t, func(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// A restart knows what the objects of the last complete list lived and died with: otherwise it would not
-// notice that their definition was deleted and made again.
+// A restart must still have the owner of the objects in the last complete list: their definition or namespace.
+// Otherwise it would not notice that the definition was deleted and created again.
 func TestOwnerText(t *testing.T) {
 	for _, o := range []source.Owner{{}, {CRD: "a"}, {Namespace: "b"}, {CRD: "a", Namespace: "b"}} {
 		if got := parseOwner(ownerText(o)); got != o {

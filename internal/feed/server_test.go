@@ -30,15 +30,15 @@ type server struct {
 	rv        int
 	things    map[string]thing // by key
 	history   []change
-	forgotten int           // watches from before it are answered with 410
-	crd       string        // the UID; "": there is none
+	forgotten int           // a watch from an earlier resourceVersion is answered with 410
+	crd       string        // the UID of the definition; "": it does not exist
 	guarded   bool          // GETs of things are answered with 403
 	streaming func()        // called in the middle of a streamed list; nil: lists are not streamed
-	changed   chan struct{} // closed with each change of the above
+	changed   chan struct{} // closed with each change of the fields above
 	cut       chan struct{} // closed to end the open watches
-	asked     []*url.URL    // lists and watches of things, probes excepted
-	gets      int           // of things
-	listed    snapshot      // for the next page
+	asked     []*url.URL    // lists and watches of things, without probes
+	gets      int           // number of GETs of things
+	listed    snapshot      // the snapshot for the next page
 }
 
 type thing struct {
@@ -46,7 +46,7 @@ type thing struct {
 	rv             int
 }
 
-// snapshot is what there was at a resourceVersion.
+// snapshot has the things at a resourceVersion.
 type snapshot struct {
 	rv   int
 	all  map[string]thing
@@ -55,7 +55,7 @@ type snapshot struct {
 
 type change struct {
 	rv            int
-	before, after thing // of which one may be zero
+	before, after thing // the zero value if the thing did not exist
 }
 
 func newServer(t testing.TB) *server {
@@ -87,7 +87,7 @@ func (s *server) do(f func()) {
 	s.changed = make(chan struct{})
 }
 
-// write creates or changes things of the namespace shop. It is called by [server.do].
+// write creates or changes things in the namespace shop. It is called within [server.do].
 func (s *server) write(team string, names ...string) {
 	for _, name := range names {
 		s.rv++
@@ -98,7 +98,7 @@ func (s *server) write(team string, names ...string) {
 	}
 }
 
-// remove deletes things. It is called by [server.do].
+// remove deletes things. It is called within [server.do].
 func (s *server) remove(names ...string) {
 	for _, name := range names {
 		s.rv++
@@ -108,8 +108,7 @@ func (s *server) remove(names ...string) {
 	}
 }
 
-// forget has watches from the past answered with 410, and ends those that are open before they
-// see what happens meanwhile.
+// forget makes watches from the past end with 410. It also ends open watches before they see the changes of meanwhile.
 func (s *server) forget(meanwhile func()) {
 	s.do(func() {
 		s.disconnect()
@@ -118,13 +117,13 @@ func (s *server) forget(meanwhile func()) {
 	})
 }
 
-// disconnect ends open watches. It is called by [server.do].
+// disconnect ends open watches. It is called within [server.do].
 func (s *server) disconnect() {
 	close(s.cut)
 	s.cut = make(chan struct{})
 }
 
-// restore goes back to a backup.
+// restore restores the things from a backup at a resourceVersion.
 func (s *server) restore(rv int) {
 	s.do(func() {
 		s.things, s.rv, s.forgotten, s.listed = s.at(rv), rv, rv, snapshot{}
@@ -133,7 +132,7 @@ func (s *server) restore(rv int) {
 	})
 }
 
-// at returns the things of a resourceVersion. s.mu is held.
+// at returns the things at a resourceVersion. s.mu is held.
 func (s *server) at(rv int) map[string]thing {
 	all := maps.Clone(s.things)
 	for _, c := range slices.Backward(s.history) {
@@ -154,7 +153,7 @@ func (o thing) json() string {
 		name, namespace, o.uid, o.rv, o.team)
 }
 
-// selects returns whether the request's selectors select a thing.
+// selects returns a function that reports whether the selectors of a request match a thing.
 func selects(q url.Values) func(o thing) bool {
 	team, byTeam := strings.CutPrefix(q.Get("labelSelector"), "team=")
 	name, byName := strings.CutPrefix(q.Get("fieldSelector"), "metadata.name=")
@@ -169,7 +168,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	isList := strings.HasSuffix(r.URL.Path, "/things") // of all namespaces or of shop, in any version
+	isList := strings.HasSuffix(r.URL.Path, "/things") // in all namespaces or in shop, in any version
 	if isList && q.Get("limit") != "1" {
 		s.asked = append(s.asked, r.URL)
 	}
@@ -199,7 +198,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.watch(w, r, rv)
 	default:
 		text := s.list(q)
-		s.mu.Unlock() // a client may read it late
+		s.mu.Unlock() // a client may read the answer late
 		fmt.Fprint(w, text)
 		s.mu.Lock()
 	}
@@ -228,7 +227,7 @@ func (s *server) get(w http.ResponseWriter, path string) {
 	}
 }
 
-// list is a page. Its continue token is the resourceVersion and the last key.
+// list returns a page of a list. Its continue token consists of the resourceVersion and the last key.
 func (s *server) list(q url.Values) string {
 	rv, last := s.rv, ""
 	if exact := q.Get("resourceVersion"); exact != "" {
@@ -300,7 +299,7 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, rv int) {
 	}
 }
 
-// frames writes what changed after rv, and returns what it has come to.
+// frames writes the changes after rv, and returns the resourceVersion that it has reached.
 func (s *server) frames(w http.ResponseWriter, rv int, selected func(o thing) bool) int {
 	for _, c := range s.history {
 		before, after := selected(c.before), selected(c.after)

@@ -112,7 +112,8 @@ func TestChangesSince(t *testing.T) {
 	}
 }
 
-// A diff contains no difference of another change that is outside the times of the query.
+// A diff contains only the differences of its own change, not those of another change that is outside the times of the
+// query.
 func TestChangesAfterTheClockWasSetBack(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
 	w.set("x", "1") // 1
@@ -194,8 +195,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// On a bus that shows which messages are foreign, no content of one prevents an answer, even if it is the first message. Otherwise a
-// user who cannot write as the bridge could block all queries.
+// If the bus shows which messages are foreign, the content of a foreign message never prevents an answer, even if it
+// is the first message. Otherwise a user who cannot write as the bridge could block all queries.
 func TestForeignWhereItStands(t *testing.T) {
 	other := newWorld(t, 1, map[string]string{"pods": ""})
 	other.clusterUID = "c2"

@@ -92,7 +92,7 @@ func TestCostOfLines(t *testing.T) {
 	}
 }
 
-// TestOrdinaryLines: the diff of an ordinary object has the changed lines and few others.
+// TestOrdinaryLines: the diff of an ordinary object consists of the changed lines and few others.
 func TestOrdinaryLines(t *testing.T) {
 	for _, c := range hostiletest.Ordinary(t) {
 		if !strings.HasPrefix(c.Name, "config map") {

@@ -60,8 +60,8 @@ func objects(s *history.State) []string {
 type question struct {
 	at   string
 	want []string
-	err  string // nil: it is covered
-	gap  bool   // one is open
+	err  string // nil: the state is covered
+	gap  bool   // a gap is open
 	// behind are the collections that had not reached the resourceVersion of the query.
 	behind []string
 }

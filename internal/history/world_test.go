@@ -70,20 +70,20 @@ func (s *store) commit(b *reconcile.Batch) {
 // reading is the read of one collection.
 type reading struct {
 	number         uint64
-	at             int // the resourceVersion up to which the core has seen the collection
+	at             int // the resourceVersion that the core has seen of the collection
 	listing, ended bool
 	names          []string // remaining objects of the list
 	side           []string // remaining objects of a list beside the watch
 	sideAt         int
-	sideListed     int // the resourceVersion of the last one
+	sideListed     int // the resourceVersion of the last list beside the watch
 }
 
 // message is a message on the bus.
 type message struct {
 	headers []sink.Header
 	value   []byte
-	key     string    // of a compacted topic
-	time    time.Time // the bus's own
+	key     string    // on a compacted topic
+	time    time.Time // the time of the bus
 	foreign bool
 }
 
@@ -92,7 +92,7 @@ type world struct {
 	t       *testing.T
 	history []write
 	uids    int
-	expired int            // a watch cannot start before it
+	expired int            // a watch cannot start before this version
 	present map[string]int // present events since the last gap, by collection
 
 	store    *store
@@ -104,9 +104,9 @@ type world struct {
 	edits       map[string]uint64
 	plan, birth uint64
 	clock       time.Time
-	late        time.Duration // how much later than the event the bus takes it
+	late        time.Duration // how long after the event the bus accepts it
 	lose        string        // an object whose events become dead letters
-	format      event.Format  // at first structured
+	format      event.Format  // structured at first
 	clusterUID  string
 
 	bus    [][]message
@@ -334,7 +334,8 @@ func (w *world) encode(i *reconcile.Item) {
 	}
 }
 
-// counts returns the counts of a list. A resync does not count objects that the watch has changed since its gap.
+// counts returns the counts of a list. A resync does not count objects that the watch has changed since the resync's
+// gap.
 func (w *world) counts(id string, x *reconcile.CollectionEvent) *event.Counts {
 	version, _ := strconv.Atoi(x.Version)
 	if x.Reason != event.ReasonResync {

@@ -53,7 +53,7 @@ func FuzzYAML(f *testing.F) {
 	})
 }
 
-// A server may write a character as two escapes, and a broken one as half of one.
+// A server may write a character as two escapes, and an invalid character as half of such a pair.
 func TestYAMLOfEscapes(t *testing.T) {
 	text, err := history.YAML([]byte(`{"a":"\ud83d\ude00","b":"\ud83d","c":"\/"}`))
 	if err != nil || !strings.Contains(string(text), "a: \"\\U0001F600\"") && !strings.Contains(string(text), "a: 😀") || !strings.Contains(string(text), "c: /") {

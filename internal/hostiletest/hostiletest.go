@@ -1,5 +1,5 @@
-// Package hostiletest makes objects that look harmless and cost a careless reader much: for tests of what
-// the work on one object costs. The API server accepts all of them.
+// Package hostiletest makes objects that look harmless and that are expensive to read without care. Tests use them to
+// bound the cost of one object. The API server accepts all of them.
 package hostiletest
 
 import (
@@ -16,11 +16,12 @@ type Change struct {
 	Before, After []byte
 }
 
-// Size is how many bytes both states have.
+// Size returns the size of both states in bytes.
 func (c *Change) Size() int { return len(c.Before) + len(c.After) }
 
-// Writable is what a tenant may choose of a state: all but the identity. The managedFields of a hostile state become those of the API
-// version, for example "a.example.com/v1". Those of an ordinary state are left to the API server.
+// Writable returns the part of a state that a tenant may choose: everything except the identity. The managedFields of
+// a hostile state get the API version, for example "a.example.com/v1". The managedFields of an ordinary state are left
+// to the API server.
 func Writable(state []byte, apiVersion string) (map[string]any, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(bytes.ReplaceAll(state, []byte("example.com/v1"), []byte(apiVersion)), &fields); err != nil {
@@ -32,7 +33,7 @@ func Writable(state []byte, apiVersion string) (map[string]any, error) {
 	return fields, nil
 }
 
-// Changes are the updates, each of about n bytes.
+// Changes returns the updates, each of about n bytes.
 func Changes(n int) []Change {
 	return []Change{
 		{"equal elements", object(1, list(n/2, `1`), ""), object(2, "["+list(n/2, `1`)[3:], "")},
@@ -130,7 +131,7 @@ func entry(manager string, fields string) string {
 	return fmt.Sprintf(`{"manager":%q,"operation":"Apply","apiVersion":"example.com/v1","time":"2026-03-01T10:00:00Z","fieldsType":"FieldsV1","fieldsV1":%s}`, manager, fields)
 }
 
-// env is a list of variables, each of which managedFields name by its key.
+// env is a list of variables. managedFields names each of them by its key.
 func env(n, v int) []byte {
 	var fields strings.Builder
 	for i := range n {
@@ -140,7 +141,7 @@ func env(n, v int) []byte {
 	return object(v, `{"env":`+list(n, `{"name":"E%d","value":"`+fmt.Sprint(v)+`"}`)+`}`, `,"managedFields":[`+entry("a", f)+`]`)
 }
 
-// keySets has managedFields that name each element by another set of members.
+// keySets has managedFields that name each element by a different set of members.
 func keySets(n, v int) []byte {
 	var fields strings.Builder
 	for i := range n {
@@ -150,7 +151,7 @@ func keySets(n, v int) []byte {
 	return object(v, `{"env":`+list(n, `{"n%d":1,"value":"`+fmt.Sprint(v)+`"}`)+`}`, `,"managedFields":[`+entry("a", f)+`]`)
 }
 
-// manyKeys has managedFields that name an element by all its members but one, in a list of two.
+// manyKeys has managedFields that name an element by all its members but one, in a list of two elements.
 func manyKeys(n, v int) []byte {
 	var keys, members strings.Builder
 	for i := range n {
@@ -169,7 +170,7 @@ func fieldsOf(n int) string {
 	return `,"managedFields":[` + entry("a", `{"f:spec":{`+strings.TrimSuffix(fields.String(), ",")+`}}`) + `]`
 }
 
-// atomic has lists that change, each owned as a whole, and several managers.
+// atomic has lists that change. Each list is owned as a whole, by several managers.
 func atomic(n, v int) []byte {
 	var spec, fields strings.Builder
 	for i := range n {
@@ -196,7 +197,7 @@ func root(n, v int) []byte {
 	return append(append(o[:len(o)-1], ','), rest[1:]...)
 }
 
-// repeated is a text of lines of which none stands once, and none in every hundredth place.
+// repeated is a text in which every line occurs more than once, but less often than once in a hundred lines.
 func repeated(n, v int) string {
 	var b strings.Builder
 	for i := range n / 6 {

@@ -12,17 +12,16 @@ import (
 	"testing"
 )
 
-// Ordinary are updates of objects that people write: those that were captured from an API server, and
-// larger ones, of up to 256 KB.
+// Ordinary returns updates of objects that people write: captured from an API server, and larger ones of up to 256 KB.
 func Ordinary(t testing.TB) []Change {
 	t.Helper()
 	return slices.Concat(captured(t), ordinary(1), ordinary(10), ordinary(100), Large())
 }
 
-// Large are ordinary updates of the size that hostile ones usually have: 130 to 240 KB for each state.
+// Large returns ordinary updates of the size that hostile ones usually have: 130 to 240 KB for each state.
 func Large() []Change { return ordinary(700) }
 
-// ordinary are updates whose size grows with n.
+// ordinary returns updates whose size grows with n.
 func ordinary(n int) []Change {
 	return []Change{
 		{fmt.Sprintf("pods, %d containers", n/8+1), pod(n/8+1, 1), pod(n/8+1, 2)},
@@ -33,7 +32,7 @@ func ordinary(n int) []Change {
 	}
 }
 
-// captured are the objects of the repository's watch frames, each after the one before.
+// captured returns the objects in the repository's watch frames, each as an update of the one before.
 func captured(t testing.TB) (changes []Change) {
 	_, here, _, _ := runtime.Caller(0)
 	root := filepath.Join(filepath.Dir(here), "..", "..")
@@ -86,7 +85,7 @@ func pod(n, v int) []byte {
 		`"spec":{"containers":[`+strings.TrimSuffix(containers.String(), ",")+`]},"status":{"containerStatuses":[`+strings.TrimSuffix(statuses.String(), ",")+`]}`)
 }
 
-// endpoints come in another order, as from a map.
+// endpoints has its elements in another order with each version, as if they came from a map.
 func endpoints(n, v int) []byte {
 	var all strings.Builder
 	for i := range n {
@@ -96,7 +95,7 @@ func endpoints(n, v int) []byte {
 	return managed("EndpointSlice", v, `{"f:addressType":{},"f:endpoints":{}}`, `"addressType":"IPv4","endpoints":[`+strings.TrimSuffix(all.String(), ",")+`]`)
 }
 
-// configMap has a long text of which some lines change, and a value for each tenth line.
+// configMap has a long text in which a few lines change, and one value for every ten lines.
 func configMap(lines, v int) []byte {
 	var text, values, fields strings.Builder
 	for i := range lines {
@@ -113,7 +112,7 @@ func configMap(lines, v int) []byte {
 	return managed("ConfigMap", v, `{"f:data":{".":{},`+fields.String()+`"f:text":{}}}`, `"data":{`+values.String()+`"text":"`+strings.ReplaceAll(text.String(), `"`, `\"`)+`"}`)
 }
 
-// definition has schemas that stand in each other, as those of operators that embed a pod's.
+// definition has schemas that are nested in each other, like those of operators that embed the schema of a pod.
 func definition(n, v int) []byte {
 	var properties strings.Builder
 	for i := range n {
@@ -127,7 +126,7 @@ func definition(n, v int) []byte {
 		`"spec":{"versions":[{"name":"v1","schema":{"openAPIV3Schema":{"properties":{"spec":{"properties":{`+strings.TrimSuffix(properties.String(), ",")+`},"type":"object"}},"type":"object"}}}]}`)
 }
 
-// applied is a deep custom resource of which every leaf is applied by one manager, and changes.
+// applied is a deep custom resource. Every leaf changes, and all are applied by one manager.
 func applied(n, v int) []byte {
 	var spec, fields strings.Builder
 	for i := range n {

@@ -12,8 +12,9 @@ import (
 	"github.com/kubebridge/kubebridge/internal/links"
 )
 
-// A link of another user, at the end of a path or above it, is not followed: it would have the program write to a file of
-// its own user that the other one may not touch. One's own links are: people move directories to other disks.
+// A link that another user owns, at the end of a path or above it, is not followed. Otherwise the program would write
+// to a file of its own user that the other user may not write. Links of the program's own user are followed, because
+// people move directories to other disks.
 func TestLinksOfOthers(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	victim := filepath.Join(elsewhere, "victim")

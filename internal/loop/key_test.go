@@ -14,7 +14,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// watched calls before with each batch.
+// watched calls before for each batch, before the batch is written.
 type watched struct {
 	sink.Sink
 	before func(b *event.Batch)
@@ -25,14 +25,14 @@ func (w watched) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	return w.Sink.Write(ctx, b)
 }
 
-// noRecords is the part of a transactional sink that this file does not need.
+// noRecords has the methods of a transactional sink that this file does not need.
 type noRecords struct{}
 
 // Commit implements [sink.Transactional].
 func (noRecords) Commit(context.Context, uint64, []event.KV) error { return nil }
 
-// The key of the digests is durable before the bus has the first events, or with them. The next start, and so another replica, has
-// the same key, also after a reset. Without the checkpoint there is another one.
+// The key of the digests is durable before the bus has the first events, or together with them. The next start, and
+// another replica, have the same key, also after a reset. Without the checkpoint there is a new key.
 func TestKeyOfDigests(t *testing.T) {
 	for mode, of := range map[string]func(w watched, b *bus) sink.Sink{
 		"intents": func(w watched, _ *bus) sink.Sink { return w },

@@ -19,7 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// mapStore is a store without goroutines of its own, so that a test in a bubble of synctest can wait for the loop alone.
+// mapStore is a store without goroutines of its own. A test in a synctest bubble then waits only for the loop.
 type mapStore struct {
 	mu     sync.Mutex
 	values map[string][]byte
@@ -65,7 +65,7 @@ func (s *mapStore) Commit(_ context.Context, changes []event.KV) error {
 	return nil
 }
 
-// gated is a bus that takes nothing until its gate is closed, and knows the size of each batch.
+// gated is a bus that accepts nothing until its gate is closed. It records the size of each batch.
 type gated struct {
 	*bus
 	gate    chan struct{}
@@ -91,7 +91,7 @@ func (g *gated) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
 type feeder struct {
 	objects, size int
 	mu            sync.Mutex
-	taken         int // objects that the loop has taken
+	taken         int // number of objects that the loop has accepted
 	read          []time.Time
 }
 
@@ -134,7 +134,7 @@ func (f *feeder) count() int {
 	return f.taken
 }
 
-// padding is an encoder whose records have a size.
+// padding is an encoder whose records all have one size.
 type padding struct {
 	encoder
 	size int
@@ -163,7 +163,8 @@ func runs(t *testing.T, b *gated, store checkpoint.Store, r loop.Reader, e loop.
 	return p
 }
 
-// docs/limits.md: while the bus is down, what waits for it takes at most 32 MiB, and each collection holds one object more.
+// docs/limits.md: while the bus is down, the events that wait for it take at most 32 MiB, and each collection holds
+// one more object.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	for name, x := range map[string]struct{ size, want int }{
 		"objects of 1 MiB":                              {1 << 20, 32},
@@ -190,7 +191,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	}
 }
 
-// slow is an encoder that takes a second for each object, and notes the times of their events.
+// slow is an encoder that takes a second for each object, and records the times of the events.
 type slow struct {
 	encoder
 	times []time.Time
@@ -204,8 +205,8 @@ func (s *slow) Encode(i *reconcile.Item, detail string, at time.Time) (event.Rec
 	return s.encoder.Encode(i, detail, at)
 }
 
-// docs/events.md: the time of an event is when the bridge saw the change. It is not earlier, however long the loop has been
-// busy with what came before.
+// docs/events.md: the time of an event is when the bridge saw the change. It is never earlier than the change, however
+// long the loop was busy with earlier inputs.
 func TestTimeIsNotBeforeTheChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, f, e := &gated{bus: &bus{}, gate: make(chan struct{})}, &feeder{objects: 300}, &slow{encoder: encoder{rejected: map[string]bool{}}}
@@ -225,7 +226,7 @@ func TestTimeIsNotBeforeTheChange(t *testing.T) {
 	})
 }
 
-// docs/guarantees.md: a batch takes nothing more when it has 2,000 events or 4 MiB.
+// docs/guarantees.md: nothing is added to a batch that has 2,000 events or 4 MiB.
 func TestBatchesAreBounded(t *testing.T) {
 	for name, x := range map[string]struct{ objects, size int }{"by their number": {9000, 0}, "by their bytes": {200, 100_000}} {
 		t.Run(name, func(t *testing.T) {
@@ -251,11 +252,11 @@ func TestBatchesAreBounded(t *testing.T) {
 	}
 }
 
-// torn is a store that commits nothing more once the bus has a batch.
+// torn is a store that rejects commits after the bus has a batch.
 type torn struct {
 	checkpoint.Store
 	bus     *bus
-	reached chan struct{} // gets one value when the bus has a batch
+	reached chan struct{} // receives one value when the bus has a batch
 }
 
 // Commit implements [checkpoint.Store].
@@ -271,8 +272,8 @@ func (s *torn) Commit(ctx context.Context, changes []event.KV) error {
 	return ctx.Err()
 }
 
-// docs/guarantees.md: without exactly-once delivery, at most two batches come again after the bridge was killed, with the
-// same ids.
+// docs/guarantees.md: without exactly-once delivery, at most two batches are written again after the bridge was
+// killed. Their events have the same ids.
 func TestRepeatedAfterAKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &mapStore{values: map[string][]byte{}}
@@ -281,7 +282,7 @@ func TestRepeatedAfterAKill(t *testing.T) {
 		half := &torn{Store: store, bus: b.bus, reached: make(chan struct{})}
 		p := runs(t, b, half, f, &encoder{rejected: map[string]bool{}})
 		<-half.reached
-		time.Sleep(time.Hour) // the next batch fills
+		time.Sleep(time.Hour) // the next batch is filled in the meantime
 		p.kill()
 		<-p.done
 		first := slices.Clone(b.ids)

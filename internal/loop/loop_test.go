@@ -30,8 +30,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// cluster is what a test's reader reads: names with the version of their last write, 0 for
-// deleted ones. An object's uid is the version of its creation.
+// cluster is the content that a test's reader reads: names with the version of their last write, or 0 if deleted. The
+// uid of an object is the version of its creation.
 type cluster struct {
 	mu      sync.Mutex
 	history []change // the first has resourceVersion 1
@@ -151,7 +151,7 @@ func (c *cluster) Side(context.Context, string, reconcile.Read, *loop.Handler) e
 	return errors.New("not in this test")
 }
 
-// observer notes what it learns.
+// observer records its calls.
 type observer struct {
 	loop    *loop.Loop
 	mu      sync.Mutex
@@ -183,7 +183,7 @@ func (*observer) Queued(loop.Load, loop.Load) {}
 // Suspended implements [loop.Observer].
 func (*observer) Suspended(string, time.Time, error) {}
 
-// line is what a test's encoder writes.
+// line is the output of the encoder of these tests.
 type line struct {
 	Collection, Type, Key, UID, At, Version string
 	Run, Incarnation                        uint64
@@ -239,15 +239,15 @@ func (*encoder) Encode(i *reconcile.Item, _ string, _ time.Time) (event.Record, 
 	return event.Record{ID: fmt.Sprintf("%s:%d:%s:%s:%s", n.Collection, n.Run, n.UID, n.Version, n.Type), Route: i.Route, Key: n.Key, Value: value}, nil
 }
 
-// bus is a sink that keeps what it is given, and refuses a route on request.
+// bus is a sink that keeps all records, and refuses a route on request.
 type bus struct {
 	mu      sync.Mutex
 	lines   []line
-	ids     []string // of what it was given
+	ids     []string // of all records that were written to it
 	refused string
-	reject  string // a key, once
-	fails   error  // every write
-	loses   int    // how many writes find that the bus has lost everything
+	reject  string // a key, rejected once
+	fails   error  // the error of every write
+	loses   int    // how many writes find that the bus has lost all messages
 }
 
 func (b *bus) Open(context.Context, []byte) error { return nil }
@@ -296,7 +296,7 @@ func (logBus) Tail(context.Context, []byte, func([]event.KV, []byte) error) erro
 // Mark implements [sink.Log].
 func (logBus) Mark() []byte { return []byte("mark") }
 
-// copied is a consumer's copy of a collection, by the rule of docs/adr/0017.
+// copied returns a consumer's copy of a collection, built by the rule of docs/adr/0017.
 func (b *bus) copied(collection string) (names map[string]string, synced bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -337,12 +337,12 @@ func (b *bus) copied(collection string) (names map[string]string, synced bool) {
 	return names, synced
 }
 
-// program is a loop that runs.
+// program is a running loop.
 type program struct {
 	loop *loop.Loop
 	made *encoder
 	seen *observer
-	with reconcile.Properties // of each collection, beside its route
+	with reconcile.Properties // properties of each collection, without its route
 
 	resyncEvery time.Duration
 	kill        context.CancelFunc
@@ -388,7 +388,7 @@ func (p *program) set(t *testing.T, removed []string, ids ...string) {
 	}
 }
 
-// wait waits until the copies of collections are what the cluster has.
+// wait waits until the copies of collections are equal to the cluster.
 func wait(t *testing.T, c *cluster, b *bus, ids ...string) {
 	t.Helper()
 	deadline := time.Now().Add(2 * time.Minute)
@@ -422,7 +422,7 @@ func memory(t *testing.T) *file.Store {
 	return store
 }
 
-// Writes arrive although the program is killed again and again.
+// Writes arrive even though the program is killed again and again.
 func TestKilledAgainAndAgain(t *testing.T) {
 	c, b, store := newCluster(), &bus{}, memory(t)
 	for i := range 1000 {
@@ -450,7 +450,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	p.counts(t, store, "pods")
 }
 
-// counts compares what the observer was given as the number of a collection's objects with the store.
+// counts compares the number of objects that the observer received for a collection with the store.
 func (p *program) counts(t *testing.T, store checkpoint.Store, id string) {
 	t.Helper()
 	want, err := durable.Count(store, id, 0)
@@ -459,8 +459,8 @@ func (p *program) counts(t *testing.T, store checkpoint.Store, id string) {
 	}
 }
 
-// The status shows how many objects there are also of a resource whose deletions are not published, as those
-// of events, and between lists.
+// The status and the events show the number of objects also for a resource whose deletions are not published, and also
+// between lists.
 func TestObjectsWithoutDeletions(t *testing.T) {
 	c, b, store := newCluster(), &bus{}, memory(t)
 	c.write("first", false)
@@ -490,7 +490,7 @@ func TestObjectsWithoutDeletions(t *testing.T) {
 	p.counts(t, store, "pods")
 }
 
-// Metrics and status have everything that a bus which is read back has, also what it took of a batch before it
+// Metrics and status include everything that a readable bus has, also the part of a batch that it accepted before it
 // refused a route or a record.
 func TestObservedWhereABatchIsRefused(t *testing.T) {
 	c, b, store := newCluster(), &bus{}, memory(t)
@@ -520,7 +520,7 @@ func TestObservedWhereABatchIsRefused(t *testing.T) {
 	}
 }
 
-// A collection that is removed is closed, and begins another incarnation when it is put back.
+// A removed collection is closed. When it is configured again, it begins another incarnation.
 func TestRemovedAndPutBack(t *testing.T) {
 	c, b, store := newCluster(), &bus{}, memory(t)
 	for i := range 2500 {
@@ -545,7 +545,7 @@ func TestRemovedAndPutBack(t *testing.T) {
 	}
 }
 
-// A route that refuses delays its own collection only; a record that the bus rejects, only itself.
+// A route that refuses writes delays only its own collection. A record that the bus rejects delays only itself.
 func TestRefusedAndRejected(t *testing.T) {
 	c, b, store := newCluster(), &bus{}, memory(t)
 	for i := range 100 {
@@ -570,8 +570,8 @@ func TestRefusedAndRejected(t *testing.T) {
 	}
 }
 
-// A bus that loses everything, again and again, is filled by resets. Each has another birth, which no incarnation is below:
-// consumers drop what only the bus knew.
+// If a bus loses all messages, again and again, resets fill it again. Each reset has a new birth, and all later
+// incarnations are at or above it: consumers drop objects that only the bus had.
 func TestBusLosesEverything(t *testing.T) {
 	c, b, store := newCluster(), &bus{}, memory(t)
 	for i := range 100 {
@@ -617,8 +617,8 @@ func storedBirth(t *testing.T, store checkpoint.Store) uint64 {
 	return numbers.Birth
 }
 
-// Runs are numbered above the birth although the clock was set back: consumers would ignore them. Resyncs are due
-// although the last one lies ahead.
+// Runs have numbers above the birth although the clock was set back. Otherwise consumers would ignore them. Resyncs
+// become due although the last one has a time in the future.
 func TestClockSetBack(t *testing.T) {
 	c, b, store := newCluster(), &bus{}, memory(t)
 	c.write("name", false)
@@ -650,7 +650,7 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
-// An error of the bus that nothing heals ends the loop, with that error.
+// A permanent error of the bus ends the loop with that error.
 func TestFenced(t *testing.T) {
 	c, b, store := newCluster(), &bus{}, memory(t)
 	c.write("name", false)
@@ -675,7 +675,7 @@ func (*absentBus) Open(ctx context.Context, _ []byte) error {
 	return ctx.Err()
 }
 
-// A loop that is stopped before its bus could be opened ends at once: it has read nothing that could be delivered.
+// A loop that is stopped before its bus could be opened ends at once, because it has nothing to deliver.
 func TestStoppedBeforeTheBusIsOpen(t *testing.T) {
 	store := memory(t)
 	l := loop.New(loop.Options{
@@ -690,7 +690,7 @@ func TestStoppedBeforeTheBusIsOpen(t *testing.T) {
 	}
 }
 
-// The loop answers while it works, and while it is idle.
+// The loop reports that it is alive, both while it works and while it is idle.
 func TestAlive(t *testing.T) {
 	c, b, store := newCluster(), &bus{}, memory(t)
 	p := start(t, c, b, store, "pods")

@@ -11,18 +11,19 @@ import (
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 )
 
-// feed reads a cluster once, and hands what it read to several loops: each reads from a frame on, at its own pace.
+// feed reads a cluster once and passes the frames to several loops. Each loop starts at a frame and reads at its own
+// pace.
 type feed struct {
 	*cluster
 	begin sync.Once
-	lists int // how often the cluster was listed
+	lists int // number of lists of the cluster
 
 	mu     sync.Mutex
 	frames []reconcile.Input // a list, then a watch
 	more   chan struct{}     // closed when there are more frames
 }
 
-// Read implements [loop.Reader]. It does not know whether others read the same frames.
+// Read implements [loop.Reader]. A loop does not need to know whether others read the same frames.
 func (f *feed) Read(ctx context.Context, _ string, want reconcile.Read, h *loop.Handler) error {
 	f.begin.Do(f.list)
 	for n := f.after(want.From); ; {
@@ -48,7 +49,7 @@ func (f *feed) Side(ctx context.Context, id string, want reconcile.Read, h *loop
 	return f.cluster.Side(ctx, id, want, h)
 }
 
-// pass hands on a frame. An input belongs to one loop, so it is copied.
+// pass passes a frame to a loop. An input belongs to one loop, so it is copied.
 func (f *feed) pass(ctx context.Context, in reconcile.Input, h *loop.Handler) error {
 	if in.Sighting != nil {
 		s := *in.Sighting
@@ -62,7 +63,7 @@ func (f *feed) pass(ctx context.Context, in reconcile.Input, h *loop.Handler) er
 	return h.Input(ctx, &in, 100, nil)
 }
 
-// lacking passes on what the list of a loop lacks.
+// lacking passes on the objects of a loop that the list lacks.
 func lacking(ctx context.Context, h *loop.Handler) error {
 	for {
 		missing, err := h.Missing(ctx, 100)
@@ -78,7 +79,7 @@ func lacking(ctx context.Context, h *loop.Handler) error {
 	}
 }
 
-// after is the number of the first frame behind a position; "": the list.
+// after returns the number of the first frame behind a position; "": the list.
 func (f *feed) after(position string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,7 +106,7 @@ func (f *feed) list() {
 	f.more = make(chan struct{})
 }
 
-// wrote appends the frame of the last write.
+// wrote appends a frame for the last write.
 func (f *feed) wrote() {
 	f.cluster.mu.Lock()
 	last := len(f.history)
@@ -120,8 +121,8 @@ func (f *feed) wrote() {
 	f.more = make(chan struct{})
 }
 
-// TestOneFeedForTwoLoops: several sinks can share what is read, without a change of the core. A sink that takes nothing does not
-// hold the other one up.
+// TestOneFeedForTwoLoops: several sinks can share one read without a change of the core. A blocked sink does not delay
+// the other one.
 func TestOneFeedForTwoLoops(t *testing.T) {
 	c := newCluster()
 	for i := range 20 {
@@ -129,7 +130,7 @@ func TestOneFeedForTwoLoops(t *testing.T) {
 	}
 	f := &feed{cluster: c}
 	slow, fast := &bus{}, &bus{}
-	slow.mu.Lock() // it takes nothing
+	slow.mu.Lock() // its writes block
 	one := start(t, f, slow, memory(t), "pods")
 	two := start(t, f, fast, memory(t), "pods")
 	defer one.kill()

@@ -116,7 +116,7 @@ func (b bus) under(k *killer) bus {
 	}}
 }
 
-// world is a directory and a bus.
+// world is a directory and a bus, each of which can have the checkpoint.
 type world struct {
 	t    *testing.T
 	bus  bus
@@ -131,7 +131,7 @@ func (w world) directory() *file.Store {
 	return s
 }
 
-// move runs a move as a process does that is killed by k.
+// move runs a move as a process that k kills.
 func (w world) move(toBus bool, k *killer) error {
 	dir := w.directory()
 	local := move.End{Store: mortal{dir, k}, Name: "the directory"}
@@ -145,7 +145,8 @@ func (w world) move(toBus bool, k *killer) error {
 	return err
 }
 
-// startOnDirectory returns the content that a bridge which starts with the directory finds; nil: it refuses to start.
+// startOnDirectory returns the content that a bridge finds which starts with the directory; nil: the bridge refuses to
+// start.
 func (w world) startOnDirectory() map[string]string {
 	s := w.directory()
 	defer s.Close()
@@ -183,7 +184,7 @@ func (w world) content(s checkpoint.Store, err error) map[string]string {
 	return all
 }
 
-// original is the content of a checkpoint, which takes several commits to copy.
+// original returns the content of a checkpoint that takes several commits to copy.
 func original() (changes []event.KV, content map[string]string) {
 	content = map[string]string{"n/empty": "", "n/\x00\xff/": "\x00", string(checkpoint.MarkKey()): "where the bus ends", "b/large": strings.Repeat("b", 500<<10)}
 	for i := range 2100 {
@@ -195,7 +196,7 @@ func original() (changes []event.KV, content map[string]string) {
 	return changes, content
 }
 
-// newWorld returns a world with a checkpoint at one end.
+// newWorld returns a world whose checkpoint is in the directory or on the bus.
 func newWorld(t *testing.T, start func(*testing.T) bus, onBus bool) (world, map[string]string) {
 	w := world{t, start(t), filepath.Join(t.TempDir(), "checkpoint")}
 	changes, content := original()
@@ -213,8 +214,8 @@ func newWorld(t *testing.T, start func(*testing.T) bus, onBus bool) (world, map[
 	return w, content
 }
 
-// A move that is killed at any write leaves exactly one of the two stores in force, with all that the checkpoint had, whichever of them a
-// bridge tries first. The same move, run again, completes it.
+// A move that is killed at any write leaves exactly one of the two stores in force, with the whole content of the
+// checkpoint. This does not depend on which store a bridge tries first. The same move completes when it is run again.
 func TestKilled(t *testing.T) {
 	for name, start := range buses {
 		for _, toBus := range []bool{true, false} {
@@ -250,7 +251,7 @@ func killedMove(t *testing.T, start func(*testing.T) bus, toBus, busFirst bool, 
 	}
 	inForce := 0
 	for name, got := range map[string]map[string]string{"directory": onDirectory, "bus": onBus} {
-		if len(got) == 0 { // it refuses, or was never used
+		if len(got) == 0 { // the bridge refuses to start, or the store was never used
 			continue
 		}
 		inForce++
@@ -271,7 +272,7 @@ func killedMove(t *testing.T, start func(*testing.T) bus, toBus, busFirst bool, 
 	}
 }
 
-// There and back, twice: what was deleted meanwhile does not come back.
+// The checkpoint is moved there and back, twice. What was deleted in between does not come back.
 func TestBack(t *testing.T) {
 	for name, start := range buses {
 		t.Run(name, func(t *testing.T) {
@@ -313,12 +314,12 @@ func TestNotVacant(t *testing.T) {
 	}
 }
 
-// A write of a killed move that is still on its way is refused, once a bridge has started with the directory.
+// A late write of a killed move is refused after a bridge has started with the directory.
 func TestLateWrite(t *testing.T) {
 	for name, start := range buses {
 		t.Run(name, func(t *testing.T) {
 			w, want := newWorld(t, start, false)
-			var killed move.Opened // its connection outlives it
+			var killed move.Opened // its connection outlives the move
 			b := w.bus
 			b.claim = func(ctx context.Context) (s move.Opened, err error) {
 				killed, err = w.bus.claim(ctx)
@@ -353,7 +354,7 @@ type unclosed struct{ move.Opened }
 
 func (unclosed) Close() error { return nil }
 
-// diesLeaving is a directory whose process dies when it has recorded that the checkpoint is leaving.
+// diesLeaving is a directory whose process is killed after it has recorded that the checkpoint is leaving.
 type diesLeaving struct{ checkpoint.Store }
 
 func (d diesLeaving) Commit(ctx context.Context, changes []event.KV) error {

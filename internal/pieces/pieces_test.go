@@ -73,7 +73,7 @@ func TestAppended(t *testing.T) {
 	}
 }
 
-// TestMemoryOfABurstIsGivenUp: what is not needed any more goes, one chunk at a time.
+// TestMemoryOfABurstIsGivenUp: memory that is no longer needed is released, one chunk at a time.
 func TestMemoryOfABurstIsGivenUp(t *testing.T) {
 	p := pieces.Pieces[int]{Small: 4, Large: 4}
 	use := func(n int) {

@@ -24,7 +24,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// replay is a reader that hands on n updates of 1000 objects.
+// replay is a reader that passes on n updates of 1000 objects.
 type replay struct {
 	n    int
 	list []source.Object
@@ -65,14 +65,14 @@ func (r *replay) Read(ctx context.Context, _ string, _ reconcile.Read, h *loop.H
 // Side implements [loop.Reader].
 func (r *replay) Side(context.Context, string, reconcile.Read, *loop.Handler) error { return nil }
 
-// nowhere is a bus that takes everything at once.
+// nowhere is a bus that accepts every batch at once.
 type nowhere struct{}
 
 func (*nowhere) Open(context.Context, []byte) error                  { return nil }
 func (*nowhere) Write(context.Context, *event.Batch) ([]byte, error) { return nil, nil }
 func (*nowhere) Close() error                                        { return nil }
 
-// captured are the objects of watch frames captured from a kube-apiserver.
+// captured returns the objects of watch frames that were captured from a kube-apiserver.
 func captured(b *testing.B, name string) []source.Object {
 	b.Helper()
 	text, err := os.ReadFile("../scan/testdata/" + name + ".ndjson")
@@ -91,14 +91,14 @@ func captured(b *testing.B, name string) []source.Object {
 	return list
 }
 
-// endlessLog is a bus of the mode Log that takes everything at once.
+// endlessLog is a bus of the mode Log that accepts every batch at once.
 type endlessLog struct{ nowhere }
 
 func (*endlessLog) Tail(context.Context, []byte, func([]event.KV, []byte) error) error { return nil }
 
 func (*endlessLog) Mark() []byte { return []byte("1") }
 
-// BenchmarkPipeline takes updates of 1000 objects from the reader to the checkpoint.
+// BenchmarkPipeline passes updates of 1000 objects from the reader through to the checkpoint.
 func BenchmarkPipeline(b *testing.B) {
 	for _, x := range []struct {
 		name, resource string

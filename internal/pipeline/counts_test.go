@@ -16,7 +16,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// countsBus hands out the counts of synced events.
+// countsBus sends the counts of synced events to a channel.
 type countsBus struct {
 	nowhere
 	counts chan event.Counts
@@ -32,16 +32,14 @@ func (b *countsBus) Write(_ context.Context, batch *event.Batch) ([]byte, error)
 	return nil, nil
 }
 
-// TestCountsOfAList: an operator compares the counts with what the cluster has, and with the events between gap and
-// synced. That must also be possible if the list began again because its continue token expired.
-// TestAliveBetweenObjects: objects that take long, one after the other, do not make a loop look dead.
+// TestAliveBetweenObjects: if objects take long, one after the other, the loop still counts as alive.
 func TestAliveBetweenObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipeline(pipelineOptions{
 			Identity: identity, Store: &fullDisk{}, Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry()), reader: &scripted{},
 		})
 		encoder := counting{p.encoder, p}
-		encoder.Prepare("configmaps", &reconcile.Sighting{Form: reconcile.Lacking}, nil, false) // nobody asks
+		encoder.Prepare("configmaps", &reconcile.Sighting{Form: reconcile.Lacking}, nil, false) // no request waits for an answer
 		alive := make(chan bool, 1)
 		go func() { alive <- p.Alive(t.Context()) }()
 		synctest.Wait()
@@ -52,6 +50,8 @@ func TestAliveBetweenObjects(t *testing.T) {
 	})
 }
 
+// TestCountsOfAList: an operator compares the counts with what the cluster has, and with the events between gap and
+// synced. That must also be possible if the list began again because its continue token expired.
 func TestCountsOfAList(t *testing.T) {
 	store, err := file.OpenMem(identity)
 	if err != nil {
@@ -123,8 +123,8 @@ func TestCountsOfWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestCountsOfSkippedObjects: a resync does not publish what the first list has skipped. Its counts say so: bridge state must not take
-// the list for whole.
+// TestCountsOfSkippedObjects: a resync does not publish objects that the first list has skipped. Its counts show this,
+// because `bridge state` must not take the list for complete.
 func TestCountsOfSkippedObjects(t *testing.T) {
 	var c collectionCounts
 	c.gap(7, false)

@@ -14,8 +14,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// What a restart breaks off is one line, however much is read; what a single resource
-// meets is its own, and does not keep the server from being said to be back.
+// A restart of the API server is logged in one line, however many reads it interrupts. An error of a single resource
+// is logged for that resource, and does not delay the message that the server is back.
 func TestOutageIsSaidOnce(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	o := newOutage(zap.New(core))
@@ -38,12 +38,12 @@ func TestOutageIsSaidOnce(t *testing.T) {
 		{"secrets", forbidden, true},
 		{"a", expired, false},
 		{"b", nil, false},
-		{"catalog", expired, false}, // it is back
+		{"catalog", expired, false}, // the server is back
 		{"a", nil, false},
 		{"a", expired, false},
 		{"b", nil, false},
 		{"secrets", nil, false},
-		{"a", broken, false}, // and once more
+		{"a", broken, false}, // the connection breaks again
 		{"a", nil, false},
 	} {
 		if own := o.met(step.who, step.err); own != step.own {

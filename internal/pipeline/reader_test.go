@@ -12,7 +12,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
-// fullDisk is a store whose reads fail so many times.
+// fullDisk is a store whose reads fail a number of times.
 type fullDisk struct {
 	checkpoint.Store
 	fails int
@@ -36,8 +36,8 @@ func (s *fullDisk) Scan(_ []byte, fn func(key, value []byte) error) error {
 	return fn([]byte("key"), nil)
 }
 
-// TestReadsOutliveAFullDisk: a pipeline that reads its checkpoint while the disk is full waits, as its
-// commits do, and does not end the program.
+// TestReadsOutliveAFullDisk: a pipeline that reads its checkpoint while the disk is full waits, as its commits do. It
+// does not end the program.
 func TestReadsOutliveAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &retryingReader{&fullDisk{fails: 3, with: syscall.ENOSPC}, t.Context(), nil, newReminder(zap.NewNop()), "s"}

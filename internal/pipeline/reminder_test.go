@@ -20,18 +20,18 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// The log of the last minute shows every outage, how long it has lasted and how often
-// it was tried, however seldom that is.
+// The log of the last minute shows every outage, with its duration and the number of attempts, however rare the
+// attempts are.
 func TestEveryOutageIsRepeated(t *testing.T) {
 	broken := errors.New("no broker answers")
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no"))
 	for _, test := range []struct {
 		name  string
-		fails func(ctx context.Context, l *reporter) // until ctx ends, or once
+		fails func(ctx context.Context, l *reporter) // fails until ctx ends, or once
 		every time.Duration
 	}{
 		{"the bus", func(ctx context.Context, l *reporter) {
-			_ = l.retry(ctx, "write to the bus", func() error { return broken }) // ends with ctx
+			_ = l.retry(ctx, "write to the bus", func() error { return broken }) // the error is that ctx has ended
 		}, time.Minute},
 		{"a bus whose errors take long", func(ctx context.Context, l *reporter) {
 			_ = l.retry(ctx, "write to the bus", func() error { pause(ctx, 7*time.Minute); return broken })
@@ -88,8 +88,7 @@ func TestEveryOutageIsRepeated(t *testing.T) {
 	}
 }
 
-// What works is not repeated, and thousands of collections without a permission do not
-// fill the log.
+// Operations that work are not logged again. Thousands of collections without a permission do not fill the log.
 func TestRemindersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
@@ -125,7 +124,7 @@ func TestRemindersEnd(t *testing.T) {
 	})
 }
 
-// The begin of a list that may fail again is not the end of the failure.
+// The begin of a list, which may fail again, does not end the failure.
 func TestAttemptIsNoSuccess(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	l := newReporter(status.Sink{Name: "s"}, zap.New(core), NewMetrics(prometheus.NewRegistry()), nil)
@@ -152,8 +151,7 @@ func TestAttemptIsNoSuccess(t *testing.T) {
 	}
 }
 
-// A server that no longer has a collection's history answers: it is neither lost nor
-// overloaded.
+// A server that no longer has a collection's history still answers: it is neither unreachable nor overloaded.
 func TestExpiredIsNoOutage(t *testing.T) {
 	for _, cause := range []error{
 		apierrors.NewResourceExpired("too old"), errors.New("3 watches from it ended at once"),
@@ -167,7 +165,7 @@ func TestExpiredIsNoOutage(t *testing.T) {
 	}
 }
 
-// Advice must fit the error beside which it is shown.
+// The advice must fit the error that it is shown with.
 func TestAdvice(t *testing.T) {
 	l := newReporter(status.Sink{Name: "s"}, zap.NewNop(), NewMetrics(prometheus.NewRegistry()), nil)
 	const check, lasts = "check the sink's addresses", "look at what the error names"
@@ -178,7 +176,7 @@ func TestAdvice(t *testing.T) {
 	}{
 		{refused, check},
 		{&sink.RouteError{Err: refused}, "create the topic"},
-		{nil, ""}, // it works
+		{nil, ""}, // no error
 		{refused, lasts},
 		{fmt.Errorf("pattern %q: %w", "*.*", discovery.ErrUnknownGroup), "repair the server behind the APIService"},
 		{discovery.ErrNoResource, "correct its name"},

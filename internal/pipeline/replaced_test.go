@@ -18,7 +18,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// eventBus notes the events about objects: type, uid, and the version of the body if it is known.
+// eventBus records the events about objects: type, uid, and the version of the body if it is known.
 type eventBus struct {
 	nowhere
 	mu    sync.Mutex
@@ -61,7 +61,7 @@ func TestListedUnderANameThatAnotherObjectHad(t *testing.T) {
 		ctx      context.Context
 		h        *loop.Handler
 		released int
-		mu       sync.Mutex // of released
+		mu       sync.Mutex // guards released
 	)
 	must := func(err error) {
 		t.Helper()
@@ -145,7 +145,7 @@ func TestListedUnderANameThatAnotherObjectHad(t *testing.T) {
 				begun()
 				listed("u1", "5", 9)
 				ended("10")
-				_, err := h.Replaced(ctx) // everything is handled
+				_, err := h.Replaced(ctx) // all inputs are handled
 				return err
 			}
 			done := make(chan struct{})

@@ -30,12 +30,12 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// endsHang ends a test that waits for something that does not come.
+// endsHang ends a test that waits for a condition that never holds.
 const endsHang = time.Minute
 
 var identity = event.Identity{Bridge: "b", Cluster: "c", ClusterUID: "u", Sink: "s"}
 
-// scripted is a reader that does what a test says.
+// scripted is a reader that does what the test scripts.
 type scripted struct {
 	do chan func(ctx context.Context, h *loop.Handler) error
 }
@@ -65,8 +65,8 @@ type rig struct {
 	stop   func()
 }
 
-// newRig starts it with the options of its collection. They are set once, before anything is read: another set would
-// stop the reader, perhaps in the middle of a test's function.
+// newRig starts a rig with the options of its collection. They are set once, before anything is read: other options
+// would stop the reader, perhaps within a function of the test.
 func newRig(t *testing.T, bus sink.Sink, store checkpoint.Store, o CollectionOptions) *rig {
 	t.Helper()
 	r := &rig{t: t, reader: &scripted{make(chan func(context.Context, *loop.Handler) error)}}
@@ -86,7 +86,7 @@ func newRig(t *testing.T, bus sink.Sink, store checkpoint.Store, o CollectionOpt
 	return r
 }
 
-// set has the pipeline publish ConfigMaps with other options.
+// set makes the pipeline publish ConfigMaps with other options.
 func (r *rig) set(o CollectionOptions) {
 	r.t.Helper()
 	c := planning.Collection{Options: o}
@@ -98,7 +98,7 @@ func (r *rig) set(o CollectionOptions) {
 	}
 }
 
-// reads has the reader pass inputs on.
+// reads makes the reader pass inputs on.
 func (r *rig) reads(inputs ...*reconcile.Input) {
 	r.t.Helper()
 	done := make(chan error)
@@ -122,7 +122,7 @@ func (r *rig) reads(inputs ...*reconcile.Input) {
 	}
 }
 
-// object is the sighting of a ConfigMap.
+// object returns the sighting of a ConfigMap.
 func object(origin reconcile.Origin, form reconcile.Form, name, version string) *reconcile.Sighting {
 	o, err := source.ParseObject(fmt.Appendf(nil,
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"a","name":%q,"uid":"uid-%s","resourceVersion":%q}}`, name, name, version))
@@ -146,7 +146,7 @@ func listEnd(version string) []*reconcile.Input {
 	return []*reconcile.Input{{Kind: reconcile.ListEnded, Version: version}, {Kind: reconcile.ListDone}}
 }
 
-// shows waits until the only collection of a pipeline is as it should be.
+// shows waits until the status of the pipeline's only collection fulfils a condition.
 func (r *rig) shows(what string, is func(l status.Sink, c status.Collection) bool) {
 	r.t.Helper()
 	var l status.Sink
@@ -160,8 +160,8 @@ func (r *rig) shows(what string, is func(l status.Sink, c status.Collection) boo
 
 func objects(c status.Collection, n int64) bool { return c.Objects != nil && *c.Objects == n }
 
-// TestStatusFollowsACollection: an operator decides by these numbers, so they must be those of the inventory
-// and of the bus, and absent for as long as they are not known.
+// TestStatusFollowsACollection: operators decide by these numbers. They must equal those of the inventory and of the
+// bus, and must be absent as long as they are unknown.
 func TestStatusFollowsACollection(t *testing.T) {
 	store, err := file.OpenMem(identity)
 	if err != nil {
@@ -214,7 +214,7 @@ func TestStatusFollowsACollection(t *testing.T) {
 	again.shows("with a topic of its own", func(_ status.Sink, c status.Collection) bool { return c.Route == "own.configmaps" })
 }
 
-// failing is a bus that takes nothing before it is repaired.
+// failing is a bus that rejects all writes until it is repaired.
 type failing struct {
 	nowhere
 	repaired chan struct{}
@@ -230,7 +230,7 @@ func (f *failing) Write(context.Context, *event.Batch) ([]byte, error) {
 	}
 }
 
-// TestStatusOfABusThatIsLost: what waits, since when, and what the sink says.
+// TestStatusOfABusThatIsLost: the status shows how much is waiting, since when, and the error of the sink.
 func TestStatusOfABusThatIsLost(t *testing.T) {
 	store, err := file.OpenMem(identity)
 	if err != nil {
@@ -265,7 +265,8 @@ func TestStatusOfABusThatIsLost(t *testing.T) {
 	}
 }
 
-// TestStates: the status has a word for everything that a reader does. Otherwise it would be counted nowhere.
+// TestStates: the status has a word for every phase of a reader. Otherwise collections in a phase would not be
+// counted.
 func TestStates(t *testing.T) {
 	var got []status.State
 	for _, phase := range []source.Phase{source.Discovering, source.Reconciling, source.Watching, source.Waiting, source.Stalled, source.Gone, source.Buffered} {
@@ -276,8 +277,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestCollectorSums: a resource has one collection per namespace, and a sum with
-// an unknown in it is unknown.
+// TestCollectorSums: a resource has one collection per namespace. A sum of values of which one is unknown is unknown.
 func TestCollectorSums(t *testing.T) {
 	n := func(v int64) *int64 { return &v }
 	behind := func(v float64) *float64 { return &v }
@@ -298,7 +298,7 @@ func TestCollectorSums(t *testing.T) {
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			name := strings.TrimPrefix(f.GetName(), "kubebridge_")
-			switch l := m.GetLabel(); { // resource comes before sink
+			switch l := m.GetLabel(); { // the label resource comes before sink
 			case len(l) == 2:
 				got[name+" "+l[0].GetValue()] = m.GetGauge().GetValue()
 			case len(l) == 3 && m.GetGauge().GetValue() > 0:
@@ -317,8 +317,8 @@ func TestCollectorSums(t *testing.T) {
 	}
 }
 
-// TestStatusShowsDiffs: why an event does not say what changed depends on whether it should, and a reload of
-// the configuration may change that.
+// TestStatusShowsDiffs: the status says whether events should describe what changed, so that users know why an event
+// does not. A reload of the configuration may change the setting.
 func TestStatusShowsDiffs(t *testing.T) {
 	store, err := file.OpenMem(identity)
 	if err != nil {
@@ -335,8 +335,9 @@ func TestStatusShowsDiffs(t *testing.T) {
 	}
 }
 
-// TestMetricsOfTheBus: alerts rest on these. A bus that lost what it had acknowledged counts as a reset, and
-// objects that a verification found different as drift; how long the bus and the checkpoint take is shown.
+// TestMetricsOfTheBus: alerts use these metrics. A bus that lost acknowledged messages counts as a reset, and objects
+// that a verification found different count as drift. Other metrics have the duration of calls of the bus and the
+// checkpoint.
 func TestMetricsOfTheBus(t *testing.T) {
 	store, err := file.OpenMem(identity)
 	if err != nil {
@@ -370,7 +371,7 @@ func TestMetricsOfTheBus(t *testing.T) {
 	}
 }
 
-// forgetful is a bus that loses what it holds when it is asked to.
+// forgetful is a bus that loses all messages on request.
 type forgetful struct {
 	nowhere
 	lost atomic.Bool
@@ -384,7 +385,8 @@ func (f *forgetful) Write(context.Context, *event.Batch) ([]byte, error) {
 	return nil, nil
 }
 
-// TestCountsOfIncompleteEvents: operators learn from these counters what consumers do not have, or not whole.
+// TestCountsOfIncompleteEvents: these counters show operators which events consumers do not have, or do not have
+// completely.
 func TestCountsOfIncompleteEvents(t *testing.T) {
 	store, err := file.OpenMem(identity)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// The API server wants to be asked later for a resource whose storage it is making.
+// The API server asks clients to retry later while it creates the storage of a new resource.
 func TestCheckWaitsForANewResource(t *testing.T) {
 	var refused atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -48,9 +48,9 @@ func TestCheckWaitsForANewResource(t *testing.T) {
 	}
 }
 
-// Everything that is wrong is reported at once, each thing once, and with the place where it is configured.
+// All mistakes are reported together, each once and with its place in the configuration.
 func TestCheckReportsEverything(t *testing.T) {
-	client := newClient(t, newServer().ServeHTTP) // which does not serve the pods themselves
+	client := newClient(t, newServer().ServeHTTP) // it does not serve the pods themselves
 	warnings, err := Check(t.Context(), client, []Entry{
 		{Resource: "pods", Place: "f:1:1"}, {Resource: "pod", Place: "f:2:1"}, {Resource: "pod", Name: "x", NamespaceSelector: "a", Place: "f:3:1"}, {Resource: "unicorns", Place: "f:4:1"},
 	}, nil)

@@ -32,7 +32,7 @@ func newClient(t *testing.T, handle http.HandlerFunc) *source.Client {
 	return client
 }
 
-// A namespace that another cluster does not have is not absent: its objects would be published as
+// A namespace must not count as absent because another cluster does not have it: its objects would be published as
 // deleted.
 func TestNamespaceIsAbsentInThisClusterOnly(t *testing.T) {
 	var cluster atomic.Value
@@ -59,7 +59,7 @@ func TestNamespaceIsAbsentInThisClusterOnly(t *testing.T) {
 	}
 }
 
-// A namespace that is deleted while they are listed is not selected at the list's end.
+// A namespace that is deleted while namespaces are listed is not selected at the end of the list.
 func TestNamespaceDeletedWithinAList(t *testing.T) {
 	object := func(name, uid, version string) *source.Object {
 		o, err := source.ParseObject(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q,"uid":%q,"resourceVersion":%q}}`, name, uid, version))

@@ -17,19 +17,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const soon = 30 * time.Second // fails a test that hangs
+const soon = 30 * time.Second // the time after which a hanging test fails
 
 // apiServer serves pods, widgets once they are installed, and namespaces.
 type apiServer struct {
 	mu        sync.Mutex
-	installed bool // widgets
+	installed bool // widgets are served
 	selected  map[string][]string
 	history   []moved
 	changed   chan struct{} // closed with every change
 }
 
-// moved is an object that enters or leaves a selector. Its resourceVersion is its number in the
-// history, from 1.
+// moved is an object that enters or leaves a selector. Its resourceVersion is its number in the history, starting at
+// 1.
 type moved struct{ selector, kind, name string }
 
 func newServer() *apiServer {
@@ -67,7 +67,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"kind":"APIResourceList","groupVersion":%q,"resources":[{"name":%q,"kind":%q,"namespaced":true,"verbs":["list","watch"]}]}`, group, name, kind)
 	}
 	switch path := r.URL.Path; {
-	case r.URL.Query().Get("sendInitialEvents") != "": // as servers that have no such thing
+	case r.URL.Query().Get("sendInitialEvents") != "": // like a server without streamed lists
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
 	case path == "/api":
@@ -87,7 +87,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// objects lists or watches namespaces, or CustomResourceDefinitions, which are those of the selector "".
+// objects lists or watches namespaces. With selector "" it lists or watches CustomResourceDefinitions.
 func (s *apiServer) objects(w http.ResponseWriter, r *http.Request) {
 	selector := r.URL.Query().Get("labelSelector")
 	body := func(name string, version int) string {
@@ -122,7 +122,7 @@ func (s *apiServer) objects(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// followed is a follower that runs, with what it has reported.
+// followed is a running follower, with its reports.
 type followed struct {
 	*Follower
 	t        *testing.T
@@ -157,7 +157,7 @@ func follow(t *testing.T, s *apiServer, entries []Entry) *followed {
 	return f
 }
 
-// await waits for a plan.
+// await waits for a plan with these lines.
 func (f *followed) await(want ...string) {
 	f.t.Helper()
 	var last []string
@@ -177,8 +177,8 @@ func (f *followed) await(want ...string) {
 
 const noWidgets = `wait widgets.example.com: resource "widgets.example.com": the server has no such resource`
 
-// Plans follow what is installed, which namespaces are selected, and what is configured; a
-// configuration that contradicts leaves everything as it was, its selectors included.
+// Plans follow the installed resources, the selected namespaces and the configuration. A contradictory configuration
+// changes nothing, and its selectors are not used either.
 func TestFollower(t *testing.T) {
 	server := newServer()
 	server.enter("env=prod", "a")
@@ -190,7 +190,7 @@ func TestFollower(t *testing.T) {
 	f.await("watch pods@a", "watch pods@b", noWidgets)
 
 	server.change(func() { server.installed = true })
-	server.enter("", "widgets.example.com") // its definition, which has no selector
+	server.enter("", "widgets.example.com") // the definition of widgets, which is stored under the selector ""
 	f.await("watch pods@a", "watch pods@b", "watch widgets.example.com")
 
 	f.Set([]Entry{{Resource: "pods"}, {Resource: "pods"}}, nil)
@@ -212,7 +212,7 @@ func TestFollower(t *testing.T) {
 	f.await("watch pods@d")
 }
 
-// What contradicts or is missing at the start is an error, for the user to see at once.
+// A contradiction or a missing resource at the start is an error, so that the user sees it at once.
 func TestFollowerRefusesToStart(t *testing.T) {
 	for _, c := range []struct {
 		entries []Entry
@@ -233,8 +233,8 @@ func TestFollowerRefusesToStart(t *testing.T) {
 	}
 }
 
-// The rows of the table of Follower.plan. One entry that contradicts what was installed meanwhile must
-// not stop the others, and a configuration that was rejected is planned once it contradicts nothing.
+// The test covers the rows of the table of Follower.plan. An entry that contradicts a resource that was installed
+// later must not stop the others. A rejected configuration is planned after the contradiction ends.
 func TestFollowerPlans(t *testing.T) {
 	rejected := 0
 	f := NewFollower(FollowerOptions{Cluster: NewCluster(nil, quiet), Rejected: func(error) { rejected++ }})

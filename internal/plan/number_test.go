@@ -11,14 +11,14 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// of is what events of a collection say of the plan.
+// of returns the plan that events of a collection carry.
 func of(n Numbers, id string) event.Plan {
 	c := event.ParseCollection(id)
 	return *n.Of(&c)
 }
 
-// A consumer would take a plan that changed back for the plan before, with copies that miss what the
-// collections did in between.
+// If a plan is changed back, it must have another number. Otherwise a consumer would take it for the earlier plan, and
+// its copies would lack the events in between.
 func TestNumbersThereAndBack(t *testing.T) {
 	ab := map[string]string{"pods": "1", "pods:b": "1"}
 	for name, changed := range map[string]map[string]string{
@@ -52,7 +52,7 @@ func TestNumbersThereAndBack(t *testing.T) {
 	}
 }
 
-// A restart, and a catalog that is not known for a while, change nothing.
+// A restart, and a catalog that is unknown for a while, change nothing.
 func TestNumbersOfWhatIsNotKnown(t *testing.T) {
 	first, _ := Numbers{}.next(map[string]string{"pods": "1", "pods:b": "2"}, 100)
 	for name, wanted := range map[string]map[string]string{
@@ -72,8 +72,8 @@ func TestNumbersOfWhatIsNotKnown(t *testing.T) {
 	}
 }
 
-// A consumer of a collection that is closed, and of a resource without collections, learns the plan
-// that has none.
+// Consumers of a closed collection, and of a resource without collections, receive the plan that does not have the
+// collection.
 func TestNumbersOfARemovedCollection(t *testing.T) {
 	first, _ := Numbers{}.next(map[string]string{"pods": "1"}, 100)
 	second, changes := first.next(map[string]string{}, 200)
@@ -90,7 +90,7 @@ func TestNumbersOfARemovedCollection(t *testing.T) {
 	}
 }
 
-// history is a resource's collections with their edits, and whether they are others than before.
+// history returns a resource's collections with their edits, and whether they differ from those before.
 func history(before, after Numbers, resource string) (text string, differs bool) {
 	edits := func(n Numbers) (text string) {
 		for _, id := range slices.Sorted(maps.Keys(n.Edits)) {
@@ -103,15 +103,14 @@ func history(before, after Numbers, resource string) (text string, differs bool)
 	return edits(after), edits(before) != edits(after)
 }
 
-// TestNumbersOfAnyHistory walks through random changes, with restarts. Number and edits only grow,
-// equal digests mean equal collections with equal edits, and a resource whose collections do not
-// change keeps its digest.
+// TestNumbersOfAnyHistory makes random changes, with restarts. Number and edits only grow. Equal digests mean equal
+// collections with equal edits, and a resource whose collections do not change keeps its digest.
 func TestNumbersOfAnyHistory(t *testing.T) {
 	ids := []string{"pods", "pods:b", "pods@a", "deployments.apps", "deployments.apps:x@a"}
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		n, now := Numbers{}, uint64(1000)
-		digests := map[string]string{} // what each stands for
+		digests := map[string]string{} // the collections with each digest
 		for range 40 {
 			wanted := map[string]string{}
 			for _, id := range ids {
@@ -159,7 +158,7 @@ func TestNumbersOfAnyHistory(t *testing.T) {
 	}
 }
 
-// A checkpoint that cannot be read is an error, not an empty one: the numbers would begin again.
+// A checkpoint that cannot be parsed is an error and not an empty checkpoint. Otherwise the numbers would begin again.
 func TestDecodeNumbers(t *testing.T) {
 	if _, err := Decode([]byte("{")); err == nil {
 		t.Error("no error")
@@ -173,8 +172,8 @@ func TestDecodeNumbers(t *testing.T) {
 	}
 }
 
-// Where the first list is to be skipped, a collection that comes later must not be: its objects would
-// be missing. That holds across restarts, and for entries that had no collection at first.
+// If the first list is to be skipped, the first list of a collection that is added later is not skipped, because its
+// objects would be missing. This also holds after restarts, and for entries that had no collection at first.
 func TestFirstCollectionsOfAnEntry(t *testing.T) {
 	selected := func(names ...string) world {
 		return world{
@@ -191,7 +190,7 @@ func TestFirstCollectionsOfAnEntry(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		worlds []world
-		want   []string // of the last one
+		want   []string // of the last plan
 	}{
 		{"all at first", []world{selected("a", "b")}, []string{"pods@a first", "pods@b first"}},
 		{"a namespace comes", []world{selected("a"), selected("a", "b")}, []string{"pods@a first", "pods@b"}},
@@ -247,8 +246,8 @@ func TestFirstCollectionsOfAnEntry(t *testing.T) {
 	}
 }
 
-// A namespace that is configured and does not exist yet has no events: a consumer that waited for its
-// collection would never have a complete copy.
+// A configured namespace that does not exist yet has no events. A consumer that waited for its collection would never
+// have a complete copy.
 func TestNumbersOfACollectionOfNothing(t *testing.T) {
 	w := world{entries: []Entry{{Resource: "pods", Namespaces: []string{"a", "later"}}}, catalog: ordinary()}
 	n := Numbers{}
@@ -272,7 +271,7 @@ func TestNumbersOfACollectionOfNothing(t *testing.T) {
 	}
 }
 
-// TestReborn: a reset raises number and birth, also where the clock was set back. Edits and digests stay.
+// TestReborn: a reset increases number and birth, also if the clock was set back. Edits and digests stay.
 func TestReborn(t *testing.T) {
 	if got := (Numbers{}).Reborn(7); got.Number != 0 || got.Birth != 0 {
 		t.Errorf("an empty checkpoint was reset: %+v", got)
@@ -289,8 +288,8 @@ func TestReborn(t *testing.T) {
 	}
 }
 
-// Until the namespaces of an entry are listed for the first time, no digest of the resource is that of the collections there are:
-// copies would be complete without the objects of that entry.
+// Until the namespaces of an entry are listed for the first time, the digest of the resource must not match the
+// collections that exist. Otherwise copies would count as complete without the objects of that entry.
 func TestNumbersBeforeNamespacesAreListed(t *testing.T) {
 	entries := []Entry{{Resource: "pods", Name: "all"}, {Resource: "pods", NamespaceSelector: "env=prod"}}
 	unknown := world{entries: entries, catalog: ordinary()}
@@ -308,7 +307,7 @@ func TestNumbersBeforeNamespacesAreListed(t *testing.T) {
 		what     string
 		world    world
 		edited   []string
-		complete []string // the collections of which the digest is; nil: none
+		complete []string // the collections that the digest covers; nil: none
 	}{
 		{"not listed yet", unknown, []string{"pods:all"}, nil},
 		{"not listed yet, after a restart", unknown, nil, nil},

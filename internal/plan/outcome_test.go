@@ -11,13 +11,13 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// world is what a plan is made of.
+// world is the input of a plan.
 type world struct {
 	entries    []Entry
 	exclude    []string
 	catalog    *discovery.Catalog
 	namespaces map[string][]string
-	absent     []string // namespaces that are proved absent
+	absent     []string // namespaces that are proved to be absent
 }
 
 func (w *world) outcomes(known []Known) Outcomes {
@@ -25,7 +25,7 @@ func (w *world) outcomes(known []Known) Outcomes {
 	return p.Outcomes(known, func(n string) bool { return slices.Contains(w.absent, n) })
 }
 
-// outline has a line for each collection, "outcome ID".
+// outline returns a line for each collection, "outcome ID".
 func (o *Outcomes) outline() []string {
 	var out []string
 	for i := range o.Wanted {
@@ -47,7 +47,7 @@ func (o *Outcomes) outline() []string {
 	return out
 }
 
-// known are all collections that outcomes have, as the checkpoint then knows them.
+// known returns all collections in the outcomes, as the checkpoint then has them.
 func (o *Outcomes) known(held Held) []Known {
 	var out []Known
 	for _, line := range o.outline() {
@@ -57,8 +57,8 @@ func (o *Outcomes) known(held Held) []Known {
 	return out
 }
 
-// The rows of the table of Outcome. Each begins with a plan, changes configuration or cluster, and
-// changes it back. Otherwise collections that are wanted again would be lost, or others stay.
+// The test covers the rows of the table of Outcome. Each case begins with a plan, changes configuration or cluster,
+// and changes it back. A wrong outcome would lose collections that are wanted again, or keep others.
 func TestOutcomes(t *testing.T) {
 	prod := func(names ...string) map[string][]string { return map[string][]string{"env=prod": names} }
 	served := catalogOf("pods.v1.", "secrets.v1.", "deployments.v1.apps", "widgets.v1.example.com", "gadgets.v1.example.com")
@@ -67,12 +67,12 @@ func TestOutcomes(t *testing.T) {
 	widgets := []Entry{{Resource: "widgets.example.com"}}
 	for _, c := range []struct {
 		name      string
-		before    world // its catalog is served
-		after     world // what is nil is as before
+		before    world // the catalog of this world is served
+		after     world // nil fields are as before
 		held      Held
-		want      []string // after
-		closed    []string // changed back: IDs that are removed
-		noCatalog bool     // after
+		want      []string // after the change
+		closed    []string // the IDs that are removed after the change back
+		noCatalog bool     // after the change
 	}{
 		{
 			name: "no entry", before: world{entries: []Entry{{Resource: "pods"}, {Resource: "pods", Name: "b", LabelSelector: "b"}}}, after: world{entries: pods}, held: Objects,
@@ -271,8 +271,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A collection whose resource is not served keeps the selection that is recorded: another one would
-// be an edit, and a gap.
+// A collection whose resource is not served keeps its recorded selection. Another one would be an edit, and a gap.
 func TestUnservedKeepsItsSelection(t *testing.T) {
 	w := world{entries: []Entry{{Resource: "*.*", ExcludeNamespaces: []string{"a"}, LabelSelector: "x", Options: 7}}, catalog: catalogOf("pods.v1.")}
 	out := w.outcomes([]Known{{ID: "widgets.example.com", Held: Objects, Selection: "labels=old"}})
@@ -285,8 +284,8 @@ func TestUnservedKeepsItsSelection(t *testing.T) {
 	}
 }
 
-// An entry that names a resource by its plural has it before a pattern, also while the server does not serve it: the
-// options of the pattern's entry would be an edit.
+// An entry that names a resource by its plural has priority over a pattern, also while the resource is not served.
+// Otherwise the options of the pattern's entry would be an edit.
 func TestUnservedKeepsItsEntry(t *testing.T) {
 	entries := []Entry{{Resource: "*.*", Options: "pattern"}, {Resource: "widgets", Options: "named"}}
 	w := world{entries: entries, catalog: catalogOf("pods.v1.")}
@@ -309,9 +308,9 @@ func TestUnservedKeepsItsEntry(t *testing.T) {
 	}
 }
 
-// Two resources of one etcd notice a restore together; the server behind an APIService has a history of its own,
-// which must not reset the others' (an epoch is per storage). What could not be found out stays as it is recorded:
-// another storage is a reset.
+// Two resources in one etcd notice a restore together. The server of an APIService has a history of its own, which
+// must not reset the others (an epoch is per storage). If the storage could not be found out, the recorded one is
+// kept, because another storage means a reset.
 func TestStorage(t *testing.T) {
 	entries := []Entry{{Resource: "pods"}, {Resource: "packages.v1.operators.example.com"}}
 	served := ordinary("packages.v1.operators.example.com")

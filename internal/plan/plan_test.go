@@ -14,9 +14,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// catalogOf makes a catalog of resources in order of preference, written as
-// "deployments.v1.apps"; "-" before one makes it cluster-scoped, "~" impossible to
-// watch, and "?metrics.k8s.io/v1" is a group version that could not be asked.
+// catalogOf makes a catalog of resources in order of preference, each written as "deployments.v1.apps". A "-" before
+// it makes the resource cluster-scoped, and "~" makes it unwatchable. "?metrics.k8s.io/v1" is a group version whose
+// discovery failed.
 func catalogOf(all ...string) *discovery.Catalog {
 	var groups []*metav1.APIGroup
 	var lists []*metav1.APIResourceList
@@ -50,7 +50,7 @@ func catalogOf(all ...string) *discovery.Catalog {
 	return discovery.NewCatalog(groups, lists, unknown)
 }
 
-// ordinary is what a cluster with resources of every sort serves.
+// ordinary returns the catalog of a cluster with resources of every sort.
 func ordinary(more ...string) *discovery.Catalog {
 	return catalogOf(append([]string{
 		"pods.v1.", "secrets.v1.", "events.v1.", "-nodes.v1.", "~bindings.v1.",
@@ -59,12 +59,12 @@ func ordinary(more ...string) *discovery.Catalog {
 	}, more...)...)
 }
 
-// labelled are namespaces by the selector that matches them.
+// labelled returns namespaces by the selector that matches them.
 func labelled(of map[string][]string) func(string) ([]string, bool) {
 	return func(selector string) ([]string, bool) { n, ok := of[selector]; return n, ok }
 }
 
-// outline is what a plan says, line by line.
+// outline returns a plan as text, line by line.
 func (p *Plan) outline() []string {
 	var out []string
 	for i := range p.Collections {
@@ -114,7 +114,7 @@ func TestPlan(t *testing.T) {
 		name       string
 		entries    []Entry
 		exclude    []string
-		catalog    *discovery.Catalog // nil: the ordinary one
+		catalog    *discovery.Catalog // nil: the ordinary catalog
 		namespaces map[string][]string
 		want       []string
 	}{
@@ -277,7 +277,7 @@ func TestPlan(t *testing.T) {
 			again := Make(c.entries, c.exclude, c.catalog, labelled(c.namespaces))
 			slices.Sort(p.Unmatched)
 			slices.Sort(again.Unmatched)
-			p.Warnings, again.Warnings = nil, nil // they name the first of two entries first
+			p.Warnings, again.Warnings = nil, nil // the warnings name the first of two entries first
 			if diff := cmp.Diff(p.outline(), again.outline()); diff != "" {
 				t.Errorf("in another order of the configuration: %s", diff)
 			}
@@ -289,13 +289,13 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// An error names what contradicts what, and what to do.
+// An error names the contradiction and the remedy.
 func TestPlanRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		entries []Entry
 		exclude []string
-		want    []string // each in the error
+		want    []string // the error contains each of these texts
 	}{
 		{"cluster-scoped in namespaces", []Entry{{Resource: "nodes", Namespaces: []string{"a"}}}, nil, []string{`resource "nodes": it is cluster-scoped: remove its namespaces`}},
 		{"cluster-scoped by namespace selector", []Entry{{Resource: "nodes", NamespaceSelector: "a"}}, nil, []string{`remove its namespaceSelector`}},

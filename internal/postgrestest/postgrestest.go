@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// Installed reports whether this machine has PostgreSQL.
+// Installed reports whether PostgreSQL is installed on this machine.
 func Installed() bool {
 	_, err := exec.LookPath(path("initdb"))
 	return err == nil
 }
 
-// path is where Debian has a command of PostgreSQL, or the name alone.
+// path returns the path of a PostgreSQL command on Debian, or the name alone if it is not there.
 func path(name string) string {
 	if found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name); err == nil && len(found) > 0 {
 		return found[len(found)-1]
@@ -24,8 +24,8 @@ func path(name string) string {
 	return name
 }
 
-// Start runs a server on a socket of its own until the test ends. It returns a function that runs SQL
-// there and returns the output: one row a line, without headings. An error in the SQL fails the test.
+// Start runs a server on a socket of its own until the test ends. It returns a function that runs SQL and returns the
+// output: one row a line, without headings. An error in the SQL fails the test.
 func Start(t *testing.T) func(sql string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pg") // a socket's path must be short
@@ -37,7 +37,7 @@ func Start(t *testing.T) func(sql string) string {
 		c := exec.Command(path(name), args...) //nolint:gosec // the programs of PostgreSQL, with arguments of this package
 		c.Dir = dir
 		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		if os.Getuid() == 0 { // which PostgreSQL refuses
+		if os.Getuid() == 0 { // PostgreSQL refuses to run as root
 			c.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
 		}
 		return c
@@ -51,7 +51,7 @@ func Start(t *testing.T) func(sql string) string {
 	if out, err := command("initdb", "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--locale=C", "-N").CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
-	// pg_ctl waits until the server takes connections.
+	// pg_ctl waits until the server accepts connections.
 	if out, err := command("pg_ctl", "-D", data, "-w", "-t", "40", "-l", filepath.Join(dir, "log"),
 		"-o", "-c listen_addresses='' -c fsync=off -k "+dir, "start").CombinedOutput(); err != nil {
 		t.Fatalf("pg_ctl: %v\n%s", err, out)

@@ -11,13 +11,13 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// TestHostileBodies: objects are anybody's. However small and deep, or full of lines, they are: one answer takes
-// neither much memory nor much time.
+// TestHostileBodies: anybody may have written the objects. Even if they are small and deeply nested, or have many
+// lines, one answer takes little memory and little time.
 func TestHostileBodies(t *testing.T) {
 	deep := func(n int, leaf string) string {
 		return `{"metadata":{},"x":` + strings.Repeat(`{"a":`, n) + leaf + strings.Repeat("}", n) + "}"
 	}
-	list := func(n, kinds, from int) string { // few kinds of lines, so that each is like many others
+	list := func(n, kinds, from int) string { // few different lines, so that each line resembles many others
 		var b strings.Builder
 		for i := range n {
 			fmt.Fprintf(&b, ",%d", (i*7919+from)%kinds)

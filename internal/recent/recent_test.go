@@ -36,8 +36,7 @@ func names(changes []status.Change) string {
 	return strings.Join(all, " ")
 }
 
-// TestWhatIsShown: what an operator reads of a change is what was published, and what
-// is not known is said.
+// TestWhatIsShown: a change is shown to operators as it was published, and unknown parts are marked as unknown.
 func TestWhatIsShown(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
 	before, object := `{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"replicas":2}}`, `{"metadata":{"name":"a","resourceVersion":"2"},"spec":{"replicas":3}}`
@@ -86,8 +85,8 @@ func TestWhatIsShown(t *testing.T) {
 	}
 }
 
-// TestWhatIsKept: changes, newest first, by sink and collection; not the objects of a first
-// list, which would leave no room for them; nothing of what is closed or forgotten.
+// TestWhatIsKept: changes are kept by sink and collection, newest first. Objects of a first list are not kept, because
+// they would leave no room for changes. Changes of closed or removed collections are not kept.
 func TestWhatIsKept(t *testing.T) {
 	c := New()
 	other := &event.Collection{Resource: "nodes"}
@@ -136,7 +135,7 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-// TestMemoryIsCopied: the pipeline makes the next batch in the memory of this one.
+// TestMemoryIsCopied: changes must not share memory with a batch, because the pipeline reuses it for the next one.
 func TestMemoryIsCopied(t *testing.T) {
 	for _, patch := range []bool{false, true} {
 		c := New()
@@ -159,8 +158,8 @@ func TestMemoryIsCopied(t *testing.T) {
 	}
 }
 
-// TestBounds: a busy collection, large objects and many collections take no more memory
-// than is said, the newest stay, and the large do not displace the small.
+// TestBounds: a busy collection, large objects and many collections take no more memory than the limit. The newest
+// changes stay, and large ones do not displace small ones.
 func TestBounds(t *testing.T) {
 	sum := func(c *Changes) int {
 		t.Helper()
@@ -250,7 +249,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// BenchmarkTake is what keeping costs for a delivered event.
+// BenchmarkTake measures the cost of keeping a delivered event.
 func BenchmarkTake(b *testing.B) {
 	body := []byte(`{"a":"` + strings.Repeat("x", 3000) + `"}`)
 	for _, x := range []struct {

@@ -23,7 +23,7 @@ func changesOf(list []Change) string {
 	return fmt.Sprint(all)
 }
 
-// TestSeal: there is one batch on its way, and it has all that was decided before.
+// TestSeal: one batch is in flight, and it has everything that was decided before.
 func TestSeal(t *testing.T) {
 	b := inStep(t, seen(List, "z", "2"))
 	if b.core.Seal() != nil || b.core.Sealed() != nil {
@@ -52,8 +52,8 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// TestItemsAlone: a restart from a log reads items, and must find the inventory of all that came before
-// the last one: also of objects without an event.
+// TestItemsAlone: a restart from a log reads items. It must find the inventory of everything before the last item,
+// also of objects without an event.
 func TestItemsAlone(t *testing.T) {
 	silent := func(s *Sighting) { s.Passes = func(event.Type) bool { return false } }
 	another := func(s *Sighting) { s.UID = "o" }
@@ -135,7 +135,7 @@ func TestRepeatedWithAnotherBody(t *testing.T) {
 	}
 }
 
-// TestDrafts: what a restart must know of a collection while it is unknown whether the bus has a batch.
+// TestDrafts: the store has what a restart must know of a collection while it is unknown whether the bus has a batch.
 func TestDrafts(t *testing.T) {
 	type is struct {
 		gap, synced, resync, confirmed bool
@@ -177,7 +177,7 @@ func TestDrafts(t *testing.T) {
 	}
 }
 
-// TestIntents: what a restart must know of an object while it is unknown whether the bus has its event.
+// TestIntents: the store has what a restart must know of an object while it is unknown whether the bus has its event.
 func TestIntents(t *testing.T) {
 	unfit := func(s *Sighting) { s.DeadLetter = true }
 	b := inStep(t, seen(List, "a", "5"), seen(List, "b", "6"))
@@ -325,7 +325,7 @@ func TestNullValues(t *testing.T) {
 	}
 }
 
-// TestDrop: what is not committed of a collection goes, and nothing of another one.
+// TestDrop: uncommitted changes of a collection are dropped, and none of another collection.
 func TestDrop(t *testing.T) {
 	b := inDoubt(t)
 	b.do(of("y", configured(Properties{Filter: "f"}))).do(of("y", listBegun), of("y", seen(List, "a", "7")), listBegun, isGone, seen(List, "a", "7"))
@@ -375,8 +375,8 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// TestPublished: a log has the items before a refused one. What it has is not delivered again, and is
-// committed with the rest.
+// TestPublished: a log has the items before a refused one. These items are not delivered again, and are committed with
+// the rest.
 func TestPublished(t *testing.T) {
 	b := inStep(t).do(seen(Watch, "a", "11"), seen(Watch, "b", "12"), seen(Watch, "c", "13"))
 	batch := b.core.Seal()
@@ -387,7 +387,7 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestMemory: a batch is built in the memory of the one before the last, and nothing of that is in it.
+// TestMemory: a batch is built in the memory of the batch before the last, and has no content of that batch.
 func TestMemory(t *testing.T) {
 	b := inStep(t, seen(List, "z", "2"))
 	b.do(seen(Watch, "a", "11"), seen(Watch, "b", "12"), seen(Watch, "c", "13")).commit().do(seen(Watch, "a", "14")).commit()
@@ -423,7 +423,7 @@ func TestSignificant(t *testing.T) {
 	}
 }
 
-// TestMemoryOfEvents: a batch has its events and inventory entries in the memory of the one before the last, so
+// TestMemoryOfEvents: a batch keeps its events and inventory entries in the memory of the batch before the last, so
 // that publishing leaves no garbage.
 func TestMemoryOfEvents(t *testing.T) {
 	b := inStep(t, seen(List, "a", "5"))

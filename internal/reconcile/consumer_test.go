@@ -19,12 +19,12 @@ type consumer struct {
 // copied is a consumer's copy of one collection.
 type copied struct {
 	run, incarnation, closed uint64
-	open                     bool   // a gap is
-	synced                   uint64 // synced events of the run
-	upTo                     int    // the version of the last one
+	open                     bool   // a gap is open
+	synced                   uint64 // number of synced events in the run
+	upTo                     int    // the version of the last synced event
 	route                    string
 	settled                  bool              // it has synced in this incarnation
-	syncedAt                 synced            // the last one
+	syncedAt                 synced            // the last synced event
 	last                     map[string]order  // by name
 	dead                     map[string]order  // of dead letters
 	objects                  map[string]object // by uid
@@ -98,7 +98,7 @@ func runKey(collection string, run uint64) string {
 	return collection + "/" + strconv.FormatUint(run, 10)
 }
 
-// emitted checks an item when the core decides on it, while it is known what the cluster is.
+// emitted checks an item when the core decides on it, while the state of the cluster is known.
 func (w *world) emitted(i *Item) {
 	c := w.core.collections[i.Collection]
 	if i.Epoch > 1+uint64(w.cluster.epoch) {
@@ -121,7 +121,7 @@ func (w *world) emitted(i *Item) {
 	}
 }
 
-// skip notes what the first list of an incarnation found, where that is not published.
+// skip records the objects in the first list of an incarnation, if these are not published.
 func (w *world) skip(c *Collection) {
 	if !c.Properties.Skip || c.SyncedEpoch != 0 {
 		return
@@ -167,10 +167,10 @@ func (w *world) reselected(c *Collection) bool {
 	return false
 }
 
-// unfit reports whether the bus does not take the object.
+// unfit reports whether the bus rejects the object.
 func (w *world) unfit(t *thing) bool { return t.large || w.dead[w.body(t)] }
 
-// everUnfit reports the same for the defaults that there have been.
+// everUnfit reports whether the bus rejects the object with any of the defaults so far.
 func (w *world) everUnfit(t *thing) bool {
 	for d := range w.cluster.defaults + 1 {
 		if w.dead[t.body+1000*d] {
@@ -353,7 +353,7 @@ func (w *world) tidy(id string, have *copied) {
 	}
 }
 
-// ignored: with exactly-once no event is in vain.
+// ignored fails if an event has no effect although delivery is exactly-once.
 func (w *world) ignored(i *Item, why string) {
 	if w.exact() {
 		w.fail("repeated: %s: %s", describe(i), why)
@@ -415,7 +415,7 @@ func (w *world) consumeObject(c *copied, i *Item) {
 		switch {
 		case x.name != e.Key || uid == e.Object.UID:
 		case !w.runs[runKey(i.Collection, i.Run)].Types.has(event.Deleted):
-			delete(c.objects, uid) // a name has one object at most
+			delete(c.objects, uid) // a name has at most one object
 		default:
 			w.fail("two objects named %s: %s and %s", e.Key, uid, e.Object.UID)
 		}

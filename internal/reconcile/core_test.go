@@ -72,8 +72,8 @@ type recovered struct {
 	want  string
 }
 
-// TestRecover: a restart that takes the wrong one of record and draft repeats an id with another
-// content, or leaves an incarnation without its beginning.
+// TestRecover: a restart that uses the wrong one of record and draft repeats an id with other content, or leaves an
+// incarnation without its beginning.
 func TestRecover(t *testing.T) {
 	comment := commentTable(t, "restart.go", "draft", "continues as")
 	var text [][]string
@@ -355,7 +355,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestBegin: nothing of the incarnation before goes on in the next one.
+// TestBegin: no state of an incarnation continues in the next one.
 func TestBegin(t *testing.T) {
 	p := Properties{Selection: "s", Route: "r"}
 	b := newBench(t, nil).do(configured(p)).do(listed("10")...).do(demanded).reset()

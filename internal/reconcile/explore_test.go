@@ -68,8 +68,8 @@ func way(visited map[uint64]visit, h, start uint64) string {
 	return strings.Join(steps, "\n")
 }
 
-// drain lets everything happen that happens without a write or a disturbance. drained are
-// the states from which that is known to end well.
+// drain performs everything that happens without a write or a disturbance. drained has the states from which this is
+// known to end well.
 func (w *world) drain(drained map[uint64]struct{}) {
 	w.writes, w.disturbances = 0, 0
 	var way []uint64
@@ -98,7 +98,7 @@ func (w *world) drain(drained map[uint64]struct{}) {
 	w.fail("drained: it does not end")
 }
 
-// hash is of a state without what makes no difference: runs count by their order.
+// hash returns the hash of a state without differences that do not matter: of runs only the order counts.
 func (w *world) hash() uint64 {
 	d := &dump{}
 	d.world(w)
@@ -288,7 +288,7 @@ func disturbanceKinds(seed int) map[string]bool {
 	return map[string]bool{one: true, two: true}
 }
 
-// covered counts what of the two tables the tests use.
+// covered counts which cells of the two tables the tests use.
 var covered = &coverage{}
 
 var walksFlag = flag.Int("explore.walks", 50, "random walks through each world")

@@ -243,9 +243,9 @@ type reader struct {
 	number  uint64
 	begun   bool
 	listing bool
-	listed  []*thing // still to come of a list
+	listed  []*thing // the rest of a list
 	names   []string
-	version int // of the list
+	version int // the version of the list
 	resume  int
 	last    int
 	next    int // frames behind last that were handed on, of its resourceVersion
@@ -419,7 +419,7 @@ type action struct {
 
 const batchItems = 2
 
-// actions are all that can happen next.
+// actions returns everything that can happen next.
 func (w *world) actions() []action {
 	w.store.asked = 0
 	var list []action

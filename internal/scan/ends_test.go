@@ -51,7 +51,7 @@ func sameWithin(t testing.TB, text []byte) {
 	}
 }
 
-// TestEnds: what is passed over is what is read otherwise.
+// TestEnds: skipping a value ends where reading it ends.
 func TestEnds(t *testing.T) {
 	long := strings.Repeat("x", 70)
 	for _, text := range []string{
@@ -76,7 +76,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestEndsOfAnotherText are not taken for those of the text at hand. What is passed over costs nothing.
+// TestEndsOfAnotherText: recorded ends are not used for another text. Skipping a value with a recorded end costs
+// nothing.
 func TestEndsOfAnotherText(t *testing.T) {
 	text := []byte(`[{"a":"` + strings.Repeat("x", 100) + `"},{"b":2}]`)
 	var ends scan.Ends

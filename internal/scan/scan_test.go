@@ -15,7 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/scan"
 )
 
-// texts are what scanners disagree on, if they do.
+// texts are inputs on which scanners are likely to disagree.
 var texts = []string{
 	`{}`, `[]`, `null`, `true`, `false`, `"x"`, ` { "a" : [ 1 , { } , [ ] ] } `, `[[[[]]]]`, `{"a":{"b":{}},"c":[{},[],null]}`,
 	``, ` `, `{`, `[`, `}`, `]`, `"`, `{"`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,}`, `{,}`, `{"a" 1}`, `{"a"::1}`, `{1:2}`, `[1,]`, `[,1]`, `[1 2]`, `[1}`, `{"a":1]`, `[]]`, `{}{}`, `{} x`,
@@ -165,7 +165,8 @@ func TestLikeTheOthers(t *testing.T) {
 	}
 }
 
-// What is read whole may be nested in any number of levels, which are counted. Callers that call themselves stop.
+// A value that is read as a whole may have any number of levels, which are counted. Callers that recurse stop at a
+// limit.
 func TestDepth(t *testing.T) {
 	for _, levels := range []int{2, 63, 64, scan.MaxDepth, scan.MaxDepth + 1, 1 << 20} {
 		for _, text := range []string{
@@ -202,7 +203,7 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// Every place of real frames may be where a connection pauses, or breaks.
+// A connection may pause or break at every place of a real frame.
 func TestFramesCutAnywhere(t *testing.T) {
 	text, err := os.ReadFile("testdata/events.ndjson")
 	if err != nil {
@@ -228,7 +229,7 @@ func TestFramesCutAnywhere(t *testing.T) {
 	}
 }
 
-// What a reader says reaches the caller, wherever it says it.
+// An error of the reader reaches the caller, at whatever place it occurs.
 func TestReaderFails(t *testing.T) {
 	broken := errors.New("broken")
 	text := `{"a":[true,-1.5e+3,"\u0061",{"b":null}]}`

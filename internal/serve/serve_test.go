@@ -68,8 +68,8 @@ func ask(h http.Handler, change func(*http.Request)) *httptest.ResponseRecorder 
 	return w
 }
 
-// TestHost: a page of evil.example can have a browser ask this server under that name. A client that
-// means this server uses its address, or a name that it has been given.
+// TestHost: a page of evil.example can make a browser send requests to this server under that name. A legitimate
+// client uses the server's address, or one of its configured names.
 func TestHost(t *testing.T) {
 	o := Options{Listen: "node-7.lan:8080", Hosts: []string{"Bridge.example.com.", "bridge.ns.svc"}, Handler: yes, Log: zap.NewNop()}
 	h := o.handler()
@@ -135,7 +135,8 @@ func get(t *testing.T, transport *http.Transport, url, want string) {
 	}
 }
 
-// TestConnections: who opens as many as possible gets a part of them, and what is closed can be used again.
+// TestConnections: a client that opens as many connections as possible gets a part of them, and closed connections can
+// be used again.
 func TestConnections(t *testing.T) {
 	address := run(t, Options{})
 	var open []net.Conn
@@ -175,7 +176,7 @@ func TestConnections(t *testing.T) {
 	for _, c := range append(open, more, c) {
 		_ = c.Close()
 	}
-	for end := time.Now().Add(10 * time.Second); ; { // until the server has noticed
+	for end := time.Now().Add(10 * time.Second); ; { // until the server has noticed that they are closed
 		c, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
@@ -191,7 +192,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestQuota: strangers together take all; who has nothing still gets one.
+// TestQuota: several addresses together use all connections. An address without any still gets one.
 func TestQuota(t *testing.T) {
 	q := newQuota(4, 2)
 	took := func(address string) bool { ok, _ := q.take(address); return ok }
@@ -215,7 +216,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestAnswersAtOnce: answers that take long are bounded, wait for each other, and leave room for probes.
+// TestAnswersAtOnce: the number of slow answers is bounded. They wait for each other, and leave room for probes.
 func TestAnswersAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -248,7 +249,7 @@ func TestAnswersAtOnce(t *testing.T) {
 	})
 }
 
-// TestTokenFile: a token is asked for, in the header of programs or the dialog of browsers, but not for probes; the
+// TestTokenFile: a token is required, in the header of programs or the dialog of browsers, but not for probes. The
 // file is read again.
 func TestTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
@@ -299,7 +300,7 @@ func TestTokenFile(t *testing.T) {
 	}
 }
 
-// TestCertificate: a certificate that is replaced counts from the next connection on; half a replacement does not
+// TestCertificate: a replaced certificate is used from the next connection on. A half-finished replacement does not
 // stop the server.
 func TestCertificate(t *testing.T) {
 	dir := t.TempDir()

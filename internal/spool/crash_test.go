@@ -15,7 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// step is what a scenario knows of a stream while it runs.
+// step is the expected state of a stream while a scenario runs.
 type step struct {
 	appended  uint64 // the highest number that was given
 	confirmed uint64 // all frames up to this one are durable
@@ -38,7 +38,7 @@ func (s *step) clone() step {
 	return c
 }
 
-// scenario runs everything that a spool writes, on a file system that may fail.
+// scenario performs every kind of write of a spool, on a file system that may fail.
 type scenario struct {
 	s      *Spool
 	prefix string // of the names of its streams
@@ -318,8 +318,8 @@ func continueAfterCrash(t *testing.T, st *Stream, at string) {
 	wantEnd(t, st, from, st.Next())
 }
 
-// The disk is full, or fails, at each operation, once or from then on. The error says so, what was confirmed stays, and the stream goes on
-// with another chain once the disk works again.
+// The disk is full, or fails, at each operation, once or from then on. The error says so, confirmed frames stay, and
+// the stream continues with another chain when the disk works again.
 func TestFailures(t *testing.T) {
 	for _, c := range []struct {
 		cause   error
@@ -433,7 +433,8 @@ func TestFailedStream(t *testing.T) {
 	must(t, s.Close())
 }
 
-// A disk that cannot be read is no damage: the same reader goes on when it can be read again. And Open says so.
+// A disk that cannot be read does not count as damage: the same reader continues when the disk can be read again. Open
+// returns the error of the disk.
 func TestUnreadable(t *testing.T) {
 	left := -1 // operations until one fails; none if negative
 	fsys := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -500,7 +501,8 @@ func TestKilledThenCrashed(t *testing.T) {
 	must(t, s.Close())
 }
 
-// checkSurvivors checks, on what is synced, that what was confirmed is there. Between chains frames may be missing that were not.
+// checkSurvivors checks that the synced data has every confirmed frame. Between chains, frames that were not confirmed
+// may be missing.
 func checkSurvivors(t *testing.T, at string, c *scenario, base *vfs.MemFS) {
 	t.Helper()
 	s, err := openTest(base.CrashClone(vfs.CrashCloneCfg{}), Options{Key: testKey})

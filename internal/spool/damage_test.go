@@ -85,7 +85,7 @@ func (b *built) check(t *testing.T, fsys vfs.FS, key []byte, damaged int, what s
 	must(t, s.Close())
 }
 
-// Bytes all over every segment, changed.
+// Bytes in all parts of every segment are changed.
 func TestFlippedBytes(t *testing.T) {
 	for _, key := range [][]byte{nil, testKey} {
 		for _, closed := range []bool{false, true} {
@@ -102,7 +102,8 @@ func TestFlippedBytes(t *testing.T) {
 	}
 }
 
-// Every segment cut at every length. That a file without an end was longer is not known for the last segment, as after a crash.
+// Every segment is cut at every length. For the last segment it is not known that a file without an end was longer, as
+// after a crash.
 func TestTruncated(t *testing.T) {
 	b := build(t, testKey, true)
 	for i, seg := range b.segments {
@@ -118,7 +119,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// A segment that was removed by hand is missed, while the spool was closed and while it is open.
+// The removal of a segment by hand is noticed, whether the spool was closed or is open.
 func TestRemoved(t *testing.T) {
 	b := build(t, nil, true)
 	for i := 1; i < len(b.segments)-1; i++ {
@@ -218,7 +219,7 @@ func TestOtherKey(t *testing.T) {
 	must(t, s.Close())
 }
 
-// Blocks cannot be moved: not within a segment, nor to another one. So no frame appears under another number or stream.
+// Blocks cannot be moved within a segment or to another segment, so no frame appears under another number or stream.
 func TestMovedBlocks(t *testing.T) {
 	b := build(t, testKey, true)
 	fsys, a, c := b.copy(), b.segments[0], b.segments[1]
@@ -242,7 +243,7 @@ func TestMovedBlocks(t *testing.T) {
 	must(t, s.Close())
 }
 
-// What is encrypted is not on the disk in clear, and a key that has no frames is not either.
+// Encrypted content is not on the disk in clear text, and neither is a key that has no frames.
 func TestNoSecretOnDisk(t *testing.T) {
 	secret := []byte("planted-secret-4711")
 	for _, key := range [][]byte{nil, testKey} {

@@ -15,7 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// TestKeeps: only what certainly came after the time is deleted.
+// TestKeeps: an object is deleted only if it was certainly created after the time.
 func TestKeeps(t *testing.T) {
 	until := time.Date(2026, 3, 14, 9, 26, 5, 500e6, time.UTC)
 	controller := true
@@ -29,10 +29,10 @@ func TestKeeps(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		of      history.Covered
-		created time.Duration // after the second of until
+		created time.Duration // the time after the second of until
 		change  func(u *unstructured.Unstructured)
 		options Options
-		why     string // "": it is deleted
+		why     string // "": the object is deleted
 	}{
 		"later":                            {of: all, created: time.Second},
 		"in the same second":               {of: all},

@@ -32,38 +32,38 @@ func collectionID(s selection) string {
 	return c.ID()
 }
 
-// driftReason is the reason of a gap that says that consumers were given something wrong,
-// or not at all: never so in the model. What an emptied bus has lost is published again by a reset.
+// driftReason is the reason of a gap that is opened because consumers received something wrong, or nothing. This never
+// happens in the model. Messages that an emptied bus has lost are published again by a reset.
 const driftReason = "drift"
 
-// delivery is how a sink and its store belong together.
+// delivery says how the writes of a sink and of its store are related.
 type delivery int
 
 const (
-	transaction delivery = iota // the bus commits records and checkpoint at once
+	transaction delivery = iota // the bus commits records and checkpoint in one transaction
 	log                         // the bus can be read back
 	intents                     // neither
 )
 
 func (d delivery) String() string { return [...]string{"transaction", "log", "intents"}[d] }
 
-// sinkWorld is one sink's bus and store, which outlive processes.
+// sinkWorld is the bus and the store of one sink. Both outlive processes.
 type sinkWorld struct {
 	name     string
 	mode     delivery
 	bus      *bus
 	store    *memory
-	dead     bool // what does not fit goes to the dead letters
+	dead     bool // records that do not fit go to the dead letters
 	window   bool // the bus drops repeats within its duplicate window, as NATS does
 	records  []event.Record
 	emptied  int    // how often the bus has lost everything
 	previous config // before the last edit
 	config   config
-	reset    bool    // asked for, by `bridge checkpoint reset`
-	edited   *edited // what is configured, if it is more than an entry of this package can say
+	reset    bool    // requested by `bridge checkpoint reset`
+	edited   *edited // the configuration, if it has more than an entry of this package can express
 }
 
-// resources are what the sink publishes.
+// resources returns the resources that the sink publishes.
 func (s *sinkWorld) resources() pipeline.SinkResources {
 	if s.edited != nil {
 		return pipeline.SinkResources{Sink: s.name, Entries: s.edited.entries()}
@@ -111,19 +111,19 @@ func start(api *server, sinks []*sinkWorld, logger *zap.Logger) (*process, error
 	return p, nil
 }
 
-// edit gives a running bridge another configuration, as a reload does.
+// edit gives another configuration to a running bridge, as a reload does.
 func (p *process) edit(s *sinkWorld) {
 	p.bridge.Reconfigure([]pipeline.SinkResources{s.resources()})
 }
 
-// resync asks for every object again. It may have to wait for the loop.
+// resync requests that every object is published again. The request may have to wait for the loop.
 func (p *process) resync(s *sinkWorld) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	_, _ = p.bridge.Resync(ctx, s.name, resource+"."+group)
 }
 
-// endedBy is why a bridge ended on its own, nil if it was asked to.
+// endedBy returns the reason why a bridge ended on its own, or nil if it was asked to end.
 func (p *process) endedBy() error {
 	select {
 	case <-p.done:
@@ -202,7 +202,7 @@ func (s *sinkWorld) open(l *life) (sink.Sink, pipeline.OpenStore, encode.Config,
 	}
 }
 
-// askReset is `bridge checkpoint reset` while the bridge does not run.
+// askReset does what `bridge checkpoint reset` does while the bridge does not run.
 func (s *sinkWorld) askReset() {
 	s.store.apply([]event.KV{{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}})
 	s.store.sync()
@@ -214,14 +214,14 @@ type writer struct {
 	life *life
 	seq  uint64
 	done int // records of the batch seq that are durable
-	// Messages that a predecessor may have written and not committed are above committed
-	// and up to opened; those of the batch seq are above begun.
+	// Messages that a predecessor may have written without a commit have numbers above committed and up to opened.
+	// Messages of the batch seq have numbers above begun.
 	committed, opened, begun int
-	emptied                  int // what the writer knows of sinkWorld.emptied
+	emptied                  int // the last value of sinkWorld.emptied that the writer has seen
 }
 
-// empty has the bus lose everything, as a stream does that is deleted and created again. What consumers have read
-// they keep.
+// empty makes the bus lose all messages, like a stream that is deleted and created again. Consumers keep what they
+// have read.
 func (s *sinkWorld) empty() {
 	s.bus.mu.Lock()
 	defer s.bus.mu.Unlock()
@@ -229,10 +229,10 @@ func (s *sinkWorld) empty() {
 	s.records, s.bus.sent, s.bus.kept = nil, map[string]sent{}, len(s.bus.messages)
 }
 
-// mark is where the bus ends.
+// mark returns the present end of the bus.
 func (s *sinkWorld) mark() []byte { return fmt.Appendf(nil, "%d %d", s.emptied, len(s.records)) }
 
-// parseMark reads what mark returned; nil is the beginning of the present content.
+// parseMark parses a mark. nil is the beginning of the present content.
 func (s *sinkWorld) parseMark(mark []byte) (number int, err error) {
 	emptied := s.emptied
 	if _, err := fmt.Sscan(string(mark), &emptied, &number); err != nil && mark != nil {
@@ -255,7 +255,7 @@ func (w *writer) Open(ctx context.Context, mark []byte) error {
 	w.opened, w.emptied = len(w.records), w.sinkWorld.emptied
 	var err error
 	if w.committed, err = w.parseMark(mark); w.mode == log {
-		return nil // Tail is given the mark, too
+		return nil // Tail receives the mark, too
 	}
 	return err
 }
@@ -267,7 +267,7 @@ func (w *writer) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 		return nil, err
 	}
 	w.bus.mu.Lock()
-	if w.life.dead() { // killed meanwhile
+	if w.life.dead() { // the process was killed in the meantime
 		w.bus.mu.Unlock()
 		return nil, hang(ctx, w.life)
 	}
@@ -279,7 +279,7 @@ func (w *writer) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	return mark, err
 }
 
-// write does what Write does, with the bus locked.
+// write does the work of Write while the bus is locked.
 func (w *writer) write(b *event.Batch) (mark []byte, crash bool, err error) {
 	a := &w.bus.armed
 	if due(&a.crashBeforeWrite) {
@@ -318,18 +318,18 @@ func (w *writer) write(b *event.Batch) (mark []byte, crash bool, err error) {
 	case a.loseAnswer:
 		a.loseAnswer = false
 		if w.mode == intents {
-			w.done = 0 // it is sent again
+			w.done = 0 // the whole batch is sent again
 		}
-		if w.mode != transaction { // whose outcome is looked up
+		if w.mode != transaction { // with transactions, the outcome is looked up
 			return nil, false, errNoAnswer
 		}
 	}
 	return w.mark(), false, nil
 }
 
-// check returns how many records may be written, and why not all.
+// check returns how many records may be written, and the reason if some may not.
 func (w *writer) check(b *event.Batch) (int, error) {
-	taken := map[string]int{} // by topic
+	taken := map[string]int{} // number of records, by topic
 	for i := w.done; i < len(b.Records); i++ {
 		r := &b.Records[i]
 		taken[r.Route]++
@@ -365,18 +365,18 @@ func (w *writer) keep(records []event.Record) {
 		}
 		w.records = append(w.records, event.Record{State: state})
 		m.Key, m.Broadcast, m.Value = r.Key, r.Broadcast, bytes.Clone(r.Value)
-		if m.Broadcast { // where the topic is compacted
+		if m.Broadcast { // with the key that it has on a compacted topic
 			m.Key = "_collection/" + m.Collection + "/" + compactionClass(&m)
 		}
 		w.bus.append(m)
 	}
 }
 
-// repeats reports whether the server drops a record as a repeat, and notes it if not. As
-// in the NATS sink, the id is made of everything that distinguishes messages, and what the
-// server drops as a repeat of a message that cannot be in doubt is sent again under another id.
+// repeats reports whether the server drops a record as a repeat. If not, it stores the id. As in the NATS sink, the id
+// contains everything that distinguishes messages. If the server drops a message as a repeat of one that cannot be in
+// doubt, it is sent again under another id.
 func (w *writer) repeats(r *event.Record) bool {
-	if r.Broadcast { // has an id of its own each time
+	if r.Broadcast { // a broadcast record has a new id each time
 		return false
 	}
 	id := strings.Join([]string{r.Event.Collection.ID(), r.ID, r.Route, form(r.Event)}, " ")
@@ -388,7 +388,7 @@ func (w *writer) repeats(r *event.Record) bool {
 	return false
 }
 
-// form distinguishes the messages that one event can become.
+// form returns a text that distinguishes the messages that one event can become.
 func form(e *event.Event) string {
 	switch {
 	case e.DeadLetter != nil:
@@ -403,7 +403,7 @@ func form(e *event.Event) string {
 	return "whole"
 }
 
-// transactional is a sink whose transactions hold the checkpoint.
+// transactional is a sink whose transactions include the checkpoint.
 type transactional struct{ *writer }
 
 func (t transactional) Commit(ctx context.Context, seq uint64, changes []event.KV) error {
@@ -436,17 +436,17 @@ func (r readable) Mark() []byte {
 	return r.mark()
 }
 
-// memory is a checkpoint that outlives processes.
+// memory is a checkpoint store that outlives processes.
 type memory struct {
 	mu sync.Mutex
 	kv map[string][]byte
-	// synced is what a crash leaves of kv.
+	// synced is the part of kv that a crash leaves.
 	synced map[string][]byte
 }
 
 func newMemory() *memory { return &memory{kv: map[string][]byte{}} }
 
-// sync makes kv durable, and crash undoes what is not.
+// sync makes kv durable. crash undoes changes that are not durable.
 func (m *memory) sync() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -461,7 +461,7 @@ func (m *memory) crash() {
 	}
 }
 
-// settled is what is in the checkpoint, beside the positions: the server moves them.
+// settled returns the content of the checkpoint without positions, because the server moves these.
 func (m *memory) settled() map[string][]byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -482,7 +482,7 @@ func (m *memory) apply(changes []event.KV) {
 	}
 }
 
-// lifeStore is the store as one process has it.
+// lifeStore is the store as it is used by one process.
 type lifeStore struct {
 	*memory
 	world *sinkWorld
@@ -530,7 +530,7 @@ func (s *lifeStore) Commit(ctx context.Context, changes []event.KV) error {
 		return errStore
 	}
 	s.apply(changes)
-	// Beside a log, a commit with a mark trails: what a crash takes, the log brings back.
+	// With a log, a commit with a mark need not be durable at once: if a crash loses it, it is restored from the log.
 	if s.world.mode != log || !slices.ContainsFunc(changes, func(kv event.KV) bool { return string(kv.Key) == string(checkpoint.MarkKey()) }) {
 		s.sync()
 	}

@@ -6,13 +6,13 @@ import (
 	"testing/synctest"
 )
 
-// TestBeside has defects that random traces cannot show, because they need thousands of objects. None may
-// be there again.
+// TestBeside tests for defects that random traces cannot show, because they need thousands of objects. None of them
+// may return.
 func TestBeside(t *testing.T) {
 	for _, defect := range []struct {
 		name  string
 		setup setup
-		first config // of each sink; nil: the preset
+		first config // the first configuration of each sink; nil: the preset
 		there func(t *testing.T, w *world) bool
 	}{
 		{"a blocked sink holds the list slots of all sinks", setup{crowd: 5000, sinks: []sinkSetup{{}, {}}}, config{{x: 1}}, slotsHeld},
@@ -33,7 +33,7 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// does gives the inputs of a trace, all of which must apply.
+// does gives the inputs of a trace to the world. All of them must apply.
 func (w *world) does(t *testing.T, text string) {
 	t.Helper()
 	tr, err := parseTrace(text)
@@ -47,7 +47,7 @@ func (w *world) does(t *testing.T, text string) {
 	}
 }
 
-// configures gives a sink another configuration, with a running bridge at once.
+// configures gives a sink another configuration. A running bridge receives it at once.
 func (w *world) configures(n int, c config) {
 	w.sinks[n].config = c
 	w.judges[n].inEffect(c)
@@ -57,13 +57,12 @@ func (w *world) configures(n int, c config) {
 	w.pump()
 }
 
-// wrote reports whether a sink has written an event of a type and a collection.
+// wrote reports whether a sink has written an event of a type for a collection.
 func (w *world) wrote(n int, short, collection string) bool {
 	return slices.ContainsFunc(w.sinks[n].bus.messages, func(m message) bool { return m.short() == short && m.Collection == collection })
 }
 
-// slotsHeld: lists of a sink that is blocked hold the slots for lists, so that another
-// sink gets no snapshot.
+// slotsHeld: the lists of a blocked sink hold the slots for lists, so that another sink gets no snapshot.
 func slotsHeld(t *testing.T, w *world) bool {
 	w.does(t, "bus-blocks 0")
 	w.configures(0, config{{name: "two", x: 2, team: true}, {name: "four", x: 4, team: true}}) // four collections
@@ -78,18 +77,18 @@ func slotsHeld(t *testing.T, w *world) bool {
 	return held
 }
 
-// halfClosed: an entry is removed, the bridge is killed while it forgets the objects, and
-// the entry is put back.
+// halfClosed: an entry is removed, the bridge is killed while it removes the objects from the inventory, and the entry
+// is configured again.
 func halfClosed(t *testing.T, w *world) bool { return w.losesDeletions(t, config{}) }
 
-// halfReset: something else is redacted, which is a reset, and the rest as in halfClosed.
+// halfReset: a change of the redaction causes a reset, and the rest is as in halfClosed.
 func halfReset(t *testing.T, w *world) bool {
 	return w.losesDeletions(t, config{{x: all, redact: true}})
 }
 
-// losesDeletions gives the bridge another configuration, kills it at the first commit of
-// what that leads to, and starts it with the first one. The watch goes on with a part of
-// the inventory; it reports whether the deletion of an object is not published.
+// losesDeletions gives another configuration to the bridge, kills the bridge at the first commit that follows, and
+// starts it with the first configuration. The watch continues with a part of the inventory. It reports whether the
+// deletion of an object is not published.
 func (w *world) losesDeletions(t *testing.T, other config) bool {
 	first := w.sinks[0].config
 	w.does(t, "sleep 0\ncrash-after-commit 0 0")
@@ -107,8 +106,8 @@ func (w *world) losesDeletions(t *testing.T, other config) bool {
 	return len(w.problems) > before
 }
 
-// leftAsGone: objects leave the selection of an entry, and live on, behind a 410. Only
-// the first 500 are looked up: their deletions say that they left, the others that this is unknown.
+// leftAsGone: objects leave the selection of an entry and continue to exist, and the watch then gets a 410. Only the
+// first 500 objects are looked up. Their deletions say that they left; the other deletions say that this is unknown.
 func leftAsGone(t *testing.T, w *world) bool {
 	w.does(t, "sleep 0\nstop\nrelabel 1 0\nforget\nstart\nsleep 1")
 	by := map[string]int{}
@@ -123,7 +122,7 @@ func leftAsGone(t *testing.T, w *world) bool {
 	return by[""] > 0
 }
 
-// TestTwoEntriesOfOneObject: each entry publishes the object once, and its end.
+// TestTwoEntriesOfOneObject: each entry publishes the object once, and its deletion.
 func TestTwoEntriesOfOneObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(&setup{page: 1000, first: config{{x: 2}, {x: 2}}, sinks: []sinkSetup{{}}}, nil)
@@ -146,8 +145,8 @@ func TestTwoEntriesOfOneObject(t *testing.T) {
 	})
 }
 
-// TestWithoutVersions has what docs/limits.md says of objects without a resourceVersion: the bridge publishes
-// that they appear and end, and other changes with the next list.
+// TestWithoutVersions tests the statement of docs/limits.md about objects without a resourceVersion: the bridge
+// publishes that they are added and deleted, and publishes other changes with the next list.
 func TestWithoutVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(&setup{notation: none, page: 1000, sinks: []sinkSetup{{}}}, nil)

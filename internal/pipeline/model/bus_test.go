@@ -16,7 +16,7 @@ type life struct {
 
 func newLife() *life { return &life{crash: make(chan struct{})} }
 
-// kill is kill -9: from now on nothing that the process does has an effect.
+// kill has the effect of kill -9: from now on the process cannot change anything.
 func (l *life) kill() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,9 +32,9 @@ func (l *life) dead() bool {
 	return l.killed
 }
 
-// armed are the faults that wait for the next write or commit.
+// armed has the faults that happen at the next write or commit.
 type armed struct {
-	// Which write or commit from now on is the process's last: 1 is the next, 0 none.
+	// The number of the write or commit that is the last of the process: 1 is the next one, 0 none.
 	crashBeforeWrite, crashAfterWrite   int
 	crashBeforeCommit, crashAfterCommit int
 	loseAnswer                          bool
@@ -42,7 +42,7 @@ type armed struct {
 	refuse                              int // 1 + the index of the record to refuse; 0: none
 }
 
-// due counts down to the write or commit that is meant, and reports when it is there.
+// due counts down to the write or commit at which a fault happens, and reports whether this is it.
 func due(n *int) bool {
 	if *n == 0 {
 		return false
@@ -51,37 +51,37 @@ func due(n *int) bool {
 	return *n == 0
 }
 
-// bus is what one sink writes to: a log of messages, and the faults that the run asks
-// for. The checkpoint store beside it shares the faults of crashes.
+// bus is the bus of one sink: a log of messages, and the faults that the run requests. The checkpoint store of the
+// sink shares the crash faults.
 type bus struct {
 	mu       sync.Mutex
 	changed  chan struct{}
 	messages []message
-	kept     int            // how many of messages were there when the bus was emptied last
+	kept     int            // number of messages when the bus was last emptied
 	stopped  bool           // connections are refused
-	blocked  bool           // nothing is answered
-	refused  map[string]int // topics that are refused, after so many more records
-	limit    int            // bytes of a value; 0: none
+	blocked  bool           // no call is answered
+	refused  map[string]int // topics that are refused, after this number of further records
+	limit    int            // maximum size of a value in bytes; 0: none
 	armed    armed
 	written  func(message) // called with each message, in order
-	// sent says when and where a message was written, by the id that a server drops repeats by.
+	// sent has, by message id, when and where a message was written. A server drops repeats of an id.
 	sent map[string]sent
 }
 
-// sent is when a message was written, and its number among the messages.
+// sent has the time at which a message was written, and its number among the messages.
 type sent struct {
 	at     time.Time
 	number int
 }
 
-// duplicateWindow is how long a server of NATS drops what comes again under its id.
+// duplicateWindow is the time in which a NATS server drops messages with an id that it has already seen.
 const duplicateWindow = 2 * time.Minute
 
 func newBus() *bus {
 	return &bus{changed: make(chan struct{}), refused: map[string]int{}, sent: map[string]sent{}}
 }
 
-// set changes the bus and wakes the goroutines that wait for it.
+// set changes the bus and wakes the goroutines that wait for a change.
 func (b *bus) set(f func(*bus)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,7 +123,7 @@ func (b *bus) ready(ctx context.Context, l *life) error {
 	}
 }
 
-// hang ends a call of a process that was killed.
+// hang blocks a call of a killed process until the process is gone.
 func hang(ctx context.Context, l *life) error {
 	l.kill()
 	<-ctx.Done()

@@ -13,13 +13,13 @@ type object struct {
 	namespace, name, uid string
 	rv                   int
 	x                    int  // the value of the label that selectors select by
-	keep                 bool // what filters look at
-	big                  bool // a body that a bus with a small limit refuses
+	keep                 bool // what filters select by
+	big                  bool // the body is too large for a bus with a small limit
 }
 
 func (o object) key() string { return o.namespace + "/" + o.name }
 
-// json is the object as the API server sends it; partial is only its metadata.
+// json returns the object as the API server sends it. If partial is true, it returns only the metadata.
 func (o object) json(version string, partial bool) string {
 	if partial {
 		return fmt.Sprintf(`{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d","labels":{"x":"%d"}}}`,
@@ -39,13 +39,12 @@ type change struct {
 	before, after *object
 }
 
-// history is what etcd holds from its beginning, or from a restore, until the next
-// restore.
+// history is the content of etcd from its beginning, or from a restore, until the next restore.
 type history struct {
 	base    map[string]object // by key, at baseRV
 	baseRV  int
 	rv      int // the newest resourceVersion
-	floor   int // changes that no restore undoes: definitions and namespaces are not restored
+	floor   int // a restore does not go back further than this: definitions and namespaces are not restored
 	changes []change
 }
 
@@ -81,12 +80,12 @@ func (h *history) existed(uid string) bool {
 	return h.exists(uid, h.baseRV) || slices.ContainsFunc(h.changes, func(c change) bool { return c.after != nil && c.after.uid == uid })
 }
 
-// keeps reports whether an object that exists at a resourceVersion is selected from then on, and was not deleted
-// together with others: the bridge may have seen the resourceVersion of its deletion with one of these.
+// keeps reports whether an object that exists at a resourceVersion is selected from then on. It also must not be
+// deleted together with others: the bridge may have seen the resourceVersion of its deletion with one of these.
 func (h *history) keeps(uid string, rv int, s selection) bool {
 	at := h.at(rv)
 	maps.DeleteFunc(at, func(_ string, o object) bool { return o.uid != uid || !s.selects(&o) })
-	deleted := map[int]int{} // how many objects, by resourceVersion
+	deleted := map[int]int{} // number of deleted objects, by resourceVersion
 	for _, c := range h.changes {
 		if c.after == nil {
 			deleted[c.rv]++
@@ -103,12 +102,12 @@ func (h *history) keeps(uid string, rv int, s selection) bool {
 // has reports whether a resourceVersion belongs to this history.
 func (h *history) has(rv int) bool { return rv >= h.baseRV && rv <= h.rv }
 
-// cluster is the model of etcd and of what surrounds the watched objects.
+// cluster is the model of etcd and of the namespaces and definitions around the watched objects.
 type cluster struct {
 	histories []*history // the last one is the present one
-	uids      int        // given out so far
-	crd       string     // UID; "": the resource does not exist
-	second    bool       // the resource is served in version v2, too
+	uids      int        // number of UIDs that were used so far
+	crd       string     // UID of the definition; "": the resource does not exist
+	second    bool       // the resource is also served in version v2
 	spaces    map[string]space
 }
 
@@ -128,7 +127,7 @@ func newCluster() *cluster {
 	return c
 }
 
-// crowd adds n objects with x=1 to the first namespace, as of now.
+// crowd adds n objects with x=1 to the first namespace at the present resourceVersion.
 func (c *cluster) crowd(n int) {
 	for i := range n {
 		o := object{namespace: namespaces[0], name: fmt.Sprintf("o%05d", i), uid: c.uid("u"), rv: c.now().rv, x: 1, keep: true}
@@ -143,7 +142,7 @@ func (c *cluster) uid(prefix string) string {
 	return prefix + "-" + strconv.Itoa(c.uids)
 }
 
-// next takes a resourceVersion.
+// next returns a new resourceVersion.
 func (c *cluster) next() int {
 	h := c.now()
 	h.rv++
@@ -153,8 +152,7 @@ func (c *cluster) next() int {
 // live returns the present objects, by key.
 func (c *cluster) live() map[string]object { return c.now().at(c.now().rv) }
 
-// put creates or updates an object. A write that changes nothing takes no
-// resourceVersion.
+// put creates or updates an object. A write without a change has no resourceVersion of its own.
 func (c *cluster) put(namespace, name string, edit func(*object)) bool {
 	if c.crd == "" || c.spaces[namespace].uid == "" {
 		return false
@@ -175,8 +173,7 @@ func (c *cluster) put(namespace, name string, edit func(*object)) bool {
 	return true
 }
 
-// remove deletes objects, all of them at one resourceVersion (as objects that expire
-// under one lease are).
+// remove deletes objects, all of them at one resourceVersion, as objects that expire under one lease are deleted.
 func (c *cluster) remove(keys ...string) bool {
 	live := c.live()
 	keys = slices.DeleteFunc(keys, func(k string) bool { _, ok := live[k]; return !ok })
@@ -191,7 +188,7 @@ func (c *cluster) remove(keys ...string) bool {
 	return true
 }
 
-// removeAll deletes the objects of a namespace, or all, one after another.
+// removeAll deletes the objects of a namespace, or of all namespaces, one after another.
 func (c *cluster) removeAll(namespace string) {
 	for _, k := range slices.Sorted(maps.Keys(c.live())) {
 		if o := c.live()[k]; namespace == "" || o.namespace == namespace {
@@ -200,12 +197,11 @@ func (c *cluster) removeAll(namespace string) {
 	}
 }
 
-// restore brings etcd back to what it held n changes ago, as a restored backup does:
-// resourceVersions are given out again from there.
+// restore restores etcd to its content n changes ago, like a backup. The resourceVersions after that are used again.
 func (c *cluster) restore(n int) bool { return c.restoreWith(n, 0) }
 
-// restoreWith is restore that goes on bump above what was given out before; 0: it does not,
-// as etcdutl snapshot restore without --bump-revision.
+// restoreWith is restore with a bump: new resourceVersions begin bump above the highest one that was used before. 0:
+// no bump, like etcdutl snapshot restore without --bump-revision.
 func (c *cluster) restoreWith(n, bump int) bool {
 	h := c.now()
 	if n <= 0 || n > len(h.changes)-h.floor || c.crd == "" {

@@ -17,24 +17,24 @@ var (
 	bigBody    = strings.Repeat("x", 4000)
 )
 
-// entry is one item of `resources` in the configuration: things of which labels,
-// namespaces and contents are published, and how.
+// entry is one item of `resources` in the configuration: it says which things are published, by label, namespace and
+// content, and how.
 type entry struct {
-	name     string // distinguishes it from others, where contracts have names; "": it has none
-	x        set    // values of the label x that are selected; all: no selector
+	name     string // distinguishes the entry from others in the ids of collections; "": it has no name
+	x        set    // selected values of the label x; all: no selector
 	exclude  bool   // excludeNamespaces: [n2]
 	team     bool   // namespaceSelector: team=a
 	filter   bool   // only objects with spec.keep
-	types    string // "": all; else the initials of those published, of "amd"
+	types    string // "": all types; else the initials of the published types, out of "amd"
 	metadata bool   // metadataOnly
 	skip     bool   // snapshot: skip
-	version  string // "": the preferred one
-	topic    int    // which of two topics
-	verify   bool   // verification every minute
-	redact   bool   // spec.padding is hidden
+	version  string // "": the preferred version
+	topic    int    // one of two topics
+	verify   bool   // a verification every minute
+	redact   bool   // spec.padding is redacted
 }
 
-// set is a set of the label's values 0, 1 and 2.
+// set is a set of values of the label: 0, 1 and 2.
 type set uint8
 
 const all set = 7
@@ -50,7 +50,7 @@ func (s set) values() (out []string) {
 	return out
 }
 
-// selector is the label selector as the API server is asked for it.
+// selector returns the label selector as it is sent to the API server.
 func (s set) selector() string {
 	switch v := s.values(); {
 	case s == all:
@@ -62,10 +62,10 @@ func (s set) selector() string {
 	}
 }
 
-// config is what one sink publishes.
+// config is the list of entries that one sink publishes.
 type config []entry
 
-// freeName is the first name that no entry has: "", "e1", "e2".
+// freeName returns the first name that no entry has: "", "e1", "e2".
 func (c config) freeName() string {
 	for n := range len(c) + 1 {
 		if name := entryName(n); !slices.ContainsFunc(c, func(e entry) bool { return e.name == name }) {
@@ -82,7 +82,7 @@ func entryName(n int) string {
 	return fmt.Sprint("e", n)
 }
 
-// named returns c with a name for each entry, by its position.
+// named returns c with a name for each entry, by its index.
 func (c config) named() config {
 	c = slices.Clone(c)
 	for n := range c {
@@ -125,10 +125,10 @@ func (e entry) String() string {
 	return s
 }
 
-// selection is what one collection selects: the entry's labels, in one namespace or in all.
+// selection is the selection of one collection: the entry's labels, in one namespace or in all.
 type selection struct {
 	entry     entry
-	namespace string // "": all that the entry names
+	namespace string // "": all namespaces of the entry
 }
 
 // selects reports whether an object is in the collection, before the filter.
@@ -136,12 +136,12 @@ func (s selection) selects(o *object) bool {
 	return o != nil && s.entry.x.has(o.x) && (s.namespace == "" || o.namespace == s.namespace) && (!s.entry.exclude || o.namespace != "n2")
 }
 
-// passes reports whether consumers should have an object.
+// passes reports whether consumers should have an object, after the filter.
 func (s selection) passes(o *object) bool {
-	return s.selects(o) && (!s.entry.filter || s.entry.metadata || o.keep) // the filter sees no spec in metadata
+	return s.selects(o) && (!s.entry.filter || s.entry.metadata || o.keep) // with metadataOnly, the filter sees no spec
 }
 
-// of returns what the collection selects of a state, by UID.
+// of returns the objects of a state that the collection selects, by UID.
 func (s selection) of(state map[string]object) map[string]object {
 	out := map[string]object{}
 	for _, o := range state {
@@ -152,7 +152,7 @@ func (s selection) of(state map[string]object) map[string]object {
 	return out
 }
 
-// possible are the collections that an entry may have, whatever namespaces there are.
+// possible returns the collections that an entry can have, for any set of namespaces.
 func (e entry) possible() (out []selection) {
 	if !e.team {
 		return []selection{{entry: e}}
@@ -163,7 +163,7 @@ func (e entry) possible() (out []selection) {
 	return out
 }
 
-// selections are the collections of an entry on a cluster.
+// selections returns the collections that an entry has on a cluster.
 func (e entry) selections(c *cluster) (out []selection) {
 	if !e.team {
 		return []selection{{entry: e}}

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// order is what a consumer remembers of a name in a collection: the last event.
+// order is the last event of a name in a collection, as a consumer remembers it.
 type order struct {
 	run     uint64
 	version int
 	deleted bool
 }
 
-// after reports whether o is greater than the other one.
+// after reports whether o is later than the other order.
 func (o order) after(other order) bool {
 	switch {
 	case o.run != other.run:
@@ -23,7 +23,7 @@ func (o order) after(other order) bool {
 	return o.deleted && !other.deleted
 }
 
-// part is what a consumer has of one collection.
+// part is a consumer's copy of one collection.
 type part struct {
 	incarnation, run uint64
 	closed           bool
@@ -31,7 +31,7 @@ type part struct {
 	objects          map[string]held // by uid
 }
 
-// consumerCopy is what a consumer of one sink has: docs/events.md, "The consumer's rule".
+// consumerCopy is the copy of a consumer of one sink: docs/events.md, "The consumer's rule".
 type consumerCopy struct {
 	parts map[string]*part // by collection
 	birth uint64
@@ -39,7 +39,7 @@ type consumerCopy struct {
 
 func newCopy() *consumerCopy { return &consumerCopy{parts: map[string]*part{}} }
 
-// apply takes a message, from whatever partition.
+// apply applies a message from any partition.
 func (c *consumerCopy) apply(m *message, partition int) {
 	if m.DeadLetter {
 		return
@@ -79,7 +79,7 @@ func (c *consumerCopy) apply(m *message, partition int) {
 	}
 }
 
-// of returns what consumers have of an object by a collection.
+// of returns the copy of an object that consumers have from a collection.
 func (c *consumerCopy) of(collection, uid string) (held, bool) {
 	p := c.parts[collection]
 	if p == nil {
@@ -89,7 +89,7 @@ func (c *consumerCopy) of(collection, uid string) (held, bool) {
 	return h, ok
 }
 
-// all returns the union, by uid, as of the highest version.
+// all returns the union of all collections by uid, each object with its highest version.
 func (c *consumerCopy) all() map[string]held {
 	union := map[string]held{}
 	for _, id := range slices.Sorted(maps.Keys(c.parts)) {
@@ -102,7 +102,7 @@ func (c *consumerCopy) all() map[string]held {
 	return union
 }
 
-// compactionClass is the part of a collection event's key that distinguishes kinds of events.
+// compactionClass returns the part of a collection event's key that distinguishes kinds of events.
 func compactionClass(m *message) string {
 	if m.short() == "closed" || m.short() == "gap" && m.Data.Reset {
 		return "reset"
@@ -110,29 +110,29 @@ func compactionClass(m *message) string {
 	return m.short()
 }
 
-// rollback is what a restore means to the collections of one sink. A collection that has seen more
-// than what the restore left notices it, unless as many writes follow before it asks the server.
+// rollback is the effect of a restore on the collections of one sink. A collection that has seen more than the restore
+// left notices the restore, unless as many writes follow before it asks the server.
 type rollback struct {
-	seen      map[string]int // what collections had seen that is undone, until they notice
+	seen      map[string]int // the undone resourceVersions that collections had seen, until they notice the restore
 	overtaken map[string]bool
 }
 
-// restored notes a restore that left a resourceVersion.
+// restored records a restore, with the highest resourceVersion that it left.
 func (j *judge) restored(left int) {
 	j.rollback = rollback{seen: map[string]int{}, overtaken: j.rollback.overtaken}
 	newest := j.newestOf()
 	for _, id := range j.reading() {
 		rv, state := newest[id], j.of[id]
-		if state == nil || !state.synced || j.unpublished(id, rv) { // it may have seen more than was published
+		if state == nil || !state.synced || j.unpublished(id, rv) { // the collection may have seen more than was published
 			rv = left + 1
 		}
-		j.rollback.seen[id] = max(rv, left+1) // a bookmark may have moved it
+		j.rollback.seen[id] = max(rv, left+1) // a bookmark may have moved the position
 	}
 	j.rolledBack, j.asked, j.stored = maps.Clone(j.rollback.seen), false, false
 }
 
-// reading are the collections that may have read the cluster: those on the bus, and those of the configuration
-// in effect, whose first messages may wait for the bus.
+// reading returns the collections that may have read the cluster: those on the bus, and those of the configuration in
+// effect, whose first messages may wait for the bus.
 func (j *judge) reading() []string {
 	ids := sortedKeys(j.of)
 	for _, e := range j.now() {
@@ -145,8 +145,8 @@ func (j *judge) reading() []string {
 	return ids
 }
 
-// unpublished reports whether a collection selects a state behind a resourceVersion, in the history before
-// the present one.
+// unpublished reports whether a collection selects a state that is later than a resourceVersion in the previous
+// history.
 func (j *judge) unpublished(id string, rv int) bool {
 	before := j.w.cluster.histories[max(0, j.w.cluster.lastHistory()-1)]
 	return slices.ContainsFunc(before.changes, func(c change) bool {
@@ -154,8 +154,8 @@ func (j *judge) unpublished(id string, rv int) bool {
 	})
 }
 
-// forgets has a restore count as not noticed at the end of a process, if nothing says on the bus that it was, and if
-// it need not be in the checkpoint.
+// forgets is called at the end of a process. It makes a restore count as not noticed if no message on the bus says
+// that it was noticed, and if the checkpoint need not have it either.
 func (j *judge) forgets() {
 	if j.stored {
 		clear(j.rolledBack)
@@ -165,7 +165,7 @@ func (j *judge) forgets() {
 	j.rollback.seen, j.asked = maps.Clone(j.rolledBack), false
 }
 
-// noticed are the collections that say on the bus, up to a step, that they noticed the last restore.
+// noticed returns the collections whose messages up to a step show that they noticed the last restore.
 func (j *judge) noticed(upTo int) map[string]bool {
 	ids := map[string]bool{}
 	for _, m := range j.s.bus.messages {
@@ -176,7 +176,7 @@ func (j *judge) noticed(upTo int) map[string]bool {
 	return ids
 }
 
-// follow follows whether collections notice a restore.
+// follow records which collections notice a restore.
 func (j *judge) follow(now int) {
 	for id, rv := range j.rollback.seen {
 		switch {
@@ -192,11 +192,11 @@ func (j *judge) follow(now int) {
 	}
 }
 
-// newestOf is the newest resourceVersion of the present history that was published of each collection.
+// newestOf returns, for each collection, the newest published resourceVersion of the present history.
 func (j *judge) newestOf() map[string]int {
 	newest := map[string]int{}
 	for _, m := range j.s.bus.messages {
-		if m.Step > j.w.restored && m.short() != "gap" { // whose resourceVersion may be of the history before
+		if m.Step > j.w.restored && m.short() != "gap" { // the resourceVersion of a gap may be of the previous history
 			newest[m.Collection] = max(newest[m.Collection], m.Version)
 		}
 	}

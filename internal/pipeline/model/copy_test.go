@@ -13,9 +13,9 @@ type message struct {
 	ID, Type, Collection, UID, Name, Namespace string
 	Origin                                     string
 	Route, Key                                 string
-	Broadcast                                  bool // it is in every partition
-	Version                                    int  // resourceVersion; of a deletion, where it was seen or proved
-	At                                         int  // resourceVersion of the publication; of a deletion, of the one that it ends
+	Broadcast                                  bool // it is written to every partition
+	Version                                    int  // resourceVersion; of a deletion, the one at which it was seen or proved
+	At                                         int  // resourceVersion of the publication; of a deletion, that of the publication that it ends
 	Run, Incarnation, Birth                    uint64
 	Epoch                                      int
 	DeadLetter                                 bool
@@ -25,16 +25,16 @@ type message struct {
 		From   string          `json:"from"`
 		To     string          `json:"to"`
 		Object json.RawMessage `json:"object"`
-		// BodyKnown is nil if it is left out.
+		// BodyKnown is nil if the attribute is missing.
 		BodyKnown *bool           `json:"bodyknown"`
 		Truncated json.RawMessage `json:"truncated"`
 	}
-	Value  []byte // as it was written
-	Step   int    // of the run
+	Value  []byte // as written to the bus
+	Step   int    // step of the run
 	Number int    // among the messages of the bus
 }
 
-// short is the type's last word: added, modified, deleted, present, gap, synced, closed.
+// short returns the last word of the type: added, modified, deleted, present, gap, synced, closed.
 func (m *message) short() string {
 	parts := strings.Split(m.Type, ".")
 	return parts[len(parts)-2]
@@ -110,14 +110,14 @@ type held struct {
 	body       body
 }
 
-// body is what an event shows of an object.
+// body is the content of an event's object.
 type body struct {
-	truncated, spec bool // whether it was cut down, and whether it has a spec
+	truncated, spec bool // whether the body was truncated, and whether it has a spec
 	x               string
 	keep, big       bool
 }
 
-// body reads what an event shows of its object.
+// body parses the object of an event.
 func (m *message) body() body {
 	var o struct {
 		Metadata struct{ Labels struct{ X string } }
@@ -136,10 +136,10 @@ func (m *message) body() body {
 	return b
 }
 
-// of reports whether a body is that of an object's state, as an entry publishes it.
+// of reports whether a body is the one that an entry publishes for a state of an object.
 func (b body) of(o *object, e entry) bool {
 	switch {
-	case b.truncated && b.x == "": // no more than the identity
+	case b.truncated && b.x == "": // only the identity is left
 		return true
 	case b.x != strconv.Itoa(o.x):
 		return false
@@ -149,10 +149,10 @@ func (b body) of(o *object, e entry) bool {
 	return b.spec != e.metadata && (!b.spec || b.keep == o.keep && (b.big == o.big || e.redact))
 }
 
-// whole is the partition of a reader that sees all of a bus in one order.
+// whole is the partition number of a reader that sees all messages of a bus in one order.
 const whole = -1
 
-// partitions is how many a topic has, for readers that read it so.
+// partitions is the number of partitions of a topic, for readers that read it by partition.
 const partitions = 2
 
 // in reports whether a message is in a partition.
@@ -162,7 +162,7 @@ func (m *message) in(partition int) bool {
 	return m.Broadcast || int(h.Sum32()%partitions) == partition
 }
 
-// byPartition is the copy of a consumer that reads one partition after the other.
+// byPartition returns the copy of a consumer that reads one partition after the other.
 func byPartition(messages []message) *consumerCopy {
 	c := newCopy()
 	for p := range partitions {
@@ -175,8 +175,8 @@ func byPartition(messages []message) *consumerCopy {
 	return c
 }
 
-// compacted is the copy of a consumer that reads a topic after the broker has compacted
-// it: of each key only the last message is left.
+// compacted returns the copy of a consumer that reads a topic after compaction: for each key only the last message is
+// left.
 func compacted(messages []message) *consumerCopy {
 	c := newCopy()
 	for p := range partitions {

@@ -17,12 +17,14 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape"
 )
 
-// outcomes are what a sink writes after an edit, by its effect and the way it is made. "gap{there}, synced" is a gap, the
-// events of objects that differ, and synced; "reset on one" is a gap with reset, a present for each object, and synced, on that
-// route. What repeats at once is written once. "or": it depends on the delivery mode.
+// outcomes has the events that a sink writes after an edit, by the edit's effect and the way in which it is made.
+// "gap{there}, synced" is a gap, the events of objects that differ, and synced. "reset on one" is a gap with reset, a
+// present for each object, and synced, on that route. Immediate repeats are written once. "or" separates outcomes of
+// different delivery modes.
 //
-// Each way begins with a bridge in step. Without and with a restart: the edit is made; it is made, and undone when it
-// is through; it is undone before anything is committed; it is undone before its list is read.
+// Each way begins with a bridge in step. There are four ways without a restart and four with one: the edit is made; it
+// is made, and undone after it is complete; it is undone before anything is committed; it is undone before its list is
+// read.
 var outcomes = map[plan.Effect]written{
 	plan.Difference:  {there: "gap{there}, synced", back: "gap{back}, synced", blocked: "gap{there}, synced, gap{back}, synced", held: "gap, synced"},
 	plan.Reset:       {there: "reset on one", back: "reset on one", blocked: "reset on one", held: "reset on one"},
@@ -31,15 +33,16 @@ var outcomes = map[plan.Effect]written{
 	plan.NoEffect:    {},
 }
 
-// removal is the outcome if nothing replaces what is removed.
+// removal is the outcome if nothing replaces a removed collection.
 var removal = written{there: "closed on one", back: "reset on one", blocked: "reset on one or closed on one, reset on one", held: "closed on one, reset on one"}
 
-// left is the outcome if a namespace leaves. The synced of another collection publishes the number of the plan.
+// left is the outcome if a namespace leaves the selection. The synced event of another collection publishes the number
+// of the plan.
 var left = written{there: "synced, closed on one", back: "reset on one", blocked: "synced, reset on one", held: "synced, closed on one, reset on one"}
 
 type written struct{ there, back, blocked, held string }
 
-// ways are how an edit is made, with the outcome.
+// ways are the ways in which an edit is made, with the outcome of each.
 var ways = []struct {
 	name   string
 	make   func(w *editWorld, base, next *edited)
@@ -88,21 +91,21 @@ var ways = []struct {
 	}, func(o written) string { return o.held }, true},
 }
 
-// afterRestart is the first of the ways in which also the settings of a sink are edited.
+// afterRestart is the index of the first way with a restart. Settings of a sink are only edited in these ways.
 const afterRestart = 4
 
-// example is an edit of a setting. Before it, consumers have a, b and c.
+// example is an edit of a setting. Before the edit, consumers have a, b and c.
 type example struct {
-	base        func(*edited) // what the setting needs; nil: nothing
+	base        func(*edited) // what the setting needs in the configuration; nil: nothing
 	make        func(*edited)
-	has         string   // what consumers have after it; "": as before
+	has         string   // what consumers have after the edit; "": as before
 	there, back string   // events of objects that differ
-	to          string   // the route after it; "": one
-	outcome     *written // nil: that of the effect
-	elsewhere   string   // the test that has it, if this package cannot read its events
+	to          string   // the route after the edit; "": one
+	outcome     *written // nil: the outcome of the effect
+	elsewhere   string   // the test that covers the edit, if this package cannot read its events
 }
 
-// examples has each setting of [plan.Effects]. The sink's begin with "sink ".
+// examples has an edit of each setting in [plan.Effects]. Settings of the sink begin with "sink ".
 var examples = map[string]example{
 	"labelSelector":     {make: func(e *edited) { e.plan.LabelSelector = "x in (0,1)" }, has: "things.model.test: a b", there: "deleted c left", back: "added c"},
 	"fieldSelector":     {make: func(e *edited) { e.plan.FieldSelector = "metadata.name=a" }, has: "things.model.test: a", there: "deleted b left, deleted c left", back: "added b, added c"},
@@ -148,7 +151,7 @@ var examples = map[string]example{
 	"sink secrets.values": {elsewhere: "internal/encode: TestProperties"},
 }
 
-// removals are edits after which a collection is not wanted, and no other one begins.
+// removals are edits after which a collection is not wanted and no other one begins.
 var removals = map[string]example{
 	"entry removed":                      {make: func(e *edited) { e.removed = true }, has: "nothing"},
 	"namespace leaves namespaces":        {base: inBoth, make: func(e *edited) { e.plan.Namespaces = []string{"n1"} }, has: "things.model.test@n1: a b", outcome: &left},
@@ -181,7 +184,8 @@ func headers() shape.Headers {
 	return h
 }
 
-// An edit must not lose or repeat what consumers have, in whatever way it is made: the table of internal/plan, row by row.
+// An edit must not lose or repeat events, in whichever way it is made. The test covers each row of the table of
+// internal/plan.
 func TestEdits(t *testing.T) {
 	for _, row := range plan.Effects() {
 		t.Run(strings.Join(row.Settings, ", "), func(t *testing.T) {
@@ -271,15 +275,15 @@ func (e *edited) entries() []plan.Entry {
 	return []plan.Entry{p}
 }
 
-// editWorld is a bridge with one sink, while its configuration is edited.
+// editWorld is a bridge with one sink whose configuration is edited.
 type editWorld struct {
 	*world
 	t    *testing.T
 	sink *sinkWorld
-	read int // messages
+	read int // number of messages that were read
 }
 
-// newEditWorld starts a bridge and waits until it is in step.
+// newEditWorld starts a bridge and waits until its collections are in step.
 func newEditWorld(t *testing.T, mode delivery, base *edited) *editWorld {
 	c := newCluster()
 	for i, key := range [][2]string{{"n1", "a"}, {"n1", "b"}, {"n2", "c"}} {
@@ -296,7 +300,7 @@ func newEditWorld(t *testing.T, mode delivery, base *edited) *editWorld {
 	return w
 }
 
-// starts starts a bridge and lets it do what it can.
+// starts starts a bridge and waits until it has nothing left to do.
 func (w *editWorld) starts(e *edited) {
 	w.sink.edited = e
 	p, err := start(w.api, w.sinks, w.logger)
@@ -315,7 +319,7 @@ func (w *editWorld) edit(e *edited) {
 	w.pump()
 }
 
-// through makes an edit, lets the bridge do what it can, and forgets what it has written.
+// through makes an edit, waits until the bridge has nothing left to do, and skips the messages that it has written.
 func (w *editWorld) through(e *edited) {
 	w.edit(e)
 	w.settles()
@@ -334,7 +338,7 @@ func (w *editWorld) blocks(blocked bool) {
 	w.pump()
 }
 
-// holds has the server answer no list of the resource.
+// holds makes the server hold back the answers to lists of the resource.
 func (w *editWorld) holds(held bool) {
 	for _, labels := range []string{"", "x in (0,1)"} {
 		if held {
@@ -348,10 +352,10 @@ func (w *editWorld) holds(held bool) {
 	w.pump()
 }
 
-// said are the events since the last time, in the words of [outcomes].
+// said returns the events since the last call, in the notation of [outcomes].
 func (w *editWorld) said() string {
 	var all []string
-	resets := map[string]bool{} // that have not synced, by collection
+	resets := map[string]bool{} // resets without a synced event so far, by collection
 	for _, m := range w.sink.bus.messages[w.read:] {
 		first, _, _ := strings.Cut(m.Route, ".")
 		word := strings.TrimSpace(m.short() + " " + m.Name + " " + m.Data.Reason)
@@ -381,7 +385,7 @@ func (w *editWorld) said() string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// has is what consumers have that read one partition after the other.
+// has returns the copy of consumers that read one partition after the other.
 func (w *editWorld) has() string {
 	copied := byPartition(w.sink.bus.messages)
 	var parts []string

@@ -8,34 +8,34 @@ import (
 	"strings"
 )
 
-// The invariants. A problem names the one that it breaks.
+// The invariants. A problem names the invariant that it breaks.
 const (
 	atSynced   = "synced"   // at a synced event, the copy of the collection equals its selection at that resourceVersion
-	drained    = "drained"  // when nothing is in the way any more, the copy equals what the configuration selects
+	drained    = "drained"  // once nothing hinders the bridge, the copy equals the selection of the configuration
 	complete   = "complete" // outside gaps every change is published
 	cause      = "cause"    // a gap opens only with a cause
-	unsynced   = "unsynced" // a gap is followed by synced, once nothing is in the way
+	unsynced   = "unsynced" // a gap is followed by synced, once nothing hinders the bridge
 	repeated   = "repeated" // an unchanged object is not published again; with exactly-once no id comes twice
-	invented   = "invented" // nothing is published as deleted that exists and is selected
+	invented   = "invented" // no object that exists and is selected is published as deleted
 	inOrder    = "order"    // an object's states come in order
 	sameID     = "same id"  // the same id is the same event
-	delayed    = "delayed"  // what a sink or a topic suffers delays nobody else
+	delayed    = "delayed"  // a fault of a sink or a topic delays no other sink or topic
 	endedAlone = "ended"    // the bridge does not end on its own
-	readers    = "readers"  // readers of partitions, and of a compacted topic, end with the same copy
-	typed      = "type"     // added is new to consumers, modified and deleted are known to them
+	readers    = "readers"  // readers of partitions, and readers of a compacted topic, end with the same copy
+	typed      = "type"     // added is for objects that are new to consumers, modified and deleted for objects that they have
 	reasons    = "reason"   // a deletion says whether the object exists
 	bodies     = "body"     // a deletion has the last state of the object, if the bridge can know it
-	atRest     = "at rest"  // a bridge that is stopped and started again while nothing waits publishes nothing
-	counts     = "counts"   // the status has as many objects as the inventory, once nothing waits
+	atRest     = "at rest"  // a bridge that is stopped and started again while nothing is waiting publishes nothing
+	counts     = "counts"   // the status has as many objects as the inventory, once nothing is waiting
 )
 
-// problem is a broken promise.
+// problem is a broken invariant.
 type problem struct {
 	invariant string
 	text      string
 }
 
-// judge reads what one sink has written.
+// judge checks the messages that one sink has written.
 type judge struct {
 	w      *world
 	s      *sinkWorld
@@ -46,46 +46,46 @@ type judge struct {
 	seen   map[string]bool     // published states: uid and resourceVersion
 	of     map[string]*collectionState
 	effect []configAt // configurations that were in effect
-	// skipped are the states that `snapshot: skip` left out, by uid and resourceVersion.
+	// skipped has the states that `snapshot: skip` left out, by uid and resourceVersion.
 	skipped map[string]bool
 	// dead are the states that became dead letters, and in which step.
 	dead     map[string]int
-	crashes  int  // steps in which a process was killed: the last one
+	crashes  int  // the last step in which a process was killed
 	smallest int  // the last step in which the bus had a small limit
 	resets   int  // the last step in which everything may be published again
-	rested   int  // the last step in which time passed and the bus took what it was given
+	rested   int  // the last step in which time passed and the bus accepted writes
 	outage   int  // the last step in which the bus was stopped or blocked
 	refusals int  // the last step in which the bus refused something
-	refused  bool // when the judge looked last, it was about to
-	// The last restore, and what it undid of what collections had seen.
+	refused  bool // at the last check, the bus was about to refuse something
+	// The last restore, and the part that it undid of what collections had seen.
 	rollback   rollback
 	rolledBack map[string]int
-	asked      bool // time has passed since, and the bus worked: every collection has asked the server
-	stored     bool // and the answer, the new epoch, is in the checkpoint: nothing was in the way of the API server either
+	asked      bool // time has passed since the restore, and the bus worked: every collection has asked the server
+	stored     bool // and the new epoch is in the checkpoint: nothing hindered the API server either
 }
 
 type configAt struct {
 	step int
-	rv   int // of the cluster, at that time
+	rv   int // of the cluster, in that step
 	c    config
 }
 
-// collectionState is what the bus says of a collection.
+// collectionState is the state of a collection according to the messages on the bus.
 type collectionState struct {
-	gap      *message // open
-	lastGap  int      // step
+	gap      *message // the open gap
+	lastGap  int      // step of the last gap
 	lastList int      // step of the last gap whose list decides what is published
 	// gapBefore is the step of the gap before it.
 	gapBefore  int
 	lastReason string
 	everGap    bool
-	synced     bool // it was, in this history
+	synced     bool // it has synced in this history
 	at         int  // complete up to this resourceVersion
-	history    int  // of the cluster
+	history    int  // the history of the cluster in which it synced
 	histGap    int  // the history in which the gap opened
 	listed     bool // a first list was completed
-	closedAt   int  // its last closed, among the messages
-	late       bool // the list may have been complete in the history before
+	closedAt   int  // number of its last closed event among the messages
+	late       bool // the list may have been completed in the previous history
 }
 
 func newJudge(w *world, s *sinkWorld) *judge {
@@ -99,7 +99,7 @@ func (j *judge) wrong(invariant, format string, args ...any) {
 	j.w.problems = append(j.w.problems, problem{invariant, fmt.Sprintf("step %d, sink %s: ", j.w.step, j.s.name) + fmt.Sprintf(format, args...)})
 }
 
-// inEffect notes a configuration that a process has been given.
+// inEffect records a configuration that a process has received.
 func (j *judge) inEffect(c config) {
 	j.effect = append(j.effect, configAt{j.w.step, j.w.cluster.now().rv, slices.Clone(c)})
 }
@@ -112,14 +112,14 @@ func (j *judge) now() config {
 	return j.effect[len(j.effect)-1].c
 }
 
-// hadRefused reports whether an entry had a topic before that is refused now.
+// hadRefused reports whether an earlier configuration of an entry had a topic that is refused now.
 func (j *judge) hadRefused(e entry) bool {
 	return slices.ContainsFunc(j.effect, func(at configAt) bool {
 		return slices.ContainsFunc(at.c, func(was entry) bool { return was.x == e.x && j.s.bus.refuses(topic(was.topic)) })
 	})
 }
 
-// selections are those that a collection has had in the configurations since a step.
+// selections returns the selections that a collection has had in the configurations since a step.
 func (j *judge) selections(id string, since int) (out []selection) {
 	for i, e := range j.effect {
 		if i+1 < len(j.effect) && j.effect[i+1].step < since {
@@ -136,8 +136,8 @@ func (j *judge) selections(id string, since int) (out []selection) {
 	return out
 }
 
-// decidedSince is the first step in which something may have been decided that was published in a
-// step: it may have waited for the bus, while the selection of its collection was another one.
+// decidedSince returns the first step in which an event that was published in a step may have been decided. The event
+// may have waited for the bus while its collection had another selection.
 func (j *judge) decidedSince(step int) int {
 	return min(step, j.rested)
 }
@@ -156,7 +156,7 @@ func (j *judge) wanted(id string) bool {
 
 func stateKey(uid string, rv int) string { return fmt.Sprintf("%s@%d", uid, rv) }
 
-// judgeNew reads what was written since the last time. It is called when everything is quiet.
+// judgeNew checks the messages that were written since the last call. It is called when everything is idle.
 func (j *judge) judgeNew() {
 	j.s.bus.mu.Lock()
 	for i := j.read; i < len(j.s.bus.messages); i++ {
@@ -188,7 +188,7 @@ func (j *judge) message(m *message) {
 		if first.Type != m.Type || first.UID != m.UID || m.short() != "deleted" && first.Version != m.Version {
 			j.wrong(sameID, "%s was %s", m, first)
 		}
-		if j.s.mode != intents && !m.DeadLetter { // which is tried again under its id
+		if j.s.mode != intents && !m.DeadLetter { // the record is written again under its id
 			j.wrong(repeated, "id twice: %s, first %s", m, first)
 		}
 		if m.ofCollection() && m.short() != "gap" {
@@ -237,12 +237,12 @@ func (j *judge) object(m *message) {
 	}
 }
 
-// givenUp reports whether a batch may have been given up since a step, because the bus refused a record or
-// a topic: at-least-once, what the bus has of it may come again, as after a crash.
+// givenUp reports whether a batch may have been given up since a step because the bus refused a record or a topic.
+// With at-least-once delivery, the part of it that the bus has may then be written again, as after a crash.
 func (j *judge) givenUp(since int) bool { return j.refusals >= since }
 
-// typed judges whether the type of an event fits what consumers have. Where an event
-// may come again after a crash, or never come, they may have it or not.
+// typed checks whether the type of an event fits the copy of consumers. If an event may be written again after a
+// crash, or may never arrive, consumers may or may not have the object.
 func (j *judge) typed(m *message) {
 	plain := j.s.mode != intents && !m.DeadLetter && !slices.ContainsFunc(j.selections(m.Collection, 0), func(s selection) bool { return s.entry.types != "" })
 	have, there := j.copy.of(m.Collection, m.UID)
@@ -255,9 +255,9 @@ func (j *judge) typed(m *message) {
 	}
 }
 
-// reason judges what a deletion says of the object.
+// reason checks the reason of a deletion.
 func (j *judge) reason(m *message) {
-	there, gone := false, false // at some time from the deletion on
+	there, gone := false, false // at any time from the deletion on
 	for i, h := range j.w.cluster.histories {
 		there = there || h.exists(m.UID, h.rv) || h.has(m.Version) && h.exists(m.UID, m.Version)
 		gone = gone || !h.exists(m.UID, h.rv) && (i == j.w.cluster.lastHistory() || h.existed(m.UID))
@@ -272,8 +272,8 @@ func (j *judge) reason(m *message) {
 	}
 }
 
-// lastBody judges whether a deletion has the object's last state, if the bridge could know it: from the watch, or since
-// the server has the state from before the gap.
+// lastBody checks whether a deletion has the last state of the object, if the bridge could know that state: from the
+// watch, or because the server has the state from before the gap.
 func (j *judge) lastBody(m *message) {
 	if m.Data.BodyKnown == nil || j.w.obstructed || j.smallest >= 0 || j.refusals >= 0 {
 		return
@@ -286,7 +286,7 @@ func (j *judge) lastBody(m *message) {
 	if state == nil || state.gap == nil || state.gap.Version < j.w.api.forgotten {
 		return
 	}
-	for _, s := range j.selections(m.Collection, j.decidedSince(state.gap.Step)) { // the server is asked with the new one
+	for _, s := range j.selections(m.Collection, j.decidedSince(state.gap.Step)) { // the server is asked with the new selection
 		if !h.keeps(m.UID, state.gap.Version, s) {
 			return
 		}
@@ -294,7 +294,7 @@ func (j *judge) lastBody(m *message) {
 	j.wrong(bodies, "%s without a body, which the server has as of rv %d", m, state.gap.Version)
 }
 
-// deletion judges whether an object was really gone, or out of the selection.
+// deletion checks whether an object was really deleted, or left the selection.
 func (j *judge) deletion(m *message) {
 	state := j.of[m.Collection]
 	if m.Version == 0 || state == nil {
@@ -306,9 +306,9 @@ func (j *judge) deletion(m *message) {
 	}
 	selections := j.selections(m.Collection, j.decidedSince(since))
 	if !j.wanted(m.Collection) || state.gap != nil && state.lastReason == "gone" {
-		return // it is being closed, or all of it is gone: judged by the copies
+		return // the collection is being closed, or the whole resource is gone: the copies are compared instead
 	}
-	for _, h := range j.w.cluster.histories { // the bridge may have read it before a restore
+	for _, h := range j.w.cluster.histories { // the bridge may have read the deletion before a restore
 		for _, s := range selections {
 			if _, there := s.of(h.at(m.Version))[m.UID]; !there && h.has(m.Version) {
 				return
@@ -328,7 +328,7 @@ func (j *judge) collection(m *message) {
 	case "gap":
 		j.everyChange(m.Collection, state, m.Version)
 		asked := m.Data.Reason == "resync" && j.w.resyncs > 0
-		// What caused it may have happened before the last gap was published.
+		// The cause may have happened before the last gap was published.
 		if state.everGap && state.gap == nil && !asked && !j.w.caused(min(state.gapBefore, j.rested)) {
 			j.wrong(cause, "%s, and nothing has happened since step %d", m, state.gapBefore)
 		}
@@ -338,7 +338,7 @@ func (j *judge) collection(m *message) {
 		state.gapBefore = state.lastGap
 		if state.gap == nil || m.Data.Reset {
 			if state.histGap = j.w.cluster.lastHistory(); j.rested <= j.w.restored {
-				state.histGap = 0 // it may have been decided before the restore
+				state.histGap = 0 // the gap may have been decided before the restore
 			}
 		}
 		if state.gap == nil || m.Data.Reset {
@@ -370,16 +370,16 @@ func (j *judge) collection(m *message) {
 // synced compares the copy with the selection at the resourceVersion of a synced event.
 func (j *judge) synced(m *message, state *collectionState, opened *message) {
 	if opened.Data.Reason == "resync" {
-		state.synced = false // what was in step before is judged by the copies
+		state.synced = false // states from before the gap are checked by comparing the copies
 		return
 	}
 	since := j.decidedSince(opened.Step)
-	if j.outage > j.rested { // it may have been decided before the outage, and written behind an edit
+	if j.outage > j.rested { // synced may have been decided before the outage, and written after an edit
 		since = min(since, j.rested)
 	}
 	selections := j.selections(m.Collection, since)
 	if !j.wanted(m.Collection) {
-		return // it is no longer configured
+		return // the collection is no longer configured
 	}
 	for _, s := range selections {
 		j.skips(s, m.Version, opened, state)
@@ -392,7 +392,7 @@ func (j *judge) synced(m *message, state *collectionState, opened *message) {
 		for _, s := range selections {
 			problem := j.differs(s, m, opened, j.w.cluster.histories[h], state)
 			if problem == "" {
-				state.synced, state.at, state.history = m.Version != 0, m.Version, h // 0: of what does not exist
+				state.synced, state.at, state.history = m.Version != 0, m.Version, h // 0: the resource does not exist
 				state.late = j.rested <= j.w.restored
 				state.listed = true
 				return
@@ -401,13 +401,13 @@ func (j *judge) synced(m *message, state *collectionState, opened *message) {
 		}
 	}
 	if why == "" {
-		return // its resourceVersion is of no history that is known: a crash repeated it
+		return // its resourceVersion is in no known history: a crash repeated the event
 	}
 	state.listed = true
 	j.wrong(atSynced, "%s: %s", m, why)
 }
 
-// skips notes what `snapshot: skip` leaves out of a list that was complete at a resourceVersion.
+// skips records the states that `snapshot: skip` leaves out of a list that was complete at a resourceVersion.
 func (j *judge) skips(s selection, rv int, opened *message, state *collectionState) {
 	if !s.entry.skip || state.listed && !opened.Data.Reset {
 		return
@@ -421,11 +421,11 @@ func (j *judge) skips(s selection, rv int, opened *message, state *collectionSta
 	}
 }
 
-// differs says how the copy differs from a selection at a resourceVersion.
+// differs describes how the copy differs from a selection at a resourceVersion.
 func (j *judge) differs(s selection, m, opened *message, h *history, state *collectionState) string {
 	rv := m.Version
 	if m.Version == 0 || m.Data.Reason == "gone" {
-		return "" // nothing is left; judged when drained
+		return "" // no object is left; this is checked when drained
 	}
 	selected := s.of(h.at(rv))
 	for _, uid := range slices.Sorted(maps.Keys(selected)) {
@@ -434,7 +434,7 @@ func (j *judge) differs(s selection, m, opened *message, h *history, state *coll
 		switch {
 		case there && have.at.rv == o.rv && have.body.of(&o, s.entry), there && have.at.rv > rv:
 		case j.excused(s.entry, o, opened.Step):
-		case !there && j.last[uid] != nil && j.last[uid].Version > rv: // its end has come from elsewhere
+		case !there && j.last[uid] != nil && j.last[uid].Version > rv: // the object's deletion was published by another list or watch
 		case !there:
 			return fmt.Sprintf("%s (%s, rv %d) is selected and not there", o.key(), uid, o.rv)
 		default:
@@ -453,7 +453,7 @@ func (j *judge) differs(s selection, m, opened *message, h *history, state *coll
 	return ""
 }
 
-// excused reports whether consumers may lack a state of an object.
+// excused reports whether consumers need not have a state of an object.
 func (j *judge) excused(e entry, o object, since int) bool {
 	key := stateKey(o.uid, o.rv)
 	switch {
@@ -466,8 +466,8 @@ func (j *judge) excused(e entry, o object, since int) bool {
 	return dead && (step >= since || o.big && j.s.bus.limit > 0 || o.big && j.smallest >= since)
 }
 
-// everyChange judges the time that a collection was in step: from where it was synced
-// up to a resourceVersion each change was published.
+// everyChange checks the time in which a collection was in step: from its synced event up to a resourceVersion, each
+// change was published.
 func (j *judge) everyChange(id string, state *collectionState, upTo int) {
 	if !state.synced || state.late || state.history != j.w.cluster.lastHistory() {
 		return
@@ -485,8 +485,7 @@ func (j *judge) everyChange(id string, state *collectionState, upTo int) {
 	}
 }
 
-// caughtUp compares the copy with what is configured now, as far as nothing is in the
-// way of a collection.
+// caughtUp compares the copy with the present configuration, for the collections that nothing hinders.
 func (j *judge) caughtUp(invariant string) {
 	if j.w.process == nil {
 		return
@@ -524,7 +523,7 @@ func (j *judge) caughtUp(invariant string) {
 			}
 		}
 	}
-	if kept := j.s.bus.kept; !healthy || kept > 0 && kept == len(j.s.bus.messages) { // no event says yet that the bus was emptied
+	if kept := j.s.bus.kept; !healthy || kept > 0 && kept == len(j.s.bus.messages) { // no event shows yet that the bus was emptied
 		return
 	}
 	whole := j.copy.all()
@@ -537,13 +536,13 @@ func (j *judge) caughtUp(invariant string) {
 	}
 }
 
-// rests judges a start while nothing waits. before is what the checkpoint had before it.
+// rests checks a start while nothing is waiting. before is the content of the checkpoint before the start.
 func (j *judge) rests(before map[string][]byte) {
 	if noticed := j.noticed(j.w.step - 1); j.w.restored >= 0 && slices.ContainsFunc(j.reading(), func(id string) bool { return !noticed[id] }) {
-		return // it may notice only now that etcd was restored
+		return // the bridge may notice only now that etcd was restored
 	}
 	if kept := j.s.bus.kept; kept > 0 && (kept == len(j.s.bus.messages) || j.s.bus.messages[kept].Step == j.w.step) {
-		return // it notices only now that the bus was emptied: it had nothing to write
+		return // the bridge notices only now that the bus was emptied, because it had nothing to write before
 	}
 	if last := &j.s.bus.messages[len(j.s.bus.messages)-1]; last.Step == j.w.step {
 		j.wrong(atRest, "%s", last)
@@ -558,7 +557,7 @@ func (j *judge) rests(before map[string][]byte) {
 	}
 }
 
-// listedSince is the step in which the last list of a collection began.
+// listedSince returns the step in which the last list of a collection began.
 func (j *judge) listedSince(s selection) int {
 	if state := j.of[collectionID(s)]; state != nil {
 		return state.lastList
@@ -566,10 +565,10 @@ func (j *judge) listedSince(s selection) int {
 	return 0
 }
 
-// agree compares the copies of consumers that read the same messages in other orders.
+// agree compares the copies of consumers that read the same messages in different orders.
 func (j *judge) agree() {
 	if kept := j.s.bus.kept; kept > 0 && kept == len(j.s.bus.messages) {
-		return // no event says that the bus was emptied: consumers keep their copies
+		return // no event shows that the bus was emptied, so consumers keep their copies
 	}
 	for _, r := range []struct {
 		name string
@@ -596,7 +595,7 @@ func (j *judge) agree() {
 	}
 }
 
-// mayLinger reports whether consumers never learn of deletions in a collection, so that they keep its objects.
+// mayLinger reports whether consumers receive no deletions for a collection, so that they keep its objects.
 func (j *judge) mayLinger(h held) bool {
 	return slices.ContainsFunc(j.selections(h.collection, 0), func(s selection) bool {
 		return s.entry.types != "" && !strings.Contains(s.entry.types, "d")

@@ -24,8 +24,7 @@ var (
 	fails  = flag.Bool("model.fails", false, "print only the numbers of the random runs that fail")
 )
 
-// TestMain has one goroutine run at a time: where several do, the scheduler decides which
-// events one batch has.
+// TestMain lets one goroutine run at a time. With several, the scheduler would decide which events are in one batch.
 func TestMain(m *testing.M) {
 	runtime.GOMAXPROCS(1)
 	os.Exit(m.Run())
@@ -43,7 +42,7 @@ func TestRandom(t *testing.T) {
 			continue
 		}
 		if *first {
-			fmt.Printf("run %d\n", n) // for who reads this if the process ends
+			fmt.Printf("run %d\n", n) // for readers of the output if the process ends
 		}
 		f := try(t, drawn(n))
 		if f == nil {
@@ -67,7 +66,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// drawn is the nth random run that the flags ask for.
+// drawn returns the nth random run that the flags request.
 func drawn(n int) *trace {
 	tr := draw(*seed, uint64(n))
 	if *abc {
@@ -86,7 +85,7 @@ func printFailing(t *testing.T) {
 	}
 }
 
-// leftOut are the numbers of the runs to leave out.
+// leftOut returns the numbers of the runs to leave out.
 func leftOut(t *testing.T) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
@@ -108,7 +107,7 @@ func report(t *testing.T, f *failure) {
 	t.Helper()
 	var steps strings.Builder
 	problems := run(t, f.small, &steps)
-	if len(problems) == 0 { // chance decides whether it fails: what was found at first is all there is
+	if len(problems) == 0 { // the failure depends on chance: only the problems of the first attempt are known
 		problems = f.problems
 	}
 	s := signature(f.invariant, f.small)
@@ -122,7 +121,7 @@ func report(t *testing.T, f *failure) {
 	t.Errorf("run %d: %s (fails again: %t)\n%s\n%s%s", f.run, s, f.sound, describe(problems), f.small, steps.String())
 }
 
-// failure is a random run that failed, and what is left of it.
+// failure is a random run that failed, with its minimised trace.
 type failure struct {
 	run       int
 	problems  []problem // of the whole trace
@@ -155,8 +154,8 @@ func try(t *testing.T, tr *trace) *failure {
 
 func signature(invariant string, tr *trace) string { return sameAs(invariant) + ": " + tr.kinds() }
 
-// sameAs is the invariant that a failure counts as: whether a copy is found to be wrong
-// while something is in the way of others, or at the end, is one thing.
+// sameAs returns the invariant that a failure counts as. A wrong copy is the same failure at the end as while
+// something hinders other collections.
 func sameAs(invariant string) string {
 	if invariant == delayed {
 		return drained
@@ -176,8 +175,8 @@ func traceFiles(t *testing.T, pattern string) []string {
 	return files
 }
 
-// TestTraces runs traces of what once broke a promise, or of what random runs do not draw. A trace may begin with
-// an invariant that it breaks.
+// TestTraces runs traces that once broke an invariant, or that random runs do not draw. A trace may begin with an
+// invariant that it breaks.
 func TestTraces(t *testing.T) {
 	pattern, steps := "testdata/*/*.trace", io.Writer(nil)
 	if *replay != "" {
@@ -197,8 +196,8 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// TestSameOutcome runs random traces twice. If the outcomes differ, a failure cannot be
-// minimised, and a known defect looks like another one.
+// TestSameOutcome runs random traces twice. If the outcomes differed, a failure could not be minimised, and a known
+// defect would look like another one.
 func TestSameOutcome(t *testing.T) {
 	for n := range uint64(40) {
 		if a, b := run(t, draw(2, n), nil), run(t, draw(2, n), nil); outcome(a) != outcome(b) {
@@ -207,7 +206,7 @@ func TestSameOutcome(t *testing.T) {
 	}
 }
 
-// outcome is the invariant that is broken first, "" if none is.
+// outcome returns the invariant that is broken first, or "" if none is.
 func outcome(problems []problem) string {
 	if len(problems) == 0 {
 		return ""
@@ -215,7 +214,7 @@ func outcome(problems []problem) string {
 	return problems[0].invariant
 }
 
-// readTrace reads a trace and the invariant that it breaks, "" if it names none.
+// readTrace reads a trace and the invariant that it breaks, or "" if it names none.
 func readTrace(t *testing.T, file string) (*trace, string) {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -30,9 +30,9 @@ type world struct {
 	process  *process
 	problems []problem
 	causes   []int // steps that may cause a gap
-	resyncs  int   // asked for
+	resyncs  int   // number of requested resyncs
 	restored int   // the step of the last restore
-	// obstructed says that the bridge may not have found out what became of objects.
+	// obstructed says that the bridge may be unable to find out what became of objects.
 	obstructed bool
 	out        io.Writer
 	logger     *zap.Logger
@@ -47,12 +47,12 @@ func (w *world) trace(format string, args ...any) {
 // lastHistory is the index of the present history.
 func (c *cluster) lastHistory() int { return len(c.histories) - 1 }
 
-// caused reports whether something has happened from a step on that may open a gap.
+// caused reports whether anything that may open a gap has happened since a step.
 func (w *world) caused(since int) bool {
 	return slices.ContainsFunc(w.causes, func(step int) bool { return step >= since })
 }
 
-// hindered reports whether something is in the way of an entry of a sink.
+// hindered reports whether anything hinders an entry of a sink.
 func (w *world) hindered(s *sinkWorld, e entry) bool {
 	b := s.bus
 	if w.process == nil || b.stopped || b.blocked || b.refuses(topic(e.topic)) || w.api.down || w.api.denied != 0 {
@@ -68,10 +68,10 @@ func (w *world) hindered(s *sinkWorld, e entry) bool {
 	return w.api.isHeld(heldList+labels) || w.api.isHeld(heldWatch+labels) || w.api.isHeld(heldPast)
 }
 
-// setup is what a run begins with.
+// setup is the initial state of a run.
 type setup struct {
-	page     int    // objects that the server puts on a page of a list
-	crowd    int    // objects with x=1 that are there from the start
+	page     int    // objects per page of a list
+	crowd    int    // objects with x=1 that exist from the start
 	first    config // of the sinks; nil: their presets
 	sinks    []sinkSetup
 	notation notation // of resourceVersions
@@ -79,12 +79,12 @@ type setup struct {
 
 type sinkSetup struct {
 	mode   delivery
-	dead   bool // dead letters; else truncation
+	dead   bool // the sink has dead letters; else it truncates
 	window bool // the bus drops repeats
-	preset int  // of presets
+	preset int  // index in presets
 }
 
-// presets are configurations that runs begin with.
+// presets are the configurations with which runs begin.
 var presets = []config{
 	{{x: all}},
 	{{x: 2}, {x: 4}},
@@ -103,10 +103,10 @@ var presets = []config{
 	{{x: all, team: true, filter: true}},
 }
 
-// simplest has the presets in the order in which a failure is tried with them.
+// simplest has the indexes of presets in the order in which they are tried to simplify a failure.
 var simplest = []int{0, 3, 5, 4, 7, 8, 6, 14, 1, 11, 12, 2, 9, 10, 13}
 
-// run runs a trace in a bubble, and returns what is wrong.
+// run runs a trace in a bubble, and returns the broken invariants.
 func run(t *testing.T, tr *trace, out io.Writer) (problems []problem) {
 	tr.applied = map[int]bool{}
 	synctest.Test(t, func(t *testing.T) {
@@ -160,12 +160,11 @@ func (p prefixed) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// apart is the time between two inputs: an odd number, so that timers of whole seconds that
-// different inputs have started do not end at the same time. The scheduler would decide
-// which comes first.
+// apart is the time between two inputs. It is an odd number, so that timers of whole seconds that different inputs
+// have started do not end at the same time. Otherwise the scheduler would decide which one comes first.
 const apart = 1_703 * time.Nanosecond
 
-// give applies an input and lets everything come to rest.
+// give applies an input and waits until everything is idle.
 func (w *world) give(in input) bool {
 	op := ops[in.op]
 	time.Sleep(apart)
@@ -183,8 +182,7 @@ func (w *world) give(in input) bool {
 	return true
 }
 
-// pump answers requests and writes frames, one at a time, until there is nothing
-// left to do without letting time pass.
+// pump answers requests and writes frames, one at a time, until nothing is left to do without letting time pass.
 func (w *world) pump() {
 	w.rollback()
 	for {
@@ -205,7 +203,7 @@ func (w *world) pump() {
 	}
 }
 
-// sleep lets time pass: first in small steps, as retries come in short order.
+// sleep lets time pass. It begins with small steps, because the first retries follow each other quickly.
 func (w *world) sleep(d time.Duration) {
 	for passed := time.Duration(0); passed < d; {
 		beat := 5 * time.Second
@@ -234,7 +232,7 @@ func (w *world) sleep(d time.Duration) {
 	}
 }
 
-// crashed ends a process that an armed crash has killed.
+// crashed ends a process that was killed by an armed crash.
 func (w *world) crashed() {
 	if w.process == nil || !w.process.dead() {
 		return
@@ -243,7 +241,7 @@ func (w *world) crashed() {
 	w.bury()
 }
 
-// bury waits for what is left of a killed process.
+// bury waits for the remaining goroutines of a killed process.
 func (w *world) bury() {
 	p := w.process
 	w.process = nil
@@ -290,7 +288,7 @@ func (w *world) start() bool {
 	return true
 }
 
-// halt stops the bridge in good order.
+// halt stops the bridge gracefully.
 func (w *world) halt() bool {
 	if w.process == nil {
 		return false
@@ -313,7 +311,7 @@ func (w *world) halt() bool {
 	return false
 }
 
-// rollback follows whether a restore can be known of.
+// rollback records whether the bridge can find out about a restore.
 func (w *world) rollback() {
 	w.api.mu.Lock()
 	defer w.api.mu.Unlock()
@@ -329,7 +327,7 @@ func (w *world) pumpUntil(p *process) {
 	w.process = p
 }
 
-// finish heals everything, and judges what consumers have in the end.
+// finish removes all faults, and checks the final copies of consumers.
 func (w *world) finish() {
 	time.Sleep(apart)
 	w.step++
@@ -351,7 +349,7 @@ func (w *world) finish() {
 	w.step++
 	w.trace("%d > the API server forgets: everything is listed again", w.step)
 	w.causes = append(w.causes, w.step)
-	w.locked(func(c *cluster) bool { return c.next() > 0 }) // a watch from the newest resourceVersion would go on
+	w.locked(func(c *cluster) bool { return c.next() > 0 }) // a watch from the newest resourceVersion would continue
 	w.forget()
 	for _, j := range w.judges {
 		clear(j.rollback.overtaken)
@@ -367,8 +365,8 @@ func (w *world) finish() {
 	}
 }
 
-// restart stops the bridge and starts it again while nothing waits: it has nothing to publish, unless it notices
-// only now that etcd was restored.
+// restart stops the bridge and starts it again while nothing is waiting. The bridge then has nothing to publish,
+// unless it notices only now that etcd was restored.
 func (w *world) restart() {
 	time.Sleep(apart)
 	w.step++
@@ -377,7 +375,7 @@ func (w *world) restart() {
 		w.problems = append(w.problems, problem{atRest, fmt.Sprintf("step %d: the bridge does not stop", w.step)})
 		return
 	}
-	var before []map[string][]byte // of each sink
+	var before []map[string][]byte // one for each sink
 	for _, s := range w.sinks {
 		before = append(before, s.store.settled())
 	}
@@ -395,7 +393,7 @@ func (w *world) caughtUp(invariant string) {
 	}
 }
 
-// counted judges the number of objects in the status: while nothing waits, it is that of the inventory.
+// counted checks the number of objects in the status: while nothing is waiting, it equals that of the inventory.
 func (w *world) counted() {
 	report := w.process.bridge.Status()
 	for _, j := range w.judges {
@@ -442,7 +440,7 @@ func (w *world) forget() {
 	w.api.forgotten = w.cluster.now().rv
 }
 
-// end stops what runs, so that the bubble can close.
+// end stops all goroutines, so that the bubble can be closed.
 func (w *world) end() {
 	if w.process != nil {
 		w.heal()
@@ -452,7 +450,7 @@ func (w *world) end() {
 	synctest.Wait()
 }
 
-// locked changes the cluster.
+// locked changes the cluster while it is locked.
 func (w *world) locked(f func(c *cluster) bool) bool {
 	w.api.mu.Lock()
 	defer w.api.mu.Unlock()

@@ -17,37 +17,34 @@ import (
 	"time"
 )
 
-// watchTimeout is how long a watch lasts. The bridge asks for a random time of at least
-// that; a server may end a watch sooner.
+// watchTimeout is the duration of a watch. The bridge requests a random duration of at least that; a server may end a
+// watch sooner.
 const watchTimeout = 5 * time.Minute
 
-// server is the API server: an http.RoundTripper that the bridge's client is given.
-// Lists and watches of the watched resource wait until the run answers them; all else
-// is answered at once.
+// server is the API server: an http.RoundTripper for the bridge's client. Lists and watches of the watched resource
+// wait until the run answers them. All other requests are answered at once.
 type server struct {
 	mu      sync.Mutex
 	cluster *cluster
-	// forgotten is the resourceVersion from which the watch cache begins; watches from
-	// before it are 410.
+	// forgotten is the resourceVersion at which the watch cache begins. Watches from an earlier one get a 410.
 	forgotten int
 	down      bool // connections are refused
-	denied    int  // the HTTP status that lists and watches get; 0: none
-	brief     int  // lists and watches that still get status briefStatus
+	denied    int  // the HTTP status of the answers to lists and watches; 0: no error
+	brief     int  // number of lists and watches that still get status briefStatus
 	pageSize  int
-	burst     int // frames of a streamed list that are written at once
-	most      int // frames that watches still get; -1: all
+	burst     int // number of frames of a streamed list that are written at once
+	most      int // number of frames that watches still get; -1: no limit
 	waiting   []*request
 	watches   []*watch
 	number    int                // of the last request
-	held      map[string]int     // how many more may go on
-	dead      bool               // nothing is answered: the process that asks was killed
+	held      map[string]int     // how many answers or frames are still allowed
+	dead      bool               // no request is answered, because the process that sent it was killed
 	refusals  map[string]refusal // by target
 	notation  notation           // of resourceVersions
-	around    []surrounding      // what became of namespaces and definitions, oldest first
+	around    []surrounding      // the changes of namespaces and definitions, oldest first
 }
 
-// surrounding is a change of a namespace or of a definition, as a watch of them gets it. No restore
-// undoes it.
+// surrounding is a change of a namespace or of a definition, as a watch event. A restore does not undo it.
 type surrounding struct {
 	path  string
 	rv    int
@@ -59,8 +56,8 @@ type notation string
 
 const (
 	numbers notation = ""
-	letters notation = "letters" // they are no numbers, as those of some aggregated APIs
-	none    notation = "none"    // objects have none; lists and bookmarks have numbers
+	letters notation = "letters" // they are not numbers, like those of some aggregated APIs
+	none    notation = "none"    // objects have no resourceVersion; lists and bookmarks have numbers
 )
 
 var (
@@ -79,28 +76,28 @@ func (n notation) of(text string) string {
 	}
 }
 
-// number reads a resourceVersion of any notation.
+// number parses a resourceVersion in any notation.
 func number(version string) (int, error) { return strconv.Atoi(strings.TrimPrefix(version, "v")) }
 
-// shown is an answer as the client gets it.
+// shown returns an answer in the notation of the server.
 func (s *server) shown(a answer) answer { return answer{a.code, s.notation.of(a.text)} }
 
 // write writes frames to a watch.
 func (s *server) write(w *watch, frames string) { w.body.write(s.notation.of(frames)) }
 
-// refusal is when a target's last list or watch was refused, and how many were before it
-// with less than two minutes between them.
+// refusal is the time at which the last list or watch of a target was refused, and the number of refusals before it
+// that were less than two minutes apart.
 type refusal struct {
 	at    time.Time
 	times int
 }
 
-// retryAfter is how long the server does not answer a target that it has refused so many
-// times: at least as long as the client may wait before it tries again. The client waits
-// for a random time, and chance would decide which target goes on first.
+// retryAfter is how long the server does not answer a target, by the number of refusals before. It is at least as long
+// as the client may wait until it tries again. The client's wait is random, and would otherwise decide by chance which
+// target continues first.
 var retryAfter = []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, 3 * time.Second, 6 * time.Second, 12 * time.Second, 24 * time.Second, 45 * time.Second}
 
-// refuse notes that a list or watch of a target is refused.
+// refuse records that a list or watch of a target is refused.
 func (s *server) refuse(target string) {
 	f := s.refusals[target]
 	if time.Since(f.at) > 2*time.Minute {
@@ -115,7 +112,7 @@ func (s *server) due(r *request) bool {
 	return !any || time.Since(f.at) >= retryAfter[f.times]
 }
 
-// request is a list or watch that waits for its answer.
+// request is a list or watch that waits for an answer.
 type request struct {
 	number  int
 	url     *url.URL
@@ -123,12 +120,12 @@ type request struct {
 	version string
 	answer  chan *http.Response // buffered
 	ctx     context.Context
-	partial bool // only metadata is asked for
+	partial bool // only metadata is requested
 }
 
 func (r *request) isWatch() bool { return r.query.Get("watch") == "true" }
 
-// kind is what is held to hold the request.
+// kind returns the kind of request, by which it can be held.
 func (r *request) kind() string {
 	switch {
 	case !strings.HasSuffix(r.url.Path, "/"+resource) || r.query.Get("resourceVersionMatch") == "Exact":
@@ -140,7 +137,7 @@ func (r *request) kind() string {
 	}
 }
 
-// target names what is asked for: the namespace and the selectors.
+// target names the target of the request: the namespace and the selectors.
 func (r *request) target() string { return targetOf(r.url.Path, r.query) }
 
 func targetOf(path string, q url.Values) string {
@@ -159,16 +156,16 @@ type watch struct {
 	version string
 	sel     func(*object) bool
 	history int
-	cursor  int // changes of the history that were looked at
-	rv      int // where it is
+	cursor  int // number of changes of the history that the watch has handled
+	rv      int // the resourceVersion that it has reached
 	initial []string
-	since   int // frames at or below it are not sent
+	since   int // frames at or below this resourceVersion are not sent
 	partial bool
-	around  string // the path of the namespaces or definitions that it follows; "": it follows objects
+	around  string // the path of the namespaces or definitions that it watches; "": it watches objects
 	body    *stream
 }
 
-// stream is a response's body that is written bit by bit.
+// stream is a response body that is written in parts.
 type stream struct {
 	mu     sync.Mutex
 	ready  *sync.Cond
@@ -317,12 +314,12 @@ func notFound(kind, name string) answer {
 
 func ok(text string) answer { return answer{http.StatusOK, text} }
 
-// serves reports whether the resource is there in a version.
+// serves reports whether the resource is served in a version.
 func (s *server) serves(version string) bool {
 	return s.cluster.crd != "" && (version != "v2" || s.cluster.second)
 }
 
-// resources is what discovery says of a version of the group.
+// resources returns the discovery document of a version of the group.
 func (s *server) resources(version string) answer {
 	if !s.serves(version) {
 		return notServed
@@ -331,7 +328,7 @@ func (s *server) resources(version string) answer {
 		group, version, resource))
 }
 
-// get answers for one object.
+// get answers a request for one object.
 func (s *server) get(path string) answer {
 	parts := strings.Split(path, "/")
 	name, namespace := parts[len(parts)-1], parts[len(parts)-3]
@@ -347,7 +344,7 @@ const (
 	nses = "/api/v1/namespaces" // watches of them have the label selector of the model
 )
 
-// other answers what does not concern the watched resource.
+// other answers requests that do not concern the watched resource.
 func (s *server) other(r *http.Request, q url.Values) *http.Response {
 	c := s.cluster
 	switch path := r.URL.Path; {
@@ -423,7 +420,7 @@ func namespaceText(name string, sp space) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q,"uid":%q,"resourceVersion":"%d","labels":{"team":%q}}}`, name, sp.uid, sp.rv, label)
 }
 
-// selects returns what a request's selectors select.
+// selects returns a function that reports whether the selectors of a request match an object.
 func selects(path string, q url.Values) func(*object) bool {
 	e := entry{x: all}
 	if l := q.Get("labelSelector"); l != "" {
@@ -453,7 +450,7 @@ func selects(path string, q url.Values) func(*object) bool {
 	return func(o *object) bool { return sel.selects(o) && (one == "" || o.name == one) }
 }
 
-// list answers a page of a list.
+// list answers a request for a page of a list.
 func (s *server) list(path string, q url.Values, version string, partial bool) answer {
 	h := s.cluster.now()
 	rv, from := h.rv, ""
@@ -529,8 +526,7 @@ func frame(kind, object string) string {
 	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", kind, object)
 }
 
-// step answers one request, or writes one frame, of those that are not held. It
-// reports false when there is nothing to do.
+// step answers one request, or writes one frame, if it is not held. It returns false when there is nothing to do.
 func (s *server) step() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -567,15 +563,15 @@ func (s *server) step() bool {
 	return false
 }
 
-// What can be held: lists and watches, by label selector, and what is asked of single
-// objects and of the past.
+// The kinds of requests that can be held: lists and watches, by label selector, and requests for single objects and
+// for the past.
 const (
 	heldList  = "list "
 	heldWatch = "watch "
 	heldPast  = "past"
 )
 
-// let reports whether something may go on, and counts it if it is to be held later.
+// let reports whether a request or frame may continue, and counts down if it is to be held later.
 func (s *server) let(what string) bool {
 	n, held := s.held[what]
 	if held && n > 0 {
@@ -588,7 +584,7 @@ func (s *server) answerTo(r *request) *http.Response {
 	switch {
 	case s.down || s.dead:
 		return nil
-	case !s.serves(r.version): // not any more
+	case !s.serves(r.version): // the version is no longer served
 		return notServed.response()
 	case s.denied != 0 && r.kind() != heldPast:
 		s.refuse(r.target())
@@ -661,7 +657,7 @@ func (s *server) bookmark(w *watch) {
 	s.write(w, frame("BOOKMARK", fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"Thing","metadata":{"resourceVersion":"%d"}}`, group, w.version, w.rv)))
 }
 
-// cut ends the watches of the watched resource: with io.EOF in good order.
+// cut ends the watches of the watched resource. io.EOF ends them gracefully.
 func (s *server) cut(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -672,8 +668,8 @@ func (s *server) cut(why error) {
 	}
 }
 
-// restart is a server that is killed and started again: connections break, and the
-// watch cache begins at the present.
+// restart kills the server and starts it again: connections break, and the watch cache begins at the present
+// resourceVersion.
 func (s *server) restart() {
 	s.drop()
 	s.mu.Lock()
@@ -691,8 +687,8 @@ func (s *server) definitionChanged() {
 	s.surround(crds, rv, frame("MODIFIED", fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"others.model.test","uid":"others","resourceVersion":"%d"}}`, rv)))
 }
 
-// surround writes a change of what surrounds the objects to the watches that are open, and keeps it
-// for those that are opened later from an earlier resourceVersion.
+// surround sends a change of a namespace or a definition to the open watches, and keeps it for watches that are opened
+// later from an earlier resourceVersion.
 func (s *server) surround(path string, rv int, frame string) {
 	s.around = append(s.around, surrounding{path, rv, frame})
 	for _, w := range s.watches {
@@ -702,7 +698,7 @@ func (s *server) surround(path string, rv int, frame string) {
 	}
 }
 
-// spaceChanged reports to the watches of namespaces what became of one.
+// spaceChanged sends the change of a namespace to the watches of namespaces.
 func (s *server) spaceChanged(name string, was, is space) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -723,14 +719,14 @@ func (s *server) isHeld(what string) bool {
 	return held && n == 0
 }
 
-// hold holds something after n more answers or frames.
+// hold holds a kind of request after n more answers or frames.
 func (s *server) hold(what string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held[what] = n
 }
 
-// drop refuses every request that waits, as a server that stops does.
+// drop refuses every waiting request, as a server does that is stopping.
 func (s *server) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

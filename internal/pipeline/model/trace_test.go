@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// input is one thing that happens in a run: what, and numbers that say how.
+// input is one event of a run: its kind, with numbers that are its arguments.
 type input struct {
 	op   string
 	args []int
@@ -28,12 +28,12 @@ func (in input) String() string {
 type trace struct {
 	setup  setup
 	inputs []input
-	most   int // inputs that are given before the run ends; 0: all that apply
-	// applied are the inputs that could be given in the last run.
+	most   int // number of inputs that are given before the run ends; 0: all that apply
+	// applied has the inputs that could be given in the last run.
 	applied map[int]bool
 }
 
-// cut is the trace without inputs that could not be given.
+// cut returns the trace without inputs that could not be given.
 func (t *trace) cut() *trace {
 	out := &trace{setup: t.setup}
 	for i, in := range t.inputs {
@@ -68,7 +68,7 @@ func (t *trace) String() string {
 	return b.String()
 }
 
-// parseTrace reads a trace. What follows a # is a comment.
+// parseTrace parses a trace. A # begins a comment.
 func parseTrace(text string) (*trace, error) {
 	t := &trace{}
 	for n, line := range strings.Split(text, "\n") {
@@ -114,8 +114,8 @@ func parseTrace(text string) (*trace, error) {
 	return t, nil
 }
 
-// kinds are the kinds of input that a trace has, and the features of its configurations
-// and buses, sorted: what identifies a defect.
+// kinds returns the kinds of input in a trace, and the features of its configurations and buses, sorted. They identify
+// a defect.
 func (t *trace) kinds() string {
 	var out []string
 	add := func(kinds ...string) {
@@ -152,8 +152,7 @@ func (t *trace) kinds() string {
 // several is the feature of a configuration with several entries.
 const several = "+several"
 
-// feature names a property of an entry among kinds of input. That labels are selected
-// is nothing special.
+// feature returns the name of a property of an entry in a list of kinds. The selection by label is no feature.
 func feature(property string) string {
 	if property == "labels" {
 		return ""
@@ -161,7 +160,7 @@ func feature(property string) string {
 	return "+" + property
 }
 
-// features are what a sink and its first configuration have that not every one has.
+// features returns the features of a sink and its first configuration.
 func (s *sinkSetup) features() (out []string) {
 	if s.mode == intents {
 		out = append(out, "+intents")
@@ -186,12 +185,12 @@ func (s *sinkSetup) features() (out []string) {
 
 // op is a kind of input.
 type op struct {
-	kind   string // for kinds; "": its name
+	kind   string // the name of the kind in trace.kinds; "": the name of the op
 	weight int
-	args   []int // each argument is below its number
-	causes bool  // it may open a gap
-	// obstructs says that the bridge may not find out what became of objects: requests for one object, or for the past,
-	// are not answered, or as of another history.
+	args   []int // each argument is less than its number here
+	causes bool  // the input may open a gap
+	// obstructs says that the bridge may be unable to find out what became of objects: requests for one object, or for
+	// the past, are not answered, or are answered from another history.
 	obstructs bool
 	apply     func(w *world, a []int) bool
 }
@@ -205,7 +204,7 @@ var objectKeys = func() (out [][2]string) {
 	return out
 }()
 
-// properties of an entry that an edit may change; the value counts from 0.
+// properties are the properties of an entry that an edit may change. Their values count from 0.
 var properties = []struct {
 	name   string
 	values int
@@ -226,7 +225,7 @@ var ops = opsTable()
 
 func opsTable() map[string]op {
 	sinkOf := func(w *world, n int) *sinkWorld { return w.sinks[n%len(w.sinks)] }
-	// edited gives a sink another configuration, with a running bridge at once.
+	// edited gives a sink another configuration. A running bridge receives it at once.
 	edited := func(w *world, s *sinkWorld, c config) bool {
 		if s.config.equal(c) {
 			return false
@@ -263,7 +262,7 @@ func opsTable() map[string]op {
 			return w.locked(func(c *cluster) bool { return c.remove(k[0] + "/" + k[1]) })
 		}},
 		"expire": {kind: "write", weight: 2, args: []int{3}, apply: func(w *world, a []int) bool { return expire(w, a[0]) }},
-		// A part of the deletions of one resourceVersion is delivered before the watch ends, or the process.
+		// A part of the deletions of one resourceVersion is delivered before the watch or the process ends.
 		"expire-part": {kind: "write", weight: 4, args: []int{3, 2, 2}, apply: func(w *world, a []int) bool {
 			if w.process == nil || w.api.most >= 0 || !expire(w, a[0]) {
 				return false
@@ -281,7 +280,7 @@ func opsTable() map[string]op {
 		"burst": {kind: "write", weight: 8, args: []int{2, 6, 3, 4}, apply: func(w *world, a []int) bool {
 			return w.burst(sinkOf(w, a[0]).bus, a[1:], 0)
 		}},
-		// And the bus does not take one behind the first of them.
+		// The bus also rejects a record after the first one of the burst.
 		"burst-refused": {kind: "record", weight: 8, causes: true, args: []int{2, 6, 3, 4, 4}, apply: func(w *world, a []int) bool {
 			return w.burst(sinkOf(w, a[0]).bus, a[1:], 2+a[4])
 		}},
@@ -351,11 +350,11 @@ func opsTable() map[string]op {
 		"restore": {weight: 4, causes: true, obstructs: true, args: []int{5}, apply: func(w *world, a []int) bool {
 			return w.restore(a[0]+1, 0)
 		}},
-		// What is undone is written again, with other bodies at the same resourceVersions, except the last write.
+		// Undone writes are written again with other bodies at the same resourceVersions, except for the last write.
 		"restore-rewritten": {kind: "restore", weight: 3, causes: true, obstructs: true, args: []int{4}, apply: func(w *world, a []int) bool {
 			return w.restore(a[0]+2, a[0]+1)
 		}},
-		// Only in traces that are written by hand: the seeds of random ones stay what they are.
+		// This input is only used in handwritten traces, so that the seeds of random traces keep their meaning.
 		"restore-bumped": {causes: true, obstructs: true, args: []int{5}, apply: func(w *world, a []int) bool {
 			if !w.locked(func(c *cluster) bool { return c.restoreWith(a[0]+1, 1000) }) {
 				return false
@@ -543,8 +542,8 @@ func expire(w *world, x int) bool {
 	})
 }
 
-// burst puts up to five objects, from the one that a[0] says on and with labels from a[1] on, while the bus does not
-// answer. refuse is as in armed.
+// burst puts up to five objects while the bus does not answer: the objects begin at index a[0] and the labels at a[1].
+// refuse is as in armed.
 func (w *world) burst(b *bus, a []int, refuse int) bool {
 	if b.stopped || b.blocked {
 		return false
@@ -562,14 +561,14 @@ func (w *world) burst(b *bus, a []int, refuse int) bool {
 	return put
 }
 
-// frames has watches get n more frames; -1: all.
+// frames lets watches get n more frames; -1: no limit.
 func (w *world) frames(n int) {
 	w.api.mu.Lock()
 	defer w.api.mu.Unlock()
 	w.api.most = n
 }
 
-// restore undoes writes, and makes the first again of them again with other bodies.
+// restore undoes writes, and writes the first ones again with other bodies. again is their number.
 func (w *world) restore(undone, again int) bool {
 	changes := w.cluster.now().changes
 	if !w.locked(func(c *cluster) bool { return c.restore(undone) }) {
@@ -593,8 +592,7 @@ func (w *world) restore(undone, again int) bool {
 	return true
 }
 
-// serveSecond serves the resource in version v2, too, or not any more. The server ends
-// the watches of every version.
+// serveSecond begins or ends to serve the resource in version v2, too. The server ends the watches of every version.
 func (w *world) serveSecond(on bool) bool {
 	if w.cluster.second == on || w.cluster.crd == "" {
 		return false
@@ -606,7 +604,7 @@ func (w *world) serveSecond(on bool) bool {
 	return true
 }
 
-// label gives a namespace the label that selectors select by, or takes it away.
+// label adds the label that selectors select by to a namespace, or removes it.
 func (w *world) label(n int, team bool) bool {
 	name := namespaces[n]
 	was := w.cluster.spaces[name]
@@ -623,7 +621,7 @@ func (w *world) label(n int, team bool) bool {
 	return true
 }
 
-// draw draws a trace.
+// draw draws a random trace.
 func draw(seed, n uint64) *trace {
 	r := rand.New(rand.NewPCG(seed, n))
 	t := &trace{setup: setup{page: 1 + r.IntN(3)}}
@@ -637,7 +635,7 @@ func draw(seed, n uint64) *trace {
 	for _, name := range sortedKeys(ops) {
 		all, total = append(all, name), total+ops[name].weight
 	}
-	// A run has few kinds of disturbance, so that they meet each other more than once.
+	// A run has few kinds of disturbances, so that they coincide more than once.
 	chosen := map[string]bool{}
 	for range 3 + r.IntN(6) {
 		name := pick(r, all, total)
@@ -671,8 +669,7 @@ func pick(r *rand.Rand, names []string, total int) string {
 	return names[0]
 }
 
-// minimise makes a trace smaller, and what it begins with simpler, for as long as it
-// fails in the same way.
+// minimise makes a trace smaller, and its setup simpler, as long as it fails in the same way.
 func minimise(t *trace, fails func(*trace) bool) *trace {
 	t = shorten(t, fails)
 	simple := simplify(t, fails)
@@ -682,7 +679,7 @@ func minimise(t *trace, fails func(*trace) bool) *trace {
 	return shorten(simple, fails)
 }
 
-// shorten takes inputs out of a trace.
+// shorten removes inputs from a trace.
 func shorten(t *trace, fails func(*trace) bool) *trace {
 	for size := len(t.inputs) / 2; size >= 1; {
 		shorter := false
@@ -704,7 +701,7 @@ func shorten(t *trace, fails func(*trace) bool) *trace {
 	return t
 }
 
-// simplify takes sinks out of a trace, and features out of the sinks that stay.
+// simplify removes sinks from a trace, and features from the remaining sinks.
 func simplify(t *trace, fails func(*trace) bool) *trace {
 	for i := range t.setup.sinks {
 		if len(t.setup.sinks) == 1 {

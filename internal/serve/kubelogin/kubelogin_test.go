@@ -69,8 +69,8 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// TestLogin: the API server says whose a token is, and RBAC what they may get. Neither is taken for a yes when it does
-// not answer, and a yes does not last.
+// TestLogin: the API server says who the user of a token is, and RBAC says what the user may get. If either does not
+// answer, access is denied. A permission is not remembered for long.
 func TestLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &api{t: t}

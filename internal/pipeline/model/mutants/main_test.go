@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// A change that does not fit the source any more is noticed here, and not when somebody runs them all.
+// A mutation that no longer fits the source is found by this test, and not only when all mutations are run.
 func TestChangesFitTheSource(t *testing.T) {
 	t.Chdir("../../../..")
 	mutants, err := read("")
