@@ -86,7 +86,7 @@ func write(t *testing.T, path string, content []byte) {
 	}
 }
 
-// demandTLS has a server demand certificates that the authority signed.
+// demandTLS makes a server require certificates that the authority signed.
 func demandTLS(t *testing.T, o *server.Options, server, clients *authority) {
 	t.Helper()
 	dir := t.TempDir()
