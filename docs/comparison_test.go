@@ -85,7 +85,7 @@ func sourceProblems(page string) []string {
 	return problems
 }
 
-// What the page says about another project, a reader can check.
+// Readers must be able to check every statement about another project.
 func TestComparisonHasSources(t *testing.T) {
 	raw, err := os.ReadFile("comparison.md")
 	if err != nil {
@@ -96,7 +96,7 @@ func TestComparisonHasSources(t *testing.T) {
 	}
 }
 
-// The check finds what it is there for.
+// The check finds a row or paragraph without a source.
 func TestMissingSourcesAreFound(t *testing.T) {
 	commit := strings.Repeat("0a", 20)
 	good := "# Other tools\n\n## What they do\n\n| tool | for |\n|---|---|\n| **kubebridge** | [x](guarantees.md) |\n| **A** | claim [1] |\n\n" +

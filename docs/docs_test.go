@@ -77,7 +77,7 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
-// Who looks for a page finds it in the index.
+// Readers look for pages in the index, so it must have every page.
 func TestIndexNamesEveryPage(t *testing.T) {
 	for _, dir := range []string{".", "adr"} {
 		raw, err := os.ReadFile(filepath.Join(dir, "README.md"))
@@ -185,7 +185,7 @@ func testsOf(t *testing.T, dir string) map[string]bool {
 	return found
 }
 
-// Operators learn which annotations of Secrets leave as they are.
+// Operators need the list of annotations that are published unhidden for Secrets.
 func TestPlainAnnotationsAreListed(t *testing.T) {
 	text, err := os.ReadFile("configuration.md")
 	if err != nil {
@@ -200,7 +200,7 @@ func TestPlainAnnotationsAreListed(t *testing.T) {
 	}
 }
 
-// What security.md says that an attacker cannot do has tests, which exist.
+// Every attack that security.md excludes has tests, and these tests exist.
 func TestAttackersHaveTests(t *testing.T) {
 	raw, err := os.ReadFile("security.md")
 	if err != nil {

@@ -41,7 +41,7 @@ func states(block, phrases string) bool {
 	return true
 }
 
-// A page that is rewritten in fewer words must not lose a limit, a default, a promise or an exception.
+// A page that is shortened must not lose a limit, a default, a promise or an exception.
 func TestFactsAreStated(t *testing.T) {
 	pages, err := filepath.Glob("*.md")
 	if err != nil {

@@ -35,7 +35,7 @@ func between(t *testing.T, text, from, to string) string {
 	return text
 }
 
-// all returns what the group of an expression matches in a text, sorted and each once.
+// all returns the matches of an expression's group in a text, sorted and without repeats.
 func all(expression, text string) []string {
 	var found []string
 	for _, m := range regexp.MustCompile(expression).FindAllStringSubmatch(text, -1) {
@@ -53,7 +53,7 @@ func sorted[T ~string](list []T) []string {
 	return slices.Compact(texts)
 }
 
-// unexpected are the reasons that an operator should hear of.
+// unexpected returns the reasons that an operator should know about.
 func unexpected() (list []event.Reason) {
 	for _, c := range event.Reasons() {
 		if c.Unexpected {
@@ -70,7 +70,7 @@ func same(t *testing.T, where string, want, got []string) {
 	}
 }
 
-// Consumers read in events.md what a reason means.
+// events.md must explain every reason, because consumers look it up there.
 func TestEventsListReasons(t *testing.T) {
 	var want, got []string
 	for _, c := range event.Reasons() {
@@ -90,7 +90,7 @@ func TestEventsListReasons(t *testing.T) {
 	same(t, "events.md", want, got)
 }
 
-// Consumers that validate with the schemas refuse a reason that these do not have.
+// The schemas must have every reason, because consumers that validate with them refuse other reasons.
 func TestSchemasListReasons(t *testing.T) {
 	type reason struct {
 		Enum        []string
@@ -116,7 +116,7 @@ func TestSchemasListReasons(t *testing.T) {
 	}
 }
 
-// Operators look a reason up where an alert or a metric shows it.
+// Operators look up a reason where an alert or a metric shows it, so it must be explained there.
 func TestOperatorsFindReasons(t *testing.T) {
 	row := between(t, readFile(t, "metrics.md"), "| `kubebridge_gaps_total` |", "\n")
 	same(t, "metrics.md", sorted(event.ReasonsOf(event.Gap)), all("`([a-z]+)`", row))
@@ -132,7 +132,7 @@ func TestOperatorsFindReasons(t *testing.T) {
 	same(t, "runbook.md", sorted(unexpected()), all("`([a-z]+)`: ", section))
 }
 
-// A reason that a page or an alert names exists.
+// A reason in a page or an alert must exist.
 func TestNamedReasonsExist(t *testing.T) {
 	known := []string{"left", "unknown"} // of `deleted`
 	for _, c := range event.Reasons() {

@@ -63,7 +63,7 @@ var (
 	texts = []string{"", "v1", "größe.example/v1", strings.Repeat("g", 300) + "/v1"}
 )
 
-// Decoding returns the encoded values, whatever follows them and whatever like is.
+// Decoding returns the encoded values, for any bytes behind them and any value of like.
 func TestText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.OneOf(rapid.SampledFrom(uids), rapid.String()).Draw(t, "uid")

@@ -34,7 +34,7 @@ func readFile(t testing.TB, path string) []byte {
 	return b
 }
 
-// An event is the same event in every format, from either bus.
+// An event decodes to the same value in every format, from either bus.
 func TestDecodeFormats(t *testing.T) {
 	files, err := filepath.Glob("../../pkg/event/testdata/*.json")
 	if err != nil || len(files) == 0 {
@@ -71,7 +71,7 @@ func TestDecodeFormats(t *testing.T) {
 					t.Errorf("%s, %s, %s: data is %s", name, format, bus, got.Data)
 				}
 				want := *want
-				if format == "plain" { // the object only: its data is made again, without diff and changedBy
+				if format == "plain" { // the format has only the object: the data is built from it, without diff and changedBy
 					want.Data, want.Before, want.Patch, want.Base, want.ChangedBy, want.LeftOut = got.Data, nil, nil, "", nil, nil
 				}
 				if diff := cmp.Diff(&want, got); diff != "" {
@@ -124,7 +124,7 @@ func TestDecodeRefusesTwoSpellings(t *testing.T) {
 	}
 }
 
-// messages makes messages of one partition and of the collection "pods", whose incarnation is 1.
+// messages builds messages of one partition and of the collection "pods", whose incarnation is 1.
 type messages []consumer.Message
 
 func (m *messages) add(e event.Event, run string) {
@@ -152,7 +152,7 @@ func (m *messages) of(t event.Type, run string, reason event.Reason, version str
 	}, run)
 }
 
-// apply applies the messages that have come since the last call.
+// apply applies the messages that were added since the last call.
 func (m *messages) apply(t *testing.T, s *consumer.State) {
 	t.Helper()
 	for _, x := range *m {
@@ -171,8 +171,8 @@ func names(s *consumer.State) string {
 	return strings.Join(all, " ")
 }
 
-// Every transition of the table of Phase. After a wrong one, a copy would count as complete while objects are
-// missing, or would never be complete again.
+// The test covers every transition in the table of Phase. After a wrong transition, a copy would count as complete while
+// objects are missing, or would never be complete again.
 func TestPhases(t *testing.T) {
 	steps := map[string]func(m *messages, run string){
 		"reset":   func(m *messages, run string) { m.of(event.Gap, run, "reset", "") },
@@ -235,7 +235,7 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// A reader that is slower than the compaction of the topic may find the null value alone.
+// A reader that is slower than the compaction of the topic may get only the null value.
 func TestNullValueDeletes(t *testing.T) {
 	for _, format := range []event.Format{event.Structured, event.Binary} {
 		var s consumer.State
@@ -254,8 +254,9 @@ func TestNullValueDeletes(t *testing.T) {
 	}
 }
 
-// A namespace that does not exist has no version. It may exist again, with objects, at the version that the rest of the
-// resource has reached: the whole has none. The campaign found this with seed 12049.
+// The collection of a namespace that does not exist has no version. The namespace may be created again, with objects, at the
+// version that the rest of the resource has reached, so the resource as a whole has no version. The campaign found this with
+// seed 12049.
 func TestCompleteBesideAMissingNamespace(t *testing.T) {
 	for range 10 { // the order of collections in memory is random
 		var s consumer.State
@@ -278,7 +279,7 @@ func TestCompleteBesideAMissingNamespace(t *testing.T) {
 	}
 }
 
-// A null value with headers of anything but a deletion is no event.
+// A null value with the headers of another type than a deletion is not an event.
 func TestNullValueOfAnotherType(t *testing.T) {
 	var m messages
 	m.object(event.Modified, "1", "a", "5")
@@ -288,8 +289,8 @@ func TestNullValueOfAnotherType(t *testing.T) {
 	}
 }
 
-// The memory for deleted objects is bounded, and an old message that
-// comes late does not bring a recently deleted object back.
+// The memory for deleted objects is bounded, and an old message that arrives late does not bring a recently deleted object
+// back.
 func TestEndsAreRememberedUpToALimit(t *testing.T) {
 	for deletions, want := range map[int]string{3: "", 4: "0"} {
 		s := consumer.State{Remember: 3}
@@ -325,7 +326,7 @@ func TestVersionsThatAreNoNumbers(t *testing.T) {
 	}
 }
 
-// A message of a foreign producer does not stop a consumer, and is reported.
+// A message of a foreign producer does not stop a consumer, but is reported.
 func TestChanges(t *testing.T) {
 	var s consumer.State
 	var m messages
@@ -358,8 +359,8 @@ func (m *messages) Next(context.Context) (consumer.Message, error) {
 	return next, nil
 }
 
-// After a restore from a backup, objects have lower resourceVersions in later runs. Neither may the copy
-// ignore them, nor may a late message of the earlier run bring an object back.
+// After a restore from a backup, objects have lower resourceVersions in later runs. The copy must not ignore these objects, and
+// a late message of the earlier run must not bring an object back.
 func TestRunGoesBeforeVersion(t *testing.T) {
 	var s consumer.State
 	var m messages
@@ -373,7 +374,7 @@ func TestRunGoesBeforeVersion(t *testing.T) {
 	}
 }
 
-// A synced event that comes late, or again after a crash, must not lead to an earlier time.
+// A synced event that arrives late, or again after a crash, must not set an earlier time.
 func TestSyncedAgain(t *testing.T) {
 	var s consumer.State
 	var m messages

@@ -32,7 +32,8 @@ type line struct {
 	Value      string            `json:"value"`
 }
 
-// recordings are what readers of 40 random worlds have read: etcd is restored, and messages come again, behind later ones.
+// recordings returns what readers of 40 random worlds have read. The worlds include restores of etcd, and messages that are
+// repeated behind later ones.
 func recordings() []*reader {
 	record := rapid.Custom(func(t *rapid.T) *reader {
 		r := newReader(newWorld(t, event.Structured))
@@ -62,8 +63,8 @@ func recordings() []*reader {
 	return all
 }
 
-// The page alone is enough to write a consumer: the example, which was written from it, agrees with
-// this package after every message.
+// The page alone is enough to write a consumer: the example was written from it, and agrees with this package after every
+// message.
 func TestPythonExample(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -110,7 +111,7 @@ func TestPythonExample(t *testing.T) {
 	}
 }
 
-// The example for the shell folds messages to the objects that this package's copy has in the end.
+// The example for the shell ends with the same objects as this package's copy.
 func TestShellExample(t *testing.T) {
 	jq, err := exec.LookPath("jq")
 	if err != nil {
@@ -118,7 +119,7 @@ func TestShellExample(t *testing.T) {
 	}
 	objects := 0
 	for _, r := range recordings() {
-		if r.compacts { // it does not see null values
+		if r.compacts { // the example does not see null values
 			continue
 		}
 		var input bytes.Buffer
@@ -149,7 +150,7 @@ func TestShellExample(t *testing.T) {
 	}
 }
 
-// postgresExample is a PostgreSQL server with the definitions of the example.
+// postgresExample returns a PostgreSQL server with the definitions of the example.
 func postgresExample(t *testing.T) func(sql string) string {
 	t.Helper()
 	if !postgrestest.Installed() {
@@ -169,7 +170,7 @@ func TestSQLExample(t *testing.T) {
 	sql := postgresExample(t)
 	complete := 0
 	for i, r := range recordings()[:20] {
-		if r.compacts { // it does not know where a partition ends
+		if r.compacts { // the example does not know where a partition ends
 			continue
 		}
 		var script strings.Builder
@@ -210,8 +211,8 @@ func TestSQLExample(t *testing.T) {
 	}
 }
 
-// Kubernetes accepts NUL in strings and PostgreSQL does not: one such object must not stop a consumer. The copy has U+FFFD
-// in its place, and nothing else of the object is changed.
+// Kubernetes accepts NUL in strings, and PostgreSQL does not. One object with NUL must not stop a consumer. The copy has U+FFFD
+// in its place, and is otherwise unchanged.
 func TestSQLExampleTakesNUL(t *testing.T) {
 	sql := postgresExample(t)
 	data := map[string]string{
@@ -254,7 +255,7 @@ func TestSQLExampleTakesNUL(t *testing.T) {
 		t.Errorf("the copy is not the object (-object +copy):\n%s", diff)
 	}
 
-	// A header may have it too: those of the configuration are templates.
+	// A header can contain NUL, too, because headers of the configuration are templates.
 	sql(`insert into kubebridge.inbox (topic, partition, headers) values ('configmaps', 0, '{"ce_type": "io.kubebridge.object.deleted.v1",
 		"ce_source": "/clusters/test/core/configmaps", "ce_cluster": "test", "ce_collection": "configmaps", "ce_subject": "ns/a", "ce_id": "1",
 		"ce_time": "1970-01-01T00:00:01Z", "ce_incarnation": "1", "ce_run": "2", "ce_resourceversion": "7", "ce_resource": "configmaps",
@@ -264,7 +265,7 @@ func TestSQLExampleTakesNUL(t *testing.T) {
 	}
 }
 
-// A message of somebody else must not stop a consumer of PostgreSQL either.
+// A foreign message must not stop a consumer of PostgreSQL, either.
 func TestSQLExampleSkipsOtherMessages(t *testing.T) {
 	sql := postgresExample(t)
 	for _, value := range []string{`{}`, `{"type":"com.example.other"}`, `{"type":null}`, `[]`, `["type"]`, `"type"`, `1`, `null`} {
@@ -275,7 +276,7 @@ func TestSQLExampleSkipsOtherMessages(t *testing.T) {
 	}
 }
 
-// withoutNUL is a decoded JSON value with U+FFFD for NUL in all strings and keys.
+// withoutNUL returns a decoded JSON value with U+FFFD for NUL in all strings and keys.
 func withoutNUL(value any) any {
 	replace := func(s string) string { return strings.ReplaceAll(s, "\x00", "\ufffd") }
 	switch v := value.(type) {
@@ -291,7 +292,7 @@ func withoutNUL(value any) any {
 	return value
 }
 
-// quoted is a text in SQL.
+// quoted returns a SQL string literal.
 func quoted(text []byte) string { return "'" + strings.ReplaceAll(string(text), "'", "''") + "'" }
 
 func describe(state *consumer.State, change consumer.Change) string {

@@ -12,8 +12,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// FuzzDecode: the value of a message in binary mode, or of a plain object, cannot replace
-// an attribute of its headers.
+// FuzzDecode: the value of a message in binary mode, or of a plain object, cannot replace an attribute from its headers.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"object":{"a":1}}`), "ce_name", "web", false)
 	f.Add([]byte(`{"a":1}`), "ce_reason", "left", true)
@@ -47,7 +46,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if lower := strings.ToLower(name); lower == "content-type" || strings.HasPrefix(lower, "ce") && name != "ce_name" {
-			return // it says something else, or it is another format
+			return // the value is of another event, or in another format
 		}
 		if !json.Valid(value) {
 			t.Fatalf("%q was taken: %+v", value, r)
@@ -55,7 +54,7 @@ func FuzzDecode(f *testing.F) {
 		if r.ID != headers["ce_id"] || r.UID != "u" || r.Type != event.Modified || r.ResourceVersion != "2" {
 			t.Fatalf("%q of %q: %+v", value, headers, r)
 		}
-		if isPlain && string(r.Object) != strings.Trim(string(value), " \t\r\n") { // which is around it
+		if isPlain && string(r.Object) != strings.Trim(string(value), " \t\r\n") { // white space around the object
 			t.Fatalf("%q of %q: the object is %q", value, headers, r.Object)
 		}
 	})

@@ -15,22 +15,22 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// reader reads a world's bus into a copy, and knows what the copy must have.
+// reader reads the bus of a world into a copy, and computes what the copy must have.
 type reader struct {
 	*world
 	state     consumer.State
 	pos       map[place]int
-	begun     map[place]bool  // it has been read from
+	begun     map[place]bool  // partitions that were read from
 	repeating map[string]bool // by partition and collection: see repeats
 	messages  []consumer.Message
-	late      bool           // messages come again, behind later ones
+	late      bool           // messages are repeated behind later ones
 	cut       bool           // the first messages of the partitions are gone
-	shown     map[string]int // what changes say of the copy: uids and versions
+	shown     map[string]int // number of objects in the copy according to the changes, by uid and version
 
 	promised            map[place]map[string]*sent // by collection: the newest message
 	incarnation, closed map[string]uint64
 	birth, newest       uint64
-	complete            int // how often it was
+	complete            int // how often the copy was complete
 }
 
 func newReader(w *world) *reader {
@@ -108,7 +108,7 @@ func (r *reader) drop(uid, version string) bool {
 	return true
 }
 
-// note remembers what a message says of the collection in its partition.
+// note records what a message says about the collection in its partition.
 func (r *reader) note(at place, m *sent) {
 	r.newest, r.birth = max(r.newest, m.plan), max(r.birth, m.birth)
 	if m.incarnation < r.incarnation[m.collection] || m.incarnation <= r.closed[m.collection] {
@@ -131,8 +131,8 @@ func (r *reader) note(at place, m *sent) {
 	}
 }
 
-// repeats notes that the copy goes back: after a crash in at-least-once delivery, a watch repeats in the run of a
-// resync what the bus has from the run before.
+// repeats records that the copy goes back. This happens after a crash in at-least-once delivery: in the run of a resync, the
+// watch repeats events that the bus already has from the run before.
 func (r *reader) repeats(at place, m, was *sent) {
 	key := at.topic + strconv.Itoa(at.partition) + m.collection
 	switch {
@@ -143,11 +143,11 @@ func (r *reader) repeats(at place, m, was *sent) {
 	}
 }
 
-// progress orders what a collection has published. In at-least-once delivery a later run can be
-// behind what the bus got before a crash.
+// progress orders what a collection has published. In at-least-once delivery a later run can be behind what was on the bus
+// before a crash.
 func (m *sent) progress() []uint64 { return []uint64{m.incarnation, m.epoch, uint64(m.at), m.run} }
 
-// check compares the copy with what was published, where the copy says that it is complete.
+// check compares the copy with the published state wherever the copy says that it is complete.
 func (r *reader) check() {
 	at, ok := r.state.Complete("test", "pods")
 	if !ok || len(r.repeating) > 0 {
@@ -187,7 +187,7 @@ func (r *reader) copied() map[string]int {
 	return got
 }
 
-// act does something that a cluster, a bridge, a bus or a reader can do.
+// act does one random step of a cluster, a bridge, a bus or a reader.
 func (r *reader) act() {
 	ids := r.core.IDs()
 	if len(ids) == 0 {
@@ -217,7 +217,7 @@ func (r *reader) act() {
 	}
 }
 
-// disturb does what happens rarely.
+// disturb does one of the rare steps.
 func (r *reader) disturb(id string) {
 	switch rapid.IntRange(1, 6).Draw(r.t, "disturbance") {
 	case 1:
@@ -238,7 +238,7 @@ func (r *reader) disturb(id string) {
 	}
 }
 
-// consume reads something, reads something again, or changes what there is to read.
+// consume reads a message, reads messages again, or changes the messages that can be read.
 func (r *reader) consume() {
 	at := rapid.SampledFrom(r.places()).Draw(r.t, "place")
 	log := r.bus[at]
@@ -261,16 +261,16 @@ func (r *reader) consume() {
 	}
 }
 
-// Whatever happens to a cluster, a bridge and a bus: a copy that says that it is complete has what was
-// published, and once everything is read it has what the cluster has.
+// Whatever happens to a cluster, a bridge and a bus, a copy that says that it is complete has the published state. Once
+// everything is read, it has the state of the cluster.
 func TestCopy(t *testing.T) {
 	complete := 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, event.Structured, event.Binary, event.Plain)
 		r := newReader(w)
 		if !w.compacts {
-			// Not both: where the beginning is gone, late copies of gap and synced without the
-			// objects between them would look like a beginning.
+			// A world does not get both faults: if the beginning is missing, late copies of gap and synced without the objects
+			// between them would look like a beginning.
 			r.cut = rapid.IntRange(0, 3).Draw(t, "cut") == 0
 			r.late = !r.cut && rapid.Bool().Draw(t, "late")
 		}

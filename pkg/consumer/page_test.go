@@ -87,7 +87,7 @@ func (r row) event(t *testing.T) event.Event {
 	return e
 }
 
-// Readers follow the page's example by hand, and it is what the copy does.
+// Readers follow the page's example by hand, so the copy must do exactly what the example says.
 func TestPageExample(t *testing.T) {
 	state := consumer.State{}
 	holders := map[string]bool{}
@@ -123,7 +123,7 @@ func TestPageExample(t *testing.T) {
 	}
 }
 
-// The events that the page shows are what the encoder writes.
+// The events on the page are exactly what the encoder writes.
 func TestPageEvents(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {

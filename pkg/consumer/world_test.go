@@ -19,7 +19,7 @@ import (
 // thing is an object of the cluster.
 type thing struct {
 	uid, version int
-	group        string // what selectors look at
+	group        string // compared with selectors
 }
 
 // write is one resourceVersion of the cluster.
@@ -32,12 +32,12 @@ type write struct {
 type cluster struct {
 	history []write
 	uids    int
-	expired int // a watch cannot start before it
+	expired int // the lowest resourceVersion from which a watch can start
 }
 
 func (c *cluster) version() int { return len(c.history) }
 
-// at is what exists at a resourceVersion in a selection: "" selects everything, "12" groups 1 and 2.
+// at returns the objects at a resourceVersion in a selection: "" selects everything, "12" selects groups 1 and 2.
 func (c *cluster) at(version int, selection string) map[string]*thing {
 	all := map[string]*thing{}
 	for _, w := range c.history[:min(version, len(c.history))] {
@@ -132,30 +132,30 @@ func (s *store) commit(b *reconcile.Batch) {
 	}
 }
 
-// reading is what reads one collection.
+// reading is the state of one read of a collection.
 type reading struct {
 	number  uint64
 	at      int // the resourceVersion up to which the core has seen the collection
 	listing bool
 	ended   bool
-	names   []string // still to come of the list
-	side    []string // still to come of a list beside the watch
-	sideAt  int      // its resourceVersion; 0: none is under way
+	names   []string // of the list, not handed on yet
+	side    []string // of the list beside the watch, not handed on yet
+	sideAt  int      // resourceVersion of the list beside the watch; 0: none is running
 }
 
-// sent is one message with what the test knows of it.
+// sent is one message, with the test's knowledge about it.
 type sent struct {
 	consumer.Message
 	key        string
 	collection string
-	// What the collection has published with it, as incarnation, run and resourceVersion, and the
-	// objects that it then holds: uids and versions by name.
+	// The collection's progress after this message: incarnation, run and resourceVersion. It then holds these objects, as uids
+	// and versions by name.
 	incarnation, run, epoch uint64
 	at                      int
 	holds                   map[string]held
 	closed                  bool
-	plan, birth             uint64 // 0: it has none
-	what                    string // for failures
+	plan, birth             uint64 // 0: none
+	what                    string // description for failure messages
 }
 
 type held struct {
@@ -209,7 +209,7 @@ func newWorld(t *rapid.T, formats ...event.Format) *world {
 	return w
 }
 
-// now is another time, which is ahead of all runs.
+// now returns a time that is later than all runs so far.
 func (w *world) now() uint64 {
 	w.clock += 100
 	return w.clock
@@ -222,7 +222,7 @@ func (w *world) start() {
 	w.apply()
 }
 
-// configure draws another configuration.
+// configure draws a random configuration.
 func (w *world) configure() {
 	w.plan = w.now()
 	for _, id := range collections {
@@ -244,7 +244,7 @@ func (w *world) configure() {
 	w.apply()
 }
 
-// apply passes the configuration on.
+// apply passes the configuration to the core.
 func (w *world) apply() {
 	for _, id := range w.core.IDs() {
 		if _, ok := w.wanted[id]; !ok {
@@ -262,7 +262,7 @@ func (w *world) step(in *reconcile.Input) {
 	w.stamp()
 }
 
-// stamp makes messages of the items that have been emitted since.
+// stamp makes messages of the items that were emitted since the last call.
 func (w *world) stamp() {
 	items := w.core.Items()
 	for i := range items {
@@ -272,8 +272,7 @@ func (w *world) stamp() {
 	}
 }
 
-// encode makes the messages of one item: the event, and in a compacted topic the null value behind a
-// deletion.
+// encode makes the messages of one item: the event and, in a compacted topic, the null value that follows a deletion.
 func (w *world) encode(i *reconcile.Item) []*sent {
 	col := event.ParseCollection(i.Collection)
 	e := event.Event{
@@ -296,7 +295,7 @@ func (w *world) encode(i *reconcile.Item) []*sent {
 	if m.at, _ = strconv.Atoi(c.Position); w.readings[i.Collection] != nil {
 		m.at = w.readings[i.Collection].at
 	}
-	if e.Type == event.Gap { // it promises nothing
+	if e.Type == event.Gap { // a gap promises no state
 		m.at = 0
 	}
 	m.holds = map[string]held{}
@@ -349,7 +348,7 @@ func (w *world) partition(topic, name string) int {
 	return int(h.Sum32() % uint32(w.partitions[topic]))
 }
 
-// deliver puts the first n items of the batch on its way on the bus.
+// deliver publishes the first n items of the batch that is on its way.
 func (w *world) deliver(n int) {
 	for i := range w.flying.Items[:n] {
 		for _, m := range w.flying.Items[i].Payload.([]*sent) {
@@ -364,7 +363,7 @@ func (w *world) deliver(n int) {
 	}
 }
 
-// seal has the filling batch delivered and committed.
+// seal delivers and commits the batch that is filling.
 func (w *world) seal() {
 	if w.flying == nil {
 		w.flying = w.core.Seal()
@@ -379,7 +378,7 @@ func (w *world) seal() {
 	w.core.Committed()
 }
 
-// crash ends the program, in at-least-once delivery behind a part of the batch on its way.
+// crash ends the program. In at-least-once delivery, a part of the batch on its way may be published.
 func (w *world) crash() {
 	if w.flying != nil && !w.exact {
 		w.store.before(w.flying)
@@ -388,7 +387,7 @@ func (w *world) crash() {
 	w.start()
 }
 
-// reset has the program give up what consumers have been sent, and start from there.
+// reset discards the published state, and starts without it.
 func (w *world) reset() {
 	next := w.store.Reset()
 	w.store.Records, w.store.Progress, w.store.Drafts = next.Records, next.Progress, map[string]reconcile.Draft{}
@@ -423,7 +422,7 @@ func (w *world) change() {
 	w.cluster.history = append(w.cluster.history, write{name, &next})
 }
 
-// restore brings the cluster back by some versions, as from a backup, and has a collection notice.
+// restore sets the cluster back by some versions, as from a backup, and lets a collection notice it.
 func (w *world) restore() {
 	for _, id := range w.core.IDs() {
 		c := w.core.Collection(id)
@@ -494,7 +493,7 @@ func (w *world) end(id string) bool {
 	return true
 }
 
-// open begins with a watch or a list.
+// open starts a watch or a list.
 func (w *world) open(id string, want reconcile.Read) {
 	r := &reading{number: want.Number}
 	w.readings[id] = r
@@ -592,11 +591,11 @@ func (w *world) watch(id string, r *reading) bool {
 	return true
 }
 
-// drain does everything that is left to do.
+// drain does all remaining steps.
 func (w *world) drain() {
 	for w.advance() {
 	}
-	// An edit that was undone and lost in a crash is on no event, and neither is a plan without a collection.
+	// An edit that was undone and lost in a crash is in no event, and neither is a plan without a collection.
 	for _, id := range slices.Sorted(maps.Keys(w.wanted)) {
 		w.step(&reconcile.Input{Kind: reconcile.Confirm, Collection: id})
 	}
@@ -617,8 +616,8 @@ func (w *world) advance() bool {
 	return false
 }
 
-// compact removes what later messages replace, in the first n messages of a partition; a null
-// value is removed, too, if gone says so. It returns how many messages before pos are left.
+// compact removes those of the first n messages of a partition that later messages replace. If gone is set, it also removes
+// null values. It returns how many messages before pos are left.
 func (w *world) compact(at place, n, pos int, gone bool) (left int) {
 	log := w.bus[at]
 	last := map[string]int{}

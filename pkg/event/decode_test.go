@@ -28,8 +28,7 @@ func parsed(t *testing.T, name string) *event.Received {
 	return e
 }
 
-// Parse loses nothing: every golden file can
-// be written again from the parsed event.
+// Parse loses nothing: every golden file can be written again from the parsed event.
 func TestParseLosesNothing(t *testing.T) {
 	for _, x := range examples() {
 		t.Run(x.name, func(t *testing.T) {
@@ -135,7 +134,7 @@ func TestParseRefuses(t *testing.T) {
 			}
 		})
 	}
-	// Version 1 may get more attributes and members.
+	// Later releases may add attributes and members to version 1.
 	grown := change(change(added, `"origin":`, `"new":"x","origin":`), `"data":{`, `"data":{"patch":[],`)
 	if e, err := event.Parse([]byte(grown)); err != nil || !bytes.Contains(e.Data, []byte(`"patch":[]`)) {
 		t.Errorf("a new attribute and a new member of data: %v", err)
@@ -160,7 +159,7 @@ func TestInto(t *testing.T) {
 	})
 	t.Run("unstructured", func(t *testing.T) {
 		var u unstructured.Unstructured
-		for _, name := range []string{"added", "modified"} { // of different kinds
+		for _, name := range []string{"added", "modified"} { // two different kinds
 			if err := parsed(t, name).Into(&u); err != nil {
 				t.Fatal(err)
 			}

@@ -20,8 +20,7 @@ func message(name string) []byte {
 	return b
 }
 
-// A consumer's loop: objects, statements about collections, and what a later
-// version may bring.
+// A consumer's loop handles objects, events about collections, and types that a later version may add.
 func ExampleParse() {
 	for _, value := range [][]byte{message("added"), message("deleted-synthesised"), message("synced"), []byte(`{"specversion":"1.0","type":"com.example.order","id":"7"}`)} {
 		e, err := event.Parse(value)

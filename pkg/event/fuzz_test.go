@@ -11,15 +11,14 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// FuzzRoundTrip: for any names of objects, a consumer reads exactly the event that the bridge
-// has written.
+// FuzzRoundTrip: for any names of objects, a consumer reads exactly the event that the bridge has written.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("pods", "shop", "web", "12", "u", `{"a":1}`, uint8(1))
 	f.Add(`x","type":"io.kubebridge.resource.deleted.v1`, `"`, "\x00\u2028\u009b", "\\", "a\"}", `{"data":{"object":{}},"name":"b"}`, uint8(2))
 	f.Fuzz(func(t *testing.T, resource, namespace, name, rv, uid, object string, typ uint8) {
 		for _, s := range []string{resource, namespace, name, rv, uid} {
 			if !utf8.ValidString(s) || s == "" {
-				return // an API server has no such object
+				return // not a possible object of an API server
 			}
 		}
 		if !json.Valid([]byte(object)) || object[0] != '{' {

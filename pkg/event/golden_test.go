@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// The messages on the bus are a public contract.
+// The messages on the bus are a public contract, so a change of their bytes must be noticed.
 func TestGolden(t *testing.T) {
 	var want []string
 	for _, x := range examples() {
@@ -45,8 +45,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Headers and values in the formats in which the value lacks attributes: each
-// golden file has the attributes, an empty line, and the value.
+// The golden files have the headers and values of the formats whose value lacks attributes: the attributes, an empty line, and
+// the value.
 func TestGoldenFormats(t *testing.T) {
 	for _, f := range []event.Format{event.Binary, event.Plain} {
 		for _, x := range examples() {

@@ -8,8 +8,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// A deletion that was seen and one that a list proved must have one id, and no two events of a run
-// may have one.
+// A deletion that the watch reported and one that a list proved must have the same id, and no two events of a run may share an
+// id.
 func TestEventID(t *testing.T) {
 	pods := &event.Collection{Resource: "pods", LabelSelector: "a=b", MetadataOnly: true}
 	some := &event.Collection{Group: "apps", Resource: "deployments", Entry: "canary", Namespace: "shop"}
@@ -68,8 +68,8 @@ func TestCollectionNames(t *testing.T) {
 	}
 }
 
-// A collection that the configuration no longer has is known by its ID alone, and two that share an
-// ID would share a position.
+// A collection that the configuration no longer has can only be identified by its ID, and two collections with the same ID
+// would share a position.
 func TestCollectionIDRoundTrip(t *testing.T) {
 	optional := func(form string) *rapid.Generator[string] {
 		return rapid.OneOf(rapid.Just(""), rapid.StringMatching(form))

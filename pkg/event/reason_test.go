@@ -10,7 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// A reason without a row in the table would be missing in every document, and no test would notice.
+// A reason without a row in the table would be missing in every document, and no other test would notice.
 func TestReasonsHaveRows(t *testing.T) {
 	var declared, listed []string
 	for _, m := range regexp.MustCompile(`(?m)^\tReason\w+ +Reason = "(\w+)"$`).FindAllSubmatch(read(t, "reason.go"), -1) {

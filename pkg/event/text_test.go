@@ -21,8 +21,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// TestPlainStrings: bytes that need an escape are found at every position, next
-// to any other byte.
+// TestPlainStrings: bytes that need an escape are found at every position and next to any other byte.
 func TestPlainStrings(t *testing.T) {
 	for n := range 18 {
 		for at := range n {
@@ -39,7 +38,7 @@ func TestPlainStrings(t *testing.T) {
 	}
 }
 
-// TestTextKeepsWhatItMade: a string does not change when others are made.
+// TestTextKeepsWhatItMade: a string that Text has returned does not change when Text makes others.
 func TestTextKeepsWhatItMade(t *testing.T) {
 	var text Text
 	var made, want []string

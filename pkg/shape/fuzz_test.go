@@ -31,7 +31,7 @@ func FuzzRoutes(f *testing.F) {
 		a := Values{Cluster: "c", Group: group, Resource: resource, Namespace: namespace, Name: name}
 		b := Values{Cluster: "c", Group: group2, Resource: resource2, Namespace: namespace2, Name: name2}
 		if a.Group == "core" || b.Group == "core" || !utf8.ValidString(name) || !utf8.ValidString(name2) {
-			return // of which there is none
+			return // no object has these values
 		}
 		same := a == b
 		if (subject.Subject(a) == subject.Subject(b)) != same {
@@ -86,7 +86,7 @@ func FuzzPlanted(f *testing.F) {
 					if out != nil {
 						t.Fatalf("%s: %v and yet %s", raw, err, out)
 					}
-					continue // it is left out
+					continue // the value is left out
 				}
 				if strings.Contains(string(out), planted[1:]) {
 					t.Fatalf("%s became %s", raw, out)
@@ -95,7 +95,7 @@ func FuzzPlanted(f *testing.F) {
 					t.Fatalf("%s became %s, which is no JSON", raw, out)
 				}
 				if strings.Contains(before+after, `ata`) || strings.Contains(before+after, `\u`) || strings.Contains(before+after, lastApplied) {
-					continue // more is hidden than what was planted
+					continue // more than the planted values is hidden
 				}
 				if !strings.HasPrefix(string(out), before+`,"data":`) || !strings.HasSuffix(string(out), ","+after) {
 					t.Fatalf("%s became %s: what is not hidden has changed", raw, out)

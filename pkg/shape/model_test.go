@@ -14,7 +14,7 @@ import (
 type model struct {
 	rules  []rule
 	d      *jsontext.Decoder
-	spans  []modelSpan // of values that something else stands for
+	spans  []modelSpan // values that have a replacement
 	planes int
 	hid    bool // something was hidden or left out
 }
@@ -24,7 +24,7 @@ type modelSpan struct {
 	text       string
 }
 
-// place is a way to a value: a member's name, or nil for an element.
+// place is the path to a value: a member's name, or nil for an element.
 type place []*string
 
 func leads(p path, to place) bool {

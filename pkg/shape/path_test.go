@@ -30,8 +30,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// The error for a mistyped path names the place and what to write: a path that silently
-// matched nothing would let a secret out.
+// The error for a mistyped path names the position and what to write instead. A path that silently matched nothing would
+// publish a secret.
 func TestWrongPaths(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                             `column 1: the end where a name, * or [ should be: for example spec`,
@@ -68,8 +68,8 @@ func TestWrongPaths(t *testing.T) {
 	}
 }
 
-// FuzzPath: a path is read as a plain reading of the grammar has it, and finds in an
-// object what looking at every value finds.
+// FuzzPath: a path is parsed like a simple implementation of the grammar parses it, and finds in an object the same values as a
+// search of all values.
 func FuzzPath(f *testing.F) {
 	f.Add(`spec.containers[*].env[*].value`, `{"spec":{"containers":[{"env":[{"value":"a"},{"value":{}}]},{"env":{"b":{"value":1}}}]}}`)
 	f.Add(`**.a[~"^x"]["y"]`, `{"a":{"x1":{"y":"a"}},"b":[{"a":{"xx":{"y":null,"z":1}}}]}`)
@@ -97,13 +97,13 @@ func FuzzPath(f *testing.F) {
 			}
 			return
 		}
-		if len(p) < 10 && 0 < len(raw) && len(raw) < 1<<12 { // the model takes its time
+		if len(p) < 10 && 0 < len(raw) && len(raw) < 1<<12 { // the model is slow
 			likeModel(t, t, []Rule{rule}, []byte(raw))
 		}
 	})
 }
 
-// plainPath reads a path as docs/configuration.md says, piece by piece.
+// plainPath parses a path piece by piece, as docs/configuration.md describes it.
 func plainPath(text string) (string, bool) {
 	var out []string
 	word := regexp.MustCompile(`^(\*\*|\*|[-_A-Za-z0-9]+)`)
@@ -138,7 +138,7 @@ func plainPath(text string) (string, bool) {
 				return "", false
 			}
 			quote := inside[:1]
-			end := 1 // of the quote: the next one without a backslash in front
+			end := 1 // find the closing quote: the next one without a backslash before it
 			for end < len(inside) && (inside[end:end+1] != quote || end > 1 && inside[end-1] == '\\') {
 				end++
 			}

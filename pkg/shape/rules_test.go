@@ -145,7 +145,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Where several rules apply to a place, the one that reveals least wins, whatever their order.
+// If several rules apply to a place, the one that reveals least is applied, regardless of their order.
 func TestStrongestRule(t *testing.T) {
 	const raw = `{"data":{"a":"YQ=="},"type":"x"}`
 	hash, mask, remove := Rule{Paths: []string{"data.a"}}, Rule{Paths: []string{"data.*"}, With: WithMask}, Rule{Paths: []string{"data[~'a']"}, With: WithRemove}
@@ -167,8 +167,7 @@ func TestStrongestRule(t *testing.T) {
 	}
 }
 
-// Without rules, a Secret is shaped to the same bytes as by Secrets; what cannot be
-// understood is refused by both.
+// Without rules, a Secret is shaped to the same bytes as by Secrets. Both refuse an object that cannot be parsed.
 func TestSecretsAreRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw := rapid.SampledFrom([]string{
@@ -235,7 +234,7 @@ func TestWrongRules(t *testing.T) {
 	}
 }
 
-// An object that is not understood does not leave, not even in part in its error.
+// An object that cannot be parsed is not published, not even a part of it in the error.
 func TestWhatCannotBeShaped(t *testing.T) {
 	s := mustCompile(t, Secrets{Key: testKey}, Rule{Paths: []string{"a.*", "b"}}).Of("", "pods")
 	for _, raw := range []string{``, `["hunter2"]`, `"hunter2"`, `{"a":{"b":"hunter2"}`, `{"x":"hunter2`, `{"a":{"b":hunter2}}`, `{"b":1}{"b":"hunter2"}`, `{"x":1}hunter2`} {
@@ -251,8 +250,7 @@ func TestWhatCannotBeShaped(t *testing.T) {
 	}
 }
 
-// A change shows, and equal values look equal only where the same place of the same
-// object has them.
+// A change of a value changes its hash. Equal values have equal hashes only at the same place of the same object.
 func TestHashesOfPaths(t *testing.T) {
 	rules := mustCompile(t, Secrets{Key: testKey}, Rule{Paths: []string{"**.v"}})
 	hash := func(rules *Rules, resource, where, raw string) string {
@@ -297,13 +295,13 @@ func TestHashesOfPaths(t *testing.T) {
 	if a, b := hash(rules, "pods", "ns/a", `{"a":{"v":{"b":1,"a":[2]}}}`), hash(rules, "pods", "ns/a", `{"a":{"v":{ "\u0061":[2],"b":1 }}}`); a != b {
 		t.Error("an object in another spelling has another hash")
 	}
-	// The form is on the bus, and what consumers compare: it stays.
+	// Consumers compare these hashes, so their form must never change.
 	if want := "hmac+sha256/bb7aa81ccf1e007d3e466d1658667643523b87302d5d35f7010f403c8a328c8e"; base != want {
 		t.Errorf("the hash is %s, was %s", base, want)
 	}
 }
 
-// The digest stands in the checkpoint: it changes when what is hidden does, and only then.
+// The checkpoint has the digest of the rules. It must change if and only if the rules hide something else.
 func TestDigestOfRules(t *testing.T) {
 	digest := func(rules ...Rule) string { return mustCompile(t, Secrets{}, rules...).Digest() }
 	a, b := Rule{Paths: []string{"a.b", "c"}, Resources: []string{"x", "y"}}, Rule{Preset: PodEnv}
@@ -336,8 +334,7 @@ var poolOfPaths = []string{
 	`spec`, `spec.a`, `spec.a[*].v`, `spec.*.v`, `**.v`, `spec.**.a`, `*`, `metadata.*`, `metadata.annotations.*`, `**.*.v`, `[~"^s|v"]`, `spec[~"a"][*]`, `**[~"a$"].*`, `metadata.annotations["` + lastApplied + `"]`,
 }
 
-// anyJSON makes an object; unless it is strict, with white space, escapes and names
-// that repeat.
+// anyJSON makes an object. Unless strict is set, it has white space, escapes and repeated names.
 func anyJSON(t *rapid.T, depth int, strict bool) string {
 	space := func() string {
 		if strict {
@@ -393,8 +390,8 @@ func anyJSON(t *rapid.T, depth int, strict bool) string {
 	return value(depth, names, "root")
 }
 
-// Whatever the rules and the object: nothing else than a plain reading of the rules
-// allows is left, and what they do not mean stays byte by byte.
+// For any rules and any object, the result is what a simple implementation of the rules allows, and bytes outside the rules are
+// unchanged.
 func TestLikeTheModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		remove := rapid.Bool().Draw(rt, "remove")
@@ -432,7 +429,7 @@ func likeModel(t *testing.T, f interface{ Fatalf(string, ...any) }, rules []Rule
 	}
 }
 
-// FuzzRules has rules without removal, so that all else is compared byte by byte.
+// FuzzRules has rules without removal, so that everything else can be compared byte by byte.
 func FuzzRules(f *testing.F) {
 	for i, s := range []string{
 		`{"spec":{"a":[{"v":"x"}]}}`, `{"sp\u0065c":{"a":1,"a":{"v":[1,{}]}}}`, `{"metadata":{"annotations":{"` + lastApplied + `":"{\"spec\":{\"a\":\"x\"}}"}}}`, `{"a":"\ud800"}`, `{} {}`, `null`,
@@ -447,7 +444,7 @@ func FuzzRules(f *testing.F) {
 	})
 }
 
-// pods are pods as an API server sends them, 12 to 16 KB.
+// pods returns pods as an API server sends them, 12 to 16 KB.
 func pods(t testing.TB) [][]byte {
 	t.Helper()
 	text, err := os.ReadFile("../../internal/scan/testdata/pods.ndjson")
@@ -467,14 +464,14 @@ func pods(t testing.TB) [][]byte {
 	return out
 }
 
-// A pod that no rule means is the same memory, and costs no other.
+// A pod that no rule matches is returned in the same memory, without an allocation.
 func TestUntouched(t *testing.T) {
 	raw := pods(t)[0]
 	s := mustCompile(t, Secrets{Key: testKey}, Rule{Paths: []string{"spec.containers[*].nothing", "status.*.none", `metadata.labels[~"^nothing"]`}}).Of("", "pods")
 	var got []byte
 	var err error
 	n := 1.0
-	for i := 0; i < 100 && n > 0; i++ { // the race detector lets pools forget what they have
+	for i := 0; i < 100 && n > 0; i++ { // with the race detector, pools drop some of their items
 		n = testing.AllocsPerRun(1, func() { got, err = s.Apply(raw, "ns/name") })
 	}
 	if err != nil || &got[0] != &raw[0] || len(got) != len(raw) {
@@ -485,8 +482,8 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-// What is planted in the environment of real pods, and in what was applied of them, in
-// whatever spelling, survives nowhere; the pod is otherwise the same.
+// A value that is planted in the environment of a real pod, or in its last-applied annotation, is not left anywhere in any
+// spelling. The rest of the pod is unchanged.
 func TestNoEnvironmentSurvives(t *testing.T) {
 	const planted = "PLANTED+hunter2"
 	env := `"env":[{"name":"A","value":"PLANTED+hunter2"},{"v\u0061lue":"PLANTED\u002bhunter2","name":"B"},{"name":"C","value":{"x":["PLANTED+hunter2"]},"value":"PLANTED+hunter2"}]`
@@ -515,7 +512,7 @@ func TestNoEnvironmentSurvives(t *testing.T) {
 				if err := json.Unmarshal(out, &v); err != nil {
 					t.Fatal(err)
 				}
-				// A template's annotations are no object's: what stands there is a text.
+				// The annotations of a pod template are not those of an object, so their value is treated as a text.
 				if c.resource == "deployments" {
 					delete(v.(map[string]any)["spec"].(map[string]any)["template"].(map[string]any)["metadata"].(map[string]any), "annotations")
 					out, _ = json.Marshal(v)

@@ -83,7 +83,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// A value that cannot be understood must not leave, and its error must not contain it.
+// A value that cannot be parsed must not be published, and its error must not contain it.
 func TestSecretsThatCannotBeRedacted(t *testing.T) {
 	const planted = "aHVudGVyMg=="
 	for name, raw := range map[string]string{
@@ -117,8 +117,7 @@ func TestSecretsThatCannotBeRedacted(t *testing.T) {
 	}
 }
 
-// A change shows, the value does not, and equal values in two places do not look
-// equal.
+// A change of a value changes its hash, the value itself is hidden, and equal values at two places have different hashes.
 func TestHashes(t *testing.T) {
 	hash := func(s shape.Secrets, where, member, key, value string) string {
 		t.Helper()
@@ -166,8 +165,8 @@ func TestHashes(t *testing.T) {
 	}
 }
 
-// anySecret makes a Secret with the planted value in many places and forms; # in
-// the first string stands where it must not be seen, as it is in the second.
+// anySecret makes a Secret with the planted value in many places and forms. In the first result, a # stands wherever the second
+// one has a planted value that must not be published.
 func anySecret(t *rapid.T, planted string) (mask, raw string) {
 	space := func() string { return rapid.SampledFrom([]string{"", "", "", " ", "\n\t"}).Draw(t, "space") }
 	b64 := base64.StdEncoding.EncodeToString([]byte(planted))
@@ -232,8 +231,7 @@ func anySecret(t *rapid.T, planted string) (mask, raw string) {
 	return whole.mask, whole.raw
 }
 
-// A planted value never survives anywhere, in any spelling, and everything else
-// stays as it was byte by byte.
+// A planted value is not left anywhere, in any spelling, and all other bytes are unchanged.
 func TestNoSecretSurvives(t *testing.T) {
 	const planted = "PLANTED+hunter2"
 	b64 := base64.StdEncoding.EncodeToString([]byte(planted))
@@ -265,7 +263,7 @@ func TestNoSecretSurvives(t *testing.T) {
 	})
 }
 
-// FuzzSecrets compares with encoding/json what is left of any Secret.
+// FuzzSecrets compares the redacted form of any Secret with a result made by encoding/json.
 func FuzzSecrets(f *testing.F) {
 	for _, s := range []string{`{"data":{"a":"YQ=="}}`, `{"d\u0061ta":{"a":1},"stringData":null}`, `{"metadata":{"annotations":{"` + lastApplied + `":{}}}}`, `{"data":[]}`, `{} {}`, `null`} {
 		f.Add(s)
@@ -283,7 +281,7 @@ func FuzzSecrets(f *testing.F) {
 			if json.Valid([]byte(raw)) {
 				t.Errorf("%s became %s: %v", raw, out, err)
 			}
-			return // jsontext takes some texts that encoding/json does not
+			return // jsontext accepts some texts that encoding/json refuses
 		}
 		for _, name := range []string{"data", "stringData"} {
 			members, ok := v[name].(map[string]any)
@@ -306,7 +304,7 @@ func FuzzSecrets(f *testing.F) {
 	})
 }
 
-// What was redacted stays redacted, whatever does not fit.
+// What was redacted stays redacted, even if the rest does not fit.
 func TestHeadOfASecret(t *testing.T) {
 	const planted = "PLANTED+hunter2"
 	rapid.Check(t, func(t *rapid.T) {

@@ -73,8 +73,8 @@ func TestTopic(t *testing.T) {
 	}
 }
 
-// The server takes "*" and ">" in a published subject, and names of RBAC objects
-// hold those, colons and dots.
+// The server accepts "*" and ">" in a published subject, and the names of RBAC objects contain these characters, colons and
+// dots.
 func TestSubject(t *testing.T) {
 	v := func(group, resource, namespace, name string) shape.Values {
 		return shape.Values{Cluster: "prod-eu.1", Group: group, Resource: resource, Namespace: namespace, Name: name}
@@ -101,8 +101,8 @@ func TestSubject(t *testing.T) {
 	}
 }
 
-// On a compacted topic, or where a stream keeps the last message of a subject, two collections that
-// hold one object must not share a key or a subject. Topics cannot have an @.
+// On a compacted topic, or on a stream that keeps only the last message of a subject, two collections with the same object must
+// not share a key or a subject. Topics cannot contain @.
 func TestEntry(t *testing.T) {
 	v := shape.Values{Cluster: "prod", Resource: "pods", Namespace: "shop", Name: "web-0"}
 	for entry, want := range map[string][3]string{
@@ -157,8 +157,8 @@ func anyName() *rapid.Generator[string] {
 	)
 }
 
-// Whatever objects are called, a subject has as many tokens as its template, none
-// is empty or a wildcard, two objects never share one, and none is a collection's.
+// For any names of objects, a subject has as many tokens as its template, and no token is empty or a wildcard. Two objects
+// never share a subject, and no object has the subject of a collection.
 func TestSubjectsAreUnique(t *testing.T) {
 	tpl := template(t, usual, shape.SubjectNames)
 	seen := map[string]shape.Values{}
@@ -184,8 +184,7 @@ func TestSubjectsAreUnique(t *testing.T) {
 	})
 }
 
-// An object deleted and made again, or served in another version, must stay in
-// its partition.
+// An object that is deleted and created again, or served in another version, must stay in its partition.
 func TestKey(t *testing.T) {
 	for _, c := range []struct {
 		v    shape.Values

@@ -13,7 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// notThere is what the API server says of an object that does not exist.
+// notThere is the API server's answer for an object that does not exist.
 func notThere(resource, name string) answer {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
@@ -43,8 +43,8 @@ func things(group, version, namespace string) Target {
 	}
 }
 
-// Rule 6: absence is proved by the CRD's or the namespace's own absence, and by
-// nothing else. A false proof deletes everything there is.
+// Rule 6: only the absence of the CRD or of the namespace proves that objects are absent. A false proof would delete all
+// objects.
 func TestProofOfAbsence(t *testing.T) {
 	const (
 		crd  = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.a.example.com"
@@ -121,9 +121,8 @@ func TestProofOfAbsence(t *testing.T) {
 	}
 }
 
-// A CRD that was deleted and created again took its objects with it, even where the
-// new ones cannot be listed. The handler receives that once, and the new objects as
-// soon as they can be listed.
+// The deletion of a CRD deletes its objects, even if the CRD was created again and the new objects cannot be listed. The
+// handler receives that once, and the new objects as soon as they can be listed.
 func TestRecreatedCRD(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := things("a.example.com", "v1", "")
@@ -141,8 +140,8 @@ func TestRecreatedCRD(t *testing.T) {
 	})
 }
 
-// A namespace that came back under an open watch: an object that the watch reported
-// since may live in the new namespace, and must not be declared deleted with the old.
+// A namespace was deleted and created again under an open watch. An object that the watch has reported since may be in the new
+// namespace, and must not be reported as deleted with the old one.
 func TestRecreatedNamespace(t *testing.T) {
 	for _, c := range []struct {
 		name  string

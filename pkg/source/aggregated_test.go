@@ -13,9 +13,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// A watch from resourceVersion 0 begins with what there is, and one without a
-// resourceVersion too: what was deleted between two of them would never be published. A list
-// that gives no other one is refused, and the state says why.
+// A watch from resourceVersion 0, or without one, begins with the existing objects. Deletions between two such watches would
+// never be published. A list that returns only such a resourceVersion is refused, and the state says why.
 func TestListWithoutAVersion(t *testing.T) {
 	for _, rv := range []string{"", "0"} {
 		t.Run(fmt.Sprintf("%q", rv), func(t *testing.T) {
@@ -46,7 +45,7 @@ func TestListWithoutAVersion(t *testing.T) {
 	})
 }
 
-// A position from which no watch could go on is not resumed.
+// A position from which no watch could continue is not resumed.
 func TestPositionWithoutAVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, []answer{pageOf("9", "", item("a", "3"))}, nil)
@@ -57,8 +56,8 @@ func TestPositionWithoutAVersion(t *testing.T) {
 	})
 }
 
-// An aggregated API's resourceVersions need not be numbers. No change is lost: a watch goes
-// on from the last one before the newest.
+// The resourceVersions of an aggregated API need not be numbers. No change is lost: a watch continues from the last one before
+// the newest.
 func TestVersionsThatAreNoNumbers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, []answer{pageOf("v-e", "", item("a", "v-d"), item("b", "v-c"))}, []answer{
@@ -80,9 +79,9 @@ func TestVersionsThatAreNoNumbers(t *testing.T) {
 	})
 }
 
-// OpenShift's projects show a user those that he may see. Their watch says that one has
-// become visible with the resourceVersion of its last write, which may be years old, and
-// that one is no longer visible with an object that has a name and nothing else.
+// OpenShift shows users the projects to which they have access. When a project becomes visible, the watch reports it with the
+// resourceVersion of its last write, which may be years old. When a project is no longer visible, the watch reports an object
+// with only a name.
 func TestVisibilityDependsOnPermissions(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -134,8 +133,8 @@ func TestRestoreWithBumpedRevision(t *testing.T) {
 	})
 }
 
-// Two API servers with an etcd each behind one address: each request may find another
-// history. There is at most one new epoch in a minute.
+// Two API servers, each with its own etcd, share one address, so each request may find another history. There is at most one
+// new epoch per minute.
 func TestTwoHistoriesBehindOneAddress(t *testing.T) {
 	for name, restarts := range map[string]bool{"one read": false, "reads that end after every list": true} {
 		t.Run(name, func(t *testing.T) { twoHistories(t, restarts) })

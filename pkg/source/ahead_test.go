@@ -17,8 +17,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// While a page is handed on the next is asked for, and no longer when nobody wants
-// it.
+// The next page is requested while a page is handed on, and the request ends when it is no longer needed.
 func TestNextPageIsReadMeanwhile(t *testing.T) {
 	asked, left := make(chan struct{}), make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -79,8 +78,8 @@ func survey(t *testing.T, client *Client, each func(name string)) []string {
 	return names
 }
 
-// From the second page on the next is asked for as soon as a page says that there is one,
-// so that the server has work while a page is on its way.
+// From the second page on, the next page is requested as soon as a page shows that there is one, so that the server works while
+// a page is in transit.
 func TestPageIsAskedForEarly(t *testing.T) {
 	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 		asked, large := make(chan struct{}), strings.Repeat("l", pageHead)
@@ -105,7 +104,7 @@ func TestPageIsAskedForEarly(t *testing.T) {
 	})
 }
 
-// What was asked for early and did not come is asked for again.
+// An early request that fails is made again.
 func TestEarlyPageThatFails(t *testing.T) {
 	for name, fails := range map[string]answer{
 		"refused": status(http.StatusTooManyRequests, "TooManyRequests"),
@@ -134,7 +133,7 @@ func TestEarlyPageThatFails(t *testing.T) {
 	}
 }
 
-// A server does not keep an answer for long that a slow handler leaves unread.
+// An answer that a slow handler does not read is given up, so that the server need not keep it for long.
 func TestEarlyPageIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow = 4 * unreadFor
@@ -148,7 +147,7 @@ func TestEarlyPageIsGivenUp(t *testing.T) {
 			},
 			"4": func(w http.ResponseWriter, r *http.Request) {
 				asked := time.Now()
-				if tries.Add(1) == 1 { // it begins, and is not read to its end
+				if tries.Add(1) == 1 { // the answer begins, and is not read to its end
 					fmt.Fprint(w, strings.Repeat(" ", 1<<10))
 					_ = http.NewResponseController(w).Flush()
 					<-r.Context().Done()

@@ -15,7 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// resolve is what a caller does who wants one resource now.
+// resolve finds one resource once, like a caller that does not follow the catalog.
 func resolve(ctx context.Context, c *Client, name string) (Resource, error) {
 	catalog, err := c.Catalog(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func TestCatalogBesideABrokenGroup(t *testing.T) {
 	})
 }
 
-// A server that cannot be asked has not said that it lacks the resource.
+// An error of the discovery does not prove that the server lacks the resource.
 func TestCatalogCannotAsk(t *testing.T) {
 	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 		client := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -111,7 +111,7 @@ func TestCatalogCannotAsk(t *testing.T) {
 	})
 }
 
-// Discovery must end with its caller, and serve the next one all the same.
+// Discovery must end with its caller's context, and still work for the next caller.
 func TestCatalogEndsWithItsContext(t *testing.T) {
 	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 		cluster, asked, stuck := clusterOf(false), make(chan struct{}, 64), true
@@ -157,8 +157,7 @@ func TestCatalogEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// What an API service that is down may serve is not absent; what the others
-// serve is.
+// A resource that an unavailable API service may serve is not absent. Resources of other services are found.
 func TestFindBesideAnUnknownGroup(t *testing.T) {
 	forms(t, func(t *testing.T, d *discoveryStub) {
 		d.broken = "metrics.k8s.io/v1beta1"
@@ -186,8 +185,7 @@ func TestFindBesideAnUnknownGroup(t *testing.T) {
 	})
 }
 
-// A bare name must not come to mean another group's resource because the core
-// group could not be asked for a moment.
+// A short name must not resolve to a resource of another group while the core group is temporarily unavailable.
 func TestFindWhileTheCoreGroupIsUnknown(t *testing.T) {
 	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 		d := clusterOf(true)

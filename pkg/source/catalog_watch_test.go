@@ -21,7 +21,7 @@ import (
 type changingCluster struct {
 	*discoveryStub
 	forbidden bool          // CRDs and APIServices may not be read
-	down      chan struct{} // not nil: everything answers 503 until it is closed
+	down      chan struct{} // not nil: every answer is 503 until it is closed
 
 	events chan string // frames for the watch of CRDs
 
@@ -168,7 +168,7 @@ func TestWatchCatalogSeesCRDs(t *testing.T) {
 						t.Errorf("step %d: the server was asked %d times", i, n)
 					}
 				}
-				pass(4 * time.Minute) // the watches of this server do not end by themselves
+				pass(4 * time.Minute) // the watches of this server have no timeout
 				if len(f.catalogs) != 4 || len(f.troubles) != 0 {
 					t.Errorf("afterwards: %d catalogs, troubles %v", len(f.catalogs), f.troubles)
 				}
@@ -177,7 +177,7 @@ func TestWatchCatalogSeesCRDs(t *testing.T) {
 	}
 }
 
-// An operator that installs hundreds of CRDs must not set off as many rounds.
+// The installation of hundreds of CRDs must not cause as many rounds of discovery.
 func TestWatchCatalogBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChangingCluster()
@@ -199,8 +199,7 @@ func TestWatchCatalogBurst(t *testing.T) {
 	})
 }
 
-// Without permission to watch CRDs changes are still found, by asking now and
-// then, and the bridge can say that it is so.
+// Without permission to watch CRDs, changes are still found by periodic discovery, and the bridge can report that it polls.
 func TestWatchCatalogWithoutPermission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChangingCluster()
@@ -230,8 +229,7 @@ func TestWatchCatalogWithoutPermission(t *testing.T) {
 	})
 }
 
-// A server that is away is asked again until it is there; what it served before
-// is not taken back meanwhile.
+// An unavailable server is retried until it answers. In the meantime its resources stay in the catalog.
 func TestWatchCatalogServerDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChangingCluster()

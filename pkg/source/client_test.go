@@ -48,8 +48,8 @@ func TestClusterUID(t *testing.T) {
 	}
 }
 
-// Who may not ask for the cluster's UID can say it. A server that does show one
-// is held to it.
+// Users without permission to read the cluster's UID can configure it. If the server shows its UID, it must be the configured
+// one.
 func TestExpectedCluster(t *testing.T) {
 	shows := text200(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"1"}}`)
 	for _, c := range []struct {
@@ -93,8 +93,8 @@ func TestExpectedCluster(t *testing.T) {
 	}
 }
 
-// A client configuration's timeout and rate limits are for requests that end:
-// they would cut off watches, or hold hundreds of them back.
+// The timeout and the rate limits of a client configuration are meant for short requests. They would cut off watches, or delay
+// hundreds of them.
 func TestClientIgnoresTimeoutAndRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, nil, answers(50, func(w http.ResponseWriter, r *http.Request) {

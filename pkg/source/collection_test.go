@@ -22,8 +22,7 @@ func compare(t *testing.T, got, want []string) {
 	}
 }
 
-// The watch goes on from the first page's resourceVersion: what changed while the
-// later pages were read would be lost otherwise.
+// The watch continues from the resourceVersion of the first page. Otherwise changes during the later pages would be lost.
 func TestSnapshotThenWatch(t *testing.T) {
 	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 		s := newStub(t,
@@ -114,7 +113,7 @@ func TestTargetPath(t *testing.T) {
 	}
 }
 
-// A position that can be resumed from needs no list: a list would be a gap.
+// A position that can be resumed needs no list, because a list would be a gap.
 func TestResume(t *testing.T) {
 	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 		s := newStub(t, nil, []answer{open(frame("MODIFIED", "a", "120"))})
@@ -142,8 +141,8 @@ func TestVoidPositionLists(t *testing.T) {
 	})
 }
 
-// A server that watches end in good order is watched again from where everything
-// was seen; what came after that comes again.
+// After a watch ends without an error, the next watch begins where all events are known to be passed on. Later events come
+// again.
 func TestWatchEnds(t *testing.T) {
 	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 		s := newStub(t, nil, []answer{
@@ -165,8 +164,8 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
-// Every form of "gone" must lead to a list, and never to silence, when more
-// connections, perhaps to other servers, find it gone too.
+// Every form of "gone" must lead to a list, and never to silence, if more connections, possibly to other servers, get the same
+// answer.
 func TestExpired(t *testing.T) {
 	const detail = "resourceVersion 10 is no longer served"
 	for _, c := range []struct {
@@ -207,7 +206,7 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// Two empty watches and a full one are a server's housekeeping.
+// Two empty watches followed by one with events are normal server behavior, not a gap.
 func TestTwoEmptyWatchesAreNoGap(t *testing.T) {
 	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 		s := newStub(t, nil, []answer{closed(), closed(), closed(bookmark("11")), closed(), closed()})
@@ -218,7 +217,7 @@ func TestTwoEmptyWatchesAreNoGap(t *testing.T) {
 	})
 }
 
-// An object whose frame is cut off was not passed on, and comes again.
+// An object whose frame is cut off is not passed on, and comes again with the next watch.
 func TestBrokenWatch(t *testing.T) {
 	half := frame("ADDED", "c", "13")[:40]
 	for _, c := range []struct {
@@ -263,8 +262,7 @@ func TestLargeFrame(t *testing.T) {
 	})
 }
 
-// What ends a collection must end it at once, wherever it is, and leave nothing
-// behind (TestMain looks for that).
+// Cancellation must end a collection at once, in every state, and leave no goroutine behind (TestMain checks that).
 func TestCancelEndsRun(t *testing.T) {
 	block := func(ctx context.Context, _ Signal) error { <-ctx.Done(); return ctx.Err() }
 	slow := open // a list that never comes
@@ -301,7 +299,7 @@ func TestCancelEndsRun(t *testing.T) {
 	}
 }
 
-// The handler's error is the pipeline's own and must come back as it is.
+// The handler's error must be returned unchanged.
 func TestHandlerErrorEndsRun(t *testing.T) {
 	mine := errors.New("mine")
 	for _, kind := range []SignalKind{ListBegun, Listed, ListEnded, Added, Progress} {

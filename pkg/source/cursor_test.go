@@ -11,9 +11,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// A position may be resumed from only when something strictly later was seen: one
-// resourceVersion can carry many events (expiring Events under one lease), and a
-// bookmark can come between two of them.
+// A position may be resumed from only after a later resourceVersion was seen: several events can share one resourceVersion
+// (Events that expire under one lease), and a bookmark can come between two of them.
 func TestCursor(t *testing.T) {
 	for _, c := range []struct{ name, from, saw, resume string }{
 		{"nothing", "10", "", "10"},
@@ -49,8 +48,8 @@ func TestCursor(t *testing.T) {
 	}
 }
 
-// Whatever a watch sends, and wherever it breaks off, a watch from resume must give
-// every event that was not passed on.
+// Whatever a watch sends, and wherever it breaks off, a watch from the resume position must return every event that was not
+// passed on.
 func TestCursorLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		steps := rapid.SliceOf(rapid.IntRange(0, 2)).Draw(t, "steps")
@@ -72,7 +71,7 @@ func TestCursorLosesNothing(t *testing.T) {
 	})
 }
 
-// Failures count from one resourceVersion only.
+// Failures are only counted together if they have the same resourceVersion.
 func TestCursorForgetsFailures(t *testing.T) {
 	at := cursor{resume: "10", last: "10", failures: 3}
 	at.saw("11")

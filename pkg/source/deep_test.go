@@ -9,7 +9,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// deep is a text of arrays in so many levels.
+// deep returns nested arrays with the given number of levels.
 func deep(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
 
 // deepItem is an item that is nested in so many levels.
@@ -18,8 +18,7 @@ func deepItem(name, rv string, levels int) string {
 		name, name, rv, deep(levels-1))
 }
 
-// An object that is nested more deeply than any consumer wants to read holds up no other one, in lists and watches.
-// What identifies it is passed on.
+// A very deeply nested object does not block other objects, in lists and watches. Its identifying metadata is passed on.
 func TestDeepObjects(t *testing.T) {
 	whole := func(name, rv string, levels int) string {
 		return `{"kind":"ConfigMap","apiVersion":"v1",` + deepItem(name, rv, levels)[1:]
@@ -65,7 +64,8 @@ func TestDeepObjects(t *testing.T) {
 	})
 }
 
-// What cannot be asked for by its name is not known to be gone: neither is a name that no URL has, nor one that was shortened.
+// An object that cannot be requested by its name is not known to be deleted. This applies to names that cannot be part of a URL
+// and to shortened names.
 func TestNamesThatCannotBeAsked(t *testing.T) {
 	asked := 0
 	c := NewCollection(Options{

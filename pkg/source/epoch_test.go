@@ -26,8 +26,8 @@ func afterASecond(a answer) answer {
 
 func failing(code int) answer { return status(code, "ItIsSo") }
 
-// Resuming 2: a watch from a resourceVersion that an etcd restore took back is
-// answered with 200 and silence until the counter passes it.
+// Resuming 2: a watch from a resourceVersion beyond a restored etcd gets the status 200, but no events until the counter passes
+// that resourceVersion.
 func TestHistoryIsAnotherOne(t *testing.T) {
 	restored := []answer{pageOf("40", "", item("a", "30"))}
 	relisted := []string{newHistory, "listed a@30", "ended 40 >40"}
@@ -117,8 +117,8 @@ func TestHistoryIsAnotherOne(t *testing.T) {
 	}
 }
 
-// A position trails what was seen, and a void one may be of nothing: a server that is behind what
-// was seen was restored all the same.
+// A position trails what was seen, and a void position may belong to nothing. A server that is behind what was seen was still
+// restored.
 func TestBehindWhatWasSeen(t *testing.T) {
 	for name, c := range map[string]struct {
 		from           event.Position
@@ -181,8 +181,8 @@ func TestBehindWhatWasSeen(t *testing.T) {
 	}
 }
 
-// What a watch from the old history still sends must not be passed on when a probe
-// that was sent after it was opened has seen the new history.
+// Events that a watch still sends from the old history must not be passed on after a probe that was sent later has found the
+// new history.
 func TestProbeComesBeforeFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(w http.ResponseWriter, r *http.Request) {
@@ -202,8 +202,8 @@ func TestProbeComesBeforeFrames(t *testing.T) {
 	})
 }
 
-// A probe that fails is no proof of anything: the watch goes on, and the state
-// says that its history was not verified, until a probe succeeds.
+// A failed probe proves nothing. The watch continues, and the state says that its history was not verified, until a probe
+// succeeds.
 func TestUnverifiedHistoryShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := func(w http.ResponseWriter, r *http.Request) {
@@ -234,7 +234,7 @@ func TestUnverifiedHistoryShows(t *testing.T) {
 	})
 }
 
-// A pipeline that starts an epoch has nothing to compare, and nothing to resume.
+// A pipeline that starts an epoch has nothing to compare and nothing to resume.
 func TestVoidPositionOfANewEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, []answer{pageOf("40", "")}, nil)
@@ -249,8 +249,8 @@ func TestVoidPositionOfANewEpoch(t *testing.T) {
 	})
 }
 
-// Collections of one resource share probes, and each compares them with what it
-// had seen when they were sent: one that is ahead asks again.
+// Collections of one resource share probes. Each compares the result with what it had seen when the probe was sent; a
+// collection that is ahead sends another probe.
 func TestSharedProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, nil, nil)
@@ -291,7 +291,7 @@ func TestSharedProbe(t *testing.T) {
 	})
 }
 
-// Who may list one name only must be able to probe.
+// A user who may only list one name must be able to probe.
 func TestProbeOfOneName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, nil, nil)
@@ -305,8 +305,7 @@ func TestProbeOfOneName(t *testing.T) {
 	})
 }
 
-// Another cluster at the same address is not another history: nothing that is
-// known says anything about it.
+// Another cluster at the same address is not another history of this cluster, so it is no evidence about the known objects.
 func TestAnotherClusterAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -355,8 +354,8 @@ func TestAnotherClusterAnswers(t *testing.T) {
 	}
 }
 
-// The address may move while the evidence is read. The cluster that gave it is checked
-// once all of it was read: what another cluster lacks must not be reported as deleted.
+// The address may start to point at another cluster while the evidence is read. The cluster is checked after all of it was
+// read: objects that another cluster lacks must not be reported as deleted.
 func TestTheClusterChangesMeanwhile(t *testing.T) {
 	const ns = "/api/v1/namespaces/s"
 	for _, c := range []struct {

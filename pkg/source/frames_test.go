@@ -192,7 +192,7 @@ func FuzzFrames(f *testing.F) {
 // are. It takes names that repeat, and others in another order, which r need not.
 func likeJSON(t *testing.T, r *frameReader, text []byte) {
 	d := json.NewDecoder(bytes.NewReader(text))
-	held := map[*Object]string{} // as long as others are read
+	held := map[*Object]string{} // objects that are kept while others are read
 	defer func() {
 		for o, want := range held {
 			if string(o.Raw) != want {
@@ -207,7 +207,7 @@ func likeJSON(t *testing.T, r *frameReader, text []byte) {
 		var want map[string]json.RawMessage
 		wantErr := d.Decode(&want)
 		if !utf8.Valid(text) {
-			return // which encoding/json mends
+			return // encoding/json repairs invalid UTF-8
 		}
 		var wantKind string
 		_ = json.Unmarshal(want["type"], &wantKind)

@@ -12,8 +12,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Resuming 3: a restarted API server has forgotten what another one behind the
-// load balancer still serves. Declaring a gap then would be false.
+// Resuming 3: a restarted API server no longer has events that another one behind the load balancer still serves. A gap would
+// be wrong then.
 func TestAnotherServerStillHasTheHistory(t *testing.T) {
 	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 		s := newStub(t, nil, nil)
@@ -58,7 +58,7 @@ func TestAnotherServerStillHasTheHistory(t *testing.T) {
 	})
 }
 
-// A gap that another server does not have is no gap.
+// A 410 from one server is not a gap if another server still has the history.
 func TestTriesOtherServers(t *testing.T) {
 	for name, gone := range map[string]answer{
 		"410 at open":      status(http.StatusGone, "Expired"),
@@ -81,8 +81,7 @@ func TestTriesOtherServers(t *testing.T) {
 	}
 }
 
-// A server that is asked and never begins to answer must not look like one that
-// has nothing to say.
+// A server that never begins to answer must not look like a server without events.
 func TestWatchThatIsNeverAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
@@ -97,8 +96,8 @@ func TestWatchThatIsNeverAnswered(t *testing.T) {
 	})
 }
 
-// A frame larger than any object can be is the server's failure: asked for again
-// some times, and in the end a list must close the gap.
+// A frame larger than any object is the server's failure. The watch is retried several times, and in the end a list must close
+// the gap.
 func TestFrameTooLargeAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		big := frame("ADDED", "b", "12")
@@ -119,8 +118,8 @@ func TestFrameTooLargeAgainAndAgain(t *testing.T) {
 	})
 }
 
-// A list that broke off after it was begun has voided what was known, whatever
-// broke it: its repetition says that.
+// A list that breaks off after its begin has voided the position, for any cause of the failure. The next list is marked as
+// interrupted.
 func TestBrokenListIsInterrupted(t *testing.T) {
 	for _, code := range []int{403, 404, 410, 500} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {

@@ -128,7 +128,7 @@ func TestRestoreGVK(t *testing.T) {
 	}
 }
 
-// Who reads the error must learn what to do without a debugger.
+// The error must contain the remedy, so that readers need no debugger.
 func TestGVKErrorNamesWhatItSaw(t *testing.T) {
 	for _, x := range []struct {
 		obj  runtime.Object
@@ -144,8 +144,7 @@ func TestGVKErrorNamesWhatItSaw(t *testing.T) {
 	}
 }
 
-// A complete object may be in many hands: the race detector fails this test if
-// RestoreGVK writes to it.
+// Several goroutines may use a complete object: the race detector fails this test if RestoreGVK writes to it.
 func TestRestoreGVKOnlyReadsCompleteObjects(t *testing.T) {
 	list := &corev1.PodList{Items: make([]corev1.Pod, 3)}
 	if err := source.RestoreGVK(scheme.Scheme, list); err != nil {

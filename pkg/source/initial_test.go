@@ -14,8 +14,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// initialScript is what a stub answers when it is asked for streamed lists. What
-// is not in the script it does not know.
+// initialScript is a stub's answers to requests for streamed lists. The stub does not support other requests.
 type initialScript struct {
 	answers []answer
 
@@ -76,7 +75,7 @@ func TestStreamedList(t *testing.T) {
 	})
 }
 
-// A whole collection costs the server less in pages.
+// A list of a whole collection is paged, because pages cost the server less.
 func TestListWithoutSelectionIsPaged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, []answer{pageOf("9", "")}, nil)
@@ -110,8 +109,7 @@ func TestStreamedListIsNotAnswered(t *testing.T) {
 	})
 }
 
-// A server that knows no streamed lists is not asked again at every list, by no
-// collection, but it may learn.
+// If a server does not support streamed lists, collections do not request one at every list, but try again later.
 func TestStreamedListUnknown(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -254,7 +252,7 @@ func TestStreamedListOverASlowLink(t *testing.T) {
 	})
 }
 
-// The server would cut off a stream that nobody reads.
+// The test reads slowly: the server would cut off a stream that is not read.
 func TestStreamedListIsNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := make(chan time.Time, 1)
@@ -280,8 +278,7 @@ func TestStreamedListIsNotRead(t *testing.T) {
 	})
 }
 
-// A clock that is set back must not make a pause longer: its end is kept by the
-// monotonic clock.
+// A clock that is set back must not make a pause longer, because the pause ends by the monotonic clock.
 func TestPause(t *testing.T) {
 	var p pause
 	if !p.over() {
@@ -298,7 +295,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// Nothing was passed on yet: a list in pages may succeed, or its error says why not.
+// No object was passed on yet, so a paged list may succeed, or its error says why not.
 func TestStreamedListRefused(t *testing.T) {
 	for _, c := range []struct {
 		code  int

@@ -68,8 +68,7 @@ func TestParsePage(t *testing.T) {
 	}
 }
 
-// A list that cannot be read to its end is no list: every object that it lacks
-// would count as deleted.
+// A list that cannot be read to its end must be refused, because every object that it lacks would count as deleted.
 func TestParsePageRefuses(t *testing.T) {
 	whole := `{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`
 	if _, err := parse(whole); err != nil {
@@ -108,8 +107,7 @@ func TestParsePageRefuses(t *testing.T) {
 	}
 }
 
-// An object waiting for the bus must not hold its whole page in memory, nor be
-// changed by the next.
+// An object that waits for the bus must not keep its whole page in memory, and the next page must not change it.
 func TestItemsDoNotShareThePage(t *testing.T) {
 	for _, item := range []string{`{"apiVersion":"v1","kind":"A","metadata":{"name":"a"}}`, `{"metadata":{"name":"a"}}`} {
 		body := []byte(`{"metadata":{"resourceVersion":"9"},"items":[` + item + `]}`)
@@ -170,8 +168,8 @@ func plainPage(body []byte) (out said, whole bool) {
 	return out, out.RV != ""
 }
 
-// FuzzParsePage: a page says what encoding/json says, and its objects are whole when
-// what is left out of them in a list is back.
+// FuzzParsePage: a parsed page equals that of encoding/json, and its objects are complete once the fields that lists omit are
+// restored.
 func FuzzParsePage(f *testing.F) {
 	for _, s := range []string{
 		`{"kind":"ThingList","apiVersion":"apps/v1","metadata":{"resourceVersion":"9","continue":"t"},"items":[{"metadata":{"name":"a","managedFields":[]},"spec":{}}]}`,

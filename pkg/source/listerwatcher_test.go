@@ -183,7 +183,7 @@ func TestListerWatcherEmptyWatches(t *testing.T) {
 	})
 }
 
-// One that ends every watch after the same event is not asked again at once.
+// A ListerWatcher that ends every watch after the same event is not asked again at once.
 func TestListerWatcherWatchesThatLeadNowhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(10, "a")
@@ -221,7 +221,7 @@ func TestListerWatcherContinueTokenGone(t *testing.T) {
 	})
 }
 
-// One failure must not make a list of a hundred thousand objects begin again.
+// One failed page must not restart a list of a hundred thousand objects.
 func TestListerWatcherRetriesPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(10, "a", "b")
@@ -339,8 +339,7 @@ func TestListerWatcherWaits(t *testing.T) {
 	})
 }
 
-// What a server cannot send (an etcd event without its previous value) must not
-// hold a collection without end.
+// An event that the server cannot send (an etcd event without its previous value) must not block a collection without end.
 func TestListerWatcherErrorsInTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(10, "a")
@@ -382,7 +381,7 @@ func TestListerWatcherHandlerEndsRun(t *testing.T) {
 	}
 }
 
-// A watch that nobody reads is closed, and none of its frames is lost.
+// A watch that is not read is closed, and none of its events is lost.
 func TestListerWatcherBlockedHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(10, "a")

@@ -17,7 +17,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// crowd is a server of n objects of some size, which it makes as it writes them.
+// crowd is a server of n objects of a given size, which it generates while it writes them.
 type crowd struct {
 	n, size    int
 	itemsFirst bool // as in lists of custom resources
@@ -92,8 +92,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// A list of any size takes the memory of two pages, and of the one that comes in: a
-// hundred collections begin with them.
+// A list of any size needs the memory of two pages and of the page that arrives, because a hundred collections may begin with
+// lists.
 func TestListTakesThePagesMemory(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -124,7 +124,7 @@ func TestListTakesThePagesMemory(t *testing.T) {
 	}
 }
 
-// A first page of large objects is asked for again, smaller.
+// A first page that is too large is requested again with a smaller limit.
 func TestPageTooLarge(t *testing.T) {
 	server := &crowd{n: 40, size: 1 << 20}
 	srv := httptest.NewServer(server)
@@ -143,7 +143,7 @@ func TestPageTooLarge(t *testing.T) {
 	}
 }
 
-// A server that does not page is read as long as that is sane.
+// A server that ignores the limit is read up to a bounded size.
 func TestServerThatDoesNotPage(t *testing.T) {
 	server := &crowd{n: 33, size: 1 << 20, unpaged: true}
 	srv := httptest.NewServer(server)

@@ -149,8 +149,8 @@ func TestRestoreGVK(t *testing.T) {
 	}
 }
 
-// A list item comes without kind and apiVersion, a watch frame with both. If they
-// hashed differently, every reconcile would announce every object again.
+// A list item has no kind and apiVersion, and a watch frame has both. If their hashes differed, every reconcile would publish
+// every object again.
 func TestHashOfListAndWatch(t *testing.T) {
 	const rest = `"metadata":{"name":"n","uid":"u","resourceVersion":"7","managedFields":[{"manager":"x"}]},"spec":{"a":[1,2]}}`
 	item := mustScan(t, `{`+rest)
@@ -311,8 +311,7 @@ func oneCut(text, out string) bool {
 	return len(out) <= len(text) && strings.HasSuffix(text, out[i:])
 }
 
-// Whatever the server sends, only the member goes, and the rest stays as it was
-// byte by byte.
+// For any object that the server sends, only the member is removed, and all other bytes are unchanged.
 func TestObjectsLikeEncodingJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		space := func() string {

@@ -19,7 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// past is a server of exact lists that notes what it is asked.
+// past is a server of exact lists that records its requests.
 type past struct {
 	answer func(w http.ResponseWriter, r *http.Request)
 
@@ -125,8 +125,7 @@ func TestRecallStopsWhenAllAreFound(t *testing.T) {
 	})
 }
 
-// A state that cannot be recalled is not known. A refusal is reported: somebody can do
-// something about it.
+// A state that cannot be recalled is unknown. A refusal is reported, because an operator can act on it.
 func TestRecallFromAServerThatCannot(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -179,7 +178,7 @@ func TestRecallEnds(t *testing.T) {
 	}
 }
 
-// A survey passes on objects, and no list: a handler would take that for a gap.
+// A survey passes on objects without the begin and end of a list, because a handler would take these for a gap.
 func TestSurvey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, []answer{pageOf("9", "t", item("a", "4")), broken(), pageOf("11", "", item("b", "5"))}, nil)

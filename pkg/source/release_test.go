@@ -17,8 +17,8 @@ func madeUp(n int) string {
 		n, n, strings.Repeat(fmt.Sprint(n, "."), n*n*7%900/3))
 }
 
-// An object that was not released keeps its content, whatever was read since. With the race detector, what is
-// released is overwritten at once.
+// An object that was not released keeps its content while others are read. With the race detector, released memory is
+// overwritten at once.
 func TestHeldMemoryIsNotUsedAgain(t *testing.T) {
 	const objects = 3000
 	var text strings.Builder
@@ -70,7 +70,7 @@ func TestHeldMemoryIsNotUsedAgain(t *testing.T) {
 				check(i, o)
 				shared := o.memory != nil
 				o.Release()
-				o.Release() // which is once too often, and nothing
+				o.Release() // released once too often, which must have no effect
 				if shared != (o.Raw == nil) {
 					t.Fatalf("%s: object %d is released, shared: %t, and reads %s", name, i, shared, o.Raw)
 				}
@@ -86,7 +86,7 @@ func TestHeldMemoryIsNotUsedAgain(t *testing.T) {
 	}
 }
 
-// A piece is used again when its reader and all objects in it have let go of it.
+// A piece of memory is used again after its reader and all objects in it have released it.
 func TestMemoryIsUsedAgain(t *testing.T) {
 	p := &pieces{}
 	m := p.get(minBuffer)
@@ -108,7 +108,7 @@ func TestMemoryIsUsedAgain(t *testing.T) {
 	}
 }
 
-// What is too large to share a piece has memory of its own.
+// An object that is too large for a shared piece has its own memory.
 func TestLargeObjectsShareNothing(t *testing.T) {
 	k := copier{Collection: fromNowhere(false), from: &pieces{}}
 	defer k.close()

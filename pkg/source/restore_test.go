@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// An object that was read as metadata only must not look different: its kind is
-// the resource's, whatever form the server sent it in.
+// An object that was read as metadata only must look like any other: its kind is that of the resource, in whichever form the
+// server sent it.
 func TestMetadataOnly(t *testing.T) {
 	const (
 		meta = `"metadata":{"name":"n","uid":"u","resourceVersion":"7","managedFields":[{"manager":"x"}],"labels":{"a":"b"}}`
@@ -43,8 +43,8 @@ func TestMetadataOnly(t *testing.T) {
 	}
 }
 
-// A list and a watch, a server that knows the form and one that does not: an
-// object that did not change hashes the same, or it would be announced again.
+// An unchanged object has the same hash from a list and a watch, and from servers with and without the metadata form. Otherwise
+// it would be published again.
 func TestMetadataOnlyHashesTheSame(t *testing.T) {
 	const meta = `"metadata":{"name":"n","uid":"u","resourceVersion":"7"}`
 	var want uint64
@@ -64,8 +64,7 @@ func TestMetadataOnlyHashesTheSame(t *testing.T) {
 	}
 }
 
-// What a collection of whole objects is sent in the form for metadata is restored
-// too, as far as it can be.
+// If a server sends a collection of whole objects in the metadata form, the objects are restored as far as possible.
 func TestRestorePartial(t *testing.T) {
 	o := mustScan(t, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"n"}}`)
 	if fromNowhere(false).restore(o, nil); string(o.Raw) != `{"apiVersion":"apps/v1","kind":"Thing","metadata":{"name":"n"}}` {

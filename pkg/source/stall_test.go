@@ -32,9 +32,8 @@ func then(d time.Duration, first, second string) answer {
 	}
 }
 
-// Resuming 5: with a dead conversion webhook the watch stays open and says
-// nothing, while LIST answers 500. It must show within two minutes, and heal by
-// itself, and the watch may not be closed for it.
+// Resuming 5: with a dead conversion webhook the watch stays open without events, while LIST answers 500. The state must show
+// this within two minutes and recover automatically, and the watch must not be closed for it.
 func TestStalledWatchShows(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -79,8 +78,8 @@ func TestStalledWatchShows(t *testing.T) {
 	}
 }
 
-// A watch that is dead while the server lives is found out by a second one, and
-// opened again from where everything was seen.
+// A watch that is dead while the server works is detected by a second watch, and opened again from where all events are known
+// to be passed on.
 func TestDeadWatchIsReplaced(t *testing.T) {
 	for name, second := range map[string]answer{
 		"by an event":    closed(frame("ADDED", "b", "12"), frame("ADDED", "c", "13")),
@@ -106,8 +105,7 @@ func TestDeadWatchIsReplaced(t *testing.T) {
 	}
 }
 
-// Core events never get bookmarks, and a quiet collection has nothing to say: its
-// watch stays open, and its state stays what it is.
+// Core Events never get bookmarks, and a quiet collection has no events: its watch stays open, and its state is unchanged.
 func TestQuietIsNotStalled(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -143,8 +141,7 @@ func TestQuietIsNotStalled(t *testing.T) {
 	}
 }
 
-// A server whose history has not moved has nothing to say, and is not asked for a
-// second watch.
+// If the server's history has not moved, a watch without events is normal, and no second watch is opened.
 func TestWatchInStepNeedsNoSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, nil, []answer{open(bookmark("11"))})
@@ -183,7 +180,7 @@ func TestBookmarksStop(t *testing.T) {
 	})
 }
 
-// A second watch that is refused leaves it open whether the first is dead.
+// If a second watch is refused, it stays unknown whether the first one is dead.
 func TestSecondWatchRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, nil, nil)
@@ -197,8 +194,7 @@ func TestSecondWatchRefused(t *testing.T) {
 	})
 }
 
-// freezer dials connections that can all be made half open: what is written is
-// lost, and nothing comes any more.
+// freezer dials connections and can make all of them half-open: written data is lost, and nothing is received any more.
 type freezer struct {
 	dial func(context.Context, string, string) (net.Conn, error)
 
@@ -273,9 +269,8 @@ func (c *frozenConn) Close() error {
 	return c.Conn.Close()
 }
 
-// Watches, half-open TCP: HTTP/2 pings find it, over HTTP/1.1 nothing does. What
-// happened meanwhile must be passed on within two minutes; where the whole network is
-// gone the state must say so.
+// HTTP/2 pings detect a half-open TCP connection of a watch; over HTTP/1.1 nothing does. Events from that time must be passed
+// on within two minutes. If the whole network is down, the state must say it.
 func TestHalfOpenConnection(t *testing.T) {
 	for _, major := range []int{1, 2} {
 		for _, black := range []bool{false, true} {

@@ -18,14 +18,13 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// pass lets time pass, and what it sets off come to rest.
+// pass lets the fake time pass, and waits until all goroutines are blocked.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// A refusal proves nothing: no list begins, and above all none ends, which would
-// declare every object deleted.
+// A refusal proves nothing. No list begins, and none ends, because the end of a list would declare every object deleted.
 func TestRefusedListIsNoList(t *testing.T) {
 	for _, code := range []int{401, 403, 404, 429, 500, 503, 504} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
@@ -91,8 +90,8 @@ func TestRefusedWatchKeepsThePosition(t *testing.T) {
 	}
 }
 
-// While no API server can be reached its history grows older: the first one that is
-// there again is found within seconds, however long it was away.
+// An API server that is reachable again is found within seconds, however long it was away: while none can be reached, the
+// bridge's position gets older and may expire.
 func TestUnreachableServerIsFoundSoon(t *testing.T) {
 	for _, outage := range []time.Duration{10 * time.Second, time.Minute, time.Hour} {
 		for name, failure := range map[string]error{
@@ -156,7 +155,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A proxy that says "tomorrow" does not park a collection for a day.
+// A proxy that answers Retry-After with a day does not stop a collection for a day.
 func TestRetryAfterIsBounded(t *testing.T) {
 	for _, seconds := range []int{121, 86400} {
 		refused := apierrors.NewTooManyRequests("later", seconds)
@@ -166,7 +165,7 @@ func TestRetryAfterIsBounded(t *testing.T) {
 	}
 }
 
-// A continue token that is gone leaves a list without its end: it begins again.
+// If a continue token expires, the list does not end; it begins again.
 func TestContinueTokenGone(t *testing.T) {
 	for name, gone := range map[string]answer{
 		"410": status(http.StatusGone, "Expired"),
@@ -202,8 +201,7 @@ func TestContinueTokenGone(t *testing.T) {
 	}
 }
 
-// A later page that fails is asked for again with its token; one that keeps
-// failing ends the list without its end.
+// A later page that fails is requested again with its token. If it keeps failing, the list stops without its end.
 func TestLaterPageFails(t *testing.T) {
 	for name, fail := range map[string]answer{
 		"500":                 status(http.StatusInternalServerError, "InternalError"),
@@ -241,8 +239,8 @@ func TestLaterPageFails(t *testing.T) {
 	}
 }
 
-// A pipeline that is held back by its bus must not hold the API server's buffers: the
-// watch is closed, and the next one starts from the last signal that was passed on.
+// A pipeline that waits for its bus must not occupy the API server's buffers. The watch is closed, and the next one starts from
+// the last signal that was passed on.
 func TestBlockedHandlerClosesTheWatch(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -380,7 +378,7 @@ func TestSilentWatchEnds(t *testing.T) {
 	})
 }
 
-// Empty watches that last are a quiet collection's.
+// Empty watches that last for a normal time belong to a quiet collection.
 func TestSlowEmptyWatchesAreNoGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, nil, answers(20, func(w http.ResponseWriter, _ *http.Request) {
@@ -396,8 +394,8 @@ func TestSlowEmptyWatchesAreNoGap(t *testing.T) {
 	})
 }
 
-// A server that ends every watch after the same event must not be asked for one
-// after the other, and one whose watches get on must not be kept waiting.
+// A server that ends every watch after the same event must not get requests without a pause. A server whose watches make
+// progress must not be delayed.
 func TestWatchesThatLeadNowhereArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, nil, answers(1000, closed(frame("ADDED", "a", "11"))))
@@ -430,8 +428,7 @@ func TestWatchesThatLeadNowhereArePaced(t *testing.T) {
 	})
 }
 
-// A server that lists but always answers watches with 410 must not be asked for
-// one list after the other.
+// A server that lists, but answers every watch with 410, must not get list requests without a pause.
 func TestListsThatLeadNowhereArePaced(t *testing.T) {
 	for name, gone := range map[string]answer{
 		"410 at open":   status(http.StatusGone, "Expired"),
@@ -474,8 +471,8 @@ func TestListAfterAQuietWhileIsNotDelayed(t *testing.T) {
 	})
 }
 
-// An event whose previous value etcd has compacted away cannot be read again,
-// however often one asks: in the end a list must close the gap.
+// An event whose previous value etcd has compacted cannot be read again by any number of retries, so in the end a list must
+// close the gap.
 func TestErrorInTheStreamAgainAndAgain(t *testing.T) {
 	cannot := errorFrame(http.StatusInternalServerError, "InternalError")
 	synctest.Test(t, func(t *testing.T) {
@@ -510,7 +507,7 @@ func TestErrorInTheStreamAgainAndAgain(t *testing.T) {
 	})
 }
 
-// A frame that cannot be taken must not be asked for twice a second without end.
+// A frame that cannot be processed must not be requested twice a second without end.
 func TestPoisonedFrameIsPaced(t *testing.T) {
 	for name, poison := range map[string]string{
 		"an unknown type": frame("RENAMED", "b", "12"),
@@ -650,8 +647,7 @@ func TestListsThatAreNotAnswered(t *testing.T) {
 	}
 }
 
-// An API server's restart is a 410 for every collection: their lists must not all
-// come at once.
+// After a restart of the API server, every collection gets a 410. Their lists must not all come at the same time.
 func TestListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(w http.ResponseWriter, r *http.Request) {

@@ -10,8 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// A selector or a permission that is wrong must be reported before the bridge runs,
-// in words that say what to do.
+// A wrong selector or a missing permission must be reported before the bridge runs, with a remedy.
 func TestTry(t *testing.T) {
 	forbidden, bad := status(http.StatusForbidden, "Forbidden"), status(http.StatusBadRequest, "BadRequest")
 	one := pageOf("9", "more", item("a", "4"))

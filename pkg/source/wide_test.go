@@ -18,7 +18,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// flood is a server whose watches say as much as is read of them.
+// flood is a server whose watches send as much as the client reads.
 type flood struct {
 	mu      sync.Mutex
 	from    []string         // the resourceVersions of watches, and
@@ -70,8 +70,8 @@ func serveFlood(t *testing.T, last int) (*flood, *Client) {
 	return f, newClient(t, &rest.Config{Host: srv.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 }
 
-// A watch with much to say goes on, on a connection where that is cheap, and
-// nothing is lost on the way. When it ends others can be wide.
+// A watch with many events moves to a connection where that is cheap, and no event is lost in the move. When it ends, other
+// watches can use such a connection.
 func TestBusyWatchIsWidened(t *testing.T) {
 	const last = 10 + 2*busyBytes>>14
 	f, client := serveFlood(t, last)
@@ -109,7 +109,7 @@ func TestBusyWatchIsWidened(t *testing.T) {
 	}
 }
 
-// Watches that nobody reads take in no more than their buffers hold.
+// Watches that are not read receive no more than their buffers hold.
 func TestStalledWatchesAreBounded(t *testing.T) {
 	const n = 200
 	f, client := serveFlood(t, 0)

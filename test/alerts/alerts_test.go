@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// healthy are the series of a bridge that leads and is well, by name, for two
-// hours, the second of them quiet.
+// healthy returns the series of a healthy bridge that leads, by name. They last two hours, and the second hour has no changes.
 func healthy() map[string]string {
 	const auditSink = `sink="audit"`
 	const pods = auditSink + `,resource="pods"`
@@ -42,8 +41,9 @@ func healthy() map[string]string {
 	return of
 }
 
-// A healthy bridge, and a standby beside it with the series that it left when it led, fire no alert that pages. The counters
-// that are there at the first scrape may have counted long ago, or just now: for 15 minutes they may fire alerts that do not page.
+// Neither a healthy bridge nor a standby beside it, with the series from its time as leader, fires an alert that pages.
+// Counters that exist at the first scrape may have counted recently or long ago, so for 15 minutes they may fire alerts that do
+// not page.
 func TestHealthyIsSilent(t *testing.T) {
 	all := slices.Collect(maps.Values(healthy()))
 	standby := strings.NewReplacer("audit-kubebridge-0", "audit-kubebridge-1", "10.0.0.7", "10.0.0.8")
@@ -65,7 +65,8 @@ func TestHealthyIsSilent(t *testing.T) {
 	}
 }
 
-// Each alert is seen silent before what it is for, or before that has lasted, and firing after; its text names the labels.
+// Each alert must be silent before its condition, or before the condition has lasted long enough, and firing afterwards. Its
+// text must name the labels.
 func TestEachFires(t *testing.T) {
 	const hour = "x120 "
 	type fault struct {
@@ -186,7 +187,7 @@ func TestEachFires(t *testing.T) {
 	}
 }
 
-// The alert of counters is over a quarter of an hour after the last increment, also after one that made the series.
+// An alert about a counter ends a quarter of an hour after the last increment, even if that increment created the series.
 func TestCountersCalmDown(t *testing.T) {
 	all := slices.Collect(maps.Values(healthy()))
 	all = append(all, series("kubebridge_dead_letters_total", `sink="audit",reason="rejected"`, "_x60 1x80"))
@@ -198,7 +199,7 @@ func TestCountersCalmDown(t *testing.T) {
 	}
 }
 
-// The only bridge that is scraped goes away: an alert fires, and goes on firing when the bridge has been gone for longer than an hour.
+// If the only scraped bridge disappears, an alert fires, and still fires after more than an hour.
 func TestDown(t *testing.T) {
 	for name, values := range map[string]string{"gone": "1x30 _x400", "never there": "_x400"} {
 		var moments []time.Duration

@@ -33,7 +33,7 @@ type dashboard struct {
 	} `json:"templating"`
 }
 
-// filled is a query as Grafana sends it, with everything selected.
+// filled returns a query as Grafana sends it, with all values of its variables selected.
 func filled(d *dashboard, query string) string {
 	query = strings.ReplaceAll(query, "$__rate_interval", "2m")
 	for _, v := range d.Templating.List {
@@ -44,8 +44,8 @@ func filled(d *dashboard, query string) string {
 	return query
 }
 
-// Every query of the dashboard parses once its variables are filled in, and names what the bridge exports; and everything that it
-// exports of itself is to be seen.
+// Every query of the dashboard must parse once its variables are filled in, and must use only metrics that the bridge exports.
+// Every metric of the bridge must be on the dashboard.
 func TestDashboard(t *testing.T) {
 	var d dashboard
 	if err := json.Unmarshal([]byte(read(t, dashboardFile)), &d); err != nil {
@@ -125,7 +125,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// legend reports a label that a legend shows and the query's result does not have.
+// legend reports a label in a legend that the query's result does not have.
 func legend(t *testing.T, title, query, text string) {
 	t.Helper()
 	for _, m := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(text, -1) {

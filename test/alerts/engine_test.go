@@ -46,9 +46,8 @@ type firing struct {
 	labels, annotations map[string]string
 }
 
-// evaluate has Prometheus evaluate the alerts' file at every scrape until each of
-// the moments, over series in the notation of Prometheus' tests (a value every 30
-// seconds), and returns what fires then.
+// evaluate lets Prometheus evaluate the file of alerts at every scrape up to each of the moments, and returns the alerts that
+// fire then. The series are in the notation of Prometheus' tests (a value every 30 seconds).
 func evaluate(t *testing.T, series []string, moments ...time.Duration) [][]firing {
 	t.Helper()
 	// As usual, time begins at 0, and the ages that alerts look at are small.

@@ -40,8 +40,7 @@ func alerts(t *testing.T) []rule {
 	return all
 }
 
-// exported are the metrics of the program and their labels, with those of the
-// process and of Go that are used here.
+// exported returns the metrics of the program with their labels, and those metrics of the process and of Go that are used here.
 func exported(t *testing.T) map[string][]string {
 	t.Helper()
 	out := map[string][]string{
@@ -61,10 +60,10 @@ func exported(t *testing.T) map[string][]string {
 	return out
 }
 
-// onTarget are the labels that Prometheus gives what it scrapes.
+// onTarget lists the labels that Prometheus adds to a scraped target.
 var onTarget = []string{"cluster", "namespace", "job", "instance", "pod"}
 
-// check reports what is wrong with a query: it does not parse, or names what the bridge does not export.
+// check reports a query that does not parse, or that uses a metric or label that the bridge does not export.
 func check(t *testing.T, known map[string][]string, query string) {
 	t.Helper()
 	expr, err := promQL().ParseExpr(query)
@@ -119,7 +118,8 @@ func check(t *testing.T, known map[string][]string, query string) {
 	})
 }
 
-// Alerts name what is exported, say how grave it is and where to read on; the chart can narrow them to a release and set their thresholds.
+// Alerts must use exported metrics, and name their severity and a page to read. The chart can restrict them to a release and
+// set their thresholds.
 func TestAlerts(t *testing.T) {
 	known := exported(t)
 	var sections, names []string
@@ -160,7 +160,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// Who is on call reads in the runbook how long an alert's condition lasts before it fires, and how bad it is.
+// The runbook must show the person on call how long an alert's condition lasts before it fires, and its severity.
 func TestRunbookTable(t *testing.T) {
 	rows := map[string]string{}
 	for line := range strings.Lines(read(t, runbookFile)) {

@@ -79,8 +79,8 @@ func look(t *testing.T, address string, known map[string][]string) scraped {
 	return out
 }
 
-// lasting is an hour of scrapes like the first, in which ages stay as they are, and then half an hour of scrapes like the second,
-// in which moments stay where they are.
+// lasting returns an hour of scrapes like the first one, in which ages are constant, followed by half an hour of scrapes like
+// the second one, in which timestamps are constant.
 func lasting(before, after scraped) []string {
 	all := maps.Clone(before.values)
 	maps.Copy(all, after.values)
@@ -121,8 +121,8 @@ func await(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// A real bridge that leads exports what the alerts look at, and makes none of them fire; what it exports when its bus has gone makes
-// those fire that speak of it, and no other.
+// A real bridge that leads exports the metrics that the alerts use, and fires none of them. When its bus is down, it fires
+// exactly the alerts about the bus.
 func TestRealBridge(t *testing.T) {
 	known := exported(t)
 	cluster := clustertest.Start(t, clustertest.Options{})

@@ -1,4 +1,4 @@
-// Package browser looks at the status page with a real browser.
+// Package browser checks the status page with a real browser.
 package browser
 
 import (
@@ -30,13 +30,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long one look at a page may take.
+// patience is the longest time for one check of a page.
 const patience = time.Minute
 
 func ptr[T any](v T) *T { return &v }
 
-// reports makes a bridge with so many collections, of which every tenth is in
-// trouble once there are many.
+// reports makes a bridge with the given number of collections. If there are many, every tenth has a problem.
 func reports(collections int) func() status.Report {
 	started := time.Now()
 	return func() status.Report {
@@ -84,7 +83,7 @@ func reports(collections int) func() status.Report {
 	}
 }
 
-// changes are a collection's last: one of an object that means harm, and one that is wide.
+// changes returns a collection's last changes: one of an object with malicious content, and a wide one.
 func changes(string, string) ([]status.Change, bool) {
 	const hostile = `"><script>document.title="harm"</script><img src="http://example.org/x" onerror="document.title='harm'">`
 	at := time.Now().Add(-time.Minute)
@@ -150,8 +149,7 @@ func browser(t *testing.T) context.Context {
 	return ctx
 }
 
-// complaints are what a page's browser finds wrong: errors, and requests to
-// anywhere but its server.
+// complaints records errors in the browser, and requests to any server other than the page's.
 type complaints struct {
 	mu   sync.Mutex
 	list []string
@@ -184,9 +182,8 @@ func (c *complaints) listen(ctx context.Context, home string) {
 	})
 }
 
-// TestPage looks at few and at many collections as people do: by day and by
-// night, at a desk and on a phone. Pictures are left in the directory that
-// KUBEBRIDGE_PICTURES names.
+// TestPage opens the page with few and with many collections, with a light and a dark color scheme, on a large screen and on a
+// phone. Screenshots are written to the directory KUBEBRIDGE_PICTURES.
 func TestPage(t *testing.T) {
 	root := browser(t)
 	for _, collections := range []int{3, 500} {
@@ -240,8 +237,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestChanges goes from a collection to its last changes: what an object holds is text, on
-// a phone too, and the page goes on on its own.
+// TestChanges opens the last changes of a collection. The content of an object is shown as text, also on a phone, and the page
+// updates automatically.
 func TestChanges(t *testing.T) {
 	root := browser(t)
 	home := serveStatus(t, 3)
@@ -298,7 +295,7 @@ func keepPicture(t *testing.T, picture []byte) {
 	}
 }
 
-// TestContrast: text that is too pale is not read.
+// TestContrast: text with too little contrast is hard to read.
 func TestContrast(t *testing.T) {
 	root := browser(t)
 	home := serveStatus(t, 500)

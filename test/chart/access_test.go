@@ -18,11 +18,11 @@ import (
 // permission is one thing that an account may do. An empty namespace or name is any.
 type permission struct{ Namespace, Group, Resource, Name, Verb string }
 
-// Chart and program work out by themselves what a configuration needs: what only one of them grants is too much there,
-// or is missed here.
+// The chart and the program compute independently which permissions a configuration needs. A permission that only one of them
+// grants is either superfluous there or missing in the other.
 func TestAccessIsTheBridges(t *testing.T) {
-	// What only `bridge rbac` grants: it knows of nobody who may not make ClusterRoles. What they do without is in
-	// docs/limits.md: the cluster's UID is taken from the configuration, what is installed is asked for every 30 s.
+	// Only `bridge rbac` grants these, because it does not consider installations without ClusterRoles. docs/limits.md
+	// describes such installations: the cluster's UID is taken from the configuration, and discovery is repeated every 30 s.
 	withoutClusterRole := []permission{
 		{"", "", "namespaces", "kube-system", "get"},
 		{"", "apiextensions.k8s.io", "customresourcedefinitions", "", "list"},
@@ -39,7 +39,7 @@ func TestAccessIsTheBridges(t *testing.T) {
 				if got := permissions(t, rendering(t, path).objects, account); len(got) > 0 {
 					t.Errorf("rbac.create is false, and granted is %v", got)
 				}
-				rbac["create"] = true // somebody else grants the same
+				rbac["create"] = true // the chart grants this elsewhere
 			}
 			r, err := render(chart(t), v)
 			if err != nil {
@@ -115,7 +115,7 @@ func askBridge(t *testing.T, config, account string, everything bool) map[permis
 	return permissions(t, manifests, account)
 }
 
-// permissions are what the manifests' bindings give the account, without what is within another of them.
+// permissions returns what the bindings in the manifests grant to the account, without permissions that another one includes.
 func permissions(t *testing.T, manifests []string, account string) map[permission]bool {
 	t.Helper()
 	type ref struct{ namespace, kind, name string }

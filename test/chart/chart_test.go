@@ -47,7 +47,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// What contradicts itself is refused with a sentence that says what to do, not found out in a cluster.
+// Contradictory values are refused with an error that names the remedy, before anything is installed in a cluster.
 func TestContradictions(t *testing.T) {
 	for _, path := range files(t, "*.bad.yaml") {
 		t.Run(name(path), func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// A key that the API server would not know is a setting that silently does nothing.
+// An unknown key would be a setting that the API server silently ignores.
 func TestObjects(t *testing.T) {
 	for _, path := range goodValues(t) {
 		t.Run(name(path), func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// What the bridge may do is its configuration's resources and nothing more: a reviewer reads these files.
+// The bridge gets permissions for the resources of its configuration and nothing else. Reviewers can read these files.
 func TestGolden(t *testing.T) {
 	for _, path := range files(t, "*.good.yaml") {
 		t.Run(name(path), func(t *testing.T) {
@@ -119,8 +119,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// What reaches the status in a cluster goes on doing so: the Service's names are those of the server, kubelets and
-// Prometheus speak HTTPS where it does.
+// Clients that can reach the status in a cluster must keep their access: the Service's names are accepted by the server, and
+// kubelets and Prometheus use HTTPS if the server does.
 func TestStatusAccess(t *testing.T) {
 	service := []any{"audit-kubebridge", "audit-kubebridge.bridges", "audit-kubebridge.bridges.svc"}
 	for path, want := range map[string]struct {
@@ -161,7 +161,8 @@ func TestStatusAccess(t *testing.T) {
 	}
 }
 
-// Every role is bound to the release's account: an unbound one grants nothing, another's subject too much.
+// Every role must be bound to the release's account: an unbound role grants nothing, and a binding to another subject grants
+// too much.
 func TestBindings(t *testing.T) {
 	for _, path := range goodValues(t) {
 		roles, bound := map[string]bool{}, map[string]bool{}
@@ -199,7 +200,7 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// Alerts and dashboard are files of the chart, whose own braces are not Helm's; one that is missing is said.
+// Alerts and the dashboard are files of the chart whose braces are not Helm's. A missing file is reported.
 func TestFiles(t *testing.T) {
 	v := valuesOf(t, "testdata/kafka.good.yaml")
 	v["prometheusRule"] = map[string]any{"enabled": true, "labels": map[string]any{"role": "alerts"}}
@@ -247,7 +248,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// What a running bridge takes over needs no new pod; anything else does.
+// A change that a running bridge can reload needs no new pod; every other change does.
 func TestChecksum(t *testing.T) {
 	of := func(change func(config map[string]any)) string {
 		v := valuesOf(t, "testdata/full.good.yaml")

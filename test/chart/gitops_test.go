@@ -37,7 +37,7 @@ const inventory = "kustomize.toolkit.fluxcd.io/name"
 
 const hashKey = "MDEyMzQ1Njc4OWFiY2RlZg=="
 
-// What is rendered depends on the values alone: no time, no random number, no order of a map.
+// The rendering must depend only on the values: not on the time, random numbers, or the order of a map.
 func TestRenderingIsRepeatable(t *testing.T) {
 	for _, path := range goodValues(t) {
 		first, again := rendering(t, path), rendering(t, path)
@@ -47,8 +47,8 @@ func TestRenderingIsRepeatable(t *testing.T) {
 	}
 }
 
-// A tool that renders and applies again and again never finds a difference, and does not take the key away that the
-// bridge has put into its Secret. Syncs compare as Flux and Argo CD's server-side diff do: by a dry run of the apply.
+// A tool that renders and applies repeatedly never finds a difference, and does not remove the key that the bridge has put into
+// its Secret. The comparison is that of Flux and of Argo CD's server-side diff: a dry run of the apply.
 func TestSyncsWithoutDifference(t *testing.T) {
 	g := newGitops(t)
 	for _, path := range goodValues(t) {
@@ -80,7 +80,8 @@ func TestSyncsWithoutDifference(t *testing.T) {
 	}
 }
 
-// What a changed configuration does not need any more is pruned, the key's Secret excepted; a way back finds everything again.
+// Objects that a changed configuration no longer needs are pruned, except the Secret of the key. Changing the configuration
+// back restores all of them.
 func TestSyncPrunes(t *testing.T) {
 	g := newGitops(t)
 	v := valuesOf(t, "testdata/file-store.good.yaml")
@@ -110,7 +111,7 @@ func TestSyncPrunes(t *testing.T) {
 	}
 }
 
-// The same with kubectl, client-side as Argo CD does by default, and server-side.
+// The same test with kubectl: client-side apply, the default of Argo CD, and server-side apply.
 func TestKubectlApplies(t *testing.T) {
 	g := newGitops(t)
 	for _, path := range []string{"testdata/kafka.good.yaml", "testdata/file-store.good.yaml", "testdata/full.good.yaml", "testdata/status-login.good.yaml"} {
@@ -183,8 +184,8 @@ func (g *gitops) must(err error) {
 	}
 }
 
-// operatorResource makes the API server take a kind of the Prometheus operator. Its schema is not needed: TestObjects decodes
-// into the operator's types.
+// operatorResource makes the API server accept a kind of the Prometheus operator. Its schema is not needed, because TestObjects
+// decodes into the operator's types.
 func (g *gitops) operatorResource(plural, kind string) {
 	g.Helper()
 	const group = "monitoring.coreos.com"
@@ -283,7 +284,7 @@ func (g *gitops) versions(objects []*unstructured.Unstructured) map[string]strin
 	return all
 }
 
-// bare is an object without what the API server counts.
+// bare returns an object without the fields that the API server increments.
 func bare(o *unstructured.Unstructured) map[string]any {
 	o = o.DeepCopy()
 	o.SetManagedFields(nil)
@@ -317,8 +318,8 @@ func (g *gitops) hasHashKey(secret *unstructured.Unstructured) {
 	}
 }
 
-// prune deletes what a tool has applied and what is not among the objects, as Flux does, and returns it. Without
-// objects everything goes, also what should stay: a test has ended.
+// prune deletes the applied objects that are not in objects, as Flux does, and returns them. Without objects it deletes
+// everything, even what pruning should keep, because the test has ended.
 func (g *gitops) prune(objects []*unstructured.Unstructured) (gone []string) {
 	g.Helper()
 	wanted := map[types.UID]bool{}

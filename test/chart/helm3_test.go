@@ -28,7 +28,7 @@ func loadWithHelm3(t *testing.T) *chart3.Chart {
 	return c
 }
 
-// Helm 3 makes the same of the chart as Helm 4.
+// Helm 3 renders the chart to the same manifests as Helm 4.
 func TestHelm3RendersTheSame(t *testing.T) {
 	c := loadWithHelm3(t)
 	for _, path := range goodValues(t) {

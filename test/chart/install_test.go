@@ -30,7 +30,8 @@ import (
 // patience bounds every wait.
 const patience = 2 * time.Minute
 
-// The bridge, as the chart's own account and with nothing but what the chart grants it, streams what it is configured for.
+// The bridge runs with the chart's account and only with the permissions that the chart grants. It must publish everything that
+// is configured.
 func TestInstalledBridgeStreams(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -94,7 +95,7 @@ func TestInstalledBridgeStreams(t *testing.T) {
 	}
 }
 
-// Without a ClusterRole, on the user's word which cluster this is.
+// Without a ClusterRole, the bridge takes the cluster's UID from the configuration.
 func TestInstalledBridgeWithRolesAlone(t *testing.T) {
 	w := newWorld(t)
 	w.objects()
@@ -110,8 +111,8 @@ func TestInstalledBridgeWithRolesAlone(t *testing.T) {
 	p.stop()
 }
 
-// Another key would be another hash of every value: the bridge makes it once, and it outlives upgrades and even the
-// release. In what Helm renders, and keeps of it, there is none.
+// With another key, every value would have another hash. The bridge creates the key once, and the key survives upgrades and
+// even the removal of the release. Helm's manifests, and its stored copies of them, never contain it.
 func TestHashKeyIsKept(t *testing.T) {
 	w := newWorld(t)
 	w.objects()
@@ -259,7 +260,7 @@ func (w *world) kubeconfig() string {
 	return path
 }
 
-// allowed asks the API server whether the chart's account may do what "verb resource" says, anywhere.
+// allowed asks the API server whether the chart's account has the permission "verb resource" in any namespace.
 func (w *world) allowed(what string, want bool) {
 	w.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig())
@@ -293,8 +294,8 @@ func (w *world) listen() <-chan string {
 	return published
 }
 
-// The API server and RBAC decide who sees the status. The bridge's own account does, as far as the chart grants it;
-// one that nothing is granted to does not.
+// The API server's RBAC decides who can read the status. The bridge's own account can, as far as the chart grants it; an
+// account without permissions cannot.
 func TestInstalledStatusAsksTheAPIServer(t *testing.T) {
 	w := newWorld(t)
 	w.objects()
@@ -387,7 +388,7 @@ func (p *process) log() string {
 	return p.text.String()
 }
 
-// stop ends it as a kubelet would, and asks for a clean end.
+// stop ends the process like a kubelet, and checks that it exits cleanly.
 func (p *process) stop() {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A template has only this table to know what a short name means: what it lacks is refused, and what it has wrong is a
-// rule that grants nothing.
+// Templates have only this table to resolve a short name. A name that is missing is refused, and a wrong row leads to a rule
+// that grants nothing.
 func TestKnownResources(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(chartDir(), "files", "kubernetes-resources.yaml"))
 	if err != nil {
@@ -61,7 +61,7 @@ func TestKnownResources(t *testing.T) {
 	}
 }
 
-// What the chart renders is the bridge's to judge.
+// The bridge must accept the configuration that the chart renders.
 func TestConfigIsTheBridges(t *testing.T) {
 	for _, path := range goodValues(t) {
 		t.Run(name(path), func(t *testing.T) {

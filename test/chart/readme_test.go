@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The table of values in the chart's README is values.yaml's own comments.
+// The table of values in the chart's README must equal the comments in values.yaml.
 func TestReadmeHasEveryValue(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(chartDir(), "values.yaml"))
 	if err != nil {
@@ -69,7 +69,7 @@ func valueRows(t *testing.T, table *bytes.Buffer, in *yamlv3.Node, path string) 
 	}
 }
 
-// describedAsAWhole says that no member has a comment of its own.
+// describedAsAWhole reports whether no member has a comment of its own.
 func describedAsAWhole(value *yamlv3.Node) bool {
 	for i := 0; i < len(value.Content); i += 2 {
 		if value.Content[i].HeadComment != "" || value.Content[i+1].Kind == yamlv3.MappingNode && value.Content[i+1].Style != yamlv3.FlowStyle && !describedAsAWhole(value.Content[i+1]) {
@@ -79,7 +79,7 @@ func describedAsAWhole(value *yamlv3.Node) bool {
 	return len(value.Content) > 0
 }
 
-// The first installation is a line to paste.
+// The command for the first installation must work when it is pasted.
 func TestFirstLine(t *testing.T) {
 	for _, path := range []string{"charts/kubebridge/README.md", "docs/install.md", "charts/kubebridge/examples/presets/values.yaml"} {
 		raw, err := os.ReadFile(filepath.Join(root(), path))
@@ -98,7 +98,7 @@ func TestFirstLine(t *testing.T) {
 	}
 }
 
-// What each example makes can be read without Helm, and is what the chart makes.
+// The rendered examples can be read without Helm, so they must equal the chart's output.
 func TestExamplesAreRendered(t *testing.T) {
 	examples, err := filepath.Glob(filepath.Join(chartDir(), "examples", "*", "values.yaml"))
 	if err != nil || len(examples) == 0 {
@@ -109,7 +109,7 @@ func TestExamplesAreRendered(t *testing.T) {
 	}
 }
 
-// Every template brings the values into form first: the order in which they are rendered is Helm's.
+// Every template must normalize the values first, because Helm decides the order in which templates are rendered.
 func TestTemplatesInitialize(t *testing.T) {
 	for _, file := range chart(t).Templates {
 		if strings.HasSuffix(file.Name, ".tpl") {

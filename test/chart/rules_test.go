@@ -29,7 +29,7 @@ func alertsOf(t *testing.T, set map[string]any) map[string]monitoringv1.Rule {
 	return out
 }
 
-// A release alerts about its own pods only, and by the thresholds that its values set; all else stays as it is in the file.
+// A release's alerts cover only its own pods, with the thresholds in its values. Everything else equals the file.
 func TestAlertsAreSet(t *testing.T) {
 	plain := alertsOf(t, map[string]any{})
 	set := alertsOf(t, map[string]any{
@@ -64,7 +64,7 @@ func TestAlertsAreSet(t *testing.T) {
 	}
 }
 
-// A name that is mistyped would leave an alert as it was, unseen.
+// A mistyped name would leave an alert unchanged without notice, so it is refused.
 func TestAlertIsUnknown(t *testing.T) {
 	v := valuesOf(t, "testdata/kafka.good.yaml")
 	v["prometheusRule"] = map[string]any{"enabled": true, "alerts": map[string]any{"KubebridgeLagg": map[string]any{"threshold": 1}}}

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// Values are checked by the bridge's own schema, which stands at the end of theirs: helm follows no reference to another
-// file. What the chart says better itself is left to it: that something must be there at all, and what an unknown key may
-// mean.
+// Values are checked by the bridge's own schema, which is at the end of the chart's schema, because Helm does not follow
+// references to other files. The chart itself reports missing required values and suggests names for unknown keys, because its
+// messages are better.
 func TestConfigSchema(t *testing.T) {
 	config := bridgeSchema(t)
 	lenient(config)
@@ -23,7 +23,8 @@ func TestConfigSchema(t *testing.T) {
 	golden(t, schemaFile(), slices.Concat(head, cut, bytes.TrimSpace(encoded(t, "  ", map[string]any{"config": config})), []byte("\n}\n")))
 }
 
-// The chart refuses what is not in this file and suggests what is. Templates cannot read the schema.
+// The chart refuses values that are not in this file, and suggests values that are. It needs the file because templates cannot
+// read the schema.
 func TestKnownValues(t *testing.T) {
 	head, _ := ownSchema(t)
 	var own map[string]any
@@ -36,7 +37,7 @@ func TestKnownValues(t *testing.T) {
 
 func schemaFile() string { return filepath.Join(chartDir(), "values.schema.json") }
 
-// ownSchema returns the part of the values' schema that is written by hand, and what it ends with.
+// ownSchema returns the handwritten part of the values' schema, and the text that ends it.
 func ownSchema(t *testing.T) (head, cut []byte) {
 	t.Helper()
 	have, err := os.ReadFile(schemaFile())
@@ -130,7 +131,7 @@ func knownValues(schema any) any {
 	return known
 }
 
-// A suggestion is of a value that exists.
+// The chart only suggests values that exist.
 func TestSuggestions(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(chartDir(), "files", "known-values.json"))
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// null leaves a value out, as does an empty list. What cannot do without says so.
+// null removes a value, as does an empty list. If the value is required, the error says so.
 func TestValuesAreRemoved(t *testing.T) {
 	all := valuesOf(t, filepath.Join(chartDir(), "values.yaml"))
 	var paths [][]string
@@ -85,8 +85,8 @@ func set(in map[string]any, path []string, value any) {
 	in[path[len(path)-1]] = value
 }
 
-// As a part of another chart: a condition, values of the parent's file and of its user, and global ones. In a parent's file
-// Helm drops null, and with it the wish; enabled: false is a way that always works.
+// The chart as a dependency of another chart: a condition, values from the parent's file and from its user, and global values.
+// In a parent's file Helm drops null, so the value is not removed; enabled: false always works.
 func TestSubchart(t *testing.T) {
 	const own = `
 kubebridge:
@@ -182,7 +182,7 @@ func objectsWith(t *testing.T, base, more string) map[string]any {
 	return out
 }
 
-// A user who knows other charts finds what they know.
+// Common options of other charts must work in this one.
 func TestHabits(t *testing.T) {
 	const kafka, disk = "testdata/kafka.good.yaml", "testdata/file-store.good.yaml"
 	image := func(o map[string]any) any { return o["pods"].(*corev1.PodTemplateSpec).Spec.Containers[0].Image }
@@ -285,7 +285,7 @@ func text(t *testing.T, v any) string {
 	return string(json)
 }
 
-// The bridge reads the user's object, no other is made, and what it may do still follows config.
+// The bridge reads the user's object, the chart creates no other, and the permissions still follow config.
 func TestExistingConfig(t *testing.T) {
 	for _, c := range []struct{ values, want string }{
 		{"existingConfigMap: mine", "mine"},
@@ -312,7 +312,7 @@ func TestExistingConfig(t *testing.T) {
 	}
 }
 
-// A preset adds its resources; what is named already keeps its options, under whatever name.
+// A preset adds its resources. Resources that are already configured keep their options, under any name.
 func TestPresets(t *testing.T) {
 	const more = `
 presets: {workloads: {enabled: true}, audit: {enabled: true}}

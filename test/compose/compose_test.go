@@ -54,7 +54,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// What runs today must run next year.
+// Images must be pinned, so that the same versions run next year.
 func TestImagesArePinned(t *testing.T) {
 	version := regexp.MustCompile(`:v?[0-9]+\.[0-9]+\.[0-9]+(-[a-z]+)?$`)
 	for name, s := range load(t).Services {

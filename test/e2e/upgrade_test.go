@@ -19,7 +19,7 @@ import (
 // upgradeOver names the releases that TestUpgrade goes through.
 var upgradeOver = flag.String("upgrade.releases", "", "releases of Kubernetes, such as v1.34.4,v1.37.2: the API server of TestUpgrade goes from each to the next; without it, from the usual one to the same")
 
-// The API server is replaced, over one etcd, while objects change: nothing is lost, and nothing comes twice.
+// The API server is replaced, with the same etcd, while objects change. No event is lost, and none is repeated.
 func TestUpgrade(t *testing.T) {
 	releases := strings.Split(*upgradeOver, ",")
 	if len(releases) == 1 {

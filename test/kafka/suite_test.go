@@ -11,10 +11,11 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// The suite, with a broker that is stopped, killed, or paused.
+// TestSuite runs the suite with a broker that is stopped, killed, or paused.
 func TestSuite(t *testing.T) { runSuite(t, harness) }
 
-// The suite for exactly-once delivery: no record may be repeated, and the second of two sinks must fence the first.
+// TestExactSuite runs the suite for exactly-once delivery: no record may be repeated, and the second of two sinks must fence
+// the first.
 func TestExactSuite(t *testing.T) {
 	runSuite(t, func(t *testing.T) *sinktest.Harness {
 		h, o := harness(t), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}}

@@ -1,5 +1,5 @@
-// Command library prints what there is, and then what changes, of the resources that its arguments name: a whole program on
-// pkg/source. KUBECONFIG says where.
+// Command library prints the existing objects of the resources in its arguments, and then their changes. It is a complete
+// program that uses pkg/source. KUBECONFIG names the cluster.
 package main
 
 import (

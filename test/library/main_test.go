@@ -23,7 +23,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 )
 
-// cluster is what all tests share that leave it running.
+// cluster is shared by all tests that do not stop it.
 var cluster *clustertest.Cluster
 
 func TestMain(m *testing.M) {
@@ -76,7 +76,7 @@ func namespace(t *testing.T, client kubernetes.Interface) string {
 	return ns.Name
 }
 
-// The example, copied as it is, is a program that works.
+// A copy of the example must compile and work.
 func TestProgramPrintsChanges(t *testing.T) {
 	ctx, client := within(t), clientOf(t, cluster)
 	ns := namespace(t, client)
@@ -148,7 +148,8 @@ func TestProgramPrintsChanges(t *testing.T) {
 	}
 }
 
-// Who only wants to watch does not build Kafka, NATS or a database; who only reads events does not build a Kubernetes client.
+// A program that only watches must not depend on Kafka, NATS or a database, and a program that only reads events must not
+// depend on a Kubernetes client.
 func TestDependencies(t *testing.T) {
 	const module = "github.com/kubebridge/kubebridge"
 	buses := []string{

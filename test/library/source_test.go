@@ -79,8 +79,8 @@ func fromListerWatcher(lw cache.ListerWatcher) func(source.Handler) runner {
 	}
 }
 
-// A typed client's ListerWatcher passes on what a Collection passes on: the same objects, versions and positions, and bodies that
-// mean the same.
+// The ListerWatcher of a typed client passes on the same signals as a Collection: the same objects, versions and positions, and
+// equivalent bodies.
 func TestListerWatcherMatchesCollection(t *testing.T) {
 	ctx, client := within(t), clientOf(t, cluster)
 	ns := namespace(t, client)
@@ -154,7 +154,7 @@ func TestListerWatcherMatchesCollection(t *testing.T) {
 	same(source.Deleted)
 }
 
-// The API server forgets, or loses what it knew: both must be seen through a typed client too.
+// A lost history, and a restored older history, must be detected through a typed client, too.
 func TestListerWatcherGoneAndOtherHistory(t *testing.T) {
 	ctx := within(t)
 	own := clustertest.Start(t, clustertest.Options{})
@@ -210,8 +210,8 @@ func TestListerWatcherGoneAndOtherHistory(t *testing.T) {
 	})
 }
 
-// What client-go's clients return says nothing of itself; that is why RestoreGVK exists. If this begins to fail because they
-// do, RestoreGVK is harmless, and less needed.
+// Objects from client-go's clients have no kind, so RestoreGVK is needed. If this test begins to fail because they have one,
+// RestoreGVK does no harm but is less needed.
 func TestRestoreGVKOfWhatClientsReturn(t *testing.T) {
 	ctx, client := within(t), clientOf(t, cluster)
 	list, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})

@@ -1,5 +1,6 @@
-// Program node is what a cluster has besides its API server: kubelet, kube-controller-manager, kube-scheduler and kubectl, the
-// real ones in one program, which is built in the time of one. The name it is called by says which it is.
+// Program node contains the components of a cluster other than the API server: the real kubelet, kube-controller-manager,
+// kube-scheduler and kubectl in one program, so that only one program is built. The name with which it is called selects the
+// component.
 package main
 
 import (

@@ -102,8 +102,7 @@ func (s *Server) head(r *Resource) uint64 {
 	return min(r.Events, uint64(time.Since(s.begun).Seconds()*s.rate))
 }
 
-// Compact forgets what was before the present and Cut ends all watches without
-// an orderly end: who resumes from before gets a 410.
+// Compact discards the history before now; a client that resumes from an earlier resourceVersion gets a 410.
 func (s *Server) Compact() {
 	for _, r := range s.resources {
 		if rv := baseRV + s.head(r); rv > s.oldest.Load() {

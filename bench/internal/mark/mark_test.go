@@ -11,7 +11,7 @@ func marked(seq, object uint64, at time.Time) []byte {
 	return b
 }
 
-// What the table of the benchmark says of a bridge rests on this.
+// The benchmark's results about a bridge depend on this tracker.
 func TestTracker(t *testing.T) {
 	at := time.UnixMicro(1_800_000_000_000_000)
 	var tr Tracker

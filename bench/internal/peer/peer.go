@@ -50,7 +50,7 @@ func getter(ctx context.Context, config *rest.Config, resource string) (func(que
 	}, nil
 }
 
-// Reading is what [Read] has found.
+// Reading is the result of [Read].
 type Reading struct {
 	PerSec float64 // events, from the first to the last
 	Bytes  float64 // of a frame, on average

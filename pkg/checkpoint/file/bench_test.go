@@ -17,7 +17,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// cpu returns what the process has used since since, in microseconds for each of n.
+// cpu returns the CPU time that the process has used since then, in microseconds, divided by n.
 func cpu(b *testing.B, since syscall.Rusage, n int) {
 	now := used(b)
 	spent := now.Utime.Nano() + now.Stime.Nano() - since.Utime.Nano() - since.Stime.Nano()
@@ -31,7 +31,7 @@ func used(b *testing.B) (r syscall.Rusage) {
 	return r
 }
 
-// size is what a directory takes, in bytes.
+// size returns the sizes of all files of a directory, in bytes.
 func size(b *testing.B, dir string) (sum int64) {
 	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -57,9 +57,8 @@ func inventoryEntry(i, rv int) []byte {
 	return append(checkpoint.AppendText(binary.LittleEndian.AppendUint64(b, rand.Uint64()), "v1"), "Pod"...)
 }
 
-// BenchmarkInventory has inventories of several sizes: what they take on the disk
-// and of the heap, how long it takes to open one and to count its objects, to look
-// an object up, and to commit 2000 changes.
+// BenchmarkInventory measures inventories of several sizes: their size on disk and in the heap, and the time to open one, to
+// count its objects, to look up an object, and to commit 2000 changes.
 func BenchmarkInventory(b *testing.B) {
 	for _, n := range []int{1_000, 100_000, 1_000_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) { benchmarkInventory(b, n) })

@@ -40,9 +40,8 @@ func newSlowTables() *slowTables {
 	}
 }
 
-// killed returns the directory of a store whose process was killed after a commit:
-// a copy made while the store is open, and the number of that commit. logs is how
-// many logs it needs at least.
+// killed returns a copy of a store's directory that is made while the store is open, as kill -9 after a commit would leave it,
+// and the number of that commit. The copy has at least so many logs.
 func killed(t *testing.T, logs int) (path string, last int) {
 	t.Helper()
 	place := testDir(t)
@@ -50,7 +49,7 @@ func killed(t *testing.T, logs int) (path string, last int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for ; last < 150; last++ { // they are in tables
+	for ; last < 150; last++ { // the earlier ones are in tables
 		if err := s.Commit(t.Context(), fill(last+1)); err != nil {
 			t.Fatal(err)
 		}
@@ -118,15 +117,14 @@ func discard(t *testing.T, names ...string) {
 	}
 }
 
-// cut takes n bytes from the end.
+// cut returns a function that removes the last n bytes.
 func cut(n int) func([]byte) []byte {
 	return func(b []byte) []byte { return b[:max(0, len(b)-n)] }
 }
 
-// After kill -9, a commit whose log is damaged must be detected: otherwise its events would be repeated,
-// and its deletions would be undone. Either everything is there, or every opening, for reading and for writing, returns an
-// error and changes nothing, so that restoring the
-// file repairs the checkpoint.
+// After kill -9, a commit whose log is damaged must be detected: otherwise its events would be repeated, and its deletions
+// would be undone. Either all commits are there, or every opening, for reading and for writing, returns an error and changes
+// nothing, so that restoring the file repairs the checkpoint.
 func TestLostLog(t *testing.T) {
 	whole, last := killed(t, 3)
 	newest := func(change func([]byte) []byte) func(*testing.T, string) {
@@ -198,8 +196,7 @@ func TestLostLog(t *testing.T) {
 	}
 }
 
-// The error of a checkpoint that lacks commits says how many, and giving it up is a
-// declared reset.
+// The error for a checkpoint that lacks commits says how many are missing, and the user can declare a reset.
 func TestLostLogIsNamed(t *testing.T) {
 	path, last := killed(t, 1)
 	logs := logsOf(t, path)
@@ -219,8 +216,8 @@ func TestLostLogIsNamed(t *testing.T) {
 	}
 }
 
-// One or two files of a killed process's checkpoint are cut off, garbled, zeroed or
-// missing: either all commits can be read, or there is an error.
+// One or two files of the checkpoint of a killed process are cut off, garbled, zeroed or missing. Either all commits can be
+// read, or there is an error.
 func TestDamagedAnywhereAfterKill(t *testing.T) {
 	path, last := killed(t, 3)
 	found, err := os.ReadDir(path)
@@ -304,8 +301,8 @@ func readFilled(t *testing.T, path string) (last int, err error) {
 	return filled(t, s), nil
 }
 
-// A process killed in the middle of a commit leaves any part of it in the log: the
-// checkpoint opens, with the commits before.
+// A process that is killed in the middle of a commit can leave any part of that commit in the log. The checkpoint opens, with
+// all earlier commits.
 func TestKilledInTheMiddleOfACommit(t *testing.T) {
 	path := testDir(t)
 	s, err := Open(path, testIdentity, Options{})
@@ -335,7 +332,7 @@ func TestKilledInTheMiddleOfACommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What is preallocated, or of the end that every sync writes, is no commit.
+	// The preallocated space, and the end that every sync writes, are not part of a commit.
 	begin := 0
 	for begin < len(was) && begin < len(log) && was[begin] == log[begin] {
 		begin++
@@ -362,8 +359,8 @@ func TestKilledInTheMiddleOfACommit(t *testing.T) {
 	}
 }
 
-// A power failure at any moment, which keeps any part of what was not synced: the
-// number of commits is never ahead of the log, so the checkpoint opens.
+// A power failure at any moment can keep any part of the data that was not synced. The number of commits is never ahead of the
+// log, so the checkpoint opens.
 func TestPowerFailureAtAnyMoment(t *testing.T) {
 	base := vfs.NewCrashableMem()
 	s, err := open("/x/y", &testIdentity, Options{fs: base})

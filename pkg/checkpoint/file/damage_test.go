@@ -14,8 +14,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
-// Damage is an error, never an empty or a shorter checkpoint: every event would be
-// published again, or the deletion of an object would never be published.
+// Damage is an error, never an empty or shorter checkpoint. Otherwise every event would be published again, or the deletion of
+// an object would never be published.
 func TestDamage(t *testing.T) {
 	glob := func(t *testing.T, path, pattern string) string {
 		t.Helper()
@@ -106,8 +106,7 @@ func keepOnly(t *testing.T, path, keep string) {
 	}
 }
 
-// readAll opens a checkpoint and reads it twice: damage that one call has found
-// stays found.
+// readAll opens a checkpoint and reads it twice, because damage that one call has found must also be an error of the next one.
 func readAll(path string) error {
 	s, err := Open(path, testIdentity, Options{})
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 // disk is a real file system that can be full, or have a bad sector.
 type disk struct {
 	*errorfs.FS
-	left    atomic.Int64 // writing operations until it is full
+	left    atomic.Int64 // write operations until the disk is full
 	noReads atomic.Bool
 }
 
@@ -61,8 +61,7 @@ func fill(n int) []event.KV {
 	return changes
 }
 
-// filled returns the number of the last commit a store holds, -1 for none, and
-// fails where it holds a part of one.
+// filled returns the number of the last commit in a store, or -1 if it has none. It fails if the store has a part of a commit.
 func filled(t *testing.T, s *Store) int {
 	t.Helper()
 	found, keys := -1, 0
@@ -81,12 +80,10 @@ func filled(t *testing.T, s *Store) int {
 	return found
 }
 
-// A disk that becomes full at any operation, in commits, flushes
-// or compactions, must lead to an error of Commit: not to the end
-// of the process, a hang, or a lost commit. When there is room again, the
-// same store accepts commits again.
+// A disk that becomes full during a commit, flush or compaction must lead to an error of Commit: not to the end of the process,
+// a hang, or a lost commit. When there is room again, the same store accepts commits again.
 func TestDiskFull(t *testing.T) {
-	const commits = 500 // some memtables full
+	const commits = 500 // enough to fill several memtables
 	operations := func() int64 {
 		d := newDisk(vfs.NewMem())
 		s, err := open("/x", &testIdentity, Options{fs: d})
@@ -154,8 +151,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// A working copy whose disk was full for a while still has all its commits:
-// lost objects would be published again.
+// A working copy keeps all its commits when its disk is full for some time. Otherwise objects would be published again.
 func TestDiskFullOfAWorkingCopy(t *testing.T) {
 	for after := range int64(40) {
 		d := newDisk(vfs.NewMem())
@@ -178,8 +174,7 @@ func TestDiskFullOfAWorkingCopy(t *testing.T) {
 	}
 }
 
-// While the disk stays full, opening fails with the disk's error and leaves
-// something that opens once there is room.
+// While the disk is full, opening fails with the disk's error. The files that it leaves can be opened once there is room.
 func TestDiskFullWhileCreating(t *testing.T) {
 	for point := int64(0); ; point++ {
 		d := newDisk(vfs.NewMem())
@@ -237,8 +232,7 @@ func TestPowerFailure(t *testing.T) {
 	}
 }
 
-// A disk that cannot be read is an error of the call, not damage; and the store
-// goes on when it can be read again.
+// An unreadable disk is an error of the call, not damage, and the store continues when the disk can be read again.
 func TestUnreadable(t *testing.T) {
 	d := newDisk(vfs.NewMem())
 	s, err := open("/x", &testIdentity, Options{fs: d})
@@ -246,7 +240,7 @@ func TestUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	// In a block of its own: opening reads the first one.
+	// The value is so large that it gets a block of its own, because opening reads the first block.
 	far := event.KV{Key: []byte("z"), Value: make([]byte, 64<<10)}
 	if err := s.Commit(t.Context(), append(fill(1), far)); err != nil {
 		t.Fatal(err)
@@ -262,7 +256,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// flush makes tables of what is in memory, by opening again.
+// flush moves the data in memory to tables, by opening the store again.
 func flush(t *testing.T, s *Store) {
 	t.Helper()
 	s.mu.Lock()
@@ -275,8 +269,8 @@ func flush(t *testing.T, s *Store) {
 	}
 }
 
-// A failure behind the commits stops the database at once: it would try again
-// without a pause until the next commit, which may be hours away.
+// A failure in the background stops the database at once. Otherwise it would retry without a pause until the next commit, which
+// may be hours away.
 func TestIdleFailure(t *testing.T) {
 	d := newDisk(vfs.NewMem())
 	s, err := open("/x", &testIdentity, Options{fs: d})

@@ -9,8 +9,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// TestMemoryBounded: a checkpoint in memory takes what it holds, and not what was ever written to it: pebble would keep
-// several full logs, about 7 MiB of a pipeline's heap, for a crash that it does not outlive.
+// TestMemoryBounded: the memory of a checkpoint in memory depends on its content, not on everything ever written to it. By
+// default pebble would keep several full logs, about 7 MiB of a pipeline's heap, for a crash that such a checkpoint does not
+// survive anyway.
 func TestMemoryBounded(t *testing.T) {
 	s, err := OpenMem(testIdentity)
 	if err != nil {
@@ -47,7 +48,7 @@ func TestMemoryBounded(t *testing.T) {
 	}
 }
 
-// TestMemoryFails: without a log, a database that has failed is not opened again as if nothing were missing.
+// TestMemoryFails: a database without a log that has failed is not opened again, because it would lack data.
 func TestMemoryFails(t *testing.T) {
 	s, err := OpenMem(testIdentity)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// refused opens path and checks the error: what it wraps and what it says.
+// refused opens path and checks the error that it wraps and the texts in it.
 func refused(t *testing.T, path string, id event.Identity, want error, says ...string) {
 	t.Helper()
 	s, err := Open(path, id, Options{})
@@ -40,7 +40,7 @@ func refused(t *testing.T, path string, id event.Identity, want error, says ...s
 	}
 }
 
-// testDir is a real directory, whatever symbolic links lead to it.
+// testDir returns the path of a temporary directory without symbolic links.
 func testDir(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -50,7 +50,7 @@ func testDir(t *testing.T) string {
 	return filepath.Join(dir, "audit")
 }
 
-// written is a checkpoint with commits 0 to 9, closed.
+// written returns a closed checkpoint with the commits 0 to 9.
 func written(t *testing.T) string {
 	t.Helper()
 	path := testDir(t)
@@ -160,8 +160,7 @@ func TestNotACheckpoint(t *testing.T) {
 	}
 }
 
-// A directory without write permission. The error is constructed, because root may write
-// to any directory.
+// The directory has no write permission. The error is constructed, because root can write to any directory.
 func TestUnwritable(t *testing.T) {
 	on := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind == errorfs.OpMkdirAll {
@@ -230,7 +229,7 @@ func TestReset(t *testing.T) {
 
 	d := newDisk(vfs.Default)
 	other := testIdentity
-	other.Bridge = "second" // an empty checkpoint is nobody's
+	other.Bridge = "second" // an empty checkpoint has no owner
 	for point := int64(0); ; point += 5 {
 		d.left.Store(point)
 		s, err := open(path, &other, Options{fs: d})
@@ -254,7 +253,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// A creation cut short is begun again by the next opening, and nothing is reset.
+// If the creation of a checkpoint is interrupted, the next opening starts it again, without a reset.
 func TestUnfinished(t *testing.T) {
 	path := written(t)
 	if err := writeMarker(vfs.Default, path, markUnfinished); err != nil {
@@ -368,7 +367,7 @@ func TestHashKey(t *testing.T) {
 	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	// The key's directory may be the pipeline's own.
+	// The key can be in the pipeline's own directory.
 	s, err := Open(dir, testIdentity, Options{})
 	if err != nil {
 		t.Fatal(err)

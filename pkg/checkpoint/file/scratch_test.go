@@ -44,7 +44,7 @@ func TestScratch(t *testing.T) {
 	t.Setenv("TMPDIR", dir)
 	other := event.Identity{Bridge: "other", Cluster: "prod", Sink: "audit"}
 	strangers := []string{"kubebridge-kubebridge-audit-1", "kubebridge-kubebridge-audit-notes"}
-	for _, name := range strangers { // whose they are we do not know
+	for _, name := range strangers { // their owner is unknown
 		if err := os.MkdirAll(filepath.Join(dir, name, "data"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestScratch(t *testing.T) {
 	if err := first.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = first.Wait() // says that it was killed
+	_ = first.Wait() // returns an error, because the process was killed
 	foreign, err := OpenScratch("", other)
 	if err != nil {
 		t.Fatal(err)
@@ -131,13 +131,13 @@ func TestScratchAmongStrangers(t *testing.T) {
 	}
 	plant(prefix+"1", 0o777)
 	plant(prefix+"2", 0o755)
-	plant(prefix+"3", 0o700) // as if a copy of the bridge's own had been changed
+	plant(prefix+"3", 0o700) // like a changed copy of the bridge's own
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
 	plant(elsewhere, 0o700)
 	if err := os.Symlink(elsewhere, prefix+"4"); err != nil {
 		t.Fatal(err)
 	}
-	if os.Geteuid() == 0 { // another user's
+	if os.Geteuid() == 0 { // owned by another user
 		if err := errors.Join(os.Mkdir(prefix+"5", 0o700), os.WriteFile(filepath.Join(prefix+"5", markerName), []byte(markUnfinished), 0o600), os.Chown(prefix+"5", 12345, 12345)); err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func TestScratchAmongStrangers(t *testing.T) {
 	}
 }
 
-// A checkpoint's directory may also be one that others have prepared, by a link in the place of a file that is made there.
+// Another user may have prepared a checkpoint's directory, with a link in the place of a file that the bridge creates there.
 func TestLockIsNoLink(t *testing.T) {
 	for _, name := range []string{lockName, markerTemp} {
 		dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
@@ -177,7 +177,7 @@ func TestLockIsNoLink(t *testing.T) {
 	}
 }
 
-// A checkpoint's path may be a link of this user to another disk, but not one that another user has planted.
+// A checkpoint's path may be a link to another disk if this user made the link, but not if another user did.
 func TestPathIsNoLinkOfOthers(t *testing.T) {
 	elsewhere, path := t.TempDir(), filepath.Join(t.TempDir(), "checkpoint")
 	if err := os.Symlink(elsewhere, path); err != nil {

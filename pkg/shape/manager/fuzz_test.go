@@ -56,7 +56,7 @@ func FuzzBy(f *testing.F) {
 			if a.text == nil || b.text == nil {
 				continue
 			}
-			got, gotErr := finder.By(a.text, b.text) // the memory of the former ones is used again
+			got, gotErr := finder.By(a.text, b.text) // the finder uses the memory of earlier calls again
 			want, wantErr := by(most, a.value, b.value)
 			if errors.Is(wantErr, errAmbiguous) {
 				continue
@@ -73,12 +73,12 @@ func FuzzBy(f *testing.F) {
 
 type decoded struct {
 	value any
-	text  []byte // in one spelling; nil for what is no JSON
+	text  []byte // canonical; nil if the text is not JSON
 }
 
 func decode(text []byte) (d decoded) {
 	if json.Valid(text) && unmarshal(text, &d.value) == nil {
-		d.text, _ = json.Marshal(d.value) // names sorted, and none twice
+		d.text, _ = json.Marshal(d.value) // names are sorted and unique
 	}
 	return d
 }
@@ -114,7 +114,7 @@ func member(v any, name string) any {
 type model struct {
 	most          int
 	all           []map[string]any
-	way           []string // of names in FieldsV1
+	way           []string // names in FieldsV1 on the way to the place
 	certain, gone bool
 	to            *manager.Change
 }
@@ -208,7 +208,7 @@ func version(object any) uint64 {
 	return n
 }
 
-// when returns an entry's time as in JSON. All times have one form, so they compare as texts.
+// when returns an entry's time as in JSON. All times have one form, so they can be compared as texts.
 func when(entry map[string]any) string {
 	v := member(entry, "time")
 	if _, none := v.(absent); none {
@@ -302,7 +302,7 @@ func (m *model) owned(entry map[string]any, before, after any) error {
 	}
 	fields, err := placesOf(member(entry, "fieldsV1"))
 	if err != nil || len(fields) == 0 {
-		return err // it owns nothing
+		return err // the manager owns nothing
 	}
 	return m.walk("", 0, fields, before, after)
 }

@@ -90,7 +90,7 @@ func TestBy(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		do   func(s *server)
-		soon bool // within the second of the former write
+		soon bool // within the same second as the write before
 		want []manager.Change
 	}{
 		{
@@ -195,7 +195,7 @@ func TestRestored(t *testing.T) {
 		restored := object(t, string(s.body()))
 		time.Sleep(time.Minute)
 		s.update("alice", `"a":"0"`, `"a":"1"`)
-		for _, version := range []string{"1", "100"} { // the counter may have passed the old one since
+		for _, version := range []string{"1", "100"} { // the counter may have passed the old value since the backup
 			restored.SetResourceVersion(version)
 			var finder manager.Finder
 			if got, err := finder.By(s.body(), encode(t, restored)); err != nil || len(got) > 0 {
@@ -266,7 +266,7 @@ func TestNewest(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC)
 	const also = `,{"manager":%q,"operation":"Update","subresource":"status","time":"2026-01-02T03:04:06Z"}`
 	for _, c := range []struct {
-		also  string // wrote in the same second
+		also  string // another manager that wrote in the same second
 		since time.Time
 		want  string
 	}{
@@ -338,7 +338,7 @@ func TestAgainstFieldpath(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		after, err = json.Marshal(b) // in the same order
+		after, err = json.Marshal(b) // with the members in the same order
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -443,7 +443,7 @@ func edit(r *rand.Rand, v any, depth int) any {
 	}
 }
 
-// null is what [at] returns for a null.
+// null is the value that [at] returns for a JSON null, because a null is a value.
 const null = "a null is something too"
 
 // at returns the value at a path in a decoded object; nil if there is none.

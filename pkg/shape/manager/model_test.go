@@ -88,7 +88,7 @@ func (s *modelServer) send(by writer, o *unstructured.Unstructured, force bool) 
 	}
 	after := out.(*unstructured.Unstructured)
 	if timeless(s.t, s.live) == timeless(s.t, after) {
-		return false // the server does not write times alone
+		return false // the server ignores a write that changes only times
 	}
 	s.version++
 	after.SetResourceVersion(fmt.Sprint(s.version))
@@ -123,9 +123,8 @@ type step struct {
 	changed       bool // something was set or added, by the server's own comparison
 }
 
-// changed reports whether a write set or added anything. Empty containers do
-// not count: only their type says whether the last part was removed, which managedFields do not show, or the whole was
-// set.
+// changed reports whether a write set or added anything. Empty containers do not count: only the schema says whether the write
+// removed the container's last part or set the whole container. managedFields do not show the difference.
 func (s *modelServer) changed(before, after *unstructured.Unstructured) bool {
 	read := func(o *unstructured.Unstructured) *typed.TypedValue {
 		o = o.DeepCopy()
@@ -198,7 +197,7 @@ func TestNobodyIsBlamed(t *testing.T) {
 // random sends a random request; ok reports whether it wrote anything.
 func (s *modelServer) random(r *rand.Rand, kind edittest.Kind) (by writer, ok bool) {
 	by = writer{name: []string{"alice", "bob", "carol"}[r.IntN(3)], operation: "Update"}
-	if r.IntN(10) == 0 { // more than the server keeps apart
+	if r.IntN(10) == 0 { // more managers than the server keeps separate entries for
 		by.name = fmt.Sprintf("m%d", r.IntN(15))
 	}
 	create := s.live.GetUID() == ""
@@ -218,13 +217,13 @@ func (s *modelServer) random(r *rand.Rand, kind edittest.Kind) (by writer, ok bo
 		o = s.live.DeepCopy()
 		kind.Edit(r, o.Object, by.subresource)
 		if by.subresource == "" && r.IntN(100) == 0 {
-			o.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // has the server forget all
+			o.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // makes the server discard all managedFields
 		}
 	}
 	return by, s.send(by, o, false)
 }
 
-// judge asks Finder who wrote, and returns how often the answer named a manager.
+// judge asks Finder who wrote, and returns how many managers the answer named.
 func (s step) judge(t *testing.T) (named int) {
 	t.Helper()
 	var finder manager.Finder
@@ -260,7 +259,7 @@ func (s step) judge(t *testing.T) (named int) {
 		got, err := finder.By(encode(t, bare), after)
 		blame("without managedFields", got, err, is != nil && s.changed)
 		if !moved {
-			return named // the newest is of a write before this one, or of this second
+			return named // the newest entry is of an earlier write, or of the same second
 		}
 	}
 	if is == nil || is.Time == nil || !last {

@@ -57,7 +57,7 @@ func FuzzCost(f *testing.F) {
 		f.Add(c.Before, c.After)
 	}
 	f.Fuzz(func(t *testing.T, before, after []byte) {
-		// Small texts never reach the budget. So repeat them until they could.
+		// Small texts never reach the budget, so repeat them until they could.
 		before, after = repeat(before), repeat(after)
 		if !json.Valid(before) || !json.Valid(after) {
 			return
@@ -72,7 +72,7 @@ func FuzzCost(f *testing.F) {
 	})
 }
 
-// repeat returns a list of copies of a text, a quarter of a megabyte in all.
+// repeat returns a list of copies of a text, a quarter of a megabyte in total.
 func repeat(text []byte) []byte {
 	text = append(bytes.Clone(text), ',')
 	list := append([]byte("["), bytes.Repeat(text, max(1, 1<<16/len(text)))...)

@@ -169,8 +169,8 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// TestWithoutManagedFields keeps the largest and least read part of an object out of
-// patches wherever it stands, also when all is replaced.
+// TestWithoutManagedFields: patches never contain managedFields, the largest and least read part of an object, at any position
+// and even if the whole object is replaced.
 func TestWithoutManagedFields(t *testing.T) {
 	var m patch.Maker
 	m.WithoutManagedFields = true
@@ -188,8 +188,8 @@ func TestWithoutManagedFields(t *testing.T) {
 	}
 }
 
-// TestEveryPair is the property on lists and objects made at random, of few names so
-// that they resemble each other.
+// TestEveryPair checks patches between random lists and objects. They have few different names, so that they resemble each
+// other.
 func TestEveryPair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := value(3).Draw(t, "before")

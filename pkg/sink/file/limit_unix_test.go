@@ -15,10 +15,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/file"
 )
 
-// A disk that fills up in the middle of a line: once there is room the batch must
-// stand in its place, and nothing of the failed attempts behind it, also when the
-// pipeline made it shorter meanwhile. The kernel's own limit on a file's size stands in
-// for the disk's end.
+// The disk becomes full in the middle of a line. Once there is room, the batch must be written at the same position, without
+// leftovers of the failed attempts, even if the pipeline has made the batch shorter. The kernel's limit on the size of a file
+// simulates the full disk.
 func TestDiskFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events")
 	s := open(t, file.Config{Path: path})
@@ -49,8 +48,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// A rotation that fails half way is tried again with every Write: it must not
-// push another file over the edge each time.
+// A rotation that fails half-way is tried again at every Write. It must not remove another old file each time.
 func TestFailingRotationLosesNothing(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The outage of a file is that its directory is gone: a volume that is not mounted.
+// The outage of a file sink is a missing directory, as with a volume that is not mounted.
 func TestSuite(t *testing.T) {
 	sinktest.Run(t, func(t *testing.T) *sinktest.Harness {
 		dir := filepath.Join(t.TempDir(), "volume")
@@ -43,8 +43,7 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-// A line that a crash has cut must not be glued to the next one, and what was
-// acknowledged must not go with it.
+// A line that a crash has cut off must not be joined to the next one, and acknowledged lines must not be removed with it.
 func TestTornLineIsCutOff(t *testing.T) {
 	whole := `{"n":1}` + "\n" + `{"n":2}` + "\n"
 	for _, c := range []struct{ name, found, kept string }{
@@ -67,23 +66,23 @@ func TestTornLineIsCutOff(t *testing.T) {
 	}
 }
 
-// Consumers follow the rotated files by number and expect whole batches, the
-// oldest to go first, and no more files than they gave room for.
+// Consumers follow the rotated files by number. They expect whole batches, that the oldest files are removed first, and no more
+// files than configured.
 func TestRotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events")
 	line := func(n int) string { return fmt.Sprintf(`{"n":"%03d"}`, n) } // 12 bytes with its end
-	for _, stale := range []int{4, 5, 7} {                               // of a larger keep; 7 is nobody's
+	for _, stale := range []int{4, 5, 7} {                               // left from a larger keep; 7 does not belong to the sink
 		must(t, os.WriteFile(fmt.Sprintf("%s.%d", path, stale), nil, 0o600))
 	}
 	s := open(t, file.Config{Path: path, MaxSize: 40, Keep: 3})
-	write(t, s, slices.Repeat([]string{line(0)}, 10)...) // larger than a file may be, and there is none to rotate
+	write(t, s, slices.Repeat([]string{line(0)}, 10)...) // larger than the limit of a file, with no earlier file to rotate
 	if _, err := os.Stat(path + ".1"); err == nil {
 		t.Error("an empty file was rotated")
 	}
 	for n := range 20 {
 		write(t, s, line(2*n), line(2*n+1))
 	}
-	write(t, s, slices.Repeat([]string{line(40)}, 10)...) // larger than a file may be
+	write(t, s, slices.Repeat([]string{line(40)}, 10)...) // larger than the limit of a file
 
 	got := map[string]int{}
 	for _, name := range []string{"", ".1", ".2", ".3", ".4", ".5", ".7"} {
@@ -101,7 +100,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// People move, truncate and remove such files; logrotate does, in both its ways.
+// People move, truncate and remove such files. logrotate does this in both of its modes.
 func TestFileTakenAway(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -130,7 +129,7 @@ func TestFileTakenAway(t *testing.T) {
 	}
 }
 
-// A wrong path must not lose the last line of what is there.
+// With a wrong path, the sink must not remove the last line of another program's file.
 func TestForeignFileIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "passwd")
 	const foreign = "root:x:0:0:root\nnobody:x:65534" // no line break at its end
@@ -153,7 +152,7 @@ func TestForeignFileIsRefused(t *testing.T) {
 	}
 }
 
-// Another user who may make files in the directory must not have the sink write to a file of its own user's through a link.
+// Another user who may create files in the directory must not make the sink write through a link to a file of the sink's user.
 func TestLinkOfAnotherUser(t *testing.T) {
 	dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
 	must(t, os.WriteFile(victim, []byte("{}\ntorn"), 0o600))
@@ -180,13 +179,12 @@ func TestLinkOfAnotherUser(t *testing.T) {
 	write(t, s, `{"n":2}`)
 }
 
-// The second writer must wait, and must not take the end of the first one's
-// batch for a torn line.
+// The second writer must wait, and must not mistake the end of the first writer's batch for a torn line.
 func TestOneWriter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events")
 	c := file.Config{Path: path, MaxSize: 20}
 	first := open(t, c)
-	for n := range 3 { // locked also after a rotation
+	for n := range 3 { // the lock also holds after a rotation
 		write(t, first, fmt.Sprintf(`{"n":"first %d"}`, n))
 		must(t, os.WriteFile(path, []byte(text(t, path)+`{"n":`), 0o600))
 		second := newSink(t, c)
@@ -267,7 +265,7 @@ func write(t *testing.T, s *file.Sink, values ...string) {
 	must(t, err)
 }
 
-// everything is every line of the file and of those it was rotated to, oldest first.
+// everything returns every line of the file and of its rotated files, oldest first.
 func everything(t *testing.T, path string) (lines []string) {
 	t.Helper()
 	for n := 0; ; n++ {

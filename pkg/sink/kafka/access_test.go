@@ -74,7 +74,8 @@ func TestExactlyOnceSecured(t *testing.T) {
 	}
 }
 
-// A certificate that is not accepted ends the program at its start. One that the brokers get later is tried again.
+// A certificate that is not accepted at the start ends the program. If the brokers' certificate changes later, the sink
+// retries.
 func TestUnknownAuthority(t *testing.T) {
 	web := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate, good for 127.0.0.1
 	defer web.Close()
@@ -87,7 +88,7 @@ func TestUnknownAuthority(t *testing.T) {
 			}
 			c := b.config()
 			c.Delivery = delivery
-			c.TLS = TLS{Enabled: true} // the system's authorities
+			c.TLS = TLS{Enabled: true} // with the system's certificate authorities
 			create := func() sink.Sink {
 				var s sink.Sink = newSink(t, c)
 				if delivery == exactlyOnce {
@@ -103,7 +104,7 @@ func TestUnknownAuthority(t *testing.T) {
 			if err := s.Open(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
-			newCertificate(t).save(t, c.TLS) // as if the brokers' authority had changed
+			newCertificate(t).save(t, c.TLS) // as if the brokers had changed their certificate authority
 			switch s := s.(type) {
 			case *Sink:
 				s.drop()
@@ -119,7 +120,7 @@ func TestUnknownAuthority(t *testing.T) {
 	}
 }
 
-// A token is renewed in its file: the next connection has the new one.
+// When a token is renewed in its file, the next connection uses the new token.
 func TestTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	c := Config{Brokers: []string{"kafka:9092"}, SASL: SASL{Mechanism: mechanismOAuth, TokenFile: path}}
@@ -152,7 +153,7 @@ func TestTokenFile(t *testing.T) {
 	}
 }
 
-// certificate is one that signs itself, good for the brokers of these tests and for a client.
+// certificate is a self-signed certificate, valid for the brokers of these tests and for a client.
 type certificate struct {
 	tls.Certificate
 	cert, key []byte // PEM
@@ -183,7 +184,7 @@ func newCertificate(t *testing.T) *certificate {
 	return c
 }
 
-// save writes the certificate to the files that are configured: as authority, and as the client's.
+// save writes the certificate to the configured files, both as authority and as client certificate.
 func (c *certificate) save(t *testing.T, to TLS) {
 	t.Helper()
 	for path, content := range map[string][]byte{to.CA: c.cert, to.Cert: c.cert, to.Key: c.key} {
@@ -196,7 +197,7 @@ func (c *certificate) save(t *testing.T, to TLS) {
 	}
 }
 
-// secured is a cluster that takes one password and one certificate, which change.
+// secured is a cluster that accepts one password and one client certificate, both of which change.
 type secured struct {
 	*bus
 	certificate atomic.Pointer[certificate]
@@ -233,7 +234,7 @@ func startSecured(t *testing.T) *secured {
 	return s
 }
 
-// rotate has the brokers take another password and certificate, and end all connections.
+// rotate makes the brokers accept another password and certificate, and ends all connections.
 func (s *secured) rotate(t *testing.T, c Config, password string) {
 	t.Helper()
 	one := newCertificate(t)

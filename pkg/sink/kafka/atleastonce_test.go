@@ -16,7 +16,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
 )
 
-// suite runs the suite of all sinks. connect returns the sink, and consume what its consumers read of a topic.
+// suite runs the suite of all sinks. connect returns the sink, and consume returns what consumers of the sink read from a
+// topic.
 func suite(t *testing.T, exactlyOnce bool, connect func(t *testing.T, b *bus) sink.Sink, consume func(b *bus, t *testing.T, topic string) []consumed) {
 	const topic, partitions, limit = "k8s.test.core.pods", 4, 100_000
 	sinktest.RunFormats(t, func(t *testing.T) *sinktest.Harness {
@@ -81,13 +82,13 @@ func TestRecordOnTheWire(t *testing.T) {
 	}
 }
 
-// A missing topic is made as the configuration says.
+// A missing topic is created with the configured settings.
 func TestCreatesTopics(t *testing.T) {
 	b := startBus(t)
 	c := b.config()
 	c.Create.Partitions = 7
 	s := openSink(t, c)
-	b.topic(t, "t1", 2, 0) // after Open: the connection does not know of it
+	b.topic(t, "t1", 2, 0) // after Open, so the connection does not know the topic
 	batch := &event.Batch{Seq: 1}
 	for i := range 20 {
 		batch.Records = append(batch.Records, record(fmt.Sprintf("t%d", i%3), fmt.Sprint(i), fmt.Sprint(i), 0))
@@ -108,7 +109,7 @@ func TestCreatesTopics(t *testing.T) {
 	}
 }
 
-// Two pipelines may need one topic at the same moment.
+// Two pipelines may create the same topic at the same moment.
 func TestTopicCreatedByAnother(t *testing.T) {
 	b := startBus(t)
 	s := openSink(t, b.config())
@@ -127,7 +128,7 @@ func TestTopicCreatedByAnother(t *testing.T) {
 	n.check(t, b.consume(t, "t"), 0)
 }
 
-// A topic that exists since this moment must not cost an error.
+// A topic that was created a moment ago must not cause an error.
 func TestTopicAppears(t *testing.T) {
 	b := startBus(t)
 	c := b.config()
@@ -147,7 +148,7 @@ func TestTopicMissing(t *testing.T) {
 	batch := &event.Batch{Seq: 1, Records: []event.Record{record("absent", "k", "1", 0)}}
 	_, err := s.Write(t.Context(), batch)
 	wantError(t, err, `"absent"`, "does not exist", "create.enabled")
-	b.topic(t, "absent", 1, 0) // the operator reads the message
+	b.topic(t, "absent", 1, 0) // as the operator does after reading the message
 	writeAll(t, s, batch)
 	if got := values(b.consume(t, "absent"))[0]; len(got) != 1 {
 		t.Errorf("the topic holds %v, want one record", got)
@@ -165,7 +166,7 @@ func TestTopicNameRefused(t *testing.T) {
 	}
 }
 
-// More partitions would move keys: order would be lost without anyone noticing.
+// More partitions would move keys, and the order of events would be lost without anyone noticing.
 func TestPartitionCountChanged(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "pods", 3, 0)
@@ -175,14 +176,14 @@ func TestPartitionCountChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.topic(t, "pods", 5, 0)
-	s.drop() // as any failed request does: metadata is then fresh
+	s.drop() // like any failed request, so the metadata is read again
 	_, err := s.Write(t.Context(), &event.Batch{Seq: 2, Records: []event.Record{record("pods", "k", "2", 0)}})
 	if !errors.As(err, new(*sink.RefusedError)) || !strings.Contains(err.Error(), `topic "pods": it has 5 partitions and had 3`) {
 		t.Errorf("Write: %v, want a RefusedError", err)
 	}
 }
 
-// What a deleted topic held is lost: a new one in its place must not hide it.
+// The content of a deleted topic is lost, and a new topic with the same name must not hide this.
 func TestTopicDeleted(t *testing.T) {
 	b := startBus(t)
 	s := openSink(t, b.config())
@@ -206,8 +207,7 @@ func TestWriteNeedsOpen(t *testing.T) {
 	wantError(t, err, "not open")
 }
 
-// wantError fails the test unless err is a plain error, to be tried again, that
-// says all of parts.
+// wantError fails the test unless err is a plain error, which is to be retried, and contains all parts.
 func wantError(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if err == nil {

@@ -49,8 +49,8 @@ func TestMechanismNotOffered(t *testing.T) {
 	wantRefused(t, newSink(t, c), b.brokers[0], "sasl.mechanism (SCRAM-SHA-512)", "sasl.username (writer)")
 }
 
-// Kafka says what is wrong: there is no doubt, and no second attempt that could
-// lock an account.
+// Kafka answers that the credentials are wrong. The error is certain, so there is no second attempt, which could lock the
+// account.
 func TestRefusedInWords(t *testing.T) {
 	b := startBus(t, kfake.EnableSASL(), kfake.Superuser(mechanismPlain, "writer", password))
 	c := b.config()
@@ -70,7 +70,7 @@ func TestRefusedInWords(t *testing.T) {
 	}
 }
 
-// A broker that goes down while it authenticates us must not end the program.
+// A broker that goes down during authentication must not end the program.
 func TestHangUpWhileAuthenticating(t *testing.T) {
 	b := startBus(t, kfake.EnableSASL(), kfake.Superuser(mechanismPlain, "writer", password))
 	c := b.config()
@@ -98,7 +98,7 @@ func wantRefused(t *testing.T, s sink.Sink, parts ...string) {
 	}
 }
 
-// Credentials that stop working later are tried again: they may be put right.
+// Credentials that stop working later are tried again, because they may be corrected.
 func TestCredentialsRevoked(t *testing.T) {
 	b := startBus(t, kfake.EnableSASL(), kfake.Superuser(mechanismPlain, "writer", password))
 	c := b.config()
@@ -162,8 +162,7 @@ func TestNotAllowed(t *testing.T) {
 	}
 }
 
-// Without the right to read the limit the default is taken, and what the broker
-// rejects nevertheless is found one by one.
+// Without permission to read the limit, the sink uses the default limit, and finds records that the broker rejects one by one.
 func TestLimitUnreadable(t *testing.T) {
 	b, c := allowed(t, kmsg.ACLOperationWrite) // implies DESCRIBE, not DESCRIBE_CONFIGS
 	b.topic(t, "t", 1, 50_000)

@@ -32,12 +32,11 @@ const (
 	mskHost                        = "b-1.demo.abc123.c2.kafka.eu-central-1.amazonaws.com"
 )
 
-// What the broker is shown, at a fixed time: another's signer, written apart from
-// AWS's, makes the same of it.
+// At a fixed time, the broker gets exactly the signature that another implementation, independent of AWS's, computes.
 func TestAWSSigned(t *testing.T) {
 	for name, token := range map[string]string{"of a user": "", "of a role": awsSession1} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // it is midnight, UTC, of 2000-01-01
+			synctest.Test(t, func(t *testing.T) { // the fake clock starts at 2000-01-01, midnight UTC
 				a := awsIAM{"eu-central-1", credentials.NewStaticCredentialsProvider(awsKey, awsSecret, token)}
 				got := shown(t, a, mskHost+":9098")
 				want := map[string]string{
@@ -70,7 +69,7 @@ func TestAWSSigned(t *testing.T) {
 	}
 }
 
-// shown is what a mechanism begins with.
+// shown returns the fields of a mechanism's first message.
 func shown(t *testing.T, a awsIAM, address string) map[string]string {
 	t.Helper()
 	_, first, err := a.Authenticate(t.Context(), address)
@@ -93,7 +92,7 @@ func TestAWSAnswer(t *testing.T) {
 	}
 }
 
-// amazon gives credentials out as AWS does, each lasting until the time given.
+// amazon serves credentials like AWS, each valid until a given time.
 type amazon struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -116,7 +115,7 @@ func startAmazon(t *testing.T) *amazon {
 		case r.URL.Path == "/v1/credentials" && r.Header.Get("Authorization") == "from-the-cluster": // EKS Pod Identity
 			a.given++
 			fmt.Fprintf(w, `{"AccessKeyId":"key-%d","SecretAccessKey":"s","Token":"t","Expiration":%q}`, a.given, until)
-		case r.URL.Path == "/latest/api/token": // the instance's metadata, version 2
+		case r.URL.Path == "/latest/api/token": // the instance metadata service, version 2
 			w.Header().Set("X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "21600")
 			fmt.Fprint(w, "imds")
 		case strings.HasSuffix(r.URL.Path, "/security-credentials/"):
@@ -138,11 +137,11 @@ func (a *amazon) lasting(d time.Duration) {
 	a.until = time.Now().Add(d)
 }
 
-// noAWS hides what this machine may have of AWS.
+// noAWS hides any AWS settings of this machine.
 func noAWS(t *testing.T) {
 	for _, v := range os.Environ() {
 		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "AWS_") {
-			t.Setenv(name, value) // puts it back
+			t.Setenv(name, value) // t.Setenv restores the value after the test
 			os.Unsetenv(name)
 		}
 	}
@@ -150,7 +149,7 @@ func noAWS(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 }
 
-// Credentials are found where AWS puts them, kept while they last, and then renewed.
+// Credentials are found where AWS provides them, used until they expire, and then renewed.
 func TestAWSCredentials(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("from-the-cluster"), 0o600); err != nil {
@@ -222,9 +221,8 @@ func TestAWSCredentials(t *testing.T) {
 	})
 }
 
-// Both clients show a broker what it asks for, sign for its own host, and print no
-// secret when it refuses. The broker is one that speaks the mechanism, since MSK's
-// is not to be had.
+// Both clients send the broker the required fields, sign for the broker's own host, and print no secret when it refuses. The
+// broker is a stand-in that speaks the mechanism, because MSK is not available in tests.
 func TestAWSOnTheWire(t *testing.T) {
 	noAWS(t)
 	t.Setenv("AWS_ACCESS_KEY_ID", awsKey)

@@ -14,7 +14,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// benchBatch is a batch as a pipeline makes it of objects of size bytes.
+// benchBatch returns a batch like that of a pipeline, with objects of size bytes.
 func benchBatch(records, size int) *event.Batch {
 	b := &event.Batch{}
 	collection := &event.Collection{Resource: "events"}
@@ -34,9 +34,8 @@ func benchBatch(records, size int) *event.Batch {
 	return b
 }
 
-// BenchmarkWrite writes batches of one collection, beside a Kafka at
-// KUBEBRIDGE_KAFKA=host:port, or one in this process, whose work then counts, too:
-// ns-cpu/event is the process's, user and system.
+// BenchmarkWrite writes batches of one collection to the Kafka at KUBEBRIDGE_KAFKA=host:port, or to one in this process, whose
+// work then counts, too. ns-cpu/event is the user and system CPU time of the process.
 func BenchmarkWrite(b *testing.B) {
 	brokers := []string{os.Getenv("KUBEBRIDGE_KAFKA")}
 	if brokers[0] == "" {

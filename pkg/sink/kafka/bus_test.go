@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	checkpointtest.Main(m, openPlace, brokerGoroutines()...)
 }
 
-// brokerGoroutines are the broker's own, which come and go with connections.
+// brokerGoroutines lists the broker's own goroutines, which start and end with connections.
 func brokerGoroutines() []goleak.Option {
 	var o []goleak.Option
 	for _, f := range []string{"(*clientConn).read", "(*clientConn).read.func3", "(*clientConn).write", "(*clientConn).write.func1", "(*Cluster).run", "(*broker).listen"} {
@@ -40,7 +40,7 @@ type gate struct {
 	net.Listener
 	mu    sync.Mutex
 	down  bool
-	mute  bool // the next answer is lost with its connection
+	mute  bool // lose the next answer and its connection
 	conns map[*gated]struct{}
 }
 
@@ -74,7 +74,7 @@ func (g *gate) set(down bool) {
 	}
 }
 
-// loseAnswer closes the connection on which the broker answers next, instead.
+// loseAnswer closes the connection on which the broker sends its next answer, and drops the answer.
 func (g *gate) loseAnswer() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -145,7 +145,7 @@ func (b *bus) start(*testing.T) {
 	}
 }
 
-// topic creates a topic with max.message.bytes, 0 for the broker's.
+// topic creates a topic with max.message.bytes; 0 means the broker's default.
 func (b *bus) topic(t *testing.T, name string, partitions int32, maxBytes int) {
 	t.Helper()
 	configs := map[string]string{}
@@ -187,15 +187,14 @@ func openSink(t *testing.T, c Config) *Sink {
 	return s
 }
 
-// consumed is a message with what only Kafka has.
+// consumed is a message with the properties that only Kafka has.
 type consumed struct {
 	sinktest.Message
 	key  []byte
 	time time.Time
 }
 
-// consume reads every record of a topic with a consumer that knows nothing of the
-// sink, in order within each partition.
+// consume reads every record of a topic, in order within each partition, with a consumer that is independent of the sink.
 func (b *bus) consume(t *testing.T, topic string) []consumed {
 	t.Helper()
 	transport := &kafka.Transport{}
@@ -258,7 +257,7 @@ func record(topic, key, id string, pad int) event.Record {
 	return event.Record{ID: id, Route: topic, Key: key, Value: append([]byte(id), slices.Repeat([]byte("x"), pad)...)}
 }
 
-// values are the ids of what each partition holds, in order.
+// values returns the ids of the records in each partition, in order.
 func values(msgs []consumed) map[int][]string {
 	v := map[int][]string{}
 	for _, m := range msgs {
@@ -271,8 +270,7 @@ func values(msgs []consumed) map[int][]string {
 	return v
 }
 
-// writeAll writes as a pipeline does, until the batch is taken; it returns the errors
-// on the way.
+// writeAll retries like a pipeline until the batch is written, and returns the errors of the failed attempts.
 func writeAll(t *testing.T, s *Sink, b *event.Batch) (errs []error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -24,7 +24,7 @@ func lines(err error) []string {
 	return strings.Split(err.Error(), "\n")
 }
 
-// say fails the test unless there is exactly a line for each of want, with its words.
+// say fails the test unless got has exactly one line for each item of want, with its words.
 func say(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -85,7 +85,7 @@ func warningsAtStart(t *testing.T, b *bus) (warnings []string) {
 	return warnings
 }
 
-// olderTransactions is a safe downgrade.
+// olderTransactions is a safe downgrade of the brokers.
 func olderTransactions(t *testing.T, b *bus) {
 	t.Helper()
 	update := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
@@ -101,7 +101,7 @@ func olderTransactions(t *testing.T, b *bus) {
 	}
 }
 
-// hideFeatures has the brokers refuse what the sink asks; the client's own request is answered.
+// hideFeatures makes the brokers refuse the sink's request for features. The client's own request is answered.
 func hideFeatures(_ *testing.T, b *bus) {
 	b.ControlKey(kmsg.ApiVersions.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		b.KeepControl()
@@ -115,7 +115,7 @@ func hideFeatures(_ *testing.T, b *bus) {
 	})
 }
 
-// Each mismatch of a topic is a line, and looking for them creates nothing.
+// Each mismatch of a topic is reported in one line, and the check creates nothing.
 func TestCheckTopics(t *testing.T) {
 	b := startBus(t)
 	admin := brokerAdmin(t, b)
@@ -174,8 +174,8 @@ func brokerClient(t *testing.T, b *bus) *kgo.Client {
 	return c
 }
 
-// A validation beside a running bridge sees its checkpoint and does not fence it;
-// every topic that has more partitions than it had is named.
+// A validation beside a running bridge reads its checkpoint without fencing it, and names every topic that has more partitions
+// than before.
 func TestCheckCheckpoint(t *testing.T) {
 	b := startBus(t)
 	config := Config{Brokers: b.brokers, Create: Create{Partitions: 2}}

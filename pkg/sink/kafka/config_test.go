@@ -73,7 +73,7 @@ func TestConfigRejected(t *testing.T) {
 	}
 }
 
-// The settings of topics reach those that the sink creates. Dead letters keep their own retention.
+// The configured topic settings apply to the topics that the sink creates. Dead letters keep their own retention.
 func TestTopicConfigs(t *testing.T) {
 	c := Config{Create: Create{Retention: 48 * time.Hour, MinInsyncReplicas: 2, Config: map[string]string{"segment.ms": "3600000", "max.message.bytes": "9000000"}}}
 	want := map[string]string{"cleanup.policy": "delete", "retention.ms": "172800000", "min.insync.replicas": "2", "segment.ms": "3600000", "max.message.bytes": "9000000"}

@@ -13,8 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// The topic of dead letters is made to keep them for a month, also where the events'
-// own topics are compacted.
+// The topic of dead letters is created with a retention of one month, even if the topics of events are compacted.
 func TestDeadTopicIsMade(t *testing.T) {
 	b := startBus(t)
 	c := b.config()
@@ -46,8 +45,8 @@ func TestDeadTopicIsMade(t *testing.T) {
 	}
 }
 
-// When an announcement goes to the dead letters, the pipeline takes an end behind it out of
-// the batch: what is written of other partitions neither repeats nor is missed.
+// When an event about a collection becomes a dead letter, the pipeline removes a later end of that collection from the batch.
+// Records of other partitions that were written are neither repeated nor missed.
 func TestRecordsTakenOut(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "bad", 1, 0)

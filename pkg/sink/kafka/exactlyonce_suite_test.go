@@ -36,7 +36,7 @@ func newExact(t *testing.T, c Config) *owned {
 	return &owned{NewTransactional(s), s}
 }
 
-// openExact opens as a pipeline does. The sink is closed when the test ends.
+// openExact opens a sink like a pipeline. The sink is closed when the test ends.
 func openExact(t *testing.T, c Config) *owned {
 	t.Helper()
 	x := newExact(t, c)
@@ -54,8 +54,7 @@ func openExact(t *testing.T, c Config) *owned {
 	return x
 }
 
-// consumeCommitted reads what a consumer with read_committed sees of a topic, in
-// order within each partition.
+// consumeCommitted reads what a read_committed consumer sees of a topic, in order within each partition.
 func (b *bus) consumeCommitted(t *testing.T, topic string) []consumed {
 	t.Helper()
 	ends := map[int32]int64{}

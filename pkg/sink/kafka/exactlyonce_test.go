@@ -24,12 +24,12 @@ import (
 
 var checkpointTopic = CheckpointTopic("", identity)
 
-// position is the change of the checkpoint that goes with batch n.
+// position returns the change of the checkpoint that belongs to batch n.
 func position(n uint64) []event.KV {
 	return []event.KV{{Key: []byte("p/pods"), Value: []byte(fmt.Sprintf("at 1 %d", n))}}
 }
 
-// deliver writes a batch as a pipeline does: until it is taken, then the store.
+// deliver writes a batch like a pipeline: it retries the sink until the batch is written, then commits to the store.
 func deliver(t *testing.T, x *owned, b *event.Batch) (errs []error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -51,7 +51,7 @@ func deliver(t *testing.T, x *owned, b *event.Batch) (errs []error) {
 	return errs
 }
 
-// wantPosition checks what a restart finds.
+// wantPosition checks the position that a restart reads.
 func wantPosition(t *testing.T, x *owned, n uint64) {
 	t.Helper()
 	got, err := x.store.Get([]byte("p/pods"))
@@ -60,7 +60,7 @@ func wantPosition(t *testing.T, x *owned, n uint64) {
 	}
 }
 
-// checkExactly compares the topic with everything that was made, each once.
+// checkExactly checks that the topic has every record exactly once.
 func (n *numbered) checkExactly(t *testing.T, msgs []consumed) {
 	t.Helper()
 	total := 0
@@ -73,7 +73,7 @@ func (n *numbered) checkExactly(t *testing.T, msgs []consumed) {
 	n.check(t, msgs, 0)
 }
 
-// Events and positions are one: what a restart finds is what consumers have seen.
+// Events and positions are committed together: a restart finds the position of exactly what consumers have read.
 func TestRestartFromTheTopic(t *testing.T) {
 	b := startBus(t)
 	n := number("t")
@@ -90,8 +90,7 @@ func TestRestartFromTheTopic(t *testing.T) {
 	n.checkExactly(t, b.consumeCommitted(t, "t"))
 }
 
-// The answer to the end of a transaction is lost: whether it was committed or
-// not, the batch is there once.
+// The answer to the end of a transaction is lost. Whether the transaction was committed or not, the batch is written once.
 func TestLostEndOfTransaction(t *testing.T) {
 	for name, carriedOut := range map[string]bool{"carried out": true, "not carried out": false} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +100,7 @@ func TestLostEndOfTransaction(t *testing.T) {
 			deliver(t, x, n.batch(50, 10))
 			var healed atomic.Bool
 			b.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
-				b.KeepControl() // the client asks again on its own
+				b.KeepControl() // the client retries the request
 				switch {
 				case healed.Load():
 					return nil, nil, false
@@ -139,8 +138,7 @@ func loseEnd(t *testing.T, b *bus, x *owned, batch *event.Batch) {
 	}
 }
 
-// What was seen to be committed is not forgotten when what comes after fails, be it
-// once or more.
+// A commit that was observed is remembered when later steps fail, once or several times.
 func TestLostEndThenNoProducer(t *testing.T) {
 	b := startBus(t)
 	x := openExact(t, b.config())
@@ -165,7 +163,7 @@ func TestLostEndThenNoProducer(t *testing.T) {
 	n.checkExactly(t, b.consumeCommitted(t, "t"))
 }
 
-// What is committed is not reported as refused: the pipeline would take it back.
+// A committed record is not reported as refused, because the pipeline would then withdraw its event.
 func TestLostEndThenRefused(t *testing.T) {
 	b := startBus(t)
 	x := openExact(t, b.config())
@@ -181,7 +179,7 @@ func TestLostEndThenRefused(t *testing.T) {
 	n.checkExactly(t, b.consumeCommitted(t, "t"))
 }
 
-// A process that was cut off must not fence the one that took its place.
+// A process that was cut off must not fence its successor.
 func TestCutOffWhileTakenOver(t *testing.T) {
 	b := startBus(t)
 	old := openExact(t, b.config())
@@ -201,8 +199,8 @@ func TestCutOffWhileTakenOver(t *testing.T) {
 	n.checkExactly(t, b.consumeCommitted(t, "t"))
 }
 
-// Kafka ends a transaction that takes too long in the way it shuts out a writer:
-// that alone must not end the program.
+// Kafka ends a transaction that takes too long in the same way as it fences a writer. This error alone must not end the
+// program.
 func TestTransactionTimedOut(t *testing.T) {
 	b := startBus(t)
 	x := openExact(t, b.config())
@@ -218,7 +216,7 @@ func TestTransactionTimedOut(t *testing.T) {
 	n.checkExactly(t, b.consumeCommitted(t, "t"))
 }
 
-// Readers of what is committed wait for the end of a transaction whose bridge died: docs/limits.md says how long.
+// Consumers with read_committed wait for the end of a transaction whose bridge died. docs/limits.md says how long.
 func TestTransactionTimeout(t *testing.T) {
 	b := startBus(t)
 	var asked atomic.Int32
@@ -233,8 +231,7 @@ func TestTransactionTimeout(t *testing.T) {
 	}
 }
 
-// A partition that refuses in the middle of a batch takes the rest of it, and the
-// position, with it.
+// If a partition refuses a record in the middle of a batch, the rest of the batch and the position are aborted, too.
 func TestAborted(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "other", 1, 0)
@@ -262,14 +259,13 @@ func TestAborted(t *testing.T) {
 	}
 }
 
-// The one bad record is found, nothing of the batch is to be seen until it is
-// replaced, and then all of it once.
+// The one rejected record is found. Consumers see no record of the batch until it is replaced, and then each record once.
 func TestPoisonInTransaction(t *testing.T) {
 	for name, e := range map[string]*kerr.Error{"content": kerr.InvalidRecord, "size": kerr.MessageTooLarge} {
 		t.Run(name, func(t *testing.T) {
 			b := startBus(t)
 			b.topic(t, "t", 4, 0)
-			for p := range 4 { // each partition of a request is judged alone, as brokers do
+			for p := range 4 { // each partition of a request is checked separately, as brokers do
 				b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Partitions: []int32{int32(p)}, Err: e, Count: -1, When: func(req kmsg.Request) bool {
 					for _, topic := range req.(*kmsg.ProduceRequest).Topics {
 						for _, part := range topic.Partitions {
@@ -303,7 +299,7 @@ func TestPoisonInTransaction(t *testing.T) {
 	}
 }
 
-// Chunks are cut to what each topic takes.
+// Chunks are limited to the maximum size of each topic.
 func TestLimitsPerTopic(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "small", 1, 5000)
@@ -316,7 +312,7 @@ func TestLimitsPerTopic(t *testing.T) {
 	if errs := deliver(t, x, batch); errs != nil {
 		t.Errorf("Write: %v", errs)
 	}
-	b.setLimit(t, "small", 2500) // no chunk of two fits any more
+	b.setLimit(t, "small", 2500) // too small for a chunk of two records
 	batch = &event.Batch{Seq: 2, Records: []event.Record{record("small", "k", "20", 2000), record("small", "k", "21", 2000)}}
 	deliver(t, x, batch)
 	if got := len(values(b.consumeCommitted(t, "small"))[0]); got != 22 {
@@ -324,8 +320,8 @@ func TestLimitsPerTopic(t *testing.T) {
 	}
 }
 
-// Growing a topic moves keys. At the start as while running it ends the program,
-// with what to do; a reset lets it go on.
+// More partitions of a topic move keys. This ends the program, at the start and while it runs, with an error that says what to
+// do. A reset lets it continue.
 func TestPinnedPartitions(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "t", 3, 0)
@@ -339,7 +335,7 @@ func TestPinnedPartitions(t *testing.T) {
 			t.Errorf("%v, want a RefusedError about the partitions", err)
 		}
 	}
-	x.topics.forget() // as any failed request does
+	x.topics.forget() // like any failed request
 	_, err := x.Write(t.Context(), n.batch(20, 0))
 	want(err)
 	again := newExact(t, b.config())
@@ -356,7 +352,7 @@ func TestPinnedPartitions(t *testing.T) {
 	deliver(t, fresh, &event.Batch{Seq: 1, Records: []event.Record{record("t", "k", "1", 0)}})
 }
 
-// A second cluster under one name must not fence the first.
+// A second cluster with the same name must not fence the first.
 func TestForeignCheckpoint(t *testing.T) {
 	b := startBus(t)
 	x := openExact(t, b.config())
@@ -389,7 +385,7 @@ func TestForeignCheckpoint(t *testing.T) {
 	}
 }
 
-// Acknowledged events are gone: the pipeline is asked to declare a reset, and can.
+// Acknowledged events are lost, so the pipeline is asked to declare a reset, and can do it.
 func TestCheckpointTopicMadeAnew(t *testing.T) {
 	b := startBus(t)
 	x := openExact(t, b.config())
@@ -423,8 +419,8 @@ func TestCheckpointTopicMadeAnew(t *testing.T) {
 	}
 }
 
-// A compacted topic takes no record without a key, and forgets a deleted object
-// only with a tombstone. Both deliveries write the same.
+// A compacted topic rejects records without a key, and removes a deleted object only after a tombstone. Both deliveries write
+// the same records.
 func TestTombstones(t *testing.T) {
 	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
 		t.Run(delivery, func(t *testing.T) {
@@ -461,9 +457,8 @@ func TestTombstones(t *testing.T) {
 	}
 }
 
-// Of a key, a compacted topic may have nothing but the null value: a consumer finds there what was
-// deleted. And a gap must not replace the reset before it, from which a consumer learns of an
-// incarnation.
+// For a key, a compacted topic may have only the null value left, and a consumer must learn from it which object was deleted. A
+// gap must not replace the reset before it, from which a consumer learns of an incarnation.
 func TestCompactedEntries(t *testing.T) {
 	encoder := event.Encoder{Cluster: "c", ClusterUID: "1f0b1a3c-0000-4000-8000-000000000001"}
 	of := &event.Collection{Resource: "pods", Entry: "canary", Namespace: "shop"}
@@ -528,7 +523,7 @@ func TestCompactedEntries(t *testing.T) {
 	}
 }
 
-// Every compression is one that a consumer reads.
+// A consumer can read every compression.
 func TestCompressions(t *testing.T) {
 	b := startBus(t)
 	for i, codec := range compressions {
@@ -545,14 +540,15 @@ func TestCompressions(t *testing.T) {
 	}
 }
 
-// A record that the client gives up after a time is an outage like any other: the batch is tried again, whole and once.
+// A record that the client gives up after a timeout is an outage like any other: the whole batch is tried again, and is written
+// once.
 func TestRecordTimesOut(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "t", 1, 0)
 	x := openExact(t, b.config())
 	x.store.Release()
 	x.store.writer.opts = append(x.store.writer.opts, kgo.RecordDeliveryTimeout(time.Second))
-	if _, err := x.store.Settle(t.Context(), 0); err != nil { // the next client has that option
+	if _, err := x.store.Settle(t.Context(), 0); err != nil { // so that the next client has the option
 		t.Fatal(err)
 	}
 	n := number("t")
@@ -577,16 +573,16 @@ func TestRecordTimesOut(t *testing.T) {
 	}
 }
 
-// clients counts the clients that are made.
+// clients counts the clients that are created.
 type clients struct{ made atomic.Int32 }
 
 func (c *clients) OnNewClient(*kgo.Client) { c.made.Add(1) }
 
-// A sink that delivers exactly once has two clients: each one is a connection to every broker, and an authentication.
+// A sink that delivers exactly once has two clients. Each client has a connection to every broker, and authenticates on it.
 func TestTwoClients(t *testing.T) {
 	b := startBus(t)
 	n := number("t")
-	for _, start := range []string{"first", "second"} { // which reads what the first has written
+	for _, start := range []string{"first", "second"} { // the second reads what the first has written
 		made := &clients{}
 		c := b.config()
 		c.Delivery = exactlyOnce
@@ -600,7 +596,7 @@ func TestTwoClients(t *testing.T) {
 		}
 		for range 3 {
 			deliver(t, x, n.batch(50, 10))
-			x.topics.forget() // as after a minute
+			x.topics.forget() // as after one minute
 		}
 		deliver(t, x, &event.Batch{Seq: n.seq + 1, Records: []event.Record{record(start, "k", "1", 0)}})
 		if got := made.made.Load(); got != 2 {

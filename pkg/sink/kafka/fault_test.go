@@ -30,7 +30,7 @@ type numbered struct {
 
 func number(topic string) *numbered { return &numbered{topic: topic, count: map[string]int{}} }
 
-// batch is the next batch: n records of pad bytes round 20 keys.
+// batch returns the next batch: n records of pad bytes, spread over 20 keys.
 func (n *numbered) batch(records, pad int) *event.Batch {
 	n.seq++
 	b := &event.Batch{Seq: n.seq}
@@ -42,8 +42,7 @@ func (n *numbered) batch(records, pad int) *event.Batch {
 	return b
 }
 
-// check fails the test unless every record is there, in order per key, and at most
-// repeats of them twice.
+// check fails the test unless every record is in the topic, in order per key, and at most repeats of them are there twice.
 func (n *numbered) check(t *testing.T, msgs []consumed, repeats int) {
 	t.Helper()
 	last := map[string]int{}
@@ -72,7 +71,7 @@ func (n *numbered) check(t *testing.T, msgs []consumed, repeats int) {
 	}
 }
 
-// A moving leader says that it wrote nothing: nothing is repeated, one retry is enough.
+// While a leader moves, it answers that it wrote nothing. No record is repeated, and one retry is enough.
 func TestLeaderMoves(t *testing.T) {
 	b := startBus(t, kfake.NumBrokers(3))
 	b.topic(t, "t", 6, 0)
@@ -93,7 +92,7 @@ func TestLeaderMoves(t *testing.T) {
 	n.check(t, b.consume(t, "t"), 0)
 }
 
-// leaderless answers metadata requests for topic t with no leader in partition 0.
+// leaderless answers metadata requests for the topic t without a leader for partition 0.
 func leaderless(b *bus) func(kmsg.Request) (kmsg.Response, error, bool) {
 	host, port, _ := net.SplitHostPort(b.brokers[0])
 	number, _ := strconv.Atoi(port)
@@ -144,8 +143,7 @@ func TestNoLeader(t *testing.T) {
 	n.check(t, b.consume(t, "t"), 0)
 }
 
-// The broker has written, we do not learn of it: the one chunk is written again,
-// behind itself, and nothing else is.
+// The broker has written a chunk, but its answer is lost. Only this chunk is written again, after itself.
 func TestAckLost(t *testing.T) {
 	for name, lose := range map[string]func(b *bus, n int32){
 		"connection cut": func(b *bus, _ int32) {
@@ -184,15 +182,14 @@ func TestAckLost(t *testing.T) {
 	}
 }
 
-// A partition that fails stops at its first chunk; what the others have written is
-// not written again.
+// A partition that fails stops at its first chunk. Records that other partitions have written are not written again.
 func TestFailureStopsPartition(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "t", 4, 0)
 	s := openSink(t, b.config())
 	n := number("t")
 	fault := b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Partitions: []int32{2}, Err: kerr.NotEnoughReplicas, Count: -1})
-	batch := n.batch(400, 20_000) // two chunks and more in each partition
+	batch := n.batch(400, 20_000) // more than two chunks in each partition
 	for i := range 5 {
 		_, err := s.Write(t.Context(), batch)
 		wantError(t, err, `partition 2`, "min.insync.replicas")
@@ -203,14 +200,14 @@ func TestFailureStopsPartition(t *testing.T) {
 	fault.Remove()
 	writeAll(t, s, batch)
 	n.check(t, b.consume(t, "t"), 0)
-	if _, err := s.Write(t.Context(), batch); err != nil { // the commit failed, the pipeline asks again
+	if _, err := s.Write(t.Context(), batch); err != nil { // the commit failed, and the pipeline retries
 		t.Errorf("Write of a batch that is durable: %v", err)
 	}
 	n.check(t, b.consume(t, "t"), 0)
 }
 
-// When one partition has failed, the others end what they have under way and no
-// more: the pipeline learns of the failure at once.
+// When one partition fails, the others finish only the requests that are already sent, so that the pipeline gets the error at
+// once.
 func TestFailureStopsOthers(t *testing.T) {
 	const each = 100
 	b := startBus(t)
@@ -219,8 +216,8 @@ func TestFailureStopsOthers(t *testing.T) {
 	fault := b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Partitions: []int32{0}, Err: kerr.NotEnoughReplicas})
 	failed, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	// All of the other partition's requests together take five seconds from the
-	// failure on: much longer than it takes to be heard of.
+	// From the failure on, all requests of the other partition would take five seconds: much longer than Write needs to return
+	// the error.
 	var heard atomic.Bool
 	b.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		b.KeepControl()
@@ -239,7 +236,7 @@ func TestFailureStopsOthers(t *testing.T) {
 	_, err := s.Write(t.Context(), batch)
 	heard.Store(true)
 	wantError(t, err, "partition 0", "min.insync.replicas")
-	// None is right too: the first may have failed before the other began.
+	// No record at all is right, too: the first partition may have failed before the other one began.
 	if n := b.PartitionInfo("t", 1).HighWatermark; n > each/2 {
 		t.Errorf("the other partition holds %d of %d records, want few", n, each)
 	}
@@ -251,8 +248,8 @@ func TestFailureStopsOthers(t *testing.T) {
 	}
 }
 
-// A broker that never answers must not hold a pipeline without end, and its error must
-// not look like the end of the caller's context.
+// A broker that never answers must not block a pipeline without end, and its error must not look like the end of the caller's
+// context.
 func TestBrokerSilent(t *testing.T) {
 	b := startBus(t)
 	s := openSink(t, b.config())
@@ -272,7 +269,7 @@ func TestBrokerSilent(t *testing.T) {
 	n.check(t, b.consume(t, "t"), 0)
 }
 
-// When a pipeline is stopped, none of its requests stays under way.
+// When a pipeline stops, none of its requests continues.
 func TestCanceledWriteLeavesNoConnection(t *testing.T) {
 	b := startBus(t)
 	s := openSink(t, b.config())
@@ -301,8 +298,8 @@ func TestCanceledWriteLeavesNoConnection(t *testing.T) {
 	n.check(t, b.consume(t, "t"), len(batch.Records))
 }
 
-// A slow broker holds the pipeline back. What is under way stays bounded, in requests
-// per partition, in requests and in bytes.
+// A slow broker slows the pipeline down. The requests that are sent are bounded: in number per partition, in total number and
+// in bytes.
 func TestSlowBroker(t *testing.T) {
 	const partitions = 40
 	b := startBus(t)
@@ -371,7 +368,7 @@ func TestBrokerDownAtStart(t *testing.T) {
 	n.check(t, b.consume(t, "t"), 0)
 }
 
-// late holds back the word on a record that the client refuses.
+// late delays the result of a record that the client refuses.
 type late chan struct{}
 
 func (l late) OnProduceRecordUnbuffered(_ *kgo.Record, err error) {
@@ -380,11 +377,11 @@ func (l late) OnProduceRecordUnbuffered(_ *kgo.Record, err error) {
 	}
 }
 
-// The client's Flush does not wait for the word on a record that it refuses at once: a
-// transaction without it must not be committed.
+// The client's Flush does not wait for the result of a record that it refuses at once. A transaction that lacks this record
+// must not be committed.
 func TestRefusedBeforeSent(t *testing.T) {
 	held := make(late)
-	c, err := kgo.NewClient(kgo.MaxBufferedBytes(1000), kgo.WithHooks(held)) // it connects when it has something to send
+	c, err := kgo.NewClient(kgo.MaxBufferedBytes(1000), kgo.WithHooks(held)) // it connects only when it has records to send
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// grow gives a topic more partitions.
+// grow adds partitions to a topic.
 func (b *bus) grow(t *testing.T, topic string, partitions int) {
 	t.Helper()
 	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
@@ -30,7 +30,7 @@ func (b *bus) grow(t *testing.T, topic string, partitions int) {
 	}
 }
 
-// remake deletes a topic and makes it again.
+// remake deletes a topic and creates it again.
 func (b *bus) remake(t *testing.T, topic string, partitions int32) {
 	t.Helper()
 	if err := b.DeleteTopic(topic); err != nil {
@@ -46,7 +46,7 @@ func wantRequest(t *testing.T, x *owned, want string) {
 	}
 }
 
-// A topic that has grown is noticed whenever any topic is looked up.
+// The growth of a topic is noticed when any topic is looked up.
 func TestGrownBesideANewTopic(t *testing.T) {
 	for _, delivery := range []string{atLeastOnce, exactlyOnce} {
 		t.Run(delivery, func(t *testing.T) {
@@ -74,9 +74,8 @@ func TestGrownBesideANewTopic(t *testing.T) {
 	}
 }
 
-// Messages of a topic that is deleted and created again never reach the consumers that
-// have not read them yet: a reset follows, at once or at the next start, however many
-// partitions the new topic has.
+// The messages of a deleted topic never reach consumers that have not read them yet. If the topic is created again, a reset
+// follows, at once or at the next start, for any number of partitions of the new topic.
 func TestTopicMadeAnew(t *testing.T) {
 	for name, partitions := range map[string]int32{"alike": 3, "larger": 5} {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +103,7 @@ func TestTopicMadeAnew(t *testing.T) {
 				t.Errorf("consumers find %v", got)
 			}
 
-			wantRequest(t, openExact(t, b.config()), "") // the new one is known
+			wantRequest(t, openExact(t, b.config()), "") // the new topic is known now
 			b.remake(t, "t", partitions)
 			again := openExact(t, b.config())
 			wantRequest(t, again, string(checkpoint.ResetRequested()))
@@ -113,9 +112,8 @@ func TestTopicMadeAnew(t *testing.T) {
 	}
 }
 
-// A topic that is deleted under a running bridge is created again, as at its next start,
-// where that is allowed and Kafka distinguishes the old and the new one; and a reset is
-// requested. Otherwise the sink waits for it.
+// A topic that is deleted under a running bridge is created again, as at its next start, if the configuration allows it and
+// Kafka distinguishes the old topic from the new one. A reset is requested. Otherwise the sink waits for the topic.
 func TestTopicIsDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
 		create, pinned bool
@@ -157,13 +155,12 @@ func TestTopicIsDeleted(t *testing.T) {
 			if got := b.consumeCommitted(t, "t"); len(got) != 1 || string(got[0].Value) != "sent again" {
 				t.Errorf("consumers find %v", got)
 			}
-			wantRequest(t, openExact(t, b.config()), "") // the new one is known
+			wantRequest(t, openExact(t, b.config()), "") // the new topic is known now
 		})
 	}
 }
 
-// A topic of an older bridge's checkpoint, of which the number of partitions alone
-// is known, is that topic.
+// The checkpoint of an older bridge has only the number of a topic's partitions. The existing topic counts as that topic.
 func TestPinWithoutID(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "t", 3, 0)

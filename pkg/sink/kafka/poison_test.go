@@ -47,7 +47,7 @@ func wantRecordError(t *testing.T, err error, index int) *sink.RecordError {
 	return e
 }
 
-// sequence is a batch of n records of one key, numbered from 0.
+// sequence returns a batch of n records of one key, numbered from 0.
 func sequence(seq uint64, n int) *event.Batch {
 	b := &event.Batch{Seq: seq}
 	for i := range n {
@@ -63,8 +63,8 @@ func wantIDs(t *testing.T, got []consumed, want ...string) {
 	}
 }
 
-// Whatever the size check cannot know, the broker's own rule about content say:
-// the one bad record is found, those before it are written, none behind it.
+// The size check cannot know the broker's own rules about content. The one rejected record is found; the records before it are
+// written, and none behind it.
 func TestBrokerRejectsRecord(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "t", 1, 0)
@@ -87,19 +87,18 @@ func TestBrokerRejectsRecord(t *testing.T) {
 		t.Errorf("finding record 3 took %d requests, want the chunk and four of one record", n)
 	}
 
-	batch.Records[3] = record("t", "k", "truncated", 0) // stays where it was
+	batch.Records[3] = record("t", "k", "truncated", 0) // in the same place
 	_, err = s.Write(t.Context(), batch)
 	wantRecordError(t, err, 6)
 	wantIDs(t, b.consume(t, "t"), "0", "1", "2", "truncated", "4", "5")
 
-	batch.Records[6] = record("dead", "k", "dead letter", 0) // goes elsewhere
+	batch.Records[6] = record("dead", "k", "dead letter", 0) // in another topic
 	writeAll(t, s, batch)
 	wantIDs(t, b.consume(t, "t"), "0", "1", "2", "truncated", "4", "5", "7")
 	wantIDs(t, b.consume(t, "dead"), "dead letter")
 }
 
-// A dead letter may stand in front of records of its new topic that are written
-// already: they are neither lost nor repeated.
+// A dead letter may come before records of its topic that are already written. These are neither lost nor repeated.
 func TestReplacedRecordMovesInFront(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "t", 1, 0)
@@ -121,7 +120,7 @@ func TestReplacedRecordMovesInFront(t *testing.T) {
 	wantIDs(t, b.consume(t, "dead"), want...)
 }
 
-// Too large by the topic's own limit: nothing of the batch is sent.
+// The record is larger than the topic's limit, so no record of the batch is sent.
 func TestOversizeIsFoundBeforeSending(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "t", 1, 5000)
@@ -144,7 +143,7 @@ func TestOversizeIsFoundBeforeSending(t *testing.T) {
 	wantIDs(t, b.consume(t, "t"), "0", "1", "2", "large", "4")
 }
 
-// The limit is lowered after it was read: chunks become too large, then a record.
+// The limit is lowered after the sink has read it. First chunks become too large, then a record.
 func TestLimitLowered(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "t", 1, 0)
@@ -181,8 +180,7 @@ func TestLimitLowered(t *testing.T) {
 	n.check(t, b.consume(t, "t"), 0)
 }
 
-// One bad record among many partitions: each holds a prefix of its own, and all is
-// there once at the end.
+// One record among many partitions is rejected. Each partition has a prefix of its records, and in the end each record once.
 func TestPoisonAmongPartitions(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "t", 6, 0)

@@ -13,8 +13,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// TestReader: records of aborted transactions are not read, only the topics, ranges and times that are asked for are, and
-// nothing is left behind.
+// TestReader: the reader returns only the requested topics, ranges and times, without records of aborted transactions, and
+// leaves nothing behind on the brokers.
 func TestReader(t *testing.T) {
 	b := startBus(t, kfake.SeedTopics(3, "k8s.c.core.pods", "k8s.c.core.nodes"))
 	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.TransactionalID("t"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -43,9 +43,9 @@ func TestReader(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(kgo.TryCommit, 3) // offsets 0 to 2, and the marker
-	write(kgo.TryAbort, 2)  // 4 and 5
-	write(kgo.TryCommit, 2) // 7 and 8
+	write(kgo.TryCommit, 3) // offsets 0 to 2, and a marker
+	write(kgo.TryAbort, 2)  // offsets 4 and 5
+	write(kgo.TryCommit, 2) // offsets 7 and 8
 	write(kgo.TryAbort, 1)
 
 	r, err := NewReader(t.Context(), Options{Config: b.config(), Identity: identity}, func(name string) bool { return name == "k8s.c.core.pods" })

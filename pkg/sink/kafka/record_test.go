@@ -8,8 +8,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// The vectors are those of Kafka's own UtilsTest.testMurmur2: a consumer that
-// joins our topics with ones written from Java relies on them.
+// The vectors are from Kafka's UtilsTest.testMurmur2. Consumers that join these topics with topics written from Java depend on
+// the same partitions.
 func TestPartitionIsJavas(t *testing.T) {
 	for key, hash := range map[string]int32{
 		"21":                         -973932308,
@@ -32,8 +32,8 @@ func TestPartitionIsJavas(t *testing.T) {
 	}
 }
 
-// A size that is too low would let a record through that the broker rejects; one
-// far too high would truncate records without need.
+// With a size that is too low, the broker would reject records. With a size that is far too high, records would be truncated
+// unnecessarily.
 func TestSizeIsAnUpperBound(t *testing.T) {
 	b := startBus(t)
 	c := b.config()
@@ -61,7 +61,7 @@ func TestSizeIsAnUpperBound(t *testing.T) {
 	}
 }
 
-// A dry run shows the headers that consumers will get, in either form.
+// A dry run prints the same headers as consumers get, in either form.
 func TestHeaders(t *testing.T) {
 	r := event.Record{
 		Format: event.Binary, Attributes: []event.Attribute{{Name: "id", Value: "1"}, {Name: "datacontenttype", Value: "application/json"}},

@@ -15,15 +15,15 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// A right that is taken away in the middle of a batch is a matter of its topic: the
-// others have every record once, and it has its own when the right is back.
+// If the permission for one topic is revoked in the middle of a batch, the other topics get every record once. The topic gets
+// its records when the permission is granted again.
 func TestRouteRefused(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "closed", 4, 0)
 	b.topic(t, "open", 4, 0)
 	s := openSink(t, b.config())
 	closed, open := number("closed"), number("open")
-	mix := func() *event.Batch { // turn about, so that every index moves
+	mix := func() *event.Batch { // alternate the topics, so that every index changes
 		x, y := closed.batch(200, 2000), open.batch(200, 2000)
 		for i := range x.Records {
 			y.Records = slices.Insert(y.Records, 2*i, x.Records[i])
@@ -37,13 +37,13 @@ func TestRouteRefused(t *testing.T) {
 	batch := mix()
 	_, err := s.Write(t.Context(), batch)
 	e := wantRouteError(t, err, "closed", "WRITE")
-	for range 2 { // the pipeline may also just try again
+	for range 2 { // the pipeline may also retry without a change
 		_, err = s.Write(t.Context(), batch)
 		if again := wantRouteError(t, err, "closed"); again.Index != e.Index {
 			t.Errorf("the route is refused from record %d on, and then %d", e.Index, again.Index)
 		}
 	}
-	var later []event.Record // what the pipeline takes out, and brings again
+	var later []event.Record // records that the pipeline takes out, and adds to a later batch
 	batch.Records, later = split(batch.Records, e)
 	if errs := writeAll(t, s, batch); errs != nil {
 		t.Errorf("Write without the refused route: %v", errs)
@@ -57,8 +57,8 @@ func TestRouteRefused(t *testing.T) {
 	open.check(t, b.consume(t, "open"), 0)
 }
 
-// A tenant chooses the group and the name of a resource. If they make the name of a topic that Kafka does not take, the
-// other topics go on.
+// A tenant chooses the group and the name of a resource. If the resulting topic name is one that Kafka rejects, the other
+// topics continue.
 func TestTopicNameTooLong(t *testing.T) {
 	long := "k8s.prod." + strings.Repeat("g", 241)
 	for delivery, open := range map[string]func(*testing.T, *bus) sink.Sink{
@@ -85,7 +85,7 @@ func TestTopicNameTooLong(t *testing.T) {
 	}
 }
 
-// split is what a pipeline does about a refusal.
+// split does what a pipeline does after a refusal.
 func split(records []event.Record, e *sink.RouteError) (stay, leave []event.Record) {
 	for i, r := range records {
 		if i >= e.Index && r.Route == e.Route {
@@ -110,7 +110,7 @@ func wantRouteError(t *testing.T, err error, route string, parts ...string) *sin
 	return e
 }
 
-// The number of partitions outlives the sink: keys must not move while nobody looks.
+// The number of partitions is remembered across restarts of the sink, because keys must not move while no bridge runs.
 func TestPartitionCountOutlivesSink(t *testing.T) {
 	b := startBus(t)
 	b.topic(t, "pods", 3, 0)
@@ -130,7 +130,7 @@ func TestPartitionCountOutlivesSink(t *testing.T) {
 	if want := `{"partitions":{"pods":3}}`; string(first) != want {
 		t.Errorf("the mark is %s, want %s", first, want)
 	}
-	if again := write(s, one(1, "pods")); string(again) != string(first) { // its commit failed
+	if again := write(s, one(1, "pods")); string(again) != string(first) { // the commit of the first batch failed
 		t.Errorf("the mark of the same batch is then %s", again)
 	}
 	if mark := write(s, one(2, "pods")); mark != nil {
@@ -157,7 +157,7 @@ func TestPartitionCountOutlivesSink(t *testing.T) {
 	if !errors.As(err, new(*sink.RefusedError)) || !strings.Contains(err.Error(), `topic "nodes": it has 6 partitions and had 4`) || !strings.Contains(err.Error(), "checkpoint reset") {
 		t.Errorf("Open: %v, want a RefusedError", err)
 	}
-	err = newSink(t, b.config()).Open(t.Context(), []byte("1 17 4 -")) // of another kind of sink
+	err = newSink(t, b.config()).Open(t.Context(), []byte("1 17 4 -")) // the state of another kind of sink
 	if !errors.As(err, new(*sink.RefusedError)) || !strings.Contains(err.Error(), "another name") {
 		t.Errorf("Open with another's mark: %v, want a RefusedError", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Who checks a configuration reads what Kafka refused, not how its client asked.
+// The error of a check says what Kafka refused, not which request the client made.
 func TestCheckSaysWhatIsRefused(t *testing.T) {
 	b := startBus(t)
 	b.ControlKey(int16(kmsg.FindCoordinator), func(req kmsg.Request) (kmsg.Response, error, bool) {

@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// The client hands a new topic's first records to its sender, and then stores the topic's partitions. A transaction that
-// ends in between is aborted, and reported as committed: see awaitLayout. Here that takes the client 100 ms, longer than
-// the whole transaction, and other tests of this package must not notice: the client is compiled with a pause in it.
+// The client hands the first records of a new topic to its sender, and only then stores the topic's partitions. A transaction
+// that ends in between is aborted, but reported as committed: see awaitLayout. In this test the client waits 100 ms there,
+// longer than the whole transaction takes. The client is compiled with that pause, so that other tests of this package are not
+// affected.
 func TestTransactionBeforeLayout(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the client")

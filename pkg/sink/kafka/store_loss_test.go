@@ -15,8 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// untilLost commits, and more with it, until the loss is reported. It returns the errors
-// before that.
+// untilLost commits, together with more, until the loss is reported. It returns the errors before that.
 func untilLost(t *testing.T, s *Store, more ...event.KV) (before []error) {
 	t.Helper()
 	for range 10 {
@@ -36,7 +35,7 @@ func untilLost(t *testing.T, s *Store, more ...event.KV) (before []error) {
 	return nil
 }
 
-// wantReset checks what a process finds that is started now.
+// wantReset checks that a process that starts now gets the request for a reset.
 func wantReset(t *testing.T, o StoreOptions) {
 	t.Helper()
 	again := loadStore(t, o)
@@ -44,8 +43,8 @@ func wantReset(t *testing.T, o StoreOptions) {
 	expect(t, again, "e/a", "")
 }
 
-// A checkpoint topic that goes under a running bridge is a declared reset, also
-// if the bridge dies of it: consumers must drop what nobody remembers.
+// The deletion of the checkpoint topic under a running bridge leads to a declared reset, even if the bridge then crashes:
+// consumers must drop objects that no checkpoint has.
 func TestDeletedWhileRunning(t *testing.T) {
 	for name, recreate := range map[string]bool{"deleted": false, "created again": true} {
 		t.Run(name, func(t *testing.T) {
@@ -74,8 +73,8 @@ func TestDeletedWhileRunning(t *testing.T) {
 	}
 }
 
-// Brokers before topics had ids say nothing of a topic that was recreated: that what is
-// written there once more is more than what was lost hides nothing.
+// Brokers from before topics had ids do not show that a topic was recreated. Writing more records to the new topic than were
+// lost must not hide the loss.
 func TestMadeAnewAndOutgrown(t *testing.T) {
 	b := startBus(t, kfake.MaxVersions(kversion.V2_7_0()))
 	s := loadStore(t, storeOptions(t, b))
@@ -96,7 +95,7 @@ func TestMadeAnewAndOutgrown(t *testing.T) {
 	wantReset(t, storeOptions(t, b))
 }
 
-// Where the topic may not be made again, the error says so until somebody does.
+// If the topic must not be created again, the error says it until somebody creates it.
 func TestDeletedAndNotAllowed(t *testing.T) {
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
@@ -119,7 +118,7 @@ func TestDeletedAndNotAllowed(t *testing.T) {
 	wantReset(t, storeOptions(t, b))
 }
 
-// A broker that does not know the topic yet, or any more, proves nothing.
+// A broker that does not know the topic yet, or no longer knows it, proves nothing.
 func TestNotKnownIsNotDeleted(t *testing.T) {
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
@@ -127,7 +126,7 @@ func TestNotKnownIsNotDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	lagging := b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.UnknownTopicOrPartition, Count: -1})
-	s.Release() // what a failure leads to
+	s.Release() // as after a failure
 	if err := s.Commit(t.Context(), []event.KV{kv("e/b", "2")}); err == nil || errors.Is(err, checkpoint.ErrCorrupt) {
 		t.Errorf("Commit: %v, want one to be tried again", err)
 	}

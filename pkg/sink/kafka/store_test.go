@@ -22,7 +22,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// storeOptions are those of a store that stands alone.
+// storeOptions returns the options of a stand-alone store.
 func storeOptions(t *testing.T, b *bus) StoreOptions {
 	return StoreOptions{
 		Options: Options{Config: b.config(), Identity: identity, Logger: zaptest.NewLogger(t)},
@@ -53,15 +53,14 @@ func expect(t *testing.T, s checkpoint.Store, key, want string) {
 	}
 }
 
-// What a crash leaves of a commit is not there at the next start, and is not in
-// its way.
+// An incomplete commit that a crash has left is not read at the next start, and does not block it.
 func TestTornCommit(t *testing.T) {
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1"), kv("p/x", "1")}); err != nil {
 		t.Fatal(err)
 	}
-	// A producer of the same transactional.id that dies before the end.
+	// This producer has the same transactional.id, and dies before the end of its transaction.
 	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.TransactionalID(TransactionalID(identity)))
 	if err != nil {
 		t.Fatal(err)
@@ -107,8 +106,7 @@ func TestTakenOver(t *testing.T) {
 	expect(t, loadStore(t, storeOptions(t, b)), "e/a", "young")
 }
 
-// Kafka answers that a transaction is committed before consumers can see it. That
-// is no loss, and needs no reset.
+// Kafka answers that a transaction is committed before consumers can see it. This is not a loss, and needs no reset.
 func TestCommittedNotYetSeen(t *testing.T) {
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
@@ -131,7 +129,7 @@ func TestCommittedNotYetSeen(t *testing.T) {
 		resp.Topics = append(resp.Topics, topic)
 		return resp, nil, true
 	})
-	s.Release() // what a failure leads to
+	s.Release() // as after a failure
 	if err := s.Commit(t.Context(), []event.KV{kv("e/b", "1")}); err != nil || asked.Load() == 0 {
 		t.Errorf("Commit: %v, after %d looks at what is committed", err, asked.Load())
 	}
@@ -142,8 +140,8 @@ func TestCommittedNotYetSeen(t *testing.T) {
 	expect(t, s, "e/b", "1")
 }
 
-// Who is stopped before the end of a transaction knows that it did not end: the
-// client, killed by then, would report an end that it never asked for.
+// A writer that is stopped before it ends a transaction knows that the transaction did not end. The client, which is closed by
+// then, would report an end that it never requested.
 func TestStoppedBeforeTheEnd(t *testing.T) {
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
@@ -158,7 +156,7 @@ func TestStoppedBeforeTheEnd(t *testing.T) {
 	expect(t, loadStore(t, storeOptions(t, b)), "e/a", "")
 }
 
-// answer is what a broker says to every record of a request, of which it writes none.
+// answer rejects every record of a request with an error, and writes none.
 func answer(e *kerr.Error) func(kmsg.Request) (kmsg.Response, error, bool) {
 	return func(req kmsg.Request) (kmsg.Response, error, bool) {
 		resp := req.ResponseKind().(*kmsg.ProduceResponse)
@@ -168,7 +166,7 @@ func answer(e *kerr.Error) func(kmsg.Request) (kmsg.Response, error, bool) {
 			for _, rp := range rt.Partitions {
 				p := kmsg.NewProduceResponseTopicPartition()
 				p.Partition, p.ErrorCode, p.BaseOffset = rp.Partition, e.Code, -1
-				p.LogStartOffset = 1000 // beyond what was written: retention took it, says the client
+				p.LogStartOffset = 1000 // beyond what was written, so the client concludes that retention removed it
 				topic.Partitions = append(topic.Partitions, p)
 			}
 			resp.Topics = append(resp.Topics, topic)
@@ -177,8 +175,8 @@ func answer(e *kerr.Error) func(kmsg.Request) (kmsg.Response, error, bool) {
 	}
 }
 
-// A broker that has records already, from a request whose answer was lost, may no longer
-// know where: that is no sign of a topic that was made again.
+// A broker that already has the records of a request whose answer was lost may not know their offsets any more. This is not
+// evidence that the topic was recreated.
 func TestWrittenNobodyKnowsWhere(t *testing.T) {
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
@@ -195,15 +193,15 @@ func TestWrittenNobodyKnowsWhere(t *testing.T) {
 	expect(t, loadStore(t, storeOptions(t, b)), "e/a", "3")
 }
 
-// After some errors the client begins with a new producer, in silence, and Kafka aborts
-// what the one before wrote: the rest must not be committed alone.
+// After some errors the client silently starts a new producer, and Kafka aborts what the old producer wrote. The rest must not
+// be committed alone.
 func TestProducerRenewedInTransaction(t *testing.T) {
 	b := startBus(t)
 	if err := b.CreateTopic("events", 1, nil); err != nil {
 		t.Fatal(err)
 	}
 	o := storeOptions(t, b)
-	o.Client = append(o.Client, kgo.MetadataMinAge(10*time.Millisecond)) // which it waits for before it tries again
+	o.Client = append(o.Client, kgo.MetadataMinAge(10*time.Millisecond)) // the client waits this long before it retries
 	s := loadStore(t, o)
 	forget := answer(kerr.UnknownProducerID)
 	transact := func(seq uint64, between func()) error {
@@ -229,8 +227,7 @@ func TestProducerRenewedInTransaction(t *testing.T) {
 	expect(t, loadStore(t, storeOptions(t, b)), "e/a", "2")
 }
 
-// Control records and aborted ones stand at the end: reading must not wait for
-// what never comes.
+// The topic ends with control records and aborted records. Reading must not wait for records behind them that never come.
 func TestEndsWithAborted(t *testing.T) {
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
@@ -271,7 +268,8 @@ func TestNotOurs(t *testing.T) {
 	loadStore(t, o)
 }
 
-// A topic that forgets, or has several partitions, is refused at the start, and by who checks a configuration.
+// A topic whose settings remove records, or that has several partitions, is refused at the start and by the check of a
+// configuration.
 func TestUnusableTopic(t *testing.T) {
 	b := startBus(t)
 	for topic, c := range map[string]struct {
@@ -307,7 +305,7 @@ func TestUnusableTopic(t *testing.T) {
 	}
 }
 
-// A topic that is recreated with several partitions while the bridge runs is tried again until somebody corrects it.
+// If a topic is recreated with several partitions while the bridge runs, the bridge retries until somebody corrects it.
 func TestUnusableLater(t *testing.T) {
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
@@ -322,7 +320,7 @@ func TestUnusableLater(t *testing.T) {
 	}
 	remake(3)
 	var err error
-	for range 3 { // the first may only learn that the topic is another one
+	for range 3 { // the first attempt may only find that the topic is another one
 		err = s.Commit(t.Context(), []event.KV{kv("e/b", "2")})
 	}
 	if err == nil || errors.Is(err, checkpoint.ErrUnusable) || errors.Is(err, checkpoint.ErrCorrupt) || !strings.Contains(err.Error(), "has 3 partitions, want 1") {
@@ -333,14 +331,14 @@ func TestUnusableLater(t *testing.T) {
 	wantReset(t, storeOptions(t, b))
 }
 
-// Without its beginning nobody knows whose it was, nor what is missing.
+// If the beginning of the topic is lost, its owner and the missing entries are unknown.
 func TestBeginningLost(t *testing.T) {
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{{Key: checkpoint.IdentityKey()}, kv("e/a", "1")}); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // also when the first to notice crashes
+	for range 2 { // also if the first process that notices it crashes
 		again := loadStore(t, storeOptions(t, b))
 		expect(t, again, string(checkpoint.ResetKey()), string(checkpoint.ResetRequested()))
 		again.Close()
@@ -384,8 +382,8 @@ func TestLookAndReset(t *testing.T) {
 	}
 }
 
-// A checkpoint in another format is refused with a way out, and that way works: otherwise a bridge that was
-// replaced by another version could not be started again without Kafka's tools.
+// A checkpoint in another format is refused with an error that names a remedy, and the remedy works. Otherwise a bridge that
+// was replaced by another version could not be started again without Kafka's tools.
 func TestOtherFormats(t *testing.T) {
 	for _, c := range []struct {
 		name, identity string
@@ -423,7 +421,7 @@ func TestOtherFormats(t *testing.T) {
 			if err := ResetStore(t.Context(), o, true); err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // the first one only learns that its producer is not taken any more
+			for range 2 { // the first attempt only finds that its producer is not accepted any more
 				err = running.Commit(t.Context(), []event.KV{kv("e/a", "1")})
 			}
 			if !errors.Is(err, checkpoint.ErrFenced) {
@@ -439,7 +437,7 @@ func TestOtherFormats(t *testing.T) {
 	}
 }
 
-// Loading is tried again until it works, from where it was.
+// Loading is retried until it works, and continues where it stopped.
 func TestLoadAgain(t *testing.T) {
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
@@ -470,7 +468,7 @@ func TestLoadAgain(t *testing.T) {
 	expect(t, again, "e/a", "1")
 }
 
-// Restart is bounded in time and memory; the numbers are in docs/configuration.md.
+// The time and memory of a restart are bounded; the numbers are in docs/configuration.md.
 func TestRestartOfManyObjects(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some seconds")

@@ -9,7 +9,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// What the sink itself does for a batch: everything but the client's part.
+// BenchmarkChunk measures the sink's own work for a batch, without the client's part.
 func BenchmarkChunk(b *testing.B) {
 	bus := startBus(b, nil)
 	s, err := New(Options{Config: Config{URL: bus.url()}, Identity: testIdentity, Logger: zap.NewNop()})

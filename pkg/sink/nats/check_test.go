@@ -9,8 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// checked runs Check and compares what it says, a line each, with the words expected
-// of each line.
+// checked runs Check and compares each line of its output with the words expected in that line.
 func checked(t *testing.T, c Config, weak, bad []string, checkpoint bool) {
 	t.Helper()
 	warnings, err := Check(t.Context(), Options{Config: c, Identity: testIdentity}, checkpoint)
@@ -36,7 +35,7 @@ func checked(t *testing.T, c Config, weak, bad []string, checkpoint bool) {
 	}
 }
 
-// Each mismatch of a stream is a line, and looking for them changes nothing.
+// Each mismatch of a stream is reported in one line, and the check changes nothing.
 func TestCheckStream(t *testing.T) {
 	none := []string(nil)
 	stream := jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>", "kubebridge.test.bridge.live.term"}, AllowAtomicPublish: true}
@@ -101,7 +100,7 @@ func TestCheckStream(t *testing.T) {
 	}
 }
 
-// A running bridge goes on when somebody validates its configuration.
+// A running bridge continues when somebody validates its configuration.
 func TestCheckFencesNobody(t *testing.T) {
 	b := startBus(t, nil)
 	c := Config{URL: b.url()}

@@ -18,10 +18,10 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// startCluster starts three servers that know each other.
+// startCluster starts three servers that form a cluster.
 func startCluster(t *testing.T) []*bus {
 	t.Helper()
-	ports := make([]int, 3) // each must know the others' before it starts
+	ports := make([]int, 3) // each server needs the ports of the others before it starts
 	var routes []*url.URL
 	for i := range ports {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -59,7 +59,7 @@ func urls(nodes []*bus) string {
 	return strings.Join(all, ",")
 }
 
-// leaderOf is the leader of a stream, nil while there is none.
+// leaderOf returns the leader of a stream, or nil while there is none.
 func leaderOf(nodes []*bus, stream string) *bus {
 	for _, b := range nodes {
 		if b.srv.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream) {
@@ -85,8 +85,8 @@ func wait(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// A replicated stream whose leader steps down and dies, and a second writer that
-// takes over in the middle: nothing lost, repeated or out of order.
+// The leader of a replicated stream steps down and dies, and a second writer takes over in the middle. Nothing is lost,
+// repeated or out of order.
 func TestCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three servers")
@@ -175,8 +175,8 @@ func writeUntilDone(ctx context.Context, s sink.Sink, b *event.Batch) error {
 	}
 }
 
-// A shared stream whose leader steps down and dies: nothing lost, nothing overtaken on
-// its subject, and what is sent again within the duplicate window known.
+// The leader of a shared stream steps down and dies. Nothing is lost, the order of each subject is kept, and the server
+// recognizes messages that are sent again within the duplicate window.
 func TestSharedCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three servers")

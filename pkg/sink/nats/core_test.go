@@ -17,7 +17,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
 )
 
-// newCore makes a sink whose log can be looked into.
+// newCore creates a sink whose log the test can read.
 func newCore(t *testing.T, c Config) (*Core, *observer.ObservedLogs) {
 	t.Helper()
 	c.Delivery = atMostOnce
@@ -61,8 +61,7 @@ func hear(t *testing.T, sub *nats.Subscription, want string) {
 	}
 }
 
-// Who listens gets everything in order; no JetStream is needed; the log says what is
-// not promised.
+// Connected subscribers get everything in order, without JetStream. The log says what is not guaranteed.
 func TestCoreDelivers(t *testing.T) {
 	b := startBus(t, func(o *server.Options) { o.JetStream = false })
 	sub := listen(t, b)
@@ -80,7 +79,7 @@ func TestCoreDelivers(t *testing.T) {
 	}
 }
 
-// An outage must neither hold the pipeline without end nor go unnoticed.
+// An outage must neither block the pipeline without end nor go unnoticed.
 func TestCoreOutage(t *testing.T) {
 	b := startBus(t, nil)
 	s, logs := newCore(t, Config{URL: b.url()})
@@ -93,7 +92,7 @@ func TestCoreOutage(t *testing.T) {
 		t.Errorf("Write took %v", took)
 	}
 	began = time.Now()
-	mustWrite(t, s, records(3, 2)) // later ones do not wait again
+	mustWrite(t, s, records(3, 2)) // later batches do not wait again
 	if took := time.Since(began); took >= coreWait {
 		t.Errorf("the next Write took %v", took)
 	}
@@ -170,7 +169,7 @@ func TestCoreRecordErrors(t *testing.T) {
 	hear(t, sub, "1/0 1/1 1/2")
 }
 
-// What the suite asks that needs no outage holds while the server is there, to who listens.
+// The tests of the suite that need no outage pass for connected subscribers while the server runs.
 func TestCoreSuite(t *testing.T) {
 	sinktest.RunFormats(t, func(t *testing.T) *sinktest.Harness {
 		b := startBus(t, nil)
@@ -186,7 +185,7 @@ func TestCoreSuite(t *testing.T) {
 		return &sinktest.Harness{
 			New: func(t *testing.T) sink.Sink { s, _ := newCore(t, Config{URL: b.url()}); return s },
 			Read: func(t *testing.T) []sinktest.Message {
-				if err := nc.Flush(); err != nil { // what the server has is here before its answer
+				if err := nc.Flush(); err != nil { // the server answers after it has delivered everything
 					t.Fatal(err)
 				}
 				for n, _, _ := sub.Pending(); n > 0; n-- {

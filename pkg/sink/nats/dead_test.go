@@ -17,8 +17,8 @@ const (
 	deadSubject = deadRoot + ".core.pods.default.web"
 )
 
-// Dead letters are on the pipeline's own stream, so a checkpoint that trails it learns of
-// them; also on a stream that was made before there were any.
+// Dead letters are in the pipeline's own stream, so a checkpoint that trails the stream also covers them. This includes a
+// stream that was created before dead letters were configured.
 func TestDeadLettersAreInTheStream(t *testing.T) {
 	b := startBus(t, nil)
 	before := newSink(t, Config{URL: b.url()})
@@ -34,7 +34,7 @@ func TestDeadLettersAreInTheStream(t *testing.T) {
 	batch.Records[1].Route = deadSubject
 	batch.Records[1].State = []event.KV{{Key: []byte("k"), Value: []byte("unpublished")}}
 	mustWrite(t, s, batch)
-	wantValues(t, b.read(t), "1/0 2/0 2/2") // who subscribes to events hears nothing
+	wantValues(t, b.read(t), "1/0 2/0 2/2") // a subscriber to events gets no dead letters
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestDeadLettersAreInTheStream(t *testing.T) {
 	}
 }
 
-// What a stream at-least-once lacks for dead letters is said before anything is lost.
+// If a stream of at-least-once delivery lacks the subject of dead letters, the sink reports it before anything is lost.
 func TestSharedStreamLacksDeadLetters(t *testing.T) {
 	b := startBus(t, nil)
 	if _, err := b.client(t).CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}}); err != nil {
@@ -64,7 +64,7 @@ func TestSharedStreamLacksDeadLetters(t *testing.T) {
 	}
 }
 
-// A pipeline that waits for a stream to take a larger message goes on when it does.
+// A pipeline that waits until a stream accepts a larger message continues when the limit is raised.
 func TestStreamTakesMoreAgain(t *testing.T) {
 	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
 		t.Run(delivery, func(t *testing.T) {

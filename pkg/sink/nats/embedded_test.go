@@ -40,8 +40,8 @@ func TestEmbeddedKeepsItsDataOverARestart(t *testing.T) {
 	wantValues(t, read(t, client(t, s.ClientURL())), "1/0 1/1 1/2 2/0 2/1 3/0")
 }
 
-// kill -9 takes the server along: what Write acknowledged must already be with the
-// operating system. The files as they are at that moment are what a kill leaves.
+// kill -9 also ends the embedded server, so acknowledged data must already be with the operating system. The files at the
+// moment of the test are what a kill leaves behind.
 func TestEmbeddedSurvivesAKill(t *testing.T) {
 	dir, left := t.TempDir(), filepath.Join(t.TempDir(), "left")
 	s := newSink(t, embedded(dir))
@@ -60,7 +60,7 @@ func TestEmbeddedSurvivesAKill(t *testing.T) {
 	}
 }
 
-// Records larger than a common server's megabyte are why there is a larger limit.
+// The embedded server's limit is larger than the usual megabyte, so that larger records fit.
 func TestEmbeddedTakesLargeRecords(t *testing.T) {
 	s := newSink(t, embedded(t.TempDir()))
 	mustOpen(t, s, nil)
@@ -191,7 +191,7 @@ func TestEmbeddedCannotStart(t *testing.T) {
 			wantPlain(t, s.Open(t.Context(), nil), c.want...)
 			if c.name == "port in use" {
 				taken.Close()
-				mustOpen(t, s, nil) // heals
+				mustOpen(t, s, nil) // recovers
 				mustWrite(t, s, records(1, 1))
 			}
 		})

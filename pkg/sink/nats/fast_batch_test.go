@@ -12,8 +12,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
 )
 
-// withoutFastBatches makes the stream as a server has it that knows no fast batches, and is the
-// configuration that leaves it so.
+// withoutFastBatches creates the stream as on a server without fast batches, and returns a configuration that does not change
+// this.
 func (b *bus) withoutFastBatches(t *testing.T) Config {
 	t.Helper()
 	c := Config{URL: b.url(), Stream: Stream{Create: new(false)}}
@@ -34,7 +34,7 @@ func (b *bus) withoutFastBatches(t *testing.T) Config {
 	return c
 }
 
-// What a server older than 2.14 gets: chunks that are stored as a whole.
+// A server older than 2.14 gets chunks that are stored as a whole.
 func TestSuiteWithoutFastBatches(t *testing.T) {
 	sinktest.Run(t, func(t *testing.T) *sinktest.Harness {
 		b := startBus(t, nil)
@@ -45,8 +45,8 @@ func TestSuiteWithoutFastBatches(t *testing.T) {
 	})
 }
 
-// A stream that the bridge makes or adopts takes fast batches; one that is its own already is
-// left as it is: not every server of a cluster may be as new as the one that answers.
+// A stream that the bridge creates or adopts accepts fast batches. A stream that the bridge already owns is not changed,
+// because other servers of the cluster may be older than the one that answers.
 func TestWhichStreamsTakeFastBatches(t *testing.T) {
 	b := startBus(t, nil)
 	created := newSink(t, Config{URL: b.url()})
@@ -63,9 +63,8 @@ func TestWhichStreamsTakeFastBatches(t *testing.T) {
 	}
 }
 
-// What follows the message of a fast batch that is refused, or never came, must not be stored:
-// not even where another writer's message has taken its place, and the stream is as
-// long again as those behind it expect.
+// Messages behind one of a fast batch that is refused or lost must not be stored, not even if a message of another writer has
+// taken its place and the stream has the length that they expect.
 func TestFastBatchEndsAtItsFirstFault(t *testing.T) {
 	for name, fault := range map[string]func(t *testing.T, b *bus, s *Sink, c *chunk){
 		"a foreign message": func(t *testing.T, b *bus, _ *Sink, _ *chunk) {

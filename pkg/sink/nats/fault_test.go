@@ -49,7 +49,7 @@ func mustWrite(t *testing.T, s sink.Sink, b *event.Batch) []byte {
 	return mark
 }
 
-// retry writes as a pipeline does, while the error is one to be tried again.
+// retry writes like a pipeline, as long as the error is one to be retried.
 func retry(t *testing.T, s sink.Sink, b *event.Batch) ([]byte, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -66,7 +66,7 @@ func retry(t *testing.T, s sink.Sink, b *event.Batch) ([]byte, error) {
 	}
 }
 
-// values are the ids that the batches' records were made with.
+// values returns the ids with which the records of the batches were made.
 func values(msgs []sinktest.Message) string {
 	var all []string
 	for _, m := range msgs {
@@ -121,8 +121,8 @@ func wantText(t *testing.T, err error, parts ...string) {
 	}
 }
 
-// A route that may not be written to must be named, soon, and must heal when the
-// permission is given; nothing of its batch may be half there.
+// A route without permission to publish must be named soon, and must recover when the permission is granted. No part of its
+// batch may be stored.
 func TestDeniedPublish(t *testing.T) {
 	user := func(deny ...string) []*server.User {
 		return []*server.User{
@@ -149,7 +149,7 @@ func TestDeniedPublish(t *testing.T) {
 	admin := nats.UserInfo("admin", "a")
 	wantValues(t, b.read(t, admin), "1/0 1/1 2/0")
 
-	// The pipeline takes the route's records out, and those behind go on.
+	// The pipeline removes the route's records, and the records behind them continue.
 	rest := records(2, 3)
 	rest.Records = slices.Delete(rest.Records, 1, 2)
 	mustWrite(t, s, rest)
@@ -168,7 +168,7 @@ func TestDeniedPublish(t *testing.T) {
 	wantValues(t, b.read(t, admin), "1/0 1/1 2/0 2/2 3/0 3/1 3/2")
 }
 
-// retryRoute writes until the route that is denied is known.
+// retryRoute writes until the denied route is known.
 func retryRoute(t *testing.T, s sink.Sink, b *event.Batch) ([]byte, error) {
 	t.Helper()
 	for range 20 {
@@ -218,7 +218,7 @@ func TestWrongCredentials(t *testing.T) {
 			if _, err = s.Write(t.Context(), records(2, 1)); err != nil && strings.Contains(err.Error(), "Authorization Violation") {
 				break
 			}
-			time.Sleep(10 * time.Millisecond) // as a pipeline pauses
+			time.Sleep(10 * time.Millisecond) // the pause of a pipeline
 		}
 		wantPlain(t, err, "Authorization Violation")
 		restart("right")
@@ -234,7 +234,7 @@ func TestNoJetStream(t *testing.T) {
 	wantPlain(t, newSink(t, Config{URL: b.url()}).Open(t.Context(), nil), "JetStream", streamName)
 }
 
-// A full stream that refuses new messages holds the pipeline back until there is room.
+// A full stream that refuses new messages blocks the pipeline until there is room.
 func TestStreamFull(t *testing.T) {
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
@@ -243,7 +243,7 @@ func TestStreamFull(t *testing.T) {
 	limit := func(n int64) {
 		reconfigure(t, js, streamName, func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = n, jetstream.DiscardNew })
 	}
-	limit(3) // one is the record that began the term
+	limit(3) // one message is the record that began the term
 	mustWrite(t, s, records(1, 1))
 	_, err := s.Write(t.Context(), records(2, 5))
 	wantPlain(t, err, streamName, "maximum messages exceeded")
@@ -254,7 +254,7 @@ func TestStreamFull(t *testing.T) {
 	wantValues(t, b.read(t), "1/0 2/0 2/1 2/2 2/3 2/4")
 }
 
-// The size that the stream takes may be lowered while the sink runs.
+// The maximum message size of the stream may be lowered while the sink runs.
 func TestStreamTakesLess(t *testing.T) {
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
@@ -265,7 +265,7 @@ func TestStreamTakesLess(t *testing.T) {
 	batch := records(2, 3)
 	batch.Records[1].Value = []byte(strings.Repeat("x", 3000))
 	_, err := s.Write(t.Context(), batch)
-	wantPlain(t, err, streamName) // the server does not say which record it was
+	wantPlain(t, err, streamName) // the server does not name the record
 	_, err = s.Write(t.Context(), batch)
 	var rec *sink.RecordError
 	if !errors.As(err, &rec) || rec.Index != 1 || rec.Limit != 2000 || rec.Size <= 3000 {
@@ -301,9 +301,9 @@ func TestRecordsThatCannotBeStored(t *testing.T) {
 			wantText(t, err, c.want)
 		})
 	}
-	wantValues(t, b.read(t), "1/0 1/1") // what is before it
+	wantValues(t, b.read(t), "1/0 1/1") // the records before the refused one
 	batch := records(2, 1)
-	batch.Records[0].Route = "audit.pods" // a mistake of the routing, not of the record
+	batch.Records[0].Route = "audit.pods" // an error of the routing, not of the record
 	_, err := s.Write(t.Context(), batch)
 	var rec *sink.RecordError
 	if errors.As(err, &rec) {
@@ -314,7 +314,7 @@ func TestRecordsThatCannotBeStored(t *testing.T) {
 	wantValues(t, b.read(t), "1/0 1/1 3/0")
 }
 
-// Bytes of a server that is not one must be an error, not a panic or a wait.
+// The bytes of a server that does not speak NATS must lead to an error, not to a panic or a hang.
 func TestNotNATS(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -345,7 +345,7 @@ func copyDir(t *testing.T, to, from string) {
 	}
 }
 
-// A server may be set to take fewer messages at once than others do.
+// A server may be configured to accept fewer messages at once than other servers.
 func TestServerTakesSmallChunks(t *testing.T) {
 	b := startBus(t, func(o *server.Options) { o.JetStreamLimits.MaxBatchSize = 10 })
 	s := newSink(t, b.withoutFastBatches(t))

@@ -16,7 +16,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// answered has the server publish its answer to a request to a subject of somebody's choice, as every user can who may make any request.
+// answered makes the server publish its answer to a request to any subject, as every user with permission for requests can.
 func answered(t *testing.T, js jetstream.JetStream, request, to string) {
 	t.Helper()
 	err := js.Conn().PublishRequest(api+request, to, nil)
@@ -28,7 +28,7 @@ func answered(t *testing.T, js jetstream.JetStream, request, to string) {
 	}
 }
 
-// ends waits until a stream ends behind a sequence.
+// ends waits until the last sequence of a stream is higher than behind.
 func ends(t *testing.T, js jetstream.JetStream, name string, behind uint64) uint64 {
 	t.Helper()
 	var last uint64
@@ -43,8 +43,8 @@ func ends(t *testing.T, js jetstream.JetStream, name string, behind uint64) uint
 	return last
 }
 
-// What somebody else has put on the stream is ignored and counted. It ends no bridge, is not folded into a checkpoint, and takes no
-// record's place. The answers to requests are one kind; another one are copies of records, with everything that they say of themselves.
+// A message that another client puts on the stream is ignored and counted. It ends no bridge, changes no checkpoint, and takes
+// no record's place. The test has answers to requests, and copies of records with all their headers.
 func TestForeignMessages(t *testing.T) {
 	b := startBus(t, nil)
 	js := b.client(t)
@@ -81,7 +81,7 @@ func TestForeignMessages(t *testing.T) {
 		func() { answered(t, js, "STREAM.INFO."+streamName, subject) },
 		func() { answered(t, js, "STREAM.INFO."+streamName, termSubject(testIdentity)) },
 		func() { copyOf(1) }, // the record that begins the term
-		func() { copyOf(2) }, // an event, with what it moves in the checkpoint
+		func() { copyOf(2) }, // an event, with its changes of the checkpoint
 	} {
 		attack()
 		last = ends(t, js, streamName, last)
@@ -110,7 +110,7 @@ func TestForeignMessages(t *testing.T) {
 	if next.term <= s.term {
 		t.Errorf("term %d follows term %d", next.term, s.term)
 	}
-	wantFenced(t, s, records(6, 2)) // and another writer still is one
+	wantFenced(t, s, records(6, 2)) // another writer still fences the sink
 	mark = mustWrite(t, next, records(7, 2))
 	answered(t, js, "STREAM.INFO."+streamName, subject)
 	ends(t, js, streamName, next.head)
@@ -127,7 +127,7 @@ func TestForeignMessages(t *testing.T) {
 	}
 }
 
-// The message that a mark speaks of was lost with the server's power, and a foreign one has its sequence now.
+// The server loses the message at the mark in a power failure, and a foreign message now has its sequence.
 func TestForeignMessageAtTheMark(t *testing.T) {
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
@@ -148,8 +148,8 @@ func TestForeignMessageAtTheMark(t *testing.T) {
 	wantReset(t, err, "the recorded one was lost")
 }
 
-// Nobody else's message becomes part of the checkpoint, or keeps a bridge from it. While the bridge runs, it writes again what it has; if it
-// does not, what was overwritten is not known, and a reset is declared.
+// Foreign messages never become part of the checkpoint, and never stop a bridge. A running bridge writes its values again. If
+// no bridge runs, the overwritten values are unknown, and a reset is declared.
 func TestForeignMessagesInTheCheckpoint(t *testing.T) {
 	_, prefix := bucketStream(BucketName(testIdentity))
 	for _, key := range []string{headToken, "=21identity", "=21mark", "e=2Fa", "e=2Fc", "a=zz", redoToken + "0"} {
@@ -159,7 +159,7 @@ func TestForeignMessagesInTheCheckpoint(t *testing.T) {
 				js := b.client(t)
 				s := mustOpenStore(t, options(b.url()))
 				commit(t, s, markKV("m"))
-				commit(t, s, kv("e/a", "1"), kv("e/b", "1")) // and the mark, which trails
+				commit(t, s, kv("e/a", "1"), kv("e/b", "1")) // and the mark, which is written later
 				last := ends(t, js, s.bucket.name, 0)
 				if !running {
 					crash(s)
@@ -183,9 +183,9 @@ func TestForeignMessagesInTheCheckpoint(t *testing.T) {
 					wantKeys(t, mustOpenStore(t, options(b.url())), append(whole, kv("e/d", "1"), event.KV{Key: checkpoint.ResetKey()})...)
 					return
 				}
-				for range 2 { // it is due until it is done
+				for range 2 { // the reset is due until it is done
 					s = mustOpenStore(t, options(b.url()))
-					if key == "=21identity" { // it says nothing that is not known
+					if key == "=21identity" { // the identity is known anyway
 						wantKeys(t, s, append(whole, event.KV{Key: checkpoint.ResetKey()})...)
 					} else {
 						wantKeys(t, s, resetDue)
@@ -195,13 +195,13 @@ func TestForeignMessagesInTheCheckpoint(t *testing.T) {
 				s = mustOpenStore(t, options(b.url()))
 				commit(t, s, event.KV{Key: checkpoint.ResetKey()}, kv("e/a", "2"))
 				crash(s)
-				wantKeys(t, mustOpenStore(t, options(b.url())), kv("e/a", "2"), event.KV{Key: checkpoint.ResetKey()}) // and then it is over
+				wantKeys(t, mustOpenStore(t, options(b.url())), kv("e/a", "2"), event.KV{Key: checkpoint.ResetKey()}) // and the reset is done
 			})
 		}
 	}
 }
 
-// checkBucket is what `bridge validate --connect` does.
+// checkBucket runs the check of `bridge validate --connect`.
 func checkBucket(t *testing.T, b *bus) (weak []string, err error) {
 	t.Helper()
 	found := newBucket(options(b.url()).Sink.endpoint)
@@ -212,7 +212,7 @@ func checkBucket(t *testing.T, b *bus) (weak []string, err error) {
 	return found.check(t.Context())
 }
 
-// A server keeps the subject of what a consumer delivers to a stream: it takes no key's place, and then nothing is lost.
+// A consumer's delivery to a stream keeps its subject. It does not take the place of a key, and nothing is lost.
 func TestForeignDeliveriesInTheCheckpoint(t *testing.T) {
 	b := startBus(t, nil)
 	js := b.client(t)
@@ -270,14 +270,14 @@ func attack(t *testing.T, js jetstream.JetStream, stream string, to []string) {
 	if err := js.Conn().Flush(); err != nil {
 		t.Fatal(err)
 	}
-	// The server has done with the former requests when it has answered the last.
+	// When the server answers the last request, it has finished the earlier ones.
 	if _, err := js.Stream(t.Context(), stream); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Readers read, and do nothing else: not with what `bridge rbac --bus` prints for an external server, and not on the embedded one. No answer
-// comes where bridges write, whatever reply subject a reader names.
+// Readers can only read, both with the permissions that `bridge rbac --bus` prints for an external server and on the embedded
+// server. No answer is published where bridges write, for any reply subject that a reader names.
 func TestReadersCannotWrite(t *testing.T) {
 	accounts, err := (Config{URL: "nats://x"}).Accounts(testIdentity)
 	if err != nil {
@@ -374,7 +374,7 @@ func TestReadersCannotWrite(t *testing.T) {
 	}
 }
 
-// readerConfig is that of a reader beside the bridge.
+// readerConfig returns the configuration of a reader beside the bridge.
 func readerConfig(c Config, url string) Config {
 	c.URL, c.Embedded = url, nil
 	if c.Auth.Username != "" {

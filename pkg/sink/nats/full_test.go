@@ -9,7 +9,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// padded is spread with so many bytes to each record.
+// padded returns the records of spread, each with the given number of bytes.
 func padded(seq uint64, n, bytes int) *event.Batch {
 	b := spread(seq, n, 5)
 	for i := range b.Records {
@@ -18,9 +18,8 @@ func padded(seq uint64, n, bytes int) *event.Batch {
 	return b
 }
 
-// The server's disk is full, or the stream is and refuses new messages: the pipeline is
-// held back, the error says why, and nothing is missing, repeated or out of order once
-// there is room.
+// The server's disk is full, or the stream is full and refuses new messages. The pipeline is blocked, the error says why, and
+// nothing is missing, repeated or out of order once there is room.
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -56,7 +55,7 @@ func TestNoRoom(t *testing.T) {
 					all = append(all, next)
 					_, err := s.Write(t.Context(), next)
 					if err != nil {
-						wantPlain(t, err, streamName) // the server does not answer a chunk that it gives up half-way
+						wantPlain(t, err, streamName) // the server does not answer a chunk that it abandons half-way
 						break
 					}
 					if len(all) == 100 {
@@ -81,13 +80,13 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// resize has the stream refuse what goes beyond so many bytes.
+// resize makes the stream refuse messages beyond the given number of bytes.
 func resize(t *testing.T, js jetstream.JetStream, bytes int64) {
 	t.Helper()
 	reconfigure(t, js, streamName, func(c *jetstream.StreamConfig) { c.MaxBytes, c.Discard = bytes, jetstream.DiscardNew })
 }
 
-// hog fills the server's disk with so many messages of 256 KiB.
+// hog fills the server's disk with the given number of messages of 256 KiB.
 func hog(t *testing.T, js jetstream.JetStream, messages int) {
 	t.Helper()
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HOG", Subjects: []string{"hog"}}); err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// NATS takes the event of an object of any name, in any format and delivery, and its name can be read from the headers.
+// NATS accepts the event of an object with any name, in any format and delivery, and the object's name can be read from the
+// headers.
 func TestLongNames(t *testing.T) {
 	for _, format := range []event.Format{event.Structured, event.Binary, event.Plain} {
 		for _, delivery := range []string{exactlyOnce, atLeastOnce, atMostOnce} {

@@ -27,7 +27,7 @@ const (
 	subject    = "k8s.test.core.pods.default.web"
 )
 
-// bus is a real server, and how tests look at it and disturb it.
+// bus is a real server, with methods to inspect and disturb it.
 type bus struct {
 	opts server.Options
 	srv  *server.Server
@@ -70,8 +70,8 @@ func (b *bus) stop() {
 
 func (b *bus) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", b.opts.Port) }
 
-// deleteStream deletes the pipeline's stream, once per bus: a second time the server may
-// still be at the files of the first. Another stream keeps their directory.
+// deleteStream deletes the pipeline's stream, at most once per bus: at a second time the server may still be deleting the files
+// of the first stream. Another stream keeps the common directory.
 func (b *bus) deleteStream(t *testing.T) {
 	t.Helper()
 	js := b.client(t)
@@ -97,7 +97,7 @@ func reconfigure(t *testing.T, js jetstream.JetStream, name string, change func(
 	}
 }
 
-// client connects as somebody else than the sink.
+// client connects as another user than the sink.
 func (b *bus) client(t *testing.T, opts ...nats.Option) jetstream.JetStream {
 	t.Helper()
 	return client(t, b.url(), opts...)
@@ -117,7 +117,7 @@ func client(t *testing.T, url string, opts ...nats.Option) jetstream.JetStream {
 	return js
 }
 
-// read is what a subscriber of k8s.> gets from the stream, from its beginning.
+// read returns what a subscriber of k8s.> gets from the stream, from its beginning.
 func (b *bus) read(t *testing.T, opts ...nats.Option) []sinktest.Message {
 	t.Helper()
 	js := b.client(t, opts...)
@@ -143,7 +143,7 @@ func read(t *testing.T, js jetstream.JetStream) []sinktest.Message {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pending := 0 // as the stream's leader knows it; a consumer may sit on a server that lags
+	pending := 0 // as the stream's leader counts; a consumer may be on a server that lags
 	for _, n := range info.State.Subjects {
 		pending += int(n)
 	}
@@ -155,7 +155,7 @@ func read(t *testing.T, js jetstream.JetStream) []sinktest.Message {
 	}
 	var msgs []sinktest.Message
 	for deadline := time.Now().Add(2 * time.Minute); len(msgs) < pending; {
-		// What arrives after the wait is lost: the consumer acknowledges nothing.
+		// Messages that arrive after the wait are lost, because the consumer acknowledges nothing.
 		batch, err := consumer.Fetch(min(pending-len(msgs), 2000), jetstream.FetchMaxWait(30*time.Second))
 		if err != nil {
 			t.Fatal(err)
@@ -187,7 +187,7 @@ func newSinkOf(t *testing.T, id event.Identity, c Config) *Sink {
 	return newAny(t, id, c).(*Sink)
 }
 
-// newAny makes the sink of any delivery.
+// newAny creates a sink of any delivery.
 func newAny(t *testing.T, id event.Identity, c Config) sink.Sink {
 	t.Helper()
 	s, err := New(Options{Config: c, Identity: id, Logger: testLog(t)})

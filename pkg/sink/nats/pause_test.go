@@ -11,7 +11,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// pause stops the server's process, and returns when it stands.
+// pause stops the server's process, and returns when it is stopped.
 func (p *process) pause(t *testing.T) {
 	t.Helper()
 	p.signal(t, syscall.SIGSTOP)
@@ -33,8 +33,8 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// A server that is paused for longer than anything is waited for, and goes on: what was
-// under way may have been stored or not, and must be there once, in order.
+// A server is paused for longer than any timeout, and then continues. Batches that were being sent may or may not be stored; in
+// the end each is there once, in order.
 func TestServerPaused(t *testing.T) {
 	t.Parallel()
 	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
@@ -73,7 +73,7 @@ func TestServerPaused(t *testing.T) {
 		mustOpen(t, s, nil)
 		mustWrite(t, s, records(1, 2))
 		p.pause(t)
-		mustWrite(t, s, records(2, 3)) // it may come or not, and counts as lost
+		mustWrite(t, s, records(2, 3)) // it may arrive or not, and counts as lost
 		p.goOn(t)
 		mustWrite(t, s, records(3, 2))
 		if n := s.Lost(); n != 3 {

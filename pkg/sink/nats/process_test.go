@@ -22,8 +22,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
 )
 
-// serverEnv makes this program a NATS server on that port, with its data in the
-// directory behind the comma.
+// serverEnv makes this program a NATS server. Its value is the port and, behind a comma, the data directory.
 const serverEnv = "KUBEBRIDGE_TEST_NATS_SERVER"
 
 func TestMain(m *testing.M) {
@@ -34,8 +33,8 @@ func TestMain(m *testing.M) {
 	checkpointtest.Main(m, open, serverGoroutines()...)
 }
 
-// serverGoroutines are the server's own: it forgets a stream that is being made while it
-// shuts down.
+// serverGoroutines lists the server's goroutines that may be left: while it shuts down, the server ignores a stream that is
+// being created.
 func serverGoroutines() []goleak.Option {
 	const server = "github.com/nats-io/nats-server/v2/server"
 	return []goleak.Option{goleak.IgnoreAnyFunction(server + ".(*fileStore).flushStreamStateLoop"), goleak.IgnoreAnyFunction(server + "/ats.Register.func1")}
@@ -58,7 +57,7 @@ func serve(port, dir string) {
 	os.Exit(1)
 }
 
-// process is a server in a process of its own, which can be paused and killed.
+// process is a server in its own process, which can be paused and killed.
 type process struct {
 	dir string
 	bus bus // for its url, client and read
@@ -101,8 +100,8 @@ func (p *process) kill() {
 	_ = p.cmd.Wait() // it was killed
 }
 
-// A server that is killed and started again and again while the bridge writes: what it
-// acknowledged it has, and nothing is there twice.
+// A server is killed and started again repeatedly while the bridge writes. It has everything that it acknowledged, and nothing
+// twice.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
 	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
@@ -133,7 +132,7 @@ func TestServerKilled(t *testing.T) {
 				all = append(all, spread(seq+1, 300, 50))
 			}
 			msgs := p.bus.read(t)
-			// The batch that was under way at the end may be there as well.
+			// The batch that was being written at the end may be there as well.
 			next := fmt.Sprintf("%d/", len(all)+1)
 			msgs = slices.DeleteFunc(msgs, func(m sinktest.Message) bool { return strings.HasPrefix(values([]sinktest.Message{m}), next) })
 			if n := perSubject(t, msgs, all...); n > 0 {
@@ -144,7 +143,7 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-// writeAll writes batches as a pipeline does, until ctx ends.
+// writeAll writes batches like a pipeline, until ctx ends.
 func writeAll(ctx context.Context, s sink.Sink, acked *atomic.Uint64) error {
 	for seq := uint64(1); ; seq++ {
 		if err := writeUntilDone(ctx, s, spread(seq, 300, 50)); err != nil {

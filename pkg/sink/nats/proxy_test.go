@@ -13,12 +13,12 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// proxy passes bytes between the sink and the server. deaf ends a connection at the
-// server's next answer, limit once that many bytes have passed to the server; while stalled is locked for writing nothing passes to the server.
+// proxy passes bytes between the sink and the server. deaf ends a connection at the server's next answer. limit ends it after
+// so many bytes have passed to the server. While stalled is locked for writing, nothing passes to the server.
 type proxy struct {
 	net.Listener
 	deaf    atomic.Bool
-	limit   atomic.Int64 // bytes; 0: none
+	limit   atomic.Int64 // bytes; 0: no limit
 	stalled sync.RWMutex
 	done    chan struct{}
 }
@@ -47,7 +47,7 @@ func startProxy(t *testing.T, to string) *proxy {
 	return p
 }
 
-// serve passes one connection on until either side ends it, or an answer must not pass.
+// serve passes one connection on until either side ends it, or until an answer must not pass.
 func (p *proxy) serve(down net.Conn, to string) {
 	defer down.Close()
 	up, err := net.Dial("tcp", to)
@@ -114,9 +114,8 @@ func TestAcknowledgementLost(t *testing.T) {
 	_ = s.Close()
 }
 
-// A connection that ends again and again, in the middle of a batch and of a message:
-// nothing may be missing, repeated or out of order. At most once, what is not known to
-// have come is counted.
+// A connection ends again and again, in the middle of a batch and of a message. Nothing may be missing, repeated or out of
+// order. In at-most-once delivery, messages that are not known to have arrived are counted.
 func TestFlappingConnection(t *testing.T) {
 	t.Parallel()
 	for _, delivery := range []string{exactlyOnce, atLeastOnce, atMostOnce} {
@@ -130,7 +129,7 @@ func TestFlappingConnection(t *testing.T) {
 			var all []*event.Batch
 			for seq := range uint64(6) {
 				batch := spread(seq+1, 300, 50)
-				p.limit.Store(int64(500 + 9000*seq)) // a message of them has some 200 bytes
+				p.limit.Store(int64(500 + 9000*seq)) // each message has about 200 bytes
 				if _, err := retry(t, s, batch); err != nil {
 					t.Fatal(err)
 				}
@@ -166,8 +165,7 @@ func TestFlappingConnection(t *testing.T) {
 	}
 }
 
-// A server that accepts bytes no longer, without closing, must not hold Write beyond
-// its context for long.
+// A server that stops reading without closing the connection must not block Write much longer than its context.
 func TestStalledServer(t *testing.T) {
 	t.Parallel()
 	b := startBus(t, nil)
@@ -182,7 +180,7 @@ func TestStalledServer(t *testing.T) {
 	}
 	for _, batch := range []*event.Batch{
 		small, // waits for an acknowledgement
-		large, // waits to get rid of its bytes
+		large, // waits until its bytes are sent
 	} {
 		p.stalled.Lock()
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

@@ -84,8 +84,8 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// TestReaderForeign: a message is foreign if it does not name the sink's stream and its own sequence, also if it is a copy of a record. On a shared
-// stream the sink's messages do not name their place, so none is foreign.
+// TestReaderForeign: a message is foreign if it does not name the sink's stream and its own sequence, even if it is a copy of a
+// record. On a shared stream the sink's messages do not name their sequence, so none is foreign.
 func TestReaderForeign(t *testing.T) {
 	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
 		t.Run(delivery, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestReaderForeign(t *testing.T) {
 			s := newAny(t, testIdentity, c)
 			mustOpen(t, s, nil)
 			mustWrite(t, s, records(1, 3)) // a batch
-			mustWrite(t, s, records(2, 1)) // a message alone
+			mustWrite(t, s, records(2, 1)) // a single message
 			stream, err := js.Stream(t.Context(), streamName)
 			if err != nil {
 				t.Fatal(err)
@@ -133,7 +133,7 @@ func TestReaderForeign(t *testing.T) {
 	}
 }
 
-// TestReaderOfNothing: a directory that does not exist is an error, and is not created.
+// TestReaderOfNothing: a directory that does not exist is an error, and the reader does not create it.
 func TestReaderOfNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mistyped")
 	c := Config{Embedded: &Embedded{Dir: dir, Listen: "127.0.0.1:0"}}
@@ -145,10 +145,9 @@ func TestReaderOfNothing(t *testing.T) {
 	}
 }
 
-// TestReaderBesideEmbedded: the stream of an embedded server can be read while its bridge
-// runs, and while it does not.
+// TestReaderBesideEmbedded: the stream of an embedded server can be read while its bridge runs, and while it does not run.
 func TestReaderBesideEmbedded(t *testing.T) {
-	b := startBus(t, nil) // for a port that is free afterwards
+	b := startBus(t, nil) // only to get a port that is free afterwards
 	listen := strings.TrimPrefix(b.url(), "nats://")
 	b.stop()
 	c := Config{Embedded: &Embedded{Dir: t.TempDir(), Listen: listen}}

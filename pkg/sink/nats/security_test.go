@@ -86,7 +86,7 @@ func write(t *testing.T, path string, content []byte) {
 	}
 }
 
-// demandTLS has a server demand certificates that the authority signed.
+// demandTLS makes a server require certificates that the authority signed.
 func demandTLS(t *testing.T, o *server.Options, server, clients *authority) {
 	t.Helper()
 	dir := t.TempDir()
@@ -102,8 +102,8 @@ func demandTLS(t *testing.T, o *server.Options, server, clients *authority) {
 	o.TLSVerify, o.TLSTimeout = true, 5
 }
 
-// heals restarts the server with other demands: what was open fails and is tried
-// again; once repair has replaced the files it goes on, without a restart.
+// heals restarts the server with other requirements. The open sink fails and retries; once repair has replaced the files it
+// continues, without a restart.
 func heals(t *testing.T, b *bus, s *Sink, change func(*server.Options), repair func()) {
 	t.Helper()
 	mustOpen(t, s, nil)
@@ -112,7 +112,7 @@ func heals(t *testing.T, b *bus, s *Sink, change func(*server.Options), repair f
 	change(&b.opts)
 	b.start(t)
 	var err error
-	for range 8 { // as often as it tries to connect again
+	for range 8 { // at least as many times as the client tries to connect again
 		_, err = s.Write(t.Context(), records(2, 1))
 		wantPlain(t, err)
 		time.Sleep(100 * time.Millisecond) // as a pipeline pauses
@@ -324,15 +324,15 @@ func TestCreds(t *testing.T) {
 	b.start(t)
 	wantPlain(t, func() error { _, err := s.Write(t.Context(), records(2, 1)); return err }())
 	write(t, file, second.creds(t))
-	// The other operator's account has no stream: the sink is in, and says what it lost.
+	// The other operator's account has no stream, so the sink connects and reports what it lost.
 	if _, err := retry(t, s, records(2, 1)); err != nil && !errors.Is(err, sink.ErrReset) {
 		t.Fatal(err)
 	}
 	mustWrite(t, s, records(2, 1))
 }
 
-// Subscribers of an embedded server use TLS where it demands that, and have a
-// certificate where it demands that; the bridge itself is inside.
+// Subscribers of an embedded server use TLS and present a certificate if the server requires it. The bridge itself connects
+// inside the process.
 func TestEmbeddedTLS(t *testing.T) {
 	ca, clients := newAuthority(t, "servers"), newAuthority(t, "clients")
 	dir := t.TempDir()
@@ -356,7 +356,7 @@ func TestEmbeddedTLS(t *testing.T) {
 	js := client(t, s.ClientURL(), nats.RootCAs(path("ca.crt")), nats.ClientCert(path("c.crt"), path("c.key")))
 	wantValues(t, read(t, js), "1/0 1/1")
 
-	// Files that are replaced count from the next connection on.
+	// Replaced files are used from the next connection on.
 	next := newAuthority(t, "the next servers")
 	next.issue(t, "bridge", path("s.crt"), path("s.key"))
 	write(t, path("ca2.crt"), next.pem)
@@ -367,8 +367,7 @@ func TestEmbeddedTLS(t *testing.T) {
 	nc.Close()
 }
 
-// A full embedded server holds the pipeline back; it does not drop what subscribers have
-// not read.
+// A full embedded server blocks the pipeline; it does not drop messages that subscribers have not read.
 func TestEmbeddedLimit(t *testing.T) {
 	c := embedded(t.TempDir())
 	c.Embedded.MaxBytes = 1 << 20
@@ -383,8 +382,8 @@ func TestEmbeddedLimit(t *testing.T) {
 	wantPlain(t, err, streamName, "insufficient resources")
 }
 
-// What the bridge publishes reaches subscribers of the larger NATS that it is a leaf
-// of; what they publish does not reach its stream, where it would shut the bridge out.
+// What the bridge publishes reaches subscribers of the larger NATS system to which its server is a leaf. What they publish does
+// not reach the bridge's stream, where it would fence the bridge.
 func TestEmbeddedLeaf(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -410,7 +409,7 @@ func TestEmbeddedLeaf(t *testing.T) {
 	s := newSink(t, c)
 	mustOpen(t, s, nil)
 	wait(t, "the leaf to join", func() bool { return hub.srv.NumLeafNodes() == 1 && s.server.NumSubscriptions() > 0 })
-	for seq := uint64(1); ; seq++ { // until the hub's interest is known to the leaf
+	for seq := uint64(1); ; seq++ { // until the leaf knows the subscription on the hub
 		mustWrite(t, s, records(seq, 1))
 		if m, err := sub.NextMsg(100 * time.Millisecond); err == nil {
 			if got := strings.Trim(string(m.Data), `"`); !strings.HasSuffix(got, "/0") {
@@ -429,6 +428,6 @@ func TestEmbeddedLeaf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for seq := range uint64(3) {
-		mustWrite(t, s, records(1000+seq, 1)) // else it would be fenced
+		mustWrite(t, s, records(1000+seq, 1)) // an error here would mean that the sink is fenced
 	}
 }

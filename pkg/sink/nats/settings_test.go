@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// What does not break the guarantee is said, one line a setting: what it is, what it
-// should be, and what to do. The bridge goes on.
+// A setting that does not break the guarantee is reported, in one line with its value, the recommended value and the remedy.
+// The bridge continues.
 func TestDriftIsSaid(t *testing.T) {
 	b := startBus(t, nil)
 	_, err := b.client(t).CreateStream(t.Context(), jetstream.StreamConfig{
@@ -51,8 +51,8 @@ func TestDriftIsSaid(t *testing.T) {
 	mustWrite(t, s, records(1, 1))
 }
 
-// On a stream that keeps only the last messages of a subject, two entries with one subject for an object lose
-// messages that no consumer can miss.
+// On a stream that keeps only the last messages of a subject, two entries with the same subject for an object lose messages
+// without any gap that a consumer could notice.
 func TestLimitPerSubjectIsSaid(t *testing.T) {
 	for subject, want := range map[string]bool{
 		defaultSubject: false, "k8s.{entry}.{cluster}.{name}": false, "k8s.{cluster}.{name}": true,

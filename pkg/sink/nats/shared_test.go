@@ -33,7 +33,7 @@ func TestSharedSuite(t *testing.T) {
 	})
 }
 
-// spread makes a batch whose records go round n subjects.
+// spread makes a batch whose records are spread over n subjects.
 func spread(seq uint64, records, n int) *event.Batch {
 	b := &event.Batch{Seq: seq}
 	for i := range records {
@@ -43,8 +43,8 @@ func spread(seq uint64, records, n int) *event.Batch {
 	return b
 }
 
-// perSubject fails the test unless each subject's values come in the order they were
-// written in; it returns how many are there twice.
+// perSubject fails the test unless the values of each subject have the order in which they were written. It returns how many of
+// them are there twice.
 func perSubject(t *testing.T, msgs []sinktest.Message, want ...*event.Batch) (repeated int) {
 	t.Helper()
 	got, left := map[string][]string{}, map[string][]string{}
@@ -69,7 +69,7 @@ func perSubject(t *testing.T, msgs []sinktest.Message, want ...*event.Batch) (re
 	return repeated
 }
 
-// Whatever is sent again must not be there twice, nor behind what followed it.
+// A message that is sent again must not be stored twice, nor behind its successors.
 func TestSharedAcknowledgementsLost(t *testing.T) {
 	t.Parallel()
 	b := startBus(t, nil)
@@ -91,8 +91,8 @@ func TestSharedAcknowledgementsLost(t *testing.T) {
 	_ = s.Close()
 }
 
-// A collection's own event stands behind everything sent before it and before
-// everything sent after it, on whatever subjects.
+// An event about a collection is stored behind everything that was sent before it and before everything that was sent after it,
+// on all subjects.
 func TestSharedCollectionEventsAreBarriers(t *testing.T) {
 	b := startBus(t, nil)
 	s := newShared(t, Config{URL: b.url()})
@@ -110,8 +110,8 @@ func TestSharedCollectionEventsAreBarriers(t *testing.T) {
 	}
 }
 
-// An object's event that a restarted bridge sends again is the same event, whatever its
-// body says by then; a gap that it opens again, or a heartbeat, is not.
+// When a restarted bridge sends an object's event again, it is the same event, whatever the object's body is by then. A
+// repeated gap and a heartbeat are new events.
 func TestSharedRepeatsAreKnown(t *testing.T) {
 	b := startBus(t, nil)
 	object := event.Record{ID: "uid:7:modified", Route: subject, Value: []byte(`"object"`)}
@@ -123,11 +123,11 @@ func TestSharedRepeatsAreKnown(t *testing.T) {
 	mustOpen(t, s, nil)
 	mark := mustWrite(t, s, records(1, 1))
 	mustWrite(t, s, batch(2))
-	mustWrite(t, s, batch(2)) // the pipeline asks again: nothing new
+	mustWrite(t, s, batch(2)) // the pipeline retries: nothing new is stored
 	mustWrite(t, s, records(3, 1))
 	next := newShared(t, Config{URL: b.url()})
 	mustOpen(t, next, mark)
-	mustWrite(t, next, records(3, 2)) // the batches need not be the same
+	mustWrite(t, next, records(3, 2)) // the batches may be divided differently
 	object.Value = []byte(`"repeated"`)
 	mustWrite(t, next, batch(2))
 	wantValues(t, b.read(t), "1/0 object gap 3/0 3/1 gap")
@@ -228,8 +228,8 @@ func wantAll(t *testing.T, b *bus, want string) {
 	}
 }
 
-// An event that comes again after it was committed is no repeat: the object has left
-// and come back meanwhile, or its collection has.
+// An event that comes again after it was committed is not a repeat: the object, or its collection, has left and come back in
+// the meantime.
 func TestSharedEventComesBack(t *testing.T) {
 	b := startBus(t, nil)
 	added := event.Record{ID: "uid:7:added", Route: subject, Value: []byte(`"added"`)}
@@ -246,7 +246,7 @@ func TestSharedEventComesBack(t *testing.T) {
 	wantValues(t, b.read(t), "added left added left added left added")
 }
 
-// Whatever fails, an event that comes again is there once for each batch, in order.
+// Whatever fails, an event that comes back is stored once for each batch, in order.
 func TestSharedEventsComeBackAcknowledgementsLost(t *testing.T) {
 	t.Parallel()
 	b := startBus(t, nil)
@@ -279,7 +279,7 @@ func TestSharedEventsComeBackAcknowledgementsLost(t *testing.T) {
 	_ = s.Close()
 }
 
-// Others write to the stream, too, and nobody shuts out anybody.
+// Other programs write to the stream, too, and no writer fences another one.
 func TestSharedWithOthers(t *testing.T) {
 	b := startBus(t, nil)
 	js := b.client(t)

@@ -85,7 +85,7 @@ func TestCleaning(t *testing.T) {
 	for i := range 400 {
 		var changes []event.KV
 		for range 1 + r.IntN(8) {
-			key := fmt.Sprintf("e/%03d", r.IntN(60)+i/4) // names come and go
+			key := fmt.Sprintf("e/%03d", r.IntN(60)+i/4) // names are created and deleted
 			if r.IntN(9) == 0 {
 				key += "/" + string(make([]byte, 600)) // longer than a subject may be
 			}

@@ -83,8 +83,7 @@ func TestStreamMayNotBeCreated(t *testing.T) {
 	wantValues(t, b.read(t), "2/0")
 }
 
-// Another bridge recreated the stream: its pipeline lives on, the old one must not
-// take the stream back.
+// Another bridge recreated the stream and continues to use it. The old bridge must not take the stream back.
 func TestStreamRecreatedByAnother(t *testing.T) {
 	b := startBus(t, nil)
 	old, other := newSink(t, Config{URL: b.url()}), newSink(t, Config{URL: b.url()})
@@ -121,7 +120,7 @@ func TestStreamLostItsTail(t *testing.T) {
 		mustOpen(t, next, mark)
 		_, err := tailOf(t, next, mark)
 		wantReset(t, err, streamName)
-		// it dies before the reset is committed, having written as much as was lost
+		// The writer dies before the reset is committed, after it has written as much as was lost.
 		mustWrite(t, next, records(9, 4))
 		again := newSink(t, Config{URL: b.url()})
 		mustOpen(t, again, mark)
@@ -143,8 +142,8 @@ func TestStreamLostItsTail(t *testing.T) {
 	})
 }
 
-// A server that is cut off from its cluster answers from what it has. What it lacks is
-// not lost when the others are back.
+// A server that is cut off from its cluster answers with the messages that it has. The messages that it lacks are not lost: the
+// other servers have them.
 func TestStreamIsWholeAgain(t *testing.T) {
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
@@ -222,8 +221,7 @@ func TestRefusedStreams(t *testing.T) {
 	}
 }
 
-// A bridge of another cluster under the same name must not disturb the one that
-// owns the stream.
+// A bridge of another cluster with the same name must not disturb the bridge that owns the stream.
 func TestForeignBridgeFencesNobody(t *testing.T) {
 	b := startBus(t, nil)
 	owner := newSink(t, Config{URL: b.url()})

@@ -82,8 +82,8 @@ func TestTailResets(t *testing.T) {
 	})
 }
 
-// A writer that was frozen between Open and Tail reads the checkpoint of the one that has followed it, whose end is beyond what it
-// has seen of the stream. It must stop: a reset would take the checkpoint away from that one.
+// A writer that was frozen between Open and Tail reads the checkpoint of its successor, whose end is beyond what the writer has
+// seen of the stream. It must stop, because a reset would take the checkpoint away from the successor.
 func TestTailOfAWriterThatWasFollowed(t *testing.T) {
 	b := startBus(t, nil)
 	frozen := newSink(t, Config{URL: b.url()})
@@ -100,7 +100,7 @@ func TestTailOfAWriterThatWasFollowed(t *testing.T) {
 	wantValues(t, b.read(t), "1/0 1/1 1/2 2/0")
 }
 
-// A pipeline that folds in must be able to stop at its own error.
+// A pipeline must be able to stop Tail with an error of its own.
 func TestTailReturnsTheCallersError(t *testing.T) {
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
@@ -118,8 +118,8 @@ func TestTailReturnsTheCallersError(t *testing.T) {
 	}
 }
 
-// A stream that another version has written, beside a checkpoint that is empty, must not fill that checkpoint with
-// what this version cannot read.
+// If another version has written the stream, and the checkpoint is empty, the checkpoint must not be filled with data that this
+// version cannot read.
 func TestStateOfAnotherVersion(t *testing.T) {
 	for _, state := range []string{"AXABMQ", "5:AXABMQ", stateFormat + "!"} {
 		b := startBus(t, nil)
@@ -133,12 +133,12 @@ func TestStateOfAnotherVersion(t *testing.T) {
 		mustOpen(t, next, nil)
 		_, err := tailOf(t, next, nil)
 		wantReset(t, err, "what message 3 moved is not known: its header Kubebridge-State")
-		mustWrite(t, next, records(3, 1)) // and the sink goes on
+		mustWrite(t, next, records(3, 1)) // the sink continues
 	}
 }
 
-// A state that does not fit must not hold the record back. A checkpoint that would have to
-// fold it in gets an error; one that already has it goes on.
+// A checkpoint state that does not fit into a header must not block its record. A checkpoint that needs this state gets an
+// error; one that already has it continues.
 func TestStateTooLarge(t *testing.T) {
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})

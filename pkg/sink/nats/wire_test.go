@@ -39,7 +39,7 @@ func TestStateRoundTrip(t *testing.T) {
 	})
 }
 
-// What is on the bus may have been written by anybody: it must not panic.
+// Anybody may have written the bytes on the bus, so parsing them must not panic.
 func TestStateOfAnyBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.OneOf(
@@ -88,7 +88,7 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// The limit must hold for what is really sent, or the server closes the connection.
+// The limit must hold for the bytes that are really sent; otherwise the server closes the connection.
 func TestHeaderSizeIsNotBelowTheWire(t *testing.T) {
 	r := event.Record{ID: "x", Route: subject, Value: []byte("{}"), Attributes: []event.Attribute{{Name: "name", Value: "ü"}}, State: []event.KV{{Key: []byte("k")}}}
 	m := &nats.Msg{Header: nats.Header{}}
@@ -250,8 +250,8 @@ func TestMissingFilesAreReportedAtOnce(t *testing.T) {
 	}
 }
 
-// Where the attributes are in headers alone, none may be left out to make room: the
-// event would arrive without saying whose it is.
+// If the headers are the only place of the attributes, none may be left out to save space: the event would not say to which
+// object it belongs.
 func TestFitKeepsWhatTheValueDoesNotHave(t *testing.T) {
 	for format, kept := range map[event.Format]bool{event.Structured: false, event.Binary: true, event.Plain: true} {
 		r := event.Record{
@@ -270,8 +270,8 @@ func TestFitKeepsWhatTheValueDoesNotHave(t *testing.T) {
 	}
 }
 
-// FuzzState: what a header says of the checkpoint is what was written, or an error; every
-// client that may publish to a stream can write such a header.
+// FuzzState: the parsed checkpoint state of a header is the one that was written, or there is an error. Every client that may
+// publish to a stream can write such a header.
 func FuzzState(f *testing.F) {
 	f.Add(string(appendState(nil, []event.KV{{Key: []byte("a"), Value: []byte{}}, {Key: []byte("b")}})), mark{1, 2, "t"}.encode())
 	f.Add("//8B", []byte("1 -1 2 t"))

@@ -12,8 +12,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
-// What somebody else wrote must not move the cursor, forge a line, or read in another
-// order than it has.
+// Text from other sources must not move the cursor, forge a line, or be displayed in another order.
 func TestLegible(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        "",
@@ -36,8 +35,7 @@ func TestLegible(t *testing.T) {
 	}
 }
 
-// FuzzLegible: nothing that steers a terminal passes, however the text is cut into
-// writes, and JSON stays the same JSON.
+// FuzzLegible: no control sequence for a terminal passes, for any division of the text into writes, and JSON keeps its meaning.
 func FuzzLegible(f *testing.F) {
 	f.Add("a\x1b[2J\u009b\u202e網\U000e0041", uint8(3))
 	f.Add(`{"a\u001b":"`+"\u009b\x7f\U000e0041"+`"}`, uint8(1))

@@ -47,8 +47,7 @@ func open(t *testing.T, o stdout.Options) *stdout.Sink {
 	return s
 }
 
-// A consumer that splits at newlines must get one event per line even where a
-// body came indented.
+// A consumer that splits at newlines must get one event per line, even if a body is indented.
 func TestOneLinePerEvent(t *testing.T) {
 	var out bytes.Buffer
 	s := open(t, stdout.Options{Writer: &out})
@@ -64,7 +63,7 @@ func TestOneLinePerEvent(t *testing.T) {
 	}
 }
 
-// `bridge tail | head` must end: the pipeline has to hear of it.
+// `bridge tail | head` must end, so the pipeline needs the error of the closed pipe.
 func TestBrokenPipeIsReturned(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

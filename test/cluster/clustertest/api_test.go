@@ -33,7 +33,7 @@ func TestServerVersion(t *testing.T) {
 	}
 }
 
-// Without the UID of kube-system no client could distinguish clusters.
+// Clients can only distinguish clusters by the UID of kube-system.
 func TestSystemNamespace(t *testing.T) {
 	ns, err := clientFor(t, shared.Kubeconfig()).CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil || ns.UID == "" {
@@ -41,7 +41,7 @@ func TestSystemNamespace(t *testing.T) {
 	}
 }
 
-// Pods must not wait for a service account controller, and none of the objects for a controller to let them go.
+// Pods must not wait for a service account controller, and no object's deletion may wait for a controller.
 func TestBuiltInObjectsComeAndGo(t *testing.T) {
 	ctx, ns := t.Context(), namespace(t, shared)
 	core := clientFor(t, shared.Kubeconfig()).CoreV1()
@@ -95,7 +95,7 @@ func TestCustomResources(t *testing.T) {
 	})
 }
 
-// An aggregated API is how tests reach resourceVersions that are no numbers.
+// Tests use an aggregated API to get resourceVersions that are not numbers.
 func TestAggregatedAPI(t *testing.T) {
 	ctx, ns := t.Context(), namespace(t, shared)
 	remote := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

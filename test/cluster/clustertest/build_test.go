@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A stale binary would test last week's server; a fresh one for every edited test would cost minutes.
+// A stale binary would test an old server, and a new binary for every edited test would take minutes.
 func TestFingerprintFollowsSources(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -45,7 +45,7 @@ func TestFingerprintFollowsSources(t *testing.T) {
 	}
 }
 
-// Packages' tests run side by side and all ask for the program.
+// The tests of several packages run at the same time and all request the program.
 func TestBuildConcurrently(t *testing.T) {
 	var wg sync.WaitGroup
 	paths := make([]string, 4)

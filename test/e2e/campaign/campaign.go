@@ -19,7 +19,7 @@ type Spec struct {
 	Seed   uint64
 	Binary string        // the bridge
 	Faults time.Duration // how long there are faults; there are 50 operations a second meanwhile
-	Limit  time.Duration // of the whole
+	Limit  time.Duration // of the whole run
 	Harm   bool          // the API server itself fails; no other run may use the cluster
 	Calm   bool          // no faults: problems are then errors of the checker
 
@@ -208,7 +208,7 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 	return nil
 }
 
-// withoutGapsFrom leaves out the events of a collection from a gap on that began after the bridge was asked to stop, because only the next
+// withoutGapsFrom leaves out the events of a collection from a gap that began after the bridge was asked to stop: only the next
 // start would complete that gap.
 func withoutGapsFrom(stopped time.Time, messages []bus.Message) []bus.Message {
 	open := map[string]bool{}

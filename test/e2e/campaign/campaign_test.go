@@ -129,7 +129,7 @@ func TestShortSeeds(t *testing.T) {
 	})
 }
 
-// movesBehindForgottenHistory is one fixed meeting of faults, again and again: the objects of one entry are given to another while the
+// movesBehindForgottenHistory repeats one fixed combination of faults: the objects of one entry are given to another while the
 // bridge is down, and the API server forgets the history.
 func movesBehindForgottenHistory(t *testing.T, binary string, cluster *clustertest.Cluster) {
 	pair, err := FindPair("nats-eo/nats")

@@ -95,7 +95,7 @@ func (w *world) ofEntries(all []bus.Message) (shared, others []bus.Message) {
 	return shared, others
 }
 
-// edition is what is configured.
+// edition returns the configured edition.
 func (g *gadgets) edition() edition { return g.editions[len(g.editions)-1] }
 
 // write makes an edition the configured one. The caller holds the world's mu; the running bridges notice it by polling, or at a SIGHUP.
@@ -106,7 +106,7 @@ func (n *nemesis) write(next edition) error {
 	return n.configure(n.wanted)
 }
 
-// redo draws an edit and writes it.
+// redo draws a random edit and writes it.
 func (n *nemesis) redo(r *chance) (before edition, err error) {
 	g := n.gadgets
 	before = g.edition()
@@ -120,7 +120,7 @@ func (n *nemesis) back(before edition) error {
 	return n.write(before)
 }
 
-// reload has the running bridges read the file. The caller holds mu.
+// reload makes the running bridges read the file. The caller holds mu.
 func (w *world) reload() {
 	for _, p := range w.processes {
 		if p.Running() && strings.Contains(p.Log(), "status listens") { // before, it would end of the signal; it looks on its own
@@ -129,10 +129,10 @@ func (w *world) reload() {
 	}
 }
 
-// movedAndForgotten is the meeting of faults at which the list of one entry lacks what the list of another one has.
+// movedAndForgotten is the combination of faults in which the list of one entry lacks objects that the list of another one has.
 const movedAndForgotten = "objects given to another entry while the bridge is down, and that forgotten"
 
-// entriesFaults are the edits of the entries, and what meets them.
+// entriesFaults returns the edits of the entries, alone and combined with other faults.
 func (n *nemesis) entriesFaults() []fault {
 	g := n.gadgets
 	held := func(do func() error) error {
@@ -279,7 +279,7 @@ func (n *nemesis) entriesFaults() []fault {
 	}
 }
 
-// label lets the selector of namespaces take a namespace, or not.
+// label adds or removes the label by which the selector of namespaces selects a namespace.
 func (n *nemesis) label(ctx context.Context, namespace string, on bool) error {
 	value := "null"
 	if on {
@@ -303,7 +303,7 @@ func (n *nemesis) label(ctx context.Context, namespace string, on bool) error {
 // a second or two under load.
 const unblocked = 30 * time.Second
 
-// blockSecond stops the second sink's bus. The first sink must go on all the same, after a forgotten history, too.
+// blockSecond stops the second sink's bus. The first sink must continue, also after the history was forgotten.
 func (n *nemesis) blockSecond(ctx context.Context, r *chance) error {
 	g := n.gadgets
 	n.beside.server.signal(syscall.SIGSTOP)
@@ -380,8 +380,8 @@ func (g *gadgets) marker(ctx context.Context, e entry, name string) (*unstructur
 	return g.made(ctx, namespace, name, value, "yes", g.stamp(name))
 }
 
-// settleEntries has the bridge follow a last edition that leaves no types out, and returns when the copies of both sinks are what is
-// selected. Its error says how they are not.
+// settleEntries makes the bridge follow a last edition that leaves no types out, and returns when the copies of both sinks
+// equal the selected objects. Its error describes the differences.
 func (n *nemesis) settleEntries(ctx context.Context) error {
 	g := n.gadgets
 	n.mu.Lock()
@@ -432,7 +432,7 @@ func (n *nemesis) settleEntries(ctx context.Context) error {
 	}
 }
 
-// reloaded returns when every bridge that runs has read the configuration since.
+// reloaded returns when every running bridge has read the present configuration.
 func (n *nemesis) reloaded(ctx context.Context) error {
 	const said = "configuration reloaded"
 	n.mu.Lock()

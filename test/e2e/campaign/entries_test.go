@@ -125,7 +125,7 @@ func (h *sharedHistory) edit(entries []entry, edited ...string) {
 	h.script.configure(edited...)
 }
 
-// A verdict that finds nothing wrong with a wrong history would be worth nothing: each rule is broken at least once.
+// A verdict that accepts a wrong history would be worthless, so each rule is broken at least once.
 func TestEntriesVerdict(t *testing.T) {
 	if problems := sharedRight().judge(); len(problems) > 0 {
 		t.Fatalf("the right history: %v", problems)
@@ -219,7 +219,7 @@ func TestReasonsHaveCauses(t *testing.T) {
 	}
 }
 
-// What is no fault: each of these is a right history, too.
+// Correct histories must not be reported as faults.
 func TestEntriesVerdictExcuses(t *testing.T) {
 	for name, do := range map[string]func(h *sharedHistory){
 		"an edit drops an object, which lives": func(h *sharedHistory) {
@@ -312,7 +312,7 @@ func TestEntriesVerdictExcuses(t *testing.T) {
 	}
 }
 
-// A backup is restored and undoes an object: its deletion is of the history that follows.
+// A restored backup undoes an object, whose deletion belongs to the history that follows.
 func TestEntriesVerdictOfARestore(t *testing.T) {
 	h := sharedRight()
 	saved := h.truth.backup()
@@ -368,7 +368,7 @@ func TestEntriesVerdictOfPartitions(t *testing.T) {
 	}
 }
 
-// What a seed draws for entries is the same every time. No two entries have one name, and some of them select the same objects.
+// A seed draws the same entries every time. No two entries have the same name, and some of them select the same objects.
 func TestEditions(t *testing.T) {
 	namespaces := []string{"n-0", "n-1", "n-2"}
 	drawn := func(seed uint64) (all []edition) {
@@ -408,7 +408,7 @@ func TestEditions(t *testing.T) {
 	}
 }
 
-// A deletion's own version is not acknowledged: where it may be on either side, nothing is said.
+// The API server does not acknowledge the version of a deletion. If it may be before or after a version, the result is unknown.
 func TestGadgetAt(t *testing.T) {
 	g := &gadget{states: []gadgetState{{rv: 10, value: "a"}, {rv: 20, value: "b"}}, deleted: true, after: 20, before: 30}
 	for rv, want := range map[uint64]string{9: " false true", 10: "a true true", 19: "a true true", 20: "b true true", 21: "b true false", 28: "b true false", 29: "b false true", math.MaxUint64 - 1: "b false true"} {
@@ -419,7 +419,7 @@ func TestGadgetAt(t *testing.T) {
 	}
 }
 
-// Results of other commits, and of modified files, do not add up.
+// Results of different commits, or of modified files, must not be combined.
 func TestOneCommit(t *testing.T) {
 	for name, c := range map[string]struct {
 		results []Result

@@ -178,7 +178,7 @@ func (r *entriesReader) end() {
 	}
 }
 
-// worlds are the objects of the histories that an event may speak of.
+// worlds returns the objects of the histories to which an event may belong.
 func (v *entriesVerdict) worlds(m *bus.Message) []map[string]*gadget {
 	switch {
 	case v.truth.former == nil || m.Epoch() > 1:
@@ -300,7 +300,7 @@ func (s *syncState) add(r *entriesReader) {
 	}
 }
 
-// copied: the copy is what the collection selects, object by object, at the version of the synced.
+// copied checks that the copy equals the collection's selection, object by object, at the version of the synced event.
 func (v *entriesVerdict) copied(s *syncState) {
 	m := s.synced
 	if partial(v.editions, m.Collection(), timeOf(m)) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestFlat: a life that is noisy, saw-toothed, slow to warm up or disturbed by faults is flat; one in which something is kept
-// that should have been let go is not, nor one of which too little is known.
+// TestFlat: a process with noise, sawtooth patterns, a slow warm-up or faults is flat. A process that keeps memory it should
+// free is not flat, nor is one with too few known samples.
 func TestFlat(t *testing.T) {
 	const n = 180 // half an hour
 	r := rand.New(rand.NewPCG(1, 1))

@@ -14,7 +14,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// A bridge through which a tenant holds others up is found. A machine that is slow for everybody is not the bridge's fault.
+// A bridge through which a tenant delays others is reported. A machine that is slow for everybody is not the bridge's fault.
 func TestDelayIsJudged(t *testing.T) {
 	for _, c := range []struct {
 		changes          int
@@ -70,7 +70,7 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-// A bridge whose liveness fails, and one that suspends the tenant's collection, are found.
+// A bridge whose liveness probe fails, and a bridge that suspends the tenant's collection, are reported.
 func TestTenantRulesAreJudged(t *testing.T) {
 	asked := make(chan struct{}, 100)
 	status := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

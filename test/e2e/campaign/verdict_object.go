@@ -136,7 +136,7 @@ func (r *reader) notePublished(m *bus.Message) {
 	versions[m.UID()][versionOf(m)] = true
 }
 
-// body: what an event says of an object is what the server said at that version, byte for byte as far as it can be compared.
+// body checks that the body in an event equals the server's body at that version, as far as the two can be compared.
 func (r *reader) body(o *object, m *bus.Message) {
 	rv := number(m.RV())
 	got := r.bodyOf(m)
@@ -218,7 +218,7 @@ func (r *reader) order(o *object, m *bus.Message) {
 	}
 }
 
-// quiet: a change of what is ignored is not published.
+// quiet checks that a change of ignored fields is not published.
 func (r *reader) quiet(o *object, m *bus.Message) {
 	last := r.last[m.UID()]
 	if !o.typ.ignore || !m.Is("modified") || last == nil || last.Is("deleted") || r.lost || r.killed && !r.pair.exact() || r.changing[resourceOf(m)] || m.Epoch() > last.Epoch() {
@@ -229,7 +229,8 @@ func (r *reader) quiet(o *object, m *bus.Message) {
 	}
 }
 
-// diff: the state before in an event is the body that was published with that version, and its patch makes the new body of it.
+// diff checks that the former state in an event is the body that was published with that version, and that the patch changes it
+// into the new body.
 func (r *reader) diff(o *object, m *bus.Message) {
 	wants, d := o.typ.diff, m.Data
 	last := r.last[m.UID()]

@@ -95,7 +95,7 @@ func (h *history) verdict(p Pair) *verdict {
 	return &verdict{pair: p, name: "c", ledger: h.ledger, messages: h.messages, cluster: h.cluster, taken: h.taken}
 }
 
-// A checker that finds nothing wrong with a wrong history would be worth nothing: each rule is broken once.
+// A checker that accepts a wrong history would be worthless, so each rule is broken once.
 func TestVerdict(t *testing.T) {
 	const strict = "nats-eo/nats"
 	if problems := rightHistory().judge(strict); len(problems) > 0 {
@@ -313,7 +313,8 @@ func TestVerdictOfMore(t *testing.T) {
 	}
 }
 
-// What is no fault: a repeat where events may come more than once, and whatever a declared reset makes consumers drop.
+// Correct histories must not be reported: a repeat where events may be repeated, and objects that consumers drop at a declared
+// reset.
 func TestVerdictExcuses(t *testing.T) {
 	h := rightHistory()
 	h.messages = append(h.messages, h.messages[8])
@@ -422,7 +423,7 @@ func TestDeletionsOfTwoHistories(t *testing.T) {
 	}
 }
 
-// TestGapsFromTheStopOn: a gap that begins while the bridge stops has no end. All else that is published then is judged.
+// TestGapsFromTheStopOn: a gap that begins while the bridge stops has no end. All other events of that time are judged.
 func TestGapsFromTheStopOn(t *testing.T) {
 	stopped := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
 	message := func(typ, collection string, at time.Duration) bus.Message {

@@ -23,7 +23,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// entries is a world with two entries of one resource that select some objects both.
+// entries is a world with two entries of one resource. Both select some of the same objects.
 type entries struct {
 	*world
 	random *rand.Rand
@@ -103,7 +103,7 @@ func labelled(team string) map[string]any {
 	return map[string]any{"labels": map[string]any{"team": team}}
 }
 
-// follow configures the entries.
+// follow configures the entries and makes the bridge follow them.
 func (w *entries) follow() {
 	w.conf.Resources = nil
 	for _, name := range []string{"a", "b"} {
@@ -126,7 +126,7 @@ func (w *entries) selected() (out []string) {
 	return slices.Compact(out)
 }
 
-// churn changes objects, nothing else, and notes that.
+// churn only changes objects, and records that.
 func (w *entries) churn(times int, what string) {
 	w.t.Helper()
 	w.change(times)

@@ -64,7 +64,7 @@ func (w *world) forge(uid string, change func(attributes map[string]any, object 
 	w.must(err)
 }
 
-// makeAdmin makes an object one that gives everybody the cluster.
+// makeAdmin changes an object into one that gives everybody full access to the cluster.
 func makeAdmin(object *unstructured.Unstructured) {
 	object.SetAPIVersion("rbac.authorization.k8s.io/v1")
 	object.SetKind("ClusterRoleBinding")
@@ -73,8 +73,8 @@ func makeAdmin(object *unstructured.Unstructured) {
 	object.Object["subjects"] = []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:unauthenticated"}}
 }
 
-// A restore applies what was asked for and is shown. Who can write to the bus may change what a ConfigMap holds, and gets no rights in the
-// cluster from somebody who restores ConfigMaps.
+// A restore applies only the requested resources, and shows them first. A user who can write to the bus can change the content
+// of a ConfigMap, but gets no permissions in the cluster when somebody restores ConfigMaps.
 func TestForgedBodies(t *testing.T) {
 	w := newBus(t, false)
 	w.conf.Resources = []bridge.Resource{{Resource: "configmaps", Namespaces: []string{w.ns}}, {Resource: roleBindings.ResourceID(), Namespaces: []string{w.ns}}}

@@ -73,7 +73,7 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	return code, cluster.Close()
 }
 
-// world is a namespace, a bridge that watches it, and the bus.
+// world has a namespace, a bridge that watches it, and the bus.
 type world struct {
 	t       *testing.T
 	ctx     context.Context
@@ -86,7 +86,7 @@ type world struct {
 	log     *bus.Log
 }
 
-// newWorld has a bridge that watches all types.
+// newWorld starts a bridge that watches all types.
 func newWorld(t *testing.T, kafka bool) *world {
 	t.Helper()
 	w := newBus(t, kafka)
@@ -117,7 +117,7 @@ func newWorld(t *testing.T, kafka bool) *world {
 	return w
 }
 
-// newBus has a namespace, a bus, and the configuration of a bridge without its resources.
+// newBus makes a namespace, a bus, and the configuration of a bridge without its resources.
 func newBus(t *testing.T, kafka bool) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
@@ -156,7 +156,7 @@ func newBus(t *testing.T, kafka bool) *world {
 
 func (w *world) checkpoint() string { return filepath.Join(filepath.Dir(w.config), "checkpoint") }
 
-// configure writes the configuration, and has a bridge that runs read it.
+// configure writes the configuration, and makes a running bridge read it.
 func (w *world) configure() {
 	w.t.Helper()
 	text, err := w.conf.YAML()
@@ -196,7 +196,7 @@ func (w *world) create(t kube.Type, name string, fields kube.Fields) *unstructur
 	return u
 }
 
-// published waits until the bus has what the server holds now, and returns that and the time at which the bus had it.
+// published waits until the bus has the present state of the server, and returns this state and the time when the bus had it.
 func (w *world) published() (map[string]map[string]any, time.Time) {
 	w.t.Helper()
 	want := map[string]map[string]any{}
@@ -251,14 +251,14 @@ func (w *world) ask(args ...string) (code int, out, notes string) {
 	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 }
 
-// state is what `bridge state` says, in the form of published.
+// state returns the output of `bridge state` in the form of published.
 func (w *world) state(at string) map[string]map[string]any {
 	w.t.Helper()
 	out, _ := w.bridge(0, append([]string{"state", "--at", at, "-n", w.ns, "-o", "json"}, resources()...)...)
 	return w.parsed(out)
 }
 
-// parsed is what `bridge state` printed, in the form of published.
+// parsed returns printed output of `bridge state` in the form of published.
 func (w *world) parsed(out string) map[string]map[string]any {
 	w.t.Helper()
 	var list unstructured.UnstructuredList
@@ -294,7 +294,7 @@ func owner(u *unstructured.Unstructured, controller bool) map[string]any {
 
 var podSpec = map[string]any{"containers": []any{map[string]any{"name": "web", "image": "web:1"}}, "automountServiceAccountToken": false}
 
-// TestTimeTravel is the story of a namespace that changes, is deleted, and comes back.
+// TestTimeTravel rebuilds states of a namespace that changes, is deleted, and is created again.
 func TestTimeTravel(t *testing.T) {
 	for name, kafka := range map[string]bool{"nats": false, "kafka": true} {
 		t.Run(name, func(t *testing.T) { timeTravel(t, newWorld(t, kafka)) })
@@ -438,8 +438,8 @@ func timeTravel(t *testing.T, w *world) {
 	w.restored(want1)
 }
 
-// TestRestoreExactly: a restore either leaves what came later, and counts it, or removes it; the dry run says which, and changes
-// nothing.
+// TestRestoreExactly: a restore either keeps later objects and counts them, or removes them. The dry run says which of the two,
+// and changes nothing.
 func TestRestoreExactly(t *testing.T) {
 	w := newWorld(t, false)
 	w.create(kube.ConfigMaps, "settings", kube.Fields{"data": map[string]any{"colour": "blue"}})

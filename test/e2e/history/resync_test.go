@@ -20,8 +20,8 @@ func ofResync(typ string) func(bus.Message) bool {
 	}
 }
 
-// TestResyncIsABase: objects change, come and go all the time during a resync, and then the stream forgets what was before: a
-// state is rebuilt from the resync and what came beside it.
+// TestResyncIsABase: objects change, are created and deleted throughout a resync, and then the stream drops all earlier
+// messages. A state can be rebuilt from the resync and the events of that time.
 func TestResyncIsABase(t *testing.T) {
 	w := newWorld(t, false)
 	const objects = 200

@@ -35,7 +35,7 @@ type times struct{ lease, deadline, retry time.Duration }
 var (
 	// short leaves two seconds for a leader to stop in.
 	short = times{5 * time.Second, 2500 * time.Millisecond, 200 * time.Millisecond}
-	// longLease and longRetry are for what must not wait for these times: they are longer than patience.
+	// longLease and longRetry are longer than patience, for tests that must not wait for these times.
 	longLease = times{150 * time.Second, 2 * patience, 200 * time.Millisecond}
 	longRetry = times{150 * time.Second, 2 * patience, patience + 15*time.Second}
 )
@@ -89,7 +89,7 @@ func newElection(t *testing.T, o times) *election {
 	return &election{t: t, ctx: ctx, times: o, name: fmt.Sprintf("l%x", time.Now().UnixNano()), leases: client.Leases("default"), changed: make(chan struct{})}
 }
 
-// candidate is one that runs.
+// candidate is a running candidate of an election.
 type candidate struct {
 	*leader.Elector
 	metrics prometheus.Gatherer
@@ -156,7 +156,7 @@ func (e *election) ends(name string) {
 	}
 }
 
-// leads waits until the n-th term has begun, and returns whose it is.
+// leads waits until the n-th term has begun, and returns the candidate that leads.
 func (e *election) leads(n int) string {
 	e.t.Helper()
 	for {
@@ -183,7 +183,7 @@ func (e *election) becomes(c *candidate, role string) {
 	})
 }
 
-// gauge is what kubebridge_leader shows.
+// gauge returns the value of kubebridge_leader.
 func (c *candidate) gauge(t *testing.T) float64 {
 	t.Helper()
 	families, err := c.metrics.Gather()
@@ -204,7 +204,7 @@ func (e *election) until(what string, is func() bool) {
 	}
 }
 
-// holder is who the API server says holds the Lease.
+// holder returns the holder of the Lease according to the API server.
 func (e *election) holder() string {
 	e.t.Helper()
 	l, err := e.leases.Get(e.ctx, e.name, metav1.GetOptions{})
@@ -226,7 +226,7 @@ func (e *election) lost(c *candidate) {
 	}
 }
 
-// Of three, one leads at any time.
+// Of three candidates, exactly one leads at any time.
 func TestOneLeads(t *testing.T) {
 	e := newElection(t, short)
 	all := map[string]*candidate{}
@@ -260,7 +260,8 @@ func TestOneLeads(t *testing.T) {
 	}
 }
 
-// A leader that stops gives the Lease back, and a standby notices: it waits neither for its end nor for its own next attempt.
+// A leader that stops releases the Lease, and a standby notices it without waiting for the Lease's expiry or for its own next
+// attempt.
 func TestReleaseIsNoticed(t *testing.T) {
 	e := newElection(t, longRetry)
 	a := e.runs("a", cluster.RESTConfig())
@@ -379,7 +380,7 @@ func (e *election) holdAt(holder string, off time.Duration) {
 	})
 }
 
-// Who deletes the Lease does not end the leader.
+// Deleting the Lease does not end the leader.
 func TestLeaseIsDeleted(t *testing.T) {
 	e := newElection(t, short)
 	a := e.runs("a", cluster.RESTConfig())
@@ -442,7 +443,7 @@ func TestLeaderIsCutOff(t *testing.T) {
 	}
 }
 
-// A connection that is half open costs an attempt, not the lead.
+// A half-open connection costs one attempt, not the leadership.
 func TestLeaderOnDeadConnection(t *testing.T) {
 	e := newElection(t, short)
 	proxy, cfg := behindProxy(t)

@@ -186,7 +186,7 @@ func TestCatalogOfAnAPIServiceThatIsDown(t *testing.T) {
 	}
 }
 
-// Everything that the server says can be listed and watched can be.
+// Every resource that the server reports as listable and watchable can be listed and watched.
 func TestEverythingMatchedCanBeRead(t *testing.T) {
 	c, _ := follow(t)
 	client, err := source.NewClient(shared.RESTConfig())

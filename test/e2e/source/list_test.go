@@ -20,7 +20,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// spy notes which lists a client asks for.
+// spy records which lists a client requests.
 type spy struct {
 	mu       sync.Mutex
 	streamed []int // the status of each answer
@@ -164,7 +164,7 @@ func TestServerWithoutWatchList(t *testing.T) {
 	}
 }
 
-// A survey beside a watch sees what is there and disturbs nothing.
+// A survey beside a watch finds the existing objects and does not disturb the watch.
 func TestSurvey(t *testing.T) {
 	w := newWorld(t, shared)
 	w.bulk(kube.ConfigMaps, "o", 30)

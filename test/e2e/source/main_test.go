@@ -25,7 +25,7 @@ import (
 // patience bounds every wait for something that should happen soon.
 const patience = 45 * time.Second
 
-// shared is the cluster of all tests but those that do harm to theirs.
+// shared is the cluster of all tests that do not disturb their cluster.
 var shared *clustertest.Cluster
 
 func TestMain(m *testing.M) {

@@ -75,7 +75,7 @@ func TestRecallAfterGone(t *testing.T) {
 	}
 }
 
-// What the server has forgotten, or not seen yet, is not found, and that is no error.
+// A state that the server has forgotten, or has not seen yet, is not found, and this is not an error.
 func TestRecallOfWhatTheServerDoesNotHave(t *testing.T) {
 	cluster := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{"--watch-cache=false"}}) // all is asked of etcd
 	w := newWorld(t, cluster)

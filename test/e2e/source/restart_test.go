@@ -198,7 +198,7 @@ func TestOneServerRestarts(t *testing.T) {
 	}
 }
 
-// Where another API server goes on, there is no gap: neither when one goes, nor when it is back with no history and
+// If another API server continues, there is no gap: neither when one server stops, nor when it is back without history and
 // connections reach either of them.
 func TestOneOfTwoServersRestarts(t *testing.T) {
 	w := newRestartWorld(t, 2)

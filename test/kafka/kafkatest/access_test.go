@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 )
 
-// A client is who its certificate says, and may do what the ACLs allow that user.
+// A client is identified by its certificate, and the ACLs of that user apply.
 func TestClientCertificates(t *testing.T) {
 	c := Start(t, Options{ClientCertificates: true, ACLs: true})
 	for _, topic := range []string{"open", "closed"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// requestTimeout is how long a broker that hangs holds a request up, beyond the time that Kafka gives it.
+// requestTimeout is how long a broker that hangs may delay a request, beyond Kafka's own timeout.
 const requestTimeout = 30 * time.Second
 
 // seeds are the addresses where the brokers that answer let the test do anything.
@@ -76,7 +76,7 @@ func (c *Cluster) CreateTopic(ctx context.Context, name string, partitions, repl
 	})
 }
 
-// DeleteTopic deletes a topic with all that it holds.
+// DeleteTopic deletes a topic with all its records.
 func (c *Cluster) DeleteTopic(ctx context.Context, name string) error {
 	err := c.admin(func(a *kadm.Client) error {
 		_, err := a.DeleteTopic(ctx, name)
@@ -111,7 +111,7 @@ func (c *Cluster) partition(ctx context.Context, topic string, id int32) (p kadm
 	return p, nil
 }
 
-// Partitions is how many partitions a topic has.
+// Partitions returns the number of partitions of a topic.
 func (c *Cluster) Partitions(ctx context.Context, topic string) (n int, err error) {
 	err = c.admin(func(a *kadm.Client) error {
 		meta, err := a.Metadata(ctx, topic)

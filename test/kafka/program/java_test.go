@@ -18,7 +18,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// The copy that the example in Java keeps is the cluster, also after changes that the bridge did not see and a reset.
+// The copy of the Java example equals the cluster, also after changes while the bridge was down and after a reset.
 func TestJavaExample(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{})
 	w := newWorld(t, c, "exactly-once")

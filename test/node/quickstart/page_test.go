@@ -32,7 +32,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// What the pages have: a block that goes on while another makes it print, Ctrl-C, and a block that fails.
+// The pages need these cases: a block that continues while another one makes it print, Ctrl-C, and a block that fails.
 func TestReader(t *testing.T) {
 	r := reader{ctx: t.Context(), terminals: map[string]*session{}}
 	t.Cleanup(r.leave)
@@ -57,7 +57,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// A comment that is misspelt must not make a block run, or not run, silently.
+// A misspelt comment must be an error, because it would silently change whether a block runs.
 func TestComments(t *testing.T) {
 	for _, c := range []string{"skip", "file", "skipped docker", "terminal two until x"} {
 		if _, err := blocks("<!-- quickstart: " + c + " -->\n```\nx\n```\n"); err == nil {
