@@ -20,7 +20,7 @@ func secret(version, pin, label string) string {
 }
 
 // Readers of the checkpoint, which may be on a bus, have no digest with which they could test guesses of a redacted
-// value. A change of a published value still changes the digest. With a key, so does a change of a redacted value.
+// value. A change of a published value still changes the digest. With a key, a change of a redacted value changes it as well.
 func TestDigestsRevealNothing(t *testing.T) {
 	for name, x := range map[string]struct {
 		key      string

@@ -345,7 +345,7 @@ func TestFollowed(t *testing.T) {
 }
 
 // Objects that were deleted while the API server forgot its history are published as deleted. The deletions have the
-// last body if an exact list still has it, and a gap event tells consumers the reason for the gap.
+// last body if an exact list still has it, and a gap event has the reason for the gap.
 func TestForgotten(t *testing.T) {
 	s := newServer(t)
 	s.do(func() { s.write("red", "a", "b", "c") })
