@@ -34,6 +34,7 @@ type Options struct {
 	Client *source.Client
 	Slots  func() source.Slots // returns the slots for the lists of one recording
 	MaxAge time.Duration       // frames that are older are deleted; 0: never
+	Sinks  []string            // names of all sinks: recordings of others are deleted
 	Log    *zap.Logger
 }
 
@@ -45,7 +46,7 @@ type Buffer struct {
 	beginning  sync.Mutex    // at most one recording begins at a time
 	mu         sync.Mutex
 	ctx        context.Context         // of Run; nil: it does not run
-	recordings map[string][]*Recording // by target
+	recordings map[string][]*Recording // by keyOf
 	come       map[string]time.Time    // when each sink began to read
 	running    sync.WaitGroup
 }
@@ -55,10 +56,12 @@ func New(o Options) *Buffer {
 	return &Buffer{Options: o, recordings: map[string][]*Recording{}, come: map[string]time.Time{}}
 }
 
-// keyOf names a target. The name of the entry does not matter: two entries may read the same objects.
-func keyOf(t source.Target) string {
-	t.Collection.Entry = ""
-	text, err := json.Marshal(t)
+// keyOf names the recordings of a sink's collection.
+func keyOf(sink string, t source.Target) string {
+	text, err := json.Marshal(struct {
+		Sink   string
+		Target source.Target
+	}{sink, t})
 	if err != nil {
 		panic(err) // strings and booleans always encode
 	}
@@ -66,9 +69,8 @@ func keyOf(t source.Target) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Run continues the recordings on disk, and records until ctx ends. It does not close the spool.
+// Run records until ctx ends. It does not close the spool. Load comes first.
 func (b *Buffer) Run(ctx context.Context) {
-	b.load(ctx)
 	defer b.running.Wait()
 	flush, sweep := time.NewTicker(flushEvery), time.NewTicker(sweepEvery)
 	defer flush.Stop()
@@ -92,7 +94,8 @@ func (b *Buffer) Run(ctx context.Context) {
 	}
 }
 
-func (b *Buffer) load(ctx context.Context) {
+// Load continues the recordings on disk, until ctx ends.
+func (b *Buffer) Load(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ctx = ctx
@@ -105,6 +108,9 @@ func (b *Buffer) load(ctx context.Context) {
 	for _, name := range names {
 		st := b.Spool.Stream(name)
 		r, err := continued(st, b.Log)
+		if err == nil && !slices.Contains(b.Sinks, r.Sink) {
+			err = fmt.Errorf("there is no sink %q", r.Sink)
+		}
 		if err != nil {
 			b.Log.Warn("part of the buffer cannot be used, deleting it", zap.Error(err))
 			if err := st.Drop(); err != nil {
@@ -119,7 +125,7 @@ func (b *Buffer) load(ctx context.Context) {
 // add adds a recording and lets it run. b.mu is held.
 func (b *Buffer) add(r *Recording) {
 	r.idle, r.frames = time.Now(), &b.frames
-	key := keyOf(r.Target)
+	key := keyOf(r.Sink, r.Target)
 	b.recordings[key] = append(b.recordings[key], r)
 	if r.ended != nil {
 		return
@@ -138,41 +144,44 @@ func (b *Buffer) all() (all []*Recording) {
 	return all
 }
 
-// Find makes a sink use a recording of the target that reaches back to the position that the sink has committed. It returns nil if
-// there is none. Recordings that waited for the sink then wait no longer.
-func (b *Buffer) Find(sink string, t source.Target, committed string) *Use {
-	for _, r := range b.of(t) {
-		if use := b.use(r, sink, committed, committed); use != nil {
-			return use
-		}
-		r.leave(sink, nil)
-	}
-	return nil
-}
-
 // Position is how far a sink has come with a collection.
 type Position struct {
 	Committed string // up to where everything is committed
+	Epoch     uint64 // of Committed
 	Read      string // up to where everything was read
 	Seen      string // the highest resourceVersion that was seen: see [source.Options]
 	Owner     source.Owner
 }
 
-// Begin makes a sink that has fallen behind use a recording that goes on. If there is none that reaches back to what the sink has
-// committed, another one begins there.
-func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) {
-	b.beginning.Lock()
-	defer b.beginning.Unlock()
-	for _, r := range b.of(t) {
-		if r.hasEnded() != nil {
-			continue
+// Find makes a sink use its recording of the target from before a restart, if that reaches back to the position that the sink has
+// committed and read. It returns nil if there is none. Recordings that waited for the sink then wait no longer.
+func (b *Buffer) Find(sink string, t source.Target, at Position) *Use {
+	for _, r := range b.of(sink, t) {
+		use, err := r.use(at)
+		if err != nil {
+			b.Log.Warn("use of the buffer failed", zap.Error(err))
 		}
-		if use := b.use(r, sink, at.Committed, at.Read); use != nil {
-			return use, nil
+		if use != nil {
+			return use
 		}
+		r.leave(nil)
 	}
-	name := fmt.Sprint(keyOf(t), "-", time.Now().UnixNano())
-	r, err := newRecording(b.Spool.Stream(name), metadata{Target: t, Start: at.Committed, Sinks: []string{sink}, End: end{at.Committed, at.Seen, at.Owner}}, b.Log)
+	return nil
+}
+
+// Begin begins a recording for a sink that has fallen behind. Earlier recordings of the collection are deleted: the API server has
+// what the sink has not committed.
+func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) {
+	key := keyOf(sink, t)
+	b.mu.Lock()
+	for _, r := range b.recordings[key] {
+		b.discard(r)
+	}
+	delete(b.recordings, key)
+	b.mu.Unlock()
+	name := fmt.Sprint(key, "-", time.Now().UnixNano())
+	m := metadata{Target: t, Sink: sink, Start: at.Committed, Epoch: at.Epoch, End: end{at.Committed, at.Seen, at.Owner}}
+	r, err := newRecording(b.Spool.Stream(name), m, b.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -183,22 +192,24 @@ func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) 
 	}
 	b.add(r)
 	b.mu.Unlock()
-	return r.use(sink, at.Committed, at.Read)
+	return r.use(at)
 }
 
-// of returns the recordings of a target.
-func (b *Buffer) of(t source.Target) []*Recording {
+// discard ends a recording and deletes its files. b.mu is held.
+func (b *Buffer) discard(r *Recording) {
+	if r.stop != nil {
+		r.stop()
+	}
+	if err := r.stream.Drop(); err != nil {
+		b.Log.Warn("delete from the buffer failed", zap.Error(err))
+	}
+}
+
+// of returns the recordings of a sink's collection.
+func (b *Buffer) of(sink string, t source.Target) []*Recording {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Clone(b.recordings[keyOf(t)])
-}
-
-func (b *Buffer) use(r *Recording, sink, committed, read string) *Use {
-	use, err := r.use(sink, committed, read)
-	if err != nil {
-		b.Log.Warn("use of the buffer failed", zap.Error(err))
-	}
-	return use
+	return slices.Clone(b.recordings[keyOf(sink, t)])
 }
 
 // Come says that a sink reads its collections from now on. A recording that waits for it does so for a few minutes more: the collection
@@ -242,7 +253,7 @@ func (b *Buffer) sweep(now time.Time) {
 	defer b.mu.Unlock()
 	for _, list := range b.recordings {
 		for _, r := range list {
-			r.overdue(b.come, now)
+			r.overdue(b.come[r.Sink], now)
 		}
 	}
 	for key, list := range b.recordings {
@@ -250,10 +261,7 @@ func (b *Buffer) sweep(now time.Time) {
 			if !r.unneeded(now) {
 				return false
 			}
-			if r.stop != nil {
-				r.stop()
-			}
-			errs = append(errs, r.stream.Drop())
+			b.discard(r)
 			return true
 		})
 		if len(b.recordings[key]) == 0 {

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,9 +20,10 @@ import (
 // metadata is what a recording must know after a restart. The spool has it with the frames that follow.
 type metadata struct {
 	Target source.Target
-	Start  string   // the position at which the recording begins
-	Sinks  []string // that were behind
-	End    end      // of the frames before
+	Sink   string // that is behind
+	Start  string // the position at which the recording begins
+	Epoch  uint64 // of Start, in the sink's count
+	End    end    // of the frames before
 }
 
 // end is how far a recording has come.
@@ -56,32 +55,23 @@ type Recording struct {
 
 	mu sync.Mutex
 	metadata
-	ended error           // why nothing is recorded any more; nil: it is recorded
-	sinks map[string]sink // that are behind
-	idle  time.Time       // since when no sink has needed the recording
+	ended error // why nothing is recorded any more; nil: it is recorded
+	needs need
+	idle  time.Time // since when the sink has not needed the recording
 	stop  context.CancelFunc
 	fresh bool // frames were appended that have not been flushed
 }
 
-// sink is a sink that needs the recording.
-type sink struct {
-	use   *Use      // nil: the sink has to come first, so it is not known how far it is
-	since time.Time // when it was known last that the sink needs the recording
+// need is how a sink needs its recording. The zero value: it does not.
+type need struct {
+	use   *Use      // nil: the sink has to come first, or does not need it
+	since time.Time // when it was known last that the sink needs the recording; zero: it does not
 }
 
 // newRecording returns a recording that begins at the position of a sink.
 func newRecording(st *spool.Stream, m metadata, log *zap.Logger) (*Recording, error) {
-	r := &Recording{metadata: m, stream: st, log: log, sinks: awaited(m.Sinks)}
+	r := &Recording{metadata: m, stream: st, log: log, needs: need{since: time.Now()}}
 	return r, r.begin()
-}
-
-// awaited returns sinks that have to come first.
-func awaited(names []string) map[string]sink {
-	all := map[string]sink{}
-	for _, name := range names {
-		all[name] = sink{since: time.Now()}
-	}
-	return all
 }
 
 // begin writes the metadata, with an empty frame: the spool writes it only in front of a frame. r.mu is held.
@@ -110,7 +100,7 @@ func continued(st *spool.Stream, log *zap.Logger) (*Recording, error) {
 	if err := json.Unmarshal(tail.Meta, &r.metadata); err != nil {
 		return nil, fmt.Errorf("its metadata: %w", err)
 	}
-	r.sinks = awaited(r.Sinks)
+	r.needs.since = time.Now()
 	if len(parts) > 1 || tail.Err != nil {
 		r.ended = fmt.Errorf("frames are missing behind frame %d", tail.Last)
 		return r, nil
@@ -237,91 +227,71 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 	}
 }
 
-// use makes a sink, which has read up to a position and committed up to another one, use the recording. It returns nil if the recording
-// does not reach back to what the sink has committed.
-func (r *Recording) use(name, committed, read string) (*Use, error) {
-	done, reaches, err := r.find(committed)
+// use makes the sink use the recording. It returns nil if the recording does not reach back to what the sink has committed.
+func (r *Recording) use(at Position) (*Use, error) {
+	if at.Epoch != r.Epoch {
+		return nil, nil
+	}
+	done, reaches, err := r.find(at.Committed)
 	if err != nil || !reaches {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, awaited := r.sinks[name]
-	u := &Use{recording: r, sink: name, reader: r.stream.Reader(done), done: done - 1, read: read}
-	r.sinks[name] = sink{u, time.Now()}
-	if !awaited && r.ended == nil {
-		r.Sinks = slices.Sorted(maps.Keys(r.sinks))
-		err = r.begin()
-	}
-	return u, err
+	u := &Use{recording: r, reader: r.stream.Reader(done), done: done - 1, read: at.Read}
+	r.needs = need{u, time.Now()}
+	return u, nil
 }
 
-// leave records that a sink does not need the recording. It has no effect if the sink uses it in another way than use.
-func (r *Recording) leave(name string, use *Use) {
+// leave records that the sink does not need the recording. It has no effect if the sink uses it in another way than use.
+func (r *Recording) leave(use *Use) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now, needs := r.sinks[name]; needs && now.use == use {
-		r.drop(name)
+	if r.needs.use == use {
+		r.needs, r.idle = need{}, time.Now()
 	}
 }
 
-// drop is leave for a caller that holds r.mu.
-func (r *Recording) drop(name string) {
-	delete(r.sinks, name)
-	if len(r.sinks) == 0 {
-		r.idle = time.Now()
-	}
-}
-
-// awaits records that a sink, which has used the recording, will come again.
-func (r *Recording) awaits(name string, use *Use) {
+// awaits records that the sink, which has used the recording, will come again.
+func (r *Recording) awaits(use *Use) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.sinks[name].use == use {
-		r.sinks[name] = sink{since: time.Now()}
+	if r.needs.use == use {
+		r.needs = need{since: time.Now()}
 	}
 }
 
-// overdue drops sinks that could have come for comeWithin. come has the time from which on each sink could come.
-func (r *Recording) overdue(come map[string]time.Time, now time.Time) {
+// overdue ends the wait for a sink that could have come for comeWithin. come is when the sink began to read; zero: it has not.
+func (r *Recording) overdue(come, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for name, s := range r.sinks {
-		since, could := come[name]
-		if since.Before(s.since) {
-			since = s.since
-		}
-		if s.use == nil && could && now.Sub(since) > comeWithin {
-			r.drop(name)
-		}
+	if come.IsZero() || r.needs.use != nil || r.needs.since.IsZero() {
+		return
+	}
+	if come.Before(r.needs.since) {
+		come = r.needs.since
+	}
+	if now.Sub(come) > comeWithin {
+		r.needs, r.idle = need{}, now
 	}
 }
 
-// trim deletes what every sink has committed.
-func (r *Recording) trim() error { return r.stream.Trim(r.needed()) }
-
-// needed returns the first frame that a sink may still need; 0: all may be needed.
-func (r *Recording) needed() uint64 {
+// trim deletes what the sink has committed.
+func (r *Recording) trim() error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.sinks) == 0 {
-		return 0 // it is dropped soon, or used again
+	below := uint64(0) // all may be needed
+	if r.needs.use != nil {
+		below = r.needs.use.done
 	}
-	below := r.stream.Next()
-	for _, s := range r.sinks {
-		if s.use == nil {
-			return 0
-		}
-		below = min(below, s.use.done)
-	}
-	return below
+	r.mu.Unlock()
+	return r.stream.Trim(below)
 }
 
-// unneeded reports whether no sink has needed the recording for a while.
+// unneeded reports whether the sink has not needed the recording for a while.
 func (r *Recording) unneeded(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.sinks) == 0 && now.Sub(r.idle) > keepFor
+	return r.needs.since.IsZero() && now.Sub(r.idle) > keepFor
 }
 
 // hasEnded returns why nothing is recorded any more; nil: it is recorded.

@@ -87,7 +87,7 @@ var things = source.Target{Resource: source.Resource{Version: "v1", Name: "thing
 func newRig(t *testing.T, start string, o spool.Options) *rig {
 	g := &rig{T: t, fs: vfs.NewMem(), o: o}
 	g.open()
-	r, err := newRecording(g.spool.Stream("s"), metadata{Target: things, Start: start, Sinks: []string{"audit"}, End: end{start, start, source.Owner{}}}, zaptest.NewLogger(t))
+	r, err := newRecording(g.spool.Stream("s"), metadata{Target: things, Sink: "audit", Start: start, Epoch: 1, End: end{start, start, source.Owner{}}}, zaptest.NewLogger(t))
 	g.must(err)
 	r.frames = new(atomic.Uint64)
 	g.r = r
@@ -143,9 +143,9 @@ func (g *rig) all(u *Use) (got []string) {
 	}
 }
 
-func (g *rig) use(sink, committed, read string) *Use {
+func (g *rig) use(committed, read string) *Use {
 	g.Helper()
-	u, err := g.r.use(sink, committed, read)
+	u, err := g.r.use(Position{Committed: committed, Epoch: 1, Read: read})
 	g.must(err)
 	return u
 }
@@ -211,7 +211,7 @@ func TestWhereASinkBegins(t *testing.T) {
 		g := newRig(t, "10", spool.Options{})
 		g.record(recorded...)
 		g.restart()
-		u := g.use("audit", c.at, c.at)
+		u := g.use(c.at, c.at)
 		switch {
 		case c.first < 0 && u != nil:
 			t.Errorf("%s: the recording is used", c.at)
@@ -227,11 +227,11 @@ func TestWhereASinkBegins(t *testing.T) {
 // twice.
 func TestReadIsNotCommitted(t *testing.T) {
 	g := newRig(t, "10", spool.Options{})
-	u := g.use("audit", "10", "12")
+	u := g.use("10", "12")
 	g.record("added a@11 resume 10", "deleted a@12 resume 11", "added a@13 resume 12")
 	g.want(g.all(u), "added a@13 resume 12")
 	g.restart()
-	g.want(g.all(g.use("audit", "10", "10")), "added a@11 resume 10", "deleted a@12 resume 11", "added a@13 resume 12")
+	g.want(g.all(g.use("10", "10")), "added a@11 resume 10", "deleted a@12 resume 11", "added a@13 resume 12")
 }
 
 func TestGoesOnAfterARestart(t *testing.T) {
@@ -252,45 +252,60 @@ func TestGoesOnAfterARestart(t *testing.T) {
 		if want := (end{c.resume, c.seen, source.Owner{CRD: c.owner}}); g.r.End != want || g.r.Target != things || g.r.ended != nil {
 			t.Errorf("%q: it goes on with %+v, want %+v; %+v: %v", c.recorded, g.r.End, want, g.r.Target, g.r.ended)
 		}
-		if _, waits := g.r.sinks["audit"]; !waits {
+		if g.r.needs.since.IsZero() || g.r.Sink != "audit" {
 			t.Errorf("%q: it does not wait for the sink", c.recorded)
 		}
 	}
 }
 
-// Frames are deleted only after all sinks have committed them, and each sink still finds its position.
+// Frames are deleted only after the sink has committed them, and the sink still finds its position.
 func TestTrim(t *testing.T) {
 	g := newRig(t, "10", spool.Options{SegmentBytes: 1}) // each flush ends a segment
 	for n := 11; n < 40; n++ {
 		g.record(fmt.Sprintf("added a%d@%d resume %d", n, n, n-1))
 	}
 	left := func() int { return len(g.r.stream.Segments()) }
-	quick, slow := g.use("audit", "10", "10"), g.use("search", "10", "10")
-	g.all(quick)
-	g.all(slow)
+	u := g.use("10", "10")
+	g.all(u)
 	whole := left()
-	quick.Committed("30")
 	g.must(g.r.trim())
-	if left() != whole {
-		t.Errorf("%d of %d segments are left, although a sink has committed nothing", left(), whole)
+	if left() < whole-1 { // the metadata has a segment
+		t.Errorf("%d of %d segments are left, although the sink has committed nothing", left(), whole)
 	}
-	slow.Committed("20")
+	u.Committed("20")
 	g.must(g.r.trim())
 	if n := left(); n > whole-8 {
 		t.Errorf("%d of %d segments are left", n, whole)
 	}
-	g.restart() // both sinks are expected again, and nothing is deleted before both use the recording
+	g.restart() // nothing is deleted before the sink has come
 	n := left()
-	again := g.use("audit", "30", "30")
-	g.want(g.all(again)[:1], "added a31@31 resume 30")
-	again.Committed("38")
 	g.must(g.r.trim())
 	if left() != n {
-		t.Errorf("what an expected sink may need is deleted")
+		t.Error("what an expected sink may need is deleted")
 	}
-	g.want(g.all(g.use("search", "20", "20"))[:1], "added a21@21 resume 20")
-	if u, err := g.r.use("late", "12", "12"); u != nil || err != nil {
+	g.want(g.all(g.use("20", "20"))[:1], "added a21@21 resume 20")
+	if u, err := g.r.use(Position{Committed: "12", Epoch: 1, Read: "12"}); u != nil || err != nil {
 		t.Errorf("the recording reaches back to what was deleted: %v", err)
+	}
+}
+
+// Frames with one position are trimmed together. Frames of a new history are not trimmed: their versions do not compare with the sink's
+// position.
+func TestMarks(t *testing.T) {
+	g := newRig(t, "10", spool.Options{})
+	u := g.use("10", "10")
+	g.record("added a@11 resume 10", "added b@12 resume 11", "added c@12 resume 11", "added d@12 resume 11", "new epoch", "list ended 5", "added e@6 resume 5")
+	g.all(u)
+	u.Committed("11")
+	if u.done != 2 { // the frame of a, behind that of the metadata
+		t.Errorf("everything up to frame %d counts as committed", u.done)
+	}
+	u.Committed("12")
+	if u.done != 2 {
+		t.Errorf("everything up to frame %d counts as committed, in another history", u.done)
+	}
+	if other, err := g.r.use(Position{Committed: "6", Epoch: 2, Read: "6"}); other != nil || err != nil {
+		t.Errorf("a position of another epoch is found: %v", err)
 	}
 }
 
@@ -298,13 +313,13 @@ func TestTrim(t *testing.T) {
 func TestNeeded(t *testing.T) {
 	g := newRig(t, "10", spool.Options{})
 	later := func() time.Time { return time.Now().Add(time.Hour) }
-	u := g.use("audit", "10", "10")
+	u := g.use("10", "10")
 	g.must(u.Suspend())
 	if g.r.unneeded(later()) {
 		t.Error("a sink that will come again is forgotten")
 	}
-	u = g.use("audit", "10", "10")
-	g.r.leave("audit", nil) // the sink uses it
+	u = g.use("10", "10")
+	g.r.leave(nil) // the sink uses it
 	if g.r.unneeded(later()) {
 		t.Error("a sink that uses it is forgotten")
 	}
@@ -318,12 +333,12 @@ func TestNeeded(t *testing.T) {
 func TestOverdue(t *testing.T) {
 	g := newRig(t, "10", spool.Options{})
 	began := time.Now()
-	waits := func() bool { _, needs := g.r.sinks["audit"]; return needs }
-	g.r.overdue(nil, began.Add(time.Hour)) // the sink's bus may be unreachable
+	waits := func() bool { return !g.r.needs.since.IsZero() }
+	g.r.overdue(time.Time{}, began.Add(time.Hour)) // the sink's bus may be unreachable
 	if !waits() {
 		t.Error("a sink that could not come is forgotten")
 	}
-	come := map[string]time.Time{"audit": began.Add(time.Hour)}
+	come := began.Add(time.Hour)
 	g.r.overdue(come, began.Add(time.Hour+comeWithin/2))
 	if !waits() {
 		t.Error("a sink that could have come just now is forgotten")
@@ -332,13 +347,13 @@ func TestOverdue(t *testing.T) {
 	if waits() {
 		t.Error("a sink that does not come is waited for without end")
 	}
-	u := g.use("audit", "10", "10")
+	u := g.use("10", "10")
 	g.r.overdue(come, began.Add(24*time.Hour))
 	if !waits() {
 		t.Error("a sink that uses the recording is forgotten")
 	}
 	g.must(u.Suspend())
-	g.r.overdue(map[string]time.Time{"audit": began}, began.Add(comeWithin/2))
+	g.r.overdue(began, began.Add(comeWithin/2))
 	if !waits() {
 		t.Error("a sink that will come again is forgotten at once")
 	}
@@ -347,7 +362,7 @@ func TestOverdue(t *testing.T) {
 // When the buffer is full, the frames in it are replayed.
 func TestFull(t *testing.T) {
 	g := newRig(t, "10", spool.Options{MaxBytes: 1 << 20})
-	u := g.use("audit", "10", "10")
+	u := g.use("10", "10")
 	large := func(n int) source.Signal {
 		s := signal(t, fmt.Sprintf("added a%d@%d resume %d", n, n, n-1))
 		o, err := source.ParseObject(slices.Concat(s.Object.Raw[:len(s.Object.Raw)-1], []byte(`,"x":"`), noise(200<<10), []byte(`"}`)))
@@ -406,7 +421,7 @@ func TestDamage(t *testing.T) {
 	r, err := continued(g.spool.Stream("s"), zaptest.NewLogger(t))
 	g.must(err)
 	g.r = r
-	u := g.use("audit", "10", "10")
+	u := g.use("10", "10")
 	f, err := u.Next()
 	g.must(err)
 	g.want([]string{text(f)}, "added a@11 resume 10")

@@ -19,11 +19,11 @@ const maxMarks = 4096
 // Use is how far a sink has come in a recording. It is for one goroutine.
 type Use struct {
 	recording *Recording
-	sink      string
 	reader    *spool.Reader
 	read      string // the sink has read up to here; "": frames are no longer compared with it
 	done      uint64 // everything before it is committed; guarded by the recording's mu
 	marks     []mark // positions behind done, in order
+	unmarked  bool   // a new history has begun: positions behind it do not compare with those before
 	every     uint64 // how many frames lie between two marks
 }
 
@@ -65,6 +65,7 @@ func (u *Use) next() (Frame, error) {
 	if err != nil {
 		return Frame{}, fmt.Errorf("%w: %w", ErrEnd, err)
 	}
+	u.unmarked = u.unmarked || f.NewEpoch
 	u.mark(raw.Number, f.after())
 	return f, nil
 }
@@ -72,7 +73,10 @@ func (u *Use) next() (Frame, error) {
 // mark notes the position behind a frame. Where there are too many, every second one is forgotten.
 func (u *Use) mark(frame uint64, position string) {
 	u.every = max(u.every, 1)
-	if position == "" || frame%u.every != 0 {
+	if position == "" || u.unmarked || frame%u.every != 0 {
+		return
+	}
+	if n := len(u.marks); n > 0 && u.marks[n-1].position == position { // the first frame with a position is the safe one
 		return
 	}
 	u.marks = append(u.marks, mark{frame, position})
@@ -107,12 +111,12 @@ func (u *Use) Committed(position string) {
 
 // Close says that the sink reads from the API server again.
 func (u *Use) Close() error {
-	u.recording.leave(u.sink, u)
+	u.recording.leave(u)
 	return u.reader.Close()
 }
 
 // Suspend says that the sink reads nothing now, and will come again: the recording has to wait for it.
 func (u *Use) Suspend() error {
-	u.recording.awaits(u.sink, u)
+	u.recording.awaits(u)
 	return u.reader.Close()
 }

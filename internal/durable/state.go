@@ -61,8 +61,8 @@ func Load(store checkpoint.Store) (reconcile.State, error) {
 	return s, nil
 }
 
-// Position reads the position from which a restart watches a collection; "": it begins with a list.
-func Position(store checkpoint.Store, id string) (string, error) {
+// Position reads the position from which a restart watches a collection, "" if it begins with a list, and the collection's record.
+func Position(store checkpoint.Store, id string) (string, reconcile.Record, error) {
 	s := reconcile.State{Records: map[string]reconcile.Record{}, Progress: map[string]reconcile.Progress{}, Epochs: map[string]uint64{}}
 	read := func(key string, decode func(value []byte) error) error {
 		value, err := store.Get([]byte(key))
@@ -88,9 +88,9 @@ func Position(store checkpoint.Store, id string) (string, error) {
 		})
 	}
 	if err != nil {
-		return "", fmt.Errorf("read the checkpoint: %w", err)
+		return "", reconcile.Record{}, fmt.Errorf("read the checkpoint: %w", err)
 	}
-	return s.Position(id), nil
+	return s.Position(id), s.Records[id], nil
 }
 
 // LoadPlan reads the numbers of the plan from a store.

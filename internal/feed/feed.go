@@ -197,6 +197,7 @@ func (f *follower) run(ctx context.Context) error {
 		}
 	})
 	refused := f.refused
+	f.watching.Store(f.resumable())
 	running.Go(func() {
 		if f.fallsBehind(ctx, refused) {
 			stop(errBehind)

@@ -26,9 +26,9 @@ type follower struct {
 	seen       string             // the highest resourceVersion of the present history
 	list       *list              // the running list; nil: none
 
-	listing atomic.Bool // there is a list; for other goroutines
-	begun   bool        // the buffer was asked
-	refused bool        // the buffer takes nothing of this collection until the sink is in step again
+	watching atomic.Bool // resumable, for other goroutines
+	begun    bool        // the buffer was asked
+	refused  bool        // the buffer takes nothing of this collection until the sink is in step again
 }
 
 // list is a list that reconciles.
@@ -106,7 +106,7 @@ func (f *follower) listBegun(ctx context.Context, s source.Signal) error {
 		from = f.list.from
 	}
 	f.list = &list{from: from, absent: s.Reason == event.ReasonGone}
-	f.listing.Store(true)
+	f.watching.Store(false)
 	if s.NewEpoch { // versions of the previous history do not count
 		f.list.from, f.resume, f.seen = "", "", ""
 	}
@@ -135,7 +135,7 @@ func (f *follower) listEnded(ctx context.Context, s source.Signal) error {
 		return err
 	}
 	f.list, f.resume, f.owner = nil, s.RV, s.Owner
-	f.listing.Store(false)
+	f.watching.Store(f.resumable())
 	return nil
 }
 

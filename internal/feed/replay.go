@@ -51,38 +51,42 @@ func (f *follower) follow(ctx context.Context) error {
 	return f.run(ctx)
 }
 
-// mayBuffer reports whether the buffer may have what comes next.
-func (f *follower) mayBuffer() bool {
-	return f.Buffering != nil && f.list == nil && f.resume != "" && f.target.Resource.Version != "" && f.Buffering.Allowed(f.collection)
-}
-
 // buffered returns how the buffer is used, or nil if what comes next is read from the API server.
 func (f *follower) buffered(ctx context.Context) (*buffer.Use, error) {
-	if !f.mayBuffer() {
-		return nil, nil
-	}
 	first := !f.begun
 	f.begun = true
-	behind, _ := f.Buffering.Lag.Behind()
+	b := f.Buffering
+	if b == nil || !f.resumable() || !b.Allowed(f.collection) {
+		return nil, nil
+	}
+	behind, _ := b.Lag.Behind()
 	if !first && (!behind || f.refused) {
 		return nil, nil
 	}
-	committed, err := f.handler.Committed(ctx)
+	committed, epoch, err := f.handler.Committed(ctx)
 	if err != nil || committed == "" {
 		return nil, err
 	}
-	b := f.Buffering
-	if first {
-		if use := b.Buffer.Find(b.Sink, f.target, committed); use != nil || !behind {
+	at := buffer.Position{Committed: committed, Epoch: epoch, Read: f.resume, Seen: f.seen, Owner: f.owner}
+	if first && committed == f.resume {
+		if use := b.Buffer.Find(b.Sink, f.target, at); use != nil {
 			return use, nil
 		}
 	}
-	use, err := b.Buffer.Begin(b.Sink, f.target, buffer.Position{Committed: committed, Read: f.resume, Seen: f.seen, Owner: f.owner})
+	if !behind {
+		return nil, nil
+	}
+	use, err := b.Buffer.Begin(b.Sink, f.target, at)
 	if err != nil {
 		f.refused = true
 		f.Log.Warn("buffering failed; reading goes on without it until the sink is in step", zap.String("collection", f.collection), zap.Error(err))
 	}
 	return use, nil
+}
+
+// resumable reports whether a watch may follow from the reader's position.
+func (f *follower) resumable() bool {
+	return f.list == nil && f.resume != "" && f.target.Resource.Version != ""
 }
 
 // replay passes on what was recorded, until the API server is next.
@@ -108,7 +112,7 @@ func (f *follower) replay(ctx context.Context, use *buffer.Use) error {
 		}
 		if now := time.Now(); err == nil && now.Sub(trimmed) > trimEvery || errors.Is(err, io.EOF) {
 			trimmed = now
-			committed, err := f.handler.Committed(ctx)
+			committed, _, err := f.handler.Committed(ctx)
 			if err != nil {
 				return err
 			}
@@ -151,8 +155,8 @@ func (f *follower) awaitMore(ctx context.Context, use *buffer.Use) (more bool, e
 	return true, nil
 }
 
-// fallsBehind waits until the sink is behind, or is behind once more if the buffer has refused, and no list is running. It returns false
-// if ctx ends first.
+// fallsBehind waits until the sink is behind, or is behind once more if the buffer has refused, and a recording could begin. It returns
+// false if ctx ends first.
 func (f *follower) fallsBehind(ctx context.Context, refused bool) bool {
 	if f.Buffering == nil {
 		return false
@@ -164,8 +168,11 @@ func (f *follower) fallsBehind(ctx context.Context, refused bool) bool {
 		case !behind:
 			refused = false
 		case refused:
-		case !f.listing.Load() && f.Buffering.Allowed(f.collection):
-			return true
+		case f.watching.Load() && f.Buffering.Allowed(f.collection):
+			if committed, _, err := f.handler.Committed(ctx); err == nil && committed != "" {
+				return true
+			}
+			again = trimEvery
 		default:
 			again = trimEvery
 		}

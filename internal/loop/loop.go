@@ -147,16 +147,24 @@ func New(o Options) *Loop {
 }
 
 // committed implements [Handler.Committed].
-func (l *Loop) committed(ctx context.Context, collection string) (position string, err error) {
-	found := ""
-	err = l.do(ctx, func(context.Context) (err error) {
-		found, err = durable.Position(l.Store, collection)
+func (l *Loop) committed(ctx context.Context, collection string) (position string, epoch uint64, err error) {
+	type answer struct {
+		position string
+		epoch    uint64
+	}
+	var found answer
+	err = l.do(ctx, func(context.Context) error {
+		position, r, err := durable.Position(l.Store, collection)
+		// Before the gap of the present run is committed, the store has a position of an earlier one.
+		if c := l.core.Collection(collection); c != nil && c.Run == r.Run && c.Epoch == r.Epoch {
+			found = answer{position, r.Epoch}
+		}
 		return err
 	})
 	if err != nil { // the call may still be running
-		return "", err
+		return "", 0, err
 	}
-	return found, nil
+	return found.position, found.epoch, nil
 }
 
 // Run opens the delivery and delivers until stop ends. Then it delivers the emitted events, until

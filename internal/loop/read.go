@@ -24,7 +24,7 @@ type reads struct {
 	open    map[string]*reading // by collection
 	waits   int64               // bytes of all waiting messages
 	// committed implements [Handler.Committed].
-	committed func(ctx context.Context, collection string) (string, error)
+	committed func(ctx context.Context, collection string) (position string, epoch uint64, err error)
 }
 
 func newReads(o *Options) *reads {
@@ -67,8 +67,8 @@ type Handler struct {
 }
 
 // Committed returns the position from which a restart would watch the collection: everything up to it is on the bus and in the store. "":
-// a restart would begin with a list.
-func (h *Handler) Committed(ctx context.Context) (string, error) {
+// a restart would begin with a list, or the gap of the present run is not committed yet. epoch is that of the position.
+func (h *Handler) Committed(ctx context.Context) (position string, epoch uint64, err error) {
 	return h.reads.committed(ctx, h.collection)
 }
 

@@ -37,11 +37,17 @@ func (b *Bridge) openBuffer(ctx context.Context) (o openBuffer, end func() error
 	if o.spool, o.sealed, err = b.o.Buffer.Open(ctx); err != nil {
 		return o, nil, &planning.EnvironmentError{Err: err}
 	}
+	var sinks []string
+	for i := range b.o.Sinks {
+		sinks = append(sinks, b.o.Sinks[i].Sink)
+	}
 	o.Buffer = buffer.New(buffer.Options{
+		Sinks: sinks,
 		Spool: o.spool, Client: b.o.Client, Slots: func() source.Slots { return b.lists.Slots() }, MaxAge: b.o.Buffer.MaxAge, Log: b.o.Log,
 	})
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var run sync.WaitGroup
+	o.Load(running)
 	run.Go(func() { o.Run(running) })
 	return o, func() error {
 		stop()
