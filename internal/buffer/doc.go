@@ -4,14 +4,14 @@
 // A Buffer extends the API server's history, and is never needed for correctness: a sink's position moves only with its bus. Where the
 // buffer cannot help (it is off, full, damaged, or does not reach back to the position), the sink goes on as it does without one.
 //
-// A Recording is what was received of one target. It begins at the position of the first sink that fell behind, and has all signals
-// from there on: changes, bookmarks and lists. Each sink that is behind replays it in order, at its own speed, and reads from the API
-// server again once it has caught up.
+// A Recording is what was received of one target for one sink. It begins at the position that the sink had committed when it fell behind,
+// and has all signals from there on: changes, bookmarks and lists. The sink replays it in order, and reads from the API server again once
+// it has caught up. When it falls behind again, another recording begins.
 //
 //	state       what happens                                                          next
 //	Recording   what the API server sends is written                                  Ended: full disk, another cluster, resource gone, failed write
-//	                                                                                  Dropped: no sink has needed it for keepFor
-//	Ended       nothing is written any more; what is there can be replayed            Dropped: no sink needs it
+//	                                                                                  Dropped: the sink has not needed it for keepFor
+//	Ended       nothing is written any more; what is there can be replayed            Dropped: likewise
 //	Dropped     its files are deleted
 //
 // After a restart, recordings go on from where they ended before anybody knows the positions of the sinks, since the bus may still be
