@@ -43,7 +43,6 @@ type Buffer struct {
 	Options
 
 	frames     atomic.Uint64 // recorded since the start
-	beginning  sync.Mutex    // at most one recording begins at a time
 	mu         sync.Mutex
 	ctx        context.Context         // of Run; nil: it does not run
 	recordings map[string][]*Recording // by keyOf
