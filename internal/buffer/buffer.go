@@ -22,7 +22,7 @@ const (
 	// flushEvery is how long a frame may be in memory before it is written. A process that is killed reads it again.
 	flushEvery = 50 * time.Millisecond
 	sweepEvery = 5 * time.Second
-	// keepFor is how long a recording goes on when no sink needs it any more: a bus may fail again soon.
+	// keepFor is how long a recording goes on when its sink does not need it any more. A restart in that time still finds it.
 	keepFor = 30 * time.Second
 	// comeWithin is how long a recording waits for a sink that reads its collections: longer than a suspended collection pauses.
 	comeWithin = 5 * time.Minute

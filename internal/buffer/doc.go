@@ -15,7 +15,8 @@
 //	Dropped     its files are deleted
 //
 // After a restart, recordings go on from where they ended before anybody knows the positions of the sinks, since the bus may still be
-// away and have them. A sink that was behind is waited for until it has come, or maxAge is over.
+// away and have them. A recording waits for its sink until that has a plan, and five minutes longer. Until then maxAge deletes frames, but
+// does not end the recording.
 //
 // docs/architecture.md says how the feed of a sink uses it.
 package buffer

@@ -23,7 +23,7 @@ func xxHashTwins(t *testing.T, version string) (a, b string) {
 	t.Helper()
 	const (
 		prime1, prime2 = 11400714785074694791, 14029467366897019727
-		stripe         = 32 // bytes: four words, one for each of the four parts
+		stripe         = 32 // bytes: four words, one for each of the four sums
 	)
 	round := func(lane uint64, word []byte) uint64 {
 		return bits.RotateLeft64(lane+binary.LittleEndian.Uint64(word)*prime2, 31) * prime1
