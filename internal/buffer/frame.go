@@ -29,10 +29,17 @@ var errFrame = errors.New("not a frame of the buffer")
 // append encodes a frame: the kind, flags, the time in Unix nanoseconds, strings, and then the object's JSON.
 func (f *Frame) append(b []byte) []byte {
 	flags := byte(0)
-	for bit, set := range map[byte]bool{newEpoch: f.NewEpoch, left: f.Left, leftUnknown: f.LeftUnknown, hasObject: f.Object != nil} {
-		if set {
-			flags |= bit
-		}
+	if f.NewEpoch {
+		flags |= newEpoch
+	}
+	if f.Left {
+		flags |= left
+	}
+	if f.LeftUnknown {
+		flags |= leftUnknown
+	}
+	if f.Object != nil {
+		flags |= hasObject
 	}
 	b = append(b, byte(f.Kind), flags)
 	b = binary.BigEndian.AppendUint64(b, uint64(f.At.UnixNano()))
