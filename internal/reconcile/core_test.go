@@ -10,8 +10,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// recoverRows are the rows of the table in the comment of [Collection.recover]. The record is in step,
-// in run 2 of incarnation 1.
+// recoverRows are the rows of the table in the comment of [Collection.recover]. In every case, the record in the store
+// is in phase InStep, in run 2 of incarnation 1.
 var recoverRows = []struct {
 	draft, continues string
 	drafts           []recovered
@@ -49,8 +49,8 @@ var recoverRows = []struct {
 	}},
 }
 
-// A resource that does not exist has no resourceVersion. A consumer that took the version before for one
-// would show its copy as complete up to a time at which nothing was proved.
+// The synced event of a resource that does not exist has no resourceVersion. With the version of an earlier list,
+// consumers would show their copies as complete up to a time that no list has proved.
 func TestSyncedOfNothing(t *testing.T) {
 	b := inStep(t, seen(List, "a", "5")).do(isGone, listEnded(""))
 	for _, a := range b.core.Missing("x", 10) {
@@ -72,8 +72,8 @@ type recovered struct {
 	want  string
 }
 
-// TestRecover: a restart that uses the wrong one of record and draft repeats an id with other content, or leaves an
-// incarnation without its beginning.
+// TestRecover checks whether a restart continues from the record or from the draft. The wrong one would publish an event
+// id a second time with other content, or leave an incarnation without its first gap.
 func TestRecover(t *testing.T) {
 	comment := commentTable(t, "restart.go", "draft", "continues as")
 	var text [][]string
@@ -130,8 +130,9 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// TestRecoverEpoch: another collection of a storage may have committed a restore that this one has not
-// noticed.
+// TestRecoverEpoch: a collection that has a list or a position, and continues in an older epoch than its storage, emits a
+// gap. This happens if another collection of the storage has noticed a restore. The storage's epoch may be missing in the
+// store's epochs, and then comes from the record or the draft of the other collection.
 func TestRecoverEpoch(t *testing.T) {
 	for p, want := range map[Phase]string{
 		New: "", Listing: "gap", InStep: "gap", Absent: "", Leaving: "", Ending: "", Closed: "",
@@ -166,8 +167,9 @@ func TestRecoverEpoch(t *testing.T) {
 	}
 }
 
-// TestGapAfterAnotherHistory: the position is of the history before until a list of the present one is complete. A consumer
-// would take it for how far the collection was complete in this history.
+// TestGapAfterAnotherHistory: after a restore, the position belongs to the previous history until a list of the present
+// one is complete. A gap must not have it as From: consumers would conclude that the collection was complete up to there
+// in the present history.
 func TestGapAfterAnotherHistory(t *testing.T) {
 	s := newStore()
 	s.records["x"] = Record{Phase: Listing, Run: 3, Incarnation: 1, Epoch: 2, LastList: LastList{SyncedEpoch: 1}}
@@ -182,8 +184,8 @@ func TestGapAfterAnotherHistory(t *testing.T) {
 	}
 }
 
-// TestEndOfWhatIsInDoubt: a deletion that a watch leads to ends the publication that consumers have, which may be the one
-// in doubt.
+// TestEndOfWhatIsInDoubt: a deletion from the watch ends the publication in the inventory entry, or the one in doubt if
+// that is of a later run and the watch is past it. See [Object.asInDoubt].
 func TestEndOfWhatIsInDoubt(t *testing.T) {
 	v := view{memory: &memory{}, run: 4, sameHistory: true}
 	of := func(known *Object, doubts []Intent, edits ...func(*Sighting)) string {
@@ -214,7 +216,8 @@ func TestEndOfWhatIsInDoubt(t *testing.T) {
 	}
 }
 
-// TestRecoverSeen: a server that is behind what the bus may have has another history.
+// TestRecoverSeen: after a restart, Seen includes the versions of events in doubt. An API server that is behind Seen has
+// another history.
 func TestRecoverSeen(t *testing.T) {
 	intent := func(collection, version string, epoch uint64) *store {
 		s := newStore()
@@ -241,7 +244,8 @@ func TestRecoverSeen(t *testing.T) {
 	}
 }
 
-// TestNewEpoch: all collections of a storage begin another run, in its history.
+// TestNewEpoch: when one collection notices a new epoch of its storage, all collections of the storage that have a list or
+// a position begin another run in that epoch.
 func TestNewEpoch(t *testing.T) {
 	together := func(p Properties, edits ...Input) *bench {
 		b := newBench(t, nil)
@@ -299,8 +303,8 @@ func TestNewEpoch(t *testing.T) {
 	}
 }
 
-// TestEpochAfterAbsence: what had no position while its storage got another history begins its next run in
-// that history, and does not prove it once more.
+// TestEpochAfterAbsence: a collection that had no position when its storage got a new epoch begins its next run in that
+// epoch. It does not raise the epoch a second time.
 func TestEpochAfterAbsence(t *testing.T) {
 	for _, c := range []struct {
 		away, back []Input
@@ -320,8 +324,8 @@ func TestEpochAfterAbsence(t *testing.T) {
 	}
 }
 
-// TestReset: what the program writes to the store to give up what consumers have been sent. What is in doubt
-// ends as well.
+// TestReset: after a reset, the store has every incarnation in phase Ending, including those that are in doubt. New and
+// closed collections stay as they are.
 func TestReset(t *testing.T) {
 	doubt := Draft{Record: Record{Phase: Listing, Run: 5, Incarnation: 5}, Progress: Progress{Seen: "9"}, Gap: true}
 	ending := Draft{Record: Record{Phase: Ending, Run: 3, Incarnation: 0, ClosedFirst: true}}
@@ -379,7 +383,8 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// TestRestoredRun: the numbers of the runs of a collection that continues from the store are as of its present time.
+// TestRestoredRun: a run that begins when a collection continues from the store has at least the present time as its
+// number.
 func TestRestoredRun(t *testing.T) {
 	s := newStore()
 	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1}
@@ -389,7 +394,7 @@ func TestRestoredRun(t *testing.T) {
 	}
 }
 
-// TestHolds: a collection is in use while consumers have, or may have, one of its objects.
+// TestHolds: Holds is true while consumers have, or may have, an object of the collection.
 func TestHolds(t *testing.T) {
 	unfit := func(s *Sighting) { s.DeadLetter = true }
 	b := inStep(t, seen(List, "a", "5", unfit))
@@ -412,7 +417,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestOmit: a caller does not get what it does not need.
+// TestOmit: a batch does not have the parts that the caller has asked the core to omit.
 func TestOmit(t *testing.T) {
 	for _, omits := range []omission{{}, {intents: true}, {alone: true}} {
 		b := inStep(t)
@@ -443,8 +448,8 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestClosedInDoubt: consumers must get the closed event of an incarnation, also where its collection was put
-// back and removed again before it is known whether the bus has the event.
+// TestClosedInDoubt: consumers must get the closed event of an incarnation, even if its collection is configured and
+// removed again while the event is in doubt.
 func TestClosedInDoubt(t *testing.T) {
 	p := Properties{Route: "r"}
 	b := newBench(t, nil).do(configured(p)).do(listed("10")...).do(removed, released).commit()
@@ -460,11 +465,12 @@ func TestClosedInDoubt(t *testing.T) {
 	}
 }
 
-// TestClosed: consumers get one closed event with its reason. Where null values follow, it comes before these.
+// TestClosed: an ending has at most one closed event, with its reason. If null values follow, the closed event comes
+// before them.
 func TestClosed(t *testing.T) {
 	for _, c := range []struct {
 		before, end   []Input
-		with, without string // the reason with null values, and without
+		with, without string // the reason of the closed event, with and without null values; "": there is no such event
 	}{
 		{nil, []Input{configured(Properties{Shape: "s"})}, "reset", ""},
 		{nil, []Input{configured(Properties{Route: "r"})}, "route", "route"},
@@ -492,7 +498,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestNothingToClose: consumers have nothing of a collection that ends before its first list.
+// TestNothingToClose: a collection that ends before its first list emits no closed event, because consumers have no
+// object of it.
 func TestNothingToClose(t *testing.T) {
 	b := newBench(t, nil).do(configured(Properties{Tombstones: true}), removed)
 	if got := b.emitted(); got != "" || b.x().Phase != Ending {
@@ -500,7 +507,7 @@ func TestNothingToClose(t *testing.T) {
 	}
 }
 
-// closedFor are the reasons of the closed events in a batch.
+// closedFor returns the reasons of the closed events in a batch.
 func closedFor(b *bench) (reasons string) {
 	for _, i := range b.core.Items() {
 		if i.Event.Type == event.Closed {
@@ -510,7 +517,7 @@ func closedFor(b *bench) (reasons string) {
 	return reasons
 }
 
-// TestSynced: how far a list was complete, and that its number grows.
+// TestSynced: a synced event has the version up to which its list is complete, and its number within the run.
 func TestSynced(t *testing.T) {
 	b := inStep(t).do(listBegun, seen(List, "a", "11"), listEnded("20"), listDone, Input{Kind: Confirm})
 	var got []string
@@ -543,8 +550,8 @@ func TestSynced(t *testing.T) {
 	}
 }
 
-// TestAnotherSelection: an object that the list before did not select proves nothing, and one that it
-// should have had proves another history.
+// TestAnotherSelection: an object that the last list should have found, and that is not in the inventory, proves another
+// history. If the last list had another selection, the object proves nothing.
 func TestAnotherSelection(t *testing.T) {
 	old := seen(List, "a", "5")
 	b := inStep(t).do(configured(Properties{Selection: "s"}), listBegun, old)
@@ -561,8 +568,8 @@ func TestAnotherSelection(t *testing.T) {
 	}
 }
 
-// TestPosition: a watch may start where an input says, and a server that is behind what was seen has
-// another history.
+// TestPosition checks which inputs move the position, from which a watch may start, and which raise Seen. An API server
+// that is behind Seen has another history.
 func TestPosition(t *testing.T) {
 	frame := seen(Watch, "a", "14")
 	frame.Resume = "12"
@@ -594,7 +601,8 @@ func TestPosition(t *testing.T) {
 	}
 }
 
-// TestReading: what is not to be read has no number, and frames of a read that is over are dropped by theirs.
+// TestReading checks what a collection should be reading in each phase. Every read, and every list beside the watch, has
+// a number of its own, by which the core drops frames of a read that is over.
 func TestReading(t *testing.T) {
 	want := map[Phase]Read{
 		New: {}, Listing: {Seen: "10"}, InStep: {From: "10", Seen: "10"}, Resyncing: {From: "10", Seen: "10", Side: 1},
@@ -663,8 +671,8 @@ func TestReading(t *testing.T) {
 	}
 }
 
-// TestReadingAnother: what is read by another selection, from another storage or in another form is dropped in every phase. An
-// edit that does not concern a read does not end it.
+// TestReadingAnother: another selection, storage or shape begins another read in every phase, so that frames of the read
+// before are dropped. Other edits begin another read only if they begin a run.
 func TestReadingAnother(t *testing.T) {
 	for p := range phases {
 		for _, c := range []struct {
@@ -686,7 +694,8 @@ func TestReadingAnother(t *testing.T) {
 	}
 }
 
-// TestSettled: a collection that another one replaces is closed once the other one has synced.
+// TestSettled: Settled is true once a collection has synced in its incarnation, or is absent. The collections that it
+// replaces are then closed.
 func TestSettled(t *testing.T) {
 	want := map[Phase]bool{Listing: true, InStep: true, Resyncing: true, Verifying: true, Absent: true}
 	for _, p := range []Phase{New, Listing, InStep, Resyncing, Verifying, Absent, Ending} {
@@ -710,7 +719,7 @@ func TestResync(t *testing.T) {
 	left := func(s *Sighting) { s.Passes = func(event.Type) bool { return false } }
 	for _, c := range []struct {
 		what    string
-		objects []Input // of the list before
+		objects []Input // what the first list finds
 		in      []Input
 		want    string
 	}{
@@ -754,12 +763,13 @@ func TestResync(t *testing.T) {
 	}
 }
 
-// TestVerify: a verification begins a list where the inventory is wrong, and nowhere else.
+// TestVerify: a verification leads to a relist if the inventory is wrong, and does not if the watch reports the
+// difference.
 func TestVerify(t *testing.T) {
 	other := func(s *Sighting) { s.Digest = digestOf(99) }
 	for _, c := range []struct {
 		what    string
-		objects []Input // of the list before
+		objects []Input // what the first list finds
 		in      []Input
 		want    string
 		phase   Phase
@@ -788,8 +798,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestOlderSide: a list beside the watch that is older than what was seen proves another history. The
-// watch is of the former one.
+// TestOlderSide: a list beside the watch that is older than what was seen proves another history. Another read begins,
+// because the watch is of the previous history.
 func TestOlderSide(t *testing.T) {
 	b := inStep(t).do(sideBegun)
 	read := b.x().read
@@ -852,7 +862,7 @@ func TestMissing(t *testing.T) {
 
 func uidSeen(uid string) func(*Sighting) { return func(s *Sighting) { s.UID = uid } }
 
-// TestForgettable: the inventory of an incarnation goes once its end is committed.
+// TestForgettable: the inventory of an incarnation can be forgotten once the batch that ends the incarnation is committed.
 func TestForgettable(t *testing.T) {
 	for p := range phases {
 		if keys, done := inPhase(t, p).core.Forgettable("x", 9); len(keys) > 0 || done != (p == Ending) {
@@ -888,7 +898,8 @@ func TestForgettable(t *testing.T) {
 	}
 }
 
-// TestEarlierIncarnation: an inventory entry that a crash left behind does not count.
+// TestEarlierIncarnation: an inventory entry of an earlier incarnation, which a crash has left in the store, does not
+// count.
 func TestEarlierIncarnation(t *testing.T) {
 	s := newStore()
 	s.records["x"] = Record{Phase: Listing, Run: 3, Incarnation: 3, Epoch: 1}
@@ -904,8 +915,9 @@ func TestEarlierIncarnation(t *testing.T) {
 	}
 }
 
-// TestEpochRun: what was judged in an earlier run of this history proves another one, also before the first
-// list is complete. What was judged in the history before proves nothing.
+// TestEpochRun: a listed object that is older than its inventory entry proves another history if the entry was judged in
+// an earlier run of the present history, even if no list is complete. It proves nothing if the entry was judged in the
+// previous history.
 func TestEpochRun(t *testing.T) {
 	b := newBench(t, nil).do(configured(Properties{}), listBegun, seen(List, "a", "5"), configured(Properties{Filter: "f"}), listBegun)
 	if b.emitted(); b.x().Run != 2 || b.x().EpochRun != 1 {
@@ -919,7 +931,7 @@ func TestEpochRun(t *testing.T) {
 	}
 }
 
-// TestReplaces: a false negative loses the last body of a deleted object; a false positive holds a list up for nothing.
+// TestReplaces: a false negative loses the last body of a deleted object; a false positive delays a list without need.
 func TestReplaces(t *testing.T) {
 	other := func(edits ...func(*Sighting)) Input { return seen(List, "a", "12", append(edits, uidSeen("n"))...) }
 	for _, c := range []struct {
@@ -950,7 +962,8 @@ func TestReplaces(t *testing.T) {
 	}
 }
 
-// TestFormer: the deletion of an object whose name another object has now carries its own last body, and no other deletion does.
+// TestFormer: if another object has the name now, the deletion of the former object has the former object's last body. A
+// deletion of the object that was seen has the body that was seen.
 func TestFormer(t *testing.T) {
 	v := view{memory: &memory{}, run: 3, sameHistory: true}
 	s := seeing(List, func(s *Sighting) { s.Body, s.Former = "now", "former" })
@@ -966,7 +979,8 @@ func TestFormer(t *testing.T) {
 	}
 }
 
-// TestReadingHasTheSelection: a reader whose selection is another one waits for another read.
+// TestReadingHasTheSelection: a reader needs the selection that it should read with, and waits while its target has
+// another one.
 func TestReadingHasTheSelection(t *testing.T) {
 	b := inStep(t).do(configured(Properties{Selection: "x=1"}))
 	if got := b.core.Reading("x").Selection; got != "x=1" {
@@ -974,8 +988,8 @@ func TestReadingHasTheSelection(t *testing.T) {
 	}
 }
 
-// TestWhatTheLastListProves: an object that the last list would have found, and that is not in the inventory, is of another
-// history, unless a list of another selection has ended objects since.
+// TestWhatTheLastListProves: an object that the last complete list should have found, and that is not in the inventory,
+// proves another history, unless a list with another selection has ended objects since.
 func TestWhatTheLastListProves(t *testing.T) {
 	narrow, wide := configured(Properties{Selection: "1"}), configured(Properties{})
 	partial := func() *bench {
@@ -998,7 +1012,8 @@ func TestWhatTheLastListProves(t *testing.T) {
 	}
 }
 
-// IDs follows the collections: one that is missing would not be read, and one that is left could not be followed.
+// IDs has every collection of the core, and no other, after collections are added, dropped and restored. A collection that
+// is missing would not be read.
 func TestIDs(t *testing.T) {
 	b := newBench(t, nil)
 	want := func(ids ...string) {
@@ -1018,7 +1033,7 @@ func TestIDs(t *testing.T) {
 	want("x", "y")
 }
 
-// Reads of one storage share what they know of its history, so a read says which storage it is.
+// Reading returns the storage, because the reads of one storage share what they know about its history.
 func TestReadingHasItsStorage(t *testing.T) {
 	b := newBench(t, nil)
 	b.do(Input{Kind: Configure, Properties: Properties{Selection: "a=b", Storage: "apps"}})
@@ -1032,7 +1047,7 @@ func TestPositionOfAState(t *testing.T) {
 	for _, c := range []struct {
 		phase Phase
 		epoch uint64 // of the collection
-		known uint64 // of its storage; 0: the store has none
+		known uint64 // the epoch of its storage; 0: the store has none
 		want  string
 	}{
 		{InStep, 1, 0, "10"},
