@@ -9,11 +9,11 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// consumer keeps a copy by the rules of the contract.
+// consumer keeps a copy of each collection by the consumer's rules in docs/events.md.
 type consumer struct {
 	collections map[string]*copied
-	crashed     bool // the program was killed, in a mode in which events may be repeated
-	back        int  // the lowest resourceVersion that a restore went back to; -1: none
+	crashed     bool // in mode intents, the program was killed or a route refused a batch: events may be repeated
+	back        int  // the lowest version that a restore went back to; -1: there was no restore
 }
 
 // copied is a consumer's copy of one collection.
@@ -21,19 +21,19 @@ type copied struct {
 	run, incarnation, closed uint64
 	open                     bool   // a gap is open
 	synced                   uint64 // number of synced events in the run
-	upTo                     int    // the version of the last synced event
+	upTo                     int    // the highest version of a synced event
 	route                    string
-	settled                  bool              // it has synced in this incarnation
+	settled                  bool              // the collection has synced in this incarnation
 	syncedAt                 synced            // the last synced event
-	last                     map[string]order  // by name
-	dead                     map[string]order  // of dead letters
+	last                     map[string]order  // the last event, by name
+	dead                     map[string]order  // the last dead letter, by name
 	objects                  map[string]object // by uid
-	// table is what a reader has who keeps the last message of each key, and forgets a key at a null
-	// value: the incarnation of the message, by route and name.
+	// table is the copy of a reader of a compacted topic, which keeps the last message of each key and removes a key at
+	// a deletion or a null value. It has the incarnation of the message, by route and name.
 	table map[string]uint64
 }
 
-// synced is a synced event: the properties, epoch and version of its list.
+// synced describes the list of a synced event.
 type synced struct {
 	properties Properties
 	route      string
@@ -41,13 +41,14 @@ type synced struct {
 	version    int
 }
 
-// order is what consumers compare the events of one name by.
+// order has the fields by which consumers compare the events of one name. The fields below the empty line are not part
+// of the comparison: they describe the event.
 type order struct {
 	run     uint64
 	version string
 	deleted bool
 
-	epoch uint64 // beside the order: what the event was
+	epoch uint64
 	uid   string
 	body  int
 }
@@ -98,7 +99,7 @@ func runKey(collection string, run uint64) string {
 	return collection + "/" + strconv.FormatUint(run, 10)
 }
 
-// emitted checks an item when the core decides on it, while the state of the cluster is known.
+// emitted checks an item when the core emits it, because the cluster may change before the item is on the bus.
 func (w *world) emitted(i *Item) {
 	c := w.core.collections[i.Collection]
 	if i.Epoch > 1+uint64(w.cluster.epoch) {
@@ -121,7 +122,8 @@ func (w *world) emitted(i *Item) {
 	}
 }
 
-// skip records the objects in the first list of an incarnation, if these are not published.
+// skip records which bodies are in the first list of an incarnation, if the configuration says that this list is not
+// published.
 func (w *world) skip(c *Collection) {
 	if !c.Properties.Skip || c.SyncedEpoch != 0 {
 		return
@@ -133,11 +135,14 @@ func (w *world) skip(c *Collection) {
 	w.skipped[c.ID+"/"+strconv.FormatUint(c.Incarnation, 10)] = found
 }
 
-// unfit stands for an object that does not fit the bus: a copy has it as it was last, or not. The
-// same holds for one that is skipped and was in doubt, or is as it was skipped after a restore.
+// unfit is the expected body of an object that a copy may have with any body, or not at all. There are three kinds of such
+// objects:
+//   - The bus rejects the object.
+//   - The first list skipped the object, and an event in doubt, a restore or another selection may have published it.
+//   - After a crash, and where `modified` is not published, the bus rejected the object at an earlier version.
 const unfit = -1
 
-// promised is what a collection holds at a resourceVersion: bodies by name.
+// promised returns what a copy of a collection must have at a resourceVersion: bodies by name.
 func (w *world) promised(c *Collection, version string) map[string]int {
 	bodies := map[string]int{}
 	if c.Phase == Absent {
@@ -156,8 +161,8 @@ func (w *world) promised(c *Collection, version string) map[string]int {
 	return bodies
 }
 
-// reselected reports whether the collection had another selection in its incarnation: what left it then, and is back, is
-// published, although the first list skipped it.
+// reselected reports whether the collection had another selection in its incarnation. An object that left the collection
+// then and is back is published, although the first list skipped it.
 func (w *world) reselected(c *Collection) bool {
 	for run := c.Incarnation; run <= c.Run; run++ {
 		if p, begun := w.runs[runKey(c.ID, run)]; begun && p.Selection != c.Properties.Selection {
@@ -170,7 +175,7 @@ func (w *world) reselected(c *Collection) bool {
 // unfit reports whether the bus rejects the object.
 func (w *world) unfit(t *thing) bool { return t.large || w.dead[w.body(t)] }
 
-// everUnfit reports whether the bus rejects the object with any of the defaults so far.
+// everUnfit reports whether the bus rejects the object with any of the bodies that changes of defaults have given it.
 func (w *world) everUnfit(t *thing) bool {
 	for d := range w.cluster.defaults + 1 {
 		if w.dead[t.body+1000*d] {
@@ -180,8 +185,8 @@ func (w *world) everUnfit(t *thing) bool {
 	return t.large
 }
 
-// wasUnfit reports whether the bus has not taken a state of the object. If it was in doubt at that
-// time, it counts as published, and its next change is a `modified`.
+// wasUnfit reports whether the bus rejects any state of the object so far. If an event of the object was in doubt when
+// such a state became a dead letter, the object counts as published, and its next change is a `modified`.
 func (w *world) wasUnfit(t *thing) bool {
 	return slices.ContainsFunc(w.cluster.history, func(x write) bool {
 		for _, was := range x.changed {
@@ -198,10 +203,10 @@ func (w *world) passes(p Properties, t *thing) bool {
 	return selects(p.Selection, t) && (p.Filter == ignoring || selects(p.Filter, t))
 }
 
-// ignoring is a filter by which minor writes do not matter.
+// ignoring is a filter that ignores minor writes.
 const ignoring = "ignore"
 
-// seen is what a copy must have of an object: the last write that matters.
+// seen returns the body that a copy must have of an object: that of the last write that the filter does not ignore.
 func (w *world) seen(p Properties, t *thing) int {
 	if p.Filter == ignoring {
 		return t.major + 1000*w.cluster.defaults
@@ -227,7 +232,8 @@ func agrees(types Types, got, want map[string]int) bool {
 	return true
 }
 
-// ended checks that a deletion has its reason.
+// ended checks that the object of a deletion does not exist or, if its fate is Left, was outside the selection or the
+// filter at some version.
 func (w *world) ended(c *Collection, e *ObjectEvent) {
 	holds := func(t *thing) bool {
 		return t != nil && strconv.Itoa(t.uid) == e.Object.UID
@@ -291,7 +297,7 @@ func (w *world) consume(i *Item) {
 			w.completeTo(c, i)
 		}
 		if w.runs[runKey(i.Collection, i.Run)] != c.syncedAt.properties {
-			c.syncedAt.epoch = 0 // that list does not prove what was not there
+			c.syncedAt.epoch = 0 // the last list had other properties, so it does not prove which objects did not exist
 		}
 		c.open, c.run, c.synced = true, i.Run, 0
 		if e.Reason == event.ReasonResync {
@@ -353,7 +359,7 @@ func (w *world) tidy(id string, have *copied) {
 	}
 }
 
-// ignored fails if an event has no effect although delivery is exactly-once.
+// ignored fails if consumers ignore an event although no event may be repeated.
 func (w *world) ignored(i *Item, why string) {
 	if w.exact() {
 		w.fail("repeated: %s: %s", describe(i), why)
@@ -383,7 +389,7 @@ func (w *world) consumeObject(c *copied, i *Item) {
 	last, ok := c.last[e.Key]
 	if ok && !last.before(o) {
 		w.ignored(i, "not after the last event of its name")
-		if !o.deleted && !o.before(last) && last.uid == o.uid && last.body%1000 != o.body%1000 { // a default may be another one
+		if !o.deleted && !o.before(last) && last.uid == o.uid && last.body%1000 != o.body%1000 { // a default may have changed
 			w.fail("repeated: %s has another body", describe(i))
 		}
 		return
@@ -450,7 +456,7 @@ func (c *copied) refused(e *ObjectEvent) bool {
 	return ok && dead.version == e.Version && dead.uid == e.Object.UID
 }
 
-// complete checks that outside gaps no state in between is missing.
+// complete checks that, outside gaps, no state of an object between the copy and the event is missing.
 func (w *world) complete(c *copied, i *Item, before object, had bool, version string) {
 	p := w.runs[runKey(i.Collection, i.Run)]
 	if c.open || !had || w.reader.back >= 0 || before.version == version || p.Types != 0 {
@@ -469,10 +475,10 @@ func (w *world) complete(c *copied, i *Item, before object, had bool, version st
 	}
 }
 
-// completeTo checks that no state is missing up to where a gap begins.
+// completeTo checks that no state is missing up to the resourceVersion from which a gap is.
 func (w *world) completeTo(c *copied, i *Item) {
 	p, from := w.runs[runKey(i.Collection, c.run)], number(i.Event.From)
-	// A collection of which nothing existed last continues from where it was before that.
+	// If the resource was absent, the last synced event has no version, and the gap is from the position before that.
 	nothing := c.syncedAt.version == number("")
 	if c.open || !c.settled || nothing || i.Event.From == "" || w.reader.back >= 0 || w.cluster.epoch > 0 || p.Types != 0 || p.Skip {
 		return
@@ -482,7 +488,7 @@ func (w *world) completeTo(c *copied, i *Item) {
 			continue
 		}
 		o, had := c.objects[strconv.Itoa(t.uid)]
-		ended := c.last[name].deleted && number(c.last[name].version) >= t.at // its deletion is behind from
+		ended := c.last[name].deleted && number(c.last[name].version) >= t.at // the copy has received its deletion
 		if !ended && (!had || number(o.version) < t.at) {
 			w.fail("incomplete: %s, and resourceVersion %d of %s is missing", describe(i), t.at, name)
 		}
@@ -514,7 +520,8 @@ func (w *world) resynced(i *Item, c *copied) {
 	}
 }
 
-// done checks that the consumer has what the configuration and the demands ask for.
+// done checks that the copy has synced with the configured properties, and that each reset and resync that was demanded
+// has happened.
 func (w *world) done(id string, c *Collection, have *copied) {
 	p, want := have.syncedAt.properties, w.configs[w.config][id]
 	p.Skip, want.Skip = false, false
@@ -547,7 +554,7 @@ func (w *world) bodies(p Properties, c *copied) map[string]int {
 	return got
 }
 
-// drained checks what holds when nothing is left to do.
+// drained checks the copies, the core and the store when nothing is left to do.
 func (w *world) drained() {
 	wanted := w.configs[w.config]
 	for _, id := range sorted(w.core.collections) {

@@ -8,20 +8,21 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// dump writes a state down, for its hash.
+// dump serializes the state of a world, so that it can be hashed.
 type dump struct {
 	b     []byte
 	marks []mark
 }
 
-// mark is where the number of a run stands.
+// mark is a place in the dump for the number of a run.
 type mark struct {
 	at         int
 	collection string
 	run        uint64
 }
 
-// rank writes the order of the runs of each collection in place of their numbers.
+// rank writes the rank of each run among the runs of its collection, so that worlds that differ only in the numbers of
+// their runs have one hash.
 func (d *dump) rank() []byte {
 	runs := map[string][]uint64{}
 	for _, m := range d.marks {
@@ -160,7 +161,7 @@ func sortedInts(m map[int]bool) []int { return slices.Sorted(maps.Keys(m)) }
 
 func (d *dump) keys(m map[string]struct{}) { d.text(sorted(m)...); d.b = append(d.b, ';') }
 
-// set is the keys of a set. It does not have them, so all that can be in it are looked up.
+// set writes the keys of a keySet. A keySet has only hashes, so set looks up every name that can be in it.
 func (d *dump) set(s keySet) {
 	for _, name := range objectNames {
 		if s.has(name) {
