@@ -14,9 +14,9 @@ import (
 type mode uint8
 
 const (
-	transaction mode = iota // items and checkpoint at once
-	journal                 // the bus takes a prefix of the items; the checkpoint follows them
-	intents                 // drafts and intents, then any prefix of the items, then the checkpoint
+	transaction mode = iota // items and checkpoint are committed together
+	journal                 // the items carry the checkpoint; after a crash, the bus may have only the first of them
+	intents                 // drafts and intents are stored, then the items are published, then the checkpoint is stored
 )
 
 func (m mode) String() string { return [...]string{"transaction", "log", "intents"}[m] }
@@ -25,14 +25,13 @@ func (m mode) String() string { return [...]string{"transaction", "log", "intent
 type thing struct {
 	uid   int
 	group int  // what selectors and filters look at
-	body  int  // another one with each write
-	major int  // that of the last write that matters to a collection that ignores minor ones
+	body  int  // each write has another one
+	major int  // the body of the last write that is not minor
 	large bool // it does not fit the bus
 	at    int  // resourceVersion
 }
 
-// write is a version of the cluster's history: what it left under the names that it
-// touched.
+// write is one version of the cluster's history. It has the objects that it changed, by name.
 type write struct {
 	changed map[string]*thing // nil: deleted
 }
@@ -42,12 +41,12 @@ type cluster struct {
 	history   []write // the first has resourceVersion 1
 	compacted int     // a watch cannot start before it
 	absent    bool    // the resource does not exist
-	absentAt  int     // since
-	floor     int     // no backup is older
-	epoch     int     // restores
+	absentAt  int     // the version at which the resource became absent
+	floor     int     // no restore goes back further
+	epoch     int     // number of restores
 	uids      int
 	bodies    int
-	defaults  int // changes of bodies without a write
+	defaults  int // how often a default was changed, which changes all bodies without a write
 }
 
 // minor reports whether the last write of the object was a minor one.
@@ -61,7 +60,7 @@ func (c *cluster) clone() *cluster {
 
 func (c *cluster) version() int { return len(c.history) }
 
-// at is what exists under each name at a resourceVersion.
+// at returns the objects that exist at a version, by name.
 func (c *cluster) at(version int) map[string]*thing {
 	all := map[string]*thing{}
 	for _, w := range c.history[:min(version, len(c.history))] {
@@ -93,13 +92,13 @@ func (c *cluster) write(changed map[string]*thing) {
 type frame struct {
 	name  string
 	now   *thing // nil: deleted
-	was   *thing // nil: there was none in the selection
+	was   *thing // nil: no object of the name was selected before
 	at    int
-	left  bool // now exists, and is not selected any more
-	ended bool
+	left  bool // the object exists and is not selected any more
+	ended bool // the watch reports a deletion
 }
 
-// frames are the events of a watch behind a resourceVersion.
+// frames returns the events of a watch that starts at a version.
 func (c *cluster) frames(selection string, after int) []frame {
 	var list []frame
 	state := c.at(after)
@@ -127,7 +126,7 @@ func (c *cluster) frames(selection string, after int) []frame {
 	return list
 }
 
-// selects: "" selects everything, "12" groups 1 and 2.
+// selects reports whether a selection has an object: "" selects everything, "12" selects groups 1 and 2.
 func selects(selection string, t *thing) bool {
 	if selection == "" {
 		return true
@@ -148,7 +147,7 @@ type store struct {
 	epochs   map[string]uint64
 	drafts   map[string]Draft
 	intents  map[Slot][]Intent
-	asked    int // for a key, since the last action
+	asked    int // calls of After since the last action
 }
 
 func newStore() *store {
@@ -175,7 +174,7 @@ func (s *store) After(collection, key string) (next string, found bool) {
 
 func (s *store) state() State { return State{s.records, s.progress, s.epochs, s.drafts, s.intents} }
 
-// reset gives up what consumers have been sent, as durable.ResetChanges does.
+// reset resets every collection in the store, as durable.ResetChanges does.
 func (s *store) reset() {
 	next := s.state().Reset()
 	s.records, s.progress, s.drafts = next.Records, next.Progress, map[string]Draft{}
@@ -191,7 +190,7 @@ func (s *store) change(list []Change) {
 	}
 }
 
-// before is what the store learns before the bus gets the items.
+// before stores what must be in the store before the bus gets the items of a batch.
 func (s *store) before(b *Batch) {
 	maps.Copy(s.drafts, b.Drafts)
 	for slot, list := range b.Intents {
@@ -229,7 +228,7 @@ func (s *store) commit(b *Batch) {
 	}
 }
 
-// fold is what a restart reads of an item on the bus, where the bus is the log.
+// fold stores what an item on the bus carries, as a restart in mode journal does.
 func (s *store) fold(i *Item) {
 	s.change(i.Changes)
 	if i.Record != nil {
@@ -238,25 +237,25 @@ func (s *store) fold(i *Item) {
 	s.progress[i.Collection] = i.Progress
 }
 
-// reader is what reads one collection, as pkg/source does.
+// reader reads one collection, as pkg/source does.
 type reader struct {
 	number  uint64
 	begun   bool
 	listing bool
-	listed  []*thing // the rest of a list
-	names   []string
-	version int // the version of the list
-	resume  int
-	last    int
-	next    int // frames behind last that were handed on, of its resourceVersion
+	listed  []*thing // the objects of the list that were not passed on yet
+	names   []string // their names
+	version int      // the version of the list; -1: the resource is absent
+	resume  int      // a watch may start from this version
+	last    int      // the version of the last frame that was passed on
+	next    int      // how many frames of version last were passed on
 	sides   *sideReader
 }
 
 type sideReader struct {
 	listed  []*thing
 	names   []string
-	version int
-	old     bool // it began before the last drift, or with something not committed
+	version int  // the version of the list; -1: the list has ended
+	old     bool // the list began before the last drift, or while something was not committed
 }
 
 func (r *reader) clone() *reader {
@@ -277,8 +276,8 @@ type begun struct {
 // world is a cluster, a core, a store, a bus and a consumer.
 type world struct {
 	mode    mode
-	configs []map[string]Properties // collections that are wanted
-	config  int
+	configs []map[string]Properties // each has the wanted collections
+	config  int                     // the index of the present configuration
 	cluster *cluster
 	store   *store
 	core    *Core
@@ -287,25 +286,25 @@ type world struct {
 	flying  *Batch
 	reader  *consumer
 
-	narrow               bool            // one name, and only writes that differ for the configurations
-	plain                bool            // and those are of one group
-	writes, disturbances int             // left
-	kinds                map[string]bool // of disturbances that happen; nil: all
-	noticed              int             // the restore that the core has noticed
-	unnoticed            int             // histories that the core has not noticed
+	narrow               bool            // only name a is written, and no write is large or minor
+	plain                bool            // in a narrow world, all writes are in group 1
+	writes, disturbances int             // how many more can happen
+	kinds                map[string]bool // the kinds of disturbances that can happen; nil: all
+	noticed              int             // the number of the restore that the core has noticed last
+	unnoticed            int             // restores that Seen can prove and the core has not noticed
 	failed               string
-	logs                 bool
+	logs                 bool                    // whether log is kept
 	log                  []Item                  // everything that was emitted
 	coverage             *coverage               // of all worlds of an exploration
-	majors               map[int]int             // of minor bodies
-	skipped              map[string]map[int]bool // bodies that are not published, by collection and incarnation
+	majors               map[int]int             // the major body of each minor body
+	skipped              map[string]map[int]bool // by collection and incarnation: bodies of the first list; true: selected, and not published
 	suspended            map[string]bool
-	resets, resyncs      map[string]uint64         // demanded: the incarnation and the run at that time
-	drifted              map[string]bool           // collections that a verification will find out of step
+	resets, resyncs      map[string]uint64         // demanded ones: the collection's incarnation, or run, at that time
+	drifted              map[string]bool           // collections in which a verification will find a difference
 	dead                 map[int]bool              // bodies that the bus has rejected
-	runs                 map[string]Properties     // by collection and run
-	reasons              map[string]event.Reason   // likewise
-	expected             map[string]map[string]int // what a synced event promises: bodies by name
+	runs                 map[string]Properties     // the properties of each run: see runKey
+	reasons              map[string]event.Reason   // the reason of the gap of each run: see runKey
+	expected             map[string]map[string]int // what the synced event of each run promises: bodies by name
 }
 
 func newWorld(m mode, writes, disturbances int, configs ...map[string]Properties) *world {
@@ -325,12 +324,12 @@ func (w *world) start() {
 	w.core.coverage = w.coverage
 	w.readers, w.flying, w.suspended = map[string]*reader{}, nil, map[string]bool{}
 	w.reads = map[string]begun{}    // another core counts its reads from the beginning
-	w.resyncs = map[string]uint64{} // what was demanded may be lost
+	w.resyncs = map[string]uint64{} // a restart may lose a demand
 	w.look(0)
 	w.configure()
 }
 
-// follow begins and ends reads as the core says. A read keeps its selection when it has to begin again.
+// follow begins and ends reads as the core says. A read keeps the selection with which it began.
 func (w *world) follow() {
 	for id, c := range w.core.collections {
 		want := w.core.Reading(id)
@@ -343,7 +342,7 @@ func (w *world) follow() {
 	}
 }
 
-// configure passes the present configuration on.
+// configure passes the present configuration to the core.
 func (w *world) configure() {
 	wanted := w.configs[w.config]
 	for _, id := range sorted(w.core.collections) {
@@ -407,7 +406,7 @@ func (p *pending) clone() *pending {
 	if p == nil {
 		return nil
 	}
-	p.memory = &memory{} // what both share is not used again
+	p.memory = &memory{} // both batches refer to objects in the memory before, so neither may use it again
 	return &pending{slices.Clone(p.items), slices.Clone(p.changes), maps.Clone(p.places), slices.Clone(p.dirty), maps.Clone(p.epochs), slices.Clone(p.settled), &memory{}}
 }
 
@@ -464,7 +463,7 @@ func (w *world) actions() []action {
 	return list
 }
 
-// inNarrow reports whether a write happens in a narrow world.
+// inNarrow reports whether a write can happen in a narrow world.
 func (w *world) inNarrow(name string) bool {
 	switch {
 	case strings.Contains(name, "b"), strings.Contains(name, "large"), strings.Contains(name, "minor"):
@@ -473,16 +472,16 @@ func (w *world) inNarrow(name string) bool {
 	return !w.plain || !strings.HasSuffix(name, "2")
 }
 
-// objectNames are those that objects can have.
+// objectNames are the names that objects can have.
 var objectNames = [...]string{"a", "b"}
 
-// changes are the writes to the cluster.
+// changes returns the writes to the cluster that can happen next.
 func (w *world) changes() []action {
 	var list []action
 	now := w.cluster.at(w.cluster.version())
 	for _, name := range objectNames {
 		if name == "b" && now["a"] == nil && now["b"] == nil {
-			continue // names are exchangeable
+			continue // the first object is a: another name would make no difference
 		}
 		t := now[name]
 		if t == nil {
@@ -518,8 +517,8 @@ func (w *world) changes() []action {
 	return list
 }
 
-// canWrite: while a restore is not noticed, the cluster stays behind what was seen; else
-// nobody could notice it.
+// canWrite reports whether a write can happen. While a restore is not noticed, the cluster must stay behind what was seen:
+// otherwise the core could not notice the restore.
 func (w *world) canWrite() bool {
 	if w.unnoticed == 0 {
 		return true
@@ -556,7 +555,7 @@ func (w *world) canWrite() bool {
 	return true
 }
 
-// disturb are the disturbances.
+// disturb returns the disturbances that can happen next.
 func (w *world) disturb() []action {
 	list := []action{
 		{"restart", func(w *world) { w.crash(0, w.config) }},
@@ -629,7 +628,7 @@ func (w *world) disturb() []action {
 	if len(w.cluster.at(w.cluster.version())) > 0 && w.unnoticed == 0 {
 		list = append(list, action{"change a default", func(w *world) {
 			w.cluster.defaults++
-			w.cluster.history = append(w.cluster.history, write{}) // of what defines the resource
+			w.cluster.history = append(w.cluster.history, write{}) // a write of the resource's definition
 			w.cluster.floor = w.cluster.version()
 			w.cluster.compacted = w.cluster.version()
 			w.readers = map[string]*reader{}
@@ -645,7 +644,7 @@ func (w *world) disturb() []action {
 	}
 	if !w.cluster.absent {
 		if w.unnoticed > 0 {
-			return list // else nobody could notice the restore
+			return list // otherwise the core could not notice the restore
 		}
 		list = append(list, action{"remove resource", func(w *world) { w.vanish() }})
 	} else {
@@ -654,8 +653,8 @@ func (w *world) disturb() []action {
 	return list
 }
 
-// canDrift reports whether every collection is in step, so that nothing but a verification, or an event
-// in doubt that comes again, finds a body that changes without a write.
+// canDrift reports whether bodies can change without a write. Every collection must be in step or closed, so that only a
+// verification, or a watch that repeats an event in doubt, can find the change.
 func (w *world) canDrift() bool {
 	for _, c := range w.core.collections {
 		if c.Phase != InStep && c.Phase != Closed {
@@ -665,7 +664,7 @@ func (w *world) canDrift() bool {
 	return w.unnoticed == 0 && len(w.suspended) == 0 && !w.cluster.absent && len(w.cluster.at(w.cluster.version())) > 0
 }
 
-// drift changes all bodies without a write, and no watch notices.
+// drift changes all bodies without a write and without a watch event.
 func (w *world) drift() {
 	w.cluster.defaults++
 	w.cluster.floor = w.cluster.version()
@@ -679,8 +678,8 @@ func (w *world) drift() {
 	}
 }
 
-// rewrite brings the cluster back to an earlier resourceVersion, and other resources are written
-// until it is ahead of all that was seen. No highest resourceVersion proves it, only an object does.
+// rewrite brings the cluster back to an earlier resourceVersion, and writes other resources until the cluster is ahead of
+// all that was seen. The cluster's resourceVersion does not prove such a restore. Only an object does.
 func (w *world) rewrite(version int) {
 	next := w.cluster.version() + 1
 	w.restore(version)
@@ -691,7 +690,7 @@ func (w *world) rewrite(version int) {
 	w.cluster.compacted, w.cluster.floor = next, next
 }
 
-// vanish removes the resource: first its objects, then what defines it.
+// vanish removes the resource: first its objects, then its definition.
 func (w *world) vanish() {
 	all := map[string]*thing{}
 	for name := range w.cluster.at(w.cluster.version()) {
@@ -700,7 +699,7 @@ func (w *world) vanish() {
 	if len(all) > 0 {
 		w.cluster.write(all)
 	}
-	w.cluster.history = append(w.cluster.history, write{}) // of what defines the resource
+	w.cluster.history = append(w.cluster.history, write{}) // the removal of the definition
 	w.cluster.absent, w.cluster.absentAt = true, w.cluster.version()
 	w.cluster.compacted = w.cluster.version()
 	w.readers = map[string]*reader{}
@@ -717,7 +716,7 @@ func (w *world) restore(version int) {
 	w.reader.restored(version)
 }
 
-// crash ends the program; the bus got n items of the batch on its way.
+// crash restarts the program with a configuration, after the bus has received the first n items of the batch in flight.
 func (w *world) crash(n, config int) {
 	if n > 0 {
 		w.bus(n)
@@ -734,7 +733,8 @@ func (w *world) crash(n, config int) {
 	}
 }
 
-// refuse: the bus has the items before one, and refuses the route of that.
+// refuse lets the bus refuse the route of an item, so that the item's collection is dropped. The bus has the items before
+// that item, unless the batch is a transaction.
 func (w *world) refuse(i int) {
 	id := w.flying.Items[i].Collection
 	if w.mode == intents {
@@ -754,7 +754,7 @@ func (w *world) refuse(i int) {
 	delete(w.resyncs, id)
 	w.flying = w.core.Sealed()
 	if w.mode == intents {
-		w.reader.crashed = true // what the bus has comes again
+		w.reader.crashed = true // the bus may receive items a second time
 	}
 }
 
@@ -802,7 +802,7 @@ func (w *world) deliver() {
 	w.commit()
 }
 
-// readable reports whether reading a collection leads to something.
+// readable reports whether the next step of a collection's reader has an effect.
 func (w *world) readable(id string) bool {
 	c := w.core.collections[id]
 	if w.core.Pending() >= batchItems {
@@ -838,15 +838,15 @@ func (w *world) beside(r *reader, want Read) bool {
 		r != nil && r.number == want.Number && r.begun && !r.listing && (r.sides == nil || r.sides.version >= 0)
 }
 
-// streams reports whether a list that reconciles is streamed further than it began: the API server
-// hands on what happens during it before it says that the list is complete.
+// streams reports whether a streamed list that reconciles can go on to another version. The API server sends what happens
+// during such a list before it says that the list is complete.
 func (w *world) streams(id string) bool {
 	r, c := w.readers[id], w.core.collections[id]
 	return r != nil && r.listing && r.version >= 0 && len(r.listed) == 0 && !w.cluster.absent && w.core.Pending() < batchItems &&
 		r.number == w.core.Reading(id).Number && c.list != nil && !c.list.ended && w.cluster.version() > r.version
 }
 
-// stream hands on the events of the next resourceVersion within a list.
+// stream passes on the events of the next version within a list.
 func (w *world) stream(id string, r *reader) {
 	c := w.core.collections[id]
 	r.version++
@@ -857,7 +857,7 @@ func (w *world) stream(id string, r *reader) {
 	}
 }
 
-// reset has the program give up what consumers have been sent, and start from there.
+// reset resets every collection in the store, and restarts the program.
 func (w *world) reset() {
 	for id, r := range w.store.records {
 		if r.Phase != New && r.Phase != Ending && r.Phase != Closed && r.Incarnation > 0 {
@@ -873,7 +873,7 @@ func (w *world) resync(id string) {
 	w.step(&Input{Kind: Demand, Collection: id})
 }
 
-// confirm has a collection say again that it is complete. A resync that is due comes first.
+// confirm makes a periodic synced event due. A collection must emit it, unless a resync is due.
 func (w *world) confirm(id string) {
 	before, due := w.core.Pending(), w.core.collections[id].Resync
 	w.step(&Input{Kind: Confirm, Collection: id})
@@ -890,7 +890,7 @@ func (w *world) verify(id string) {
 	}
 }
 
-// settled reports whether every wanted collection has synced once.
+// settled reports whether every wanted collection has synced, or is absent.
 func (w *world) settled(string) bool {
 	for id := range w.configs[w.config] {
 		if !w.core.Settled(id) {
@@ -934,7 +934,7 @@ func (w *world) read(id string) {
 	}
 }
 
-// open begins with a list or a watch.
+// open begins a read, with a list or a watch.
 func (w *world) open(id string, r *reader, want Read) {
 	r.begun = true
 	from := number(want.From)
@@ -957,7 +957,7 @@ func (w *world) open(id string, r *reader, want Read) {
 	}
 	w.step(in)
 	if in.Absent && w.core.collections[id].list == nil {
-		delete(w.readers, id) // there was nothing to end
+		delete(w.readers, id) // the collection needs no list, because nothing was published
 	}
 }
 
@@ -1008,7 +1008,8 @@ func (w *world) list(id string, r *reader) {
 	}
 }
 
-// fates asks the cluster for what became of objects that a list with a selector lacks.
+// fates returns a function that asks the cluster whether an object that a list with a selector lacks was deleted or has
+// left the selection.
 func (w *world) fates(id, key string) func(uid string) Fate {
 	if w.reads[id].selection == "" {
 		return nil
@@ -1037,12 +1038,12 @@ func (w *world) sighting(c *Collection, from Origin, name string, t *thing) *Sig
 	return s
 }
 
-// body is what the API server says of an object now.
+// body returns the body of an object with the present defaults.
 func (w *world) body(t *thing) int { return t.body + 1000*w.cluster.defaults }
 
-// frame is the next event of a reader's watch.
+// frame returns the next event of a reader's watch.
 func (w *world) frame(id string, r *reader) (frame, bool) {
-	if r.next > 0 { // more of one resourceVersion
+	if r.next > 0 { // more frames of the same version
 		n := 0
 		for _, f := range w.cluster.frames(w.reads[id].selection, r.last-1) {
 			if f.at != r.last {
@@ -1060,7 +1061,7 @@ func (w *world) frame(id string, r *reader) (frame, bool) {
 	return list[0], true
 }
 
-// watch hands on the next frame.
+// watch passes on the next frame, or a bookmark if there is none.
 func (w *world) watch(id string, r *reader) {
 	c := w.core.collections[id]
 	f, ok := w.frame(id, r)
@@ -1111,7 +1112,7 @@ func (w *world) side(id string, r *reader, want Read) {
 	}
 }
 
-// step passes an input on, and checks what it leads to.
+// step passes an input to the core, and checks the result.
 func (w *world) step(in *Input) {
 	before, watched := len(w.core.filling.items), false
 	if c := w.core.collections[in.Collection]; c != nil {
@@ -1131,8 +1132,8 @@ func (w *world) step(in *Input) {
 	}
 }
 
-// useless passes on inputs that have no effect in the phases of the collections, and those of a read
-// that is over. The state must stay as it is.
+// useless passes inputs to the core that have no effect in the phases of the collections, or belong to a read that is
+// over. The state must stay as it is.
 func (w *world) useless() {
 	before := w.hash()
 	for _, id := range sorted(w.core.collections) {
@@ -1162,7 +1163,7 @@ func (w *world) useless() {
 	}
 }
 
-// look checks what the core has emitted, from the nth item of the filling batch on.
+// look checks what the core has emitted, from item n of the filling batch on.
 func (w *world) look(n int) {
 	for i := n; i < len(w.core.filling.items); i++ {
 		w.emitted(&w.core.filling.items[i])
@@ -1172,8 +1173,8 @@ func (w *world) look(n int) {
 	}
 }
 
-// rv is a version of the history as a resourceVersion, which is never 0, and number is the
-// reverse; that of "" is -1.
+// rv returns the resourceVersion of a version of the history. It adds 1, because no resourceVersion is 0. number is the
+// inverse; number("") is -1.
 func rv(version int) string { return strconv.Itoa(version + 1) }
 
 func number(rv string) int {
