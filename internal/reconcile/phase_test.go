@@ -14,7 +14,7 @@ type bench struct {
 	t     *testing.T
 	store *store
 	core  *Core
-	from  int // items that were looked at
+	from  int // how many items emitted has returned
 }
 
 func newBench(t *testing.T, s *store) *bench {
@@ -25,7 +25,8 @@ func newBench(t *testing.T, s *store) *bench {
 	return &bench{t: t, store: s, core: NewCore(s, s.state(), 0)}
 }
 
-// do passes inputs on. They are of collection x, and of its present read or list beside the watch.
+// do passes inputs to the core. An input without a collection is of collection x; an input without a number is of the
+// present read, or of the present list beside the watch.
 func (b *bench) do(list ...Input) *bench {
 	for i := range list {
 		in := list[i]
@@ -46,7 +47,7 @@ func (b *bench) do(list ...Input) *bench {
 	return b
 }
 
-// commit has all that was emitted committed.
+// commit commits everything that was emitted.
 func (b *bench) commit() *bench {
 	if batch := b.core.Seal(); batch != nil {
 		b.store.before(batch)
@@ -57,7 +58,7 @@ func (b *bench) commit() *bench {
 	return b
 }
 
-// reset commits all that was emitted, and starts from the store with its collections reset.
+// reset commits everything that was emitted, resets every collection in the store, and starts a core from the store.
 func (b *bench) reset() *bench {
 	b.commit()
 	b.store.reset()
@@ -65,7 +66,7 @@ func (b *bench) reset() *bench {
 	return b
 }
 
-// emitted are the events since the last call, in words.
+// emitted returns the events since the last call, in words.
 func (b *bench) emitted() string {
 	var all []string
 	for _, i := range b.core.Items()[b.from:] {
@@ -84,7 +85,8 @@ func (b *bench) emitted() string {
 
 func (b *bench) x() *Collection { return b.core.collections["x"] }
 
-// seen and gone are what a read says of object u, under the name a.
+// seen, gone and lacks return inputs about the object of a name: it exists, its end was seen, or a complete list lacks its
+// key. The uid of the object is u and its name.
 func seen(origin Origin, name, version string, edits ...func(*Sighting)) Input {
 	s := &Sighting{Form: Seen, Origin: origin, Key: name, UID: "u" + name, Version: version, Digest: digestOf(number(version))}
 	for _, edit := range edits {
@@ -120,14 +122,14 @@ func listed(version string) []Input  { return []Input{listBegun, listEnded(versi
 func newHistory(i Input) Input            { i.NewEpoch, i.Reason = true, event.ReasonHistory; return i }
 func of(collection string, i Input) Input { i.Collection = collection; return i }
 
-// inStep is a collection whose first list has found nothing at version 10.
+// inStep returns a collection in phase InStep. Its first list has found the given objects and is complete at version 10.
 func inStep(t *testing.T, objects ...Input) *bench {
 	t.Helper()
 	b := newBench(t, nil).do(configured(Properties{}), listBegun).do(objects...)
 	return b.do(listEnded("10"), listDone).commit()
 }
 
-// inPhase is a collection in a phase, with its batches committed.
+// inPhase returns a collection in a phase, with its batches committed.
 func inPhase(t *testing.T, p Phase) *bench {
 	t.Helper()
 	b := inStep(t)
@@ -200,7 +202,7 @@ func TestPhaseRows(t *testing.T) {
 			for n, want := range alternatives {
 				b := inPhase(t, Phase(p))
 				if n+1 < len(alternatives) {
-					b.do(demanded) // a resync is due
+					b.do(demanded) // the last alternative is for a collection without a resync that is due
 				}
 				before := b.durable()
 				b.do(column.inputs...)
@@ -219,12 +221,12 @@ func TestPhaseRows(t *testing.T) {
 	}
 }
 
-// durable is what is kept of the collection, and what it should be reading.
+// durable returns the collection's record, what it should be reading, and whether the core has emitted anything, as text.
 func (b *bench) durable() string {
 	return fmt.Sprintf("%+v, reading %+v, %d items, idle: %t", b.x().Record, b.core.Reading("x"), b.core.Pending(), b.core.Idle())
 }
 
-// outcome is what has been emitted, and the phase that the collection is in now.
+// outcome returns what has been emitted and the present phase, as a cell of the table.
 func (b *bench) outcome(before Phase) string {
 	events, phase := b.emitted(), b.x().Phase
 	if events == "" && phase == before {
@@ -233,7 +235,7 @@ func (b *bench) outcome(before Phase) string {
 	return strings.TrimSpace(events + " → " + strings.ReplaceAll(titled(phase), " ", ""))
 }
 
-// titled is the phase as the table writes it.
+// titled returns a phase as the table writes it.
 func titled(p Phase) string {
 	if p == InStep {
 		return "InStep"
@@ -247,7 +249,7 @@ func TestInputsOutOfPlace(t *testing.T) {
 	late := []struct {
 		name string
 		in   []Input
-		has  []Phase // phases in which it is not out of place
+		has  []Phase // phases in which the input has an effect
 	}{
 		{"a watch event", []Input{seen(Watch, "a", "11")}, []Phase{InStep, Resyncing, Verifying}},
 		{"a bookmark", []Input{bookmark("11")}, []Phase{InStep, Resyncing, Verifying}},
@@ -356,7 +358,7 @@ func TestPhaseNotes(t *testing.T) {
 	}
 }
 
-// TestReasons: operators look for the reason of a gap.
+// TestReasons: a gap, its record and its synced event have one reason. Operators look for it.
 func TestReasons(t *testing.T) {
 	for _, c := range []struct {
 		in   []Input
@@ -393,8 +395,9 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestReasonBehindABrokenList: the reason of a list that begins again says nothing new, for the reader may have been started
-// without a position. What is absent by now, or exists again, is news.
+// TestReasonBehindABrokenList: if a list has ended objects and begins again, its gap has the reason interrupted. The
+// reader's reason is of no use, because the reader may only have been started without a position. If the resource is
+// absent by now, or exists again, the gap has the reader's reason.
 func TestReasonBehindABrokenList(t *testing.T) {
 	ended := func() *bench { return inStep(t, seen(List, "a", "5")).do(listBegun, gone(List, "a", "11")).commit() }
 	expired := listBegun
