@@ -12,7 +12,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// The cases of this file see object u at version 20 with digest 7, in run 3. Inventory entries are of run 2.
+// Unless a case says otherwise, the object that is seen in this file has uid u, version 20 and digest 7, and is seen in run
+// 3. Inventory entries and intents are of run 2.
 
 func entryOf(status Status, version string, edits ...func(*Object)) *Object {
 	o := &Object{UID: "u", Version: version, Digest: digestOf(5), Status: status, Judged: 2, APIVersion: "v1", Kind: "Thing"}
@@ -40,7 +41,7 @@ func intentOfUID(uid, version string) []Intent {
 	return intentOf(version, func(i *Intent) { i.UID = uid })
 }
 
-// digestOf is a digest for each number, and none for 0.
+// digestOf returns a digest for each number, and the zero value for 0.
 func digestOf[N int | uint64](n N) (d Digest) {
 	binary.LittleEndian.PutUint64(d[:], uint64(n))
 	return d
@@ -181,7 +182,7 @@ func seeing(origin Origin, edits ...func(*Sighting)) *Sighting {
 	return s
 }
 
-// text is a verdict in words.
+// text returns a verdict in words.
 func (r *verdict) text() string {
 	switch {
 	case r.newHistory:
@@ -224,8 +225,8 @@ func (o *Object) text() string {
 	return text + fmt.Sprintf(", judged %d", o.Judged)
 }
 
-// commentTable reads a table from a comment: the cells of its rows, which begin below the columns' names.
-// A row without a first cell continues the row above it.
+// commentTable reads a table from a comment, and returns the cells of its rows. A cell begins below the first character of
+// its column's name. A row without a first cell continues the row above it.
 func commentTable(t *testing.T, file string, columns ...string) (rows [][]string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -256,7 +257,7 @@ func commentTable(t *testing.T, file string, columns ...string) (rows [][]string
 	return nil
 }
 
-// columnsAt is where the names of columns begin in the line of a comment; nil: it does not have them all.
+// columnsAt returns where the names of columns begin in the line of a comment, nil if the line does not have them all.
 func columnsAt(line string, columns []string) (at []int) {
 	begin := 0
 	for _, name := range columns {
@@ -461,7 +462,8 @@ var notes = func() []note {
 	}
 }()
 
-// note is a case that the table of [Sighting] states below its rows: under a number or by a word.
+// note is a case of a rule that the comment of [Sighting] states below its table. rule is the number of the rule, or a word
+// for a rule without a number.
 type note struct {
 	rule, name string
 	view       view
@@ -491,7 +493,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestPublicationsInOrder: consumers ignore the end of a publication behind the end of a later one.
+// TestPublicationsInOrder: the ends of the publications of one name must be in the order of the publications, because
+// consumers ignore the end of a publication after the end of a later one.
 func TestPublicationsInOrder(t *testing.T) {
 	list := []Object{{Run: 1, At: "30"}, {Run: 2, At: "9"}, {Run: 2, At: "10"}, {Run: 3, At: "10"}}
 	for i := range list {
