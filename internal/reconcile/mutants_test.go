@@ -24,8 +24,8 @@ import (
 var mutantsFlag = flag.String("explore.mutants", "",
 	"TestMutants: all, a number N for every tenth change from the Nth on, or an expression that descriptions match; empty: none")
 
-// mutant is one change to one function: the function's text afterwards. Every change is compiled
-// into one test program, which one of them is in force is a flag of that program.
+// mutant is one change to one function, with the function's text after the change. All changes are compiled into one
+// test program. A flag of the program says which change is in force.
 type mutant struct {
 	file, function, what string
 	text                 string // of the function, named function__number
@@ -36,8 +36,8 @@ func (m *mutant) String() string { return m.function + ": " + m.what }
 // TestMutants changes the decisions of this package, one at a time, and fails if the tests do not find a
 // change. The changes are made from the source: the bodies of two neighbouring cases are exchanged; a
 // case, an if, a call, an assignment, a field or a part of a condition is left out; a condition is negated;
-// a bound is moved. The tests are all that take less than a second, and TestWalk. Changes that make no
-// difference are listed in equivalents; the test fails as well if one of those is found.
+// a bound is moved. The tests are all of this package without TestExplore, TestPairs and TestCoverage. Changes that make
+// no difference are listed in equivalents; TestMutants fails as well if the tests find one of those.
 func TestMutants(t *testing.T) {
 	if *mutantsFlag == "" { // it takes minutes
 		return
@@ -57,7 +57,7 @@ func TestMutants(t *testing.T) {
 		by := findMutant(t, program, i)
 		why, equivalent := equivalents[m.String()]
 		switch {
-		case by != "" && by != notEnding && equivalent: // on a busy machine tests take long
+		case by != "" && by != notEnding && equivalent: // on a busy machine, tests can time out
 			t.Errorf("found by %s, and listed as equivalent: %s", by, m.String())
 		case by != "" && !equivalent:
 			found++
@@ -89,7 +89,7 @@ func chosen(i int, what string) bool {
 
 const notEnding = "a test that does not end"
 
-// findMutant runs the tests with a change in force. It returns which of them has failed first.
+// findMutant runs the tests with a change in force. It returns the name of the test that has failed, or "" if none has.
 func findMutant(t *testing.T, program string, i int) string {
 	t.Helper()
 	for _, test := range []string{"-test.skip=^(TestExplore|TestPairs|TestWalk|TestCoverage|TestMutants)$", "-test.run=^TestWalk$"} {
@@ -158,7 +158,7 @@ func (f *sourceFile) between(from, to token.Pos) string {
 
 func (f *sourceFile) of(n ast.Node) string { return f.between(n.Pos(), n.End()) }
 
-// short is the text of a node, on one line.
+// short returns the text of a node on one line, cut after 70 bytes.
 func (f *sourceFile) short(n ast.Node) string {
 	s := strings.Join(strings.Fields(f.of(n)), " ")
 	if len(s) > 70 {
@@ -167,10 +167,10 @@ func (f *sourceFile) short(n ast.Node) string {
 	return s
 }
 
-// helpers are the functions that decide nothing. All others are changed.
+// helpers are the functions that decide nothing. TestMutants changes all others.
 var helpers = strings.Fields("String MarshalText UnmarshalText cover newPending newSide sorted hashOf verdict eventRoom keepEvents takeBack copied")
 
-// functions are the decisions in a file.
+// functions returns the functions of a file that are not helpers.
 func (f *sourceFile) functions() (list []*ast.FuncDecl) {
 	for _, d := range f.tree.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && !slices.Contains(helpers, fn.Name.Name) {
@@ -180,7 +180,7 @@ func (f *sourceFile) functions() (list []*ast.FuncDecl) {
 	return list
 }
 
-// nameOf is the name of a function, with the type of a method.
+// nameOf returns the name of a function. The name of a method includes its type.
 func (f *sourceFile) nameOf(fn *ast.FuncDecl) string {
 	if fn.Recv == nil {
 		return fn.Name.Name
@@ -266,10 +266,10 @@ func (f *sourceFile) ofIf(n *ast.IfStmt, add adder) {
 	}
 }
 
-// neighbours are the comparisons that differ at the bound only.
+// neighbours has, for each comparison, the one that differs from it only if both operands are equal.
 var neighbours = map[token.Token]string{token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">"}
 
-// element leaves out an element of a list, with its comma.
+// element returns the edit that leaves out an element of a list, with its comma.
 func (f *sourceFile) element(n ast.Expr) edit {
 	to := n.End()
 	for i := f.offset(to); i < len(f.text) && strings.ContainsRune(" ,\n\t", rune(f.text[i])); i++ {
@@ -281,7 +281,7 @@ func (f *sourceFile) element(n ast.Expr) edit {
 	return edit{n.Pos(), to, ""}
 }
 
-// ofReturn returns the opposite of a condition.
+// ofReturn adds the changes that return the opposite of a condition.
 func (f *sourceFile) ofReturn(n *ast.ReturnStmt, add adder) {
 	for _, r := range n.Results {
 		switch r := r.(type) {
@@ -291,7 +291,7 @@ func (f *sourceFile) ofReturn(n *ast.ReturnStmt, add adder) {
 	}
 }
 
-// ofAssignment leaves out one assignment of a statement.
+// ofAssignment adds the changes that leave out one assignment of a statement.
 func (f *sourceFile) ofAssignment(n *ast.AssignStmt, add adder) {
 	if n.Tok == token.DEFINE {
 		return
@@ -316,7 +316,7 @@ func (f *sourceFile) ofAssignment(n *ast.AssignStmt, add adder) {
 	}
 }
 
-// changed is the text of a function with edits.
+// changed returns the text of a function with edits. The name of the function gets the suffix __NUMBER.
 func (f *sourceFile) changed(fn *ast.FuncDecl, edits []edit) string {
 	edits = append(edits, edit{fn.Name.Pos(), fn.Name.End(), fn.Name.Name + "__NUMBER"})
 	slices.SortFunc(edits, func(a, b edit) int { return int(a.from - b.from) })
@@ -331,7 +331,7 @@ func (f *sourceFile) changed(fn *ast.FuncDecl, edits []edit) string {
 	return b.String()
 }
 
-// distinct numbers the changes of the same description.
+// distinct adds a number to a description that an earlier change has too.
 func distinct(list []mutant) []mutant {
 	times := map[string]int{}
 	for i := range list {
@@ -343,8 +343,8 @@ func distinct(list []mutant) []mutant {
 	return list
 }
 
-// build compiles the tests with all changes. A function that has changed ones calls the one whose
-// number is in force. compiled are the changes that compile.
+// build compiles the tests with all changes. A function that is changed begins with a switch that calls the change in
+// force. compiled has the changes that compile.
 func build(t *testing.T, files []*sourceFile, list []mutant) (program string, compiled map[int]bool) {
 	t.Helper()
 	dir := t.TempDir()
@@ -371,7 +371,8 @@ func build(t *testing.T, files []*sourceFile, list []mutant) (program string, co
 	return "", nil
 }
 
-// writeMutants writes the overlay. lines says which change a line of a file is of.
+// writeMutants writes the files with all changes, and the overlay that replaces the source by them. lines has, by file and
+// line, the change that the line belongs to.
 func writeMutants(t *testing.T, dir string, files []*sourceFile, list []mutant, compiled map[int]bool) (lines map[string]map[int]int, overlay string) {
 	t.Helper()
 	lines = map[string]map[int]int{}
@@ -427,7 +428,7 @@ func writeFile(t *testing.T, path string, text []byte) string {
 	return path
 }
 
-// forward calls a changed function in place of the one that it was made of.
+// forward returns the statement that calls a changed function instead of the original.
 func forward(fn *ast.FuncDecl, i int) string {
 	var args []string
 	for _, p := range fn.Type.Params.List {
@@ -445,8 +446,7 @@ func forward(fn *ast.FuncDecl, i int) string {
 	return "return " + call
 }
 
-// equivalents are the changes that make no difference to what consumers see or the store gets, with the
-// reason.
+// equivalents are the changes that make no difference to what consumers or the store get, with the reason.
 var equivalents = map[string]string{
 	"view.seen: without `known.UID != s.UID`":                               "the loop looks at the uids again; the condition saves its work",
 	"view.seen: `len(doubts) > 0` with >=":                                  "likewise",
