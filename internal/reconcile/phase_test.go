@@ -202,7 +202,7 @@ func TestPhaseRows(t *testing.T) {
 			for n, want := range alternatives {
 				b := inPhase(t, Phase(p))
 				if n+1 < len(alternatives) {
-					b.do(demanded) // the last alternative is for a collection without a resync that is due
+					b.do(demanded) // for all alternatives but the last, a resync is due
 				}
 				before := b.durable()
 				b.do(column.inputs...)
