@@ -10,7 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// changesOf are changes in words.
+// changesOf returns changes in words.
 func changesOf(list []Change) string {
 	all := []string{}
 	for _, c := range list {
@@ -23,7 +23,7 @@ func changesOf(list []Change) string {
 	return fmt.Sprint(all)
 }
 
-// TestSeal: one batch is in flight, and it has everything that was decided before.
+// TestSeal: at most one batch is in flight, and it has everything that was emitted before it was sealed.
 func TestSeal(t *testing.T) {
 	b := inStep(t, seen(List, "z", "2"))
 	if b.core.Seal() != nil || b.core.Sealed() != nil {
@@ -52,8 +52,8 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// TestItemsAlone: a restart from a log reads items. It must find the inventory of everything before the last item,
-// also of objects without an event.
+// TestItemsAlone: a restart from a log reads items. The items must carry every change of the inventory before the last
+// item, including changes without an event.
 func TestItemsAlone(t *testing.T) {
 	silent := func(s *Sighting) { s.Passes = func(event.Type) bool { return false } }
 	another := func(s *Sighting) { s.UID = "o" }
@@ -104,8 +104,8 @@ func TestItemsAlone(t *testing.T) {
 	}
 }
 
-// TestRejectedHistory: an object that proves another history is decided in the next list, and leaves
-// nothing in this one.
+// TestRejectedHistory: an object that proves another history leads to no event and no change in the present list. The next
+// list decides about it. An object that changes its body within a list begins another run, and is published in it.
 func TestRejectedHistory(t *testing.T) {
 	b := inStep(t, seen(List, "a", "9")).do(listBegun, seen(List, "a", "8"))
 	if got := b.emitted(); got != "gap, gap" || b.core.Changes() != 0 {
@@ -120,7 +120,8 @@ func TestRejectedHistory(t *testing.T) {
 	}
 }
 
-// TestRepeatedWithAnotherBody: consumers may have the object that a watch repeats with the body that it had.
+// TestRepeatedWithAnotherBody: if a watch repeats an object in doubt with another body, another run begins with a list.
+// Consumers may have the object with the first body.
 func TestRepeatedWithAnotherBody(t *testing.T) {
 	b := inStep(t)
 	i := intentOf("11")[0]
@@ -201,8 +202,8 @@ func TestIntents(t *testing.T) {
 	}
 }
 
-// TestOvertakenIntents: what a watch repeats does not replace the intent of a later publication, which consumers
-// may have.
+// TestOvertakenIntents: an event that a watch repeats does not replace the intent of a later publication, because consumers
+// may have that publication.
 func TestOvertakenIntents(t *testing.T) {
 	b := inStep(t)
 	later := intentOfUID("ua", "14")
@@ -220,7 +221,7 @@ func TestOvertakenIntents(t *testing.T) {
 	}
 }
 
-// inDoubt is a collection that lists, with two objects of one name and another one in doubt.
+// inDoubt returns a collection in phase Listing. Two objects of the name a and one of the name b are in doubt.
 func inDoubt(t *testing.T) *bench {
 	t.Helper()
 	s := newStore()
@@ -233,8 +234,8 @@ func inDoubt(t *testing.T) *bench {
 	return newBench(t, s)
 }
 
-// TestSettledIntents: a commit removes the intents of what it publishes, and at the end of a list all of
-// the collection.
+// TestSettledIntents: a commit removes the intents of the objects about which it publishes events. At the end of a list, it
+// removes all intents of the collection.
 func TestSettledIntents(t *testing.T) {
 	doubts := func(b *bench) string {
 		_, a := b.core.Object("x", "a")
@@ -284,8 +285,8 @@ func TestSettledIntents(t *testing.T) {
 	}
 }
 
-// TestNullValues: on a compacted topic each key that consumers have, or may have, gets a null value, which ends
-// the last publication that they may have. Others get none, and none is in doubt.
+// TestNullValues: on a compacted topic, each key that consumers have, or may have, gets a null value. It ends the last
+// publication that consumers may have. Other keys get no null value. Null values have no intents.
 func TestNullValues(t *testing.T) {
 	s := newStore()
 	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 2, Epoch: 1, LastList: LastList{SyncedEpoch: 1}, Properties: Properties{Tombstones: true}}
@@ -325,7 +326,7 @@ func TestNullValues(t *testing.T) {
 	}
 }
 
-// TestDrop: uncommitted changes of a collection are dropped, and none of another collection.
+// TestDrop: Drop gives up what is not committed of one collection, and keeps what other collections have.
 func TestDrop(t *testing.T) {
 	b := inDoubt(t)
 	b.do(of("y", configured(Properties{Filter: "f"}))).do(of("y", listBegun), of("y", seen(List, "a", "7")), listBegun, isGone, seen(List, "a", "7"))
@@ -375,8 +376,8 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// TestPublished: a log has the items before a refused one. These items are not delivered again, and are committed with
-// the rest.
+// TestPublished: if the sink is a log, it has the items before a refused one. They are not delivered again. Their changes
+// are committed with the rest of the batch.
 func TestPublished(t *testing.T) {
 	b := inStep(t).do(seen(Watch, "a", "11"), seen(Watch, "b", "12"), seen(Watch, "c", "13"))
 	batch := b.core.Seal()
