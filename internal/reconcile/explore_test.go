@@ -19,8 +19,8 @@ type visit struct {
 	action string
 }
 
-// explore visits every state that is reachable from w, breadth first, up to limit states. It
-// returns the shortest way to a failure, or "", and whether there is no other state.
+// explore visits every state that is reachable from w, breadth first, up to limit states. failure has the shortest
+// sequence of actions to a failure; "": there is none. closed says that no other state is reachable.
 func explore(w *world, limit int) (states, depth int, closed bool, failure string) {
 	start := w.hash()
 	visited, drained := map[uint64]visit{start: {}}, map[uint64]struct{}{}
@@ -98,7 +98,8 @@ func (w *world) drain(drained map[uint64]struct{}) {
 	w.fail("drained: it does not end")
 }
 
-// hash returns the hash of a state without differences that do not matter: of runs only the order counts.
+// hash returns the hash of a state. Two states that differ only in the numbers of their runs, and not in the order of
+// these, have the same hash.
 func (w *world) hash() uint64 {
 	d := &dump{}
 	d.world(w)
@@ -121,7 +122,7 @@ var (
 	minimiseFlag     = flag.Bool("explore.minimise", true, "leave out of a failing walk what it does not need")
 )
 
-// worlds are the configurations that a walk changes between, by what is in question.
+// worlds returns the configurations that a walk changes between, by the name of what they test.
 func worlds() map[string][]map[string]Properties {
 	selections := func(list ...string) map[string]Properties {
 		m := map[string]Properties{}
@@ -158,8 +159,8 @@ func worlds() map[string][]map[string]Properties {
 	}
 }
 
-// inWorlds calls f for every world and mode. fresh makes a world: with objects if start is odd,
-// and with another one of the configurations first.
+// inWorlds calls f for every world and mode. fresh makes a world. The world has objects if start is odd; start/2 chooses
+// its first configuration.
 func inWorlds(t *testing.T, f func(t *testing.T, fresh func(start int) *world)) {
 	t.Helper()
 	all := worlds()
@@ -259,7 +260,7 @@ func TestWalk(t *testing.T) {
 	})
 }
 
-// kinds of disturbances, by the first word of their names. What is removed can return.
+// kinds are the kinds of disturbances: the first words of their names. The return of a resource is of the kind remove.
 var kinds = []string{
 	"restart", "refuse", "reject", "crash", "configure", "expire", "restore", "rewrite", "reset", "break", "confirm", "resync", "verify",
 	"change", "drift", "remove",
@@ -274,8 +275,8 @@ func kindOf(name string) string {
 	return kind
 }
 
-// disturbanceKinds are the kinds of a walk: all of them in every third one, otherwise two, which then
-// meet more often. Half of these are edits, and edits of an edit.
+// disturbanceKinds returns the kinds of disturbances in a walk: all of them (nil) in every third walk, otherwise two, so
+// that these two are combined more often. In half of the latter walks, one of the two is an edit of the configuration.
 func disturbanceKinds(seed int) map[string]bool {
 	if seed%3 == 0 {
 		return nil
@@ -288,13 +289,13 @@ func disturbanceKinds(seed int) map[string]bool {
 	return map[string]bool{one: true, two: true}
 }
 
-// covered counts which cells of the two tables the tests use.
+// covered counts how often the tests use each cell of the tables of Phase and Sighting.
 var covered = &coverage{}
 
 var walksFlag = flag.Int("explore.walks", 50, "random walks through each world")
 
-// walk lets things happen at random until nothing is left, then drains. checks: inputs that have no
-// effect are tried in each state.
+// walk performs at most 200 random actions, and then drains the world. With checks, it also tries, in each state, inputs
+// that must have no effect.
 func walk(w *world, r *rand.Rand, checks bool) (way []string, failure string) {
 	for range 200 {
 		list := w.actions()
@@ -317,9 +318,8 @@ func walk(w *world, r *rand.Rand, checks bool) (way []string, failure string) {
 	return way, w.failed
 }
 
-// pick chooses an action. Disturbances are rarer than writes, and those rarer than the program's
-// own steps: they are to meet a program that is at work. One kind of disturbance is as likely
-// as another one.
+// pick chooses a random action. Disturbances are rarer than writes, and writes are rarer than the program's own steps, so
+// that disturbances happen while the program has work to do. All kinds of disturbances are equally likely.
 func pick(list []action, r *rand.Rand) action {
 	groups, kinds := [3][]action{}, [3][]string{}
 	for _, a := range list {
@@ -345,7 +345,7 @@ func pick(list []action, r *rand.Rand) action {
 	return list[r.IntN(len(list))]
 }
 
-// shorten leaves out of a way what a failure of the same kind does not need.
+// shorten removes the actions from a way that a failure of the same kind does not need.
 func shorten(fresh func() *world, way []string, failure string) ([]string, string) {
 	kind, _, _ := strings.Cut(failure, ":")
 	for again := true; again; {
@@ -368,7 +368,7 @@ func shorten(fresh func() *world, way []string, failure string) ([]string, strin
 	return way, failure
 }
 
-// follow does the actions of a way, and reports whether all were possible.
+// follow performs the actions of a way until one fails, and reports whether each of them was possible.
 func follow(w *world, way []string) bool {
 	for _, name := range way {
 		list := w.actions()
