@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// ways are sequences of events that were once decided wrongly, by this package or by the one
-// before it. Each ends with everything that happens on its own, and with the checks of
-// world.drained.
+// ways are sequences of actions that this package, or its predecessor, once handled wrongly. After each of them, the test
+// performs everything that happens without a write or a disturbance, and makes the checks of world.drained.
 var ways = []struct {
 	name    string
 	modes   []mode
@@ -126,8 +125,8 @@ var (
 	oneFilter     = []map[string]Properties{{"x": {}}, {"x": {Filter: "1"}}}
 )
 
-// In a way, * is everything that the program does on its own until nothing is left, and CRASH is a crash
-// once the bus has an item.
+// TestWays performs the ways. In a way, * stands for everything that the program does without a write or a disturbance.
+// CRASH stands for a crash after the bus has the first item, or the whole transaction.
 func TestWays(t *testing.T) {
 	for _, c := range ways {
 		for _, m := range c.modes {
@@ -157,7 +156,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// settle lets the program do everything that it does on its own.
+// settle performs everything that the program does without a write or a disturbance.
 func (w *world) settle() {
 	writes, disturbances := w.writes, w.disturbances
 	w.writes, w.disturbances = 0, 0
@@ -191,8 +190,8 @@ var effects = [phases][]InputKind{
 	Closed:    {Configure},
 }
 
-// TestCoverage reports what of the two tables the tests before it have not used. With at least 1,000
-// walks that is nothing.
+// TestCoverage reports the rows of the table of Sighting, and the inputs of the table of Phase, that the tests before it
+// have not used. With at least 1,000 walks, it fails if there are any.
 func TestCoverage(t *testing.T) {
 	for r, n := range covered.rows {
 		if n == 0 && r > 0 {
