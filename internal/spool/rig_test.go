@@ -17,10 +17,10 @@ import (
 
 var testKey = []byte("0123456789abcdef0123456789abcdef")
 
-// testCodec is shared by the spools of the tests: it is most of what an Open costs.
+// testCodec is shared by the spools of the tests, because Open spends most of its time on making a codec.
 var testCodec = sync.OnceValues(newCodec)
 
-// openTest is Open of the directory /dir/spool.
+// openTest opens the spool in the directory /dir/spool.
 func openTest(fsys vfs.FS, o Options) (*Spool, error) {
 	codec, err := testCodec()
 	if err != nil {
@@ -46,8 +46,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// payload of a frame says which one it is. One of three does not compress. Those of streams whose name begins with "big" are larger than a page
-// of the file system that loses pages at a crash.
+// payload returns the payload of a frame. It begins with the name of the stream and the number of the frame. One of three payloads does not
+// compress. In streams whose names begin with "big", payloads have up to 8 KB: at a crash, vfs.MemFS loses blocks of 4 KB.
 func payload(stream string, n uint64) []byte {
 	r := rand.New(rand.NewPCG(n, 7))
 	b := fmt.Appendf(nil, "%s/%d/", stream, n)
@@ -65,7 +65,7 @@ func payload(stream string, n uint64) []byte {
 	return b
 }
 
-// fill appends frames, which are flushed every few frames.
+// fill appends frames. It flushes after every fourth frame, and makes all frames durable at the end.
 func fill(t testing.TB, st *Stream, frames int) {
 	t.Helper()
 	for i := range frames {
@@ -151,8 +151,8 @@ func pods(t testing.TB, count int) [][]byte {
 	return list
 }
 
-// distinct replaces what differs between pods of a cluster: every run of at least five hexadecimal digits with a decimal digit in it, and every
-// number of at least four digits. Equal ones stay equal.
+// distinct replaces what differs between pods of a cluster: every run of at least four hexadecimal digits of which at least one is decimal.
+// Equal runs get the same replacement.
 func distinct(pod []byte, r *rand.Rand) []byte {
 	b := bytes.Clone(pod)
 	seen := map[string][]byte{}
@@ -187,7 +187,7 @@ func scramble(b []byte, r *rand.Rand) []byte {
 	return b
 }
 
-// clock is a time that a test sets.
+// clock is a clock that a test sets.
 type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
