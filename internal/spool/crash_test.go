@@ -17,13 +17,13 @@ import (
 
 // step is the expected state of a stream while a scenario runs.
 type step struct {
-	appended  uint64 // the highest number that was given
-	confirmed uint64 // all frames up to this one are durable
-	trimmed   uint64 // frames below may have been deleted
-	gone      uint64 // frames below are deleted for certain
-	dropping  bool   // all frames may have been deleted
-	skipped   map[uint64]bool
-	chains    map[uint64]string // by first frame
+	appended  uint64            // the highest number of a frame that was, or may have been, appended
+	confirmed uint64            // all frames up to this one are durable
+	trimmed   uint64            // frames below may have been deleted
+	gone      uint64            // frames below are deleted for certain
+	dropping  bool              // all frames may have been deleted
+	skipped   map[uint64]bool   // numbers that no frame has, because a chain began behind them
+	chains    map[uint64]string // the metadata of each chain, by its first frame
 }
 
 func (s *step) clone() step {
@@ -41,8 +41,8 @@ func (s *step) clone() step {
 // scenario performs every kind of write of a spool, on a file system that may fail.
 type scenario struct {
 	s      *Spool
-	prefix string // of the names of its streams
-	know   map[string]*step
+	prefix string           // of the names of its streams
+	know   map[string]*step // by stream
 }
 
 func newScenario(prefix string) *scenario {
@@ -109,7 +109,7 @@ func (c *scenario) drop(name string) error {
 	return err
 }
 
-// actions are the scenario. Segments have about three blocks.
+// actions returns the steps of the scenario. With the options of the tests, segments have about three blocks.
 func (c *scenario) actions(o Options) []func() error {
 	reopen := func() (err error) {
 		if c.s != nil {
@@ -126,7 +126,7 @@ func (c *scenario) actions(o Options) []func() error {
 	return []func() error{
 		reopen,
 		func() error { return c.begin("a", "first", 0) },
-		frames("a", 3, false), frames("a", 3, true), frames("a", 4, false), frames("a", 4, true), // rolls
+		frames("a", 3, false), frames("a", 3, true), frames("a", 4, false), frames("a", 4, true), // another segment begins
 		func() error { return c.begin("b", "other", 5) },
 		frames("b", 6, true), frames("a", 5, false), frames("b", 5, false),
 		func() error { return c.trim("a", 8) },
@@ -147,7 +147,7 @@ func (c *scenario) actions(o Options) []func() error {
 	}
 }
 
-// mayTrimAll is what the last actions need: they may delete everything.
+// mayTrimAll notes that all frames may be deleted from now on. The last action but one deletes everything.
 func (c *scenario) mayTrimAll() {
 	for _, know := range c.know {
 		know.dropping = true
@@ -161,7 +161,7 @@ type crashPoint struct {
 	know map[string]step
 }
 
-// crashes runs the scenario and collects what can be left after a crash at each operation: what was synced, all that was written, and
+// crashes runs the scenario. For each operation, it collects what can be left after a crash: only what was synced, all that was written, and
 // mixtures.
 func crashes(t *testing.T, prefix string, o Options) (points []crashPoint) {
 	t.Helper()
@@ -200,8 +200,8 @@ func crashes(t *testing.T, prefix string, o Options) (points []crashPoint) {
 	return points
 }
 
-// At every write, sync, creation and removal the process is killed and unsynced data is lost, all of it, none, or parts. What a
-// Flush with sync has confirmed must be there, and nothing that was not appended.
+// The machine crashes at every write, sync, creation and removal, and loses all, none or a part of the unsynced data. Frames that a Flush
+// with sync has confirmed must be there. Frames that were not appended must not be there.
 func TestCrashes(t *testing.T) {
 	for _, c := range []struct {
 		prefix  string
@@ -287,7 +287,7 @@ func checkFound(t *testing.T, at string, found []uint64, know *step) {
 	if !slices.IsSorted(found) {
 		t.Errorf("%s: frames out of order: %v", at, found)
 	}
-	behind := false // a frame that was not confirmed is missing: none may follow it
+	behind := false // a frame that was not confirmed is missing, so no frame may follow
 	for n := know.trimmed; n <= know.appended && !know.dropping; n++ {
 		switch {
 		case n == 0 || know.skipped[n]:
@@ -318,8 +318,8 @@ func continueAfterCrash(t *testing.T, st *Stream, at string) {
 	wantEnd(t, st, from, st.Next())
 }
 
-// The disk is full, or fails, at each operation, once or from then on. The error says so, confirmed frames stay, and
-// the stream continues with another chain when the disk works again.
+// At each operation the disk becomes full, or fails, once or from then on. Every error wraps the cause, ErrNoChain or ErrClosed. Confirmed
+// frames stay, and the stream continues with another chain when the disk works again.
 func TestFailures(t *testing.T) {
 	for _, c := range []struct {
 		cause   error
@@ -335,7 +335,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// failAt runs the scenario with failures from the operation with a number on, and reports whether there is such an operation.
+// failAt runs the scenario. The first point operations succeed. The next one fails, and so do all later ones if lasting is true. failAt reports
+// whether an operation has failed.
 func failAt(t *testing.T, point int, cause error, lasting bool) bool {
 	t.Helper()
 	base := vfs.NewCrashableMem()
@@ -381,7 +382,7 @@ func failAt(t *testing.T, point int, cause error, lasting bool) bool {
 	}
 	for name := range c.know {
 		st := c.s.Stream(name)
-		if _, err := st.Begin(nil, 0); err != nil { // the end of the chain before it
+		if _, err := st.Begin(nil, 0); err != nil { // ending the chain before has failed; the second Begin does not try it
 			_, err = st.Begin(nil, 0)
 			must(t, err)
 		}
@@ -396,7 +397,7 @@ func failAt(t *testing.T, point int, cause error, lasting bool) bool {
 	return true
 }
 
-// A failed write ends the chain. Frames that were flushed before stay readable, and the numbers of lost ones are not used again.
+// A failed write ends the chain. Frames that were flushed before stay readable. The numbers of lost frames are not used again.
 func TestFailedStream(t *testing.T) {
 	full := false
 	fsys := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -436,7 +437,7 @@ func TestFailedStream(t *testing.T) {
 // A disk that cannot be read does not count as damage: the same reader continues when the disk can be read again. Open
 // returns the error of the disk.
 func TestUnreadable(t *testing.T) {
-	left := -1 // operations until one fails; none if negative
+	left := -1 // the operation that fails, counted from now; negative: none
 	fsys := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if left--; left == 0 && op.Kind != errorfs.OpFileClose {
 			return &fs.PathError{Op: "read", Path: op.Path, Err: syscall.EIO}
@@ -480,8 +481,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// A process is killed, which loses nothing that was written, and the machine crashes after the next start. Frames that were found then, and
-// behind which others were confirmed, are not missing between them.
+// A process is killed: what it wrote stays, synced or not. After the next start, the machine crashes, and unsynced data is lost. Frames that
+// the start found must survive the crash, because later frames were confirmed behind them.
 func TestKilledThenCrashed(t *testing.T) {
 	base := vfs.NewCrashableMem()
 	s := mustOpen(t, base, Options{})
@@ -491,7 +492,7 @@ func TestKilledThenCrashed(t *testing.T) {
 	_, err = st.Append(payload("x", 1))
 	must(t, err)
 	must(t, st.Flush(false))
-	must(t, s.dir.lock.Close()) // as the kill does
+	must(t, s.dir.lock.Close()) // a killed process loses its lock
 
 	s = mustOpen(t, base, Options{})
 	fill(t, s.Stream("x"), 3)
