@@ -16,11 +16,11 @@ import (
 type built struct {
 	fsys     *vfs.MemFS
 	segments []Segment
-	end      uint64 // the frame behind the last one
-	lastSync uint64 // frames from here on were in the last synced block
+	end      uint64 // the number behind the last frame
+	lastSync uint64 // damage in the last segment can look like a crash that has lost the frames from this one on, and no others
 }
 
-// build makes a stream. If it is not closed, its last segment has no end.
+// build makes a stream. If closed is false, its last segment has no end.
 func build(t testing.TB, key []byte, closed bool) *built {
 	t.Helper()
 	fsys := vfs.NewCrashableMem()
@@ -47,8 +47,8 @@ func build(t testing.TB, key []byte, closed bool) *built {
 // copy returns a copy of the files.
 func (b *built) copy() vfs.FS { return b.fsys.CrashClone(vfs.CrashCloneCfg{}) }
 
-// check opens a damaged copy. Frames before the damage must be readable, those behind it from the next segment on, and the damage must be
-// named unless it can be a torn end.
+// check opens a copy in which one segment is damaged. Frames in other segments must be readable. A reader must return a BrokenError at the
+// damage, unless the damage can be a torn end, or is in the segment's end.
 func (b *built) check(t *testing.T, fsys vfs.FS, key []byte, damaged int, what string) {
 	t.Helper()
 	s := mustOpen(t, fsys, Options{Key: key, SegmentBytes: 700})
@@ -56,7 +56,7 @@ func (b *built) check(t *testing.T, fsys vfs.FS, key []byte, damaged int, what s
 	seg, last := b.segments[damaged], damaged == len(b.segments)-1
 	n, err := readAll(t, st, max(1, s.Stream("x").Segments()[0].First))
 	switch {
-	case n == b.end && errors.Is(err, io.EOF): // the end of a segment, which only saves time
+	case n == b.end && errors.Is(err, io.EOF): // the damage is in the segment's end, which only saves time
 	case n < seg.First || n > seg.Last+1:
 		t.Errorf("%s: read to %d: %v", what, n, err)
 	case errors.Is(err, ErrBroken):
@@ -85,7 +85,7 @@ func (b *built) check(t *testing.T, fsys vfs.FS, key []byte, damaged int, what s
 	must(t, s.Close())
 }
 
-// Bytes in all parts of every segment are changed.
+// A bit is flipped in all parts of every segment.
 func TestFlippedBytes(t *testing.T) {
 	for _, key := range [][]byte{nil, testKey} {
 		for _, closed := range []bool{false, true} {
@@ -102,8 +102,7 @@ func TestFlippedBytes(t *testing.T) {
 	}
 }
 
-// Every segment is cut at every length. For the last segment it is not known that a file without an end was longer, as
-// after a crash.
+// Every segment is cut at many lengths. A last segment without an end looks as after a crash, so the spool cannot know that it was longer.
 func TestTruncated(t *testing.T) {
 	b := build(t, testKey, true)
 	for i, seg := range b.segments {
@@ -119,7 +118,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// The removal of a segment by hand is noticed, whether the spool was closed or is open.
+// A reader notices that a segment was removed by hand, whether the spool was closed or open at that time.
 func TestRemoved(t *testing.T) {
 	b := build(t, nil, true)
 	for i := 1; i < len(b.segments)-1; i++ {
@@ -142,7 +141,7 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// Damage in the segment that is being written ends it: frames behind it are readable.
+// When a reader finds damage in the segment that is being written, the next frames begin another segment, and are readable.
 func TestDamagedWhileAppending(t *testing.T) {
 	fsys := vfs.NewMem()
 	s := mustOpen(t, fsys, Options{})
@@ -168,7 +167,8 @@ func TestDamagedWhileAppending(t *testing.T) {
 	must(t, s.Close())
 }
 
-// Segments under another key, or none, are named and left alone, and are readable with the right key again. So are those of another version.
+// If the spool is opened with another key, or with none, readers get a BrokenError that wraps ErrKey. The segments stay as they are, and are
+// readable with the right key again. The same holds for segments of another format version.
 func TestOtherKey(t *testing.T) {
 	b := build(t, testKey, true)
 	for name, key := range map[string][]byte{"another": []byte("another key, which is long enough"), "none": nil} {
@@ -211,7 +211,7 @@ func TestOtherKey(t *testing.T) {
 	}
 	must(t, s.Close())
 
-	// Its frames overlap with those of the new chain when it can be read again: no number is read twice.
+	// When the segment can be read again, its frames overlap with those of the new chain. No number is read twice.
 	edit(t, fsys, last.File, func(b []byte) []byte { b[len(headerMagic)] = version; return b })
 	s = mustOpen(t, fsys, Options{Key: testKey})
 	wantBroken(t, s.Stream("x"), 1, last.First+1, last.First+2) // the second block has frames on both sides
@@ -243,7 +243,7 @@ func TestMovedBlocks(t *testing.T) {
 	must(t, s.Close())
 }
 
-// Encrypted content is not on the disk in clear text, and neither is a key that has no frames.
+// With a key, neither the content of frames nor the key is on the disk in clear text.
 func TestNoSecretOnDisk(t *testing.T) {
 	secret := []byte("planted-secret-4711")
 	for _, key := range [][]byte{nil, testKey} {
@@ -301,7 +301,7 @@ func TestSizeOfPods(t *testing.T) {
 	}
 }
 
-// correct makes the checksums of a segment right, so that what is behind them is read.
+// correct makes the checksums of a segment right, so that the fuzz target gets to the code behind their checks.
 func correct(raw []byte, name string) {
 	if len(raw) < headerStart {
 		return
@@ -320,7 +320,7 @@ func correct(raw []byte, name string) {
 	}
 }
 
-// Whatever a segment contains, the spool opens and reads without a panic, and goes on.
+// Whatever a segment contains, the spool opens, reads it without a panic, and accepts more frames.
 func FuzzSegment(f *testing.F) {
 	for _, key := range [][]byte{nil, testKey} {
 		b := build(f, key, true)
