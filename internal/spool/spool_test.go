@@ -60,7 +60,7 @@ func TestAppendAndRead(t *testing.T) {
 	}
 }
 
-// A frame larger than a block, an empty one and one that is too large.
+// Frames can be empty, and larger than a block. Frames and metadata above their limits are refused.
 func TestSizesOfFrames(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), Options{Key: testKey})
 	defer s.Close()
@@ -89,7 +89,7 @@ func TestSizesOfFrames(t *testing.T) {
 	}
 }
 
-// A reader gets what was flushed, and waits for more.
+// A reader gets the frames that were flushed, and waits for more. After Close, all calls return ErrClosed.
 func TestWait(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), Options{})
 	st := s.Stream("x")
@@ -130,7 +130,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// Trim deletes whole segments only, up to the one that is being written; the chain and its numbers go on.
+// Trim deletes whole segments only, including the one that is being written. The chain and its numbers go on.
 func TestTrim(t *testing.T) {
 	fsys := vfs.NewMem()
 	s := mustOpen(t, fsys, Options{SegmentBytes: 2000})
@@ -156,7 +156,7 @@ func TestTrim(t *testing.T) {
 	if !errors.Is(err, ErrTrimmed) {
 		t.Errorf("reader in a trimmed segment: %v", err)
 	}
-	_, err = st.Append(payload("x", 101)) // waits while all is trimmed
+	_, err = st.Append(payload("x", 101)) // is not flushed before the next Trim
 	must(t, err)
 	must(t, st.Trim(1000))
 	if list := s.List(); len(list) != 0 {
@@ -180,11 +180,11 @@ func TestTrim(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TrimBefore goes by the time of the last block of a segment.
+// TrimBefore deletes a segment if its last block was written before the time.
 func TestTrimBefore(t *testing.T) {
 	start := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	c := &clock{start}
-	s := mustOpen(t, vfs.NewMem(), Options{SegmentBytes: 1, Now: c.Now}) // a block is a segment
+	s := mustOpen(t, vfs.NewMem(), Options{SegmentBytes: 1, Now: c.Now}) // each segment has one block
 	defer s.Close()
 	for _, name := range []string{"a", "b"} {
 		st := s.Stream(name)
@@ -206,7 +206,7 @@ func TestTrimBefore(t *testing.T) {
 	}
 }
 
-// MaxBytes refuses a frame before anything of it is written, and takes it when there is room again.
+// A frame for which MaxBytes leaves no room is refused, and no part of it is written. Frames are accepted when there is room again.
 func TestFull(t *testing.T) {
 	fsys := vfs.NewMem()
 	s := mustOpen(t, fsys, Options{MaxBytes: 100_000, SegmentBytes: 20_000})
@@ -248,7 +248,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// One spool per directory, and its files are for their owner only. Others' files and links stay as they are.
+// A directory can have one open spool. Only the owner can read its files. Files and links that are not the spool's stay as they are.
 func TestDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "spool")
 	s, err := Open(dir, Options{})
@@ -270,7 +270,7 @@ func TestDirectory(t *testing.T) {
 
 	outside := filepath.Join(t.TempDir(), "outside")
 	must(t, os.WriteFile(outside, []byte("mine"), 0o600))
-	link := segmentName(hashOf("x"), 11) // where the next segment would begin
+	link := segmentName(hashOf("x"), 11) // the name of the next segment
 	must(t, os.Symlink(outside, filepath.Join(dir, link)))
 	must(t, os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o600))
 	s, err = Open(dir, Options{})
@@ -306,7 +306,7 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// Thousands of streams need few open files, and little memory once they are flushed.
+// A thousand streams need few open files, and no buffers once they are flushed.
 func TestManyStreams(t *testing.T) {
 	const streams = 1000
 	fsys := &countingFS{FS: vfs.NewMem()}
@@ -328,7 +328,7 @@ func TestManyStreams(t *testing.T) {
 	}
 	for i := range streams {
 		st := s.Stream(fmt.Sprint(i))
-		must(t, st.Flush(true)) // through another handle
+		must(t, st.Flush(true)) // opens the file again
 		if st.w.pending.raw != nil {
 			t.Fatal("a flushed stream has a buffer")
 		}
@@ -407,7 +407,7 @@ func TestConcurrent(t *testing.T) {
 	must(t, s.Close())
 }
 
-// countingFS counts the files that are open at a time.
+// countingFS counts the files that are open, and the most that were open at a time.
 type countingFS struct {
 	vfs.FS
 	open, most int
