@@ -89,7 +89,7 @@ func (s *store) After(collection, key string) (next string, found bool) {
 	return next, found
 }
 
-// before is what the store has to have before the bus gets the items.
+// before stores what must be in the store before the bus gets the items of a batch.
 func (s *store) before(b *reconcile.Batch) {
 	maps.Copy(s.Drafts, b.Drafts)
 	for slot, list := range b.Intents {

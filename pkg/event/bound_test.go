@@ -52,7 +52,7 @@ func TestSubjectToken(t *testing.T) {
 		}
 		seen[got] = true
 	}
-	// As `printf %0300d | sha256sum` prints it.
+	// `printf %0300d 0 | sha256sum` prints this digest.
 	if got := event.SubjectToken(strings.Repeat("0", 300)); got != want+"b384feb94474000a17205b085aa775b987e743276ec4d73ed2a044217b10cd60" {
 		t.Errorf("a token is %s", got)
 	}

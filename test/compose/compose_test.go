@@ -84,7 +84,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// Data must outlive a container: `down` and `up` again is no reset.
+// The services must keep their data when `docker compose down` removes the containers and `up` creates them again.
 func TestVolumes(t *testing.T) {
 	p := load(t)
 	used := map[string]string{}

@@ -179,13 +179,13 @@ func TestLostEndThenRefused(t *testing.T) {
 	n.checkExactly(t, b.consumeCommitted(t, "t"))
 }
 
-// A process that was cut off must not fence its successor.
+// A process that another one has replaced must not fence its successor.
 func TestCutOffWhileTakenOver(t *testing.T) {
 	b := startBus(t)
 	old := openExact(t, b.config())
 	n := number("t")
 	deliver(t, old, n.batch(50, 10))
-	old.store.Release() // what a failure leads to
+	old.store.Release() // as after a failed write, which closes the producer
 	successor := openExact(t, b.config())
 	zombie := &event.Batch{Seq: 2, Records: []event.Record{record("t", "k", "zombie", 0)}, Commit: event.Commit{Changes: position(99)}}
 	for range 2 {

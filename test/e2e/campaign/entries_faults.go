@@ -114,7 +114,7 @@ func (n *nemesis) redo(r *chance) (before edition, err error) {
 	return before, n.write(before.edited(r, back, g.namespaces))
 }
 
-// back is an edition again, but for what the namespaces' labels are now.
+// back makes an earlier edition the configured one again. The labels of the namespaces stay as they are.
 func (n *nemesis) back(before edition) error {
 	before.labelled = n.gadgets.edition().labelled
 	return n.write(before)
