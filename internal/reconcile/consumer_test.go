@@ -475,7 +475,7 @@ func (w *world) complete(c *copied, i *Item, before object, had bool, version st
 	}
 }
 
-// completeTo checks that no state is missing up to the resourceVersion from which a gap is.
+// completeTo checks that no state is missing up to the resourceVersion in From of a gap.
 func (w *world) completeTo(c *copied, i *Item) {
 	p, from := w.runs[runKey(i.Collection, c.run)], number(i.Event.From)
 	// If the resource was absent, the last synced event has no version, and the gap is from the position before that.

@@ -28,7 +28,7 @@ type thing struct {
 	body  int  // each write has another one
 	major int  // the body of the last write that is not minor
 	large bool // it does not fit the bus
-	at    int  // resourceVersion
+	at    int  // the version of the last write
 }
 
 // write is one version of the cluster's history. It has the objects that it changed, by name.
@@ -38,7 +38,7 @@ type write struct {
 
 // cluster is an API server with one resource.
 type cluster struct {
-	history   []write // the first has resourceVersion 1
+	history   []write // the first one makes version 1; version 0 has no objects
 	compacted int     // a watch cannot start before it
 	absent    bool    // the resource does not exist
 	absentAt  int     // the version at which the resource became absent
