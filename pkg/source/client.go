@@ -19,6 +19,7 @@ type Client struct {
 	discovery *discovery.DiscoveryClient
 	transport transports
 	probes    probes
+	watches   watches
 	cluster   identity
 	streams   pause         // set after a server showed that it does not support streamed lists
 	wide      chan struct{} // has one element for each busy watch on the wide connection
@@ -60,7 +61,7 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	}
 	return &Client{
 		rest: rc, discovery: dc, transport: base, probes: newProbes(), cluster: newIdentity(),
-		wide: make(chan struct{}, wideWatches),
+		wide: make(chan struct{}, wideWatches), watches: newWatches(),
 	}, nil
 }
 

@@ -117,8 +117,9 @@ func TestClientIgnoresTimeoutAndRateLimit(t *testing.T) {
 		}
 		begin := time.Now()
 		var all []*running
-		for range 50 {
-			all = append(all, run(t, Options{Client: client}, event.Position{RV: "10"}, nil))
+		for i := range 50 {
+			target := configMaps(event.Collection{LabelSelector: fmt.Sprint("n=", i)})
+			all = append(all, run(t, Options{Client: client, Target: target}, event.Position{RV: "10"}, nil))
 		}
 		for _, w := range s.await(50, true) {
 			if d := w.at.Sub(begin); d > 0 {

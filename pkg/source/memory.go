@@ -66,6 +66,15 @@ func (o *Object) Release() {
 	}
 }
 
+// share returns another object with the same Raw, which is released separately.
+func (o *Object) share() *Object {
+	c := *o
+	if c.memory != nil {
+		c.memory.holders.Add(1)
+	}
+	return &c
+}
+
 // Own copies Raw into memory of its own if it shares memory with other objects. Call it for an object
 // that is kept for long. Release then has no effect.
 func (o *Object) Own() {

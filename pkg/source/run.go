@@ -43,7 +43,9 @@ const (
 // It retries all other errors: see [Options].OnState. A Collection has one
 // Run at a time.
 func (c *Collection) Run(ctx context.Context, from event.Position) error {
-	r := &reader{Collection: c, at: cursor{resume: from.RV, last: from.RV}, retry: newBackoff(), trouble: time.Now()}
+	watched, leave := c.client.watches.enter(c.target)
+	defer leave()
+	r := &reader{Collection: c, watched: watched, at: cursor{resume: from.RV, last: from.RV}, retry: newBackoff(), trouble: time.Now()}
 	switch {
 	case from.Void:
 		r.needList(event.ReasonInterrupted, "an earlier list did not come to its end")
@@ -65,6 +67,7 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, errHistory):
+			r.client.watches.distrust()
 			r.needList(event.ReasonHistory, err.Error())
 			if early := r.epochs.early(); early > 0 {
 				if err := r.wait(ctx, early, err); err != nil {
@@ -94,9 +97,10 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 // reader is the state of a Run: its next step, and its knowledge of the server.
 type reader struct {
 	*Collection
-	at    cursor
-	due   *Signal // ListBegun of the next list; nil: a watch is next
-	retry *backoff
+	watched *watched // the watches of the target
+	at      cursor
+	due     *Signal // ListBegun of the next list; nil: a watch is next
+	retry   *backoff
 
 	// trouble is the time of the last failure after which the server may have another
 	// history. It is zero after a successful probe.
@@ -178,6 +182,9 @@ func (r *reader) watchOnce(ctx context.Context) error {
 		r.trouble = time.Time{}
 	}
 	switch {
+	case errors.Is(err, errAgain):
+		r.throwAway, r.elsewhere, r.tried = false, nil, 0
+		return nil
 	case err == nil:
 		r.throwAway, r.elsewhere, r.tried = false, nil, 0
 		if frames > 0 && r.at.resume == before && lasted < emptyCloseQuick {

@@ -335,9 +335,13 @@ func TestSlowHandlerKeepsTheWatch(t *testing.T) {
 func TestReadAheadIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := io.Pipe()
-		s := &stream{frames: make(chan watchFrame, aheadFrames), room: make(chan struct{}, 1), cancel: func() {}, body: from, closed: make(chan struct{})}
-		s.reader.Go(func() { s.read(newFrameReader(from, keepBuffer, &pieces{})) })
-		defer s.close()
+		s := &stream{
+			watched: &watched{all: new(watches)}, cancel: func() {}, body: from, room: make(chan struct{}, 1), closed: make(chan struct{}),
+		}
+		u := s.newSubscriber("10")
+		s.subscribers = []*subscriber{u}
+		s.reader.Go(func() { s.read(&Collection{}, newFrameReader(from, keepBuffer, &pieces{})) })
+		defer u.close()
 		large := frame("ADDED", strings.Repeat("o", aheadBytes), "11")
 		var written atomic.Int64
 		go func() {
@@ -351,8 +355,11 @@ func TestReadAheadIsBounded(t *testing.T) {
 			if got := written.Load(); got > n+1 {
 				t.Fatalf("%d frames were read, and %d were handled", got, n)
 			}
-			f := <-s.frames
-			s.handled(f.size())
+			f, ok := u.next()
+			if !ok {
+				t.Fatalf("frame %d did not arrive", n)
+			}
+			u.handled(f.size())
 		}
 	})
 }

@@ -158,18 +158,25 @@ func (p *watchdog) show(s State) {
 // secondWatch opens a second watch from the position of a quiet watch, and reports whether it is certain
 // that the quiet watch has missed no change.
 func (c *Collection) secondWatch(ctx context.Context, at cursor, bookmarks bool) (inStep bool, err error) {
-	s, err := c.open(throwAway(ctx), at.resume, secondWatchFor, secondWatchGrace)
+	u, err := c.open(throwAway(ctx), &watched{all: &c.client.watches}, at.resume, at.resume, secondWatchFor, secondWatchGrace)
 	if isExpired(err) {
 		return false, nil // an open watch does not need the expired history
 	}
 	if err != nil {
 		return false, fmt.Errorf("second watch: %w", plainCause(err))
 	}
-	defer s.close()
+	defer u.close()
 	bookmarked := false
 	for {
-		f := <-s.frames
+		f, ok := u.next()
 		switch {
+		case !ok:
+			select {
+			case <-u.ready:
+			case <-ctx.Done():
+				return false, ctx.Err()
+			}
+			continue
 		case isExpired(f.err):
 			return false, nil
 		case f.err != nil && !errors.Is(f.err, io.EOF) && !errors.Is(f.err, context.DeadlineExceeded):
@@ -182,6 +189,6 @@ func (c *Collection) secondWatch(ctx context.Context, at cursor, bookmarks bool)
 			return false, fmt.Errorf("%w: resourceVersion %s", errDead, f.object.ResourceVersion)
 		}
 		bookmarked = bookmarked || f.kind == "BOOKMARK"
-		s.handled(f.size())
+		u.handled(f.size())
 	}
 }

@@ -115,8 +115,8 @@ func TestStalledWatchesAreBounded(t *testing.T) {
 	f, client := serveFlood(t, 0)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	var running sync.WaitGroup
-	for range n {
-		c := NewCollection(Options{Client: client, Target: configMaps(event.Collection{}), Handler: HandlerFunc(func(ctx context.Context, _ Signal) error {
+	for i := range n {
+		c := NewCollection(Options{Client: client, Target: configMaps(event.Collection{LabelSelector: fmt.Sprint("n=", i)}), Handler: HandlerFunc(func(ctx context.Context, _ Signal) error {
 			<-ctx.Done()
 			return ctx.Err()
 		})})
