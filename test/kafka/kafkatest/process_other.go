@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// diesWithParent is what only Linux offers: elsewhere a killed test leaves its brokers running.
+// diesWithParent cannot do on this system what its name says; only Linux can. A test that is killed leaves its brokers running.
 func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func stopped(int) bool { return true }
