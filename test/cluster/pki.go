@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// validity is how long each certificate is valid. It is longer than any data directory is used, so that no certificate expires during a test.
+// validity is how long each certificate is valid. Data directories are used for a much shorter time, so no certificate expires during a test.
 const validity = 10 * 365 * 24 * time.Hour
 
 // frontProxyName is the common name with which the API server authenticates when it forwards a request to an aggregated API server.

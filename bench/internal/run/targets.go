@@ -14,7 +14,7 @@ type figure struct{ name, program, unit string }
 type target struct {
 	what  string
 	of    figure
-	to    figure // divisor of the ratio; the zero value: the bound is for of itself
+	to    figure // divisor of the ratio; the zero value: no ratio, bound applies to the figure itself
 	most  bool   // bound is the highest permitted value, else the lowest
 	bound float64
 }

@@ -17,8 +17,8 @@ import (
 )
 
 // restoreEtcd makes a backup of etcd, lets the workload continue, and restores the backup. The writes in between are undone, and their
-// resourceVersions are assigned a second time. There are so many of these that the bridge probes the API server before etcd's counter has
-// passed them. docs/limits.md describes what happens otherwise.
+// resourceVersions are assigned a second time. Writes of backUp move etcd's counter so far ahead before the restore that the
+// bridge probes the API server before the counter reaches that value again. docs/limits.md describes what happens otherwise.
 func (n *nemesis) restoreEtcd(ctx context.Context, r *chance) error {
 	dir := filepath.Join(n.dir, "backup")
 	restored, err := n.backUp(ctx, dir)

@@ -22,7 +22,7 @@ const (
 	hostileEvery = time.Second // interval between two writes of the tenant
 	calmRate     = 100         // operations per second of the other users in a calm
 	aliveEvery   = 500 * time.Millisecond
-	calmTurns    = 2 // how often each calm is repeated
+	calmTurns    = 2 // number of times that each calm takes place
 	// delayFactor is the highest allowed ratio of the other users' 99th percentile beside hostile objects to that beside ordinary objects.
 	delayFactor = 3
 	// costliest is a 99th percentile that is allowed whatever the ratio is, because a bus that answers late may affect only one of the calms.

@@ -109,7 +109,7 @@ func (w *world) target(t kube.Type, c event.Collection) source.Target {
 	}}
 }
 
-// bulk creates n objects name-0 to name-(n-1), every other one with the label half=even.
+// bulk creates n objects name-0 to name-(n-1), with the labels half=even and half=odd in turn.
 func (w *world) bulk(t kube.Type, name string, n int) {
 	w.t.Helper()
 	w.must(kube.Each(n, func(i int) error {

@@ -136,7 +136,7 @@ func newRestartWorld(t *testing.T, servers int) *restartWorld {
 	cfg.Host = "https://" + w.balancer.listener.Addr().String()
 	client := w.connect(cfg)
 	for i := range readers {
-		selection := event.Collection{LabelSelector: fmt.Sprintf("reader!=%d", i)} // each has a watch of its own
+		selection := event.Collection{LabelSelector: fmt.Sprintf("reader!=%d", i)} // different selectors, so that each collection has its own watch
 		w.signals = append(w.signals, w.run(client, w.target(kube.ConfigMaps, selection)))
 	}
 	for _, r := range w.signals {

@@ -134,8 +134,8 @@ func (c *Cluster) tlsProps() map[string]string {
 }
 
 // freeAddress returns the address of a free port. The port is below those that the system assigns to outgoing connections, so that it stays
-// free while its broker is down. Even a connection to the port itself could be assigned that port otherwise. freeAddress adds the address to
-// taken.
+// free while its broker is down. Otherwise an outgoing connection could take it, even a connection to that port itself. freeAddress adds the
+// address to taken.
 func freeAddress(taken map[string]bool) (string, error) {
 	var err error
 	for range 100 {
