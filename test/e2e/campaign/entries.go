@@ -107,7 +107,7 @@ func (e edition) movable() bool {
 	return len(e.entries) > 1 && (e.scheme() == byLabel || e.scheme() == byField)
 }
 
-// scheme returns how the entries select objects, as one of the constants above.
+// scheme returns how the entries select objects: byLabel, byField, byNamespace or byOtherNamespaces.
 func (e edition) scheme() string { return e.entries[len(e.entries)-1].selectBy }
 
 // edited returns the edition after a random edit. before is the previous edition, to which an edit may return.
