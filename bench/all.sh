@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Takes all figures of docs/performance.md, within 40 minutes, and prints them as
-# Markdown; bench/var/all.txt has them for benchstat, bench/var/all.md the tables. Arguments
-# go to every run of bench (-scale 0.02 to see that it works).
+# Measures all figures of docs/performance.md within 40 minutes, and prints them as
+# Markdown. Afterwards, bench/var/all.txt has the figures for benchstat, and
+# bench/var/all.md has the tables. The arguments are passed to every run of bench: use
+# -scale 0.02 for a short test of this script.
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../scripts/go.sh
@@ -23,7 +24,7 @@ trap end EXIT
 failed=0
 began=$SECONDS
 
-# run TITLE SECONDS FLAGS: what fails does not keep the rest from being run.
+# run TITLE SECONDS FLAGS runs bench. If it fails, the script continues, and fails at the end.
 run() {
 	local title=$1 limit=$2
 	shift 2

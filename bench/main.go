@@ -1,9 +1,10 @@
-// Bench measures the bridge as a whole process, between an API server that
-// replays captured objects and a bus that notes what was acknowledged, beside a
-// floor and a baseline in the same run. See ../docs/performance.md.
+// Bench measures the bridge as a whole process. The bridge reads from an API server
+// that replays captured objects, and writes to a bus that counts what was
+// acknowledged. In the same run, bench measures other programs for comparison: see
+// package peer, and ../docs/performance.md.
 //
 //	bench [flags]                                    runs benchmarks
-//	bench feed|kafka|nats|consume|raw|dynamic|read ...    one process of them; bench starts these itself
+//	bench feed|kafka|nats|consume|raw|dynamic|read ...    runs one process of a benchmark; bench starts these itself
 package main
 
 import (

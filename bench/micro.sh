@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The microbenchmarks, with allocations, on one CPU: scan of JSON, frames,
-# encoding, the pipeline. Arguments are go test's (-count 6 for benchstat).
+# Runs the microbenchmarks on one CPU, and reports allocations: scan of JSON,
+# encoding, pipeline, frames of a watch. Arguments are passed to go test (-count 6
+# for benchstat).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Compares this tree's bridge with another commit's. PAIRS times (20) both run at the same time and share one CPU;
-# their feeds and buses (this tree's) share the other one. Whatever else happens on the machine meets both. Prints the
-# ratios with 95 % intervals; CPU time and memory mean something, events per second little.
+# Compares the bridge of this tree with that of another commit. Both run at the same time, PAIRS times (default: 20), and
+# share one CPU. Their feeds and buses, which are built from this tree, share the other CPU. So other load of the machine
+# affects both alike. Prints ratios with 95 % confidence intervals. CPU time and memory can be compared well, events per
+# second only roughly.
 #
-#	pairs.sh COMMIT [FLAGS OF BENCH]    -bench throughput -scale 0.2 without flags
+#	pairs.sh COMMIT [FLAGS OF BENCH]    default flags: -bench throughput -scale 0.2
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../scripts/go.sh

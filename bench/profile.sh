@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Where the bridge's CPU time goes: builds it with a profiler that the product does
-# not have, runs benchmarks (arguments are those of bench), prints the tops.
+# Shows where the bridge spends CPU time. Builds a bridge with a profiler, which the
+# released program does not have, runs benchmarks with it, and prints the functions
+# that use the most CPU time. Arguments are passed to bench.
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../scripts/go.sh

@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
-# Builds the collector of peers/otel in the versions of its go.mod (about 1 GB, some minutes), and runs it for: bench -peer "peers/otel.sh run"
-# OTEL_CONFIG=otel/otel-storage.yaml keeps its position and its queue in $OTEL_STORAGE.
+# Builds or runs the OpenTelemetry collector of peers/otel.
+#
+#	otel.sh build    builds it with the versions in its go.mod; downloads about 1 GB and takes some minutes
+#	otel.sh run      runs it, for bench -peer "peers/otel.sh run"
+#
+# With OTEL_CONFIG=otel/otel-storage.yaml, the collector keeps its position and its queue in $OTEL_STORAGE.
 set -euo pipefail
 cd "$(dirname "$0")"
 case ${1:-build} in

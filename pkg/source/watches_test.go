@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -337,9 +338,10 @@ func TestFarBehindThenShared(t *testing.T) {
 			e.change(1)
 		}
 		pass(time.Second)
-		behind := true
+		var behind atomic.Bool
+		behind.Store(true)
 		all[1].delay = func() {
-			if behind {
+			if behind.Load() {
 				time.Sleep(100 * time.Millisecond)
 			}
 		}
@@ -348,7 +350,7 @@ func TestFarBehindThenShared(t *testing.T) {
 		if open, _ := e.watches(); open != 2 {
 			t.Errorf("%d watches are open while one is behind", open)
 		}
-		behind = false
+		behind.Store(false)
 		pass(time.Minute)
 		if open, opened := e.watches(); open != 1 || opened != 2 {
 			t.Errorf("%d watches are open, and %d were opened", open, opened)

@@ -17,8 +17,8 @@ import (
 	apioptions "k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 )
 
-// apiServerArgs is the command line a kube-apiserver of its own would be given. The user's arguments come last: for most
-// flags the last one wins, lists are appended to.
+// apiServerArgs returns the command line of kube-apiserver. The user's arguments come last: for most flags the last value counts; values
+// of list flags are added.
 func apiServerArgs(opts options, p ports, pki pki) []string {
 	args := []string{
 		fmt.Sprintf("--v=%d", opts.logLevel),
@@ -28,7 +28,7 @@ func apiServerArgs(opts options, p ports, pki pki) []string {
 		fmt.Sprintf("--secure-port=%d", p.Server),
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
-		// Endpoints must not be loopback addresses, so nothing could be announced.
+		// The API server has only a loopback address, which Endpoints must not contain.
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.0.0.0/16",
 
@@ -46,7 +46,7 @@ func apiServerArgs(opts options, p ports, pki pki) []string {
 		"--proxy-client-cert-file=" + pki.cert("front-proxy"),
 		"--proxy-client-key-file=" + pki.key("front-proxy"),
 
-		// Watches end when a stop is asked for. Without this the server would wait a minute for them.
+		// When the server stops, it ends all watches. Without this flag it would wait a minute for them.
 		"--shutdown-watch-termination-grace-period=2s",
 
 		"--authorization-mode=RBAC",
@@ -55,8 +55,8 @@ func apiServerArgs(opts options, p ports, pki pki) []string {
 	return append(args, opts.apiServerArgs...)
 }
 
-// serveAPI runs kube-apiserver with args on listener until ctx ends; it returns nil then. Its log goes to logTo. It changes
-// process-wide state (feature gates, logging): one call per process.
+// serveAPI runs kube-apiserver with args on listener until ctx is cancelled, and then returns nil. The server's log goes to logTo. Call
+// serveAPI only once per process, because it changes process-wide state: feature gates and logging.
 func serveAPI(ctx context.Context, opts options, args []string, listener net.Listener, logTo io.Writer) error {
 	s := apioptions.NewServerRunOptions()
 	s.SecureServing.Listener = listener
@@ -80,7 +80,7 @@ func serveAPI(ctx context.Context, opts options, args []string, listener net.Lis
 	if err := logsapi.ValidateAndApplyWithOptions(s.Logs, &streams, utilfeature.DefaultFeatureGate); err != nil {
 		return fmt.Errorf("kube-apiserver logging: %w", err)
 	}
-	// Its loopback clients use deprecated APIs on purpose.
+	// The server's own loopback clients use deprecated APIs on purpose.
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 
 	completed, err := complete(ctx, s)
@@ -96,9 +96,9 @@ func serveAPI(ctx context.Context, opts options, args []string, listener net.Lis
 	return nil
 }
 
-// disablePlugins is the flag that turns off the admission plugins that wait for controllers:
-// ServiceAccount refuses pods until a default service account exists, the others add finalizers that nobody would take
-// away. A release refuses the name of a plugin that it does not have.
+// disablePlugins returns the flag that disables the admission plugins that need controllers: ServiceAccount refuses pods until a default
+// service account exists, and the others add finalizers that no controller would remove. The flag names only plugins that this release has,
+// because kube-apiserver refuses other names.
 func disablePlugins(s *apioptions.ServerRunOptions) []string {
 	known := s.Admission.GenericAdmission.Plugins.Registered()
 	plugins := []string{"ServiceAccount", "StorageObjectInUseProtection", "PodGroupProtection"}
@@ -106,7 +106,7 @@ func disablePlugins(s *apioptions.ServerRunOptions) []string {
 	return []string{"--disable-admission-plugins=" + strings.Join(plugins, ",")}
 }
 
-// complete is the options' method Complete, which in Kubernetes 1.31 takes no context.
+// complete calls the method Complete of the options, which takes no context in Kubernetes 1.31.
 func complete(ctx context.Context, s any) (apioptions.CompletedOptions, error) {
 	if s, ok := s.(interface {
 		Complete() (apioptions.CompletedOptions, error)

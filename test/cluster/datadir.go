@@ -12,14 +12,14 @@ import (
 	"syscall"
 )
 
-// dataDir is a data directory held by this process alone.
+// dataDir is a data directory that this process has locked.
 type dataDir struct {
 	root string
 	lock *os.File
 }
 
-// openDataDir makes root if it is absent and locks it. The lock ends with the process, however that ends. It is an error
-// if another process holds it.
+// openDataDir creates root if it does not exist, and locks it. The kernel releases the lock when the process ends. It is an error if another
+// process holds the lock.
 func openDataDir(root string) (*dataDir, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("make data directory: %w", err)
@@ -40,8 +40,8 @@ func (d *dataDir) path(elem ...string) string {
 	return filepath.Join(append([]string{d.root}, elem...)...)
 }
 
-// ports are the loopback ports of one data directory, kept in its ports.json: kubeconfigs and etcd's own membership name
-// them, so they outlive a restart.
+// ports are the loopback ports of one data directory. They are kept in its ports.json, so that kubeconfigs and etcd's membership, which
+// contain them, are valid after a restart.
 type ports struct {
 	Server int `json:"server"`
 	Etcd   int `json:"etcd"`
@@ -51,8 +51,8 @@ type ports struct {
 func (p ports) etcdURL() string { return fmt.Sprintf("http://127.0.0.1:%d", p.Etcd) }
 func (p ports) peerURL() string { return fmt.Sprintf("http://127.0.0.1:%d", p.Peer) }
 
-// claimPorts settles all three ports (the options', else the kept ones, else free ones), keeps them, and opens the API
-// server's listener, which the caller closes or hands on.
+// claimPorts chooses each of the three ports: the port in the options, else the kept one, else a free one. It keeps the ports, and opens the
+// API server's listener, which the caller must close.
 func (d *dataDir) claimPorts(opts options) (ports, net.Listener, error) {
 	var p ports
 	file := d.path("ports.json")
@@ -96,8 +96,8 @@ func (d *dataDir) claimPorts(opts options) (ports, net.Listener, error) {
 	return p, held[0], nil
 }
 
-// listen opens port on 127.0.0.1, or a free one for 0. Free ones are sought below Linux's ephemeral range (32768 and up):
-// while the cluster is down between two starts, no outgoing connection is given them.
+// listen opens a port of 127.0.0.1; 0 means a free port. It chooses free ports below Linux's ephemeral range (32768 and up), so that no
+// outgoing connection gets the port while the cluster is down between two starts.
 func listen(port int) (net.Listener, error) {
 	if port != 0 {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))

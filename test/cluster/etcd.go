@@ -9,9 +9,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// startEtcd starts a single-member etcd on dir and returns it once it serves; the caller closes it. It speaks plain HTTP on
-// loopback, gRPC and the JSON gateway (/v3/kv/...) on one port. Warnings are
-// appended to logFile.
+// startEtcd starts an etcd with one member and its data in dir, and returns when it serves. The caller must close it. etcd serves gRPC and
+// the JSON gateway (/v3/kv/...) on one loopback port, without TLS. It appends warnings to logFile.
 func startEtcd(ctx context.Context, dir, logFile string, p ports) (*embed.Etcd, error) {
 	client, err := url.Parse(p.etcdURL())
 	if err != nil {
@@ -26,9 +25,9 @@ func startEtcd(ctx context.Context, dir, logFile string, p ports) (*embed.Etcd, 
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	// What is written survives kill -9 in the page cache; only a crash of the machine loses it, and no test is about that.
+	// Without fsync, writes survive kill -9 in the page cache. Only a crash of the machine loses them, and no test does that.
 	cfg.UnsafeNoFsync = true
-	// The lone member elects itself; there is nobody whose slowness the usual second would have to cover.
+	// The only member elects itself, so the default timeout of one second, which allows for slow members, is not needed.
 	cfg.TickMs, cfg.ElectionMs = 10, 100
 	cfg.LogLevel, cfg.LogOutputs = "warn", []string{logFile}
 

@@ -1,6 +1,7 @@
 // Program cluster is a Kubernetes control plane for tests: the real kube-apiserver and a real etcd in one process, on
 // loopback ports, with everything they need (certificates, keys, kubeconfig) in one directory. There is no kubelet, no
-// scheduler and no controller manager: objects are stored, validated, watched and guarded by RBAC, and nothing acts on them.
+// scheduler and no controller manager: the API server validates and stores objects, applies RBAC and serves watches, but nothing acts on the
+// objects.
 package main
 
 import (
@@ -15,13 +16,13 @@ import (
 	"time"
 )
 
-// startTimeout bounds the way from process start to a ready API server. It is generous because the machines that run
-// tests are slow when they compile; ten seconds are usual.
+// startTimeout bounds the start of etcd, and then that of the API server. Both together usually take ten seconds, but machines that run tests
+// may be slow while they compile.
 const startTimeout = 3 * time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	// A second signal ends the process the default way, should a stop ever hang.
+	// A second signal terminates the process at once, in case the stop hangs.
 	context.AfterFunc(ctx, stop)
 
 	opts, err := parseOptions(os.Args[1:])
@@ -37,8 +38,8 @@ func main() {
 	}
 }
 
-// run starts etcd and the API server, writes the ready line to out once both serve, and blocks until ctx ends or one of
-// them does. It stops the API server before etcd. A stop asked for through ctx returns nil.
+// run starts etcd and the API server, writes the ready line to out when both serve, and blocks until ctx is cancelled or one of them ends. It
+// stops the API server before etcd. It returns nil if ctx was cancelled.
 func run(ctx context.Context, opts options, out io.Writer) error {
 	dir, err := openDataDir(opts.dataDir)
 	if err != nil {
@@ -79,7 +80,7 @@ func run(ctx context.Context, opts options, out io.Writer) error {
 		if err == nil {
 			err = errors.New("kube-apiserver stopped on its own")
 		}
-		// Without effect when the stop was asked for: the first cause stays.
+		// This has no effect if ctx was cancelled, because the first cause stays.
 		cancel(err)
 	}()
 	go func() {

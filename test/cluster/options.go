@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// options are the command line's. Zero ports mean: the one used before in this data directory, else a free one.
+// options are the values of the command line. A port of 0 means the port used before in this data directory, else a free port.
 type options struct {
 	dataDir         string
 	port            int
@@ -20,8 +20,8 @@ type options struct {
 	apiServerArgs   []string
 }
 
-// parseOptions reads the command line without the program's name. It returns flag.ErrHelp after printing the usage where
-// that was asked for.
+// parseOptions reads the command line without the program's name. If the arguments ask for help, it prints the usage and returns
+// flag.ErrHelp.
 func parseOptions(args []string) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("cluster", flag.ContinueOnError)

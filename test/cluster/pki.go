@@ -20,10 +20,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// validity of every certificate made here. Data directories are short-lived; none should expire under a test.
+// validity is how long each certificate is valid. Data directories are used for a much shorter time, so no certificate expires during a test.
 const validity = 10 * 365 * 24 * time.Hour
 
-// frontProxyName is who the API server says it is when it forwards a request to an aggregated one.
+// frontProxyName is the common name with which the API server authenticates when it forwards a request to an aggregated API server.
 const frontProxyName = "front-proxy-client"
 
 // pki names the files of a data directory's certificates and keys. All are PEM; keys are ECDSA P-256, mode 0600.
@@ -35,15 +35,15 @@ type pki struct {
 func (p pki) cert(name string) string { return filepath.Join(p.dir, name+".crt") }
 func (p pki) key(name string) string  { return filepath.Join(p.dir, name+".key") }
 
-// ensurePKI makes what is missing under pki/ and leaves what exists, so that clients' credentials survive a restart:
-// ca (signs the server's and the clients' certificates), server, admin, front-proxy-ca, front-proxy, and sa.key, which
-// signs service account tokens.
+// ensurePKI creates the certificates and keys in pki/, unless a complete set exists: clients' credentials must be valid after a restart. The
+// set is ca (signs the server's and the clients' certificates), server, admin, front-proxy-ca, front-proxy, and sa.key, which signs service
+// account tokens.
 func (d *dataDir) ensurePKI() (pki, error) {
 	p := pki{dir: d.path("pki"), kubeconfig: d.path("kubeconfig")}
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
 		return p, fmt.Errorf("make pki directory: %w", err)
 	}
-	// sa.key is written last: it distinguishes a complete set from one that was cut short.
+	// sa.key is written last, so it exists only in a complete set.
 	if _, err := os.Stat(p.key("sa")); err == nil {
 		return p, nil
 	}
@@ -64,7 +64,7 @@ func (p pki) generate() error {
 	}
 	server := leaf(pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth)
 	server.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
-	// 10.0.0.1 is the address of the Service default/kubernetes, by which pods reach the API server.
+	// 10.0.0.1 is the address of the Service default/kubernetes, at which pods reach the API server.
 	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, net.IPv4(10, 0, 0, 1)}
 	admin := leaf(pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}, x509.ExtKeyUsageClientAuth)
 	proxy := leaf(pkix.Name{CommonName: frontProxyName}, x509.ExtKeyUsageClientAuth)
@@ -154,7 +154,7 @@ func authority(name string) *x509.Certificate {
 	return c
 }
 
-// leaf is a template that is valid from an hour ago, for clocks that are being corrected.
+// leaf returns a template of a certificate that is valid from an hour ago, in case a clock is set back.
 func leaf(subject pkix.Name, usage ...x509.ExtKeyUsage) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{

@@ -13,11 +13,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// waitReady returns nil once /readyz is ok for the admin of kubeconfig and the system namespaces exist: /readyz does not
-// wait for them, and the UID of kube-system is what clients know a cluster by. It gives up after startTimeout.
+// waitReady returns nil when /readyz is ok for the admin of kubeconfig and the system namespaces exist. /readyz does not wait for these
+// namespaces, but clients identify a cluster by the UID of kube-system. waitReady gives up after startTimeout.
 //
-// It asks with net/http. The requests of client-go read klog's global logger, which the API server of this process is
-// just setting: a data race, which once ended the program.
+// It uses net/http, because requests of client-go read klog's global logger while the API server of this process sets it. That data race can
+// end the program.
 func waitReady(ctx context.Context, kubeconfig string) error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Ratios compares two files of results that bench -out has written in turns: for each benchmark and unit the mean
-// of after ÷ before over the pairs, with its 95 % interval.
+// Ratios compares two files of results that bench -out has written alternately. For each benchmark and unit, it prints the mean of
+// after ÷ before over the pairs, with its 95 % confidence interval.
 //
 //	ratios BEFORE AFTER
 package main
@@ -14,10 +14,10 @@ import (
 	"strings"
 )
 
-// units are what is compared. The others are settings, or zero in every valid run.
+// units are the units that are compared. Values in other units are settings, or zero in every valid run.
 var units = []string{"events/s", "CPU-s/M", "peak-MB", "MB-above-idle", "s-to-synced", "CPU-s"}
 
-// quantiles are those of Student's t at 97.5 %, by degrees of freedom from 1 on.
+// quantiles are the 97.5 % quantiles of Student's t-distribution, by degrees of freedom from 1 on.
 var quantiles = []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16, 2.145}
 
 func main() {
@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// series is a benchmark in one unit.
+// series identifies the values of one benchmark in one unit.
 type series struct{ benchmark, unit string }
 
 func compare(beforeFile, afterFile string) error {
@@ -56,7 +56,7 @@ func compare(beforeFile, afterFile string) error {
 	return nil
 }
 
-// ratio returns the geometric mean of the pairs' ratios and its 95 % interval.
+// ratio returns the geometric mean of the pairs' ratios and its 95 % confidence interval.
 func ratio(before, after []float64) (mean, low, high float64) {
 	var logs []float64
 	sum := 0.0
@@ -79,7 +79,7 @@ func median(list []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// read returns the values of a file in its order.
+// read returns the values in a file, and the series in the order in which they first occur.
 func read(name string) (values map[series][]float64, order []series, err error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 	"github.com/kubebridge/kubebridge/bench/internal/mark"
 )
 
-// Partitions of every topic.
+// Partitions is the number of partitions of every topic.
 const Partitions = 12
 
-// Kafka runs a kfake broker until ctx ends. What is written to topics that begin
-// with "k8s." is checked, noted when it is acknowledged (of a transaction: when
-// that is committed) and not kept; batches without their records stand for it in
-// the log. Everything else is the broker's own: transactions, sequence numbers,
-// the checkpoint's topic.
+// Kafka runs a kfake broker until ctx is cancelled. It checks the records for topics
+// that begin with "k8s.", and counts them when they are acknowledged; those of a
+// transaction, when it is committed. It does not keep these records: kfake stores
+// batches without records in their place. kfake itself does everything else:
+// transactions, sequence numbers, the checkpoint's topic.
 func Kafka(ctx context.Context, t *mark.Tracker, ready func(broker string) error) error {
 	versions := kversion.Stable()
-	versions.SetMaxKeyVersion(int16(kmsg.Produce), 12) // the last with topics' names
+	versions.SetMaxKeyVersion(int16(kmsg.Produce), 12) // the last version whose requests have the names of topics
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DefaultNumPartitions(Partitions), kfake.AllowAutoTopicCreation(), kfake.MaxVersions(versions),
 		kfake.BrokerConfigs(map[string]string{"message.max.bytes": fmt.Sprint(2 * maxMessage)}))
 	if err != nil {
@@ -51,7 +51,7 @@ func Kafka(ctx context.Context, t *mark.Tracker, ready func(broker string) error
 	return nil
 }
 
-// broker is used by kfake's own goroutine.
+// broker counts what is written. Only kfake's goroutine uses it.
 type broker struct {
 	tracker      *mark.Tracker
 	open         map[string]*transaction // by transactional id
@@ -59,9 +59,10 @@ type broker struct {
 	decompressor kgo.Decompressor
 }
 
-// transaction is what would be written if it were committed now. Requests are seen before
-// the broker judges them: what it refuses (an older epoch), has (a sequence again) or has
-// aborted (a newer epoch) does not count here either.
+// transaction has the records that a commit would write now. Its methods see requests
+// before kfake does. So they must leave out the same records as kfake: those of an older
+// epoch, those with a sequence number that it already has, and those that a newer epoch
+// has aborted.
 type transaction struct {
 	producer int64
 	epoch    int16
@@ -124,7 +125,7 @@ func (b *broker) end(r *kmsg.EndTxnRequest) {
 
 var errBatch = errors.New("not a record batch")
 
-// Where a batch's header has what (Kafka's message format 2).
+// Offsets in the header of a batch (Kafka's message format 2).
 const (
 	lengthAt     = 8
 	crcAt        = 17
@@ -132,7 +133,7 @@ const (
 	headerBytes  = 61
 )
 
-// hollow is the batch's header, with its count of records and no records.
+// hollow returns the header of a batch, with the count of its records, but without the records.
 func (b *broker) hollow(batch []byte) []byte {
 	h := append([]byte(nil), batch[:headerBytes]...)
 	binary.BigEndian.PutUint32(h[lengthAt:], headerBytes-lengthAt-4)
@@ -160,7 +161,7 @@ func (b *broker) batch(raw []byte) (batch *kmsg.RecordBatch, records []record, e
 		if err != nil || int(n) > len(rest) || n < 1 {
 			return nil, nil, errBatch
 		}
-		one := rest[1:n] // the first byte are attributes
+		one := rest[1:n] // the first byte has the attributes
 		body = rest[n:]
 		for range 2 { // time and offset
 			if _, one, err = varint(one); err != nil {
@@ -188,9 +189,9 @@ func varint(b []byte) (int64, []byte, error) {
 	return v, b[n:], nil
 }
 
-// ConsumeKafka notes what a consumer of a Kafka that is there sees, committed
-// records only, of topics that begin with "k8s.CLUSTER.", until ctx ends. A commit in
-// the bridge's own topic, which every transaction writes to, is a transaction.
+// ConsumeKafka consumes committed records from an existing Kafka until ctx is cancelled,
+// and counts those in topics that begin with "k8s.CLUSTER.". It counts transactions by
+// the commits in the bridge's own topic, to which every transaction writes.
 func ConsumeKafka(ctx context.Context, t *mark.Tracker, address, cluster string, ready func(broker string) error) error {
 	const own = "kubebridge."
 	client, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeRegex(), kgo.KeepControlRecords(),

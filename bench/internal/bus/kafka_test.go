@@ -6,8 +6,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A broker that stands still is asked again: what it has not taken, or has aborted since,
-// must not look like what was written twice.
+// A client repeats requests to a broker that does not answer. Records that the broker has
+// refused or aborted must not count as written twice.
 func TestOnlyWhatABrokerTakesCounts(t *testing.T) {
 	tx := transaction{producer: -1}
 	add := func(producer int64, epoch int16, sequence int32) {

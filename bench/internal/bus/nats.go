@@ -12,9 +12,9 @@ import (
 	"github.com/kubebridge/kubebridge/bench/internal/mark"
 )
 
-// NATS runs a NATS server with JetStream, whose files are below dir, until ctx
-// ends. A plain subscription beside the stream notes what is published, which a stream
-// that is not short of anything also takes.
+// NATS runs a NATS server with JetStream and its files below dir until ctx is
+// cancelled. A plain subscription counts what is published. The stream accepts the same
+// messages, because it does not reach its limits.
 func NATS(ctx context.Context, t *mark.Tracker, dir string, ready func(url string) error) error {
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, MaxPayload: maxMessage, NoSigs: true,

@@ -1,6 +1,6 @@
-// Package bus is what stands behind a bridge in the benchmark: a Kafka or a NATS
-// of its own, or a consumer of one that is there, with a [mark.Tracker] that
-// notes what was acknowledged to the writer.
+// Package bus has the buses to which the program under test writes: a Kafka or a
+// NATS server in this process, or a consumer of an existing Kafka. A [mark.Tracker]
+// counts what was acknowledged to the program.
 package bus
 
 import (
@@ -18,16 +18,17 @@ import (
 // maxMessage is the largest size of a message, in bytes.
 const maxMessage = 8 << 20
 
-// record is one that was written and is perhaps not yet acknowledged.
+// record is an object in a written message. It may not be acknowledged yet.
 type record struct {
 	mark   mark.Mark
 	size   int
 	synced bool
 }
 
-// appendRecords appends what a message holds: one object, or, of a program that
-// puts many into a message, all of them; the bytes count for the first. The former
-// state, which the bridge writes behind the object, is no object of its own.
+// appendRecords appends a record for each object in a message, because some programs
+// put many objects into one message. All bytes of the message count for the first
+// record. The former state of the object, which the bridge writes after the object,
+// does not count.
 func appendRecords(dst []record, value []byte) []record {
 	now, _, _ := bytes.Cut(value, []byte(`,"base":"`))
 	m, rest := mark.Find(now)
@@ -52,8 +53,9 @@ func acknowledge(t *mark.Tracker, records ...record) {
 	}
 }
 
-// Control serves what the tracker has seen, on a free port of this machine until
-// ctx ends: GET /stats (?percentiles=1), POST /reset. It passes the address to ready.
+// Control serves the tracker's statistics on a free port of this machine until ctx
+// is cancelled: GET /stats (?percentiles=1), POST /reset. It passes the address to
+// ready.
 func Control(ctx context.Context, t *mark.Tracker, ready func(address string)) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/kubebridge/kubebridge/bench/internal/mark"
 )
 
-// A collector puts many objects into one message, as protobuf: each counts, else
-// it would look slower than it is.
+// The OpenTelemetry collector puts many objects into one protobuf message. Each object
+// counts; otherwise the collector would look slower than it is.
 func TestEveryMarkOfAMessageCounts(t *testing.T) {
 	var message []byte
 	for i := range uint64(3) {

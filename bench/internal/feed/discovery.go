@@ -9,7 +9,7 @@ import (
 
 type object = map[string]any
 
-// groups are the API groups with their versions, in the order of the resources.
+// groups returns the API groups and their versions, in the order of the resources.
 func (s *Server) groups() (names []string, versions map[string][]string) {
 	versions = map[string][]string{}
 	for _, r := range s.resources {
@@ -23,8 +23,8 @@ func (s *Server) groups() (names []string, versions map[string][]string) {
 	return names, versions
 }
 
-// discover answers what the API is, both in the aggregated form (KEP-3352) and in
-// the older one.
+// discover answers requests for the version, for health checks and for discovery.
+// Discovery is available in the aggregated form (KEP-3352) and in the older one.
 func (s *Server) discover(w http.ResponseWriter, q *http.Request, path string) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {

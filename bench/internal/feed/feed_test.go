@@ -44,8 +44,8 @@ func serve(t *testing.T, o Options) (*Server, *rest.Config) {
 	return s, &rest.Config{Host: h.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}
 }
 
-// Every template is an object that the API machinery reads, with the mark where
-// the sink looks for it.
+// The API machinery can decode every template, and the mark is where the tracker finds
+// it.
 func TestObjects(t *testing.T) {
 	for _, name := range []string{"pods", "events", "secrets", "widgets"} {
 		all, err := Parse(name, Resource{Events: 9, Objects: 3})
@@ -154,7 +154,7 @@ func TestPagesResumeAndGone(t *testing.T) {
 	}
 }
 
-// An informer lists by WatchList and follows, across a cut.
+// An informer lists by WatchList, watches, and misses no event when its watch is cut.
 func TestInformerSeesEveryEvent(t *testing.T) {
 	r, _ := Parse("pods", Resource{Events: 600, Objects: 50, Initial: 20, Lives: 4})
 	s, config := serve(t, Options{Resources: r, Bookmarks: 50 * time.Millisecond})

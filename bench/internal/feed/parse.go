@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Parse returns the resources that a list such as "pods,events,widgets*500" names,
-// each like shape, and after them CRDs and APIServices, of which there are none:
-// a client may want to watch them. Kinds are those of which frames were captured; n
-// widgets are n custom resources.
+// Parse returns the resources of a list such as "pods,events,widgets*500", each with
+// the numbers of shape. widgets*N means N custom resources. The list may name only
+// resources of which frames were captured. Parse adds CRDs and APIServices, which have
+// no objects, because a client may watch them.
 func Parse(list string, shape Resource) ([]*Resource, error) {
 	var all []*Resource
 	add := func(r Resource) {

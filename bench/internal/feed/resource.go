@@ -19,18 +19,18 @@ import (
 // baseRV is the resourceVersion before the first event; event i has baseRV+1+i.
 const baseRV = 2000000000
 
-// Resource is a served resource. Its history is a function of the event's index,
-// so the server keeps nothing: event i is of object i modulo Objects.
+// Resource is a served resource. Its history is a function of the event's index, so
+// the server does not store it: event i is about object i modulo Objects.
 type Resource struct {
 	Group, Version, Plural, Kind string
 	Custom                       bool // of a CRD: listed items have kind and apiVersion
 
-	Events  uint64 // in all, after the initial objects
-	Objects uint64 // that the events are about, in turn
-	Initial uint64 // that exist before the first event
-	Silent  uint64 // the first so many events are another resource's: the version moves, nothing is sent
+	Events  uint64 // number of events after the initial objects
+	Objects uint64 // number of objects that the events are about, in turn
+	Initial uint64 // number of objects that exist before the first event
+	Silent  uint64 // number of first events that are not sent, like those of another resource: only the resourceVersion increases
 	First   uint64 // sequence number of the first mark, so that resources do not share any
-	Lives   uint64 // events of an object from ADDED to DELETED, at least 2; 0 is: none is deleted
+	Lives   uint64 // number of events of an object from ADDED to DELETED, at least 2; 0: no object is deleted
 
 	templates []*template
 	rate      float64   // events per second
@@ -44,12 +44,13 @@ func (r *Resource) apiVersion() string {
 	return r.Group + "/" + r.Version
 }
 
-// template is a captured object with the places of what changes.
+// template is a captured object, with the positions of the parts that differ between
+// events.
 type template struct {
 	object                            []byte
-	gvk                               int // bytes of kind and apiVersion behind the opening brace
+	gvk                               int // number of bytes of kind and apiVersion after the opening brace
 	name, namespace, uid, rv, mark, m int
-	end                               int // of the metadata's value, which begins at m
+	end                               int // end of the value of metadata, which begins at m
 }
 
 const (
@@ -102,7 +103,7 @@ func newTemplate(frame []byte, r *Resource) (*template, error) {
 	return t, nil
 }
 
-// markKey is the annotation that has an object's mark. The bridge hides most annotations of Secrets.
+// markKey returns the name of the annotation for the mark. For Secrets, it is one of the few annotations that the bridge publishes unchanged.
 func markKey(r *Resource) string {
 	if r.Kind == "Secret" {
 		return "argocd.argoproj.io/tracking-id"
@@ -110,8 +111,8 @@ func markKey(r *Resource) string {
 	return "bench.kubebridge.io/mark"
 }
 
-// cutObject cuts s, which begins behind an object's opening brace, at the closing
-// one.
+// cutObject cuts s at the closing brace of an object. s begins after the object's
+// opening brace.
 func cutObject(s string) (inner, rest string, err error) {
 	depth, quoted := 1, false
 	for i := 0; i < len(s); i++ {
@@ -132,7 +133,7 @@ func cutObject(s string) (inner, rest string, err error) {
 	return "", "", errTemplate
 }
 
-// set replaces the string that the first such key has.
+// set replaces the string value of the first such key.
 func set(s, key, value string) (string, error) {
 	before, after, ok := strings.Cut(s, `"`+key+`":"`)
 	_, rest, ended := strings.Cut(after, `"`)
@@ -163,9 +164,9 @@ func (r *Resource) prepare() error {
 	return nil
 }
 
-// sent is the time in the mark of event i: when it is due, so that an object's
-// bytes depend on its version alone, as a real server's do. Without a rate there
-// is no such time.
+// sent returns the time for the mark of event i. It is the time at which the event is
+// due, so that the bytes of an object depend only on its version, as on a real server.
+// Without a rate, the time is unknown.
 func (r *Resource) sent(i uint64) time.Time {
 	if r.rate == 0 {
 		return time.UnixMicro(0)
@@ -173,13 +174,13 @@ func (r *Resource) sent(i uint64) time.Time {
 	return r.begun.Add(time.Duration(float64(i+1) / r.rate * float64(time.Second)))
 }
 
-// event says which object event i is about, what happens to it, and which of its
-// lives that is.
+// event returns the object of event i, the type of the event, and how often the object
+// was deleted before.
 func (r *Resource) event(i uint64) (object uint64, kind string, life uint64) {
 	object = i % r.Objects
-	n := i / r.Objects // of the object's events
+	n := i / r.Objects // index among the object's events
 	if object < r.Initial {
-		n++ // the first was before
+		n++ // the object's first event was before event 0
 	}
 	if r.Lives > 1 {
 		n, life = n%r.Lives, n/r.Lives
@@ -217,7 +218,8 @@ func (r *Resource) at(object, head uint64) (version, bool) {
 	return version{object, 0, baseRV - r.Initial + min(object, r.Initial), r.First + object, time.UnixMicro(0)}, object < r.Initial
 }
 
-// count bounds the objects that may exist when head events have happened.
+// count returns the highest number of objects that may exist when head events have
+// happened.
 func (r *Resource) count(head uint64) uint64 {
 	if head <= r.Silent {
 		return r.Initial
@@ -225,10 +227,10 @@ func (r *Resource) count(head uint64) uint64 {
 	return max(r.Initial, min(r.Objects, head))
 }
 
-// placed is the object at a place among count, in the order of keys, in which a server
-// lists them: by namespace, then by name.
+// placed returns the object at a place in a list of count objects. A server lists
+// objects in the order of their keys: by namespace, then by name.
 func placed(place, count uint64) (object uint64) {
-	each, more := count/namespaces, count%namespaces // so many namespaces have one more
+	each, more := count/namespaces, count%namespaces // more is the number of namespaces that have one object more than each
 	first := more * (each + 1)
 	if place < first {
 		return place/(each+1) + place%(each+1)*namespaces
@@ -237,7 +239,7 @@ func placed(place, count uint64) (object uint64) {
 	return more + place/each + place%each*namespaces
 }
 
-// form is how an object is written.
+// form is a representation of an object.
 type form int
 
 const (

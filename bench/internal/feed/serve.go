@@ -20,11 +20,12 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// streams is how many requests kube-apiserver lets one HTTP/2 connection have.
+// streams is the number of concurrent requests that kube-apiserver allows on one
+// HTTP/2 connection.
 const streams = 100
 
-// Listen serves over TLS and HTTP/2 on a free port of this machine until ctx ends.
-// It passes to ready the kubeconfig to reach it with, and the base URL.
+// Listen serves over TLS and HTTP/2 on a free port of this machine until ctx is
+// cancelled. It passes a kubeconfig for the server, and the base URL, to ready.
 func (s *Server) Listen(ctx context.Context, ready func(kubeconfig []byte, url string) error) error {
 	cert, authority, err := certificate()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	writeBytes = 64 << 10 // what a watch writes at once, if that much is there
+	writeBytes = 64 << 10 // a watch writes its buffer when it has this size, or when no event is ready
 	pageBytes  = 512 << 10
 )
 
@@ -28,22 +28,22 @@ type Server struct {
 	once    sync.Once
 	begun   time.Time // when started was closed
 
-	oldest  atomic.Uint64 // the resourceVersion before which nothing is served
+	oldest  atomic.Uint64 // the lowest resourceVersion that is served
 	watches atomic.Int64
 	opened  atomic.Int64 // when the latest watch was opened, Unix time in nanoseconds
 	lists   atomic.Int64
 	mu      sync.Mutex
-	drop    chan struct{} // closed when watches are to be cut
+	drop    chan struct{} // Cut closes it, and replaces it
 }
 
 // Options of a [Server].
 type Options struct {
 	Resources []*Resource
-	Rate      float64       // events per second in all; 0 is: all happen at Start
-	Bookmarks time.Duration // between two, 0 is a minute
+	Rate      float64       // events per second of all resources together; 0: all events happen at Start
+	Bookmarks time.Duration // interval between two bookmarks; 0: one minute
 }
 
-// New returns a server where no event has happened yet.
+// New returns a server. No event happens before Start.
 func New(o Options) (*Server, error) {
 	s := &Server{
 		resources: o.Resources, byPath: map[string]*Resource{}, bookmarks: o.Bookmarks,
@@ -78,7 +78,7 @@ func (r *Resource) path() string {
 	return "/apis/" + r.Group + "/" + r.Version + "/" + r.Plural
 }
 
-// Start lets events happen.
+// Start starts the events. Further calls have no effect.
 func (s *Server) Start() {
 	s.once.Do(func() {
 		s.begun = time.Now()
@@ -89,7 +89,8 @@ func (s *Server) Start() {
 	})
 }
 
-// head is how many events have happened. It does not depend on who watches.
+// head returns how many events of a resource have happened. It does not depend on
+// watches.
 func (s *Server) head(r *Resource) uint64 {
 	select {
 	case <-s.started:
@@ -119,14 +120,14 @@ func (s *Server) Cut() {
 	s.drop = make(chan struct{})
 }
 
-// Stats is what clients have asked for, other than for metadata alone.
+// Stats counts the requests of clients, except requests for metadata only.
 type Stats struct {
-	Watches int64 // open
+	Watches int64 // open watches
 	Lists   int64 // pages served
 	Opened  int64 // when the latest watch was opened, Unix time in nanoseconds
 }
 
-// ServeHTTP implements the API, and what the benchmark itself asks under /_bench/.
+// ServeHTTP serves the API, and the commands of the benchmark itself under /_bench/.
 func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	switch path := strings.TrimSuffix(q.URL.Path, "/"); path {
 	case "/_bench/start":
@@ -161,7 +162,8 @@ func (s *Server) serve(w http.ResponseWriter, q *http.Request, r *Resource) {
 	}
 }
 
-// page is where a list goes on: a continue token.
+// page is the content of a continue token: the list's resourceVersion, and the place
+// of the next object.
 type page struct{ RV, From uint64 }
 
 func (s *Server) list(w http.ResponseWriter, q *http.Request, r *Resource) {
@@ -221,10 +223,11 @@ func (s *Server) list(w http.ResponseWriter, q *http.Request, r *Resource) {
 		}
 	}
 	*buffer = append(b, "]}\n"...)
-	_, _ = w.Write(*buffer) // who has gone needs no answer
+	_, _ = w.Write(*buffer) // an error means that the client has disconnected
 }
 
-// pageBuffers are what pages are made in: the server is not to be what takes the time.
+// pageBuffers has reusable buffers for pages, because the server must not be the
+// bottleneck.
 var pageBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 func writeJSON(w http.ResponseWriter, v any) {

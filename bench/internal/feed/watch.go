@@ -16,11 +16,11 @@ type watch struct {
 	form     form
 	out      http.ResponseWriter
 	buffer   []byte
-	at       uint64 // the next event
+	at       uint64 // index of the next event
 	drop     chan struct{}
-	ended    <-chan time.Time // when the client wants it to end
-	ticks    *time.Ticker     // of bookmarks; never nil
-	marks    bool             // bookmarks are wanted
+	ended    <-chan time.Time // fires after the timeout that the client has requested
+	ticks    *time.Ticker     // interval of bookmarks; never nil
+	marks    bool             // the client has requested bookmarks
 }
 
 func (s *Server) watch(w http.ResponseWriter, q *http.Request, r *Resource) {
@@ -68,8 +68,8 @@ func (s *Server) watch(w http.ResponseWriter, q *http.Request, r *Resource) {
 	}
 }
 
-// write sends what the buffer has; flush also sees that it leaves the machine.
-// They report whether the client is still there.
+// write writes the buffer to the response; flush also flushes the response. Both
+// report whether the client is still connected.
 func (o *watch) write() bool {
 	_, err := o.out.Write(o.buffer)
 	o.buffer = o.buffer[:0]
@@ -111,7 +111,7 @@ func (o *watch) follow(q *http.Request) {
 			o.at++
 		}
 		send := o.write
-		if o.at == head { // as kube-apiserver does: when nothing is waiting
+		if o.at == head { // like kube-apiserver, flush only if no further event is ready
 			send = o.flush
 		}
 		if !send() {

@@ -1,6 +1,6 @@
-// Package mark says what was delivered, whatever format the program under test
-// writes: the feed puts a mark in an annotation of every object, and a [Tracker]
-// finds it in what arrives.
+// Package mark counts what was delivered, in whatever format the program under test
+// writes. The feed puts a mark into an annotation of every object, and a [Tracker]
+// evaluates the marks in the messages that arrive.
 package mark
 
 import (
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Blank is a mark with nothing in it: sequence number, object and Unix time in
-// microseconds (0 is: not known), each a decimal number of fixed width.
+// Blank is an empty mark. A mark has a sequence number, the number of an object and
+// a Unix time in microseconds (0: unknown), each a decimal number of fixed width.
 const Blank = "~kb~0000000000~000000000~0000000000000000~"
 
 const (
@@ -20,7 +20,7 @@ const (
 	objectAt  = 15
 	microsAt  = 25
 	microsEnd = 41
-	sampled   = 1 << 21 // latencies that are kept
+	sampled   = 1 << 21 // maximum number of latencies that are kept
 )
 
 // Put writes a mark into b, which begins with [Blank].
@@ -30,7 +30,7 @@ func Put(b []byte, seq, object uint64, at time.Time) {
 	PutDigits(b[microsAt:microsEnd], uint64(at.UnixMicro()))
 }
 
-// PutDigits fills b with the decimal digits of v, zeros in front.
+// PutDigits fills b with the decimal digits of v, with leading zeros.
 func PutDigits(b []byte, v uint64) {
 	for i := len(b) - 1; i >= 0; i-- {
 		b[i] = byte('0' + v%10)
@@ -48,14 +48,14 @@ func digits(b []byte) (v uint64, ok bool) {
 	return v, true
 }
 
-// Mark is what one says. The zero value is a record without one.
+// Mark is the content of a mark. The zero value means that there is no mark.
 type Mark struct {
 	Seq, Object uint64
 	Sent        time.Time
 	Found       bool
 }
 
-// Find returns the first mark in b, and what is behind it.
+// Find returns the first mark in b, and the bytes after it.
 func Find(b []byte) (m Mark, rest []byte) {
 	for {
 		i := bytes.Index(b, []byte(prefix))
@@ -73,32 +73,33 @@ func Find(b []byte) (m Mark, rest []byte) {
 	}
 }
 
-// Stats is what a [Tracker] has seen.
+// Stats are the statistics of a [Tracker].
 type Stats struct {
 	Unique     uint64 // distinct sequence numbers
-	Repeated   uint64 // that had been seen before
-	OutOfOrder uint64 // older than what had been seen of the same object
-	Unmarked   uint64 // records that are no object's, such as collection events
-	Synced     uint64 // of these, synced events
-	Bytes      uint64 // of the values of marked records
+	Repeated   uint64 // records whose sequence number had been seen before
+	OutOfOrder uint64 // records that are older than an earlier record of the same object
+	Unmarked   uint64 // records without a mark, such as events about a collection
+	Synced     uint64 // synced events, which also count as unmarked
+	Bytes      uint64 // size of the values of marked records
 	First      time.Time
-	Last       time.Time // of marked records
+	Last       time.Time // First and Last are times of marked records
 	LastSynced time.Time
-	P50, P99   time.Duration // from the feed to here, of the latest [Tracker.Reset] on
-	Committed  uint64        // transactions
+	P50, P99   time.Duration // of the times from the feed to the tracker, since the latest [Tracker.Reset]
+	Committed  uint64        // committed transactions
 }
 
-// Tracker checks what arrives. The zero value is ready; all may call it.
+// Tracker counts and checks what arrives. The zero value is ready to use. Its methods
+// may be called concurrently.
 type Tracker struct {
 	mu      sync.Mutex
-	seen    []uint64 // bits
+	seen    []uint64 // one bit for each sequence number
 	latest  []uint32 // by object: sequence number + 1
 	stats   Stats
 	latency []uint32 // microseconds
 }
 
-// Record notes that a record with this mark and size in bytes was acknowledged
-// now.
+// Record counts a record with this mark and size in bytes, which was acknowledged
+// at the time now.
 func (t *Tracker) Record(m Mark, size int, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,7 +130,7 @@ func (t *Tracker) Record(m Mark, size int, now time.Time) {
 	}
 }
 
-// Other notes a record that has no mark.
+// Other counts a record that has no mark.
 func (t *Tracker) Other(synced bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,14 +141,14 @@ func (t *Tracker) Other(synced bool, now time.Time) {
 	}
 }
 
-// Commit notes a transaction.
+// Commit counts a committed transaction.
 func (t *Tracker) Commit() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.stats.Committed++
 }
 
-// Reset forgets the latencies and the time of the first record.
+// Reset discards the latencies and the time of the first record.
 func (t *Tracker) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -155,8 +156,8 @@ func (t *Tracker) Reset() {
 	t.stats.First = time.Time{}
 }
 
-// Stats returns what was seen; the percentiles only if asked for, since they
-// take a sort.
+// Stats returns the statistics. It computes percentiles only on request, because
+// they need a sort.
 func (t *Tracker) Stats(percentiles bool) Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package micro measures the parts of the bridge that every event passes, by
-// what they export: go test -run - -bench . -benchmem ./internal/micro
+// Package micro measures the parts of the bridge that every event passes, through
+// their exported functions: go test -run - -bench . -benchmem ./internal/micro
 package micro
 
 import (
@@ -39,7 +39,7 @@ func BenchmarkSource(b *testing.B) {
 			}
 			h := httptest.NewUnstartedServer(s)
 			h.EnableHTTP2 = true
-			h.Config.ErrorLog = log.New(io.Discard, "", 0) // a benchmark's line must stay whole
+			h.Config.ErrorLog = log.New(io.Discard, "", 0) // log lines would break the line of a benchmark's result
 			h.StartTLS()
 			defer h.Close()
 			c, err := source.NewClient(&rest.Config{Host: h.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
@@ -90,7 +90,7 @@ func objects(b *testing.B, resource string) [][]byte {
 	return frames
 }
 
-// BenchmarkSecrets hides the values of a Secret.
+// BenchmarkSecrets replaces the values of a Secret.
 func BenchmarkSecrets(b *testing.B) {
 	all := objects(b, "secrets")
 	for _, s := range []shape.Secrets{{Key: []byte("0123456789abcdef")}, {}} {

@@ -1,7 +1,8 @@
-// Package peer holds what the bridge is compared with. Raw is a floor: list,
-// watch, splice, send; it drops managedFields and knows no filter, no checkpoint
-// and no failure. Dynamic is what most programs do: the dynamic client's objects
-// through json.Marshal.
+// Package peer has the programs that the bridge is compared with. Raw does the
+// minimum: it lists, watches, copies the bytes of each object into an event, and
+// sends the event. It drops managedFields, but has no filters and no checkpoint, and
+// does not handle failures. Dynamic does what most programs do: it encodes the objects
+// of the dynamic client with json.Marshal.
 package peer
 
 import (
@@ -25,10 +26,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// readBuffer is what Raw reads at once, in bytes.
+// readBuffer is the size of the buffer for reading a watch, in bytes.
 const readBuffer = 256 << 10
 
-// getter returns what answers a query of the core resource.
+// getter returns a function that sends a query for a resource of the core group, and
+// returns the body of the answer.
 func getter(ctx context.Context, config *rest.Config, resource string) (func(query string) (io.ReadCloser, error), error) {
 	transport, err := rest.TransportFor(config)
 	if err != nil {
@@ -52,12 +54,12 @@ func getter(ctx context.Context, config *rest.Config, resource string) (func(que
 
 // Reading is the result of [Read].
 type Reading struct {
-	PerSec float64 // events, from the first to the last
-	Bytes  float64 // of a frame, on average
+	PerSec float64 // events per second, from the first event to the last
+	Bytes  float64 // average size of a frame
 }
 
-// Read reads n events of the core resource that came after the resourceVersion rv,
-// and does nothing with them: a server cannot be read faster.
+// Read reads n events of a resource of the core group after the resourceVersion rv.
+// It does nothing with them, to measure how fast a server can be read.
 func Read(ctx context.Context, config *rest.Config, resource, rv string, n uint64) (r Reading, err error) {
 	get, err := getter(ctx, config, resource)
 	if err != nil {
@@ -87,7 +89,7 @@ func Read(ctx context.Context, config *rest.Config, resource, rv string, n uint6
 	return r, nil
 }
 
-// Raw follows the core resource until ctx ends.
+// Raw watches a resource of the core group and sends its events until ctx is cancelled.
 func Raw(ctx context.Context, config *rest.Config, resource string, to Sender) error {
 	get, err := getter(ctx, config, resource)
 	if err != nil {
@@ -130,7 +132,8 @@ func Raw(ctx context.Context, config *rest.Config, resource string, to Sender) e
 	}
 }
 
-// Dynamic follows the core resource until ctx ends.
+// Dynamic watches a resource of the core group and sends its events until ctx is
+// cancelled.
 func Dynamic(ctx context.Context, config *rest.Config, resource string, to Sender) error {
 	d, err := dynamic.NewForConfig(config)
 	if err != nil {

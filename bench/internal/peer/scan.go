@@ -5,17 +5,18 @@ import (
 	"errors"
 )
 
-// frame is what a bridge needs to know of a watch frame. The slices are the
-// frame's own.
+// frame has the parts of a watch frame that an event needs. The slices refer to the
+// bytes of the frame.
 type frame struct {
 	kind, apiVersion, typ, name, namespace, uid, rv []byte
-	object, end                                     int // of the object's bytes
-	drop, dropEnd                                   int // of managedFields, with a comma
+	object, end                                     int // begin and end of the object
+	drop, dropEnd                                   int // begin and end of managedFields, including a comma
 }
 
 var errFrame = errors.New("not a frame as kube-apiserver writes it")
 
-// scan trusts the server to send compact, valid JSON: this is a floor, no product.
+// scan finds the parts of a frame. It relies on the server to send compact, valid JSON,
+// because [Raw] shows how little work is possible.
 func scan(b []byte) (f frame, err error) {
 	b = bytes.TrimRight(b, "\n")
 	members(b, 0, func(key []byte, _, i, j int) {
@@ -66,9 +67,9 @@ func scan(b []byte) (f frame, err error) {
 	return f, nil
 }
 
-// members calls found with each member of the object at b[i:], the places of its
-// key, its value and the value's end, and returns the object's end. into may take
-// a value upon itself: it returns the value's end, or -1.
+// members calls found for each member of the object at b[i:], with the positions of
+// its key, of its value and after the value. It returns the position after the object.
+// If into parses a value itself, it returns the position after the value, else -1.
 func members(b []byte, i int, found func(key []byte, k, i, j int), into func(key []byte, i int) int) int {
 	i++
 	for i < len(b) && b[i] == '"' {
@@ -92,10 +93,10 @@ func members(b []byte, i int, found func(key []byte, k, i, j int), into func(key
 	return i + 1
 }
 
-// text returns the place behind the string that begins before i.
+// text returns the position after the string whose opening quote is before i.
 func text(b []byte, i int) int {
 	for {
-		for end := min(i+16, len(b)); i < end; i++ { // most are short
+		for end := min(i+16, len(b)); i < end; i++ { // most strings are short
 			switch b[i] {
 			case '"':
 				return i + 1
@@ -115,7 +116,7 @@ func text(b []byte, i int) int {
 	}
 }
 
-// skip returns the place behind the value that begins at i.
+// skip returns the position after the value that begins at i.
 func skip(b []byte, i int) int {
 	switch b[i] {
 	case '"':
@@ -143,7 +144,7 @@ func skip(b []byte, i int) int {
 	}
 }
 
-// appendEvent appends a CloudEvent with the object, managedFields left out.
+// appendEvent appends a CloudEvent with the object, without managedFields.
 func (f *frame) appendEvent(dst, b, at []byte) []byte {
 	add := func(s string, v []byte) { dst = append(append(dst, s...), v...) }
 	add(`{"specversion":"1.0","id":"`, f.uid)

@@ -8,7 +8,7 @@ import (
 	"github.com/kubebridge/kubebridge/bench/internal/corpus"
 )
 
-// The floor must carry the same objects, else its speed says nothing.
+// Raw must send the same objects as the bridge; otherwise their speeds cannot be compared.
 func TestScan(t *testing.T) {
 	for _, resource := range []string{"pods", "events", "secrets", "widgets"} {
 		frames, err := corpus.Frames(resource)

@@ -10,18 +10,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Sender writes to a bus, many records at a time, in order as long as nothing
-// fails.
+// Sender writes to a bus. Many records may be in flight. They stay in order as long as
+// nothing fails.
 type Sender interface {
-	// Send may keep key and value until it calls done. It returns the error of an
-	// earlier record, too.
+	// Send may use key and value until it calls done. It may return the error of an
+	// earlier record.
 	Send(ctx context.Context, key, value []byte, done func()) error
 }
 
-// partitions of the topic: the bridge's default.
+// partitions is the number of partitions of the topic: the bridge's default.
 const partitions = 12
 
-// What may be under way.
+// Limits of what is in flight.
 const (
 	bufferedBytes = 64 << 20
 	batchBytes    = 1 << 20
@@ -34,8 +34,8 @@ type kafkaSender struct {
 	failed chan error
 }
 
-// Kafka writes to a topic, which it creates, idempotently, acknowledged by all
-// replicas. Close the client at the end.
+// Kafka creates a topic, and returns a Sender that writes to it. Writes are idempotent
+// and acknowledged by all replicas. The caller must close the client.
 func Kafka(ctx context.Context, broker, topic string) (Sender, *kgo.Client, error) {
 	c, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedBytes(bufferedBytes),
 		kgo.MaxBufferedRecords(20_000), kgo.ProducerBatchMaxBytes(batchBytes))
@@ -79,8 +79,8 @@ type sent struct {
 	done   func()
 }
 
-// NATS writes to a subject of a stream that it creates, on disk. Close the
-// connection at the end.
+// NATS creates a stream on disk, and returns a Sender that writes to a subject of the
+// stream. The caller must close the connection.
 func NATS(ctx context.Context, url, subject string) (Sender, *nats.Conn, error) {
 	c, err := nats.Connect(url)
 	if err != nil {

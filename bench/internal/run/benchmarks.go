@@ -17,24 +17,24 @@ import (
 
 // bench is one run of the program.
 type bench struct {
-	self    string // this program
+	self    string // path of this program
 	bridge  string
 	dir     string
-	kafka   string // host:port of one that is there; empty is one of our own
-	peer    string // a command to run beside the others
-	cluster string // kube-apiserver with etcd; empty is that of test/cluster
-	only    string // program
+	kafka   string // host:port of an existing Kafka; empty: kfake
+	peer    string // command of a further program for comparison
+	cluster string // program of kube-apiserver with etcd; empty: that of test/cluster
+	only    string // the only program to run; empty: all
 	pin     bool
 	keep    bool
 	count   int
 	scale   float64
-	limit   time.Duration // of one measurement
-	rates   []float64     // of latency, events per second
+	limit   time.Duration // time limit of one measurement
+	rates   []float64     // of the benchmark latency, events per second
 	lingers []time.Duration
-	rate    float64 // of outage
+	rate    float64 // of the benchmark outage, events per second
 	period  time.Duration
 	worlds  int
-	idleMB  float64 // resident memory of a bridge that has nothing to do; 0 is: not measured
+	idleMB  float64 // resident memory of a bridge that has nothing to do; 0: not measured yet
 	report  report
 }
 
@@ -75,7 +75,7 @@ func choose(list string) (chosen []scenario, err error) {
 	return chosen, nil
 }
 
-// flags of the program.
+// flags returns the flags of the program, and the values of -bench and -out.
 func (b *bench) flags() (flags *flag.FlagSet, chosen, out *string) {
 	flags = flag.NewFlagSet("bench", flag.ExitOnError)
 	usage := "comma-separated, or all, of:"
@@ -120,9 +120,9 @@ func list[T any](s string, parse func(string) (T, error)) (all []T, err error) {
 	return all, nil
 }
 
-// Benchmarks runs what args choose and prints tables. What fails does not keep
-// the others from being run. An error is also a record that was lost, repeated or
-// out of order.
+// Benchmarks runs the benchmarks that args choose, and prints tables. If one fails,
+// the others run nevertheless. Benchmarks returns an error if one fails, or if the
+// bridge loses, repeats or reorders a record.
 func Benchmarks(ctx context.Context, args []string) error {
 	b := &bench{}
 	flags, names, out := b.flags()
@@ -162,10 +162,11 @@ func Benchmarks(ctx context.Context, args []string) error {
 
 func (b *bench) scaled(n float64) uint64 { return max(uint64(n*b.scale), 100) }
 
-// slower is how much less the baseline gets to do, to end in the same time.
+// slower is the factor by which programs other than the bridge and raw get fewer
+// events, so that they end in the same time.
 const slower = 20
 
-// buses that are compared; a Kafka that is there stands alone.
+// buses returns the buses to measure. An existing Kafka is measured alone.
 func (b *bench) buses() []string {
 	if b.kafka != "" {
 		return []string{roleKafka}
@@ -173,7 +174,7 @@ func (b *bench) buses() []string {
 	return []string{roleKafka, roleNATS}
 }
 
-// label is what a bus is called in tables.
+// label returns the name of a bus in tables.
 func (b *bench) label(bus string) string {
 	if bus == roleKafka && b.kafka != "" {
 		return "real-kafka"
@@ -211,7 +212,7 @@ func (b *bench) throughputs(ctx context.Context) error {
 				if program != "bridge" && program != roleRaw {
 					n /= slower
 				}
-				if to == roleNATS { // whose server is what takes the time
+				if to == roleNATS { // the NATS server is the bottleneck
 					n /= 4
 				}
 				measure("Throughput/"+of.resource+"/"+b.label(to), setup{program: program, bus: to, resources: of.resource, events: b.scaled(n)})
@@ -224,7 +225,7 @@ func (b *bench) throughputs(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// options: pods to Kafka with one option more each.
+// options measures pods to Kafka, each time with one option.
 func (b *bench) options(ctx context.Context) error {
 	var failed []error
 	for _, o := range []struct{ name, options, format string }{
@@ -303,7 +304,7 @@ func (b *bench) idle(ctx context.Context) error {
 	if _, err := w.arrived(ctx, w.total(), b.limit); err != nil {
 		return err
 	}
-	if err := pause(ctx, b.period/4); err != nil { // until what follows a start is over
+	if err := pause(ctx, b.period/4); err != nil { // wait until the work after the start is done
 		return err
 	}
 	before := w.sut.cpu()
@@ -318,12 +319,12 @@ func (b *bench) idle(ctx context.Context) error {
 	return nil
 }
 
-// synced is how many records report one list's end: the broker of our own
-// has bus.Partitions partitions, and one that is there gets the bridge's default,
-// which is the same.
+// synced returns the number of records of one synced event, which comes in every
+// partition. Topics in kfake have bus.Partitions partitions. Topics in an existing
+// Kafka have the bridge's default, which is the same number.
 func (b *bench) synced() uint64 { return bus.Partitions }
 
-// pause waits.
+// pause waits for the time d, or until ctx is cancelled.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -8,34 +8,35 @@ import (
 	"github.com/kubebridge/kubebridge/bench/internal/mark"
 )
 
-// result of a measurement. What was not measured is 0.
+// result is the result of a measurement. Values that were not measured are 0.
 type result struct {
-	Name    string // of the benchmark, as benchstat takes it
+	Name    string // name of the benchmark, in the format of benchstat
 	Program string
 	Due     uint64
-	Late    bool // it was stopped before all was there
+	Late    bool // not all records arrived within the limit
 	Seen    mark.Stats
-	PerSec  float64 // events
-	CPU     float64 // seconds of the program per million events
-	Busy    float64 // CPUs that it used
-	Peak    float64 // MiB
-	Extra   []value // what else it measured
+	PerSec  float64 // events per second
+	CPU     float64 // CPU seconds of the program per million events
+	Busy    float64 // CPUs that the program used on average
+	Peak    float64 // peak of the program's resident memory, MiB
+	Extra   []value // further values
 }
 
 type value struct {
-	Unit   string // as benchstat takes it
+	Unit   string // in the format of benchstat
 	Amount float64
 }
 
 func (r *result) add(unit string, amount float64) { r.Extra = append(r.Extra, value{unit, amount}) }
 
-// settle is how long repeated records may come after the last.
+// settle is the time after the last expected record in which repeated records may
+// arrive.
 const settle = 300 * time.Millisecond
 
-// point is where a measurement begins.
+// point has the values at the beginning or the end of a measurement.
 type point struct {
 	at          time.Time
-	cpu, server float64 // seconds used by then
+	cpu, server float64 // CPU seconds of the program, and of the feed or API server, so far
 	seen        mark.Stats
 }
 
@@ -43,8 +44,8 @@ func (w *world) now(seen mark.Stats) point {
 	return point{time.Now(), w.sut.cpu(), w.feed.cpu(), seen}
 }
 
-// stream lets the events happen and measures until they have arrived, beyond
-// before.
+// stream starts the events, and measures until all have arrived. before has the
+// statistics of records that arrived earlier, which do not count.
 func (w *world) stream(ctx context.Context, before mark.Stats, limit time.Duration) (r result, err error) {
 	if err := w.reset(); err != nil {
 		return r, err
@@ -53,7 +54,7 @@ func (w *world) stream(ctx context.Context, before mark.Stats, limit time.Durati
 	if err := w.command("start"); err != nil {
 		return r, err
 	}
-	if w.rate > 0 { // latencies are those of a program that has been at work
+	if w.rate > 0 { // latencies do not count before the program has warmed up
 		if err := errors.Join(pause(ctx, warmUp), w.reset()); err != nil {
 			return r, err
 		}
@@ -61,11 +62,12 @@ func (w *world) stream(ctx context.Context, before mark.Stats, limit time.Durati
 	return w.follow(ctx, from, limit)
 }
 
-// warmUp is when latencies begin to count: a consumer has found the topics then.
+// warmUp is the time after which latencies count. A consumer has found the topics by
+// then.
 const warmUp = 2 * time.Second
 
-// caughtUp measures from the first record beyond before, since a start is no part
-// of what an event costs.
+// caughtUp measures from the first record after those in before, because a start is
+// not part of the cost of an event.
 func (w *world) caughtUp(ctx context.Context, before mark.Stats, limit time.Duration) (r result, err error) {
 	s, err := w.arrived(ctx, before.Unique+1, limit)
 	if err != nil {
@@ -74,8 +76,8 @@ func (w *world) caughtUp(ctx context.Context, before mark.Stats, limit time.Dura
 	return w.follow(ctx, w.now(s), limit)
 }
 
-// follow measures until the last record that is due. Those that do not come in
-// time are missing, and the result says so; that is no error.
+// follow measures until the last expected record. If records do not arrive within the
+// limit, follow returns no error; the result has the number of missing records.
 func (w *world) follow(ctx context.Context, from point, limit time.Duration) (r result, err error) {
 	r.Due = w.total()
 	s, err := w.arrived(ctx, r.Due, limit)
@@ -103,7 +105,8 @@ func (w *world) follow(ctx context.Context, from point, limit time.Duration) (r 
 	return r, nil
 }
 
-// throughput runs a setup from a bridge that watches to the last event.
+// throughput starts the program of a setup, waits until it watches, and measures until
+// the last event.
 func (b *bench) throughput(ctx context.Context, name string, s setup) (r result, err error) {
 	w, err := b.newWorld(s)
 	if err != nil {
@@ -134,5 +137,6 @@ const (
 	unitLate      = "MB-late"  // at its end
 )
 
-// startLimit bounds a start, without what a scenario lists.
+// startLimit is the time limit of a start. A scenario with large lists has a longer
+// one.
 const startLimit = 60 * time.Second

@@ -16,23 +16,23 @@ import (
 	"time"
 )
 
-// The CPUs that processes are pinned to: what is measured has one for itself.
+// The CPUs to which processes are pinned. The program under test does not share its CPU.
 const (
 	otherCPU = 0
 	testCPU  = 1
 )
 
-// process is a child; stop ends it.
+// process is a child process. The caller must stop it.
 type process struct {
 	name string
 	cmd  *exec.Cmd
 	done chan struct{}
-	err  error // of the process, when done is closed
+	err  error // the error of Wait; valid when done is closed
 	log  string
 }
 
-// spawn starts a program whose output goes to a file in dir. If said is not nil, the
-// first line of its standard output is decoded into it, as JSON.
+// spawn starts a program, and writes its output to a file in dir. If said is not nil,
+// spawn waits for the first line of standard output, and decodes it as JSON into said.
 func spawn(dir, name string, cpu int, said any, args ...string) (*process, error) {
 	env := os.Environ()
 	if cpu >= 0 {
@@ -82,7 +82,8 @@ func spawn(dir, name string, cpu int, said any, args ...string) (*process, error
 	return p, nil
 }
 
-// stop asks the process to end, and makes it. It returns when it has.
+// stop ends the process with SIGTERM, or with SIGKILL after ten seconds. It returns
+// when the process has ended.
 func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {
@@ -93,13 +94,13 @@ func (p *process) stop() {
 	}
 }
 
-// tail is the end of what it logged.
+// tail returns the end of the process's log.
 func (p *process) tail() string {
 	b, _ := os.ReadFile(p.log)
 	return string(b[max(0, len(b)-2000):])
 }
 
-// ended is the error of one that should run.
+// ended returns an error if the process has ended.
 func (p *process) ended() error {
 	select {
 	case <-p.done:
@@ -112,7 +113,7 @@ func (p *process) ended() error {
 // clockTicks is the unit of CPU times in /proc: USER_HZ, 100 on every Linux.
 const clockTicks = 100
 
-// cpu is the CPU time used so far, in seconds.
+// cpu returns the CPU time used so far, in seconds.
 func (p *process) cpu() float64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {
@@ -127,8 +128,8 @@ func (p *process) cpu() float64 {
 	return (user + system) / clockTicks
 }
 
-// rss is the resident memory in MiB: the most since the start or resetPeak, or,
-// with VmRSS, what it is.
+// rss returns a field of /proc/PID/status in MiB. VmRSS is the present resident
+// memory; VmHWM is its peak since the start or the last call of resetPeak.
 func (p *process) rss(field string) float64 {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	_, after, _ := strings.Cut(string(b), field+":")
@@ -141,12 +142,13 @@ func (p *process) rss(field string) float64 {
 
 func (p *process) peak() float64 { return p.rss("VmHWM") }
 
-// resetPeak begins a new peak (proc(5), clear_refs).
+// resetPeak resets the peak of the resident memory (proc(5), clear_refs).
 func (p *process) resetPeak() error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0)
 }
 
-// await polls until ok, an error, or the deadline.
+// await calls ok until it returns true or an error, ctx is cancelled, or the limit has
+// passed.
 func await(ctx context.Context, limit time.Duration, what string, ok func() (bool, error)) error {
 	deadline := time.Now().Add(limit)
 	for {

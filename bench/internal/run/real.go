@@ -29,16 +29,16 @@ import (
 
 const (
 	realObjects = 5000
-	realEvents  = 20_000 // at most, of which the first of each object makes it
+	realEvents  = 20_000 // maximum number of events; the first event of each object creates it
 	realWriters = 16
-	// realFilling bounds the writing: kube-apiserver promises to remember 75 seconds.
+	// realFilling limits the time for writing events, because kube-apiserver keeps the events of 75 seconds at least, but not of longer.
 	realFilling = 50 * time.Second
 	realSpace   = "bench"
 	markKey     = "bench.kubebridge.io/mark"
 )
 
-// apiServer starts kube-apiserver with etcd, as test/cluster builds it; its
-// kubeconfig is then where the feed's would be.
+// apiServer starts kube-apiserver with etcd, as test/cluster builds it. Its kubeconfig
+// has the same path as that of the feed.
 func (w *world) apiServer() (*process, error) {
 	program := w.bench.cluster
 	if program == "" {
@@ -63,8 +63,8 @@ func (w *world) apiServer() (*process, error) {
 	return p, nil
 }
 
-// real: what happened while the bridge was away comes from a kube-apiserver as fast
-// as it can, first to a reader that does nothing with it, then to the bridge.
+// real measures how fast kube-apiserver sends the events that happened while the bridge
+// was stopped: first to a reader that does nothing with them, then to the bridge.
 func (b *bench) real(ctx context.Context) error {
 	w, err := b.newWorld(setup{program: "bridge", bus: roleKafka, resources: "pods", initial: 1, real: true})
 	if err != nil {
@@ -111,7 +111,7 @@ func (b *bench) real(ctx context.Context) error {
 	}
 
 	var reading result
-	for range 2 { // the first makes the server ready
+	for range 2 { // the first reading only warms up the server
 		var read peer.Reading
 		cpu := w.feed.cpu()
 		reader, err := w.child(testCPU, roleRead, &read, "-kubeconfig", w.path("kubeconfig"), "-rv", rv, "-events", fmt.Sprint(events))
@@ -140,12 +140,12 @@ func (b *bench) real(ctx context.Context) error {
 // filler writes marked pods to an API server.
 type filler struct {
 	client  dynamic.Interface
-	changes metadata.Interface // answers are short
+	changes metadata.Interface // answers have only metadata, so they are short
 	objects uint64
 	pods    []*unstructured.Unstructured
 }
 
-// begin creates what the bridge is to see before it is stopped, and returns its
+// begin creates the object that the bridge reads before it is stopped, and returns its
 // resourceVersion.
 func (f *filler) begin(ctx context.Context) (rv string, err error) {
 	space := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": realSpace}}}
@@ -199,9 +199,9 @@ func (f *filler) create(ctx context.Context, seq, object uint64) (*unstructured.
 	return f.client.Resource(podResource()).Namespace(realSpace).Create(ctx, pod, metav1.CreateOptions{})
 }
 
-// fill makes events from 1 on, n of them or as many as there is time for: the
-// objects, then changes to each in turn. It returns how many. An object is one
-// writer's, so that its events have their order.
+// fill makes events from number 1 on: n of them, or as many as are possible within
+// realFilling. It creates the objects, and then changes each in turn. It returns the
+// number of events. Only one writer changes an object, so that its events are in order.
 func (f *filler) fill(ctx context.Context, n uint64) (uint64, error) {
 	var made atomic.Uint64
 	end := time.Now().Add(realFilling)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// report is what was measured, in that order.
+// report has the results in the order of measurement.
 type report struct{ results []result }
 
 func (r *report) add(one result) {
@@ -33,7 +33,7 @@ const (
 	unitP99  = "p99-ms"
 )
 
-// values are the measured ones, with units as benchstat takes them.
+// values returns the values that were measured, with units in the format of benchstat.
 func (r *result) values() []value {
 	var all []value
 	for _, v := range []value{
@@ -76,7 +76,8 @@ func (r *result) delivered() string {
 	return cmp.Or(strings.Join(wrong, ", "), "all of "+fmt.Sprint(r.Due))
 }
 
-// short writes three digits, and all of those before the point.
+// short formats a number with three significant digits, and with all digits before the
+// decimal point.
 func short(v float64) string {
 	switch {
 	case v >= 100 || v <= -100:
@@ -88,7 +89,7 @@ func short(v float64) string {
 	}
 }
 
-// median of what a program's runs of a benchmark measured in that unit.
+// median returns the median of a program's results of a benchmark in a unit.
 func (r *report) median(name, program, unit string) (float64, bool) {
 	var all []float64
 	for _, one := range r.results {
@@ -108,14 +109,14 @@ func (r *report) median(name, program, unit string) (float64, bool) {
 	return all[len(all)/2], true
 }
 
-// group is the benchmarks of which one table is made.
+// group returns the group of a benchmark. Each group has one table.
 func group(name string) string {
 	g, _, _ := strings.Cut(name, "/")
 	return g
 }
 
-// print writes tables in Markdown, one for each group of benchmarks, medians where
-// something ran more than once, and which targets were met.
+// print writes tables in Markdown: one for each group of benchmarks, with the medians
+// of repeated runs, and one of the targets.
 func (r *report) print(to io.Writer) error {
 	var groups []string
 	for _, one := range r.results {
@@ -146,7 +147,7 @@ func (r *report) table(to io.Writer, of string) error {
 		if runs[at]++; runs[at] == 1 {
 			rows = append(rows, at)
 		}
-		if old, ok := last[at]; !ok || old.delivered() == "all of "+fmt.Sprint(old.Due) { // a run that went wrong is reported
+		if old, ok := last[at]; !ok || old.delivered() == "all of "+fmt.Sprint(old.Due) { // keep a run that went wrong
 			last[at] = one
 		}
 		for _, v := range one.values() {
@@ -219,7 +220,8 @@ func cpuModel() string {
 	return cmp.Or(model, "unknown")
 }
 
-// verdict is an error if the bridge did not deliver everything once, in order.
+// verdict returns an error if the bridge did not deliver every record once and in
+// order.
 func (r *report) verdict() error {
 	var all []error
 	for _, one := range r.results {

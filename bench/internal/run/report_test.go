@@ -7,7 +7,7 @@ import (
 	"github.com/kubebridge/kubebridge/bench/internal/mark"
 )
 
-// What docs/performance.md says is copied from these tables.
+// The figures of docs/performance.md are copied from these tables.
 func TestTables(t *testing.T) {
 	var r report
 	add := func(program string, perSec, cpu float64, seen uint64) {

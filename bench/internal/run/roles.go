@@ -1,4 +1,4 @@
-// Package run starts the processes of a benchmark, and reports.
+// Package run starts the processes of benchmarks, and reports the results.
 package run
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/bench/internal/peer"
 )
 
-// Roles of processes; "" is the one that starts the others.
+// Roles of processes. The process with the role "" starts the others.
 const (
 	roleFeed    = "feed"
 	roleKafka   = "kafka"
@@ -30,8 +30,8 @@ const (
 	roleRead    = "read"
 )
 
-// hello is what a process says, in a line on its standard output, when it is
-// there.
+// hello is a line of JSON that a process writes to its standard output when it is
+// ready.
 type hello struct {
 	Address string // for the program under test
 	Control string // for the benchmark, host:port or a URL
@@ -39,7 +39,7 @@ type hello struct {
 
 func (h hello) say() error { return json.NewEncoder(os.Stdout).Encode(h) }
 
-// Main is the program: role says which process of it this is.
+// Main runs this process in a role.
 func Main(ctx context.Context, role string, args []string) error {
 	switch role {
 	case "":
@@ -150,7 +150,7 @@ func peerRole(ctx context.Context, role string, args []string) error {
 		defer func() {
 			flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			_ = c.Flush(flush) // who is stopped has been measured
+			_ = c.Flush(flush) // ignore an error, because the measurement is over
 			c.Close()
 		}()
 		sender = s

@@ -26,7 +26,7 @@ func (w *world) stored(ctx context.Context) (s mark.Stats, err error) {
 	return s, nil
 }
 
-// catchUp: the events happen while the bridge is away.
+// catchUp measures how the bridge publishes events that happened while it was stopped.
 func (b *bench) catchUp(ctx context.Context) error {
 	n := b.scaled(100_000)
 	for _, bus := range b.buses() {
@@ -65,7 +65,7 @@ func (w *world) catchUp(ctx context.Context) (r result, err error) {
 	return r, nil
 }
 
-// idle is what a bridge takes that has nothing to do, in MiB.
+// idling returns the resident memory of a bridge that has nothing to do, in MiB.
 func (b *bench) idling(ctx context.Context) (float64, error) {
 	if b.idleMB > 0 {
 		return b.idleMB, nil
@@ -82,10 +82,11 @@ func (b *bench) idling(ctx context.Context) (float64, error) {
 	return b.idleMB, nil
 }
 
-// calm is how long a bridge needs until it does nothing.
+// calm is the time after which a bridge has done all work of its start.
 const calm = 2 * time.Second
 
-// listed: the memory of a first list, and a reconcile that finds nothing.
+// listed measures the memory of a first list, and a reconcile that finds no
+// differences.
 func (b *bench) listed(ctx context.Context) error {
 	floor, err := b.idling(ctx)
 	if err != nil {
@@ -129,8 +130,8 @@ func (b *bench) listed(ctx context.Context) error {
 	return nil
 }
 
-// reconciled awaits the synced event of the nth list; in Kafka it comes in every
-// partition.
+// reconciled waits for the synced event of the nth list. In Kafka, the event comes in
+// every partition.
 func (w *world) reconciled(ctx context.Context, begun time.Time, nth uint64) (r result, err error) {
 	err = await(ctx, 5*w.bench.limit, "synced", func() (bool, error) {
 		s, err := w.stats("")
@@ -148,8 +149,8 @@ func (w *world) reconciled(ctx context.Context, begun time.Time, nth uint64) (r 
 	return r, nil
 }
 
-// inventories: the time to the first watch with a large inventory, and what an
-// event costs then.
+// inventories measures the time to the first watch with a large inventory, and the
+// cost of an event with that inventory.
 func (b *bench) inventories(ctx context.Context) error {
 	floor, err := b.idling(ctx)
 	if err != nil {
@@ -182,7 +183,7 @@ func (b *bench) inventories(ctx context.Context) error {
 	return nil
 }
 
-const storeFile = "file" // beside Kafka, at least once
+const storeFile = "file" // a checkpoint in files, with a Kafka sink and at-least-once delivery
 
 func (w *world) restart(ctx context.Context, floor float64) (r result, err error) {
 	before, err := w.stored(ctx)
@@ -246,7 +247,7 @@ func diskUsage(dir string) (size int64, err error) {
 	return size, err
 }
 
-// outage: the bus stands still while events happen.
+// outage measures the memory of a bridge whose bus is frozen while events happen.
 func (b *bench) outage(ctx context.Context) error {
 	const around = 5 * time.Second
 	n := uint64(b.rate * (b.period + 2*around).Seconds())
@@ -265,7 +266,7 @@ func (b *bench) outage(ctx context.Context) error {
 	if err := w.sink.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	defer w.sink.cmd.Process.Signal(syscall.SIGCONT) // that it can be stopped
+	defer w.sink.cmd.Process.Signal(syscall.SIGCONT) // because a frozen process cannot be stopped
 	var samples []float64
 	for end := time.Now().Add(b.period); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(time.Second) {
 		samples = append(samples, w.sut.rss("VmRSS"))

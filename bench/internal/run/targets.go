@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// figure is the median of a program's measurements.
+// figure identifies a median: that of a program's results of one benchmark in one unit.
 type figure struct{ name, program, unit string }
 
-// target is what a figure, or how many times another one it is, must be. It is
-// not asked for where its figures were not measured.
+// target is a bound for a figure, or for the ratio of two figures. It is left out if a
+// figure was not measured.
 type target struct {
 	what  string
 	of    figure
-	to    figure // the zero value: the figure itself is meant
-	most  bool   // bound is the most, else the least
+	to    figure // divisor of the ratio; the zero value: no ratio, bound applies to the figure itself
+	most  bool   // bound is the highest permitted value, else the lowest
 	bound float64
 }
 
@@ -59,7 +59,7 @@ func targets() []target {
 	return all
 }
 
-// targets writes which were met.
+// targets writes a table of the targets, and whether each was met.
 func (r *report) targets(to io.Writer) error {
 	var b strings.Builder
 	for _, t := range targets() {

@@ -21,13 +21,13 @@ import (
 type setup struct {
 	program   string // "bridge", roleRaw, roleDynamic or a command
 	bus       string // roleKafka or roleNATS
-	resources string // as feed.Parse takes them
+	resources string // in the format of feed.Parse
 	events    uint64 // of each resource
 	objects   uint64 // of each
 	initial   uint64 // of each
 	silent    uint64
 	rate      float64
-	fileStore bool   // Kafka, at least once: the checkpoint in files
+	fileStore bool   // the checkpoint is in files; with Kafka, delivery is at least once
 	secrets   string // secrets.values
 	linger    time.Duration
 	options   string // of the resource, in YAML's flow style
@@ -44,10 +44,10 @@ func (s setup) count() uint64 {
 	return n
 }
 
-// total is how many marked records are due.
+// total returns the number of marked records that are expected.
 func (s setup) total() uint64 { return s.count() * (s.initial + s.events - s.silent) }
 
-// world is a setup that runs.
+// world is a running setup.
 type world struct {
 	setup
 	bench           *bench
@@ -63,8 +63,8 @@ func (b *bench) newWorld(s setup) (w *world, err error) {
 	w = &world{
 		setup: s, bench: b, dir: filepath.Join(b.dir, fmt.Sprint(b.worlds)), cluster: fmt.Sprintf("bench%d-%d", time.Now().Unix(), b.worlds),
 		client: &http.Client{
-			Timeout:   30 * time.Second, // the feed has made its certificate itself
-			Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+			Timeout:   30 * time.Second,
+			Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, // the feed signs its certificate itself
 		},
 	}
 	w.objects = cmp.Or(w.objects, 1000)
@@ -82,7 +82,7 @@ func (b *bench) newWorld(s setup) (w *world, err error) {
 		role = roleConsume
 	}
 	cpu := otherCPU
-	if s.real { // the server is what is to be slowest, so it gets no neighbours
+	if s.real { // the API server must be the slowest process, so it does not share its CPU
 		cpu = testCPU
 	}
 	w.sink, err = w.child(cpu, role, &w.sinkAt, "-dir", filepath.Join(w.dir, "jetstream"), "-address", b.kafka, "-cluster", w.cluster)
@@ -100,7 +100,7 @@ func (b *bench) newWorld(s setup) (w *world, err error) {
 
 func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
 
-// pinned is the CPU for a process, or -1 for any.
+// pinned returns the CPU for a process; -1 means any CPU.
 func (b *bench) pinned(cpu int) int {
 	if !b.pin {
 		return -1
@@ -120,7 +120,7 @@ func (w *world) start() (err error) {
 		if err := w.configure(); err != nil {
 			return err
 		}
-		// Only a bridge that profile.sh has built knows it.
+		// Only a bridge that profile.sh has built reads this variable.
 		args = append([]string{"env", "KUBEBRIDGE_BENCH_PROFILE=" + w.path("cpu.pprof")}, args...)
 	case roleRaw, roleDynamic:
 		args = []string{w.bench.self, w.program, "-kubeconfig", w.path("kubeconfig"), "-" + w.bus, w.sinkAt.Address, "-to", "k8s." + w.cluster + ".raw", "-resource", w.resources}
@@ -131,15 +131,16 @@ func (w *world) start() (err error) {
 	return err
 }
 
-// named is what a program is called in tables: of a command, its file without what
-// follows the dot.
+// named returns the name of a program in tables. For a command, it is the name of the
+// file, up to the first dot.
 func named(program string) string {
 	command, _, _ := strings.Cut(program, " ")
 	name, _, _ := strings.Cut(filepath.Base(command), ".")
 	return name
 }
 
-// configure writes what a user would, with the defaults that a user would have.
+// configure writes the configuration of the bridge. Everything else has the defaults,
+// as for a user.
 func (w *world) configure() error {
 	resources := w.resources
 	if w.count() > 1 || strings.HasPrefix(resources, "widgets") {
@@ -160,7 +161,7 @@ func (w *world) configure() error {
 		c += "secrets: {values: plain}\n"
 	}
 	delivery := ""
-	if w.fileStore { // exactly once has the checkpoint in Kafka
+	if w.fileStore { // with exactly-once delivery, the checkpoint would be in Kafka
 		delivery = ", delivery: at-least-once"
 		c += fmt.Sprintf("checkpoint: {file: {path: %s}}\n", w.path("checkpoint"))
 	}
@@ -183,11 +184,11 @@ func (w *world) close() {
 		}
 	}
 	if !w.bench.keep {
-		_ = os.RemoveAll(w.dir) // var/ is cleaned with the rest
+		_ = os.RemoveAll(w.dir) // ignore an error: files that remain are in var/
 	}
 }
 
-// call asks the feed or the bus.
+// call sends a request to the feed or the bus, and decodes the answer.
 func (w *world) call(method, url string, answer any) error {
 	q, err := http.NewRequest(method, url, nil)
 	if err != nil {
@@ -221,7 +222,7 @@ func (w *world) stats(query string) (s mark.Stats, err error) {
 
 func (w *world) reset() error { return w.call(http.MethodPost, w.sinkAt.Control+"/reset", nil) }
 
-// watching awaits that every resource is watched.
+// watching waits until every resource is watched.
 func (w *world) watching(ctx context.Context, limit time.Duration) error {
 	return await(ctx, limit, "a watch of everything", func() (bool, error) {
 		s, err := w.asked()
@@ -229,8 +230,8 @@ func (w *world) watching(ctx context.Context, limit time.Duration) error {
 	})
 }
 
-// arrived awaits that so many distinct marked records did; with a nil
-// error the latest statistics.
+// arrived waits until n distinct marked records have arrived. It returns the latest
+// statistics, also after the limit.
 func (w *world) arrived(ctx context.Context, n uint64, limit time.Duration) (s mark.Stats, err error) {
 	err = await(ctx, limit, fmt.Sprintf("%d records", n), func() (bool, error) {
 		var err error

@@ -23,10 +23,10 @@ import (
 // busUnderTest is the bus of one seed: its configuration, a reader, and its faults.
 type busUnderTest struct {
 	sink    bridge.Sink
-	read    func(context.Context) ([]bus.Message, error)       // everything
-	news    func(context.Context) ([]bus.Message, error)       // what came since it was last asked; nil where read costs little
-	size    func(context.Context) (keys, bytes int, err error) // of the checkpoint, where the bus has it
-	timed   func(context.Context) ([]bus.Message, error)       // everything, with its time, where read does not say that
+	read    func(context.Context) ([]bus.Message, error)       // all messages
+	news    func(context.Context) ([]bus.Message, error)       // the messages since its last call; nil if read is fast enough
+	size    func(context.Context) (keys, bytes int, err error) // size of a checkpoint on the bus; nil if it is not measured
+	timed   func(context.Context) ([]bus.Message, error)       // all messages, with the times of their arrival; nil if read returns these times, or nothing does
 	proxies []*faultproxy.Proxy
 	close   func()
 	faults  []fault
@@ -38,8 +38,8 @@ type fault struct {
 	name  string
 	do    func(ctx context.Context, r *chance) error
 	hurts bool
-	once  bool // at most once in a seed: it costs much, or makes much excusable
-	often bool // among the kinds of every other seed at least
+	once  bool // at most once in a seed: it is slow, or its gaps excuse many transitions
+	often bool // among the kinds of at least every other seed
 }
 
 // newest returns all messages, or at least those since the last call.
@@ -75,7 +75,7 @@ func (w *world) startBus() (*busUnderTest, error) {
 	}
 }
 
-// outputs returns what all processes wrote to standard output. The last line of a killed one may be torn.
+// outputs returns what all processes wrote to standard output. The last line of a killed process may be incomplete, and is left out.
 func (w *world) outputs() ([]bus.Message, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,7 +190,7 @@ func (w *world) onNATS() (*busUnderTest, error) {
 	return b, nil
 }
 
-// incarnations has the messages of deleted streams and topics.
+// incarnations has the messages of streams and topics that were deleted.
 type incarnations struct {
 	mu     sync.Mutex
 	ends   int
@@ -257,7 +257,7 @@ func full(ctx context.Context, conn *nats.Conn, r *chance) error {
 // ignoreAway drops the error of a fault whose server was down because of another fault.
 func ignoreAway(error) error { return nil }
 
-// subscribe subscribes to a bus that keeps no messages.
+// subscribe subscribes to a bus that keeps no messages, and returns a function that returns all messages received so far.
 func subscribe(conn *nats.Conn) (func(context.Context) ([]bus.Message, error), error) {
 	var mu sync.Mutex
 	var all []bus.Message

@@ -18,15 +18,15 @@ type Spec struct {
 	Pair   Pair
 	Seed   uint64
 	Binary string        // the bridge
-	Faults time.Duration // how long there are faults; there are 50 operations a second meanwhile
-	Limit  time.Duration // of the whole run
-	Harm   bool          // the API server itself fails; no other run may use the cluster
-	Calm   bool          // no faults: problems are then errors of the checker
+	Faults time.Duration // for how long faults are inflicted; the workload makes 50 operations per second during that time
+	Limit  time.Duration // time limit of the whole run
+	Harm   bool          // also inflict faults on the API server itself; no other run may use the cluster at the same time
+	Calm   bool          // inflict no faults: problems are then errors of the checker
 
-	// Entries adds a resource that several entries of the configuration share, edits of these, and a second sink.
+	// Entries adds a resource that several entries of the configuration share, edits of those entries, and a second sink.
 	Entries bool
-	// Kills, if not 0, is how often a bridge with two entries of one resource is edited and killed, one replica of it, under load.
-	// Nothing else happens to it.
+	// Kills is the number of times that the configuration is edited and the bridge is killed, under load. The bridge has one replica
+	// and two entries of one resource. If Kills is not 0, Run sets Entries and Faults itself and inflicts no other faults.
 	Kills int
 	// Only restricts the faults to those whose names contain this text. Empty: all faults.
 	Only string
@@ -34,11 +34,11 @@ type Spec struct {
 	Commit string
 	Dirty  bool
 
-	// Hostile adds a tenant whose objects are the most costly that are known. After the faults come calms in which the changes of
-	// others are timed.
+	// Hostile adds a tenant that writes the most costly objects known. After the faults, Run measures the delays of the other users'
+	// changes, in several calms.
 	Hostile bool
 
-	soak bool // one replica that writes at once, whatever the seed
+	soak bool // the run is part of a soak: one replica and no linger, whatever the seed
 }
 
 // Result is the result of a run: one line of the results file.
@@ -49,7 +49,7 @@ type Result struct {
 	Seed     uint64     `json:"seed"`
 	Entries  bool       `json:"entries,omitempty"`
 	Hostile  bool       `json:"hostile,omitempty"`
-	Delays   *AllDelays `json:"delays,omitempty"` // of others' changes, where there is a hostile tenant
+	Delays   *AllDelays `json:"delays,omitempty"` // delays of the other users' changes; nil without a hostile tenant
 	Harm     bool       `json:"harm,omitempty"`
 	Passed   bool       `json:"passed"`
 	Seconds  float64    `json:"seconds"`
@@ -59,7 +59,7 @@ type Result struct {
 	Excused  int        `json:"excused"` // unpublished transitions that a declared gap excuses
 	Faults   []string   `json:"faults"`
 	Problems []string   `json:"problems,omitempty"`
-	Log      string     `json:"-"` // of a failed run: histories, and what the bridges said
+	Log      string     `json:"-"` // of a failed run: its events, the histories of the objects, and the bridges' logs
 }
 
 // OneCommit returns the commit of all results. It is an error if results are of several commits, or of a modified worktree.
@@ -103,7 +103,7 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	if err := w.launch(); err != nil {
 		return result, fmt.Errorf("launch: %w", err)
 	}
-	if r.IntN(4) > 0 { // else the first list is among what the faults meet, and excuses much
+	if r.IntN(4) > 0 { // in one of four seeds the faults start during the first lists; the gaps of these lists excuse many transitions
 		if err := w.synced(ctx); err != nil {
 			return result, err
 		}
@@ -138,7 +138,7 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	return result, err
 }
 
-// finish waits until the bridge is in step, stops it, and makes the verdict.
+// finish waits until the bridge has published everything, stops it, and judges what is on the bus.
 func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Result) error {
 	var problems []string
 	result.Faults = n.schedule
@@ -208,8 +208,8 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 	return nil
 }
 
-// withoutGapsFrom leaves out the events of a collection from a gap that began after the bridge was asked to stop: only the next
-// start would complete that gap.
+// withoutGapsFrom leaves out unfinished gaps. If a gap of a collection began after the bridge was asked to stop, it removes that gap and
+// all later events of the collection, because the bridge would complete the gap only after its next start.
 func withoutGapsFrom(stopped time.Time, messages []bus.Message) []bus.Message {
 	open := map[string]bool{}
 	return slices.DeleteFunc(slices.Clone(messages), func(m bus.Message) bool {

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestShortSeeds runs two short seeds of every pair, three side by side, and one in which the API server itself fails. The long
+// TestShortSeeds runs two short seeds of every pair, at most three at a time. Then it runs one after the other: a seed with faults of the
+// API server itself, a seed with a hostile tenant, a fixed combination of faults of entries, seeds with kills, and a short soak. The long
 // run is `make campaign`.
 func TestShortSeeds(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "bridge")
@@ -35,7 +36,7 @@ func TestShortSeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	cluster := clustertest.Start(t, clustertest.Options{})
-	side := make(chan struct{}, 3) // by side
+	side := make(chan struct{}, 3) // limits the seeds that run at a time
 	try := func(t *testing.T, s Spec) {
 		s.Binary, s.Faults, s.Limit = binary, 3*time.Second, time.Minute
 		r, err := Run(context.WithoutCancel(t.Context()), cluster, s)
@@ -129,8 +130,8 @@ func TestShortSeeds(t *testing.T) {
 	})
 }
 
-// movesBehindForgottenHistory repeats one fixed combination of faults: the objects of one entry are given to another while the
-// bridge is down, and the API server forgets the history.
+// movesBehindForgottenHistory repeats one fixed combination of faults: while the bridge is down, the objects of one entry move to another
+// entry, and the API server loses the history.
 func movesBehindForgottenHistory(t *testing.T, binary string, cluster *clustertest.Cluster) {
 	pair, err := FindPair("nats-eo/nats")
 	if err != nil {

@@ -39,7 +39,7 @@ func (e entry) resource(of string, selector string) bridge.Resource {
 // perNamespace reports whether the entry makes one collection per namespace.
 func (e entry) perNamespace() bool { return e.selectBy == byNamespace || e.labelled }
 
-// entryOf reads a collection's ID: the entry's name, and the namespace, "" for a collection of all namespaces.
+// entryOf returns the parts of a collection's ID: the name of the entry, and the namespace, which is "" for a collection of all namespaces.
 func entryOf(collection string) (name, namespace string) {
 	collection, namespace, _ = strings.Cut(collection, "@")
 	_, name, _ = strings.Cut(collection, ":")

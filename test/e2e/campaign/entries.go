@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// How an entry says which objects are its own.
+// Ways in which an entry selects objects.
 const (
 	byLabel           = "labels"
 	byField           = "fields"
@@ -107,7 +107,7 @@ func (e edition) movable() bool {
 	return len(e.entries) > 1 && (e.scheme() == byLabel || e.scheme() == byField)
 }
 
-// scheme returns by what the entries select, as an argument of [deal].
+// scheme returns how the entries select objects: byLabel, byField, byNamespace or byOtherNamespaces.
 func (e edition) scheme() string { return e.entries[len(e.entries)-1].selectBy }
 
 // edited returns the edition after a random edit. before is the previous edition, to which an edit may return.
@@ -120,7 +120,7 @@ func (e edition) edited(r *chance, before edition, namespaces []string) edition 
 		next.entries = e.redealt(r, len(next.entries), namespaces)
 	case draw < 8 && e.scheme() == byOtherNamespaces:
 		next.entries = e.redealt(r, len(next.entries), namespaces)
-	case draw < 8: // each has what the next one had
+	case draw < 8: // each entry gets the selection of the next one
 		for i := range next.entries {
 			from := e.entries[(i+1)%len(e.entries)]
 			next.entries[i].values, next.entries[i].selectBy = from.values, from.selectBy
@@ -133,13 +133,13 @@ func (e edition) edited(r *chance, before edition, namespaces []string) edition 
 		one.metadata = !one.metadata
 	case draw < 14:
 		one.types = [][]string{nil, {"added", "deleted"}, {"modified", "deleted"}, {"added", "modified"}}[r.IntN(4)]
-	case draw < 16: // another name, or that of another entry, which gets its own
+	case draw < 16: // the entry gets an unused name, or swaps names with another entry
 		other := &next.entries[r.IntN(len(next.entries))]
 		if other == one {
 			one.name = e.unused(r)
 		}
 		one.name, other.name = other.name, one.name
-	case draw < 18: // the same objects as another one
+	case draw < 18: // the entry gets the settings of the next one, except the name
 		next.entries[i] = e.entries[(i+1)%len(e.entries)]
 		next.entries[i].name = e.entries[i].name
 	default:
@@ -174,7 +174,7 @@ func (e edition) unused(r *chance) string {
 	return left[r.IntN(len(left))]
 }
 
-// whole returns the edition without the settings that leave events out, so that copies can be compared.
+// whole returns the edition without the settings that leave events out, so that copies can be compared, and with the label on all namespaces.
 func (e edition) whole() edition {
 	whole := edition{entries: slices.Clone(e.entries), labelled: map[string]bool{}}
 	for i := range whole.entries {

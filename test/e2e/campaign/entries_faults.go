@@ -19,7 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// secondSink is a sink beside the one that is tried, which may be blocked.
+// secondSink is a NATS sink beside the sink under test. A fault blocks it for a time.
 type secondSink struct {
 	server *natsServer
 	conn   *nats.Conn
@@ -43,7 +43,7 @@ func (s *secondSink) close() {
 	s.server.end(syscall.SIGKILL)
 }
 
-// share adds to the configuration a resource that several entries share, and a second sink for it alone.
+// share adds a resource that several entries share to the configuration, and a second sink for this resource alone.
 func (w *world) share(ctx context.Context, c *bridge.Config) error {
 	w.gadgets = &gadgets{world: w, typ: kube.Widgets("gadgets." + w.ns + ".kubebridge.io"), random: newChance(w.spec.Seed, 4), truth: newGadgetTruth()}
 	w.gadgets.typ.Resource, w.gadgets.typ.Kind = "gadgets", "Gadget"
@@ -114,7 +114,7 @@ func (n *nemesis) redo(r *chance) (before edition, err error) {
 	return before, n.write(before.edited(r, back, g.namespaces))
 }
 
-// back makes an earlier edition the configured one again. The labels of the namespaces stay as they are.
+// back configures an earlier edition again, but with the present labels of the namespaces.
 func (n *nemesis) back(before edition) error {
 	before.labelled = n.gadgets.edition().labelled
 	return n.write(before)
@@ -123,7 +123,7 @@ func (n *nemesis) back(before edition) error {
 // reload makes the running bridges read the file. The caller holds mu.
 func (w *world) reload() {
 	for _, p := range w.processes {
-		if p.Running() && strings.Contains(p.Log(), "status listens") { // before, it would end of the signal; it looks on its own
+		if p.Running() && strings.Contains(p.Log(), "status listens") { // earlier, SIGHUP would terminate it; it polls the file anyway
 			p.Signal(syscall.SIGHUP)
 		}
 	}
@@ -151,7 +151,7 @@ func (n *nemesis) entriesFaults() []fault {
 		err = live(func() error { before, err = n.redo(r); return err })
 		return before, err
 	}
-	// down ends a bridge, does something, and starts it again.
+	// down stops or kills all bridges, calls do, and starts the bridges again.
 	down := func(r *chance, do func() error) error {
 		return held(func() error {
 			if err := n.revive(); err != nil {
@@ -279,7 +279,7 @@ func (n *nemesis) entriesFaults() []fault {
 	}
 }
 
-// label adds or removes the label by which the selector of namespaces selects a namespace.
+// label adds to a namespace, or removes from it, the label that the namespace selector of entries requires.
 func (n *nemesis) label(ctx context.Context, namespace string, on bool) error {
 	value := "null"
 	if on {
@@ -299,11 +299,11 @@ func (n *nemesis) label(ctx context.Context, namespace string, on bool) error {
 	}
 }
 
-// unblocked is how long a change may take to the first sink's bus while the second one's is stopped. Without a blocked sink it takes
-// a second or two under load.
+// unblocked is how long a change may take to reach the first sink's bus while the second sink's bus is stopped. Without a blocked sink,
+// it takes a second or two under load.
 const unblocked = 30 * time.Second
 
-// blockSecond stops the second sink's bus. The first sink must continue, also after the history was forgotten.
+// blockSecond stops the second sink's bus for a time. The first sink must continue, even if the API server loses the history meanwhile.
 func (n *nemesis) blockSecond(ctx context.Context, r *chance) error {
 	g := n.gadgets
 	n.beside.server.signal(syscall.SIGSTOP)
@@ -318,9 +318,9 @@ func (n *nemesis) blockSecond(ctx context.Context, r *chance) error {
 	if err != nil || n.pair.lossy() {
 		return err
 	}
-	// Other faults of this time delay the first sink as well, but none of them lasts this long.
+	// Other faults at the same time delay the first sink as well, but none of them lasts this long.
 	patience := unblocked
-	if n.spec.Harm { // two restarts of the API server, on a busy machine
+	if n.spec.Harm { // the API server may restart twice, which takes long on a busy machine
 		patience *= 4
 	}
 	limit, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %s", patience))
@@ -361,10 +361,10 @@ func (g *gadgets) undone(uid string) (is bool) {
 	return is
 }
 
-// markerPrefix begins the name of a marker.
+// markerPrefix is the prefix of the names of markers.
 const markerPrefix = "marker-"
 
-// marker makes an object that an entry selects. The caller has locked.
+// marker creates an object that an entry selects. Call it through [gadgets.locked].
 func (g *gadgets) marker(ctx context.Context, e entry, name string) (*unstructured.Unstructured, error) {
 	value, namespace := gadgetValues[0], g.namespaces[0]
 	switch e.selectBy {
@@ -380,8 +380,8 @@ func (g *gadgets) marker(ctx context.Context, e entry, name string) (*unstructur
 	return g.made(ctx, namespace, name, value, "yes", g.stamp(name))
 }
 
-// settleEntries makes the bridge follow a last edition that leaves no types out, and returns when the copies of both sinks
-// equal the selected objects. Its error describes the differences.
+// settleEntries configures a last edition that leaves no types out. It returns when the copies of both sinks equal the selected objects,
+// or after 30 seconds; the verdict reports differences that remain. It returns an error if the bridge does not follow the edition.
 func (n *nemesis) settleEntries(ctx context.Context) error {
 	g := n.gadgets
 	n.mu.Lock()
@@ -414,7 +414,7 @@ func (n *nemesis) settleEntries(ctx context.Context) error {
 	}
 	limit, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	for { // how they differ in the end is for the verdict to say
+	for {
 		messages, err := n.bus.read(limit)
 		equal := err == nil
 		var verdicts []*entriesVerdict
@@ -452,7 +452,8 @@ func (n *nemesis) reloaded(ctx context.Context) error {
 	return err
 }
 
-// entriesVerdicts are those of both sinks: of the first one on the messages given, of the second one on what its bus holds now.
+// entriesVerdicts returns a verdict for each sink, which is not judged yet: for the first sink with the messages given, for the second sink
+// with all messages that its bus has now.
 func (n *nemesis) entriesVerdicts(ctx context.Context, first []bus.Message) ([]*entriesVerdict, error) {
 	second, err := bus.ReadStream(ctx, n.beside.conn, 0)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 )
 
-// sharedHistory is a right one of a resource with two entries: an object that moves from the first to the second, one that stays, one
-// that is deleted, and, after a forgotten history, one that is new. In the end the second entry takes another value.
+// sharedHistory is a correct history of a resource with two entries. One object moves from the first entry to the second, one stays, one is
+// deleted, and one is created after the API server has lost the history. At the end, the second entry selects another value.
 type sharedHistory struct {
 	*entriesVerdict
 	script script
@@ -57,7 +57,7 @@ func sharedRight() *sharedHistory {
 	h.about("added", crewB, "moves", 15)   // 7
 	h.about("deleted", crewA, "moves", 15) // 8
 	h.about("deleted", crewA, "ends", 16)  // 9
-	for range 8 {                          // so that what follows is behind the happening
+	for range 8 {                          // so that the following events are later than the fault
 		h.start = h.start.Add(time.Second)
 	}
 	h.of("gap", crewB, 15, "expired")  // 10
@@ -71,7 +71,7 @@ func (h *sharedHistory) of(typ, collection string, rv int, reason string) {
 	h.add(h.script.collection(typ, collection, shared, fmt.Sprint(rv), bus.Data{Reason: reason}))
 }
 
-// about is an event of an object. A deletion of one that is not deleted says that it left.
+// about adds an event about an object. The deletion of an object that still exists has the reason left.
 func (h *sharedHistory) about(typ, collection, uid string, rv int) {
 	m := h.script.about(typ, collection, shared, uid, "n/"+uid, fmt.Sprint(rv))
 	if o := h.truth.objects[uid]; typ == "deleted" && o != nil && !o.deleted {
@@ -98,13 +98,13 @@ func (h *sharedHistory) judge() []string {
 	return h.entriesVerdict.judge()
 }
 
-// became gives an object another state, which was asked for now.
+// became gives an object another state, with a request at the present time of the history.
 func (h *sharedHistory) became(uid string, rv uint64, value string) {
 	o := h.truth.objects[uid]
 	o.states = append(o.states, gadgetState{rv: rv, namespace: "n", name: uid, value: value, stamp: fmt.Sprint(rv), shown: true, asked: h.start})
 }
 
-// died deletes an object, between two versions.
+// died records that an object was deleted between two versions.
 func (h *sharedHistory) died(uid string, after, before uint64, asked time.Time) {
 	o := h.truth.objects[uid]
 	o.deleted, o.after, o.before, o.asked = true, after, before, asked
@@ -118,7 +118,7 @@ func (h *sharedHistory) cut(at ...int) {
 	}
 }
 
-// edit is one that the file has before the next message. The bridge makes another plan, in which collections have another edit.
+// edit changes the configuration before the next message. The bridge makes another plan, in which the given collections have another edit.
 func (h *sharedHistory) edit(entries []entry, edited ...string) {
 	h.editions = append(h.editions, edition{since: h.start, entries: entries})
 	h.happened = append(h.happened, happening{"entries edited", h.start})
@@ -312,7 +312,7 @@ func TestEntriesVerdictExcuses(t *testing.T) {
 	}
 }
 
-// A restored backup undoes an object, whose deletion belongs to the history that follows.
+// A restored backup undoes an object. Its deletion belongs to the history after the restore.
 func TestEntriesVerdictOfARestore(t *testing.T) {
 	h := sharedRight()
 	saved := h.truth.backup()
@@ -337,7 +337,7 @@ func TestEntriesVerdictOfARestore(t *testing.T) {
 	}
 }
 
-// On Kafka a synced counts when every partition has it, and a reset drops what came from its own partition.
+// On Kafka, a synced event counts when every partition has it, and a reset drops only the objects from its own partition.
 func TestEntriesVerdictOfPartitions(t *testing.T) {
 	divided := func() *sharedHistory {
 		h := sharedRight()

@@ -14,19 +14,21 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
 )
 
-// entriesVerdict judges what one sink has published of the resource that entries share. It knows what the API server acknowledged and
-// when the configuration was edited. Its rules:
+// entriesVerdict judges what one sink has published about the resource that several entries share. It has what the API server acknowledged,
+// and when the configuration was edited. Its rules:
 //
-//	copy       at each synced, the copy of the collection is what its entry selects at that resourceVersion, by one edition of the
-//	           configuration for all synced events of one edit. Each kind of difference is a rule of its own: see [differences]
-//	complete   when the union is complete by the consumer's rules, it is what one edition selects, the same for all of one plan
-//	union      in the end, the union is what the last edition selects on the API server, and complete; no other collection is open
-//	living     what is published as deleted is gone, or was not selected, and the event says which of the two
-//	invented   what is published of an object was so, and was selected
-//	once       an id comes once, where delivery is exactly once, and never with another content
-//	order      an object's runs and versions in one collection ascend, and a deletion ends the last of them
-//	cause      a gap has a reason that has happened
-//	declared   a gap ends
+//	copy       At each synced event, the copy of the collection has the objects that its entry selects at that resourceVersion, by one
+//	           edition of the configuration. All synced events of one edit must fit the same edition. Each kind of difference is a rule
+//	           of its own: see [differences].
+//	complete   Whenever the union is complete by the consumer's rules, it has the objects that one edition selects. All such unions of
+//	           one plan must fit the same edition.
+//	union      At the end, the union is complete and has the objects that the last edition selects. No other collection is open.
+//	living     An object that is published as deleted does not exist, or is not selected. The event says which of the two is the case.
+//	invented   An object had each state that is published of it, and was selected in that state.
+//	once       With exactly-once delivery, an id comes once. An id never comes with different contents.
+//	order      In a collection, the runs and versions of an object ascend, and a deletion ends its last publication.
+//	cause      The reason of a gap fits a fault that began before it: see [causes].
+//	declared   Each gap is closed.
 //
 // The rule "blocked" is judged while it happens: see [nemesis.blockSecond].
 type entriesVerdict struct {
@@ -38,15 +40,15 @@ type entriesVerdict struct {
 	happened  []happening
 	messages  []bus.Message // of the resource
 	lost      bool          // the bus may have missed events: neither copies nor gaps can be judged
-	killed    bool          // a bridge was killed: without exactly once, the bus may have more than it knows
-	unsettled bool          // the bridge is not in step
+	killed    bool          // a bridge was killed: unless delivery is exactly once, the bus may have events that the checkpoint does not have
+	unsettled bool          // the bridge had not published everything at the end
 
 	problems []string
 	gaps     int
 	edits    map[string][]edition // by collection and edit, and by plan: the editions that all copies so far fit
 }
 
-// happening is something that was done to the bridge, or to what is around it.
+// happening is a fault, or an edit of the configuration.
 type happening struct {
 	name string
 	at   time.Time // when it began
@@ -59,7 +61,7 @@ func (v *entriesVerdict) wrong(rule, format string, args ...any) {
 func (v *entriesVerdict) judge() []string {
 	v.edits = map[string][]edition{}
 	parts := partitions(v.pair, v.messages)
-	states := map[string]*syncState{} // by the id of a synced
+	states := map[string]*syncState{} // by the id of the synced event
 	var order []string
 	for _, part := range parts {
 		reader := &entriesReader{
@@ -82,7 +84,7 @@ func (v *entriesVerdict) judge() []string {
 		return v.problems
 	}
 	for _, id := range order {
-		if s := states[id]; s.parts == len(parts) { // one that a partition does not have was cut off there
+		if s := states[id]; s.parts == len(parts) { // else a partition ends before its synced event
 			v.copied(s)
 		}
 	}
@@ -95,7 +97,7 @@ func (v *entriesVerdict) judge() []string {
 	return v.problems
 }
 
-// partitions are the messages that a reader has in order.
+// partitions returns the messages by partition. A reader has an order only within each of them.
 func partitions(p Pair, messages []bus.Message) [][]*bus.Message {
 	var names []string
 	parts := map[string][]*bus.Message{}
@@ -124,7 +126,7 @@ type entriesReader struct {
 	last   map[string]*bus.Message // by collection and UID
 	latest map[string]uint64       // by collection and UID: the version of the last change that was published
 	met    map[string]bool         // collections that had a gap, and are not closed
-	opened map[string]*bus.Message // the gap of a collection that is open
+	opened map[string]*bus.Message // by collection: the open gap
 }
 
 func (r *entriesReader) take(m *bus.Message) {
@@ -169,7 +171,7 @@ func (r *entriesReader) take(m *bus.Message) {
 	}
 }
 
-// end judges what is left open.
+// end reports gaps that were never closed.
 func (r *entriesReader) end() {
 	for collection, gap := range r.opened {
 		if !r.unsettled && !r.lost {
@@ -211,7 +213,7 @@ func (r *entriesReader) object(m *bus.Message) {
 	r.last[key], r.latest[key] = m, laterThan(m)
 }
 
-// order checks an event against the one of its object before it.
+// order checks an event against the previous event of its object.
 func (r *entriesReader) order(last, m *bus.Message) {
 	if last == nil || r.lost {
 		return
@@ -229,7 +231,7 @@ func (r *entriesReader) order(last, m *bus.Message) {
 	}
 }
 
-// laterThan is the version of the change that an event is about; of a deletion whose version is not known, the highest there is.
+// laterThan returns the version of an event's change. For a deletion without a known version, it returns the highest possible version.
 func laterThan(m *bus.Message) uint64 {
 	if version := versionOf(m); version > 0 {
 		return version
@@ -246,7 +248,7 @@ func (v *entriesVerdict) known(m *bus.Message) string {
 	return "an object that never was"
 }
 
-// was reports whether the object had this state, and the collection selected it.
+// was reports whether the object had the state that the event has, and the collection selected that state.
 func (r *entriesReader) was(o *gadget, m *bus.Message) bool {
 	s, ok := o.find(number(m.RV()))
 	if !ok || m.Name() != s.namespace+"/"+s.name {
@@ -260,8 +262,8 @@ func (r *entriesReader) was(o *gadget, m *bus.Message) bool {
 	return selected && labelled[gadgetLabel] == s.value && (!whole || spec["stamp"] == s.stamp)
 }
 
-// ended reports whether a deletion is right: by the time of the event the object was gone, or the collection did not select it, as
-// the event says.
+// ended reports whether a deletion is right. By the time of the event, the object did not exist or the collection did not select it; the
+// reason of the event says which.
 func (r *entriesReader) ended(o *gadget, m *bus.Message) bool {
 	if o == nil {
 		return r.truth.former != nil && r.truth.former[m.UID()] != nil && m.Data.Reason != "left" // undone by a restore
@@ -269,7 +271,7 @@ func (r *entriesReader) ended(o *gadget, m *bus.Message) bool {
 	gone := o.deleted && !timeOf(m).Before(o.asked)
 	left := slices.ContainsFunc(o.states, func(s gadgetState) bool {
 		if s.rv < number(m.RV()) && r.truth.former == nil || s.asked.After(timeOf(m)) {
-			return false // it was so before, or later than the event
+			return false // the object had this state before the publication that the event ends, or after the event
 		}
 		return slices.ContainsFunc(until(r.editions, m.Collection(), timeOf(m)), func(e edition) bool { return !e.holds(m.Collection(), s) })
 	})
@@ -282,7 +284,7 @@ func (r *entriesReader) ended(o *gadget, m *bus.Message) bool {
 	return gone
 }
 
-// syncState is a consumer's copy of a collection when it reads a synced, of all partitions.
+// syncState is a consumer's copy of a collection, from all partitions, at a synced event.
 type syncState struct {
 	synced *bus.Message
 	parts  int
@@ -312,8 +314,8 @@ func (v *entriesVerdict) copied(s *syncState) {
 	})
 }
 
-// fits checks that a copy is what an edition makes it, the same edition for all copies of a key, and reports the differences to the
-// one that fits best.
+// fits checks that a copy has the objects that an edition selects. All copies of a key must fit the same edition. If none fits, fits reports
+// the differences from the edition that fits best.
 func (v *entriesVerdict) fits(rule, key string, m *bus.Message, editions []edition, differ func(edition, map[string]*gadget) differences) {
 	if known, ok := v.edits[key]; ok {
 		editions = known
@@ -344,13 +346,13 @@ func (v *entriesVerdict) fits(rule, key string, m *bus.Message, editions []editi
 	}
 }
 
-// differences are objects of a copy that are not as the API server has them, by how they differ.
+// differences has the objects in which a copy differs from the API server, by the kind of difference.
 type differences map[string][]string
 
 const (
-	missing = "missing" // selected, and not held
+	missing = "missing" // selected, but not held
 	stale   = "stale"   // held at another version
-	held    = "held"    // not selected
+	held    = "held"    // held, but not selected
 )
 
 func (d differences) add(kind, format string, args ...any) {
@@ -364,14 +366,15 @@ func (d differences) count() (n int) {
 	return n
 }
 
-// some are the first three, in a steady order.
+// some returns the first three texts in sorted order.
 func some(all []string) string {
 	slices.Sort(all)
 	return strings.Join(all[:min(len(all), 3)], "; ")
 }
 
-// differences compares a copy with a world at a version. An object of which a later change was read, or that has changed by the version
-// until, is left out: the next synced judges it. A synced without a version says that the resource does not exist.
+// differences compares a copy with a world at the version rv. It leaves out an object of which a later change was read, or which has changed
+// between rv and until: the object is judged at the next synced event. A synced event without a version means that the resource does not
+// exist.
 func (v *entriesVerdict) differences(copied map[string]*bus.Message, latest map[string]uint64, rv, until uint64, m *bus.Message, world map[string]*gadget, selects func(gadgetState) bool) differences {
 	found := differences{}
 	for uid, o := range world {
@@ -411,7 +414,7 @@ func (v *entriesVerdict) read(parts [][]*bus.Message, seed uint64) {
 	for len(left) > 0 {
 		i := r.IntN(len(left))
 		if seed == 0 {
-			i = 0 // one after the other
+			i = 0 // one partition after the other
 		}
 		m := left[i][0]
 		if left[i] = left[i][1:]; len(left[i]) == 0 {
@@ -430,14 +433,14 @@ func (v *entriesVerdict) read(parts [][]*bus.Message, seed uint64) {
 // completed judges the union if it is complete.
 func (v *entriesVerdict) completed(u *unionReader, m *bus.Message) {
 	at, ok := u.state.Complete(m.Attributes["cluster"], v.resource)
-	if !ok || partial(v.editions, "", timeOf(m)) || int(at.Epoch) < u.epoch { // a collection is still in the history before
+	if !ok || partial(v.editions, "", timeOf(m)) || int(at.Epoch) < u.epoch { // the last one: a collection is still in the earlier history
 		return
 	}
 	union := u.copy.Union(v.resource)
 	if shown := u.shown(); !maps.Equal(shown, versions(union)) {
 		v.wrong("complete", "pkg/consumer shows %d objects, the contract's rules %d, or other versions: %s", len(shown), len(union), m)
 	}
-	if number(at.ResourceVersion) == 0 && u.exists() { // the collections do not stand at one version, and a time is no version
+	if number(at.ResourceVersion) == 0 && u.exists() { // a collection has no version, so that the union has none
 		return
 	}
 	v.fits("complete", fmt.Sprint("plan ", u.plan), m, until(v.editions, "", timeOf(m)), func(e edition, world map[string]*gadget) differences {
@@ -445,7 +448,8 @@ func (v *entriesVerdict) completed(u *unionReader, m *bus.Message) {
 	})
 }
 
-// unionReader keeps the copy of a resource: by pkg/consumer, which says when it is complete, and by the rules alone.
+// unionReader keeps two copies of a resource: state is that of pkg/consumer, which also says when the union is complete, and copy follows
+// the rules of the contract alone.
 type unionReader struct {
 	pair     Pair
 	resource string
@@ -481,7 +485,7 @@ func (u *unionReader) apply(m *bus.Message) error {
 	return err
 }
 
-// exists reports whether the resource existed for some collection when that was last complete.
+// exists reports whether a collection is open in which the resource existed at the last synced event.
 func (u *unionReader) exists() bool {
 	return slices.ContainsFunc(u.state.Collections(), func(c consumer.Collection) bool {
 		id := event.ParseCollection(c.ID)
@@ -489,7 +493,7 @@ func (u *unionReader) exists() bool {
 	})
 }
 
-// shown are the versions of the objects that pkg/consumer shows, by UID.
+// shown returns the versions of the objects that pkg/consumer shows, by UID.
 func (u *unionReader) shown() map[string]string {
 	shown := map[string]string{}
 	for name, e := range u.state.All() {
@@ -508,7 +512,8 @@ func versions(union map[string]*bus.Message) map[string]string {
 	return all
 }
 
-// union: the union is complete, and what the last edition selects of what exists, of its collections and no others.
+// union checks the end: the union is complete, it has the objects that exist and that the last edition selects, and the open collections
+// are those of the last edition.
 func (v *entriesVerdict) union() (problems []string) {
 	u := newUnionReader(v.pair, v.resource)
 	for i := range v.messages {

@@ -9,19 +9,21 @@ import (
 	"time"
 )
 
-// measure is one thing that is measured, and how much of it counts as flat: its median in the last quarter of a process's life
-// may be above that of the second quarter by a part of it and an amount. The first quarter is for caches to fill.
+// measure is one measured quantity, and the growth up to which it counts as flat. The median in the last quarter of a process's life may
+// exceed the median in the second quarter by part, which is a fraction of that median, plus amount. The first quarter does not count,
+// because caches fill in it.
 type measure struct {
 	name     string
-	unit     float64 // what it is shown in
+	unit     float64 // divisor of the values that are shown
 	part     float64
 	amount   float64
-	bound    float64 // instead: it may grow, but never above this
-	optional bool    // it is not there for every pair
+	bound    float64 // if not 0, no value may exceed it; part and amount do not count then
+	optional bool    // not every pair has it
 }
 
-// measures returns the measures in the order of [Sample.Values]. The bound of files is that of pebble: three logs of 2 MiB (one is written, two are
-// kept for reuse), and tables; they fill in about an hour. The bucket on NATS is cleaned of 1000 tombstones at a time, five minutes later.
+// measures returns the measures in the order of [Sample.Values]. The bound of the checkpoint's files allows for Pebble's files, which reach
+// their size in about an hour: three logs of 2 MiB (one is written, two are kept for reuse) and the tables. The bounds of the bucket on NATS
+// allow for tombstones, which are removed 1000 at a time, five minutes later.
 func measures() []measure {
 	return []measure{
 		{name: "resident memory, MiB", unit: 1 << 20, part: 0.05, amount: 4 << 20},
@@ -52,7 +54,7 @@ type quarter struct {
 	n                       int
 }
 
-// quarters divides a life, in the order of time.
+// quarters divides the values of a life, which are in the order of time, into quarters.
 func quarters(values []float64) (q [4]quarter) {
 	for i := range q {
 		part := slices.Clone(values[len(values)*i/4 : len(values)*(i+1)/4])
@@ -105,7 +107,7 @@ func (l life) String() string {
 // judged reports whether the life was long enough to be judged.
 func (l life) judged() bool { return l.to-l.from >= minLife }
 
-// quarters are those of the i-th measure; ok is false for one that does not apply.
+// quarters returns the quarters of the i-th measure; ok is false if the process does not have that measure.
 func (l life) quarters(i int, m measure) (q [4]quarter, ok bool) {
 	values := make([]float64, len(l.samples))
 	for j, s := range l.samples {
@@ -114,7 +116,7 @@ func (l life) quarters(i int, m measure) (q [4]quarter, ok bool) {
 	return quarters(values), !m.optional || slices.ContainsFunc(values, func(v float64) bool { return !math.IsNaN(v) })
 }
 
-// lives are in the order of pairs, as they are first met, and of processes.
+// lives returns the lives of all processes, pair by pair, in the order in which pairs and processes first occur in the samples.
 func lives(samples []Sample) (all []life) {
 	for len(samples) > 0 {
 		var of []Sample
@@ -129,7 +131,7 @@ func lives(samples []Sample) (all []life) {
 	return all
 }
 
-// Flat judges samples. It returns which measures have grown, by process.
+// Flat judges samples. It returns a text for each measure of a process that has grown.
 func Flat(samples []Sample) (problems []string) {
 	for _, l := range lives(samples) {
 		for i, m := range measures() {
@@ -186,7 +188,7 @@ func Table(samples []Sample) string {
 	return b.String() + "\n" + all.String()
 }
 
-// split keeps the order on both sides.
+// split divides samples by the function in. Both results keep the order.
 func split(samples []Sample, in func(Sample) bool) (of, rest []Sample) {
 	for _, s := range samples {
 		if in(s) {

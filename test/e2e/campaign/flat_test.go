@@ -14,7 +14,7 @@ func TestFlat(t *testing.T) {
 	const n = 180 // half an hour
 	r := rand.New(rand.NewPCG(1, 1))
 	steady := func(i int) float64 {
-		v := 60 + 3*r.NormFloat64() + float64(i%7) // noise, and the saw of a collector
+		v := 60 + 3*r.NormFloat64() + float64(i%7) // noise, and the sawtooth of a garbage collector
 		if i%11 == 0 {
 			v += 40 // a fault
 		}
@@ -49,7 +49,7 @@ func TestFlat(t *testing.T) {
 				s := Sample{At: time.Duration(i) * 10 * time.Second, Pair: "a/b", Process: 1, Values: make([]float64, len(measures()))}
 				s.Values[c.column] = c.value(i)
 				all = append(all, s)
-				other := s // a process that does not live long is not judged
+				other := s // a process with a short life is not judged
 				other.Process, other.Values = 2, []float64{1e12 * float64(i), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 				if i < 50 {
 					all = append(all, other)

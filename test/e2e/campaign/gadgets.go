@@ -25,13 +25,13 @@ type gadgets struct {
 	random     *chance
 	pause      *sync.RWMutex // of the workload: held for writing while there must be no writes
 
-	mu       sync.Mutex // of what follows; pause comes first
+	mu       sync.Mutex // guards truth, next, columns and random; lock pause before it
 	truth    *gadgetTruth
 	next     int
 	columns  int
-	editions []edition // the last one is configured
+	editions []edition // the last one is configured; written under the world's mu
 
-	recording sync.Mutex // of truth, while several changes are made at a time
+	recording sync.Mutex // guards truth while the holder of mu makes several changes concurrently
 }
 
 // gadgetCount is the number of objects at the start. A bulk change of the label changes about a hundred.
@@ -52,7 +52,7 @@ type gadget struct {
 	states        []gadgetState
 	deleted       bool
 	after, before uint64
-	asked         time.Time // before the request to delete it
+	asked         time.Time // the time before the request to delete it
 }
 
 // gadgetTruth has what the API server acknowledged, in the present history and, if etcd was restored, in the former one.
@@ -150,7 +150,8 @@ func (t *gadgetTruth) alive() []*gadget {
 	return all
 }
 
-// free returns the objects that exist now and may be changed at random: all except markers, whose first state a waiter needs.
+// free returns the objects that exist now and may be changed at random: all except markers, because tests wait for the first state of a
+// marker.
 func (t *gadgetTruth) free() []*gadget {
 	return slices.DeleteFunc(t.alive(), func(o *gadget) bool { return strings.HasPrefix(o.states[0].name, markerPrefix) })
 }
@@ -295,7 +296,7 @@ func (g *gadgets) made(ctx context.Context, namespace, name, value, shown, stamp
 	}
 }
 
-// enter records what the API server answered. Several changes are made at a time.
+// enter records what the API server answered. It may be called concurrently.
 func (g *gadgets) enter(o *unstructured.Unstructured, asked time.Time) {
 	g.recording.Lock()
 	defer g.recording.Unlock()
@@ -360,7 +361,7 @@ func (g *gadgets) locked(do func() error) error {
 	return do()
 }
 
-// run changes single objects until ctx is cancelled, about twenty a second.
+// run changes single objects, at most twenty per second, until the time until.
 func (g *gadgets) run(ctx context.Context, until time.Time) error {
 	for time.Now().Before(until) && rest(ctx, 50*time.Millisecond) {
 		err := g.locked(func() error {
@@ -385,7 +386,7 @@ func (g *gadgets) run(ctx context.Context, until time.Time) error {
 	return context.Cause(ctx)
 }
 
-// relabel moves objects between values in bulk. The caller has locked.
+// relabel moves objects between values in bulk. Call it through locked.
 func (g *gadgets) relabel(ctx context.Context, r *chance) error {
 	alive := g.truth.free()
 	from, to, draw := gadgetValues[r.IntN(len(gadgetValues))], gadgetValues[r.IntN(len(gadgetValues))], r.IntN(3)
@@ -393,13 +394,13 @@ func (g *gadgets) relabel(ctx context.Context, r *chance) error {
 	for i, o := range alive {
 		value := to
 		switch now := o.states[len(o.states)-1].value; draw {
-		case 0: // all of one value
+		case 0: // all objects of one value
 			if now != from {
 				continue
 			}
-		case 1: // everywhere
+		case 1: // all objects, each to a random value
 			value = gadgetValues[r.IntN(len(gadgetValues))]
-		default: // every other one
+		default: // every other object
 			if i%2 == 0 {
 				continue
 			}
@@ -409,8 +410,8 @@ func (g *gadgets) relabel(ctx context.Context, r *chance) error {
 	return g.each(ctx, len(moves), func(i int) func() error { return moves[i] })
 }
 
-// handOver moves all objects of one entry to another one. If objects cannot move between entries, it relabels at random. The
-// caller has locked.
+// handOver moves all objects of one entry to another one. If objects cannot move between entries, it relabels at random. Call it through
+// locked.
 func (g *gadgets) handOver(ctx context.Context, r *chance, e edition) error {
 	if !e.movable() {
 		return g.relabel(ctx, r)
@@ -427,7 +428,7 @@ func (g *gadgets) handOver(ctx context.Context, r *chance, e edition) error {
 	return g.each(ctx, len(moves), func(i int) func() error { return moves[i] })
 }
 
-// forget makes the API server lose the type's history.
+// forget changes the CRD, so that the API server loses the history of the type.
 func (g *gadgets) forget(ctx context.Context) error {
 	for {
 		_, err := g.world.kube.Patch(ctx, kube.CRDs, g.typ.GroupResource().String(), canonical(map[string]any{"spec": map[string]any{"versions": g.versions()}}))

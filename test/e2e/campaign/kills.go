@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// perKill is how long a bridge lives and is edited, at most, between two kills.
+// perKill is the longest time that kills waits between two kills.
 const perKill = 1500 * time.Millisecond
 
 // twoEntries returns the first edition with [Spec.Kills]: two entries of one resource, which select different values of a label.

@@ -37,14 +37,14 @@ type object struct {
 	after, before uint64
 
 	gone   bool // deleted before the backup that was restored
-	undone bool // made after it
+	undone bool // created after the backup that was restored
 }
 
 // version is one acknowledged state.
 type version struct {
 	rv   uint64
-	body map[string]any // comparable
-	in   bool           // what the collection selects
+	body map[string]any // the fields that can be compared: see [essence]
+	in   bool           // the collection selects the object in this state
 	old  bool           // from before the backup that was restored
 	at   time.Time      // when the API server had answered
 }
@@ -163,9 +163,9 @@ func essence(t target, body map[string]any) map[string]any {
 	return body
 }
 
-// clone decodes numbers as the bus's reader does.
+// clone copies a body. Its numbers have the types that they have in messages from the bus.
 func clone(body map[string]any) map[string]any {
-	text, _ := json.Marshal(body) // came from JSON
+	text, _ := json.Marshal(body) // no error: the body was decoded from JSON
 	var out map[string]any
 	_ = json.Unmarshal(text, &out)
 	return out

@@ -25,7 +25,7 @@ import (
 type Sample struct {
 	At      time.Duration
 	Pair    string
-	Process int // counts from 1; each kill begins another
+	Process int // number of the process, from 1; each start of the bridge increases it
 	Values  []float64
 }
 
@@ -101,7 +101,7 @@ func proc(p *bridge.Process) (rss, threads, files float64) {
 // directory returns the number of bytes of all files below the roots.
 func directory(roots ...string) (sum float64) {
 	for _, root := range roots {
-		_ = filepath.WalkDir(root, func(_ string, e fs.DirEntry, err error) error { // files come and go meanwhile
+		_ = filepath.WalkDir(root, func(_ string, e fs.DirEntry, err error) error { // no error if a file is removed meanwhile
 			if err == nil && e.Type().IsRegular() {
 				if info, err := e.Info(); err == nil {
 					sum += float64(info.Size())

@@ -15,7 +15,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// serveEnv makes the program a NATS server: a process of its own can be killed and frozen. Its value is PORT:DIRECTORY.
+// serveEnv is an environment variable that makes this program a NATS server. The server is a process of its own, so that it can be killed
+// and frozen. The value is PORT:DIRECTORY.
 const serveEnv = "KUBEBRIDGE_CAMPAIGN_NATS"
 
 // ServeNATS runs a NATS server until SIGTERM, if that is what this process was started for, and reports whether it was.
@@ -45,7 +46,7 @@ func ServeNATS() (bool, error) {
 	return true, nil
 }
 
-// natsServer is such a process.
+// natsServer is a NATS server in a process of its own: see [ServeNATS].
 type natsServer struct {
 	dir  string
 	port int
@@ -53,7 +54,7 @@ type natsServer struct {
 	done chan struct{}
 }
 
-// startNATS starts one on a free port.
+// startNATS starts a NATS server on a free port.
 func startNATS(dir string) (*natsServer, error) {
 	n := &natsServer{dir: dir, port: server.RANDOM_PORT}
 	return n, n.start()
@@ -74,7 +75,7 @@ func (n *natsServer) start() error {
 	}
 	n.done = make(chan struct{})
 	started := make(chan error, 1)
-	go func() { // the parent-death signal comes when the thread that started it ends
+	go func() { // the kernel sends the parent-death signal when the thread that started the process ends, so this thread waits for the process
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(n.done)
@@ -87,7 +88,7 @@ func (n *natsServer) start() error {
 			_, err = fmt.Sscanf(strings.TrimSpace(line), "nats://127.0.0.1:%d", &n.port)
 		}
 		started <- err
-		_ = n.cmd.Wait() // it is killed
+		_ = n.cmd.Wait() // returns an error, because the process is ended by a signal
 	}()
 	if err := <-started; err != nil {
 		return fmt.Errorf("start NATS: %w", err)
@@ -99,7 +100,7 @@ func (n *natsServer) addr() string { return fmt.Sprintf("127.0.0.1:%d", n.port) 
 
 func (n *natsServer) signal(s syscall.Signal) { _ = n.cmd.Process.Signal(s) }
 
-// end ends it by a signal and returns when it is gone.
+// end ends the server by a signal, and returns when the process has ended.
 func (n *natsServer) end(s syscall.Signal) {
 	n.signal(s)
 	<-n.done

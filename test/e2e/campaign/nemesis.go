@@ -17,17 +17,17 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// nemesis inflicts faults for a time. It does two at a time: one on the bridge and one on its surroundings. If entries share a resource, it
-// edits these as a third one.
+// nemesis inflicts faults for a time: one on the bridge and, in parallel, one on its surroundings. If entries share a resource, it also
+// edits these entries in parallel.
 type nemesis struct {
 	*world
 	begun     time.Time
 	two       bool // the CRD has had a second version
 	defaulted bool // the CRD has had a default: bodies changed without a version
 	load      *workload
-	tenant    *tenant // nil without one
+	tenant    *tenant // nil without [Spec.Hostile]
 
-	calms [calms][]span // when changes were timed
+	calms [calms][]span // when each calm took place
 
 	record   sync.Mutex
 	schedule []string
@@ -53,7 +53,7 @@ func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 	if n.disk != "" {
 		around = append(around, fault{name: "checkpoint's disk full", do: n.fillDisk})
 	}
-	if n.spec.Harm { // the API server's own faults are what this seed is for
+	if n.spec.Harm { // the seed is for faults of the API server itself, so most other faults are left out
 		around = append(append(n.serverFaults(), fault{name: "etcd restored from a backup", do: n.restoreEtcd, once: true}), around[len(around)-2:]...)
 	}
 	results := make(chan error, 3)
@@ -70,13 +70,13 @@ func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 // entriesStream is the number of the random stream for edits of entries.
 const entriesStream = 6
 
-// harm inflicts some kinds of faults, which the seed selects and orders.
+// harm inflicts faults until a time. The seed selects up to six kinds and their order.
 func (n *nemesis) harm(ctx context.Context, until time.Time, stream uint64, faults []fault) error {
 	r := newChance(n.spec.Seed, stream)
 	faults = slices.DeleteFunc(faults, func(f fault) bool { return !strings.Contains(f.name, n.spec.Only) })
 	r.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 	kinds := 1 + r.IntN(4)
-	if stream == entriesStream { // what breaks there needs several at once
+	if stream == entriesStream { // errors with entries need several kinds of edits together
 		kinds += 2
 	}
 	if i := slices.IndexFunc(faults, func(f fault) bool { return f.often }); i > 0 && r.IntN(2) == 0 {
@@ -156,7 +156,7 @@ func (n *nemesis) bridgeFaults() []fault {
 		{name: "bridge stopped", do: one(func(ctx context.Context, r *chance, i int) error {
 			n.current[i].Signal(syscall.SIGTERM)
 			if _, err := n.current[i].Wait(time.Duration(r.Int64N(int64(3 * time.Second)))); err != nil {
-				n.current[i].Kill() // it has not stopped in time
+				n.current[i].Kill() // it did not stop in time
 			}
 			return n.relaunch(i)
 		})},
@@ -164,9 +164,9 @@ func (n *nemesis) bridgeFaults() []fault {
 		{name: "resync asked for", do: one(n.askResync)},
 		{name: "configuration without a resource", do: n.withoutOne},
 	}
-	if n.pair.shared() { // a file is locked
+	if n.pair.shared() { // not with a checkpoint in a file, because its lock does not let a second bridge start
 		faults = append(faults, fault{name: "second bridge while the first is frozen", do: one(func(ctx context.Context, r *chance, i int) error {
-			if n.replicas > 1 { // its Lease runs out, and the other one leads
+			if n.replicas > 1 { // the Lease of the frozen one expires, and the other one becomes the leader
 				return freeze(6*time.Second)(ctx, r, i)
 			}
 			n.second = true
@@ -214,14 +214,14 @@ func (n *nemesis) editCRD(ctx context.Context, versions string) error {
 	n.defaulted = n.defaulted || strings.Contains(versions, defaulted)
 	if strings.Contains(versions, `"v2"`) {
 		n.two = true
-	} else if n.two { // a version that was stored must stay
+	} else if n.two { // a CRD must keep each version that was stored
 		versions = strings.TrimSuffix(versions, "]") + "," + crdVersion("v2", false, "") + "]"
 	}
 	_, err := n.kube.Patch(ctx, kube.CRDs, n.widgets.GroupResource().String(), `{"spec":{"versions":`+versions+`}}`)
 	return err
 }
 
-// forget makes the API server lose the history of the custom type, like a compaction.
+// forget changes the CRD, so that the API server loses the history of the custom type, as after a compaction.
 func (n *nemesis) forget(ctx context.Context, _ *chance) error {
 	_, rv, err := n.kube.List(ctx, n.widgets.Type, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -238,7 +238,7 @@ func (n *nemesis) fillDisk(ctx context.Context, r *chance) error {
 	ballast := filepath.Join(n.disk, "ballast")
 	f, err := os.Create(ballast)
 	if err != nil {
-		return ignoreAway(err) // it is full on its own
+		return ignoreAway(err) // the disk is already full
 	}
 	chunk := make([]byte, 64<<10)
 	for err == nil {

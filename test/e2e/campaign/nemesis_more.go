@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// restoreEtcd makes a backup of etcd, lets the workload continue, and restores the backup: writes in between
-// are undone, and their resourceVersions are assigned a second time. There are so many of them that the bridge probes
-// before the counter has passed them (docs/limits.md says what happens otherwise).
+// restoreEtcd makes a backup of etcd, lets the workload continue, and restores the backup. The writes in between are undone, and their
+// resourceVersions are assigned a second time. Writes of backUp move etcd's counter so far ahead before the restore that the
+// bridge probes the API server before the counter reaches that value again. docs/limits.md describes what happens otherwise.
 func (n *nemesis) restoreEtcd(ctx context.Context, r *chance) error {
 	dir := filepath.Join(n.dir, "backup")
 	restored, err := n.backUp(ctx, dir)
@@ -40,7 +40,8 @@ func (n *nemesis) restoreEtcd(ctx context.Context, r *chance) error {
 	return n.cluster.Restart(ctx)
 }
 
-// backUp makes a backup of etcd and of the workload's knowledge, at the same time.
+// backUp makes a backup of etcd and of what the workload knows, at the same time. Call the returned function with the time at which the
+// backup was restored.
 func (n *nemesis) backUp(ctx context.Context, dir string) (func(time.Time), error) {
 	n.load.pause.Lock()
 	defer n.load.pause.Unlock()
@@ -62,7 +63,7 @@ func (n *nemesis) backUp(ctx context.Context, dir string) (func(time.Time), erro
 	}, n.count(ctx, 3000)
 }
 
-// count increases etcd's counter by writes.
+// count increases etcd's revision counter by making writes.
 func (n *nemesis) count(ctx context.Context, writes int) error {
 	body, err := json.Marshal(map[string]any{"key": []byte("/kubebridge/count")})
 	if err != nil {
@@ -119,7 +120,7 @@ func askAdmin(ctx context.Context, path, command string) error {
 
 // withoutOne removes a resource from the configuration for a time. The running bridge must notice that.
 func (n *nemesis) withoutOne(ctx context.Context, r *chance) error {
-	i := r.IntN(len(n.types)) // their entries come first
+	i := r.IntN(len(n.types)) // the entries of these types come first in the configuration
 	n.taken[n.types[i].ResourceID()] = true
 	without := func() error {
 		less := n.wanted

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Pair is a sink's delivery and the store of its checkpoint.
+// Pair is a combination of a bus, its delivery and the store of the checkpoint.
 type Pair struct {
 	Name     string // the value of -pair
 	Bus      string // nats, kafka, file, stdout
@@ -30,7 +30,7 @@ func Pairs() []Pair {
 	}
 }
 
-// FindPair returns the pair of a name.
+// FindPair returns the pair with a name.
 func FindPair(name string) (Pair, error) {
 	for _, p := range Pairs() {
 		if p.Name == name {

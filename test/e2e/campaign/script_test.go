@@ -11,21 +11,21 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 )
 
-// script makes events as the bridge does, of one stream. The zero value has made none.
+// script makes the events that the bridge would publish to one stream. The zero value has made no events.
 type script struct {
 	runs  uint64
 	of    map[string]*scripted
 	plan  uint64
-	edits map[string]uint64 // of the collections in the plan
+	edits map[string]uint64 // by collection of the plan
 }
 
-// scripted is a collection.
+// scripted is the state of one collection of a script.
 type scripted struct {
 	run, incarnation, syncs uint64
 	published               map[string][2]string // run and version by UID
 }
 
-// configure makes another plan, with collections that have another edit.
+// configure makes another plan, in which the given collections have another edit.
 func (s *script) configure(edited ...string) {
 	if s.edits == nil {
 		s.edits, s.of = map[string]uint64{}, map[string]*scripted{}
@@ -36,7 +36,7 @@ func (s *script) configure(edited ...string) {
 	}
 }
 
-// about makes an event of an object. Of a deletion rv is its own version.
+// about makes an event about an object. For a deletion, rv is the version of the deletion itself.
 func (s *script) about(typ, id, resource, uid, subject, rv string) bus.Message {
 	c := s.of[id]
 	if c == nil {
@@ -60,7 +60,7 @@ func (s *script) about(typ, id, resource, uid, subject, rv string) bus.Message {
 	return m
 }
 
-// collection makes an event about a collection. The first gap, and the one that follows closed, is a reset.
+// collection makes an event about a collection. The first gap, and the first gap after closed, are resets.
 func (s *script) collection(typ, id, resource, rv string, data bus.Data) bus.Message {
 	c := s.of[id]
 	if c == nil {
@@ -104,7 +104,7 @@ func (s *script) message(typ, of, id, resource string) bus.Message {
 	}}
 }
 
-// raw is what a message has on the bus.
+// raw returns the message as it is on the bus.
 func raw(m *bus.Message) []byte {
 	reason := m.Data.Reason
 	if reason == "" {

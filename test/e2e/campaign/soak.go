@@ -12,19 +12,20 @@ import (
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 )
 
-// Soak describes a long run: one bridge for each of several pairs, on an API server of their own, under a steady load and
-// faults. Their use of resources is sampled.
+// Soak describes a long run under a steady load and faults: one bridge for each of several pairs, all on one API server that nothing
+// else uses. The resource usage of every bridge is sampled.
 type Soak struct {
 	Pairs  []Pair
 	Seed   uint64
-	Binary string // the bridge, without the race detector, which uses memory of its own
+	Binary string // the bridge, built without the race detector, which itself needs memory
 	For    time.Duration
-	Rate   int           // operations a second, of all pairs together
-	Sample time.Duration // between two samples of a bridge
-	// Pause is between two faults of one bridge's connections, bus or history; it varies by half. The API server itself fails a
-	// quarter as often. Each bridge but the first is killed once, in the first half.
+	Rate   int           // operations per second of all pairs together
+	Sample time.Duration // interval between two samples of a bridge
+	// Pause is the mean time between two faults of one bridge's connections, bus or history; a single pause is between 0.5 and 1.5
+	// times as long. Faults of the API server come a quarter as often. Each bridge except the first is killed once, in the first half
+	// of the run.
 	Pause time.Duration
-	// Stretch is how much longer faults last than in a seed: cuts and outages are up to two seconds there.
+	// Stretch is the factor by which faults last longer than in a seed, where cuts and outages last up to two seconds.
 	Stretch int
 	Each    func(Sample) // called with every sample, if it is not nil
 }
@@ -43,7 +44,7 @@ type soak struct {
 	cluster *clustertest.Cluster
 	begun   time.Time
 	all     []*soaked
-	server  *nemesis     // the API server's
+	server  *nemesis     // inflicts the faults of the API server
 	gate    sync.RWMutex // held for writing while the API server fails
 
 	mu  sync.Mutex
@@ -57,7 +58,7 @@ type soaked struct {
 	ledger  *ledger
 }
 
-// RunSoak runs a soak. The error is about the soak itself.
+// RunSoak runs a soak. Errors of the bridges are in the result. The returned error is about the soak itself.
 func RunSoak(ctx context.Context, cluster *clustertest.Cluster, options Soak) (SoakResult, error) {
 	s := &soak{Soak: options, cluster: cluster}
 	defer func() {
@@ -139,11 +140,11 @@ func (s *soak) harm(ctx context.Context, i int, one *soaked) {
 func (s *soak) harmServer(ctx context.Context) {
 	seldom := s.Soak
 	seldom.Pause *= 4
-	faults := s.server.serverFaults()[:3] // those of the server itself
+	faults := s.server.serverFaults()[:3] // without the last one, a fault of one bridge's connection
 	for i, f := range faults {
 		faults[i].do = func(ctx context.Context, r *chance) error {
 			err := f.do(ctx, r)
-			if err != nil && ctx.Err() == nil { // it did not stop in time, and was killed
+			if err != nil && ctx.Err() == nil { // the API server did not stop in time, and was killed
 				err = errors.Join(err, s.cluster.Restart(ctx))
 			}
 			return err
@@ -179,13 +180,13 @@ func (s *soak) watch(ctx context.Context) {
 	}
 }
 
-// judge stops the bridges, and makes the verdict on their buses, one pair at a time to save memory.
+// judge stops the bridges, and judges what is on their buses, one pair at a time to save memory.
 func (s *soak) judge(ctx context.Context) error {
 	for _, one := range s.all {
 		limit := time.Minute + s.For/2
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not in %s", limit))
 		result := Result{Pair: one.pair.Name, Seed: s.Seed, Harm: true}
-		_, _ = one.bus.newest(ctx) // so that the markers are not looked for among all that came before; what fails is read again
+		_, _ = one.bus.newest(ctx) // skips older messages, so that finish looks for its markers only among newer ones; after an error, the next call reads again
 		err := one.finish(ctx, one.nemesis, one.ledger, &result)
 		cancel()
 		result.Seconds = time.Since(s.begun).Seconds()
@@ -199,7 +200,8 @@ func (s *soak) judge(ctx context.Context) error {
 	return nil
 }
 
-// steadily inflicts all faults in rounds, each in another order. Faults that could not be inflicted are reported at the end.
+// steadily inflicts all faults in rounds, each round in another order, until the time of the soak is over. It returns the errors of all
+// faults together at the end.
 func (n *nemesis) steadily(ctx context.Context, s Soak, gate sync.Locker, faults []fault, stream uint64) error {
 	r := newChance(s.Seed, stream)
 	r.stretch = time.Duration(s.Stretch)
@@ -233,7 +235,7 @@ func (n *nemesis) killAt(ctx context.Context, at time.Time) error {
 	}})
 }
 
-// pause waits for a time; it returns false if ctx ended first.
+// pause waits until a point in time; it returns false if ctx ended first.
 func pause(ctx context.Context, until time.Time) bool {
 	select {
 	case <-time.After(time.Until(until)):

@@ -10,20 +10,20 @@ import (
 const (
 	// watchedLabel is the label that collections with a selector select by, with the value "yes".
 	watchedLabel = "watched"
-	// shownNote is the annotation that collections with a filter leave objects out by, with the value "no".
+	// shownNote is an annotation. Collections with a filter leave out the objects in which its value is "no".
 	shownNote = "shown"
-	// noiseNote is the annotation that collections may ignore.
+	// noiseNote is an annotation whose changes some collections ignore.
 	noiseNote = "noise"
 )
 
 // target is a type and how it is watched.
 type target struct {
 	kube.Type
-	selector bool   // only what has the label
-	filter   bool   // not what the annotation hides
-	ignore   bool   // changes of the noise are none
-	diff     string // as in the configuration
-	costly   bool   // in all namespaces, with everything that takes time for an object
+	selector bool   // only objects with watchedLabel
+	filter   bool   // no objects that shownNote leaves out
+	ignore   bool   // changes of noiseNote alone are ignored
+	diff     string // the value of diff in the configuration
+	costly   bool   // in all namespaces, with all settings that cost time for each object
 }
 
 // choose lets the seed choose how the types are watched.
@@ -31,7 +31,7 @@ func choose(types []target, r *chance) {
 	for i := range types {
 		t := &types[i]
 		t.filter = r.IntN(3) == 0
-		// A change of hidden values alone is none to a bridge without a hash key, where something is ignored.
+		// With an ignore rule and without a hash key, the bridge misses changes of redacted values alone: see docs/limits.md.
 		t.ignore = r.IntN(3) == 0 && t.Type != kube.Secrets
 		if r.IntN(3) == 0 {
 			t.diff = []string{"patch", "before", "both"}[r.IntN(3)]
@@ -39,7 +39,7 @@ func choose(types []target, r *chance) {
 	}
 }
 
-// resource is its entry in the configuration.
+// resource returns the type's entry in the configuration.
 func (t target) resource(namespace string) bridge.Resource {
 	r := bridge.Resource{Resource: t.ResourceID(), Namespaces: []string{namespace}, Diff: t.diff, VerifyEvery: "1m"}
 	if t.selector {
@@ -63,7 +63,8 @@ func (t target) selects(u *unstructured.Unstructured) bool {
 	return (!t.selector || u.GetLabels()[watchedLabel] == "yes") && (!t.filter || u.GetAnnotations()[shownNote] != "no")
 }
 
-// published is what a consumer must have of a body, as text: without what is ignored, and what changes with that.
+// published returns the part of a body that a consumer must have, as text. If noiseNote is ignored, it leaves out that annotation, and the
+// resourceVersion and generation, which change with it.
 func (t target) published(body map[string]any) string {
 	if !t.ignore {
 		return canonical(body)

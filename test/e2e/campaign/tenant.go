@@ -18,30 +18,30 @@ import (
 )
 
 const (
-	hostileSize  = 200 << 10   // bytes of a state
-	hostileEvery = time.Second // between two of its writes
-	calmRate     = 100         // operations of the others a second, while they are timed
+	hostileSize  = 200 << 10   // bytes of one state of an object
+	hostileEvery = time.Second // interval between two writes of the tenant
+	calmRate     = 100         // operations per second of the other users in a calm
 	aliveEvery   = 500 * time.Millisecond
-	calmTurns    = 2 // of each calm
-	// delayFactor is how many times as long 99 of 100 changes of others may take beside hostile objects as beside ordinary ones.
+	calmTurns    = 2 // number of times that each calm takes place
+	// delayFactor is the highest allowed ratio of the other users' 99th percentile beside hostile objects to that beside ordinary objects.
 	delayFactor = 3
-	// costliest is how long they may always take: a bus that answers late may hit one of the calms only.
+	// costliest is a 99th percentile that is allowed whatever the ratio is, because a bus that answers late may affect only one of the calms.
 	costliest = 50 * time.Millisecond
-	// judgedFrom is the number of changes from which on the slowest hundredth is not a matter of chance.
+	// judgedFrom is the number of changes that a calm needs. With fewer changes, a single late answer could decide the 99th percentile.
 	judgedFrom = 400
 )
 
-// calm is a time after the faults in which the changes of others are timed.
+// calm is a period after the faults in which the delays of the other users' changes are measured.
 type calm int
 
 const (
 	without  calm = iota // the tenant writes nothing
-	ordinary             // it writes ordinary objects of the same size
-	beside               // it writes its hostile objects
+	ordinary             // the tenant writes ordinary objects of the same size
+	beside               // the tenant writes its hostile objects
 	calms
 )
 
-// AllDelays are those of others' changes in each calm.
+// AllDelays has the delays of the other users' changes in each calm.
 type AllDelays struct {
 	Without  Delays `json:"without"`
 	Ordinary Delays `json:"ordinary"`
@@ -52,7 +52,7 @@ func (d *AllDelays) String() string {
 	return fmt.Sprintf("without the tenant: %s\n  beside its ordinary objects: %s\n  beside its hostile objects: %s", &d.Without, &d.Ordinary, &d.Beside)
 }
 
-// Times is how many times as long 99 of 100 changes took beside hostile objects as beside ordinary ones; 0: it is not known.
+// Times returns the ratio of the 99th percentile beside hostile objects to that beside ordinary objects; 0 if it is unknown.
 func (d *AllDelays) Times() float64 {
 	if d.Ordinary.P99 == 0 {
 		return 0
@@ -62,7 +62,7 @@ func (d *AllDelays) Times() float64 {
 
 // judge compares hostile objects with ordinary ones of the same size: see docs/adr/0024-a-hostile-object-and-an-ordinary-one.md.
 func (d *AllDelays) judge() (problems []string) {
-	if min(d.Ordinary.Changes, d.Beside.Changes) < judgedFrom { // a file does not say when it had a line
+	if min(d.Ordinary.Changes, d.Beside.Changes) < judgedFrom { // too few changes; none at all on a bus that does not record when a message arrived, such as a file
 		return nil
 	}
 	if most := max(delayFactor*d.Ordinary.P99, costliest); d.Beside.P99 > most {
@@ -71,13 +71,13 @@ func (d *AllDelays) judge() (problems []string) {
 	return problems
 }
 
-// Delays are how long changes took, from the API server's answer to their record on the bus, while there was no fault.
+// Delays has the times that changes took from the API server's answer until their record was on the bus, while there was no fault.
 type Delays struct {
 	Changes int           `json:"changes"`
 	P50     time.Duration `json:"p50"`
 	P99     time.Duration `json:"p99"`
 	Max     time.Duration `json:"max"`
-	Seen99  time.Duration `json:"seen99"` // 99 of 100, until the bridge had received them
+	Seen99  time.Duration `json:"seen99"` // 99th percentile of the time until the bridge had received the change
 }
 
 func (d *Delays) String() string {
@@ -89,17 +89,18 @@ type tenant struct {
 	world *world
 	load  *workload
 	kube  *kube.Client
-	rest  func() // returns when nothing is written any more
-	stop  func() // rests, and returns when nobody asks for the bridges' liveness any more
+	rest  func() // stops the writes, and returns when the last one is complete
+	stop  func() // calls rest, stops the checks of the bridges' liveness, and returns when the last one is complete
 
-	step   int // which object is written next, and in which state; only while the tenant rests
-	writes int // that the API server took, or that found the object as it was; as step
+	step   int // number of the next write, which determines the object and its state; only for use between rest and start
+	writes int // number of writes after which the object existed, whether the API server accepted or refused them; for use as step
 
 	mu       sync.Mutex
 	problems []string
 }
 
-// admit makes what the tenant writes to. The bridge watches the type in all namespaces, with everything that takes time.
+// admit creates the tenant's namespace. It makes the bridge watch the tenant's type in all namespaces, with all settings that cost time
+// for each object.
 func (w *world) admit(ctx context.Context) error {
 	if _, err := w.kube.Create(ctx, kube.Namespaces, w.tenantNS(), nil); err != nil {
 		return err
@@ -109,7 +110,7 @@ func (w *world) admit(ctx context.Context) error {
 	return nil
 }
 
-// attack starts the tenant, and checks the bridges' liveness probes while it runs.
+// attack starts the tenant, and checks the bridges' liveness probes until the tenant is stopped.
 func (w *world) attack(ctx context.Context, load *workload) *tenant {
 	t := &tenant{world: w, load: load, kube: w.kube.In(w.tenantNS()), step: 2 * int(w.spec.Seed)}
 	t.start(ctx, "hostile", hostiletest.Changes(hostileSize))
@@ -121,7 +122,7 @@ func (w *world) attack(ctx context.Context, load *workload) *tenant {
 	return t
 }
 
-// start has the tenant, which rests, write objects of a kind.
+// start makes the tenant write objects of a kind. The tenant must not be writing: before each further start, call rest.
 func (t *tenant) start(ctx context.Context, kind string, changes []hostiletest.Change) {
 	ctx, end := context.WithCancel(ctx)
 	var writing sync.WaitGroup
@@ -137,7 +138,7 @@ func (t *tenant) wrong(rule, format string, args ...any) {
 
 func (w *world) tenantNS() string { return w.ns + "-tenant" }
 
-// write creates the tenant's objects and changes them, one after the other, until ctx ends.
+// write creates the tenant's objects and changes them, one after the other, until ctx is cancelled.
 func (t *tenant) write(ctx context.Context, kind string, changes []hostiletest.Change) {
 	for ; pause(ctx, time.Now().Add(hostileEvery)); t.step++ {
 		n := t.step / 2 % len(changes)
@@ -156,7 +157,8 @@ func (t *tenant) write(ctx context.Context, kind string, changes []hostiletest.C
 	}
 }
 
-// one is one write. What the API server refuses (a CRD that has got a schema) is none.
+// one makes one write, and returns whether the object exists after it. The API server may refuse a write, for example because the CRD
+// has a schema by now.
 func (t *tenant) one(ctx context.Context, name string, state []byte) (got bool, err error) {
 	typ := t.world.types[1]
 	fields, err := hostiletest.Writable(state, typ.GroupVersion().String())
@@ -181,7 +183,8 @@ func (t *tenant) one(ctx context.Context, name string, state []byte) (got bool, 
 	return true, nil
 }
 
-// live checks every bridge's liveness probe until ctx is cancelled, except while a fault stops or pauses one, which holds mu.
+// live checks every bridge's liveness probe until ctx is cancelled. A fault that stops or pauses a bridge holds the world's mu, so
+// that live waits for its end.
 func (t *tenant) live(ctx context.Context) {
 	w := t.world
 	for pause(ctx, time.Now().Add(aliveEvery)) {
@@ -199,11 +202,11 @@ func (t *tenant) live(ctx context.Context) {
 	}
 }
 
-// calm times the others' changes when the faults, and what they have led to, are over. While a fault lasts, and until the bridge has
-// caught up, a change takes as long as that: seconds, with or without a tenant. That would hide what a tenant adds, which is milliseconds.
+// calm measures the delays of the other users' changes after the faults and their consequences. While a fault lasts, and until the bridge
+// has caught up, a change takes seconds, with or without a tenant. That would hide the delay that a tenant adds, which is milliseconds.
 //
-// The calms take turns, so that what else the machine does meets all of them. In each turn the tenant writes as often, and objects of the
-// same size.
+// The calms take turns, so that other load of the machine affects all of them alike. In the calms of one turn, the tenant writes objects
+// of the same size at the same rate.
 func (n *nemesis) calm(ctx context.Context) error {
 	t := n.tenant
 	t.rest()
@@ -233,12 +236,13 @@ func (n *nemesis) calm(ctx context.Context) error {
 	return nil
 }
 
-// span is a time.
+// span is an interval of time; both ends belong to it.
 type span struct{ from, to time.Time }
 
 func (s span) has(at time.Time) bool { return !at.Before(s.from) && !at.After(s.to) }
 
-// besideTenant returns the problems that the tenant caused. Its events are judged like all others.
+// besideTenant stops the tenant, and returns the failed liveness probes and the suspensions of its collection. The events about the
+// tenant's objects are judged like all others.
 func (n *nemesis) besideTenant() []string {
 	if n.tenant == nil {
 		return nil
@@ -257,7 +261,7 @@ func (n *nemesis) besideTenant() []string {
 	return n.tenant.problems
 }
 
-// delays returns the delays of others' changes in the calms.
+// delays returns the delays of the other users' changes in the calms.
 func (n *nemesis) delays(ctx context.Context, l *ledger, messages []bus.Message) (*AllDelays, error) {
 	if n.bus.timed != nil {
 		var err error
@@ -275,7 +279,7 @@ func (n *nemesis) delays(ctx context.Context, l *ledger, messages []bus.Message)
 	return &AllDelays{n.delaysIn(without, l, first), n.delaysIn(ordinary, l, first), n.delaysIn(beside, l, first)}, nil
 }
 
-// delaysIn are those in one calm. first are the first messages of changes.
+// delaysIn returns the delays in one calm. first has the first message of each change, by UID and resourceVersion.
 func (n *nemesis) delaysIn(c calm, l *ledger, first map[string]*bus.Message) Delays {
 	var all, seen []time.Duration
 	for _, o := range l.objects {

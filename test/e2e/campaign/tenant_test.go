@@ -25,7 +25,7 @@ func TestDelayIsJudged(t *testing.T) {
 		{judgedFrom, 40 * time.Millisecond, 121 * time.Millisecond, true},
 		{judgedFrom, time.Millisecond, costliest, false},
 		{judgedFrom, time.Millisecond, costliest + 1, true},
-		{judgedFrom - 1, time.Millisecond, time.Hour, false}, // nobody knows
+		{judgedFrom - 1, time.Millisecond, time.Hour, false}, // too few changes to judge
 	} {
 		d := AllDelays{Without: Delays{Changes: c.changes, P99: time.Microsecond}, Ordinary: Delays{Changes: c.changes, P99: c.ordinary}, Beside: Delays{Changes: c.changes, P99: c.beside}}
 		if problems := d.judge(); (len(problems) > 0) != c.wrong {
@@ -34,7 +34,7 @@ func TestDelayIsJudged(t *testing.T) {
 	}
 }
 
-// Delays are those of the others, of the calm that the change was made in, and until an event came first.
+// Delays are measured for the changes of the other users, by the calm in which a change was made, and until its first event arrived.
 func TestDelays(t *testing.T) {
 	begun := time.Now()
 	after := func(d time.Duration) time.Time { return begun.Add(d) }
@@ -92,7 +92,7 @@ func TestTenantRulesAreJudged(t *testing.T) {
 	tenant.stop = func() { end(); <-done }
 	go func() { tenant.live(ctx); close(done) }()
 	<-asked
-	<-asked // the first one is judged
+	<-asked // the second request shows that the first answer was judged
 	problems := strings.Join((&nemesis{world: w, tenant: tenant}).besideTenant(), "\n")
 	p.Kill()
 	if !strings.Contains(problems, "[alive] /healthz: 503") || strings.Count(problems, "[held]") != 1 || !strings.Contains(problems, `"widgets.a.example.com"`) {

@@ -17,27 +17,27 @@ type verdict struct {
 	pair      Pair
 	ledger    *ledger
 	messages  []bus.Message
-	name      string                               // of the cluster
+	name      string                               // name of the cluster
 	cluster   map[string]map[string]map[string]any // resource -> UID -> body, at the end
 	lost      bool                                 // the bus may have missed events: neither state nor completeness can be judged
-	unsettled bool                                 // nor if the bridge is not in step
-	killed    bool                                 // a bridge was killed, or another one led: what the one before was writing is published or not
-	second    bool                                 // two bridges wrote at once, without a Lease: see docs/limits.md
-	taken     map[string]bool                      // resources that the configuration did without for a while
-	changing  map[string]bool                      // resources whose bodies changed without a version
+	unsettled bool                                 // the bridge had not published everything at the end: neither state nor completeness can be judged
+	killed    bool                                 // a bridge was killed, or the leader changed: the last events of the earlier process are in doubt
+	second    bool                                 // two bridges ran without a Lease: see docs/limits.md
+	taken     map[string]bool                      // resources that were removed from the configuration for a while
+	changing  map[string]bool                      // resources whose bodies changed without a new resourceVersion
 
 	problems  []string
-	windows   [2]map[string][]window        // by history and resource: what gaps excuse
-	published [2]map[string]map[uint64]bool // by history and UID
-	ended     [2]map[string]bool            // by history, UIDs of which a deletion is published, and that lasted
-	mirror    map[string]map[string]string  // resource -> UID -> body
-	silent    map[string]bool               // resources that went into another history without saying so
-	undone    map[string]*bus.Message       // by resource, something published that was undone
+	windows   [2]map[string][]window        // by history and resource: the transitions that gaps excuse
+	published [2]map[string]map[uint64]bool // by history and UID: the published versions
+	ended     [2]map[string]bool            // by history: the UIDs whose last event is a deletion
+	mirror    map[string]map[string]string  // resource -> UID -> body, in a consumer's copy at the end
+	silent    map[string]bool               // resources that continued in the restored history without a gap that says so
+	undone    map[string]*bus.Message       // by resource: the last published event that a restore has undone
 	gaps      int
 	excused   int
 }
 
-// window is a range of resourceVersions, from exclusive, whose transitions a gap excuses.
+// window is a range of resourceVersions whose transitions a gap excuses: after from, up to and including to.
 type window struct{ from, to uint64 }
 
 func (v *verdict) wrong(rule, format string, args ...any) {
@@ -73,7 +73,7 @@ func (v *verdict) judge() []string {
 	return v.problems
 }
 
-// fenced checks that a writer writes nothing after a later writer.
+// fenced checks that no writer writes after a writer with a higher term.
 func (v *verdict) fenced(part []*bus.Message) {
 	term := map[string]int{}
 	for _, m := range part {
@@ -87,18 +87,18 @@ func (v *verdict) fenced(part []*bus.Message) {
 	}
 }
 
-// reader is a consumer of one stream or partition, by the published rules.
+// reader reads one stream or partition as a consumer does, by the rules of docs/events.md.
 type reader struct {
 	*verdict
 	seen   map[string]*bus.Message            // by id
-	last   map[string]*bus.Message            // by UID: the last event about it
-	live   map[string]map[string]*bus.Message // resource -> UID -> last event, of those that exist
-	bodies map[string]string                  // by UID and version: what was published last of that
-	open   map[string]*bus.Message            // resource -> the gap that is open
-	from   map[string]uint64                  // resource -> what was complete before that, or before it was closed
-	closed map[string]bool                    // resources that are not watched
-	high   map[string]uint64                  // resource -> the version up to which all was published when the last event came
-	era    map[string]int                     // resource -> which of the cluster's histories it is in
+	last   map[string]*bus.Message            // by UID: the last event about the object
+	live   map[string]map[string]*bus.Message // resource -> UID -> last event, of objects that exist
+	bodies map[string]string                  // by UID and version: the body that was published last
+	open   map[string]*bus.Message            // resource -> the open gap
+	from   map[string]uint64                  // resource -> the version up to which all was published before the open gap, or before `closed`
+	closed map[string]bool                    // resources whose collection is closed
+	high   map[string]uint64                  // resource -> the version up to which all is published, as of the last event
+	era    map[string]int                     // resource -> the cluster's history that it is in: 0, or 1 after a restore of etcd
 	resync map[string]map[string]bool         // resource -> UIDs that were published since a resync began
 }
 
@@ -163,7 +163,7 @@ func (r *reader) collection(m *bus.Message) {
 	case m.Is("gap") && m.Data.Reason == "resync":
 		r.resync[resource] = map[string]bool{}
 	case m.Is("gap"):
-		delete(r.resync, resource) // another one follows
+		delete(r.resync, resource) // the bridge starts the interrupted resync again
 		r.gap(resource, m)
 	case m.Is("synced") && m.Data.Reason == "resync" && r.resync[resource] != nil:
 		for uid, last := range r.live[resource] {
@@ -205,7 +205,7 @@ func (r *reader) gap(resource string, m *bus.Message) {
 		r.wrong("complete", "a verification found what had not been published: %s", m)
 	}
 	from := number(m.Data.From)
-	if m.Data.Reset { // what was published before stays so
+	if m.Data.Reset { // everything up to high was published before the reset
 		from = r.high[resource]
 		r.forget(resource)
 	}
@@ -215,12 +215,13 @@ func (r *reader) gap(resource string, m *bus.Message) {
 	r.open[resource], r.from[resource] = m, from
 	delete(r.closed, resource)
 	switch {
-	case r.silent[resource] && m.Epoch() > 1: // the list has found out what its gap did not know
+	case r.silent[resource] && m.Epoch() > 1: // the list has shown the restore of etcd, which the bridge did not know at the gap before the list
 		delete(r.silent, resource)
 		r.from[resource] = 0
 	case r.era[resource] > 0 || r.ledger.former == nil:
 	case m.Epoch() > 1 || m.Data.From == "" && !timeOf(m).Before(r.ledger.back):
-		// What came after the position never was. All of the other history is published, or in the gap.
+		// The restore has undone the rest of the first history, so the gap excuses all of it. In the second history, the gap begins at
+		// version 0.
 		r.excuse(resource, math.MaxUint64)
 		r.era[resource], r.from[resource], r.high[resource] = 1, 0, 0
 	case !timeOf(m).Before(r.ledger.back):
@@ -228,8 +229,8 @@ func (r *reader) gap(resource string, m *bus.Message) {
 	}
 }
 
-// goesOn moves a collection to the other history without a new epoch: the bridge had not read past the backup, so it cannot
-// notice the restore. It must not have published anything that is undone.
+// goesOn moves a collection to the restored history without a new epoch. The bridge had not read past the backup, so it cannot notice the
+// restore. It must not have published anything that the restore has undone.
 func (r *reader) goesOn(resource string) {
 	r.silent[resource] = true
 	windows := r.windows[0]
@@ -245,7 +246,7 @@ func (r *reader) reached(resource string, m *bus.Message) {
 	r.high[resource] = max(r.high[resource], versionOf(m))
 }
 
-// excuse closes a gap, and excuses the transitions in it.
+// excuse excuses the transitions of the open gap, up to the version to.
 func (r *reader) excuse(resource string, to uint64) {
 	windows := r.windows[r.era[resource]]
 	windows[resource] = append(windows[resource], window{r.from[resource], to})

@@ -56,7 +56,7 @@ func (v *verdict) life(era int, o *object) {
 	}
 }
 
-// covers reports whether a window has a version between after and before.
+// covers reports whether a window has a version between after and before, both exclusive.
 func (v *verdict) covers(era int, resource string, after, before uint64) bool {
 	if before < math.MaxUint64 {
 		before--
@@ -64,7 +64,7 @@ func (v *verdict) covers(era int, resource string, after, before uint64) bool {
 	return slices.ContainsFunc(v.windows[era][resource], func(w window) bool { return w.from < before && w.to > after })
 }
 
-// inStep checks that a consumer that reads everything has a complete copy with the expected objects.
+// inStep checks pkg/consumer: after all messages, its copies are complete and have the same objects as copies by the contract's rules.
 func (v *verdict) inStep() {
 	u := newUnionReader(v.pair, "")
 	for i := range v.messages {

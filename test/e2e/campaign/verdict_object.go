@@ -8,7 +8,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// at returns the history of an event.
+// at returns the number of the history that an event belongs to: 0, or 1 after a restore of etcd.
 func (r *reader) at(m *bus.Message) int {
 	if r.ledger.former != nil && m.Epoch() > 1 {
 		return 1
@@ -16,17 +16,17 @@ func (r *reader) at(m *bus.Message) int {
 	return r.era[resourceOf(m)]
 }
 
-// follow notices when a collection goes on in the history that a restore began without saying so.
+// follow notices if a collection continues in the restored history without a gap that says so.
 func (r *reader) follow(resource string, m *bus.Message) {
 	if r.ledger.former == nil || r.at(m) > 0 {
 		return
 	}
 	before, after := r.ledger.former[m.UID()].says(m), r.ledger.objects[m.UID()].says(m)
 	early := timeOf(m).Before(r.ledger.back)
-	if before && after { // the same in both, or not to be distinguished
+	if before && after { // the event may belong to either history
 		before = early
 	}
-	after = after && !early // what the bridge saw before the restore is not of what the restore began
+	after = after && !early // an event from before the restore does not belong to the restored history
 	switch {
 	case after:
 		r.goesOn(resource)
@@ -35,7 +35,7 @@ func (r *reader) follow(resource string, m *bus.Message) {
 	}
 }
 
-// says reports whether an event may be about what is not in the backup.
+// says reports whether an event may be about a state or a deletion of the object that is not in the backup.
 func (o *object) says(m *bus.Message) bool {
 	if o == nil {
 		return false
@@ -43,7 +43,7 @@ func (o *object) says(m *bus.Message) bool {
 	v, ok := o.find(versionOf(m))
 	switch {
 	case m.Is("deleted") && (!ok || v.in):
-		// A watch says when the object was deleted, a list only that it is gone by then.
+		// A watch has the version of the deletion. A list only shows that the object no longer exists.
 		within := versionOf(m) > o.after && versionOf(m) < o.before
 		return o.deleted && !o.gone && (within || m.Attributes["origin"] != "watch")
 	case m.Is("deleted"):
@@ -52,7 +52,8 @@ func (o *object) says(m *bus.Message) bool {
 	return ok && !v.old && canonical(essence(o.typ, m.Body())) == canonical(v.body)
 }
 
-// versionOf is when the event's change happened. For a deletion that is not the version of the publication that it ends.
+// versionOf returns the resourceVersion of the event's change. For a deletion, it is not the version of the publication that the deletion
+// ends.
 func versionOf(m *bus.Message) uint64 {
 	if m.Is("deleted") {
 		return number(m.Attributes["deletionversion"])
@@ -60,10 +61,11 @@ func versionOf(m *bus.Message) uint64 {
 	return number(m.RV())
 }
 
-// of is the object that an event is about.
+// of returns the object that an event is about; nil if there was no such object.
 func (r *reader) of(m *bus.Message) *object { return r.ledger.in(r.at(m), m.UID()) }
 
-// bodyOf is the body as far as it can be compared. Of an event that only identifies an object it is what the server said.
+// bodyOf returns the comparable part of an event's body. A truncated event has no whole body; bodyOf then returns the body that the API
+// server acknowledged for that version.
 func (r *reader) bodyOf(m *bus.Message) map[string]any {
 	o := r.of(m)
 	if o == nil {
@@ -115,7 +117,7 @@ func (r *reader) object(m *bus.Message) {
 	if m.Is("deleted") {
 		delete(r.live[resource], m.UID())
 		r.ended[r.at(m)][m.UID()] = true
-		r.notePublished(m) // it may be the version at which it left
+		r.notePublished(m) // an update by which the object left the selection has this version, too
 		return
 	}
 	for uid, held := range r.live[resource] {
@@ -149,7 +151,7 @@ func (r *reader) body(o *object, m *bus.Message) {
 		if m.Data.BodyKnown != nil && !*m.Data.BodyKnown {
 			return
 		}
-		// Its body is that of some version, under a version of the deletion's own.
+		// The body of a deletion is that of some version of the object, except for the resourceVersion, which is the deletion's own.
 		delete(metadata, "resourceVersion")
 		delete(metadata, "deletionTimestamp")
 		delete(metadata, "deletionGracePeriodSeconds")
@@ -162,7 +164,7 @@ func (r *reader) body(o *object, m *bus.Message) {
 				return
 			}
 		}
-		if last := r.last[m.UID()]; last != nil && o.typ.diff != "" { // kept for that, of another history perhaps
+		if last := r.last[m.UID()]; last != nil && o.typ.diff != "" { // for diff, the bridge keeps the last published body, which may be of the history before
 			kept := r.bodyOf(last)
 			b, _ := kept["metadata"].(map[string]any)
 			delete(b, "resourceVersion")
@@ -186,21 +188,23 @@ func (r *reader) body(o *object, m *bus.Message) {
 	}
 }
 
-// order: an object is announced, changes, and is deleted; its runs and versions ascend, and a deletion ends what was published last.
+// order checks that the events of an object begin with its appearance, that its runs and versions ascend, and that a deletion ends the last
+// publication.
 func (r *reader) order(o *object, m *bus.Message) {
 	if r.lost {
 		return
 	}
 	last := r.last[m.UID()]
 	known := last != nil && !last.Is("deleted")
-	// A bridge that was killed may have published more than it knows of, unless both are one commit: see docs/limits.md.
+	// A bridge that was killed may have published events that its checkpoint does not have, unless delivery is exactly once: see
+	// docs/limits.md.
 	inDoubt := r.killed && !r.pair.exact()
 	switch {
 	case !known && m.Is("deleted") && inDoubt && m.Attributes["origin"] != "watch":
-		// It was on its way to the bus, and may have come there.
+		// The publication that the deletion ends was in doubt when the bridge was killed; it has not reached the bus.
 	case !known && m.Is("modified", "deleted"):
 		r.wrong("order", "%s begins with: %s", o, m)
-	case known && m.Is("added") && !inDoubt: // what was on its way is published again
+	case known && m.Is("added") && !inDoubt: // an event in doubt is published again
 		r.wrong("order", "%s is announced again: %s; it was %s", o, m, last)
 	case known && m.Is("deleted"):
 		same := m.Run() == last.Run() && m.RV() == last.RV()
@@ -213,12 +217,12 @@ func (r *reader) order(o *object, m *bus.Message) {
 		r.wrong("order", "%s goes back to an earlier run: %s follows %s", o, m, last)
 	case m.Run() == last.Run() && number(m.RV()) <= number(last.RV()):
 		r.wrong("order", "%s goes back: %s follows %s", o, m, last)
-	case m.Epoch() < last.Epoch(), m.Epoch() == last.Epoch() && number(m.RV()) < number(last.RV()) && !last.Is("deleted"): // which may be of the epoch before
+	case m.Epoch() < last.Epoch(), m.Epoch() == last.Epoch() && number(m.RV()) < number(last.RV()) && !last.Is("deleted"): // the version of a deletion may be of the epoch before
 		r.wrong("order", "%s goes back: %s follows %s", o, m, last)
 	}
 }
 
-// quiet checks that a change of ignored fields is not published.
+// quiet checks that a change of ignored fields alone is not published.
 func (r *reader) quiet(o *object, m *bus.Message) {
 	last := r.last[m.UID()]
 	if !o.typ.ignore || !m.Is("modified") || last == nil || last.Is("deleted") || r.lost || r.killed && !r.pair.exact() || r.changing[resourceOf(m)] || m.Epoch() > last.Epoch() {
@@ -271,5 +275,5 @@ func (r *reader) diff(o *object, m *bus.Message) {
 	}
 }
 
-// same reports whether two texts are one JSON.
+// same reports whether two texts are the same JSON value.
 func same(a, b []byte) bool { return bytes.Equal(a, b) || jsonpatch.Equal(a, b) }

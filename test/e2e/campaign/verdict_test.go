@@ -13,13 +13,13 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// history is a right one: an object that is made, changed and deleted, one that stays, and one that is made in a gap.
+// history is a correct history: one object is created, changed and deleted, one stays, and one is created and deleted in a gap.
 type history struct {
 	script   script
 	ledger   *ledger
 	messages []bus.Message
 	cluster  map[string]map[string]map[string]any
-	taken    map[string]bool // out of the configuration, for a while
+	taken    map[string]bool // resources that were removed from the configuration for a while
 }
 
 const resource = "configmaps"
@@ -152,8 +152,9 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// restoredHistory is a right one: a backup at 14, in which u1 lives, and which is put back after 32. In between u1 was deleted,
-// u2 changed, and u4 made; after it, u2 is changed otherwise, at a version that was there before.
+// restoredHistory is a correct history with a restore of etcd. The backup is from version 14, when u1 exists. It is restored after version
+// 32. In between, u1 is deleted, u2 is changed and u4 is created. After the restore, u2 gets another change, at a version that the first
+// history has used already.
 func restoredHistory() *history {
 	h := &history{ledger: newLedger(), cluster: map[string]map[string]map[string]any{resource: {}}}
 	make := func(uid, name string, rvs ...uint64) *object {
@@ -211,16 +212,16 @@ func bodyIn(history, uid, name string, rv uint64) map[string]any {
 	return body
 }
 
-// watched has all objects of a history watched otherwise.
+// watched changes how all objects of a history are watched.
 func (h *history) watched(change func(*target)) {
 	for _, o := range h.ledger.objects {
 		change(&o.typ)
 	}
 }
 
-// Rules of what is not in every history: one that is right, and how each of them is broken.
+// TestVerdictOfMore tests rules about events that are not in every history: with a correct history, and with one that breaks the rule.
 func TestVerdictOfMore(t *testing.T) {
-	quiet := func() *history { // the last change of u2 is one that is ignored
+	quiet := func() *history { // the last change of u2 changes only ignored fields
 		h := rightHistory()
 		h.watched(func(t *target) { t.ignore = true })
 		last := h.ledger.objects["u2"].versions[1].body
@@ -246,7 +247,7 @@ func TestVerdictOfMore(t *testing.T) {
 		h.of("synced", "25", "25", bus.Data{Reason: "resync"})
 		return h
 	}
-	foundOut := func() *history { // by a list, which began as if the history went on
+	foundOut := func() *history { // the bridge notices the restore in a list, whose gap does not say so yet
 		h := restoredHistory()
 		h.of("gap", "32", "", bus.Data{Reason: "expired"})
 		expired := h.messages[13]
@@ -322,7 +323,7 @@ func TestVerdictExcuses(t *testing.T) {
 		t.Errorf("a repeat with at-least-once: %v", problems)
 	}
 	h = rightHistory()
-	h.messages = h.messages[:2] // a stream that was lost; all that followed is in the reset
+	h.messages = h.messages[:2] // the stream was lost; the reset covers everything after that
 	h.messages = append(h.messages, rightHistory().messages[2:4]...)
 	h.of("gap", "", "", bus.Data{Reset: true})
 	h.about("present", "u2", "n/b", 25)
@@ -332,7 +333,7 @@ func TestVerdictExcuses(t *testing.T) {
 	}
 }
 
-// An object may be announced again only where delivery is not exactly once and the bridge was killed, and not in an earlier run.
+// An object may be published as added again only if delivery is not exactly once and the bridge was killed, and not in an earlier run.
 func TestAnnouncedAgain(t *testing.T) {
 	judged := func(change func(v *verdict)) bool {
 		h := rightHistory()
@@ -359,7 +360,8 @@ func TestAnnouncedAgain(t *testing.T) {
 	}
 }
 
-// With diff, a deletion has the body that was published last, also where a restore of etcd has undone it. Without, there is no such body.
+// With diff, a deletion has the body that was published last, even if a restore of etcd has undone it. Without diff, the bridge does not
+// keep this body.
 func TestDeletedWithTheKeptBody(t *testing.T) {
 	for diff, wrong := range map[string]bool{"both": false, "": true} {
 		h := restoredHistory()
@@ -379,8 +381,8 @@ func TestDeletedWithTheKeptBody(t *testing.T) {
 	}
 }
 
-// An object that only left before the backup, and is deleted in the history that the restore began: its end is published before the
-// restore, and nothing after that is of the new history for that reason.
+// An object left the selection before the backup, and is deleted in the restored history. The bridge published its deletion before the
+// restore, so that this event does not show that the collection continues in the restored history.
 func TestLeftBeforeARestore(t *testing.T) {
 	h := restoredHistory()
 	for era, objects := range h.ledger.eras() {
@@ -408,8 +410,8 @@ func TestLeftBeforeARestore(t *testing.T) {
 	}
 }
 
-// TestDeletionsOfTwoHistories: an object is deleted before a restore, and again after it, at other versions. What a watch says of the
-// first is no sign that its collection goes on in the second.
+// TestDeletionsOfTwoHistories: an object is deleted before a restore, and again after it, at other versions. A watch's event about the
+// first deletion does not show that the collection continues in the second history.
 func TestDeletionsOfTwoHistories(t *testing.T) {
 	o := &object{deleted: true, after: 499, before: 595}
 	for _, x := range []struct {

@@ -22,23 +22,23 @@ import (
 // planted is part of every Secret's value, and must never be on the bus.
 const planted = "planted-secret-value"
 
-// defaulted is the field that a CRD's edit gives a default.
+// defaulted is the field that gets a default by an edit of the CRD.
 const defaulted = "defaulted"
 
-// workload changes objects like several users, each with names of its own.
+// workload changes objects like several users. No two users change the same object.
 type workload struct {
 	kube   *kube.Client
 	ledger *ledger
 	types  []target
 	seed   uint64
-	fresh  bool         // half of the objects have a name that no other one had before
+	fresh  bool         // half of the objects get a name that no other object had before
 	pause  sync.RWMutex // held for writing while nobody may write
 	users  []*writer
 }
 
 const (
 	writers = 4
-	names   = 7 // each writer's, of each type
+	names   = 7 // number of names per writer and type
 )
 
 // run makes about ops operations in about the time d. It may be called again after it has returned.
@@ -77,7 +77,7 @@ type writer struct {
 	*workload
 	number  int
 	random  *rand.Rand
-	holds   map[string]*unstructured.Unstructured // as last answered, by resource/name
+	holds   map[string]*unstructured.Unstructured // by resource/name: the object in the API server's last answer
 	unbound []string                              // UIDs of deletions whose version has no upper bound yet
 	step    int
 }
@@ -89,7 +89,7 @@ func (w *writer) run(ctx context.Context, ops int, d time.Duration) error {
 			return err
 		}
 		if w.random.IntN(6) > 0 {
-			continue // bursts, so that batches are more than one event
+			continue // no wait after most operations, so that batches have more than one event
 		}
 		due := begun.Add(d * time.Duration(w.step+1) / time.Duration(ops))
 		select {
@@ -233,6 +233,6 @@ func (w *writer) patch(t target, name string) string {
 			"annotations": map[string]any{"step": fmt.Sprint(w.step), shownNote: w.watched()},
 		}
 	}
-	text, _ := json.Marshal(change) // strings and numbers
+	text, _ := json.Marshal(change) // no error: only strings and numbers
 	return string(text)
 }

@@ -38,23 +38,23 @@ type world struct {
 	widgets target
 	api     *faultproxy.Proxy
 	bus     *busUnderTest
-	config  string // the file
+	config  string // path of the configuration file
 	wanted  bridge.Config
 	undo    []func()
 
 	replicas int
-	second   bool            // there were two bridges without a Lease: they fence one another
-	taken    map[string]bool // resources that the configuration did without for a while
-	disk     string          // the checkpoint's own file system, where it may run full
+	second   bool            // two bridges ran without a Lease, and may have fenced one another
+	taken    map[string]bool // resources that were removed from the configuration for a while
+	disk     string          // mount point of the checkpoint's own file system, which a fault can fill; "" if there is none
 
-	gadgets *gadgets    // nil where no entries share a resource; then there is no second sink either
-	beside  *secondSink // which takes those entries alone
-	own     int         // how many entries of the configuration are of other resources
+	gadgets *gadgets    // nil if no entries share a resource; there is no second sink then
+	beside  *secondSink // the second sink, for the entries of the shared resource only
+	own     int         // number of entries of other resources, which come first in the configuration
 
 	mu        sync.Mutex
 	current   []*bridge.Process
-	processes []*bridge.Process // all that ever ran; each has an admin socket of its own
-	surprises []string          // that a process ended on its own
+	processes []*bridge.Process // all processes that were started; each has an admin socket of its own
+	surprises []string          // problems: processes that ended on their own, or did not stop as asked
 }
 
 var (
@@ -65,12 +65,12 @@ var (
 // chance makes the seed's random choices. It must not be used by several goroutines.
 type chance struct {
 	*rand.Rand
-	stretch time.Duration // how much longer it rests
+	stretch time.Duration // factor for the durations of wait
 }
 
 func newChance(seed, stream uint64) *chance { return &chance{rand.New(rand.NewPCG(seed, stream)), 1} }
 
-// wait rests for up to d, stretched.
+// wait waits for a random time of up to d, multiplied by stretch.
 func (r *chance) wait(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(r.stretch * time.Duration(r.Int64N(int64(d)))):
@@ -142,7 +142,7 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 		w.replicas = 2
 		c.LeaderElection = map[string]any{"enabled": true, "namespace": w.ns, "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "300ms"}
 	}
-	if w.replicas == 1 && w.spec.Seed%2 == 1 { // not drawn, so that the other seeds stay as they are
+	if w.replicas == 1 && w.spec.Seed%2 == 1 { // not drawn from r, because a further draw would change what existing seeds do
 		c.Buffer = map[string]any{"path": filepath.Join(w.dir, "buffer")}
 	}
 	if w.pair.Store == "kafka" {
@@ -160,7 +160,7 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 	return w.configure(c)
 }
 
-// install installs a custom type for the time of the seed.
+// install installs a custom type, and removes it at the end of the seed.
 func (w *world) install(ctx context.Context, t target) error {
 	w.later(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -170,7 +170,7 @@ func (w *world) install(ctx context.Context, t target) error {
 	return w.kube.Install(ctx, t.Type)
 }
 
-// configure replaces the file.
+// configure replaces the configuration file.
 func (w *world) configure(c bridge.Config) error {
 	text, err := c.YAML()
 	if err != nil {
@@ -182,7 +182,7 @@ func (w *world) configure(c bridge.Config) error {
 	return os.Rename(w.config+".new", w.config)
 }
 
-// reached returns the configuration by which the bridge reaches the API server: as a user of its own, through a proxy.
+// reached returns the configuration with which the bridge connects to the API server: through a proxy, as a user that nobody else uses.
 func (w *world) reached() (map[string]any, error) {
 	path, err := w.cluster.KubeconfigFor(w.ns)
 	if err != nil {
@@ -223,7 +223,7 @@ func (w *world) bind(ctx context.Context) error {
 	return err
 }
 
-// mountDisk gives the checkpoint a small file system, where that is permitted.
+// mountDisk mounts a small file system for the checkpoint. It does nothing if this process may not mount one.
 func (w *world) mountDisk() {
 	dir := filepath.Join(w.dir, "disk")
 	if os.Mkdir(dir, 0o700) != nil || syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m") != nil {
@@ -280,7 +280,8 @@ func (w *world) relaunch(i int) error {
 	return nil
 }
 
-// revive restarts processes that ended without a kill, and records that.
+// revive restarts processes that ended without a kill. It records each of them as a problem, except a process that was fenced by a second
+// bridge.
 func (w *world) revive() error {
 	for i, p := range w.current {
 		if p.Running() {
@@ -290,7 +291,7 @@ func (w *world) revive() error {
 		log := p.Log()
 		fenced := strings.Contains(log, "another writer has taken over") || strings.Contains(log, "another process has taken the checkpoint over") || strings.Contains(log, "another process runs this sink")
 		if w.second && fenced && (code == 1 || code == 3) {
-			// As it should, but for the second one, which this one has fenced in turn before it was killed.
+			// That is correct: two bridges ran without a Lease, and the first one fenced this one in turn before the first one was killed.
 		} else {
 			w.surprises = append(w.surprises, fmt.Sprintf("[running] a bridge ended on its own with code %d, having said:\n%s", code, log[max(0, len(log)-2000):]))
 		}
@@ -301,8 +302,8 @@ func (w *world) revive() error {
 	return nil
 }
 
-// settle creates a marker of each type, and changes it when it is on the bus. When the change is on the bus, too, all earlier events are on
-// it, or will never be. A bus that keeps no messages may miss a marker, which is then changed once more.
+// settle creates a marker of each type, waits until it is on the bus, changes it, and waits until the change is on the bus. By then, all
+// earlier events are on the bus, or never will be. A bus that keeps no messages may miss a marker; settle then changes it once more.
 func (w *world) settle(ctx context.Context, l *ledger, marker string) error {
 	for _, t := range w.types {
 		fields := body(t, marker)
@@ -379,7 +380,7 @@ func (w *world) await(ctx context.Context, wanted string) error {
 	}
 }
 
-// discovered describes a type in the API server's discovery, which a bridge follows.
+// discovered returns, for a failure message, what the API server's discovery has about a type. The bridge follows discovery as well.
 func (w *world) discovered(ctx context.Context, t kube.Type) string {
 	client, err := source.NewClient(w.cluster.RESTConfig())
 	if err != nil {

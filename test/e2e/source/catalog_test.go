@@ -18,12 +18,12 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// promise is how soon a change of what is served must be reported.
+// promise is the time within which a change of the served resources must be reported.
 const promise = 5 * time.Second
 
 var apiServices = kube.Type{GroupVersionResource: schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}, Kind: "APIService"}
 
-// catalogs is what WatchCatalog reported.
+// catalogs records the catalogs that WatchCatalog reports.
 type catalogs struct {
 	t *testing.T
 
@@ -72,7 +72,7 @@ func follow(t *testing.T) (*catalogs, *kube.Client) {
 	return c, changes
 }
 
-// await waits until the last catalog reported is as it should be.
+// await waits until good returns true for the last reported catalog, and returns that catalog.
 func (c *catalogs) await(what string, within time.Duration, good func(*discovery.Catalog) bool) *discovery.Catalog {
 	c.t.Helper()
 	begin, deadline := time.Now(), time.NewTimer(within)
@@ -96,7 +96,7 @@ func (c *catalogs) await(what string, within time.Duration, good func(*discovery
 	}
 }
 
-// version is one of a CRD's.
+// version returns a version for the spec of a CRD.
 func version(name string, served, storage bool) map[string]any {
 	return map[string]any{
 		"name": name, "served": served, "storage": storage,
@@ -112,7 +112,7 @@ func crd(group, kind string, versions ...any) kube.Fields {
 	}}
 }
 
-// kindOf is "version/Kind" of what a name means, or what Find says.
+// kindOf returns "version/Kind" of the resource with a name, or the text of Find's error.
 func kindOf(c *discovery.Catalog, name string) string {
 	r, err := c.Find(discovery.Parse(name))
 	if err != nil {
@@ -121,7 +121,7 @@ func kindOf(c *discovery.Catalog, name string) string {
 	return r.Version + "/" + r.Kind
 }
 
-// A CRD's life, each step reported in time: installed, a version no longer served, deleted, installed again with another kind.
+// Each change of a CRD is reported in time: it is installed, no longer serves a version, is deleted, and is installed again with another kind.
 func TestCatalogFollowsCRDs(t *testing.T) {
 	c, k := follow(t)
 	group := fmt.Sprintf("g%x.example.com", time.Now().UnixNano())
@@ -207,7 +207,7 @@ func TestEverythingMatchedCanBeRead(t *testing.T) {
 	}
 }
 
-// A target that a server does not take is reported with its reason, before anything runs.
+// A target that the server refuses is reported with the reason, before anything runs.
 func TestTryAgainstTheServer(t *testing.T) {
 	user := fmt.Sprintf("nobody-%x", time.Now().UnixNano())
 	cfg := shared.RESTConfig()

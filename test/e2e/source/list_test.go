@@ -56,7 +56,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// bodies are digests of objects, by name. The order of apiVersion and kind is not in them: streams have another.
+// bodies returns digests of objects, by name. They do not depend on the order of apiVersion and kind, because streams have another order.
 func bodies(objects map[string]*source.Object) map[string]string {
 	out := map[string]string{}
 	for name, o := range objects {
@@ -67,7 +67,7 @@ func bodies(objects map[string]*source.Object) map[string]string {
 	return out
 }
 
-// A selection is streamed, and passes on the same objects as pages do. The watch goes on from where it ended.
+// A collection with a selector is listed as a stream, which has the same objects as pages have. The watch continues where the stream ended.
 func TestStreamedListMatchesPages(t *testing.T) {
 	w := newWorld(t, shared)
 	for name, typ := range map[string]kube.Type{"built-in": kube.ConfigMaps, "custom": w.install()} {
@@ -122,7 +122,7 @@ func checkForm(t *testing.T, o *source.Object, typ kube.Type, metadataOnly bool)
 	}
 }
 
-// Pages, for a whole collection; both kinds of list are metadata only where that is wanted.
+// A collection without a selector is listed in pages, which have whole objects or, if configured, only metadata.
 func TestPagedList(t *testing.T) {
 	for _, metadataOnly := range []bool{false, true} {
 		t.Run(fmt.Sprintf("metadataOnly=%t", metadataOnly), func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestPagedList(t *testing.T) {
 	}
 }
 
-// A server without WatchList, as those before Kubernetes 1.32, is asked for pages at once.
+// A server without WatchList, as before Kubernetes 1.32, refuses a stream. The client then requests pages at once, and tries no more streams.
 func TestServerWithoutWatchList(t *testing.T) {
 	cluster := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{"--feature-gates=WatchList=false"}})
 	w := newWorld(t, cluster)
@@ -164,7 +164,7 @@ func TestServerWithoutWatchList(t *testing.T) {
 	}
 }
 
-// A survey beside a watch finds the existing objects and does not disturb the watch.
+// A call of Survey while a watch is open finds the existing objects and does not disturb the watch.
 func TestSurvey(t *testing.T) {
 	w := newWorld(t, shared)
 	w.bulk(kube.ConfigMaps, "o", 30)

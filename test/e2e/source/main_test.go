@@ -1,5 +1,5 @@
-// Package source_test tests pkg/source against a real kube-apiserver: what only a server knows, such as which lists it streams
-// and how much of the past it still has.
+// Package source_test tests pkg/source against a real kube-apiserver: behaviour that only a real server has, such as which lists it streams
+// and how much history it keeps.
 package source_test
 
 import (
@@ -50,10 +50,10 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	return code, shared.Close()
 }
 
-// world is one test's: a namespace, and clients to change and to read it.
+// world has the namespace of one test, a client that changes it, and a client under test that reads it.
 type world struct {
 	t      *testing.T
-	ctx    context.Context // ends when patience does
+	ctx    context.Context // is cancelled after patience
 	kube   *kube.Client
 	client *source.Client
 	ns     string
@@ -88,7 +88,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// install makes a custom type of the test's own.
+// install installs a custom type that only this test uses.
 func (w *world) install() kube.Type {
 	w.t.Helper()
 	t := kube.Widgets(w.ns + ".kubebridge.io")
@@ -101,7 +101,7 @@ func (w *world) install() kube.Type {
 	return t
 }
 
-// target is a type's collection in the world's namespace, with the selection of c.
+// target returns the target for a type's collection in the world's namespace, with the selectors of c.
 func (w *world) target(t kube.Type, c event.Collection) source.Target {
 	c.Group, c.Resource, c.Namespace = t.Group, t.Resource, w.ns
 	return source.Target{Collection: c, Resource: source.Resource{
@@ -109,7 +109,7 @@ func (w *world) target(t kube.Type, c event.Collection) source.Target {
 	}}
 }
 
-// bulk creates n objects name-0 to name-(n-1), every other one with the label half=even.
+// bulk creates n objects name-0 to name-(n-1), with the labels half=even and half=odd in turn.
 func (w *world) bulk(t kube.Type, name string, n int) {
 	w.t.Helper()
 	w.must(kube.Each(n, func(i int) error {
@@ -129,7 +129,7 @@ func (w *world) bulk(t kube.Type, name string, n int) {
 type recorder struct {
 	mu      sync.Mutex
 	signals []source.Signal
-	more    chan struct{} // has something when there is more
+	more    chan struct{} // receives a value after each new signal
 }
 
 func newRecorder() *recorder { return &recorder{more: make(chan struct{}, 1)} }
@@ -152,7 +152,7 @@ func (r *recorder) all() []source.Signal {
 	return append([]source.Signal(nil), r.signals...)
 }
 
-// objects are those of signals of one kind, by name.
+// objects returns the objects of the signals of one kind, by name.
 func (r *recorder) objects(kind source.SignalKind) map[string]*source.Object {
 	found := map[string]*source.Object{}
 	for _, s := range r.all() {
@@ -163,7 +163,7 @@ func (r *recorder) objects(kind source.SignalKind) map[string]*source.Object {
 	return found
 }
 
-// await returns the first signal that is wanted.
+// await waits for a signal for which wanted returns true, and returns the first one.
 func (w *world) await(r *recorder, what string, wanted func(source.Signal) bool) source.Signal {
 	w.t.Helper()
 	for {
@@ -180,7 +180,7 @@ func (w *world) await(r *recorder, what string, wanted func(source.Signal) bool)
 	}
 }
 
-// run runs a collection until the test ends.
+// run starts a collection, which runs until the test ends, and returns the recorder of its signals.
 func (w *world) run(client *source.Client, target source.Target) *recorder {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())

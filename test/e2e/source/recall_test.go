@@ -27,8 +27,8 @@ func (w *world) recall(target source.Target, rv string, objects []source.Name) m
 	return got
 }
 
-// After the history is gone the server can still return how objects looked that were deleted meanwhile, few or many of them: here
-// a CRD was edited, so that a watch answers 410.
+// After a server has lost the watch history of a resource, it can still return the last states of objects that were deleted meanwhile, of few
+// and of many objects. Here an edit of the CRD makes the server answer a watch with 410.
 func TestRecallAfterGone(t *testing.T) {
 	const objects = 60
 	w := newWorld(t, shared)
@@ -40,7 +40,7 @@ func TestRecallAfterGone(t *testing.T) {
 	}{
 		{5, event.Collection{}, 5},
 		{objects, event.Collection{}, objects},
-		{6, event.Collection{LabelSelector: "half=odd"}, 3}, // of the others it never knew
+		{6, event.Collection{LabelSelector: "half=odd"}, 3}, // the others do not match the selector
 		{objects, event.Collection{LabelSelector: "half=odd"}, objects / 2},
 		{6, event.Collection{FieldSelector: "metadata.name!=o-1", MetadataOnly: true}, 5},
 	} {
@@ -75,9 +75,9 @@ func TestRecallAfterGone(t *testing.T) {
 	}
 }
 
-// A state that the server has forgotten, or has not seen yet, is not found, and this is not an error.
+// Recall finds no objects at a resourceVersion that was compacted, is in the future, or is invalid. This is not an error.
 func TestRecallOfWhatTheServerDoesNotHave(t *testing.T) {
-	cluster := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{"--watch-cache=false"}}) // all is asked of etcd
+	cluster := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{"--watch-cache=false"}}) // the server answers everything from etcd
 	w := newWorld(t, cluster)
 	w.bulk(kube.ConfigMaps, "o", 3)
 	target := w.target(kube.ConfigMaps, event.Collection{})

@@ -18,7 +18,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// restartTimeout only ends a hang: on a busy machine an API server starts in a minute.
+// restartTimeout only ends a test that hangs. On a busy machine, an API server may need a minute to start.
 const restartTimeout = 10 * time.Minute
 
 // balancer is a TCP load balancer: it passes connections on to its servers in turn, and leaves out those that are down.
@@ -74,7 +74,7 @@ func (b *balancer) serve(client net.Conn) {
 		b.conns[client], b.conns[server] = struct{}{}, struct{}{}
 		b.mu.Unlock()
 		b.all.Go(func() {
-			_, _ = io.Copy(server, client) // it ends with either side
+			_, _ = io.Copy(server, client) // the copy ends when one side closes its connection
 			server.Close()
 		})
 		_, _ = io.Copy(client, server)
@@ -119,10 +119,10 @@ type restartWorld struct {
 	written  int
 }
 
-// readers is how many collections there are: which server answers a request is a matter of chance.
+// readers is the number of collections. There are many, because chance decides which server answers a request.
 const readers = 20
 
-// newRestartWorld reads through one server, the second, or through both.
+// newRestartWorld starts collections that read through one server, which is the second one, or through both.
 func newRestartWorld(t *testing.T, servers int) *restartWorld {
 	t.Helper()
 	first := clustertest.Start(t, clustertest.Options{})
@@ -136,7 +136,7 @@ func newRestartWorld(t *testing.T, servers int) *restartWorld {
 	cfg.Host = "https://" + w.balancer.listener.Addr().String()
 	client := w.connect(cfg)
 	for i := range readers {
-		selection := event.Collection{LabelSelector: fmt.Sprintf("reader!=%d", i)} // each has a watch of its own
+		selection := event.Collection{LabelSelector: fmt.Sprintf("reader!=%d", i)} // different selectors, so that each collection has its own watch
 		w.signals = append(w.signals, w.run(client, w.target(kube.ConfigMaps, selection)))
 	}
 	for _, r := range w.signals {
@@ -165,7 +165,7 @@ func (w *restartWorld) seen(name string) time.Duration {
 	return time.Since(began).Round(10 * time.Millisecond)
 }
 
-// lists are the reasons of each collection's lists so far.
+// lists returns the reasons of each collection's lists so far.
 func (w *restartWorld) lists() (of [readers]string) {
 	for i, r := range w.signals {
 		for _, s := range r.all() {
@@ -177,8 +177,8 @@ func (w *restartWorld) lists() (of [readers]string) {
 	return of
 }
 
-// An API server that comes back has no history of before its start: what changed until then comes by a list. There must be one
-// such list, and soon.
+// An API server has no history from before its start, so a collection must list to get earlier changes. After a restart, it must list exactly
+// once, and soon.
 func TestOneServerRestarts(t *testing.T) {
 	w := newRestartWorld(t, 1)
 	w.seen(w.write())

@@ -21,27 +21,27 @@ func Token(user string, valid time.Duration) string {
 	return part([]byte(`{"alg":"none"}`)) + "." + part([]byte(claims)) + "."
 }
 
-// Allow lets a user do something with topics that begin with a prefix.
+// Allow permits a user operations on all topics whose names begin with a prefix.
 func (c *Cluster) Allow(ctx context.Context, user, prefix string, ops ...kadm.ACLOperation) error {
 	return c.AddACLs(ctx, kadm.NewACLs().Allow("User:"+user).AllowHosts().Topics(prefix).ResourcePatternType(kadm.ACLPatternPrefixed).Operations(ops...))
 }
 
-// Deny forbids a user to do something with a topic, whatever else is allowed.
+// Deny forbids a user operations on a topic, whatever else is allowed.
 func (c *Cluster) Deny(ctx context.Context, user, topic string, ops ...kadm.ACLOperation) error {
 	return c.AddACLs(ctx, kadm.NewACLs().Deny("User:"+user).DenyHosts().Topics(topic).Operations(ops...))
 }
 
-// AllowTransactions lets a user do something with the transactional ids that begin with a prefix.
+// AllowTransactions permits a user operations on all transactional ids that begin with a prefix.
 func (c *Cluster) AllowTransactions(ctx context.Context, user, prefix string, ops ...kadm.ACLOperation) error {
 	return c.AddACLs(ctx, kadm.NewACLs().Allow("User:"+user).AllowHosts().TransactionalIDs(prefix).ResourcePatternType(kadm.ACLPatternPrefixed).Operations(ops...))
 }
 
-// AllowCluster lets a user do something with the cluster.
+// AllowCluster permits a user operations on the cluster.
 func (c *Cluster) AllowCluster(ctx context.Context, user string, ops ...kadm.ACLOperation) error {
 	return c.AddACLs(ctx, kadm.NewACLs().Allow("User:"+user).AllowHosts().Clusters().Operations(ops...))
 }
 
-// AddACLs adds what b says.
+// AddACLs creates the ACLs that b describes, and returns when they are in force.
 func (c *Cluster) AddACLs(ctx context.Context, b *kadm.ACLBuilder) error {
 	err := c.admin(func(a *kadm.Client) error {
 		results, err := a.CreateACLs(ctx, b)
@@ -56,7 +56,7 @@ func (c *Cluster) AddACLs(ctx context.Context, b *kadm.ACLBuilder) error {
 	return c.Settle(ctx)
 }
 
-// Forget takes back all that Deny has forbidden a user on a topic.
+// Forget removes everything that Deny has forbidden a user on a topic.
 func (c *Cluster) Forget(ctx context.Context, user, topic string) error {
 	b := kadm.NewACLs().Deny("User:" + user).DenyHosts().Topics(topic).Operations().ResourcePatternType(kadm.ACLPatternLiteral)
 	err := c.admin(func(a *kadm.Client) error {
@@ -72,7 +72,7 @@ func (c *Cluster) Forget(ctx context.Context, user, topic string) error {
 	return c.Settle(ctx)
 }
 
-// Quota bounds what a client (client.id) may produce, in bytes per second and broker; 0 lifts it.
+// Quota limits what a client (client.id) may produce, in bytes per second and broker; 0 removes the limit.
 func (c *Cluster) Quota(ctx context.Context, clientID string, bytesPerSecond float64) error {
 	entry := kadm.AlterClientQuotaEntry{
 		Entity: kadm.ClientQuotaEntity{{Type: "client-id", Name: &clientID}},
@@ -91,8 +91,8 @@ func (c *Cluster) Quota(ctx context.Context, clientID string, bytesPerSecond flo
 	return c.Settle(ctx)
 }
 
-// SetPassword gives a user a new password, by every mechanism; an empty one removes the user. Open connections stay
-// open, as with any Kafka. PLAIN has its users in a file that a broker reads when it is started.
+// SetPassword gives a user a new password, for all mechanisms; an empty password removes the user. Open connections stay open, as with any
+// Kafka. For PLAIN, a broker reads the users from its configuration file when it is started, so the change applies from its next start on.
 func (c *Cluster) SetPassword(ctx context.Context, user, password string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +107,7 @@ func (c *Cluster) SetPassword(ctx context.Context, user, password string) error 
 			return fmt.Errorf("set the password of user %q: %w", user, err)
 		}
 	}
-	for _, m := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} { // Kafka takes a user once per request
+	for _, m := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} { // Kafka accepts a user only once per request
 		var del []kadm.DeleteSCRAM
 		var set []kadm.UpsertSCRAM
 		if password == "" {

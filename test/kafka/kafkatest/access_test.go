@@ -43,7 +43,7 @@ func TestClientCertificates(t *testing.T) {
 	wantValues(t, c, "closed")
 }
 
-// Deny overrules Allow until it is forgotten; a new password is in force when SetPassword returns, or the broker is started.
+// Deny overrules Allow until Forget is called. With PLAIN, a new password is in force after a restart of the broker.
 func TestUsers(t *testing.T) {
 	c := Start(t, Options{Users: map[string]string{"writer": `a"b\c`}, ACLs: true})
 	must(t, c.CreateTopic(t.Context(), "t", 1, 0, nil))
@@ -72,13 +72,13 @@ func TestUsers(t *testing.T) {
 	wantValues(t, c, "t", "value", "value", "value")
 }
 
-// produceAs writes one record with a client that is set up so.
+// produceAs writes one record with a client that has the option opt.
 func produceAs(t *testing.T, c *Cluster, topic string, opt kgo.Opt) error {
 	t.Helper()
 	return produceFor(t, patience, c, topic, opt)
 }
 
-// stranger is produceAs of a client that the broker never lets in, and that tries again nevertheless.
+// stranger is produceAs for a client that the broker refuses. The client retries, so the time limit is short.
 func stranger(t *testing.T, c *Cluster, topic string, opt kgo.Opt) error {
 	t.Helper()
 	return produceFor(t, 3*time.Second, c, topic, opt)

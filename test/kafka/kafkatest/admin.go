@@ -12,10 +12,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// requestTimeout is how long a broker that hangs may delay a request, beyond Kafka's own timeout.
+// requestTimeout is how long a request may take beyond Kafka's own timeout, if a broker hangs.
 const requestTimeout = 30 * time.Second
 
-// seeds are the addresses where the brokers that answer let the test do anything.
+// seeds returns the addresses of an external Kafka, or the superuser's addresses of the brokers that answer.
 func (c *Cluster) seeds() []string {
 	seeds := slices.Clone(c.external)
 	for _, b := range c.brokers {
@@ -26,7 +26,7 @@ func (c *Cluster) seeds() []string {
 	return seeds
 }
 
-// admin does something as the superuser, through the brokers that answer.
+// admin calls do with a client of the superuser, connected to the brokers that answer.
 func (c *Cluster) admin(do func(*kadm.Client) error) error {
 	seeds := c.seeds()
 	if len(seeds) == 0 {
@@ -44,7 +44,7 @@ func administer(seeds []string, do func(*kadm.Client) error) error {
 	return do(kadm.NewClient(client))
 }
 
-// metadata is the cluster as this broker sees it.
+// metadata returns the metadata of the cluster as this broker has it.
 func (b *Broker) metadata(ctx context.Context) (meta kadm.Metadata, err error) {
 	err = administer([]string{b.admin}, func(a *kadm.Client) (err error) {
 		meta, err = a.Metadata(ctx)
@@ -53,8 +53,8 @@ func (b *Broker) metadata(ctx context.Context) (meta kadm.Metadata, err error) {
 	return meta, err
 }
 
-// CreateTopic makes a topic and returns when every broker that is up knows its leaders. replicas 0 is the cluster's
-// default: all brokers, three at most.
+// CreateTopic creates a topic, and returns when every broker that is up knows its leaders. If replicas is 0, the cluster's default applies:
+// all brokers, but at most three.
 func (c *Cluster) CreateTopic(ctx context.Context, name string, partitions, replicas int, configs map[string]string) error {
 	if replicas == 0 {
 		replicas = -1
@@ -88,7 +88,7 @@ func (c *Cluster) DeleteTopic(ctx context.Context, name string) error {
 	return nil
 }
 
-// partition is what the brokers that are up say of a partition.
+// partition returns the metadata of a partition.
 func (c *Cluster) partition(ctx context.Context, topic string, id int32) (p kadm.PartitionDetail, err error) {
 	err = c.admin(func(a *kadm.Client) error {
 		meta, err := a.Metadata(ctx, topic)
@@ -127,7 +127,7 @@ func (c *Cluster) Partitions(ctx context.Context, topic string) (n int, err erro
 	return n, nil
 }
 
-// Grow gives a topic more partitions, and returns when every broker that is up knows of them.
+// Grow increases the number of partitions of a topic, and returns when every broker that is up knows the new ones.
 func (c *Cluster) Grow(ctx context.Context, topic string, partitions int) error {
 	err := c.admin(func(a *kadm.Client) error {
 		results, err := a.UpdatePartitions(ctx, partitions, topic)
@@ -144,7 +144,7 @@ func (c *Cluster) Grow(ctx context.Context, topic string, partitions int) error 
 	})
 }
 
-// Transaction is the state of a transactional id as its coordinator has it: Ongoing, CompleteCommit, CompleteAbort or another.
+// Transaction returns the state of a transactional id as its coordinator has it: Ongoing, CompleteCommit, CompleteAbort or another.
 func (c *Cluster) Transaction(ctx context.Context, id string) (state string, err error) {
 	err = c.admin(func(a *kadm.Client) error {
 		all, err := a.DescribeTransactions(ctx, id)
@@ -160,13 +160,13 @@ func (c *Cluster) Transaction(ctx context.Context, id string) (state string, err
 	return state, nil
 }
 
-// Leader is the id of the broker that leads a partition, -1 when none does.
+// Leader returns the id of the broker that leads a partition; -1 if the partition has no leader.
 func (c *Cluster) Leader(ctx context.Context, topic string, partition int32) (int32, error) {
 	p, err := c.partition(ctx, topic, partition)
 	return p.Leader, err
 }
 
-// MoveLeader makes the next replica lead a partition, and returns its broker's id when every broker that is up knows that.
+// MoveLeader makes the next replica the leader of a partition. It returns the id of the new leader when every broker that is up knows it.
 func (c *Cluster) MoveLeader(ctx context.Context, topic string, partition int32) (int32, error) {
 	p, err := c.partition(ctx, topic, partition)
 	if err != nil {
@@ -175,7 +175,7 @@ func (c *Cluster) MoveLeader(ctx context.Context, topic string, partition int32)
 	if len(p.Replicas) < 2 {
 		return -1, fmt.Errorf("move the leader of topic %q, partition %d: it has one replica", topic, partition)
 	}
-	order := slices.Sorted(slices.Values(p.Replicas)) // the first will be preferred
+	order := slices.Sorted(slices.Values(p.Replicas)) // the first one becomes the preferred leader
 	next := (slices.Index(order, p.Leader) + 1) % len(order)
 	order = slices.Concat(order[next:], order[:next])
 	what := fmt.Sprintf("broker %d to lead topic %q, partition %d", order[0], topic, partition)
@@ -190,7 +190,7 @@ func (c *Cluster) MoveLeader(ctx context.Context, topic string, partition int32)
 	})
 }
 
-// prefer asks for a leader, and reports whether it is one.
+// prefer makes the first broker of order the preferred leader, requests an election, and reports whether this broker leads.
 func (c *Cluster) prefer(ctx context.Context, topic string, partition int32, order []int32) (bool, error) {
 	err := c.admin(func(a *kadm.Client) error {
 		var req kadm.AlterPartitionAssignmentsReq
@@ -204,7 +204,7 @@ func (c *Cluster) prefer(ctx context.Context, topic string, partition int32, ord
 		}
 		var set kadm.TopicsSet
 		set.Add(topic, partition)
-		_, err = a.ElectLeaders(ctx, kadm.ElectPreferredReplica, set) // may have been elected already: what counts is who leads
+		_, err = a.ElectLeaders(ctx, kadm.ElectPreferredReplica, set) // ignore the result, because it may lead already; the metadata below decides
 		return err
 	})
 	if err != nil {
@@ -214,8 +214,8 @@ func (c *Cluster) prefer(ctx context.Context, topic string, partition int32, ord
 	return p.Leader == order[0], err
 }
 
-// SetTopicConfig changes one setting of a topic; an empty value is the broker's default again. It returns when the brokers
-// that are up have it.
+// SetTopicConfig changes one setting of a topic; an empty value restores the broker's default. It returns when the change is in force on all
+// brokers that are up.
 func (c *Cluster) SetTopicConfig(ctx context.Context, topic, name, value string) error {
 	change := kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: &value}
 	if value == "" {
@@ -234,9 +234,9 @@ func (c *Cluster) SetTopicConfig(ctx context.Context, topic, name, value string)
 	return c.Settle(ctx)
 }
 
-// Settle returns when the brokers that are up know what has been decided so far: changes are in force, and one that was
-// paused has learnt that it leads no more. They learn what the controller decides in the order in which it does: when each has
-// seen a topic come, and then go, it knows all that was decided before.
+// Settle returns when the brokers that are up have applied everything that the controller has decided so far: changes are in force, and a
+// broker that was paused knows which partitions it no longer leads. Brokers apply the controller's decisions in order. Settle therefore
+// creates and deletes a topic: a broker that no longer has the topic has applied everything before.
 func (c *Cluster) Settle(ctx context.Context) error {
 	marker := fmt.Sprintf("kafkatest.settled.%x", rand.Uint64())
 	if err := c.CreateTopic(ctx, marker, 1, 1, nil); err != nil {
@@ -248,7 +248,7 @@ func (c *Cluster) Settle(ctx context.Context) error {
 	return c.everywhere(ctx, "the brokers to settle", func(meta kadm.Metadata) bool { return !meta.Topics.Has(marker) })
 }
 
-// everywhere waits until every broker that is up sees the cluster so. An external Kafka is asked as a whole.
+// everywhere waits until so returns true for the metadata of every broker that is up, or of every address of an external Kafka.
 func (c *Cluster) everywhere(ctx context.Context, what string, so func(kadm.Metadata) bool) error {
 	for _, seed := range c.seeds() {
 		err := await(ctx, what, func(ctx context.Context) (ok bool, err error) {

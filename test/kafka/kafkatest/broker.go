@@ -29,10 +29,10 @@ type Broker struct {
 	id                        int32
 	dir                       string
 	client, admin, controller string // addresses of its listeners
-	proxy                     *Proxy // nil when there is none
+	proxy                     *Proxy // nil if there is none
 
 	mu     sync.Mutex
-	proc   *process // nil when it was never started, or stopped
+	proc   *process // nil if the broker was never started, or was stopped
 	paused bool
 }
 

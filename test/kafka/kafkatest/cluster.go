@@ -48,16 +48,16 @@ func (o Options) plain() bool {
 	return o.Brokers <= 1 && o.Users == nil && !o.Tokens && !o.TLS && !o.ClientCertificates && !o.ACLs && !o.Proxy && o.Props == nil && o.Data == ""
 }
 
-// Cluster is a Kafka. Its methods may be called from several goroutines.
+// Cluster is a Kafka cluster. Its methods may be called from several goroutines.
 type Cluster struct {
 	opts     Options
 	dir      string
 	jars     string
 	pki      *pki     // nil without TLS
-	external []string // addresses; nil for a cluster of our own
+	external []string // addresses of an external Kafka; nil if Launch started the brokers
 	brokers  []*Broker
 
-	mu sync.Mutex // while opts.Users change
+	mu sync.Mutex // guards opts.Users
 }
 
 // Start is Launch for one test: it fails t if Launch fails, and closes the cluster when t and its subtests are done. It skips

@@ -1,8 +1,10 @@
-// Package kafkatest runs Apache Kafka for tests: real brokers in KRaft mode, as child processes on loopback, that can be
-// stopped, killed, paused and limited, and whose ACLs can be set. Each broker has two listeners: the clients' one, secured as
-// the test asks, possibly behind a [Proxy]; and one for the brokers among themselves and for the test, which needs no
-// credentials, is allowed everything, and is not affected by what the test does to the other.
+// Package kafkatest runs Apache Kafka for tests: real brokers in KRaft mode, as child processes on loopback. A test can stop, kill and pause
+// brokers, limit the size of their files, and set ACLs. Each broker has two listeners:
 //
-// The brokers' jars come through Maven once, and stay in the user's cache directory; see [Jars]. Where [Env] names a
-// Kafka, that one is used by every test that can do without being in charge of its brokers, and the others are skipped.
+//   - One is for clients. It is secured as the test requires, and may be behind a [Proxy].
+//   - The other one is for the brokers among themselves and for the test. It needs no credentials and permits all operations. Faults of the
+//     first listener do not affect it.
+//
+// The brokers' jars are fetched with Maven once, and kept in the user's cache directory; see [Jars]. If [Env] names an external Kafka, tests
+// use that one. Tests that need brokers of their own are skipped then.
 package kafkatest

@@ -80,7 +80,7 @@ func fetch(ctx context.Context, dir string) (err error) {
 	}
 	cmd := exec.CommandContext(ctx, mvn, "-B", "-q", "-f", project, "dependency:copy-dependencies",
 		"-Dkafka.version="+Version(), "-DincludeScope=runtime", "-DoutputDirectory="+part)
-	cmd.WaitDelay = 5 * time.Second // for processes that Maven has started and not ended
+	cmd.WaitDelay = 5 * time.Second // after a cancellation, do not wait longer for processes that Maven has started
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return errors.Join(fmt.Errorf("fetch Kafka's jars with Maven: %w\n%s", err, out), os.RemoveAll(part))
 	}

@@ -66,7 +66,7 @@ func TestReadIsCommitted(t *testing.T) {
 	wantValues(t, c, topic, "kept", "open")
 }
 
-// Leaders move on request and when their broker dies, and a topic of one replica has none then.
+// A leader moves on request, and when its broker is killed. A topic with one replica has no leader while its broker is down.
 func TestLeaders(t *testing.T) {
 	c := Start(t, Options{Brokers: 3})
 	must(t, c.CreateTopic(t.Context(), "three", 1, 0, nil))
@@ -125,7 +125,7 @@ func TestLoseAnswer(t *testing.T) {
 	wantValues(t, c, "t", "before", "twice", "twice")
 
 	c.Broker(1).Proxy().Refuse()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // it never passes
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the record never passes the proxy
 	defer cancel()
 	if err := produce(ctx, t, c, "t", "refused"); err == nil {
 		t.Error("a record passed a proxy that refuses")

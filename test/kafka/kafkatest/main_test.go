@@ -67,17 +67,17 @@ func TestBrokerDiesWithTest(t *testing.T) {
 	defer cancel()
 	if err := await(ctx, "the end of the broker", func(context.Context) (bool, error) {
 		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		return err != nil || strings.Contains(string(state), ") Z "), nil // gone, or waits for init
+		return err != nil || strings.Contains(string(state), ") Z "), nil // the process is gone, or is a zombie that init has not reaped yet
 	}); err != nil {
 		t.Error(err)
 	}
 }
 
-// patience is when a test gives up.
+// patience is how long a test waits before it fails.
 const patience = 3 * time.Minute
 
-// produce writes values to a topic, with another client than the bridge's, until ctx is cancelled. Records have no
-// deadline, because a leader that moves on a busy machine could exceed it.
+// produce writes values to a topic, and returns when they are acknowledged or ctx is cancelled. Records have no deadline of their own,
+// because the move of a leader on a busy machine could exceed it.
 func produce(ctx context.Context, t *testing.T, c *Cluster, topic string, values ...string) error {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs()...), kgo.ProducerBatchCompression(kgo.NoCompression()))
@@ -124,5 +124,5 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// suffix makes names unique in a Kafka that others use as well.
+// suffix makes names unique in an external Kafka that other tests use as well.
 func suffix() string { return fmt.Sprintf("%x", rand.Uint64()) }

@@ -64,7 +64,7 @@ func template(name string) *x509.Certificate {
 	}
 }
 
-// sign returns a new key and its certificate, in PEM. The first certificate is the authority's own.
+// sign returns a new key and its certificate, in PEM. The first certificate that it signs becomes that of the CA.
 func (p *pki) sign(t *x509.Certificate) (certPEM, keyPEM []byte, err error) {
 	if t.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62)); err != nil {
 		return nil, nil, err

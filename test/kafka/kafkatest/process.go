@@ -13,10 +13,10 @@ import (
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process is gone
-	err  error         // how it ended; valid after done
+	err  error         // the error of Wait; valid when done is closed
 }
 
-// startProcess runs a command, what it prints appended to the file log.
+// startProcess starts a command, and appends its output to the file log.
 func startProcess(cmd *exec.Cmd, log string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -29,7 +29,7 @@ func startProcess(cmd *exec.Cmd, log string) (*process, error) {
 	go func() {
 		defer close(p.done)
 		defer out.Close()
-		// Linux sends the parent-death signal when the THREAD that started the child ends, so this one stays with it.
+		// Linux sends the parent-death signal when the thread that started the child ends, so this thread waits for the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()

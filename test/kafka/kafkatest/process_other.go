@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// diesWithParent is what only Linux offers: elsewhere a killed test leaves its brokers running.
+// diesWithParent has no such effect here, because only Linux can end a child with its parent: a test that is killed leaves its brokers running.
 func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func stopped(int) bool { return true }

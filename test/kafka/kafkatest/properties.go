@@ -13,7 +13,7 @@ import (
 
 const clusterID = "a3ViZWJyaWRnZS10ZXN0cw" // any 16 bytes, in base64url
 
-// configure is the broker's server.properties.
+// configure returns the broker's server.properties.
 func (b *Broker) configure() []byte {
 	c := b.cluster
 	var voters []string
@@ -40,18 +40,18 @@ func (b *Broker) configure() []byte {
 		"transaction.state.log.num.partitions":     "3",
 		"group.initial.rebalance.delay.ms":         "0",
 
-		// Brokers delete records that are older than their topic's retention, and look for them every five minutes. A test that
-		// writes such records fails sometimes: with these brokers it fails always.
+		// Brokers delete records that are older than their topic's retention. With the default, they look for such records every five
+		// minutes, and a test that writes such records fails only sometimes. With these values, it always fails.
 		"log.retention.check.interval.ms": "500",
 		"log.initial.task.delay.ms":       "500",
 
 		"auto.create.topics.enable":    "false",
 		"auto.leader.rebalance.enable": "false", // leaders stay where MoveLeader puts them
-		// A broker that was killed loses its partitions soon.
+		// A broker that was killed soon loses the leadership of its partitions.
 		"broker.session.timeout.ms":    "3000",
 		"broker.heartbeat.interval.ms": "500",
 
-		// small machines
+		// These values are for small machines.
 		"num.network.threads":            "2",
 		"num.io.threads":                 "4",
 		"background.threads":             "2",
@@ -72,7 +72,7 @@ func (b *Broker) configure() []byte {
 	return text.Bytes()
 }
 
-// protocol is the security protocol of the clients' listener.
+// protocol returns the security protocol of the clients' listener.
 func (c *Cluster) protocol() string {
 	switch {
 	case c.authenticates() && c.pki != nil:
@@ -90,7 +90,7 @@ func (c *Cluster) authenticates() bool { return c.opts.Users != nil || c.opts.To
 
 func (c *Cluster) saslProps() map[string]string {
 	if c.opts.Tokens {
-		return map[string]string{ // without a handler named, tokens need no signature
+		return map[string]string{ // without a configured handler, tokens need no signature
 			"listener.name.client.sasl.enabled.mechanisms":      "OAUTHBEARER",
 			"listener.name.client.oauthbearer.sasl.jaas.config": `org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";`,
 		}
@@ -107,7 +107,7 @@ func (c *Cluster) saslProps() map[string]string {
 	}
 }
 
-// jaas is PLAIN's configuration of its users.
+// jaas returns the JAAS configuration of PLAIN with the users.
 func jaas(users map[string]string) string {
 	text := "org.apache.kafka.common.security.plain.PlainLoginModule required"
 	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
@@ -133,8 +133,9 @@ func (c *Cluster) tlsProps() map[string]string {
 	return props
 }
 
-// freeAddress finds a port that stays free while its broker is down: below those that the system gives to outgoing
-// connections, one of which might even be to the port itself. It adds what it finds to taken.
+// freeAddress returns the address of a free port. The port is below those that the system assigns to outgoing connections, so that it stays
+// free while its broker is down. Otherwise an outgoing connection could take it, even a connection to that port itself. freeAddress adds the
+// address to taken.
 func freeAddress(taken map[string]bool) (string, error) {
 	var err error
 	for range 100 {

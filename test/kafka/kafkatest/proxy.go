@@ -13,7 +13,7 @@ import (
 // Proxy is a TCP proxy between clients and one broker. Its methods switch failures on and off.
 type Proxy struct {
 	target   string
-	framed   bool // what passes is Kafka's protocol in clear text
+	framed   bool // the connections carry Kafka's protocol in clear text
 	listener net.Listener
 	done     sync.WaitGroup
 
@@ -28,7 +28,7 @@ type pair struct {
 	client, server net.Conn
 
 	mu     sync.Mutex
-	doomed map[int32]chan struct{} // by correlation id
+	doomed map[int32]chan struct{} // by correlation id of requests whose answers are to be lost: closed when that has happened
 }
 
 func startProxy(target string, framed bool) (*Proxy, error) {
@@ -116,7 +116,7 @@ func (p *Proxy) serve(client net.Conn) {
 	var answers sync.WaitGroup
 	answers.Go(func() {
 		defer c.reset()
-		_ = p.pass(client, server, c.lose) // the end of a connection, however it comes
+		_ = p.pass(client, server, c.lose) // each error means that the connection has ended
 	})
 	_ = p.pass(server, client, func(head []byte) bool {
 		p.doom(c, head)
@@ -136,7 +136,7 @@ func (p *Proxy) pass(to, from net.Conn, drop func(head []byte) bool) error {
 		return err
 	}
 	for {
-		var head [12]byte // length, then API key, version and correlation id; or length and correlation id
+		var head [12]byte // of a request: length, API key, version and correlation id; of an answer: length and correlation id
 		if _, err := io.ReadFull(from, head[:4]); err != nil {
 			return err
 		}

@@ -16,7 +16,8 @@ func (c *Cluster) Read(ctx context.Context, topic string) ([]*kgo.Record, error)
 	return c.read(ctx, topic, kgo.ReadCommitted())
 }
 
-// ReadUncommitted is Read as a consumer with Kafka's defaults does it: with what was aborted, and what is not committed yet.
+// ReadUncommitted is Read for a consumer with Kafka's default isolation: it also returns aborted records, and records that are not committed
+// yet.
 func (c *Cluster) ReadUncommitted(ctx context.Context, topic string) ([]*kgo.Record, error) {
 	return c.read(ctx, topic, kgo.ReadUncommitted())
 }
@@ -46,7 +47,7 @@ func (c *Cluster) read(ctx context.Context, topic string, isolation kgo.Isolatio
 		return nil, fmt.Errorf("read topic %q: %w", topic, err)
 	}
 	from := map[int32]kgo.Offset{}
-	last := map[int32]int64{} // offset to be seen
+	last := map[int32]int64{} // by partition: the last offset to read
 	ends.Each(func(end kadm.ListedOffset) {
 		start, _ := starts.Lookup(topic, end.Partition)
 		if start.Offset > 0 {
@@ -67,7 +68,7 @@ func (c *Cluster) read(ctx context.Context, topic string, isolation kgo.Isolatio
 		kgo.SeedBrokers(c.seeds()...),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}),
 		kgo.FetchIsolationLevel(isolation),
-		kgo.KeepControlRecords(), // one may be the last
+		kgo.KeepControlRecords(), // the last record may be a control record
 	)
 	if err != nil {
 		return nil, fmt.Errorf("read topic %q: %w", topic, err)
@@ -94,16 +95,16 @@ func (c *Cluster) read(ctx context.Context, topic string, isolation kgo.Isolatio
 	return records, nil
 }
 
-// Resolved returns when what transactions have committed to a topic can be read: a producer learns of the end of a transaction
-// before that. A single broker that is killed in between may never show it: Kafka 4.4 takes up the transaction before it knows its
-// own address, skips the partitions as if they had been deleted, and calls it complete. Consumers then wait without end
-// (find-hanging in kafka-transactions.sh), unless the producer commits something more to the same partitions.
+// Resolved returns when consumers can read what transactions have committed to a topic; a producer learns of the end of a transaction earlier.
+// If a single broker is killed in between, consumers may never be able to read it: Kafka 4.4 resumes the transaction before it knows its own
+// address, skips the partitions as if they had been deleted, and marks the transaction as complete. Consumers then wait without end
+// (find-hanging in kafka-transactions.sh), unless the producer commits another transaction to the same partitions.
 func (c *Cluster) Resolved(ctx context.Context, topic string) error {
 	return await(ctx, "the end of transactions", func(ctx context.Context) (bool, error) { return c.resolved(ctx, topic) })
 }
 
-// resolved reports whether no transaction on a topic has been reported to its producer as ended while its records cannot be
-// read yet. A coordinator that has just been started does not know of any yet: then the end of the topic shows it.
+// resolved reports whether consumers can read all transactions on a topic that have ended for their producers. A coordinator that was just
+// started may not have loaded its transactions yet; the offsets of the topic show them then.
 func (c *Cluster) resolved(ctx context.Context, topic string) (ok bool, err error) {
 	err = c.admin(func(a *kadm.Client) error {
 		open, err := a.ListTransactions(ctx, nil, nil)
