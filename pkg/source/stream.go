@@ -271,7 +271,7 @@ func (u *subscriber) give(f watchFrame) {
 		f.object.Release()
 		return
 	}
-	u.after = "" // later frames can have the same resourceVersion as this one
+	u.after = "" // all that follows is newer, too
 	u.queue = append(u.queue, f)
 	u.account(1, f.size())
 	u.signal()

@@ -374,6 +374,9 @@ func TestSlowCollectionDelaysNobody(t *testing.T) {
 			synctest.Wait()
 		}
 		all[0].complete()
+		if n := subscribers(all[0].client); n != 1 {
+			t.Errorf("%d collections share the watch, want only the fast one", n)
+		}
 		pass(2 * maxBlocked)
 		if open, opened := e.watches(); open != 1 || opened != 1 {
 			t.Errorf("%d watches are open, and %d were opened, while one is blocked", open, opened)
@@ -389,8 +392,22 @@ func TestSlowCollectionDelaysNobody(t *testing.T) {
 	})
 }
 
-// After a new history was found, no collection joins a watch of an earlier one.
-func TestWatchOfAnotherHistoryIsNotJoined(t *testing.T) {
+// subscribers returns how many collections share the only watch.
+func subscribers(client *Client) int {
+	client.watches.mu.Lock()
+	defer client.watches.mu.Unlock()
+	for _, w := range client.watches.of {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if shared := w.joinable(); shared != nil {
+			return len(shared.subscribers)
+		}
+	}
+	return 0
+}
+
+// When the server has another history, all collections find that out, and share a watch again.
+func TestOneWatchInAnotherHistory(t *testing.T) {
 	withConsumers(t, 3, func(e *etcd, all []*consumer) {
 		for range 100 {
 			e.change(1)
@@ -407,10 +424,65 @@ func TestWatchOfAnotherHistoryIsNotJoined(t *testing.T) {
 		for _, c := range all {
 			c.complete()
 		}
-		for _, w := range all[0].client.watches.of {
-			if w.shared == nil || w.shared.history != w.all.history.Load() || w.readers != 3 || len(w.shared.subscribers) != 3 {
-				t.Errorf("the shared watch is %+v", w.shared)
+		if n := subscribers(all[0].client); n != 3 {
+			t.Errorf("%d collections share a watch, want 3", n)
+		}
+	})
+}
+
+// Once a collection has found another history, it joins no watch that was opened before, although that covers its position by number.
+func TestWatchOfAnotherHistoryIsNotJoined(t *testing.T) {
+	withConsumers(t, 2, func(e *etcd, all []*consumer) {
+		for range 100 {
+			e.change(1)
+		}
+		all[0].start()
+		all[1].start()
+		pass(time.Second)
+		all[1].stop()
+		e.restore(50)
+		e.change(1)
+		slow := make(chan struct{})
+		all[1].delay = func() { <-slow }
+		all[1].start()
+		pass(time.Second)
+		for range 100 {
+			e.change(1)
+		}
+		close(slow) // now it gets past the position of the first collection
+		for range 10 {
+			e.change(1)
+			pass(10 * time.Millisecond)
+			all[1].complete()
+		}
+		if lists := all[0].lists; lists > 0 {
+			t.Error("the first collection has found the new history before the test ended")
+		}
+		pass(5 * time.Minute)
+	})
+}
+
+// A watch that follows the shared one begins where that ended, and not only where the collection is that opens it.
+func TestFromWhereAWatchFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		last := ended{resume: "20", at: time.Now(), history: 3}
+		for _, c := range []struct {
+			at      string
+			history uint64
+			want    string
+		}{
+			{"20", 3, "20"},
+			{"22", 3, "20"},
+			{"19", 3, "19"}, // a watch from 20 would miss changes
+			{"22", 4, "22"},
+		} {
+			if got := last.from(c.at, c.history); got != c.want {
+				t.Errorf("at %s in history %d: from %s, want %s", c.at, c.history, got, c.want)
 			}
+		}
+		time.Sleep(reopenWithin)
+		if got := last.from("22", 3); got != "22" {
+			t.Errorf("later: from %s, want 22", got)
 		}
 	})
 }
