@@ -194,6 +194,24 @@ func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) 
 	return r.use(at)
 }
 
+// Forbid ends and deletes the recordings of a sink's collection: what they hold may not be on the disk.
+func (b *Buffer) Forbid(sink, collection string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key, list := range b.recordings {
+		b.recordings[key] = slices.DeleteFunc(list, func(r *Recording) bool {
+			if r.Sink != sink || r.Target.Collection.ID() != collection {
+				return false
+			}
+			b.discard(r)
+			return true
+		})
+		if len(b.recordings[key]) == 0 {
+			delete(b.recordings, key)
+		}
+	}
+}
+
 // discard ends a recording and deletes its files. b.mu is held.
 func (b *Buffer) discard(r *Recording) {
 	if r.stop != nil {

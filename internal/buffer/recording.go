@@ -238,7 +238,7 @@ func (r *Recording) use(at Position) (*Use, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	u := &Use{recording: r, reader: r.stream.Reader(done), done: done - 1, read: at.Read}
+	u := &Use{recording: r, reader: r.stream.Reader(done), done: done - 1, read: at.Read, ahead: at.Read != at.Committed}
 	r.needs = need{u, time.Now()}
 	return u, nil
 }

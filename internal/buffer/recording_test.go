@@ -195,6 +195,54 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// What may no longer be on the disk is deleted, also while a sink reads it.
+func TestForbid(t *testing.T) {
+	g := newRig(t, "20", spool.Options{})
+	g.record("added a@21 resume 20")
+	g.r.Target.Collection.Resource = "things"
+	u := g.use("20", "20")
+	b := New(Options{Spool: g.spool, Log: zaptest.NewLogger(t)})
+	b.recordings[keyOf("audit", things)] = []*Recording{g.r}
+	b.Forbid("audit", "others")
+	b.Forbid("other", "things")
+	if n := b.State().Targets; n != 1 || len(g.spool.List()) == 0 {
+		t.Fatalf("%d recordings, and %d segments, after others were forbidden", n, len(g.spool.List()))
+	}
+	b.Forbid("audit", "things")
+	if n := b.State().Targets; n != 0 || len(g.spool.List()) > 0 {
+		t.Errorf("%d recordings, and segments %v", n, g.spool.List())
+	}
+	if f, err := u.Next(); !errors.Is(err, ErrEnd) {
+		t.Errorf("the sink reads %q, %v", text(f), err)
+	}
+}
+
+// Where the API server no longer has the changes after the committed position, a recording begins with a list. A sink that has read further
+// does not need the list, and begins another recording.
+func TestForgottenPosition(t *testing.T) {
+	for _, c := range []struct {
+		read, recorded string // with a list at its end
+		forgotten      bool
+	}{
+		{"30", "list", true},
+		{"30", "added a@25 resume 20", true}, // then it was forgotten
+		{"30", "added a@31 resume 30", false},
+		{"20", "list", false}, // the sink has read no further: the changes are missing
+		{"30", "new epoch", false},
+	} {
+		g := newRig(t, "20", spool.Options{})
+		g.record(c.recorded)
+		if c.recorded != "list" {
+			g.record("list")
+		}
+		u := g.use("20", c.read)
+		_, err := u.Next()
+		if forgotten := errors.Is(err, ErrForgotten); forgotten != c.forgotten || err != nil && !forgotten {
+			t.Errorf("read up to %s, recorded %q: %v", c.read, c.recorded, err)
+		}
+	}
+}
+
 // A sink gets exactly what a watch from its position would send.
 func TestWhereASinkBegins(t *testing.T) {
 	recorded := []string{

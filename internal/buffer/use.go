@@ -8,10 +8,15 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/spool"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // ErrEnd is returned by [Use.Next] when the recording has nothing more, now or ever: the sink reads from the API server again.
 var ErrEnd = errors.New("the buffer ends here")
+
+// ErrForgotten is returned by [Use.Next] when the recording begins with a list, because the API server no longer has the changes after the
+// committed position. The sink has read further, and can begin a recording there.
+var ErrForgotten = errors.New("the API server has forgotten the committed position")
 
 // maxMarks bounds how many positions of a use wait for their commit.
 const maxMarks = 4096
@@ -21,6 +26,7 @@ type Use struct {
 	recording *Recording
 	reader    *spool.Reader
 	read      string // the sink has read up to here; "": frames are no longer compared with it
+	ahead     bool   // the sink has read further than it has committed
 	done      uint64 // everything before it is committed; guarded by the recording's mu
 	marks     []mark // positions behind done, in order
 	unmarked  bool   // a new history has begun: positions behind it do not compare with those before
@@ -33,12 +39,16 @@ type mark struct {
 	position string
 }
 
-// Next returns the next frame. If there is none yet, it returns io.EOF. It returns an error that wraps [ErrEnd] if there will be none.
+// Next returns the next frame. If there is none yet, it returns io.EOF. It returns an error that wraps [ErrEnd] if there will be none, or
+// [ErrForgotten].
 func (u *Use) Next() (Frame, error) {
 	for {
 		f, err := u.next()
 		if v := f.version(); err == nil && u.read != "" && v != "" && !event.Newer(v, u.read) {
 			continue
+		}
+		if err == nil && u.read != "" && u.ahead && f.Kind == source.ListBegun && f.Reason == event.ReasonExpired {
+			return f, ErrForgotten
 		}
 		if err == nil {
 			u.read = ""

@@ -120,7 +120,7 @@ func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Rea
 			return ctx.Err()
 		case errors.Is(err, errBehind):
 			f.refused = false
-		case err == nil, errors.Is(err, errMoved), errors.Is(err, errEnded): // the next target, or the API server
+		case err == nil, errors.Is(err, errMoved), errors.Is(err, errEnded), errors.Is(err, errForgotten): // the next target, or the API server
 		case errors.Is(err, source.ErrGone):
 			if time.Since(begun) > lastAgain { // the resource existed in between
 				again = firstAgain

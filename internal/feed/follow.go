@@ -28,7 +28,10 @@ type follower struct {
 
 	watching atomic.Bool // resumable, for other goroutines
 	begun    bool        // the buffer was asked
-	refused  bool        // the buffer takes nothing of this collection until the sink is in step again
+	// beginning is the committed position from which a recording was begun last, and forgotten one that the API server did not have any more.
+	beginning, forgotten string
+
+	refused bool // the buffer takes nothing of this collection until the sink is in step again
 }
 
 // list is a list that reconciles.

@@ -18,6 +18,9 @@ const trimEvery = time.Second
 var (
 	// errBehind ends a run because the sink is behind, and what the API server sends is to be buffered.
 	errBehind = errors.New("the sink is behind")
+	// errForgotten ends a replay because the API server has forgotten the committed position: another recording can begin where the
+	// sink has read.
+	errForgotten = errors.New("the committed position is forgotten")
 	// errEnded ends a replay because the buffer has nothing more, now or ever.
 	errEnded = errors.New("the buffer ends")
 )
@@ -38,6 +41,8 @@ type Buffering struct {
 //	            the buffer  the read begins, and a recording reaches back to the position
 //	the buffer  API server  the recording has nothing more, and the sink is in step
 //	            API server  the recording has ended or is damaged
+//	            the buffer  the recording begins with a list, because the API server has forgotten the committed position, and the sink
+//	                        has read further: another recording begins there
 //
 // follow takes them from one of the two, until another one is next or ctx ends.
 func (f *follower) follow(ctx context.Context) error {
@@ -76,6 +81,10 @@ func (f *follower) buffered(ctx context.Context) (*buffer.Use, error) {
 	if !behind {
 		return nil, nil
 	}
+	if committed == f.forgotten {
+		at.Committed = f.resume
+	}
+	f.beginning = committed
 	use, err := b.Buffer.Begin(b.Sink, f.target, at)
 	if err != nil {
 		f.refused = true
@@ -123,6 +132,9 @@ func (f *follower) replay(ctx context.Context, use *buffer.Use) error {
 			f.Log.Info("the buffer ends; reading from the API server", zap.String("collection", f.collection), zap.Error(err))
 			f.refused = true
 			return errEnded
+		case errors.Is(err, buffer.ErrForgotten):
+			f.forgotten = f.beginning
+			return errForgotten
 		case errors.Is(err, io.EOF):
 			if more, err := f.awaitMore(ctx, use); err != nil || !more {
 				return err

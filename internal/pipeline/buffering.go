@@ -88,14 +88,19 @@ func (l *lagging) allows(collection string) bool {
 	return l.allowed[collection]
 }
 
-// allow says whether a collection is buffered. Values that are hidden on the bus are not on the disk in clear.
-func (l *lagging) allow(collection string, o *CollectionOptions, hides bool) {
+// allow says whether a sink's collection is buffered. Values that are hidden on the bus are not on the disk in clear, so what was
+// buffered of a collection that may not be buffered any more is deleted.
+func (l *lagging) allow(sink, collection string, o *CollectionOptions, hides bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.allowed == nil {
 		l.allowed = map[string]bool{}
 	}
-	l.allowed[collection] = !o.Unbuffered && (l.buffer.sealed || !hides)
+	allowed := !o.Unbuffered && (l.buffer.sealed || !hides)
+	l.allowed[collection] = allowed
+	if !allowed && l.buffer.Buffer != nil {
+		l.buffer.Forbid(sink, collection)
+	}
 }
 
 // planned says that the sink has a plan, and so reads its collections.

@@ -236,7 +236,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 				return properties, &planning.ConfigError{Err: err}
 			}
 			properties.Selection, properties.Storage = selection, storage
-			p.lagging.allow(id, &o, p.encoder.Hides(id))
+			p.lagging.allow(p.name, id, &o, p.encoder.Hides(id))
 			p.setTarget(id, target{reads, selection})
 			p.continued(id)
 			return properties, nil
