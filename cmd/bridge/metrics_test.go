@@ -116,6 +116,7 @@ func advice() map[string]string {
 		"source_events_total":                      "Its rate is the load that the cluster makes.",
 		"source_lists_completed_total":             "If fewer than `gaps_total`, lists are running or were given up.",
 		"source_waiting":                           "Above 0: `bridge status` says what is not served.",
+		"watches_open":                             "What the bridge costs the API server while nothing changes.",
 		"source_repeated_total":                    "Nothing: it is usual after a restart or a list.",
 	}
 }

@@ -308,6 +308,9 @@ func printHead(out io.Writer, r *status.Report) {
 	if e := r.Election; e != nil {
 		show(out, "leader: %s", cmp.Or(e.Holder, "nobody"))
 	}
+	if r.Watches > 0 {
+		show(out, "open watches: %d", r.Watches)
+	}
 	if r.Buffer != nil {
 		show(out, "disk buffer: %s", r.Buffer.Words())
 	}

@@ -302,7 +302,7 @@ func (b *Bridge) Status() status.Report {
 	defer b.mu.Unlock()
 	r := status.Report{
 		Name: b.o.Name, Cluster: b.o.Cluster, ClusterUID: b.clusterUID, Waiting: b.connecting, At: time.Now(),
-		Ready: b.connecting == "", Sinks: []status.Sink{}, Buffer: b.disk.status(),
+		Ready: b.connecting == "", Sinks: []status.Sink{}, Watches: b.o.Client.OpenWatches(), Buffer: b.disk.status(),
 	}
 	standby := false
 	if b.o.Elector != nil {

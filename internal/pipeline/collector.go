@@ -15,6 +15,7 @@ type Collector struct {
 	sink     sinkDescs
 	resource resourceDescs
 	buffer   bufferDescs
+	watches  *prometheus.Desc
 }
 
 // sinkDescs are the metrics with the label sink.
@@ -38,7 +39,8 @@ func NewCollector(report func() status.Report) *Collector {
 		return prometheus.NewDesc("kubebridge_"+name, help, labels, nil)
 	}
 	return &Collector{
-		status: report,
+		status:  report,
+		watches: of("watches_open", "Open watches at the API server. Sinks that read the same objects share one."),
 		sink: sinkDescs{
 			up:         of("sink_up", "1 while writes to the bus and the checkpoint succeed, 0 while a failed write is retried.", "sink"),
 			lost:       of("events_lost_total", "Events that are lost: the bus refused them even as dead letters, or they were sent with delivery at-most-once and the bus did not, or may not, have received them.", "sink"),
@@ -77,6 +79,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 		s.up, s.lost, s.foreign, s.events, s.capacity, s.bytes, s.room, s.oldest, s.lastEvent, s.lastCommit, s.waiting,
 		r.state, r.behind, r.objects, r.running, r.read, r.left,
 		b.bytes, b.room, b.targets, b.ended, b.frames,
+		c.watches,
 	} {
 		out <- d
 	}
@@ -85,6 +88,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	r := c.status()
+	gauge(out, c.watches, float64(r.Watches))
 	if r.Buffer != nil {
 		c.buffer.collect(out, r.Buffer)
 	}

@@ -282,6 +282,9 @@ func facts(r *Report) []fact {
 		}
 		list = append(list, fact{"Leader", who})
 	}
+	if r.Watches > 0 {
+		list = append(list, fact{"Open watches", comma(int64(r.Watches))})
+	}
 	if r.Buffer != nil {
 		list = append(list, fact{"Disk buffer", r.Buffer.Words()})
 	}

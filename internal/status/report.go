@@ -26,6 +26,7 @@ type Report struct {
 	// in hex; empty: it is not known.
 	ConfigDigest string    `json:"configDigest,omitzero"`
 	Election     *Election `json:"election,omitzero"` // nil: there is no leader election
+	Watches      int       `json:"watches"`           // open at the API server: sinks that read the same objects share one
 	Buffer       *Buffer   `json:"buffer,omitzero"`   // nil: nothing is buffered on disk
 	Sinks        []Sink    `json:"sinks"`             // empty for a standby
 }

@@ -65,6 +65,9 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	}, nil
 }
 
+// OpenWatches returns the number of open watches. Collections that read the same objects share one.
+func (c *Client) OpenWatches() int { return int(c.watches.open.Load()) }
+
 // Close drops idle connections.
 func (c *Client) Close() {
 	c.transport.closeIdle()

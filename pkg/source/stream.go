@@ -123,6 +123,7 @@ func (c *Collection) open(ctx context.Context, w *watched, from, at string, time
 		u.after = ""
 	}
 	s.subscribers = []*subscriber{u}
+	w.all.open.Add(1)
 	keep := keepBuffer
 	if s.wide {
 		keep = keepWide
@@ -259,6 +260,7 @@ func (s *stream) stop() {
 		close(s.closed)
 		s.cancel()
 		s.body.Close()
+		s.watched.all.open.Add(-1)
 		if s.wide {
 			<-s.client.wide
 		}

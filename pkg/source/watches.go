@@ -37,6 +37,7 @@ const (
 type watches struct {
 	history atomic.Uint64 // number of times that another history was found
 	slow    atomic.Int64  // see slowTotal
+	open    atomic.Int64  // number of open watches
 
 	mu sync.Mutex
 	of map[Target]*watched
