@@ -55,6 +55,13 @@ func (e *etcd) change(n int) {
 	e.more = make(chan struct{})
 }
 
+// otherResource changes an object of another resource: bookmarks then have a later resourceVersion.
+func (e *etcd) otherResource() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.rv++
+}
+
 // endAll ends all watches, as a server does when their time is over.
 func (e *etcd) endAll() {
 	e.mu.Lock()
@@ -559,7 +566,9 @@ func walk(r *rand.Rand, e *etcd, all []*consumer) {
 			all[i].start()
 		}
 	}
-	pass(5 * time.Minute)
+	pass(time.Minute)
+	e.otherResource()
+	pass(4 * time.Minute)
 	if open, _ := e.watches(); open != 1 {
 		all[0].t.Errorf("%d watches are open in the end", open)
 	}
