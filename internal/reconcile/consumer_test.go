@@ -284,7 +284,7 @@ func (w *world) consume(i *Item) {
 	switch e := i.Event; e.Type {
 	case event.Gap:
 		if i.Run < c.run || i.Run == c.run && (w.mode != intents || c.synced > 0) {
-			w.ignored(i, "a gap that has been")
+			w.ignored(i, "the gap, or a later event of its collection, was published before")
 			return
 		}
 		if e.Reason == "" || c.settled && w.exact() && number(e.From) < c.syncedAt.version && w.reader.back < 0 {
@@ -306,7 +306,7 @@ func (w *world) consume(i *Item) {
 	case event.Synced:
 		switch {
 		case i.Run < c.run, e.Nth <= c.synced:
-			w.ignored(i, "a synced that has been")
+			w.ignored(i, "the synced event, or a later event of its collection, was published before")
 			return
 		case i.Run > c.run:
 			w.fail("unsynced: synced of run %d, whose gap is not on the bus", i.Run)
@@ -374,11 +374,11 @@ func (w *world) consumeObject(c *copied, i *Item) {
 	}
 	if e.DeadLetter {
 		if last, ok := c.dead[e.Key]; ok && !last.before(o) {
-			w.ignored(i, "a dead letter that has been")
+			w.ignored(i, "the dead letter, or a later one of its name, was published before")
 		}
 		listing := c.open || c.synced == 0
 		if c.refused(e) && w.exact() && !listing {
-			w.fail("repeated: %s is a dead letter again", describe(i))
+			w.fail("repeated: %s: the object has not changed since its last dead letter", describe(i))
 		}
 		c.dead[e.Key] = o
 		return
@@ -395,7 +395,7 @@ func (w *world) consumeObject(c *copied, i *Item) {
 		return
 	}
 	if ok && !o.deleted && !last.deleted && last.epoch == o.epoch && event.Newer(last.version, o.version) && w.exact() {
-		w.fail("history: %s goes back, and the epoch does not say so", describe(i))
+		w.fail("history: %s has a lower resourceVersion than the last event of its name, which is at %s of the same epoch", describe(i), last.version)
 	}
 	if c.run == 0 {
 		w.fail("an object before the first gap")
@@ -446,7 +446,7 @@ func (w *world) typed(c *copied, i *Item, had, repeats bool) {
 	case e.Type == event.Modified && !had && p.Types.has(event.Added):
 		w.fail("type: %s, and the copy does not have the object", describe(i))
 	case e.Type == event.Added && !p.Skip && i.Epoch == c.syncedAt.epoch && p == c.syncedAt.properties && number(e.Version) <= c.syncedAt.version && !c.refused(e):
-		w.fail("history: %s was not there at %d, and the epoch does not say so", describe(i), c.syncedAt.version)
+		w.fail("history: %s is in the same epoch as the list at %d, which did not have the object", describe(i), c.syncedAt.version)
 	}
 }
 
