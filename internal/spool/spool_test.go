@@ -49,12 +49,12 @@ func TestAppendAndRead(t *testing.T) {
 			f, err := r.Next()
 			must(t, err)
 			if want := map[uint64]string{100: "list at 7", 101: "list at 9"}[n]; string(f.Meta) != want || f.Chain != map[uint64]uint64{100: 1, 101: 101}[n] {
-				t.Errorf("frame %d: chain %d, %q", n, f.Chain, f.Meta)
+				t.Errorf("frame %d has chain %d and metadata %q, want %q", n, f.Chain, f.Meta, want)
 			}
 		}
 		list := s.List()
 		if parts := Ranges(list); len(parts) != 1 || len(list) < 6 || list[len(list)-1].Chain != 101 {
-			t.Errorf("%d ranges of %d segments, the last one of chain %d", len(parts), len(list), list[len(list)-1].Chain)
+			t.Errorf("%d ranges of %d segments, the last one of chain %d, want 1 range of at least 6 and chain 101", len(parts), len(list), list[len(list)-1].Chain)
 		}
 		must(t, s.Close())
 	}
@@ -236,7 +236,7 @@ func TestFull(t *testing.T) {
 	}
 	must(t, s.Close())
 	if s.Bytes() != total() {
-		t.Errorf("%d bytes are counted, the files have %d", s.Bytes(), total())
+		t.Errorf("Bytes returns %d, want %d, the size of all files", s.Bytes(), total())
 	}
 	s = mustOpen(t, vfs.NewMem(), Options{MaxBytes: 100})
 	defer s.Close()
@@ -276,19 +276,19 @@ func TestDirectory(t *testing.T) {
 	s, err = Open(dir, Options{})
 	must(t, err)
 	if got := s.Foreign(); !slices.Equal(got, slices.Sorted(slices.Values([]string{link, "notes.txt"}))) {
-		t.Errorf("foreign files: %q", got)
+		t.Errorf("Foreign returns %q, want %q and notes.txt", got, link)
 	}
 	st = s.Stream("x")
 	_, err = st.Append(payload("x", 11))
 	must(t, err)
 	if err := st.Flush(false); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), link) {
-		t.Errorf("a link where the segment is to be: %v", err)
+		t.Errorf("the segment's file name is a symbolic link: Flush returns %v, want ErrFailed with the name %s", err, link)
 	}
 	must(t, st.Drop())
 	must(t, s.Close())
 	for path, want := range map[string]string{outside: "mine", filepath.Join(dir, "notes.txt"): ""} {
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
-			t.Errorf("%s: %q, %v", path, got, err)
+			t.Errorf("%s has the content %q, want %q: %v", path, got, want, err)
 		}
 	}
 
@@ -302,7 +302,7 @@ func TestDirectory(t *testing.T) {
 		t.Error("a link for the lock was followed")
 	}
 	if got, _ := os.ReadFile(outside); string(got) != "mine" {
-		t.Errorf("behind the link: %q", got)
+		t.Errorf("the target of the link has the content %q, want %q", got, "mine")
 	}
 }
 
@@ -379,7 +379,7 @@ func TestConcurrent(t *testing.T) {
 						continue
 					}
 					if f.Number != n || !bytes.Equal(f.Data, payload(st.name, n)) {
-						t.Errorf("frame %d where %d is due", f.Number, n)
+						t.Errorf("read frame %d, want frame %d with its own data", f.Number, n)
 					}
 					done <- n
 					n++
