@@ -249,7 +249,7 @@ func (n *nemesis) besideTenant() []string {
 	}
 	n.tenant.stop()
 	if n.tenant.writes == 0 {
-		n.tenant.wrong("campaign", "the API server took nothing from the tenant: nothing was tried")
+		n.tenant.wrong("campaign", "no object of the tenant exists, so that the campaign tested nothing of it")
 	}
 	for i, p := range n.processes {
 		for line := range strings.Lines(p.Log()) {
