@@ -164,7 +164,7 @@ func (w *world) settle() {
 	for list := w.actions(); len(list) > 0 && w.failed == ""; list = w.actions() {
 		list[0].do(w)
 		if steps++; steps > 500 {
-			w.fail("drained: it does not end")
+			w.fail("drained: there are still possible actions after the maximum number of steps")
 		}
 	}
 	w.writes, w.disturbances = writes, disturbances

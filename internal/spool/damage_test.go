@@ -156,13 +156,13 @@ func TestDamagedWhileAppending(t *testing.T) {
 	_, err = f.WriteAt([]byte("?"), at)
 	must(t, errors.Join(err, f.Close()))
 	if broken := wantBroken(t, st, 1, 9, 0); broken.File != file || broken.Offset != at-blockHeaderBytes-5 || !errors.Is(broken, errDamaged) {
-		t.Errorf("%+v", broken)
+		t.Errorf("the BrokenError is %+v, want file %s and offset %d with damaged data", broken, file, at-blockHeaderBytes-5)
 	}
 	fill(t, st, 4)
 	wantBroken(t, st, 1, 9, 13)
 	wantEnd(t, st, 13, 17)
 	if list := st.Segments(); len(list) != 2 || list[0].Last != 8 || list[0].Err == nil {
-		t.Errorf("%+v", list)
+		t.Errorf("the segments are %+v, want 2, the first with last frame 8 and an error", list)
 	}
 	must(t, s.Close())
 }

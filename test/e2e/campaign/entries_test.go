@@ -128,7 +128,7 @@ func (h *sharedHistory) edit(entries []entry, edited ...string) {
 // A verdict that accepts a wrong history would be worthless, so each rule is broken at least once.
 func TestEntriesVerdict(t *testing.T) {
 	if problems := sharedRight().judge(); len(problems) > 0 {
-		t.Fatalf("the right history: %v", problems)
+		t.Fatalf("the correct history has the problems %v, want none", problems)
 	}
 	onlyA := []entry{{name: "a", selectBy: byLabel, values: []string{"a"}}}
 	for name, c := range map[string]struct {
@@ -190,14 +190,14 @@ func TestEntriesVerdict(t *testing.T) {
 			h.about("modified", crewB, "moves", 23)
 			h.about("modified", crewB, "moves", 15)
 		}},
-		"a deletion ends another publication": {"order", func(h *sharedHistory) { h.messages[9].Attributes["resourceversion"] = "12" }},
-		"ended twice":                         {"order", func(h *sharedHistory) { h.about("deleted", crewA, "ends", 16) }},
-		"a gap without a cause":               {"cause", func(h *sharedHistory) { h.happened = nil }},
-		"a gap before its cause":              {"cause", func(h *sharedHistory) { h.happened[0].at = h.start }},
-		"a reset without a cause":             {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason, h.messages[10].Data.Reset = "reset", true }},
-		"an unknown reason":                   {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason = "snapshot" }},
-		"drift":                               {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason = "drift" }},
-		"a gap is not closed":                 {"declared", func(h *sharedHistory) { h.cut(12) }},
+		"a deletion does not end the last publication": {"order", func(h *sharedHistory) { h.messages[9].Attributes["resourceversion"] = "12" }},
+		"ended twice":             {"order", func(h *sharedHistory) { h.about("deleted", crewA, "ends", 16) }},
+		"a gap without a cause":   {"cause", func(h *sharedHistory) { h.happened = nil }},
+		"a gap before its cause":  {"cause", func(h *sharedHistory) { h.happened[0].at = h.start }},
+		"a reset without a cause": {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason, h.messages[10].Data.Reset = "reset", true }},
+		"an unknown reason":       {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason = "snapshot" }},
+		"drift":                   {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason = "drift" }},
+		"a gap is not closed":     {"declared", func(h *sharedHistory) { h.cut(12) }},
 	} {
 		h := sharedRight()
 		c.do(h)
@@ -307,7 +307,7 @@ func TestEntriesVerdictExcuses(t *testing.T) {
 		h := sharedRight()
 		do(h)
 		if problems := h.judge(); len(problems) > 0 {
-			t.Errorf("%s: %v", name, problems)
+			t.Errorf("%s: the problems are %v, want none", name, problems)
 		}
 	}
 }
@@ -359,7 +359,7 @@ func TestEntriesVerdictOfPartitions(t *testing.T) {
 		return h
 	}
 	if problems := divided().judge(); len(problems) > 0 {
-		t.Errorf("the right history: %v", problems)
+		t.Errorf("the correct history has the problems %v, want none", problems)
 	}
 	h := divided()
 	h.messages = slices.DeleteFunc(h.messages, func(m bus.Message) bool { return m.UID() == "stays" })
@@ -383,7 +383,7 @@ func TestEditions(t *testing.T) {
 	for seed := range uint64(300) {
 		all := drawn(seed)
 		if again := drawn(seed); fmt.Sprint(again) != fmt.Sprint(all) {
-			t.Fatalf("seed %d draws %v and %v", seed, all, again)
+			t.Fatalf("seed %d draws %v, then %v, want the same twice", seed, all, again)
 		}
 		for _, e := range all {
 			seen[fmt.Sprintf("%d entries by %s", len(e.entries), e.scheme())] = true
@@ -404,7 +404,7 @@ func TestEditions(t *testing.T) {
 		}
 	}
 	if len(seen) != 3*4+8+1 {
-		t.Errorf("drawn: %v", seen)
+		t.Errorf("the seeds have drawn %v, want every kind of entries", seen)
 	}
 }
 

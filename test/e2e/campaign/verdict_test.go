@@ -99,7 +99,7 @@ func (h *history) verdict(p Pair) *verdict {
 func TestVerdict(t *testing.T) {
 	const strict = "nats-eo/nats"
 	if problems := rightHistory().judge(strict); len(problems) > 0 {
-		t.Fatalf("the right history: %v", problems)
+		t.Fatalf("the correct history has the problems %v, want none", problems)
 	}
 	take := func(h *history, at ...int) {
 		slices.Reverse(at)
@@ -304,7 +304,7 @@ func TestVerdictOfMore(t *testing.T) {
 		"the other history's body":                          {restoredHistory, "body", func(h *history) { h.messages[12].Data.Object = h.messages[5].Data.Object }},
 	} {
 		if problems := c.right().judge("nats-eo/nats"); len(problems) > 0 {
-			t.Fatalf("%s: the right history: %v", name, problems)
+			t.Fatalf("%s: the correct history has the problems %v, want none", name, problems)
 		}
 		h := c.right()
 		c.do(h)
