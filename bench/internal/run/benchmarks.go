@@ -52,7 +52,7 @@ func scenarios() []scenario {
 		{"catchup", "a restart after 100,000 events of pods: time until they are published", (*bench).catchUp},
 		{"objects", "100,000 pods: memory of the first list, then a reconcile of all of them unchanged", (*bench).listed},
 		{"inventory", "a restart with 1,000 to 1,000,000 objects in the inventory, then cost per event", (*bench).inventories},
-		{"outage", "a bus that is stopped for -period, at -rate events/s: memory", (*bench).outage},
+		{"outage", "a bus that is frozen for -period, at -rate events/s: memory", (*bench).outage},
 		{"collections", "1 to 500 collections: cost per event", (*bench).collections},
 		{"idle", "500 quiet collections: CPU", (*bench).idle},
 		{"real", "a kube-apiserver with etcd sends 20,000 events of 5,000 pods; compared with a reader that publishes nothing", (*bench).real},

@@ -159,10 +159,10 @@ func await(ctx context.Context, limit time.Duration, what string, ok func() (boo
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case time.Now().After(deadline):
-			return fmt.Errorf("%w: %s within %s", errLate, what, limit)
+			return fmt.Errorf("%w: waited %s for %s", errLate, limit, what)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-var errLate = errors.New("the limit has passed without")
+var errLate = errors.New("timeout")
