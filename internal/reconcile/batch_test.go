@@ -27,28 +27,28 @@ func changesOf(list []Change) string {
 func TestSeal(t *testing.T) {
 	b := inStep(t, seen(List, "z", "2"))
 	if b.core.Seal() != nil || b.core.Sealed() != nil {
-		t.Error("a batch of nothing")
+		t.Error("there is a sealed batch, want none before the first event")
 	}
 	b.do(seen(Watch, "c", "11"), seen(Watch, "a", "12"), seen(Watch, "b", "13"), seen(Watch, "c", "14"), gone(Watch, "z", "15"))
 	batch := b.core.Seal()
 	if got := changesOf(batch.Changes); got != "[c: uc 14 a: ua 12 b: ub 13 z: none]" {
-		t.Errorf("the last change of each key: %s", got)
+		t.Errorf("the changes are %s, want only the last one of each key", got)
 	}
 	if len(batch.Items) != 5 || len(batch.Records) != 0 || batch.Progress["x"].Seen != "15" || len(batch.Drafts) != 0 {
-		t.Errorf("%+v", batch)
+		t.Errorf("the batch is %+v, want 5 items, Seen 15, no records and no drafts", batch)
 	}
 	if b.core.Idle() || !b.core.Empty() {
-		t.Error("nothing is on its way")
+		t.Errorf("Idle is %t and Empty is %t, want false and true while a batch is in flight", b.core.Idle(), b.core.Empty())
 	}
 	b.do(seen(Watch, "d", "16"))
 	if b.core.Seal() != nil || b.core.Sealed() != batch || b.core.Idle() {
-		t.Error("two batches are on their way")
+		t.Error("a second batch was sealed, or the first one is not in flight any more")
 	}
 	if b.core.Committed(); b.core.Sealed() != nil {
-		t.Error("a batch that is committed is on its way")
+		t.Error("Sealed returns a batch that is committed, want none")
 	}
 	if next := b.core.Seal(); next == nil || len(next.Items) != 1 {
-		t.Errorf("%+v follows", next)
+		t.Errorf("the next batch is %+v, want one with 1 item", next)
 	}
 }
 
@@ -64,43 +64,43 @@ func TestItemsAlone(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %s", i.Object.Object.UID, changesOf(i.Changes)))
 	}
 	if want := "[ua [s: us 11 a: none] o [a: o 12] ub [b: ub 13]]"; fmt.Sprint(got) != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("the items are %s, want %s", got, want)
 	}
 	for n, want := range []string{"12", "12", "13"} {
 		if i := b.core.Items()[n]; i.Record != nil || i.Progress != (Progress{"10", want}) {
-			t.Errorf("item %d: record %+v, progress %+v", n, i.Record, i.Progress)
+			t.Errorf("item %d has record %+v and progress %+v, want none and {10 %s}", n, i.Record, i.Progress, want)
 		}
 	}
 	b.do(demanded, seen(Watch, "b", "14"), seen(Watch, "b", "15"))
 	if i := b.core.Items(); i[3].Record == nil || !i[3].Record.Resync || i[4].Record != nil {
-		t.Error("an item has the record exactly where it is another one than with the item before")
+		t.Errorf("items 3 and 4 have the records %+v and %+v, want one with Resync, and none because it has not changed since", i[3].Record, i[4].Record)
 	}
 
 	b = inStep(t).do(seen(Watch, "s", "11", silent)).commit().do(seen(Watch, "b", "12"))
 	if got := changesOf(b.core.Items()[0].Changes); got != "[b: ub 12]" {
-		t.Errorf("a change that is committed is repeated: %s", got)
+		t.Errorf("the changes are %s, want [b: ub 12] without the committed change of s", got)
 	}
 
 	b = inStep(t, seen(List, "a", "5")).reset()
 	b.core.Forgettable("x", 1)
 	b.do(removed, Input{Kind: Forget, Key: "a"}, Input{Kind: Forgot})
 	if got := changesOf(b.core.Items()[0].Changes); got != "[a: none]" {
-		t.Errorf("what was forgotten before the end: %s", got)
+		t.Errorf("the changes of the closed event are %s, want [a: none]", got)
 	}
 	b.commit().do(configured(Properties{}), listBegun)
 	if got := changesOf(b.core.Items()[0].Changes); got != "[]" || len(b.store.objects) != 0 {
-		t.Errorf("%s, and the store has %d entries", got, len(b.store.objects))
+		t.Errorf("the changes are %s and the store has %d inventory entries, want [] and 0", got, len(b.store.objects))
 	}
 
 	b = inStep(t).do(configured(Properties{Types: Types(0).Without(event.Added)})).commit().do(Input{Kind: Forgot}).commit()
 	b.do(listBegun, seen(List, "a", "5")).do(listEnded("10"), listDone)
 	for _, i := range b.core.Items() {
 		if i.Object != nil {
-			t.Errorf("%s is not a type that is published", i.Object.Type)
+			t.Errorf("there is an %s event, want none: the type is not published", i.Object.Type)
 		}
 	}
 	if got := changesOf(b.core.Items()[1].Changes); got != "[a: ua 5]" {
-		t.Errorf("an event that is not published changes the inventory: %s", got)
+		t.Errorf("the changes are %s, want [a: ua 5]: the inventory changes without the event", got)
 	}
 }
 
@@ -109,14 +109,14 @@ func TestItemsAlone(t *testing.T) {
 func TestRejectedHistory(t *testing.T) {
 	b := inStep(t, seen(List, "a", "9")).do(listBegun, seen(List, "a", "8"))
 	if got := b.emitted(); got != "gap, gap" || b.core.Changes() != 0 {
-		t.Errorf("%s, and %d changes", got, b.core.Changes())
+		t.Errorf("emitted %s with %d changes, want gap, gap with 0", got, b.core.Changes())
 	}
 	b = inStep(t).do(listBegun, seen(List, "a", "11"), seen(List, "a", "11", func(s *Sighting) { s.Digest = digestOf(99) }))
 	if got := b.emitted(); got != "gap, added ua, gap, modified ua" {
-		t.Errorf("a body changes within a list: %s", got)
+		t.Errorf("a body changes within a list: emitted %s, want gap, added ua, gap, modified ua", got)
 	}
 	if items := b.core.Items(); items[2].Run != items[1].Run+1 || items[3].Run != items[2].Run || b.x().list == nil {
-		t.Errorf("runs %d, %d and %d", items[1].Run, items[2].Run, items[3].Run)
+		t.Errorf("the runs are %d, %d and %d, want the last two equal and one higher than the first", items[1].Run, items[2].Run, items[3].Run)
 	}
 }
 
@@ -129,10 +129,10 @@ func TestRepeatedWithAnotherBody(t *testing.T) {
 	b.core.intents[Slot{"x", "a"}] = []Intent{i}
 	number := b.x().read
 	if got := b.do(seen(Watch, "a", "11")).emitted(); got != "gap" || b.x().Phase != Listing || b.x().read == number || b.core.Changes() != 0 {
-		t.Errorf("%s, and the collection is %s", got, b.x().Phase)
+		t.Errorf("emitted %s in phase %s, want a gap in phase %s, another read and no changes", got, b.x().Phase, Listing)
 	}
 	if got := b.do(listBegun, seen(List, "a", "11"), listEnded("12"), listDone).emitted(); got != "added ua, synced" {
-		t.Errorf("the list: %s", got)
+		t.Errorf("the list emitted %s, want added ua, synced", got)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestDrafts(t *testing.T) {
 		b.do(of("y", sideBegun), of("y", seen(Resync, "a", "5")), of("y", sideEnded("5"))).do(c.in...)
 		d, ok := b.core.Seal().Drafts["x"]
 		if ok == c.none || (is{d.Gap, d.Synced, d.Resync, d.Confirmed, d.From}) != c.want || ok && (d.Record != b.x().stored() || d.Progress != b.x().Progress) {
-			t.Errorf("%s: %t %+v", c.what, ok, d)
+			t.Errorf("%s: the draft exists: %t, want %t; it is %+v, want %+v", c.what, ok, !c.none, d, c.want)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func TestIntents(t *testing.T) {
 		"d: o at 16 of 1/16, deleted: false, epoch 1",
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%q\nwant %q", got, want)
+		t.Errorf("the intents are %q\nwant %q", got, want)
 	}
 }
 
@@ -216,7 +216,7 @@ func TestOvertakenIntents(t *testing.T) {
 		b.do(seen(Watch, "a", c.version))
 		batch := b.core.Seal()
 		if b.core.Committed(); len(batch.Items) != 1 || len(batch.Intents) != c.want || len(batch.Settled) != c.want {
-			t.Errorf("%s: %d events, %d intents, %d settled", c.version, len(batch.Items), len(batch.Intents), len(batch.Settled))
+			t.Errorf("%s: the batch has %d events, %d intents and %d settled, want 1, %d and %d", c.version, len(batch.Items), len(batch.Intents), len(batch.Settled), c.want, c.want)
 		}
 	}
 }
@@ -245,43 +245,43 @@ func TestSettledIntents(t *testing.T) {
 	}
 	b := inDoubt(t)
 	if got := doubts(b); got != "true true true" {
-		t.Errorf("in doubt: %s", got)
+		t.Errorf("in doubt are a, b and a of y: %s, want true true true", got)
 	}
 	b.do(listBegun, seen(List, "a", "7"), seen(List, "c", "8"))
 	if got := doubts(b); got != "false true true" {
-		t.Errorf("in doubt behind a: %s", got)
+		t.Errorf("after a was listed, in doubt are a, b and a of y: %s, want false true true", got)
 	}
 	batch := b.core.Seal()
 	if got := fmt.Sprint(batch.Settled); got != "[{{x a} o} {{x a} ua}]" {
-		t.Errorf("settled: %s", got)
+		t.Errorf("settled are %s, want both intents of a", got)
 	}
 	b.core.Committed()
 	b.do(listEnded("9"), lacks("b", "9"), listDone)
 	if got := fmt.Sprint(b.core.Seal().Settled); got != "[{{x b} ub}]" {
-		t.Errorf("settled at the end: %s", got)
+		t.Errorf("at the end of the list, settled are %s, want the intent of b", got)
 	}
 
 	b = inDoubt(t)
 	b.do(listBegun)
 	b.x().Incarnation = 3 // a reset that was in doubt as well
 	if got := doubts(b); got != "false false true" {
-		t.Errorf("in doubt from the incarnation before: %s", got)
+		t.Errorf("after a reset, in doubt are a, b and a of y: %s, want false false true", got)
 	}
 	b.do(listEnded("9"), listDone)
 	if got := b.core.Seal().Settled; len(got) != 3 || doubts(b) != "false false true" {
-		t.Errorf("settled of the incarnation before: %v", got)
+		t.Errorf("settled are %v, want the 3 intents of the previous incarnation of x", got)
 	}
 
 	b = inDoubt(t).reset()
 	if keys, _ := b.core.Forgettable("x", 9); fmt.Sprint(keys) != "[a b]" {
-		t.Errorf("to forget: %v", keys)
+		t.Errorf("Forgettable returns %v, want [a b]", keys)
 	}
 	b.do(Input{Kind: Forget, Key: "a"})
 	if got := fmt.Sprint(b.core.Seal().Settled); got != "[{{x a} o} {{x a} ua}]" {
-		t.Errorf("settled by forgetting: %s", got)
+		t.Errorf("after a was forgotten, settled are %s, want both intents of a", got)
 	}
 	if b := newBench(t, nil); doubts(b) != "false false false" {
-		t.Error("a collection that is not wanted has objects in doubt")
+		t.Errorf("without collections, in doubt are %s, want false false false", doubts(b))
 	}
 }
 
@@ -312,17 +312,17 @@ func TestNullValues(t *testing.T) {
 		e := i.Object
 		got = append(got, fmt.Sprintf("%s: %s %s of %d/%s", e.Key, e.Type, e.Object.UID, e.Object.Run, e.Object.At))
 		if !e.Null || e.Fate != Unknown || i.Incarnation != 2 {
-			t.Errorf("%s: %+v of incarnation %d", e.Key, e, i.Incarnation)
+			t.Errorf("%s: the event is %+v of incarnation %d, want a null value with an unknown fate, of incarnation 2", e.Key, e, i.Incarnation)
 		}
 	}
 	want := []string{
 		"a: deleted u of 2/5", "b: deleted u of 2/4", "e: deleted o of 2/6", "f: deleted o of 2/6", "g: deleted u of 2/7", "h: deleted o of 2/6",
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%q\nwant %q", got, want)
+		t.Errorf("the null values are %q\nwant %q", got, want)
 	}
 	if len(batch.Intents) != 0 || len(batch.Changes) != 8 || len(batch.Settled) != 5 {
-		t.Errorf("%d intents, %d changes, %d settled", len(batch.Intents), len(batch.Changes), len(batch.Settled))
+		t.Errorf("the batch has %d intents, %d changes and %d settled, want 0, 8 and 5", len(batch.Intents), len(batch.Changes), len(batch.Settled))
 	}
 }
 
@@ -335,19 +335,19 @@ func TestDrop(t *testing.T) {
 	b.core.filling.settled = slices.Clone(batch.Settled)
 	b.core.Drop("x")
 	if _, inDoubt := b.core.Object("x", "b"); inDoubt || b.x() != nil || fmt.Sprint(b.core.IDs()) != "[y]" {
-		t.Error("the collection is still there")
+		t.Errorf("the collections are %v, want only y, without intents of x", b.core.IDs())
 	}
 	kept := b.core.Sealed()
 	for _, i := range kept.Items {
 		if i.Collection != "y" {
-			t.Errorf("an event of %s", i.Collection)
+			t.Errorf("the sealed batch has an event of collection %s, want only y", i.Collection)
 		}
 	}
 	if len(kept.Items) != 2 || changesOf(kept.Changes) != "[a: ua 7]" || fmt.Sprint(kept.Settled) != "[{{y a} ua}]" {
-		t.Errorf("%+v", kept)
+		t.Errorf("the sealed batch is %+v, want only the 2 items, the change and the settled intent of y", kept)
 	}
 	if len(batch.Items) != 5 || len(batch.Settled) != 3 || len(batch.Records) != 2 || len(batch.Progress) != 2 || len(batch.Drafts) != 2 || len(batch.Intents) != 2 {
-		t.Errorf("the batch that was handed out has changed: %+v", batch)
+		t.Errorf("Drop changed the batch that Seal had returned: %+v", batch)
 	}
 	for what, ids := range map[string][]string{
 		"records": sorted(kept.Records), "progress": sorted(kept.Progress), "drafts": sorted(kept.Drafts), "intents": slices.Sorted(func(yield func(string) bool) {
@@ -357,22 +357,22 @@ func TestDrop(t *testing.T) {
 		}),
 	} {
 		if fmt.Sprint(ids) != "[y]" {
-			t.Errorf("%s of %v", what, ids)
+			t.Errorf("the sealed batch has %s of collections %v, want [y]", what, ids)
 		}
 	}
 	b.core.Committed()
 	next := b.core.Seal()
 	if len(next.Items) != 1 || next.Items[0].Collection != "y" || changesOf(next.Changes) != "[b: ub 8]" || fmt.Sprint(sorted(next.Progress)) != "[y]" || len(next.Settled) != 1 {
-		t.Errorf("%+v", next)
+		t.Errorf("the next batch is %+v, want one item, change, progress and settled intent of y", next)
 	}
 	b.core.Committed()
 	b.store.intents = map[Slot][]Intent{}
 	b.core.Restore("x", b.store.state(), 0)
 	if _, inDoubt := b.core.Object("x", "b"); inDoubt || b.x().Phase != Listing {
-		t.Errorf("it continues %s, in doubt: %t", b.x().Phase, inDoubt)
+		t.Errorf("after Restore, the phase is %s and b is in doubt: %t, want %s and false", b.x().Phase, inDoubt, Listing)
 	}
 	if b.core.Drop("x"); b.core.Sealed() != nil {
-		t.Error("a batch is on its way that never was")
+		t.Error("Drop created a sealed batch, want none")
 	}
 }
 
@@ -384,7 +384,7 @@ func TestPublished(t *testing.T) {
 	b.core.Published(2)
 	rest := b.core.Sealed()
 	if len(rest.Items) != 1 || rest.Items[0].Object.Key != "c" || len(rest.Changes) != 3 || len(batch.Items) != 3 {
-		t.Errorf("%+v", rest)
+		t.Errorf("the rest of the batch is %+v, want item c and all 3 changes; the returned batch has %d items, want 3", rest, len(batch.Items))
 	}
 }
 
@@ -393,11 +393,11 @@ func TestMemory(t *testing.T) {
 	b := inStep(t, seen(List, "z", "2"))
 	b.do(seen(Watch, "a", "11"), seen(Watch, "b", "12"), seen(Watch, "c", "13")).commit().do(seen(Watch, "a", "14")).commit()
 	if items, changes := cap(b.core.filling.items), cap(b.core.filling.changes); items < 3 || changes < 3 {
-		t.Errorf("there is room for %d items and %d changes", items, changes)
+		t.Errorf("the next batch has capacity for %d items and %d changes, want at least 3 of each", items, changes)
 	}
 	batch := b.do(seen(Watch, "c", "15")).core.Seal()
 	if got := changesOf(batch.Changes); got != "[c: uc 15]" || len(batch.Items) != 1 {
-		t.Errorf("%s, and %d items", got, len(batch.Items))
+		t.Errorf("the changes are %s with %d items, want [c: uc 15] with 1", got, len(batch.Items))
 	}
 }
 
@@ -419,7 +419,7 @@ func TestSignificant(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.version, got, c.want)
 		}
 		if o, _ := b.core.Object("x", "a"); o.Significant != digestOf(c.kept) || o.Version != c.version {
-			t.Errorf("%s: %d is kept at %s, want %d", c.version, o.Significant.number(), o.Version, c.kept)
+			t.Errorf("%s: the inventory entry has digest %d and version %s, want %d and %s", c.version, o.Significant.number(), o.Version, c.kept, c.version)
 		}
 	}
 }
@@ -437,6 +437,6 @@ func TestMemoryOfEvents(t *testing.T) {
 		b.core.Committed()
 	}
 	if len(events) != 2 || len(entries) != 2 {
-		t.Errorf("20 batches have %d events and %d entries in memory of their own, want 2 of each", len(events), len(entries))
+		t.Errorf("20 batches allocated %d events and %d inventory entries, want 2 of each", len(events), len(entries))
 	}
 }

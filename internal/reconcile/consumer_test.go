@@ -103,7 +103,7 @@ func runKey(collection string, run uint64) string {
 func (w *world) emitted(i *Item) {
 	c := w.core.collections[i.Collection]
 	if i.Epoch > 1+uint64(w.cluster.epoch) {
-		w.fail("history: epoch %d, and the cluster was restored %d times", i.Epoch, w.cluster.epoch)
+		w.fail("history: an event has epoch %d, want at most %d, because the cluster was restored %d times", i.Epoch, 1+w.cluster.epoch, w.cluster.epoch)
 	}
 	if e := i.Event; e != nil {
 		switch e.Type {
@@ -241,14 +241,14 @@ func (w *world) ended(c *Collection, e *ObjectEvent) {
 	exists := holds(w.cluster.at(w.cluster.version())[e.Key])
 	switch {
 	case e.Fate == Gone && exists:
-		w.fail("invented: %s of %s is deleted, and exists", e.Object.UID, e.Key)
+		w.fail("invented: the object with uid %s and name %s is published as deleted, but exists", e.Object.UID, e.Key)
 	case e.Fate == Left:
 		for v := range w.cluster.version() + 1 {
 			if t := w.cluster.at(v)[e.Key]; holds(t) && !w.passes(c.Properties, t) {
 				return
 			}
 		}
-		w.fail("invented: %s of %s has never left", e.Object.UID, e.Key)
+		w.fail("invented: the object with uid %s and name %s is published as left, but was always selected", e.Object.UID, e.Key)
 	}
 }
 
@@ -266,14 +266,14 @@ func (w *world) consume(i *Item) {
 	case i.Incarnation == 0:
 		w.fail("an event without an incarnation")
 	case i.Incarnation < c.incarnation, i.Incarnation <= c.closed:
-		w.ignored(i, "of an incarnation that has ended")
+		w.ignored(i, "its incarnation has ended")
 		return
 	case i.Incarnation > c.incarnation:
 		if c.incarnation > c.closed && c.route != i.Route {
-			w.fail("closed: incarnation %d of %s has another route than the one before, which is not closed", i.Incarnation, i.Collection)
+			w.fail("closed: incarnation %d of %s has another route than the previous incarnation, which has no closed event", i.Incarnation, i.Collection)
 		}
 		if e := i.Event; e == nil || !e.Reset && e.Type != event.Closed {
-			w.fail("unsynced: incarnation %d of %s does not begin with its gap", i.Incarnation, i.Collection)
+			w.fail("unsynced: the first event of incarnation %d of %s is not its gap", i.Incarnation, i.Collection)
 		}
 		*c = copied{incarnation: i.Incarnation, route: i.Route, closed: c.closed, last: map[string]order{}, dead: map[string]order{}, objects: map[string]object{}, table: c.table}
 	}
@@ -284,14 +284,14 @@ func (w *world) consume(i *Item) {
 	switch e := i.Event; e.Type {
 	case event.Gap:
 		if i.Run < c.run || i.Run == c.run && (w.mode != intents || c.synced > 0) {
-			w.ignored(i, "a gap that has been")
+			w.ignored(i, "the gap, or a later event of its collection, was published before")
 			return
 		}
 		if e.Reason == "" || c.settled && w.exact() && number(e.From) < c.syncedAt.version && w.reader.back < 0 {
-			w.fail("gap: %s from %s, and the list before was complete at %d", describe(i), e.From, c.syncedAt.version)
+			w.fail("gap: %s has the reason %q and From %s, want a reason and at least %d, the version of the last synced event", describe(i), e.Reason, e.From, c.syncedAt.version)
 		}
 		if e.Reset && e.From != "" {
-			w.fail("gap: %s resets, and continues from %s", describe(i), e.From)
+			w.fail("gap: %s is a reset with From %s, want no From", describe(i), e.From)
 		}
 		if e.Reason != event.ReasonResync && !e.Reset {
 			w.completeTo(c, i)
@@ -306,13 +306,13 @@ func (w *world) consume(i *Item) {
 	case event.Synced:
 		switch {
 		case i.Run < c.run, e.Nth <= c.synced:
-			w.ignored(i, "a synced that has been")
+			w.ignored(i, "the synced event, or a later event of its collection, was published before")
 			return
 		case i.Run > c.run:
-			w.fail("unsynced: synced of run %d, whose gap is not on the bus", i.Run)
+			w.fail("unsynced: a synced event of run %d, but the gap of the run is not on the bus", i.Run)
 		}
 		if reason := w.reasons[runKey(i.Collection, i.Run)]; e.Nth != c.synced+1 && w.exact() || e.Reason != reason && e.Reason != event.ReasonPeriodic {
-			w.fail("unsynced: %s is number %d after number %d, and its gap had the reason %s", describe(i), e.Nth, c.synced, reason)
+			w.fail("unsynced: %s has number %d, want %d, and the reason periodic or that of the gap, %s", describe(i), e.Nth, c.synced+1, reason)
 		}
 		c.open, c.synced, c.upTo = false, e.Nth, max(c.upTo, number(e.Version))
 		c.settled, c.syncedAt = true, synced{w.runs[runKey(i.Collection, i.Run)], i.Route, i.Epoch, number(e.Version)}
@@ -338,7 +338,7 @@ func (w *world) tabulate(c *copied, i *Item) {
 		c.table[key] = i.Incarnation
 		return
 	case e.Null && i.Incarnation > c.closed:
-		w.fail("null: %s, and incarnation %d is not closed", describe(i), i.Incarnation)
+		w.fail("null: %s comes before the closed event of incarnation %d", describe(i), i.Incarnation)
 	case e.Null && c.table[key] > i.Incarnation:
 		w.fail("null: %s removes an object of incarnation %d", describe(i), c.table[key])
 	}
@@ -354,7 +354,7 @@ func (w *world) compacts() bool {
 func (w *world) tidy(id string, have *copied) {
 	for key, incarnation := range have.table {
 		if incarnation <= max(have.closed, have.incarnation-1) {
-			w.fail("null: %s of incarnation %d of %s stays in the topic", key, incarnation, id)
+			w.fail("null: the topic still has key %s of incarnation %d of %s, which has ended", key, incarnation, id)
 		}
 	}
 }
@@ -374,11 +374,11 @@ func (w *world) consumeObject(c *copied, i *Item) {
 	}
 	if e.DeadLetter {
 		if last, ok := c.dead[e.Key]; ok && !last.before(o) {
-			w.ignored(i, "a dead letter that has been")
+			w.ignored(i, "the dead letter, or a later one of its name, was published before")
 		}
 		listing := c.open || c.synced == 0
 		if c.refused(e) && w.exact() && !listing {
-			w.fail("repeated: %s is a dead letter again", describe(i))
+			w.fail("repeated: %s: the object has not changed since its last dead letter", describe(i))
 		}
 		c.dead[e.Key] = o
 		return
@@ -388,26 +388,26 @@ func (w *world) consumeObject(c *copied, i *Item) {
 	}
 	last, ok := c.last[e.Key]
 	if ok && !last.before(o) {
-		w.ignored(i, "not after the last event of its name")
+		w.ignored(i, "it is not later than the last event of its name")
 		if !o.deleted && !o.before(last) && last.uid == o.uid && last.body%1000 != o.body%1000 { // a default may have changed
-			w.fail("repeated: %s has another body", describe(i))
+			w.fail("repeated: %s has another body than the last event of the same version", describe(i))
 		}
 		return
 	}
 	if ok && !o.deleted && !last.deleted && last.epoch == o.epoch && event.Newer(last.version, o.version) && w.exact() {
-		w.fail("history: %s goes back, and the epoch does not say so", describe(i))
+		w.fail("history: %s has a lower resourceVersion than the last event of its name, which is at %s of the same epoch", describe(i), last.version)
 	}
 	if c.run == 0 {
-		w.fail("an object before the first gap")
+		w.fail("an object event before the first gap of its collection")
 	}
 	if i.Run > c.run {
-		w.fail("unsynced: an event of run %d, whose gap is not on the bus", i.Run)
+		w.fail("unsynced: an object event of run %d, but the gap of the run is not on the bus", i.Run)
 	}
 	c.last[e.Key] = o
 	before, had := c.objects[e.Object.UID]
 	if o.deleted {
 		if !had && w.exact() && w.runs[runKey(i.Collection, i.Run)].Types.has(event.Added) {
-			w.fail("invented: the deletion of %s, which the copy does not have", e.Object.UID)
+			w.fail("invented: a deletion of uid %s, which the copy does not have", e.Object.UID)
 		}
 		w.complete(c, i, before, had, e.Version)
 		delete(c.objects, e.Object.UID)
@@ -423,7 +423,7 @@ func (w *world) consumeObject(c *copied, i *Item) {
 		case !w.runs[runKey(i.Collection, i.Run)].Types.has(event.Deleted):
 			delete(c.objects, uid) // a name has at most one object
 		default:
-			w.fail("two objects named %s: %s and %s", e.Key, uid, e.Object.UID)
+			w.fail("the copy has two objects named %s: %s and %s", e.Key, uid, e.Object.UID)
 		}
 	}
 }
@@ -437,16 +437,16 @@ func (w *world) typed(c *copied, i *Item, had, repeats bool) {
 	resync := w.reasons[runKey(i.Collection, i.Run)] == event.ReasonResync
 	switch {
 	case e.Type == event.Added && !c.settled, e.Type == event.Present && c.settled && !resync && w.exact():
-		w.fail("type: %s, and the first list of the incarnation has ended: %t", describe(i), c.settled)
+		w.fail("type: %s has the wrong type: the first list of the incarnation is complete: %t", describe(i), c.settled)
 	case !w.exact():
 	case repeats && !resync && p.Types.has(event.Deleted):
-		w.fail("repeated: %s has not changed", describe(i))
+		w.fail("repeated: %s: the object has not changed since its last event", describe(i))
 	case (e.Type == event.Added || e.Type == event.Present && !resync) && had && p.Types.has(event.Deleted):
-		w.fail("type: %s, and the copy has the object", describe(i))
+		w.fail("type: %s has the wrong type: the copy has the object", describe(i))
 	case e.Type == event.Modified && !had && p.Types.has(event.Added):
-		w.fail("type: %s, and the copy does not have the object", describe(i))
+		w.fail("type: %s has the wrong type: the copy does not have the object", describe(i))
 	case e.Type == event.Added && !p.Skip && i.Epoch == c.syncedAt.epoch && p == c.syncedAt.properties && number(e.Version) <= c.syncedAt.version && !c.refused(e):
-		w.fail("history: %s was not there at %d, and the epoch does not say so", describe(i), c.syncedAt.version)
+		w.fail("history: %s is in the same epoch as the list at %d, which did not have the object", describe(i), c.syncedAt.version)
 	}
 }
 
@@ -470,7 +470,7 @@ func (w *world) complete(c *copied, i *Item, before object, had bool, version st
 			continue
 		}
 		if strconv.Itoa(t.uid) == i.Object.Object.UID && w.passes(p, t) {
-			w.fail("incomplete: resourceVersion %d of %s is missing", v, i.Object.Key)
+			w.fail("incomplete: resourceVersion %d of object %s was not published", v, i.Object.Key)
 		}
 	}
 }
@@ -490,7 +490,7 @@ func (w *world) completeTo(c *copied, i *Item) {
 		o, had := c.objects[strconv.Itoa(t.uid)]
 		ended := c.last[name].deleted && number(c.last[name].version) >= t.at // the copy has received its deletion
 		if !ended && (!had || number(o.version) < t.at) {
-			w.fail("incomplete: %s, and resourceVersion %d of %s is missing", describe(i), t.at, name)
+			w.fail("incomplete: at %s, resourceVersion %d of object %s was not published", describe(i), t.at, name)
 		}
 	}
 }
@@ -502,7 +502,7 @@ func (w *world) check(i *Item, c *copied) {
 		return
 	}
 	if p, got := w.runs[runKey(i.Collection, i.Run)], w.bodies(w.runs[runKey(i.Collection, i.Run)], c); !agrees(p.Types, got, want) {
-		w.fail("synced: %s has %v, and the cluster has %v", i.Collection, got, want)
+		w.fail("synced: the copy of %s has %v, want %v as in the cluster", i.Collection, got, want)
 	}
 }
 
@@ -515,7 +515,7 @@ func (w *world) resynced(i *Item, c *copied) {
 	for uid, o := range c.objects {
 		_, refused := c.dead[o.name]
 		if o.run != i.Run && !refused {
-			w.fail("resync: %s of %s is not published in run %d", uid, o.name, i.Run)
+			w.fail("resync: the object with uid %s and name %s was not published in run %d", uid, o.name, i.Run)
 		}
 	}
 }
@@ -529,17 +529,17 @@ func (w *world) done(id string, c *Collection, have *copied) {
 	switch {
 	case c.Phase != InStep:
 	case p != want || have.syncedAt.route != want.Route:
-		w.fail("drained: %s has synced with %v on route %q, and %v is wanted", id, p, have.syncedAt.route, want)
+		w.fail("drained: %s synced with the properties %v on route %q, want %v", id, p, have.syncedAt.route, want)
 	case began.Shape != want.Shape || began.Types != want.Types:
-		w.fail("drained: the incarnation of %s began with %v, and %v is wanted", id, began, want)
+		w.fail("drained: the incarnation of %s began with the properties %v, want %v", id, began, want)
 	case c.Resync:
-		w.fail("drained: a resync of %s is due", id)
+		w.fail("drained: a resync of %s is still due", id)
 	}
 	if reset, ok := w.resets[id]; ok && max(have.incarnation, have.closed+1) <= reset {
-		w.fail("drained: %s was reset, and has incarnation %d", id, have.incarnation)
+		w.fail("drained: %s has incarnation %d, want one later than the reset at %d", id, have.incarnation, reset)
 	}
 	if run, ok := w.resyncs[id]; ok && c.Phase == InStep && have.run <= run {
-		w.fail("drained: a resync of %s was demanded, and its run is %d", id, have.run)
+		w.fail("drained: a resync of %s was requested, and the last run is %d, want one later than %d", id, have.run, run)
 	}
 }
 
@@ -561,10 +561,10 @@ func (w *world) drained() {
 		c, have := w.core.collections[id], w.reader.collections[id]
 		if _, ok := wanted[id]; !ok {
 			if c.Phase != Closed {
-				w.fail("drained: %s is not wanted, and is %s", id, c.Phase)
+				w.fail("drained: %s is not configured, and its phase is %s, want %s", id, c.Phase, Closed)
 			}
 			if have != nil && have.incarnation > have.closed {
-				w.fail("drained: %s is not closed on the bus", id)
+				w.fail("drained: the bus has no closed event of the last incarnation of %s", id)
 			}
 			if have != nil {
 				w.tidy(id, have)
@@ -574,7 +574,7 @@ func (w *world) drained() {
 		want := w.promised(c, rv(w.cluster.version()))
 		switch {
 		case c.Phase != InStep && c.Phase != Absent:
-			w.fail("drained: %s is %s", id, c.Phase)
+			w.fail("drained: the phase of %s is %s, want %s or %s", id, c.Phase, InStep, Absent)
 		}
 		if have == nil {
 			have = &copied{}
@@ -585,11 +585,11 @@ func (w *world) drained() {
 		case have.open:
 			w.fail("unsynced: %s has an open gap at the end", id)
 		case !agrees(wanted[id].Types, got, want):
-			w.fail("drained: %s has %v, and the cluster has %v", id, got, want)
+			w.fail("drained: the copy of %s has %v, want %v as in the cluster", id, got, want)
 		}
 	}
 	if len(w.store.drafts) > 0 || len(w.store.intents) > 0 {
-		w.fail("drained: %d drafts and %d intents are left", len(w.store.drafts), len(w.store.intents))
+		w.fail("drained: the store has %d drafts and %d intents, want none", len(w.store.drafts), len(w.store.intents))
 	}
 }
 

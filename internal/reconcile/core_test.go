@@ -51,7 +51,7 @@ var recoverRows = []struct {
 
 // The synced event of a resource that does not exist has no resourceVersion. With the version of an earlier list,
 // consumers would show their copies as complete up to a time that no list has proved.
-func TestSyncedOfNothing(t *testing.T) {
+func TestSyncedOfAnAbsentResource(t *testing.T) {
 	b := inStep(t, seen(List, "a", "5")).do(isGone, listEnded(""))
 	for _, a := range b.core.Missing("x", 10) {
 		b.do(Input{Kind: ListLacks, Key: a.Key, Sighting: &Sighting{Form: Lacking, Origin: List, Key: a.Key}})
@@ -63,7 +63,7 @@ func TestSyncedOfNothing(t *testing.T) {
 	}
 	b.commit().do(listBegun)
 	if first := b.core.Items()[0].Event; first == nil || first.From != "10" {
-		t.Errorf("the next gap is %+v, want one from the position before", first)
+		t.Errorf("the next gap is %+v, want one with From 10", first)
 	}
 }
 
@@ -118,10 +118,10 @@ func TestRecover(t *testing.T) {
 				seen = "30"
 			}
 			if x.Seen != seen {
-				t.Errorf("%s: a server that is at %s is of the same history, want %s", row.draft, x.Seen, seen)
+				t.Errorf("%s: Seen is %s, want %s", row.draft, x.Seen, seen)
 			}
 			if x.SyncedEpoch > 1 {
-				t.Errorf("%s: a list in doubt counts as complete", row.draft)
+				t.Errorf("%s: SyncedEpoch is %d, want at most 1, because the synced event is in doubt", row.draft, x.SyncedEpoch)
 			}
 		}
 	}
@@ -149,7 +149,7 @@ func TestRecoverEpoch(t *testing.T) {
 			continue
 		}
 		if i := b.core.Items()[0]; i.Epoch != 2 || i.Event.Reason != event.ReasonHistory || i.Event.From != "10" || b.x().Seen != "" || b.x().Phase != Listing {
-			t.Errorf("%s: %+v of epoch %d, and the record is %+v", p, i.Event, i.Epoch, b.x().Record)
+			t.Errorf("phase %s: the gap %+v has epoch %d and the record %+v, want epoch 2, reason history, From 10, and phase Listing without Seen", p, i.Event, i.Epoch, b.x().Record)
 		}
 	}
 	s := newStore()
@@ -177,16 +177,16 @@ func TestGapAfterAnotherHistory(t *testing.T) {
 	s.drafts["x"] = Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Epoch: 2, LastList: LastList{SyncedEpoch: 2}}, Progress: Progress{Position: "12"}, Synced: true}
 	b := newBench(t, s)
 	if got := b.emitted(); got != "gap" {
-		t.Fatalf("%q, want a gap", got)
+		t.Fatalf("emitted %q, want a gap", got)
 	}
 	if e := b.core.Items()[0].Event; e.From != "" {
-		t.Errorf("the gap is from %q, which is of the history before", e.From)
+		t.Errorf("the gap has From %q, want none: the position is of the previous history", e.From)
 	}
 }
 
-// TestEndOfWhatIsInDoubt: a deletion from the watch ends the publication in the inventory entry, or the one in doubt if
+// TestDeletionOfAPublicationInDoubt: a deletion from the watch ends the publication in the inventory entry, or the one in doubt if
 // that is of a later run and the watch is past it. See [Object.asInDoubt].
-func TestEndOfWhatIsInDoubt(t *testing.T) {
+func TestDeletionOfAPublicationInDoubt(t *testing.T) {
 	v := view{memory: &memory{}, run: 4, sameHistory: true}
 	of := func(known *Object, doubts []Intent, edits ...func(*Sighting)) string {
 		r := v.decide(known, doubts, seeing(Watch, edits...))
@@ -201,7 +201,7 @@ func TestEndOfWhatIsInDoubt(t *testing.T) {
 	}{
 		{"of a later run", entryOf(Published, "10"), intentOf("15", later), "deleted u of 3/15 at 20; entry: none"},
 		{"of the same run", entryOf(Published, "10"), intentOf("19"), "deleted u of 2/10 at 20; entry: none"},
-		{"what the watch has yet to repeat", entryOf(Published, "10"), intentOf("21", later), "deleted u of 2/10 at 20; entry: none"},
+		{"a version that the watch has not reached", entryOf(Published, "10"), intentOf("21", later), "deleted u of 2/10 at 20; entry: none"},
 		{"another object", entryOf(Published, "10"), intentOf("10", later, func(i *Intent) { i.UID = "o" }), "deleted u of 2/10 at 20; entry: none"},
 		{"its deletion, behind one of a later run", entryOf(Published, "10"), intentOf("10", later, func(i *Intent) { i.Deleted = true }), "deleted u of 3/10 at 20; entry: none"},
 		{"an object that consumers do not have", entryOf(Unpublished, "10"), intentOf("10", later), "entry: none"},
@@ -212,7 +212,7 @@ func TestEndOfWhatIsInDoubt(t *testing.T) {
 		}
 	}
 	if got := of(entryOf(Published, "10", uid("o")), intentOf("10", later)); !strings.HasPrefix(got, "deleted o of 2/10 at 20; added u") {
-		t.Errorf("the object that has the name now is in doubt: %s", got)
+		t.Errorf("the object that has the name now is in doubt: %s, want deleted o of 2/10 at 20, then added u", got)
 	}
 }
 
@@ -273,23 +273,23 @@ func TestNewEpoch(t *testing.T) {
 		got := ""
 		for _, i := range c.bench.core.Items() {
 			if i.Epoch != 2 || i.Event.Reason != event.ReasonHistory {
-				t.Errorf("%s: %s: %+v of epoch %d", c.what, i.Collection, i.Event, i.Epoch)
+				t.Errorf("%s: collection %s has the event %+v in epoch %d, want epoch 2 and reason history", c.what, i.Collection, i.Event, i.Epoch)
 			}
 			if i.Collection == "y" {
 				got = i.Event.Type.String()
 			}
 		}
 		if got != c.want {
-			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+			t.Errorf("%s: collection y emitted %q, want %q", c.what, got, c.want)
 		}
 		if again := c.bench.core.Reading("y").Number != reading; again != (c.want != "") {
-			t.Errorf("%s: another read begins: %t", c.what, again)
+			t.Errorf("%s: a new read of y begins: %t, want %t", c.what, again, !again)
 		}
 		if x := c.bench.x(); x.list == nil || x.Seen != "" || x.Epoch != 2 {
-			t.Errorf("%s: the collection that has noticed it does not go on with its list: %+v", c.what, x.Record)
+			t.Errorf("%s: the record of x is %+v, want epoch 2, no Seen, and its list under way", c.what, x.Record)
 		}
 		if b := c.bench.core.Seal(); b.Epochs[""] != 2 || len(b.Epochs) != 1 {
-			t.Errorf("%s: epochs %v are committed", c.what, b.Epochs)
+			t.Errorf("%s: epochs %v are committed, want epoch 2 of the default storage only", c.what, b.Epochs)
 		}
 	}
 
@@ -299,7 +299,7 @@ func TestNewEpoch(t *testing.T) {
 	}
 	other.commit().do(newHistory(listBegun))
 	if y := other.core.collections["y"]; y.Epoch != 1 || y.Phase != InStep {
-		t.Errorf("a restore of one storage reaches a collection of another one: %+v", y.Record)
+		t.Errorf("the record of y is %+v, want epoch 1 and phase InStep: only the storage of x was restored", y.Record)
 	}
 }
 
@@ -316,10 +316,10 @@ func TestEpochAfterAbsence(t *testing.T) {
 		b := inStep(t).do(of("y", configured(Properties{})), of("y", listBegun), of("y", listEnded("10")), of("y", listDone)).do(c.away...).commit()
 		b.do(of("y", newHistory(listBegun))).commit().do(c.back...)
 		if got := b.emitted(); got != "gap" {
-			t.Errorf("%s, want one gap", got)
+			t.Errorf("emitted %s, want one gap", got)
 		}
 		if i := b.core.Items()[0]; i.Epoch != 2 || b.x().Epoch != 2 || b.core.epochOf("") != 2 {
-			t.Errorf("the gap has epoch %d, the collection %d, the storage %d", i.Epoch, b.x().Epoch, b.core.epochOf(""))
+			t.Errorf("the epochs of the gap, the collection and the storage are %d, %d and %d, want 2", i.Epoch, b.x().Epoch, b.core.epochOf(""))
 		}
 	}
 }
@@ -352,10 +352,10 @@ func TestReset(t *testing.T) {
 		Epochs:   s.Epochs, Intents: s.Intents,
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v\nwant %+v", got, want)
+		t.Errorf("Reset returns %+v\nwant %+v", got, want)
 	}
 	if fmt.Sprint(s) != was {
-		t.Errorf("the state before has changed: %+v", s)
+		t.Errorf("Reset changed its input to %+v", s)
 	}
 }
 
@@ -366,20 +366,20 @@ func TestBegin(t *testing.T) {
 	p.Route = "other"
 	b.do(configured(p), Input{Kind: Forgot})
 	if i := b.core.Items()[0]; i.Event.Type != event.Closed || i.Incarnation != 1 || b.x().Incarnation != 0 {
-		t.Errorf("the incarnation ends with %+v, and the record has %d", i, b.x().Incarnation)
+		t.Errorf("the last item is %+v and the record has incarnation %d, want a closed event of incarnation 1 and 0", i, b.x().Incarnation)
 	}
 	b.commit().do(listBegun)
 	b.x().Seen = ""
 	got := b.x().Record
 	want := Record{Phase: Listing, Run: 2, Incarnation: 2, Epoch: 1, EpochRun: 1, Reason: event.ReasonReset, Properties: p, Route: "other", LastList: LastList{ListedSelection: "s"}, Full: 2}
 	if got != want {
-		t.Errorf("%+v, want %+v", got, want)
+		t.Errorf("the record is %+v, want %+v", got, want)
 	}
 	if e := b.core.Items()[0].Event; e.From != "" || !e.Reset {
-		t.Errorf("the incarnation begins with %+v", e)
+		t.Errorf("the first event is %+v, want a reset without From", e)
 	}
 	if i := b.core.Items()[0]; i.Run != 2 || i.Incarnation != 2 || i.Route != "other" {
-		t.Errorf("the incarnation begins with %+v", i)
+		t.Errorf("the first item is %+v, want run 2 and incarnation 2 on route other", i)
 	}
 }
 
@@ -390,7 +390,7 @@ func TestRestoredRun(t *testing.T) {
 	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1}
 	s.drafts["x"] = Draft{Record: s.records["x"], Synced: true}
 	if got := NewCore(s, s.state(), 50).Collection("x").Run; got != 50 {
-		t.Errorf("run %d, want 50", got)
+		t.Errorf("the run is %d, want 50", got)
 	}
 }
 
@@ -399,21 +399,21 @@ func TestHolds(t *testing.T) {
 	unfit := func(s *Sighting) { s.DeadLetter = true }
 	b := inStep(t, seen(List, "a", "5", unfit))
 	if b.core.Holds("x") || b.core.Holds("y") {
-		t.Error("consumers have nothing")
+		t.Error("Holds is true, want false: no object of x was published, and y does not exist")
 	}
 	if b.do(seen(Watch, "b", "11"), seen(Watch, "c", "12", unfit)); !b.core.Holds("x") {
-		t.Error("consumers have an object")
+		t.Error("Holds is false, want true: consumers have object b")
 	}
 	if b.commit().do(gone(Watch, "b", "13")); b.core.Holds("x") {
-		t.Error("consumers have nothing any more")
+		t.Error("Holds is true, want false: the deletion of the only published object was emitted")
 	}
 	b.core.intents[Slot{"x", "c"}] = intentOf("12")
 	if b.core.intents[Slot{"x", "c"}][0].Run = b.x().Run; !b.core.Holds("x") {
-		t.Error("consumers may have an object")
+		t.Error("Holds is false, want true: object c is in doubt")
 	}
 	b.do(seen(Watch, "d", "14")).commit()
 	if b.core.Drop("x"); b.core.Holds("x") {
-		t.Error("what is dropped is not known")
+		t.Error("Holds is true, want false: the collection was dropped")
 	}
 }
 
@@ -425,10 +425,10 @@ func TestOmit(t *testing.T) {
 		batch := b.do(listBegun, seen(List, "a", "11")).core.Seal()
 		gap, a := &batch.Items[0], &batch.Items[1]
 		if got := len(batch.Drafts)+len(batch.Intents) == 0; got != omits.intents {
-			t.Errorf("%+v: neither drafts nor intents: %t", omits, got)
+			t.Errorf("omit %+v: the batch has %d drafts and %d intents, want none exactly if intents are omitted", omits, len(batch.Drafts), len(batch.Intents))
 		}
 		if got := gap.Record == nil && a.Changes == nil && a.Progress == (Progress{}); got != omits.alone {
-			t.Errorf("%+v: %+v", omits, batch.Items)
+			t.Errorf("omit %+v: the items are %+v, want items without record, changes and progress exactly if alone is omitted", omits, batch.Items)
 		}
 	}
 }
@@ -443,7 +443,7 @@ func TestRuns(t *testing.T) {
 		in.Now = c.now
 		b.do(Input{Kind: Confirm}, in, listEnded("10"), listDone)
 		if b.x().Run != c.want || b.x().Syncs != 1 {
-			t.Errorf("run %d with %d synced events, want %d", b.x().Run, b.x().Syncs, c.want)
+			t.Errorf("run %d has %d synced events, want run %d with 1", b.x().Run, b.x().Syncs, c.want)
 		}
 	}
 }
@@ -456,12 +456,12 @@ func TestClosedInDoubt(t *testing.T) {
 	b.do(Input{Kind: Forgot}, configured(Properties{}), removed)
 	batch := b.core.Seal()
 	if e := batch.Items[0].Event; len(batch.Items) != 1 || e.Type != event.Closed {
-		t.Fatalf("%+v", batch.Items)
+		t.Fatalf("the items are %+v, want one closed event", batch.Items)
 	}
 	b.store.before(batch)
 	again := newBench(t, b.store).do(Input{Kind: Forgot}).core.Items()
 	if len(again) != 1 || again[0].Event.Type != event.Closed || again[0].Run != 1 || again[0].Incarnation != 1 || again[0].Route != "r" {
-		t.Errorf("after a restart: %+v", again)
+		t.Errorf("the items after a restart are %+v, want the closed event of run 1 and incarnation 1 on route r", again)
 	}
 }
 
@@ -486,13 +486,13 @@ func TestClosed(t *testing.T) {
 				c.end[i].Properties.Tombstones = tombstones
 			}
 			if got := closedFor(b.do(c.end...)); got != begins {
-				t.Errorf("the ending begins with %q, want %q", got, begins)
+				t.Errorf("the first batch of the ending has closed events with the reasons %q, want %q", got, begins)
 			}
 			if got := closedFor(b.commit().do(Input{Kind: Forgot})); got != ends {
-				t.Errorf("the ending of %q ends with %q, want %q", begins, got, ends)
+				t.Errorf("the last batch of the ending has closed events with the reasons %q, want %q (first batch: %q)", got, ends, begins)
 			}
 			if open := b.x().Incarnation != 0; open != (begins+ends == "") {
-				t.Errorf("%q, %q: there is something to close: %t", begins, ends, open)
+				t.Errorf("closed events %q and %q: incarnation is %d, want 0 exactly after a closed event", begins, ends, b.x().Incarnation)
 			}
 		}
 	}
@@ -503,7 +503,7 @@ func TestClosed(t *testing.T) {
 func TestNothingToClose(t *testing.T) {
 	b := newBench(t, nil).do(configured(Properties{Tombstones: true}), removed)
 	if got := b.emitted(); got != "" || b.x().Phase != Ending {
-		t.Errorf("%q, and the collection is %s", got, b.x().Phase)
+		t.Errorf("emitted %q in phase %s, want no event in phase %s", got, b.x().Phase, Ending)
 	}
 }
 
@@ -528,25 +528,25 @@ func TestSynced(t *testing.T) {
 	}
 	want := "[gap expired at  from 10, number 0 synced expired at 20 from , number 1 synced periodic at 20 from , number 2]"
 	if fmt.Sprint(got) != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("the collection events are %s, want %s", got, want)
 	}
 	if r := b.x(); r.SyncedEpoch != 1 || r.Position != "20" || r.Seen != "20" || r.ListedSelection != "" || r.list != nil {
-		t.Errorf("%+v", r)
+		t.Errorf("the collection is %+v, want SyncedEpoch 1, Position and Seen 20, no ListedSelection and no list", r)
 	}
 	b.do(configured(Properties{Selection: "s"})).do(listed("30")...)
 	if r := b.x().Record; r.ListedSelection != "s" {
-		t.Errorf("the last complete list had the selection %q", r.ListedSelection)
+		t.Errorf("ListedSelection is %q, want s", r.ListedSelection)
 	}
 	b.do(listBegun, Input{Kind: ListEnded, Version: "30", Owner: "o"})
 	if r := b.core.Reading("x"); r.Owner != "" {
-		t.Errorf("the owner of a list that may begin again is %q", r.Owner)
+		t.Errorf("Owner is %q before the list is done, want none", r.Owner)
 	}
 	if r := b.do(listDone).core.Reading("x"); r.Owner != "o" {
-		t.Errorf("the owner of the last complete list is %q", r.Owner)
+		t.Errorf("Owner is %q after the list is done, want o", r.Owner)
 	}
 	b.do(isGone, listEnded(""), listDone)
 	if r := b.x().Progress; r.Position != "30" || r.Seen != "30" {
-		t.Errorf("a list of nothing moves the position: %+v", r)
+		t.Errorf("after the list of a resource that does not exist, position is %q and Seen is %q, want 30 and 30", r.Position, r.Seen)
 	}
 }
 
@@ -556,15 +556,15 @@ func TestAnotherSelection(t *testing.T) {
 	old := seen(List, "a", "5")
 	b := inStep(t).do(configured(Properties{Selection: "s"}), listBegun, old)
 	if got := b.emitted(); got != "gap, added ua" {
-		t.Errorf("the list has another selection: %s", got)
+		t.Errorf("the previous list has another selection: emitted %s, want gap, added ua", got)
 	}
 	b = inStep(t).do(listBegun, old)
 	if got := b.emitted(); got != "gap, gap" || b.x().Epoch != 2 || b.x().list != nil {
-		t.Errorf("the list has the same selection: %s, epoch %d", got, b.x().Epoch)
+		t.Errorf("the previous list has the same selection: emitted %s in epoch %d, want gap, gap in epoch 2 and no list under way", got, b.x().Epoch)
 	}
 	b = inStep(t).do(newHistory(listBegun), old)
 	if got := b.emitted(); got != "gap, added ua" {
-		t.Errorf("the list is of another history: %s", got)
+		t.Errorf("the previous list is of another history: emitted %s, want gap, added ua", got)
 	}
 }
 
@@ -579,13 +579,13 @@ func TestPosition(t *testing.T) {
 		position, seen string
 	}{
 		{"a bookmark", []Input{bookmark("15")}, "15", "15"},
-		{"a bookmark that says nothing", []Input{bookmark("")}, "10", "10"},
+		{"a bookmark without a version", []Input{bookmark("")}, "10", "10"},
 		{"an event", []Input{frame}, "12", "14"},
 		{"an event behind others of its version", []Input{frame, seen(Watch, "b", "14")}, "12", "14"},
 		{"a list that is under way", []Input{listBegun, seen(List, "a", "14")}, "10", "14"},
 		{"a list whose end is later", []Input{listBegun, seen(List, "a", "14"), listEnded("16")}, "10", "16"},
 		{"a list beside the watch", []Input{sideBegun, seen(Resync, "a", "14"), sideEnded("16")}, "10", "16"},
-		{"a list of nothing", []Input{isGone, listEnded("")}, "10", "10"},
+		{"the list of a resource that does not exist", []Input{isGone, listEnded("")}, "10", "10"},
 	} {
 		x := inStep(t).do(c.in...).x()
 		if x.Position != c.position || x.Seen != c.seen {
@@ -594,10 +594,10 @@ func TestPosition(t *testing.T) {
 	}
 	b := inStep(t).do(configured(Properties{Storage: "other"}))
 	if b.x().Seen != "" {
-		t.Errorf("version %s of another storage counts as seen", b.x().Seen)
+		t.Errorf("after a change of the storage, Seen is %s, want none", b.x().Seen)
 	}
 	if b.reset().do(configured(Properties{Storage: "another"})); b.core.Reading("x").Seen != "" {
-		t.Error("another storage's version counts as seen")
+		t.Errorf("after a reset and a change of the storage, Seen is %s, want none", b.core.Reading("x").Seen)
 	}
 }
 
@@ -615,33 +615,33 @@ func TestReading(t *testing.T) {
 		r := b.core.Reading("x")
 		if r.Side != 0 {
 			if r.Side != b.x().side.number {
-				t.Errorf("%s: the list beside the watch is number %d, want %d", p, r.Side, b.x().side.number)
+				t.Errorf("phase %s: the list beside the watch has number %d, want %d", p, r.Side, b.x().side.number)
 			}
 			r.Side = 1
 		}
 		if r.Number != b.x().read {
-			t.Errorf("%s: read %d, want %d", p, r.Number, b.x().read)
+			t.Errorf("phase %s: the read has number %d, want %d", p, r.Number, b.x().read)
 		}
 		if r.Number = 0; r != want[p] {
-			t.Errorf("%s: %+v, want %+v", p, r, want[p])
+			t.Errorf("phase %s: the read is %+v, want %+v", p, r, want[p])
 		}
 	}
 	if r := newBench(t, nil).core.Reading("x"); r != (Read{Stop: true}) {
-		t.Errorf("nobody wants the collection: %+v", r)
+		t.Errorf("the read of a collection that is not configured is %+v, want %+v", r, Read{Stop: true})
 	}
 	b := inPhase(t, Resyncing).do(seen(Watch, "a", "12"), seen(Resync, "b", "11"), sideEnded("12"))
 	if r := b.core.Reading("x"); r.Side != 0 || b.x().Phase != Resyncing {
-		t.Errorf("the list beside the watch is complete: %+v, %s", r, b.x().Phase)
+		t.Errorf("the list beside the watch is complete: the read is %+v in phase %s, want no list in phase %s", r, b.x().Phase, Resyncing)
 	}
 
 	b = inPhase(t, Resyncing)
 	side := b.x().side.number
 	b.do(Input{Kind: SideBroken})
 	if r := b.core.Reading("x"); r.Side != 0 {
-		t.Errorf("the list beside the watch has broken off: %+v", r)
+		t.Errorf("the list beside the watch has failed: the read is %+v, want no list", r)
 	}
 	if b.do(sideBegun); b.x().side.number == side || b.x().side.number == b.x().read {
-		t.Error("another list beside the watch has no number of its own")
+		t.Errorf("the next list beside the watch has number %d, want neither %d of the previous list nor %d of the read", b.x().side.number, side, b.x().read)
 	}
 
 	for what, in := range map[string]Input{
@@ -650,7 +650,7 @@ func TestReading(t *testing.T) {
 		b := inPhase(t, Listing)
 		number := b.x().read
 		if b.do(in); b.x().read == number || b.x().list != nil {
-			t.Errorf("%s: the read before goes on", what)
+			t.Errorf("%s: read %d continues, want a new read without a list", what, number)
 		}
 	}
 	b = inStep(t)
@@ -658,16 +658,16 @@ func TestReading(t *testing.T) {
 	for range 2 {
 		b.core.Drop("x")
 		if b.core.Restore("x", b.store.state(), 0); b.x().read == number {
-			t.Error("dropped: the read before goes on")
+			t.Errorf("dropped and restored: read %d continues, want a new read", number)
 		}
 		number = b.x().read
 	}
 	b = inStep(t).reset().do(Input{Kind: Forgot})
 	if !b.core.Reading("x").Stop {
-		t.Error("an incarnation begins before the end of the one before is committed")
+		t.Error("Stop is false, want true until the end of the previous incarnation is committed")
 	}
 	if b.commit(); b.core.Reading("x").Stop {
-		t.Error("an incarnation does not begin once the end of the one before is committed")
+		t.Error("Stop is true, want false after the end of the previous incarnation is committed")
 	}
 }
 
@@ -688,7 +688,7 @@ func TestReadingAnother(t *testing.T) {
 			b := inPhase(t, p)
 			number := b.x().read
 			if b.do(configured(c.properties)); (b.x().read != number) != c.another {
-				t.Errorf("%s, %+v: another read begins: %t", p, c.properties, !c.another)
+				t.Errorf("phase %s, configured %+v: a new read begins: %t, want %t", p, c.properties, !c.another, c.another)
 			}
 		}
 	}
@@ -700,15 +700,15 @@ func TestSettled(t *testing.T) {
 	want := map[Phase]bool{Listing: true, InStep: true, Resyncing: true, Verifying: true, Absent: true}
 	for _, p := range []Phase{New, Listing, InStep, Resyncing, Verifying, Absent, Ending} {
 		if got := inPhase(t, p).core.Settled("x"); got != want[p] {
-			t.Errorf("%s: settled is %t", p, got)
+			t.Errorf("phase %s: Settled is %t, want %t", p, got, want[p])
 		}
 	}
 	b := newBench(t, nil)
 	if b.core.Settled("x") || b.do(configured(Properties{}), listBegun).core.Settled("x") {
-		t.Error("settled before the first list is complete")
+		t.Error("Settled is true, want false before the first list is complete")
 	}
 	if !newBench(t, nil).do(configured(Properties{}), isGone).core.Settled("x") {
-		t.Error("a collection of a resource that does not exist is never settled")
+		t.Error("Settled is false, want true for a resource that does not exist")
 	}
 }
 
@@ -740,7 +740,7 @@ func TestResync(t *testing.T) {
 		{"the watch repeats an object", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "b", "11"), sideEnded("12"), seen(Watch, "b", "11"), seen(Watch, "a", "5")}, "gap, added ub"},
 		{"the watch is yet to end an object", []Input{seen(List, "a", "5")}, []Input{sideEnded("12")}, "gap"},
 		{"the watch has ended it", []Input{seen(List, "a", "5")}, []Input{sideEnded("12"), gone(Watch, "a", "11")}, "gap, deleted ua, synced"},
-		{"an object that nobody has is gone", []Input{seen(List, "a", "5", left)}, []Input{sideEnded("12")}, "gap, synced"},
+		{"an object that was not published is deleted", []Input{seen(List, "a", "5", left)}, []Input{sideEnded("12")}, "gap, synced"},
 		{"an object is listed that became a dead letter", []Input{seen(List, "a", "5", unfit)}, []Input{seen(Resync, "a", "5"), sideEnded("12")}, "gap, added ua, synced"},
 		{
 			"an ignored change",
@@ -758,7 +758,7 @@ func TestResync(t *testing.T) {
 			t.Errorf("%s: the last run with every object is %d, want %d", c.what, b.x().Full, b.x().Run)
 		}
 		if done := b.x().Phase == InStep && !b.x().Resync && b.x().side == nil; done != strings.HasSuffix(c.want, "synced") {
-			t.Errorf("%s: the resync is done: %t", c.what, done)
+			t.Errorf("%s: the resync is done: %t, want %t", c.what, done, !done)
 		}
 	}
 }
@@ -786,14 +786,14 @@ func TestVerify(t *testing.T) {
 		{"another body", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5", other), sideEnded("10")}, "gap", Listing},
 		{"another body, and the watch repeats the object", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5", other), seen(Watch, "a", "5"), sideEnded("10")}, "gap", Listing},
 		{"another body, and the watch reports a change", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5", other), seen(Watch, "a", "11"), sideEnded("12")}, "modified ua", InStep},
-		{"an object lacks", []Input{seen(List, "a", "5")}, []Input{sideEnded("10")}, "gap", Listing},
-		{"an object lacks, and the watch has ended it", []Input{seen(List, "a", "5")}, []Input{gone(Watch, "a", "11"), sideEnded("12")}, "deleted ua", InStep},
-		{"an object lacks, and the watch ends it", []Input{seen(List, "a", "5")}, []Input{sideEnded("12"), gone(Watch, "a", "11")}, "deleted ua", InStep},
-		{"an object that nobody has lacks", []Input{seen(List, "a", "5", func(s *Sighting) { s.DeadLetter = true })}, []Input{sideEnded("10")}, "gap", Listing},
+		{"the list lacks an object", []Input{seen(List, "a", "5")}, []Input{sideEnded("10")}, "gap", Listing},
+		{"the list lacks an object, and the watch has reported the deletion before", []Input{seen(List, "a", "5")}, []Input{gone(Watch, "a", "11"), sideEnded("12")}, "deleted ua", InStep},
+		{"the list lacks an object, and the watch reports the deletion after it", []Input{seen(List, "a", "5")}, []Input{sideEnded("12"), gone(Watch, "a", "11")}, "deleted ua", InStep},
+		{"the list lacks an object that was not published", []Input{seen(List, "a", "5", func(s *Sighting) { s.DeadLetter = true })}, []Input{sideEnded("10")}, "gap", Listing},
 	} {
 		b := inStep(t, c.objects...).do(sideBegun).do(c.in...)
 		if got := b.emitted(); got != c.want || b.x().Phase != c.phase {
-			t.Errorf("%s: %q and %s, want %q and %s", c.what, got, b.x().Phase, c.want, c.phase)
+			t.Errorf("%s: emitted %q, phase %s, want %q and %s", c.what, got, b.x().Phase, c.want, c.phase)
 		}
 	}
 }
@@ -805,7 +805,7 @@ func TestOlderSide(t *testing.T) {
 	read := b.x().read
 	b.do(sideEnded("9"))
 	if x := b.x(); x.read == read || x.Epoch != 2 || x.Reason != event.ReasonHistory {
-		t.Errorf("read %d was %d, epoch %d, reason %s", x.read, read, x.Epoch, x.Reason)
+		t.Errorf("read %d (before: %d), epoch %d, reason %s, want a new read, epoch 2 and reason %s", x.read, read, x.Epoch, x.Reason, event.ReasonHistory)
 	}
 }
 
@@ -813,34 +813,34 @@ func TestOlderSide(t *testing.T) {
 func TestMissing(t *testing.T) {
 	b := inStep(t, seen(List, "a", "5"), seen(List, "b", "6"), seen(List, "c", "7")).do(listBegun, seen(List, "b", "6"))
 	if got := b.core.Missing("x", 9); got != nil {
-		t.Errorf("%v are missing before the list is complete", got)
+		t.Errorf("before the list is complete, Missing returns %v, want none", got)
 	}
 	if got := b.core.Missing("y", 9); got != nil {
-		t.Errorf("%v are missing of a collection that is not wanted", got)
+		t.Errorf("for a collection that is not configured, Missing returns %v, want none", got)
 	}
 	b.do(listEnded("10"))
 	if got := fmt.Sprint(b.core.Missing("x", 1), b.core.Missing("x", 9)); got != "[{a [ua]}] [{a [ua]} {c [uc]}]" {
-		t.Errorf("missing are %s", got)
+		t.Errorf("pages of 1 and 9: Missing returns %s, want a, then a and c", got)
 	}
 	b.do(lacks("c", "10"))
 	if got := fmt.Sprint(b.core.Missing("x", 9)); got != "[]" {
-		t.Errorf("missing behind c are %s", got)
+		t.Errorf("after c was compared, Missing returns %s, want none", got)
 	}
 	b.do(lacks("a", "10"))
 	if got := b.emitted(); got != "gap, deleted uc" {
-		t.Errorf("%s: a key behind the one that was compared last is compared", got)
+		t.Errorf("emitted %s, want gap, deleted uc: a is not after c, the last compared key", got)
 	}
 
 	b = inStep(t, seen(List, "b", "5"), seen(List, "d", "6")).do(of("y", configured(Properties{})), of("y", listBegun), of("y", seen(List, "z", "3")))
 	b.do(seen(Watch, "a", "11"), seen(Watch, "c", "12"), seen(Watch, "e", "13")).core.Seal()
 	b.do(listBegun, listEnded("14"))
 	if got := fmt.Sprint(b.core.Missing("x", 9)); got != "[{a [ua]} {b [ub]} {c [uc]} {d [ud]} {e [ue]}]" {
-		t.Errorf("missing, committed or not: %s", got)
+		t.Errorf("Missing returns %s, want a to e, whether their changes are committed or not", got)
 	}
 
 	b = inStep(t, seen(List, "a", "5")).do(listBegun, gone(List, "a", "11"))
 	if got := fmt.Sprint(b.do(listEnded("12")).core.Missing("x", 9)); got != "[]" {
-		t.Errorf("an object that ended within the list is missing: %s", got)
+		t.Errorf("Missing returns %s, want none: the deletion of a was reported during the list", got)
 	}
 
 	s := newStore()
@@ -850,13 +850,13 @@ func TestMissing(t *testing.T) {
 	s.intents[Slot{"x", "a"}] = intentOfUID("o", "4")
 	b = newBench(t, s).do(listBegun, seen(List, "a", "5", uidSeen("u")), Input{Kind: Sighted, Sighting: seeing(List, deletionAt("7"), func(s *Sighting) { s.Key = "a" })}, listEnded("9"))
 	if got := fmt.Sprint(b.core.Missing("x", 9)); got != "[]" {
-		t.Errorf("what was settled within the list is missing: %s", got)
+		t.Errorf("Missing returns %s, want none: the intent of a was settled during the list", got)
 	}
 	b = newBench(t, s).do(listBegun, seen(List, "a", "5", uidSeen("u")))
 	b.core.intents[Slot{"x", "a"}] = intentOfUID("p", "6")
 	b.do(Input{Kind: Sighted, Sighting: seeing(List, deletionAt("7"), func(s *Sighting) { s.Key = "a" })}, listEnded("9"))
 	if got := fmt.Sprint(b.core.Missing("x", 9)); got != "[{a [p]}]" {
-		t.Errorf("an object in doubt whose name is free again is not missing: %s", got)
+		t.Errorf("Missing returns %s, want a with uid p, which is in doubt", got)
 	}
 }
 
@@ -866,35 +866,35 @@ func uidSeen(uid string) func(*Sighting) { return func(s *Sighting) { s.UID = ui
 func TestForgettable(t *testing.T) {
 	for p := range phases {
 		if keys, done := inPhase(t, p).core.Forgettable("x", 9); len(keys) > 0 || done != (p == Ending) {
-			t.Errorf("%s: keys %v, done: %t", p, keys, done)
+			t.Errorf("phase %s: Forgettable returns %v and %t, want no keys and %t", p, keys, done, p == Ending)
 		}
 	}
 	b := inStep(t, seen(List, "a", "5"), seen(List, "b", "6")).do(seen(Watch, "c", "11"), configured(Properties{Shape: "s"}))
 	if keys, done := b.core.Forgettable("x", 9); keys != nil || done {
-		t.Errorf("before the end is committed: %v, %t", keys, done)
+		t.Errorf("before the end is committed, Forgettable returns %v and %t, want none and false", keys, done)
 	}
 	if keys, done := b.core.Forgettable("y", 9); keys != nil || done {
-		t.Errorf("of a collection that is not wanted: %v, %t", keys, done)
+		t.Errorf("for a collection that is not configured, Forgettable returns %v and %t, want none and false", keys, done)
 	}
 	b.do(Input{Kind: Forget, Key: "a"})
 	b.commit()
 	if keys, done := b.core.Forgettable("x", 2); fmt.Sprint(keys) != "[a b]" || done {
-		t.Errorf("the first two: %v, %t", keys, done)
+		t.Errorf("Forgettable with limit 2 returns %v and %t, want [a b] and false", keys, done)
 	}
 	b.do(Input{Kind: Forget, Key: "b"})
 	if b.core.Empty() {
-		t.Error("a forgotten key is not committed")
+		t.Error("the next batch is empty, want the removal of key b")
 	}
 	if keys, done := b.core.Forgettable("x", 2); fmt.Sprint(keys) != "[c]" || done {
-		t.Errorf("behind b: %v, %t", keys, done)
+		t.Errorf("after b was forgotten, Forgettable returns %v and %t, want [c] and false", keys, done)
 	}
 	b.commit().do(Input{Kind: Forget, Key: "b"}, Input{Kind: Forget, Key: "a"})
 	if !b.core.Idle() {
-		t.Error("a key that was passed is forgotten again")
+		t.Error("the core is not idle, want idle: keys a and b were forgotten before")
 	}
 	b = newBench(t, inStep(t, seen(List, "a", "5")).store).do(configured(Properties{Shape: "s"}))
 	if keys, _ := b.core.Forgettable("x", 9); keys != nil {
-		t.Errorf("before the first batch is committed: %v", keys)
+		t.Errorf("before the first batch is committed, Forgettable returns %v, want none", keys)
 	}
 }
 
@@ -908,7 +908,7 @@ func TestEarlierIncarnation(t *testing.T) {
 	b := newBench(t, s)
 	a, _ := b.core.Object("x", "a")
 	if o, _ := b.core.Object("x", "b"); a != nil || o == nil {
-		t.Errorf("entries %v and %v", a, o)
+		t.Errorf("the inventory entries are %v and %v, want none for a and one for b", a, o)
 	}
 	if got := b.do(listBegun, seen(List, "a", "5")).emitted(); got != "present ua" {
 		t.Errorf("%s, want present ua", got)
@@ -921,13 +921,13 @@ func TestEarlierIncarnation(t *testing.T) {
 func TestEpochRun(t *testing.T) {
 	b := newBench(t, nil).do(configured(Properties{}), listBegun, seen(List, "a", "5"), configured(Properties{Filter: "f"}), listBegun)
 	if b.emitted(); b.x().Run != 2 || b.x().EpochRun != 1 {
-		t.Errorf("%+v", b.x().Record)
+		t.Errorf("the record is %+v, want run 2 with EpochRun 1", b.x().Record)
 	}
 	if got := b.do(seen(List, "a", "4")).emitted(); got != "gap" || b.x().Epoch != 2 || b.x().EpochRun != 3 {
-		t.Errorf("%s, %+v", got, b.x().Record)
+		t.Errorf("emitted %s, record %+v, want a gap, epoch 2 and EpochRun 3", got, b.x().Record)
 	}
 	if got := b.do(listBegun, seen(List, "a", "4")).emitted(); got != "modified ua" || b.x().Epoch != 2 {
-		t.Errorf("%s, %+v", got, b.x().Record)
+		t.Errorf("emitted %s, record %+v, want modified ua in epoch 2", got, b.x().Record)
 	}
 }
 
@@ -943,7 +943,7 @@ func TestReplaces(t *testing.T) {
 		{"another object has the name", []Input{listBegun}, other(), true},
 		{"the same object", []Input{listBegun}, seen(List, "a", "12"), false},
 		{"a name that is not known", []Input{listBegun}, seen(List, "b", "12"), false},
-		{"the end of another object", []Input{listBegun}, other(func(s *Sighting) { s.Form = Ended }), false},
+		{"the deletion of another object", []Input{listBegun}, other(func(s *Sighting) { s.Form = Ended }), false},
 		{"no list is under way", nil, other(), false},
 		{"the list is complete", []Input{listBegun, listEnded("13")}, other(), false},
 		{"a list of an earlier read", []Input{listBegun}, Input{Read: 99, Sighting: other().Sighting}, false},
@@ -957,7 +957,7 @@ func TestReplaces(t *testing.T) {
 			c.in.Read = b.x().read
 		}
 		if got := b.core.Replaces(&c.in); got != c.want {
-			t.Errorf("%s: %t", c.what, got)
+			t.Errorf("%s: Replaces returns %t, want %t", c.what, got, c.want)
 		}
 	}
 }
@@ -969,13 +969,13 @@ func TestFormer(t *testing.T) {
 	s := seeing(List, func(s *Sighting) { s.Body, s.Former = "now", "former" })
 	r := v.decide(entryOf(Published, "10", uid("o")), nil, s)
 	if len(r.events) != 2 || r.events[0].Body != "former" || r.events[1].Body != "now" {
-		t.Errorf("another object: %+v", r.events)
+		t.Errorf("another object has the name: the events are %+v, want two, with the bodies former and now", r.events)
 	}
 	s = seeing(List, func(s *Sighting) { s.Body, s.Former = "now", "former" })
 	s.Passes = func(event.Type) bool { return false }
 	r = v.decide(entryOf(Published, "20"), nil, s)
 	if len(r.events) != 1 || r.events[0].Type != event.Deleted || r.events[0].Body != "now" {
-		t.Errorf("the filter leaves the object out: %+v", r.events)
+		t.Errorf("the filter excludes the object: the events are %+v, want one deletion with the body now", r.events)
 	}
 }
 
@@ -984,7 +984,7 @@ func TestFormer(t *testing.T) {
 func TestReadingHasTheSelection(t *testing.T) {
 	b := inStep(t).do(configured(Properties{Selection: "x=1"}))
 	if got := b.core.Reading("x").Selection; got != "x=1" {
-		t.Errorf("the selection is %q", got)
+		t.Errorf("Selection is %q, want x=1", got)
 	}
 }
 
@@ -1007,7 +1007,7 @@ func TestWhatTheLastListProves(t *testing.T) {
 		{"and a complete list", partial().do(seen(List, "a", "5"), seen(List, "b", "6"), seen(List, "c", "7"), listEnded("12"), listDone, listBegun, seen(List, "d", "8")), true},
 	} {
 		if got := c.bench.x().Reason == event.ReasonHistory; got != c.history {
-			t.Errorf("%s: another history: %t", c.what, got)
+			t.Errorf("%s: the gap has the reason history: %t, want %t", c.what, got, c.history)
 		}
 	}
 }
@@ -1019,7 +1019,7 @@ func TestIDs(t *testing.T) {
 	want := func(ids ...string) {
 		t.Helper()
 		if got := b.core.IDs(); !slices.Equal(got, ids) {
-			t.Errorf("the collections are %q, want %q", got, ids)
+			t.Errorf("IDs returns %q, want %q", got, ids)
 		}
 	}
 	want()
@@ -1043,7 +1043,7 @@ func TestReadingHasItsStorage(t *testing.T) {
 }
 
 // A restart watches from a position only if the collection was being watched, and the position is of the storage's present history.
-func TestPositionOfAState(t *testing.T) {
+func TestPositionAfterRestart(t *testing.T) {
 	for _, c := range []struct {
 		phase Phase
 		epoch uint64 // of the collection
@@ -1071,10 +1071,10 @@ func TestPositionOfAState(t *testing.T) {
 			s.Epochs["etcd"] = c.known
 		}
 		if got := s.Position("things"); got != c.want {
-			t.Errorf("%+v: position %q", c, got)
+			t.Errorf("%+v: Position returns %q, want %q", c, got, c.want)
 		}
 		if got := s.Position("others"); got != "" {
-			t.Errorf("a collection without a record has position %q", got)
+			t.Errorf("Position of a collection without a record is %q, want none", got)
 		}
 	}
 }

@@ -95,7 +95,7 @@ func (w *world) drain(drained map[uint64]struct{}) {
 			return
 		}
 	}
-	w.fail("drained: it does not end")
+	w.fail("drained: there are still possible actions after the maximum number of steps")
 }
 
 // hash returns the hash of a state. Two states that differ only in the numbers of their runs, and not in the order of

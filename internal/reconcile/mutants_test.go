@@ -58,7 +58,7 @@ func TestMutants(t *testing.T) {
 		why, equivalent := equivalents[m.String()]
 		switch {
 		case by != "" && by != notEnding && equivalent: // on a busy machine, tests can time out
-			t.Errorf("found by %s, and listed as equivalent: %s", by, m.String())
+			t.Errorf("%s detects a mutant that equivalents lists: %s", by, m.String())
 		case by != "" && !equivalent:
 			found++
 			t.Logf("%-90s %s", m.String(), by)
@@ -72,7 +72,7 @@ func TestMutants(t *testing.T) {
 	t.Logf("%d changes found, %d make no difference", found, same)
 	for what := range equivalents {
 		if !slices.ContainsFunc(list, func(m mutant) bool { return m.String() == what }) {
-			t.Errorf("listed as equivalent, and no change of that name: %s", what)
+			t.Errorf("equivalents lists a mutant that does not exist: %s", what)
 		}
 	}
 }

@@ -288,7 +288,7 @@ func TestInputsOutOfPlace(t *testing.T) {
 	before, stale := b.durable(), lacks("a", "11")
 	stale.Read = 99
 	if b.do(stale, Input{Kind: ListDone, Read: 99}); b.durable() != before || b.x().Phase != Listing {
-		t.Errorf("what a list of an earlier read lacks changes something:\n%s\n%s", before, b.durable())
+		t.Errorf("an input from a list of an earlier read changed the state from\n%s\nto\n%s", before, b.durable())
 	}
 	b = newBench(t, nil).do(Input{Kind: Remove}, Input{Kind: ListBegun})
 	if b.x() != nil || !b.core.Idle() {
@@ -317,7 +317,7 @@ func TestPhaseNotes(t *testing.T) {
 		{"3: an object has ended within the list", inStep(t, seen(List, "a", "5")).do(listBegun, gone(List, "a", "11")).commit(), []Input{listBegun}, "gap → Listing"},
 		{"3: and another one is in the list", inStep(t, seen(List, "a", "5")).do(listBegun, gone(List, "a", "11"), seen(List, "b", "12")).commit(), []Input{listBegun}, "gap → Listing"},
 		{"3: the list lacks an object", inStep(t, seen(List, "a", "5")).do(listBegun, listEnded("12"), lacks("a", "12")).commit(), []Input{listBegun}, "gap → Listing"},
-		{"3: that was in an earlier run", inPhase(t, Listing).do(gone(List, "a", "11"), listBegun).commit(), []Input{listBegun}, "–"},
+		{"3: the object ended within a list of an earlier run", inPhase(t, Listing).do(gone(List, "a", "11"), listBegun).commit(), []Input{listBegun}, "–"},
 		{"3: the resource is absent by now", inPhase(t, Listing), []Input{isGone}, "gap → Listing"},
 		{"3: the resource is still absent", inPhase(t, InStep).do(isGone).commit(), []Input{isGone}, "–"},
 		{"3: the resource is there again", inPhase(t, Listing).do(isGone).commit(), []Input{listBegun}, "gap → Listing"},
@@ -326,7 +326,7 @@ func TestPhaseNotes(t *testing.T) {
 		{"4: the resource is absent, and is configured differently", inPhase(t, Absent), []Input{filter}, "–"},
 		{"6: an object is new", inPhase(t, Verifying), []Input{seen(Resync, "a", "10"), sideEnded("10")}, "gap → Listing"},
 		{"6: an object is gone already", inStep(t, seen(List, "a", "5")).do(gone(Watch, "a", "11"), sideBegun), []Input{sideEnded("11")}, "→ InStep"},
-		{"6: an object lacks", inStep(t, seen(List, "a", "5")).do(sideBegun), []Input{sideEnded("10")}, "gap → Listing"},
+		{"6: the list lacks an object", inStep(t, seen(List, "a", "5")).do(sideBegun), []Input{sideEnded("10")}, "gap → Listing"},
 		{"7: forgotten, to begin again", inPhase(t, Ending), []Input{{Kind: Forgot}}, "→ New"},
 		{"7: forgotten, and the route differs", inPhase(t, Ending).do(moved).commit(), []Input{{Kind: Forgot}}, "closed → New"},
 		{"7: forgotten, and not wanted", inPhase(t, Ending).do(removed).commit(), []Input{{Kind: Forgot}}, "closed → Closed"},
@@ -395,10 +395,10 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestReasonBehindABrokenList: if a list has ended objects and begins again, its gap has the reason interrupted. The
+// TestReasonAfterAnInterruptedList: if a list has ended objects and begins again, its gap has the reason interrupted. The
 // reader's reason is of no use, because the reader may only have been started without a position. If the resource is
 // absent by now, or exists again, the gap has the reader's reason.
-func TestReasonBehindABrokenList(t *testing.T) {
+func TestReasonAfterAnInterruptedList(t *testing.T) {
 	ended := func() *bench { return inStep(t, seen(List, "a", "5")).do(listBegun, gone(List, "a", "11")).commit() }
 	expired := listBegun
 	expired.Reason = "expired"

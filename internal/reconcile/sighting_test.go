@@ -140,7 +140,7 @@ func decideCell(t *testing.T, cell string, v view, known *Object, doubts []Inten
 	got := v.decide(known, doubts, s)
 	if cell == "as above" {
 		if want := v.decide(known, nil, s); got.text() != want.text() {
-			t.Errorf("%v in doubt, origin %d: %s, without the doubt %s", doubts, origin, got.text(), want.text())
+			t.Errorf("%v in doubt, origin %d: %s, want the decision without intents: %s", doubts, origin, got.text(), want.text())
 		}
 		return
 	}

@@ -18,9 +18,9 @@ var ways = []struct {
 		create a in 1, *, write a in 2, restart, expire`},
 	{"a selection is changed and changed back before the list has ended", everyMode, []map[string]Properties{{"x": {Selection: "12"}}, {"x": {Selection: "1"}}}, `
 		create a in 1, create b in 2, *, configure 1, read x, configure 0`},
-	{"a selection is changed, and changed back while the list ends what it lacks", everyMode, []map[string]Properties{{"x": {}}, {"x": {Selection: "1"}}}, `
+	{"a selection is changed, and changed back while the list deletes the objects that it lacks", everyMode, []map[string]Properties{{"x": {}}, {"x": {Selection: "1"}}}, `
 		create a in 1, create b in 2, *, configure 1, read x, read x, read x, read x, configure 0`},
-	{"a selection is changed, and changed back by a restart while the list ends what it lacks", everyMode, []map[string]Properties{{"x": {}}, {"x": {Selection: "1"}}}, `
+	{"a selection is changed, and changed back by a restart while the list deletes the objects that it lacks", everyMode, []map[string]Properties{{"x": {}}, {"x": {Selection: "1"}}}, `
 		create a in 1, create b in 2, *, configure 1, read x, read x, read x, read x, seal, deliver, restart with 0`},
 	{"a selection is changed, and the program restarts with the old one", everyMode, []map[string]Properties{{"x": {Selection: "12"}}, {"x": {Selection: "1"}}}, `
 		create a in 1, create b in 2, *, configure 1, read x, restart with 0`},
@@ -164,7 +164,7 @@ func (w *world) settle() {
 	for list := w.actions(); len(list) > 0 && w.failed == ""; list = w.actions() {
 		list[0].do(w)
 		if steps++; steps > 500 {
-			w.fail("drained: it does not end")
+			w.fail("drained: there are still possible actions after the maximum number of steps")
 		}
 	}
 	w.writes, w.disturbances = writes, disturbances

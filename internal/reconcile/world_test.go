@@ -772,7 +772,7 @@ func (w *world) seal() {
 		if was := w.store.objects[c.Slot]; was != nil && c.Object != nil && was.Status == Published && was.At == was.Version {
 			now := *c.Object
 			if now.Judged = was.Judged; now == *was {
-				w.fail("repeated: the inventory entry of %s is written, and has not changed", c.Key)
+				w.fail("repeated: the inventory entry of %s is written again without a change", c.Key)
 			}
 		}
 	}
@@ -878,7 +878,7 @@ func (w *world) confirm(id string) {
 	before, due := w.core.Pending(), w.core.collections[id].Resync
 	w.step(&Input{Kind: Confirm, Collection: id})
 	if due == (w.core.Pending() > before) {
-		w.fail("confirmed: %s emits %d events, and a resync is due: %t", id, w.core.Pending()-before, due)
+		w.fail("confirmed: %s emits %d events, want some exactly if no resync is due; a resync is due: %t", id, w.core.Pending()-before, due)
 	}
 }
 
@@ -1124,11 +1124,11 @@ func (w *world) step(in *Input) {
 	c := w.core.collections[in.Collection]
 	switch now := w.core.epochOf(c.Properties.Storage); {
 	case c.Phase == Listing && c.Epoch != now:
-		w.fail("history: %s lists in epoch %d, and its storage is in epoch %d", in.Collection, c.Epoch, now)
+		w.fail("history: %s lists in epoch %d, want epoch %d of its storage", in.Collection, c.Epoch, now)
 	case watched && in.Resume != "" && c.Position != in.Resume:
-		w.fail("position: %s is at %s, and a watch may start from %s", in.Collection, c.Position, in.Resume)
+		w.fail("position: the position of %s is %s, want %s, from which a watch may start", in.Collection, c.Position, in.Resume)
 	case in.Kind == SideBroken && (c.Phase != InStep || c.side != nil):
-		w.fail("side: %s is %s after its list broke off", in.Collection, c.Phase)
+		w.fail("side: the phase of %s is %s after its list beside the watch failed, want %s without a list", in.Collection, c.Phase, InStep)
 	}
 }
 
@@ -1156,7 +1156,7 @@ func (w *world) useless() {
 			was := c.Phase
 			w.core.Step(in)
 			if w.hash() != before {
-				w.fail("useless: %s changes a collection that is %s", k, was)
+				w.fail("useless: the input %s changes a collection in phase %s, want no change", k, was)
 				return
 			}
 		}

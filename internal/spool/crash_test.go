@@ -235,7 +235,7 @@ func checkCrash(t *testing.T, p crashPoint, o Options) {
 	}
 	for _, seg := range s.List() {
 		if seg.Err != nil {
-			t.Errorf("%s: a crash is taken for damage: %v", p.at, seg.Err)
+			t.Errorf("%s: the segment has the error %v, want none: a crash is not damage", p.at, seg.Err)
 		}
 	}
 	for name, know := range p.know {
@@ -251,7 +251,7 @@ func checkCrash(t *testing.T, p crashPoint, o Options) {
 		total += info.Size()
 	}
 	if total != s.Bytes() {
-		t.Errorf("%s: %d bytes are counted, the files have %d", p.at, s.Bytes(), total)
+		t.Errorf("%s: Bytes returns %d, want %d, the size of all files", p.at, s.Bytes(), total)
 	}
 }
 
@@ -261,14 +261,14 @@ func readRanges(t *testing.T, st *Stream, know *step) (found []uint64) {
 	for _, part := range Ranges(st.Segments()) {
 		from, last := part[0].First, part[len(part)-1].Last
 		if n, err := readAll(t, st, from); n != last+1 || !errors.Is(err, io.EOF) && !errors.Is(err, ErrBroken) {
-			t.Fatalf("read from %d to %d, want %d: %v", from, n, last, err)
+			t.Fatalf("read from frame %d: stopped at %d with the error %v, want %d with EOF or ErrBroken", from, n, err, last+1)
 		}
 		for n := from; n <= last; n++ {
 			found = append(found, n)
 		}
 		for _, seg := range part {
 			if meta, ok := know.chains[seg.Chain]; !ok || meta != string(seg.Meta) {
-				t.Errorf("segment of a chain that was not begun: %d, %q", seg.Chain, seg.Meta)
+				t.Errorf("a segment has chain %d with metadata %q, want one of the chains %v", seg.Chain, seg.Meta, know.chains)
 			}
 		}
 	}
@@ -281,20 +281,20 @@ func checkFound(t *testing.T, at string, found []uint64, know *step) {
 	for _, n := range found {
 		there[n] = true
 		if n > know.appended || n < know.gone || know.skipped[n] {
-			t.Errorf("%s: frame %d is there, which was not appended, or is deleted", at, n)
+			t.Errorf("%s: frame %d exists, want only frames that were appended and not deleted", at, n)
 		}
 	}
 	if !slices.IsSorted(found) {
-		t.Errorf("%s: frames out of order: %v", at, found)
+		t.Errorf("%s: the frames are %v, want them in ascending order", at, found)
 	}
 	behind := false // a frame that was not confirmed is missing, so no frame may follow
 	for n := know.trimmed; n <= know.appended && !know.dropping; n++ {
 		switch {
 		case n == 0 || know.skipped[n]:
 		case there[n] && behind:
-			t.Errorf("%s: frame %d is there, and one before it is not", at, n)
+			t.Errorf("%s: frame %d exists, but an earlier frame is missing", at, n)
 		case !there[n] && n <= know.confirmed:
-			t.Errorf("%s: frame %d was confirmed and is missing", at, n)
+			t.Errorf("%s: frame %d is missing, want it because its write was confirmed", at, n)
 		case !there[n]:
 			behind = true
 		}
@@ -460,7 +460,7 @@ func TestUnreadable(t *testing.T) {
 				f, err = r.Next()
 			}
 			if err != nil || f.Number != n {
-				t.Fatalf("failure at operation %d: frame %d where %d is due: %v", point, f.Number, n, err)
+				t.Fatalf("failure at operation %d: read frame %d, want frame %d: %v", point, f.Number, n, err)
 			}
 		}
 		must(t, r.Close())
@@ -517,7 +517,7 @@ func checkSurvivors(t *testing.T, at string, c *scenario, base *vfs.MemFS) {
 		}
 		for n := max(know.trimmed, 1); n <= know.confirmed && !know.dropping; n++ {
 			if !there[n] && !know.skipped[n] {
-				t.Errorf("%s: %s: frame %d was confirmed and is missing", at, name, n)
+				t.Errorf("%s: %s: frame %d is missing, want it because its write was confirmed", at, name, n)
 			}
 		}
 	}

@@ -58,14 +58,14 @@ func (b *built) check(t *testing.T, fsys vfs.FS, key []byte, damaged int, what s
 	switch {
 	case n == b.end && errors.Is(err, io.EOF): // the damage is in the segment's end, which only saves time
 	case n < seg.First || n > seg.Last+1:
-		t.Errorf("%s: read to %d: %v", what, n, err)
+		t.Errorf("%s: the first frame that cannot be read is %d, want one from %d to %d: %v", what, n, seg.First, seg.Last+1, err)
 	case errors.Is(err, ErrBroken):
 		var broken *BrokenError
 		if errors.As(err, &broken); !last && broken.Next != b.segments[damaged+1].First {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: the error names frame %d as the next one, want %d: %v", what, broken.Next, b.segments[damaged+1].First, err)
 		}
 	case !last || n < b.lastSync || !errors.Is(err, io.EOF):
-		t.Errorf("%s: read to %d: %v", what, n, err)
+		t.Errorf("%s: the first frame that cannot be read is %d with the error %v, want ErrBroken, or EOF at frame %d or later of the last segment", what, n, err, b.lastSync)
 	}
 	if !last {
 		wantEnd(t, st, b.segments[damaged+1].First, b.end)
@@ -73,12 +73,12 @@ func (b *built) check(t *testing.T, fsys vfs.FS, key []byte, damaged int, what s
 	broken := errors.Is(err, ErrBroken)
 	_, err = st.Append(payload("x", st.Next()))
 	if broken && last != errors.Is(err, ErrBroken) {
-		t.Errorf("%s: append: %v", what, err)
+		t.Errorf("%s: Append returns %v, want ErrBroken only if the last segment is damaged", what, err)
 	}
 	first, err := st.Begin([]byte("three"), 0)
 	must(t, err)
 	if broken && first <= n {
-		t.Errorf("%s: frame %d cannot be read, and %d is the first of the next chain", what, n, first)
+		t.Errorf("%s: the next chain begins at frame %d, want one after frame %d, which cannot be read", what, first, n)
 	}
 	fill(t, st, 5)
 	wantEnd(t, st, first, first+5)
@@ -156,13 +156,13 @@ func TestDamagedWhileAppending(t *testing.T) {
 	_, err = f.WriteAt([]byte("?"), at)
 	must(t, errors.Join(err, f.Close()))
 	if broken := wantBroken(t, st, 1, 9, 0); broken.File != file || broken.Offset != at-blockHeaderBytes-5 || !errors.Is(broken, errDamaged) {
-		t.Errorf("%+v", broken)
+		t.Errorf("the BrokenError is %+v, want file %s and offset %d with damaged data", broken, file, at-blockHeaderBytes-5)
 	}
 	fill(t, st, 4)
 	wantBroken(t, st, 1, 9, 13)
 	wantEnd(t, st, 13, 17)
 	if list := st.Segments(); len(list) != 2 || list[0].Last != 8 || list[0].Err == nil {
-		t.Errorf("%+v", list)
+		t.Errorf("the segments are %+v, want 2, the first with last frame 8 and an error", list)
 	}
 	must(t, s.Close())
 }
@@ -183,7 +183,7 @@ func TestOtherKey(t *testing.T) {
 		}
 		first, err := st.Begin(nil, 0)
 		if err != nil || first != b.end {
-			t.Errorf("key %s: a chain begins at %d, %v", name, first, err)
+			t.Errorf("key %s: a chain begins at frame %d, want %d: %v", name, first, b.end, err)
 		}
 		fill(t, st, 3)
 		wantEnd(t, st, first, first+3)
@@ -192,7 +192,7 @@ func TestOtherKey(t *testing.T) {
 		s = mustOpen(t, fsys, Options{Key: testKey})
 		n, err := readAll(t, s.Stream("x"), 1)
 		if n != b.end || !errors.Is(err, ErrKey) {
-			t.Errorf("key %s, and the right one again: read to %d: %v", name, n, err)
+			t.Errorf("key %s, then the right key: the first frame that cannot be read is %d with the error %v, want %d with ErrKey", name, n, err, b.end)
 		}
 		must(t, s.Close())
 	}
@@ -207,7 +207,7 @@ func TestOtherKey(t *testing.T) {
 	fill(t, s.Stream("x"), 3)
 	var other *versionError
 	if broken := wantBroken(t, s.Stream("x"), 1, last.First, last.First+2); !errors.As(broken, &other) {
-		t.Errorf("a segment of another version: %v", broken)
+		t.Errorf("a segment of another version: the error is %v, want a versionError", broken)
 	}
 	must(t, s.Close())
 

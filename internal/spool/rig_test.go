@@ -72,7 +72,7 @@ func fill(t testing.TB, st *Stream, frames int) {
 		n, err := st.Append(payload(st.name, st.Next()))
 		must(t, err)
 		if n != st.Next()-1 {
-			t.Fatalf("frame %d, next is %d", n, st.Next())
+			t.Fatalf("Append returns frame %d, want %d", n, st.Next()-1)
 		}
 		if i%4 == 3 {
 			must(t, st.Flush(false))
@@ -90,12 +90,12 @@ func readAll(t testing.TB, st *Stream, from uint64) (uint64, error) {
 		f, err := r.Next()
 		if err != nil {
 			if again, same := r.Next(); same == nil || same.Error() != err.Error() {
-				t.Fatalf("frame %d: %v, and again: %v, %v", n, err, again.Number, same)
+				t.Fatalf("frame %d: Next returns the error %v, then frame %d and the error %v, want the same error twice", n, err, again.Number, same)
 			}
 			return n, err
 		}
 		if f.Number != n || !bytes.Equal(f.Data, payload(st.name, n)) {
-			t.Fatalf("%s: frame %d where %d is due: %.40q", st.name, f.Number, n, f.Data)
+			t.Fatalf("%s: read frame %d, want frame %d: %.40q, want %.40q", st.name, f.Number, n, f.Data, payload(st.name, n))
 		}
 	}
 }
@@ -103,7 +103,7 @@ func readAll(t testing.TB, st *Stream, from uint64) (uint64, error) {
 func wantEnd(t testing.TB, st *Stream, from, end uint64) {
 	t.Helper()
 	if n, err := readAll(t, st, from); n != end || !errors.Is(err, io.EOF) {
-		t.Fatalf("%s: read from %d to %d, want %d: %v", st.name, from, n, end, err)
+		t.Fatalf("%s: read from frame %d: stopped at %d with the error %v, want %d with EOF", st.name, from, n, err, end)
 	}
 }
 
@@ -112,7 +112,7 @@ func wantBroken(t testing.TB, st *Stream, from, at, next uint64) *BrokenError {
 	n, err := readAll(t, st, from)
 	var broken *BrokenError
 	if n != at || !errors.As(err, &broken) || !errors.Is(err, ErrBroken) || broken.Frame != at || broken.Next != next || broken.File == "" {
-		t.Fatalf("read from %d to %d, want broken at %d with %d next: %v", from, n, at, next, err)
+		t.Fatalf("read from frame %d: stopped at %d with the error %v, want a BrokenError at %d with %d as the next frame", from, n, err, at, next)
 	}
 	return broken
 }

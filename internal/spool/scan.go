@@ -147,7 +147,7 @@ func (f *source) walk(s *found, off int64) error {
 	var err error
 	for s.end = off; s.end < f.size; s.end += blockHeaderBytes + int64(h.stored) {
 		if h, head, err = f.block(head, s.end); err == nil && (h.first != s.next || h.frames == 0) {
-			err = fmt.Errorf("%w: block of frame %d where %d is due", errDamaged, h.first, s.next)
+			err = fmt.Errorf("%w: the block begins at frame %d, want frame %d", errDamaged, h.first, s.next)
 		}
 		if err == nil {
 			data, err = f.data(data, s.end, &h)

@@ -49,12 +49,12 @@ func TestAppendAndRead(t *testing.T) {
 			f, err := r.Next()
 			must(t, err)
 			if want := map[uint64]string{100: "list at 7", 101: "list at 9"}[n]; string(f.Meta) != want || f.Chain != map[uint64]uint64{100: 1, 101: 101}[n] {
-				t.Errorf("frame %d: chain %d, %q", n, f.Chain, f.Meta)
+				t.Errorf("frame %d has chain %d and metadata %q, want %q", n, f.Chain, f.Meta, want)
 			}
 		}
 		list := s.List()
 		if parts := Ranges(list); len(parts) != 1 || len(list) < 6 || list[len(list)-1].Chain != 101 {
-			t.Errorf("%d ranges of %d segments, the last one of chain %d", len(parts), len(list), list[len(list)-1].Chain)
+			t.Errorf("%d ranges of %d segments, the last one of chain %d, want 1 range of at least 6 and chain 101", len(parts), len(list), list[len(list)-1].Chain)
 		}
 		must(t, s.Close())
 	}
@@ -104,7 +104,7 @@ func TestWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.Wait(ctx); !errors.Is(err, context.Canceled) {
-		t.Fatalf("wait with a context that has ended: %v", err)
+		t.Fatalf("wait with a cancelled context: the error is %v, want context.Canceled", err)
 	}
 	waited := make(chan error)
 	await := func() { waited <- r.Wait(t.Context()) }
@@ -112,21 +112,21 @@ func TestWait(t *testing.T) {
 	must(t, st.Flush(false))
 	must(t, <-waited)
 	if f, err := r.Next(); err != nil || string(f.Data) != "1" {
-		t.Fatalf("%q, %v", f.Data, err)
+		t.Fatalf("Next returns %q and %v, want %q", f.Data, err, "1")
 	}
 	go await()
 	must(t, s.Close())
 	must(t, <-waited)
 	if _, err := r.Next(); !errors.Is(err, ErrClosed) {
-		t.Errorf("read from a closed spool: %v", err)
+		t.Errorf("read from a closed spool: the error is %v, want ErrClosed", err)
 	}
 	for what, err := range map[string]error{"flush": st.Flush(true), "trim": st.Trim(2), "drop": st.Drop(), "close": s.Close()} {
 		if !errors.Is(err, ErrClosed) {
-			t.Errorf("%s after close: %v", what, err)
+			t.Errorf("%s after close: the error is %v, want ErrClosed", what, err)
 		}
 	}
 	if _, err := st.Append(nil); !errors.Is(err, ErrClosed) {
-		t.Errorf("append after close: %v", err)
+		t.Errorf("append after close: the error is %v, want ErrClosed", err)
 	}
 }
 
@@ -144,38 +144,38 @@ func TestTrim(t *testing.T) {
 	before := st.Segments()
 	must(t, st.Trim(before[2].First+1))
 	if list := st.Segments(); len(list) != len(before)-2 || list[0].First != before[2].First {
-		t.Fatalf("%d segments of %d, the first begins at %d", len(list), len(before), list[0].First)
+		t.Fatalf("%d segments, the first begins at frame %d, want %d segments from frame %d", len(list), list[0].First, len(before)-2, before[2].First)
 	}
 	wantEnd(t, st, before[2].First, 101)
 	if n, err := readAll(t, st, 1); n != 1 || !errors.Is(err, ErrTrimmed) {
-		t.Errorf("read a trimmed frame: %d, %v", n, err)
+		t.Errorf("read a trimmed frame: stopped at %d with the error %v, want 1 with ErrTrimmed", n, err)
 	}
 	for err = nil; err == nil; { // a reader that had begun before
 		_, err = r.Next()
 	}
 	if !errors.Is(err, ErrTrimmed) {
-		t.Errorf("reader in a trimmed segment: %v", err)
+		t.Errorf("reader in a trimmed segment: the error is %v, want ErrTrimmed", err)
 	}
 	_, err = st.Append(payload("x", 101)) // is not flushed before the next Trim
 	must(t, err)
 	must(t, st.Trim(1000))
 	if list := s.List(); len(list) != 0 {
-		t.Fatalf("%d segments are left", len(list))
+		t.Fatalf("Trim of all frames leaves %d segments, want 0", len(list))
 	}
 	must(t, st.Flush(true))
 	wantEnd(t, st, 101, 102)
 	if list := s.List(); len(list) != 1 || list[0].Chain != 1 || string(list[0].Meta) != "m" || list[0].Bytes != s.Bytes() {
-		t.Errorf("after the trim: %+v, %d bytes", list, s.Bytes())
+		t.Errorf("after the trim: segments %+v and %d bytes, want one segment of chain 1 with all bytes", list, s.Bytes())
 	}
 	must(t, st.Drop())
 	if names, _ := fsys.List("/dir/spool"); s.Bytes() != 0 || !slices.Equal(names, []string{lockName}) {
-		t.Errorf("after the drop: %d bytes, %q", s.Bytes(), names)
+		t.Errorf("after the drop: %d bytes and the files %q, want 0 and only %s", s.Bytes(), names, lockName)
 	}
 	if _, err := st.Append(nil); !errors.Is(err, ErrNoChain) {
-		t.Errorf("append to a dropped stream: %v", err)
+		t.Errorf("append to a dropped stream: the error is %v, want ErrNoChain", err)
 	}
 	if n, err := st.Begin(nil, 0); n != 102 || err != nil {
-		t.Errorf("a chain after the drop begins at %d, %v", n, err)
+		t.Errorf("a chain after the drop begins at frame %d, want 102: %v", n, err)
 	}
 	must(t, s.Close())
 }
@@ -201,7 +201,7 @@ func TestTrimBefore(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		list := s.Stream(name).Segments()
 		if len(list) != 3 || list[0].First != 8 || !list[0].Started.Equal(start.Add(7*time.Hour)) {
-			t.Errorf("%s: %+v", name, list)
+			t.Errorf("%s: the segments are %+v, want the last 3, from frame 8 on", name, list)
 		}
 	}
 }
@@ -219,7 +219,7 @@ func TestFull(t *testing.T) {
 		}
 	}
 	if !errors.Is(err, ErrFull) || s.Bytes() > 100_000 || s.Bytes() < 90_000 {
-		t.Fatalf("%d bytes: %v", s.Bytes(), err)
+		t.Fatalf("%d bytes with the error %v, want 90,000 to 100,000 with ErrFull", s.Bytes(), err)
 	}
 	end := st.Next()
 	wantEnd(t, st, 1, end)
@@ -236,7 +236,7 @@ func TestFull(t *testing.T) {
 	}
 	must(t, s.Close())
 	if s.Bytes() != total() {
-		t.Errorf("%d bytes are counted, the files have %d", s.Bytes(), total())
+		t.Errorf("Bytes returns %d, want %d, the size of all files", s.Bytes(), total())
 	}
 	s = mustOpen(t, vfs.NewMem(), Options{MaxBytes: 100})
 	defer s.Close()
@@ -244,7 +244,7 @@ func TestFull(t *testing.T) {
 	_, err = st.Begin(nil, 0)
 	must(t, err)
 	if _, err := st.Append(make([]byte, 200)); !errors.Is(err, ErrFull) || s.Bytes() != 0 {
-		t.Errorf("a limit below one frame: %v, %d bytes", err, s.Bytes())
+		t.Errorf("a limit below one frame: the error is %v with %d bytes, want ErrFull with 0", err, s.Bytes())
 	}
 }
 
@@ -254,7 +254,7 @@ func TestDirectory(t *testing.T) {
 	s, err := Open(dir, Options{})
 	must(t, err)
 	if _, err := Open(dir+"/", Options{}); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("a second spool: %v", err)
+		t.Errorf("a second spool in the directory: the error is %v, want ErrLocked with the directory", err)
 	}
 	st := s.Stream("x")
 	_, err = st.Begin(nil, 0)
@@ -276,19 +276,19 @@ func TestDirectory(t *testing.T) {
 	s, err = Open(dir, Options{})
 	must(t, err)
 	if got := s.Foreign(); !slices.Equal(got, slices.Sorted(slices.Values([]string{link, "notes.txt"}))) {
-		t.Errorf("foreign files: %q", got)
+		t.Errorf("Foreign returns %q, want %q and notes.txt", got, link)
 	}
 	st = s.Stream("x")
 	_, err = st.Append(payload("x", 11))
 	must(t, err)
 	if err := st.Flush(false); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), link) {
-		t.Errorf("a link where the segment is to be: %v", err)
+		t.Errorf("the segment's file name is a symbolic link: Flush returns %v, want ErrFailed with the name %s", err, link)
 	}
 	must(t, st.Drop())
 	must(t, s.Close())
 	for path, want := range map[string]string{outside: "mine", filepath.Join(dir, "notes.txt"): ""} {
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
-			t.Errorf("%s: %q, %v", path, got, err)
+			t.Errorf("%s has the content %q, want %q: %v", path, got, want, err)
 		}
 	}
 
@@ -302,7 +302,7 @@ func TestDirectory(t *testing.T) {
 		t.Error("a link for the lock was followed")
 	}
 	if got, _ := os.ReadFile(outside); string(got) != "mine" {
-		t.Errorf("behind the link: %q", got)
+		t.Errorf("the target of the link has the content %q, want %q", got, "mine")
 	}
 }
 
@@ -324,19 +324,19 @@ func TestManyStreams(t *testing.T) {
 		}
 	}
 	if n := len(s.List()); n != streams || fsys.most > 12 {
-		t.Errorf("%d segments, at most %d open files", n, fsys.most)
+		t.Errorf("%d segments with up to %d open files, want %d with up to 12", n, fsys.most, streams)
 	}
 	for i := range streams {
 		st := s.Stream(fmt.Sprint(i))
 		must(t, st.Flush(true)) // opens the file again
 		if st.w.pending.raw != nil {
-			t.Fatal("a flushed stream has a buffer")
+			t.Fatal("a flushed stream has a buffer, want none")
 		}
 		wantEnd(t, st, 1, 4)
 	}
 	must(t, s.Close())
 	if fsys.open != 0 {
-		t.Errorf("%d files are left open", fsys.open)
+		t.Errorf("%d files are open after Close, want 0", fsys.open)
 	}
 }
 
@@ -379,7 +379,7 @@ func TestConcurrent(t *testing.T) {
 						continue
 					}
 					if f.Number != n || !bytes.Equal(f.Data, payload(st.name, n)) {
-						t.Errorf("frame %d where %d is due", f.Number, n)
+						t.Errorf("read frame %d, want frame %d with its own data", f.Number, n)
 					}
 					done <- n
 					n++
@@ -402,7 +402,7 @@ func TestConcurrent(t *testing.T) {
 	wait.Wait()
 	must(t, s.TrimBefore(time.Now().Add(time.Hour)))
 	if s.Bytes() != 0 {
-		t.Errorf("%d bytes are left", s.Bytes())
+		t.Errorf("%d bytes after the trim of everything, want 0", s.Bytes())
 	}
 	must(t, s.Close())
 }

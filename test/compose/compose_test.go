@@ -98,7 +98,7 @@ func TestVolumes(t *testing.T) {
 				used[v.Source] = name
 			case types.VolumeTypeBind:
 				if !v.ReadOnly || v.Bind == nil || bool(v.Bind.CreateHostPath) {
-					t.Errorf("%s: %s is mounted so that it could be written, or made where it is missing", name, v.Source)
+					t.Errorf("%s: the mount of %s is writable or has create_host_path, want a read-only mount without it", name, v.Source)
 				}
 			default:
 				t.Errorf("%s: volume of type %s", name, v.Type)
@@ -107,7 +107,7 @@ func TestVolumes(t *testing.T) {
 	}
 	for name := range p.Volumes {
 		if used[name] == "" {
-			t.Errorf("nobody uses the volume %s", name)
+			t.Errorf("no service uses the volume %s", name)
 		}
 	}
 	for _, name := range []string{"bridge", "kafka", "nats"} {

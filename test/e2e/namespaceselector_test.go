@@ -46,7 +46,7 @@ func TestNamespaceSelector(t *testing.T) {
 	all := w.since(0)
 	for i := range all {
 		if m := &all[i]; slices.Contains(uids, m.UID()) && m.Is("deleted") && m.Data.Reason != "left" {
-			t.Errorf("it lives: %s", m)
+			t.Errorf("the reason of a deletion is %q, want left because the object exists: %s", m.Data.Reason, m)
 		}
 	}
 	outside := len(all)

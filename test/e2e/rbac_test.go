@@ -98,7 +98,7 @@ func TestPrintedRolesAreEnough(t *testing.T) {
 	w.must(err)
 	left := w.deletionPublished(secret)
 	if i := slices.IndexFunc(left, func(m bus.Message) bool { return m.UID() == secret && m.Is("deleted") }); left[i].Data.Reason != "left" {
-		t.Errorf("it lives: %s", &left[i])
+		t.Errorf("the reason of a deletion is %q, want left because the object exists: %s", left[i].Data.Reason, &left[i])
 	}
 	w.must(w.kube.Uninstall(w.soon(), w.widgets)) // the bridge must be allowed to read the proof that the type is gone
 	w.awaitStatus(func(s bridge.Status) bool { return s.Find(w.widgets.ResourceID()).State == "gone" })

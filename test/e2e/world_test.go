@@ -144,7 +144,7 @@ func (w *world) must(err error) {
 	}
 }
 
-var errImpatient = errors.New("not in time")
+var errImpatient = errors.New("the condition was not met within the timeout")
 
 // soon returns a context that ends after patience.
 func (w *world) soon() context.Context {

@@ -31,7 +31,7 @@ func TestSizeIsWhatKafkaSees(t *testing.T) {
 	_, err = s.Write(t.Context(), made(largest+1))
 	wantRecordError(t, err, 0)
 	if _, err := s.Write(t.Context(), made(largest)); err != nil {
-		t.Errorf("Kafka does not take a record of which the sink says that it just fits: %v", err)
+		t.Errorf("Write of a record of the largest size that the sink permits returns %v, want no error", err)
 	}
 	if n := len(read(t, shared, topic)); n != 1 {
 		t.Fatalf("the topic holds %d records, want one", n)
@@ -147,7 +147,7 @@ func TestCreatesTopic(t *testing.T) {
 	l = newWriter(t, shared, topic)
 	large := record(topic, "large", strings.Repeat("x", 3<<20)) // over Kafka's default of a million
 	if _, err := s.Write(t.Context(), &event.Batch{Seq: 2, Records: []event.Record{large}}); err != nil {
-		t.Errorf("a created topic does not take 3 MiB: %v", err)
+		t.Errorf("Write of a record of 3 MiB to a created topic returns %v, want no error", err)
 	}
 }
 

@@ -13,7 +13,7 @@ eventually() {
 	local end=$((SECONDS + $1))
 	shift
 	until "$@" >/dev/null 2>&1; do
-		[ $SECONDS -lt $end ] || { echo "not in time: $*" >&2; return 1; }
+		[ $SECONDS -lt $end ] || { echo "timeout, the command still fails: $*" >&2; return 1; }
 		sleep 0.2
 	done
 }

@@ -46,16 +46,16 @@ type scenario struct {
 
 func scenarios() []scenario {
 	return []scenario{
-		{"throughput", "pods and Events to both buses, beside the floor and the baseline; Secrets hashed and plain (the default)", (*bench).throughputs},
+		{"throughput", "pods and Events to both buses, compared with the programs raw and dynamic; Secrets hashed and plain (the default)", (*bench).throughputs},
 		{"options", "what each option of a resource costs a pod", (*bench).options},
 		{"latency", "at -rates, with -lingers, from the watch frame to the acknowledgement", (*bench).latency},
-		{"catchup", "a restart with 100,000 pods behind", (*bench).catchUp},
+		{"catchup", "a restart after 100,000 events of pods: time until they are published", (*bench).catchUp},
 		{"objects", "100,000 pods: memory of the first list, then a reconcile of all of them unchanged", (*bench).listed},
 		{"inventory", "a restart with 1,000 to 1,000,000 objects in the inventory, then cost per event", (*bench).inventories},
-		{"outage", "a bus that stands still for -period, at -rate events/s: memory", (*bench).outage},
+		{"outage", "a bus that is frozen for -period, at -rate events/s: memory", (*bench).outage},
 		{"collections", "1 to 500 collections: cost per event", (*bench).collections},
 		{"idle", "500 quiet collections: CPU", (*bench).idle},
-		{"real", "a kube-apiserver with etcd sends 20,000 events of 5,000 pods, beside a bare reader", (*bench).real},
+		{"real", "a kube-apiserver with etcd sends 20,000 events of 5,000 pods; compared with a reader that publishes nothing", (*bench).real},
 	}
 }
 
@@ -86,23 +86,23 @@ func (b *bench) flags() (flags *flag.FlagSet, chosen, out *string) {
 	out = flags.String("out", "", "file to append the results to, for benchstat")
 	flags.StringVar(&b.bridge, "bridge", "../bin/bridge", "the bridge's program")
 	flags.StringVar(&b.dir, "dir", "var", "directory for logs and files")
-	flags.StringVar(&b.kafka, "kafka", os.Getenv("KUBEBRIDGE_KAFKA"), "host:port of a Kafka to write to, and to no NATS; without it, one in memory that keeps nothing")
+	flags.StringVar(&b.kafka, "kafka", os.Getenv("KUBEBRIDGE_KAFKA"), "host:port of a Kafka to write to; NATS is not measured then. Without it, a Kafka in memory that discards records")
 	flags.StringVar(&b.peer, "peer", "", "command of another program for throughput to Kafka; it gets KUBECONFIG, KAFKA and RESOURCE, and writes to the topic k8s.peer")
 	flags.StringVar(&b.cluster, "cluster", "", "program of the API server; without it, what scripts/cluster.sh builds")
-	flags.StringVar(&b.only, "only", "", "program to run of those that are compared: bridge, raw or dynamic")
-	flags.BoolVar(&b.pin, "pin", true, "the program under test on CPU 1 with GOMAXPROCS=1, the others on CPU 0")
+	flags.StringVar(&b.only, "only", "", "the only program to measure: bridge, raw or dynamic; without it, all three")
+	flags.BoolVar(&b.pin, "pin", true, "run the program under test on CPU 1 with GOMAXPROCS=1, and the others on CPU 0")
 	flags.BoolVar(&b.keep, "keep", false, "keep logs and files")
-	flags.IntVar(&b.count, "count", 1, "times that each is run; tables show medians")
-	flags.Float64Var(&b.scale, "scale", 1, "of the number of events and objects")
-	flags.DurationVar(&b.limit, "limit", 60*time.Second, "of one measurement")
-	flags.Float64Var(&b.rate, "rate", 2000, "events per second of outage")
-	flags.DurationVar(&b.period, "period", 20*time.Second, "of outage, idle and each latency")
+	flags.IntVar(&b.count, "count", 1, "number of runs of each measurement; tables show medians")
+	flags.Float64Var(&b.scale, "scale", 1, "factor for the number of events and objects")
+	flags.DurationVar(&b.limit, "limit", 60*time.Second, "time limit of one measurement")
+	flags.Float64Var(&b.rate, "rate", 2000, "events per second in the benchmark outage")
+	flags.DurationVar(&b.period, "period", 20*time.Second, "duration of the benchmarks outage and idle, and of each measurement of latency")
 	b.rates, b.lingers = []float64{2000}, []time.Duration{0}
-	flags.Func("rates", "events per second of latency, comma-separated (2000)", func(s string) (err error) {
+	flags.Func("rates", "events per second in the benchmark latency, comma-separated (default 2000)", func(s string) (err error) {
 		b.rates, err = list(s, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
 		return err
 	})
-	flags.Func("lingers", "the bridge's linger in latency, comma-separated (0s)", func(s string) (err error) {
+	flags.Func("lingers", "the bridge's linger in the benchmark latency, comma-separated (default 0s)", func(s string) (err error) {
 		b.lingers, err = list(s, time.ParseDuration)
 		return err
 	})

@@ -73,7 +73,7 @@ func spawn(dir, name string, cpu int, said any, args ...string) (*process, error
 	select {
 	case err = <-line:
 	case <-time.After(startLimit):
-		err = errors.New("it does not say that it is there")
+		err = fmt.Errorf("the process did not report that it is ready within %s", startLimit)
 	}
 	if err != nil {
 		p.stop()
@@ -159,10 +159,10 @@ func await(ctx context.Context, limit time.Duration, what string, ok func() (boo
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case time.Now().After(deadline):
-			return fmt.Errorf("%w: %s after %s", errLate, what, limit)
+			return fmt.Errorf("%w: waited %s for %s", errLate, limit, what)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-var errLate = errors.New("not in time")
+var errLate = errors.New("timeout")

@@ -62,14 +62,14 @@ func feedRole(ctx context.Context, args []string) error {
 		flags      = flag.NewFlagSet(roleFeed, flag.ExitOnError)
 		shape      feed.Resource
 		o          feed.Options
-		list       = flags.String("resources", "pods", "what is served: pods, events, secrets, widgets*N")
-		kubeconfig = flags.String("kubeconfig", "", "file to write")
+		list       = flags.String("resources", "pods", "resources to serve: pods, events, secrets, widgets*N")
+		kubeconfig = flags.String("kubeconfig", "", "kubeconfig file to write")
 	)
-	flags.Uint64Var(&shape.Events, "events", 0, "of each resource")
-	flags.Uint64Var(&shape.Objects, "objects", 1000, "that the events of each are about")
-	flags.Uint64Var(&shape.Initial, "initial", 0, "objects of each that exist before")
-	flags.Uint64Var(&shape.Silent, "silent", 0, "first events of each that are sent to nobody")
-	flags.Float64Var(&o.Rate, "rate", 0, "events per second in all, 0 is as fast as they are read")
+	flags.Uint64Var(&shape.Events, "events", 0, "number of events of each resource")
+	flags.Uint64Var(&shape.Objects, "objects", 1000, "number of objects of each resource that its events are about")
+	flags.Uint64Var(&shape.Initial, "initial", 0, "number of objects of each resource that exist before its first event")
+	flags.Uint64Var(&shape.Silent, "silent", 0, "number of first events of each resource that no watch receives")
+	flags.Float64Var(&o.Rate, "rate", 0, "events per second in total; 0 is as fast as clients read them")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -92,9 +92,9 @@ func feedRole(ctx context.Context, args []string) error {
 func busRole(ctx context.Context, role string, args []string) error {
 	var (
 		flags   = flag.NewFlagSet(role, flag.ExitOnError)
-		dir     = flags.String("dir", "", "of a NATS server's files")
-		address = flags.String("address", "", "of the Kafka to consume from")
-		cluster = flags.String("cluster", "", "whose topics are consumed")
+		dir     = flags.String("dir", "", "directory of the NATS server's files")
+		address = flags.String("address", "", "address of the Kafka to consume from")
+		cluster = flags.String("cluster", "", "name of the cluster whose topics are consumed")
 		tracker mark.Tracker
 	)
 	if err := flags.Parse(args); err != nil {
@@ -127,11 +127,11 @@ func busRole(ctx context.Context, role string, args []string) error {
 func peerRole(ctx context.Context, role string, args []string) error {
 	var (
 		flags      = flag.NewFlagSet(role, flag.ExitOnError)
-		kubeconfig = flags.String("kubeconfig", "", "file to read")
-		kafka      = flags.String("kafka", "", "broker")
-		url        = flags.String("nats", "", "server")
-		to         = flags.String("to", "k8s.raw", "topic or subject")
-		resource   = flags.String("resource", "pods", "of the core group")
+		kubeconfig = flags.String("kubeconfig", "", "kubeconfig file to read")
+		kafka      = flags.String("kafka", "", "address of a Kafka broker")
+		url        = flags.String("nats", "", "URL of the NATS server")
+		to         = flags.String("to", "k8s.raw", "topic or subject to write to")
+		resource   = flags.String("resource", "pods", "resource of the core group")
 		sender     peer.Sender
 	)
 	if err := flags.Parse(args); err != nil {
@@ -175,10 +175,10 @@ func peerRole(ctx context.Context, role string, args []string) error {
 func readRole(ctx context.Context, args []string) error {
 	var (
 		flags      = flag.NewFlagSet(roleRead, flag.ExitOnError)
-		kubeconfig = flags.String("kubeconfig", "", "file to read")
-		resource   = flags.String("resource", "pods", "of the core group")
+		kubeconfig = flags.String("kubeconfig", "", "kubeconfig file to read")
+		resource   = flags.String("resource", "pods", "resource of the core group")
 		rv         = flags.String("rv", "", "resourceVersion to begin after")
-		events     = flags.Uint64("events", 0, "to read")
+		events     = flags.Uint64("events", 0, "number of events to read")
 	)
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -133,7 +133,7 @@ func (b *bench) listed(ctx context.Context) error {
 // reconciled waits for the synced event of the nth list. In Kafka, the event comes in
 // every partition.
 func (w *world) reconciled(ctx context.Context, begun time.Time, nth uint64) (r result, err error) {
-	err = await(ctx, 5*w.bench.limit, "synced", func() (bool, error) {
+	err = await(ctx, 5*w.bench.limit, "a synced event", func() (bool, error) {
 		s, err := w.stats("")
 		return s.Synced >= nth*w.bench.synced(), errors.Join(err, w.sut.ended())
 	})
@@ -202,7 +202,7 @@ func (w *world) restart(ctx context.Context, floor float64) (r result, err error
 	err = await(ctx, w.bench.limit, "the first watch", func() (bool, error) {
 		s, err := w.asked()
 		if s.Lists > asked.Lists {
-			err = errors.Join(err, errors.New("the bridge lists what it should know"))
+			err = errors.Join(err, errors.New("the bridge listed a collection, want it to watch from the checkpoint's position"))
 		}
 		opened = time.Unix(0, s.Opened)
 		return s.Opened > asked.Opened, errors.Join(err, w.sut.ended())

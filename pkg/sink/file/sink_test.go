@@ -212,7 +212,7 @@ func TestOneLinePerEvent(t *testing.T) {
 	}
 	var record *sink.RecordError
 	if _, err := s.Write(t.Context(), batch(`{"id":"d"}`, "{\n")); !errors.As(err, &record) || record.Index != 1 {
-		t.Errorf("Write of what is no line: %v, want a RecordError of record 1", err)
+		t.Errorf("Write of a record with incomplete JSON returns %v, want a RecordError of record 1", err)
 	}
 	write(t, s, `{"id":"d"}`)
 	if n := len(everything(t, path)); n != 3 {

@@ -173,7 +173,7 @@ func TestLostEndThenRefused(t *testing.T) {
 	loseEnd(t, b, x, batch)
 	denied := b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "t", Err: kerr.TopicAuthorizationFailed, Count: -1})
 	if _, err := x.Write(t.Context(), batch); err != nil {
-		t.Errorf("Write of what is committed: %v", err)
+		t.Errorf("Write of a batch that is committed returns %v, want no error", err)
 	}
 	denied.Remove()
 	n.checkExactly(t, b.consumeCommitted(t, "t"))
@@ -190,7 +190,7 @@ func TestCutOffWhileTakenOver(t *testing.T) {
 	zombie := &event.Batch{Seq: 2, Records: []event.Record{record("t", "k", "zombie", 0)}, Commit: event.Commit{Changes: position(99)}}
 	for range 2 {
 		if _, err := old.Write(t.Context(), zombie); !errors.Is(err, sink.ErrFenced) {
-			t.Errorf("Write of the one that was replaced: %v, want ErrFenced", err)
+			t.Errorf("Write by the replaced process returns %v, want ErrFenced", err)
 		}
 	}
 	if errs := deliver(t, successor, n.batch(50, 10)); errs != nil {

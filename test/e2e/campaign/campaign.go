@@ -87,7 +87,7 @@ func OneCommit(results []Result) (string, error) {
 
 // Run runs one seed. Errors of the bridge are in the result. The returned error is about the campaign itself.
 func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Result, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("not in %s", s.Limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("not within %s", s.Limit))
 	defer cancel()
 	if s.Kills > 0 {
 		s.Entries, s.Faults = true, time.Duration(s.Kills)*perKill
@@ -150,7 +150,7 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		settled = n.calm(ctx)
 	}
 	if settled != nil {
-		problems = append(problems, fmt.Sprintf("[in step] after the faults: %v", settled))
+		problems = append(problems, fmt.Sprintf("[in step] a change made after the faults did not arrive, or a copy is not complete: %v", settled))
 	}
 	problems = append(append(problems, n.delayed...), n.besideTenant()...)
 	stopped := time.Now()
@@ -174,7 +174,7 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		problems = append(problems, result.Delays.judge()...)
 	}
 	v := &verdict{
-		pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: n.mayHaveLost(), unsettled: settled != nil, killed: len(w.processes) > 1, second: w.second, taken: w.taken,
+		pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: n.mayHaveLost(), unsettled: settled != nil, killed: len(w.processes) > 1, taken: w.taken,
 		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted}, name: w.ns,
 	}
 	for _, t := range w.types {
@@ -233,7 +233,7 @@ func (w *world) report(r Result, v *verdict) string {
 				lives = append(lives, o.String())
 			}
 		}
-		fmt.Fprintln(&b, "entries of the shared resource, as they were configured:")
+		fmt.Fprintln(&b, "configured entries of the shared resource, by time:")
 		for _, e := range g.editions {
 			fmt.Fprintf(&b, "  %s: %+v in %v\n", e.since.UTC().Format(time.RFC3339Nano), e.entries, e.labelled)
 		}
@@ -241,7 +241,7 @@ func (w *world) report(r Result, v *verdict) string {
 	slices.Sort(lives)
 	fmt.Fprintln(&b, strings.Join(lives, "\n"))
 	for i, p := range w.processes {
-		fmt.Fprintf(&b, "\nprocess %d said:\n%s\n", i, p.Log())
+		fmt.Fprintf(&b, "\nlog of process %d:\n%s\n", i, p.Log())
 	}
 	return b.String()
 }

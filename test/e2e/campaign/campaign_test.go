@@ -141,7 +141,7 @@ func movesBehindForgottenHistory(t *testing.T, binary string, cluster *clusterte
 	for !firstEdition(newChance(seed, 5), []string{"a", "b", "c"}).movable() {
 		seed++
 	}
-	s := Spec{Pair: pair, Seed: seed, Binary: binary, Entries: true, Only: movedAndForgotten, Faults: 6 * time.Second, Limit: 5 * time.Minute}
+	s := Spec{Pair: pair, Seed: seed, Binary: binary, Entries: true, Only: movedAndExpired, Faults: 6 * time.Second, Limit: 5 * time.Minute}
 	r, err := Run(context.WithoutCancel(t.Context()), cluster, s)
 	if err != nil {
 		t.Fatal(err)

@@ -124,7 +124,7 @@ func partial(editions []edition, collection string, at time.Time) bool {
 // collection, and a reset that follows `closed`, needs no fault.
 func causes() map[event.Reason][]string {
 	return map[event.Reason][]string{
-		event.ReasonExpired:     {"entries' history forgotten", "that forgotten", "second sink blocked", "entries' CRD", "API server", "etcd"},
+		event.ReasonExpired:     {"entries' history expired", "second sink blocked", "entries' CRD", "API server", "etcd"},
 		event.ReasonHistory:     {"etcd"},
 		event.ReasonGone:        {"entries' CRD"},
 		event.ReasonFilter:      {"edited"},

@@ -123,14 +123,14 @@ func (n *nemesis) back(before edition) error {
 // reload makes the running bridges read the file. The caller holds mu.
 func (w *world) reload() {
 	for _, p := range w.processes {
-		if p.Running() && strings.Contains(p.Log(), "status listens") { // earlier, SIGHUP would terminate it; it polls the file anyway
+		if p.Running() && strings.Contains(p.Log(), "status listens") { // before that, SIGHUP would terminate the bridge; it polls the file anyway
 			p.Signal(syscall.SIGHUP)
 		}
 	}
 }
 
-// movedAndForgotten is the combination of faults in which the list of one entry lacks objects that the list of another one has.
-const movedAndForgotten = "objects given to another entry while the bridge is down, and that forgotten"
+// movedAndExpired is the combination of faults in which the list of one entry lacks objects that the list of another one has.
+const movedAndExpired = "objects given to another entry while the bridge is down, then entries' history expired (410)"
 
 // entriesFaults returns the edits of the entries, alone and combined with other faults.
 func (n *nemesis) entriesFaults() []fault {
@@ -196,7 +196,7 @@ func (n *nemesis) entriesFaults() []fault {
 	}
 	return []fault{
 		{name: "entries edited", do: func(_ context.Context, r *chance) error { _, err := edit(r); return err }},
-		{name: "entries edited and edited back", do: back},
+		{name: "entries edited and the edit reverted", do: back},
 		{name: "entries edited while lists are open", do: func(ctx context.Context, r *chance) error {
 			return during(n.api.Hold, n.api.Pass, r, func() error {
 				if r.IntN(2) == 0 {
@@ -226,7 +226,7 @@ func (n *nemesis) entriesFaults() []fault {
 		{name: "entries edited with a restart", do: func(_ context.Context, r *chance) error {
 			return down(r, func() error { _, err := n.redo(r); return err })
 		}},
-		{name: "entries edited with a restart and back with another", do: func(ctx context.Context, r *chance) error {
+		{name: "entries edited with a restart, and the edit reverted with another restart", do: func(ctx context.Context, r *chance) error {
 			var before edition
 			if err := down(r, func() (err error) { before, err = n.redo(r); return err }); err != nil {
 				return err
@@ -245,20 +245,20 @@ func (n *nemesis) entriesFaults() []fault {
 		{name: "objects relabelled while the bridge is down", do: func(ctx context.Context, r *chance) error {
 			return down(r, func() error { return relabel(ctx, r) })
 		}},
-		{name: movedAndForgotten, often: true, do: func(ctx context.Context, r *chance) error {
+		{name: movedAndExpired, often: true, do: func(ctx context.Context, r *chance) error {
 			return down(r, func() error {
 				return g.locked(func() error { return errors.Join(g.handOver(ctx, r, g.edition()), g.forget(ctx)) })
 			})
 		}},
-		{name: "objects relabelled behind a cut connection, and that forgotten", do: func(ctx context.Context, r *chance) error {
+		{name: "objects relabelled behind a cut connection, then entries' history expired (410)", do: func(ctx context.Context, r *chance) error {
 			return during(n.api.Refuse, n.api.Pass, r, func() error {
 				return g.locked(func() error { return errors.Join(g.relabel(ctx, r), g.forget(ctx)) })
 			})(ctx)
 		}},
-		{name: "entries' history forgotten (410)", do: func(ctx context.Context, _ *chance) error {
+		{name: "entries' history expired (410)", do: func(ctx context.Context, _ *chance) error {
 			return g.locked(func() error { return g.forget(ctx) })
 		}},
-		{name: "entries' CRD removed and made again", once: true, do: func(ctx context.Context, r *chance) error {
+		{name: "entries' CRD deleted and created again", once: true, do: func(ctx context.Context, r *chance) error {
 			return g.locked(func() error { return g.remake(ctx, r) })
 		}},
 		{name: "a namespace leaves the selector and returns", do: func(ctx context.Context, r *chance) error {
@@ -269,7 +269,7 @@ func (n *nemesis) entriesFaults() []fault {
 			r.wait(ctx, 1500*time.Millisecond)
 			return n.label(ctx, namespace, true)
 		}},
-		{name: "resync of entries asked for", do: func(ctx context.Context, r *chance) error {
+		{name: "resync of entries requested", do: func(ctx context.Context, r *chance) error {
 			return held(func() error {
 				path := n.socket(slices.Index(n.processes, n.current[0]))
 				return ignoreAway(askAdmin(ctx, path, "/resync?resource="+url.QueryEscape(g.typ.ResourceID())))
@@ -404,11 +404,11 @@ func (n *nemesis) settleEntries(ctx context.Context) error {
 			if err := g.locked(func() (err error) { marker, err = g.marker(ctx, one, fmt.Sprintf(markerPrefix+"%d", i)); return err }); err != nil {
 				return err
 			}
-			attempt, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("not in a minute"))
+			attempt, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("not within 1 minute"))
 			err := n.await(attempt, string(marker.GetUID())+" "+marker.GetResourceVersion())
 			cancel()
 			if err != nil {
-				return fmt.Errorf("the marker of entry %d: %w; %s", i, err, n.discovered(ctx, g.typ))
+				return fmt.Errorf("the marker of entry %d did not reach the bus: %w; %s", i, err, n.discovered(ctx, g.typ))
 			}
 		}
 	}
@@ -445,7 +445,7 @@ func (n *nemesis) reloaded(ctx context.Context) error {
 				p.Signal(syscall.SIGHUP)
 			}
 			if !rest(ctx, 500*time.Millisecond) {
-				return fmt.Errorf("the bridge does not take over its configuration: %w", context.Cause(ctx))
+				return fmt.Errorf("the bridge did not reload its configuration: %w", context.Cause(ctx))
 			}
 		}
 	}

@@ -32,7 +32,7 @@ func sharedRight() *sharedHistory {
 	h := &sharedHistory{start: start, entriesVerdict: &entriesVerdict{
 		sink: "sink", pair: Pair{Bus: "nats", Delivery: "exactly-once"}, truth: newGadgetTruth(), resource: shared,
 		editions: []edition{{since: start, entries: []entry{{name: "a", selectBy: byLabel, values: []string{"a"}}, {name: "b", selectBy: byLabel, values: []string{"b"}}}}},
-		happened: []happening{{"entries' history forgotten (410)", start.Add(15 * time.Second)}},
+		happened: []happening{{"entries' history expired (410)", start.Add(15 * time.Second)}},
 	}}
 	for _, o := range []*gadget{
 		{uid: "moves", states: []gadgetState{{rv: 11, value: "a"}, {rv: 15, value: "b"}}},
@@ -128,7 +128,7 @@ func (h *sharedHistory) edit(entries []entry, edited ...string) {
 // A verdict that accepts a wrong history would be worthless, so each rule is broken at least once.
 func TestEntriesVerdict(t *testing.T) {
 	if problems := sharedRight().judge(); len(problems) > 0 {
-		t.Fatalf("the right history: %v", problems)
+		t.Fatalf("the correct history has the problems %v, want none", problems)
 	}
 	onlyA := []entry{{name: "a", selectBy: byLabel, values: []string{"a"}}}
 	for name, c := range map[string]struct {
@@ -141,30 +141,30 @@ func TestEntriesVerdict(t *testing.T) {
 			h.truth.objects["new"].states[0].rv = 20
 			h.became("new", 21, "b")
 		}},
-		"one that left is held at a synced": {"copy held", func(h *sharedHistory) { h.became("stays", 18, "c") }},
+		"an object that left the selection is held at a synced": {"copy held", func(h *sharedHistory) { h.became("stays", 18, "c") }},
 		"an object remains when its CRD is gone": {"copy held", func(h *sharedHistory) {
 			h.of("gap", crewA, 12, "gone")
 			h.of("synced", crewA, 0, "gone")
 			h.died("stays", 12, 40, h.start.Add(-time.Minute))
 		}},
-		"the union lacks an object":               {"complete missing", func(h *sharedHistory) { h.cut(11) }},
-		"the union has one that is deleted":       {"complete held", func(h *sharedHistory) { h.cut(9) }},
-		"an object is missing in the end":         {"union missing", func(h *sharedHistory) { h.cut(11) }},
-		"an object is stale in the end":           {"union stale", func(h *sharedHistory) { h.became("new", 24, "b") }},
-		"a deleted object remains":                {"union held", func(h *sharedHistory) { h.cut(9) }},
-		"what the last edit leaves out remains":   {"union held", func(h *sharedHistory) { h.edit(onlyA) }},
-		"what was removed is not closed":          {"union collections", func(h *sharedHistory) { h.edit(onlyA) }},
-		"the plan has a collection more":          {"union complete", func(h *sharedHistory) { h.script.configure(shared + ":c"); h.of("synced", crewA, 23, "periodic") }},
-		"the edit of a collection is unpublished": {"union complete", func(h *sharedHistory) { h.script.configure(crewB); h.of("synced", crewA, 23, "periodic") }},
-		"an object that lives is deleted":         {"living", func(h *sharedHistory) { h.about("deleted", crewA, "stays", 22) }},
-		"an object that lives is said to be gone": {"living", func(h *sharedHistory) { h.messages[8].Data.Reason = "" }},
-		"one that is gone is said to have left":   {"living", func(h *sharedHistory) { h.messages[9].Data.Reason = "left" }},
-		"an object that leaves later has left": {"living", func(h *sharedHistory) {
+		"the union lacks an object":                                                     {"complete missing", func(h *sharedHistory) { h.cut(11) }},
+		"the union has a deleted object":                                                {"complete held", func(h *sharedHistory) { h.cut(9) }},
+		"an object is missing in the end":                                               {"union missing", func(h *sharedHistory) { h.cut(11) }},
+		"an object is stale in the end":                                                 {"union stale", func(h *sharedHistory) { h.became("new", 24, "b") }},
+		"a deleted object remains":                                                      {"union held", func(h *sharedHistory) { h.cut(9) }},
+		"an object that the last edit does not select remains":                          {"union held", func(h *sharedHistory) { h.edit(onlyA) }},
+		"the collection of a removed entry is not closed":                               {"union collections", func(h *sharedHistory) { h.edit(onlyA) }},
+		"the plan has one more collection":                                              {"union complete", func(h *sharedHistory) { h.script.configure(shared + ":c"); h.of("synced", crewA, 23, "periodic") }},
+		"the edit of a collection is unpublished":                                       {"union complete", func(h *sharedHistory) { h.script.configure(crewB); h.of("synced", crewA, 23, "periodic") }},
+		"an existing object is published as deleted":                                    {"living", func(h *sharedHistory) { h.about("deleted", crewA, "stays", 22) }},
+		"an existing object that left the selection is published as no longer existing": {"living", func(h *sharedHistory) { h.messages[8].Data.Reason = "" }},
+		"a deleted object is published as having left the selection":                    {"living", func(h *sharedHistory) { h.messages[9].Data.Reason = "left" }},
+		"an object is published as having left before it leaves": {"living", func(h *sharedHistory) {
 			h.about("deleted", crewA, "stays", 23)
 			h.start = h.start.Add(time.Second)
 			h.became("stays", 24, "c")
 		}},
-		"an object that is deleted later is gone": {"living", func(h *sharedHistory) {
+		"an object is published as deleted before its deletion": {"living", func(h *sharedHistory) {
 			h.about("deleted", crewA, "stays", 23)
 			h.messages[14].Data.Reason = ""
 			h.died("stays", 12, 40, h.start.Add(time.Second))
@@ -174,10 +174,10 @@ func TestEntriesVerdict(t *testing.T) {
 			h.start = h.start.Add(time.Second)
 			h.edit([]entry{{name: "a", selectBy: byLabel, values: []string{"c"}}, {name: "b", selectBy: byLabel, values: []string{"b"}}}, crewA)
 		}},
-		"an object that never was":       {"living", func(h *sharedHistory) { h.truth.objects = map[string]*gadget{} }},
+		"an object that never existed":   {"living", func(h *sharedHistory) { h.truth.objects = map[string]*gadget{} }},
 		"not selected by its collection": {"invented", func(h *sharedHistory) { h.messages[11].Attributes["collection"] = crewA }},
-		"of an entry that never was":     {"invented", func(h *sharedHistory) { h.messages[11].Attributes["collection"] = shared + ":c" }},
-		"a version that never was":       {"invented", func(h *sharedHistory) { h.messages[11].Attributes["resourceversion"] = "19" }},
+		"of an entry that never existed": {"invented", func(h *sharedHistory) { h.messages[11].Attributes["collection"] = shared + ":c" }},
+		"a version that never existed":   {"invented", func(h *sharedHistory) { h.messages[11].Attributes["resourceversion"] = "19" }},
 		"another object's body":          {"invented", func(h *sharedHistory) { h.messages[11].Data.Object = h.messages[2].Data.Object }},
 		"an event comes twice":           {"once", func(h *sharedHistory) { h.messages = append(h.messages, h.messages[11]) }},
 		"an id has another content": {"once", func(h *sharedHistory) {
@@ -190,14 +190,14 @@ func TestEntriesVerdict(t *testing.T) {
 			h.about("modified", crewB, "moves", 23)
 			h.about("modified", crewB, "moves", 15)
 		}},
-		"a deletion ends another publication": {"order", func(h *sharedHistory) { h.messages[9].Attributes["resourceversion"] = "12" }},
-		"ended twice":                         {"order", func(h *sharedHistory) { h.about("deleted", crewA, "ends", 16) }},
-		"a gap for nothing":                   {"cause", func(h *sharedHistory) { h.happened = nil }},
-		"a gap before what explains it":       {"cause", func(h *sharedHistory) { h.happened[0].at = h.start }},
-		"a reset for nothing":                 {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason, h.messages[10].Data.Reset = "reset", true }},
-		"a reason that is none":               {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason = "snapshot" }},
-		"drift":                               {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason = "drift" }},
-		"a gap has no end":                    {"declared", func(h *sharedHistory) { h.cut(12) }},
+		"a deletion does not end the last publication": {"order", func(h *sharedHistory) { h.messages[9].Attributes["resourceversion"] = "12" }},
+		"ended twice":             {"order", func(h *sharedHistory) { h.about("deleted", crewA, "ends", 16) }},
+		"a gap without a cause":   {"cause", func(h *sharedHistory) { h.happened = nil }},
+		"a gap before its cause":  {"cause", func(h *sharedHistory) { h.happened[0].at = h.start }},
+		"a reset without a cause": {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason, h.messages[10].Data.Reset = "reset", true }},
+		"an unknown reason":       {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason = "snapshot" }},
+		"drift":                   {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason = "drift" }},
+		"a gap is not closed":     {"declared", func(h *sharedHistory) { h.cut(12) }},
 	} {
 		h := sharedRight()
 		c.do(h)
@@ -222,7 +222,7 @@ func TestReasonsHaveCauses(t *testing.T) {
 // Correct histories must not be reported as faults.
 func TestEntriesVerdictExcuses(t *testing.T) {
 	for name, do := range map[string]func(h *sharedHistory){
-		"an edit drops an object, which lives": func(h *sharedHistory) {
+		"an edit drops an existing object": func(h *sharedHistory) {
 			h.edit([]entry{{name: "a", selectBy: byLabel, values: []string{"c"}}, {name: "b", selectBy: byLabel, values: []string{"b"}}}, crewA)
 			h.of("gap", crewA, 22, "selection")
 			h.about("deleted", crewA, "stays", 23)
@@ -272,7 +272,7 @@ func TestEntriesVerdictExcuses(t *testing.T) {
 			h.of("synced", crewB, 24, "periodic")
 		},
 		"a CRD is gone": func(h *sharedHistory) {
-			h.happened = append(h.happened, happening{"entries' CRD removed and made again", h.start})
+			h.happened = append(h.happened, happening{"entries' CRD deleted and created again", h.start})
 			h.died("stays", 12, 40, h.start)
 			h.of("gap", crewA, 12, "gone")
 			h.about("deleted", crewA, "stays", 0)
@@ -280,7 +280,7 @@ func TestEntriesVerdictExcuses(t *testing.T) {
 			h.of("synced", crewA, 41, "periodic")
 		},
 		"a CRD is gone, and one collection is behind": func(h *sharedHistory) {
-			h.happened = append(h.happened, happening{"entries' CRD removed and made again", h.start})
+			h.happened = append(h.happened, happening{"entries' CRD deleted and created again", h.start})
 			h.became("stays", 24, "b")
 			h.about("deleted", crewA, "stays", 24)
 			h.about("added", crewB, "stays", 24)
@@ -307,7 +307,7 @@ func TestEntriesVerdictExcuses(t *testing.T) {
 		h := sharedRight()
 		do(h)
 		if problems := h.judge(); len(problems) > 0 {
-			t.Errorf("%s: %v", name, problems)
+			t.Errorf("%s: the problems are %v, want none", name, problems)
 		}
 	}
 }
@@ -359,7 +359,7 @@ func TestEntriesVerdictOfPartitions(t *testing.T) {
 		return h
 	}
 	if problems := divided().judge(); len(problems) > 0 {
-		t.Errorf("the right history: %v", problems)
+		t.Errorf("the correct history has the problems %v, want none", problems)
 	}
 	h := divided()
 	h.messages = slices.DeleteFunc(h.messages, func(m bus.Message) bool { return m.UID() == "stays" })
@@ -383,7 +383,7 @@ func TestEditions(t *testing.T) {
 	for seed := range uint64(300) {
 		all := drawn(seed)
 		if again := drawn(seed); fmt.Sprint(again) != fmt.Sprint(all) {
-			t.Fatalf("seed %d draws %v and %v", seed, all, again)
+			t.Fatalf("seed %d draws %v, then %v, want the same twice", seed, all, again)
 		}
 		for _, e := range all {
 			seen[fmt.Sprintf("%d entries by %s", len(e.entries), e.scheme())] = true
@@ -404,7 +404,7 @@ func TestEditions(t *testing.T) {
 		}
 	}
 	if len(seen) != 3*4+8+1 {
-		t.Errorf("drawn: %v", seen)
+		t.Errorf("the seeds have drawn %v, want every kind of entries", seen)
 	}
 }
 

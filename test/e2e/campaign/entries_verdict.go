@@ -133,7 +133,7 @@ func (r *entriesReader) take(m *bus.Message) {
 	collection := m.Collection()
 	if first := r.first[m.ID()]; first != nil {
 		if r.pair.exact() {
-			r.wrong("once", "%s; first: %s", m, first)
+			r.wrong("once", "the event was published twice: %s; the first time: %s", m, first)
 		}
 		if m.UID() != first.UID() || m.Type() != first.Type() || m.RV() != first.RV() || m.Run() != first.Run() || !m.Is("deleted") && string(m.Data.Object) != string(first.Data.Object) {
 			r.wrong("once", "another event with the same id: %s; first: %s", m, first)
@@ -151,7 +151,7 @@ func (r *entriesReader) take(m *bus.Message) {
 	case m.Is("gap"):
 		r.gaps++
 		if !caused(m, !r.met[collection], r.happened) && !r.lost {
-			r.wrong("cause", "nothing that happened explains it: %s", m)
+			r.wrong("cause", "no fault or edit before the gap has its reason: %s", m)
 		}
 		r.met[collection], r.opened[collection] = true, m
 	case m.Is("synced"):
@@ -175,7 +175,7 @@ func (r *entriesReader) take(m *bus.Message) {
 func (r *entriesReader) end() {
 	for collection, gap := range r.opened {
 		if !r.unsettled && !r.lost {
-			r.wrong("declared", "%s: a gap has no end: %s", collection, gap)
+			r.wrong("declared", "%s: at the end, a gap is open, want a synced event after it: %s", collection, gap)
 		}
 	}
 }
@@ -206,7 +206,7 @@ func (r *entriesReader) object(m *bus.Message) {
 		if m.Is("deleted") {
 			rule = "living"
 		}
-		r.wrong(rule, "%s; it is %s", m, r.known(m))
+		r.wrong(rule, "no state of the object allows the event %s; the object: %s", m, r.known(m))
 	}
 	key := m.Collection() + " " + m.UID()
 	r.order(r.last[key], m)
@@ -223,11 +223,11 @@ func (r *entriesReader) order(last, m *bus.Message) {
 	later := run > last.Run() || run == last.Run() && version > number(last.RV())
 	switch same := run == last.Run() && version == number(last.RV()); {
 	case m.Is("deleted") && last.Is("deleted") && !(inDoubt && later):
-		r.wrong("order", "%s is ended again by %s", last, m)
+		r.wrong("order", "a second deletion of the object: %s follows %s", m, last)
 	case m.Is("deleted") && !same && !(inDoubt && later):
-		r.wrong("order", "%s ends another publication than %s", m, last)
+		r.wrong("order", "the deletion %s does not end the last publication, %s", m, last)
 	case !m.Is("deleted") && !later:
-		r.wrong("order", "%s follows %s", m, last)
+		r.wrong("order", "neither run nor resourceVersion increases: %s follows %s", m, last)
 	}
 }
 
@@ -245,7 +245,7 @@ func (v *entriesVerdict) known(m *bus.Message) string {
 			return o.String()
 		}
 	}
-	return "an object that never was"
+	return "an object that never existed"
 }
 
 // was reports whether the object had the state that the event has, and the collection selected that state.
@@ -339,7 +339,7 @@ func (v *entriesVerdict) fits(rule, key string, m *bus.Message, editions []editi
 		return
 	}
 	if best == nil {
-		v.wrong(rule+" unknown", "no edition has made it: %s", m)
+		v.wrong(rule+" unknown", "no edition of the configuration has this collection at the time of %s", m)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(best)) {
 		v.wrong(rule+" "+kind, "%d objects differ at %s: %s", len(best[kind]), m, some(best[kind]))
@@ -381,7 +381,7 @@ func (v *entriesVerdict) differences(copied map[string]*bus.Message, latest map[
 		kept := copied[uid]
 		if rv == 0 {
 			if kept != nil && o.deleted && !timeOf(m).Before(o.asked) {
-				found.add(held, "at %s: %s", kept.RV(), o)
+				found.add(held, "the copy has rv=%s of %s", kept.RV(), o)
 			}
 			continue
 		}
@@ -393,14 +393,14 @@ func (v *entriesVerdict) differences(copied map[string]*bus.Message, latest map[
 		case selected && kept == nil:
 			found.add(missing, "%s", o)
 		case selected && number(kept.RV()) != state.rv:
-			found.add(stale, "at %s: %s", kept.RV(), o)
+			found.add(stale, "the copy has rv=%s of %s", kept.RV(), o)
 		case !selected && kept != nil:
-			found.add(held, "at %s: %s", kept.RV(), o)
+			found.add(held, "the copy has rv=%s of %s", kept.RV(), o)
 		}
 	}
 	for uid, kept := range copied {
 		if world[uid] == nil {
-			found.add(held, "of another history: %s", kept)
+			found.add(held, "the copy has an object of another history: %s", kept)
 		}
 	}
 	return found
@@ -421,7 +421,7 @@ func (v *entriesVerdict) read(parts [][]*bus.Message, seed uint64) {
 			left = slices.Delete(left, i, i+1)
 		}
 		if err := u.apply(m); err != nil {
-			v.wrong("complete", "the consumer does not take %s: %v", m, err)
+			v.wrong("complete", "pkg/consumer returns an error for %s: %v", m, err)
 			return
 		}
 		if m.Is("synced") || m.Is("closed") {
@@ -438,7 +438,7 @@ func (v *entriesVerdict) completed(u *unionReader, m *bus.Message) {
 	}
 	union := u.copy.Union(v.resource)
 	if shown := u.shown(); !maps.Equal(shown, versions(union)) {
-		v.wrong("complete", "pkg/consumer shows %d objects, the contract's rules %d, or other versions: %s", len(shown), len(union), m)
+		v.wrong("complete", "pkg/consumer has %d objects, want the %d objects and versions by the rules of docs/events.md: %s", len(shown), len(union), m)
 	}
 	if number(at.ResourceVersion) == 0 && u.exists() { // a collection has no version, so that the union has none
 		return
@@ -528,21 +528,21 @@ func (v *entriesVerdict) union() (problems []string) {
 		case selected && has == nil:
 			found.add(missing, "%s", o)
 		case selected && number(has.RV()) != state.rv:
-			found.add(stale, "at %s: %s", has.RV(), o)
+			found.add(stale, "the union has rv=%s of %s", has.RV(), o)
 		case !selected && has != nil:
-			found.add(held, "at %s: %s", has.RV(), o)
+			found.add(held, "the union has rv=%s of %s", has.RV(), o)
 		}
 	}
 	for uid, has := range kept {
 		if v.truth.objects[uid] == nil {
-			found.add(held, "of an object that never was: %s", has)
+			found.add(held, "the union has an object that never existed: %s", has)
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(found)) {
-		problems = append(problems, fmt.Sprintf("[union %s] %s: %d objects: %s", kind, v.sink, len(found[kind]), some(found[kind])))
+		problems = append(problems, fmt.Sprintf("[union %s] %s: %d objects differ at the end: %s", kind, v.sink, len(found[kind]), some(found[kind])))
 	}
 	if open, want := slices.Sorted(maps.Keys(u.copy.Open())), last.collections(v.resource); !slices.Equal(open, want) {
-		problems = append(problems, fmt.Sprintf("[union collections] %s: open are %v, want %v", v.sink, open, want))
+		problems = append(problems, fmt.Sprintf("[union collections] %s: the open collections are %v, want %v", v.sink, open, want))
 	}
 	if len(v.messages) > 0 {
 		if _, ok := u.state.Complete(v.messages[0].Attributes["cluster"], v.resource); !ok {

@@ -71,16 +71,16 @@ func quarters(values []float64) (q [4]quarter) {
 func (m measure) grown(q [4]quarter) string {
 	for i, one := range q {
 		if one.n < minSamples {
-			return fmt.Sprintf("%s: only %d samples of quarter %d", m.name, one.n, i+1)
+			return fmt.Sprintf("%s: quarter %d has %d samples, want at least %d", m.name, i+1, one.n, minSamples)
 		}
 	}
 	highest := max(q[0].greatest, q[1].greatest, q[2].greatest, q[3].greatest)
 	limit := q[1].median*(1+m.part) + m.amount
 	switch {
 	case m.bound > 0 && highest > m.bound:
-		return fmt.Sprintf("%s: up to %s, where %s is the most", m.name, m.show(highest), m.show(m.bound))
+		return fmt.Sprintf("%s: the greatest value is %s, want at most %s", m.name, m.show(highest), m.show(m.bound))
 	case m.bound == 0 && q[3].median > limit:
-		return fmt.Sprintf("%s: %s in the second quarter and %s in the last, where %s is flat", m.name, m.show(q[1].median), m.show(q[3].median), m.show(limit))
+		return fmt.Sprintf("%s: the median rises from %s in the second quarter to %s in the last, want at most %s", m.name, m.show(q[1].median), m.show(q[3].median), m.show(limit))
 	}
 	return ""
 }

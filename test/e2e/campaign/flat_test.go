@@ -29,19 +29,19 @@ func TestFlat(t *testing.T) {
 		{"noise", 0, func(i int) float64 { return steady(i) * (1 << 20) }, ""},
 		{"a leak of 1 MiB in a minute", 0, func(i int) float64 { return (steady(i) + float64(i)/6) * (1 << 20) }, "resident memory"},
 		{"a heap that keeps 30 bytes of each of 13 events a second", 2, func(i int) float64 { return 20<<20 + 2*30*13*10*float64(i) }, ""},
-		{"a heap that keeps 200 bytes of each", 2, func(i int) float64 { return 20<<20 + 2*200*13*10*float64(i) }, "next collection"},
+		{"a heap that keeps 200 bytes of each of 13 events a second", 2, func(i int) float64 { return 20<<20 + 2*200*13*10*float64(i) }, "next collection"},
 		{"a goroutine left behind by every fault", 3, func(i int) float64 { return 80 + math.Floor(float64(i)/6) }, "goroutines"},
 		{"goroutines that come and go", 3, func(i int) float64 { return 80 + float64(i%5) }, ""},
-		{"a file left open sometimes", 5, func(i int) float64 { return 20 + math.Floor(float64(i)/12) }, "file descriptors"},
-		{"a checkpoint that keeps what is deleted", 8, func(i int) float64 { return 100 + float64(i) }, "keys"},
+		{"one more open file every two minutes", 5, func(i int) float64 { return 20 + math.Floor(float64(i)/12) }, "file descriptors"},
+		{"a checkpoint that keeps deleted objects", 8, func(i int) float64 { return 100 + float64(i) }, "keys"},
 		{"logs that fill until they are used again", 6, func(i int) float64 { return min(float64(i)*40*1024, 7<<20) }, ""},
-		{"files that nobody removes", 6, func(i int) float64 { return float64(i) * 60 * 1024 }, "files"},
-		{"an answer sometimes", 1, func(i int) float64 {
+		{"files that are never removed", 6, func(i int) float64 { return float64(i) * 60 * 1024 }, "files"},
+		{"few known samples", 1, func(i int) float64 {
 			if i%9 > 0 {
 				return math.NaN()
 			}
 			return 1
-		}, "only 5 samples of quarter 1"},
+		}, "quarter 1 has 5 samples"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var all []Sample
@@ -61,7 +61,7 @@ func TestFlat(t *testing.T) {
 				t.Errorf("problems %q, want %q\n%s", said, c.problem, table)
 			}
 			if heading, _, _ := strings.Cut(table, "\n"); heading != "| second quarter → last (greatest) | a/b, 30 min |" || !strings.Contains(table, "a/b, process 2, 0s to 8m10s (too short to be judged):") {
-				t.Error(table)
+				t.Errorf("the table has no summary of process 1, or judges process 2, which ran too short:\n%s", table)
 			}
 		})
 	}

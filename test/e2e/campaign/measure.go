@@ -140,7 +140,7 @@ func bucketSize(conn *nats.Conn) func(context.Context) (int, int, error) {
 			}
 		}
 		if keys == 0 {
-			return 0, 0, errors.Join(errors.New("there is no bucket, or nobody answers"), all.Err())
+			return 0, 0, errors.Join(errors.New("no bucket of a checkpoint, or no answer of NATS"), all.Err())
 		}
 		return keys, bytes, all.Err()
 	}

@@ -161,7 +161,7 @@ func (n *nemesis) bridgeFaults() []fault {
 			return n.relaunch(i)
 		})},
 		{name: "bridge frozen", do: one(freeze(2 * time.Second))},
-		{name: "resync asked for", do: one(n.askResync)},
+		{name: "resync requested", do: one(n.askResync)},
 		{name: "configuration without a resource", do: n.withoutOne},
 	}
 	if n.pair.shared() { // not with a checkpoint in a file, because its lock does not let a second bridge start
@@ -188,14 +188,14 @@ func (n *nemesis) bridgeFaults() []fault {
 // kubeFaults returns the faults that affect only this world's part of the cluster.
 func (n *nemesis) kubeFaults() []fault {
 	return append(connection("API", n.api),
-		fault{name: "history forgotten (410)", do: n.forget},
+		fault{name: "history expired (410)", do: n.forget},
 		fault{name: "CRD gains a default", do: func(ctx context.Context, _ *chance) error {
 			return n.editCRD(ctx, `[`+crdVersion("v1", true, `,"`+defaulted+`":{"type":"string","default":"yes"}`)+`]`)
 		}},
 		fault{name: "CRD gains a version", do: func(ctx context.Context, _ *chance) error {
 			return n.editCRD(ctx, `[`+crdVersion("v2", true, "")+`,`+crdVersion("v1", false, "")+`]`)
 		}},
-		fault{name: "permissions taken", do: func(ctx context.Context, r *chance) error {
+		fault{name: "permissions revoked and restored", do: func(ctx context.Context, r *chance) error {
 			if err := n.kube.Delete(ctx, clusterRoleBindings, n.ns); err != nil {
 				return err
 			}

@@ -184,7 +184,7 @@ func (s *soak) watch(ctx context.Context) {
 func (s *soak) judge(ctx context.Context) error {
 	for _, one := range s.all {
 		limit := time.Minute + s.For/2
-		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not in %s", limit))
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
 		result := Result{Pair: one.pair.Name, Seed: s.Seed, Harm: true}
 		_, _ = one.bus.newest(ctx) // skips older messages, so that finish looks for its markers only among newer ones; after an error, the next call reads again
 		err := one.finish(ctx, one.nemesis, one.ledger, &result)

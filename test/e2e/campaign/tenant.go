@@ -249,7 +249,7 @@ func (n *nemesis) besideTenant() []string {
 	}
 	n.tenant.stop()
 	if n.tenant.writes == 0 {
-		n.tenant.wrong("campaign", "the API server took nothing from the tenant: nothing was tried")
+		n.tenant.wrong("campaign", "no write of the tenant created an object, so the seed did not test a hostile tenant")
 	}
 	for i, p := range n.processes {
 		for line := range strings.Lines(p.Log()) {

@@ -29,7 +29,7 @@ func TestDelayIsJudged(t *testing.T) {
 	} {
 		d := AllDelays{Without: Delays{Changes: c.changes, P99: time.Microsecond}, Ordinary: Delays{Changes: c.changes, P99: c.ordinary}, Beside: Delays{Changes: c.changes, P99: c.beside}}
 		if problems := d.judge(); (len(problems) > 0) != c.wrong {
-			t.Errorf("%+v: %v", c, problems)
+			t.Errorf("%+v: the problems are %v, want one: %t", c, problems, c.wrong)
 		}
 	}
 }

@@ -22,7 +22,6 @@ type verdict struct {
 	lost      bool                                 // the bus may have missed events: neither state nor completeness can be judged
 	unsettled bool                                 // the bridge had not published everything at the end: neither state nor completeness can be judged
 	killed    bool                                 // a bridge was killed, or the leader changed: the last events of the earlier process are in doubt
-	second    bool                                 // two bridges ran without a Lease: see docs/limits.md
 	taken     map[string]bool                      // resources that were removed from the configuration for a while
 	changing  map[string]bool                      // resources whose bodies changed without a new resourceVersion
 
@@ -116,7 +115,7 @@ func (r *reader) read(part []*bus.Message) {
 		}
 		r.seen[m.ID()] = m
 		if strings.Contains(string(m.Raw), planted) {
-			r.wrong("leak", "the value of a Secret: %s", m)
+			r.wrong("leak", "the message has the value of a Secret: %s", m)
 		}
 		if m.OfCollection() {
 			r.collection(m)
@@ -126,12 +125,12 @@ func (r *reader) read(part []*bus.Message) {
 	}
 	for resource, gap := range r.open {
 		if !r.unsettled && !r.lost {
-			r.wrong("declared", "%s: a gap is never closed: %s", resource, gap)
+			r.wrong("declared", "%s: at the end, a gap is open, want a synced event after it: %s", resource, gap)
 		}
 	}
 	for resource := range r.closed {
 		if !r.unsettled && !r.lost {
-			r.wrong("declared", "%s is closed, and configured", resource)
+			r.wrong("declared", "%s: at the end, the collection is closed, want it open because it is configured", resource)
 		}
 	}
 	for resource, objects := range r.mirror {
@@ -145,7 +144,7 @@ func (r *reader) read(part []*bus.Message) {
 
 func (r *reader) repeated(m, first *bus.Message) {
 	if r.pair.exact() {
-		r.wrong("once", "%s; first: %s", m, first)
+		r.wrong("once", "the event was published twice: %s; the first time: %s", m, first)
 	}
 	if m.UID() != first.UID() || m.Type() != first.Type() || m.RV() != first.RV() || m.Run() != first.Run() || !m.OfCollection() && !m.Is("deleted") && canonical(r.bodyOf(m)) != canonical(r.bodyOf(first)) {
 		r.wrong("once", "another event with the same id: %s; first: %s", m, first)
@@ -157,7 +156,7 @@ func resourceOf(m *bus.Message) string { return m.Resource() }
 func (r *reader) collection(m *bus.Message) {
 	resource := resourceOf(m)
 	if m.Epoch() > 1 && r.ledger.former == nil {
-		r.wrong("invented", "no etcd was restored: %s", m)
+		r.wrong("invented", "the event has epoch %d, want 1 because no etcd was restored: %s", m.Epoch(), m)
 	}
 	switch {
 	case m.Is("gap") && m.Data.Reason == "resync":
@@ -168,7 +167,7 @@ func (r *reader) collection(m *bus.Message) {
 	case m.Is("synced") && m.Data.Reason == "resync" && r.resync[resource] != nil:
 		for uid, last := range r.live[resource] {
 			if !r.resync[resource][uid] && !r.lost {
-				r.wrong("again", "a resync is over, which did not publish %s", last)
+				r.wrong("again", "a resync ended without an event about an existing object, whose last event is %s", last)
 			}
 		}
 		delete(r.resync, resource)
@@ -176,7 +175,7 @@ func (r *reader) collection(m *bus.Message) {
 	case m.Is("synced") && m.Data.Reason != "periodic":
 		if r.open[resource] == nil {
 			if !r.lost {
-				r.wrong("declared", "%s is closed without a gap: %s", resource, m)
+				r.wrong("declared", "%s: a synced event without an open gap: %s", resource, m)
 			}
 			return
 		}
@@ -187,7 +186,7 @@ func (r *reader) collection(m *bus.Message) {
 		r.reached(resource, m)
 	case m.Is("closed"):
 		if !r.taken[resource] {
-			r.wrong("invented", "nobody took %s out of the configuration: %s", resource, m)
+			r.wrong("invented", "%s: a closed event, but the resource was never removed from the configuration: %s", resource, m)
 		}
 		if r.open[resource] == nil {
 			r.from[resource] = r.high[resource]
@@ -202,7 +201,7 @@ func (r *reader) collection(m *bus.Message) {
 func (r *reader) gap(resource string, m *bus.Message) {
 	r.gaps++
 	if m.Data.Reason == "drift" && !r.changing[resource] {
-		r.wrong("complete", "a verification found what had not been published: %s", m)
+		r.wrong("complete", "a verification found a change that had not been published: %s", m)
 	}
 	from := number(m.Data.From)
 	if m.Data.Reset { // everything up to high was published before the reset

@@ -18,10 +18,10 @@ func (v *verdict) complete() {
 	}
 	for resource := range v.cluster {
 		if m := v.undone[resource]; m != nil && v.silent[resource] {
-			v.wrong("declared", "%s: an etcd was restored, and no gap says so; what is undone was published: %s", resource, m)
+			v.wrong("declared", "%s: no gap declares the restore of etcd, although an event was published that the restore undid: %s", resource, m)
 		}
 		if len(v.windows[1][resource]) == 0 && !v.silent[resource] {
-			v.wrong("declared", "%s: an etcd was restored, and no gap says so", resource)
+			v.wrong("declared", "%s: no gap declares the restore of etcd", resource)
 		}
 	}
 }
@@ -69,17 +69,17 @@ func (v *verdict) inStep() {
 	u := newUnionReader(v.pair, "")
 	for i := range v.messages {
 		if err := u.apply(&v.messages[i]); err != nil {
-			v.wrong("state", "the consumer does not take %s: %v", &v.messages[i], err)
+			v.wrong("state", "pkg/consumer returns an error for %s: %v", &v.messages[i], err)
 			return
 		}
 	}
 	for resource := range v.cluster {
 		if _, ok := u.state.Complete(v.name, resource); !ok {
-			v.wrong("state", "%s is not complete: %+v", resource, u.state.Collections())
+			v.wrong("state", "%s: pkg/consumer reports an incomplete copy at the end: %+v", resource, u.state.Collections())
 		}
 		u.resource = resource
 		if shown, want := u.shown(), versions(u.copy.Union(resource)); !maps.Equal(shown, want) {
-			v.wrong("state", "%s: pkg/consumer shows %v, the contract's rules %v", resource, shown, want)
+			v.wrong("state", "%s: pkg/consumer has the objects %v, want %v by the rules of docs/events.md", resource, shown, want)
 		}
 	}
 }
@@ -91,16 +91,16 @@ func (v *verdict) state() {
 			got, ok := v.mirror[resource][uid]
 			o := v.ledger.objects[uid]
 			if o == nil {
-				v.wrong("state", "%s %s exists, and nobody made it: %.500s", resource, uid, canonical(body))
+				v.wrong("state", "%s %s exists in the cluster, but the campaign did not create it: %.500s", resource, uid, canonical(body))
 			} else if want := o.typ.published(body); !ok {
-				v.wrong("state", "%s exists, the bus does not say so", o)
+				v.wrong("state", "%s exists in the cluster, but the copy built from the bus does not have it", o)
 			} else if got != want {
-				v.wrong("state", "%s\n  is   %.1500s\n  want %.1500s", o, got, want)
+				v.wrong("state", "the copy of %s\n  is   %.1500s\n  want %.1500s", o, got, want)
 			}
 		}
 		for uid, body := range v.mirror[resource] {
 			if objects[uid] == nil {
-				v.wrong("state", "%s %s does not exist, the bus says %.500s", resource, uid, body)
+				v.wrong("state", "%s %s does not exist in the cluster, but the copy built from the bus has it: %.500s", resource, uid, body)
 			}
 		}
 	}

@@ -82,20 +82,20 @@ func (r *reader) object(m *bus.Message) {
 	r.follow(resource, m)
 	o := r.of(m)
 	if m.Epoch() > 1 && r.ledger.former == nil {
-		r.wrong("invented", "no etcd was restored: %s", m)
+		r.wrong("invented", "the event has epoch %d, want 1 because no etcd was restored: %s", m.Epoch(), m)
 	}
 	if o == nil {
-		r.wrong("invented", "of an object that never was: %s", m)
+		r.wrong("invented", "the event is about an object that never existed: %s", m)
 		return
 	}
 	if m.Name() != o.name || resource != o.typ.ResourceID() {
-		r.wrong("body", "it is %s %s: %s", o.typ.ResourceID(), o.name, m)
+		r.wrong("body", "the event has the wrong resource or name, want %s %s: %s", o.typ.ResourceID(), o.name, m)
 	}
 	if m.Data.Truncated != nil && !o.typ.costly {
-		r.wrong("body", "an ordinary object is cut: %s", m)
+		r.wrong("body", "the event is truncated, want the whole body because the object is small: %s", m)
 	}
 	if r.closed[resource] && !r.lost {
-		r.wrong("invented", "%s is closed: %s", resource, m)
+		r.wrong("invented", "%s: an event while the collection is closed: %s", resource, m)
 	}
 	r.body(o, m)
 	r.order(o, m)
@@ -122,7 +122,7 @@ func (r *reader) object(m *bus.Message) {
 	}
 	for uid, held := range r.live[resource] {
 		if uid != m.UID() && held.Name() == m.Name() && !r.lost {
-			r.wrong("order", "the name's former holder is not deleted: %s; it is %s", m, held)
+			r.wrong("order", "no deletion of the object that had the name before: %s; the last event of that object: %s", m, held)
 		}
 	}
 	r.live[resource][m.UID()] = m
@@ -146,7 +146,7 @@ func (r *reader) body(o *object, m *bus.Message) {
 	if m.Is("deleted") {
 		undone := o.undone && r.at(m) > 0
 		if !o.deleted && !undone && !slices.ContainsFunc(o.versions, func(v version) bool { return !v.in }) {
-			r.wrong("invented", "%s lives: %s", o, m)
+			r.wrong("invented", "%s exists and is selected, but is published as deleted: %s", o, m)
 		}
 		if m.Data.BodyKnown != nil && !*m.Data.BodyKnown {
 			return
@@ -172,7 +172,7 @@ func (r *reader) body(o *object, m *bus.Message) {
 				return
 			}
 		}
-		r.wrong("body", "no version of %s is like this: %s\n  %.1500s", o, m, want)
+		r.wrong("body", "the body of a deletion is that of no version of %s: %s\n  %.1500s", o, m, want)
 		return
 	}
 	version, ok := o.find(rv)
@@ -184,7 +184,7 @@ func (r *reader) body(o *object, m *bus.Message) {
 		r.wrong("invented", "%s was not selected at this version: %s", o, m)
 	}
 	if got, want := canonical(got), canonical(version.body); got != want {
-		r.wrong("body", "%s\n  is   %.1500s\n  want %.1500s", m, got, want)
+		r.wrong("body", "the body of %s\n  is   %.1500s\n  want %.1500s", m, got, want)
 	}
 }
 
@@ -203,22 +203,22 @@ func (r *reader) order(o *object, m *bus.Message) {
 	case !known && m.Is("deleted") && inDoubt && m.Attributes["origin"] != "watch":
 		// The publication that the deletion ends was in doubt when the bridge was killed; it has not reached the bus.
 	case !known && m.Is("modified", "deleted"):
-		r.wrong("order", "%s begins with: %s", o, m)
+		r.wrong("order", "the first event about %s is neither added nor present: %s", o, m)
 	case known && m.Is("added") && !inDoubt: // an event in doubt is published again
-		r.wrong("order", "%s is announced again: %s; it was %s", o, m, last)
+		r.wrong("order", "%s is published as added, but consumers have it already: %s; the last event: %s", o, m, last)
 	case known && m.Is("deleted"):
 		same := m.Run() == last.Run() && m.RV() == last.RV()
 		later := m.Run() > last.Run() || m.Run() == last.Run() && number(m.RV()) > number(last.RV())
 		if !same && !(inDoubt && later) {
-			r.wrong("order", "%s ends run %d, rv=%s, and the last one was %s: %s", o, m.Run(), m.RV(), last, m)
+			r.wrong("order", "the deletion of %s ends the publication of run %d, rv=%s, want the last publication: %s; the deletion: %s", o, m.Run(), m.RV(), last, m)
 		}
 	case last == nil:
 	case m.Run() < last.Run():
-		r.wrong("order", "%s goes back to an earlier run: %s follows %s", o, m, last)
+		r.wrong("order", "the run of %s decreases: %s follows %s", o, m, last)
 	case m.Run() == last.Run() && number(m.RV()) <= number(last.RV()):
-		r.wrong("order", "%s goes back: %s follows %s", o, m, last)
+		r.wrong("order", "the resourceVersion of %s does not increase within a run: %s follows %s", o, m, last)
 	case m.Epoch() < last.Epoch(), m.Epoch() == last.Epoch() && number(m.RV()) < number(last.RV()) && !last.Is("deleted"): // the version of a deletion may be of the epoch before
-		r.wrong("order", "%s goes back: %s follows %s", o, m, last)
+		r.wrong("order", "the epoch of %s decreases, or its resourceVersion decreases within an epoch: %s follows %s", o, m, last)
 	}
 }
 
@@ -229,7 +229,7 @@ func (r *reader) quiet(o *object, m *bus.Message) {
 		return
 	}
 	if o.typ.published(r.bodyOf(m)) == o.typ.published(r.bodyOf(last)) {
-		r.wrong("quiet", "nothing has changed but what is ignored: %s follows %s", m, last)
+		r.wrong("quiet", "a change of ignored fields alone is published: %s follows %s", m, last)
 	}
 }
 
@@ -240,28 +240,28 @@ func (r *reader) diff(o *object, m *bus.Message) {
 	last := r.last[m.UID()]
 	if d.Base == "" || !m.Is("modified") || wants == "" {
 		if d.Base != "" || d.Before != nil || d.Patch != nil {
-			r.wrong("diff", "nobody asked for a difference: %s", m)
+			r.wrong("diff", "the event has before, base or patch, which is not configured or not possible for it: %s", m)
 		}
 		if wants != "" && m.Is("modified") && r.pair.Name == "kafka-eo/kafka" && m.Data.Truncated == nil {
-			r.wrong("diff", "there is none: %s", m)
+			r.wrong("diff", "the event has no base, want %s: %s", wants, m)
 		}
 		return
 	}
 	cut := o.typ.costly && (d.Truncated != nil || len(d.LeftOut) > 0)
 	if !cut && ((d.Before != nil) != (wants != "patch") || (d.Patch != nil) != (wants != "before")) {
-		r.wrong("diff", "want %s: %s", wants, m)
+		r.wrong("diff", "the event has before: %t, patch: %t, want %s: %s", d.Before != nil, d.Patch != nil, wants, m)
 	}
 	before, ok := r.bodies[m.UID()+" "+d.Base]
 	switch {
 	case !ok && !r.lost:
-		r.wrong("diff", "its base, %s, was not published: %s", d.Base, m)
+		r.wrong("diff", "the base %s was not published: %s", d.Base, m)
 	case !ok:
 		return
 	case r.pair.exact() && last != nil && last.RV() != d.Base:
-		r.wrong("diff", "its base, %s, is not what was published last, %s: %s", d.Base, last, m)
+		r.wrong("diff", "the base is %s, want the version of the last event, %s: %s", d.Base, last, m)
 	}
 	if d.Before != nil && !same(d.Before, []byte(before)) {
-		r.wrong("diff", "%s\n  is before %.1500s\n  published %.1500s", m, d.Before, before)
+		r.wrong("diff", "the field before of %s\n  is   %.1500s\n  want %.1500s", m, d.Before, before)
 	}
 	if d.Patch != nil {
 		patch, err := jsonpatch.DecodePatch(d.Patch)
@@ -270,7 +270,7 @@ func (r *reader) diff(o *object, m *bus.Message) {
 			after, err = patch.Apply([]byte(before))
 		}
 		if err != nil || !same(after, d.Object) {
-			r.wrong("diff", "%s\n  of %.1500s\n  its patch %.1500s makes %.1500s: %v", m, before, d.Patch, after, err)
+			r.wrong("diff", "the patch of %s does not give its object\n  base   %.1500s\n  patch  %.1500s\n  result %.1500s\n  error  %v", m, before, d.Patch, after, err)
 		}
 	}
 }

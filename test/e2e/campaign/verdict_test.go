@@ -99,7 +99,7 @@ func (h *history) verdict(p Pair) *verdict {
 func TestVerdict(t *testing.T) {
 	const strict = "nats-eo/nats"
 	if problems := rightHistory().judge(strict); len(problems) > 0 {
-		t.Fatalf("the right history: %v", problems)
+		t.Fatalf("the correct history has the problems %v, want none", problems)
 	}
 	take := func(h *history, at ...int) {
 		slices.Reverse(at)
@@ -111,31 +111,31 @@ func TestVerdict(t *testing.T) {
 		rule string
 		do   func(h *history)
 	}{
-		"an update is lost":              {"complete", func(h *history) { take(h, 3) }},
-		"a deletion is lost":             {"complete", func(h *history) { take(h, 4) }},
-		"an object's life is lost":       {"complete", func(h *history) { take(h, 2, 3, 4) }},
-		"the last state is lost":         {"state", func(h *history) { take(h, 8) }},
-		"a gap is not declared":          {"complete", func(h *history) { take(h, 6, 7) }},
-		"a gap is not closed":            {"declared", func(h *history) { take(h, 7) }},
-		"closed without a gap":           {"declared", func(h *history) { take(h, 6) }},
-		"two events change places":       {"order", func(h *history) { h.messages[2], h.messages[3] = h.messages[3], h.messages[2] }},
-		"an event comes twice":           {"once", func(h *history) { h.messages = append(h.messages, h.messages[8]) }},
-		"an object that never was":       {"invented", func(h *history) { h.about("added", "u9", "n/z", 26) }},
-		"a version that never was":       {"invented", func(h *history) { h.about("modified", "u2", "n/b", 26) }},
-		"a deletion that never was":      {"invented", func(h *history) { h.about("deleted", "u2", "n/b", 26) }},
-		"not selected":                   {"invented", func(h *history) { h.ledger.objects["u1"].versions[1].in = false }},
-		"another object's body":          {"body", func(h *history) { h.messages[8].Data.Object = h.messages[5].Data.Object }},
-		"another object's body, deleted": {"body", func(h *history) { h.messages[4].Data.Object = h.messages[5].Data.Object }},
-		"another object's name":          {"body", func(h *history) { h.messages[8].Attributes["subject"] = "n/a" }},
-		"the value of a Secret":          {"leak", func(h *history) { h.messages[8].Raw = []byte(planted) }},
-		"an earlier writer writes again": {"fenced", func(h *history) { h.messages[3].Term = 1 }},
-		"a deletion of another version":  {"order", func(h *history) { h.messages[4].Attributes["resourceversion"] = "11" }},
-		"a deletion of another run":      {"order", func(h *history) { h.messages[4].Attributes["run"] = "2" }},
+		"an update is lost":                {"complete", func(h *history) { take(h, 3) }},
+		"a deletion is lost":               {"complete", func(h *history) { take(h, 4) }},
+		"all events of an object are lost": {"complete", func(h *history) { take(h, 2, 3, 4) }},
+		"the last state is lost":           {"state", func(h *history) { take(h, 8) }},
+		"a gap is not declared":            {"complete", func(h *history) { take(h, 6, 7) }},
+		"a gap is not closed":              {"declared", func(h *history) { take(h, 7) }},
+		"closed without a gap":             {"declared", func(h *history) { take(h, 6) }},
+		"two events change places":         {"order", func(h *history) { h.messages[2], h.messages[3] = h.messages[3], h.messages[2] }},
+		"an event comes twice":             {"once", func(h *history) { h.messages = append(h.messages, h.messages[8]) }},
+		"an object that never existed":     {"invented", func(h *history) { h.about("added", "u9", "n/z", 26) }},
+		"a version that never existed":     {"invented", func(h *history) { h.about("modified", "u2", "n/b", 26) }},
+		"a deletion that never happened":   {"invented", func(h *history) { h.about("deleted", "u2", "n/b", 26) }},
+		"not selected":                     {"invented", func(h *history) { h.ledger.objects["u1"].versions[1].in = false }},
+		"another object's body":            {"body", func(h *history) { h.messages[8].Data.Object = h.messages[5].Data.Object }},
+		"another object's body, deleted":   {"body", func(h *history) { h.messages[4].Data.Object = h.messages[5].Data.Object }},
+		"another object's name":            {"body", func(h *history) { h.messages[8].Attributes["subject"] = "n/a" }},
+		"the value of a Secret":            {"leak", func(h *history) { h.messages[8].Raw = []byte(planted) }},
+		"an earlier writer writes again":   {"fenced", func(h *history) { h.messages[3].Term = 1 }},
+		"a deletion of another version":    {"order", func(h *history) { h.messages[4].Attributes["resourceversion"] = "11" }},
+		"a deletion of another run":        {"order", func(h *history) { h.messages[4].Attributes["run"] = "2" }},
 		"another plan": {"state", func(h *history) {
 			h.messages[7].Attributes["plan"], h.messages[7].Attributes["plandigest"] = "2", "another"
 		}},
-		"announced again": {"order", func(h *history) { h.messages[8].Attributes["type"] = "io.kubebridge.resource.added.v1" }},
-		"its name's former holder remains": {"order", func(h *history) {
+		"published as added again": {"order", func(h *history) { h.messages[8].Attributes["type"] = "io.kubebridge.resource.added.v1" }},
+		"the object that had the name before is not deleted": {"order", func(h *history) {
 			take(h, 4)
 			h.messages[4].Attributes["subject"] = "n/a"
 			h.ledger.objects["u2"].name = "n/a"
@@ -270,41 +270,41 @@ func TestVerdictOfMore(t *testing.T) {
 		rule  string
 		do    func(h *history)
 	}{
-		"what is ignored is published": {quiet, "quiet", func(h *history) {
+		"a change of ignored fields is published": {quiet, "quiet", func(h *history) {
 			h.about("modified", "u2", "n/b", 25)
 			h.messages[8].Data.Object, _ = json.Marshal(h.ledger.objects["u2"].versions[1].body)
 		}},
-		"what is not ignored is not":     {quiet, "complete", cut(3)},
-		"a patch makes another body":     {diff, "diff", func(h *history) { h.messages[8].Data.Patch = []byte(`[]`) }},
-		"a patch that cannot be":         {diff, "diff", func(h *history) { h.messages[8].Data.Patch = []byte(`[{"op":"remove","path":"/no"}]`) }},
-		"another one's body before":      {diff, "diff", func(h *history) { h.messages[8].Data.Before = h.messages[2].Data.Object }},
-		"a base that was not published":  {diff, "diff", func(h *history) { h.messages[8].Data.Base = "13" }},
-		"no patch":                       {diff, "diff", func(h *history) { h.messages[8].Data.Patch = nil }},
-		"a patch that nobody asked for":  {diff, "diff", func(h *history) { h.watched(func(t *target) { t.diff = "" }) }},
-		"a resync leaves something out":  {resync, "again", cut(10)},
-		"a resync that excuses nothing":  {resync, "complete", func(h *history) { cut(10)(h); cut(8)(h); h.messages[8].Data.From = "14" }},
-		"closed by nobody":               {closed, "invented", func(h *history) { h.taken = nil }},
-		"closed for good":                {closed, "declared", func(h *history) { h.messages = h.messages[:10] }},
-		"published while it is closed":   {closed, "invented", func(h *history) { h.messages[10], h.messages[11] = h.messages[11], h.messages[10] }},
-		"a verification finds something": {rightHistory, "complete", func(h *history) { h.messages[6].Data.Reason = "drift" }},
-		"another history":                {rightHistory, "invented", func(h *history) { h.messages[8].Attributes["epoch"] = "2" }},
-		"a restore is not declared":      {restoredHistory, "declared", func(h *history) { h.messages = slices.Delete(h.messages, 7, 12) }},
-		"what is undone remains":         {restoredHistory, "state", cut(10)},
-		"what is back is not published":  {restoredHistory, "state", cut(8)},
-		"lost before the restore":        {restoredHistory, "complete", cut(5)},
-		"lost after it":                  {restoredHistory, "complete", cut(12)},
-		"what is undone is published after it": {restoredHistory, "invented", func(h *history) {
+		"a change of other fields is not published": {quiet, "complete", cut(3)},
+		"a patch makes another body":                {diff, "diff", func(h *history) { h.messages[8].Data.Patch = []byte(`[]`) }},
+		"a patch that cannot be applied":            {diff, "diff", func(h *history) { h.messages[8].Data.Patch = []byte(`[{"op":"remove","path":"/no"}]`) }},
+		"the field before has another body":         {diff, "diff", func(h *history) { h.messages[8].Data.Before = h.messages[2].Data.Object }},
+		"a base that was not published":             {diff, "diff", func(h *history) { h.messages[8].Data.Base = "13" }},
+		"no patch":                                  {diff, "diff", func(h *history) { h.messages[8].Data.Patch = nil }},
+		"a patch that is not configured":            {diff, "diff", func(h *history) { h.watched(func(t *target) { t.diff = "" }) }},
+		"a resync leaves something out":             {resync, "again", cut(10)},
+		"a resync that excuses nothing":             {resync, "complete", func(h *history) { cut(10)(h); cut(8)(h); h.messages[8].Data.From = "14" }},
+		"closed while it is configured":             {closed, "invented", func(h *history) { h.taken = nil }},
+		"closed at the end while it is configured":  {closed, "declared", func(h *history) { h.messages = h.messages[:10] }},
+		"published while it is closed":              {closed, "invented", func(h *history) { h.messages[10], h.messages[11] = h.messages[11], h.messages[10] }},
+		"a verification finds something":            {rightHistory, "complete", func(h *history) { h.messages[6].Data.Reason = "drift" }},
+		"another history":                           {rightHistory, "invented", func(h *history) { h.messages[8].Attributes["epoch"] = "2" }},
+		"a restore is not declared":                 {restoredHistory, "declared", func(h *history) { h.messages = slices.Delete(h.messages, 7, 12) }},
+		"an undone object is not deleted":           {restoredHistory, "state", cut(10)},
+		"a restored object is not published":        {restoredHistory, "state", cut(8)},
+		"a change before the restore is lost":       {restoredHistory, "complete", cut(5)},
+		"a change after the restore is lost":        {restoredHistory, "complete", cut(12)},
+		"an undone version is published after the restore": {restoredHistory, "invented", func(h *history) {
 			h.messages = append(h.messages, h.messages[6])
 			h.messages[13].Attributes = maps.Clone(h.messages[13].Attributes)
 			h.messages[13].Attributes["epoch"], h.messages[13].Attributes["id"] = "2", "e2:again"
 		}},
-		"another history is found out and not said": {foundOut, "declared", cut(8)},
-		"and that has no end":                       {foundOut, "declared", cut(12)},
-		"and what follows is lost":                  {foundOut, "complete", cut(13)},
-		"the other history's body":                  {restoredHistory, "body", func(h *history) { h.messages[12].Data.Object = h.messages[5].Data.Object }},
+		"the restore is noticed in a list and not declared": {foundOut, "declared", cut(8)},
+		"the gap of a noticed restore is not closed":        {foundOut, "declared", cut(12)},
+		"a change after a noticed restore is lost":          {foundOut, "complete", cut(13)},
+		"the other history's body":                          {restoredHistory, "body", func(h *history) { h.messages[12].Data.Object = h.messages[5].Data.Object }},
 	} {
 		if problems := c.right().judge("nats-eo/nats"); len(problems) > 0 {
-			t.Fatalf("%s: the right history: %v", name, problems)
+			t.Fatalf("%s: the correct history has the problems %v, want none", name, problems)
 		}
 		h := c.right()
 		c.do(h)
@@ -334,7 +334,7 @@ func TestVerdictExcuses(t *testing.T) {
 }
 
 // An object may be published as added again only if delivery is not exactly once and the bridge was killed, and not in an earlier run.
-func TestAnnouncedAgain(t *testing.T) {
+func TestAddedAgain(t *testing.T) {
 	judged := func(change func(v *verdict)) bool {
 		h := rightHistory()
 		last := &h.messages[8]
@@ -355,7 +355,7 @@ func TestAnnouncedAgain(t *testing.T) {
 		"before it":    {func(v *verdict) { v.messages[8].Attributes["run"] = "0" }, true},
 	} {
 		if got := judged(c.change); got != c.wrong {
-			t.Errorf("%s: judged wrong: %t, want %t", name, got, c.wrong)
+			t.Errorf("%s: an order problem is reported: %t, want %t", name, got, c.wrong)
 		}
 	}
 }
@@ -376,7 +376,7 @@ func TestDeletedWithTheKeptBody(t *testing.T) {
 		h.watched(func(target *target) { target.diff = diff })
 		v := h.verdict(Pair{Bus: "nats", Delivery: "exactly-once"})
 		if got := slices.ContainsFunc(v.judge(), func(s string) bool { return strings.HasPrefix(s, "[body]") }); got != wrong {
-			t.Errorf("diff %q: a wrong body: %t, want %t", diff, got, wrong)
+			t.Errorf("diff %q: a body problem is reported: %t, want %t", diff, got, wrong)
 		}
 	}
 }
@@ -406,7 +406,7 @@ func TestLeftBeforeARestore(t *testing.T) {
 	h.messages = slices.Insert(h.messages, 4, early.messages[1])
 	h.messages = slices.Insert(h.messages, 1, early.messages[0])
 	if problems := h.judge("nats-eo/nats"); len(problems) > 0 {
-		t.Errorf("%v", problems)
+		t.Errorf("the problems are %v, want none", problems)
 	}
 }
 
@@ -420,7 +420,7 @@ func TestDeletionsOfTwoHistories(t *testing.T) {
 	}{{"watch", "550", true}, {"watch", "640", false}, {"watch", "499", false}, {"reconcile", "640", true}} {
 		m := &bus.Message{Attributes: map[string]string{"type": "io.kubebridge.resource.deleted.v1", "origin": x.origin, "deletionversion": x.version}}
 		if got := o.says(m); got != x.want {
-			t.Errorf("deleted at %s, as a %s says: %t", x.version, x.origin, got)
+			t.Errorf("deleted at %s, origin %s: says returns %t, want %t", x.version, x.origin, got, x.want)
 		}
 	}
 }
@@ -438,6 +438,6 @@ func TestGapsFromTheStopOn(t *testing.T) {
 		message("resource.added", "y", time.Second), message("collection.synced", "x", 2*time.Second),
 	}
 	if got := withoutGapsFrom(stopped, all); len(got) != 3 || got[1].Collection() != "y" || got[2].Collection() != "x" {
-		t.Errorf("%d messages are judged: %v", len(got), got)
+		t.Errorf("%d messages are judged, want 3, the last two of y and x: %v", len(got), got)
 	}
 }

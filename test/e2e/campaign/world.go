@@ -293,7 +293,7 @@ func (w *world) revive() error {
 		if w.second && fenced && (code == 1 || code == 3) {
 			// That is correct: two bridges ran without a Lease, and the first one fenced this one in turn before the first one was killed.
 		} else {
-			w.surprises = append(w.surprises, fmt.Sprintf("[running] a bridge ended on its own with code %d, having said:\n%s", code, log[max(0, len(log)-2000):]))
+			w.surprises = append(w.surprises, fmt.Sprintf("[running] a bridge exited without a request, with code %d; the end of its log:\n%s", code, log[max(0, len(log)-2000):]))
 		}
 		if err := w.relaunch(i); err != nil {
 			return err

@@ -353,7 +353,7 @@ func timeTravel(t *testing.T, w *world) {
 
 	for _, never := range []string{"999999999", "e7:" + fmt.Sprint(last)} {
 		if _, notes := w.bridge(3, "state", "--at", never, "-n", w.ns, "configmaps"); !strings.Contains(notes, "is not on the bus, which holds epoch 1 up to resourceVersion ") {
-			t.Errorf("of %s, which never was, it says %q", never, notes)
+			t.Errorf("--at %s, a version that never existed: the notes are %q, want them to say that it is not on the bus", never, notes)
 		}
 	}
 

@@ -169,7 +169,7 @@ func (e *election) leads(n int) string {
 		select {
 		case <-changed:
 		case <-e.ctx.Done():
-			e.t.Fatalf("nobody has begun term %d: %v", n, terms)
+			e.t.Fatalf("no candidate has begun term %d, only %v", n, terms)
 		}
 	}
 }

@@ -191,6 +191,6 @@ func TestSurvey(t *testing.T) {
 	w.must(err)
 	nobody := source.NewCollection(source.Options{Client: w.connect(refused), Target: target})
 	if rv, err := nobody.Survey(w.ctx, newRecorder()); !apierrors.IsForbidden(err) || rv != "" {
-		t.Errorf("who may not list: %q, %v", rv, err)
+		t.Errorf("Survey by a user without the permission to list returns %q and %v, want no version and a Forbidden error", rv, err)
 	}
 }

@@ -95,7 +95,7 @@ func TestLeaders(t *testing.T) {
 	must(t, c.Broker(only).Kill())
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	must(t, await(ctx, "the leader to be missed", func(ctx context.Context) (bool, error) {
+	must(t, await(ctx, "the partition to have no leader", func(ctx context.Context) (bool, error) {
 		leader, err := c.Leader(ctx, "one", 0)
 		return leader == -1, err
 	}))

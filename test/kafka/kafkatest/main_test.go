@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // If a test is killed, its brokers end, too.
 func TestBrokerDiesWithTest(t *testing.T) {
 	if os.Getenv(Env) != "" {
-		t.Skip("the brokers are others'")
+		t.Skip("the brokers are not processes of this test: " + Env + " is set")
 	}
 	child := exec.CommandContext(t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), childEnv+"=1")

@@ -93,7 +93,7 @@ func (r *reader) follow(b block) error {
 		return err
 	}
 	r.terminals[b.terminal] = s
-	ctx, cancel := context.WithTimeoutCause(r.ctx, patience, fmt.Errorf("not in %s", patience))
+	ctx, cancel := context.WithTimeoutCause(r.ctx, patience, fmt.Errorf("not within %s", patience))
 	defer cancel()
 	if b.until != "" {
 		err = s.await(ctx, b.until)

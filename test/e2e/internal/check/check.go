@@ -59,7 +59,7 @@ func (h *history) wrong(format string, args ...any) {
 // sort checks each message alone, and groups the messages by object and collection.
 func (h *history) sort(messages []bus.Message) {
 	seen := map[string]*bus.Message{}
-	holders := map[string]string{} // collection and name -> UID that the bus says exists
+	holders := map[string]string{} // collection and name -> UID of the object that exists by the events so far
 	for i := range messages {
 		m := &messages[i]
 		h.attributes(m)
@@ -69,21 +69,21 @@ func (h *history) sort(messages []bus.Message) {
 		}
 		if first := seen[m.ID()]; first != nil {
 			if !h.o.Repeats {
-				h.wrong("repeated: %s; first: %s", m, first)
+				h.wrong("repeated: the event was published twice: %s; the first time: %s", m, first)
 			}
 			continue
 		}
 		seen[m.ID()] = m
 		object, known := h.objects[m.UID()]
 		if !known {
-			h.wrong("of an object that does not belong on the bus: %s", m)
+			h.wrong("the event is about an object that does not belong on the bus: %s", m)
 			continue
 		}
 		h.identity(object, m)
 		h.inPhase(m)
 		name := m.Collection() + " " + m.Name()
 		if holder := holders[name]; holder != "" && holder != m.UID() {
-			h.wrong("the name's former holder %s has not been deleted: %s", holder, m)
+			h.wrong("the object that had the name before, %s, has not been published as deleted: %s", holder, m)
 		}
 		holders[name] = m.UID()
 		if m.Is("deleted") {
@@ -119,17 +119,17 @@ func (h *history) collection(m *bus.Message) {
 		}
 	}
 	if m.Number("edit") > m.Number("plan") || m.Number("birth") > m.Incarnation() {
-		h.wrong("edit %d of plan %d, incarnation %d of birth %d: %s", m.Number("edit"), m.Number("plan"), m.Incarnation(), m.Number("birth"), m)
+		h.wrong("edit %d must not exceed plan %d, nor birth %d incarnation %d: %s", m.Number("edit"), m.Number("plan"), m.Number("birth"), m.Incarnation(), m)
 	}
 	want := fmt.Sprintf("%s:%d:%s", m.Collection(), m.Run(), m.Type())
 	again := m.Run() == p.run && h.o.Repeats
 	switch {
 	case m.Is("gap"):
 		if m.Data.Reset != (m.Run() == m.Incarnation()) {
-			h.wrong("a gap with reset %t, run %d and incarnation %d: %s", m.Data.Reset, m.Run(), m.Incarnation(), m)
+			h.wrong("a gap with reset %t, run %d and incarnation %d, want reset exactly if the numbers are equal: %s", m.Data.Reset, m.Run(), m.Incarnation(), m)
 		}
 		if m.Run() <= p.run && !again {
-			h.wrong("the run before was %d: %s", p.run, m)
+			h.wrong("the run is %d, want a higher one than the previous run %d: %s", m.Run(), p.run, m)
 		}
 		if again {
 			break
@@ -141,7 +141,7 @@ func (h *history) collection(m *bus.Message) {
 			return
 		}
 		if m.Run() != p.run || p.closed {
-			h.wrong("of run %d, but the last gap is of %d: %s", m.Run(), p.run, m)
+			h.wrong("the synced event has run %d, want %d as the last gap; the collection is closed: %t: %s", m.Run(), p.run, p.closed, m)
 		}
 		p.syncs++
 		p.first, p.resync = false, false
@@ -158,15 +158,15 @@ func (h *history) inPhase(m *bus.Message) {
 	p := h.phaseOf(m)
 	switch {
 	case p.run == 0:
-		h.wrong("before the collection's first gap: %s", m)
+		h.wrong("the event comes before the first gap of its collection: %s", m)
 	case p.closed:
 		h.wrong("the collection is closed: %s", m)
 	case m.Incarnation() != p.incarnation:
 		h.wrong("incarnation %d, want %d: %s", m.Incarnation(), p.incarnation, m)
 	case m.Is("added") && p.first, m.Is("present") && !p.first && !p.resync:
-		h.wrong("first list: %t, resync: %t: %s", p.first, p.resync, m)
+		h.wrong("the event has the wrong type, first list: %t, resync: %t: %s", p.first, p.resync, m)
 	case m.Run() > p.run, m.Run() < p.run && !m.Is("deleted"):
-		h.wrong("run %d, but the last gap is of %d: %s", m.Run(), p.run, m)
+		h.wrong("the event has run %d, want %d as the last gap: %s", m.Run(), p.run, m)
 	}
 	if want := fmt.Sprintf("%s:%d:%s:%s:%s", m.Collection(), m.Run(), m.UID(), m.RV(), m.Type()); m.ID() != want {
 		h.wrong("id %q, want %q", m.ID(), want)
@@ -181,7 +181,7 @@ func (h *history) attributes(m *bus.Message) {
 		}
 	}
 	if m.Attributes["specversion"] != "1.0" {
-		h.wrong("specversion %q: %s", m.Attributes["specversion"], m)
+		h.wrong("specversion is %q, want %q: %s", m.Attributes["specversion"], "1.0", m)
 	}
 }
 
@@ -211,12 +211,12 @@ func (h *history) identity(object kube.Object, m *bus.Message) {
 	switch version, deletion := u.GetResourceVersion(), m.Attributes["deletionversion"]; {
 	case !bodyKnown:
 	case !m.Is("deleted") && version != m.RV():
-		h.wrong("the object's resourceVersion is %q: %s", version, m)
+		h.wrong("the object's resourceVersion is %q, want %q: %s", version, m.RV(), m)
 	case m.Is("deleted") && (kube.CompareRV(version, m.RV()) < 0 || deletion != "" && kube.CompareRV(version, deletion) > 0):
 		h.wrong("the object's resourceVersion is %q, want it from %q to %q: %s", version, m.RV(), deletion, m)
 	}
 	if deletion := m.Attributes["deletionversion"]; deletion != "" && (!m.Is("deleted") || kube.CompareRV(deletion, m.RV()) < 0) {
-		h.wrong("deletionversion %q: %s", deletion, m)
+		h.wrong("deletionversion is %q, want it only in deletions, and not lower than resourceversion: %s", deletion, m)
 	}
 	if u.GetManagedFields() != nil {
 		h.wrong("managedFields are on the bus: %s", m)
@@ -274,7 +274,7 @@ func (h *history) life(object kube.Object, life []bus.Message) {
 	name := fmt.Sprintf("%s %s (%s)", object.Type.ResourceID(), object.Key(), object.UID)
 	if len(life) == 0 {
 		if !h.o.Gap || !object.Deleted {
-			h.wrong("missing: nothing of %s with versions %v", name, object.RVs)
+			h.wrong("missing: no event about %s, want events about the versions %v", name, object.RVs)
 		}
 		return
 	}
@@ -293,17 +293,17 @@ func (h *history) life(object kube.Object, life []bus.Message) {
 			h.wrong("%s never had this version (it had %v): %s", name, object.RVs, m)
 		}
 		if m.Is("deleted") && i < len(life)-1 {
-			h.wrong("%s has an event after its end: %s", name, &life[i+1])
+			h.wrong("%s has an event after its deletion: %s", name, &life[i+1])
 		}
 	}
 	if ended := life[len(life)-1].Is("deleted"); ended != object.Deleted {
-		h.wrong("%s: deleted is %t, the bus says %t", name, object.Deleted, ended)
+		h.wrong("%s: a deletion is published: %t, want %t", name, ended, object.Deleted)
 	}
 	switch {
 	case !h.o.Gap && !slices.Equal(published, object.RVs):
-		h.wrong("missing: %s had the versions %v, the bus has %v", name, object.RVs, published)
+		h.wrong("missing: the versions %[2]v of %[1]s are published, want %[3]v", name, published, object.RVs)
 	case !object.Deleted && !slices.Contains(published, object.LastRV()):
-		h.wrong("missing: the last version %s of %s, the bus has %v", object.LastRV(), name, published)
+		h.wrong("missing: the last version %s of %s is not published, only %v", object.LastRV(), name, published)
 	}
 }
 
@@ -313,7 +313,7 @@ func (h *history) step(name string, before []bus.Message, m *bus.Message) {
 	inDoubt := h.o.Repeats && m.Is("deleted") && m.Attributes["origin"] == "reconcile"
 	if len(before) == 0 {
 		if !m.Is("added", "present") && !inDoubt {
-			h.wrong("%s begins with %s", name, m)
+			h.wrong("the first event about %s is neither added nor present: %s", name, m)
 		}
 		return
 	}
@@ -323,13 +323,13 @@ func (h *history) step(name string, before []bus.Message, m *bus.Message) {
 	case inDoubt && (m.Run() > last.Run() || m.Run() == last.Run() && kube.CompareRV(m.RV(), last.RV()) > 0):
 	case m.Is("deleted"):
 		if m.RV() != last.RV() || m.Run() != last.Run() {
-			h.wrong("%s is ended as of run %d, rv=%s, want those of its last event, run %d, rv=%s: %s", name, m.Run(), m.RV(), last.Run(), last.RV(), m)
+			h.wrong("the deletion of %s ends the publication of run %d, rv=%s, want that of the last event, run %d, rv=%s: %s", name, m.Run(), m.RV(), last.Run(), last.RV(), m)
 		}
 	case m.Is("present") && m.Run() > last.Run() && kube.CompareRV(m.RV(), last.RV()) >= 0: // of a resync
 	case m.Is("added", "present") && !again:
-		h.wrong("%s goes on with %s", name, m)
+		h.wrong("%s is published as added or present, but consumers have it already: %s", name, m)
 	case kube.CompareRV(m.RV(), last.RV()) < 0, m.RV() == last.RV() && !again:
-		h.wrong("%s is out of order: %s follows rv=%s", name, m, last.RV())
+		h.wrong("the resourceVersion of %s does not increase: %s follows rv=%s", name, m, last.RV())
 	}
 }
 
@@ -349,13 +349,13 @@ func State(messages []bus.Message, cluster []unstructured.Unstructured, resource
 		delete(copied, string(u.GetUID()))
 		switch {
 		case !ok:
-			problems = append(problems, fmt.Sprintf("state: %s %s exists, the bus does not say so", resourceID, key))
+			problems = append(problems, fmt.Sprintf("state: %s %s exists in the cluster, but the copy built from the bus does not have it", resourceID, key))
 		case m.Data.Truncated == nil && canonical(m.Body()) != canonical(kube.Body(u)):
-			problems = append(problems, fmt.Sprintf("state: %s %s is %s, the bus says %s", resourceID, key, canonical(u.Object), canonical(m.Body())))
+			problems = append(problems, fmt.Sprintf("state: the copy of %s %s is %s, want %s", resourceID, key, canonical(m.Body()), canonical(u.Object)))
 		}
 	}
 	for _, m := range copied {
-		problems = append(problems, fmt.Sprintf("state: %s %s does not exist, the bus says: %s", resourceID, m.Name(), m))
+		problems = append(problems, fmt.Sprintf("state: %s %s does not exist in the cluster, but the copy built from the bus has it: %s", resourceID, m.Name(), m))
 	}
 	return problems
 }
