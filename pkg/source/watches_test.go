@@ -195,7 +195,6 @@ type consumer struct {
 	at     string // the position, from which the next Run begins
 	next   int    // the index of the next change that was not received
 	lists  int    // number of lists
-	late   time.Duration
 	cancel context.CancelFunc
 	done   chan struct{}
 }
