@@ -289,6 +289,7 @@ func (s *sinkEstimate) print(out io.Writer) error {
 		fmt.Fprintf(out, "kafka.create.partitions: %d (one for each %d events or 1 MiB a second of the busiest resource at %d times its rate; take more if you will have more consumers, since it cannot be changed later)\n",
 			s.Partitions, partitionEvents, peak)
 	}
+	fmt.Fprintf(out, "buffer.maxBytes: about %s for each day without this bus, and %s for each list that the API server forces meanwhile\n", bytesText(s.BufferADay), bytesText(s.BufferAList))
 	fmt.Fprintln(out)
 	return nil
 }

@@ -138,7 +138,12 @@ type sinkEstimate struct {
 	Loudest         []objectEstimate   `json:"loudest"`
 	CheckpointBytes int64              `json:"checkpointBytes"`
 	Partitions      int                `json:"partitions,omitempty"` // suggested for each topic; 0: the bus has no partitions
+	BufferADay      float64            `json:"bufferBytesPerDay"`    // what the disk buffer takes in a day without the bus, without lists
+	BufferAList     float64            `json:"bufferBytesPerList"`   // what a list of all objects takes
 }
+
+// A frame of the disk buffer takes at most a quarter of its JSON: see docs/scaling.md.
+const bufferShare = 0.25
 
 // resourceEstimate is what one resource will cost.
 type resourceEstimate struct {
@@ -181,6 +186,8 @@ func (m *meter) estimate(name string, end time.Time, watched time.Duration) sink
 			busiest = one
 		}
 		out.Resources = append(out.Resources, one)
+		out.BufferADay += one.BytesPerDay * bufferShare
+		out.BufferAList += float64(one.FirstListBytes) * bufferShare
 	}
 	for key, a := range m.objects {
 		out.Loudest = append(out.Loudest, objectEstimate{key.resource, key.namespace, key.name, a.events, float64(a.bytes) / watched.Seconds() * day.Seconds()})

@@ -40,6 +40,9 @@ func TestEstimate(t *testing.T) {
 		if o.Resource != "pods" || o.Namespace != "shop" || o.Name != "a" || o.Changes != r.Changes {
 			t.Errorf("%s: %+v", s.Sink, o)
 		}
+		if s.BufferADay != r.BytesPerDay/4 || s.BufferAList != float64(r.FirstListBytes)/4 {
+			t.Errorf("%s: the buffer takes %.0f bytes a day and %.0f bytes for a list, want a quarter of %+v", s.Sink, s.BufferADay, s.BufferAList, r)
+		}
 	}
 	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
 		t.Errorf("beside the configuration there is %v, %v", left, err)
@@ -56,7 +59,7 @@ func TestEstimatePrinted(t *testing.T) {
 	}
 	write(t, path, strings.Replace(string(text), "resources:\n", "resources:\n  - widgets.example.com\n", 1))
 	got := bridge(t, "estimate", "-c", path, "--for", "10ms")
-	for _, part := range []string{"sink audit (kafka)\n", "\npods ", "\nall ", "\nkafka.create.partitions: 1 ", "could not be read: widgets.example.com: ", "\nresources:\n  requests: {cpu: ", "Mi}\n"} {
+	for _, part := range []string{"sink audit (kafka)\n", "\npods ", "\nall ", "\nkafka.create.partitions: 1 ", "\nbuffer.maxBytes: about ", "could not be read: widgets.example.com: ", "\nresources:\n  requests: {cpu: ", "Mi}\n"} {
 		if !strings.Contains(got.out, part) {
 			t.Errorf("it does not say %q:\n%s%s", part, got.out, got.err)
 		}
