@@ -64,12 +64,19 @@ func (c *Collection) Recall(ctx context.Context, rv string, objects []Name, foun
 	}
 }
 
+// futureRevision is etcd's error for a revision that it has not reached (ErrFutureRev).
+const futureRevision = "etcdserver: mvcc: required revision is a future revision"
+
 // isForgotten reports whether a server does not have the resourceVersion of an
-// exact list: it is compacted, or not reached yet (504).
+// exact list: it is compacted, or not reached yet (504). Kubernetes before 1.34 answers the latter
+// with 500, no reason and the message of etcd. Only the message distinguishes it from a failure.
 func isForgotten(err error) bool {
 	switch statusCode(err) {
 	case http.StatusGone, http.StatusGatewayTimeout, http.StatusBadRequest:
 		return true
+	case http.StatusInternalServerError:
+		s, _ := asStatus(err)
+		return s.Status().Message == futureRevision
 	default:
 		return false
 	}

@@ -127,6 +127,12 @@ func TestRecallStopsWhenAllAreFound(t *testing.T) {
 
 // A state that cannot be recalled is unknown. A refusal is reported, because an operator can act on it.
 func TestRecallFromAServerThatCannot(t *testing.T) {
+	internal := func(message string) answer {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":%q,"code":500}`, message)
+		}
+	}
 	for _, c := range []struct {
 		name   string
 		answer answer
@@ -136,6 +142,8 @@ func TestRecallFromAServerThatCannot(t *testing.T) {
 	}{
 		{"compacted", status(http.StatusGone, "Expired"), "", 1, 0},
 		{"not there yet", status(http.StatusGatewayTimeout, "Timeout"), "", 1, 0},
+		{"not there yet, before Kubernetes 1.34", internal("etcdserver: mvcc: required revision is a future revision"), "", 1, 0},
+		{"etcd fails", internal("etcdserver: request timed out"), "recall configmaps.v1 at resourceVersion 50: list: etcdserver: request timed out", 1, 0},
 		{"no such resourceVersion", status(http.StatusBadRequest, "BadRequest"), "", 1, 0},
 		{"cut off", broken(`{"metadata":{"resourceVersion":"50"},"items":[` + item("o0", "1")), "", 1, 0},
 		{"no answer", open(), "", 1, recallTimeout},

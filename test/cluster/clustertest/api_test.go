@@ -20,8 +20,11 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// release is the Kubernetes release in the program's go.mod.
-const release = "v1.36.3"
+// The releases of Kubernetes and etcd in the program's go.mod.
+const (
+	release     = "v1.36.3"
+	etcdRelease = "3.6.8"
+)
 
 func TestServerVersion(t *testing.T) {
 	v, err := clientFor(t, shared.Kubeconfig()).Discovery().ServerVersion()
@@ -30,6 +33,9 @@ func TestServerVersion(t *testing.T) {
 	}
 	if v.GitVersion != release || v.Major != "1" || v.Minor != "36" {
 		t.Errorf("version %s, major %s, minor %s; want %s, 1, 36", v.GitVersion, v.Major, v.Minor, release)
+	}
+	if v, err := shared.EtcdVersion(t.Context()); err != nil || v != etcdRelease {
+		t.Errorf("etcd %s, %v; want %s", v, err, etcdRelease)
 	}
 }
 

@@ -18,6 +18,21 @@ func (c *Cluster) Revision(ctx context.Context) (int64, error) {
 	return c.etcd(ctx, "/v3/kv/range", map[string]any{"key": []byte{0}, "count_only": true})
 }
 
+// EtcdVersion is the version of the etcd server, such as "3.6.8".
+func (c *Cluster) EtcdVersion(ctx context.Context) (string, error) {
+	data, err := c.etcdRequest(ctx, http.MethodGet, "/version", nil)
+	if err != nil {
+		return "", err
+	}
+	var answer struct {
+		Server string `json:"etcdserver"`
+	}
+	if err := json.Unmarshal(data, &answer); err != nil {
+		return "", fmt.Errorf("etcd /version: read answer: %w", err)
+	}
+	return answer.Server, nil
+}
+
 // CompactEtcd makes etcd forget its history: resuming from a resourceVersion that was followed by at least one write is
 // Gone. It writes a key of its own first and returns that write's revision, which is the one compacted at. Collections
 // behind the API server's watch cache (all but core events, by default) go on being served from there.
@@ -42,23 +57,9 @@ func (c *Cluster) etcd(ctx context.Context, path string, request any) (int64, er
 	if err != nil {
 		return 0, fmt.Errorf("etcd %s: %w", path, err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.etcdURL+path, bytes.NewReader(body))
+	data, err := c.etcdRequest(ctx, http.MethodPost, path, body)
 	if err != nil {
-		return 0, fmt.Errorf("etcd %s: %w", path, err)
-	}
-	// One connection per call: an idle one would be a goroutine for leak detectors to find.
-	transport := &http.Transport{DisableKeepAlives: true}
-	res, err := transport.RoundTrip(req)
-	if err != nil {
-		return 0, fmt.Errorf("etcd %s: %w", path, err)
-	}
-	defer res.Body.Close()
-	data, err := io.ReadAll(res.Body)
-	if err != nil {
-		return 0, fmt.Errorf("etcd %s: %w", path, err)
-	}
-	if res.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("etcd %s: %s: %s", path, res.Status, data)
+		return 0, err
 	}
 	var answer struct {
 		Header struct {
@@ -69,6 +70,29 @@ func (c *Cluster) etcd(ctx context.Context, path string, request any) (int64, er
 		return 0, fmt.Errorf("etcd %s: read answer: %w", path, err)
 	}
 	return answer.Header.Revision, nil
+}
+
+// etcdRequest sends one request to etcd and returns the answer's body.
+func (c *Cluster) etcdRequest(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.etcdURL+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("etcd %s: %w", path, err)
+	}
+	// One connection per call: an idle one would be a goroutine for leak detectors to find.
+	transport := &http.Transport{DisableKeepAlives: true}
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, fmt.Errorf("etcd %s: %w", path, err)
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, fmt.Errorf("etcd %s: %w", path, err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("etcd %s: %s: %s", path, res.Status, data)
+	}
+	return data, nil
 }
 
 // SaveEtcd copies etcd's data to dir, which must not exist: a backup. The cluster must be down.
