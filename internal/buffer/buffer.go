@@ -168,6 +168,13 @@ func (b *Buffer) Find(sink string, t source.Target, at Position) *Use {
 	return nil
 }
 
+// Abandon says that a sink begins a collection with a list: recordings of it that waited for the sink wait no longer.
+func (b *Buffer) Abandon(sink string, t source.Target) {
+	for _, r := range b.of(sink, t) {
+		r.leave(nil)
+	}
+}
+
 // Begin begins a recording for a sink that has fallen behind. Earlier recordings of the collection are deleted: the API server has
 // what the sink has not committed.
 func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) {

@@ -190,7 +190,7 @@ func (r *Recording) flush() error {
 }
 
 // find returns the number of the first frame that a watch from a position would send. It returns false if the recording does not reach
-// back to the position.
+// back to the position, or has a list where the changes around the position would be.
 func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 	segments := r.stream.Segments()
 	if len(segments) == 0 {
@@ -198,6 +198,7 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 	}
 	whole := segments[0].First == 1
 	first, reaches = segments[0].First, whole && !event.Newer(r.Start, at)
+	reached := r.Start // up to where the frames before are complete
 	reader := r.stream.Reader(first)
 	defer func() { _ = reader.Close() }()
 	for {
@@ -216,13 +217,15 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 			return 0, false, err
 		}
 		switch v := f.version(); {
+		case f.Kind == source.ListBegun && !f.NewEpoch && event.Newer(at, reached):
+			reaches = false // until the position is reached again
 		case f.NewEpoch: // versions behind it are of another history
 			return first, reaches, nil
 		case v == "": // in a list
 		case event.Newer(v, at):
 			return first, reaches, nil
 		default:
-			first, reaches = raw.Number+1, true
+			first, reaches, reached = raw.Number+1, true, v
 		}
 	}
 }

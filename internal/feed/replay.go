@@ -61,7 +61,13 @@ func (f *follower) buffered(ctx context.Context) (*buffer.Use, error) {
 	first := !f.begun
 	f.begun = true
 	b := f.Buffering
-	if b == nil || !f.resumable() || !b.Allowed(f.collection) {
+	if b == nil || !b.Allowed(f.collection) {
+		return nil, nil
+	}
+	if !f.resumable() {
+		if first {
+			b.Buffer.Abandon(b.Sink, f.target)
+		}
 		return nil, nil
 	}
 	behind, _ := b.Lag.Behind()

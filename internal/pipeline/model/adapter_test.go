@@ -82,7 +82,7 @@ type process struct {
 }
 
 // start starts a bridge over the sinks.
-func start(api *server, sinks []*sinkWorld, logger *zap.Logger) (*process, error) {
+func start(api *server, sinks []*sinkWorld, disk *disk, logger *zap.Logger) (*process, error) {
 	p := &process{life: newLife(), done: make(chan struct{})}
 	var err error
 	p.client, err = source.NewClient(&rest.Config{Host: "http://model", WrapTransport: func(http_ roundTripper) roundTripper { return api }})
@@ -100,6 +100,7 @@ func start(api *server, sinks []*sinkWorld, logger *zap.Logger) (*process, error
 	}
 	p.bridge = pipeline.NewBridge(pipeline.BridgeOptions{
 		Name: "b", Cluster: "c", Client: p.client, Sinks: specs, Log: logger, Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
+		Buffer: disk.spec(),
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop

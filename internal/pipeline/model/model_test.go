@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -36,6 +37,21 @@ func TestRandom(t *testing.T) {
 		printFailing(t)
 		return
 	}
+	random(t, drawn)
+}
+
+// TestRandomWithBuffer runs random traces in which the bridge has a disk buffer, and buses are away for long.
+func TestRandomWithBuffer(t *testing.T) {
+	random(t, func(n int) *trace {
+		tr := drawn(n)
+		tr.setup.buffer = diskSize(1 + n%2)
+		addOutages(tr, rand.New(rand.NewPCG(*seed, uint64(n))))
+		return tr
+	})
+}
+
+func random(t *testing.T, drawn func(n int) *trace) {
+	t.Helper()
 	left, found, count := leftOut(t), map[string]*failure{}, map[string]int{}
 	for n := *from; n < *from+*runs; n++ {
 		if left[fmt.Sprint(n)] {
@@ -74,6 +90,22 @@ func drawn(n int) *trace {
 		tr.inputs = slices.DeleteFunc(tr.inputs, func(in input) bool { return in.op == "restore" })
 	}
 	return tr
+}
+
+// addOutages adds outages of buses after which sinks are behind, and what happens meanwhile.
+func addOutages(t *trace, r *rand.Rand) {
+	for range 1 + r.IntN(3) {
+		sink := r.IntN(2)
+		outage := []input{{"bus-stops", []int{sink}}, {"put", []int{r.IntN(6), r.IntN(3), 1, 0}}, {"second", nil}, {"second", nil}, {"second", nil}}
+		for range r.IntN(5) {
+			outage = append(outage, []input{
+				{"put", []int{r.IntN(6), r.IntN(3), 1, 0}}, {"delete", []int{r.IntN(6)}}, {"kill", nil}, {"start", nil}, {"second", nil},
+				{"forget", nil}, {"sleep", []int{0}}, {"relabel", []int{r.IntN(3), r.IntN(3)}}, {"bus-heals", []int{sink}},
+			}[r.IntN(9)])
+		}
+		t.inputs = slices.Insert(t.inputs, r.IntN(t.most), outage...)
+		t.most += len(outage)
+	}
 }
 
 // printFailing prints the numbers of the random runs that fail.

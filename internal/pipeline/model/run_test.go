@@ -28,6 +28,7 @@ type world struct {
 	sinks    []*sinkWorld
 	judges   []*judge
 	process  *process
+	disk     *disk
 	problems []problem
 	causes   []int // steps that may cause a gap
 	resyncs  int   // number of requested resyncs
@@ -75,6 +76,7 @@ type setup struct {
 	first    config // of the sinks; nil: their presets
 	sinks    []sinkSetup
 	notation notation // of resourceVersions
+	buffer   diskSize
 }
 
 type sinkSetup struct {
@@ -131,7 +133,7 @@ func run(t *testing.T, tr *trace, out io.Writer) (problems []problem) {
 func newWorld(s *setup, out io.Writer) *world {
 	c := newCluster()
 	c.crowd(s.crowd)
-	w := &world{cluster: c, out: out, logger: zap.NewNop(), restored: -1}
+	w := &world{cluster: c, out: out, logger: zap.NewNop(), restored: -1, disk: newDisk(s.buffer)}
 	if out != nil {
 		w.logger = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", LevelKey: "l", EncodeLevel: zapcore.CapitalLevelEncoder}),
 			zapcore.AddSync(prefixed{out}), zap.DebugLevel))
@@ -246,6 +248,7 @@ func (w *world) bury() {
 	p := w.process
 	w.process = nil
 	p.kill()
+	w.disk.kill()
 	w.causes = append(w.causes, w.step)
 	for _, j := range w.judges {
 		j.crashes = w.step
@@ -273,7 +276,7 @@ func (w *world) start() bool {
 	if w.process != nil {
 		return false
 	}
-	p, err := start(w.api, w.sinks, w.logger)
+	p, err := start(w.api, w.sinks, w.disk, w.logger)
 	if err != nil {
 		panic(err)
 	}

@@ -51,6 +51,9 @@ func (t *trace) String() string {
 	if t.setup.notation != numbers {
 		fmt.Fprintf(&b, "versions %s\n", t.setup.notation)
 	}
+	if t.setup.buffer != noBuffer {
+		fmt.Fprintf(&b, "buffer %d\n", t.setup.buffer)
+	}
 	for _, s := range t.setup.sinks {
 		letters := "truncate"
 		if s.dead {
@@ -80,6 +83,10 @@ func parseTrace(text string) (*trace, error) {
 		switch f[0] {
 		case "page":
 			t.setup.page, _ = strconv.Atoi(f[1])
+			continue
+		case "buffer":
+			n, _ := strconv.Atoi(f[1])
+			t.setup.buffer = diskSize(n)
 			continue
 		case "versions":
 			t.setup.notation = notation(f[1])
@@ -127,6 +134,9 @@ func (t *trace) kinds() string {
 	}
 	if t.setup.notation != numbers {
 		add("+" + string(t.setup.notation))
+	}
+	if t.setup.buffer != noBuffer {
+		add("+buffer")
 	}
 	for _, s := range t.setup.sinks {
 		add(s.features()...)
