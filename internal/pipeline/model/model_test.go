@@ -99,8 +99,15 @@ func addOutages(t *trace, r *rand.Rand) {
 		outage := []input{{"bus-stops", []int{sink}}, {"put", []int{r.IntN(6), r.IntN(3), 1, 0}}, {"second", nil}, {"second", nil}, {"second", nil}}
 		for range r.IntN(5) {
 			outage = append(outage, []input{
-				{"put", []int{r.IntN(6), r.IntN(3), 1, 0}}, {"delete", []int{r.IntN(6)}}, {"kill", nil}, {"start", nil}, {"second", nil},
-				{"forget", nil}, {"sleep", []int{0}}, {"relabel", []int{r.IntN(3), r.IntN(3)}}, {"bus-heals", []int{sink}},
+				{"put", []int{r.IntN(6), r.IntN(3), 1, 0}},
+				{"delete", []int{r.IntN(6)}},
+				{"kill", nil},
+				{"start", nil},
+				{"second", nil},
+				{"forget", nil},
+				{"sleep", []int{0}},
+				{"relabel", []int{r.IntN(3), r.IntN(3)}},
+				{"bus-heals", []int{sink}},
 			}[r.IntN(9)])
 		}
 		t.inputs = slices.Insert(t.inputs, r.IntN(t.most), outage...)
