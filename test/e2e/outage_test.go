@@ -294,6 +294,11 @@ func (o *outageRun) readBuffer() {
 	for _, name := range slices.Sorted(maps.Keys(streams)) {
 		o.readRecording(s.Stream(name))
 	}
+	for _, typ := range o.types {
+		if len(o.received[o.collection(typ)]) == 0 {
+			o.t.Fatalf("nothing of %s was buffered when the bridge was killed", o.collection(typ))
+		}
+	}
 }
 
 // readRecording reads the frames of a recording.
@@ -378,8 +383,8 @@ func (o *outageRun) judgeType(typ kube.Type, all []bus.Message) {
 		options.Ends = append(o.ends[id], "none")
 	}
 	report := check.Frames(rec, mine, options)
-	o.logf("%s: the recorder saw %d frames and has %d holes; %d frames judged, %d of them lost in %d gaps; %d events on the bus",
-		id, len(rec.Frames), len(rec.Holes)-1, report.Judged, report.Lost, len(report.Gaps), len(mine))
+	o.logf("%s: the recorder saw %d frames and has %d holes; %d frames judged, %d of them lost in %d gaps; %d events on the bus; %d frames were buffered at the last kill before Kafka's return",
+		id, len(rec.Frames), len(rec.Holes)-1, report.Judged, report.Lost, len(report.Gaps), len(mine), len(o.received[id]))
 	for _, g := range report.Gaps {
 		o.logf("%s", g)
 	}
