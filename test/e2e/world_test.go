@@ -112,7 +112,7 @@ func (w *world) startKafka() {
 // startApacheKafka starts a broker of Apache Kafka, with exactly-once delivery to topics of one partition.
 func (w *world) startApacheKafka() {
 	w.t.Helper()
-	k := kafkatest.Start(w.t, kafkatest.Options{})
+	k := kafkatest.Start(w.t, kafkatest.Options{Props: map[string]string{"log.retention.ms": "-1"}}) // the verdict reads everything at the end
 	follower, err := bus.Follow(k.Addrs()...)
 	w.must(err)
 	w.t.Cleanup(follower.Close)
