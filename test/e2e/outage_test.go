@@ -64,9 +64,8 @@ func TestOutage(t *testing.T) {
 	o.compact()
 	o.load.await(t, int64(*outageWrites/20), o.time())
 
-	o.must(o.apacheKafka.Broker(1).Stop())
-	o.away = true
 	began, before := time.Now(), o.load.made.Load()
+	o.stopKafka()
 	o.logf("Kafka is stopped after %d writes", before)
 	o.failing()
 	for i := range *outageKills - 1 {
@@ -81,9 +80,8 @@ func TestOutage(t *testing.T) {
 	for !time.Now().After(began.Add(*outageFor)) {
 		o.write(1)
 	}
-	o.away = false
 	during := o.load.made.Load() - before
-	o.must(o.apacheKafka.Broker(1).Start(t.Context()))
+	o.startKafka()
 	o.logf("Kafka was stopped for %s, with %d writes", time.Since(began).Round(time.Second), during)
 	back, had := time.Now(), o.count()
 	o.arrived("the first of what was buffered", func(all []bus.Message) bool { return len(all) > had })
@@ -183,6 +181,36 @@ func (o *outageRun) compact() {
 		}
 	})
 	o.t.Cleanup(func() { stop(); running.Wait() })
+}
+
+// stopKafka cuts the bridge off, waits until Kafka has written the end of every transaction that has ended, and stops the broker. Without
+// that order, a single broker may forget the end of a transaction: see [kafkatest.Cluster.Resolved].
+func (o *outageRun) stopKafka() {
+	o.t.Helper()
+	broker := o.apacheKafka.Broker(1)
+	broker.Proxy().Refuse()
+	for _, typ := range o.types {
+		o.must(o.apacheKafka.Resolved(o.soon(), o.topic(typ)))
+	}
+	o.must(broker.Stop())
+	o.away = true
+}
+
+func (o *outageRun) startKafka() {
+	o.t.Helper()
+	broker := o.apacheKafka.Broker(1)
+	o.must(broker.Start(o.t.Context()))
+	broker.Proxy().Pass()
+	o.away = false
+}
+
+// topic returns the topic of a type's events.
+func (o *outageRun) topic(typ kube.Type) string {
+	group := typ.Group
+	if group == "" {
+		group = "core"
+	}
+	return "k8s." + o.config.Cluster + "." + group + "." + typ.Resource
 }
 
 // hasCompacted notes a compaction. o.history is held.

@@ -109,10 +109,10 @@ func (w *world) startKafka() {
 	}}}
 }
 
-// startApacheKafka starts a broker of Apache Kafka, with exactly-once delivery to topics of one partition.
+// startApacheKafka starts a broker of Apache Kafka behind a proxy, with exactly-once delivery to topics of one partition.
 func (w *world) startApacheKafka() {
 	w.t.Helper()
-	k := kafkatest.Start(w.t, kafkatest.Options{Props: map[string]string{"log.retention.ms": "-1"}}) // the verdict reads everything at the end
+	k := kafkatest.Start(w.t, kafkatest.Options{Proxy: true})
 	follower, err := bus.Follow(k.Addrs()...)
 	w.must(err)
 	w.t.Cleanup(follower.Close)
