@@ -52,8 +52,8 @@ func (f *Frame) append(b []byte) []byte {
 	return b
 }
 
-// decode reads a frame. The object has memory of its own.
-func decode(b []byte) (f Frame, err error) {
+// Decode reads a frame as the spool has it. The object has memory of its own.
+func Decode(b []byte) (f Frame, err error) {
 	if len(b) < 10 {
 		return f, errFrame
 	}

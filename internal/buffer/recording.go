@@ -120,7 +120,7 @@ func (r *Recording) readEnd(tail spool.Segment) error {
 		if len(raw.Data) == 0 {
 			continue
 		}
-		f, err := decode(raw.Data)
+		f, err := Decode(raw.Data)
 		if err != nil {
 			return fmt.Errorf("read its end: %w", err)
 		}
@@ -212,7 +212,7 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 		if len(raw.Data) == 0 {
 			continue
 		}
-		f, err := decode(raw.Data)
+		f, err := Decode(raw.Data)
 		if err != nil {
 			return 0, false, err
 		}

@@ -163,7 +163,7 @@ func TestFrames(t *testing.T) {
 	deleted.Left, deleted.LeftUnknown = true, true
 	deleted.Object.CutFrom = 1 << 20
 	for _, s := range []source.Signal{signal(t, "added a@3 resume 2"), deleted, signal(t, "list"), signal(t, "new epoch"), signal(t, "list ended 9"), signal(t, "progress 7")} {
-		got, err := decode((&Frame{s, at}).append(nil))
+		got, err := Decode((&Frame{s, at}).append(nil))
 		if err != nil || !got.At.Equal(at) {
 			t.Fatalf("%+v: %v", got, err)
 		}
@@ -184,11 +184,11 @@ func FuzzDecode(f *testing.F) {
 		f.Add((&Frame{signal(f, s), time.Unix(1, 2)}).append(nil))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		frame, err := decode(b)
+		frame, err := Decode(b)
 		if err != nil {
 			return
 		}
-		again, err := decode(frame.append(nil))
+		again, err := Decode(frame.append(nil))
 		if err != nil || again.Kind != frame.Kind || again.Resume != frame.Resume || !again.At.Equal(frame.At) {
 			t.Fatalf("%+v is read back as %+v, %v", frame, again, err)
 		}

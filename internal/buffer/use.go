@@ -71,7 +71,7 @@ func (u *Use) next() (Frame, error) {
 	case err != nil: // missing, damaged, too old, or not readable
 		return Frame{}, fmt.Errorf("%w: %w", ErrEnd, err)
 	}
-	f, err := decode(raw.Data)
+	f, err := Decode(raw.Data)
 	if err != nil {
 		return Frame{}, fmt.Errorf("%w: %w", ErrEnd, err)
 	}

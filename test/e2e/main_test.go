@@ -1,5 +1,5 @@
 // Package e2e tests the built bridge as a process against real servers: a kube-apiserver with its etcd, NATS, and kfake for
-// Kafka. What the API server acknowledged is compared with what an independent reader finds on the bus.
+// Kafka (TestOutage: Apache Kafka). What the API server acknowledged is compared with what an independent reader finds on the bus.
 //
 // The environment: KUBEBRIDGE_E2E_RACE=1 builds the bridge with the race detector; KUBEBRIDGE_E2E_CHAOS=2m makes TestChaos last
 // longer, KUBEBRIDGE_E2E_SEED=n repeats its decisions.

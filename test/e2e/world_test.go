@@ -20,6 +20,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/faultproxy"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
 // patience bounds every wait for something that should happen soon.
@@ -40,18 +41,19 @@ type world struct {
 	bridge  *bridge.Process   // the last one started
 	widgets kube.Type         // a custom type of this test's own, see install
 
-	transactional bool // Kafka, exactly once
+	transactional bool               // Kafka, exactly once
+	apacheKafka   *kafkatest.Cluster // nil unless asked for
 
 	toCluster *faultproxy.Proxy // nil unless asked for
 }
 
 type options struct {
 	cluster *clustertest.Cluster // nil: the shared one
-	bus     string               // "nats" (the zero value) or "kafka"
+	bus     string               // "nats" (the zero value), "kafka" (kfake), or "apache-kafka" (Apache Kafka, exactly once)
 	types   []kube.Type          // bridged, in the world's namespace
 }
 
-const busNATS, busKafka = "nats", "kafka"
+const busNATS, busKafka, busApacheKafka = "nats", "kafka", "apache-kafka"
 
 func newWorld(t *testing.T, o options) *world {
 	t.Helper()
@@ -72,9 +74,12 @@ func newWorld(t *testing.T, o options) *world {
 		Status:     map[string]any{"listen": "127.0.0.1:0"},
 	}
 	w.bridges(o.types...)
-	if o.bus == busKafka {
+	switch o.bus {
+	case busKafka:
 		w.startKafka()
-	} else {
+	case busApacheKafka:
+		w.startApacheKafka()
+	default:
 		w.startNATSIn("nats")
 	}
 	return w
@@ -101,6 +106,20 @@ func (w *world) startKafka() {
 	w.kafka, w.log, w.proxy = k, k.Log, k.Proxy
 	w.config.Sinks = []bridge.Sink{{Name: "audit", Kafka: map[string]any{
 		"brokers": []string{k.Proxy.Addr()}, "delivery": "at-least-once", "create": map[string]any{"partitions": 3},
+	}}}
+}
+
+// startApacheKafka starts a broker of Apache Kafka behind a proxy, with exactly-once delivery to topics of one partition.
+func (w *world) startApacheKafka() {
+	w.t.Helper()
+	k := kafkatest.Start(w.t, kafkatest.Options{Proxy: true})
+	follower, err := bus.Follow(k.Addrs()...)
+	w.must(err)
+	w.t.Cleanup(follower.Close)
+	w.apacheKafka, w.log, w.transactional = k, follower.Log, true
+	w.config.Checkpoint = map[string]any{"kafka": map[string]any{"replicas": 1}}
+	w.config.Sinks = []bridge.Sink{{Name: "audit", Kafka: map[string]any{
+		"brokers": k.Addrs(), "delivery": "exactly-once", "create": map[string]any{"partitions": 1},
 	}}}
 }
 

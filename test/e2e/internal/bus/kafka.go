@@ -25,15 +25,47 @@ const metadataAge = 250 * time.Millisecond
 // Kafka is a kfake broker behind a fault proxy, and a reader of every topic that begins with "k8s." which does not go
 // through the proxy.
 type Kafka struct {
-	*Log
+	*Follower
 	Proxy   *faultproxy.Proxy   // the proxy of the first broker
 	Proxies []*faultproxy.Proxy // one for each broker
 	brokers map[string]string   // addresses of brokers, by the addresses of their proxies
 	cluster *kfake.Cluster
-	client  *kgo.Client
-	stop    context.CancelFunc
-	reader  sync.WaitGroup
-	ends    map[string]int64 // next offset to read, by topic and partition; guarded by Log.mu
+}
+
+// Follower reads what is committed in every topic that begins with "k8s." into its Log, as long as it is not closed.
+type Follower struct {
+	*Log
+	client *kgo.Client
+	stop   context.CancelFunc
+	reader sync.WaitGroup
+	ends   map[string]int64 // next offset to read, by topic and partition; guarded by Log.mu
+}
+
+// Follow starts a follower of the brokers at these addresses. It continues after outages of the brokers.
+func Follow(brokers ...string) (*Follower, error) { return follow(kgo.SeedBrokers(brokers...)) }
+
+func follow(connect ...kgo.Opt) (*Follower, error) {
+	f := &Follower{Log: newLog(), ends: map[string]int64{}}
+	var err error
+	f.client, err = kgo.NewClient(append(connect,
+		kgo.ConsumeRegex(), kgo.ConsumeTopics(`^k8s\..*`, `^kubebridge\..*\.dead$`),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.MetadataMinAge(metadataAge), kgo.MetadataMaxAge(metadataAge), kgo.WithHooks(arrival{}),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to Kafka: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	f.stop = stop
+	f.reader.Go(func() { f.read(ctx) })
+	return f, nil
+}
+
+// Close ends the reader. The log stays.
+func (f *Follower) Close() {
+	f.stop()
+	f.reader.Wait()
+	f.client.Close()
 }
 
 // StartKafka starts a broker. It advertises the proxy's address to its clients.
@@ -41,7 +73,7 @@ func StartKafka() (*Kafka, error) { return StartBrokers(1) }
 
 // StartBrokers starts n brokers, each behind a proxy of its own.
 func StartBrokers(n int) (*Kafka, error) {
-	k := &Kafka{Log: newLog(), ends: map[string]int64{}, brokers: map[string]string{}}
+	k := &Kafka{brokers: map[string]string{}}
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(n), kfake.ListenFn(func(network, address string) (net.Listener, error) {
 		l, err := net.Listen(network, address)
 		if err != nil {
@@ -59,18 +91,11 @@ func StartBrokers(n int) (*Kafka, error) {
 		return nil, fmt.Errorf("start kfake: %w", err)
 	}
 	k.cluster, k.Proxy = cluster, k.Proxies[0]
-	k.client, err = kgo.NewClient(append(k.direct(),
-		kgo.ConsumeRegex(), kgo.ConsumeTopics(`^k8s\..*`, `^kubebridge\..*\.dead$`),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.MetadataMinAge(metadataAge), kgo.MetadataMaxAge(metadataAge), kgo.WithHooks(arrival{}),
-	)...)
+	k.Follower, err = follow(k.direct()...)
 	if err != nil {
 		cluster.Close()
-		return nil, fmt.Errorf("connect to kfake: %w", err)
+		return nil, err
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	k.stop = stop
-	k.reader.Go(func() { k.read(ctx) })
 	return k, nil
 }
 
@@ -100,9 +125,7 @@ func (a advertised) Addr() net.Addr {
 
 // Close ends reader, proxy and broker.
 func (k *Kafka) Close() error {
-	k.stop()
-	k.reader.Wait()
-	k.client.Close()
+	k.Follower.Close()
 	var err error
 	for _, p := range k.Proxies {
 		err = errors.Join(err, p.Close())
@@ -117,15 +140,15 @@ type arrival struct{}
 // OnFetchRecordBuffered implements [kgo.HookFetchRecordBuffered].
 func (arrival) OnFetchRecordBuffered(r *kgo.Record) { r.Timestamp = time.Now() }
 
-func (k *Kafka) read(ctx context.Context) {
+func (f *Follower) read(ctx context.Context) {
 	for ctx.Err() == nil {
-		k.client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
-			k.mu.Lock()
-			k.ends[partition(r.Topic, r.Partition)] = r.Offset + 1
-			k.mu.Unlock()
+		f.client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+			f.mu.Lock()
+			f.ends[partition(r.Topic, r.Partition)] = r.Offset + 1
+			f.mu.Unlock()
 			m, err := fromKafka(r)
 			m.At = r.Timestamp // see arrival
-			k.add(m, err)
+			f.add(m, err)
 		})
 	}
 }
