@@ -264,7 +264,8 @@ func (o *outageRun) kill(meanwhile func()) {
 	o.await(func(s bridge.Status) bool {
 		return !*outageBuffer || s.Buffer != nil && (s.Buffer.Targets == len(o.types) && s.Buffer.Frames >= missed || o.all(s, "watching"))
 	})
-	o.logf("killed: off for %s, %d frames missed, received %s after the start", started.Sub(killed).Round(time.Millisecond), missed, time.Since(started).Round(time.Millisecond))
+	o.logf("killed: off for %s; %d frames came meanwhile; the bridge is back after another %s",
+		started.Sub(killed).Round(time.Millisecond), missed, time.Since(started).Round(time.Millisecond))
 }
 
 // restartAPI restarts the API server, which loses its history. The first time, and every second time after it, the bridge is off meanwhile,
