@@ -28,10 +28,11 @@ type batches struct {
 	flying  *flight
 	spare   *memory // of the batch that was committed last
 	written chan error
-	running sync.WaitGroup   // the delivery
-	seq     uint64           // number of batches; unlike the core's number, it continues after a reset
-	objects map[string]int64 // in the inventories of the store, by collection
-	hurry   bool             // the loop is stopping, so the filling batch does not wait for more records
+	running sync.WaitGroup    // the delivery
+	seq     uint64            // number of batches; unlike the core's number, it continues after a reset
+	objects map[string]int64  // in the inventories of the store, by collection
+	counted map[string]uint64 // the incarnations of objects, by collection
+	hurry   bool              // the loop is stopping, so the filling batch does not wait for more records
 }
 
 // batch is a batch with the loop's own data about it.
@@ -244,6 +245,11 @@ func (b *batches) committed() *flight {
 		b.objects[id] += n
 		changed = append(changed, id)
 	}
+	for id, r := range f.sealed.Records {
+		if b.counted[id] != r.Incarnation { // entries of the one before no longer count
+			_ = b.count(id, r.Incarnation) // the number is only shown
+		}
+	}
 	b.Observer.Committed(&Commit{joined(f.settled.items, f.items), joined(f.settled.records, f.records), changed})
 	b.Encoder.Committed(joined(f.settled.items, f.sealed.Items))
 	f.memory.reset()
@@ -331,9 +337,10 @@ func (b *batch) grow(collection string, n int64) {
 	b.grown[collection] += n
 }
 
-// count counts the objects in a collection's inventory.
-func (b *batches) count(collection string) (err error) {
-	b.objects[collection], err = durable.Count(b.Store, collection, b.core.Collection(collection).Incarnation)
+// count counts the objects of an incarnation in a collection's inventory.
+func (b *batches) count(collection string, incarnation uint64) (err error) {
+	b.counted[collection] = incarnation
+	b.objects[collection], err = durable.Count(b.Store, collection, incarnation)
 	return err
 }
 
@@ -371,7 +378,7 @@ func (b *batches) load(core *reconcile.Core) error {
 	b.core = core
 	clear(b.objects)
 	for _, id := range core.IDs() {
-		if err := b.count(id); err != nil {
+		if err := b.count(id, core.Collection(id).Incarnation); err != nil {
 			return err
 		}
 	}

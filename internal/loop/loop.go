@@ -140,7 +140,7 @@ type Loop struct {
 // New returns a loop that is not running yet.
 func New(o Options) *Loop {
 	l := &Loop{Options: o, calls: newCalls(), reads: newReads(&o), plan: newPlanned(), suspended: newSuspensions(o.Observer)}
-	l.batches = &batches{Options: &l.Options, plan: l.plan, budget: l.reads.budget, written: make(chan error, 1), objects: map[string]int64{}}
+	l.batches = &batches{Options: &l.Options, plan: l.plan, budget: l.reads.budget, written: make(chan error, 1), objects: map[string]int64{}, counted: map[string]uint64{}}
 	l.batches.filling = l.batches.newBatch()
 	l.reads.committed = l.committed
 	return l

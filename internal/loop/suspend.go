@@ -113,7 +113,7 @@ func (l *Loop) resume(at time.Time) error {
 	for _, id := range due {
 		l.suspended.remove(id)
 		l.core.Restore(id, state, l.number(at))
-		if err := l.batches.count(id); err != nil { // in the mode Log, the store may have a part of a batch
+		if err := l.batches.count(id, l.core.Collection(id).Incarnation); err != nil { // in the mode Log, the store may have a part of a batch
 			return err
 		}
 		l.batches.filling.grow(id, 0) // the next commit reports the number
