@@ -2,8 +2,11 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/buffer"
 	"github.com/kubebridge/kubebridge/internal/feed"
@@ -27,6 +30,7 @@ type openBuffer struct {
 	*buffer.Buffer
 	sealed bool
 	spool  *spool.Spool
+	failed string // why there is none, although it is configured
 }
 
 // openBuffer opens the disk buffer and lets it run until the returned function is called.
@@ -34,7 +38,12 @@ func (b *Bridge) openBuffer(ctx context.Context) (o openBuffer, end func() error
 	if b.o.Buffer == nil {
 		return o, func() error { return nil }, nil
 	}
-	if o.spool, o.sealed, err = b.o.Buffer.Open(ctx); err != nil {
+	o.spool, o.sealed, err = b.o.Buffer.Open(ctx)
+	if errors.Is(err, spool.ErrUnusable) { // events are published without it, too
+		b.o.Log.Error("disk buffer is not used, because its disk fails: outages cost what they cost without it; repair the disk, or delete the directory, and restart", zap.Error(err))
+		return openBuffer{failed: err.Error()}, func() error { return nil }, nil
+	}
+	if err != nil {
 		return o, nil, &planning.EnvironmentError{Err: err}
 	}
 	var sinks []string
@@ -56,10 +65,13 @@ func (b *Bridge) openBuffer(ctx context.Context) (o openBuffer, end func() error
 	}, nil
 }
 
-// status returns the state of the buffer; nil: there is none.
+// status returns the state of the buffer; nil: none is configured.
 func (o *openBuffer) status() *status.Buffer {
-	if o.Buffer == nil {
+	if o.Buffer == nil && o.failed == "" {
 		return nil
+	}
+	if o.Buffer == nil {
+		return &status.Buffer{Error: o.failed}
 	}
 	s := o.State()
 	return &status.Buffer{Bytes: o.spool.Bytes(), MaxBytes: o.spool.MaxBytes(), Targets: s.Targets, Ended: s.Ended, Frames: s.Frames}

@@ -8,6 +8,8 @@ import (
 var (
 	// ErrLocked is returned by Open when another Spool has the directory open, in this process or another one.
 	ErrLocked = errors.New("another process or spool uses the directory")
+	// ErrUnusable is returned by Open when the file system fails to read or sync what the directory has.
+	ErrUnusable = errors.New("the disk fails")
 	// ErrFull is returned by Append when the frame could exceed Options.MaxBytes. The frame is not in the stream, and the
 	// stream takes smaller frames, or more after a Trim.
 	ErrFull = errors.New("spool is full")

@@ -87,7 +87,7 @@ func open(path string, o Options, codec *codec) (*Spool, error) {
 	s := &Spool{options: o, dir: dir, codec: codec, streams: map[string]*Stream{}}
 	s.handles.limit = cmp.Or(o.OpenFiles, defaultOpenFiles)
 	if err := s.load(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open spool: %w", err), dir.lock.Close())
+		return nil, errors.Join(fmt.Errorf("open spool: %w: %w", ErrUnusable, err), dir.lock.Close())
 	}
 	return s, nil
 }

@@ -154,6 +154,11 @@ func newPage(r Report, q query, h *history) page {
 			Where: "Kubernetes", Word: "not reached", Error: r.Waiting, Advice: "check that the API server answers the bridge; it is asked again every few seconds",
 		})
 	}
+	if b := r.Buffer; b != nil && b.Error != "" {
+		p.Troubles = append(p.Troubles, troubleView{
+			Where: "Disk buffer", Word: "not used", Error: b.Error, Advice: "repair the disk, or delete the directory, and restart the bridge",
+		})
+	}
 	if b := r.Buffer; b != nil && b.Ended > 0 {
 		p.Troubles = append(p.Troubles, troubleView{
 			Where: "Disk buffer", Word: "ended", Error: comma(int64(b.Ended)) + " of " + comma(int64(b.Targets)) + " recordings go on no longer: what they hold is published, and a gap may follow",

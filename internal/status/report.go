@@ -56,15 +56,19 @@ type Election struct {
 
 // Buffer is the state of the disk buffer. It is empty while every sink is in step.
 type Buffer struct {
-	Bytes    int64  `json:"bytes"`    // on disk
-	MaxBytes int64  `json:"maxBytes"` // from which on nothing more is buffered
-	Targets  int    `json:"targets"`  // resources or namespaces of resources that are being buffered
-	Ended    int    `json:"ended"`    // of which nothing more is buffered, because the buffer was full, a write failed, or the resource is gone
-	Frames   uint64 `json:"frames"`   // changes, list items and bookmarks that were buffered since the start
+	Bytes    int64  `json:"bytes"`          // on disk
+	MaxBytes int64  `json:"maxBytes"`       // from which on nothing more is buffered
+	Targets  int    `json:"targets"`        // resources or namespaces of resources that are being buffered
+	Ended    int    `json:"ended"`          // of which nothing more is buffered, because the buffer was full, a write failed, or the resource is gone
+	Frames   uint64 `json:"frames"`         // changes, list items and bookmarks that were buffered since the start
+	Error    string `json:"error,omitzero"` // why it is not used until the next start; empty: it is used
 }
 
 // Words describes the buffer for people.
 func (b *Buffer) Words() string {
+	if b.Error != "" {
+		return "not used: " + b.Error
+	}
 	words := size(b.Bytes) + " of " + size(b.MaxBytes)
 	if b.Targets == 0 {
 		return words

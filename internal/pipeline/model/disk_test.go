@@ -3,8 +3,12 @@ package model
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/spool"
@@ -23,13 +27,24 @@ const (
 type disk struct {
 	fs   *vfs.MemFS
 	size diskSize
+	// fails is what fails at present.
+	fails atomic.Int32
 }
+
+// diskFault is what of a disk fails.
+type diskFault = int32
+
+const (
+	nothingFails diskFault = iota
+	writesFail             // it is full
+	readsFail
+)
 
 func newDisk(size diskSize) *disk {
 	if size == noBuffer {
 		return nil
 	}
-	return &disk{vfs.NewCrashableMem(), size}
+	return &disk{fs: vfs.NewCrashableMem(), size: size}
 }
 
 // spec returns the buffer of a process.
@@ -37,7 +52,7 @@ func (d *disk) spec() *pipeline.BufferSpec {
 	if d == nil {
 		return nil
 	}
-	fs := d.fs
+	fs := errorfs.Wrap(d.fs, errorfs.InjectorFunc(d.fault))
 	return &pipeline.BufferSpec{Open: func(context.Context) (*spool.Spool, bool, error) {
 		o := spool.Options{FS: fs, SegmentBytes: 8 << 10, Key: make([]byte, spool.LeastKeyBytes)}
 		if d.size == scarce {
@@ -48,10 +63,21 @@ func (d *disk) spec() *pipeline.BufferSpec {
 	}}
 }
 
-// kill ends the writes of a process that was killed: later ones go to a file system that nobody reads. The operating system keeps what was written
-// before, also without a sync.
-func (d *disk) kill() {
+// fault returns the error of an operation. Opening the spool does not fail, because a bridge then does not start.
+func (d *disk) fault(op errorfs.Op) error {
+	switch f := d.fails.Load(); {
+	case f == writesFail && slices.Contains([]errorfs.OpKind{errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpFileSyncData}, op.Kind):
+		return syscall.ENOSPC
+	case f == readsFail && slices.Contains([]errorfs.OpKind{errorfs.OpFileRead, errorfs.OpFileReadAt}, op.Kind):
+		return syscall.EIO
+	}
+	return nil
+}
+
+// crash ends the writes of a process: later ones go to a file system that nobody reads. After a kill, the operating system keeps what was written,
+// also without a sync. After a power failure it keeps a part of it, in percent.
+func (d *disk) crash(kept int) {
 	if d != nil {
-		d.fs = d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+		d.fs = d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(1, 1))})
 	}
 }

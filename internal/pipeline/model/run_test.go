@@ -248,7 +248,7 @@ func (w *world) bury() {
 	p := w.process
 	w.process = nil
 	p.kill()
-	w.disk.kill()
+	w.disk.crash(100)
 	w.causes = append(w.causes, w.step)
 	for _, j := range w.judges {
 		j.crashes = w.step
@@ -430,6 +430,9 @@ func (w *world) heal() {
 	w.api.down, w.api.denied, w.api.brief = false, 0, 0
 	w.api.held = map[string]int{}
 	w.api.mu.Unlock()
+	if w.disk != nil {
+		w.disk.fails.Store(nothingFails)
+	}
 	for _, s := range w.sinks {
 		s.bus.set(func(b *bus) {
 			b.stopped, b.blocked, b.refused, b.limit, b.armed = false, false, map[string]int{}, 0, armed{}

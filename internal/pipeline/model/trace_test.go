@@ -463,6 +463,18 @@ func opsTable() map[string]op {
 			w.bury()
 			return true
 		}},
+		// These inputs are given only to bridges with a disk buffer, so that the seeds of other runs keep their meaning.
+		"disk": {causes: true, args: []int{3}, apply: func(w *world, a []int) bool {
+			return w.disk != nil && w.disk.fails.Swap(diskFault(a[0])) != diskFault(a[0])
+		}},
+		"power-failure": {kind: "process", causes: true, args: []int{3}, apply: func(w *world, a []int) bool {
+			if w.process == nil || w.disk == nil {
+				return false
+			}
+			w.disk.crash([]int{0, 50, 90}[a[0]])
+			w.bury()
+			return true
+		}},
 		"start": {kind: "process", weight: 12, apply: func(w *world, _ []int) bool { return w.start() }},
 		"start-back": {kind: "edit", weight: 3, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
 			if w.process != nil {
