@@ -33,6 +33,8 @@ type stream struct {
 	client  *Client
 	cancel  context.CancelFunc
 	body    io.Closer
+	from    string        // the resourceVersion from which it was opened
+	opened  time.Time     // when
 	room    chan struct{} // has room for one: signals that a subscriber may have room again
 	once    sync.Once
 	closed  chan struct{}
@@ -115,7 +117,7 @@ func (c *Collection) open(ctx context.Context, w *watched, from, at string, time
 		return nil, err
 	}
 	s := &stream{
-		watched: w, history: history, wide: isWide(ctx), client: c.client, cancel: cancel, body: body,
+		watched: w, history: history, wide: isWide(ctx), client: c.client, cancel: cancel, body: body, from: from, opened: time.Now(),
 		room: make(chan struct{}, 1), closed: make(chan struct{}), at: cursor{resume: from, last: from}, recent: recent{floor: from},
 	}
 	u := s.newSubscriber(at)
@@ -130,6 +132,11 @@ func (c *Collection) open(ctx context.Context, w *watched, from, at string, time
 	}
 	s.reader.Go(func() { s.read(c, newFrameReader(body, keep, &c.client.memory)) })
 	return u, nil
+}
+
+// endedAtOnce reports whether the stream ended at once and led no further than where it began.
+func (s *stream) endedAtOnce() bool {
+	return s.at.resume == s.from && time.Since(s.opened) < emptyCloseQuick
 }
 
 func (s *stream) newSubscriber(at string) *subscriber {
