@@ -1,11 +1,17 @@
 package source
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // A server that ends all watches at once gets no more requests from collections with a shared watch than from others: a collection that
@@ -42,5 +48,48 @@ func TestSharedWatchThatEndsAtOnce(t *testing.T) {
 		}
 		behind.stop()
 		further.stop()
+	})
+}
+
+// Errors of the server in a watch count only for the position from which the watch was opened: another collection that joined it needs no list.
+func TestErrorsOfASharedWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stub := newStub(t, nil, nil)
+		failing := func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("watch") != "true" || r.URL.Query().Get("resourceVersion") != "10" || r.URL.Query().Get("timeoutSeconds") == "5" {
+				stub.ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-time.After(30 * time.Second):
+				_, _ = fmt.Fprint(w, errorFrame(http.StatusInternalServerError, "InternalError"))
+			case <-r.Context().Done():
+			}
+		}
+		client := inMemory(t, http.HandlerFunc(failing))
+		first := run(t, Options{Client: client}, event.Position{RV: "10"}, nil)
+		pass(time.Second)
+		expired := false
+		joined := NewCollection(Options{Client: client, Target: configMaps(event.Collection{}), Handler: &recorder{}, OnState: func(s State) {
+			expired = expired || errors.Is(s.Err, ErrExpired)
+			if s.Phase == Waiting {
+				time.Sleep(10 * time.Second) // the first collection opens the watch again, and this one joins it
+			}
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- joined.Run(ctx, event.Position{RV: "20"}) }()
+		pass(5 * time.Minute)
+		first.stop()
+		cancel()
+		<-done
+		if !slices.ContainsFunc(first.states, func(s State) bool { return errors.Is(s.Err, ErrExpired) }) {
+			t.Error("the errors do not count for the collection from whose position the watches were opened")
+		}
+		if expired {
+			t.Error("errors of a watch from another position count for the collection that joined it")
+		}
 	})
 }

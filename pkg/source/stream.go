@@ -57,8 +57,8 @@ type recent struct {
 // subscriber receives the frames of a stream. Its methods are for one goroutine, except for close.
 type subscriber struct {
 	stream *stream
-	// own is true if the watch was opened from the position of this subscriber. Only then does a watch that ends without a frame, or
-	// whose history is gone, say something about that position.
+	// own is true if the watch was opened from the position of this subscriber. Only then does a watch that ends without a frame, with an
+	// error of the server, or because its history is gone, say something about that position.
 	own    bool
 	ready  chan struct{} // has room for one: signals that next may return something
 	closed chan struct{}
