@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -92,4 +93,34 @@ func TestErrorsOfASharedWatch(t *testing.T) {
 			t.Error("errors of a watch from another position count for the collection that joined it")
 		}
 	})
+}
+
+// A frame without a resourceVersion in a shared watch does not lead to earlier changes for a collection that is further.
+func TestFrameWithoutVersionInASharedWatch(t *testing.T) {
+	for _, rv := range []string{"", "0"} {
+		synctest.Test(t, func(t *testing.T) {
+			more := make(chan struct{})
+			client := inMemory(t, newStub(t, nil, []answer{func(w http.ResponseWriter, r *http.Request) {
+				_ = http.NewResponseController(w).Flush()
+				<-more
+				for _, f := range []string{frame("MODIFIED", "a", "11"), bookmark(rv), frame("MODIFIED", "b", "12"), frame("MODIFIED", "c", "21")} {
+					_, _ = io.WriteString(w, f)
+				}
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			}}))
+			behind := run(t, Options{Client: client}, event.Position{RV: "10"}, nil)
+			pass(time.Second)
+			further := run(t, Options{Client: client}, event.Position{RV: "20"}, nil)
+			pass(time.Second)
+			close(more)
+			pass(time.Second)
+			got := further.received()
+			if len(got) == 0 || got[len(got)-1] != "modified c@21 >20" || len(got) > 2 {
+				t.Errorf("bookmark %q: received %q, want the change at 21", rv, got)
+			}
+			behind.stop()
+			further.stop()
+		})
+	}
 }

@@ -280,7 +280,9 @@ func (u *subscriber) give(f watchFrame) {
 		f.object.Release()
 		return
 	}
-	u.after = "" // all that follows is newer, too
+	if resumable(f.object.ResourceVersion) { // otherwise it cannot be compared, and earlier frames may follow
+		u.after = "" // all that follows is newer, too
+	}
 	u.queue = append(u.queue, f)
 	u.account(1, f.size())
 	u.signal()
