@@ -124,3 +124,34 @@ func TestFrameWithoutVersionInASharedWatch(t *testing.T) {
 		})
 	}
 }
+
+// What waits for a blocked collection counts until the collection has handled it, also after it has left the shared watch.
+func TestBlockedCollectionCounts(t *testing.T) {
+	withConsumers(t, 2, func(e *etcd, all []*consumer) {
+		all[0].start()
+		all[1].start()
+		pass(time.Second)
+		blocked := make(chan struct{})
+		all[1].delay = func() { <-blocked }
+		for range slowFrames / 2 {
+			e.change(1)
+			synctest.Wait()
+		}
+		waits := all[0].client.watches.slow.Load()
+		if waits == 0 {
+			t.Fatal("nothing waits for the blocked collection")
+		}
+		pass(2 * maxBlocked)
+		if n := subscribers(all[0].client); n != 1 {
+			t.Errorf("%d collections share the watch, want only the fast one", n)
+		}
+		if n := all[0].client.watches.slow.Load(); n != waits {
+			t.Errorf("%d bytes count, want the %d that wait for the blocked collection", n, waits)
+		}
+		close(blocked)
+		pass(2 * time.Minute)
+		if n := all[0].client.watches.slow.Load(); n != 0 {
+			t.Errorf("%d bytes count after everything was handled", n)
+		}
+	})
+}
