@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/buffer"
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -87,16 +88,23 @@ func (f *follower) buffered(ctx context.Context) (*buffer.Use, error) {
 	if !behind {
 		return nil, nil
 	}
-	if committed == f.forgotten {
-		at.Committed = f.resume
-	}
-	f.beginning = committed
+	f.beginning, at.Committed = committed, f.recordFrom(committed)
 	use, err := b.Buffer.Begin(b.Sink, f.target, at)
 	if err != nil {
 		f.refused = true
 		f.Log.Warn("buffering failed; reading goes on without it until the sink is in step", zap.String("collection", f.collection), zap.Error(err))
 	}
 	return use, nil
+}
+
+// recordFrom returns where a recording begins: at the committed position, so that it is of use after a restart. Where the API server has
+// forgotten that, the recording begins where the sink has read. So do others, until the sink has committed what it had read when that
+// was found: each position in between may be forgotten, too, and would cost a list.
+func (f *follower) recordFrom(committed string) string {
+	if committed == f.forgotten || event.Older(committed, f.readThen) {
+		return f.resume
+	}
+	return committed
 }
 
 // resumable reports whether a watch may follow from the reader's position.
@@ -139,7 +147,7 @@ func (f *follower) replay(ctx context.Context, use *buffer.Use) error {
 			f.refused = true
 			return errEnded
 		case errors.Is(err, buffer.ErrForgotten):
-			f.forgotten = f.beginning
+			f.forgotten, f.readThen = f.beginning, f.resume
 			return errForgotten
 		case errors.Is(err, io.EOF):
 			if more, err := f.awaitMore(ctx, use); err != nil || !more {
