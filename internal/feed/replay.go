@@ -31,8 +31,22 @@ type Buffering struct {
 	Buffer *buffer.Buffer
 	Sink   string
 	Lag    *buffer.Lag // of the sink
-	// Allowed reports whether a collection is buffered. It is called from several goroutines.
+	// Allowed reports whether a collection is buffered. It is called from several goroutines. When it does not any more, [buffer.Buffer.Forbid]
+	// is called.
 	Allowed func(collection string) bool
+}
+
+// begin begins a recording. It returns nil if the collection may no longer be buffered.
+func (b *Buffering) begin(collection string, t source.Target, at buffer.Position) (*buffer.Use, error) {
+	use, err := b.Buffer.Begin(b.Sink, t, at)
+	if b.Allowed(collection) {
+		return use, err
+	}
+	b.Buffer.Forbid(b.Sink, collection) // this may have been called before the recording began
+	if use != nil {
+		err = errors.Join(err, use.Close())
+	}
+	return nil, err
 }
 
 // A read takes its signals from the API server or from the disk buffer.
@@ -89,7 +103,7 @@ func (f *follower) buffered(ctx context.Context) (*buffer.Use, error) {
 		return nil, nil
 	}
 	f.beginning, at.Committed = committed, f.recordFrom(committed)
-	use, err := b.Buffer.Begin(b.Sink, f.target, at)
+	use, err := b.begin(f.collection, f.target, at)
 	if err != nil {
 		f.refused = true
 		f.Log.Warn("buffering failed; reading goes on without it until the sink is in step", zap.String("collection", f.collection), zap.Error(err))
