@@ -224,6 +224,8 @@ func (b *Buffer) discard(r *Recording) {
 	if r.stop != nil {
 		r.stop()
 	}
+	r.mu.Lock() // a frame that is being recorded comes before, so it does not bring the files back
+	defer r.mu.Unlock()
 	if err := r.stream.Drop(); err != nil {
 		b.Log.Warn("delete from the buffer failed", zap.Error(err))
 	}

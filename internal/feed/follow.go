@@ -28,8 +28,9 @@ type follower struct {
 
 	watching atomic.Bool // resumable, for other goroutines
 	begun    bool        // the buffer was asked
-	// beginning is the committed position from which a recording was begun last, and forgotten one that the API server did not have any more.
-	beginning, forgotten string
+	// beginning is the committed position from which a recording was begun last, and forgotten one that the API server did not have any
+	// more. The sink had read up to readThen when that was found.
+	beginning, forgotten, readThen string
 
 	refused bool // the buffer takes nothing of this collection until the sink is in step again
 }
@@ -111,7 +112,7 @@ func (f *follower) listBegun(ctx context.Context, s source.Signal) error {
 	f.list = &list{from: from, absent: s.Reason == event.ReasonGone}
 	f.watching.Store(false)
 	if s.NewEpoch { // versions of the previous history do not count
-		f.list.from, f.resume, f.seen = "", "", ""
+		f.list.from, f.resume, f.seen, f.readThen = "", "", "", ""
 	}
 	reason := s.Reason
 	if reason == source.ReasonSnapshot { // also for a collection that was complete without a version, because its resource did not exist

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/buffer"
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -30,8 +31,22 @@ type Buffering struct {
 	Buffer *buffer.Buffer
 	Sink   string
 	Lag    *buffer.Lag // of the sink
-	// Allowed reports whether a collection is buffered. It is called from several goroutines.
+	// Allowed reports whether a collection is buffered. It is called from several goroutines. When it does not any more, [buffer.Buffer.Forbid]
+	// is called.
 	Allowed func(collection string) bool
+}
+
+// begin begins a recording. It returns nil if the collection may no longer be buffered.
+func (b *Buffering) begin(collection string, t source.Target, at buffer.Position) (*buffer.Use, error) {
+	use, err := b.Buffer.Begin(b.Sink, t, at)
+	if b.Allowed(collection) {
+		return use, err
+	}
+	b.Buffer.Forbid(b.Sink, collection) // this may have been called before the recording began
+	if use != nil {
+		err = errors.Join(err, use.Close())
+	}
+	return nil, err
 }
 
 // A read takes its signals from the API server or from the disk buffer.
@@ -87,16 +102,23 @@ func (f *follower) buffered(ctx context.Context) (*buffer.Use, error) {
 	if !behind {
 		return nil, nil
 	}
-	if committed == f.forgotten {
-		at.Committed = f.resume
-	}
-	f.beginning = committed
-	use, err := b.Buffer.Begin(b.Sink, f.target, at)
+	f.beginning, at.Committed = committed, f.recordFrom(committed)
+	use, err := b.begin(f.collection, f.target, at)
 	if err != nil {
 		f.refused = true
 		f.Log.Warn("buffering failed; reading goes on without it until the sink is in step", zap.String("collection", f.collection), zap.Error(err))
 	}
 	return use, nil
+}
+
+// recordFrom returns where a recording begins: at the committed position, so that it is of use after a restart. Where the API server has
+// forgotten that, the recording begins where the sink has read. So do others, until the sink has committed what it had read when that
+// was found: each position in between may be forgotten, too, and would cost a list.
+func (f *follower) recordFrom(committed string) string {
+	if committed == f.forgotten || event.Older(committed, f.readThen) {
+		return f.resume
+	}
+	return committed
 }
 
 // resumable reports whether a watch may follow from the reader's position.
@@ -139,7 +161,7 @@ func (f *follower) replay(ctx context.Context, use *buffer.Use) error {
 			f.refused = true
 			return errEnded
 		case errors.Is(err, buffer.ErrForgotten):
-			f.forgotten = f.beginning
+			f.forgotten, f.readThen = f.beginning, f.resume
 			return errForgotten
 		case errors.Is(err, io.EOF):
 			if more, err := f.awaitMore(ctx, use); err != nil || !more {

@@ -11,7 +11,7 @@ type cursor struct {
 }
 
 func (c *cursor) saw(rv string) {
-	if rv == "" || !event.Newer(rv, c.last) {
+	if !resumable(rv) || !event.Newer(rv, c.last) {
 		return
 	}
 	if c.resume != c.last {

@@ -33,6 +33,8 @@ type stream struct {
 	client  *Client
 	cancel  context.CancelFunc
 	body    io.Closer
+	from    string        // the resourceVersion from which it was opened
+	opened  time.Time     // when
 	room    chan struct{} // has room for one: signals that a subscriber may have room again
 	once    sync.Once
 	closed  chan struct{}
@@ -52,14 +54,14 @@ type recent struct {
 	bytes  int
 }
 
-// subscriber receives the frames of a stream. Its methods are for one goroutine, except for close.
+// subscriber receives the frames of a stream. Its methods are for one goroutine, except for leave.
 type subscriber struct {
 	stream *stream
-	// own is true if the watch was opened from the position of this subscriber. Only then does a watch that ends without a frame, or
-	// whose history is gone, say something about that position.
+	// own is true if the watch was opened from the position of this subscriber. Only then does a watch that ends without a frame, with an
+	// error of the server, or because its history is gone, say something about that position.
 	own    bool
 	ready  chan struct{} // has room for one: signals that next may return something
-	closed chan struct{}
+	closed chan struct{} // closed by leave
 	once   sync.Once
 	batch  []watchFrame // taken from queue
 	taken  int          // how many of batch were returned
@@ -70,7 +72,7 @@ type subscriber struct {
 	frames int   // given and not handled
 	bytes  int   // of these frames
 	ended  error // what ended the stream; nil: it goes on
-	left   bool  // close was called
+	done   bool  // nothing more is handled: nothing counts
 }
 
 type watchFrame struct {
@@ -89,7 +91,7 @@ func (f *watchFrame) size() int {
 }
 
 // open opens a watch from a resourceVersion for a subscriber that has seen everything up to at. The server should end it after timeout. ctx
-// ends only the opening: the watch is closed when all subscribers have closed. Its frames
+// ends only the opening: the watch is closed when all subscribers have left. Its frames
 // share buffers of at most keepBuffer bytes, or of keepWide where ctx is wide.
 func (c *Collection) open(ctx context.Context, w *watched, from, at string, timeout, grace time.Duration) (*subscriber, error) {
 	history := c.client.watches.history.Load() // asked before the server answers
@@ -115,7 +117,7 @@ func (c *Collection) open(ctx context.Context, w *watched, from, at string, time
 		return nil, err
 	}
 	s := &stream{
-		watched: w, history: history, wide: isWide(ctx), client: c.client, cancel: cancel, body: body,
+		watched: w, history: history, wide: isWide(ctx), client: c.client, cancel: cancel, body: body, from: from, opened: time.Now(),
 		room: make(chan struct{}, 1), closed: make(chan struct{}), at: cursor{resume: from, last: from}, recent: recent{floor: from},
 	}
 	u := s.newSubscriber(at)
@@ -130,6 +132,11 @@ func (c *Collection) open(ctx context.Context, w *watched, from, at string, time
 	}
 	s.reader.Go(func() { s.read(c, newFrameReader(body, keep, &c.client.memory)) })
 	return u, nil
+}
+
+// endedAtOnce reports whether the stream ended at once and led no further than where it began.
+func (s *stream) endedAtOnce() bool {
+	return s.at.resume == s.from && time.Since(s.opened) < emptyCloseQuick
 }
 
 func (s *stream) newSubscriber(at string) *subscriber {
@@ -273,7 +280,9 @@ func (u *subscriber) give(f watchFrame) {
 		f.object.Release()
 		return
 	}
-	u.after = "" // all that follows is newer, too
+	if resumable(f.object.ResourceVersion) { // otherwise it cannot be compared, and earlier frames may follow
+		u.after = "" // all that follows is newer, too
+	}
 	u.queue = append(u.queue, f)
 	u.account(1, f.size())
 	u.signal()
@@ -327,7 +336,7 @@ func (u *subscriber) next() (watchFrame, bool) {
 func (u *subscriber) handled(size int) {
 	u.stream.watched.mu.Lock()
 	defer u.stream.watched.mu.Unlock()
-	if u.left {
+	if u.done {
 		return
 	}
 	full := !u.hasRoom()
@@ -337,13 +346,21 @@ func (u *subscriber) handled(size int) {
 	}
 }
 
-// close leaves the stream, which is closed when nobody is left. It may be called more than once. next still returns what was given before.
+// close leaves the stream, and drops what was not handled.
 func (u *subscriber) close() {
+	u.leave()
+	u.stream.watched.mu.Lock()
+	defer u.stream.watched.mu.Unlock()
+	u.account(-u.frames, -u.bytes)
+	u.done, u.queue = true, nil
+}
+
+// leave leaves the stream, which is closed when nobody is left. It may be called more than once, from any goroutine. next still returns
+// what was given before, which counts until it is handled.
+func (u *subscriber) leave() {
 	u.once.Do(func() {
 		s := u.stream
 		s.watched.mu.Lock()
-		u.left = true
-		u.account(-u.frames, -u.bytes)
 		s.subscribers = slices.DeleteFunc(s.subscribers, func(other *subscriber) bool { return other == u })
 		last := len(s.subscribers) == 0
 		s.watched.mu.Unlock()

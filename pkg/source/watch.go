@@ -48,7 +48,7 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 	at.last = at.resume // the next watch repeats events after resume
 	watchdog := r.newWatchdog(ctx, doubt)
 	defer watchdog.stop()
-	tooLong := time.AfterFunc(time.Hour, u.close)
+	tooLong := time.AfterFunc(time.Hour, u.leave)
 	defer tooLong.Stop()
 	var armed time.Time // time at which tooLong was set; zero: stopped
 	for {
@@ -89,7 +89,7 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 		case errors.Is(f.err, io.EOF):
 			return frames, nil
 		case f.err != nil:
-			if statusCode(f.err) >= http.StatusInternalServerError || errors.Is(f.err, errFrameTooLarge) {
+			if u.own && (statusCode(f.err) >= http.StatusInternalServerError || errors.Is(f.err, errFrameTooLarge)) {
 				at.failures++
 			}
 			return frames, r.watchError(f.err)

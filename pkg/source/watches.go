@@ -59,7 +59,8 @@ type watched struct {
 	last    ended         // the last shared watch
 }
 
-// ended is a shared watch that has ended, and that another one continues. The zero value is none.
+// ended is a shared watch that has ended, and that another one continues. The zero value is none. A watch that ended at once is not
+// continued: each collection has to find out what the server does with its own position.
 type ended struct {
 	resume  string // from here a watch sends everything that the last one did not
 	at      time.Time
@@ -99,7 +100,7 @@ func (w *watched) ended(s *stream, err error) {
 		return
 	}
 	w.shared, w.last = nil, ended{}
-	if w.readers > 1 && (errors.Is(err, io.EOF) || errors.Is(err, errAgain)) {
+	if w.readers > 1 && !s.endedAtOnce() && (errors.Is(err, io.EOF) || errors.Is(err, errAgain)) {
 		w.last = ended{s.at.resume, time.Now(), s.history}
 	}
 }

@@ -1,0 +1,68 @@
+package feed
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/zap/zaptest"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubebridge/kubebridge/internal/buffer"
+	"github.com/kubebridge/kubebridge/internal/spool"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// A collection that may no longer be buffered from the moment in which its recording begins leaves nothing on the disk.
+func TestForbiddenWhileItBegins(t *testing.T) {
+	files, err := spool.Open("buffer", spool.Options{FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := source.NewClient(&rest.Config{Host: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	b := &Buffering{Sink: "audit", Allowed: func(string) bool { return false }, Buffer: buffer.New(buffer.Options{
+		Spool: files, Client: client, Slots: func() source.Slots { return NewLists(1).Slots() }, Log: zaptest.NewLogger(t),
+	})}
+	ctx, cancel := context.WithCancel(t.Context())
+	b.Buffer.Load(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { b.Buffer.Run(ctx) })
+	target := source.Target{Collection: event.Collection{Resource: "secrets"}, Resource: source.Resource{Version: "v1", Name: "secrets", Kind: "Secret"}}
+	use, err := b.begin("secrets", target, buffer.Position{Committed: "10", Read: "10"})
+	if use != nil || err != nil {
+		t.Errorf("a recording began: %v, %v", use, err)
+	}
+	if n := b.Buffer.State().Targets; n != 0 || len(files.List()) > 0 {
+		t.Errorf("%d recordings, and segments %v", n, files.List())
+	}
+	cancel()
+	running.Wait()
+	if err := files.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// After the API server has forgotten a committed position, a sink that goes on committing does not begin a recording, and cause a list, at each
+// of the positions that it commits.
+func TestRecordFrom(t *testing.T) {
+	for _, c := range []struct{ forgotten, readThen, committed, want string }{
+		{"", "", "10", "10"},
+		{"10", "50", "10", "60"},
+		{"10", "50", "20", "60"}, // the API server may have forgotten this one, too
+		{"10", "50", "50", "50"},
+		{"10", "50", "55", "55"},
+		{"a", "c", "a", "60"},
+		{"a", "c", "b", "b"}, // what is no number does not compare
+	} {
+		f := &follower{forgotten: c.forgotten, readThen: c.readThen, resume: "60"}
+		if got := f.recordFrom(c.committed); got != c.want {
+			t.Errorf("committed %s, after %s was forgotten with everything up to %s read: from %s, want %s", c.committed, c.forgotten, c.readThen, got, c.want)
+		}
+	}
+}
