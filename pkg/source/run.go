@@ -107,7 +107,6 @@ type reader struct {
 	trouble    time.Time
 	throwAway  bool      // the next watch gets a connection of its own
 	elsewhere  *other    // if not nil, the next watch gets a connection that may reach another server
-	busy       bool      // the next watch gets a wide connection
 	listed     string    // resourceVersion of the last list
 	listedAt   time.Time // time of the last list
 	empty      int       // number of consecutive watches that ended immediately, without an event

@@ -45,6 +45,7 @@ type stream struct {
 	recent      recent
 	subscribers []*subscriber
 	over        bool // nothing more comes, and nobody can join
+	backlog     bool // it had far to go to the position of a collection that joined it
 }
 
 // recent has the newest frames of a stream, for collections that join it.
@@ -67,12 +68,13 @@ type subscriber struct {
 	taken  int          // how many of batch were returned
 
 	// The mutex of the stream's watched guards the fields below.
-	after  string // frames up to this resourceVersion are left out; "": none
-	queue  []watchFrame
-	frames int   // given and not handled
-	bytes  int   // of these frames
-	ended  error // what ended the stream; nil: it goes on
-	done   bool  // nothing more is handled: nothing counts
+	after   string // frames up to this resourceVersion are left out; "": none
+	skipped int    // how many were left out
+	queue   []watchFrame
+	frames  int   // given and not handled
+	bytes   int   // of these frames
+	ended   error // what ended the stream; nil: it goes on
+	done    bool  // nothing more is handled: nothing counts
 }
 
 type watchFrame struct {
@@ -183,7 +185,8 @@ func (s *stream) read(c *Collection, r *frameReader) {
 	}
 }
 
-// give gives a frame to all subscribers. Those that are too slow have to open a watch for themselves, when they have handled what they got.
+// give gives a frame to all subscribers. Those that are too slow, or have seen much of what comes, have to open a watch for themselves, when they have
+// handled what they got.
 func (s *stream) give(f watchFrame) {
 	s.watched.mu.Lock()
 	defer s.watched.mu.Unlock()
@@ -199,11 +202,13 @@ func (s *stream) give(f watchFrame) {
 		s.recent.add(f.share())
 	}
 	s.subscribers = slices.DeleteFunc(s.subscribers, func(u *subscriber) bool {
-		slow := u.tooSlow()
-		if slow {
+		far := u.skipped >= aheadFrames && u.after != ""
+		s.backlog = s.backlog || far
+		leaves := far || u.tooSlow()
+		if leaves {
 			u.end(errAgain)
 		}
-		return slow
+		return leaves
 	})
 	for i, u := range s.subscribers {
 		if i == len(s.subscribers)-1 {
@@ -278,6 +283,7 @@ func (s *stream) stop() {
 func (u *subscriber) give(f watchFrame) {
 	if u.after != "" && !event.Newer(f.object.ResourceVersion, u.after) {
 		f.object.Release()
+		u.skipped++
 		return
 	}
 	if resumable(f.object.ResourceVersion) { // otherwise it cannot be compared, and earlier frames may follow

@@ -117,8 +117,8 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 		watchdog.heard(f.kind)
 		// Continue a busy watch on a wide connection, unless it would begin again at the same
 		// resourceVersion.
-		if f.busy && at.resume != began && !r.throwAway && r.elsewhere == nil && !u.stream.wide && len(r.client.wide) < wideWatches {
-			r.busy = true
+		if f.busy && at.resume != began && !r.throwAway && r.elsewhere == nil && !u.stream.wide && !u.stream.stopped() && len(r.client.wide) < wideWatches {
+			r.watched.busy.Store(true)
 			u.stream.end(errAgain)
 			return frames, nil
 		}

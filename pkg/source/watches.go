@@ -31,7 +31,8 @@ const (
 //	the shared watch covers its position now      closes its own, and joins
 //	there is none, or it covers less              shares its own, which the others join
 //
-// A collection that is slower than others loses its place in the shared watch (see slowFrames), so it never delays them.
+// A collection that is slower than others loses its place in the shared watch (see slowFrames), so it never delays them. One that has seen what the
+// shared watch has still to read leaves it, and shares a watch from its own position.
 //
 // After an answer from another history of the server, no watch that was opened before is joined.
 type watches struct {
@@ -50,7 +51,8 @@ func (w *watches) distrust() { w.history.Add(1) }
 
 // watched has the watches of one target.
 type watched struct {
-	all *watches
+	all  *watches
+	busy atomic.Bool // the next watch gets a wide connection
 
 	mu      sync.Mutex
 	readers int           // number of collections that read the target
@@ -105,18 +107,19 @@ func (w *watched) ended(s *stream, err error) {
 	}
 }
 
-// joinable returns the watch that may be joined, nil if there is none. w.mu is held.
-func (w *watched) joinable() *stream {
-	if w.shared == nil || w.shared.history != w.all.history.Load() {
+// joinable returns the watch that a collection may join that has seen everything up to at. It returns nil if there is none, or if the watch still has
+// far to go to at: what comes after would be late. w.mu is held.
+func (w *watched) joinable(at string) *stream {
+	s := w.shared
+	if s == nil || s.history != w.all.history.Load() || s.backlog && event.Older(s.at.last, at) {
 		return nil
 	}
-	return w.shared
+	return s
 }
 
 // subscribe returns the frames after r's position: from the shared watch, or from a watch of its own.
 func (r *reader) subscribe(ctx context.Context) (*subscriber, error) {
-	at, busy := r.at.resume, r.busy
-	r.busy = false
+	at := r.at.resume
 	switch {
 	case r.elsewhere != nil:
 		return r.openFrom(elsewhere(ctx, r.elsewhere), at)
@@ -128,7 +131,7 @@ func (r *reader) subscribe(ctx context.Context) (*subscriber, error) {
 		return u, nil
 	}
 	opening := ctx
-	if busy {
+	if r.watched.busy.Swap(false) {
 		select {
 		case r.client.wide <- struct{}{}:
 			opening = widely(ctx)
@@ -161,7 +164,7 @@ func (w *watched) join(ctx context.Context, at string) (u *subscriber, from stri
 	defer late.Stop()
 	for {
 		w.mu.Lock()
-		shared, opening := w.joinable(), w.opening
+		shared, opening := w.joinable(at), w.opening
 		switch {
 		case shared != nil && shared.covers(at):
 			u = shared.join(at)
@@ -211,9 +214,9 @@ func (u *subscriber) canJoin(at string) bool {
 	w, own := u.stream.watched, u.stream
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	shared := w.joinable()
+	shared := w.joinable(at)
 	switch {
-	case w.readers < 2 || shared == own || w.opening != nil:
+	case w.readers < 2 || w.shared == own || w.opening != nil:
 		return false
 	case shared != nil && shared.covers(at):
 		return true

@@ -367,6 +367,35 @@ func TestFarBehindThenShared(t *testing.T) {
 	})
 }
 
+// A collection that has far to go does not delay others that have come further: they leave its watch, and share another one.
+func TestBacklogOfOneDelaysNobody(t *testing.T) {
+	withConsumers(t, 3, func(e *etcd, all []*consumer) {
+		for range 5000 {
+			e.change(1)
+		}
+		all[0].delay = func() { time.Sleep(10 * time.Millisecond) }
+		all[0].start()
+		synctest.Wait()
+		for _, c := range all[1:] {
+			c.at = strconv.Itoa(e.rv)
+			c.seek(c.at)
+			c.start()
+		}
+		pass(5 * time.Second)
+		e.change(1)
+		pass(time.Second)
+		all[1].complete()
+		all[2].complete()
+		if open, _ := e.watches(); open != 2 {
+			t.Errorf("%d watches are open while one collection is behind, want 2", open)
+		}
+		pass(2 * time.Minute)
+		if open, _ := e.watches(); open != 1 {
+			t.Errorf("%d watches are open in the end", open)
+		}
+	})
+}
+
 // A collection whose handler blocks does not delay another one, and gets everything later.
 func TestSlowCollectionDelaysNobody(t *testing.T) {
 	withConsumers(t, 2, func(e *etcd, all []*consumer) {
@@ -405,7 +434,7 @@ func subscribers(client *Client) int {
 	for _, w := range client.watches.of {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if shared := w.joinable(); shared != nil {
+		if shared := w.joinable(""); shared != nil {
 			return len(shared.subscribers)
 		}
 	}
