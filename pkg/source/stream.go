@@ -191,6 +191,7 @@ func (s *stream) give(f watchFrame) {
 	s.watched.mu.Lock()
 	defer s.watched.mu.Unlock()
 	if event.Older(f.object.ResourceVersion, s.at.last) { // another history: each subscriber has to see that
+		s.watched.all.distrust()
 		for _, u := range s.subscribers {
 			u.after = ""
 		}
@@ -254,16 +255,22 @@ func (s *stream) signalRoom() {
 // end ends the stream for all subscribers, after the frames that they got. Only the first call has an effect.
 func (s *stream) end(err error) {
 	s.watched.mu.Lock()
-	if !s.over {
-		s.over = true
-		s.watched.ended(s, err)
-		for _, u := range s.subscribers {
-			u.end(err)
-		}
-		s.subscribers, s.recent = nil, recent{}
-	}
+	s.finish(err)
 	s.watched.mu.Unlock()
 	s.stop()
+}
+
+// finish is the part of end for which the mutex is held.
+func (s *stream) finish(err error) {
+	if s.over {
+		return
+	}
+	s.over = true
+	s.watched.ended(s, err)
+	for _, u := range s.subscribers {
+		u.end(err)
+	}
+	s.subscribers, s.recent = nil, recent{}
 }
 
 // stop closes the connection.
@@ -369,10 +376,13 @@ func (u *subscriber) leave() {
 		s.watched.mu.Lock()
 		s.subscribers = slices.DeleteFunc(s.subscribers, func(other *subscriber) bool { return other == u })
 		last := len(s.subscribers) == 0
+		if last {
+			s.finish(errAgain) // in the same step: nobody joins in between
+		}
 		s.watched.mu.Unlock()
 		close(u.closed)
 		if last {
-			s.end(errAgain)
+			s.stop()
 		}
 		s.signalRoom()
 	})
