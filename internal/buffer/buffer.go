@@ -191,14 +191,17 @@ func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) 
 	if err != nil {
 		return nil, err
 	}
+	use, err := r.use(at)
+	if err != nil {
+		return nil, errors.Join(err, r.stream.Drop())
+	}
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.ctx == nil {
-		b.mu.Unlock()
 		return nil, errors.Join(context.Canceled, r.stream.Drop())
 	}
 	b.add(r)
-	b.mu.Unlock()
-	return r.use(at)
+	return use, nil
 }
 
 // Forbid ends and deletes the recordings of a sink's collection: what they hold may not be on the disk.
