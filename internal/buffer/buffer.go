@@ -189,7 +189,7 @@ func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) 
 	m := metadata{Target: t, Sink: sink, Start: at.Committed, Epoch: at.Epoch, End: end{at.Committed, at.Seen, at.Owner}}
 	r, err := newRecording(b.Spool.Stream(name), m, b.Log)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, r.stream.Drop())
 	}
 	use, err := r.use(at)
 	if err != nil {
