@@ -107,7 +107,9 @@ func addOutages(t *trace, r *rand.Rand) {
 				{"forget", nil},
 				{"sleep", []int{0}},
 				{"relabel", []int{r.IntN(3), r.IntN(3)}},
-				{"bus-heals", []int{sink}}, {"disk", []int{r.IntN(3)}}, {"power-failure", []int{r.IntN(3)}},
+				{"bus-heals", []int{sink}},
+				{"disk", []int{r.IntN(3)}},
+				{"power-failure", []int{r.IntN(3)}},
 			}[r.IntN(11)])
 		}
 		t.inputs = slices.Insert(t.inputs, r.IntN(t.most), outage...)
