@@ -208,9 +208,14 @@ func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) 
 func (b *Buffer) Forbid(sink, collection string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.remove(func(r *Recording) bool { return r.Sink == sink && r.Target.Collection.ID() == collection })
+}
+
+// remove ends and deletes the recordings that match. b.mu is held.
+func (b *Buffer) remove(match func(*Recording) bool) {
 	for key, list := range b.recordings {
 		b.recordings[key] = slices.DeleteFunc(list, func(r *Recording) bool {
-			if r.Sink != sink || r.Target.Collection.ID() != collection {
+			if !match(r) {
 				return false
 			}
 			b.discard(r)
@@ -285,18 +290,7 @@ func (b *Buffer) sweep(now time.Time) {
 			r.overdue(b.come[r.Sink], now)
 		}
 	}
-	for key, list := range b.recordings {
-		b.recordings[key] = slices.DeleteFunc(list, func(r *Recording) bool {
-			if !r.unneeded(now) {
-				return false
-			}
-			b.discard(r)
-			return true
-		})
-		if len(b.recordings[key]) == 0 {
-			delete(b.recordings, key)
-		}
-	}
+	b.remove(func(r *Recording) bool { return r.unneeded(now) })
 	if err := errors.Join(errs...); err != nil {
 		b.Log.Warn("delete from the buffer failed, trying again", zap.Error(err))
 	}
