@@ -1,0 +1,156 @@
+package join
+
+import (
+	"math"
+	"net/http"
+	"strings"
+
+	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// outcome is what a request has done to the objects of the API server.
+type outcome uint8
+
+const (
+	unknown outcome = iota // it may have changed something, or may still do so
+	done                   // it has succeeded, and may have changed nothing
+	refused                // it has changed nothing
+)
+
+// outcome returns what is known of the outcome. An error of the API server does not say that nothing was changed: a request may go on after
+// its client got code 504. Deletions of several objects, evictions and deletions can fail when they have changed something.
+func (q *request) outcome() outcome {
+	code := q.record.Code
+	switch {
+	case q.lasting():
+		return unknown
+	case code < 300:
+		return done
+	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusMethodNotAllowed:
+		return refused
+	case strings.HasPrefix(q.record.Verb, "delete") || q.record.Subresource == "eviction":
+		if code == http.StatusNotFound && q.record.Verb == "delete" {
+			return refused
+		}
+		return unknown
+	}
+	return refused
+}
+
+// capacity returns how many changes a request can make.
+func capacity(r *audit.Record) int {
+	switch {
+	case r.Subresource == "eviction": // a condition of the pod, its deletionTimestamp, its end
+		return 3
+	case r.Verb == "delete": // deletionTimestamp, its end
+		return 2
+	case r.Verb == "deletecollection":
+		return math.MaxInt
+	}
+	return 1
+}
+
+// can reports whether a request can have made a change, if only these two are looked at.
+//
+//	request                          created           changed             removed
+//	create                           201 *             -                   -
+//	create of eviction               -                 yes                 yes
+//	create of another subresource    -                 yes                 -
+//	update, patch                    201 *             200 *               200, and the answer is an object that has a
+//	                                                                       deletionTimestamp and no finalizers
+//	delete                           -                 yes **              yes **
+//	deletecollection                 -                 yes                 yes
+//	others                           -                 -                   -
+//
+// * If there is an answer, it has the UID and the resourceVersion of the change. If the record has no answer, the code is enough. An update
+// that names a resourceVersion must name that of the object before, where this is known. Requests of which the outcome is unknown
+// can have made what they make with any code.
+//
+// ** If the answer is the object, it has its UID, and the resourceVersion of the change. For a change it may also have a later one: that
+// of the removal, which the request has made as well.
+func can(q *request, c *Change) bool {
+	r := q.record
+	o := q.outcome()
+	if o == refused {
+		return false
+	}
+	written := func(code int) bool { return o == unknown || r.Code == code }
+	switch r.Verb {
+	case "create":
+		switch {
+		case r.Subresource == "eviction":
+			return c.Kind != Created
+		case r.Subresource != "":
+			return c.Kind == Changed
+		}
+		return c.Kind == Created && written(http.StatusCreated) && answers(r, c)
+	case "update", "patch":
+		switch c.Kind {
+		case Created:
+			return written(http.StatusCreated) && answers(r, c)
+		case Changed:
+			return written(http.StatusOK) && answers(r, c) && expects(r, c)
+		}
+		return written(http.StatusOK) && (r.Answer == nil || r.Answer.Ending && r.Answer.Bare && sameUID(r, c)) && expects(r, c)
+	case "delete":
+		if r.Answer == nil || c.Kind == Created {
+			return c.Kind != Created
+		}
+		return sameUID(r, c) && (r.Answer.Version == c.Version || c.Kind == Changed && event.Newer(r.Answer.Version, c.Version))
+	case "deletecollection":
+		return c.Kind != Created
+	}
+	return false
+}
+
+// effective reports whether the success of a request that can have made a change says that it has changed the object. A deletion of many
+// objects succeeds also if it finds none. This matters for removals, which the API server also makes without a request.
+func effective(q *request, c *Change) bool {
+	if q.outcome() != done {
+		return false
+	}
+	return c.Kind != Removed || q.record.Verb == "delete" || q.record.Answer != nil
+}
+
+// answers reports whether the answer of a request, if it is known, is the object after the change.
+func answers(r *audit.Record, c *Change) bool {
+	if r.Answer == nil || r.Answer.UID == "" {
+		return true
+	}
+	return sameUID(r, c) && r.Answer.Version == c.Version
+}
+
+// sameUID reports whether the answer of a request has the UID of the changed object. Those of some subresources are other objects.
+func sameUID(r *audit.Record, c *Change) bool {
+	return r.Answer.UID == c.UID
+}
+
+// expects reports whether the resourceVersion that a request names, if it does, can be that of the object before the change.
+func expects(r *audit.Record, c *Change) bool {
+	return !names(r) || r.Expected != c.Version && (c.Before == "" || r.Expected == c.Before)
+}
+
+// names reports whether a request names a resourceVersion that the API server compares, in the form in which it writes them itself: then two
+// of them are the same if their texts are. The API server does not compare 0.
+func names(r *audit.Record) bool {
+	v := r.Expected
+	return v != "" && v[0] != '0' && strings.Trim(v, "0123456789") == ""
+}
+
+// proves reports whether a record alone is enough to know who made a change: see the comment of the package.
+func (j *Join) proves(q *request, c *Change) bool {
+	r := q.record
+	if q.outcome() != done || r.Answer == nil || r.Answer.UID != c.UID || c.UID == "" || r.Answer.Version != c.Version || c.Version == "" || j.ofEarlierHistory(q) {
+		return false
+	}
+	switch c.Kind {
+	case Created:
+		return r.Code == http.StatusCreated && r.Subresource == "" && (r.Verb == "create" || r.Verb == "update" || r.Verb == "patch")
+	case Changed:
+		return r.Code == http.StatusOK && r.Verb == "update" && names(r) && r.Expected != r.Answer.Version
+	case Removed:
+		return r.Verb == "delete"
+	}
+	return false
+}

@@ -1,0 +1,341 @@
+package join
+
+import (
+	"container/list"
+	"slices"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Object names an object. Its group and resource are those of [ResourceOf].
+type Object struct {
+	Group, Resource, Namespace, Name string
+}
+
+// ResourceOf returns the group and resource under which the objects of a resource are joined. The API server serves Events in two groups.
+func ResourceOf(group, resource string) (string, string) {
+	if group == "events.k8s.io" && resource == "events" {
+		return "", resource
+	}
+	return group, resource
+}
+
+// Kind says what happened to an object.
+type Kind uint8
+
+// The kinds of changes.
+const (
+	Created Kind = iota + 1
+	Changed
+	Removed // from the API server, not only from a selection
+)
+
+// Change is a change of an object.
+type Change struct {
+	ID uint64 // the caller's; later changes have higher ones
+	Object
+	UID  string
+	Kind Kind
+	// Version is the resourceVersion that the change led to; that of the deletion in Removed. "": not known.
+	Version string
+	// Before is the resourceVersion of the object directly before. "": not known, or there may be changes in between.
+	Before string
+	// Seen is what had been written to the inputs when the change was seen, or later. nil: the change was not seen as it happened, for
+	// example because a list found it.
+	Seen Marks
+	// Unrequested says that the API server may have made the change without a request, for example because an Event has expired.
+	Unrequested bool
+	At          time.Time // when it was passed to the join
+}
+
+// Verdict says who made a change.
+type Verdict struct {
+	Change uint64
+	// Exact is the request that made the change; nil: not known.
+	Exact *audit.Record
+	// Candidates are requests that may have made it, if Exact is nil. There may be others.
+	Candidates []*audit.Record
+	Reason     Reason // why it is not exact; "": it is
+}
+
+// Reason says why a verdict is not exact.
+type Reason string
+
+// The reasons.
+const (
+	NoRecord   Reason = "no-record"       // no record fits
+	Incomplete Reason = "incomplete"      // records of other requests may be missing
+	Several    Reason = "several"         // several requests are possible
+	NoOutcome  Reason = "outcome-unknown" // the API server does not say whether the possible request has changed this object
+	History    Reason = "history"         // the record may belong to an earlier history of the cluster, before its storage was restored
+)
+
+// Options of a join. All are required, except Complete and After.
+type Options struct {
+	// Complete says that the inputs get the records of all API servers of the cluster, about all requests that may change objects, and
+	// a record of stage RequestReceived before the API server handles the request (audit modes blocking of the log file, and
+	// blocking-strict of the webhook).
+	Complete bool
+	// Settle is how long a change waits for records that may still come, if they are not complete.
+	Settle time.Duration
+	// Keep is how long a change waits for its first record, and a record for its change. Complete records wait longer: see [Join.Floor].
+	Keep time.Duration
+	// MaxOpen is how long a request may take.
+	MaxOpen time.Duration
+	// MaxChanges and MaxRequests bound what waits. Where one is exceeded, the oldest ones go.
+	MaxChanges, MaxRequests int
+	// After is when the present history of the cluster began, by the clocks of the API servers, and late enough for all of them. A
+	// request that came before proves nothing. Zero: there was no other history.
+	After time.Time
+}
+
+// Join joins changes with records. One Join is for the objects of one storage in one history: their resourceVersions compare.
+type Join struct {
+	options  Options
+	objects  map[Object]*object // with changes
+	waiting  *list.List         // of *Change, in order
+	requests requests
+	order    order
+	verdicts []Verdict
+}
+
+// object is an object with changes that wait, in order.
+type object struct {
+	changes []*waiting
+	last    *request // that made the last change with an exact verdict
+	version string   // of that change
+}
+
+// waiting is a change that waits for its verdict.
+type waiting struct {
+	Change
+	queued *list.Element // in Join.waiting
+}
+
+// New returns a join that has read nothing.
+func New(o Options) *Join {
+	return &Join{options: o, objects: map[Object]*object{}, waiting: list.New(), requests: newRequests()}
+}
+
+// Waiting returns how many changes and how many requests wait.
+func (j *Join) Waiting() (changes, requests int) { return j.waiting.Len(), j.requests.len() }
+
+// Take returns the verdicts since the last call.
+func (j *Join) Take() []Verdict {
+	v := j.verdicts
+	j.verdicts = nil
+	return v
+}
+
+// Change adds a change. The changes of an object come in order.
+func (j *Join) Change(c Change) {
+	c.Group, c.Resource = ResourceOf(c.Group, c.Resource)
+	o := j.objects[c.Object]
+	if o == nil {
+		o = &object{}
+		j.objects[c.Object] = o
+	}
+	w := &waiting{Change: c}
+	w.queued = j.waiting.PushBack(w)
+	o.changes = append(o.changes, w)
+	j.settle(c.Object, c.At)
+	if j.waiting.Len() > j.options.MaxChanges {
+		oldest := j.waiting.Front().Value.(*waiting)
+		j.inexact(j.objects[oldest.Object], oldest, Incomplete)
+	}
+}
+
+// Read adds what was read as the given number of an input: a record, or nil if that number has none for this join. The join keeps the
+// record. Numbers of an input increase.
+func (j *Join) Read(input int, number uint64, r *audit.Record, now time.Time) {
+	j.order.read.raise(input, number)
+	if r == nil || r.DryRun || r.Resource == "" {
+		return
+	}
+	q := j.requests.add(place{input, number}, r, now)
+	if q.outcome() == refused {
+		j.requests.remove(q)
+	}
+	if q.object.Name != "" {
+		j.settle(q.object, now)
+	}
+	if j.requests.len() > j.options.MaxRequests {
+		j.order.lose(j.order.read, now)
+		j.requests.remove(j.requests.oldest())
+	}
+}
+
+// Settle gives the verdicts that the records read so far, and the time, allow. Call it before the caller waits, and once a second.
+func (j *Join) Settle(now time.Time) {
+	j.requests.all(func(q *request) {
+		switch {
+		case !q.over() && now.Sub(q.at) >= j.options.MaxOpen: // the API server may have ended without a record
+			q.expired = now
+		case q.over() && !j.options.Complete && now.Sub(q.at) >= j.options.Keep:
+			j.forget(q)
+		}
+	})
+	for key := range j.objects {
+		j.settle(key, now)
+	}
+}
+
+// Lost says that records may be missing that were written to the inputs up to marks, for example because an input begins there.
+func (j *Join) Lost(marks Marks, now time.Time) { j.order.lose(marks, now) }
+
+// Floor says that the state of the API server was not later than version at some time after marks had been written to the inputs, which
+// was at the time at. One that is older than another one has no effect. With complete records, call it every minute or so: verdicts are exact for changes later than the first floor after
+// [Options.MaxOpen].
+func (j *Join) Floor(marks Marks, version string, at time.Time) {
+	j.order.floor(marks, version, at, j.options.MaxOpen)
+}
+
+// Passed says that all changes up to version were passed to the join. Requests that can have made no later one are forgotten.
+func (j *Join) Passed(version string) {
+	floor := j.order.behind(version)
+	j.requests.all(func(q *request) {
+		if q.overAt(floor) {
+			j.forget(q)
+		}
+	})
+}
+
+// forget forgets a request unless a waiting change may need it.
+func (j *Join) forget(q *request) {
+	needed := func(o *object) bool {
+		return slices.ContainsFunc(o.changes, func(c *waiting) bool { return slices.Contains(j.possible(o, c), q) })
+	}
+	if o := j.objects[q.object]; o != nil && needed(o) {
+		return
+	}
+	if q.object.Name == "" {
+		for key, o := range j.objects {
+			if key.Group == q.object.Group && key.Resource == q.object.Resource && needed(o) {
+				return
+			}
+		}
+	}
+	j.requests.remove(q)
+}
+
+// settle gives the changes of an object the verdicts that are possible now.
+func (j *Join) settle(key Object, now time.Time) {
+	o := j.objects[key]
+	if o == nil {
+		return
+	}
+	for _, c := range slices.Clone(o.changes) {
+		for _, q := range j.requests.of[key] {
+			if j.proves(q, &c.Change) {
+				j.exact(o, c, q)
+				break
+			}
+		}
+	}
+	j.settleCertain(o)
+	for _, c := range slices.Clone(o.changes) {
+		waited := now.Sub(c.At)
+		if j.certain(c) || waited < j.options.Settle {
+			continue
+		}
+		if waited >= j.options.Keep || len(j.possible(o, c)) > 0 {
+			j.inexact(o, c, Incomplete)
+		}
+	}
+}
+
+// settleCertain gives verdicts to changes of which all possible requests are known and over.
+func (j *Join) settleCertain(o *object) {
+	var changes []*waiting
+	var possible [][]*request
+	for _, c := range o.changes {
+		if len(changes) == maxTogether {
+			break
+		}
+		if !j.certain(c) || !j.order.read.reach(c.Seen) {
+			continue
+		}
+		list := j.possible(o, c)
+		if !slices.ContainsFunc(list, func(q *request) bool { return !q.over() }) {
+			changes, possible = append(changes, c), append(possible, list)
+		}
+	}
+	for i, only := range explain(changes, possible) {
+		c := changes[i]
+		switch {
+		case only == nil:
+			j.inexact(o, c, Several)
+		case !effective(only, &c.Change):
+			j.inexact(o, c, NoOutcome)
+		case j.ofEarlierHistory(only):
+			j.inexact(o, c, History)
+		default:
+			j.exact(o, c, only)
+		}
+	}
+}
+
+// certain reports whether the request that made a change is, or will be, among those that are read.
+func (j *Join) certain(c *waiting) bool {
+	return j.options.Complete && c.Seen != nil && c.Version != "" && j.order.trusts(&c.Change)
+}
+
+// possible returns the requests that can have made a change. Only complete records are in an order.
+func (j *Join) possible(o *object, c *waiting) (possible []*request) {
+	floor := j.order.before(c.Version)
+	for _, q := range j.requests.about(c.Object) {
+		switch {
+		case !can(q, &c.Change):
+		case !j.options.Complete:
+			possible = append(possible, q)
+		case q.overAt(floor): // over before the state to which the change was made
+		case c.Seen != nil && q.begin.number > c.Seen.of(q.begin.input): // begun after the change
+		case o.last != nil && event.Newer(c.Version, o.version) && q.end.before(o.last.begin): // over before an earlier change
+		default:
+			possible = append(possible, q)
+		}
+	}
+	return possible
+}
+
+func (j *Join) ofEarlierHistory(q *request) bool {
+	return !j.options.After.IsZero() && !q.record.Received.After(j.options.After)
+}
+
+// exact gives a change the verdict that a request has made it.
+func (j *Join) exact(o *object, c *waiting, q *request) {
+	j.verdict(o, c, Verdict{Change: c.ID, Exact: q.record})
+	if o.last == nil || event.Newer(c.Version, o.version) {
+		o.last, o.version = q, c.Version
+	}
+	if q.made++; q.made >= capacity(q.record) {
+		j.requests.remove(q)
+	}
+}
+
+// maxCandidates bounds the candidates of a verdict.
+const maxCandidates = 16
+
+// inexact gives a change a verdict with candidates.
+func (j *Join) inexact(o *object, c *waiting, why Reason) {
+	v := Verdict{Change: c.ID, Reason: why}
+	possible := j.possible(o, c)
+	for _, q := range possible[:min(len(possible), maxCandidates)] {
+		v.Candidates = append(v.Candidates, q.record)
+	}
+	if len(possible) == 0 {
+		v.Reason = NoRecord
+	}
+	j.verdict(o, c, v)
+}
+
+func (j *Join) verdict(o *object, c *waiting, v Verdict) {
+	j.waiting.Remove(c.queued)
+	o.changes = slices.DeleteFunc(o.changes, func(other *waiting) bool { return other == c })
+	if len(o.changes) == 0 {
+		delete(j.objects, c.Object)
+	}
+	j.verdicts = append(j.verdicts, v)
+}

@@ -1,0 +1,68 @@
+package join
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/audit"
+)
+
+// A client that is believed too easily can make it look as if it, or somebody else, had made a change.
+func TestProofs(t *testing.T) {
+	restored := time.Unix(1_800_000_000, 0)
+	answer := audit.Answer{Namespace: "shop", Name: "web", UID: "u", Version: "7", Bare: true}
+	object := Object{"apps", "deployments", "shop", "web"}
+	for _, test := range []struct {
+		name   string
+		record audit.Record
+		kind   Kind
+		proves bool
+	}{
+		{"creation", audit.Record{Verb: "create", Code: 201}, Created, true},
+		{"server-side apply that created", audit.Record{Verb: "patch", Code: 201}, Created, true},
+		{"answer of another resource", audit.Record{Verb: "create", Subresource: "token", Code: 201}, Created, false},
+		{"update of the version before", audit.Record{Verb: "update", Code: 200, Expected: "5"}, Changed, true},
+		{"update that changed nothing", audit.Record{Verb: "update", Code: 200, Expected: "7"}, Changed, false},
+		{"update without a version", audit.Record{Verb: "update", Code: 200}, Changed, false},
+		{"update of version 0, which the API server does not compare", audit.Record{Verb: "update", Code: 200, Expected: "0"}, Changed, false},
+		{"the same version, written in another way", audit.Record{Verb: "update", Code: 200, Expected: "07"}, Changed, false},
+		{"no version", audit.Record{Verb: "update", Code: 200, Expected: "5x"}, Changed, false},
+		{"patch", audit.Record{Verb: "patch", Code: 200, Expected: "5"}, Changed, false},
+		{"refused update", audit.Record{Verb: "update", Code: 409, Expected: "5"}, Changed, false},
+		{"deletion that returned the removed object", audit.Record{Verb: "delete", Code: 200}, Removed, true},
+		{"deletion that set deletionTimestamp, or found it", audit.Record{Verb: "delete", Code: 200}, Changed, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for _, received := range []time.Time{restored.Add(-time.Second), restored.Add(time.Second)} {
+				r := test.record
+				r.Group, r.Resource, r.Namespace, r.Name = object.Group, object.Resource, object.Namespace, object.Name
+				r.Stage, r.Level, r.Received, r.Answer = audit.Complete, audit.RequestResponse, received, &answer
+				j := New(Options{Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10, After: restored})
+				j.Change(Change{ID: 1, Object: object, UID: "u", Kind: test.kind, Version: "7", At: restored})
+				j.Read(0, 1, &r, restored)
+				verdicts := j.Take()
+				exact := len(verdicts) == 1 && verdicts[0].Exact != nil
+				if want := test.proves && received.After(restored); exact != want {
+					t.Errorf("the record came %s after the restore, and is proof: %t; want %t", received.Sub(restored), exact, want)
+				}
+			}
+		})
+	}
+}
+
+// A deletion of many objects succeeds although it has found none: the object may have gone in another way.
+func TestDeletionOfMany(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	j := New(Options{Complete: true, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
+	j.Floor(Marks{0}, "5", now)
+	r := audit.Record{Stage: audit.Received, Verb: "deletecollection", Group: "apps", Resource: "deployments", Namespace: "shop", Received: now, Reached: now}
+	j.Read(0, 1, &r, now)
+	over := r
+	over.Stage, over.Code = audit.Complete, 200
+	j.Read(0, 2, &over, now)
+	j.Change(Change{ID: 1, Object: Object{"apps", "deployments", "shop", "web"}, UID: "u", Kind: Removed, Version: "7", Seen: Marks{1}, At: now})
+	verdicts := j.Take()
+	if len(verdicts) != 1 || verdicts[0].Reason != NoOutcome || len(verdicts[0].Candidates) != 1 {
+		t.Errorf("verdicts %+v; want one candidate, whose outcome is unknown", verdicts)
+	}
+}

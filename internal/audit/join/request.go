@@ -1,0 +1,158 @@
+package join
+
+import (
+	"container/list"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/audit"
+)
+
+// request is a request with what its records say.
+//
+//	state    records                                       next
+//	open     stage Received; or the API server has not     over, with another record, or after Options.MaxOpen
+//	         said how it ended (code 5xx, stage Panicked):
+//	         it may still change something
+//	over     stage Complete; or none came in time          -
+type request struct {
+	object     Object        // without a name if that is not known
+	record     *audit.Record // the latest
+	begin, end place         // of its records. begin is zero if that record was not read, end if the request is open
+	expired    time.Time     // when it was over, because it was open for too long; zero: it was not
+	at         time.Time     // when its latest record was read
+	made       int           // how many changes it has made
+	queued     *list.Element // in requests.queue; nil: it was removed
+}
+
+// place is where a record was read. The zero value: it was not read.
+type place struct {
+	input  int
+	number uint64
+}
+
+// before reports whether a place is known to come before another one.
+func (p place) before(other place) bool {
+	return p.number != 0 && other.number != 0 && p.input == other.input && p.number < other.number
+}
+
+func (q *request) over() bool { return q.end.number != 0 || !q.expired.IsZero() }
+
+// overAt reports whether a request was over at a floor. f may be nil.
+func (q *request) overAt(f *floor) bool {
+	if f == nil {
+		return false
+	}
+	return q.end.number != 0 && q.end.number <= f.marks.of(q.end.input) || !q.expired.IsZero() && !f.at.Before(q.expired)
+}
+
+// lasting reports whether a request that has an answer may still change something: the API server goes on with a request whose client has
+// got code 504.
+func (q *request) lasting() bool {
+	code := q.record.Code
+	return q.record.Stage != audit.Complete || code == 0 || code >= 500 || code == http.StatusRequestTimeout
+}
+
+// pairKey finds the records of one request. The audit ID is not enough: clients can choose it.
+type pairKey struct {
+	id, uri, verb, user string
+	received            int64
+}
+
+func keyOf(r *audit.Record) pairKey {
+	return pairKey{r.ID, r.URI, r.Verb, r.Actor.User.Name, r.Received.UnixMicro()}
+}
+
+// requests has the requests of a join.
+type requests struct {
+	byKey map[pairKey]*request
+	of    map[Object][]*request // by object
+	queue *list.List            // in the order in which they were read
+}
+
+func newRequests() requests {
+	return requests{byKey: map[pairKey]*request{}, of: map[Object][]*request{}, queue: list.New()}
+}
+
+func (s *requests) len() int { return s.queue.Len() }
+
+// add adds a record to its request, which may be new. A record that was read before changes nothing.
+func (s *requests) add(p place, r *audit.Record, now time.Time) *request {
+	key := keyOf(r)
+	q := s.byKey[key]
+	switch {
+	case q != nil && (r.Stage == audit.Received || q.record.Reached.Equal(r.Reached)):
+		return q
+	case q != nil && q.record.Stage == audit.Received:
+		s.leave(q)
+	default:
+		q = &request{}
+		q.queued = s.queue.PushBack(q)
+		s.byKey[key] = q
+	}
+	q.object, q.record, q.at = objectOf(r), r, now
+	switch {
+	case r.Stage == audit.Received:
+		q.begin = p
+	case q.lasting():
+	default:
+		q.end = p
+	}
+	s.of[q.object] = append(s.of[q.object], q)
+	return q
+}
+
+// objectOf returns the object of a request, without a name if the record does not have it.
+func objectOf(r *audit.Record) Object {
+	group, resource := ResourceOf(r.Group, r.Resource)
+	o := Object{group, resource, r.Namespace, r.Name}
+	if o.Name == "" && r.Verb != "deletecollection" && r.Answer != nil {
+		o.Name = r.Answer.Name
+	}
+	return o
+}
+
+// leave removes a request from its object.
+func (s *requests) leave(q *request) {
+	left := slices.DeleteFunc(s.of[q.object], func(other *request) bool { return other == q })
+	if s.of[q.object] = left; len(left) == 0 {
+		delete(s.of, q.object)
+	}
+}
+
+func (s *requests) remove(q *request) {
+	if q.queued == nil {
+		return
+	}
+	s.leave(q)
+	s.queue.Remove(q.queued)
+	q.queued = nil
+	if key := keyOf(q.record); s.byKey[key] == q {
+		delete(s.byKey, key)
+	}
+}
+
+// about returns the requests that may be about an object: its own, and those without a name.
+func (s *requests) about(o Object) (all []*request) {
+	all = append(all, s.of[o]...)
+	scope := Object{o.Group, o.Resource, o.Namespace, ""}
+	all = append(all, s.of[scope]...)
+	if o.Namespace != "" {
+		scope.Namespace = ""
+		all = append(all, s.of[scope]...)
+	}
+	return all
+}
+
+// oldest returns the request that was read first.
+func (s *requests) oldest() *request { return s.queue.Front().Value.(*request) }
+
+// all calls f for each request, which f may remove.
+func (s *requests) all(f func(*request)) {
+	for e := s.queue.Front(); e != nil; {
+		q := e.Value.(*request)
+		e = e.Next()
+		f(q)
+	}
+}

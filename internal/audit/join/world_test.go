@@ -1,0 +1,582 @@
+package join
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/audit"
+)
+
+var (
+	runs      = flag.Int("join.runs", 3000, "random runs of each form")
+	firstSeed = flag.Uint64("join.seed", 1, "seed of the first run")
+)
+
+// form is what a run may do.
+type form struct {
+	complete bool // the records of all requests come, in order, with their beginnings
+	metadata bool // some records have no objects
+	faults   bool // records are lost, repeated, late and out of order; API servers end
+	lone     bool // one request at a time
+	bounds   bool // the join has little room
+	expiry   bool // objects expire
+	lossy    bool // records are lost, and that is said
+}
+
+// world is a cluster with two API servers, clients, their audit logs, a watch, and a join.
+type world struct {
+	t    *testing.T
+	rand *rand.Rand
+	form form
+	now  time.Time
+
+	version uint64
+	uids    uint64
+	names   uint64
+	objects map[string]*stored // by name
+	calls   []*call            // open
+	number  int                // of calls
+
+	logs  [2][]*audit.Record // as they were written
+	loose []loose            // records that come later, or out of order
+	read  [2]int
+	watch []Change
+	seen  int // of watch
+	truth map[uint64]*call
+
+	join     *Join
+	changes  uint64
+	verdicts map[uint64]Verdict
+	lost     map[string]bool // requests with a lost record, by URI
+	then     floor           // marks and version of some time ago
+	thenAt   time.Time
+}
+
+type loose struct {
+	input  int
+	record *audit.Record
+}
+
+type stored struct {
+	name, uid  string
+	version    uint64
+	finalizers bool
+	ending     bool
+}
+
+// call is a request of a client.
+type call struct {
+	number  int
+	input   int
+	record  audit.Record // as it will be written
+	apply   func(*world, *call)
+	applied bool
+	ended   bool // the record of its end was written
+}
+
+var resource = Object{Group: "apps", Resource: "deployments", Namespace: "shop"}
+
+func newWorld(t *testing.T, seed uint64, f form) *world {
+	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 7)), form: f, now: time.Unix(1_800_000_000, 0), version: 100,
+		objects: map[string]*stored{}, truth: map[uint64]*call{}, verdicts: map[uint64]Verdict{}, lost: map[string]bool{}}
+	o := Options{Complete: f.complete, Settle: 30 * time.Second, Keep: 10 * time.Minute, MaxOpen: time.Minute, MaxChanges: 1000, MaxRequests: 1000}
+	if f.bounds {
+		o.MaxChanges, o.MaxRequests = 2, 3
+	}
+	w.join = New(o)
+	return w
+}
+
+func (w *world) n(n int) int { return w.rand.IntN(n) }
+
+func (w *world) chance(percent int) bool { return w.n(100) < percent }
+
+// pick returns a name that exists, or one of three.
+func (w *world) pick() string { return string(rune('a' + w.n(3))) }
+
+// begin begins a request.
+func (w *world) begin() {
+	w.number++
+	c := &call{number: w.number, input: w.n(2)}
+	r := &c.record
+	*r = audit.Record{ID: fmt.Sprint("id-", w.number), Stage: audit.Received, Level: audit.RequestResponse, Group: resource.Group, Version: "v1",
+		Resource: resource.Resource, Namespace: resource.Namespace, Name: w.pick(), Received: w.now, Reached: w.now, URI: fmt.Sprint("/", w.number)}
+	if w.form.metadata && w.chance(60) {
+		r.Level = audit.Metadata
+	}
+	r.Actor.User.Name = fmt.Sprint("user-", w.number)
+	if w.chance(10) {
+		r.ID = "chosen" // by the client
+	}
+	w.choose(c)
+	if w.chance(4) {
+		r.DryRun, r.Code, c.apply = true, 200, func(*world, *call) {}
+	}
+	if w.form.complete || !w.form.faults && w.chance(50) {
+		w.write(c.input, *r)
+	}
+	w.calls = append(w.calls, c)
+}
+
+// choose chooses what a request does.
+func (w *world) choose(c *call) {
+	r := &c.record
+	o := w.objects[r.Name]
+	switch w.n(12) {
+	case 0, 1:
+		r.Verb, c.apply = "create", create
+		if w.chance(25) {
+			r.Name = "" // generateName
+		}
+	case 2, 3:
+		r.Verb, c.apply = "update", update
+		if o != nil && w.chance(70) {
+			r.Expected = strconv.FormatUint(o.version, 10)
+		} else if w.chance(30) {
+			r.Expected = "0"
+		}
+	case 4, 5, 6:
+		r.Verb, c.apply = "patch", func(w *world, c *call) { patch(w, c, w.chance(50)) }
+		if w.chance(20) {
+			r.Subresource = "status"
+		}
+	case 7:
+		r.Verb, c.apply = "patch", func(w *world, c *call) { // server-side apply
+			if w.objects[c.record.Name] == nil {
+				create(w, c)
+				return
+			}
+			patch(w, c, w.chance(50))
+		}
+	case 8:
+		r.Verb, c.apply = "patch", finalize
+	case 9:
+		r.Verb, r.Subresource, c.apply = "create", "binding", func(w *world, c *call) {
+			if o := w.objects[c.record.Name]; o != nil {
+				w.change(c, o, Changed)
+				c.record.Code = 201
+				return
+			}
+			c.record.Code = 404
+		}
+	case 10:
+		r.Verb, c.apply = "delete", func(w *world, c *call) {
+			o := w.objects[c.record.Name]
+			if o == nil {
+				c.record.Code = 404
+				return
+			}
+			c.record.Code = 200
+			w.remove(c, o)
+		}
+	case 11:
+		r.Verb, r.Name, c.apply = "deletecollection", "", func(w *world, c *call) {
+			c.record.Code = 200
+			for _, name := range []string{"a", "b", "c"} {
+				if o := w.objects[name]; o != nil && w.chance(70) {
+					w.remove(c, o)
+				}
+			}
+			c.record.Answer = nil
+		}
+	}
+}
+
+func create(w *world, c *call) {
+	name := c.record.Name
+	if name == "" {
+		w.names++
+		name = fmt.Sprint("generated-", w.names)
+	}
+	if w.objects[name] != nil {
+		c.record.Code = 409
+		return
+	}
+	w.uids++
+	o := &stored{name: name, uid: fmt.Sprint("uid-", w.uids), finalizers: w.chance(30)}
+	w.objects[name] = o
+	w.change(c, o, Created)
+	c.record.Code = 201
+}
+
+func update(w *world, c *call) {
+	o := w.objects[c.record.Name]
+	switch {
+	case o == nil:
+		c.record.Code = 404
+	case c.record.Expected != "" && c.record.Expected != "0" && c.record.Expected != strconv.FormatUint(o.version, 10):
+		c.record.Code = 409
+	default:
+		patch(w, c, w.chance(50))
+	}
+}
+
+// patch changes an object, or not: then the answer has the resourceVersion that it has.
+func patch(w *world, c *call, changes bool) {
+	o := w.objects[c.record.Name]
+	if o == nil {
+		c.record.Code = 404
+		return
+	}
+	c.record.Code = 200
+	if changes {
+		w.change(c, o, Changed)
+		return
+	}
+	w.answer(c, o)
+}
+
+// finalize removes the finalizers of an object, which ends it if it is to end.
+func finalize(w *world, c *call) {
+	o := w.objects[c.record.Name]
+	switch {
+	case o == nil:
+		c.record.Code = 404
+		return
+	case o.ending:
+		o.finalizers = false
+		w.answer(c, o) // with the version before
+		w.end(c, o)
+	case o.finalizers:
+		o.finalizers = false
+		w.change(c, o, Changed)
+	default:
+		w.answer(c, o)
+	}
+	c.record.Code = 200
+}
+
+// remove deletes an object, or marks it.
+func (w *world) remove(c *call, o *stored) {
+	switch {
+	case !o.finalizers && w.chance(20): // two writes
+		o.ending = true
+		w.change(c, o, Changed)
+		fallthrough
+	case !o.finalizers:
+		w.end(c, o)
+		c.record.Answer = nil
+		if w.chance(50) { // the resource is one whose deletions return the object
+			o.version = w.version
+			w.answer(c, o)
+		}
+	case !o.ending:
+		o.ending = true
+		w.change(c, o, Changed)
+	default:
+		w.answer(c, o)
+	}
+}
+
+func (w *world) answer(c *call, o *stored) {
+	c.record.Answer = nil
+	if c.record.Level == audit.RequestResponse {
+		c.record.Answer = &audit.Answer{Namespace: resource.Namespace, Name: o.name, UID: o.uid, Version: strconv.FormatUint(o.version, 10), Ending: o.ending, Bare: !o.finalizers}
+	}
+}
+
+// change writes an object. c is nil if no request does.
+func (w *world) change(c *call, o *stored, kind Kind) {
+	before := ""
+	if kind != Created {
+		before = strconv.FormatUint(o.version, 10)
+	}
+	w.version += uint64(1 + w.n(2))
+	o.version = w.version
+	w.emit(c, o, kind, before)
+	if c != nil && c.record.Subresource != "binding" {
+		w.answer(c, o)
+	}
+}
+
+func (w *world) end(c *call, o *stored) {
+	before := strconv.FormatUint(o.version, 10)
+	w.version++
+	delete(w.objects, o.name)
+	w.emit(c, &stored{name: o.name, uid: o.uid, version: w.version}, Removed, before)
+}
+
+func (w *world) emit(c *call, o *stored, kind Kind, before string) {
+	w.changes++
+	change := Change{ID: w.changes, Object: resource, UID: o.uid, Kind: kind, Version: strconv.FormatUint(o.version, 10), Before: before}
+	change.Name = o.name
+	if w.chance(10) {
+		change.Before = ""
+	}
+	change.Unrequested = w.form.expiry && kind == Removed
+	w.truth[w.changes] = c
+	w.watch = append(w.watch, change)
+}
+
+// write writes a record to the log of an API server.
+func (w *world) write(input int, r audit.Record) {
+	if w.form.lossy && (w.chance(4) || w.lost[r.URI] && w.chance(50)) {
+		w.lost[r.URI] = true
+		w.join.Lost(w.marks(), w.now)
+		return
+	}
+	if w.form.complete && w.form.faults && w.chance(10) { // repeated
+		copied := r
+		w.loose = append(w.loose, loose{input, &copied})
+	}
+	if w.form.faults && !w.form.complete {
+		if w.chance(15) {
+			return
+		}
+		if w.chance(15) {
+			w.loose = append(w.loose, loose{input, &r})
+			return
+		}
+		if w.chance(10) {
+			copied := r
+			w.loose = append(w.loose, loose{input, &copied})
+		}
+	}
+	w.logs[input] = append(w.logs[input], &r)
+}
+
+// finish ends a request.
+func (w *world) finish(c *call) {
+	if c.ended {
+		return
+	}
+	c.ended = true
+	r := c.record
+	r.Stage, r.Reached = audit.Complete, w.now
+	if !c.applied { // its client has waited too long; it may still change something
+		r.Code, r.Answer = 504, nil
+	} else if w.chance(3) {
+		r.Code, r.Answer = 0, nil // the client is gone
+	}
+	if r.Name == "" && r.Answer == nil && r.Verb == "create" {
+		r.Name = ""
+	}
+	w.write(c.input, r)
+}
+
+// step does something.
+func (w *world) step() {
+	w.now = w.now.Add(time.Duration(w.n(300)) * time.Millisecond)
+	switch k := w.n(20); {
+	case k < 4:
+		if !w.form.lone || len(w.calls) == 0 {
+			w.begin()
+		}
+	case k < 8 && len(w.calls) > 0:
+		c := w.calls[w.n(len(w.calls))]
+		if !c.applied {
+			c.applied = true
+			c.apply(w, c)
+		}
+	case k < 12 && len(w.calls) > 0:
+		i := w.n(len(w.calls))
+		if c := w.calls[i]; c.applied || w.chance(3) && !w.form.lone {
+			w.finish(c)
+			if c.applied {
+				w.calls = slices.Delete(w.calls, i, i+1)
+			}
+		}
+	case k < 15:
+		w.readOne(w.n(2))
+	case k < 18:
+		w.watchOne()
+	case k == 18 && (w.chance(30) || w.form.lossy):
+		if o := w.objects[w.pick()]; o != nil && w.form.expiry {
+			w.end(nil, o)
+		}
+		if w.form.faults && w.chance(20) {
+			w.crash(w.n(2))
+		}
+		if w.form.lossy && w.chance(30) {
+			w.endAll()
+			w.now = w.now.Add(w.join.options.MaxOpen)
+		}
+	case k == 19:
+		if w.chance(30) || w.form.lossy {
+			marks, version, at := w.marks(), strconv.FormatUint(w.version, 10), w.now
+			if w.chance(50) { // one from some time ago
+				then, thenAt := w.then, w.thenAt
+				w.then, w.thenAt = floor{marks: marks, version: version}, w.now
+				marks, at = then.marks, thenAt
+				if w.chance(50) && then.version != "" {
+					version = then.version
+				}
+			}
+			w.join.Floor(marks, version, at)
+		}
+		w.settle()
+	}
+	w.take()
+}
+
+// crash ends an API server: what its requests have changed is changed, and there is no record of their end.
+func (w *world) crash(input int) {
+	w.calls = slices.DeleteFunc(w.calls, func(c *call) bool { return c.input == input })
+}
+
+func (w *world) marks() Marks { return Marks{uint64(len(w.logs[0])), uint64(len(w.logs[1]))} }
+
+func (w *world) readOne(input int) {
+	if len(w.loose) > 0 && w.chance(30) {
+		i := w.n(len(w.loose))
+		l := w.loose[i]
+		w.loose = slices.Delete(w.loose, i, i+1)
+		w.logs[l.input] = append(w.logs[l.input], l.record)
+	}
+	if w.read[input] < len(w.logs[input]) {
+		r := w.logs[input][w.read[input]]
+		w.read[input]++
+		w.join.Read(input, uint64(w.read[input]), r, w.now)
+	}
+}
+
+func (w *world) watchOne() {
+	if w.seen == len(w.watch) {
+		return
+	}
+	c := w.watch[w.seen]
+	w.seen++
+	c.At = w.now
+	if !w.chance(5) {
+		c.Seen = w.marks()
+	}
+	w.join.Change(c)
+	if w.chance(20) {
+		w.join.Passed(c.Version)
+	}
+}
+
+func (w *world) settle() { w.join.Settle(w.now) }
+
+// take judges verdicts.
+func (w *world) take() {
+	for _, v := range w.join.Take() {
+		if _, twice := w.verdicts[v.Change]; twice {
+			w.t.Errorf("change %d got a second verdict", v.Change)
+		}
+		w.verdicts[v.Change] = v
+		made := w.truth[v.Change]
+		c := w.watch[v.Change-1]
+		if v.Exact != nil {
+			if made == nil || v.Exact.URI != made.record.URI {
+				w.t.Errorf("%+v was made by %s, and the verdict says %s", c, name(made), describe(v.Exact))
+			}
+			continue
+		}
+		if v.Reason == "" {
+			w.t.Errorf("the verdict on change %d has no reason", v.Change)
+		}
+		if v.Reason == NoRecord != (len(v.Candidates) == 0) {
+			w.t.Errorf("the verdict on change %d has reason %s and %d candidates", v.Change, v.Reason, len(v.Candidates))
+		}
+		named := made != nil && slices.ContainsFunc(v.Candidates, func(r *audit.Record) bool { return r.URI == made.record.URI })
+		if w.form.complete && made != nil && !named && v.Reason != Incomplete && len(v.Candidates) < maxCandidates && !w.form.bounds && !w.form.lossy {
+			w.t.Errorf("%+v was made by %s, and the verdict %s does not name it", c, name(made), v.Reason)
+		}
+	}
+}
+
+func name(c *call) string {
+	if c == nil {
+		return "no request"
+	}
+	return describe(&c.record)
+}
+
+func describe(r *audit.Record) string {
+	return fmt.Sprintf("%s (%s %s/%s expecting %q, code %d, answer %+v)", r.URI, r.Verb, r.Name, r.Subresource, r.Expected, r.Code, r.Answer)
+}
+
+// endAll ends all requests.
+func (w *world) endAll() {
+	for _, c := range w.calls {
+		if !c.applied {
+			c.applied = true
+			c.apply(w, c)
+		}
+		w.finish(c)
+	}
+	w.calls = nil
+}
+
+// run makes a random run. It returns how many verdicts are exact, and how many changes were made by requests when the records were
+// trusted.
+func (w *world) run(steps int) (exact, all int) {
+	w.join.Lost(Marks{0, 0}, w.now)
+	w.now = w.now.Add(2 * time.Minute)
+	w.join.Floor(w.marks(), strconv.FormatUint(w.version, 10), w.now)
+	for range steps {
+		w.step()
+	}
+	w.endAll()
+	for w.seen < len(w.watch) || w.read[0] < len(w.logs[0]) || w.read[1] < len(w.logs[1]) || len(w.loose) > 0 {
+		w.readOne(0)
+		w.readOne(1)
+		w.watchOne()
+		w.settle()
+		w.take()
+	}
+	for range 12 {
+		w.now = w.now.Add(time.Minute)
+		w.settle()
+		w.take()
+	}
+	for _, c := range w.watch {
+		v, given := w.verdicts[c.ID]
+		if !given {
+			w.t.Errorf("no verdict on %+v", c)
+		}
+		all++
+		if v.Exact != nil {
+			exact++
+		}
+	}
+	if changes, _ := w.join.Waiting(); changes != 0 {
+		w.t.Errorf("%d changes wait", changes)
+	}
+	return exact, all
+}
+
+// No verdict names a request that has not made the change: whatever clients do at the same time, and whatever happens to records that
+// are not said to be complete.
+func TestRandom(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		form    form
+		percent int // of verdicts that are exact, at least
+	}{
+		{"complete", form{complete: true}, 55},
+		{"complete, one request at a time", form{complete: true, lone: true}, 85},
+		{"complete, also at level Metadata", form{complete: true, metadata: true}, 40},
+		{"complete, API servers end", form{complete: true, faults: true}, 40},
+		{"complete, API servers end, also at level Metadata", form{complete: true, metadata: true, faults: true}, 25},
+		{"complete, objects expire", form{complete: true, metadata: true, faults: true, expiry: true}, 25},
+		{"complete, but for records of which the loss is said", form{complete: true, lossy: true}, 25},
+		{"complete, little room", form{complete: true, bounds: true, metadata: true}, 1},
+		{"not complete", form{}, 20},
+		{"not complete, also at level Metadata", form{metadata: true}, 5},
+		{"records are lost, repeated, late", form{faults: true, expiry: true}, 10},
+		{"records are lost, repeated, late, little room", form{faults: true, metadata: true, bounds: true}, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			exact, all := 0, 0
+			for seed := range uint64(*runs) {
+				w := newWorld(t, *firstSeed+seed, test.form)
+				e, a := w.run(80)
+				exact, all = exact+e, all+a
+				if t.Failed() {
+					t.Fatalf("seed %d", *firstSeed+seed)
+				}
+			}
+			t.Logf("%d of %d verdicts are exact", exact, all)
+			if exact*100 < all*test.percent {
+				t.Errorf("fewer than %d %% of the verdicts are exact", test.percent)
+			}
+		})
+	}
+}
