@@ -82,7 +82,7 @@ func (s *requests) add(p place, r *audit.Record, now time.Time) *request {
 	key := keyOf(r)
 	q := s.byKey[key]
 	switch {
-	case q != nil && (r.Stage == audit.Received || q.record.Reached.Equal(r.Reached)):
+	case q != nil && (r.Stage == audit.Received || q.record.Stage == r.Stage && q.record.Reached.Equal(r.Reached)):
 		return q
 	case q != nil && q.record.Stage == audit.Received:
 		s.leave(q)
