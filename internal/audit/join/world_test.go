@@ -82,8 +82,10 @@ type call struct {
 var resource = Object{Group: "apps", Resource: "deployments", Namespace: "shop"}
 
 func newWorld(t *testing.T, seed uint64, f form) *world {
-	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 7)), form: f, now: time.Unix(1_800_000_000, 0), version: 100,
-		objects: map[string]*stored{}, truth: map[uint64]*call{}, verdicts: map[uint64]Verdict{}, lost: map[string]bool{}}
+	w := &world{
+		t: t, rand: rand.New(rand.NewPCG(seed, 7)), form: f, now: time.Unix(1_800_000_000, 0), version: 100,
+		objects: map[string]*stored{}, truth: map[uint64]*call{}, verdicts: map[uint64]Verdict{}, lost: map[string]bool{},
+	}
 	o := Options{Complete: f.complete, Settle: 30 * time.Second, Keep: 10 * time.Minute, MaxOpen: time.Minute, MaxChanges: 1000, MaxRequests: 1000}
 	if f.bounds {
 		o.MaxChanges, o.MaxRequests = 2, 3
@@ -104,8 +106,10 @@ func (w *world) begin() {
 	w.number++
 	c := &call{number: w.number, input: w.n(2)}
 	r := &c.record
-	*r = audit.Record{ID: fmt.Sprint("id-", w.number), Stage: audit.Received, Level: audit.RequestResponse, Group: resource.Group, Version: "v1",
-		Resource: resource.Resource, Namespace: resource.Namespace, Name: w.pick(), Received: w.now, Reached: w.now, URI: fmt.Sprint("/", w.number)}
+	*r = audit.Record{
+		ID: fmt.Sprint("id-", w.number), Stage: audit.Received, Level: audit.RequestResponse, Group: resource.Group, Version: "v1",
+		Resource: resource.Resource, Namespace: resource.Namespace, Name: w.pick(), Received: w.now, Reached: w.now, URI: fmt.Sprint("/", w.number),
+	}
 	if w.form.metadata && w.chance(60) {
 		r.Level = audit.Metadata
 	}

@@ -15,8 +15,13 @@ func recording() kube.Recording {
 	return kube.Recording{
 		Holes: []kube.Hole{{To: "105", State: map[string]string{"old": "103"}}},
 		Frames: []kube.Frame{
-			{UID: "old", RV: "110"}, {UID: "new", RV: "112"}, {UID: "new", RV: "114"}, {UID: "old", RV: "116", Deleted: true},
-			{UID: "brief", RV: "118"}, {UID: "brief", RV: "120", Deleted: true}, {UID: "last", RV: "122"},
+			{UID: "old", RV: "110"},
+			{UID: "new", RV: "112"},
+			{UID: "new", RV: "114"},
+			{UID: "old", RV: "116", Deleted: true},
+			{UID: "brief", RV: "118"},
+			{UID: "brief", RV: "120", Deleted: true},
+			{UID: "last", RV: "122"},
 		},
 	}
 }
