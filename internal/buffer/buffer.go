@@ -175,6 +175,16 @@ func (b *Buffer) Abandon(sink string, t source.Target) {
 	}
 }
 
+// Recorded returns the targets of a collection's recordings that a sink reads, or will read.
+func (b *Buffer) Recorded(sink, collection string) (targets []source.Target) {
+	for _, r := range b.all() {
+		if r.Sink == sink && r.Target.Collection.ID() == collection && r.needed() {
+			targets = append(targets, r.Target)
+		}
+	}
+	return targets
+}
+
 // Begin begins a recording for a sink that has fallen behind. Earlier recordings of the collection are deleted: the API server has
 // what the sink has not committed.
 func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) {

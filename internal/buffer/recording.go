@@ -297,6 +297,13 @@ func (r *Recording) unneeded(now time.Time) bool {
 	return r.needs.since.IsZero() && now.Sub(r.idle) > keepFor
 }
 
+// needed reports whether the sink uses the recording, or has to come for it.
+func (r *Recording) needed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.needs.since.IsZero()
+}
+
 // hasEnded returns why nothing is recorded any more; nil: it is recorded.
 func (r *Recording) hasEnded() error {
 	r.mu.Lock()

@@ -115,6 +115,19 @@ func (l *lagging) allow(sink, collection string, o *CollectionOptions, hides boo
 	}
 }
 
+// recorded returns the target of a recording of a sink's collection by a selection that the sink reads, or will read. ok is false if there is none.
+func (l *lagging) recorded(sink, collection, selection string) (t source.Target, ok bool) {
+	if l.buffer.Buffer == nil {
+		return t, false
+	}
+	for _, t := range l.buffer.Recorded(sink, collection) {
+		if planning.SelectionOf(&t.Collection)+inVersion+t.Resource.Version == selection {
+			return t, true
+		}
+	}
+	return t, false
+}
+
 // planned says that the sink has a plan, and so reads its collections.
 func (l *lagging) planned(sink string) {
 	if l.buffer.Buffer != nil {

@@ -151,6 +151,8 @@ type Collection struct {
 	Objects *int64   `json:"objects,omitzero"` // number of objects in the inventory
 	List    *List    `json:"list,omitzero"`    // the list that is being read
 	Gap     *Gap     `json:"gap,omitzero"`     // the last gap since the start
+	// EditWaits is since when a changed configuration of the collection waits until what the disk buffer has is published; nil: none waits.
+	EditWaits *time.Time `json:"editWaits,omitzero"`
 	// Diffs is true if modified events are configured to show what changed.
 	Diffs bool `json:"-"`
 }
