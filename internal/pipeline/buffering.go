@@ -74,7 +74,7 @@ func (o *openBuffer) status() *status.Buffer {
 		return &status.Buffer{Error: o.failed}
 	}
 	s := o.State()
-	return &status.Buffer{Bytes: o.spool.Bytes(), MaxBytes: o.spool.MaxBytes(), Targets: s.Targets, Ended: s.Ended, Frames: s.Frames}
+	return &status.Buffer{Bytes: o.spool.Bytes(), MaxBytes: o.spool.MaxBytes(), Targets: s.Targets, Ended: s.Ended, Aged: s.Aged, Failed: s.Failed, Frames: s.Frames}
 }
 
 // lagging is how a pipeline uses the disk buffer. The zero value does not use one.
