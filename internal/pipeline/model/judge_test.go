@@ -47,6 +47,7 @@ type judge struct {
 	seen     map[string]bool     // published states: uid and resourceVersion
 	of       map[string]*collectionState
 	effect   []configAt      // configurations that were in effect
+	flushed  received        // what is in the disk buffer
 	recorded map[string]bool // collections that are read from the disk buffer: see received
 	// skipped has the states that `snapshot: skip` left out, by uid and resourceVersion.
 	skipped map[string]bool
@@ -70,7 +71,8 @@ type configAt struct {
 	step     int
 	rv       int // of the cluster, in that step
 	c        config
-	received received
+	received received // by that step
+	flushed  received // and is in the disk buffer
 }
 
 // collectionState is the state of a collection according to the messages on the bus.
@@ -80,6 +82,7 @@ type collectionState struct {
 	lastList int      // step of the last gap whose list decides what is published
 	// gapBefore is the step of the gap before it.
 	gapBefore  int
+	editGap    int // step of the last gap after an edit, or with reset
 	lastReason string
 	everGap    bool
 	synced     bool // it has synced in this history
@@ -106,7 +109,7 @@ func (j *judge) wrong(invariant, format string, args ...any) {
 
 // inEffect records a configuration that a process has received.
 func (j *judge) inEffect(c config) {
-	j.effect = append(j.effect, configAt{j.w.step, j.w.cluster.now().rv, slices.Clone(c), j.received()})
+	j.effect = append(j.effect, configAt{j.w.step, j.w.cluster.now().rv, slices.Clone(c), j.received(), j.flushed})
 }
 
 // now is the configuration in effect.
@@ -124,12 +127,16 @@ func (j *judge) hadRefused(e entry) bool {
 	})
 }
 
-// selections returns the selections that a collection has had in the configurations since a step.
+// selections returns the selections that a collection has had in the configurations since a step. An edit may wait for the disk buffer.
 func (j *judge) selections(id string, since int) (out []selection) {
-	for i, e := range j.effect {
-		if i+1 < len(j.effect) && j.effect[i+1].step < since {
-			continue
-		}
+	first := 0
+	for first+1 < len(j.effect) && j.effect[first+1].step < since {
+		first++
+	}
+	for first > 0 && j.waits(&j.effect[first], id) {
+		first--
+	}
+	for _, e := range j.effect[min(first, len(j.effect)):] {
 		for _, en := range e.c {
 			for _, s := range en.possible() {
 				if collectionID(s) == id && !slices.Contains(out, s) {
@@ -326,7 +333,7 @@ func (j *judge) deletion(m *message) {
 func (j *judge) collection(m *message) {
 	state := j.of[m.Collection]
 	if state == nil {
-		state = &collectionState{lastGap: -1, gapBefore: -1, closedAt: -1}
+		state = &collectionState{lastGap: -1, gapBefore: -1, editGap: -1, closedAt: -1}
 		j.of[m.Collection] = state
 	}
 	switch m.short() {
@@ -334,6 +341,10 @@ func (j *judge) collection(m *message) {
 		j.everyChange(m.Collection, state, m.Version)
 		if m.Data.Reason == "selection" || m.Data.Reason == "filter" {
 			j.everyFrame(m.Collection, state)
+			state.editGap = m.Step
+		}
+		if m.Data.Reset {
+			state.editGap = m.Step
 		}
 		asked := m.Data.Reason == "resync" && j.w.resyncs > 0
 		// The cause may have happened before the last gap was published.

@@ -7,7 +7,7 @@ import (
 	bridgestatus "github.com/kubebridge/kubebridge/internal/status"
 )
 
-// received is what the API server has sent on watches when a configuration takes effect.
+// received is what the API server has sent on watches at a time.
 type received struct {
 	// sent has the highest resourceVersion that was sent, by the target of the watch.
 	sent map[string]int
@@ -66,17 +66,27 @@ func (j *judge) everyFrame(id string, state *collectionState) {
 		if e.step < state.syncedStep || j.same(e.c, id, *state.by) {
 			continue
 		}
-		if !e.received.recorded[id] {
+		has := e.received
+		if j.crashes >= state.syncedStep { // the process has lost what was not written to the disk
+			has = e.flushed
+		}
+		if !e.received.recorded[id] || !has.recorded[id] {
 			return
 		}
 		for _, c := range j.w.cluster.now().changes {
-			if c.rv > state.at && c.rv <= e.received.sent[watchOf(*state.by)] && state.by.passes(c.after) && !j.seen[stateKey(c.after.uid, c.rv)] {
+			if c.rv > state.at && c.rv <= has.sent[watchOf(*state.by)] && state.by.passes(c.after) && !j.seen[stateKey(c.after.uid, c.rv)] {
 				j.wrong(buffered, "%s: %s (%s) at rv %d was in the buffer at the edit in step %d, and is not published before its gap",
 					id, c.after.key(), c.after.uid, c.rv, e.step)
 			}
 		}
 		return
 	}
+}
+
+// waits reports whether an edit that was given in a step may still wait until what the disk buffer has of a collection is published.
+func (j *judge) waits(e *configAt, id string) bool {
+	state := j.of[id]
+	return e.received.recorded[id] && (state == nil || state.editGap < e.step)
 }
 
 // same reports whether a configuration has a collection with a selection.

@@ -158,7 +158,9 @@ func newWorld(s *setup, out io.Writer) *world {
 }
 
 // disturbs reports whether an input may open a gap, and is neither an edit nor a kill.
-func disturbs(name string) bool { return ops[name].causes && ops[name].kind != "edit" && name != "kill" }
+func disturbs(name string) bool {
+	return ops[name].causes && ops[name].kind != "edit" && name != "kill"
+}
 
 type prefixed struct{ w io.Writer }
 
@@ -176,16 +178,25 @@ func (w *world) give(in input) bool {
 	op := ops[in.op]
 	time.Sleep(apart)
 	w.step++
+	var before []received
+	for _, j := range w.judges {
+		before = append(before, j.received())
+	}
 	if !op.apply(w, in.args) {
 		w.step--
 		return false
 	}
 	w.trace("%d > %s", w.step, in)
+	for i, j := range w.judges {
+		if op.kind == "time" {
+			j.flushed = before[i] // what was sent before is in the disk buffer now
+		}
+	}
 	w.obstructed = w.obstructed || op.obstructs
 	if op.causes {
 		w.causes = append(w.causes, w.step)
 	}
-	if disturbs(in.op) {
+	if disturbs(in.op) || w.disk != nil && w.disk.fails.Load() != nothingFails {
 		w.disturbed = w.step
 	}
 	w.pump()
