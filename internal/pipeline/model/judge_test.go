@@ -127,6 +127,13 @@ func (j *judge) hadRefused(e entry) bool {
 	})
 }
 
+// closedLater reports whether a collection that was removed may wait for its topic, which is refused now.
+func (j *judge) closedLater() bool {
+	return slices.ContainsFunc(j.effect, func(at configAt) bool {
+		return slices.ContainsFunc(at.c, func(was entry) bool { return j.s.bus.refuses(topic(was.topic)) })
+	})
+}
+
 // selections returns the selections that a collection has had in the configurations since a step. An edit may wait for the disk buffer.
 func (j *judge) selections(id string, since int) (out []selection) {
 	first := 0
@@ -512,7 +519,7 @@ func (j *judge) caughtUp(invariant string) {
 	if j.w.process == nil {
 		return
 	}
-	live, healthy := j.w.cluster.live(), !j.w.hindered(j.s, entry{x: all})
+	live, healthy := j.w.cluster.live(), !j.w.hindered(j.s, entry{x: all}) && !j.closedLater()
 	var selected []selection
 	for _, e := range j.now() {
 		if j.w.hindered(j.s, e) {
