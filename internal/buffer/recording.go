@@ -60,6 +60,7 @@ type Recording struct {
 	idle  time.Time // since when the sink has not needed the recording
 	stop  context.CancelFunc
 	fresh bool // frames were appended that have not been flushed
+	aged  bool // maxAge has deleted frames that the sink has not published
 }
 
 // need is how a sink needs its recording. The zero value: it does not.
@@ -290,11 +291,35 @@ func (r *Recording) trim() error {
 	return r.stream.Trim(below)
 }
 
+// age records that frames were deleted because they were older than maxAge.
+func (r *Recording) age(maxAge time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.aged || r.needs.since.IsZero() {
+		return
+	}
+	r.aged = true
+	r.log.Warn("deleted from the buffer what is older than maxAge and not published; a gap follows", zap.String("sink", r.Sink), zap.String("resource", r.Target.Collection.ResourceID()), zap.Duration("maxAge", maxAge))
+}
+
+func (r *Recording) hasAged() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.aged
+}
+
 // unneeded reports whether the sink has not needed the recording for a while.
 func (r *Recording) unneeded(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.needs.since.IsZero() && now.Sub(r.idle) > keepFor
+}
+
+// needed reports whether the sink uses the recording, or has to come for it.
+func (r *Recording) needed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.needs.since.IsZero()
 }
 
 // hasEnded returns why nothing is recorded any more; nil: it is recorded.

@@ -508,3 +508,66 @@ func TestSealed(t *testing.T) {
 		}
 	}
 }
+
+// An edit waits for a recording that the sink reads, or has to come for, and for no other.
+func TestRecorded(t *testing.T) {
+	g := newRig(t, "10", spool.Options{})
+	b := New(Options{Spool: g.spool, Log: zaptest.NewLogger(t)})
+	b.recordings["key"] = []*Recording{g.r}
+	recorded := func(sink string, want bool) {
+		t.Helper()
+		targets := b.Recorded(sink, things.Collection.ID())
+		if got := slices.Equal(targets, []source.Target{things}); got != want || !want && len(targets) > 0 {
+			t.Errorf("%s: recorded %v, want %t", sink, targets, want)
+		}
+	}
+	recorded("audit", true)
+	recorded("other", false)
+	if got := b.Recorded("audit", "others"); len(got) > 0 {
+		t.Errorf("recorded %v of another collection", got)
+	}
+	u := g.use("10", "10")
+	recorded("audit", true)
+	g.must(u.Suspend())
+	recorded("audit", true)
+	g.must(g.use("10", "10").Close())
+	recorded("audit", false)
+}
+
+// What maxAge deletes of a recording is shown if the sink needs it, and has not committed it.
+func TestAged(t *testing.T) {
+	g := newRig(t, "10", spool.Options{SegmentBytes: 1})
+	b := New(Options{Spool: g.spool, Log: zaptest.NewLogger(t), MaxAge: time.Hour})
+	b.recordings["key"] = []*Recording{g.r}
+	g.record("added a@11 resume 10")
+	g.record("added b@12 resume 11")
+	u := g.use("10", "10")
+	g.all(u)
+	u.Committed("11")
+	b.sweep(time.Now())
+	if s := b.State(); s.Aged != 0 {
+		t.Errorf("%d recordings have lost frames", s.Aged)
+	}
+	for range 2 {
+		b.sweep(time.Now().Add(2 * time.Hour))
+	}
+	if s := b.State(); s.Aged != 1 {
+		t.Errorf("%d recordings have lost frames, want 1", s.Aged)
+	}
+}
+
+// A recording that cannot begin is counted.
+func TestBeginFails(t *testing.T) {
+	files, err := spool.Open("buffer", spool.Options{FS: vfs.NewMem(), MaxBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = files.Close() }()
+	b := New(Options{Spool: files, Log: zaptest.NewLogger(t)})
+	if use, err := b.Begin("audit", things, Position{Committed: "10", Read: "10"}); err == nil || use != nil {
+		t.Error("a recording begins in a full buffer")
+	}
+	if s := b.State(); s.Failed != 1 || s.Targets != 0 {
+		t.Errorf("got %+v", s)
+	}
+}

@@ -103,6 +103,9 @@ func (u *Use) mark(frame uint64, position string) {
 // Wait returns nil when Next has something else to return than io.EOF, and an error if ctx ends before.
 func (u *Use) Wait(ctx context.Context) error { return u.reader.Wait(ctx) }
 
+// Flush makes everything readable that was received.
+func (u *Use) Flush() error { return u.recording.flush() }
+
 // Committed says up to which position the sink has committed. What lies before is no longer needed.
 func (u *Use) Committed(position string) {
 	n := 0

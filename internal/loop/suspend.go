@@ -117,6 +117,10 @@ func (l *Loop) resume(at time.Time) error {
 			return err
 		}
 		l.batches.filling.grow(id, 0) // the next commit reports the number
+		l.adopt(id)
+		if l.plan.made {
+			l.batches.note(l.plan.number()...)
+		}
 		l.configure(id)
 		if _, removed := l.plan.removed[id]; removed {
 			l.step(reconcile.Remove, id)

@@ -74,7 +74,7 @@ func (o *openBuffer) status() *status.Buffer {
 		return &status.Buffer{Error: o.failed}
 	}
 	s := o.State()
-	return &status.Buffer{Bytes: o.spool.Bytes(), MaxBytes: o.spool.MaxBytes(), Targets: s.Targets, Ended: s.Ended, Frames: s.Frames}
+	return &status.Buffer{Bytes: o.spool.Bytes(), MaxBytes: o.spool.MaxBytes(), Targets: s.Targets, Ended: s.Ended, Aged: s.Aged, Failed: s.Failed, Frames: s.Frames}
 }
 
 // lagging is how a pipeline uses the disk buffer. The zero value does not use one.
@@ -113,6 +113,19 @@ func (l *lagging) allow(sink, collection string, o *CollectionOptions, hides boo
 	if !allowed && l.buffer.Buffer != nil {
 		l.buffer.Forbid(sink, collection)
 	}
+}
+
+// recorded returns the target of a recording of a sink's collection by a selection that the sink reads, or will read. ok is false if there is none.
+func (l *lagging) recorded(sink, collection, selection string) (t source.Target, ok bool) {
+	if l.buffer.Buffer == nil {
+		return t, false
+	}
+	for _, t := range l.buffer.Recorded(sink, collection) {
+		if planning.SelectionOf(&t.Collection)+inVersion+t.Resource.Version == selection {
+			return t, true
+		}
+	}
+	return t, false
 }
 
 // planned says that the sink has a plan, and so reads its collections.

@@ -352,6 +352,9 @@ func viewRow(s *Sink, c *Collection, now time.Time) row {
 	if c.State == Buffered {
 		r.Since = "reads what was buffered on disk, " + r.Since
 	}
+	if c.EditWaits != nil {
+		r.Since += "; a changed configuration waits for this since " + ago(*c.EditWaits, now)
+	}
 	if c.Kind != "" {
 		r.GVK = c.APIVersion + " " + c.Kind
 	}

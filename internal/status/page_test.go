@@ -24,7 +24,7 @@ func sample() Report {
 	return Report{
 		Name: "kubebridge", Version: "v1.2.3", Cluster: "prod-<1>", ClusterUID: "uid", Started: noon.Add(-90 * time.Minute), At: noon,
 		ConfigDigest: "0123456789abcdef", Election: &Election{Role: "leader", Identity: "bridge-0", Holder: "bridge-0", Lease: "ns/kubebridge"},
-		Buffer: &Buffer{Bytes: 3 << 30, MaxBytes: 10 << 30, Targets: 4, Ended: 1, Frames: 98765},
+		Buffer: &Buffer{Bytes: 3 << 30, MaxBytes: 10 << 30, Targets: 4, Ended: 1, Aged: 1, Failed: 2, Frames: 98765},
 		Sinks: []Sink{
 			{
 				Name: "audit", Bus: "kafka", Address: "kafka:9092", Delivery: "exactly-once", Ready: true, Delivered: 12345,
@@ -33,7 +33,7 @@ func sample() Report {
 				Collections: []Collection{
 					{ID: "pods", APIVersion: "v1", Kind: "Pod", State: "watching", Since: earlier, Position: "42", Lag: ptr(0.012), Objects: ptr(int64(1234)), Gap: &Gap{Reason: "reset", Opened: earlier, Closed: &noon}},
 					{ID: "deployments.apps", APIVersion: "apps/v1", Kind: "Deployment", State: "reconciling", Since: earlier, List: &List{Read: 5000, Remaining: ptr(int64(1500))}},
-					{ID: "nodes", APIVersion: "v1", Kind: "Node", State: "buffered", Since: earlier, Position: "40"},
+					{ID: "nodes", APIVersion: "v1", Kind: "Node", State: "buffered", Since: earlier, Position: "40", EditWaits: &earlier},
 				},
 			},
 			{

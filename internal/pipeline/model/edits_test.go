@@ -293,7 +293,7 @@ func newEditWorld(t *testing.T, mode delivery, base *edited) *editWorld {
 	s.bus.written = func(message) {}
 	w := &editWorld{t: t, sink: s, world: &world{
 		cluster: c, sinks: []*sinkWorld{s}, logger: zap.NewNop(), restored: -1,
-		api: &server{cluster: c, pageSize: 1000, held: map[string]int{}, refusals: map[string]refusal{}, burst: 1},
+		api: &server{cluster: c, pageSize: 1000, held: map[string]int{}, sent: map[string]int{}, refusals: map[string]refusal{}, burst: 1},
 	}}
 	w.starts(base)
 	w.said()

@@ -31,8 +31,10 @@ type world struct {
 	disk     *disk
 	problems []problem
 	causes   []int // steps that may cause a gap
-	resyncs  int   // number of requested resyncs
-	restored int   // the step of the last restore
+	// disturbed is the last step in which anything else happened that may cause a gap than an edit, a stop or a kill.
+	disturbed int
+	resyncs   int // number of requested resyncs
+	restored  int // the step of the last restore
 	// obstructed says that the bridge may be unable to find out what became of objects.
 	obstructed bool
 	out        io.Writer
@@ -133,12 +135,12 @@ func run(t *testing.T, tr *trace, out io.Writer) (problems []problem) {
 func newWorld(s *setup, out io.Writer) *world {
 	c := newCluster()
 	c.crowd(s.crowd)
-	w := &world{cluster: c, out: out, logger: zap.NewNop(), restored: -1, disk: newDisk(s.buffer)}
+	w := &world{cluster: c, out: out, logger: zap.NewNop(), restored: -1, disturbed: -1, disk: newDisk(s.buffer)}
 	if out != nil {
 		w.logger = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", LevelKey: "l", EncodeLevel: zapcore.CapitalLevelEncoder}),
 			zapcore.AddSync(prefixed{out}), zap.DebugLevel))
 	}
-	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}, refusals: map[string]refusal{}, burst: 1 + s.crowd, most: -1, notation: s.notation}
+	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}, sent: map[string]int{}, refusals: map[string]refusal{}, burst: 1 + s.crowd, most: -1, notation: s.notation}
 	for i, ss := range s.sinks {
 		sw := &sinkWorld{name: fmt.Sprintf("s%d", i), mode: ss.mode, dead: ss.dead, window: ss.window, bus: newBus(), store: newMemory(), config: presets[ss.preset].named()}
 		if s.first != nil {
@@ -153,6 +155,11 @@ func newWorld(s *setup, out io.Writer) *world {
 	w.start()
 	w.pump()
 	return w
+}
+
+// disturbs reports whether an input may open a gap, and is neither an edit nor a kill.
+func disturbs(name string) bool {
+	return ops[name].causes && ops[name].kind != "edit" && name != "kill"
 }
 
 type prefixed struct{ w io.Writer }
@@ -171,14 +178,26 @@ func (w *world) give(in input) bool {
 	op := ops[in.op]
 	time.Sleep(apart)
 	w.step++
+	process, before := w.process, []received{}
+	for _, j := range w.judges {
+		before = append(before, j.received())
+	}
 	if !op.apply(w, in.args) {
 		w.step--
 		return false
 	}
 	w.trace("%d > %s", w.step, in)
+	for i, j := range w.judges {
+		if op.kind == "time" && process != nil && w.process == process {
+			j.flushed = before[i] // what was sent before is in the disk buffer now
+		}
+	}
 	w.obstructed = w.obstructed || op.obstructs
 	if op.causes {
 		w.causes = append(w.causes, w.step)
+	}
+	if disturbs(in.op) || w.disk != nil && w.disk.fails.Load() != nothingFails {
+		w.disturbed = w.step
 	}
 	w.pump()
 	return true
@@ -196,6 +215,7 @@ func (w *world) pump() {
 	w.crashed()
 	for _, j := range w.judges {
 		j.judgeNew()
+		j.records()
 	}
 	if w.process != nil && !w.process.dead() {
 		if err := w.process.endedBy(); err != nil {
