@@ -18,7 +18,7 @@ func bufferSpec(c *config.Config, log *zap.Logger) *pipeline.BufferSpec {
 	if c.Buffer.Path == "" {
 		return nil
 	}
-	return &pipeline.BufferSpec{MaxAge: c.Buffer.MaxAge, Open: func(ctx context.Context) (*spool.Spool, bool, error) {
+	return &pipeline.BufferSpec{MaxAge: c.Buffer.MaxAge, List: c.BufferList(), Open: func(ctx context.Context) (*spool.Spool, bool, error) {
 		key, err := bufferKey(ctx, c, log)
 		if err != nil {
 			return nil, false, err

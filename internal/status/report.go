@@ -62,6 +62,9 @@ type Buffer struct {
 	Ended    int    `json:"ended"`          // of which nothing more is buffered, because the buffer was full, a write failed, or the resource is gone
 	Frames   uint64 `json:"frames"`         // changes, list items and bookmarks that were buffered since the start
 	Error    string `json:"error,omitzero"` // why it is not used until the next start; empty: it is used
+	// Unlisted is how many recordings of the leader standbys do not learn of, because the ConfigMap for them is full.
+	Unlisted int    `json:"unlisted,omitzero"`
+	Problem  string `json:"problem,omitzero"` // why that ConfigMap was not read or written at the last attempt
 }
 
 // Words describes the buffer for people.
