@@ -42,6 +42,7 @@ type exchange struct {
 	buffer   *buffer.Buffer
 	sealed   bool // the buffer is encrypted
 	note     note
+	limit    int // of the note, in bytes
 	election func() leader.Status
 	reminder *reminder
 	log      *zap.Logger
@@ -72,7 +73,7 @@ func (b *Bridge) bufferWhileStandby(stop context.Context, uid string) error {
 		return b.o.Elector.Run(stop, lead)
 	}
 	x := &exchange{
-		buffer: disk.Buffer, sealed: disk.sealed, note: b.o.Elector.Note(b.o.Buffer.List), election: b.o.Elector.Status,
+		buffer: disk.Buffer, sealed: disk.sealed, note: b.o.Elector.Note(b.o.Buffer.List), limit: leader.MaxNote, election: b.o.Elector.Status,
 		reminder: b.outage.reminder, log: b.o.Log,
 	}
 	disk.shared = x
@@ -205,7 +206,7 @@ func (x *exchange) publish(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	list.Number = max(x.number+1, uint64(now.UnixMilli()))
-	data, left, err := list.Encode(leader.MaxNote)
+	data, left, err := list.Encode(x.limit)
 	if err != nil {
 		return err
 	}
