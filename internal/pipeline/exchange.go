@@ -110,7 +110,12 @@ func (x *exchange) step(ctx context.Context, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.leading {
-		x.show(ctx, "write", x.publish(ctx, now))
+		list := x.buffer.List()
+		err := x.publish(ctx, now, list)
+		if err != nil {
+			x.setUnlisted(len(list))
+		}
+		x.show(ctx, "write", err)
 		return
 	}
 	x.show(ctx, "read", x.follow(ctx, now))
@@ -185,9 +190,9 @@ func (x *exchange) follow(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// publish writes the leader's list if that is due.
-func (x *exchange) publish(ctx context.Context, now time.Time) error {
-	list := buffer.List{Holder: x.election().Identity, Sealed: x.sealed, Recordings: x.buffer.List()}
+// publish writes the list of the leader's recordings if that is due.
+func (x *exchange) publish(ctx context.Context, now time.Time, recordings []buffer.Listed) error {
+	list := buffer.List{Holder: x.election().Identity, Sealed: x.sealed, Recordings: recordings}
 	if !x.known {
 		if err := x.reread(ctx, now); err != nil {
 			return err
@@ -195,6 +200,7 @@ func (x *exchange) publish(ctx context.Context, now time.Time) error {
 	}
 	switch {
 	case len(list.Recordings)+len(x.have.Recordings) == 0: // all sinks are in step
+		x.setUnlisted(0)
 		return nil
 	case x.have.Holder != list.Holder || !slices.EqualFunc(list.Recordings, x.have.Recordings, sameRecording):
 	case slices.EqualFunc(list.Recordings, x.have.Recordings, samePosition):

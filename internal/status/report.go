@@ -54,7 +54,7 @@ type Election struct {
 	Problem  string `json:"problem,omitzero"` // why the Lease could not be read or written at the last attempt
 }
 
-// Buffer is the state of the disk buffer. It is empty while every sink is in step.
+// Buffer is the state of the disk buffer. It is empty while every sink is in step. A standby has one if it buffers what the leader buffers.
 type Buffer struct {
 	Bytes    int64  `json:"bytes"`          // on disk
 	MaxBytes int64  `json:"maxBytes"`       // from which on nothing more is buffered
@@ -62,7 +62,8 @@ type Buffer struct {
 	Ended    int    `json:"ended"`          // of which nothing more is buffered, because the buffer was full, a write failed, or the resource is gone
 	Frames   uint64 `json:"frames"`         // changes, list items and bookmarks that were buffered since the start
 	Error    string `json:"error,omitzero"` // why it is not used until the next start; empty: it is used
-	// Unlisted is how many recordings of the leader standbys do not learn of, because the ConfigMap for them is full.
+	// Unlisted is how many recordings of the leader standbys do not learn of, because the ConfigMap for them is full or
+	// cannot be written.
 	Unlisted int    `json:"unlisted,omitzero"`
 	Problem  string `json:"problem,omitzero"` // why that ConfigMap was not read or written at the last attempt
 }
@@ -79,6 +80,9 @@ func (b *Buffer) Words() string {
 	words += ", " + comma(int64(b.Targets)) + " watches recorded"
 	if b.Ended > 0 {
 		words += ", " + comma(int64(b.Ended)) + " of them ended"
+	}
+	if b.Unlisted > 0 {
+		words += ", " + comma(int64(b.Unlisted)) + " of them not listed for standbys"
 	}
 	return words
 }
