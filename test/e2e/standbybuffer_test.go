@@ -51,7 +51,9 @@ func TestStandbyBuffers(t *testing.T) {
 			w := newWorldOfEvents(t, own, c.bus)
 			w.elects()
 			leader := w.replicaWithBuffer("one", c.standby)
-			w.awaitStatus(func(s bridge.Status) bool { return s.Election.Role == "leader" && s.Find(w.collection(kube.Events)).State == "watching" })
+			w.awaitStatus(func(s bridge.Status) bool {
+				return s.Election.Role == "leader" && s.Find(w.collection(kube.Events)).State == "watching"
+			})
 			standby := w.replicaWithBuffer("two", c.standby)
 			w.waits(standby)
 			w.bridge = leader
