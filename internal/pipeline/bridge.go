@@ -77,9 +77,15 @@ type BridgeOptions struct {
 	Shutdown time.Duration // how long a stop may take to deliver the events that were read; 0: 20 s
 	// Elector says when the bridge may write; until then it is a standby. nil: it
 	// always may.
-	Elector *leader.Elector
+	Elector Elector
 	Log     *zap.Logger
 	Metrics *Metrics
+}
+
+// Elector is a [leader.Elector].
+type Elector interface {
+	Run(ctx context.Context, lead func(held context.Context) error) error
+	Status() leader.Status
 }
 
 // Bridge runs the pipelines of one cluster.
@@ -146,7 +152,7 @@ func (b *Bridge) Run(stop context.Context) error {
 		if b.o.Elector == nil {
 			return b.lead(context.WithoutCancel(stopAll), stopAll, uid)
 		}
-		if b.o.Buffer == nil || b.o.Buffer.List == "" {
+		if b.o.Buffer == nil || b.o.Buffer.Note == nil {
 			return b.o.Elector.Run(stopAll, func(held context.Context) error { return b.lead(held, stopAll, uid) })
 		}
 		return b.bufferWhileStandby(stopAll, uid)

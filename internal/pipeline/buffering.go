@@ -23,9 +23,8 @@ type BufferSpec struct {
 	// bridge closes the spool.
 	Open   func(context.Context) (s *spool.Spool, sealed bool, err error)
 	MaxAge time.Duration // 0: frames of any age are kept
-	// List is the name of the ConfigMap beside the Lease in which the leader lists its recordings, so that standbys record the same. It needs
-	// an Elector. "": only a leader records.
-	List string
+	// Note is where the leader lists its recordings, so that standbys record the same. It needs an Elector. nil: only a leader records.
+	Note Note
 }
 
 // openBuffer is an open disk buffer. The zero value has none.

@@ -25,8 +25,8 @@ const (
 	heirWithin = 5 * time.Minute
 )
 
-// note is a [leader.Note].
-type note interface {
+// Note is a [leader.Note].
+type Note interface {
 	Read(context.Context) ([]byte, error)
 	Write(context.Context, []byte) error
 }
@@ -41,7 +41,7 @@ type note interface {
 type exchange struct {
 	buffer   *buffer.Buffer
 	sealed   bool // the buffer is encrypted
-	note     note
+	note     Note
 	limit    int // of the note, in bytes
 	election func() leader.Status
 	reminder *reminder
@@ -73,7 +73,7 @@ func (b *Bridge) bufferWhileStandby(stop context.Context, uid string) error {
 		return b.o.Elector.Run(stop, lead)
 	}
 	x := &exchange{
-		buffer: disk.Buffer, sealed: disk.sealed, note: b.o.Elector.Note(b.o.Buffer.List), limit: leader.MaxNote, election: b.o.Elector.Status,
+		buffer: disk.Buffer, sealed: disk.sealed, note: b.o.Buffer.Note, limit: leader.MaxNote, election: b.o.Elector.Status,
 		reminder: b.outage.reminder, log: b.o.Log,
 	}
 	disk.shared = x
