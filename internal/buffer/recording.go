@@ -200,7 +200,8 @@ func (r *Recording) flush() error {
 }
 
 // find returns the number of the first frame that a watch from a position would send. It returns false if the recording does not reach
-// back to the position, or has a list where the changes around the position would be.
+// back to the position, or has a list where the changes around the position would be. If that list begins a new history, the position may
+// be of that history, too: another bridge may have come there without noticing.
 func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 	segments := r.stream.Segments()
 	if len(segments) == 0 {
@@ -227,10 +228,10 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 			return 0, false, err
 		}
 		switch v := f.version(); {
-		case f.Kind == source.ListBegun && !f.NewEpoch && event.Newer(at, reached):
-			reaches = false // until the position is reached again
 		case f.NewEpoch: // versions behind it are of another history
-			return first, reaches, nil
+			return first, reaches && !event.Newer(at, reached), nil
+		case f.Kind == source.ListBegun && event.Newer(at, reached):
+			reaches = false // until the position is reached again
 		case v == "": // in a list
 		case event.Newer(v, at):
 			return first, reaches, nil
@@ -256,11 +257,11 @@ func (r *Recording) use(at Position) (*Use, error) {
 	return u, nil
 }
 
-// leave records that the sink does not need the recording. It has no effect if the sink uses it in another way than use.
+// leave records that the sink does not need the recording any more. It has no effect if the sink uses it in another way than use.
 func (r *Recording) leave(use *Use) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.needs.use == use {
+	if r.needs.use == use && !r.needs.since.IsZero() {
 		r.needs, r.idle = need{}, time.Now()
 	}
 }

@@ -254,7 +254,7 @@ func TestWhereASinkBegins(t *testing.T) {
 		at    string
 		first int // index in recorded; -1: the recording does not reach back
 	}{
-		{"9", -1}, {"10", 0}, {"11", 1}, {"12", 2}, {"14", 2}, {"15", 3}, {"16", 3}, {"17", 4}, {"30", -1}, {"49", -1}, {"50", 8}, {"51", 9}, {"60", 9},
+		{"9", -1}, {"10", 0}, {"11", 1}, {"12", 2}, {"14", 2}, {"15", 3}, {"16", 3}, {"17", 4}, {"30", -1}, {"49", -1}, {"50", 8}, {"51", 9}, {"60", -1},
 	} {
 		g := newRig(t, "10", spool.Options{})
 		g.record(recorded...)

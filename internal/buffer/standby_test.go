@@ -154,6 +154,11 @@ func TestStandbyTrims(t *testing.T) {
 	if len(p.List()) > 0 {
 		t.Error("what nobody needs is listed")
 	}
+	idle := p.only().idle
+	p.Follow(nil)
+	if !p.only().idle.Equal(idle) {
+		t.Error("each list starts the time again for which a recording is kept")
+	}
 	p.sweep(time.Now())
 	p.Follow([]Listed{listed("31")}) // the sink is behind once more
 	p.sweep(time.Now().Add(time.Hour))
