@@ -78,6 +78,7 @@ func advice() map[string]string {
 		"buffer_ended_recordings":                  "Above 0: a gap is likely. The log says why: a full buffer needs more room before the next outage.",
 		"buffer_frames_total":                      "Nothing. Its rate is what an outage costs the disk.",
 		"buffer_recordings":                        "Above 0 for long: look at the bus.",
+		"buffer_unlisted_recordings":               "Above 0: after a failover during the outage, a gap is likely for these. The log says why.",
 		"build_info":                               "Join it with other metrics.",
 		"checkpoint_commit_seconds":                "If it is slow, look at the disk of a file store, or at the bus.",
 		"checkpoint_last_commit_timestamp_seconds": "It grows old in a quiet cluster: alert on it only with `syncedEvery`.",

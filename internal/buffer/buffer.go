@@ -49,11 +49,13 @@ type Buffer struct {
 	recordings map[string][]*Recording // by keyOf
 	come       map[string]time.Time    // when each sink began to read
 	running    sync.WaitGroup
+
+	followed follower // of a standby
 }
 
 // New returns a buffer that does not run yet.
 func New(o Options) *Buffer {
-	return &Buffer{Options: o, recordings: map[string][]*Recording{}, come: map[string]time.Time{}}
+	return &Buffer{Options: o, recordings: map[string][]*Recording{}, come: map[string]time.Time{}, followed: newFollower()}
 }
 
 // keyOf names the recordings of a sink's collection.
@@ -197,7 +199,7 @@ func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) 
 	delete(b.recordings, key)
 	b.mu.Unlock()
 	name := fmt.Sprint(key, "-", time.Now().UnixNano())
-	m := metadata{Target: t, Sink: sink, Start: at.Committed, Epoch: at.Epoch, End: end{at.Committed, at.Seen, at.Owner}}
+	m := metadata{Target: t, Sink: sink, Start: at.Committed, Epoch: at.Epoch, End: end{Resume: at.Committed, Seen: at.Seen, Owner: at.Owner}}
 	r, err := newRecording(b.Spool.Stream(name), m, b.Log)
 	var use *Use
 	if err == nil {

@@ -31,12 +31,14 @@ type end struct {
 	Resume string       // the position; "": it is in the middle of a list
 	Seen   string       // the highest resourceVersion of the present history
 	Owner  source.Owner // of the last complete list
+	// NewHistory: the server has begun another history since the recording began. Nothing can be read from its beginning again.
+	NewHistory bool
 }
 
 // add adds a frame.
 func (e *end) add(f *Frame) {
 	if f.NewEpoch {
-		e.Seen = ""
+		e.Seen, e.NewHistory = "", true
 	}
 	if v := f.latest(); v != "" && (e.Seen == "" || event.Newer(v, e.Seen)) {
 		e.Seen = v
@@ -58,6 +60,7 @@ type Recording struct {
 	ended error // why nothing is recorded any more; nil: it is recorded
 	needs need
 	idle  time.Time // since when the sink has not needed the recording
+	at    Position  // the last known one of the sink. Committed is "" if it has not been known since the start. Read and Seen have no meaning
 	stop  context.CancelFunc
 	fresh bool // frames were appended that have not been flushed
 	aged  bool // maxAge has deleted frames that the sink has not published
@@ -101,7 +104,14 @@ func continued(st *spool.Stream, log *zap.Logger) (*Recording, error) {
 	if err := json.Unmarshal(tail.Meta, &r.metadata); err != nil {
 		return nil, fmt.Errorf("its metadata: %w", err)
 	}
-	r.needs.since = time.Now()
+	r.needs.since, r.at = time.Now(), Position{Epoch: r.Epoch}
+	if head := parts[0][0]; head.First == 1 {
+		var m metadata
+		if err := json.Unmarshal(head.Meta, &m); err != nil {
+			return nil, fmt.Errorf("its metadata: %w", err)
+		}
+		r.at.Committed, r.at.Owner = m.Start, m.End.Owner
+	}
 	if len(parts) > 1 || tail.Err != nil {
 		r.ended = fmt.Errorf("frames are missing behind frame %d", tail.Last)
 		return r, nil
@@ -191,7 +201,8 @@ func (r *Recording) flush() error {
 }
 
 // find returns the number of the first frame that a watch from a position would send. It returns false if the recording does not reach
-// back to the position, or has a list where the changes around the position would be.
+// back to the position, or has a list where the changes around the position would be. If that list begins a new history, the position may
+// be of that history, too: another bridge may have come there without noticing.
 func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 	segments := r.stream.Segments()
 	if len(segments) == 0 {
@@ -218,10 +229,10 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 			return 0, false, err
 		}
 		switch v := f.version(); {
-		case f.Kind == source.ListBegun && !f.NewEpoch && event.Newer(at, reached):
-			reaches = false // until the position is reached again
 		case f.NewEpoch: // versions behind it are of another history
-			return first, reaches, nil
+			return first, reaches && !event.Newer(at, reached), nil
+		case f.Kind == source.ListBegun && event.Newer(at, reached):
+			reaches = false // until the position is reached again
 		case v == "": // in a list
 		case event.Newer(v, at):
 			return first, reaches, nil
@@ -242,16 +253,16 @@ func (r *Recording) use(at Position) (*Use, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	u := &Use{recording: r, reader: r.stream.Reader(done), done: done - 1, read: at.Read, ahead: at.Read != at.Committed}
-	r.needs = need{u, time.Now()}
+	u := &Use{recording: r, reader: r.stream.Reader(done), done: done - 1, read: at.Read, ahead: at.Read != at.Committed, owner: at.Owner}
+	r.needs, r.at = need{u, time.Now()}, at
 	return u, nil
 }
 
-// leave records that the sink does not need the recording. It has no effect if the sink uses it in another way than use.
+// leave records that the sink does not need the recording any more. It has no effect if the sink uses it in another way than use.
 func (r *Recording) leave(use *Use) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.needs.use == use {
+	if r.needs.use == use && !r.needs.since.IsZero() {
 		r.needs, r.idle = need{}, time.Now()
 	}
 }
@@ -261,6 +272,15 @@ func (r *Recording) awaits(use *Use) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.needs.use == use {
+		r.needs = need{since: time.Now()}
+	}
+}
+
+// awaitsSink records that a sink will come, if nothing is known of it.
+func (r *Recording) awaitsSink() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.needs.since.IsZero() {
 		r.needs = need{since: time.Now()}
 	}
 }

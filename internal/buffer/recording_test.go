@@ -87,7 +87,7 @@ var things = source.Target{Resource: source.Resource{Version: "v1", Name: "thing
 func newRig(t *testing.T, start string, o spool.Options) *rig {
 	g := &rig{T: t, fs: vfs.NewMem(), o: o}
 	g.open()
-	r, err := newRecording(g.spool.Stream("s"), metadata{Target: things, Sink: "audit", Start: start, Epoch: 1, End: end{start, start, source.Owner{}}}, zaptest.NewLogger(t))
+	r, err := newRecording(g.spool.Stream("s"), metadata{Target: things, Sink: "audit", Start: start, Epoch: 1, End: end{Resume: start, Seen: start}}, zaptest.NewLogger(t))
 	g.must(err)
 	r.frames = new(atomic.Uint64)
 	g.r = r
@@ -254,7 +254,7 @@ func TestWhereASinkBegins(t *testing.T) {
 		at    string
 		first int // index in recorded; -1: the recording does not reach back
 	}{
-		{"9", -1}, {"10", 0}, {"11", 1}, {"12", 2}, {"14", 2}, {"15", 3}, {"16", 3}, {"17", 4}, {"30", -1}, {"49", -1}, {"50", 8}, {"51", 9}, {"60", 9},
+		{"9", -1}, {"10", 0}, {"11", 1}, {"12", 2}, {"14", 2}, {"15", 3}, {"16", 3}, {"17", 4}, {"30", -1}, {"49", -1}, {"50", 8}, {"51", 9}, {"60", -1},
 	} {
 		g := newRig(t, "10", spool.Options{})
 		g.record(recorded...)
@@ -297,7 +297,7 @@ func TestGoesOnAfterARestart(t *testing.T) {
 		g := newRig(t, "10", spool.Options{})
 		g.record(c.recorded...)
 		g.restart()
-		if want := (end{c.resume, c.seen, source.Owner{CRD: c.owner}}); g.r.End != want || g.r.Target != things || g.r.ended != nil {
+		if want := (end{c.resume, c.seen, source.Owner{CRD: c.owner}, strings.Contains(fmt.Sprint(c.recorded), "new epoch")}); g.r.End != want || g.r.Target != things || g.r.ended != nil {
 			t.Errorf("%q: it goes on with %+v, want %+v; %+v: %v", c.recorded, g.r.End, want, g.r.Target, g.r.ended)
 		}
 		if g.r.needs.since.IsZero() || g.r.Sink != "audit" {
@@ -320,7 +320,7 @@ func TestTrim(t *testing.T) {
 	if left() < whole-1 { // the metadata has a segment
 		t.Errorf("%d of %d segments are left, although the sink has committed nothing", left(), whole)
 	}
-	u.Committed("20")
+	u.Committed("20", 1)
 	g.must(g.r.trim())
 	if n := left(); n > whole-8 {
 		t.Errorf("%d of %d segments are left", n, whole)
@@ -344,11 +344,11 @@ func TestMarks(t *testing.T) {
 	u := g.use("10", "10")
 	g.record("added a@11 resume 10", "added b@12 resume 11", "added c@12 resume 11", "added d@12 resume 11", "new epoch", "list ended 5", "added e@6 resume 5")
 	g.all(u)
-	u.Committed("11")
+	u.Committed("11", 1)
 	if u.done != 2 { // the frame of a, behind that of the metadata
 		t.Errorf("everything up to frame %d counts as committed", u.done)
 	}
-	u.Committed("12")
+	u.Committed("12", 1)
 	if u.done != 2 {
 		t.Errorf("everything up to frame %d counts as committed, in another history", u.done)
 	}
@@ -543,7 +543,7 @@ func TestAged(t *testing.T) {
 	g.record("added b@12 resume 11")
 	u := g.use("10", "10")
 	g.all(u)
-	u.Committed("11")
+	u.Committed("11", 1)
 	b.sweep(time.Now())
 	if s := b.State(); s.Aged != 0 {
 		t.Errorf("%d recordings have lost frames", s.Aged)

@@ -156,11 +156,11 @@ func (f *follower) replay(ctx context.Context, use *buffer.Use) error {
 		}
 		if now := time.Now(); err == nil && now.Sub(trimmed) > trimEvery || errors.Is(err, io.EOF) {
 			trimmed = now
-			committed, _, err := f.handler.Committed(ctx)
+			committed, epoch, err := f.handler.Committed(ctx)
 			if err != nil {
 				return err
 			}
-			use.Committed(committed)
+			use.Committed(committed, epoch)
 		}
 		switch {
 		case errors.Is(err, buffer.ErrEnd):

@@ -30,7 +30,7 @@ type resourceDescs struct {
 
 // bufferDescs are the metrics of the disk buffer. They have no labels, and no series without a buffer.
 type bufferDescs struct {
-	bytes, room, targets, ended, aged, failed, frames *prometheus.Desc
+	bytes, room, targets, ended, aged, failed, missing, frames *prometheus.Desc
 }
 
 // NewCollector returns a collector that calls report at each scrape.
@@ -66,10 +66,11 @@ func NewCollector(report func() status.Report) *Collector {
 		buffer: bufferDescs{
 			bytes:   of("buffer_bytes", "Bytes of the disk buffer. It is empty while every sink is in step."),
 			room:    of("buffer_capacity_bytes", "buffer.maxBytes, from which on nothing more is buffered."),
-			targets: of("buffer_recordings", "Watches that are recorded in the disk buffer, because a sink is behind."),
+			targets: of("buffer_recordings", "Watches that are recorded in the disk buffer, because a sink is behind; on a standby, a sink of the leader."),
 			ended:   of("buffer_ended_recordings", "Recordings that go on no longer, because the buffer was full, a write failed, or the resource is gone, and that a sink has not published completely."),
 			aged:    of("buffer_aged_recordings", "Recordings of which maxAge has deleted what a sink has not published."),
 			failed:  of("buffer_failed_recordings_total", "Recordings that could not begin, because the disk is full or fails."),
+			missing: of("buffer_unlisted_recordings", "Recordings of the leader that standbys with buffer.standby do not learn of, because the ConfigMap for them is full or cannot be written."),
 			frames:  of("buffer_frames_total", "Changes, list items and bookmarks that were written to the disk buffer."),
 		},
 	}
@@ -81,7 +82,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		s.up, s.lost, s.foreign, s.events, s.capacity, s.bytes, s.room, s.oldest, s.lastEvent, s.lastCommit, s.waiting,
 		r.state, r.edits, r.behind, r.objects, r.running, r.read, r.left,
-		b.bytes, b.room, b.targets, b.ended, b.aged, b.failed, b.frames,
+		b.bytes, b.room, b.targets, b.ended, b.aged, b.failed, b.missing, b.frames,
 		c.watches,
 	} {
 		out <- d
@@ -115,6 +116,7 @@ func (c *bufferDescs) collect(out chan<- prometheus.Metric, b *status.Buffer) {
 	gauge(out, c.ended, float64(b.Ended))
 	gauge(out, c.aged, float64(b.Aged))
 	out <- prometheus.MustNewConstMetric(c.failed, prometheus.CounterValue, float64(b.Failed))
+	gauge(out, c.missing, float64(b.Unlisted))
 	out <- prometheus.MustNewConstMetric(c.frames, prometheus.CounterValue, float64(b.Frames))
 }
 

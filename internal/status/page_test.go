@@ -24,7 +24,7 @@ func sample() Report {
 	return Report{
 		Name: "kubebridge", Version: "v1.2.3", Cluster: "prod-<1>", ClusterUID: "uid", Started: noon.Add(-90 * time.Minute), At: noon,
 		ConfigDigest: "0123456789abcdef", Election: &Election{Role: "leader", Identity: "bridge-0", Holder: "bridge-0", Lease: "ns/kubebridge"},
-		Buffer: &Buffer{Bytes: 3 << 30, MaxBytes: 10 << 30, Targets: 4, Ended: 1, Aged: 1, Failed: 2, Frames: 98765},
+		Buffer: &Buffer{Bytes: 3 << 30, MaxBytes: 10 << 30, Targets: 4, Ended: 1, Aged: 1, Failed: 2, Frames: 98765, Unlisted: 2, Problem: "write ConfigMap bridges/kubebridge-audit-buffer: forbidden"},
 		Sinks: []Sink{
 			{
 				Name: "audit", Bus: "kafka", Address: "kafka:9092", Delivery: "exactly-once", Ready: true, Delivered: 12345,

@@ -54,7 +54,7 @@ type Election struct {
 	Problem  string `json:"problem,omitzero"` // why the Lease could not be read or written at the last attempt
 }
 
-// Buffer is the state of the disk buffer. It is empty while every sink is in step.
+// Buffer is the state of the disk buffer. It is empty while every sink is in step. A standby has one if it buffers what the leader buffers.
 type Buffer struct {
 	Bytes    int64  `json:"bytes"`          // on disk
 	MaxBytes int64  `json:"maxBytes"`       // from which on nothing more is buffered
@@ -64,6 +64,10 @@ type Buffer struct {
 	Failed   uint64 `json:"failed"`         // recordings that could not begin since the start, because the disk is full or fails
 	Frames   uint64 `json:"frames"`         // changes, list items and bookmarks that were buffered since the start
 	Error    string `json:"error,omitzero"` // why it is not used until the next start; empty: it is used
+	// Unlisted is how many recordings of the leader standbys do not learn of, because the ConfigMap for them is full or
+	// cannot be written.
+	Unlisted int    `json:"unlisted,omitzero"`
+	Problem  string `json:"problem,omitzero"` // why that ConfigMap was not read or written at the last attempt
 }
 
 // Words describes the buffer for people.
@@ -83,6 +87,9 @@ func (b *Buffer) Words() string {
 	}
 	if b.Failed > 0 {
 		words += ", " + comma(int64(b.Failed)) + " could not begin since the start"
+	}
+	if b.Unlisted > 0 {
+		words += ", " + comma(int64(b.Unlisted)) + " of them not listed for standbys"
 	}
 	return words
 }

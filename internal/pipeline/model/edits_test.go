@@ -303,7 +303,7 @@ func newEditWorld(t *testing.T, mode delivery, base *edited) *editWorld {
 // starts starts a bridge and waits until it has nothing left to do.
 func (w *editWorld) starts(e *edited) {
 	w.sink.edited = e
-	p, err := start(w.api, w.sinks, nil, w.logger)
+	p, err := start(w.api, w.sinks, nil, nil, w.logger)
 	if err != nil {
 		w.t.Fatal(err)
 	}

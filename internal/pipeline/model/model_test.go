@@ -53,6 +53,17 @@ func TestRandomWithBuffer(t *testing.T) {
 	})
 }
 
+// TestRandomWithStandby runs such traces with a standby, which takes over when the bridge is to start again, and buffers until then. The dead
+// bridge's disk is that of the next standby.
+func TestRandomWithStandby(t *testing.T) {
+	random(t, func(n int) *trace {
+		tr := drawn(n)
+		tr.setup.buffer, tr.setup.standby = diskSize(1+n%2), true
+		addOutages(tr, rand.New(rand.NewPCG(*seed, uint64(n))))
+		return tr
+	})
+}
+
 func random(t *testing.T, drawn func(n int) *trace) {
 	t.Helper()
 	left, found, count := leftOut(t), map[string]*failure{}, map[string]int{}

@@ -29,6 +29,9 @@ type world struct {
 	judges   []*judge
 	process  *process
 	disk     *disk
+	board    *board   // of the leader election; nil: there is one bridge
+	standby  *process // of the leader election
+	spare    *disk    // of the standby
 	problems []problem
 	causes   []int // steps that may cause a gap
 	// disturbed is the last step in which anything else happened that may cause a gap than an edit, a stop or a kill.
@@ -79,6 +82,7 @@ type setup struct {
 	sinks    []sinkSetup
 	notation notation // of resourceVersions
 	buffer   diskSize
+	standby  bool // there is a standby, which has a disk buffer, too
 }
 
 type sinkSetup struct {
@@ -152,6 +156,9 @@ func newWorld(s *setup, out io.Writer) *world {
 		sw.bus.written = func(message) {}
 		w.trace("sink %s: %s %s", sw.name, sw.mode, sw.config)
 	}
+	if s.standby {
+		w.board, w.spare = &board{}, newDisk(s.buffer)
+	}
 	w.start()
 	w.pump()
 	return w
@@ -223,6 +230,12 @@ func (w *world) pump() {
 			w.process = nil
 		}
 	}
+	if w.standby != nil {
+		if err := w.standby.endedBy(); err != nil {
+			w.problems = append(w.problems, problem{endedAlone, fmt.Sprintf("step %d: the standby ended: %v", w.step, err)})
+			w.standby = nil
+		}
+	}
 }
 
 // sleep lets time pass. It begins with small steps, because the first retries follow each other quickly.
@@ -277,6 +290,9 @@ func (w *world) bury() {
 	w.api.mu.Lock()
 	w.api.dead = true
 	w.api.mu.Unlock()
+	if w.standby != nil {
+		w.api.interrupt()
+	}
 	w.api.drop()
 	w.api.cut(io.EOF)
 	for _, s := range w.sinks {
@@ -296,11 +312,21 @@ func (w *world) start() bool {
 	if w.process != nil {
 		return false
 	}
-	p, err := start(w.api, w.sinks, w.disk, w.logger)
-	if err != nil {
-		panic(err)
+	if w.standby != nil {
+		w.process = w.promote()
+	} else {
+		p, err := start(w.api, w.sinks, w.disk, w.board, w.logger)
+		if err != nil {
+			panic(err)
+		}
+		w.process = p
+		if w.board != nil {
+			p.candidate.grant()
+		}
 	}
-	w.process = p
+	if w.board != nil {
+		w.standBy()
+	}
 	for i, s := range w.sinks {
 		w.judges[i].inEffect(s.config)
 		if s.reset {
@@ -471,6 +497,9 @@ func (w *world) end() {
 	if w.process != nil {
 		w.heal()
 		w.bury()
+	}
+	if w.standby != nil {
+		w.endStandby()
 	}
 	w.api.cut(io.EOF)
 	synctest.Wait()
