@@ -169,7 +169,7 @@ func (n *nemesis) bridgeFaults() []fault {
 			if n.replicas > 1 { // the Lease of the frozen one expires, and the other one becomes the leader
 				return freeze(6*time.Second)(ctx, r, i)
 			}
-			n.second = true
+			n.second, n.other = true, !n.other
 			first := n.current[i]
 			first.Signal(syscall.SIGSTOP)
 			if err := n.relaunch(i); err != nil {
