@@ -48,6 +48,8 @@ type world struct {
 	taken    map[string]bool // resources that were removed from the configuration for a while
 	disk     string          // mount point of the checkpoint's own file system, which a fault can fill; "" if there is none
 
+	buffer *buffering // nil without a disk buffer
+
 	gadgets *gadgets    // nil if no entries share a resource; there is no second sink then
 	beside  *secondSink // the second sink, for the entries of the shared resource only
 	own     int         // number of entries of other resources, which come first in the configuration
@@ -144,7 +146,7 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 		c.LeaderElection = map[string]any{"enabled": true, "namespace": w.ns, "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "300ms"}
 	}
 	if w.replicas == 1 && w.spec.Seed%2 == 1 { // not drawn from r, because a further draw would change what existing seeds do
-		c.Buffer = map[string]any{"path": "${env:" + bufferEnv + "}"}
+		c.Buffer = w.bufferOf()
 	}
 	if w.pair.Store == "kafka" {
 		c.Checkpoint = map[string]any{"kafka": map[string]any{"replicas": 1}}
