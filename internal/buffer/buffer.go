@@ -199,7 +199,7 @@ func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) 
 	delete(b.recordings, key)
 	b.mu.Unlock()
 	name := fmt.Sprint(key, "-", time.Now().UnixNano())
-	m := metadata{Target: t, Sink: sink, Start: at.Committed, Epoch: at.Epoch, End: end{Resume: at.Committed, Seen: at.Seen, Owner: at.Owner}}
+	m := metadata{Target: t, Sink: sink, Start: at.Committed, Epoch: at.Epoch, End: end{Resume: at.Committed, Seen: at.Seen, Owner: at.Owner, Reached: at.Committed}}
 	r, err := newRecording(b.Spool.Stream(name), m, b.Log)
 	var use *Use
 	if err == nil {

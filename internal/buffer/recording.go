@@ -28,10 +28,12 @@ type metadata struct {
 
 // end is how far a recording has come.
 type end struct {
-	Resume string       // the position; "": it is in the middle of a list
-	Seen   string       // the highest resourceVersion of the present history
-	Owner  source.Owner // of the last complete list
-	// NewHistory: the server has begun another history since the recording began. Nothing can be read from its beginning again.
+	Resume  string       // the position; "": it is in the middle of a list
+	Seen    string       // the highest resourceVersion of the present history
+	Owner   source.Owner // of the last complete list
+	Reached string       // the last position up to which it is complete; it is Resume or later, and stays in a list
+	// NewHistory: the server has begun another history since the recording began. Positions do not compare with those before, and nothing
+	// can be read from its beginning again.
 	NewHistory bool
 }
 
@@ -42,6 +44,9 @@ func (e *end) add(f *Frame) {
 	}
 	if v := f.latest(); v != "" && (e.Seen == "" || event.Newer(v, e.Seen)) {
 		e.Seen = v
+	}
+	if v := f.version(); v != "" {
+		e.Reached = v
 	}
 	if f.Kind == source.ListEnded {
 		e.Owner = f.Owner
@@ -62,9 +67,14 @@ type Recording struct {
 	idle  time.Time // since when the sink has not needed the recording
 	at    Position  // the last known one of the sink. Committed is "" if it has not been known since the start. Read and Seen have no meaning
 	stop  context.CancelFunc
-	fresh bool // frames were appended that have not been flushed
-	aged  bool // maxAge has deleted frames that the sink has not published
+	fresh bool  // frames were appended that have not been flushed
+	aged  bool  // maxAge has deleted frames that the sink has not published
+	since int64 // bytes of the frames behind the last metadata
 }
+
+// metadataEvery returns how many bytes of frames follow metadata before it is written again. After a restart, no more than that has to be
+// read to find the end of a recording, or a position in it.
+func (r *Recording) metadataEvery() int64 { return 2 * r.stream.SegmentBytes() }
 
 // need is how a sink needs its recording. The zero value: it does not.
 type need struct {
@@ -81,6 +91,7 @@ func newRecording(st *spool.Stream, m metadata, log *zap.Logger) (*Recording, er
 // begin writes the metadata, with an empty frame: the spool writes it only in front of a frame. r.mu is held.
 func (r *Recording) begin() error {
 	text, err := json.Marshal(r.metadata)
+	r.since = 0
 	if err == nil {
 		_, err = r.stream.Begin(text, 0)
 	}
@@ -131,7 +142,7 @@ func (r *Recording) readEnd(tail spool.Segment) error {
 		if len(raw.Data) == 0 {
 			continue
 		}
-		f, err := Decode(raw.Data)
+		f, _, err := decodeHead(raw.Data)
 		if err != nil {
 			return fmt.Errorf("read its end: %w", err)
 		}
@@ -182,7 +193,7 @@ func (r *Recording) Handle(_ context.Context, s source.Signal) error {
 	if s.Object != nil {
 		s.Object.Release()
 	}
-	if s.Kind == source.ListEnded { // the metadata has the owner
+	if r.since += int64(len(text)); s.Kind == source.ListEnded || r.since >= r.metadataEvery() { // the metadata has the owner of the list
 		return r.begin()
 	}
 	return nil
@@ -211,6 +222,11 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 	whole := segments[0].First == 1
 	first, reaches = segments[0].First, whole && !event.Newer(r.Start, at)
 	reached := r.Start // up to where the frames before are complete
+	if n, position, err := latest(segments, at); err != nil {
+		return 0, false, err
+	} else if n != 0 {
+		first, reaches, reached = n, true, position
+	}
 	reader := r.stream.Reader(first)
 	defer func() { _ = reader.Close() }()
 	for {
@@ -224,7 +240,7 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 		if len(raw.Data) == 0 {
 			continue
 		}
-		f, err := Decode(raw.Data)
+		f, _, err := decodeHead(raw.Data)
 		if err != nil {
 			return 0, false, err
 		}
@@ -240,6 +256,31 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 			first, reaches, reached = raw.Number+1, true, v
 		}
 	}
+}
+
+// latest returns the last segment whose metadata says that the frames before it are complete up to a position that is not newer than at. It
+// returns 0 if there is none. So not all frames before at have to be read.
+func latest(segments []spool.Segment, at string) (first uint64, position string, err error) {
+	parts := spool.Ranges(segments)
+	if len(parts) == 0 {
+		return 0, "", nil
+	}
+	for _, s := range parts[0] {
+		if s.First != s.Chain { // the metadata is of an earlier segment
+			continue
+		}
+		var m metadata
+		if err := json.Unmarshal(s.Meta, &m); err != nil {
+			return 0, "", fmt.Errorf("its metadata: %w", err)
+		}
+		if m.End.NewHistory || event.Newer(m.End.Reached, at) {
+			break
+		}
+		if m.End.Resume != "" { // not in a list
+			first, position = s.First, m.End.Reached
+		}
+	}
+	return first, position, nil
 }
 
 // use makes the sink use the recording. It returns nil if the recording does not reach back to what the sink has committed.

@@ -6,8 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// leastBuffer is the smallest buffer in bytes: it has room for the largest objects of several collections.
-const leastBuffer = 64 << 20
+// leastBuffer is the smallest buffer in bytes: it has room for the largest objects of several collections, at the 1.5 MiB that etcd
+// accepts.
+const leastBuffer = 8 << 20
 
 // buffer checks the disk buffer.
 func (p *problems) buffer(c *Config) {
@@ -15,7 +16,7 @@ func (p *problems) buffer(c *Config) {
 	if n, err := b.Bytes(); err != nil {
 		p.add("buffer.maxBytes", "%q is not a number of bytes: use for example 10Gi", b.MaxBytes)
 	} else if n < leastBuffer {
-		p.add("buffer.maxBytes", "%s is too little: use at least 64Mi", b.MaxBytes)
+		p.add("buffer.maxBytes", "%s is too little: use at least 8Mi", b.MaxBytes)
 	}
 	if b.MaxAge <= 0 {
 		p.add("buffer.maxAge", "%s is not an age: use for example 24h", b.MaxAge)

@@ -94,6 +94,12 @@ func (p *process) stop() {
 	}
 }
 
+// kill ends the process without a warning.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // ignore an error: it has ended
+	<-p.done
+}
+
 // tail returns the end of the process's log.
 func (p *process) tail() string {
 	b, _ := os.ReadFile(p.log)

@@ -177,7 +177,16 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: n.mayHaveLost(), unsettled: settled != nil, killed: len(w.processes) > 1, taken: w.taken,
 		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted}, name: w.ns,
 	}
+	if !w.spec.soak { // in a soak, faults of the API server are of all pairs
+		v.expires = map[string]bool{}
+	}
+	if n.mayJudgeBuffer() {
+		v.buffered = w.buffer
+	}
 	for _, t := range w.types {
+		if v.expires != nil {
+			v.expires[t.ResourceID()] = n.mayExpire(t)
+		}
 		if v.cluster[t.ResourceID()], err = w.selected(reading, t); err != nil {
 			return err
 		}
