@@ -32,7 +32,7 @@ func (r *reader) envelopes(records value) {
 		return err
 	})
 	if err != nil { // the array is none
-		r.batch.fail(errNoEvent)
+		r.batch.Fail(errNoEvent)
 	}
 }
 
@@ -55,15 +55,15 @@ func (r *reader) envelope(text []byte) {
 	category, categoryErr := one.category.text(maxShort)
 	switch {
 	case err != nil || categoryErr != nil:
-		r.batch.fail(errNoLog)
+		r.batch.Fail(errNoLog)
 	case category != "" && category != "kube-audit" && category != "kube-audit-admin":
 		r.batch.drop(DropForeign)
 	case len(one.log) == 0 || one.log[0] != '"':
-		r.batch.fail(errNoLog)
+		r.batch.Fail(errNoLog)
 	default:
 		kind, err := r.read(scan.Unquote(one.log))
 		if err != nil {
-			r.batch.fail(err)
+			r.batch.Fail(err)
 			return
 		}
 		r.finish(kind)

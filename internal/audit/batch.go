@@ -57,7 +57,8 @@ func (b *Batch) Reset() {
 
 func (b *Batch) drop(d Drop) { b.Dropped[d]++ }
 
-func (b *Batch) fail(err error) {
+// Fail counts an event that does not parse.
+func (b *Batch) Fail(err error) {
 	if b.Unparsable++; b.Err == nil {
 		b.Err = err
 	}

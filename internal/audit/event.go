@@ -99,7 +99,7 @@ func (p *Parser) add(e *event, b *Batch) {
 	stage, stageErr := e.stage.bytes()
 	switch {
 	case err != nil || stageErr != nil || e.verb == nil || len(stage) == 0:
-		b.fail(errors.New("an audit event has no verb or no stage"))
+		b.Fail(errors.New("an audit event has no verb or no stage"))
 		return
 	case !e.ref.isObject():
 		b.drop(DropNonResource)
@@ -119,7 +119,7 @@ func (p *Parser) add(e *event, b *Batch) {
 	r, d, err := p.record(e, string(verb), started)
 	switch {
 	case err != nil:
-		b.fail(err)
+		b.Fail(err)
 	case r == nil:
 		b.drop(d)
 	default:

@@ -132,7 +132,7 @@ func (r *reader) noteMember(name []byte, _ int) error {
 // item reads an element of an EventList. Its error is of the whole text.
 func (r *reader) item() error {
 	if c, err := r.scan.Peek(); err != nil || c != '{' {
-		r.batch.fail(errNoItem)
+		r.batch.Fail(errNoItem)
 		return errors.Join(err, r.scan.Skip())
 	}
 	r.event = event{}
@@ -140,7 +140,7 @@ func (r *reader) item() error {
 		return err
 	}
 	if err := r.event.checkItem(); err != nil {
-		r.batch.fail(err)
+		r.batch.Fail(err)
 		return nil
 	}
 	r.parser.add(&r.event, r.batch)
@@ -152,10 +152,10 @@ func (r *reader) document(text []byte) {
 	kind, err := r.read(text)
 	switch {
 	case err != nil:
-		r.batch.fail(err)
+		r.batch.Fail(err)
 	case kind == listKind:
 		if err := r.parser.List(text, r.batch); err != nil {
-			r.batch.fail(err)
+			r.batch.Fail(err)
 		}
 	case kind == "" && r.event.records != nil:
 		r.envelopes(r.event.records)
@@ -184,7 +184,7 @@ func (r *reader) finish(kind string) {
 		err = checkKind(kind, version, eventKind)
 	}
 	if err != nil {
-		r.batch.fail(err)
+		r.batch.Fail(err)
 		return
 	}
 	r.parser.add(&r.event, r.batch)
