@@ -216,3 +216,19 @@ func TestHistorySamples(t *testing.T) {
 		}
 	})
 }
+
+// People see what a status says: an edit that waits, and what the disk buffer could not do.
+func TestWords(t *testing.T) {
+	now := time.Now()
+	for want, got := range map[string]string{
+		"buffered":                              (&Collection{State: Buffered}).Words(),
+		"buffered, changed configuration waits": (&Collection{State: Buffered, EditWaits: &now}).Words(),
+		"0 B of 1.0 KiB":                        (&Buffer{MaxBytes: 1 << 10}).Words(),
+		"0 B of 1.0 KiB, 2 could not begin since the start":                                                   (&Buffer{MaxBytes: 1 << 10, Failed: 2}).Words(),
+		"0 B of 1.0 KiB, 3 watches recorded, 2 of them ended, 1 of them have lost what was older than maxAge": (&Buffer{MaxBytes: 1 << 10, Targets: 3, Ended: 2, Aged: 1}).Words(),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
