@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/zap/zaptest"
 	"k8s.io/client-go/rest"
 
@@ -76,7 +75,7 @@ func (e *exchanging) Write(_ context.Context, content []byte) error {
 // replica starts a replica with a disk buffer. Its API server does not answer.
 func (l *lease) replica(name string) *exchanging {
 	l.Helper()
-	files, err := spool.Open("buffer", spool.Options{FS: vfs.NewMem()})
+	files, err := spool.Open(l.TempDir(), spool.Options{})
 	if err != nil {
 		l.Fatal(err)
 	}

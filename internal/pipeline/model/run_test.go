@@ -261,7 +261,8 @@ func (w *world) sleep(d time.Duration) {
 		}
 	}
 	for _, j := range w.judges {
-		if !j.s.bus.stopped && !j.s.bus.blocked {
+		waits := w.process == nil && w.disk != nil // what was recorded before waits for the next process
+		if !j.s.bus.stopped && !j.s.bus.blocked && !waits {
 			j.rested = w.step
 		}
 	}
