@@ -64,9 +64,13 @@ type Recording struct {
 	needs need
 	idle  time.Time // since when the sink has not needed the recording
 	stop  context.CancelFunc
-	fresh bool  // frames were appended that have not been flushed
-	since int64 // bytes of the frames behind the last metadata
+	fresh bool   // frames were appended that have not been flushed
+	text  []byte // memory for the next frame
+	since int64  // bytes of the frames behind the last metadata
 }
+
+// mostText is the largest memory for a frame that is kept for the next one.
+const mostText = 1 << 20
 
 // metadataEvery returns how many bytes of frames follow metadata before it is written again. After a restart, no more than that has to be
 // read to find the end of a recording, or a position in it.
@@ -170,9 +174,12 @@ func (r *Recording) finish(why error) {
 // Handle implements [source.Handler].
 func (r *Recording) Handle(_ context.Context, s source.Signal) error {
 	f := Frame{Signal: s, At: time.Now()}
-	text := f.append(nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	text := f.append(r.text[:0])
+	if r.text = text; cap(text) > mostText {
+		r.text = nil
+	}
 	if _, err := r.stream.Append(text); err != nil {
 		return err
 	}
