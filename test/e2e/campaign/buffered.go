@@ -68,11 +68,25 @@ func (b *buffering) hasDeletion(uid string, after, before uint64) string {
 // bufferOf returns the configuration of a buffer, which is small in every second seed.
 func (w *world) bufferOf() map[string]any {
 	w.buffer = &buffering{recorded: map[string]map[uint64]string{}, small: w.spec.Seed/4%2 == 1}
-	c := map[string]any{"path": "${env:" + bufferEnv + "}"}
-	if w.buffer.small {
-		c["maxBytes"] = smallBuffer
+	return map[string]any{"path": "${env:" + bufferEnv + "}", "maxBytes": w.buffer.size()}
+}
+
+// size returns the configured size of the buffer.
+func (b *buffering) size() string {
+	if b.small {
+		return smallBuffer
 	}
-	return c
+	return "1Gi"
+}
+
+// changes returns the number of changes that killed bridges had recorded.
+func (b *buffering) changes() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, versions := range b.recorded {
+		n += len(versions)
+	}
+	return n
 }
 
 // harm is what happens to the files of a killed bridge's buffer.
