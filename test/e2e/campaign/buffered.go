@@ -298,7 +298,7 @@ func (n *nemesis) bufferFaults(one func(func(context.Context, *chance, int) erro
 }
 
 // mayJudgeBuffer reports whether what was recorded has to be published, also where a gap excuses what was not. That is not so if another
-// bridge, with another buffer, continued from the checkpoint, or if a topic or an etcd begins anew.
+// bridge, with another buffer, continued from the checkpoint, or if a topic, a stream or the etcd was replaced.
 func (n *nemesis) mayJudgeBuffer() bool {
 	return n.buffer != nil && !n.second && !n.spec.Harm && !slices.ContainsFunc(n.happened, func(h happening) bool {
 		return h.name == "stream deleted" || h.name == "topic deleted"
