@@ -67,10 +67,14 @@ type Recording struct {
 	idle  time.Time // since when the sink has not needed the recording
 	at    Position  // the last known one of the sink. Committed is "" if it has not been known since the start. Read and Seen have no meaning
 	stop  context.CancelFunc
-	fresh bool  // frames were appended that have not been flushed
-	aged  bool  // maxAge has deleted frames that the sink has not published
-	since int64 // bytes of the frames behind the last metadata
+	fresh bool   // frames were appended that have not been flushed
+	aged  bool   // maxAge has deleted frames that the sink has not published
+	since int64  // bytes of the frames behind the last metadata
+	text  []byte // memory for the next frame
 }
+
+// mostText is the largest memory for a frame that is kept for the next one.
+const mostText = 1 << 20
 
 // metadataEvery returns how many bytes of frames follow metadata before it is written again. After a restart, no more than that has to be
 // read to find the end of a recording, or a position in it.
@@ -181,9 +185,12 @@ func (r *Recording) finish(why error) {
 // Handle implements [source.Handler].
 func (r *Recording) Handle(_ context.Context, s source.Signal) error {
 	f := Frame{Signal: s, At: time.Now()}
-	text := f.append(nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	text := f.append(r.text[:0])
+	if r.text = text; cap(text) > mostText {
+		r.text = nil
+	}
 	if _, err := r.stream.Append(text); err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ const bufferObjects = 10_000
 
 // buffers measures the disk buffer: first what the same pods cost without it, then with backlogs of several sizes.
 func (b *bench) buffers(ctx context.Context) error {
-	direct := setup{program: "bridge", bus: roleKafka, resources: "pods", objects: bufferObjects, distinct: true, events: b.scaled(60_000)}
+	direct := setup{program: "bridge", bus: roleKafka, resources: "pods", objects: bufferObjects, distinct: true, events: b.scaled(100_000)}
 	r, err := b.throughput(ctx, "Buffer/none", direct)
 	if err != nil {
 		return err
@@ -132,7 +132,10 @@ func (b *bench) buffered(ctx context.Context, s setup) (r result, frame float64,
 
 // appending freezes the bus, and measures until all events are in the buffer.
 func (w *world) appending(ctx context.Context, limit time.Duration) (values []value, err error) {
-	if err := errors.Join(w.sink.cmd.Process.Signal(syscall.SIGSTOP), w.command("start")); err != nil {
+	if err := w.sink.freeze(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.command("start"); err != nil {
 		return nil, err
 	}
 	first, err := w.recorded(ctx, 1, limit)
@@ -155,9 +158,15 @@ func (w *world) appending(ctx context.Context, limit time.Duration) (values []va
 	}, nil
 }
 
+// asking is the time between two requests for the status, whose answers cost the bridge CPU time as well.
+const asking = 200 * time.Millisecond
+
 // recorded waits until n frames are in the buffer, and returns their number.
 func (w *world) recorded(ctx context.Context, n uint64, limit time.Duration) (frames uint64, err error) {
 	err = await(ctx, limit, fmt.Sprintf("%d frames in the buffer", n), func() (bool, error) {
+		if err := pause(ctx, asking); err != nil {
+			return false, err
+		}
 		var s struct{ Buffer struct{ Frames uint64 } }
 		a, err := w.client.Get("http://" + w.buffer + "/readyz")
 		if err != nil {

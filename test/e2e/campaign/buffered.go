@@ -68,11 +68,25 @@ func (b *buffering) hasDeletion(uid string, after, before uint64) string {
 // bufferOf returns the configuration of a buffer, which is small in every second seed.
 func (w *world) bufferOf() map[string]any {
 	w.buffer = &buffering{recorded: map[string]map[uint64]string{}, small: w.spec.Seed/4%2 == 1}
-	c := map[string]any{"path": "${env:" + bufferEnv + "}"}
-	if w.buffer.small {
-		c["maxBytes"] = smallBuffer
+	return map[string]any{"path": "${env:" + bufferEnv + "}", "maxBytes": w.buffer.size()}
+}
+
+// size returns the configured size of the buffer.
+func (b *buffering) size() string {
+	if b.small {
+		return smallBuffer
 	}
-	return c
+	return "1Gi"
+}
+
+// changes returns the number of changes that killed bridges had recorded.
+func (b *buffering) changes() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, versions := range b.recorded {
+		n += len(versions)
+	}
+	return n
 }
 
 // harm is what happens to the files of a killed bridge's buffer.
@@ -284,7 +298,7 @@ func (n *nemesis) bufferFaults(one func(func(context.Context, *chance, int) erro
 }
 
 // mayJudgeBuffer reports whether what was recorded has to be published, also where a gap excuses what was not. That is not so if another
-// bridge, with another buffer, continued from the checkpoint, or if a topic or an etcd begins anew.
+// bridge, with another buffer, continued from the checkpoint, or if a topic, a stream or the etcd was replaced.
 func (n *nemesis) mayJudgeBuffer() bool {
 	return n.buffer != nil && !n.second && !n.spec.Harm && !slices.ContainsFunc(n.happened, func(h happening) bool {
 		return h.name == "stream deleted" || h.name == "topic deleted"
