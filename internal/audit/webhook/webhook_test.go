@@ -398,7 +398,7 @@ func TestClientCertificates(t *testing.T) {
 	old := r.ca
 	r.ca = newAuthority(t, "new")
 	cert, key := r.ca.issue("server")
-	r.write("cert", cert) // the key is of the other one
+	r.write("cert", cert)                 // the key is of the other one
 	refused(r.client(other, "apiserver")) // the server still has the previous one
 	r.write("key", key)
 	r.write("ca", old.pem)
