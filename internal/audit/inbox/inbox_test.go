@@ -435,3 +435,22 @@ func edit(t testing.TB, fsys vfs.FS, path string, change func([]byte)) {
 	_, err = f.Write(text)
 	must(t, errors.Join(err, f.Close()))
 }
+
+// The batches of an API server's webhook backend have up to 400 events.
+func BenchmarkAppend(b *testing.B) {
+	const batch = 400
+	box, err := Open(b.TempDir(), Options{})
+	must(b, err)
+	defer box.Close()
+	records := named(0, batch)
+	for i := range records {
+		records[i].URI, records[i].Actor.UserAgent = "/api/v1/namespaces/default/configmaps/"+records[i].ID, "kubectl/v1.36.3 (linux/amd64) kubernetes/abcdef0"
+		records[i].Answer = &audit.Answer{Namespace: "default", Name: records[i].ID, UID: fmt.Sprintf("%036d", i), Version: records[i].ID}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		must(b, box.Append(records))
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/record")
+	b.ReportMetric(float64(box.Bytes())/float64(b.N*batch), "B/record")
+}
