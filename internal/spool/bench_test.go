@@ -6,7 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// BenchmarkAppendAlone writes each pod by itself, as where changes come one at a time: it does not compress together with others.
+// BenchmarkAppendAlone writes each pod alone, as where changes are rare: it does not compress together with others.
 func BenchmarkAppendAlone(b *testing.B) {
 	list := pods(b, 2000)
 	s, err := Open(b.TempDir(), Options{FS: vfs.Default})
