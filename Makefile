@@ -46,8 +46,8 @@ hostile: ## a tenant that sends the most costly objects there are, and how long 
 outage: ## Apache Kafka away for long while objects change and the bridge is killed, with a disk buffer and without, and with restarts of the API server: OUTAGE=10m WRITES=50000 KILLS=20 RESTARTS=3 FORMS="buffer no-buffer" (docs/reliability.md)
 	OUTAGE="$(OUTAGE)" WRITES="$(WRITES)" KILLS="$(KILLS)" RESTARTS="$(RESTARTS)" FORMS="$(FORMS)" scripts/outage.sh
 
-soak: ## hours at a steady rate with faults, and what the bridges take meanwhile: SOAK=1h (docs/reliability.md)
-	scripts/campaign.sh -out var/soak -soak "$(or $(SOAK),1h)"
+soak: ## hours at a steady rate with faults, and what the bridges take meanwhile, or with disk buffers and a bus that is away a third of the time: SOAK=1h AWAY=1m (docs/reliability.md)
+	scripts/campaign.sh -out var/soak -soak "$(or $(SOAK),1h)" -away "$(or $(AWAY),0)"
 
 model: ## random runs of the pipeline's model, with minimised failures: SEED=1 RUNS=10000
 	. scripts/go.sh && go test -count=1 -timeout 3h -run 'TestTraces|TestRandom' ./internal/pipeline/model -model.seed=$(or $(SEED),1) -model.runs=$(or $(RUNS),10000)

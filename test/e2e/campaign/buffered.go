@@ -69,7 +69,7 @@ func (b *buffering) hasDeletion(uid string, after, before uint64) string {
 
 // bufferOf returns the configuration of a buffer, which is small in every second seed.
 func (w *world) bufferOf() map[string]any {
-	w.buffer = &buffering{recorded: map[string]map[uint64]string{}, small: w.spec.Seed/4%2 == 1}
+	w.buffer = &buffering{recorded: map[string]map[uint64]string{}, small: w.spec.Seed/4%2 == 1 && !w.spec.away}
 	return map[string]any{"path": "${env:" + bufferEnv + "}", "maxBytes": w.buffer.size()}
 }
 
@@ -103,15 +103,7 @@ const (
 // outage blocks the bus for long enough that the bridge records what it receives. A small buffer then fills up. Before the bus is back,
 // the API server may lose its history, and the bridge may be killed and its buffer damaged. The caller holds mu.
 func (n *nemesis) outage(ctx context.Context, r *chance, lose, kill bool, harm bufferHarm) error {
-	for _, p := range n.bus.proxies {
-		p.Refuse()
-	}
-	back := func() {
-		for _, p := range n.bus.proxies {
-			p.Pass()
-		}
-	}
-	defer back()
+	defer n.refuseBus()()
 	first := n.current[0]
 	if !n.awaitStatus(ctx, first, records) { // another fault has ended the outage, or the API server does not answer
 		return nil
@@ -145,6 +137,18 @@ func (n *nemesis) outage(ctx context.Context, r *chance, lose, kill bool, harm b
 		r.wait(ctx, 2*time.Second)
 	}
 	return nil
+}
+
+// refuseBus takes the bus away. The function that it returns brings it back.
+func (n *nemesis) refuseBus() (back func()) {
+	for _, p := range n.bus.proxies {
+		p.Refuse()
+	}
+	return func() {
+		for _, p := range n.bus.proxies {
+			p.Pass()
+		}
+	}
 }
 
 // records reports whether a collection of the first sink is recorded.

@@ -39,6 +39,7 @@ type Spec struct {
 	Hostile bool
 
 	soak bool // the run is part of a soak: one replica and no linger, whatever the seed
+	away bool // with soak: the bus is away for long, and there is a disk buffer
 }
 
 // Result is the result of a run: one line of the results file.

@@ -27,7 +27,10 @@ type Soak struct {
 	Pause time.Duration
 	// Stretch is the factor by which faults last longer than in a seed, where cuts and outages last up to two seconds.
 	Stretch int
-	Each    func(Sample) // called with every sample, if it is not nil
+	// Away is the mean time of one outage of a bus, which is then away a third of the time; every second outage of all pairs except the
+	// first also has a kill. 0: no long outages. Otherwise each bridge has a disk buffer, and its bus has no other faults.
+	Away time.Duration
+	Each func(Sample) // called with every sample, if it is not nil
 }
 
 // SoakResult is the result of a soak.
@@ -73,6 +76,9 @@ func RunSoak(ctx context.Context, cluster *clustertest.Cluster, options Soak) (S
 	for i, one := range s.all {
 		running.Go(func() { s.load(ctx, i, one) })
 		running.Go(func() { s.harm(ctx, i, one) })
+		if s.Away > 0 {
+			running.Go(func() { s.problem(ctx, one.pair.Name, one.nemesis.awayThird(ctx, s.Soak, i > 0, uint64(50+i))) })
+		}
 		if i > 0 {
 			at := s.begun.Add(s.For * time.Duration(i) / time.Duration(2*len(s.all)))
 			running.Go(func() { s.problem(ctx, one.pair.Name, one.nemesis.killAt(ctx, at)) })
@@ -92,7 +98,7 @@ func RunSoak(ctx context.Context, cluster *clustertest.Cluster, options Soak) (S
 func (s *soak) start(ctx context.Context) error {
 	r := newChance(s.Seed, 0)
 	for _, p := range s.Pairs {
-		w := &world{pair: p, cluster: s.cluster, spec: Spec{Pair: p, Seed: s.Seed, Binary: s.Binary, soak: true}}
+		w := &world{pair: p, cluster: s.cluster, spec: Spec{Pair: p, Seed: s.Seed, Binary: s.Binary, soak: true, away: s.Away > 0}}
 		s.all = append(s.all, &soaked{w, &nemesis{world: w}, newLedger()})
 		if err := w.prepare(ctx, r); err != nil {
 			return fmt.Errorf("prepare %s: %w", p.Name, err)
@@ -130,7 +136,10 @@ func (s *soak) load(ctx context.Context, i int, one *soaked) {
 }
 
 func (s *soak) harm(ctx context.Context, i int, one *soaked) {
-	faults := slices.DeleteFunc(append(one.nemesis.kubeFaults(), one.bus.faults...), func(f fault) bool { return f.once })
+	faults := one.nemesis.kubeFaults()
+	if s.Away == 0 {
+		faults = append(faults, slices.DeleteFunc(one.bus.faults, func(f fault) bool { return f.once })...)
+	}
 	if one.disk != "" {
 		faults = append(faults, fault{name: "checkpoint's disk full", do: one.nemesis.fillDisk})
 	}
@@ -220,6 +229,47 @@ func (n *nemesis) steadily(ctx context.Context, s Soak, gate sync.Locker, faults
 		gate.Unlock()
 		wrong = append(wrong, err)
 	}
+}
+
+// awayThird takes the bus away a third of the time, until the time of the soak is over.
+func (n *nemesis) awayThird(ctx context.Context, s Soak, kills bool, stream uint64) error {
+	r := newChance(s.Seed, stream)
+	until := n.begun.Add(s.For)
+	about := func(d time.Duration) time.Time { return time.Now().Add(d/2 + time.Duration(r.Int64N(int64(d)))) }
+	for round := 1; ; round++ {
+		if next := about(2 * s.Away); !pause(ctx, next) || next.Add(3*s.Away/2).After(until) {
+			return nil
+		}
+		f := fault{name: "bus away", hurts: true, do: func(ctx context.Context, _ *chance) error {
+			defer n.refuseBus()()
+			pause(ctx, about(s.Away))
+			return nil
+		}}
+		if kills && round%2 == 0 {
+			f.name = "bus away, bridge kill -9"
+			f.do = func(ctx context.Context, _ *chance) error {
+				defer n.refuseBus()()
+				pause(ctx, about(s.Away/2))
+				err := n.killRecording()
+				pause(ctx, about(s.Away/2))
+				return err
+			}
+		}
+		if err := n.inflict(ctx, r, f); err != nil {
+			return err
+		}
+	}
+}
+
+// killRecording kills the bridge, notes what it had in its disk buffer, and starts it again.
+func (n *nemesis) killRecording() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.current[0].Kill()
+	if err := n.readBuffer(); err != nil {
+		return fmt.Errorf("read the buffer of a killed bridge: %w", err)
+	}
+	return n.relaunch(0)
 }
 
 // killAt kills the bridge once, and starts it again.

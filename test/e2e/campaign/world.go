@@ -145,7 +145,7 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 		w.replicas = 2
 		c.LeaderElection = map[string]any{"enabled": true, "namespace": w.ns, "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "300ms"}
 	}
-	if w.replicas == 1 && w.spec.Seed%2 == 1 { // not drawn from r, because a further draw would change what existing seeds do
+	if w.spec.away || w.replicas == 1 && w.spec.Seed%2 == 1 { // not drawn from r, because a further draw would change what existing seeds do
 		c.Buffer = w.bufferOf()
 	}
 	if w.pair.Store == "kafka" {

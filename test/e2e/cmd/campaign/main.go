@@ -53,6 +53,7 @@ type options struct {
 	show     bool
 	soak     time.Duration
 	rate     int
+	away     time.Duration
 }
 
 func run(ctx context.Context) (err error) {
@@ -74,6 +75,7 @@ func run(ctx context.Context) (err error) {
 	flag.BoolVar(&o.show, "table", false, "only show the results so far")
 	flag.DurationVar(&o.soak, "soak", 0, "no seeds, but a few pairs side by side for so long, and what they take meanwhile")
 	flag.IntVar(&o.rate, "rate", 48, "with -soak: operations a second, of all pairs together")
+	flag.DurationVar(&o.away, "away", 0, "with -soak: the bridges have disk buffers, and each bus is away a third of the time, for so long on average")
 	flag.Parse()
 	if o.show {
 		return o.table()

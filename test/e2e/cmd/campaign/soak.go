@@ -23,7 +23,7 @@ var soaked = []string{"kafka-eo/kafka", "nats-eo/nats", "nats-alo/file", "kafka-
 func (o options) runSoak(ctx context.Context, binary string) (err error) {
 	s := campaign.Soak{
 		Seed: max(o.seed, 1), Binary: binary, For: o.soak, Rate: o.rate,
-		Sample: 10 * time.Second, Pause: 45 * time.Second, Stretch: 8,
+		Sample: 10 * time.Second, Pause: 45 * time.Second, Stretch: 8, Away: o.away,
 	}
 	for _, name := range soaked {
 		p, err := campaign.FindPair(name)
@@ -84,10 +84,10 @@ func describe(s campaign.Soak, begun time.Time, out campaign.SoakResult) (string
 	var b strings.Builder
 	problems := append(slices.Clone(out.Problems), campaign.Flat(out.Samples)...)
 	fmt.Fprintf(&b, "# Soak of %s, begun %s, seed %d, %d operations a second\n", s.For, begun.UTC().Format(time.DateTime), s.Seed, s.Rate)
-	fmt.Fprintf(&b, "\n| sink and store | verdict | operations | events | gaps | excused by them | faults |\n|---|---|---|---|---|---|---|\n")
+	fmt.Fprintf(&b, "\n| sink and store | verdict | operations | events | gaps | excused by them | faults | on disk when killed |\n|---|---|---|---|---|---|---|---|\n")
 	schedules := [][]string{out.Faults}
 	for _, r := range out.Results {
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %d |\n", r.Pair, verdict(r), r.Ops, r.Events, r.Gaps, r.Excused, len(r.Faults))
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %d | %d |\n", r.Pair, verdict(r), r.Ops, r.Events, r.Gaps, r.Excused, len(r.Faults), r.Recorded)
 		schedules = append(schedules, r.Faults)
 		for _, p := range r.Problems {
 			problems = append(problems, r.Pair+": "+p)
