@@ -186,6 +186,8 @@ func (e *Encoder) Committed(items []reconcile.Item) {
 				delete(c.bodies, i.Object.Key)
 			}
 			c.decided(p)
+		case i.Attribution != nil:
+			e.Attribution.Committed(i.Attribution.ID)
 		case i.Event.Type == event.Closed:
 			e.closed(i.Collection)
 		}
@@ -215,6 +217,9 @@ func (e *Encoder) Prepare(collection string, s *reconcile.Sighting, known *recon
 
 // Reject implements the loop's encoder. An event about a collection cannot be made to fit.
 func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
+	if i.Attribution != nil {
+		return fmt.Errorf("an attribution of %s is rejected: %w", i.Collection, r)
+	}
 	if i.Object == nil {
 		return fmt.Errorf("%s of %s is rejected: %w", i.Event.Type, i.Collection, r)
 	}
@@ -227,9 +232,12 @@ func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 	ev := e.filling.events.New(event.Event{
 		Origin: e.origin(c, i), Time: at, Collection: &c.eventCollection, Epoch: i.Epoch, Run: c.run(i.Run), Incarnation: i.Incarnation,
 	})
-	if i.Event != nil {
+	switch {
+	case i.Event != nil:
 		e.report(c, i, ev, detail)
 		return e.record(c, i, ev, nil), nil
+	case i.Attribution != nil:
+		return e.attributed(c, i, ev)
 	}
 	o := e.object(c, i, ev)
 	if i.Object.Null {
@@ -266,12 +274,14 @@ func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 		o = nil
 	}
 	r := e.record(c, i, ev, o)
-	change, changed := e.keeper.keep(c, i, ev)
-	if !changed {
-		return r, nil
+	changes := e.filling.changes.Room(2)[:0]
+	if change, changed := e.keeper.keep(c, i, ev); changed {
+		changes = append(changes, change)
 	}
-	changes := e.filling.changes.Take(1)
-	changes[0] = change
+	if change, waits := e.awaitAttribution(c, i, ev, at); waits {
+		changes = append(changes, change)
+	}
+	e.filling.changes.Keep(len(changes))
 	return r, changes
 }
 
@@ -314,6 +324,9 @@ func (c *collection) run(n uint64) string {
 //	end of an object whose name another one has   reconcile, if it is not that of a list
 func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
 	first := i.Run == i.Incarnation
+	if i.Attribution != nil {
+		return event.Audit
+	}
 	if x := i.Event; x != nil {
 		switch {
 		case x.Type == event.Closed:

@@ -29,6 +29,7 @@ type Kind uint8
 const (
 	Created Kind = iota + 1
 	Changed
+	Written // created or changed
 	Removed // from the API server, not only from a selection
 )
 
@@ -58,6 +59,15 @@ type Verdict struct {
 	// Candidates are requests that may have made it, if Exact is nil. There may be others.
 	Candidates []*audit.Record
 	Reason     Reason // why it is not exact; "": it is
+
+	places []place // of the records of Exact and Candidates
+}
+
+// Lower lowers marks to the first record that the verdict is from.
+func (v *Verdict) Lower(marks Marks) {
+	for _, p := range v.places {
+		marks.lower(p)
+	}
 }
 
 // Reason says why a verdict is not exact.
@@ -121,6 +131,14 @@ func New(o Options) *Join {
 
 // Waiting returns how many changes and how many requests wait.
 func (j *Join) Waiting() (changes, requests int) { return j.waiting.Len(), j.requests.len() }
+
+// Lower lowers marks to the first record that the join still needs.
+func (j *Join) Lower(marks Marks) {
+	j.requests.all(func(q *request) {
+		marks.lower(q.begin)
+		marks.lower(q.end)
+	})
+}
 
 // Take returns the verdicts since the last call.
 func (j *Join) Take() []Verdict {
@@ -306,7 +324,7 @@ func (j *Join) ofEarlierHistory(q *request) bool {
 
 // exact gives a change the verdict that a request has made it.
 func (j *Join) exact(o *object, c *waiting, q *request) {
-	j.verdict(o, c, Verdict{Change: c.ID, Exact: q.record})
+	j.verdict(o, c, Verdict{Change: c.ID, Exact: q.record, places: []place{q.begin, q.end}})
 	if o.last == nil || event.Newer(c.Version, o.version) {
 		o.last, o.version = q, c.Version
 	}
@@ -323,7 +341,7 @@ func (j *Join) inexact(o *object, c *waiting, why Reason) {
 	v := Verdict{Change: c.ID, Reason: why}
 	possible := j.possible(o, c)
 	for _, q := range possible[:min(len(possible), maxCandidates)] {
-		v.Candidates = append(v.Candidates, q.record)
+		v.Candidates, v.places = append(v.Candidates, q.record), append(v.places, q.begin, q.end)
 	}
 	if len(possible) == 0 {
 		v.Reason = NoRecord

@@ -1,0 +1,95 @@
+package attribute
+
+import (
+	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Event returns the event that says who made a change, without what is the same for all events of its collection. It returns the change of
+// the checkpoint that is to be committed with it.
+func (a *Attribution) Event(number uint64) (e event.Event, done event.KV) {
+	c, v := a.waiting[number], a.decided[number]
+	e = event.Event{
+		Type: event.Attributed, Explained: c.Type, Origin: event.Audit, Run: c.Run, Incarnation: c.Incarnation,
+		APIVersion: c.APIVersion, Kind: c.Kind, Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.Published,
+		Attribution: &event.Attribution{Reason: string(v.Reason)},
+	}
+	if v.Exact != nil {
+		r := a.options.Leave.request(v.Exact)
+		e.Attribution.Request = &r
+	}
+	for _, r := range v.Candidates {
+		e.Attribution.Candidates = append(e.Attribution.Candidates, a.options.Leave.request(r))
+	}
+	return e, event.KV{Key: key(c)}
+}
+
+// Explains returns the id of the event that a change is in. e is from [Attribution.Event], with its collection.
+func Explains(e *event.Event) string {
+	explained := *e
+	explained.Type = e.Explained
+	return explained.ID()
+}
+
+// NoRecord reports whether no record fits a change that has a verdict. Nothing is published about it.
+func (a *Attribution) NoRecord(number uint64) bool { return a.decided[number].Reason == join.NoRecord }
+
+// Drop gives up a change that has a verdict, and returns the change of the checkpoint that follows.
+func (a *Attribution) Drop(number uint64) event.KV {
+	c := a.waiting[number]
+	if a.NoRecord(number) {
+		a.counts.Unknown++
+	} else {
+		a.counts.Dropped++
+	}
+	delete(a.waiting, number)
+	delete(a.decided, number)
+	return event.KV{Key: key(c)}
+}
+
+// Committed says that the event of a change's verdict is on the bus and in the store.
+func (a *Attribution) Committed(number uint64) {
+	v, decided := a.decided[number]
+	switch {
+	case !decided:
+		return
+	case v.Exact != nil:
+		a.counts.Exact++
+	default:
+		a.counts.Candidates[v.Reason]++
+	}
+	delete(a.waiting, number)
+	delete(a.decided, number)
+}
+
+// request returns a request as events have it.
+func (l *Leave) request(r *audit.Record) event.Request {
+	out := event.Request{
+		User: l.user(&r.Actor.User), SourceIPs: r.Actor.SourceIPs, UserAgent: r.Actor.UserAgent,
+		Verb: r.Verb, Subresource: r.Subresource, URI: r.URI, AuditID: r.ID,
+		Received: event.FormatTime(r.Received), Code: r.Code, Decision: r.Decision, DecisionReason: r.Reason,
+	}
+	if r.Stage == audit.Complete {
+		out.Completed = event.FormatTime(r.Reached)
+	}
+	if r.Actor.Impersonated != nil {
+		u := l.user(r.Actor.Impersonated)
+		out.Impersonated = &u
+	}
+	if l.SourceIPs {
+		out.SourceIPs = nil
+	}
+	return out
+}
+
+func (l *Leave) user(u *audit.User) event.User {
+	out := event.User{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
+	if l.Groups {
+		out.Groups = nil
+	}
+	if l.Extra {
+		out.Extra = nil
+	}
+	return out
+}

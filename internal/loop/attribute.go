@@ -1,0 +1,41 @@
+package loop
+
+import (
+	"context"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/attribute"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+)
+
+// Attribute has Run's goroutine call read, which passes records of the audit log on, and then publishes the verdicts that follow. It
+// blocks while the loop accepts no message. bytes is the size of the records in memory.
+func (l *Loop) Attribute(ctx context.Context, bytes int, read func(a *attribute.Attribution)) error {
+	m := message{bytes: bytesOf(bytes), call: func(l *Loop) {
+		read(l.Attribution)
+		l.attribute(l.at)
+	}}
+	if err := l.reads.budget.Acquire(ctx, m.bytes); err != nil {
+		return err
+	}
+	if err := l.reads.pass(ctx, m); err != nil {
+		l.reads.budget.Release(m.bytes)
+		return err
+	}
+	return nil
+}
+
+// attribute publishes who made the changes of which this is known now.
+func (l *Loop) attribute(at time.Time) {
+	if l.Attribution == nil || l.core == nil {
+		return
+	}
+	for _, c := range l.Attribution.Ready(at) {
+		switch {
+		case l.suspended.has(c.Collection): // it is ready again when the collection is resumed
+		case l.Attribution.NoRecord(c.Number), !l.core.Attribute(c.Collection, c.Incarnation, reconcile.Attribution{ID: c.Number}):
+			l.batches.note(l.Attribution.Drop(c.Number))
+		}
+	}
+	l.batches.encode("", at)
+}
