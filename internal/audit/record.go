@@ -1,7 +1,8 @@
 // Package audit reads the records of the API server's audit log (audit.k8s.io/v1).
 //
 // A record says who sent a request, and what the API server answered. Only requests that may change objects become a
-// [Record]; reads and requests for URLs that are no resources are left out as early as possible.
+// [Record]; reads and requests for URLs that are no resources are left out as early as possible. A [Parser] reads the formats in which
+// audit events are delivered.
 package audit
 
 import "time"
@@ -20,15 +21,22 @@ type Record struct {
 	Subresource string `json:"subresource,omitzero"`
 	Namespace   string `json:"namespace,omitzero"`
 	Name        string `json:"name,omitzero"` // "": not known, for example a creation with generateName, or a deletecollection
-	UID         string `json:"uid,omitzero"`  // of the request; "": not known
+	UID         string `json:"uid,omitzero"`  // of the request, or the precondition of a delete; "": not known
 	DryRun      bool   `json:"dryRun,omitzero"`
+	// MaybeDryRun says that the request may be a dry run, and that nobody can know: a deletion and an eviction have that option in the body,
+	// and the body is not logged.
+	MaybeDryRun bool `json:"maybeDryRun,omitzero"`
 	// Expected is the resourceVersion of the request: the API server fails the request if the object has another one. "": there is none,
-	// or it is not known. That of a patch is not read.
+	// or it is not known. It is that of an update or, at level Request, the precondition of a delete; that of a patch is not read. The API
+	// server takes "0" as none, and compares numbers, so leading zeros are removed: text that differs means a version that differs.
 	Expected string `json:"expected,omitzero"`
 
-	Code int `json:"code,omitzero"` // HTTP status; 0: there is no answer yet
-	// Answer is the object of the response; nil: there is none, it is not logged, or the response is a Status.
+	// Code is the HTTP status. 0: there is no answer yet or, at stage Complete, none was sent, and the request may have changed the object.
+	Code int `json:"code,omitzero"`
+	// Answer is the object of the response; nil: there is none, it is not logged, or the response is a Status, a list or a Table.
 	Answer *Answer `json:"answer,omitzero"`
+	// StatusUID is the UID in the Status of a response, which also records at level Metadata have: a delete that has removed an object names it.
+	StatusUID string `json:"statusUID,omitzero"`
 
 	Received time.Time `json:"received,omitzero"` // when the request came, by the clock of the API server
 	Reached  time.Time `json:"reached,omitzero"`  // when it reached Stage, by the same clock
@@ -38,6 +46,11 @@ type Record struct {
 	// Decision and Reason are of the authorizer: "allow" or "forbid", and for example the name of a role binding.
 	Decision string `json:"decision,omitzero"`
 	Reason   string `json:"reason,omitzero"`
+
+	// Truncated says that objects were too large for the log, and were left out: the record has less than its level promises.
+	Truncated bool `json:"truncated,omitzero"`
+	// Cut says that URI, Reason or a text of Actor was too long and is cut, or that elements of a list of Actor are left out.
+	Cut bool `json:"cut,omitzero"`
 }
 
 // Answer is what a response says about the object.

@@ -62,6 +62,11 @@ func (q *quota) wait(ctx context.Context, address string) (leave func(), ok bool
 	}
 }
 
+// Limit returns a listener that closes connections beyond a number of open ones, in total and per address, at once.
+func Limit(l net.Listener, total, perAddress int) net.Listener {
+	return &listener{Listener: l, open: newQuota(total, perAddress)}
+}
+
 // listener closes connections beyond the quota as soon as they are open.
 type listener struct {
 	net.Listener

@@ -67,7 +67,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: choose another address, or off", err)
 	}
-	l = &listener{Listener: l, open: newQuota(connections, connectionsPerAddress)}
+	l = Limit(l, connections, connectionsPerAddress)
 	if protocol != nil {
 		l = tls.NewListener(l, protocol)
 	}

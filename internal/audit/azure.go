@@ -1,0 +1,71 @@
+package audit
+
+import (
+	"errors"
+
+	"github.com/kubebridge/kubebridge/internal/scan"
+)
+
+// Azure Monitor sends the resource logs of an AKS cluster to Event Hubs as {"records": [...]}. The properties of a record of the
+// categories kube-audit and kube-audit-admin have the audit event as text in the field log. So does k8saudit-aks of
+// github.com/falcosecurity/plugins read them (shared/go/azure/eventhub). The other categories are logs of components.
+//
+// Azure replaces objects that are too large by the text "skipped-too-big-size-object"
+// (https://learn.microsoft.com/en-us/azure/azure-monitor/reference/tables/aksaudit).
+
+var errNoLog = errors.New("an Azure record has no text in properties.log")
+
+// envelope are the parts of an Azure record that are used.
+type envelope struct {
+	category, log value
+}
+
+// envelopes reads the array of records of a text that is valid.
+func (r *reader) envelopes(records value) {
+	var s scan.Scanner
+	s.Reset(records)
+	err := s.Elements(func() error {
+		one, err := s.Value()
+		if err == nil {
+			r.envelope(one)
+		}
+		return err
+	})
+	if err != nil { // the array is none
+		r.batch.Fail(errNoEvent)
+	}
+}
+
+func (r *reader) envelope(text []byte) {
+	var one envelope
+	err := value(text).members(func(name []byte, v value) error {
+		switch string(name) {
+		case "category":
+			one.category = v
+		case "properties":
+			return v.members(func(name []byte, v value) error {
+				if string(name) == "log" {
+					one.log = v
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+	category, categoryErr := one.category.text(maxShort)
+	switch {
+	case err != nil || categoryErr != nil:
+		r.batch.Fail(errNoLog)
+	case category != "" && category != "kube-audit" && category != "kube-audit-admin":
+		r.batch.drop(DropForeign)
+	case len(one.log) == 0 || one.log[0] != '"':
+		r.batch.Fail(errNoLog)
+	default:
+		kind, err := r.read(scan.Unquote(one.log))
+		if err != nil {
+			r.batch.Fail(err)
+			return
+		}
+		r.finish(kind)
+	}
+}

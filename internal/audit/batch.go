@@ -1,0 +1,65 @@
+package audit
+
+// Options of a [Parser]. The zero value keeps all requests that may have changed objects, with all that is known of the actor.
+type Options struct {
+	// Denied keeps requests for resources that were refused with 401 or 403, reads too.
+	Denied bool
+	// OmitGroups, OmitSourceIPs and OmitExtra leave out parts of actors.
+	OmitGroups, OmitSourceIPs, OmitExtra bool
+}
+
+// Drop is why an audit event does not become a record.
+type Drop uint8
+
+// The reasons.
+const (
+	DropRead        Drop = iota // get, list, watch
+	DropNonResource             // the URL is no resource
+	DropStarted                 // stage ResponseStarted: another event follows
+	DropRefused                 // the request was refused (4xx) before it changed an object
+	DropVirtual                 // the resource has no objects: a review, a token, a connection to a pod
+	DropForeign                 // it is in an envelope of another log
+	dropReasons
+)
+
+// String returns the reason as it is used for metrics.
+func (d Drop) String() string {
+	return [...]string{"read", "non-resource", "response-started", "refused", "virtual", "foreign"}[d]
+}
+
+// Dropped are numbers of audit events by [Drop].
+type Dropped [dropReasons]int
+
+// Sum returns the number of all of them.
+func (d *Dropped) Sum() (n int) {
+	for _, one := range d {
+		n += one
+	}
+	return n
+}
+
+// Batch is what a [Parser] has read. The zero value is empty. Each audit event is a record, dropped, or unparsable.
+type Batch struct {
+	Records    []Record
+	Dropped    Dropped
+	Unparsable int
+	Err        error // why the first unparsable event does not parse; it has no values of the event, except its apiVersion
+}
+
+// Events returns the number of audit events.
+func (b *Batch) Events() int { return len(b.Records) + b.Dropped.Sum() + b.Unparsable }
+
+// Reset empties the batch, and keeps its memory.
+func (b *Batch) Reset() {
+	clear(b.Records)
+	*b = Batch{Records: b.Records[:0]}
+}
+
+func (b *Batch) drop(d Drop) { b.Dropped[d]++ }
+
+// Fail counts an event that does not parse.
+func (b *Batch) Fail(err error) {
+	if b.Unparsable++; b.Err == nil {
+		b.Err = err
+	}
+}

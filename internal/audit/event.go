@@ -1,0 +1,334 @@
+package audit
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+const (
+	// maxShort is the greatest length of names, versions and the like. A name that the API server stores has at most 253 bytes; that of an
+	// RBAC object may be longer.
+	maxShort = 4 << 10
+	// maxURI and maxReason are the lengths from which on URI and Reason are cut.
+	maxURI    = 8 << 10
+	maxReason = 1 << 10
+)
+
+// earlyCloseMessage is in the Status that the API server makes up when a handler has sent nothing: WithAudit in k8s.io/apiserver
+// pkg/endpoints/filters/audit.go. Its code is 200, although no response was sent.
+const earlyCloseMessage = "Connection closed early"
+
+// event has the members of an audit event that are used: k8s.io/apiserver pkg/apis/audit/v1. They come in any order.
+type event struct {
+	kind, apiVersion, level, id, stage, verb, uri value
+	user, impersonated, sourceIPs, userAgent      value
+	ref, status, request, response                value
+	received, reached, annotations                value
+	records                                       value // of Azure's envelope, which has this form, too, until its kind is known
+}
+
+// member returns where the value of a member belongs, nil if it is not used.
+func (e *event) member(name []byte) *[]byte {
+	var v *value
+	switch string(name) {
+	case "kind":
+		v = &e.kind
+	case "apiVersion":
+		v = &e.apiVersion
+	case "level":
+		v = &e.level
+	case "auditID":
+		v = &e.id
+	case "stage":
+		v = &e.stage
+	case "verb":
+		v = &e.verb
+	case "requestURI":
+		v = &e.uri
+	case "user":
+		v = &e.user
+	case "impersonatedUser":
+		v = &e.impersonated
+	case "sourceIPs":
+		v = &e.sourceIPs
+	case "userAgent":
+		v = &e.userAgent
+	case "objectRef":
+		v = &e.ref
+	case "responseStatus":
+		v = &e.status
+	case "requestObject":
+		v = &e.request
+	case "responseObject":
+		v = &e.response
+	case "requestReceivedTimestamp":
+		v = &e.received
+	case "stageTimestamp":
+		v = &e.reached
+	case "annotations":
+		v = &e.annotations
+	case "records":
+		v = &e.records
+	default:
+		return nil
+	}
+	return (*[]byte)(v)
+}
+
+// checkItem checks an element of an EventList, which usually has neither kind nor apiVersion.
+func (e *event) checkItem() error {
+	if e.kind.isNull() && e.apiVersion.isNull() {
+		return nil
+	}
+	kind, err := e.kind.text(maxShort)
+	if err != nil {
+		return err
+	}
+	version, err := e.apiVersion.text(maxShort)
+	if err != nil {
+		return err
+	}
+	return checkKind(kind, version, eventKind)
+}
+
+// add makes an event a record, if it is one. Reasons to drop it that cost least come first.
+func (p *Parser) add(e *event, b *Batch) {
+	verb, err := e.verb.bytes()
+	stage, stageErr := e.stage.bytes()
+	switch {
+	case err != nil || stageErr != nil || e.verb == nil || len(stage) == 0:
+		b.Fail(errors.New("an audit event has no verb or no stage"))
+		return
+	case !e.ref.isObject():
+		b.drop(DropNonResource)
+		return
+	}
+	reads, started := isRead(verb), string(stage) == "ResponseStarted"
+	if !p.options.Denied {
+		if reads {
+			b.drop(DropRead)
+			return
+		}
+		if started {
+			b.drop(DropStarted)
+			return
+		}
+	}
+	r, d, err := p.record(e, string(verb), started)
+	switch {
+	case err != nil:
+		b.Fail(err)
+	case r == nil:
+		b.drop(d)
+	default:
+		b.Records = append(b.Records, *r)
+	}
+}
+
+func isRead(verb []byte) bool {
+	switch string(verb) {
+	case "get", "list", "watch":
+		return true
+	}
+	return false
+}
+
+// record returns the record of an event, or why it is dropped.
+func (p *Parser) record(e *event, verb string, started bool) (*Record, Drop, error) {
+	r := &Record{Verb: verb}
+	status, err := readStatus(e.status)
+	if err != nil {
+		return nil, 0, err
+	}
+	r.Code, r.StatusUID = status.code, status.uid
+	if err := r.readAnnotations(e.annotations); err != nil {
+		return nil, 0, err
+	}
+	// The API server reports a failed authentication at this stage only: WithFailedAuthenticationAudit in k8s.io/apiserver
+	// pkg/endpoints/filters/authn_audit.go. So that event is the last one of its request.
+	last := !started || r.Code == http.StatusUnauthorized
+	denied := p.options.Denied && last && (r.Code == http.StatusUnauthorized || r.Code == http.StatusForbidden)
+	switch {
+	case denied:
+	case isRead([]byte(verb)):
+		return nil, DropRead, nil
+	case started:
+		return nil, DropStarted, nil
+	case r.refused():
+		return nil, DropRefused, nil
+	}
+	if err := r.readRef(e.ref); err != nil {
+		return nil, 0, err
+	}
+	if !denied && r.virtual() {
+		return nil, DropVirtual, nil
+	}
+	if err := r.readLog(e); err != nil {
+		return nil, 0, err
+	}
+	if r.Code == http.StatusOK && r.Stage == Complete && status.closedEarly {
+		r.Code = 0
+	}
+	if err := r.readObjects(e); err != nil {
+		return nil, 0, err
+	}
+	return r, 0, p.readActor(r, e)
+}
+
+// refused reports whether a request has changed nothing because the API server refused it. A deletecollection that fails may have
+// deleted some of its objects, unless it was not authorized.
+func (r *Record) refused() bool {
+	if r.Code < 400 || r.Code >= 500 {
+		return false
+	}
+	return r.Verb != "deletecollection" || r.Decision != "allow"
+}
+
+// virtual reports whether a request is for a resource without objects, so that no change can follow from it.
+func (r *Record) virtual() bool {
+	switch r.Subresource {
+	case "exec", "attach", "portforward", "proxy":
+		return r.Group == "" && (r.Resource == "pods" || r.Resource == "nodes" || r.Resource == "services")
+	case "token":
+		return r.Group == "" && r.Resource == "serviceaccounts"
+	}
+	switch r.Group {
+	case "authorization.k8s.io":
+		return strings.HasSuffix(r.Resource, "accessreviews") || r.Resource == "selfsubjectrulesreviews"
+	case "authentication.k8s.io":
+		return r.Resource == "tokenreviews" || r.Resource == "selfsubjectreviews"
+	}
+	return false
+}
+
+// status is what is read of a responseStatus.
+type status struct {
+	code        int
+	uid         string
+	closedEarly bool
+}
+
+func readStatus(v value) (s status, err error) {
+	err = v.members(func(name []byte, v value) (err error) {
+		switch string(name) {
+		case "code":
+			s.code, err = v.integer()
+		case "message":
+			var b []byte
+			b, err = v.bytes()
+			s.closedEarly = string(b) == earlyCloseMessage
+		case "details":
+			return v.members(func(name []byte, v value) (err error) {
+				if string(name) == "uid" {
+					s.uid, err = v.text(maxShort)
+				}
+				return err
+			})
+		}
+		return err
+	})
+	return s, err
+}
+
+func (r *Record) readAnnotations(v value) error {
+	return v.members(func(name []byte, v value) (err error) {
+		switch string(name) {
+		case "authorization.k8s.io/decision":
+			r.Decision, err = v.text(maxShort)
+		case "authorization.k8s.io/reason":
+			var cut bool
+			r.Reason, cut, err = v.cutText(maxReason)
+			r.Cut = r.Cut || cut
+		case "audit.k8s.io/truncated": // plugin/pkg/audit/truncate in k8s.io/apiserver
+			var b []byte
+			b, err = v.bytes()
+			r.Truncated = string(b) == "true"
+		}
+		return err
+	})
+}
+
+func (r *Record) readRef(v value) error {
+	return v.members(func(name []byte, v value) (err error) {
+		switch string(name) {
+		case "apiGroup":
+			r.Group, err = v.text(maxShort)
+		case "apiVersion":
+			r.Version, err = v.text(maxShort)
+		case "resource":
+			r.Resource, err = v.text(maxShort)
+		case "subresource":
+			r.Subresource, err = v.text(maxShort)
+		case "namespace":
+			r.Namespace, err = v.text(maxShort)
+		case "name":
+			r.Name, err = v.text(maxShort)
+		case "uid":
+			r.UID, err = v.text(maxShort)
+		case "resourceVersion":
+			r.Expected, err = v.text(maxShort) // readObjects decides whether it is one
+		}
+		return err
+	})
+}
+
+// readLog reads what describes the event itself.
+func (r *Record) readLog(e *event) (err error) {
+	if r.ID, err = e.id.text(maxShort); err != nil {
+		return err
+	}
+	if r.Received, err = e.received.time(); err != nil {
+		return err
+	}
+	if r.Reached, err = e.reached.time(); err != nil {
+		return err
+	}
+	if r.Stage, err = readStage(e.stage); err != nil {
+		return err
+	}
+	if r.Level, err = readLevel(e.level); err != nil {
+		return err
+	}
+	uri, cut, err := e.uri.cutText(maxURI)
+	r.URI, r.Cut = uri, r.Cut || cut
+	return err
+}
+
+func readStage(v value) (Stage, error) {
+	b, err := v.bytes()
+	switch string(b) {
+	case "RequestReceived":
+		return Received, err
+	case "ResponseComplete", "ResponseStarted": // the latter only if it is the last one of its request
+		return Complete, err
+	case "Panic":
+		return Panicked, err
+	}
+	return 0, errors.Join(err, errors.New("an audit event has an unknown stage"))
+}
+
+func readLevel(v value) (Level, error) {
+	b, err := v.bytes()
+	switch string(b) {
+	case "Metadata":
+		return Metadata, err
+	case "Request":
+		return Request, err
+	case "RequestResponse":
+		return RequestResponse, err
+	}
+	return 0, errors.Join(err, errors.New("an audit event has an unknown level"))
+}
+
+// queryDryRun reports whether a URI has the parameter dryRun. Its only value that the API server accepts is All.
+func queryDryRun(uri value) (bool, error) {
+	b, err := uri.bytes()
+	if err != nil {
+		return false, err
+	}
+	_, query, _ := strings.Cut(string(b), "?")
+	parameters, _ := url.ParseQuery(query) // what is wrong is left out, as by the API server
+	return parameters.Has("dryRun"), nil
+}

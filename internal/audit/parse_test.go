@@ -1,0 +1,393 @@
+package audit_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubebridge/kubebridge/internal/audit"
+)
+
+// fields are members of an audit event, merged into a creation that is complete.
+type fields map[string]any
+
+func event(t testing.TB, changes fields) []byte {
+	t.Helper()
+	e := fields{
+		"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "RequestResponse", "auditID": "id", "stage": "ResponseComplete",
+		"requestURI": "/api/v1/namespaces/a/configmaps", "verb": "create", "user": fields{"username": "alice"},
+		"objectRef":      fields{"resource": "configmaps", "namespace": "a", "name": "b", "apiVersion": "v1"},
+		"responseStatus": fields{"code": 201},
+		"annotations":    fields{"authorization.k8s.io/decision": "allow"},
+	}
+	for name, v := range changes {
+		if e[name] = v; v == nil {
+			delete(e, name)
+		}
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func parse(t testing.TB, o audit.Options, text []byte) audit.Batch {
+	t.Helper()
+	var b audit.Batch
+	audit.NewParser(o).Message(text, &b)
+	return b
+}
+
+// one returns the record of an event that is one.
+func one(t testing.TB, o audit.Options, changes fields) audit.Record {
+	t.Helper()
+	b := parse(t, o, event(t, changes))
+	if len(b.Records) != 1 || b.Events() != 1 {
+		t.Fatalf("want one record, got %+v", b)
+	}
+	return b.Records[0]
+}
+
+func TestWhatIsDropped(t *testing.T) {
+	const no = audit.Drop(255) // it is a record
+	connection := fields{"resource": "pods", "subresource": "exec", "name": "a", "apiVersion": "v1"}
+	review := fields{"resource": "subjectaccessreviews", "apiGroup": "authorization.k8s.io", "apiVersion": "v1"}
+	for _, c := range []struct {
+		name         string
+		changes      fields
+		want, denied audit.Drop // by default, and with Options.Denied
+	}{
+		{"creation", fields{}, no, no},
+		{"get", fields{"verb": "get"}, audit.DropRead, audit.DropRead},
+		{"list", fields{"verb": "list"}, audit.DropRead, audit.DropRead},
+		{"watch", fields{"verb": "watch", "stage": "ResponseStarted"}, audit.DropRead, audit.DropRead},
+		{"exec by GET", fields{"verb": "get", "objectRef": connection}, audit.DropRead, audit.DropRead},
+		{"exec by POST", fields{"objectRef": connection}, audit.DropVirtual, audit.DropVirtual},
+		{"review", fields{"objectRef": review}, audit.DropVirtual, audit.DropVirtual},
+		{"review of a CRD", fields{"objectRef": fields{"resource": "codereviews", "apiGroup": "x.io"}}, no, no},
+		{"no resource", fields{"objectRef": nil, "requestURI": "/metrics"}, audit.DropNonResource, audit.DropNonResource},
+		{"started", fields{"stage": "ResponseStarted"}, audit.DropStarted, audit.DropStarted},
+		{"received", fields{"stage": "RequestReceived", "responseStatus": nil}, no, no},
+		{"panic", fields{"stage": "Panic", "responseStatus": fields{"code": 500}}, no, no},
+		{"conflict", fields{"responseStatus": fields{"code": 409}}, audit.DropRefused, audit.DropRefused},
+		{"timeout", fields{"responseStatus": fields{"code": 504}}, no, no},
+		{"forbidden", fields{"responseStatus": fields{"code": 403}}, audit.DropRefused, no},
+		{"forbidden read", fields{"verb": "list", "responseStatus": fields{"code": 403}}, audit.DropRead, no},
+		{"forbidden watch, first event", fields{"verb": "watch", "stage": "ResponseStarted", "responseStatus": fields{"code": 403}}, audit.DropRead, audit.DropRead},
+		{"forbidden exec", fields{"objectRef": connection, "responseStatus": fields{"code": 403}}, audit.DropRefused, no},
+		{"unauthenticated", fields{"stage": "ResponseStarted", "responseStatus": fields{"code": 401}}, audit.DropStarted, no},
+		{"deletecollection that failed in the middle", fields{"verb": "deletecollection", "responseStatus": fields{"code": 403}}, no, no},
+		{"deletecollection that was forbidden", fields{"verb": "deletecollection", "responseStatus": fields{"code": 403}, "annotations": fields{"authorization.k8s.io/decision": "forbid"}}, audit.DropRefused, no},
+		{"OPTIONS", fields{"verb": "", "responseStatus": fields{"code": 405}}, audit.DropRefused, audit.DropRefused},
+	} {
+		for denied, want := range map[bool]audit.Drop{false: c.want, true: c.denied} {
+			b := parse(t, audit.Options{Denied: denied}, event(t, c.changes))
+			var expected audit.Dropped
+			if want != no {
+				expected[want] = 1
+			}
+			if b.Dropped != expected || b.Unparsable != 0 || len(b.Records) != 1-expected.Sum() {
+				t.Errorf("%s, with denied requests %v: got %+v, want dropped %v", c.name, denied, b, expected)
+			}
+		}
+	}
+}
+
+// An authorized request that sent no response may have changed an object. The API server logs it with code 200.
+func TestFakedSuccess(t *testing.T) {
+	r := one(t, audit.Options{}, fields{"responseStatus": fields{"code": 200, "status": "Success", "message": "Connection closed early"}})
+	if r.Code != 0 || r.Stage != audit.Complete {
+		t.Errorf("got code %d at stage %d, want 0 at Complete", r.Code, r.Stage)
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	const path = "/api/v1/namespaces/a/configmaps/b"
+	options := func(dryRun ...string) fields { return fields{"kind": "DeleteOptions", "dryRun": dryRun} }
+	status := fields{"kind": "Status", "apiVersion": "v1"}
+	eviction := fields{"resource": "pods", "subresource": "eviction", "name": "b", "apiVersion": "v1"}
+	for _, c := range []struct {
+		name          string
+		changes       fields
+		dryRun, maybe bool
+	}{
+		{"creation", fields{"requestURI": path + "?dryRun=All"}, true, false},
+		{"creation, encoded", fields{"requestURI": path + "?a=%zz&dry%52un=%41ll"}, true, false},
+		{"another parameter", fields{"requestURI": path + "?fieldManager=dryRun%3DAll"}, false, false},
+		{"delete", fields{"verb": "delete", "responseObject": status}, false, false},
+		{"delete by query", fields{"verb": "delete", "responseObject": status, "requestURI": path + "?dryRun=All"}, true, false},
+		{"delete by body", fields{"verb": "delete", "requestObject": options("All")}, true, false},
+		{"delete whose body wins", fields{"verb": "delete", "requestObject": options(), "requestURI": path + "?dryRun=All"}, false, false},
+		{"delete at Metadata", fields{"verb": "delete", "level": "Metadata"}, false, true},
+		{"delete at Metadata by query", fields{"verb": "delete", "level": "Metadata", "requestURI": path + "?dryRun=All"}, false, true},
+		{"deletecollection of an aggregated API", fields{"verb": "deletecollection"}, false, true},
+		{"delete, body too large for Azure", fields{"verb": "delete", "requestObject": "skipped-too-big-size-object", "responseObject": status}, false, true},
+		{"eviction", fields{"objectRef": eviction, "requestObject": fields{"kind": "Eviction"}}, false, false},
+		{"eviction by body", fields{"objectRef": eviction, "requestObject": fields{"deleteOptions": options("All")}}, true, false},
+		{"eviction by query", fields{"objectRef": eviction, "requestURI": path + "/eviction?dryRun=All"}, true, false},
+		{"eviction at Metadata", fields{"objectRef": eviction}, false, true},
+	} {
+		if r := one(t, audit.Options{}, c.changes); r.DryRun != c.dryRun || r.MaybeDryRun != c.maybe {
+			t.Errorf("%s: got dry run %v, maybe %v, want %v, %v", c.name, r.DryRun, r.MaybeDryRun, c.dryRun, c.maybe)
+		}
+	}
+}
+
+// A version of the request that is text other than the answer's would look like a change, although the API server reads both as one number.
+func TestExpectedVersion(t *testing.T) {
+	meta := func(version string) fields {
+		return fields{"kind": "ConfigMap", "metadata": fields{"resourceVersion": version}}
+	}
+	ref := fields{"resource": "configmaps", "name": "b", "resourceVersion": "7"}
+	for _, c := range []struct {
+		name    string
+		changes fields
+		want    string
+	}{
+		{"update", fields{"verb": "update", "requestObject": meta("8")}, "8"},
+		{"update at Metadata", fields{"verb": "update", "objectRef": ref}, "7"},
+		{"leading zeros", fields{"verb": "update", "requestObject": meta("008")}, "8"},
+		{"unconditional", fields{"verb": "update", "requestObject": meta("")}, ""},
+		{"zero is unconditional", fields{"verb": "update", "requestObject": meta("00")}, ""},
+		{"no number", fields{"verb": "update", "requestObject": meta("0x1")}, "0x1"},
+		{"creation", fields{"objectRef": ref, "requestObject": meta("8")}, ""},
+		{"patch", fields{"verb": "patch", "objectRef": ref, "requestObject": meta("8")}, ""},
+		{"delete", fields{"verb": "delete", "objectRef": ref, "requestObject": fields{"preconditions": fields{"resourceVersion": "09"}}}, "9"},
+		{"deletecollection", fields{"verb": "deletecollection", "requestObject": fields{"preconditions": fields{"resourceVersion": "9"}}}, ""},
+	} {
+		if r := one(t, audit.Options{}, c.changes); r.Expected != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, r.Expected, c.want)
+		}
+	}
+}
+
+func TestAnswer(t *testing.T) {
+	meta := fields{"name": "b", "uid": "u", "resourceVersion": "9"}
+	for _, c := range []struct {
+		name    string
+		changes fields
+		want    *audit.Answer
+	}{
+		{"object", fields{"responseObject": fields{"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta}}, &audit.Answer{Name: "b", UID: "u", Version: "9", Bare: true}},
+		{"ending", fields{"responseObject": fields{"metadata": fields{"uid": "u", "deletionTimestamp": "2026-11-26T00:00:00Z", "finalizers": []string{"f"}}}}, &audit.Answer{UID: "u", Ending: true}},
+		{"null", fields{"responseObject": fields{"metadata": fields{"uid": "u", "deletionTimestamp": json.RawMessage("null"), "finalizers": []string{}}}}, &audit.Answer{UID: "u", Bare: true}},
+		{"Status", fields{"responseObject": fields{"kind": "Status", "apiVersion": "v1", "metadata": fields{}}}, nil},
+		{"custom resource of the kind Status", fields{"responseObject": fields{"kind": "Status", "apiVersion": "x.io/v1", "metadata": fields{"uid": "u"}}}, &audit.Answer{UID: "u", Bare: true}},
+		{"Table", fields{"responseObject": fields{"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta}}, nil},
+		{"list of a deletecollection", fields{"verb": "deletecollection", "responseObject": fields{"metadata": meta}}, nil},
+		{"truncated", fields{"annotations": fields{"audit.k8s.io/truncated": "true"}}, nil},
+	} {
+		r := one(t, audit.Options{}, c.changes)
+		if diff := cmp.Diff(c.want, r.Answer); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+		if r.Truncated != (c.name == "truncated") {
+			t.Errorf("%s: truncated %v", c.name, r.Truncated)
+		}
+	}
+}
+
+// A client chooses its user agent and, through its identity provider, names and extra. They stay bounded, valid text.
+func TestHostileActor(t *testing.T) {
+	long := strings.Repeat("\u00e9\x01", 1<<17)
+	user := fields{"username": "a\x00\u202e\"" + long, "uid": long, "groups": []string{long, long}, "extra": fields{"k": []string{long}, "l": make([]string, 1<<17)}}
+	r := one(t, audit.Options{}, fields{"user": user, "impersonatedUser": user, "userAgent": long, "sourceIPs": []string{long}, "requestURI": "/" + long})
+	text, err := json.Marshal(&r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Cut || len(text) > 512<<10 {
+		t.Errorf("the record has %d bytes, and is cut: %v", len(text), r.Cut)
+	}
+	if !strings.HasPrefix(r.Actor.User.Name, "a\x00\u202e\"") || !utf8.ValidString(r.Actor.User.Name) || len(r.Actor.User.Name) < 4000 {
+		t.Errorf("the user's name became %.20q with %d bytes", r.Actor.User.Name, len(r.Actor.User.Name))
+	}
+	if small := one(t, audit.Options{}, fields{}); small.Cut {
+		t.Error("a small record is cut")
+	}
+}
+
+func TestOmittedParts(t *testing.T) {
+	user := fields{"username": "alice", "groups": []string{"g"}, "extra": fields{"k": []string{"v"}}}
+	all := fields{"user": user, "impersonatedUser": user, "sourceIPs": []string{"192.0.2.1"}}
+	whole := audit.User{Name: "alice", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
+	ips := []string{"192.0.2.1"}
+	for _, c := range []struct {
+		options audit.Options
+		user    audit.User
+		ips     []string
+	}{
+		{audit.Options{}, whole, ips},
+		{audit.Options{OmitGroups: true}, audit.User{Name: "alice", Extra: whole.Extra}, ips},
+		{audit.Options{OmitExtra: true}, audit.User{Name: "alice", Groups: whole.Groups}, ips},
+		{audit.Options{OmitSourceIPs: true}, whole, nil},
+	} {
+		want := audit.Actor{User: c.user, Impersonated: &c.user, SourceIPs: c.ips}
+		if diff := cmp.Diff(want, one(t, c.options, all).Actor); diff != "" {
+			t.Errorf("%+v: %s", c.options, diff)
+		}
+	}
+}
+
+func TestFormats(t *testing.T) {
+	good, read := event(t, nil), event(t, fields{"verb": "get"})
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, good, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	list := func(items ...string) string {
+		return `{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[` + strings.Join(items, ",") + `]}`
+	}
+	azure := func(category, log string) string {
+		quoted, err := json.Marshal(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return `{"time":"2026-11-26T00:00:00Z","category":"` + category + `","properties":{"pod":"kube-apiserver-x","log":` + string(quoted) + `}}`
+	}
+	item := strings.Replace(strings.Replace(string(good), `"kind":"Event",`, "", 1), `"apiVersion":"audit.k8s.io/v1",`, "", 1)
+	for _, c := range []struct {
+		name, text                            string
+		records, dropped, foreign, unparsable int
+	}{
+		{"event", string(good), 1, 0, 0, 0},
+		{"event on several lines", indented.String(), 1, 0, 0, 0},
+		{"lines", string(good) + "\n" + string(read) + "\r\n\n" + string(good) + "\n", 2, 1, 0, 0},
+		{"a torn line", string(good) + "\n" + string(good[:50]) + "\n" + string(good), 2, 0, 0, 1},
+		{"list", list(item, string(read), item), 2, 1, 0, 0},
+		{"empty list", list(), 0, 0, 0, 0},
+		{"list with items first", `{"items":[` + item + `],"apiVersion":"audit.k8s.io/v1","kind":"EventList"}`, 1, 0, 0, 0},
+		{"wrong items", list(item, `{}`, `5`, `null`, `{"verb":5,"stage":"ResponseComplete"}`, strings.Replace(item, `"code":201`, `"code":"x"`, 1), item), 2, 0, 0, 5},
+		{"list in lines", list(item) + "\n" + list(item, item), 3, 0, 0, 0},
+		{"old version", strings.Replace(string(good), "audit.k8s.io/v1", "audit.k8s.io/v1beta1", 1), 0, 0, 0, 1},
+		{"another kind", `{"kind":"ConfigMap","apiVersion":"v1"}`, 0, 0, 0, 1},
+		{"no JSON", `hello`, 0, 0, 0, 1},
+		{"nothing", ``, 0, 0, 0, 1},
+		{"a level that is unknown", string(event(t, fields{"level": "All"})), 0, 0, 0, 1},
+		{"a name that is too long", string(event(t, fields{"objectRef": fields{"resource": "a", "name": strings.Repeat("a", 5000)}})), 0, 0, 0, 1},
+		{"Azure", `{"records":[` + azure("kube-audit", string(good)+"\n") + `,` + azure("kube-apiserver", "I1126 text") + `,` + azure("kube-audit-admin", string(read)) + `,` + azure("kube-audit", "cut {") + `,5]}`, 1, 1, 1, 2},
+		{"Azure without records", `{"records":5}`, 0, 0, 0, 1},
+		{"Azure in Azure", `{"records":[` + azure("kube-audit", `{"records":[`+azure("kube-audit", string(good))+`]}`) + `]}`, 0, 0, 0, 1},
+	} {
+		b := parse(t, audit.Options{}, []byte(c.text))
+		if len(b.Records) != c.records || b.Dropped[audit.DropRead] != c.dropped || b.Dropped[audit.DropForeign] != c.foreign || b.Unparsable != c.unparsable {
+			t.Errorf("%s: got %d records, dropped %v, %d unparsable (%v), want %d, %d+%d, %d", c.name, len(b.Records), b.Dropped, b.Unparsable, b.Err, c.records, c.dropped, c.foreign, c.unparsable)
+		}
+		if (b.Err != nil) != (b.Unparsable > 0) {
+			t.Errorf("%s: error %v", c.name, b.Err)
+		}
+	}
+}
+
+// A body that is no EventList is refused as a whole, and leaves no trace.
+func TestBodyIsNoEventList(t *testing.T) {
+	p := audit.NewParser(audit.Options{})
+	item := string(event(t, nil))
+	for _, body := range []string{
+		``, `5`, `[]`, item, `{"kind":"EventList","apiVersion":"audit.k8s.io/v1beta1","items":[` + item + `]}`,
+		`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","items":[` + item + `,`, `{"kind":"EventList","apiVersion":"audit.k8s.io/v1","items":[` + item + `]}{}`,
+		`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","items":5}`, `{"items":[` + item + `]}`,
+	} {
+		b := audit.Batch{Unparsable: 1}
+		if err := p.List([]byte(body), &b); err == nil {
+			t.Errorf("accepted %.100s", body)
+		}
+		if b.Events() != 1 {
+			t.Errorf("kept something of %.100s", body)
+		}
+	}
+	var version audit.Batch
+	err := p.List([]byte(`{"kind":"EventList","apiVersion":"audit.k8s.io/v1alpha1","items":[]}`), &version)
+	if err == nil || !strings.Contains(err.Error(), `kind EventList has apiVersion "audit.k8s.io/v1alpha1": only audit.k8s.io/v1 is read`) {
+		t.Errorf("the error does not name the version: %v", err)
+	}
+}
+
+// Whatever a text is, each event is counted once, records are bounded and valid, and another way to deliver the same gives the same.
+func FuzzMessage(f *testing.F) {
+	log, err := os.ReadFile(realLog)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for line := range bytes.Lines(log) {
+		f.Add(line)
+	}
+	f.Add([]byte(`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","items":[{"verb":"x","stage":"Panic","objectRef":{},"level":"Request"},5]}`))
+	f.Add([]byte(`{"records":[{"category":"kube-audit","properties":{"log":"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\"}\n"}}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		p := audit.NewParser(audit.Options{Denied: true})
+		var b, again, list audit.Batch
+		p.Message(text, &b)
+		for i := range b.Records {
+			encoded, err := json.Marshal(&b.Records[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var decoded audit.Record
+			if err := json.Unmarshal(encoded, &decoded); err != nil {
+				t.Fatal(err)
+			}
+			if len(encoded) > 1<<20 {
+				t.Fatalf("a record of %d bytes", len(encoded))
+			}
+		}
+		p.Message(append(bytes.Clone(text), '\n'), &again)
+		if diff := cmp.Diff(b.Records, again.Records); diff != "" && !bytes.Contains(text, []byte("\n")) {
+			t.Fatal(diff)
+		}
+		if err := p.List(text, &list); err == nil && len(list.Records) != len(b.Records) {
+			t.Fatalf("%d records as a list, %d as a message", len(list.Records), len(b.Records))
+		}
+	})
+}
+
+// A storm of reads: what the API server sends at level Metadata for controllers and kubelets.
+func BenchmarkDroppedReads(b *testing.B) {
+	read := event(b, fields{
+		"level": "Metadata", "verb": "get", "requestURI": "/api/v1/namespaces/kube-system/configmaps/" + strings.Repeat("a", 64), "auditID": strings.Repeat("b", 36),
+		"user":      fields{"username": "system:serviceaccount:kube-system:" + strings.Repeat("c", 20), "uid": strings.Repeat("d", 36), "groups": []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"}, "extra": fields{"authentication.kubernetes.io/credential-id": []string{"JTI=" + strings.Repeat("e", 36)}}},
+		"userAgent": "controller/v1.36.3 (linux/amd64) kubernetes/" + strings.Repeat("f", 7), "sourceIPs": []string{"192.0.2.1"},
+		"responseStatus": fields{"metadata": fields{}, "code": 200}, "requestReceivedTimestamp": "2026-11-26T02:19:22.123456Z", "stageTimestamp": "2026-11-26T02:19:22.125456Z",
+		"annotations": fields{"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "RBAC: allowed by ClusterRoleBinding \"x\" of ClusterRole \"y\" to ServiceAccount \"z/z\""},
+	})
+	const batch = 400 // of the API server's webhook backend
+	body := []byte(`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[` + strings.TrimSuffix(strings.Repeat(string(read)+",", batch), ",") + `]}`)
+	p := audit.NewParser(audit.Options{})
+	b.ReportAllocs()
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		var got audit.Batch
+		if err := p.List(body, &got); err != nil || got.Dropped[audit.DropRead] != batch {
+			b.Fatal(err, fmt.Sprint(got.Dropped))
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/record")
+	b.ReportMetric(float64(len(read)), "B/record")
+}
+
+// A write that becomes a record, at level RequestResponse.
+func BenchmarkRecord(b *testing.B) {
+	log, err := os.ReadFile(realLog)
+	if err != nil {
+		b.Fatal(err)
+	}
+	line, _, _ := bytes.Cut(log, []byte("\n"))
+	p := audit.NewParser(audit.Options{})
+	b.ReportAllocs()
+	b.SetBytes(int64(len(line)))
+	var got audit.Batch
+	for b.Loop() {
+		got.Reset()
+		p.Lines(line, &got)
+		if len(got.Records) != 1 {
+			b.Fatal(got.Err)
+		}
+	}
+}
