@@ -21,6 +21,9 @@ import (
 // prefix begins the keys of changes that wait: prefix, the collection, "/", the number in hexadecimal digits.
 const prefix = "a/"
 
+// positionKey is the key of how far records were read.
+const positionKey = "n/audit"
+
 // Options of an Attribution. All are required.
 type Options struct {
 	Join join.Options // After is set by the Attribution
@@ -28,12 +31,6 @@ type Options struct {
 	Storage func(group string) string
 	// Written returns up to which numbers records have been written to the inputs.
 	Written func() join.Marks
-	Leave   Leave
-}
-
-// Leave says what attributions leave out.
-type Leave struct {
-	Groups, SourceIPs, Extra bool
 }
 
 // Attribution has the changes of one sink that wait. One goroutine uses it.
@@ -46,6 +43,9 @@ type Attribution struct {
 	next    uint64                  // number of the next change
 	read    join.Marks
 	counts  Counts
+
+	store      checkpoint.Store
+	generation int // how often the changes of a store were loaded
 }
 
 // Counts are numbers since the start.
@@ -74,6 +74,7 @@ type Change struct {
 	Before      string    `json:"b,omitzero"`
 	Did         join.Kind `json:"d"`
 	Unrequested bool      `json:"x,omitzero"`
+	Storage     string    `json:"s,omitzero"`
 
 	seen join.Marks
 }
@@ -86,6 +87,8 @@ func New(o Options) *Attribution {
 // Load continues with the changes in a store. What was there before is forgotten.
 func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
 	a.joins, a.waiting, a.decided, a.ready = map[string]*join.Join{}, map[uint64]*Change{}, map[uint64]join.Verdict{}, nil
+	a.store = store
+	a.generation++
 	return a.scan(store, prefix, now)
 }
 
@@ -137,7 +140,7 @@ func (a *Attribution) wait(c *Change, now time.Time) {
 		return
 	}
 	of := event.ParseCollection(c.Collection)
-	a.join(a.options.Storage(of.Group)).Change(join.Change{
+	a.join(c.Storage).Change(join.Change{
 		ID: c.Number, Object: join.Object{Group: of.Group, Resource: of.Resource, Namespace: c.Namespace, Name: c.Name}, UID: c.UID,
 		Kind: c.Did, Version: c.Made, Before: c.Before, Seen: c.seen, Unrequested: c.Unrequested, At: now,
 	})
@@ -156,7 +159,7 @@ func (a *Attribution) join(storage string) *join.Join {
 // Published adds a change whose event is in the batch that fills, and returns the change of the checkpoint that is to be committed
 // with the event. live says that a watch has just seen it.
 func (a *Attribution) Published(c *Change, live bool, now time.Time) event.KV {
-	c.Number = a.next
+	c.Number, c.Storage = a.next, a.options.Storage(event.ParseCollection(c.Collection).Group)
 	a.next++
 	if live {
 		c.seen = a.options.Written()

@@ -16,11 +16,11 @@ func (a *Attribution) Event(number uint64) (e event.Event, done event.KV) {
 		Attribution: &event.Attribution{Reason: string(v.Reason)},
 	}
 	if v.Exact != nil {
-		r := a.options.Leave.request(v.Exact)
+		r := request(v.Exact)
 		e.Attribution.Request = &r
 	}
 	for _, r := range v.Candidates {
-		e.Attribution.Candidates = append(e.Attribution.Candidates, a.options.Leave.request(r))
+		e.Attribution.Candidates = append(e.Attribution.Candidates, request(r))
 	}
 	return e, event.KV{Key: key(c)}
 }
@@ -64,9 +64,9 @@ func (a *Attribution) Committed(number uint64) {
 }
 
 // request returns a request as events have it.
-func (l *Leave) request(r *audit.Record) event.Request {
+func request(r *audit.Record) event.Request {
 	out := event.Request{
-		User: l.user(&r.Actor.User), SourceIPs: r.Actor.SourceIPs, UserAgent: r.Actor.UserAgent,
+		User: user(&r.Actor.User), SourceIPs: r.Actor.SourceIPs, UserAgent: r.Actor.UserAgent,
 		Verb: r.Verb, Subresource: r.Subresource, URI: r.URI, AuditID: r.ID,
 		Received: event.FormatTime(r.Received), Code: r.Code, Decision: r.Decision, DecisionReason: r.Reason,
 	}
@@ -74,22 +74,12 @@ func (l *Leave) request(r *audit.Record) event.Request {
 		out.Completed = event.FormatTime(r.Reached)
 	}
 	if r.Actor.Impersonated != nil {
-		u := l.user(r.Actor.Impersonated)
+		u := user(r.Actor.Impersonated)
 		out.Impersonated = &u
-	}
-	if l.SourceIPs {
-		out.SourceIPs = nil
 	}
 	return out
 }
 
-func (l *Leave) user(u *audit.User) event.User {
-	out := event.User{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
-	if l.Groups {
-		out.Groups = nil
-	}
-	if l.Extra {
-		out.Extra = nil
-	}
-	return out
+func user(u *audit.User) event.User {
+	return event.User{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
 }

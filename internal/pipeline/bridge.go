@@ -74,6 +74,7 @@ type BridgeOptions struct {
 	Sinks    []SinkSpec
 	Lists    int           // number of lists that run at once; 0: four
 	Buffer   *BufferSpec   // nil: nothing is buffered on disk
+	Audit    *AuditSpec    // nil: nobody asks who made changes
 	Shutdown time.Duration // how long a stop may take to deliver the events that were read; 0: 20 s
 	// Elector says when the bridge may write; until then it is a standby. nil: it
 	// always may.
@@ -193,6 +194,14 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 			return err
 		})
 	}
+	records, err := b.openAuditing()
+	if err != nil {
+		return &planning.EnvironmentError{Err: err}
+	}
+	if records != nil {
+		defer func() { _ = records.inbox.Close() }()
+		run(func() error { return records.run(stopAll) })
+	}
 	for _, spec := range b.o.Sinks {
 		p, closeStore, err := b.open(stopAll, spec, uid, disk)
 		if err != nil {
@@ -207,6 +216,9 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 			return nil
 		})
 		run(func() error { return p.followPlan(stopAll, b) })
+		if records != nil {
+			run(func() error { return p.followAudit(stopAll, records) })
+		}
 	}
 	err = errors.Join(group.Wait(), closeBuffer())
 	if !notStopping() {
@@ -267,7 +279,7 @@ func (b *Bridge) open(ctx context.Context, spec SinkSpec, uid string, disk openB
 	config.Encoder.Cluster, config.Encoder.ClusterUID = id.Cluster, uid
 	p := newPipeline(pipelineOptions{
 		Identity: id, Shown: spec.Shown, Sink: bus, Store: store, Encode: config, Client: b.o.Client, Lists: b.lists,
-		Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage, Buffer: disk,
+		Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage, Buffer: disk, Audit: b.o.Audit,
 	})
 	b.mu.Lock()
 	b.pipelines = append(b.pipelines, p)

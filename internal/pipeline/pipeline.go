@@ -10,6 +10,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/attribute"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/feed"
@@ -45,6 +47,7 @@ type pipelineOptions struct {
 	Delivered func([]event.Record) // called with the records of each batch that is committed; it may not keep them
 	Outage    *outage              // shared by all pipelines; nil: the pipeline makes its own
 	Buffer    openBuffer           // shared by all pipelines; zero: nothing is buffered on disk
+	Audit     *AuditSpec           // nil: nobody asks who made changes
 
 	reader loop.Reader // for tests; nil: the pipeline reads from Client
 }
@@ -64,6 +67,7 @@ type Pipeline struct {
 	mu      sync.Mutex
 	targets map[string]target // the targets that collections read
 	changed chan struct{}     // closed when targets changes
+	storage map[string]string // by group, of the collections that were configured
 	shown   map[string]*collectionCounts
 	again   func() // requests another plan; nil: the pipeline does not follow a plan yet
 
@@ -76,7 +80,7 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	o.Shown.Name = o.Identity.Sink
 	p := &Pipeline{
 		reporter: newReporter(o.Shown, o.Log, o.Metrics, o.Outage), identity: o.Identity, delivered: o.Delivered,
-		targets: map[string]target{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
+		targets: map[string]target{}, storage: map[string]string{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
 	}
 	p.lagging.buffer = o.Buffer
 	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
@@ -87,14 +91,36 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	if o.reader != nil {
 		reader = o.reader
 	}
-	p.encoder = encode.New(p.encoderOptions(&o))
+	var attribution *attribute.Attribution
+	if o.Audit != nil {
+		attribution = attribute.New(attribute.Options{Join: o.Audit.Join, Storage: p.storageOf, Written: func() join.Marks { return nil }})
+	}
+	encoding := p.encoderOptions(&o)
+	encoding.Attribution = attribution
+	p.encoder = encode.New(encoding)
 	p.delivery = delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry})
 	p.loop = loop.New(loop.Options{
 		Delivery: p.delivery,
-		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Log: p.log,
+		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Attribution: attribution, Log: p.log,
 	})
 	p.store.pings = p.loop.Pings()
 	return p
+}
+
+// storageOf returns the storage of a group. Groups of which no collection is configured share one that has none.
+func (p *Pipeline) storageOf(group string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s, known := p.storage[group]; known {
+		return s
+	}
+	return "none"
+}
+
+func (p *Pipeline) setStorage(group, storage string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.storage[group] = storage
 }
 
 func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
@@ -238,6 +264,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 			properties.Selection, properties.Storage = selection, storage
 			p.lagging.allow(p.name, id, &o, p.encoder.Hides(id))
 			p.setTarget(id, target{reads, selection})
+			p.setStorage(of.Group, storage)
 			p.continued(id)
 			return properties, nil
 		},

@@ -1,0 +1,345 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubebridge/kubebridge/internal/attribute"
+	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/internal/audit/inbox"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
+	"github.com/kubebridge/kubebridge/internal/audit/logfile"
+	"github.com/kubebridge/kubebridge/internal/audit/webhook"
+)
+
+const (
+	// recordsAtOnce is how many audit records a sink takes at once.
+	recordsAtOnce = 256
+	// storeEvery is how often a sink stores how far it has read audit records.
+	storeEvery = time.Second
+	// trimEvery is how often records that no sink needs are deleted.
+	trimEvery = 10 * time.Second
+	// recordBytes is about the memory of a record.
+	recordBytes = 1 << 10
+)
+
+// AuditSpec says where audit records come from.
+type AuditSpec struct {
+	Path    string // directory of the inbox
+	Inbox   inbox.Options
+	Webhook *webhook.Options // without Store and Log; nil: there is no webhook
+	File    *logfile.Options // nil: there is none
+	Join    join.Options
+}
+
+// auditing gets audit records, keeps them, and passes them on to all sinks.
+type auditing struct {
+	spec  *AuditSpec
+	log   *zap.Logger
+	inbox *inbox.Inbox
+	sinks int // number of them
+
+	gaps atomic.Uint64 // records of an unknown number were lost that often
+
+	mu     sync.Mutex
+	needed map[string]inbox.Position // by sink: records behind it are needed
+}
+
+// openAuditing opens the inbox; nil: audit records are not used.
+func (b *Bridge) openAuditing() (*auditing, error) {
+	if b.o.Audit == nil {
+		return nil, nil
+	}
+	box, err := inbox.Open(b.o.Audit.Path, b.o.Audit.Inbox)
+	if err != nil {
+		return nil, fmt.Errorf("audit.path: %w", err)
+	}
+	return &auditing{spec: b.o.Audit, log: b.o.Log, inbox: box, sinks: len(b.o.Sinks), needed: map[string]inbox.Position{}}, nil
+}
+
+// run gets records until ctx ends.
+func (a *auditing) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	if a.spec.Webhook != nil {
+		group.Go(func() error { return a.serve(ctx) })
+	}
+	if a.spec.File != nil {
+		group.Go(func() error { return a.follow(ctx) })
+	}
+	group.Go(func() error {
+		a.trim(ctx)
+		return nil
+	})
+	return group.Wait()
+}
+
+func (a *auditing) serve(ctx context.Context) error {
+	o := *a.spec.Webhook
+	o.Store, o.Log = a.inbox, a.log
+	s, err := webhook.New(o)
+	if err != nil {
+		return fmt.Errorf("audit.webhook: %w", err)
+	}
+	return s.Run(ctx)
+}
+
+// follow copies the records of the log file to the inbox. How far it has come is stored behind that, so records can come twice.
+func (a *auditing) follow(ctx context.Context) error {
+	path := filepath.Join(a.spec.Path, "file-position.json")
+	var from logfile.Position
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &from)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("audit.file: read the position: %w", err)
+	}
+	f := logfile.Open(*a.spec.File, from)
+	defer func() { _ = f.Close() }()
+	for {
+		chunk, err := f.Next()
+		var gap *logfile.GapError
+		switch {
+		case errors.As(err, &gap):
+			a.gaps.Add(1)
+			a.log.Warn("audit records may be missing", zap.Error(err))
+			continue
+		case errors.Is(err, io.EOF):
+			if f.Wait(ctx) != nil {
+				return nil
+			}
+			continue
+		case err != nil:
+			a.log.Warn("read of the audit log failed, trying again", zap.Error(err))
+			if !pause(ctx, retryEvery) {
+				return nil
+			}
+			continue
+		}
+		if !a.keep(ctx, chunk.Records) {
+			return nil
+		}
+		if err := writeFile(path, chunk.Position); err != nil {
+			a.log.Warn("write of the position in the audit log failed", zap.Error(err))
+		}
+	}
+}
+
+// keep appends records to the inbox, as soon as that has room. It returns false if ctx ends first.
+func (a *auditing) keep(ctx context.Context, records []audit.Record) bool {
+	for {
+		err := a.inbox.Append(records)
+		if err == nil {
+			return true
+		}
+		a.log.Warn("audit records cannot be kept, trying again", zap.Error(err))
+		if !pause(ctx, retryEvery) {
+			return false
+		}
+	}
+}
+
+// writeFile replaces a file by the JSON of a value.
+func writeFile(path string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// trim deletes records that no sink needs.
+func (a *auditing) trim(ctx context.Context) {
+	for pause(ctx, trimEvery) {
+		lowest := a.lowest()
+		if lowest.Number == 0 {
+			continue
+		}
+		if err := a.inbox.Trim(lowest); err != nil {
+			a.log.Warn("delete of audit records failed, trying again", zap.Error(err))
+		}
+	}
+}
+
+// lowest returns the position behind which records are needed; zero: all are, or that is not known yet.
+func (a *auditing) lowest() (lowest inbox.Position) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.needed) < a.sinks {
+		return lowest
+	}
+	for _, p := range a.needed {
+		if lowest.Number == 0 || p.Number < lowest.Number {
+			lowest = p
+		}
+	}
+	return lowest
+}
+
+// followAudit passes audit records to the sink until ctx ends.
+func (p *Pipeline) followAudit(ctx context.Context, a *auditing) error {
+	r := recordReader{pipeline: p, auditing: a}
+	defer r.close()
+	for ctx.Err() == nil {
+		if err := r.next(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+			p.log.Warn("read of audit records failed, trying again", zap.Error(err))
+			if !pause(ctx, retryEvery) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// recordReader reads the inbox for one sink. The records get numbers from 1 on.
+type recordReader struct {
+	pipeline   *Pipeline
+	auditing   *auditing
+	generation int // of the sink's store; 0: the position is not known yet
+	reader     *inbox.Reader
+	number     uint64           // of the last record
+	before     []inbox.Position // the position before each record that may be needed again
+	first      uint64           // the number of the first of them
+	stored     time.Time        // when a position was stored last
+	trimmed    time.Time        // when records that are not needed were released last
+}
+
+func (r *recordReader) close() {
+	if r.reader != nil {
+		_ = r.reader.Close()
+	}
+}
+
+// start begins at the position that the sink's store has.
+func (r *recordReader) start(a *attribute.Attribution) error {
+	at, err := stored(a)
+	if err != nil {
+		return err
+	}
+	r.close()
+	r.reader, r.number, r.before, r.first = r.auditing.inbox.Reader(at), 0, []inbox.Position{at}, 1
+	return nil
+}
+
+// stored returns the position that the sink's store has. The zero value: it has none.
+func stored(a *attribute.Attribution) (at inbox.Position, err error) {
+	text, err := a.Stored()
+	if err != nil || text == nil {
+		return at, err
+	}
+	if err := json.Unmarshal(text, &at); err != nil {
+		return at, fmt.Errorf("position of audit records in the checkpoint: %w", err)
+	}
+	return at, nil
+}
+
+// next passes on the next records.
+func (r *recordReader) next(ctx context.Context) error {
+	records, err := r.read(ctx)
+	if err != nil {
+		return err
+	}
+	var failed error
+	planned, err := r.pipeline.loop.Attribute(ctx, len(records)*recordBytes, func(a *attribute.Attribution) []byte {
+		if a.Generation() != r.generation {
+			a.Restart()
+			if failed = r.start(a); failed == nil {
+				r.generation = a.Generation()
+			}
+			return nil
+		}
+		now := time.Now()
+		for i := range records {
+			r.number++
+			a.Read(0, r.number, &records[i].Record, now)
+			r.before = append(r.before, records[i].Position)
+		}
+		if now.Sub(r.trimmed) > trimEvery {
+			r.trimmed = now
+			failed = r.release(a)
+		}
+		if now.Sub(r.stored) < storeEvery {
+			return nil
+		}
+		r.stored = now
+		return r.position(a)
+	})
+	if err == nil && !planned { // only then r.generation is 0, and there are no records
+		pause(ctx, storeEvery)
+	}
+	return errors.Join(err, failed)
+}
+
+// position returns the position behind which the sink needs records again after a restart.
+func (r *recordReader) position(a *attribute.Attribution) []byte {
+	needed := r.number + 1
+	if marks := a.Needed(); len(marks) > 0 {
+		needed = marks[0]
+	}
+	for r.first < needed && len(r.before) > 1 {
+		r.before, r.first = r.before[1:], r.first+1
+	}
+	at := r.before[0]
+	if at.Number == 0 {
+		return nil
+	}
+	text, _ := json.Marshal(at) // strings and numbers always encode
+	return text
+}
+
+// release says which records the sink does not need any more, after a restart either.
+func (r *recordReader) release(a *attribute.Attribution) error {
+	at, err := stored(a)
+	if err != nil {
+		return err
+	}
+	r.auditing.mu.Lock()
+	defer r.auditing.mu.Unlock()
+	r.auditing.needed[r.pipeline.name] = at
+	return nil
+}
+
+// read returns the next records. Without one for a second, it returns none.
+func (r *recordReader) read(ctx context.Context) (items []inbox.Item, err error) {
+	if r.generation == 0 {
+		return nil, nil
+	}
+	for len(items) < recordsAtOnce {
+		item, err := r.reader.Next()
+		var gap *inbox.GapError
+		switch {
+		case errors.As(err, &gap):
+			r.auditing.gaps.Add(1)
+			r.pipeline.log.Warn("audit records are missing", zap.Error(err))
+			continue
+		case errors.Is(err, io.EOF) && len(items) > 0:
+			return items, nil
+		case errors.Is(err, io.EOF):
+			waiting, stop := context.WithTimeout(ctx, storeEvery)
+			err := r.reader.Wait(waiting)
+			stop()
+			if err != nil {
+				return nil, ctx.Err()
+			}
+			continue
+		case err != nil:
+			return items, err
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
