@@ -156,7 +156,7 @@ func run(ctx context.Context, o runOptions) error {
 	}
 	bridge := pipeline.NewBridge(pipeline.BridgeOptions{
 		Name: c.Name, Cluster: c.Cluster, Client: client, Sinks: sinks, Lists: c.Kubernetes.ConcurrentLists,
-		Shutdown: c.Shutdown.Timeout, Elector: elector, Log: log, Metrics: pipeline.NewMetrics(registry), Buffer: bufferSpec(c, log),
+		Shutdown: c.Shutdown.Timeout, Elector: elector, Log: log, Metrics: pipeline.NewMetrics(registry), Buffer: bufferSpec(c, log), Audit: auditSpec(c, log),
 	})
 	registry.MustRegister(pipeline.NewCollector(bridge.Status), newReady(bridge.Status))
 	var digest atomic.Value

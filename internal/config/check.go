@@ -59,6 +59,7 @@ func (p *problems) check(c *Config) {
 	p.apart(c)
 	p.checkpoint(c)
 	p.buffer(c)
+	p.audit(c)
 	p.retention(c)
 	p.leaderElection(c)
 	p.exclude(c)

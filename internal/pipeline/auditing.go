@@ -37,7 +37,7 @@ const (
 // AuditSpec says where audit records come from.
 type AuditSpec struct {
 	Path    string // directory of the inbox
-	Inbox   inbox.Options
+	Inbox   func(context.Context) (inbox.Options, error)
 	Webhook *webhook.Options // without Store and Log; nil: there is no webhook
 	File    *logfile.Options // nil: there is none
 	Join    join.Options
@@ -57,11 +57,15 @@ type auditing struct {
 }
 
 // openAuditing opens the inbox; nil: audit records are not used.
-func (b *Bridge) openAuditing() (*auditing, error) {
+func (b *Bridge) openAuditing(ctx context.Context) (*auditing, error) {
 	if b.o.Audit == nil {
 		return nil, nil
 	}
-	box, err := inbox.Open(b.o.Audit.Path, b.o.Audit.Inbox)
+	o, err := b.o.Audit.Inbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	box, err := inbox.Open(b.o.Audit.Path, o)
 	if err != nil {
 		return nil, fmt.Errorf("audit.path: %w", err)
 	}

@@ -194,7 +194,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 			return err
 		})
 	}
-	records, err := b.openAuditing()
+	records, err := b.openAuditing(stopAll)
 	if err != nil {
 		return &planning.EnvironmentError{Err: err}
 	}

@@ -1,0 +1,57 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kubebridge/kubebridge/internal/audit/inbox"
+)
+
+// Bytes returns MaxBytes as a number.
+func (a *Audit) Bytes() (int64, error) {
+	q, err := resource.ParseQuantity(a.MaxBytes)
+	return q.Value(), err
+}
+
+// audit checks where audit records come from.
+func (p *problems) audit(c *Config) {
+	a := &c.Audit
+	if n, err := a.Bytes(); err != nil {
+		p.add("audit.maxBytes", "%q is not a number of bytes: use for example 1Gi", a.MaxBytes)
+	} else if n < inbox.LeastMaxBytes {
+		p.add("audit.maxBytes", "%s is too little: use at least 64Mi", a.MaxBytes)
+	}
+	if a.Settle <= 0 {
+		p.add("audit.settle", "%s is not a time to wait: use for example 40s", a.Settle)
+	}
+	if a.Keep < a.Settle {
+		p.add("audit.keep", "%s is less than audit.settle: use for example 10m", a.Keep)
+	}
+	for i, what := range a.Omit {
+		p.oneOf(fmt.Sprintf("audit.omit[%d]", i), what, "groups", "sourceIPs", "extra")
+	}
+	w := &a.Webhook
+	inputs := w.Listen != "" || a.File != ""
+	switch {
+	case a.Path == "" && inputs:
+		p.add("audit.path", "it is required: a directory on a volume that outlives the pod")
+	case a.Path != "" && !inputs:
+		p.add("audit", "it has no input: set audit.webhook.listen or audit.file")
+	}
+	for _, other := range []string{c.Checkpoint.File.Path, c.Buffer.Path} {
+		if a.Path != "" && other != "" && filepath.Clean(a.Path) == filepath.Clean(other) {
+			p.add("audit.path", "%s has other files of the bridge: use another directory", a.Path)
+		}
+	}
+	if w.Listen == "" {
+		return
+	}
+	if w.CertFile == "" || w.KeyFile == "" {
+		p.add("audit.webhook", "certFile and keyFile are required: API servers send to an endpoint with TLS only")
+	}
+	if w.ClientCAFile == "" && w.TokenFile == "" {
+		p.add("audit.webhook", "clientCAFile or tokenFile is required: otherwise anybody could say who made a change")
+	}
+}
