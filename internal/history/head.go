@@ -78,7 +78,7 @@ func newHeads() *headReader {
 		"namespace": namespace, "origin": origin, "id": id, "name": objectName, "uid": uid, "resourceversion": version,
 		"deletionversion": deletion, "time": clock, "epoch": epoch, "run": run, "incarnation": incarnation,
 	}}
-	for t := event.Added; t <= event.Closed; t++ {
+	for t := event.Added; t <= event.Attributed; t++ {
 		h.types[t.CloudEvent()] = t
 	}
 	return h
@@ -93,8 +93,8 @@ func (h *headReader) intern(b []byte) string {
 	return s
 }
 
-// read reads m's head into out. ok is false for messages that do not change a copy: dead letters, and
-// null values whose headers do not describe a deletion.
+// read reads m's head into out. ok is false for messages that do not change a copy: dead letters, attributions, and null values whose
+// headers do not describe a deletion.
 func (h *headReader) read(m *sink.Message, out *head) (ok bool, err error) {
 	*out = head{epoch: 1}
 	typed, dead := false, false
@@ -119,6 +119,8 @@ func (h *headReader) read(m *sink.Message, out *head) (ok bool, err error) {
 	}
 	switch {
 	case dead, len(m.Value) == 0 && (!typed || out.typ != event.Deleted):
+		return false, nil
+	case typed && out.typ == event.Attributed:
 		return false, nil
 	case !typed || !out.complete():
 		return h.readValue(m, out)
@@ -223,7 +225,7 @@ func (h *headReader) readValue(m *sink.Message, out *head) (bool, error) {
 		namespace: e.Namespace, origin: string(e.Origin), id: e.ID, objectName: e.Name, uid: e.UID, version: e.ResourceVersion,
 		deletion: e.DeletionVersion,
 	}}
-	return true, out.check()
+	return e.Type != event.Attributed, out.check()
 }
 
 // message converts m into the form that a copy takes.
