@@ -9,16 +9,21 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/leader"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/spool"
 )
 
 // bufferSpec describes the configured disk buffer; nil: there is none.
-func bufferSpec(c *config.Config, log *zap.Logger) *pipeline.BufferSpec {
+func bufferSpec(c *config.Config, elector *leader.Elector, log *zap.Logger) *pipeline.BufferSpec {
 	if c.Buffer.Path == "" {
 		return nil
 	}
-	return &pipeline.BufferSpec{MaxAge: c.Buffer.MaxAge, Open: func(ctx context.Context) (*spool.Spool, bool, error) {
+	spec := &pipeline.BufferSpec{MaxAge: c.Buffer.MaxAge}
+	if c.Buffer.Standby {
+		spec.Note = elector.Note(c.BufferList())
+	}
+	spec.Open = func(ctx context.Context) (*spool.Spool, bool, error) {
 		key, err := bufferKey(ctx, c, log)
 		if err != nil {
 			return nil, false, err
@@ -35,7 +40,8 @@ func bufferSpec(c *config.Config, log *zap.Logger) *pipeline.BufferSpec {
 			log.Info("buffer is not encrypted: there is no key, so objects with hidden values are not buffered: set secrets.hashKeySecret or secrets.hashKeyFile")
 		}
 		return s, key != nil, nil
-	}}
+	}
+	return spec
 }
 
 // bufferKey derives the key of the buffer from the key for hashing; nil: there is none.

@@ -71,11 +71,14 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 func advice() map[string]string {
 	return map[string]string{
 		"behind_source_seconds":                    "Alert above the delay that your consumers tolerate. During an outage it keeps its last value: also alert on `queue_oldest_timestamp_seconds`.",
+		"buffer_aged_recordings":                   "Above 0: a gap follows. Raise `buffer.maxAge` before the next outage.",
+		"buffer_failed_recordings_total":           "If it rises: the log says why. Outages cost what they cost without a buffer.",
 		"buffer_bytes":                             "Alert above 0.8 of its capacity: the bus has to come back soon.",
 		"buffer_capacity_bytes":                    "Divide `buffer_bytes` by it.",
 		"buffer_ended_recordings":                  "Above 0: a gap is likely. The log says why: a full buffer needs more room before the next outage.",
 		"buffer_frames_total":                      "Nothing. Its rate is what an outage costs the disk.",
 		"buffer_recordings":                        "Above 0 for long: look at the bus.",
+		"buffer_unlisted_recordings":               "Above 0: after a failover during the outage, a gap is likely for these. The log says why.",
 		"build_info":                               "Join it with other metrics.",
 		"checkpoint_commit_seconds":                "If it is slow, look at the disk of a file store, or at the bus.",
 		"checkpoint_last_commit_timestamp_seconds": "It grows old in a quiet cluster: alert on it only with `syncedEvery`.",
@@ -101,6 +104,7 @@ func advice() map[string]string {
 		"queue_capacity_events":                    "Divide `queue_events` by it.",
 		"queue_events":                             "As `queue_bytes`. No event is lost: watches wait.",
 		"queue_oldest_timestamp_seconds":           "Alert on `time() - x > 60`: the bus does not take what it is given.",
+		"source_edits_waiting":                     "Above 0 for long: look at the bus, as for `buffer_recordings`.",
 		"ready":                                    "Alert if it is 0 for minutes; `bridge status` says why.",
 		"sink_batch_records":                       "Nothing. `linger` makes batches larger.",
 		"sink_failures_total":                      "If the rate stays above 0, the status says what fails.",

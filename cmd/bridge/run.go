@@ -154,10 +154,14 @@ func run(ctx context.Context, o runOptions) error {
 	if err != nil {
 		return err
 	}
-	bridge := pipeline.NewBridge(pipeline.BridgeOptions{
+	options := pipeline.BridgeOptions{
 		Name: c.Name, Cluster: c.Cluster, Client: client, Sinks: sinks, Lists: c.Kubernetes.ConcurrentLists,
-		Shutdown: c.Shutdown.Timeout, Elector: elector, Log: log, Metrics: pipeline.NewMetrics(registry), Buffer: bufferSpec(c, log), Audit: auditSpec(c, log),
-	})
+		Shutdown: c.Shutdown.Timeout, Log: log, Metrics: pipeline.NewMetrics(registry), Buffer: bufferSpec(c, elector, log), Audit: auditSpec(c, log),
+	}
+	if elector != nil {
+		options.Elector = elector
+	}
+	bridge := pipeline.NewBridge(options)
 	registry.MustRegister(pipeline.NewCollector(bridge.Status), newReady(bridge.Status))
 	var digest atomic.Value
 	digest.Store(fileDigest(o.reload.path))

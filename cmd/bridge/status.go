@@ -336,7 +336,7 @@ func printStatus(out io.Writer, r *status.Report, _ []byte) error {
 		if c.Position != "" {
 			position = c.Position
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", inLine(c.ID), inLine(e.Sink.Name), inLine(cmp.Or(c.Route, "the sink's")), inLine(string(c.State)), inLine(position),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", inLine(c.ID), inLine(e.Sink.Name), inLine(cmp.Or(c.Route, "the sink's")), inLine(c.Words()), inLine(position),
 			status.Seconds(c.Lag), status.Number(c.Rate), objects, inLine(c.Error))
 	}
 	return w.Flush()
@@ -358,7 +358,7 @@ func printTop(out io.Writer, r *status.Report, _ []byte) error {
 	})
 	for _, e := range entries {
 		c := e.Collection
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", inLine(c.ID), inLine(e.Sink.Name), status.Number(c.Rate), status.Seconds(c.Lag), c.Delivered, inLine(string(c.State)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", inLine(c.ID), inLine(e.Sink.Name), status.Number(c.Rate), status.Seconds(c.Lag), c.Delivered, inLine(c.Words()))
 	}
 	return w.Flush()
 }

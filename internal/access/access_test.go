@@ -116,6 +116,10 @@ func TestPermissions(t *testing.T) {
 		"a Lease": {"name: x\nresources: [pods]\nleaderElection: {enabled: true}\nsinks: [{name: k, kafka: {brokers: ['k:9092']}}]", []string{
 			"everywhere: list,watch pods.", "in a: create leases.coordination.k8s.io", "in a: get,update,watch leases.coordination.k8s.io=kubebridge-x",
 		}},
+		"standbys that buffer": {"name: x\nresources: [pods]\nleaderElection: {enabled: true, namespace: b}\nbuffer: {path: /buffer, standby: true}\nsinks: [{name: k, kafka: {brokers: ['k:9092']}}]", []string{
+			"everywhere: list,watch pods.", "in b: create leases.coordination.k8s.io", "in b: get,update,watch leases.coordination.k8s.io=kubebridge-x",
+			"in b: create configmaps.", "in b: get,update configmaps.=kubebridge-x-buffer",
+		}},
 		"covered elsewhere": {"resources: [{resource: pods, labelSelector: x=y, namespaces: [a]}, {resource: pods, name: x, labelSelector: x!=y}]", []string{"everywhere: get,list,watch pods.", "everywhere: get namespaces.=a"}},
 	} {
 		t.Run(name, func(t *testing.T) {

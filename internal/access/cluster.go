@@ -133,6 +133,12 @@ func (a *asker) itself() {
 		a.ask(lease, "The Lease says which replica leads.", "get", "update", "watch")
 		lease.name = "" // RBAC cannot restrict create to a name
 		a.ask(lease, "The first replica makes the Lease.", "create")
+		if name := a.config.BufferList(); name != "" {
+			list := want{namespace: lease.namespace, resource: "configmaps", name: name}
+			a.ask(list, "The leader lists there what it buffers, and standbys buffer the same.", "get", "update")
+			list.name = ""
+			a.ask(list, "The first leader that buffers makes this list.", "create")
+		}
 	}
 }
 

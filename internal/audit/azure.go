@@ -7,8 +7,8 @@ import (
 )
 
 // Azure Monitor sends the resource logs of an AKS cluster to Event Hubs as {"records": [...]}. The properties of a record of the
-// categories kube-audit and kube-audit-admin have the audit event as text in the field log. So does k8saudit-aks of
-// github.com/falcosecurity/plugins read them (shared/go/azure/eventhub). The other categories are logs of components.
+// categories kube-audit and kube-audit-admin have the audit event as text in the field log, which k8saudit-aks of
+// github.com/falcosecurity/plugins reads as well (shared/go/azure/eventhub). The other categories are logs of components.
 //
 // Azure replaces objects that are too large by the text "skipped-too-big-size-object"
 // (https://learn.microsoft.com/en-us/azure/azure-monitor/reference/tables/aksaudit).

@@ -43,16 +43,19 @@ type Buffer struct {
 	Options
 
 	frames     atomic.Uint64 // recorded since the start
+	failed     atomic.Uint64 // recordings that could not begin
 	mu         sync.Mutex
 	ctx        context.Context         // of Run; nil: it does not run
 	recordings map[string][]*Recording // by keyOf
 	come       map[string]time.Time    // when each sink began to read
 	running    sync.WaitGroup
+
+	followed follower // of a standby
 }
 
 // New returns a buffer that does not run yet.
 func New(o Options) *Buffer {
-	return &Buffer{Options: o, recordings: map[string][]*Recording{}, come: map[string]time.Time{}}
+	return &Buffer{Options: o, recordings: map[string][]*Recording{}, come: map[string]time.Time{}, followed: newFollower()}
 }
 
 // keyOf names the recordings of a sink's collection.
@@ -175,6 +178,16 @@ func (b *Buffer) Abandon(sink string, t source.Target) {
 	}
 }
 
+// Recorded returns the targets of a collection's recordings that a sink reads, or will read.
+func (b *Buffer) Recorded(sink, collection string) (targets []source.Target) {
+	for _, r := range b.all() {
+		if r.Sink == sink && r.Target.Collection.ID() == collection && r.needed() {
+			targets = append(targets, r.Target)
+		}
+	}
+	return targets
+}
+
 // Begin begins a recording for a sink that has fallen behind. Earlier recordings of the collection are deleted: the API server has
 // what the sink has not committed.
 func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) {
@@ -186,13 +199,14 @@ func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) 
 	delete(b.recordings, key)
 	b.mu.Unlock()
 	name := fmt.Sprint(key, "-", time.Now().UnixNano())
-	m := metadata{Target: t, Sink: sink, Start: at.Committed, Epoch: at.Epoch, End: end{at.Committed, at.Seen, at.Owner}}
+	m := metadata{Target: t, Sink: sink, Start: at.Committed, Epoch: at.Epoch, End: end{Resume: at.Committed, Seen: at.Seen, Owner: at.Owner, Reached: at.Committed}}
 	r, err := newRecording(b.Spool.Stream(name), m, b.Log)
-	if err != nil {
-		return nil, errors.Join(err, r.stream.Drop())
+	var use *Use
+	if err == nil {
+		use, err = r.use(at)
 	}
-	use, err := r.use(at)
 	if err != nil {
+		b.failed.Add(1)
 		return nil, errors.Join(err, r.stream.Drop())
 	}
 	b.mu.Lock()
@@ -258,17 +272,20 @@ func (b *Buffer) Come(sink string) {
 
 // State describes the buffer.
 type State struct {
-	Targets, Ended int
-	Frames         uint64 // since the start
+	Targets, Ended, Aged int    // Aged: maxAge has deleted what is not published
+	Frames, Failed       uint64 // since the start; Failed: recordings that could not begin
 }
 
 // State returns the present state.
 func (b *Buffer) State() State {
-	s := State{Frames: b.frames.Load()}
+	s := State{Frames: b.frames.Load(), Failed: b.failed.Load()}
 	for _, r := range b.all() {
 		s.Targets++
 		if r.hasEnded() != nil {
 			s.Ended++
+		}
+		if r.hasAged() {
+			s.Aged++
 		}
 	}
 	return s
@@ -277,11 +294,18 @@ func (b *Buffer) State() State {
 // sweep deletes what is no longer needed.
 func (b *Buffer) sweep(now time.Time) {
 	var errs []error
+	before := map[*Recording]int{} // segments that are not committed
+	for _, r := range b.all() {
+		errs = append(errs, r.trim())
+		before[r] = len(r.stream.Segments())
+	}
 	if b.MaxAge > 0 {
 		errs = append(errs, b.Spool.TrimBefore(now.Add(-b.MaxAge)))
 	}
-	for _, r := range b.all() {
-		errs = append(errs, r.trim())
+	for r, n := range before {
+		if len(r.stream.Segments()) < n {
+			r.age(b.MaxAge)
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

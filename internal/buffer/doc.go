@@ -18,5 +18,8 @@
 // away and have them. A recording waits for its sink until that has a plan, and five minutes longer. Until then maxAge deletes frames, but
 // does not end the recording.
 //
+// A standby has recordings of its own for the sinks of the leader, which lists what it records and how far its sinks have come: see
+// [Buffer.List] and [Buffer.Follow]. When it takes over, they wait for its sinks as recordings from before a restart do.
+//
 // docs/architecture.md says how the feed of a sink uses it.
 package buffer

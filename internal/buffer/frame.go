@@ -14,6 +14,8 @@ import (
 type Frame struct {
 	source.Signal
 	At time.Time
+
+	objectVersion string // of the object, in a frame that was read without it
 }
 
 // Flags of an encoded frame.
@@ -26,7 +28,8 @@ const (
 
 var errFrame = errors.New("not a frame of the buffer")
 
-// append encodes a frame: the kind, flags, the time in Unix nanoseconds, strings, and then the object's JSON.
+// append encodes a frame: the kind, flags, the time in Unix nanoseconds, strings, of which the last one is the object's resourceVersion, and
+// then the object's JSON.
 func (f *Frame) append(b []byte) []byte {
 	flags := byte(0)
 	if f.NewEpoch {
@@ -43,7 +46,7 @@ func (f *Frame) append(b []byte) []byte {
 	}
 	b = append(b, byte(f.Kind), flags)
 	b = binary.BigEndian.AppendUint64(b, uint64(f.At.UnixNano()))
-	for _, s := range []string{f.RV, f.Resume, string(f.Reason), f.Detail, f.Owner.CRD, f.Owner.Namespace} {
+	for _, s := range []string{f.RV, f.Resume, string(f.Reason), f.Detail, f.Owner.CRD, f.Owner.Namespace, f.ofObject()} {
 		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
 	if f.Object != nil {
@@ -53,37 +56,54 @@ func (f *Frame) append(b []byte) []byte {
 }
 
 // Decode reads a frame as the spool has it. The object has memory of its own.
-func Decode(b []byte) (f Frame, err error) {
-	if len(b) < 10 {
+func Decode(b []byte) (Frame, error) {
+	f, object, err := decodeHead(b)
+	if err != nil || object == nil {
+		return f, err
+	}
+	cut, size := binary.Uvarint(object)
+	if size <= 0 {
 		return f, errFrame
+	}
+	o, err := source.ParseObject(append([]byte(nil), object[size:]...))
+	if err != nil {
+		return f, fmt.Errorf("%w: %w", errFrame, err)
+	}
+	o.CutFrom = int(cut)
+	f.Object, f.objectVersion = &o, ""
+	return f, nil
+}
+
+// decodeHead reads a frame without its object, which is what follows; nil: it has none.
+func decodeHead(b []byte) (f Frame, object []byte, err error) {
+	if len(b) < 10 {
+		return f, nil, errFrame
 	}
 	flags := b[1]
 	f.Kind, f.NewEpoch, f.Left, f.LeftUnknown = source.SignalKind(b[0]), flags&newEpoch != 0, flags&left != 0, flags&leftUnknown != 0
 	f.At = time.Unix(0, int64(binary.BigEndian.Uint64(b[2:])))
 	b = b[10:]
 	var reason string
-	for _, s := range []*string{&f.RV, &f.Resume, &reason, &f.Detail, &f.Owner.CRD, &f.Owner.Namespace} {
+	for _, s := range []*string{&f.RV, &f.Resume, &reason, &f.Detail, &f.Owner.CRD, &f.Owner.Namespace, &f.objectVersion} {
 		n, size := binary.Uvarint(b)
 		if size <= 0 || n > uint64(len(b)-size) {
-			return f, errFrame
+			return f, nil, errFrame
 		}
 		*s, b = string(b[size:size+int(n)]), b[size+int(n):]
 	}
 	f.Reason = event.Reason(reason)
 	if flags&hasObject == 0 {
-		return f, nil
+		return f, nil, nil
 	}
-	cut, size := binary.Uvarint(b)
-	if size <= 0 {
-		return f, errFrame
+	return f, b, nil
+}
+
+// ofObject returns the resourceVersion of the frame's object; "" without one.
+func (f *Frame) ofObject() string {
+	if f.Object == nil {
+		return f.objectVersion
 	}
-	o, err := source.ParseObject(append([]byte(nil), b[size:]...))
-	if err != nil {
-		return f, fmt.Errorf("%w: %w", errFrame, err)
-	}
-	o.CutFrom = int(cut)
-	f.Object = &o
-	return f, nil
+	return f.Object.ResourceVersion
 }
 
 // after returns the resourceVersion from which a watch may start after a frame; "" in the middle of a list.
@@ -100,16 +120,16 @@ func (f *Frame) version() string {
 	switch {
 	case f.Kind == source.Progress || f.Kind == source.ListEnded:
 		return f.RV
-	case f.Resume != "" && f.Object != nil:
-		return f.Object.ResourceVersion
+	case f.Resume != "":
+		return f.ofObject()
 	}
 	return ""
 }
 
 // latest returns the latest resourceVersion that a frame shows to exist; "": the frame shows none, or an earlier one in a list.
 func (f *Frame) latest() string {
-	if v := f.version(); v != "" || f.Object == nil {
+	if v := f.version(); v != "" {
 		return v
 	}
-	return f.Object.ResourceVersion
+	return f.ofObject()
 }

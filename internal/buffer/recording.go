@@ -28,18 +28,25 @@ type metadata struct {
 
 // end is how far a recording has come.
 type end struct {
-	Resume string       // the position; "": it is in the middle of a list
-	Seen   string       // the highest resourceVersion of the present history
-	Owner  source.Owner // of the last complete list
+	Resume  string       // the position; "": it is in the middle of a list
+	Seen    string       // the highest resourceVersion of the present history
+	Owner   source.Owner // of the last complete list
+	Reached string       // the last position up to which it is complete; it is Resume or later, and stays in a list
+	// NewHistory: the server has begun another history since the recording began. Positions do not compare with those before, and nothing
+	// can be read from its beginning again.
+	NewHistory bool
 }
 
 // add adds a frame.
 func (e *end) add(f *Frame) {
 	if f.NewEpoch {
-		e.Seen = ""
+		e.Seen, e.NewHistory = "", true
 	}
 	if v := f.latest(); v != "" && (e.Seen == "" || event.Newer(v, e.Seen)) {
 		e.Seen = v
+	}
+	if v := f.version(); v != "" {
+		e.Reached = v
 	}
 	if f.Kind == source.ListEnded {
 		e.Owner = f.Owner
@@ -58,9 +65,20 @@ type Recording struct {
 	ended error // why nothing is recorded any more; nil: it is recorded
 	needs need
 	idle  time.Time // since when the sink has not needed the recording
+	at    Position  // the last known one of the sink. Committed is "" if it has not been known since the start. Read and Seen have no meaning
 	stop  context.CancelFunc
-	fresh bool // frames were appended that have not been flushed
+	fresh bool   // frames were appended that have not been flushed
+	aged  bool   // maxAge has deleted frames that the sink has not published
+	since int64  // bytes of the frames behind the last metadata
+	text  []byte // memory for the next frame
 }
+
+// mostText is the largest memory for a frame that is kept for the next one.
+const mostText = 1 << 20
+
+// metadataEvery returns how many bytes of frames follow metadata before it is written again. After a restart, no more than that has to be
+// read to find the end of a recording, or a position in it.
+func (r *Recording) metadataEvery() int64 { return 2 * r.stream.SegmentBytes() }
 
 // need is how a sink needs its recording. The zero value: it does not.
 type need struct {
@@ -77,6 +95,7 @@ func newRecording(st *spool.Stream, m metadata, log *zap.Logger) (*Recording, er
 // begin writes the metadata, with an empty frame: the spool writes it only in front of a frame. r.mu is held.
 func (r *Recording) begin() error {
 	text, err := json.Marshal(r.metadata)
+	r.since = 0
 	if err == nil {
 		_, err = r.stream.Begin(text, 0)
 	}
@@ -100,7 +119,14 @@ func continued(st *spool.Stream, log *zap.Logger) (*Recording, error) {
 	if err := json.Unmarshal(tail.Meta, &r.metadata); err != nil {
 		return nil, fmt.Errorf("its metadata: %w", err)
 	}
-	r.needs.since = time.Now()
+	r.needs.since, r.at = time.Now(), Position{Epoch: r.Epoch}
+	if head := parts[0][0]; head.First == 1 {
+		var m metadata
+		if err := json.Unmarshal(head.Meta, &m); err != nil {
+			return nil, fmt.Errorf("its metadata: %w", err)
+		}
+		r.at.Committed, r.at.Owner = m.Start, m.End.Owner
+	}
 	if len(parts) > 1 || tail.Err != nil {
 		r.ended = fmt.Errorf("frames are missing behind frame %d", tail.Last)
 		return r, nil
@@ -120,7 +146,7 @@ func (r *Recording) readEnd(tail spool.Segment) error {
 		if len(raw.Data) == 0 {
 			continue
 		}
-		f, err := Decode(raw.Data)
+		f, _, err := decodeHead(raw.Data)
 		if err != nil {
 			return fmt.Errorf("read its end: %w", err)
 		}
@@ -159,9 +185,12 @@ func (r *Recording) finish(why error) {
 // Handle implements [source.Handler].
 func (r *Recording) Handle(_ context.Context, s source.Signal) error {
 	f := Frame{Signal: s, At: time.Now()}
-	text := f.append(nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	text := f.append(r.text[:0])
+	if r.text = text; cap(text) > mostText {
+		r.text = nil
+	}
 	if _, err := r.stream.Append(text); err != nil {
 		return err
 	}
@@ -171,7 +200,7 @@ func (r *Recording) Handle(_ context.Context, s source.Signal) error {
 	if s.Object != nil {
 		s.Object.Release()
 	}
-	if s.Kind == source.ListEnded { // the metadata has the owner
+	if r.since += int64(len(text)); s.Kind == source.ListEnded || r.since >= r.metadataEvery() { // the metadata has the owner of the list
 		return r.begin()
 	}
 	return nil
@@ -190,7 +219,8 @@ func (r *Recording) flush() error {
 }
 
 // find returns the number of the first frame that a watch from a position would send. It returns false if the recording does not reach
-// back to the position, or has a list where the changes around the position would be.
+// back to the position, or has a list where the changes around the position would be. If that list begins a new history, the position may
+// be of that history, too: another bridge may have come there without noticing.
 func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 	segments := r.stream.Segments()
 	if len(segments) == 0 {
@@ -199,6 +229,11 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 	whole := segments[0].First == 1
 	first, reaches = segments[0].First, whole && !event.Newer(r.Start, at)
 	reached := r.Start // up to where the frames before are complete
+	if n, position, err := latest(segments, at); err != nil {
+		return 0, false, err
+	} else if n != 0 {
+		first, reaches, reached = n, true, position
+	}
 	reader := r.stream.Reader(first)
 	defer func() { _ = reader.Close() }()
 	for {
@@ -212,15 +247,15 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 		if len(raw.Data) == 0 {
 			continue
 		}
-		f, err := Decode(raw.Data)
+		f, _, err := decodeHead(raw.Data)
 		if err != nil {
 			return 0, false, err
 		}
 		switch v := f.version(); {
-		case f.Kind == source.ListBegun && !f.NewEpoch && event.Newer(at, reached):
-			reaches = false // until the position is reached again
 		case f.NewEpoch: // versions behind it are of another history
-			return first, reaches, nil
+			return first, reaches && !event.Newer(at, reached), nil
+		case f.Kind == source.ListBegun && event.Newer(at, reached):
+			reaches = false // until the position is reached again
 		case v == "": // in a list
 		case event.Newer(v, at):
 			return first, reaches, nil
@@ -228,6 +263,31 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 			first, reaches, reached = raw.Number+1, true, v
 		}
 	}
+}
+
+// latest returns the last segment whose metadata says that the frames before it are complete up to a position that is not newer than at. It
+// returns 0 if there is none. So not all frames before at have to be read.
+func latest(segments []spool.Segment, at string) (first uint64, position string, err error) {
+	parts := spool.Ranges(segments)
+	if len(parts) == 0 {
+		return 0, "", nil
+	}
+	for _, s := range parts[0] {
+		if s.First != s.Chain { // the metadata is of an earlier segment
+			continue
+		}
+		var m metadata
+		if err := json.Unmarshal(s.Meta, &m); err != nil {
+			return 0, "", fmt.Errorf("its metadata: %w", err)
+		}
+		if m.End.NewHistory || event.Newer(m.End.Reached, at) {
+			break
+		}
+		if m.End.Resume != "" { // not in a list
+			first, position = s.First, m.End.Reached
+		}
+	}
+	return first, position, nil
 }
 
 // use makes the sink use the recording. It returns nil if the recording does not reach back to what the sink has committed.
@@ -241,16 +301,16 @@ func (r *Recording) use(at Position) (*Use, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	u := &Use{recording: r, reader: r.stream.Reader(done), done: done - 1, read: at.Read, ahead: at.Read != at.Committed}
-	r.needs = need{u, time.Now()}
+	u := &Use{recording: r, reader: r.stream.Reader(done), done: done - 1, read: at.Read, ahead: at.Read != at.Committed, owner: at.Owner}
+	r.needs, r.at = need{u, time.Now()}, at
 	return u, nil
 }
 
-// leave records that the sink does not need the recording. It has no effect if the sink uses it in another way than use.
+// leave records that the sink does not need the recording any more. It has no effect if the sink uses it in another way than use.
 func (r *Recording) leave(use *Use) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.needs.use == use {
+	if r.needs.use == use && !r.needs.since.IsZero() {
 		r.needs, r.idle = need{}, time.Now()
 	}
 }
@@ -260,6 +320,15 @@ func (r *Recording) awaits(use *Use) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.needs.use == use {
+		r.needs = need{since: time.Now()}
+	}
+}
+
+// awaitsSink records that a sink will come, if nothing is known of it.
+func (r *Recording) awaitsSink() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.needs.since.IsZero() {
 		r.needs = need{since: time.Now()}
 	}
 }
@@ -290,11 +359,35 @@ func (r *Recording) trim() error {
 	return r.stream.Trim(below)
 }
 
+// age records that frames were deleted because they were older than maxAge.
+func (r *Recording) age(maxAge time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.aged || r.needs.since.IsZero() {
+		return
+	}
+	r.aged = true
+	r.log.Warn("deleted from the buffer what is older than maxAge and not published; a gap follows", zap.String("sink", r.Sink), zap.String("resource", r.Target.Collection.ResourceID()), zap.Duration("maxAge", maxAge))
+}
+
+func (r *Recording) hasAged() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.aged
+}
+
 // unneeded reports whether the sink has not needed the recording for a while.
 func (r *Recording) unneeded(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.needs.since.IsZero() && now.Sub(r.idle) > keepFor
+}
+
+// needed reports whether the sink uses the recording, or has to come for it.
+func (r *Recording) needed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.needs.since.IsZero()
 }
 
 // hasEnded returns why nothing is recorded any more; nil: it is recorded.

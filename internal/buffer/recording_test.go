@@ -87,7 +87,7 @@ var things = source.Target{Resource: source.Resource{Version: "v1", Name: "thing
 func newRig(t *testing.T, start string, o spool.Options) *rig {
 	g := &rig{T: t, fs: vfs.NewMem(), o: o}
 	g.open()
-	r, err := newRecording(g.spool.Stream("s"), metadata{Target: things, Sink: "audit", Start: start, Epoch: 1, End: end{start, start, source.Owner{}}}, zaptest.NewLogger(t))
+	r, err := newRecording(g.spool.Stream("s"), metadata{Target: things, Sink: "audit", Start: start, Epoch: 1, End: end{Resume: start, Seen: start, Reached: start}}, zaptest.NewLogger(t))
 	g.must(err)
 	r.frames = new(atomic.Uint64)
 	g.r = r
@@ -163,9 +163,13 @@ func TestFrames(t *testing.T) {
 	deleted.Left, deleted.LeftUnknown = true, true
 	deleted.Object.CutFrom = 1 << 20
 	for _, s := range []source.Signal{signal(t, "added a@3 resume 2"), deleted, signal(t, "list"), signal(t, "new epoch"), signal(t, "list ended 9"), signal(t, "progress 7")} {
-		got, err := Decode((&Frame{s, at}).append(nil))
+		got, err := Decode((&Frame{Signal: s, At: at}).append(nil))
 		if err != nil || !got.At.Equal(at) {
 			t.Fatalf("%+v: %v", got, err)
+		}
+		head, object, err := decodeHead((&Frame{Signal: s, At: at}).append(nil))
+		if err != nil || (object == nil) != (s.Object == nil) || head.version() != got.version() || head.latest() != got.latest() || head.after() != got.after() {
+			t.Errorf("without its object, the frame has the versions %q, %q and %q, want %q, %q and %q: %v", head.version(), head.latest(), head.after(), got.version(), got.latest(), got.after(), err)
 		}
 		if s.Object != nil {
 			if string(got.Object.Raw) != string(s.Object.Raw) || got.Object.UID != s.Object.UID || got.Object.CutFrom != s.Object.CutFrom {
@@ -181,7 +185,7 @@ func TestFrames(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{"added a@3 resume 2", "list", "list ended 9"} {
-		f.Add((&Frame{signal(f, s), time.Unix(1, 2)}).append(nil))
+		f.Add((&Frame{Signal: signal(f, s), At: time.Unix(1, 2)}).append(nil))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frame, err := Decode(b)
@@ -254,19 +258,26 @@ func TestWhereASinkBegins(t *testing.T) {
 		at    string
 		first int // index in recorded; -1: the recording does not reach back
 	}{
-		{"9", -1}, {"10", 0}, {"11", 1}, {"12", 2}, {"14", 2}, {"15", 3}, {"16", 3}, {"17", 4}, {"30", -1}, {"49", -1}, {"50", 8}, {"51", 9}, {"60", 9},
+		{"9", -1}, {"10", 0}, {"11", 1}, {"12", 2}, {"14", 2}, {"15", 3}, {"16", 3}, {"17", 4}, {"30", -1}, {"49", -1}, {"50", 8}, {"51", 9}, {"60", -1},
 	} {
-		g := newRig(t, "10", spool.Options{})
-		g.record(recorded...)
-		g.restart()
-		u := g.use(c.at, c.at)
-		switch {
-		case c.first < 0 && u != nil:
-			t.Errorf("%s: the recording is used", c.at)
-		case c.first >= 0 && u == nil:
-			t.Errorf("%s: the recording is not used", c.at)
-		case u != nil:
-			g.want(g.all(u), recorded[c.first:]...)
+		for _, every := range []int{0, 1, 2, 3} { // after how many frames metadata is written again; 0: never
+			g := newRig(t, "10", spool.Options{})
+			for i, s := range recorded {
+				if every > 0 && i%every == 0 {
+					g.r.since = g.r.metadataEvery()
+				}
+				g.record(s)
+			}
+			g.restart()
+			u := g.use(c.at, c.at)
+			switch {
+			case c.first < 0 && u != nil:
+				t.Errorf("%s, metadata every %d frames: the recording is used", c.at, every)
+			case c.first >= 0 && u == nil:
+				t.Errorf("%s, metadata every %d frames: the recording is not used", c.at, every)
+			case u != nil:
+				g.want(g.all(u), recorded[c.first:]...)
+			}
 		}
 	}
 }
@@ -294,14 +305,22 @@ func TestGoesOnAfterARestart(t *testing.T) {
 		{[]string{"list", "listed a@11", "list ended 20"}, "20", "20", "crd-20"},
 		{[]string{"list", "list ended 20", "new epoch", "listed a@5"}, "", "5", "crd-20"},
 	} {
-		g := newRig(t, "10", spool.Options{})
-		g.record(c.recorded...)
-		g.restart()
-		if want := (end{c.resume, c.seen, source.Owner{CRD: c.owner}}); g.r.End != want || g.r.Target != things || g.r.ended != nil {
-			t.Errorf("%q: it goes on with %+v, want %+v; %+v: %v", c.recorded, g.r.End, want, g.r.Target, g.r.ended)
-		}
-		if g.r.needs.since.IsZero() || g.r.Sink != "audit" {
-			t.Errorf("%q: it does not wait for the sink", c.recorded)
+		for _, every := range []int{0, 1, 2} { // after how many frames metadata is written again; 0: never
+			g := newRig(t, "10", spool.Options{})
+			for i, s := range c.recorded {
+				if every > 0 && i%every == 0 {
+					g.r.since = g.r.metadataEvery()
+				}
+				g.record(s)
+			}
+			want := end{Resume: c.resume, Seen: c.seen, Owner: source.Owner{CRD: c.owner}, Reached: g.r.End.Reached, NewHistory: g.r.End.NewHistory}
+			g.restart()
+			if g.r.End != want || g.r.Target != things || g.r.ended != nil {
+				t.Errorf("%q: it goes on with %+v, want %+v; %+v: %v", c.recorded, g.r.End, want, g.r.Target, g.r.ended)
+			}
+			if g.r.needs.since.IsZero() || g.r.Sink != "audit" {
+				t.Errorf("%q: it does not wait for the sink", c.recorded)
+			}
 		}
 	}
 }
@@ -320,7 +339,7 @@ func TestTrim(t *testing.T) {
 	if left() < whole-1 { // the metadata has a segment
 		t.Errorf("%d of %d segments are left, although the sink has committed nothing", left(), whole)
 	}
-	u.Committed("20")
+	u.Committed("20", 1)
 	g.must(g.r.trim())
 	if n := left(); n > whole-8 {
 		t.Errorf("%d of %d segments are left", n, whole)
@@ -344,11 +363,11 @@ func TestMarks(t *testing.T) {
 	u := g.use("10", "10")
 	g.record("added a@11 resume 10", "added b@12 resume 11", "added c@12 resume 11", "added d@12 resume 11", "new epoch", "list ended 5", "added e@6 resume 5")
 	g.all(u)
-	u.Committed("11")
+	u.Committed("11", 1)
 	if u.done != 2 { // the frame of a, behind that of the metadata
 		t.Errorf("everything up to frame %d counts as committed", u.done)
 	}
-	u.Committed("12")
+	u.Committed("12", 1)
 	if u.done != 2 {
 		t.Errorf("everything up to frame %d counts as committed, in another history", u.done)
 	}
@@ -506,5 +525,68 @@ func TestSealed(t *testing.T) {
 		if found == sealed {
 			t.Errorf("sealed: %t, found: %t", sealed, found)
 		}
+	}
+}
+
+// An edit waits for a recording that the sink reads, or has to come for, and for no other.
+func TestRecorded(t *testing.T) {
+	g := newRig(t, "10", spool.Options{})
+	b := New(Options{Spool: g.spool, Log: zaptest.NewLogger(t)})
+	b.recordings["key"] = []*Recording{g.r}
+	recorded := func(sink string, want bool) {
+		t.Helper()
+		targets := b.Recorded(sink, things.Collection.ID())
+		if got := slices.Equal(targets, []source.Target{things}); got != want || !want && len(targets) > 0 {
+			t.Errorf("%s: recorded %v, want %t", sink, targets, want)
+		}
+	}
+	recorded("audit", true)
+	recorded("other", false)
+	if got := b.Recorded("audit", "others"); len(got) > 0 {
+		t.Errorf("recorded %v of another collection", got)
+	}
+	u := g.use("10", "10")
+	recorded("audit", true)
+	g.must(u.Suspend())
+	recorded("audit", true)
+	g.must(g.use("10", "10").Close())
+	recorded("audit", false)
+}
+
+// What maxAge deletes of a recording is shown if the sink needs it, and has not committed it.
+func TestAged(t *testing.T) {
+	g := newRig(t, "10", spool.Options{SegmentBytes: 1})
+	b := New(Options{Spool: g.spool, Log: zaptest.NewLogger(t), MaxAge: time.Hour})
+	b.recordings["key"] = []*Recording{g.r}
+	g.record("added a@11 resume 10")
+	g.record("added b@12 resume 11")
+	u := g.use("10", "10")
+	g.all(u)
+	u.Committed("11", 1)
+	b.sweep(time.Now())
+	if s := b.State(); s.Aged != 0 {
+		t.Errorf("%d recordings have lost frames", s.Aged)
+	}
+	for range 2 {
+		b.sweep(time.Now().Add(2 * time.Hour))
+	}
+	if s := b.State(); s.Aged != 1 {
+		t.Errorf("%d recordings have lost frames, want 1", s.Aged)
+	}
+}
+
+// A recording that cannot begin is counted.
+func TestBeginFails(t *testing.T) {
+	files, err := spool.Open("buffer", spool.Options{FS: vfs.NewMem(), MaxBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = files.Close() }()
+	b := New(Options{Spool: files, Log: zaptest.NewLogger(t)})
+	if use, err := b.Begin("audit", things, Position{Committed: "10", Read: "10"}); err == nil || use != nil {
+		t.Error("a recording begins in a full buffer")
+	}
+	if s := b.State(); s.Failed != 1 || s.Targets != 0 {
+		t.Errorf("got %+v", s)
 	}
 }

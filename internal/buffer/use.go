@@ -25,18 +25,20 @@ const maxMarks = 4096
 type Use struct {
 	recording *Recording
 	reader    *spool.Reader
-	read      string // the sink has read up to here; "": frames are no longer compared with it
-	ahead     bool   // the sink has read further than it has committed
-	done      uint64 // everything before it is committed; guarded by the recording's mu
-	marks     []mark // positions behind done, in order
-	unmarked  bool   // a new history has begun: positions behind it do not compare with those before
-	every     uint64 // how many frames lie between two marks
+	read      string       // the sink has read up to here; "": frames are no longer compared with it
+	ahead     bool         // the sink has read further than it has committed
+	done      uint64       // everything before it is committed; guarded by the recording's mu
+	marks     []mark       // positions behind done, in order
+	unmarked  bool         // a new history has begun: positions behind it do not compare with those before
+	every     uint64       // how many frames lie between two marks
+	owner     source.Owner // of the last complete list that was read
 }
 
 // mark is the position behind a frame.
 type mark struct {
 	frame    uint64
 	position string
+	owner    source.Owner // of the last complete list up to there
 }
 
 // Next returns the next frame. If there is none yet, it returns io.EOF. It returns an error that wraps [ErrEnd] if there will be none, or
@@ -76,6 +78,9 @@ func (u *Use) next() (Frame, error) {
 		return Frame{}, fmt.Errorf("%w: %w", ErrEnd, err)
 	}
 	u.unmarked = u.unmarked || f.NewEpoch
+	if f.Kind == source.ListEnded {
+		u.owner = f.Owner
+	}
 	u.mark(raw.Number, f.after())
 	return f, nil
 }
@@ -89,7 +94,7 @@ func (u *Use) mark(frame uint64, position string) {
 	if n := len(u.marks); n > 0 && u.marks[n-1].position == position { // the first frame with a position is the safe one
 		return
 	}
-	u.marks = append(u.marks, mark{frame, position})
+	u.marks = append(u.marks, mark{frame, position, u.owner})
 	if len(u.marks) < maxMarks {
 		return
 	}
@@ -103,20 +108,37 @@ func (u *Use) mark(frame uint64, position string) {
 // Wait returns nil when Next has something else to return than io.EOF, and an error if ctx ends before.
 func (u *Use) Wait(ctx context.Context) error { return u.reader.Wait(ctx) }
 
-// Committed says up to which position the sink has committed. What lies before is no longer needed.
-func (u *Use) Committed(position string) {
+// Flush makes everything readable that was received.
+func (u *Use) Flush() error { return u.recording.flush() }
+
+// Committed says up to which position of which epoch the sink has committed; "": a restart would begin with a list. What lies before is no
+// longer needed.
+func (u *Use) Committed(position string, epoch uint64) {
+	if position == "" {
+		return
+	}
 	n := 0
-	for n < len(u.marks) && position != "" && !event.Newer(u.marks[n].position, position) {
+	for n < len(u.marks) && !event.Newer(u.marks[n].position, position) {
 		n++
+	}
+	r := u.recording
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case epoch != r.at.Epoch:
+		r.at = Position{Committed: position, Epoch: epoch} // positions of a new history have no marks, so the owner is not known
+	case !event.Older(position, r.at.Committed): // recording may have begun at a later one: see ErrForgotten
+		r.at.Committed = position
 	}
 	if n == 0 {
 		return
 	}
-	last := u.marks[n-1].frame
+	last := u.marks[n-1]
 	u.marks = u.marks[n:]
-	u.recording.mu.Lock()
-	defer u.recording.mu.Unlock()
-	u.done = last - 1 // the frame before it stays: it shows that the recording reaches back to the position
+	u.done = last.frame - 1 // the frame before it stays: it shows that the recording reaches back to the position
+	if epoch == r.Epoch {
+		r.at.Owner = last.owner
+	}
 }
 
 // Close says that the sink reads from the API server again.

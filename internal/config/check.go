@@ -58,10 +58,10 @@ func (p *problems) check(c *Config) {
 	p.routes(c)
 	p.apart(c)
 	p.checkpoint(c)
-	p.buffer(c)
 	p.audit(c)
 	p.retention(c)
 	p.leaderElection(c)
+	p.buffer(c)
 	p.exclude(c)
 }
 

@@ -5,9 +5,10 @@ import (
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/kubebridge/kubebridge/internal/audit/inbox"
 )
+
+// leastAudit is the smallest audit.maxBytes in bytes: the largest request of an API server has room.
+const leastAudit = 64 << 20
 
 // Bytes returns MaxBytes as a number.
 func (a *Audit) Bytes() (int64, error) {
@@ -20,7 +21,7 @@ func (p *problems) audit(c *Config) {
 	a := &c.Audit
 	if n, err := a.Bytes(); err != nil {
 		p.add("audit.maxBytes", "%q is not a number of bytes: use for example 1Gi", a.MaxBytes)
-	} else if n < inbox.LeastMaxBytes {
+	} else if n < leastAudit {
 		p.add("audit.maxBytes", "%s is too little: use at least 64Mi", a.MaxBytes)
 	}
 	if a.Settle <= 0 {

@@ -114,12 +114,24 @@ type Buffer struct {
 	// Default: 10Gi
 	MaxBytes string        `yaml:"maxBytes"`
 	MaxAge   time.Duration `yaml:"maxAge"` // what is older is deleted, also if a sink has not published it. Default: 24h
+	// Standby makes the standbys of leaderElection buffer what the leader buffers, each in a directory of its own,
+	// so that a takeover does not lose it. Default: false
+	Standby bool `yaml:"standby"`
 }
 
 // Bytes returns MaxBytes as a number.
 func (b *Buffer) Bytes() (int64, error) {
 	q, err := resource.ParseQuantity(b.MaxBytes)
 	return q.Value(), err
+}
+
+// BufferList is the name of the ConfigMap in which the leader lists what it buffers, in the namespace of the Lease; "": standbys do not
+// buffer.
+func (c *Config) BufferList() string {
+	if !c.Buffer.Standby {
+		return ""
+	}
+	return c.LeaderElection.LeaseName + "-buffer"
 }
 
 // Audit says who made changes, by the audit log of the API server. A change needs a restart.

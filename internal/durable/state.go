@@ -181,7 +181,9 @@ func (m *Memory) ItemChanges(i *reconcile.Item) []event.KV {
 		w.object(&i.Changes[n])
 	}
 	if i.Record != nil {
-		w.record(i.Collection, *i.Record)
+		r := *i.Record
+		r.Properties.FilterText = "" // not for those who read the bus; without it, an edit of the filter by the next start does not wait
+		w.record(i.Collection, r)
 	}
 	w.progress(i.Collection, i.Progress)
 	return w.done()

@@ -26,7 +26,7 @@ const envelopeBytes = 1024
 
 var errNotConfigured = errors.New("the collection is not configured, so it is not known what to redact")
 
-// Encoder is the loop's encoder for one sink. One goroutine uses it, except for Configure and
+// Encoder is the loop's encoder for one sink. One goroutine uses it, except for Compile, Use, Configure and
 // Remove, which any goroutine may call.
 type Encoder struct {
 	Options
@@ -88,32 +88,42 @@ func New(o Options) *Encoder {
 	return e
 }
 
-// Configure sets the settings of a collection, from its next event on, and returns the properties
-// that follow from them. The caller sets Selection and Storage. The error joins all errors in
-// the settings.
-func (e *Encoder) Configure(c event.Collection, s Settings) (reconcile.Properties, error) {
+// Compiled are the checked settings of a collection: see [Encoder.Compile] and [Encoder.Use].
+type Compiled struct{ rules *rules }
+
+// Properties returns the properties that follow from the settings. The caller sets Selection and Storage.
+func (c Compiled) Properties() reconcile.Properties { return c.rules.properties }
+
+// Hides reports whether values of the collection's objects are hidden on the bus.
+func (c Compiled) Hides() bool { return c.rules.redact != nil }
+
+// Compile checks the settings of a collection. The error joins all errors in the settings.
+func (e *Encoder) Compile(c event.Collection, s Settings) (Compiled, error) {
 	r, err := e.compile(c, s)
+	return Compiled{r}, err
+}
+
+// Use sets the settings of a collection, from its next event on.
+func (e *Encoder) Use(c Compiled) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	id := c.rules.eventCollection.ID()
+	e.configured[id] = c.rules
+	e.changes.Add(1)
+	delete(e.removed, id)
+	if delete(e.unkept, id); !c.rules.keeps() {
+		e.unkept[id] = struct{}{}
+	}
+}
+
+// Configure compiles the settings of a collection and uses them. It returns their properties.
+func (e *Encoder) Configure(c event.Collection, s Settings) (reconcile.Properties, error) {
+	r, err := e.Compile(c, s)
 	if err != nil {
 		return reconcile.Properties{}, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	id := r.eventCollection.ID()
-	e.configured[id] = r
-	e.changes.Add(1)
-	delete(e.removed, id)
-	if delete(e.unkept, id); !r.keeps() {
-		e.unkept[id] = struct{}{}
-	}
-	return r.properties, nil
-}
-
-// Hides reports whether values of a collection's objects are hidden on the bus.
-func (e *Encoder) Hides(collection string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	r := e.configured[collection]
-	return r != nil && r.redact != nil
+	e.Use(r)
+	return r.Properties(), nil
 }
 
 // Remove records that a collection is no longer wanted. Its settings are dropped once it is closed.

@@ -479,6 +479,44 @@ func TestProperties(t *testing.T) {
 	}
 }
 
+// After a restart with another filter, events that were received before are judged by the filter in the checkpoint. What the settings say otherwise is
+// not affected.
+func TestWithFilter(t *testing.T) {
+	next := encode.Settings{Filter: "other", Ignore: []string{"spec"}, Before: true}
+	long := strings.Repeat("true && ", 1000) + "true"
+	for name, x := range map[string]struct {
+		was  encode.Settings
+		edit func(p *reconcile.Properties)
+		want bool
+	}{
+		"nothing":          {want: true},
+		"filter":           {was: encode.Settings{Filter: `object.metadata.name != "<\"x>"`}, want: true},
+		"ignore":           {was: encode.Settings{Ignore: []string{"status", "leases"}}, want: true},
+		"both":             {was: encode.Settings{Filter: "true", Ignore: []string{"status"}}, want: true},
+		"too long":         {was: encode.Settings{Filter: long}},
+		"an older release": {was: encode.Settings{Filter: "true"}, edit: func(p *reconcile.Properties) { p.FilterText = "" }},
+		"damaged":          {was: encode.Settings{Filter: "true"}, edit: func(p *reconcile.Properties) { p.FilterText = "{" }},
+		"of another":       {was: encode.Settings{Filter: "true"}, edit: func(p *reconcile.Properties) { p.FilterText = `{"filter":"false"}` }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := encode.New(encode.Options{Config: encode.Config{Route: encode.Route{Topic: template(t, "t")}}}).Configure(configMaps, x.was)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if x.edit != nil {
+				x.edit(&p)
+			}
+			got, ok := next.WithFilter(p)
+			if ok != x.want {
+				t.Fatalf("known: %t", ok)
+			}
+			if ok && (got.Filter != x.was.Filter || !slices.Equal(got.Ignore, x.was.Ignore) || !got.Before) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
 // The error for a collection has all mistakes, so that a user sees them at once.
 func TestConfigureErrors(t *testing.T) {
 	_, err := encode.New(encode.Options{}).Configure(configMaps, encode.Settings{

@@ -3,6 +3,7 @@ package encode
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -68,7 +69,7 @@ func (o *Options) compile(c event.Collection, s Settings) (*rules, error) {
 	}
 	r.properties = reconcile.Properties{
 		Filter: filterDigest(s), Shape: o.shape(r, redact), Route: r.route.write(r.values), Skip: s.SkipSnapshot, Types: typesOf(s.Types),
-		Tombstones: o.Tombstones,
+		Tombstones: o.Tombstones, FilterText: filterText(s),
 	}
 	r.stamp = settingsDigest(r.properties.Shape)
 	return r, nil
@@ -120,6 +121,42 @@ func filterDigest(s Settings) string {
 	}
 	sum := settingsDigest(s.Filter + "\x00" + strings.Join(s.Ignore, "\x00"))
 	return hex.EncodeToString(sum[:])
+}
+
+// maxFilterText bounds the text of a filter in the checkpoint, which is in the headers of messages of some sinks.
+const maxFilterText = 4 << 10
+
+// filterSettings are the settings that filterDigest is of.
+type filterSettings struct {
+	Filter string   `json:"filter,omitzero"`
+	Ignore []string `json:"ignore,omitzero"`
+}
+
+// filterText returns the settings that filterDigest is of, for [Settings.WithFilter]; "": there are none, or they are too long.
+func filterText(s Settings) string {
+	if s.Filter == "" && len(s.Ignore) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(filterSettings{s.Filter, s.Ignore})
+	if err != nil {
+		panic(err) // strings always encode
+	}
+	if len(text) > maxFilterText {
+		return ""
+	}
+	return string(text)
+}
+
+// WithFilter returns the settings with the filter and the ignore rules that properties were made of. It returns false if these are not known.
+func (s Settings) WithFilter(p reconcile.Properties) (Settings, bool) {
+	var f filterSettings
+	if p.FilterText != "" {
+		if err := json.Unmarshal([]byte(p.FilterText), &f); err != nil {
+			return s, false
+		}
+	}
+	s.Filter, s.Ignore = f.Filter, f.Ignore
+	return s, filterDigest(s) == p.Filter
 }
 
 // settingsDigest returns a digest of settings. Only operators write settings, so it needs no key.

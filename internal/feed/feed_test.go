@@ -190,6 +190,7 @@ func (observer) Committed(*loop.Commit)             {}
 func (observer) ListBegun(string)                   {}
 func (observer) Queued(loop.Load, loop.Load)        {}
 func (observer) Suspended(string, time.Time, error) {}
+func (observer) EditWaits(string, bool)             {}
 
 // program is a loop that reads things from a feed.
 type program struct {
@@ -217,7 +218,7 @@ func newProgram(t *testing.T, s *server, labels string) *program {
 	t.Cleanup(func() { store.Close() })
 	return &program{
 		t: t, server: s, plan: newPlan(labels), client: s.client(), lists: feed.NewLists(1), store: store, bus: &bus{},
-		wanted: loop.Wanted{ID: "things.a.example.com", Configure: func() (reconcile.Properties, error) {
+		wanted: loop.Wanted{ID: "things.a.example.com", Properties: func() (reconcile.Properties, error) {
 			return reconcile.Properties{Selection: labels}, nil
 		}},
 	}

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -67,6 +68,11 @@ func (f *follower) follow(ctx context.Context) error {
 		return err
 	case use != nil:
 		return f.replay(ctx, use)
+	}
+	if f.Buffering != nil {
+		if err := f.handler.Direct(ctx); err != nil {
+			return err
+		}
 	}
 	return f.run(ctx)
 }
@@ -141,31 +147,41 @@ func (f *follower) replay(ctx context.Context, use *buffer.Use) error {
 		}
 	}()
 	var trimmed time.Time
+	flushed := false // since the last frame
 	for {
 		frame, err := use.Next()
 		if err == nil {
-			f.handler.Received = frame.At
+			f.handler.Received, flushed = frame.At, false
 			err = f.Handle(ctx, frame.Signal)
 		}
 		if now := time.Now(); err == nil && now.Sub(trimmed) > trimEvery || errors.Is(err, io.EOF) {
 			trimmed = now
-			committed, _, err := f.handler.Committed(ctx)
+			committed, epoch, err := f.handler.Committed(ctx)
 			if err != nil {
 				return err
 			}
-			use.Committed(committed)
+			use.Committed(committed, epoch)
 		}
 		switch {
 		case errors.Is(err, buffer.ErrEnd):
 			f.Log.Info("the buffer ends; reading from the API server", zap.String("collection", f.collection), zap.Error(err))
 			f.refused = true
-			return errEnded
+			return cmp.Or(f.handler.Handled(ctx), errEnded)
 		case errors.Is(err, buffer.ErrForgotten):
 			f.forgotten, f.readThen = f.beginning, f.resume
 			return errForgotten
 		case errors.Is(err, io.EOF):
-			if more, err := f.awaitMore(ctx, use); err != nil || !more {
+			switch more, err := f.awaitMore(ctx, use); {
+			case err != nil:
 				return err
+			case more:
+			case !flushed: // what was received comes before an edit that waits
+				flushed = true
+				if err := use.Flush(); err != nil {
+					f.Log.Debug("flush of the buffer failed", zap.Error(err))
+				}
+			default:
+				return f.handler.Handled(ctx)
 			}
 		case err != nil:
 			return err
@@ -173,11 +189,18 @@ func (f *follower) replay(ctx context.Context, use *buffer.Use) error {
 	}
 }
 
-// awaitMore waits until the recording has more. It returns false once the sink is in step: the API server is next.
+// awaitMore waits until the recording may have more. It returns false once the sink is in step: the API server is next. A recording that is in
+// the middle of a list goes on until that ends, unless an edit waits: the version that it lists may not be served any more.
 func (f *follower) awaitMore(ctx context.Context, use *buffer.Use) (more bool, err error) {
 	behind, changed := f.Buffering.Lag.Behind()
-	if !behind && f.list == nil {
-		return false, nil
+	if !behind {
+		ends := f.list == nil
+		if !ends {
+			ends, err = f.handler.EditWaits(ctx)
+		}
+		if err != nil || ends {
+			return false, err
+		}
 	}
 	waiting, stop := context.WithTimeout(ctx, trimEvery)
 	defer stop()

@@ -26,6 +26,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -50,6 +51,7 @@ type Elector struct {
 	o        Options
 	identity string
 	leases   coordinationclient.LeaseInterface
+	notes    coreclient.ConfigMapInterface
 	lock     *lock
 	leading  atomic.Bool
 	gauge    prometheus.Gauge
@@ -91,8 +93,12 @@ func New(o Options) (*Elector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up a client for Leases at %s: %w", cfg.Host, err)
 	}
+	core, err := coreclient.NewForConfigAndClient(cfg, connections)
+	if err != nil {
+		return nil, fmt.Errorf("set up a client for ConfigMaps at %s: %w", cfg.Host, err)
+	}
 	e := &Elector{
-		o: o, identity: host + "_" + strings.ToLower(rand.Text()[:8]), leases: client.Leases(o.Namespace),
+		o: o, identity: host + "_" + strings.ToLower(rand.Text()[:8]), leases: client.Leases(o.Namespace), notes: core.ConfigMaps(o.Namespace),
 		gauge: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "kubebridge", Name: "leader", Help: "1 while this process leads, 0 while it is a standby.",
 			ConstLabels: prometheus.Labels{"lease": o.Namespace + "/" + o.Name},

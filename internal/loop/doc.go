@@ -16,6 +16,8 @@
 //	suspensions  the collections that are not in the core, with a time   Run's goroutine
 //	calls        functions that other goroutines pass to Run's           any goroutine
 //
+// An edit that leads to a list waits while its collection is read from the disk buffer: see [Wanted].Keep and [Handler.Direct].
+//
 // If a route refuses records, the loop takes the collections of that route out of the core. After a
 // pause they continue from what the store holds, as after a restart. If the bus rejects one record,
 // its collection is taken out too and continues without a pause. The event of that record is then cut

@@ -91,6 +91,8 @@ type Observer interface {
 	// Suspended is called when a collection is suspended until a time, because the bus refuses its route or
 	// one of its records. A nil error means that it resumes.
 	Suspended(collection string, until time.Time, err error)
+	// EditWaits is called when changed settings of a collection begin to wait, or wait no longer: see [Wanted].Keep.
+	EditWaits(collection string, waits bool)
 }
 
 // Commit is a batch that is on the bus and in the store.
@@ -146,6 +148,13 @@ func New(o Options) *Loop {
 	l.batches = &batches{Options: &l.Options, plan: l.plan, budget: l.reads.budget, written: make(chan error, 1), objects: map[string]int64{}, counted: map[string]uint64{}}
 	l.batches.filling = l.batches.newBatch()
 	l.reads.committed = l.committed
+	l.reads.direct = func(ctx context.Context, collection string, read uint64) error {
+		return l.do(ctx, func(context.Context) error {
+			l.direct(collection, read)
+			return nil
+		})
+	}
+	l.reads.editWaits = l.editWaits
 	return l
 }
 
@@ -315,6 +324,12 @@ func (l *Loop) load() error {
 		if err := l.Attribution.Load(l.Store, time.Now()); err != nil {
 			return err
 		}
+	}
+	for id := range l.plan.wanted {
+		l.adopt(id)
+	}
+	if l.plan.made {
+		l.batches.note(l.plan.number()...)
 	}
 	for id := range l.plan.wanted {
 		l.configure(id)

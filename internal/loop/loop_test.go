@@ -182,6 +182,7 @@ func (*observer) Queued(loop.Load, loop.Load) {}
 
 // Suspended implements [loop.Observer].
 func (*observer) Suspended(string, time.Time, error) {}
+func (*observer) EditWaits(string, bool)             {}
 
 // line is the output of the encoder of these tests.
 type line struct {
@@ -377,7 +378,7 @@ func (p *program) set(t *testing.T, removed []string, ids ...string) {
 		next.Outcomes.Wanted = append(next.Outcomes.Wanted, plan.Collection{Target: source.Target{Collection: event.Collection{Resource: id}}})
 	}
 	for _, id := range ids {
-		next.Wanted = append(next.Wanted, loop.Wanted{ID: id, ResyncEvery: p.resyncEvery, Configure: func() (reconcile.Properties, error) {
+		next.Wanted = append(next.Wanted, loop.Wanted{ID: id, ResyncEvery: p.resyncEvery, Properties: func() (reconcile.Properties, error) {
 			properties := p.with
 			properties.Route = "topic " + id
 			return properties, nil

@@ -21,10 +21,16 @@ import (
 // Wanted is a collection that the plan wants.
 type Wanted struct {
 	ID string
-	// Configure returns the properties of the collection. It is called once, from the goroutine of
-	// [Loop.Run], and updates the data of the reader and the encoder at the same
-	// time. An error ends the loop.
-	Configure func() (reconcile.Properties, error)
+	// Properties returns the properties of the collection. It is called once, from the goroutine of
+	// [Loop.Run], before Use and Keep. An error ends the loop.
+	Properties func() (reconcile.Properties, error)
+	// Use makes the reader and the encoder use the settings of the collection. It is called from the goroutine of [Loop.Run]. nil: they
+	// already do.
+	Use func()
+	// Keep makes the reader and the encoder use the settings with the given properties, which are in effect, instead: what was recorded by
+	// them is published first. It returns false, and changes nothing, if no recording waits or is read, or if the settings are not
+	// known. It is called as Use is. nil: nothing is recorded.
+	Keep func(present reconcile.Properties) bool
 	// SyncedEvery, ResyncEvery and VerifyEvery are the intervals of periodic synced events, resyncs
 	// and verifications; 0: never.
 	SyncedEvery, ResyncEvery, VerifyEvery time.Duration
@@ -33,7 +39,9 @@ type Wanted struct {
 // wanted is a collection of the present plan.
 type wanted struct {
 	Wanted
-	properties reconcile.Properties
+	next       reconcile.Properties // that are wanted
+	properties reconcile.Properties // that are in effect
+	edit       editState
 	// Times of the last synced event, the last verification and, for resyncDue, the last resync; zero: none since the start. See passed.
 	synced, verified, resynced time.Time
 }
@@ -51,11 +59,13 @@ func (l *Loop) Set(ctx context.Context, p Plan) error {
 }
 
 func (l *Loop) set(p Plan) error {
-	notes, err := l.plan.set(p)
-	if err != nil {
+	if err := l.plan.set(p); err != nil {
 		return err
 	}
-	l.batches.note(notes...)
+	for _, w := range p.Wanted {
+		l.adopt(w.ID)
+	}
+	l.batches.note(l.plan.number()...)
 	for _, w := range p.Wanted {
 		l.configure(w.ID)
 	}
@@ -65,37 +75,32 @@ func (l *Loop) set(p Plan) error {
 	return nil
 }
 
-// configure passes the properties of a collection on to the core.
-func (l *Loop) configure(id string) {
-	if properties, wanted := l.plan.properties(id); wanted && !l.suspended.has(id) {
-		l.core.Step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: properties, Now: l.number(time.Now())})
-	}
-}
-
 // planned has the present plan: its wanted collections, its numbers, and the collections whose events
 // must still carry the numbers to consumers. Only Run's goroutine uses it.
 type planned struct {
-	made    bool // there is a plan; no item is encoded before
-	wanted  map[string]*wanted
-	removed map[string]struct{} // collections that the plan has removed
-	numbers plan.Numbers
-	owed    map[string]struct{} // by keys in the store: see owe
-	proved  []string            // collections that were absent when the plan was made
+	made     bool // there is a plan; no item is encoded before
+	outcomes *plan.Outcomes
+	wanted   map[string]*wanted
+	removed  map[string]struct{} // collections that the plan has removed
+	numbers  plan.Numbers
+	owed     map[string]struct{} // by keys in the store: see owe
+	proved   []string            // collections that were absent when the plan was made
 }
 
 func newPlanned() *planned {
 	return &planned{wanted: map[string]*wanted{}, removed: map[string]struct{}{}, owed: map[string]struct{}{}}
 }
 
-// set applies a plan. It returns the changes of the store that must be durable before the next event.
-func (n *planned) set(p Plan) (notes []event.KV, err error) {
+// set applies a plan, except for its settings: see [Loop.adopt].
+func (n *planned) set(p Plan) error {
 	for _, w := range p.Wanted {
-		properties, err := w.Configure()
+		properties, err := w.Properties()
 		if err != nil {
-			return nil, fmt.Errorf("collection %s: %w", w.ID, err)
+			return fmt.Errorf("collection %s: %w", w.ID, err)
 		}
-		next := &wanted{Wanted: w, properties: properties}
+		next := &wanted{Wanted: w, next: properties}
 		if before := n.wanted[w.ID]; before != nil {
+			next.properties, next.edit = before.properties, before.edit
 			next.synced, next.verified, next.resynced = before.synced, before.verified, before.resynced
 		}
 		n.wanted[w.ID] = next
@@ -105,13 +110,14 @@ func (n *planned) set(p Plan) (notes []event.KV, err error) {
 		delete(n.wanted, id)
 		n.removed[id] = struct{}{}
 	}
-	n.made = true
-	return n.number(p.Outcomes), nil
+	n.made, n.outcomes = true, p.Outcomes
+	return nil
 }
 
-// number gives the plan its number.
-func (n *planned) number(o *plan.Outcomes) (notes []event.KV) {
-	next, changes := n.numbers.Next(o, func(c *plan.Collection) string { return digest(n.wanted[c.ID()].properties) }, milliseconds(time.Now()))
+// number gives the plan its number, if the collections or the settings that are in effect have changed. An edit that waits does not count, so
+// that no event carries its number before the gap of the edit. It returns the changes of the store that must be durable before the next event.
+func (n *planned) number() (notes []event.KV) {
+	next, changes := n.numbers.Next(n.outcomes, func(c *plan.Collection) string { return digest(n.wanted[c.ID()].properties) }, milliseconds(time.Now()))
 	value := next.Encode()
 	if bytes.Equal(value, n.numbers.Encode()) {
 		return nil
@@ -128,9 +134,9 @@ func (n *planned) number(o *plan.Outcomes) (notes []event.KV) {
 }
 
 // digest returns a digest of properties. It does not include Skip, which matters only when a collection
-// begins.
+// begins, and FilterText, of which Filter is a digest.
 func digest(p reconcile.Properties) string {
-	p.Skip = false
+	p.Skip, p.FilterText = false, ""
 	text, err := json.Marshal(p)
 	if err != nil {
 		panic(err) // strings, numbers and booleans always encode

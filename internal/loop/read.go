@@ -25,6 +25,9 @@ type reads struct {
 	waits   int64               // bytes of all waiting messages
 	// committed implements [Handler.Committed].
 	committed func(ctx context.Context, collection string) (position string, epoch uint64, err error)
+	// direct and editWaits implement the methods of [Handler] with these names.
+	direct    func(ctx context.Context, collection string, read uint64) error
+	editWaits func(ctx context.Context, collection string) (bool, error)
 }
 
 func newReads(o *Options) *reads {
@@ -70,6 +73,23 @@ type Handler struct {
 // a restart would begin with a list, or the gap of the present run is not committed yet. epoch is that of the position.
 func (h *Handler) Committed(ctx context.Context) (position string, epoch uint64, err error) {
 	return h.reads.committed(ctx, h.collection)
+}
+
+// Direct says that what comes next is read from the API server, and not from the disk buffer. An edit that waited for that then takes effect, and
+// ctx ends if it makes another read necessary. A reader that can use a buffer calls Direct each time before it asks the API server.
+//
+// Direct does not wait for messages before it: see Handled.
+func (h *Handler) Direct(ctx context.Context) error { return h.reads.direct(ctx, h.collection, h.read) }
+
+// Handled waits until all messages before it are handled.
+func (h *Handler) Handled(ctx context.Context) error {
+	_, err := ask(ctx, h, func(*Loop) []struct{} { return nil })
+	return err
+}
+
+// EditWaits reports whether an edit waits: see Direct.
+func (h *Handler) EditWaits(ctx context.Context) (waits bool, err error) {
+	return h.reads.editWaits(ctx, h.collection)
 }
 
 // ListBegun passes on that a list begins. detail gives the reason, in one sentence for a human. If the list leads to a

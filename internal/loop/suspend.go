@@ -122,6 +122,10 @@ func (l *Loop) resume(at time.Time) error {
 				return err
 			}
 		}
+		l.adopt(id)
+		if l.plan.made {
+			l.batches.note(l.plan.number()...)
+		}
 		l.configure(id)
 		if _, removed := l.plan.removed[id]; removed {
 			l.step(reconcile.Remove, id)

@@ -78,9 +78,15 @@ type BridgeOptions struct {
 	Shutdown time.Duration // how long a stop may take to deliver the events that were read; 0: 20 s
 	// Elector says when the bridge may write; until then it is a standby. nil: it
 	// always may.
-	Elector *leader.Elector
+	Elector Elector
 	Log     *zap.Logger
 	Metrics *Metrics
+}
+
+// Elector is a [leader.Elector].
+type Elector interface {
+	Run(ctx context.Context, lead func(held context.Context) error) error
+	Status() leader.Status
 }
 
 // Bridge runs the pipelines of one cluster.
@@ -144,18 +150,40 @@ func (b *Bridge) Run(stop context.Context) error {
 	})
 	group.Go(func() error {
 		defer halt()
-		lead := func(held context.Context) error { return b.deliver(held, stopAll, uid) }
 		if b.o.Elector == nil {
-			return lead(context.WithoutCancel(stopAll))
+			return b.lead(context.WithoutCancel(stopAll), stopAll, uid)
 		}
-		return b.o.Elector.Run(stopAll, lead)
+		if b.o.Buffer == nil || b.o.Buffer.Note == nil {
+			return b.o.Elector.Run(stopAll, func(held context.Context) error { return b.lead(held, stopAll, uid) })
+		}
+		return b.bufferWhileStandby(stopAll, uid)
 	})
 	return group.Wait()
 }
 
+// lead opens the disk buffer, and delivers: see deliver.
+func (b *Bridge) lead(held, stop context.Context, uid string) error {
+	opening, cancel := context.WithCancel(stop)
+	defer cancel()
+	defer context.AfterFunc(held, cancel)()
+	disk, closeBuffer, err := b.openBuffer(opening)
+	if err != nil {
+		return err
+	}
+	defer b.setBuffer(openBuffer{})
+	b.setBuffer(disk)
+	return errors.Join(b.deliver(held, stop, uid, disk), closeBuffer())
+}
+
+func (b *Bridge) setBuffer(disk openBuffer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.disk = disk
+}
+
 // deliver runs the pipelines until stop ends, and then until the events that were read are delivered.
 // The pipelines write nothing after held ends.
-func (b *Bridge) deliver(held, stop context.Context, uid string) error {
+func (b *Bridge) deliver(held, stop context.Context, uid string, disk openBuffer) error {
 	hard, cancel := context.WithCancel(held)
 	defer cancel()
 	stopAll, halt := context.WithCancel(stop)
@@ -177,13 +205,6 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 		time.AfterFunc(b.o.Shutdown, cancel)
 	})
 	defer b.forget()
-	disk, closeBuffer, err := b.openBuffer(stopAll)
-	if err != nil {
-		return err
-	}
-	b.mu.Lock()
-	b.disk = disk
-	b.mu.Unlock()
 	var group errgroup.Group
 	run := func(f func() error) {
 		group.Go(func() error {
@@ -220,7 +241,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 			run(func() error { return p.followAudit(stopAll, records) })
 		}
 	}
-	err = errors.Join(group.Wait(), closeBuffer())
+	err := group.Wait()
 	if !notStopping() {
 		<-said // nothing is logged after the end
 	}
@@ -231,7 +252,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 func (b *Bridge) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pipelines, b.disk = nil, openBuffer{}
+	b.pipelines = nil
 }
 
 // findCluster asks for the cluster's UID until it gets it.

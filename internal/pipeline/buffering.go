@@ -23,6 +23,8 @@ type BufferSpec struct {
 	// bridge closes the spool.
 	Open   func(context.Context) (s *spool.Spool, sealed bool, err error)
 	MaxAge time.Duration // 0: frames of any age are kept
+	// Note is where the leader lists its recordings, so that standbys record the same. It needs an Elector. nil: only a leader records.
+	Note Note
 }
 
 // openBuffer is an open disk buffer. The zero value has none.
@@ -30,7 +32,8 @@ type openBuffer struct {
 	*buffer.Buffer
 	sealed bool
 	spool  *spool.Spool
-	failed string // why there is none, although it is configured
+	failed string    // why there is none, although it is configured
+	shared *exchange // with the other replicas; nil: standbys do not buffer
 }
 
 // openBuffer opens the disk buffer and lets it run until the returned function is called.
@@ -74,7 +77,11 @@ func (o *openBuffer) status() *status.Buffer {
 		return &status.Buffer{Error: o.failed}
 	}
 	s := o.State()
-	return &status.Buffer{Bytes: o.spool.Bytes(), MaxBytes: o.spool.MaxBytes(), Targets: s.Targets, Ended: s.Ended, Frames: s.Frames}
+	out := &status.Buffer{Bytes: o.spool.Bytes(), MaxBytes: o.spool.MaxBytes(), Targets: s.Targets, Ended: s.Ended, Aged: s.Aged, Failed: s.Failed, Frames: s.Frames}
+	if o.shared != nil {
+		out.Unlisted, out.Problem = o.shared.status()
+	}
+	return out
 }
 
 // lagging is how a pipeline uses the disk buffer. The zero value does not use one.
@@ -113,6 +120,19 @@ func (l *lagging) allow(sink, collection string, o *CollectionOptions, hides boo
 	if !allowed && l.buffer.Buffer != nil {
 		l.buffer.Forbid(sink, collection)
 	}
+}
+
+// recorded returns the target of a recording of a sink's collection by a selection that the sink reads, or will read. ok is false if there is none.
+func (l *lagging) recorded(sink, collection, selection string) (t source.Target, ok bool) {
+	if l.buffer.Buffer == nil {
+		return t, false
+	}
+	for _, t := range l.buffer.Recorded(sink, collection) {
+		if planning.SelectionOf(&t.Collection)+inVersion+t.Resource.Version == selection {
+			return t, true
+		}
+	}
+	return t, false
 }
 
 // planned says that the sink has a plan, and so reads its collections.

@@ -25,12 +25,12 @@ type sinkDescs struct {
 
 // resourceDescs are the metrics with the labels sink and resource.
 type resourceDescs struct {
-	state, behind, objects, running, read, left *prometheus.Desc
+	state, edits, behind, objects, running, read, left *prometheus.Desc
 }
 
 // bufferDescs are the metrics of the disk buffer. They have no labels, and no series without a buffer.
 type bufferDescs struct {
-	bytes, room, targets, ended, frames *prometheus.Desc
+	bytes, room, targets, ended, aged, failed, missing, frames *prometheus.Desc
 }
 
 // NewCollector returns a collector that calls report at each scrape.
@@ -56,6 +56,7 @@ func NewCollector(report func() status.Report) *Collector {
 		},
 		resource: resourceDescs{
 			state:   of("source_collections", "Collections by state.", "sink", "resource", "state"),
+			edits:   of("source_edits_waiting", "Collections whose changed configuration waits until what the disk buffer has of them is published.", "sink", "resource"),
 			behind:  of("behind_source_seconds", "Time from the read of the last delivered watch event to its acknowledgement by the bus (Kubernetes does not report when a change happened). The largest value of the resource's collections.", "sink", "resource"),
 			objects: of("inventory_objects", "Objects in the inventory; absent until the first list has ended.", "sink", "resource"),
 			running: of("snapshot_running", "Collections whose list is running or waits to start.", "sink", "resource"),
@@ -65,8 +66,11 @@ func NewCollector(report func() status.Report) *Collector {
 		buffer: bufferDescs{
 			bytes:   of("buffer_bytes", "Bytes of the disk buffer. It is empty while every sink is in step."),
 			room:    of("buffer_capacity_bytes", "buffer.maxBytes, from which on nothing more is buffered."),
-			targets: of("buffer_recordings", "Watches that are recorded in the disk buffer, because a sink is behind."),
+			targets: of("buffer_recordings", "Watches that are recorded in the disk buffer, because a sink is behind; on a standby, a sink of the leader."),
 			ended:   of("buffer_ended_recordings", "Recordings that go on no longer, because the buffer was full, a write failed, or the resource is gone, and that a sink has not published completely."),
+			aged:    of("buffer_aged_recordings", "Recordings of which maxAge has deleted what a sink has not published."),
+			failed:  of("buffer_failed_recordings_total", "Recordings that could not begin, because the disk is full or fails."),
+			missing: of("buffer_unlisted_recordings", "Recordings of the leader that standbys with buffer.standby do not learn of, because the ConfigMap for them is full or cannot be written."),
 			frames:  of("buffer_frames_total", "Changes, list items and bookmarks that were written to the disk buffer."),
 		},
 	}
@@ -77,8 +81,8 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	s, r, b := &c.sink, &c.resource, &c.buffer
 	for _, d := range []*prometheus.Desc{
 		s.up, s.lost, s.foreign, s.events, s.capacity, s.bytes, s.room, s.oldest, s.lastEvent, s.lastCommit, s.waiting,
-		r.state, r.behind, r.objects, r.running, r.read, r.left,
-		b.bytes, b.room, b.targets, b.ended, b.frames,
+		r.state, r.edits, r.behind, r.objects, r.running, r.read, r.left,
+		b.bytes, b.room, b.targets, b.ended, b.aged, b.failed, b.missing, b.frames,
 		c.watches,
 	} {
 		out <- d
@@ -110,6 +114,9 @@ func (c *bufferDescs) collect(out chan<- prometheus.Metric, b *status.Buffer) {
 	gauge(out, c.room, float64(b.MaxBytes))
 	gauge(out, c.targets, float64(b.Targets))
 	gauge(out, c.ended, float64(b.Ended))
+	gauge(out, c.aged, float64(b.Aged))
+	out <- prometheus.MustNewConstMetric(c.failed, prometheus.CounterValue, float64(b.Failed))
+	gauge(out, c.missing, float64(b.Unlisted))
 	out <- prometheus.MustNewConstMetric(c.frames, prometheus.CounterValue, float64(b.Frames))
 }
 
@@ -146,6 +153,7 @@ func (c *resourceDescs) collect(out chan<- prometheus.Metric, s *sums, sink, res
 	for _, state := range status.States() { // also states without a collection, so that sums are 0 and not absent
 		gauge(out, c.state, float64(s.states[state]), sink, resource, string(state))
 	}
+	gauge(out, c.edits, float64(s.edits), sink, resource)
 	if s.lag != nil {
 		gauge(out, c.behind, *s.lag, sink, resource)
 	}
@@ -165,6 +173,7 @@ func (c *resourceDescs) collect(out chan<- prometheus.Metric, s *sums, sink, res
 // sums adds up the collections of one resource.
 type sums struct {
 	states    map[status.State]int
+	edits     int      // that wait
 	lag       *float64 // the largest
 	objects   int64
 	uncounted bool // a collection's objects are not known
@@ -184,6 +193,9 @@ func byResource(list []status.Collection) map[string]*sums {
 			out[c.Resource] = s
 		}
 		s.states[c.State]++
+		if c.EditWaits != nil {
+			s.edits++
+		}
 		if c.Lag != nil && (s.lag == nil || *c.Lag > *s.lag) {
 			s.lag = c.Lag
 		}

@@ -107,6 +107,17 @@ func (p *Pipeline) Suspended(collection string, until time.Time, why error) {
 	p.metrics.suspended.WithLabelValues(p.name, loop.Resource(collection)).Inc()
 }
 
+// EditWaits implements [loop.Observer].
+func (p *Pipeline) EditWaits(collection string, waits bool) {
+	p.status.changed(collection, func(c *status.Collection) {
+		c.EditWaits = nil
+		if waits {
+			now := time.Now()
+			c.EditWaits = &now
+		}
+	})
+}
+
 // plannedLog has the last logged values of a plan.
 type plannedLog struct{ skipped, unmatched, warnings []string }
 

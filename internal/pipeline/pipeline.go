@@ -249,26 +249,68 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 	if o.Types == nil && planning.Expires(&c.Target.Collection) {
 		o.Types = []event.Type{event.Added, event.Modified}
 	}
-	id, of, reads, selection, storage := c.ID(), c.Target.Collection, c.Target, c.Selection, c.Storage
-	if v := reads.Resource.Version; v != "" { // objects have other bodies in another version
-		base, _, _ := strings.Cut(selection, inVersion) // a recorded selection already has a version
-		selection = base + inVersion + v
+	s := &settings{p: p, id: c.ID(), options: o, target: target{c.Target, c.Selection}, storage: c.Storage}
+	if v := c.Target.Resource.Version; v != "" { // objects have other bodies in another version
+		base, _, _ := strings.Cut(c.Selection, inVersion) // a recorded selection already has a version
+		s.target.selection = base + inVersion + v
 	}
 	return loop.Wanted{
-		ID: id, SyncedEvery: o.SyncedEvery, ResyncEvery: o.ResyncEvery, VerifyEvery: o.VerifyEvery,
-		Configure: func() (reconcile.Properties, error) {
-			properties, err := p.encoder.Configure(of, o.Settings)
-			if err != nil {
-				return properties, &planning.ConfigError{Err: err}
-			}
-			properties.Selection, properties.Storage = selection, storage
-			p.lagging.allow(p.name, id, &o, p.encoder.Hides(id))
-			p.setTarget(id, target{reads, selection})
-			p.setStorage(of.Group, storage)
-			p.continued(id)
-			return properties, nil
-		},
+		ID: s.id, SyncedEvery: o.SyncedEvery, ResyncEvery: o.ResyncEvery, VerifyEvery: o.VerifyEvery,
+		Properties: s.properties, Use: s.use, Keep: s.keep,
 	}
+}
+
+// settings are what a plan says of a collection, for [loop.Wanted].
+type settings struct {
+	p        *Pipeline
+	id       string
+	options  CollectionOptions
+	target   target
+	storage  string
+	compiled encode.Compiled
+}
+
+func (s *settings) properties() (properties reconcile.Properties, err error) {
+	s.compiled, err = s.p.encoder.Compile(s.target.Collection, s.options.Settings)
+	if err != nil {
+		return properties, &planning.ConfigError{Err: err}
+	}
+	properties = s.compiled.Properties()
+	properties.Selection, properties.Storage = s.target.selection, s.storage
+	return properties, nil
+}
+
+// use makes the reader and the encoder use the settings.
+func (s *settings) use() { s.uses(s.target, s.compiled) }
+
+func (s *settings) uses(t target, compiled encode.Compiled) {
+	s.p.encoder.Use(compiled)
+	s.p.lagging.allow(s.p.name, s.id, &s.options, compiled.Hides())
+	s.p.setTarget(s.id, t)
+	s.p.setStorage(t.Collection.Group, s.storage)
+	s.p.continued(s.id)
+}
+
+// keep makes the reader and the encoder use the selection, the filter and the ignore rules that are in effect, as long as there is a recording
+// by this selection. What else the settings say does not make a list necessary, and is used.
+func (s *settings) keep(present reconcile.Properties) bool {
+	if s.options.Unbuffered {
+		return false
+	}
+	t, ok := s.p.lagging.recorded(s.p.name, s.id, present.Selection)
+	if !ok {
+		return false
+	}
+	before, ok := s.options.WithFilter(present)
+	if !ok {
+		return false
+	}
+	compiled, err := s.p.encoder.Compile(t.Collection, before)
+	if err != nil { // it was compiled by another release
+		return false
+	}
+	s.uses(target{t, present.Selection}, compiled)
+	return true
 }
 
 // show shows a collection in the status.

@@ -282,7 +282,7 @@ func TestCollectorSums(t *testing.T) {
 	n := func(v int64) *int64 { return &v }
 	behind := func(v float64) *float64 { return &v }
 	report := status.Report{Sinks: []status.Sink{{Name: "s", Collections: []status.Collection{
-		{Resource: "pods", State: status.Watching, Objects: n(3), Lag: behind(0.5)},
+		{Resource: "pods", State: status.Watching, Objects: n(3), Lag: behind(0.5), EditWaits: &time.Time{}},
 		{Resource: "pods", State: status.Watching, Objects: n(4), Lag: behind(2)},
 		{Resource: "nodes", State: status.Reconciling, List: &status.List{Read: 5, Remaining: n(6)}},
 		{Resource: "jobs.batch", State: status.Reconciling, List: &status.List{Read: 1}},
@@ -308,6 +308,7 @@ func TestCollectorSums(t *testing.T) {
 	}
 	want := map[string]float64{
 		"source_collections pods watching": 2, "source_collections nodes reconciling": 1, "source_collections jobs.batch reconciling": 1,
+		"source_edits_waiting pods": 1, "source_edits_waiting nodes": 0, "source_edits_waiting jobs.batch": 0,
 		"behind_source_seconds pods": 2, "inventory_objects pods": 7,
 		"snapshot_running pods": 0, "snapshot_running nodes": 1, "snapshot_running jobs.batch": 1,
 		"snapshot_read_objects nodes": 5, "snapshot_read_objects jobs.batch": 1, "snapshot_remaining_objects nodes": 6,

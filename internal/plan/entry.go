@@ -216,6 +216,11 @@ func (p *parsed) collection(r discovery.Resource, excluding bool) Collection {
 		Group: r.Group, Resource: r.Name, Entry: p.Name, MetadataOnly: p.MetadataOnly,
 		LabelSelector: labelText(p.labels), FieldSelector: p.fieldText(excluding),
 	}
+	return Collection{Target: source.Target{Resource: r, Collection: c}, Selection: SelectionOf(&c), Entry: p.String(), Options: p.Options}
+}
+
+// SelectionOf returns the [Collection].Selection of a collection with these selectors.
+func SelectionOf(c *event.Collection) string {
 	var parts []string
 	if c.LabelSelector != "" {
 		parts = append(parts, "labels="+c.LabelSelector)
@@ -223,7 +228,7 @@ func (p *parsed) collection(r discovery.Resource, excluding bool) Collection {
 	if c.FieldSelector != "" {
 		parts = append(parts, "fields="+c.FieldSelector)
 	}
-	return Collection{Target: source.Target{Resource: r, Collection: c}, Selection: strings.Join(parts, "&"), Entry: p.String(), Options: p.Options}
+	return strings.Join(parts, "&")
 }
 
 // labelText returns a canonical text, so that equal selectors have equal texts: requirements are sorted

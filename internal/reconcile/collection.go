@@ -96,7 +96,7 @@ func (p Phase) watching() bool { return p == InStep || p == Resyncing || p == Ve
 // of them. The core interprets Skip, Types, Tombstones, Route and Storage; the others it only compares.
 type Properties struct {
 	Selection string `json:"selection,omitzero"` // selectors, API version
-	Filter    string `json:"filter,omitzero"`    // filter and ignore rules
+	Filter    string `json:"filter,omitzero"`    // a digest of filter and ignore rules
 	Shape     string `json:"shape,omitzero"`     // what is hidden or left out of objects, format
 	Storage   string `json:"storage,omitzero"`   // whose history and resourceVersions the objects have
 	Route     string `json:"route,omitzero"`     // topic or subject, key
@@ -104,6 +104,8 @@ type Properties struct {
 	Types     Types  `json:"types,omitzero"`     // object events that are published
 	// Tombstones: the topic is compacted, and an ending writes a null value for each key.
 	Tombstones bool `json:"tombstones,omitzero"`
+	// FilterText is what Filter is a digest of, for a restart that has to go on with it; "": there is none, or it is too long. It is not compared.
+	FilterText string `json:"filterText,omitzero"`
 }
 
 // needsReset reports whether consumers have to drop what was published by other properties.
@@ -350,6 +352,15 @@ func (c *Collection) configure(in *Input) {
 	if was.Selection != c.Properties.Selection || was.needsReset(c.Properties) {
 		c.restart() // what is read by another selection, from another storage or in another form must not be listed
 	}
+}
+
+// Relists reports whether all that follows from properties, if they are configured now, is a gap with a list.
+func (c *Collection) Relists(p Properties) bool {
+	switch {
+	case !c.Phase.watching() && c.Phase != Listing, c.Properties.needsReset(p), c.Route != p.Route:
+		return false
+	}
+	return c.Properties.Selection != p.Selection || c.Properties.Filter != p.Filter
 }
 
 func (c *Collection) remove() {

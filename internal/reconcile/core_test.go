@@ -1078,3 +1078,28 @@ func TestPositionAfterRestart(t *testing.T) {
 		}
 	}
 }
+
+// TestRelists: in every phase, Relists says whether properties lead to a gap with a list and to nothing else. A caller that lets other properties
+// wait would go on publishing what consumers must drop.
+func TestRelists(t *testing.T) {
+	for p := New; p < phases; p++ {
+		for name, properties := range map[string]Properties{
+			"same":      {},
+			"skip":      {Skip: true},
+			"text":      {FilterText: "other"},
+			"selection": {Selection: "other"},
+			"filter":    {Filter: "other"},
+			"shape":     {Shape: "other", Filter: "other"},
+			"storage":   {Storage: "other", Selection: "other"},
+			"types":     {Types: 1, Selection: "other"},
+			"route":     {Route: "other", Filter: "other"},
+		} {
+			b := inPhase(t, p)
+			got := b.x().Relists(properties)
+			b.do(configured(properties))
+			if want := p != Leaving && b.outcome(New) == "gap → Listing"; got != want { // Leaving: also where nothing differs
+				t.Errorf("%s, %s: %t, and what follows is %q", p, name, got, b.outcome(p))
+			}
+		}
+	}
+}

@@ -31,7 +31,8 @@ const (
 type Options struct {
 	// MaxBytes limits the bytes of all segments, and of frames that were appended and not flushed. 0 means no limit.
 	MaxBytes int64
-	// SegmentBytes is the length from which on a segment is ended and another one begins. 0 means 64 MiB.
+	// SegmentBytes is the length from which on a segment is ended and another one begins. 0 means 64 MiB, or a sixteenth of MaxBytes
+	// where that is less: only whole segments are deleted, so a small spool needs small ones.
 	SegmentBytes int64
 	// Key seals the frames: at least LeastKeyBytes, which must be random. Nil: frames are not encrypted. Segments that were written with
 	// another key, or with none, are left alone and cannot be read: see ErrKey.
@@ -79,7 +80,7 @@ func open(path string, o Options, codec *codec) (*Spool, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.SegmentBytes = cmp.Or(o.SegmentBytes, defaultSegmentBytes)
+	o.SegmentBytes = cmp.Or(o.SegmentBytes, defaultSegment(o.MaxBytes))
 	dir, err := openDirectory(o.FS, o.FS.PathJoin(path))
 	if err != nil {
 		return nil, err
@@ -90,6 +91,14 @@ func open(path string, o Options, codec *codec) (*Spool, error) {
 		return nil, errors.Join(fmt.Errorf("open spool: %w: %w", ErrUnusable, err), dir.lock.Close())
 	}
 	return s, nil
+}
+
+// defaultSegment returns the length of the segments of a spool with a limit.
+func defaultSegment(maxBytes int64) int64 {
+	if part := maxBytes / 16; part > 0 {
+		return min(part, defaultSegmentBytes)
+	}
+	return defaultSegmentBytes
 }
 
 // load reads what the directory has.

@@ -206,10 +206,11 @@ func TestTrimBefore(t *testing.T) {
 	}
 }
 
-// A frame for which MaxBytes leaves no room is refused, and no part of it is written. Frames are accepted when there is room again.
+// A frame for which MaxBytes leaves no room is refused, and no part of it is written. Frames are accepted when there is room again. Segments
+// are small enough for a part of the spool to be deleted.
 func TestFull(t *testing.T) {
 	fsys := vfs.NewMem()
-	s := mustOpen(t, fsys, Options{MaxBytes: 100_000, SegmentBytes: 20_000})
+	s := mustOpen(t, fsys, Options{MaxBytes: 100_000})
 	st := s.Stream("x")
 	_, err := st.Begin(nil, 0)
 	must(t, err)

@@ -86,6 +86,9 @@ func (st *Stream) Segments() (list []Segment) {
 	return list
 }
 
+// SegmentBytes returns the length from which on a segment is ended.
+func (st *Stream) SegmentBytes() int64 { return st.spool.options.SegmentBytes }
+
 // Next returns the number of the next frame to be appended.
 func (st *Stream) Next() uint64 {
 	st.mu.Lock()

@@ -165,6 +165,12 @@ func newPage(r Report, q query, h *history) page {
 			Advice: "the log says why: restore the bus, and give the buffer more room if it was full",
 		})
 	}
+	if b := r.Buffer; b != nil && b.Problem != "" {
+		p.Troubles = append(p.Troubles, troubleView{
+			Where: "Disk buffers of standbys", Word: "not in step", Error: b.Problem,
+			Advice: "let the bridge's account create, get and update the ConfigMap beside the Lease, and give all replicas the same hash key; it is tried again",
+		})
+	}
 	states := map[State]int{}
 	total := totals{}
 	for i := range r.Sinks {
@@ -351,6 +357,9 @@ func viewRow(s *Sink, c *Collection, now time.Time) row {
 	}
 	if c.State == Buffered {
 		r.Since = "reads what was buffered on disk, " + r.Since
+	}
+	if c.EditWaits != nil {
+		r.Since += "; a changed configuration waits for this since " + ago(*c.EditWaits, now)
 	}
 	if c.Kind != "" {
 		r.GVK = c.APIVersion + " " + c.Kind

@@ -24,7 +24,7 @@ func sample() Report {
 	return Report{
 		Name: "kubebridge", Version: "v1.2.3", Cluster: "prod-<1>", ClusterUID: "uid", Started: noon.Add(-90 * time.Minute), At: noon,
 		ConfigDigest: "0123456789abcdef", Election: &Election{Role: "leader", Identity: "bridge-0", Holder: "bridge-0", Lease: "ns/kubebridge"},
-		Buffer: &Buffer{Bytes: 3 << 30, MaxBytes: 10 << 30, Targets: 4, Ended: 1, Frames: 98765},
+		Buffer: &Buffer{Bytes: 3 << 30, MaxBytes: 10 << 30, Targets: 4, Ended: 1, Aged: 1, Failed: 2, Frames: 98765, Unlisted: 2, Problem: "write ConfigMap bridges/kubebridge-audit-buffer: forbidden"},
 		Sinks: []Sink{
 			{
 				Name: "audit", Bus: "kafka", Address: "kafka:9092", Delivery: "exactly-once", Ready: true, Delivered: 12345,
@@ -33,7 +33,7 @@ func sample() Report {
 				Collections: []Collection{
 					{ID: "pods", APIVersion: "v1", Kind: "Pod", State: "watching", Since: earlier, Position: "42", Lag: ptr(0.012), Objects: ptr(int64(1234)), Gap: &Gap{Reason: "reset", Opened: earlier, Closed: &noon}},
 					{ID: "deployments.apps", APIVersion: "apps/v1", Kind: "Deployment", State: "reconciling", Since: earlier, List: &List{Read: 5000, Remaining: ptr(int64(1500))}},
-					{ID: "nodes", APIVersion: "v1", Kind: "Node", State: "buffered", Since: earlier, Position: "40"},
+					{ID: "nodes", APIVersion: "v1", Kind: "Node", State: "buffered", Since: earlier, Position: "40", EditWaits: &earlier},
 				},
 			},
 			{
@@ -215,4 +215,20 @@ func TestHistorySamples(t *testing.T) {
 			t.Errorf("all sinks: %+v", all)
 		}
 	})
+}
+
+// People see what a status says: an edit that waits, and what the disk buffer could not do.
+func TestWords(t *testing.T) {
+	now := time.Now()
+	for want, got := range map[string]string{
+		"buffered":                              (&Collection{State: Buffered}).Words(),
+		"buffered, changed configuration waits": (&Collection{State: Buffered, EditWaits: &now}).Words(),
+		"0 B of 1.0 KiB":                        (&Buffer{MaxBytes: 1 << 10}).Words(),
+		"0 B of 1.0 KiB, 2 could not begin since the start":                                                   (&Buffer{MaxBytes: 1 << 10, Failed: 2}).Words(),
+		"0 B of 1.0 KiB, 3 watches recorded, 2 of them ended, 1 of them have lost what was older than maxAge": (&Buffer{MaxBytes: 1 << 10, Targets: 3, Ended: 2, Aged: 1}).Words(),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
 }

@@ -54,14 +54,20 @@ type Election struct {
 	Problem  string `json:"problem,omitzero"` // why the Lease could not be read or written at the last attempt
 }
 
-// Buffer is the state of the disk buffer. It is empty while every sink is in step.
+// Buffer is the state of the disk buffer. It is empty while every sink is in step. A standby has one if it buffers what the leader buffers.
 type Buffer struct {
 	Bytes    int64  `json:"bytes"`          // on disk
 	MaxBytes int64  `json:"maxBytes"`       // from which on nothing more is buffered
 	Targets  int    `json:"targets"`        // resources or namespaces of resources that are being buffered
 	Ended    int    `json:"ended"`          // of which nothing more is buffered, because the buffer was full, a write failed, or the resource is gone
+	Aged     int    `json:"aged"`           // of which something was deleted that is not published, because it was older than maxAge
+	Failed   uint64 `json:"failed"`         // recordings that could not begin since the start, because the disk is full or fails
 	Frames   uint64 `json:"frames"`         // changes, list items and bookmarks that were buffered since the start
 	Error    string `json:"error,omitzero"` // why it is not used until the next start; empty: it is used
+	// Unlisted is how many recordings of the leader standbys do not learn of, because the ConfigMap for them is full or
+	// cannot be written.
+	Unlisted int    `json:"unlisted,omitzero"`
+	Problem  string `json:"problem,omitzero"` // why that ConfigMap was not read or written at the last attempt
 }
 
 // Words describes the buffer for people.
@@ -70,12 +76,20 @@ func (b *Buffer) Words() string {
 		return "not used: " + b.Error
 	}
 	words := size(b.Bytes) + " of " + size(b.MaxBytes)
-	if b.Targets == 0 {
-		return words
+	if b.Targets > 0 {
+		words += ", " + comma(int64(b.Targets)) + " watches recorded"
 	}
-	words += ", " + comma(int64(b.Targets)) + " watches recorded"
 	if b.Ended > 0 {
 		words += ", " + comma(int64(b.Ended)) + " of them ended"
+	}
+	if b.Aged > 0 {
+		words += ", " + comma(int64(b.Aged)) + " of them have lost what was older than maxAge"
+	}
+	if b.Failed > 0 {
+		words += ", " + comma(int64(b.Failed)) + " could not begin since the start"
+	}
+	if b.Unlisted > 0 {
+		words += ", " + comma(int64(b.Unlisted)) + " of them not listed for standbys"
 	}
 	return words
 }
@@ -151,6 +165,8 @@ type Collection struct {
 	Objects *int64   `json:"objects,omitzero"` // number of objects in the inventory
 	List    *List    `json:"list,omitzero"`    // the list that is being read
 	Gap     *Gap     `json:"gap,omitzero"`     // the last gap since the start
+	// EditWaits is since when a changed configuration of the collection waits until what the disk buffer has is published; nil: none waits.
+	EditWaits *time.Time `json:"editWaits,omitzero"`
 	// Diffs is true if modified events are configured to show what changed.
 	Diffs bool `json:"-"`
 }
@@ -186,6 +202,14 @@ type Gap struct {
 	Detail string     `json:"detail,omitzero"`
 	Opened time.Time  `json:"opened"`
 	Closed *time.Time `json:"closed,omitzero"`
+}
+
+// Words describes the state for people.
+func (c *Collection) Words() string {
+	if c.EditWaits != nil {
+		return string(c.State) + ", changed configuration waits"
+	}
+	return string(c.State)
 }
 
 // Troubled reports whether the collection may need a person's attention.

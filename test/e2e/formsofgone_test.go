@@ -27,14 +27,14 @@ func TestFormsOfGoneFromEtcd(t *testing.T) {
 		"500 for want of the replaced object": goneForWantOfReplaced,
 		"500 for want of the deleted object":  goneForWantOfDeleted,
 	} {
-		t.Run(name, func(t *testing.T) { test(newWorldOfEvents(t, own)) })
+		t.Run(name, func(t *testing.T) { test(newWorldOfEvents(t, own, busNATS)) })
 	}
 }
 
 // newWorldOfEvents returns a world that publishes core events, including their deletions, which are left out by default.
-func newWorldOfEvents(t *testing.T, c *clustertest.Cluster) *world {
+func newWorldOfEvents(t *testing.T, c *clustertest.Cluster, bus string) *world {
 	t.Helper()
-	w := newWorld(t, options{cluster: c, types: []kube.Type{kube.Events}})
+	w := newWorld(t, options{cluster: c, bus: bus, types: []kube.Type{kube.Events}})
 	w.config.Resources[0].Types = []string{"added", "modified", "deleted"}
 	return w
 }
@@ -130,7 +130,7 @@ func (w *world) compactedAt(change func(*world)) (_ *world, before int) {
 			w.must(w.cluster.CompactEtcdAt(w.soon(), changed))
 			return w, len(listed)
 		}
-		w = newWorldOfEvents(w.t, w.cluster) // something else was written in between
+		w = newWorldOfEvents(w.t, w.cluster, busNATS) // something else was written in between
 	}
 	w.t.Fatal("something else was written between list and change each time")
 	return nil, 0

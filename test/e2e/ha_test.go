@@ -19,15 +19,20 @@ import (
 func newReplicas(t *testing.T, name string) *world {
 	t.Helper()
 	w := newWorld(t, options{bus: name, types: []kube.Type{kube.ConfigMaps}})
+	w.elects()
+	return w
+}
+
+// elects lets the world's bridge have several replicas.
+func (w *world) elects() {
 	w.config.Checkpoint = map[string]any{}
 	w.config.LeaderElection = map[string]any{"enabled": true, "namespace": w.ns}
-	if name == busKafka {
+	if w.kafka != nil {
 		w.transactional = true
 		w.config.Checkpoint = map[string]any{"kafka": map[string]any{"replicas": 1}}
 		w.config.Sinks[0].Kafka["delivery"] = "exactly-once"
 		w.onePartition()
 	}
-	return w
 }
 
 // leads waits until a bridge leads and is in step, and makes it the world's bridge.

@@ -116,6 +116,9 @@ func (b *broker) end(r *kmsg.EndTxnRequest) {
 	if r.ProducerID != t.producer || r.ProducerEpoch < t.epoch {
 		return
 	}
+	if r.ProducerEpoch > t.epoch { // the records are of a transaction that kfake aborted when the epoch rose
+		t.records = t.records[:0]
+	}
 	if r.Commit {
 		acknowledge(b.tracker, t.records...)
 		b.tracker.Commit()

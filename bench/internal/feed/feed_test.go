@@ -190,3 +190,38 @@ func TestInformerSeesEveryEvent(t *testing.T) {
 		t.Error(count)
 	}
 }
+
+// Distinct objects differ in many places, as those of a cluster do. An object stays the same, and can be decoded.
+func TestDistinct(t *testing.T) {
+	all, err := Parse("pods", Resource{Events: 100, Objects: 40, Distinct: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := all[0]
+	if err := r.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	same := uint64(len(r.templates)) // the next object of a template
+	render := func(object uint64, f form) string {
+		return string(r.append(nil, version{object: object, rv: baseRV}, f))
+	}
+	a, b := render(1, whole), render(1+same, whole)
+	differ := 0
+	for i := range a {
+		if a[i] != b[i] {
+			differ++
+		}
+	}
+	if len(a) != len(b) || differ < len(a)/50 || a != render(1, whole) {
+		t.Errorf("two pods of %d and %d bytes differ in %d bytes, want at least 2 %%", len(a), len(b), differ)
+	}
+	for _, f := range []form{whole, listed, partial} {
+		var o metav1.PartialObjectMetadata
+		if err := json.Unmarshal([]byte(render(3, f)), &o); err != nil || o.Name != "kb-00000003" {
+			t.Errorf("form %d: the name is %q (%v)", f, o.Name, err)
+		}
+	}
+	if got := render(1, listed); got[1:] != a[r.templates[1].gvk+1:] {
+		t.Errorf("a listed pod differs from the same pod in an event")
+	}
+}

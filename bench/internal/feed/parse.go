@@ -14,6 +14,7 @@ func Parse(list string, shape Resource) ([]*Resource, error) {
 	var all []*Resource
 	add := func(r Resource) {
 		r.Events, r.Objects, r.Initial, r.Silent, r.Lives = shape.Events, shape.Objects, shape.Initial, shape.Silent, shape.Lives
+		r.Distinct = shape.Distinct
 		r.First = uint64(len(all)) * max(r.Initial+r.Events, r.Objects)
 		all = append(all, &r)
 	}

@@ -30,7 +30,10 @@ type Resource struct {
 	Initial uint64 // number of objects that exist before the first event
 	Silent  uint64 // number of first events that are not sent, like those of another resource: only the resourceVersion increases
 	First   uint64 // sequence number of the first mark, so that resources do not share any
-	Lives   uint64 // number of events of an object from ADDED to DELETED, at least 2; 0: no object is deleted
+	// Distinct makes the objects differ as those of a cluster do, so that they compress no better. Otherwise only their names, UIDs and
+	// versions differ.
+	Distinct bool
+	Lives    uint64 // number of events of an object from ADDED to DELETED, at least 2; 0: no object is deleted
 
 	templates []*template
 	rate      float64   // events per second
@@ -50,7 +53,8 @@ type template struct {
 	object                            []byte
 	gvk                               int // number of bytes of kind and apiVersion after the opening brace
 	name, namespace, uid, rv, mark, m int
-	end                               int // end of the value of metadata, which begins at m
+	end                               int   // end of the value of metadata, which begins at m
+	runs                              []run // empty unless objects are distinct
 }
 
 const (
@@ -158,6 +162,9 @@ func (r *Resource) prepare() error {
 		if err != nil {
 			return fmt.Errorf("a frame of %s: %w", source, err)
 		}
+		if r.Distinct {
+			t.findRuns()
+		}
 		r.templates = append(r.templates, t)
 	}
 	r.Objects = max(r.Objects, 1)
@@ -264,6 +271,7 @@ func (r *Resource) append(b []byte, v version, f form) []byte {
 		base = len(b) - t.gvk - 1
 		b = append(append(b, t.object[t.gvk+1:t.end]...), '}')
 	}
+	t.distinguish(b, base, v.object)
 	put := func(at, width int, v uint64) { mark.PutDigits(b[base+at:base+at+width], v) }
 	put(t.name+3, 8, v.object)
 	put(t.namespace+3, 2, v.object%namespaces)

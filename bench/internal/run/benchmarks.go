@@ -53,6 +53,7 @@ func scenarios() []scenario {
 		{"objects", "100,000 pods: memory of the first list, then a reconcile of all of them unchanged", (*bench).listed},
 		{"inventory", "a restart with 1,000 to 1,000,000 objects in the inventory, then cost per event", (*bench).inventories},
 		{"outage", "a bus that is frozen for -period, at -rate events/s: memory", (*bench).outage},
+		{"buffer", "a bus that is frozen: cost of appending pods to the disk buffer beside publishing them, size, memory with a backlog of 1 and 10 GB, and a restart with it", (*bench).buffers},
 		{"collections", "1 to 500 collections: cost per event", (*bench).collections},
 		{"idle", "500 quiet collections: CPU", (*bench).idle},
 		{"real", "a kube-apiserver with etcd sends 20,000 events of 5,000 pods; compared with a reader that publishes nothing", (*bench).real},

@@ -94,6 +94,32 @@ func (p *process) stop() {
 	}
 }
 
+// kill ends the process without a warning.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // ignore an error: it has ended
+	<-p.done
+}
+
+// freeze stops all threads of the process until a SIGCONT.
+func (p *process) freeze(ctx context.Context) error {
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return await(ctx, startLimit, p.name+" to freeze", func() (bool, error) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+		for _, stat := range threads {
+			b, err := os.ReadFile(stat)
+			if err != nil {
+				return false, err
+			}
+			if state := strings.TrimSpace(string(b[strings.LastIndexByte(string(b), ')')+1:])); state[0] != 'T' {
+				return false, nil
+			}
+		}
+		return true, err
+	})
+}
+
 // tail returns the end of the process's log.
 func (p *process) tail() string {
 	b, _ := os.ReadFile(p.log)

@@ -69,6 +69,7 @@ func feedRole(ctx context.Context, args []string) error {
 	flags.Uint64Var(&shape.Objects, "objects", 1000, "number of objects of each resource that its events are about")
 	flags.Uint64Var(&shape.Initial, "initial", 0, "number of objects of each resource that exist before its first event")
 	flags.Uint64Var(&shape.Silent, "silent", 0, "number of first events of each resource that no watch receives")
+	flags.BoolVar(&shape.Distinct, "distinct", false, "make objects differ as those of a cluster do")
 	flags.Float64Var(&o.Rate, "rate", 0, "events per second in total; 0 is as fast as clients read them")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -32,6 +32,8 @@ type setup struct {
 	linger    time.Duration
 	options   string // of the resource, in YAML's flow style
 	format    string // of the sink; "": the default
+	distinct  bool   // objects differ as those of a cluster do
+	buffer    string // address of the status server of a bridge with a disk buffer; "": no buffer
 	real      bool   // an API server with etcd instead of the feed
 }
 
@@ -94,7 +96,7 @@ func (b *bench) newWorld(s setup) (w *world, err error) {
 		return w, err
 	}
 	w.feed, err = w.child(otherCPU, roleFeed, &w.feedAt, "-kubeconfig", w.path("kubeconfig"), "-resources", s.resources,
-		"-events", fmt.Sprint(s.events), "-objects", fmt.Sprint(w.objects), "-initial", fmt.Sprint(s.initial), "-silent", fmt.Sprint(s.silent), "-rate", fmt.Sprint(s.rate))
+		"-events", fmt.Sprint(s.events), "-objects", fmt.Sprint(w.objects), "-initial", fmt.Sprint(s.initial), "-silent", fmt.Sprint(s.silent), "-rate", fmt.Sprint(s.rate), "-distinct="+fmt.Sprint(s.distinct))
 	return w, err
 }
 
@@ -149,7 +151,10 @@ func (w *world) configure() error {
 	if w.options != "" {
 		resources = fmt.Sprintf("{resource: %s, %s}", resources, w.options)
 	}
-	c := fmt.Sprintf("name: bench\ncluster: %s\nkubernetes: {kubeconfig: %s}\nresources: [%s]\nstatus: {listen: \"off\"}\nadmin: {socket: \"off\"}\n", w.cluster, w.path("kubeconfig"), resources)
+	c := fmt.Sprintf("name: bench\ncluster: %s\nkubernetes: {kubeconfig: %s}\nresources: [%s]\nstatus: {listen: %q}\nadmin: {socket: \"off\"}\n", w.cluster, w.path("kubeconfig"), resources, cmp.Or(w.buffer, "off"))
+	if w.buffer != "" {
+		c += fmt.Sprintf("buffer: {path: %s, maxBytes: 20Gi}\n", w.path("buffer"))
+	}
 	switch w.secrets {
 	case "hash":
 		key := w.path("hash.key")

@@ -47,6 +47,25 @@
 {{- if and .Values.buffer.enabled (not (include "kubebridge.nineTenths" .Values.buffer.size)) -}}
 {{- fail (printf "buffer.size is %s: write a number and k, M, G, T, Ki, Mi, Gi or Ti, such as 10Gi" .Values.buffer.size) -}}
 {{- end -}}
+{{- if and .Values.buffer.standby (not .Values.buffer.enabled) -}}
+{{- fail "buffer.standby is set, and buffer.enabled is not: there is no volume for a buffer. Set buffer.enabled, or leave buffer.standby out" -}}
+{{- end -}}
+{{- if include "kubebridge.standbysBuffer" . -}}
+{{- if not (include "kubebridge.leads" .) -}}
+{{- fail "buffer.standby is set without leader election: there are no standbys. Leave one of buffer.standby and config.leaderElection.enabled out" -}}
+{{- end -}}
+{{- if and .Values.buffer.enabled .Values.buffer.persistence.enabled .Values.buffer.persistence.existingClaim -}}
+{{- fail (printf "buffer.persistence.existingClaim is %s, and with buffer.standby each pod needs a volume of its own: leave existingClaim out" .Values.buffer.persistence.existingClaim) -}}
+{{- end -}}
+{{- range $mount := .Values.extraVolumeMounts -}}
+{{- $path := clean (dig "buffer" "path" "" $c) -}}
+{{- range $volume := $.Values.extraVolumes -}}
+{{- if and (eq $mount.name $volume.name) $volume.persistentVolumeClaim (hasPrefix (printf "%s/" (clean $mount.mountPath)) (printf "%s/" $path)) -}}
+{{- fail (printf "config.buffer.path is %s, on the volume claim %s that all pods share, and with buffer.standby each pod needs a volume of its own: mount an emptyDir or an ephemeral volume there" $path $volume.persistentVolumeClaim.claimName) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $roots := list .Values.persistence.mountPath -}}
 {{- range .Values.extraVolumeMounts -}}{{- $roots = append $roots .mountPath -}}{{- end -}}
 {{- range $d := $disk -}}

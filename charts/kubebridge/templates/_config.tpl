@@ -28,6 +28,7 @@
 {{- if .Values.buffer.enabled -}}
 {{- $b := set (default dict $c.buffer) "path" (include "kubebridge.bufferPath" .) -}}
 {{- if not $b.maxBytes -}}{{- $_ := set $b "maxBytes" (include "kubebridge.nineTenths" .Values.buffer.size) -}}{{- end -}}
+{{- if .Values.buffer.standby -}}{{- $_ := set $b "standby" true -}}{{- end -}}
 {{- $_ := set $c "buffer" $b -}}
 {{- end -}}
 {{- if not (dig "admin" "socket" "" $c) -}}
@@ -69,7 +70,12 @@
 
 {{/* Not empty where the disk buffer outlives a pod. */}}
 {{- define "kubebridge.bufferClaim" -}}
-{{- if and .Values.buffer.enabled .Values.buffer.persistence.enabled -}}yes{{- end -}}
+{{- if and .Values.buffer.enabled .Values.buffer.persistence.enabled (not (include "kubebridge.standbysBuffer" .)) -}}yes{{- end -}}
+{{- end -}}
+
+{{/* Not empty where standbys have a disk buffer, too. */}}
+{{- define "kubebridge.standbysBuffer" -}}
+{{- if or .Values.buffer.standby (dig "buffer" "standby" false .Values.config) -}}yes{{- end -}}
 {{- end -}}
 
 {{/* Not empty where a Lease says who leads. */}}

@@ -5,7 +5,7 @@
 // was confirmed, in order, and a [GapError] where records are missing: a confirmed record is returned or reported as lost.
 //
 // A record that was not confirmed may be read, too, for example if the bridge was killed before it could answer. Its sender repeats it then,
-// so records can come twice. As with every log on disk, damage at the end of the last file cannot be told from a crash.
+// so records can come twice. As with every log on disk, damage at the end of the last file looks like a crash.
 package inbox
 
 import (
@@ -15,8 +15,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/spool"
@@ -40,8 +38,6 @@ type Options struct {
 	MaxBytes int64
 	// Key encrypts the records: see spool.Options. Nil: they are not encrypted.
 	Key []byte
-	// FS has the directory. Nil means the operating system's files.
-	FS vfs.FS
 }
 
 // Inbox is a queue in a directory of its own. Its methods can be called at the same time.
@@ -86,15 +82,15 @@ func Open(path string, o Options) (*Inbox, error) {
 	if o.MaxBytes != 0 && o.MaxBytes < LeastMaxBytes {
 		return nil, fmt.Errorf("open audit inbox %s: its limit is %d bytes: use at least %d", path, o.MaxBytes, LeastMaxBytes)
 	}
-	return openInbox(path, o)
-}
-
-func openInbox(path string, o Options) (*Inbox, error) {
 	segment := int64(segmentBytes)
 	if o.MaxBytes > 0 {
 		segment = min(segment, o.MaxBytes/8) // Trim frees whole segments
 	}
-	s, err := spool.Open(path, spool.Options{MaxBytes: o.MaxBytes, SegmentBytes: segment, Key: o.Key, FS: o.FS})
+	return open(path, spool.Options{MaxBytes: o.MaxBytes, SegmentBytes: segment, Key: o.Key})
+}
+
+func open(path string, o spool.Options) (*Inbox, error) {
+	s, err := spool.Open(path, o)
 	if err != nil {
 		return nil, fmt.Errorf("open audit inbox: %w", err)
 	}

@@ -31,10 +31,10 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func open(t testing.TB, fsys vfs.FS, o Options) *Inbox {
+func openTest(t testing.TB, fsys vfs.FS, o spool.Options) *Inbox {
 	t.Helper()
 	o.FS = fsys
-	b, err := Open(dir, o)
+	b, err := open(dir, o)
 	must(t, err)
 	return b
 }
@@ -79,7 +79,7 @@ func want(t testing.TB, b *Inbox, after Position, ids string) Position {
 
 func TestRecordsStayOverARestart(t *testing.T) {
 	fsys := vfs.NewMem()
-	b := open(t, fsys, Options{})
+	b := openTest(t, fsys, spool.Options{})
 	want(t, b, Position{}, "")
 	must(t, b.Append(named(1, 2)))
 	must(t, b.Append(nil))
@@ -90,7 +90,7 @@ func TestRecordsStayOverARestart(t *testing.T) {
 	if err := b.Append(named(4, 1)); !errors.Is(err, spool.ErrClosed) {
 		t.Errorf("Append after Close returns %v", err)
 	}
-	b = open(t, fsys, Options{})
+	b = openTest(t, fsys, spool.Options{})
 	defer b.Close()
 	want(t, b, second, "")
 	must(t, b.Append(named(4, 1)))
@@ -105,7 +105,7 @@ func TestTrimKeepsTheLastRecord(t *testing.T) {
 	fsys := vfs.NewMem()
 	after := Position{}
 	for i := range 5 {
-		b := open(t, fsys, Options{})
+		b := openTest(t, fsys, spool.Options{})
 		must(t, b.Append(named(i, 1)))
 		after = want(t, b, after, fmt.Sprint(i))
 		must(t, b.Trim(after))
@@ -118,10 +118,10 @@ func TestTrimKeepsTheLastRecord(t *testing.T) {
 }
 
 func TestPositionOfAnotherInbox(t *testing.T) {
-	lost := open(t, vfs.NewMem(), Options{})
+	lost := openTest(t, vfs.NewMem(), spool.Options{})
 	must(t, lost.Append(named(1, 5)))
 	after := want(t, lost, Position{}, "1 2 3 4 5")
-	empty := open(t, vfs.NewMem(), Options{})
+	empty := openTest(t, vfs.NewMem(), spool.Options{})
 	want(t, empty, after, "-")
 	if err := empty.Trim(after); err == nil {
 		t.Error("trimmed by a position of another inbox")
@@ -134,7 +134,7 @@ func TestPositionOfAnotherInbox(t *testing.T) {
 
 func TestDamageIsAGap(t *testing.T) {
 	fsys := vfs.NewMem()
-	b := open(t, fsys, Options{})
+	b := openTest(t, fsys, spool.Options{})
 	for i := range 5 {
 		must(t, b.Append(named(10*i, 2))) // each is a block
 	}
@@ -148,7 +148,7 @@ func TestDamageIsAGap(t *testing.T) {
 		}
 		text[at+60] ^= 1
 	})
-	b = open(t, fsys, Options{})
+	b = openTest(t, fsys, spool.Options{})
 	defer b.Close()
 	want(t, b, Position{}, "0 1 10 11 -")
 	must(t, b.Append(named(50, 1)))
@@ -160,7 +160,7 @@ func TestDamageIsAGap(t *testing.T) {
 func TestForeignKeyIsAGap(t *testing.T) {
 	fsys := vfs.NewMem()
 	key := []byte("0123456789abcdef")
-	b := open(t, fsys, Options{Key: key})
+	b := openTest(t, fsys, spool.Options{Key: key})
 	must(t, b.Append(named(1, 3)))
 	file := b.stream.Segments()[0].File
 	must(t, b.Close())
@@ -169,18 +169,17 @@ func TestForeignKeyIsAGap(t *testing.T) {
 			t.Error("a name is on disk in clear")
 		}
 	})
-	b = open(t, fsys, Options{Key: key})
+	b = openTest(t, fsys, spool.Options{Key: key})
 	want(t, b, Position{}, "1 2 3")
 	must(t, b.Close())
-	b = open(t, fsys, Options{})
+	b = openTest(t, fsys, spool.Options{})
 	defer b.Close()
 	must(t, b.Append(named(4, 1)))
 	want(t, b, Position{}, "- 4")
 }
 
 func TestFullInboxKeepsNothingOfABatch(t *testing.T) {
-	b, err := openInbox(dir, Options{MaxBytes: 1 << 20, FS: vfs.NewMem()})
-	must(t, err)
+	b := openTest(t, vfs.NewMem(), spool.Options{MaxBytes: 1 << 20, SegmentBytes: 100 << 10})
 	defer b.Close()
 	random := rand.New(rand.NewPCG(1, 2))
 	noise := make([]rune, 20<<10) // does not compress well
@@ -204,7 +203,7 @@ func TestFullInboxKeepsNothingOfABatch(t *testing.T) {
 	must(t, b.Append(named(1, 1))) // there is place for a small one
 	must(t, b.Trim(last))
 	must(t, b.Append(large))
-	if _, err := Open("/other", Options{MaxBytes: 5, FS: vfs.NewMem()}); err == nil {
+	if _, err := Open(t.TempDir(), Options{MaxBytes: 5}); err == nil {
 		t.Error("accepted a limit of 5 bytes")
 	}
 }
@@ -218,7 +217,7 @@ func TestWriteFails(t *testing.T) {
 		}
 		return nil
 	}))
-	b := open(t, fsys, Options{})
+	b := openTest(t, fsys, spool.Options{})
 	defer b.Close()
 	must(t, b.Append(named(1, 2)))
 	failing = true
@@ -255,7 +254,7 @@ func TestAppendsShareASync(t *testing.T) {
 		}
 		return nil
 	}))
-	b := open(t, fsys, Options{})
+	b := openTest(t, fsys, spool.Options{})
 	defer b.Close()
 	var wg sync.WaitGroup
 	wg.Go(func() { must(t, b.Append(named(0, 1))) })
@@ -285,7 +284,7 @@ func TestAppendsShareASync(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
-	b := open(t, vfs.NewMem(), Options{})
+	b := openTest(t, vfs.NewMem(), spool.Options{})
 	r := b.Reader(Position{})
 	defer r.Close()
 	want(t, b, Position{}, "")
@@ -353,7 +352,7 @@ func (w *walk) open() {
 		}
 		return nil
 	}))
-	w.b = open(w.t, fsys, Options{})
+	w.b = openTest(w.t, fsys, spool.Options{})
 	w.r = w.b.Reader(w.committed)
 }
 
@@ -435,4 +434,23 @@ func edit(t testing.TB, fsys vfs.FS, path string, change func([]byte)) {
 	must(t, err)
 	_, err = f.Write(text)
 	must(t, errors.Join(err, f.Close()))
+}
+
+// The batches of an API server's webhook backend have up to 400 events.
+func BenchmarkAppend(b *testing.B) {
+	const batch = 400
+	box, err := Open(b.TempDir(), Options{})
+	must(b, err)
+	defer box.Close()
+	records := named(0, batch)
+	for i := range records {
+		records[i].URI, records[i].Actor.UserAgent = "/api/v1/namespaces/default/configmaps/"+records[i].ID, "kubectl/v1.36.3 (linux/amd64) kubernetes/abcdef0"
+		records[i].Answer = &audit.Answer{Namespace: "default", Name: records[i].ID, UID: fmt.Sprintf("%036d", i), Version: records[i].ID}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		must(b, box.Append(records))
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/record")
+	b.ReportMetric(float64(box.Bytes())/float64(b.N*batch), "B/record")
 }

@@ -14,6 +14,10 @@
 //	503  the records could not be stored, or the token file not be read; with Retry-After
 //
 // In the modes blocking and blocking-strict, the API server lets clients wait for these answers.
+//
+// Before Kubernetes 1.37, an API server cannot encode the event of an apply patch that is YAML and no JSON, at level Request and above. In
+// mode batch it drops the whole batch then, up to 400 events, unless --audit-webhook-truncate-enabled is set, and only this event otherwise
+// (https://github.com/kubernetes/kubernetes/pull/139419). It counts them in apiserver_audit_error_total.
 package webhook
 
 import (

@@ -79,10 +79,12 @@ type process struct {
 	done   chan struct{}
 	err    error
 	client *source.Client
+
+	candidate *candidate // nil: there is no leader election
 }
 
-// start starts a bridge over the sinks.
-func start(api *server, sinks []*sinkWorld, disk *disk, logger *zap.Logger) (*process, error) {
+// start starts a bridge over the sinks. With a board it is a candidate, and waits as a standby.
+func start(api *server, sinks []*sinkWorld, disk *disk, b *board, logger *zap.Logger) (*process, error) {
 	p := &process{life: newLife(), done: make(chan struct{})}
 	var err error
 	p.client, err = source.NewClient(&rest.Config{Host: "http://model", WrapTransport: func(http_ roundTripper) roundTripper { return api }})
@@ -98,10 +100,15 @@ func start(api *server, sinks []*sinkWorld, disk *disk, logger *zap.Logger) (*pr
 			},
 		})
 	}
-	p.bridge = pipeline.NewBridge(pipeline.BridgeOptions{
+	options := pipeline.BridgeOptions{
 		Name: "b", Cluster: "c", Client: p.client, Sinks: specs, Log: logger, Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
 		Buffer: disk.spec(),
-	})
+	}
+	if b != nil {
+		p.candidate = b.candidate(p.life)
+		options.Elector, options.Buffer.Note = p.candidate, p.candidate
+	}
+	p.bridge = pipeline.NewBridge(options)
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	go func() {

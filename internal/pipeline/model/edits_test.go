@@ -293,7 +293,7 @@ func newEditWorld(t *testing.T, mode delivery, base *edited) *editWorld {
 	s.bus.written = func(message) {}
 	w := &editWorld{t: t, sink: s, world: &world{
 		cluster: c, sinks: []*sinkWorld{s}, logger: zap.NewNop(), restored: -1,
-		api: &server{cluster: c, pageSize: 1000, held: map[string]int{}, refusals: map[string]refusal{}, burst: 1},
+		api: &server{cluster: c, pageSize: 1000, held: map[string]int{}, sent: map[string]int{}, refusals: map[string]refusal{}, burst: 1},
 	}}
 	w.starts(base)
 	w.said()
@@ -303,7 +303,7 @@ func newEditWorld(t *testing.T, mode delivery, base *edited) *editWorld {
 // starts starts a bridge and waits until it has nothing left to do.
 func (w *editWorld) starts(e *edited) {
 	w.sink.edited = e
-	p, err := start(w.api, w.sinks, nil, w.logger)
+	p, err := start(w.api, w.sinks, nil, nil, w.logger)
 	if err != nil {
 		w.t.Fatal(err)
 	}

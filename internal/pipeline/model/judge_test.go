@@ -12,6 +12,7 @@ import (
 const (
 	atSynced   = "synced"   // at a synced event, the copy of the collection equals its selection at that resourceVersion
 	drained    = "drained"  // once nothing hinders the bridge, the copy equals the selection of the configuration
+	buffered   = "buffered" // what the disk buffer has when an edit takes effect is published before the gap of the edit
 	complete   = "complete" // outside gaps every change is published
 	cause      = "cause"    // a gap opens only with a cause
 	unsynced   = "unsynced" // a gap is followed by synced, once nothing hinders the bridge
@@ -37,15 +38,17 @@ type problem struct {
 
 // judge checks the messages that one sink has written.
 type judge struct {
-	w      *world
-	s      *sinkWorld
-	read   int
-	copy   *consumerCopy
-	first  map[string]*message // by id
-	last   map[string]*message // of an object, by uid
-	seen   map[string]bool     // published states: uid and resourceVersion
-	of     map[string]*collectionState
-	effect []configAt // configurations that were in effect
+	w        *world
+	s        *sinkWorld
+	read     int
+	copy     *consumerCopy
+	first    map[string]*message // by id
+	last     map[string]*message // of an object, by uid
+	seen     map[string]bool     // published states: uid and resourceVersion
+	of       map[string]*collectionState
+	effect   []configAt      // configurations that were in effect
+	flushed  received        // what is in the disk buffer
+	recorded map[string]bool // collections that are read from the disk buffer: see received
 	// skipped has the states that `snapshot: skip` left out, by uid and resourceVersion.
 	skipped map[string]bool
 	// dead are the states that became dead letters, and in which step.
@@ -65,9 +68,11 @@ type judge struct {
 }
 
 type configAt struct {
-	step int
-	rv   int // of the cluster, in that step
-	c    config
+	step     int
+	rv       int // of the cluster, in that step
+	c        config
+	received received // by that step
+	flushed  received // and is in the disk buffer
 }
 
 // collectionState is the state of a collection according to the messages on the bus.
@@ -77,21 +82,24 @@ type collectionState struct {
 	lastList int      // step of the last gap whose list decides what is published
 	// gapBefore is the step of the gap before it.
 	gapBefore  int
+	editGap    int // step of the last gap after an edit, or with reset
 	lastReason string
 	everGap    bool
 	synced     bool // it has synced in this history
 	at         int  // complete up to this resourceVersion
-	history    int  // the history of the cluster in which it synced
-	histGap    int  // the history in which the gap opened
-	listed     bool // a first list was completed
-	closedAt   int  // number of its last closed event among the messages
-	late       bool // the list may have been completed in the previous history
+	syncedStep int
+	by         *selection // of the list before synced; nil: one of several
+	history    int        // the history of the cluster in which it synced
+	histGap    int        // the history in which the gap opened
+	listed     bool       // a first list was completed
+	closedAt   int        // number of its last closed event among the messages
+	late       bool       // the list may have been completed in the previous history
 }
 
 func newJudge(w *world, s *sinkWorld) *judge {
 	return &judge{
 		w: w, s: s, copy: newCopy(), first: map[string]*message{}, last: map[string]*message{}, seen: map[string]bool{},
-		of: map[string]*collectionState{}, skipped: map[string]bool{}, dead: map[string]int{}, crashes: -1, smallest: -1, resets: -1, refusals: -1,
+		of: map[string]*collectionState{}, recorded: map[string]bool{}, skipped: map[string]bool{}, dead: map[string]int{}, crashes: -1, smallest: -1, resets: -1, refusals: -1,
 	}
 }
 
@@ -101,7 +109,7 @@ func (j *judge) wrong(invariant, format string, args ...any) {
 
 // inEffect records a configuration that a process has received.
 func (j *judge) inEffect(c config) {
-	j.effect = append(j.effect, configAt{j.w.step, j.w.cluster.now().rv, slices.Clone(c)})
+	j.effect = append(j.effect, configAt{j.w.step, j.w.cluster.now().rv, slices.Clone(c), j.received(), j.flushed})
 }
 
 // now is the configuration in effect.
@@ -119,12 +127,23 @@ func (j *judge) hadRefused(e entry) bool {
 	})
 }
 
-// selections returns the selections that a collection has had in the configurations since a step.
+// closedLater reports whether a collection that was removed may wait for its topic, which is refused now.
+func (j *judge) closedLater() bool {
+	return slices.ContainsFunc(j.effect, func(at configAt) bool {
+		return slices.ContainsFunc(at.c, func(was entry) bool { return j.s.bus.refuses(topic(was.topic)) })
+	})
+}
+
+// selections returns the selections that a collection has had in the configurations since a step. An edit may wait for the disk buffer.
 func (j *judge) selections(id string, since int) (out []selection) {
-	for i, e := range j.effect {
-		if i+1 < len(j.effect) && j.effect[i+1].step < since {
-			continue
-		}
+	first := 0
+	for first+1 < len(j.effect) && j.effect[first+1].step < since {
+		first++
+	}
+	for first > 0 && j.waits(&j.effect[first], id) {
+		first--
+	}
+	for _, e := range j.effect[min(first, len(j.effect)):] {
 		for _, en := range e.c {
 			for _, s := range en.possible() {
 				if collectionID(s) == id && !slices.Contains(out, s) {
@@ -321,12 +340,19 @@ func (j *judge) deletion(m *message) {
 func (j *judge) collection(m *message) {
 	state := j.of[m.Collection]
 	if state == nil {
-		state = &collectionState{lastGap: -1, gapBefore: -1, closedAt: -1}
+		state = &collectionState{lastGap: -1, gapBefore: -1, editGap: -1, closedAt: -1}
 		j.of[m.Collection] = state
 	}
 	switch m.short() {
 	case "gap":
 		j.everyChange(m.Collection, state, m.Version)
+		if m.Data.Reason == "selection" || m.Data.Reason == "filter" {
+			j.everyFrame(m.Collection, state)
+			state.editGap = m.Step
+		}
+		if m.Data.Reset {
+			state.editGap = m.Step
+		}
 		asked := m.Data.Reason == "resync" && j.w.resyncs > 0
 		// The cause may have happened before the last gap was published.
 		if state.everGap && state.gap == nil && !asked && !j.w.caused(min(state.gapBefore, j.rested)) {
@@ -394,7 +420,10 @@ func (j *judge) synced(m *message, state *collectionState, opened *message) {
 			if problem == "" {
 				state.synced, state.at, state.history = m.Version != 0, m.Version, h // 0: the resource does not exist
 				state.late = j.rested <= j.w.restored
-				state.listed = true
+				state.listed, state.syncedStep, state.by = true, m.Step, nil
+				if len(selections) == 1 {
+					state.by = &selections[0]
+				}
 				return
 			}
 			why = problem
@@ -490,7 +519,7 @@ func (j *judge) caughtUp(invariant string) {
 	if j.w.process == nil {
 		return
 	}
-	live, healthy := j.w.cluster.live(), !j.w.hindered(j.s, entry{x: all})
+	live, healthy := j.w.cluster.live(), !j.w.hindered(j.s, entry{x: all}) && !j.closedLater()
 	var selected []selection
 	for _, e := range j.now() {
 		if j.w.hindered(j.s, e) {

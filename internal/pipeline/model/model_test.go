@@ -45,6 +45,20 @@ func TestRandomWithBuffer(t *testing.T) {
 	random(t, func(n int) *trace {
 		tr := drawn(n)
 		tr.setup.buffer = diskSize(1 + n%2)
+		if n%4 == 0 { // nothing else disturbs, so that no frame may be skipped: see everyFrame
+			tr.inputs = slices.DeleteFunc(tr.inputs, func(in input) bool { return disturbs(in.op) })
+		}
+		addOutages(tr, rand.New(rand.NewPCG(*seed, uint64(n))))
+		return tr
+	})
+}
+
+// TestRandomWithStandby runs such traces with a standby, which takes over when the bridge is to start again, and buffers until then. The dead
+// bridge's disk is that of the next standby.
+func TestRandomWithStandby(t *testing.T) {
+	random(t, func(n int) *trace {
+		tr := drawn(n)
+		tr.setup.buffer, tr.setup.standby = diskSize(1+n%2), true
 		addOutages(tr, rand.New(rand.NewPCG(*seed, uint64(n))))
 		return tr
 	})
@@ -97,7 +111,7 @@ func addOutages(t *trace, r *rand.Rand) {
 	for range 1 + r.IntN(3) {
 		sink := r.IntN(2)
 		outage := []input{{"bus-stops", []int{sink}}, {"put", []int{r.IntN(6), r.IntN(3), 1, 0}}, {"second", nil}, {"second", nil}, {"second", nil}}
-		for range r.IntN(5) {
+		for range r.IntN(7) {
 			outage = append(outage, []input{
 				{"put", []int{r.IntN(6), r.IntN(3), 1, 0}},
 				{"delete", []int{r.IntN(6)}},
@@ -110,11 +124,34 @@ func addOutages(t *trace, r *rand.Rand) {
 				{"bus-heals", []int{sink}},
 				{"disk", []int{r.IntN(3)}},
 				{"power-failure", []int{r.IntN(3)}},
-			}[r.IntN(11)])
+				{"edit", []int{sink, r.IntN(3), r.IntN(2), r.IntN(8)}}, // the selection or the filter
+				{"edit", []int{sink, r.IntN(3), r.IntN(2), r.IntN(8)}},
+				{"edit", []int{sink, r.IntN(3), 4, r.IntN(2)}}, // excludeNamespaces
+				{"edit-back", []int{sink}},
+				{"start-back", []int{sink}},
+			}[r.IntN(16)])
 		}
-		t.inputs = slices.Insert(t.inputs, r.IntN(t.most), outage...)
+		if r.IntN(2) == 0 {
+			outage = append([]input{{"sleep", []int{0}}}, outage...)
+			outage = append(outage, editedBehind(sink, r)...)
+		}
+		t.inputs = slices.Insert(t.inputs, r.IntN(min(t.most, len(t.inputs)+1)), outage...)
 		t.most += len(outage)
 	}
+}
+
+// editedBehind returns an edit of the selection or the filter of a sink that is behind, with or without a restart, and the end of the outage.
+func editedBehind(sink int, r *rand.Rand) []input {
+	put := func() input { return input{"put", []int{r.IntN(6), r.IntN(3), r.IntN(2), 0}} }
+	inputs := []input{put(), put()}
+	restart := []input{{"kill", nil}, {"stop", nil}, {"second", nil}}[r.IntN(3)]
+	edit := input{"edit", []int{sink, r.IntN(2), r.IntN(2), r.IntN(8)}}
+	if r.IntN(2) == 0 {
+		inputs = append(inputs, edit, put(), restart)
+	} else {
+		inputs = append(inputs, restart, edit)
+	}
+	return append(inputs, input{"start", nil}, put(), input{"second", nil}, input{"bus-heals", []int{sink}}, input{"sleep", []int{0}})
 }
 
 // printFailing prints the numbers of the random runs that fail.

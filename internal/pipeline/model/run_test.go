@@ -29,10 +29,15 @@ type world struct {
 	judges   []*judge
 	process  *process
 	disk     *disk
+	board    *board   // of the leader election; nil: there is one bridge
+	standby  *process // of the leader election
+	spare    *disk    // of the standby
 	problems []problem
 	causes   []int // steps that may cause a gap
-	resyncs  int   // number of requested resyncs
-	restored int   // the step of the last restore
+	// disturbed is the last step in which anything else happened that may cause a gap than an edit, a stop or a kill.
+	disturbed int
+	resyncs   int // number of requested resyncs
+	restored  int // the step of the last restore
 	// obstructed says that the bridge may be unable to find out what became of objects.
 	obstructed bool
 	out        io.Writer
@@ -77,6 +82,7 @@ type setup struct {
 	sinks    []sinkSetup
 	notation notation // of resourceVersions
 	buffer   diskSize
+	standby  bool // there is a standby, which has a disk buffer, too
 }
 
 type sinkSetup struct {
@@ -133,12 +139,12 @@ func run(t *testing.T, tr *trace, out io.Writer) (problems []problem) {
 func newWorld(s *setup, out io.Writer) *world {
 	c := newCluster()
 	c.crowd(s.crowd)
-	w := &world{cluster: c, out: out, logger: zap.NewNop(), restored: -1, disk: newDisk(s.buffer)}
+	w := &world{cluster: c, out: out, logger: zap.NewNop(), restored: -1, disturbed: -1, disk: newDisk(s.buffer)}
 	if out != nil {
 		w.logger = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", LevelKey: "l", EncodeLevel: zapcore.CapitalLevelEncoder}),
 			zapcore.AddSync(prefixed{out}), zap.DebugLevel))
 	}
-	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}, refusals: map[string]refusal{}, burst: 1 + s.crowd, most: -1, notation: s.notation}
+	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}, sent: map[string]int{}, refusals: map[string]refusal{}, burst: 1 + s.crowd, most: -1, notation: s.notation}
 	for i, ss := range s.sinks {
 		sw := &sinkWorld{name: fmt.Sprintf("s%d", i), mode: ss.mode, dead: ss.dead, window: ss.window, bus: newBus(), store: newMemory(), config: presets[ss.preset].named()}
 		if s.first != nil {
@@ -150,9 +156,17 @@ func newWorld(s *setup, out io.Writer) *world {
 		sw.bus.written = func(message) {}
 		w.trace("sink %s: %s %s", sw.name, sw.mode, sw.config)
 	}
+	if s.standby {
+		w.board, w.spare = &board{}, newDisk(s.buffer)
+	}
 	w.start()
 	w.pump()
 	return w
+}
+
+// disturbs reports whether an input may open a gap, and is neither an edit nor a kill.
+func disturbs(name string) bool {
+	return ops[name].causes && ops[name].kind != "edit" && name != "kill"
 }
 
 type prefixed struct{ w io.Writer }
@@ -171,14 +185,26 @@ func (w *world) give(in input) bool {
 	op := ops[in.op]
 	time.Sleep(apart)
 	w.step++
+	process, before := w.process, []received{}
+	for _, j := range w.judges {
+		before = append(before, j.received())
+	}
 	if !op.apply(w, in.args) {
 		w.step--
 		return false
 	}
 	w.trace("%d > %s", w.step, in)
+	for i, j := range w.judges {
+		if op.kind == "time" && process != nil && w.process == process {
+			j.flushed = before[i] // what was sent before is in the disk buffer now
+		}
+	}
 	w.obstructed = w.obstructed || op.obstructs
 	if op.causes {
 		w.causes = append(w.causes, w.step)
+	}
+	if disturbs(in.op) || w.disk != nil && w.disk.fails.Load() != nothingFails {
+		w.disturbed = w.step
 	}
 	w.pump()
 	return true
@@ -196,11 +222,18 @@ func (w *world) pump() {
 	w.crashed()
 	for _, j := range w.judges {
 		j.judgeNew()
+		j.records()
 	}
 	if w.process != nil && !w.process.dead() {
 		if err := w.process.endedBy(); err != nil {
 			w.problems = append(w.problems, problem{endedAlone, fmt.Sprintf("step %d: the bridge ended: %v", w.step, err)})
 			w.process = nil
+		}
+	}
+	if w.standby != nil {
+		if err := w.standby.endedBy(); err != nil {
+			w.problems = append(w.problems, problem{endedAlone, fmt.Sprintf("step %d: the standby ended: %v", w.step, err)})
+			w.standby = nil
 		}
 	}
 }
@@ -228,7 +261,8 @@ func (w *world) sleep(d time.Duration) {
 		}
 	}
 	for _, j := range w.judges {
-		if !j.s.bus.stopped && !j.s.bus.blocked {
+		waits := w.process == nil && w.disk != nil // what was recorded before waits for the next process
+		if !j.s.bus.stopped && !j.s.bus.blocked && !waits {
 			j.rested = w.step
 		}
 	}
@@ -257,6 +291,9 @@ func (w *world) bury() {
 	w.api.mu.Lock()
 	w.api.dead = true
 	w.api.mu.Unlock()
+	if w.standby != nil {
+		w.api.interrupt()
+	}
 	w.api.drop()
 	w.api.cut(io.EOF)
 	for _, s := range w.sinks {
@@ -276,11 +313,21 @@ func (w *world) start() bool {
 	if w.process != nil {
 		return false
 	}
-	p, err := start(w.api, w.sinks, w.disk, w.logger)
-	if err != nil {
-		panic(err)
+	if w.standby != nil {
+		w.process = w.promote()
+	} else {
+		p, err := start(w.api, w.sinks, w.disk, w.board, w.logger)
+		if err != nil {
+			panic(err)
+		}
+		w.process = p
+		if w.board != nil {
+			p.candidate.grant()
+		}
 	}
-	w.process = p
+	if w.board != nil {
+		w.standBy()
+	}
 	for i, s := range w.sinks {
 		w.judges[i].inEffect(s.config)
 		if s.reset {
@@ -451,6 +498,9 @@ func (w *world) end() {
 	if w.process != nil {
 		w.heal()
 		w.bury()
+	}
+	if w.standby != nil {
+		w.endStandby()
 	}
 	w.api.cut(io.EOF)
 	synctest.Wait()

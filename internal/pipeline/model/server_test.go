@@ -41,6 +41,7 @@ type server struct {
 	dead      bool               // no request is answered, because the process that sent it was killed
 	refusals  map[string]refusal // by target
 	notation  notation           // of resourceVersions
+	sent      map[string]int     // highest resourceVersion of the frames of each watch, by target and version: see watchOf
 	around    []surrounding      // the changes of namespaces and definitions, oldest first
 }
 
@@ -611,6 +612,7 @@ func (s *server) frame(w *watch) bool {
 			continue
 		}
 		w.rv = c.rv
+		s.sent[w.target+"|"+w.version] = c.rv
 		was, is := w.sel(c.before), w.sel(c.after)
 		kind, o := "", object{}
 		switch {

@@ -54,6 +54,9 @@ func (t *trace) String() string {
 	if t.setup.buffer != noBuffer {
 		fmt.Fprintf(&b, "buffer %d\n", t.setup.buffer)
 	}
+	if t.setup.standby {
+		fmt.Fprintln(&b, "standby")
+	}
 	for _, s := range t.setup.sinks {
 		letters := "truncate"
 		if s.dead {
@@ -87,6 +90,9 @@ func parseTrace(text string) (*trace, error) {
 		case "buffer":
 			n, _ := strconv.Atoi(f[1])
 			t.setup.buffer = diskSize(n)
+			continue
+		case "standby":
+			t.setup.standby = true
 			continue
 		case "versions":
 			t.setup.notation = notation(f[1])
@@ -137,6 +143,9 @@ func (t *trace) kinds() string {
 	}
 	if t.setup.buffer != noBuffer {
 		add("+buffer")
+	}
+	if t.setup.standby {
+		add("+standby")
 	}
 	for _, s := range t.setup.sinks {
 		add(s.features()...)

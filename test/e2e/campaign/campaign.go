@@ -56,7 +56,9 @@ type Result struct {
 	Ops      int        `json:"operations"`
 	Events   int        `json:"events"`
 	Gaps     int        `json:"gaps"`
-	Excused  int        `json:"excused"` // unpublished transitions that a declared gap excuses
+	Excused  int        `json:"excused"`            // unpublished transitions that a declared gap excuses
+	Buffer   string     `json:"buffer,omitempty"`   // size of the disk buffer; "" without one
+	Recorded int        `json:"recorded,omitempty"` // changes that killed bridges had in the disk buffer, and whose publication is judged
 	Faults   []string   `json:"faults"`
 	Problems []string   `json:"problems,omitempty"`
 	Log      string     `json:"-"` // of a failed run: its events, the histories of the objects, and the bridges' logs
@@ -177,7 +179,20 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: n.mayHaveLost(), unsettled: settled != nil, killed: len(w.processes) > 1, taken: w.taken,
 		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted}, name: w.ns,
 	}
+	if !w.spec.soak { // in a soak, faults of the API server are of all pairs
+		v.expires = map[string]bool{}
+	}
+	if w.buffer != nil {
+		result.Buffer = w.buffer.size()
+	}
+	if n.mayJudgeBuffer() {
+		v.buffered = w.buffer
+		result.Recorded = w.buffer.changes()
+	}
 	for _, t := range w.types {
+		if v.expires != nil {
+			v.expires[t.ResourceID()] = n.mayExpire(t)
+		}
 		if v.cluster[t.ResourceID()], err = w.selected(reading, t); err != nil {
 			return err
 		}

@@ -164,12 +164,13 @@ func (n *nemesis) bridgeFaults() []fault {
 		{name: "resync requested", do: one(n.askResync)},
 		{name: "configuration without a resource", do: n.withoutOne},
 	}
+	faults = append(faults, n.bufferFaults(one)...)
 	if n.pair.shared() { // not with a checkpoint in a file, because its lock does not let a second bridge start
 		faults = append(faults, fault{name: "second bridge while the first is frozen", do: one(func(ctx context.Context, r *chance, i int) error {
 			if n.replicas > 1 { // the Lease of the frozen one expires, and the other one becomes the leader
 				return freeze(6*time.Second)(ctx, r, i)
 			}
-			n.second = true
+			n.second, n.other = true, !n.other
 			first := n.current[i]
 			first.Signal(syscall.SIGSTOP)
 			if err := n.relaunch(i); err != nil {

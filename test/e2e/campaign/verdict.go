@@ -23,6 +23,8 @@ type verdict struct {
 	unsettled bool                                 // the bridge had not published everything at the end: neither state nor completeness can be judged
 	killed    bool                                 // a bridge was killed, or the leader changed: the last events of the earlier process are in doubt
 	taken     map[string]bool                      // resources that were removed from the configuration for a while
+	buffered  *buffering                           // what was in the disk buffer and has to be published; nil: not judged
+	expires   map[string]bool                      // resources whose history the API server may have lost; nil: not known
 	changing  map[string]bool                      // resources whose bodies changed without a new resourceVersion
 
 	problems  []string
@@ -202,6 +204,9 @@ func (r *reader) gap(resource string, m *bus.Message) {
 	r.gaps++
 	if m.Data.Reason == "drift" && !r.changing[resource] {
 		r.wrong("complete", "a verification found a change that had not been published: %s", m)
+	}
+	if m.Data.Reason == "expired" && r.expires != nil && !r.expires[resource] {
+		r.wrong("declared", "a gap because the API server has lost the history, which it has not: %s", m)
 	}
 	from := number(m.Data.From)
 	if m.Data.Reset { // everything up to high was published before the reset

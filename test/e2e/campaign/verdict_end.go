@@ -41,16 +41,24 @@ func (v *verdict) life(era int, o *object) {
 		if was && in && o.typ.ignore && o.typ.published(version.body) == o.typ.published(o.versions[i-1].body) {
 			continue
 		}
-		if v.covers(era, resource, version.rv-1, version.rv+1) {
+		covered := v.covers(era, resource, version.rv-1, version.rv+1)
+		switch when := v.buffered.has(o.uid, version.rv); {
+		case when != "" && !v.taken[resource]:
+			v.wrong("complete", "version %d of %s is not published, but it was in the disk buffer of a bridge that was killed at %s", version.rv, o, when)
+		case covered:
 			v.excused++
-		} else {
+		default:
 			v.wrong("complete", "version %d of %s is not published, and no gap covers it: %v", version.rv, o, v.windows[era][resource])
 		}
 	}
 	if in && o.deleted && !v.ended[era][o.uid] && !(era > 0 && o.gone) {
-		if v.covers(era, resource, o.after, o.before) {
+		covered := v.covers(era, resource, o.after, o.before)
+		switch when := v.buffered.hasDeletion(o.uid, o.after, o.before); {
+		case when != "" && !v.taken[resource]:
+			v.wrong("complete", "the deletion of %s is not published, but it was in the disk buffer of a bridge that was killed at %s", o, when)
+		case covered:
 			v.excused++
-		} else {
+		default:
 			v.wrong("complete", "the deletion of %s is not published, and no gap covers it: %v", o, v.windows[era][resource])
 		}
 	}

@@ -441,3 +441,34 @@ func TestGapsFromTheStopOn(t *testing.T) {
 		t.Errorf("%d messages are judged, want 3, the last two of y and x: %v", len(got), got)
 	}
 }
+
+// What a killed bridge had recorded is published, also within a gap. A gap needs a reason.
+func TestVerdictOfBuffer(t *testing.T) {
+	p := Pair{Name: "nats-eo/nats", Bus: "nats", Delivery: "exactly-once", Store: "nats"}
+	for name, c := range map[string]struct {
+		want string // beginning of the only problem; "": none
+		do   func(*verdict)
+	}{
+		"what was recorded is published": {"", func(v *verdict) {
+			v.buffered.recorded = map[string]map[uint64]string{"u1": {11: "5s", 12: "5s", 13: "5s"}, "u2": {25: "5s"}}
+		}},
+		"a recorded version is lost in a gap": {"[complete] version 22", func(v *verdict) {
+			v.buffered.recorded = map[string]map[uint64]string{"u3": {22: "5s"}}
+		}},
+		"a recorded deletion is lost in a gap": {"[complete] the deletion", func(v *verdict) {
+			v.buffered.recorded = map[string]map[uint64]string{"u3": {23: "5s"}}
+		}},
+		"a gap although no history was lost": {"[declared]", func(v *verdict) {
+			v.messages[6].Data.Reason, v.expires = "expired", map[string]bool{resource: false}
+		}},
+	} {
+		h := rightHistory()
+		v := h.verdict(p)
+		v.buffered = &buffering{}
+		c.do(v)
+		problems := v.judge()
+		if c.want == "" && len(problems) > 0 || c.want != "" && (len(problems) != 1 || !strings.HasPrefix(problems[0], c.want)) {
+			t.Errorf("%s: problems %q, want %q", name, problems, c.want)
+		}
+	}
+}

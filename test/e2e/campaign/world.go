@@ -44,8 +44,11 @@ type world struct {
 
 	replicas int
 	second   bool            // two bridges ran without a Lease, and may have fenced one another
+	other    bool            // bridges that start use the second of the two buffer directories: two bridges cannot use one at the same time
 	taken    map[string]bool // resources that were removed from the configuration for a while
 	disk     string          // mount point of the checkpoint's own file system, which a fault can fill; "" if there is none
+
+	buffer *buffering // nil without a disk buffer
 
 	gadgets *gadgets    // nil if no entries share a resource; there is no second sink then
 	beside  *secondSink // the second sink, for the entries of the shared resource only
@@ -143,7 +146,7 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 		c.LeaderElection = map[string]any{"enabled": true, "namespace": w.ns, "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "300ms"}
 	}
 	if w.replicas == 1 && w.spec.Seed%2 == 1 { // not drawn from r, because a further draw would change what existing seeds do
-		c.Buffer = map[string]any{"path": filepath.Join(w.dir, "buffer")}
+		c.Buffer = w.bufferOf()
 	}
 	if w.pair.Store == "kafka" {
 		c.Checkpoint = map[string]any{"kafka": map[string]any{"replicas": 1}}
@@ -261,17 +264,28 @@ func (w *world) launch() error {
 	return nil
 }
 
-// socketEnv is the environment variable with a process's admin socket.
-const socketEnv = "KUBEBRIDGE_CAMPAIGN_SOCKET"
+const (
+	socketEnv = "KUBEBRIDGE_CAMPAIGN_SOCKET" // the environment variable with a process's admin socket
+	bufferEnv = "KUBEBRIDGE_CAMPAIGN_BUFFER" // the environment variable with a process's buffer directory
+)
 
 func (w *world) socket(process int) string {
 	return filepath.Join(w.dir, fmt.Sprintf("admin%d", process))
 }
 
+// bufferDir returns the buffer directory of the next process.
+func (w *world) bufferDir() string {
+	if w.other {
+		return filepath.Join(w.dir, "buffer-second")
+	}
+	return filepath.Join(w.dir, "buffer")
+}
+
 // relaunch starts a replica again. The caller holds mu, or there is no other goroutine.
 func (w *world) relaunch(i int) error {
 	// The working copy of a checkpoint on the bus is put in a directory where it can be measured and removed.
-	p, err := bridge.Start("env", "TMPDIR="+w.scratchDir(), socketEnv+"="+w.socket(len(w.processes)), w.spec.Binary, "run", "-c", w.config)
+	env := []string{"TMPDIR=" + w.scratchDir(), socketEnv + "=" + w.socket(len(w.processes)), bufferEnv + "=" + w.bufferDir()}
+	p, err := bridge.Start("env", append(env, w.spec.Binary, "run", "-c", w.config)...)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,9 @@ import (
 	"go.uber.org/zap"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubebridge/kubebridge/internal/leader"
@@ -464,4 +466,61 @@ func TestLeaderOnDeadConnection(t *testing.T) {
 	if len(a.lost) > 0 {
 		t.Error("the lead was lost")
 	}
+}
+
+// A note has one writer: the process that holds the Lease. What somebody else has written is not replaced before it was read, and the
+// metadata that others gave the ConfigMap stays.
+func TestNote(t *testing.T) {
+	e := newElection(t, longLease)
+	a := e.runs("a", cluster.RESTConfig())
+	e.leads(1)
+	b := e.runs("b", cluster.RESTConfig())
+	e.becomes(b, leader.Standby)
+	ofA, ofB := a.Note(e.name+"-note"), b.Note(e.name+"-note")
+	reads := func(n *leader.Note, want string) {
+		t.Helper()
+		if got, err := n.Read(e.ctx); err != nil || string(got) != want {
+			t.Errorf("read %q, want %q: %v", got, want, err)
+		}
+	}
+	writes := func(n *leader.Note, content string, want error) {
+		t.Helper()
+		if err := n.Write(e.ctx, []byte(content)); !errors.Is(err, want) {
+			t.Errorf("write %q: %v, want %v", content, err, want)
+		}
+	}
+	reads(ofB, "")
+	writes(ofB, "of a standby", leader.ErrNotLeader)
+	writes(ofA, "one", nil)
+	writes(ofA, "two", nil)
+	reads(ofB, "two")
+
+	maps, err := coreclient.NewForConfig(cluster.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := maps.ConfigMaps("default").Patch(e.ctx, e.name+"-note", types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"a"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	writes(ofA, "three", leader.ErrChanged)
+	reads(ofA, "two")
+	writes(ofA, "three", nil)
+
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	e.leads(2)
+	writes(ofA, "of a former leader", leader.ErrNotLeader)
+	reads(ofB, "three")
+	writes(ofB, "four", nil)
+	if got, err := maps.ConfigMaps("default").Get(e.ctx, e.name+"-note", metav1.GetOptions{}); err != nil || got.Labels["team"] != "a" {
+		t.Errorf("the labels are gone: %v, %v", got, err)
+	}
+	if err := maps.ConfigMaps("default").Delete(e.ctx, e.name+"-note", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	writes(ofB, "five", leader.ErrChanged)
+	reads(ofB, "")
+	writes(ofB, "five", nil)
+	reads(ofB, "five")
 }

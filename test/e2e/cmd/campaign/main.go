@@ -284,6 +284,9 @@ func (o options) record(r campaign.Result) error {
 	_, err = f.Write(append(line, '\n'))
 	err = errors.Join(err, f.Close())
 	fmt.Printf("%s %-16s seed %-4d %4.0fs %4d operations %5d events %3d gaps %3d excused, %d faults\n", verdict(r), r.Pair, r.Seed, r.Seconds, r.Ops, r.Events, r.Gaps, r.Excused, len(r.Faults))
+	if r.Buffer != "" {
+		fmt.Printf("  disk buffer of %s, %d changes in it when a bridge was killed\n", r.Buffer, r.Recorded)
+	}
 	if r.Delays != nil {
 		fmt.Printf("  others' changes %s\n  99 of 100 took %.1f times as long beside hostile objects as beside ordinary ones\n", r.Delays, r.Delays.Times())
 	}

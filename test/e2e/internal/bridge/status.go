@@ -50,6 +50,8 @@ type Collection struct {
 	Error    string     `json:"error"`
 	Position string     `json:"position"` // resourceVersion of the last event delivered and committed
 	Synced   *time.Time `json:"synced"`
+	// EditWaits is since when an edit waits for the disk buffer; nil: none waits.
+	EditWaits *time.Time `json:"editWaits"`
 }
 
 // Find returns the collection with the ID of the first sink that has it; the zero value if there is none.

@@ -1,0 +1,376 @@
+package buffer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/zap/zaptest"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubebridge/kubebridge/internal/spool"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// replica is the buffer of one of several replicas. Its API server does not answer, so it has only the frames that a test records.
+type replica struct {
+	*testing.T
+	*Buffer
+	fs vfs.FS
+	o  spool.Options
+}
+
+func newReplica(t *testing.T, fs vfs.FS, o spool.Options) *replica {
+	t.Helper()
+	o.FS = fs
+	s, err := spool.Open("buffer", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := source.NewClient(&rest.Config{Host: "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := New(Options{
+		Spool: s, Client: client, Slots: func() source.Slots { return noSlots{} }, Sinks: []string{"audit", "live"}, Log: zaptest.NewLogger(t),
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	b.Load(ctx)
+	t.Cleanup(func() {
+		stop()
+		b.running.Wait()
+		client.Close()
+		_ = s.Close()
+	})
+	return &replica{t, b, fs, o}
+}
+
+// noSlots lets no list begin.
+type noSlots struct{}
+
+func (noSlots) Acquire(ctx context.Context, _ source.Attempt) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+func (noSlots) Release(source.Attempt) {}
+
+// listed returns an entry of the leader's list for the target things of the sink "audit".
+func listed(committed string) Listed {
+	return Listed{Sink: "audit", Target: things, At: Position{Committed: committed, Epoch: 1, Seen: committed}}
+}
+
+// only returns the only recording of things.
+func (p *replica) only() *Recording {
+	p.Helper()
+	list := p.of("audit", things)
+	if len(list) != 1 {
+		p.Fatalf("there are %d recordings", len(list))
+	}
+	return list[0]
+}
+
+// record records changes in the only recording.
+func (p *replica) record(from, to int) {
+	p.Helper()
+	r := p.only()
+	for n := from; n <= to; n++ {
+		if err := r.Handle(p.Context(), signal(p.T, fmt.Sprintf("added a%d@%d resume %d", n, n, n-1))); err != nil {
+			p.Fatal(err)
+		}
+		if err := r.flush(); err != nil {
+			p.Fatal(err)
+		}
+	}
+}
+
+// replays checks which changes the sink gets after a takeover.
+func (p *replica) replays(committed string, epoch uint64, from, to int) *Use {
+	p.Helper()
+	u := p.Find("audit", things, Position{Committed: committed, Epoch: epoch, Read: committed})
+	if u == nil {
+		p.Fatalf("nothing is found at %s", committed)
+	}
+	for n := from; n <= to; n++ {
+		f, err := u.Next()
+		if err != nil || f.Object.ResourceVersion != fmt.Sprint(n) {
+			p.Fatalf("got %q, want version %d: %v", text(f), n, err)
+		}
+	}
+	if f, err := u.Next(); err == nil {
+		p.Errorf("there is more: %q", text(f))
+	}
+	return u
+}
+
+// A sink that takes over finds what was recorded while its process was a standby, from the position that the bus has, which may be later than
+// the one that the leader had listed.
+func TestStandbyTakesOver(t *testing.T) {
+	p := newReplica(t, vfs.NewMem(), spool.Options{})
+	p.Follow([]Listed{listed("10")})
+	p.record(11, 30)
+	if s := p.State(); s.Targets != 1 || s.Frames != 20 {
+		t.Errorf("the status of a standby has %+v", s)
+	}
+	p.Lead()
+	if got := p.List(); len(got) != 1 || !got[0].Waits || got[0].At.Committed != "10" {
+		t.Errorf("a new leader whose sinks have not come lists %+v", got)
+	}
+	if u := p.Find("live", things, Position{Committed: "10", Epoch: 1, Read: "10"}); u != nil {
+		t.Error("another sink finds it")
+	}
+	other := things
+	other.Collection.LabelSelector = "x=y"
+	if u := p.Find("audit", other, Position{Committed: "10", Epoch: 1, Read: "10"}); u != nil {
+		t.Error("another selection finds it")
+	}
+	p.replays("15", 1, 16, 30)
+	if got := p.List(); len(got) != 1 || got[0].Waits || got[0].At.Committed != "15" {
+		t.Errorf("a leader whose sink has come lists %+v", got)
+	}
+}
+
+// A standby deletes what the leader's sink has committed, and what is no longer listed.
+func TestStandbyTrims(t *testing.T) {
+	p := newReplica(t, vfs.NewMem(), spool.Options{SegmentBytes: 1})
+	p.Follow([]Listed{listed("10")})
+	p.record(11, 40)
+	segments := func() int { return len(p.only().stream.Segments()) }
+	whole := segments()
+	p.sweep(time.Now())
+	if n := segments(); n < whole-1 {
+		t.Errorf("%d of %d segments are left, although nothing is committed", n, whole)
+	}
+	p.Follow([]Listed{listed("30")})
+	p.sweep(time.Now())
+	if n := segments(); n > whole-18 {
+		t.Errorf("%d of %d segments are left", n, whole)
+	}
+	p.Follow(nil)
+	if len(p.List()) > 0 {
+		t.Error("what nobody needs is listed")
+	}
+	idle := p.only().idle
+	p.Follow(nil)
+	if !p.only().idle.Equal(idle) {
+		t.Error("each list starts the time again for which a recording is kept")
+	}
+	p.sweep(time.Now())
+	p.Follow([]Listed{listed("31")}) // the sink is behind once more
+	p.sweep(time.Now().Add(time.Hour))
+	p.record(41, 42)
+	p.Lead()
+	if err := p.replays("31", 1, 32, 42).Suspend(); err != nil {
+		t.Fatal(err)
+	}
+	p.Stand()
+	p.Follow(nil)
+	p.sweep(time.Now().Add(time.Hour))
+	if n := p.State().Targets; n > 0 || len(p.Spool.List()) > 0 {
+		t.Errorf("%d recordings and %d segments are left", n, len(p.Spool.List()))
+	}
+}
+
+// A recording is replaced where the leader's list proves that it is of no use.
+func TestStandbyReplaces(t *testing.T) {
+	later := func(change func(*Listed)) Listed {
+		l := listed("20")
+		change(&l)
+		return l
+	}
+	for _, c := range []struct {
+		name     string
+		next     Listed
+		ended    bool // before the next list
+		replaced bool
+		start    string
+	}{
+		{"it reaches back", listed("20"), false, false, "10"},
+		{"the position is further than what was recorded", listed("50"), false, false, "10"},
+		{"it begins later", listed("5"), false, true, "5"},
+		{"the position is one that the leader is not sure of", later(func(l *Listed) { l.At.Committed, l.Waits = "5", true }), false, false, "10"},
+		{"the leader knows no position", later(func(l *Listed) { l.At, l.Waits = Position{}, true }), false, false, "10"},
+		{"the sink has come to a new history", later(func(l *Listed) { l.At.Epoch = 2 }), false, true, "20"},
+		{"a new history has begun, and the sink has not come to it", later(func(l *Listed) { l.NewHistory = true }), false, false, "10"},
+		{"a new history has begun behind a position that is missing", later(func(l *Listed) { l.At.Committed, l.NewHistory = "5", true }), false, false, "10"},
+		{"it has ended, and is still of use", listed("20"), true, false, "10"},
+		{"it has ended, and all of it is committed", listed("40"), true, true, "40"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newReplica(t, vfs.NewMem(), spool.Options{})
+			p.Follow([]Listed{listed("10")})
+			p.record(11, 30)
+			before := p.only()
+			if c.ended {
+				before.finish(errors.New("full"))
+			}
+			p.Follow([]Listed{c.next})
+			r := p.only()
+			if r.Start != c.start || (r != before) != c.replaced {
+				t.Errorf("replaced: %t, and the recording begins at %s, want %s", r != before, r.Start, c.start)
+			}
+		})
+	}
+}
+
+// What cannot be begun is not tried with every list, and other collections are recorded. What a configuration does not have is not recorded.
+func TestStandbyCannotRecord(t *testing.T) {
+	p := newReplica(t, vfs.NewMem(), spool.Options{MaxBytes: 1})
+	foreign := listed("10")
+	foreign.Sink = "no sink of this configuration"
+	for _, at := range []string{"10", "11"} {
+		p.Follow([]Listed{listed(at), foreign})
+		if p.State().Targets != 0 {
+			t.Fatal("it records")
+		}
+	}
+	if n := len(p.followed.tried); n != 1 {
+		t.Errorf("%d recordings could not be begun, want 1", n)
+	}
+	p.Follow(nil)
+	if n := len(p.followed.tried); n != 0 {
+		t.Error("a recording that is not listed any more is waited for")
+	}
+}
+
+// A standby that restarts goes on with what it has on disk, and a leader that restarts lists it, although it does not know yet what its sink has
+// committed.
+func TestStandbyRestarts(t *testing.T) {
+	fs := vfs.NewMem()
+	restart := func(p *replica) *replica {
+		if err := p.Spool.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return newReplica(t, fs, spool.Options{SegmentBytes: 1})
+	}
+	p := newReplica(t, fs, spool.Options{SegmentBytes: 1})
+	p.Follow([]Listed{listed("10")})
+	p.record(11, 30)
+	p = restart(p)
+	if got := p.List(); len(got) != 1 || got[0].At.Committed != "10" || got[0].At.Epoch != 1 || !got[0].Waits {
+		t.Errorf("a whole recording is listed as %+v", got)
+	}
+	p.Follow([]Listed{listed("20")})
+	p.sweep(time.Now().Add(time.Hour))
+	p.record(31, 32)
+	p = restart(p)
+	if got := p.List(); len(got) != 1 || got[0].At.Committed != "" || !got[0].Waits {
+		t.Errorf("the rest of a recording is listed as %+v", got)
+	}
+	p.Lead()
+	p.replays("20", 1, 21, 32)
+}
+
+// The former leader keeps what it has recorded, and follows its successor.
+func TestLeaderBecomesAStandby(t *testing.T) {
+	p := newReplica(t, vfs.NewMem(), spool.Options{})
+	p.Come("audit")
+	use, err := p.Begin("audit", things, Position{Committed: "10", Epoch: 1, Read: "10"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.record(11, 20)
+	for range 10 {
+		if _, err := use.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	use.Committed("15", 1)
+	if err := use.Suspend(); err != nil {
+		t.Fatal(err)
+	}
+	p.Stand()
+	list := p.List()
+	if len(list) != 1 || list[0].At.Committed != "15" {
+		t.Fatalf("it lists %+v", list)
+	}
+	p.sweep(time.Now().Add(time.Hour))
+	older := listed("12") // its successor had read the list earlier
+	older.Waits = true
+	p.Follow([]Listed{older})
+	p.sweep(time.Now().Add(time.Hour))
+	p.record(21, 30)
+	p.Follow([]Listed{listed("18")})
+	p.sweep(time.Now().Add(time.Hour))
+	p.Lead()
+	p.replays("18", 1, 19, 30)
+}
+
+// The list names the owner of the last list that the sink has committed: another one would prove to a standby that the objects are gone.
+func TestListedOwner(t *testing.T) {
+	p := newReplica(t, vfs.NewMem(), spool.Options{})
+	owner := source.Owner{CRD: "first"}
+	use, err := p.Begin("audit", things, Position{Committed: "10", Epoch: 1, Read: "10", Owner: owner})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := p.only()
+	for _, s := range []string{"added a@11 resume 11", "list", "list ended 20", "added a@21 resume 21", "added a@22 resume 22", "new epoch", "list ended 5"} {
+		if err := r.Handle(t.Context(), signal(t, s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.flush(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := use.Next(); err != nil {
+			break
+		}
+	}
+	for _, c := range []struct {
+		committed string
+		epoch     uint64
+		want      Position
+		history   bool
+	}{
+		{"", 1, Position{Committed: "10", Epoch: 1, Owner: owner}, true},
+		{"11", 1, Position{Committed: "11", Epoch: 1, Owner: owner}, true},
+		{"21", 1, Position{Committed: "21", Epoch: 1, Owner: source.Owner{CRD: "crd-20"}}, true},
+		{"15", 1, Position{Committed: "21", Epoch: 1, Owner: source.Owner{CRD: "crd-20"}}, true},
+		{"5", 2, Position{Committed: "5", Epoch: 2}, false},
+	} {
+		use.Committed(c.committed, c.epoch)
+		l := p.List()[0]
+		c.want.Seen = "5"
+		if l.At != c.want || l.NewHistory != c.history {
+			t.Errorf("after %q of epoch %d it lists %+v, want %+v", c.committed, c.epoch, l, c.want)
+		}
+	}
+}
+
+// A list that is too long loses its last entries, and is read back as it was written.
+func TestEncodeList(t *testing.T) {
+	l := List{Holder: "a", Number: 7, Sealed: true}
+	for n := range 1000 {
+		one := listed(fmt.Sprint(n * 7919))
+		one.Target.Collection = event.Collection{Resource: "things", Namespace: fmt.Sprintf("n-%x", n*n*7907), LabelSelector: "team=a"}
+		l.Recordings = append(l.Recordings, one)
+	}
+	whole, left, err := l.Encode(1 << 20)
+	if err != nil || left > 0 {
+		t.Fatalf("%d are left out: %v", left, err)
+	}
+	limit := len(whole) / 3
+	data, left, err := l.Encode(limit)
+	if err != nil || len(data) > limit || left < 300 || left > 800 {
+		t.Fatalf("%d bytes, %d are left out: %v", len(data), left, err)
+	}
+	got, err := DecodeList(data)
+	l.Version = listVersion
+	if err != nil || !slices.Equal(got.Recordings, l.Recordings[:1000-left]) || got.Number != 7 || got.Holder != "a" || !got.Sealed {
+		t.Errorf("read back as %d recordings, %+v: %v", len(got.Recordings), got.Version, err)
+	}
+	if _, left, err = l.Encode(1); err != nil || left != 1000 {
+		t.Errorf("%d are left out where there is no room at all: %v", left, err)
+	}
+	for _, damaged := range [][]byte{nil, {1, 2, 3}, data[:len(data)/2]} {
+		if _, err := DecodeList(damaged); !errors.Is(err, ErrList) {
+			t.Errorf("%d bytes of it are read: %v", len(damaged), err)
+		}
+	}
+}
