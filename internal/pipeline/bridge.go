@@ -241,7 +241,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string, disk openBuffer
 			run(func() error { return p.followAudit(stopAll, records) })
 		}
 	}
-	err := group.Wait()
+	err = group.Wait()
 	if !notStopping() {
 		<-said // nothing is logged after the end
 	}
