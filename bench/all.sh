@@ -48,6 +48,7 @@ else
 	failed=1
 fi
 run "A bus that is down" 390 -bench outage -period 5m "$@"
+run "The disk buffer" 420 -bench buffer -limit 180s "$@"
 {
 	printf '\n## Parts\n\n```\n'
 	timeout 150 ./micro.sh -benchtime 0.5s | grep -E '^(Benchmark|pkg)' || failed=1

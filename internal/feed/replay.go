@@ -108,6 +108,9 @@ func (f *follower) buffered(ctx context.Context) (*buffer.Use, error) {
 	if !behind {
 		return nil, nil
 	}
+	if err := f.handler.Buffered(ctx); err != nil {
+		return nil, err
+	}
 	f.beginning, at.Committed = committed, f.recordFrom(committed)
 	use, err := b.begin(f.collection, f.target, at)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 // is not published yet. Such an edit waits, so that it takes effect behind everything that was received before it.
 //
 //	state    in effect            next     when
-//	applied  the wanted settings  waiting  another plan's settings lead to a list, and [Wanted].Keep finds a recording with the present ones
+//	applied  the wanted settings  waiting  another plan's settings lead to a list, the reader does not read from the API server, and
+//	                                       [Wanted].Keep finds a recording with the present settings
 //	waiting  the settings before  applied  the reader reads from the API server: see [Handler.Direct]
 //	                              applied  another plan's settings begin another incarnation, or do not lead to a list; or Keep finds nothing
 //	                              waiting  another plan's settings lead to a list: only the last ones are applied
@@ -33,7 +34,7 @@ func (l *Loop) adopt(id string) {
 	w := l.plan.wanted[id]
 	switch c := l.core.Collection(id); {
 	case w == nil:
-	case c != nil && w.Keep != nil && c.Relists(w.next) && w.Keep(c.Properties):
+	case c != nil && w.Keep != nil && c.Relists(w.next) && !l.reads.isDirect(id, l.core.Reading(id).Number) && w.Keep(c.Properties):
 		w.properties = c.Properties
 		l.setEdit(w, waiting)
 	default:
@@ -63,10 +64,14 @@ func (l *Loop) setEdit(w *wanted, s editState) {
 	}
 }
 
-// direct ends the wait of an edit: see [Handler.Direct].
-func (l *Loop) direct(id string, read uint64) {
+// sourceChanged notes where a read reads from. An edit waits no longer if that is the API server.
+func (l *Loop) sourceChanged(id string, read uint64, direct bool) {
 	w, now := l.plan.wanted[id], l.reads.open[id]
-	if w == nil || w.edit != waiting || now == nil || now.number != read {
+	if now == nil || now.number != read {
+		return
+	}
+	now.direct = direct
+	if !direct || w == nil || w.edit != waiting {
 		return
 	}
 	l.apply(w)

@@ -220,6 +220,28 @@ func TestEditWaits(t *testing.T) {
 	r.expect("gap1 synced1 added1 gap2 synced2 gap3 synced3")
 }
 
+// While the reader reads from the API server, no edit waits, also if a recording by earlier settings is left. It waits again once the reader may
+// record.
+func TestEditWhileTheAPIServerIsRead(t *testing.T) {
+	r := begun(t)
+	r.direct(0)
+	r.edit(selecting("x=2"))
+	r.expect("gap1 synced1 gap2 synced2")
+	r.expectUsed("x=1 one, x=2 one")
+	r.direct(1)
+	r.reader.records("x=2")
+	r.reader.mu.Lock()
+	h := r.reader.handlers[1]
+	r.reader.mu.Unlock()
+	if err := h.Buffered(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.edit(selecting("x=3"))
+	if !r.waiting(1) {
+		t.Error("it does not wait")
+	}
+}
+
 // Of several edits that wait, only the last one takes effect, and one that is edited back does not.
 func TestEditsInARow(t *testing.T) {
 	r := begun(t)

@@ -148,9 +148,9 @@ func New(o Options) *Loop {
 	l.batches = &batches{Options: &l.Options, plan: l.plan, budget: l.reads.budget, written: make(chan error, 1), objects: map[string]int64{}, counted: map[string]uint64{}}
 	l.batches.filling = l.batches.newBatch()
 	l.reads.committed = l.committed
-	l.reads.direct = func(ctx context.Context, collection string, read uint64) error {
+	l.reads.source = func(ctx context.Context, collection string, read uint64, direct bool) error {
 		return l.do(ctx, func(context.Context) error {
-			l.direct(collection, read)
+			l.sourceChanged(collection, read, direct)
 			return nil
 		})
 	}

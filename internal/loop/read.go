@@ -25,8 +25,8 @@ type reads struct {
 	waits   int64               // bytes of all waiting messages
 	// committed implements [Handler.Committed].
 	committed func(ctx context.Context, collection string) (position string, epoch uint64, err error)
-	// direct and editWaits implement the methods of [Handler] with these names.
-	direct    func(ctx context.Context, collection string, read uint64) error
+	// source implements [Handler.Direct] and [Handler.Buffered], and editWaits [Handler.EditWaits].
+	source    func(ctx context.Context, collection string, read uint64, direct bool) error
 	editWaits func(ctx context.Context, collection string) (bool, error)
 }
 
@@ -39,6 +39,7 @@ type reading struct {
 	number uint64
 	stop   context.CancelFunc
 	side   uint64 // the last started list beside the watch
+	direct bool   // it reads from the API server: see [Handler.Direct]
 	// start runs f in a goroutine of its own until stop is called.
 	start func(f func(ctx context.Context) error)
 	// waiting are listed objects that replace another object of the same name, by key: see [Handler.Listed].
@@ -76,10 +77,18 @@ func (h *Handler) Committed(ctx context.Context) (position string, epoch uint64,
 }
 
 // Direct says that what comes next is read from the API server, and not from the disk buffer. An edit that waited for that then takes effect, and
-// ctx ends if it makes another read necessary. A reader that can use a buffer calls Direct each time before it asks the API server.
+// ctx ends if it makes another read necessary. A reader that can use a buffer calls Direct each time before it asks the API server, and
+// Buffered before it begins to record.
 //
 // Direct does not wait for messages before it: see Handled.
-func (h *Handler) Direct(ctx context.Context) error { return h.reads.direct(ctx, h.collection, h.read) }
+func (h *Handler) Direct(ctx context.Context) error {
+	return h.reads.source(ctx, h.collection, h.read, true)
+}
+
+// Buffered says that what comes next may be read from the disk buffer: from now on, an edit may wait.
+func (h *Handler) Buffered(ctx context.Context) error {
+	return h.reads.source(ctx, h.collection, h.read, false)
+}
 
 // Handled waits until all messages before it are handled.
 func (h *Handler) Handled(ctx context.Context) error {
@@ -198,6 +207,12 @@ func (r *reads) follow(ctx context.Context, id string, want reconcile.Read) {
 		h := &Handler{reads: r, collection: id, side: want.Side}
 		now.start(func(ctx context.Context) error { return r.readBeside(ctx, want, h) })
 	}
+}
+
+// isDirect reports whether a read has said that it reads from the API server.
+func (r *reads) isDirect(id string, read uint64) bool {
+	now := r.open[id]
+	return now != nil && now.number == read && now.direct
 }
 
 func (r *reads) newReading(ctx context.Context, number uint64) *reading {

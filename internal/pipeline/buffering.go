@@ -14,6 +14,7 @@ import (
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/spool"
 	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -122,13 +123,14 @@ func (l *lagging) allow(sink, collection string, o *CollectionOptions, hides boo
 	}
 }
 
-// recorded returns the target of a recording of a sink's collection by a selection that the sink reads, or will read. ok is false if there is none.
-func (l *lagging) recorded(sink, collection, selection string) (t source.Target, ok bool) {
+// recorded returns the target of a recording of a sink's collection by a selection that the sink reads, or will read. Whether it has whole objects
+// is as for c. ok is false if there is none.
+func (l *lagging) recorded(sink string, c *event.Collection, selection string) (t source.Target, ok bool) {
 	if l.buffer.Buffer == nil {
 		return t, false
 	}
-	for _, t := range l.buffer.Recorded(sink, collection) {
-		if planning.SelectionOf(&t.Collection)+inVersion+t.Resource.Version == selection {
+	for _, t := range l.buffer.Recorded(sink, c.ID()) {
+		if planning.SelectionOf(&t.Collection)+inVersion+t.Resource.Version == selection && t.Collection.MetadataOnly == c.MetadataOnly {
 			return t, true
 		}
 	}

@@ -297,7 +297,7 @@ func (s *settings) keep(present reconcile.Properties) bool {
 	if s.options.Unbuffered {
 		return false
 	}
-	t, ok := s.p.lagging.recorded(s.p.name, s.id, present.Selection)
+	t, ok := s.p.lagging.recorded(s.p.name, &s.target.Collection, present.Selection)
 	if !ok {
 		return false
 	}

@@ -6,6 +6,27 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
+// BenchmarkAppendAlone writes each pod alone, as where changes are rare: it does not compress together with others.
+func BenchmarkAppendAlone(b *testing.B) {
+	list := pods(b, 2000)
+	s, err := Open(b.TempDir(), Options{FS: vfs.Default})
+	must(b, err)
+	st := s.Stream("pods")
+	_, err = st.Begin(nil, 0)
+	must(b, err)
+	total, n := 0, 0
+	for b.Loop() {
+		pod := list[n%len(list)]
+		_, err := st.Append(pod)
+		must(b, err)
+		must(b, st.Flush(false))
+		total, n = total+len(pod), n+1
+	}
+	b.SetBytes(int64(total / n))
+	b.ReportMetric(float64(s.Bytes())/float64(n), "disk-B/op")
+	must(b, s.Close())
+}
+
 // benchmark appends pods to a spool on the disk, reads them once and trims them. An operation is one pod.
 func benchmark(b *testing.B, key []byte, read bool) {
 	list := pods(b, 2000)
