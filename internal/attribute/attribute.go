@@ -96,8 +96,11 @@ func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
 func (a *Attribution) Restore(store checkpoint.Store, collection string, now time.Time) error {
 	for number, c := range a.waiting {
 		if c.Collection == collection {
-			delete(a.waiting, number) // a verdict on it has no effect
+			delete(a.waiting, number)
 		}
+	}
+	for _, j := range a.joins {
+		j.Withdraw(func(number uint64) bool { return a.waiting[number] == nil })
 	}
 	a.ready = slices.DeleteFunc(a.ready, func(number uint64) bool { return a.waiting[number] == nil })
 	return a.scan(store, prefix+collection+"/", now)

@@ -165,6 +165,17 @@ func (j *Join) Change(c Change) {
 	}
 }
 
+// Withdraw removes the changes that match, because they were not published: they get no verdict.
+func (j *Join) Withdraw(match func(id uint64) bool) {
+	for e := j.waiting.Front(); e != nil; {
+		c := e.Value.(*waiting)
+		e = e.Next()
+		if match(c.ID) {
+			j.remove(j.objects[c.Object], c)
+		}
+	}
+}
+
 // Read adds what was read as the given number of an input: a record, or nil if that number has none for this join. The join keeps the
 // record. Numbers of an input increase.
 func (j *Join) Read(input int, number uint64, r *audit.Record, now time.Time) {
@@ -350,10 +361,15 @@ func (j *Join) inexact(o *object, c *waiting, why Reason) {
 }
 
 func (j *Join) verdict(o *object, c *waiting, v Verdict) {
+	j.remove(o, c)
+	j.verdicts = append(j.verdicts, v)
+}
+
+// remove removes a change.
+func (j *Join) remove(o *object, c *waiting) {
 	j.waiting.Remove(c.queued)
 	o.changes = slices.DeleteFunc(o.changes, func(other *waiting) bool { return other == c })
 	if len(o.changes) == 0 {
 		delete(j.objects, c.Object)
 	}
-	j.verdicts = append(j.verdicts, v)
 }
