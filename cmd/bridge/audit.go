@@ -5,7 +5,6 @@ import (
 	"crypto/hkdf"
 	"crypto/sha256"
 	"slices"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -18,12 +17,8 @@ import (
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 )
 
-const (
-	// maxChanges and maxRequests bound what waits for its record or its change.
-	maxChanges, maxRequests = 100_000, 100_000
-	// maxOpen is longer than the API server lets a request that changes objects take (34 seconds), and its response (--request-timeout).
-	maxOpen = 2 * time.Minute
-)
+// maxChanges and maxRequests bound what waits for its record or its change.
+const maxChanges, maxRequests = 100_000, 100_000
 
 // auditSpec describes where audit records come from; nil: nobody asks who made changes.
 func auditSpec(c *config.Config, log *zap.Logger) *pipeline.AuditSpec {
@@ -32,10 +27,10 @@ func auditSpec(c *config.Config, log *zap.Logger) *pipeline.AuditSpec {
 		return nil
 	}
 	omits := func(what string) bool { return slices.Contains(a.Omit, what) }
-	parser := audit.NewParser(audit.Options{OmitGroups: omits("groups"), OmitSourceIPs: omits("sourceIPs"), OmitExtra: omits("extra")})
+	parser := audit.NewParser(audit.Options{Ends: a.Complete, OmitGroups: omits("groups"), OmitSourceIPs: omits("sourceIPs"), OmitExtra: omits("extra")})
 	s := &pipeline.AuditSpec{
 		Path: a.Path,
-		Join: join.Options{Settle: a.Settle, Keep: a.Keep, MaxOpen: maxOpen, MaxChanges: maxChanges, MaxRequests: maxRequests},
+		Join: join.Options{Complete: a.Complete, Settle: a.Settle, Keep: a.Keep, MaxOpen: 2 * a.RequestTimeout, MaxChanges: maxChanges, MaxRequests: maxRequests},
 		Inbox: func(ctx context.Context) (o inbox.Options, err error) {
 			if o.MaxBytes, err = a.Bytes(); err != nil {
 				return o, err

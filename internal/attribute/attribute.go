@@ -29,8 +29,7 @@ type Options struct {
 	Join join.Options // After is set by the Attribution
 	// Storage returns the storage of a group: resourceVersions compare within one.
 	Storage func(group string) string
-	// Written returns up to which numbers records have been written to the inputs.
-	Written func() join.Marks
+	Inputs  int // number of inputs
 }
 
 // Attribution has the changes of one sink that wait. One goroutine uses it.
@@ -41,7 +40,7 @@ type Attribution struct {
 	decided map[uint64]join.Verdict // on changes in waiting, until the attribution is committed
 	ready   []uint64                // of decided, to be published
 	next    uint64                  // number of the next change
-	read    join.Marks
+	read    uint64                  // the number of the last record
 	counts  Counts
 
 	store      checkpoint.Store
@@ -76,7 +75,7 @@ type Change struct {
 	Unrequested bool      `json:"x,omitzero"`
 	Storage     string    `json:"s,omitzero"`
 
-	seen join.Marks
+	live time.Time // when a watch has seen the change; zero: it has not, or before a restart
 }
 
 // New returns an Attribution without changes.
@@ -145,7 +144,7 @@ func (a *Attribution) wait(c *Change, now time.Time) {
 	of := event.ParseCollection(c.Collection)
 	a.join(c.Storage).Change(join.Change{
 		ID: c.Number, Object: join.Object{Group: of.Group, Resource: of.Resource, Namespace: c.Namespace, Name: c.Name}, UID: c.UID,
-		Kind: c.Did, Version: c.Made, Before: c.Before, Seen: c.seen, Unrequested: c.Unrequested, At: now,
+		Kind: c.Did, Version: c.Made, Before: c.Before, Unrequested: c.Unrequested, At: now,
 	})
 }
 
@@ -153,7 +152,7 @@ func (a *Attribution) join(storage string) *join.Join {
 	j := a.joins[storage]
 	if j == nil {
 		j = join.New(a.options.Join)
-		j.Lost(a.options.Written(), time.Now())
+		j.Lost(a.marks(a.read), time.Now())
 		a.joins[storage] = j
 	}
 	return j
@@ -165,7 +164,7 @@ func (a *Attribution) Published(c *Change, live bool, now time.Time) event.KV {
 	c.Number, c.Storage = a.next, a.options.Storage(event.ParseCollection(c.Collection).Group)
 	a.next++
 	if live {
-		c.seen = a.options.Written()
+		c.live = now
 	}
 	value, _ := json.Marshal(c) // strings and numbers always encode
 	a.wait(c, now)
@@ -177,22 +176,58 @@ func key(c *Change) []byte { return fmt.Appendf(nil, "%s%s/%016x", prefix, c.Col
 // IsWaiting reports whether a key of a checkpoint is that of a change that waits.
 func IsWaiting(key []byte) bool { return strings.HasPrefix(string(key), prefix) }
 
-// Read adds what was read as the given number of an input: a record, or nil if the number has none.
-func (a *Attribution) Read(input int, number uint64, r *audit.Record, now time.Time) {
-	for len(a.read) <= input {
-		a.read = append(a.read, 0)
-	}
-	a.read[input] = number
-	storage := ""
-	if r != nil {
-		storage = a.options.Storage(r.Group)
-	}
+// Read adds a record. Numbers increase, also from one input to another.
+func (a *Attribution) Read(number uint64, r *audit.Record, now time.Time) {
+	a.read = number
+	storage := a.options.Storage(r.Group)
 	for s, j := range a.joins {
-		if r != nil && s == storage {
-			j.Read(input, number, r, now)
-		} else {
+		if s == storage {
+			j.Read(r.Input, number, r, now)
+		}
+		for input := range a.options.Inputs {
 			j.Read(input, number, nil, now)
 		}
+	}
+}
+
+// marks returns a number as the mark of each input.
+func (a *Attribution) marks(number uint64) join.Marks {
+	m := make(join.Marks, a.options.Inputs)
+	for input := range m {
+		m[input] = number
+	}
+	return m
+}
+
+// Caught says that all records that were written to the inputs before at have at most the given number.
+func (a *Attribution) Caught(at time.Time, number uint64) {
+	marks := a.marks(number)
+	for _, j := range a.joins {
+		j.See(func(c *join.Change) bool {
+			w := a.waiting[c.ID]
+			return w != nil && !w.live.IsZero() && !w.live.After(at)
+		}, marks)
+	}
+}
+
+// Lost says that records may be missing.
+func (a *Attribution) Lost(now time.Time) {
+	for _, j := range a.joins {
+		j.Lost(a.marks(a.read), now)
+	}
+}
+
+// Floor is that of [join.Join.Floor], for the records of all inputs up to a number.
+func (a *Attribution) Floor(storage, version string, number uint64, at time.Time) {
+	if j := a.joins[storage]; j != nil {
+		j.Floor(a.marks(number), version, at)
+	}
+}
+
+// Passed says that all changes of a storage up to version were published.
+func (a *Attribution) Passed(storage, version string) {
+	if j := a.joins[storage]; j != nil {
+		j.Passed(version)
 	}
 }
 

@@ -44,7 +44,7 @@ var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 func newAttribution() *Attribution {
 	return New(Options{
 		Join:    join.Options{Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100},
-		Storage: func(string) string { return "" }, Written: func() join.Marks { return nil },
+		Storage: func(string) string { return "" }, Inputs: 1,
 	})
 }
 
@@ -92,7 +92,7 @@ func TestRestart(t *testing.T) {
 	if err := after.Load(s, noon); err != nil {
 		t.Fatal(err)
 	}
-	after.Read(0, 1, creation("web", "5", "alice"), noon)
+	after.Read(1, creation("web", "5", "alice"), noon)
 	ready := after.Ready(noon)
 	if len(ready) != 1 {
 		t.Fatalf("ready: %v", numbers(ready))
@@ -105,14 +105,14 @@ func TestRestart(t *testing.T) {
 	if e.Attribution.Request == nil || e.Attribution.Request.User.Name != "alice" || e.Attribution.Request.Completed == "" {
 		t.Errorf("attribution %+v", e.Attribution)
 	}
-	if n := after.Needed()[0]; n != 1 {
+	if n := after.Needed(); n != 1 {
 		t.Errorf("records are needed from %d on, want 1: the event is not committed", n)
 	}
 	if err := s.Commit(t.Context(), []event.KV{done}); err != nil {
 		t.Fatal(err)
 	}
 	after.Committed(ready[0].Number)
-	if n := after.Needed()[0]; n != 2 {
+	if n := after.Needed(); n != 2 {
 		t.Errorf("records are needed from %d on, want 2", n)
 	}
 	if len(s) != 0 {
@@ -135,7 +135,7 @@ func TestSuspended(t *testing.T) {
 	if err := s.Commit(t.Context(), []event.KV{committed}); err != nil {
 		t.Fatal(err)
 	}
-	a.Read(0, 1, creation("web", "5", "alice"), noon)
+	a.Read(1, creation("web", "5", "alice"), noon)
 	if ready := a.Ready(noon); len(ready) != 1 {
 		t.Fatalf("ready: %v", numbers(ready))
 	}
@@ -147,7 +147,7 @@ func TestSuspended(t *testing.T) {
 		t.Fatalf("ready after the suspension: %v", numbers(again))
 	}
 	a.Published(change("api", "6"), true, noon)
-	a.Read(0, 2, creation("api", "6", "bob"), noon)
+	a.Read(2, creation("api", "6", "bob"), noon)
 	if ready := a.Ready(noon); len(ready) != 1 || ready[0].Name != "api" {
 		t.Errorf("ready: %v", numbers(ready))
 	}

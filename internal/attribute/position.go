@@ -2,24 +2,22 @@ package attribute
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
-	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Needed returns for each input the number from which on its records are needed again after a restart.
-func (a *Attribution) Needed() join.Marks {
-	needed := make(join.Marks, len(a.read))
-	for input, number := range a.read {
-		needed[input] = number + 1
-	}
+// Needed returns the number from which on records are needed again after a restart.
+func (a *Attribution) Needed() uint64 {
+	needed := a.marks(a.read + 1)
 	for _, j := range a.joins {
 		j.Lower(needed)
 	}
 	for _, v := range a.decided {
 		v.Lower(needed)
 	}
-	return needed
+	return slices.Min(needed)
 }
 
 // Generation returns a number from 1 on that grows when the sink continues from its store. Records are then read from [Attribution.Stored] on.
@@ -34,8 +32,11 @@ func (a *Attribution) Stored() ([]byte, error) {
 	return position, nil
 }
 
-// Restart forgets which numbers were read, and counts them from 1 again.
-func (a *Attribution) Restart() { a.read = nil }
+// Begin says that records are read from the one behind a number on. Those before may be missing.
+func (a *Attribution) Begin(number uint64, now time.Time) {
+	a.read = number
+	a.Lost(now)
+}
 
 // StorePosition returns the change of the checkpoint that stores a position.
 func StorePosition(position []byte) event.KV {

@@ -4,6 +4,8 @@ package audit
 type Options struct {
 	// Denied keeps requests for resources that were refused with 401 or 403, reads too.
 	Denied bool
+	// Ends keeps the ends of requests that were refused before they changed an object, so that their beginnings have an end.
+	Ends bool
 	// OmitGroups, OmitSourceIPs and OmitExtra leave out parts of actors.
 	OmitGroups, OmitSourceIPs, OmitExtra bool
 }

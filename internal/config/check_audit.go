@@ -27,6 +27,9 @@ func (p *problems) audit(c *Config) {
 	if a.Settle <= 0 {
 		p.add("audit.settle", "%s is not a time to wait: use for example 40s", a.Settle)
 	}
+	if a.RequestTimeout <= 0 {
+		p.add("audit.requestTimeout", "%s is not a time: use that of --request-timeout, for example 1m", a.RequestTimeout)
+	}
 	if a.Keep < a.Settle {
 		p.add("audit.keep", "%s is less than audit.settle: use for example 10m", a.Keep)
 	}

@@ -143,6 +143,13 @@ type Audit struct {
 	Webhook  AuditWebhook `yaml:"webhook"`
 	// File is the file of the API server's log backend (--audit-log-path), which is followed when it is rotated.
 	File string `yaml:"file"`
+	// Complete says that the inputs get the records of all API servers, about all requests that change objects, with the stage
+	// RequestReceived, and in time: from the webhook in the mode blocking-strict, or from the file in the mode blocking. Then patches
+	// and deletions are attributed exactly, too. Default: false
+	Complete bool `yaml:"complete"`
+	// RequestTimeout is that of the API servers (--request-timeout): after twice this time, a request that has not ended does not change
+	// anything any more. Default: 1m
+	RequestTimeout time.Duration `yaml:"requestTimeout"`
 	// Settle is how long a change waits for its records before candidates are published: longer than the API server waits before it sends
 	// a batch (--audit-webhook-batch-max-wait). Default: 40s
 	Settle time.Duration `yaml:"settle"`
@@ -272,7 +279,7 @@ func defaults() *Config {
 		Name:          "kubebridge",
 		Kubernetes:    Kubernetes{ConcurrentLists: 4},
 		Buffer:        Buffer{MaxBytes: "10Gi", MaxAge: 24 * time.Hour},
-		Audit:         Audit{MaxBytes: "1Gi", Settle: 40 * time.Second, Keep: 10 * time.Minute},
+		Audit:         Audit{MaxBytes: "1Gi", Settle: 40 * time.Second, Keep: 10 * time.Minute, RequestTimeout: time.Minute},
 		Secrets:       Secrets{Values: "hash"},
 		ManagedFields: "drop",
 		Log:           Log{Level: "info", Format: "auto"},

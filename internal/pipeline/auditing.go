@@ -21,6 +21,8 @@ import (
 	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/audit/logfile"
 	"github.com/kubebridge/kubebridge/internal/audit/webhook"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 const (
@@ -32,6 +34,17 @@ const (
 	trimEvery = 10 * time.Second
 	// recordBytes is about the memory of a record.
 	recordBytes = 1 << 10
+	// lookEvery is how often a sink looks what has become certain without another record.
+	lookEvery = 250 * time.Millisecond
+	// floorEvery is how often the API server is asked how far it has come, if records are complete.
+	floorEvery = 20 * time.Second
+)
+
+// The inputs.
+const (
+	fromWebhook = iota
+	fromFile
+	inputs
 )
 
 // AuditSpec says where audit records come from.
@@ -52,8 +65,25 @@ type auditing struct {
 
 	gaps atomic.Uint64 // records of an unknown number were lost that often
 
+	client  *source.Client
+	targets func() map[string]source.Target // a target of each storage
+
 	mu     sync.Mutex
 	needed map[string]inbox.Position // by sink: records behind it are needed
+	caught caught                    // of the file
+	floors map[string]floor          // the latest of each storage
+}
+
+// caught says that all records that were written to the inputs before at have at most the given number.
+type caught struct {
+	at     time.Time
+	number uint64
+}
+
+// floor says that the state of a storage was not later than version at some time after the inputs had been read as caught says.
+type floor struct {
+	caught
+	version string
 }
 
 // openAuditing opens the inbox; nil: audit records are not used.
@@ -69,7 +99,48 @@ func (b *Bridge) openAuditing(ctx context.Context) (*auditing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit.path: %w", err)
 	}
-	return &auditing{spec: b.o.Audit, log: b.o.Log, inbox: box, sinks: len(b.o.Sinks), needed: map[string]inbox.Position{}}, nil
+	return &auditing{spec: b.o.Audit, log: b.o.Log, inbox: box, sinks: len(b.o.Sinks), needed: map[string]inbox.Position{}, client: b.o.Client, targets: b.storages, floors: map[string]floor{}}, nil
+}
+
+// storages returns a target of each storage that a sink reads.
+func (b *Bridge) storages() map[string]source.Target {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := map[string]source.Target{}
+	for _, p := range b.pipelines {
+		p.mu.Lock()
+		for _, t := range p.targets {
+			if storage, known := p.storage[t.Collection.Group]; known && t.Resource.Version != "" {
+				found[storage] = t.Target
+			}
+		}
+		p.mu.Unlock()
+	}
+	return found
+}
+
+// passed returns for each storage up to which resourceVersion all collections are published, at least. It is called from the loop's
+// goroutine.
+func (p *Pipeline) passed() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	lowest := map[string]string{}
+	for id, t := range p.targets {
+		storage, known := p.storage[t.Collection.Group]
+		if !known {
+			continue
+		}
+		position := p.loop.State(id).Position
+		if before, more := lowest[storage]; !more || before != "" && !event.Newer(position, before) {
+			lowest[storage] = position
+		}
+	}
+	for storage, position := range lowest {
+		if position == "" {
+			delete(lowest, storage)
+		}
+	}
+	return lowest
 }
 
 // run gets records until ctx ends.
@@ -85,6 +156,12 @@ func (a *auditing) run(ctx context.Context) error {
 		a.trim(ctx)
 		return nil
 	})
+	if a.spec.Join.Complete {
+		group.Go(func() error {
+			a.findFloors(ctx)
+			return nil
+		})
+	}
 	return group.Wait()
 }
 
@@ -112,6 +189,7 @@ func (a *auditing) follow(ctx context.Context) error {
 	f := logfile.Open(*a.spec.File, from)
 	defer func() { _ = f.Close() }()
 	for {
+		begun := time.Now()
 		chunk, err := f.Next()
 		var gap *logfile.GapError
 		switch {
@@ -120,6 +198,7 @@ func (a *auditing) follow(ctx context.Context) error {
 			a.log.Warn("audit records may be missing", zap.Error(err))
 			continue
 		case errors.Is(err, io.EOF):
+			a.fileRead(begun)
 			if f.Wait(ctx) != nil {
 				return nil
 			}
@@ -131,11 +210,49 @@ func (a *auditing) follow(ctx context.Context) error {
 			}
 			continue
 		}
+		for i := range chunk.Records {
+			chunk.Records[i].Input = fromFile
+		}
 		if !a.keep(ctx, chunk.Records) {
 			return nil
 		}
 		if err := writeFile(path, chunk.Position); err != nil {
 			a.log.Warn("write of the position in the audit log failed", zap.Error(err))
+		}
+	}
+}
+
+// fileRead notes that everything that was written to the file before a time is in the inbox.
+func (a *auditing) fileRead(at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.caught = caught{at, a.inbox.Last()}
+}
+
+// caughtUp returns up to where the records of both inputs are in the inbox. Those of the webhook are there before the API server goes on.
+func (a *auditing) caughtUp() caught {
+	if a.spec.File == nil {
+		at := time.Now()
+		return caught{at, a.inbox.Last()}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.caught
+}
+
+// findFloors asks the API server again and again how far it has come, until ctx ends.
+func (a *auditing) findFloors(ctx context.Context) {
+	for pause(ctx, min(floorEvery, a.spec.Join.MaxOpen/2)) {
+		read := a.caughtUp()
+		for storage, t := range a.targets() {
+			version, err := a.client.Version(ctx, t, read.at)
+			if err != nil {
+				a.log.Debug("it is not known how far the API server has come", zap.Error(err))
+				continue
+			}
+			a.mu.Lock()
+			a.floors[storage] = floor{read, version}
+			a.mu.Unlock()
 		}
 	}
 }
@@ -196,7 +313,7 @@ func (a *auditing) lowest() (lowest inbox.Position) {
 
 // followAudit passes audit records to the sink until ctx ends.
 func (p *Pipeline) followAudit(ctx context.Context, a *auditing) error {
-	r := recordReader{pipeline: p, auditing: a}
+	r := recordReader{pipeline: p, auditing: a, floors: map[string]time.Time{}}
 	defer r.close()
 	for ctx.Err() == nil {
 		if err := r.next(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
@@ -209,17 +326,23 @@ func (p *Pipeline) followAudit(ctx context.Context, a *auditing) error {
 	return nil
 }
 
-// recordReader reads the inbox for one sink. The records get numbers from 1 on.
+// recordReader reads the inbox for one sink.
 type recordReader struct {
 	pipeline   *Pipeline
 	auditing   *auditing
 	generation int // of the sink's store; 0: the position is not known yet
 	reader     *inbox.Reader
-	number     uint64           // of the last record
-	before     []inbox.Position // the position before each record that may be needed again
-	first      uint64           // the number of the first of them
-	stored     time.Time        // when a position was stored last
-	trimmed    time.Time        // when records that are not needed were released last
+	before     []numbered // the records that may be needed again
+	at         inbox.Position
+	stored     time.Time            // when a position was stored last
+	trimmed    time.Time            // when records that are not needed were released last
+	floors     map[string]time.Time // of the last floor that was passed on, by storage
+}
+
+// numbered is a record with the position before it.
+type numbered struct {
+	number uint64
+	before inbox.Position
 }
 
 func (r *recordReader) close() {
@@ -229,13 +352,14 @@ func (r *recordReader) close() {
 }
 
 // start begins at the position that the sink's store has.
-func (r *recordReader) start(a *attribute.Attribution) error {
+func (r *recordReader) start(a *attribute.Attribution, now time.Time) error {
 	at, err := stored(a)
 	if err != nil {
 		return err
 	}
 	r.close()
-	r.reader, r.number, r.before, r.first = r.auditing.inbox.Reader(at), 0, []inbox.Position{at}, 1
+	r.reader, r.before, r.at = r.auditing.inbox.Reader(at), nil, at
+	a.Begin(at.Number, now)
 	return nil
 }
 
@@ -251,26 +375,35 @@ func stored(a *attribute.Attribution) (at inbox.Position, err error) {
 	return at, nil
 }
 
-// next passes on the next records.
+// next passes on the next records, and what is known about their order.
 func (r *recordReader) next(ctx context.Context) error {
-	records, err := r.read(ctx)
+	records, lost, err := r.read(ctx)
 	if err != nil {
 		return err
 	}
+	caught := r.auditing.caughtUp() // before the loop handles what was read
 	var failed error
 	planned, err := r.pipeline.loop.Attribute(ctx, len(records)*recordBytes, func(a *attribute.Attribution) []byte {
+		now := time.Now()
 		if a.Generation() != r.generation {
-			a.Restart()
-			if failed = r.start(a); failed == nil {
+			if failed = r.start(a, now); failed == nil {
 				r.generation = a.Generation()
 			}
 			return nil
 		}
-		now := time.Now()
 		for i := range records {
-			r.number++
-			a.Read(0, r.number, &records[i].Record, now)
-			r.before = append(r.before, records[i].Position)
+			at := records[i].Position
+			r.before = append(r.before, numbered{at.Number, r.at})
+			r.at = at
+			a.Read(at.Number, &records[i].Record, now)
+		}
+		if lost {
+			a.Lost(now)
+		}
+		a.Caught(caught.at, caught.number)
+		r.passFloors(a)
+		for storage, version := range r.pipeline.passed() {
+			a.Passed(storage, version)
 		}
 		if now.Sub(r.trimmed) > trimEvery {
 			r.trimmed = now
@@ -283,21 +416,33 @@ func (r *recordReader) next(ctx context.Context) error {
 		return r.position(a)
 	})
 	if err == nil && !planned { // only then r.generation is 0, and there are no records
-		pause(ctx, storeEvery)
+		pause(ctx, lookEvery)
 	}
 	return errors.Join(err, failed)
 }
 
+// passFloors passes on the floors that came since the last call.
+func (r *recordReader) passFloors(a *attribute.Attribution) {
+	r.auditing.mu.Lock()
+	defer r.auditing.mu.Unlock()
+	for storage, f := range r.auditing.floors {
+		if r.floors[storage].Before(f.at) {
+			r.floors[storage] = f.at
+			a.Floor(storage, f.version, f.number, f.at)
+		}
+	}
+}
+
 // position returns the position behind which the sink needs records again after a restart.
 func (r *recordReader) position(a *attribute.Attribution) []byte {
-	needed := r.number + 1
-	if marks := a.Needed(); len(marks) > 0 {
-		needed = marks[0]
+	needed := a.Needed()
+	for len(r.before) > 0 && r.before[0].number < needed {
+		r.before = r.before[1:]
 	}
-	for r.first < needed && len(r.before) > 1 {
-		r.before, r.first = r.before[1:], r.first+1
+	at := r.at
+	if len(r.before) > 0 {
+		at = r.before[0].before
 	}
-	at := r.before[0]
 	if at.Number == 0 {
 		return nil
 	}
@@ -317,33 +462,34 @@ func (r *recordReader) release(a *attribute.Attribution) error {
 	return nil
 }
 
-// read returns the next records. Without one for a second, it returns none.
-func (r *recordReader) read(ctx context.Context) (items []inbox.Item, err error) {
+// read returns the next records, and whether some are missing. Without one for a while, it returns none.
+func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost bool, err error) {
 	if r.generation == 0 {
-		return nil, nil
+		return nil, false, nil
 	}
 	for len(items) < recordsAtOnce {
 		item, err := r.reader.Next()
 		var gap *inbox.GapError
 		switch {
 		case errors.As(err, &gap):
+			lost = true
 			r.auditing.gaps.Add(1)
 			r.pipeline.log.Warn("audit records are missing", zap.Error(err))
 			continue
 		case errors.Is(err, io.EOF) && len(items) > 0:
-			return items, nil
+			return items, lost, nil
 		case errors.Is(err, io.EOF):
-			waiting, stop := context.WithTimeout(ctx, storeEvery)
+			waiting, stop := context.WithTimeout(ctx, lookEvery)
 			err := r.reader.Wait(waiting)
 			stop()
 			if err != nil {
-				return nil, ctx.Err()
+				return nil, lost, ctx.Err()
 			}
 			continue
 		case err != nil:
-			return items, err
+			return items, lost, err
 		}
 		items = append(items, item)
 	}
-	return items, nil
+	return items, lost, nil
 }

@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/attribute"
-	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/feed"
@@ -93,7 +92,7 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	}
 	var attribution *attribute.Attribution
 	if o.Audit != nil {
-		attribution = attribute.New(attribute.Options{Join: o.Audit.Join, Storage: p.storageOf, Written: func() join.Marks { return nil }})
+		attribution = attribute.New(attribute.Options{Join: o.Audit.Join, Storage: p.storageOf, Inputs: inputs})
 	}
 	encoding := p.encoderOptions(&o)
 	encoding.Attribution = attribution

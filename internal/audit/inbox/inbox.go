@@ -132,6 +132,9 @@ func (b *Inbox) hasFailed(n uint64) bool {
 	return slices.ContainsFunc(b.failed, func(f numbers) bool { return f.first <= n && n < f.end })
 }
 
+// Last returns the number of the last record that is durable; 0: there is none.
+func (b *Inbox) Last() uint64 { return b.lastConfirmed() }
+
 // Bytes returns the bytes on disk.
 func (b *Inbox) Bytes() int64 { return b.spool.Bytes() }
 

@@ -165,6 +165,15 @@ func (j *Join) Change(c Change) {
 	}
 }
 
+// See sets [Change.Seen] of waiting changes that match and have none.
+func (j *Join) See(match func(c *Change) bool, marks Marks) {
+	for e := j.waiting.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*waiting); c.Seen == nil && match(&c.Change) {
+			c.Seen = marks
+		}
+	}
+}
+
 // Withdraw removes the changes that match, because they were not published: they get no verdict.
 func (j *Join) Withdraw(match func(id uint64) bool) {
 	for e := j.waiting.Front(); e != nil; {
