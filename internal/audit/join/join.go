@@ -323,13 +323,20 @@ func (j *Join) certain(c *waiting) bool {
 // possible returns the requests that can have made a change. Only complete records are in an order.
 func (j *Join) possible(o *object, c *waiting) (possible []*request) {
 	floor := j.order.before(c.Version)
-	for _, q := range j.requests.about(c.Object) {
+	about := j.requests.about(c.Object)
+	seen := func(q *request) bool { // the answer to a request that was over when q began has the change, or a later one
+		return slices.ContainsFunc(about, func(r *request) bool {
+			a := r.record.Answer
+			return a != nil && a.UID == c.UID && r.end.before(q.begin) && !event.Newer(c.Version, a.Version)
+		})
+	}
+	for _, q := range about {
 		switch {
 		case !can(q, &c.Change):
 		case !j.options.Complete:
 			possible = append(possible, q)
 		case q.overAt(floor): // over before the state to which the change was made
-		case c.Seen != nil && q.begin.number > c.Seen.of(q.begin.input): // begun after the change
+		case c.Seen != nil && q.begin.number > c.Seen.of(q.begin.input), seen(q): // begun after the change
 		case o.last != nil && event.Newer(c.Version, o.version) && q.end.before(o.last.begin): // over before an earlier change
 		default:
 			possible = append(possible, q)
