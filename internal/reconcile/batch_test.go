@@ -207,7 +207,7 @@ func TestIntents(t *testing.T) {
 func TestOvertakenIntents(t *testing.T) {
 	b := inStep(t)
 	later := intentOfUID("ua", "14")
-	later[0].Run, later[0].Judged, later[0].Digest = 1, 1, digestOf(number("14"))
+	later[0].Run, later[0].Judged, later[0].AtDigest = 1, 1, digestOf(number("14"))
 	b.core.intents[Slot{"x", "a"}] = later
 	for _, c := range []struct {
 		version string

@@ -372,13 +372,14 @@ func (v view) evidence(known *Object, doubts []Intent, s *Sighting) row {
 
 // rewritten reports whether an object has another body, or is there again, at a resourceVersion
 // that has been judged in this run. Consumers would ignore a second event of one run and version, and
-// it might have the id of the first. A watch repeats what is in doubt: with the body of today.
+// it might have the id of the first. A watch repeats what is in doubt: with the body of today. The intent of a deletion has the digest of
+// the publication that it ends in AtDigest; a later minor change has moved Digest.
 func (v view) rewritten(known *Object, maybe *Intent, s *Sighting) bool {
 	switch {
 	case s.Origin == Resync:
 		return false
 	case maybe != nil:
-		return maybe.Run == v.run && maybe.At == s.Version && (maybe.Deleted && s.Origin == List || maybe.Digest != s.Digest)
+		return maybe.Run == v.run && maybe.At == s.Version && (maybe.Deleted && s.Origin == List || maybe.AtDigest != s.Digest)
 	}
 	return known != nil && known.Judged == v.run && known.Version == s.Version && known.Digest != s.Digest
 }

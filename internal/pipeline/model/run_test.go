@@ -34,7 +34,8 @@ type world struct {
 	spare    *disk    // of the standby
 	problems []problem
 	causes   []int // steps that may cause a gap
-	// disturbed is the last step in which anything else happened that may cause a gap than an edit, a stop or a kill.
+	// disturbed is the last step in which anything else happened that may cause a gap than an edit, a stop or a kill: a takeover by a
+	// standby, too.
 	disturbed int
 	resyncs   int // number of requested resyncs
 	restored  int // the step of the last restore

@@ -102,6 +102,7 @@ func (w *world) promote() *process {
 	for _, s := range w.sinks {
 		p.edit(s)
 	}
+	w.disturbed = w.step // it may have begun to buffer later than the dead leader, and not have all that this one has received
 	w.trace("the standby becomes the leader")
 	p.candidate.grant()
 	return p

@@ -2,7 +2,9 @@ package campaign
 
 import (
 	"context"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -226,7 +228,11 @@ func (n *nemesis) readBuffer() error {
 	if err := os.CopyFS(filepath.Join(dir, "buffer"), os.DirFS(n.bufferDir())); err != nil {
 		return err
 	}
-	s, err := spool.Open(filepath.Join(dir, "buffer"), spool.Options{})
+	key, err := n.bufferKey()
+	if err != nil {
+		return err
+	}
+	s, err := spool.Open(filepath.Join(dir, "buffer"), spool.Options{Key: key})
 	if err != nil {
 		return err
 	}
@@ -238,6 +244,18 @@ func (n *nemesis) readBuffer() error {
 		}
 	}
 	return errors.Join(err, s.Close())
+}
+
+// bufferKey returns the key of the buffer, which the bridge derives from the hash key of a checkpoint in files; nil: there is none.
+func (n *nemesis) bufferKey() ([]byte, error) {
+	if n.pair.shared() {
+		return nil, nil
+	}
+	key, err := os.ReadFile(filepath.Join(n.diskDir(), "checkpoint", "hash.key"))
+	if err != nil {
+		return nil, err
+	}
+	return hkdf.Key(sha256.New, key, nil, "kubebridge disk buffer", sha256.Size)
 }
 
 // readRecording notes the changes of one recording, up to where frames are missing.
@@ -260,6 +278,8 @@ func (n *nemesis) readRecording(stream *spool.Stream, meta []byte) error {
 	for {
 		raw, err := reader.Next()
 		switch {
+		case errors.Is(err, spool.ErrKey):
+			return err
 		case errors.Is(err, io.EOF) || errors.Is(err, spool.ErrBroken) || errors.Is(err, spool.ErrTrimmed):
 			return nil
 		case err != nil:
