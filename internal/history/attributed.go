@@ -98,35 +98,11 @@ func Users(a *event.Attribution) []string {
 	case a == nil:
 		return nil
 	case a.Request != nil:
-		return []string{"user " + Sender(a.Request)}
+		return []string{"user " + a.Request.Sender()}
 	}
 	lines := []string{fmt.Sprintf("user not certain (%s); candidates:", a.Reason)}
 	for i := range a.Candidates {
-		lines = append(lines, "  "+Sender(&a.Candidates[i]))
+		lines = append(lines, "  "+a.Candidates[i].Sender())
 	}
 	return lines
-}
-
-// Sender returns the user of a request, who has sent it if that is another user, from which address, and with which program.
-func Sender(r *event.Request) string {
-	user, via := r.User.Name, ""
-	if r.Impersonated != nil {
-		user, via = r.Impersonated.Name, " via "+named(r.User.Name)
-	}
-	s := named(user) + via
-	if n := len(r.SourceIPs); n > 0 {
-		s += ", from " + r.SourceIPs[n-1] // those before are the client's word
-	}
-	if tool, _, _ := strings.Cut(r.UserAgent, " "); tool != "" {
-		s += ", with " + tool
-	}
-	return s
-}
-
-// named returns a user's name as it is shown.
-func named(user string) string {
-	if user == "" {
-		return "without a name"
-	}
-	return user
 }

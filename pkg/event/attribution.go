@@ -3,6 +3,7 @@ package event
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -42,6 +43,30 @@ type Request struct {
 	// Cut says that a text was too long and is cut, or that elements of a list are left out: texts have at most 1 KiB to 8 KiB, and all
 	// texts about the users 64 KiB.
 	Cut bool `json:"cut,omitzero"`
+}
+
+// Sender describes for people who sent the request: the user, the user who impersonates that one, the address that the API server saw, and the
+// user agent up to the first space, for example "alice via system:serviceaccount:ci:deployer, from 10.0.0.12, with kubectl/v1.36.3". It can have
+// control characters.
+func (r *Request) Sender() string {
+	s := named(r.User.Name)
+	if r.Impersonated != nil {
+		s = named(r.Impersonated.Name) + " via " + s
+	}
+	if n := len(r.SourceIPs); n > 0 {
+		s += ", from " + r.SourceIPs[n-1]
+	}
+	if tool, _, _ := strings.Cut(r.UserAgent, " "); tool != "" {
+		s += ", with " + tool
+	}
+	return s
+}
+
+func named(user string) string {
+	if user == "" {
+		return "without a name"
+	}
+	return user
 }
 
 // User is a user whom the API server has authenticated.
