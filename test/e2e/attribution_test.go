@@ -1,18 +1,22 @@
 package e2e
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"math/big"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,6 +123,30 @@ func (w *world) attributesChanges(own *clustertest.Cluster, meanwhile map[int]fu
 		if found[key] != user {
 			w.t.Errorf("%s was changed by %s, and attributed to %q", key, user, found[key])
 		}
+	}
+	w.showsUsers("m-4", "added user-4", "modified user-0")
+}
+
+// showsUsers checks the changes that `bridge history` shows of a ConfigMap: type and user.
+func (w *world) showsUsers(name string, want ...string) {
+	w.t.Helper()
+	out, err := exec.CommandContext(w.soon(), binary, "history", "configmaps", w.ns+"/"+name, "-c", w.writeConfig(w.config), "-o", "json").Output()
+	w.must(err)
+	var got []string
+	for line := range bytes.Lines(out) {
+		var change struct {
+			Type        string
+			Attribution event.Attribution
+		}
+		w.must(json.Unmarshal(line, &change))
+		user := "?"
+		if r := change.Attribution.Request; r != nil && r.Impersonated != nil {
+			user = r.Impersonated.Name
+		}
+		got = append(got, change.Type+" "+user)
+	}
+	if !slices.Equal(got, want) {
+		w.t.Errorf("bridge history shows %q, want %q:\n%s", got, want, out)
 	}
 }
 
