@@ -91,7 +91,7 @@ func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earlie
 	l.attributions = true
 	c := changes{
 		log: l, query: &q, resources: map[string]bool{}, bodies: map[string]*shown{},
-		waiting: waiting{show: fn, limit: maxWaiting, early: map[string]*event.Received{}},
+		waiting: newWaiting(fn, maxWaiting),
 	}
 	kept := make([][]found, len(ranges))
 	l.begin("reading", ranges)
@@ -291,7 +291,7 @@ func (c *changes) emit(e *event.Received, now shown, before []byte) error {
 	if err := c.compare(&out, e, before, body); err != nil {
 		return fmt.Errorf("read event %q: %w", e.ID, err)
 	}
-	return c.waiting.add(out)
+	return c.waiting.add(&out)
 }
 
 func (c *changes) compare(out *Change, e *event.Received, before, body []byte) (err error) {

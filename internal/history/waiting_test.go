@@ -1,6 +1,7 @@
 package history
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,9 +11,9 @@ import (
 // Changes that wait for their users take a bounded amount of memory. What is shown without waiting says so.
 func TestWaitingIsBounded(t *testing.T) {
 	var shown []Change
-	w := waiting{show: func(c Change) error { shown = append(shown, c); return nil }, limit: 10 << 10, early: map[string]*event.Received{}}
+	w := newWaiting(func(c Change) error { shown = append(shown, c); return nil }, 10<<10)
 	for i := range 100 {
-		if err := w.add(Change{ID: string(rune('a' + i)), Diff: strings.Repeat("+", 2<<10), Note: "note"}); err != nil {
+		if err := w.add(&Change{ID: fmt.Sprint(i), Diff: strings.Repeat("+", 2<<10), Note: "note"}); err != nil {
 			t.Fatal(err)
 		}
 		if w.bytes > w.limit || len(w.changes) > 3 {
@@ -22,7 +23,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	if len(shown) != 97 || shown[0].Note != "note; "+notAwaited {
 		t.Errorf("%d changes are shown, the first one with the note %q", len(shown), shown[0].Note)
 	}
-	if err := w.flush(true); err != nil || len(shown) != 100 || shown[99].Note != "note" || w.bytes != 0 {
+	if err := w.flush(true); err != nil || len(shown) != 100 || shown[99].Note != "note" || w.bytes != 0 || len(w.byID) != 0 {
 		t.Errorf("%d changes are shown, %v", len(shown), err)
 	}
 }
