@@ -38,10 +38,12 @@ type Attribution struct {
 	joins   map[string]*join.Join // by storage
 	waiting map[uint64]*Change
 	decided map[uint64]join.Verdict // on changes in waiting, until the attribution is committed
-	ready   []uint64                // of decided, to be published
-	next    uint64                  // number of the next change
-	read    uint64                  // the number of the last record
-	counts  Counts
+	// rejected is how often the bus has rejected the event of a verdict. It outlives a suspension of the collection, as decided does.
+	rejected map[uint64]int
+	ready    []uint64 // of decided, to be published
+	next     uint64   // number of the next change
+	read     uint64   // the number of the last record
+	counts   Counts
 
 	store      checkpoint.Store
 	generation int // how often the changes of a store were loaded
@@ -53,6 +55,7 @@ type Counts struct {
 	Candidates map[join.Reason]uint64
 	Unknown    uint64 // without any record
 	Dropped    uint64 // consumers had no copy of the collection any more
+	Rejected   uint64 // the bus has taken no event about them
 }
 
 // Change is a published change whose request is not known yet.
@@ -80,12 +83,13 @@ type Change struct {
 
 // New returns an Attribution without changes.
 func New(o Options) *Attribution {
-	return &Attribution{options: o, joins: map[string]*join.Join{}, waiting: map[uint64]*Change{}, decided: map[uint64]join.Verdict{}, next: 1, counts: Counts{Candidates: map[join.Reason]uint64{}}}
+	return &Attribution{options: o, joins: map[string]*join.Join{}, waiting: map[uint64]*Change{}, decided: map[uint64]join.Verdict{}, rejected: map[uint64]int{}, next: 1, counts: Counts{Candidates: map[join.Reason]uint64{}}}
 }
 
 // Load continues with the changes in a store. What was there before is forgotten.
 func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
 	a.joins, a.waiting, a.decided, a.ready = map[string]*join.Join{}, map[uint64]*Change{}, map[uint64]join.Verdict{}, nil
+	clear(a.rejected)
 	a.store = store
 	a.generation++
 	return a.scan(store, prefix, now)

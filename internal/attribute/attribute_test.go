@@ -164,7 +164,7 @@ func TestNoRecord(t *testing.T) {
 		t.Fatalf("ready after a minute: %v", numbers(ready))
 	}
 	ready := a.Ready(noon.Add(time.Hour))
-	if len(ready) != 1 || !a.NoRecord(ready[0].Number) {
+	if len(ready) != 1 || !a.Silent(ready[0].Number) {
 		t.Fatalf("ready after an hour: %v", numbers(ready))
 	}
 	if drop := a.Drop(ready[0].Number); string(drop.Key) != string(kv.Key) || drop.Value != nil {

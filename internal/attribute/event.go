@@ -22,7 +22,14 @@ func (a *Attribution) Event(number uint64) (e event.Event, done event.KV) {
 	for _, r := range v.Candidates {
 		e.Attribution.Candidates = append(e.Attribution.Candidates, request(r))
 	}
+	bound(e.Attribution, maxBytes>>(2*a.rejected[number]))
 	return e, event.KV{Key: key(c)}
+}
+
+// Reject says that the bus does not take the event of a change's verdict. The next one is smaller. final says that there will be none.
+func (a *Attribution) Reject(number uint64) (c Change, final bool) {
+	a.rejected[number]++
+	return *a.waiting[number], a.rejected[number] >= maxRejections
 }
 
 // Explains returns the id of the event that a change is in. e is from [Attribution.Event], with its collection.
@@ -32,20 +39,30 @@ func Explains(e *event.Event) string {
 	return explained.ID()
 }
 
-// NoRecord reports whether no record fits a change that has a verdict. Nothing is published about it.
-func (a *Attribution) NoRecord(number uint64) bool { return a.decided[number].Reason == join.NoRecord }
+// Silent reports whether nothing is published about a change that has a verdict: no record fits, or the bus takes no event about it.
+func (a *Attribution) Silent(number uint64) bool {
+	return a.decided[number].Reason == join.NoRecord || a.rejected[number] >= maxRejections
+}
 
 // Drop gives up a change that has a verdict, and returns the change of the checkpoint that follows.
 func (a *Attribution) Drop(number uint64) event.KV {
 	c := a.waiting[number]
-	if a.NoRecord(number) {
+	switch {
+	case a.decided[number].Reason == join.NoRecord:
 		a.counts.Unknown++
-	} else {
+	case a.rejected[number] >= maxRejections:
+		a.counts.Rejected++
+	default:
 		a.counts.Dropped++
 	}
+	a.forget(number)
+	return event.KV{Key: key(c)}
+}
+
+func (a *Attribution) forget(number uint64) {
 	delete(a.waiting, number)
 	delete(a.decided, number)
-	return event.KV{Key: key(c)}
+	delete(a.rejected, number)
 }
 
 // Committed says that the event of a change's verdict is on the bus and in the store.
@@ -59,8 +76,7 @@ func (a *Attribution) Committed(number uint64) {
 	default:
 		a.counts.Candidates[v.Reason]++
 	}
-	delete(a.waiting, number)
-	delete(a.decided, number)
+	a.forget(number)
 }
 
 // request returns a request as events have it.
@@ -68,7 +84,7 @@ func request(r *audit.Record) event.Request {
 	out := event.Request{
 		User: user(&r.Actor.User), SourceIPs: r.Actor.SourceIPs, UserAgent: r.Actor.UserAgent,
 		Verb: r.Verb, Subresource: r.Subresource, URI: r.URI, AuditID: r.ID,
-		Received: event.FormatTime(r.Received), Code: r.Code, Decision: r.Decision, DecisionReason: r.Reason,
+		Received: event.FormatTime(r.Received), Code: r.Code, Decision: r.Decision, DecisionReason: r.Reason, Cut: r.Cut,
 	}
 	if r.Stage == audit.Complete {
 		out.Completed = event.FormatTime(r.Reached)

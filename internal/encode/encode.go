@@ -225,10 +225,15 @@ func (e *Encoder) Prepare(collection string, s *reconcile.Sighting, known *recon
 	e.prepare.prepare(e.collection(collection), s, known, inDoubt)
 }
 
-// Reject implements the loop's encoder. An event about a collection cannot be made to fit.
+// Reject implements the loop's encoder. An event about a collection cannot be made to fit. One that says who made a change has less each time,
+// and in the end it is lost.
 func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
 	if i.Attribution != nil {
-		return fmt.Errorf("an attribution of %s is rejected: %w", i.Collection, r)
+		if made, final := e.Attribution.Reject(i.Attribution.ID); final {
+			e.objects.write(zap.WarnLevel, "event lost: the bus does not take who made a change", e.collection(i.Collection), objectName(made.Namespace, made.Name),
+				zap.Int("bytes", r.Size), zap.Int("limit", r.Limit), zap.NamedError("reason", r.Err))
+		}
+		return nil
 	}
 	if i.Object == nil {
 		return fmt.Errorf("%s of %s is rejected: %w", i.Event.Type, i.Collection, r)

@@ -93,8 +93,7 @@ func (h *headReader) intern(b []byte) string {
 	return s
 }
 
-// read reads m's head into out. ok is false for messages that do not change a copy: dead letters, attributions, and null values whose
-// headers do not describe a deletion.
+// read reads m's head into out. ok is false for dead letters, and for null values whose headers do not describe a deletion.
 func (h *headReader) read(m *sink.Message, out *head) (ok bool, err error) {
 	*out = head{epoch: 1}
 	typed, dead := false, false
@@ -119,8 +118,6 @@ func (h *headReader) read(m *sink.Message, out *head) (ok bool, err error) {
 	}
 	switch {
 	case dead, len(m.Value) == 0 && (!typed || out.typ != event.Deleted):
-		return false, nil
-	case typed && out.typ == event.Attributed:
 		return false, nil
 	case !typed || !out.complete():
 		return h.readValue(m, out)
@@ -225,7 +222,7 @@ func (h *headReader) readValue(m *sink.Message, out *head) (bool, error) {
 		namespace: e.Namespace, origin: string(e.Origin), id: e.ID, objectName: e.Name, uid: e.UID, version: e.ResourceVersion,
 		deletion: e.DeletionVersion,
 	}}
-	return e.Type != event.Attributed, out.check()
+	return true, out.check()
 }
 
 // message converts m into the form that a copy takes.

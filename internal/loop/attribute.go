@@ -46,7 +46,7 @@ func (l *Loop) attribute(at time.Time) {
 	for _, c := range l.Attribution.Ready(at) {
 		switch {
 		case l.suspended.has(c.Collection): // it is ready again when the collection is resumed
-		case l.Attribution.NoRecord(c.Number), !l.core.Attribute(c.Collection, c.Incarnation, reconcile.Attribution{ID: c.Number}):
+		case l.Attribution.Silent(c.Number), !l.core.Attribute(c.Collection, c.Incarnation, reconcile.Attribution{ID: c.Number}):
 			l.batches.note(l.Attribution.Drop(c.Number))
 		}
 	}

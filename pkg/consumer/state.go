@@ -60,7 +60,7 @@ func resourceOf(e *event.Received) string {
 // Change says what one event changed in the copy.
 type Change struct {
 	// Event is nil if the event changed nothing: it was a repetition, or its collection or incarnation has ended. One of type
-	// [event.Attributed] changes nothing either, and is here if its incarnation has not ended.
+	// [event.Attributed] changes nothing either, and is here if its incarnation has not ended: see [Attributions].
 	Event *event.Received
 	// Gone are the states of objects that the copy showed before and does not show any more. Shown are
 	// the states that it shows now and did not show before. If one of two collections deletes an object that both

@@ -1,7 +1,9 @@
 package event
 
 import (
+	"bytes"
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -16,6 +18,9 @@ type Attribution struct {
 	Candidates []Request `json:"candidates,omitzero"`
 	// Reason says why Request is nil: see the table in docs/events.md. "": it is not.
 	Reason string `json:"reason,omitzero"`
+	// LeftOut names the members that would have made the event too large: of the requests "extra", "groups", "sourceips" (all but the
+	// last one), "uri", "useragent" and "decisionreason"; and "candidates", if only the first of them are here.
+	LeftOut []string `json:"leftout,omitzero"`
 }
 
 // Request is a request to the API server, as its audit log has it (audit.k8s.io/v1). Zero fields are left out: they are not known, or
@@ -35,6 +40,33 @@ type Request struct {
 	Decision     string   `json:"decision,omitzero"`
 	// DecisionReason is the authorizer's, for example the name of a role binding.
 	DecisionReason string `json:"decisionreason,omitzero"`
+	// Cut says that a text was too long and is cut, or that elements of a list are left out: texts have at most 1 KiB to 8 KiB, and all
+	// texts about the users 64 KiB.
+	Cut bool `json:"cut,omitzero"`
+}
+
+// Sender describes for people who sent the request: the user, the user who impersonates that one, the address that the API server saw, and the
+// user agent up to the first space, for example "alice via system:serviceaccount:ci:deployer, from 10.0.0.12, with kubectl/v1.36.3". It can have
+// control characters.
+func (r *Request) Sender() string {
+	s := named(r.User.Name)
+	if r.Impersonated != nil {
+		s = named(r.Impersonated.Name) + " via " + s
+	}
+	if n := len(r.SourceIPs); n > 0 {
+		s += ", from " + r.SourceIPs[n-1]
+	}
+	if tool, _, _ := strings.Cut(r.UserAgent, " "); tool != "" {
+		s += ", with " + tool
+	}
+	return s
+}
+
+func named(user string) string {
+	if user == "" {
+		return "without a name"
+	}
+	return user
 }
 
 // User is a user whom the API server has authenticated.
@@ -53,8 +85,11 @@ func FormatTime(t time.Time) string {
 	return t.UTC().Format(TimeFormat)
 }
 
-// appendAttribution appends the data of an event of type Attributed.
+// appendAttribution appends the data of an event of type Attributed. Bytes that are no UTF-8 become U+FFFD, as in the audit log.
 func (e *Event) appendAttribution(dst []byte) []byte {
-	text, _ := json.Marshal(e.Attribution) // strings and numbers always encode
-	return append(dst, text...)
+	to := bytes.NewBuffer(dst)
+	encoder := json.NewEncoder(to)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(e.Attribution) // strings and numbers always encode
+	return bytes.TrimSuffix(to.Bytes(), []byte("\n"))
 }

@@ -112,8 +112,8 @@ func examples() []example {
 			Type: event.Attributed, Explained: event.Deleted, Origin: event.Audit, Time: at(8), Collection: pods,
 			APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web-0", UID: podUID, ResourceVersion: "1041", Run: run, Incarnation: first,
 			Attribution: &event.Attribution{
-				Explains: "pods:" + run + ":" + podUID + ":1041:deleted", Reason: "incomplete",
-				Candidates: []event.Request{{User: event.User{Name: "alice@example.com"}, Verb: "deletecollection", URI: "/api/v1/namespaces/shop/pods", Received: event.FormatTime(at(2)), Code: 200}},
+				Explains: "pods:" + run + ":" + podUID + ":1041:deleted", Reason: "incomplete", LeftOut: []string{"extra", "groups"},
+				Candidates: []event.Request{{User: event.User{Name: "alice@example.com"}, Verb: "deletecollection", URI: "/api/v1/namespaces/shop/pods", Received: event.FormatTime(at(2)), Code: 200, Cut: true}},
 			},
 		}},
 		{"gap", event.Event{

@@ -240,6 +240,8 @@ func TestSchemasRefuse(t *testing.T) {
 		{"an added of the audit log", "added", set("audit", "origin")},
 		{"an attribution with a reason and a request", "attributed", set("several", "data", "reason")},
 		{"an attribution with an unknown reason", "attributed-candidates", set("guess", "data", "reason")},
+		{"an attribution that leaves out an unknown member", "attributed-candidates", set([]any{"user"}, "data", "leftout")},
+		{"an attribution that leaves out nothing", "attributed-candidates", set([]any{}, "data", "leftout")},
 		{"candidates without a reason", "attributed-candidates", drop("data", "reason")},
 		{"a closed for an unknown reason", "closed", set("gone", "data", "reason")},
 		{"a closed with a version", "closed", set("9", "resourceversion")},
