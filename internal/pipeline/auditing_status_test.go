@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/attribute"
@@ -18,7 +19,10 @@ import (
 	"github.com/kubebridge/kubebridge/internal/audit/inbox"
 	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/audit/logfile"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // newAuditing returns an auditing that reads a file with some lines.
@@ -35,7 +39,7 @@ func newAuditing(t *testing.T, lines []byte) *auditing {
 	}
 	t.Cleanup(func() { _ = box.Close() })
 	spec := &AuditSpec{Path: dir, File: &logfile.Options{Path: path, Parser: audit.NewParser(audit.Options{}), Poll: time.Millisecond}}
-	return &auditing{spec: spec, log: zap.NewNop(), inbox: box}
+	return &auditing{spec: spec, log: zap.NewNop(), inbox: box, sinks: 1, needed: map[string]inbox.Position{}, floors: map[string]floor{}}
 }
 
 // Each line of the audit log is in the status: as a record, by the reason why it is none, or as one that could not be read.
@@ -109,5 +113,58 @@ func TestAttributionStatus(t *testing.T) {
 	want := status.Attribution{Waiting: 1, Exact: 2, NoRecord: 4, Dropped: 5}
 	if got.Candidates["several"] != 3 || got.Waiting != want.Waiting || got.Exact != want.Exact || got.NoRecord != want.NoRecord || got.Dropped != want.Dropped {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// A published change waits in the status until its record comes. Then it is counted as exact.
+func TestAttributionFollowsAChange(t *testing.T) {
+	store, err := file.OpenMem(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	a := newAuditing(t, nil)
+	a.spec.Join = join.Options{Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100}
+	r := newAuditedRig(t, &nowhere{}, store, CollectionOptions{}, a.spec)
+	defer r.stop()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.followAudit(ctx, a) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
+	r.reads(watched(reconcile.Seen, "new", "11", "10"))
+	r.shows("published", func(s status.Sink, _ status.Collection) bool {
+		return s.Attribution != nil && s.Attribution.Waiting == 1 && s.Attribution.Exact == 0
+	})
+	err = a.Append([]audit.Record{{
+		ID: "1", Stage: audit.Complete, Level: audit.RequestResponse, Verb: "create", Resource: "configmaps", Namespace: "a", Name: "new", Code: 201,
+		Answer:   &audit.Answer{Namespace: "a", Name: "new", UID: "uid-new", Version: "11"},
+		Received: time.Now(), Reached: time.Now(), Actor: audit.Actor{User: audit.User{Name: "alice"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.shows("attributed", func(s status.Sink, _ status.Collection) bool {
+		return s.Attribution.Waiting == 0 && s.Attribution.Exact == 1
+	})
+	metrics := prometheus.NewPedanticRegistry()
+	metrics.MustRegister(NewCollector(func() status.Report { return status.Report{Audit: a.status(), Sinks: []status.Sink{r.Status()}} }))
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := 0
+	for _, f := range families {
+		if f.GetName() == "kubebridge_attributions_total" {
+			results = len(f.GetMetric())
+		}
+	}
+	if want := len(join.Reasons()) + 3; results != want {
+		t.Errorf("kubebridge_attributions_total has %d series, want %d", results, want)
 	}
 }
