@@ -191,6 +191,7 @@ func (a *auditing) follow(ctx context.Context) error {
 	}
 	f := logfile.Open(*a.spec.File, from)
 	defer func() { _ = f.Close() }()
+	found := false
 	for {
 		begun := time.Now()
 		chunk, err := f.Next()
@@ -202,8 +203,7 @@ func (a *auditing) follow(ctx context.Context) error {
 			a.log.Warn("audit records may be missing", zap.Error(err))
 			continue
 		case errors.Is(err, io.EOF):
-			a.shown.met(readFile, nil)
-			a.fileRead(begun)
+			found = a.fileEnds(found, begun)
 			if f.Wait(ctx) != nil {
 				return nil
 			}
@@ -216,6 +216,7 @@ func (a *auditing) follow(ctx context.Context) error {
 			}
 			continue
 		}
+		found = true
 		a.shown.met(readFile, nil)
 		for i := range chunk.Records {
 			chunk.Records[i].Input = fromFile
@@ -223,13 +224,25 @@ func (a *auditing) follow(ctx context.Context) error {
 		if !a.keep(ctx, chunk.Records) {
 			return nil
 		}
-		a.shown.fileRead(&chunk.Batch)
+		a.shown.count(&chunk.Batch)
 		err = writeFile(path, chunk.Position)
 		a.shown.met(storePosition, err)
 		if err != nil {
 			a.log.Warn("write of the position in the audit log failed", zap.Error(err))
 		}
 	}
+}
+
+// fileEnds is called when all of the file was read that had been written before a time. found says that the file has been there: until then, the
+// configuration may name another file than the API server writes. It returns whether the file has been there now.
+func (a *auditing) fileEnds(found bool, at time.Time) bool {
+	var missing error
+	if !found {
+		_, missing = os.Stat(a.spec.File.Path)
+	}
+	a.shown.met(readFile, missing)
+	a.fileRead(at)
+	return missing == nil
 }
 
 // fileRead notes that everything that was written to the file before a time is in the inbox.

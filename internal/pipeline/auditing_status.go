@@ -64,8 +64,8 @@ func (s *auditStatus) lost(err error) {
 	s.last = &status.Trouble{Error: err.Error(), Advice: "nothing: some changes have candidates only, or no attribution; the log says where records are missing", At: time.Now()}
 }
 
-// fileRead counts the lines of the file that are stored.
-func (s *auditStatus) fileRead(b *audit.Batch) {
+// count counts lines of the file that are stored.
+func (s *auditStatus) count(b *audit.Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stored += uint64(len(b.Records))

@@ -81,6 +81,38 @@ func TestAuditStatus(t *testing.T) {
 	}
 }
 
+// A file that does not exist is in the status: the API server may write another one.
+func TestAuditFileMissing(t *testing.T) {
+	a := newAuditing(t, nil)
+	path := a.spec.File.Path
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.follow(ctx) }()
+	shows := func(failing bool) {
+		t.Helper()
+		deadline := time.After(endsHang)
+		for strings.Contains(a.status().Failing, path) != failing {
+			select {
+			case <-time.After(time.Millisecond):
+			case <-deadline:
+				t.Fatalf("failing, want %t: %+v", failing, a.status())
+			}
+		}
+	}
+	shows(true)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	shows(false)
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // A failure is in the status with its remedy until the operation succeeds, and afterwards as the last error.
 func TestAuditFailing(t *testing.T) {
 	a := newAuditing(t, nil)
