@@ -49,8 +49,9 @@ type Attribution struct {
 	generation int // how often the changes of a store were loaded
 }
 
-// Counts are numbers since the start.
+// Counts are numbers since the start, except Waiting.
 type Counts struct {
+	Waiting    int // changes that wait for their verdict, or for the commit of its event
 	Exact      uint64
 	Candidates map[join.Reason]uint64
 	Unknown    uint64 // without any record
@@ -136,6 +137,17 @@ func (a *Attribution) scan(store checkpoint.Store, from string, now time.Time) e
 		a.wait(c, now)
 	}
 	return nil
+}
+
+// Counts returns a copy of the numbers. Candidates has all reasons.
+func (a *Attribution) Counts() Counts {
+	out := a.counts
+	out.Waiting = len(a.waiting)
+	out.Candidates = map[join.Reason]uint64{}
+	for _, reason := range join.Reasons() {
+		out.Candidates[reason] = a.counts.Candidates[reason]
+	}
+	return out
 }
 
 // wait adds a change to its join, unless there is a verdict on it.

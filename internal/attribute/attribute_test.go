@@ -170,8 +170,8 @@ func TestNoRecord(t *testing.T) {
 	if drop := a.Drop(ready[0].Number); string(drop.Key) != string(kv.Key) || drop.Value != nil {
 		t.Errorf("the store gets %q: %q", drop.Key, drop.Value)
 	}
-	if a.counts.Unknown != 1 {
-		t.Errorf("counts %+v", a.counts)
+	if n := a.Counts(); n.Unknown != 1 || n.Waiting != 0 {
+		t.Errorf("counts %+v", n)
 	}
 }
 

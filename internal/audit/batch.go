@@ -32,6 +32,22 @@ func (d Drop) String() string {
 // Dropped are numbers of audit events by [Drop].
 type Dropped [dropReasons]int
 
+// Add adds the numbers of another one.
+func (d *Dropped) Add(more *Dropped) {
+	for reason, n := range more {
+		d[reason] += n
+	}
+}
+
+// ByName returns the numbers by [Drop.String].
+func (d *Dropped) ByName() map[string]uint64 {
+	out := map[string]uint64{}
+	for reason, n := range d {
+		out[Drop(reason).String()] = uint64(n)
+	}
+	return out
+}
+
 // Sum returns the number of all of them.
 func (d *Dropped) Sum() (n int) {
 	for _, one := range d {

@@ -2,7 +2,10 @@ package config
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -57,5 +60,31 @@ func (p *problems) audit(c *Config) {
 	}
 	if w.ClientCAFile == "" && w.TokenFile == "" {
 		p.add("audit.webhook", "clientCAFile or tokenFile is required: otherwise anybody could say who made a change")
+	}
+}
+
+// batchWait is how long an API server waits by default before it sends a batch (--audit-webhook-batch-max-wait), and a second for the request.
+const batchWait = 30*time.Second + time.Second
+
+// auditWarnings records warnings about audit records that would come too late, get lost, or could be forged.
+func (p *problems) auditWarnings(c *Config) {
+	a, w := &c.Audit, &c.Audit.Webhook
+	if w.Listen == "" {
+		return
+	}
+	if !a.Complete && a.Settle > 0 && a.Settle < batchWait {
+		p.warn("audit.settle", "%s is shorter than %s, and an API server waits up to 30s before it sends a batch, so candidates can be published before the records are there: use at least %s, or set --audit-webhook-batch-max-wait to less than %s",
+			a.Settle, batchWait, batchWait, a.Settle)
+	}
+	if c.LeaderElection.Enabled {
+		p.warn("audit.webhook", "only the leader listens, and each replica keeps the records that it has accepted: after a failover, changes whose records another replica has are not attributed. Run one replica with a volume")
+	}
+	if w.ClientCAFile != "" && len(w.ClientNames) == 0 && w.TokenFile == "" {
+		p.warn("audit.webhook.clientCAFile", "every client with a certificate of this CA could say who made a change; of the cluster's CA, each kubelet has one: set clientNames, or tokenFile")
+	}
+	if w.TokenFile != "" && p.secretFile("audit.webhook.tokenFile", w.TokenFile, "could say who made a change") {
+		if text, err := os.ReadFile(w.TokenFile); err == nil && len(strings.TrimSpace(string(text))) < leastKeyBytes {
+			p.add("audit.webhook.tokenFile", "%s: a token has at least %d bytes: use for example the output of `openssl rand -hex 32`", w.TokenFile, leastKeyBytes)
+		}
 	}
 }

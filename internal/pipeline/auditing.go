@@ -63,7 +63,9 @@ type auditing struct {
 	inbox *inbox.Inbox
 	sinks int // number of them
 
-	gaps atomic.Uint64 // records of an unknown number were lost that often
+	gaps   atomic.Uint64 // records of an unknown number were lost that often
+	server atomic.Pointer[webhook.Server]
+	shown  auditStatus
 
 	client  *source.Client
 	targets func() map[string]source.Target // a target of each storage
@@ -167,11 +169,12 @@ func (a *auditing) run(ctx context.Context) error {
 
 func (a *auditing) serve(ctx context.Context) error {
 	o := *a.spec.Webhook
-	o.Store, o.Log = a.inbox, a.log
+	o.Store, o.Log = a, a.log
 	s, err := webhook.New(o)
 	if err != nil {
 		return fmt.Errorf("audit.webhook: %w", err)
 	}
+	a.server.Store(s)
 	return s.Run(ctx)
 }
 
@@ -188,6 +191,7 @@ func (a *auditing) follow(ctx context.Context) error {
 	}
 	f := logfile.Open(*a.spec.File, from)
 	defer func() { _ = f.Close() }()
+	found := false
 	for {
 		begun := time.Now()
 		chunk, err := f.Next()
@@ -195,31 +199,50 @@ func (a *auditing) follow(ctx context.Context) error {
 		switch {
 		case errors.As(err, &gap):
 			a.gaps.Add(1)
+			a.shown.lost(err)
 			a.log.Warn("audit records may be missing", zap.Error(err))
 			continue
 		case errors.Is(err, io.EOF):
-			a.fileRead(begun)
+			found = a.fileEnds(found, begun)
 			if f.Wait(ctx) != nil {
 				return nil
 			}
 			continue
 		case err != nil:
+			a.shown.met(readFile, err)
 			a.log.Warn("read of the audit log failed, trying again", zap.Error(err))
 			if !pause(ctx, retryEvery) {
 				return nil
 			}
 			continue
 		}
+		found = true
+		a.shown.met(readFile, nil)
 		for i := range chunk.Records {
 			chunk.Records[i].Input = fromFile
 		}
 		if !a.keep(ctx, chunk.Records) {
 			return nil
 		}
-		if err := writeFile(path, chunk.Position); err != nil {
+		a.shown.count(&chunk.Batch)
+		err = writeFile(path, chunk.Position)
+		a.shown.met(storePosition, err)
+		if err != nil {
 			a.log.Warn("write of the position in the audit log failed", zap.Error(err))
 		}
 	}
+}
+
+// fileEnds is called when all of the file was read that had been written before a time. found says that the file has been there: until then, the
+// configuration may name another file than the API server writes. It returns whether the file has been there now.
+func (a *auditing) fileEnds(found bool, at time.Time) bool {
+	var missing error
+	if !found {
+		_, missing = os.Stat(a.spec.File.Path)
+	}
+	a.shown.met(readFile, missing)
+	a.fileRead(at)
+	return missing == nil
 }
 
 // fileRead notes that everything that was written to the file before a time is in the inbox.
@@ -260,7 +283,7 @@ func (a *auditing) findFloors(ctx context.Context) {
 // keep appends records to the inbox, as soon as that has room. It returns false if ctx ends first.
 func (a *auditing) keep(ctx context.Context, records []audit.Record) bool {
 	for {
-		err := a.inbox.Append(records)
+		err := a.Append(records)
 		if err == nil {
 			return true
 		}
@@ -290,7 +313,9 @@ func (a *auditing) trim(ctx context.Context) {
 		if lowest.Number == 0 {
 			continue
 		}
-		if err := a.inbox.Trim(lowest); err != nil {
+		err := a.inbox.Trim(lowest)
+		a.shown.met(deleteRecords, err)
+		if err != nil {
 			a.log.Warn("delete of audit records failed, trying again", zap.Error(err))
 		}
 	}
@@ -385,6 +410,7 @@ func (r *recordReader) next(ctx context.Context) error {
 	var failed error
 	planned, err := r.pipeline.loop.Attribute(ctx, len(records)*recordBytes, func(a *attribute.Attribution) []byte {
 		now := time.Now()
+		r.pipeline.attribution.Store(attributionStatus(a.Counts()))
 		if a.Generation() != r.generation {
 			if failed = r.start(a, now); failed == nil {
 				r.generation = a.Generation()
@@ -474,6 +500,7 @@ func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost bool,
 		case errors.As(err, &gap):
 			lost = true
 			r.auditing.gaps.Add(1)
+			r.auditing.shown.lost(err)
 			r.pipeline.log.Warn("audit records are missing", zap.Error(err))
 			continue
 		case errors.Is(err, io.EOF) && len(items) > 0:

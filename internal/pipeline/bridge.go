@@ -100,6 +100,7 @@ type Bridge struct {
 	clusterUID string
 	connecting string // why the cluster is not known yet
 	disk       openBuffer
+	records    *auditing // nil: audit records are not used now
 	pipelines  []*Pipeline
 	followers  map[string]*planning.Follower // by sink
 	entries    map[string]SinkResources      // by sink
@@ -220,6 +221,9 @@ func (b *Bridge) deliver(held, stop context.Context, uid string, disk openBuffer
 		return &planning.EnvironmentError{Err: err}
 	}
 	if records != nil {
+		b.mu.Lock()
+		b.records = records
+		b.mu.Unlock()
 		defer func() { _ = records.inbox.Close() }()
 		run(func() error { return records.run(stopAll) })
 	}
@@ -248,11 +252,11 @@ func (b *Bridge) deliver(held, stop context.Context, uid string, disk openBuffer
 	return err
 }
 
-// forget removes the pipelines from the status.
+// forget removes the pipelines and the audit records from the status.
 func (b *Bridge) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pipelines = nil
+	b.pipelines, b.records = nil, nil
 }
 
 // findCluster asks for the cluster's UID until it gets it.
@@ -336,6 +340,9 @@ func (b *Bridge) Status() status.Report {
 	r := status.Report{
 		Name: b.o.Name, Cluster: b.o.Cluster, ClusterUID: b.clusterUID, Waiting: b.connecting, At: time.Now(),
 		Ready: b.connecting == "", Sinks: []status.Sink{}, Watches: b.o.Client.OpenWatches(), Buffer: b.disk.status(),
+	}
+	if b.records != nil {
+		r.Audit = b.records.status()
 	}
 	standby := false
 	if b.o.Elector != nil {

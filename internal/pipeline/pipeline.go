@@ -61,7 +61,8 @@ type Pipeline struct {
 	encoder   *encode.Encoder
 	delivered func([]event.Record)
 
-	unpublishable atomic.Uint64 // events that the bus refused, also as dead letters
+	unpublishable atomic.Uint64                      // events that the bus refused, also as dead letters
+	attribution   atomic.Pointer[status.Attribution] // nil: not known
 
 	mu      sync.Mutex
 	targets map[string]target // the targets that collections read
@@ -155,7 +156,7 @@ func (p *Pipeline) Alive(ctx context.Context) bool { return p.loop.Alive(ctx) }
 // Status returns the pipeline's present state.
 func (p *Pipeline) Status() status.Sink {
 	out := p.present()
-	out.Lost, out.Foreign = p.delivery.Lost(), p.delivery.Foreign()
+	out.Lost, out.Foreign, out.Attribution = p.delivery.Lost(), p.delivery.Foreign(), p.attribution.Load()
 	if n := p.unpublishable.Load(); n > 0 {
 		if out.Lost == nil {
 			out.Lost = new(uint64)

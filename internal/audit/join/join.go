@@ -82,6 +82,9 @@ const (
 	History    Reason = "history"         // the record may belong to an earlier history of the cluster, before its storage was restored
 )
 
+// Reasons returns the reasons of verdicts with candidates.
+func Reasons() []Reason { return []Reason{Incomplete, Several, NoOutcome, History} }
+
 // Options of a join. All are required, except Complete and After.
 type Options struct {
 	// Complete says that the inputs get the records of all API servers of the cluster, about all requests that may change objects, and
