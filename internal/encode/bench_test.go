@@ -57,7 +57,7 @@ func BenchmarkEncode(b *testing.B) {
 				Encoder: event.Encoder{Cluster: "prod", ClusterUID: "uid"}, Secrets: shape.Secrets{Key: []byte("a key of the user")},
 				Route: encode.Route{Topic: template(b, "k8s.{cluster}.{resource}")},
 			}})
-			properties, err := e.Configure(event.Collection{Resource: "pods"}, x.settings)
+			properties, err := configure(e, event.Collection{Resource: "pods"}, x.settings)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -103,7 +103,7 @@ func BenchmarkDigest(b *testing.B) {
 	}{{"1K", "pods", 1 << 10}, {"16K", "pods", 16 << 10}, {"sealed, 1K", "secrets", 1 << 10}} {
 		b.Run(x.name, func(b *testing.B) {
 			e := newEncoder(encode.Options{Log: zap.NewNop(), Config: encode.Config{Secrets: shape.Secrets{Key: []byte("a key of the user")}}})
-			if _, err := e.Configure(event.Collection{Resource: x.resource}, encode.Settings{}); err != nil {
+			if _, err := configure(e, event.Collection{Resource: x.resource}, encode.Settings{}); err != nil {
 				b.Fatal(err)
 			}
 			o := pod(b, x.size)

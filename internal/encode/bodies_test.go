@@ -284,7 +284,7 @@ func TestBodyOfADeletion(t *testing.T) {
 			r := newRig(t, configMaps, x.settings, func(o *encode.Options) { o.Secrets.Key = []byte("key") })
 			r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "one"), configMap("b", "ub", "6", "two"))
 			r.commit()
-			if _, err := r.encoder.Configure(configMaps, x.then); err != nil { // the core does not have the new configuration yet
+			if _, err := configure(r.encoder, configMaps, x.then); err != nil { // the core does not have the new configuration yet
 				t.Fatal(err)
 			}
 			before := len(r.values)

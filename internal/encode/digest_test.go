@@ -102,7 +102,7 @@ func TestDigestsAreKeyed(t *testing.T) {
 				prepared := func() *reconcile.Sighting {
 					e := encode.New(encode.Options{Config: encode.Config{Secrets: shape.Secrets{Key: []byte(hashKey)}}})
 					e.Key([]byte(fmt.Sprintf("%032d", key)))
-					if _, err := e.Configure(event.Collection{Resource: "secrets"}, encode.Settings{Ignore: ignore}); err != nil {
+					if _, err := configure(e, event.Collection{Resource: "secrets"}, encode.Settings{Ignore: ignore}); err != nil {
 						t.Fatal(err)
 					}
 					s := sighting(secret("5", "MQ==", "a"), reconcile.Watch)

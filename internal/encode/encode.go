@@ -26,7 +26,7 @@ const envelopeBytes = 1024
 
 var errNotConfigured = errors.New("the collection is not configured, so it is not known what to redact")
 
-// Encoder is the loop's encoder for one sink. One goroutine uses it, except for Compile, Use, Configure and
+// Encoder is the loop's encoder for one sink. One goroutine uses it, except for Compile, Use and
 // Remove, which any goroutine may call.
 type Encoder struct {
 	Options
@@ -114,16 +114,6 @@ func (e *Encoder) Use(c Compiled) {
 	if delete(e.unkept, id); !c.rules.keeps() {
 		e.unkept[id] = struct{}{}
 	}
-}
-
-// Configure compiles the settings of a collection and uses them. It returns their properties.
-func (e *Encoder) Configure(c event.Collection, s Settings) (reconcile.Properties, error) {
-	r, err := e.Compile(c, s)
-	if err != nil {
-		return reconcile.Properties{}, err
-	}
-	e.Use(r)
-	return r.Properties(), nil
 }
 
 // Remove records that a collection is no longer wanted. Its settings are dropped once it is closed.

@@ -453,14 +453,14 @@ func TestProperties(t *testing.T) {
 		"skip":                   {settings: with(func(s *encode.Settings) { s.SkipSnapshot = true }), want: "skip"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			was, err := encoderOf(nil).Configure(configMaps, base)
+			was, err := configure(encoderOf(nil), configMaps, base)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if x.target.Resource == "" {
 				x.target = configMaps
 			}
-			is, err := encoderOf(x.options).Configure(x.target, x.settings)
+			is, err := configure(encoderOf(x.options), x.target, x.settings)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -499,7 +499,7 @@ func TestWithFilter(t *testing.T) {
 		"of another":       {was: encode.Settings{Filter: "true"}, edit: func(p *reconcile.Properties) { p.FilterText = `{"filter":"false"}` }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := encode.New(encode.Options{Config: encode.Config{Route: encode.Route{Topic: template(t, "t")}}}).Configure(configMaps, x.was)
+			p, err := configure(encode.New(encode.Options{Config: encode.Config{Route: encode.Route{Topic: template(t, "t")}}}), configMaps, x.was)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -519,7 +519,7 @@ func TestWithFilter(t *testing.T) {
 
 // The error for a collection has all mistakes, so that a user sees them at once.
 func TestConfigureErrors(t *testing.T) {
-	_, err := encode.New(encode.Options{}).Configure(configMaps, encode.Settings{
+	_, err := configure(encode.New(encode.Options{}), configMaps, encode.Settings{
 		Redact: []shape.Rule{{Paths: []string{"metadata.name"}}}, Filter: "objec", Ignore: []string{"["},
 	})
 	for _, want := range []string{"configmaps", "redact", "metadata.name", "filter", "objec", "ignore"} {

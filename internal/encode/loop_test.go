@@ -234,7 +234,7 @@ func runWith(t *testing.T, r *rig, c *cluster, b sink.Sink, policy encode.Oversi
 		t.Helper()
 		if err := l.Set(ctx, loop.Plan{
 			Outcomes: &plan.Outcomes{Wanted: []plan.Collection{{Target: source.Target{Collection: of}}}},
-			Wanted:   []loop.Wanted{{ID: "configmaps", Properties: func() (reconcile.Properties, error) { return e.Configure(configMaps, s) }}},
+			Wanted:   []loop.Wanted{{ID: "configmaps", Properties: func() (reconcile.Properties, error) { return configure(e, configMaps, s) }}},
 		}); err != nil {
 			t.Fatal(err)
 		}

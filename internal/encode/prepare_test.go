@@ -35,7 +35,7 @@ func TestDigestsRevealNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			prepared := func(key, resource, raw string) *reconcile.Sighting {
 				e := newEncoder(encode.Options{Config: encode.Config{Secrets: shape.Secrets{Key: []byte(key)}}, Log: zap.NewNop()})
-				if _, err := e.Configure(event.Collection{Resource: resource}, encode.Settings{Ignore: []string{"status"}}); err != nil {
+				if _, err := configure(e, event.Collection{Resource: resource}, encode.Settings{Ignore: []string{"status"}}); err != nil {
 					t.Fatal(err)
 				}
 				s := sighting(raw, reconcile.Watch)

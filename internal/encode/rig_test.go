@@ -123,7 +123,7 @@ func (r *rig) load() {
 
 func (r *rig) configure(s encode.Settings) {
 	r.t.Helper()
-	properties, err := r.encoder.Configure(r.target, s)
+	properties, err := configure(r.encoder, r.target, s)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -295,4 +295,14 @@ var configMaps = event.Collection{Resource: "configmaps"}
 // configMap returns an object with one value under data.x.
 func configMap(name, uid, version, value string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":%q},"data":{"x":%q}}`, name, uid, version, value)
+}
+
+// configure compiles the settings of a collection and uses them. It returns their properties.
+func configure(e *encode.Encoder, c event.Collection, s encode.Settings) (reconcile.Properties, error) {
+	compiled, err := e.Compile(c, s)
+	if err != nil {
+		return reconcile.Properties{}, err
+	}
+	e.Use(compiled)
+	return compiled.Properties(), nil
 }

@@ -108,7 +108,7 @@ type Options struct {
 type Join struct {
 	options  Options
 	objects  map[Object]*object // with changes
-	waiting  *list.List         // of *Change, in order
+	waiting  *list.List         // of *waiting, in order
 	requests requests
 	order    order
 	verdicts []Verdict
@@ -227,8 +227,8 @@ func (j *Join) Settle(now time.Time) {
 func (j *Join) Lost(marks Marks, now time.Time) { j.order.lose(marks, now) }
 
 // Floor says that the state of the API server was not later than version at some time after marks had been written to the inputs, which
-// was at the time at. One that is older than another one has no effect. With complete records, call it every minute or so: verdicts are exact for changes later than the first floor after
-// [Options.MaxOpen].
+// was at the time at. One that is older than another one has no effect. With complete records, call it every minute or so: verdicts are
+// exact for changes later than the first floor after [Options.MaxOpen].
 func (j *Join) Floor(marks Marks, version string, at time.Time) {
 	j.order.floor(marks, version, at, j.options.MaxOpen)
 }
