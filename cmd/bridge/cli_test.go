@@ -101,6 +101,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"completion", "nope"}, `unknown command "nope"`},
 		{[]string{"help", "nope"}, `there is no help on "nope"`},
 		{[]string{"resync"}, "bridge resync needs RESOURCE"},
+		{[]string{"rbac", "--bus", "--audit-policy", "-c", "CONFIG"}, "--bus and --audit-policy exclude each other"},
 		{[]string{"rbac", "--bus", "--principal", "me", "-c", "CONFIG"}, "--principal me: Kafka's ACLs name a user as User:me"},
 		{[]string{"history", "pods"}, `"pods" is not RESOURCE/NAME: write for example deploy/web -n shop`},
 		{[]string{"history", "pods", "shop/a", "-n", "other"}, "-n other: shop/a names another namespace"},

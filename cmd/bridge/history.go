@@ -185,6 +185,9 @@ func printChange(w io.Writer, c *history.Change, paint bool) error {
 	if c.FormerUID != "" {
 		show(&b, "  another object than before: uid was %s", c.FormerUID)
 	}
+	for _, line := range history.Users(c.Attribution) {
+		show(&b, "  %s", line)
+	}
 	if c.Note != "" {
 		show(&b, "  (%s)", c.Note)
 	}

@@ -58,8 +58,10 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 	pipeline.NewMetrics(filling{r})
 	now, lag, n, lost := time.Now(), 0.1, int64(1), uint64(1)
 	report := func() status.Report {
-		return status.Report{Buffer: &status.Buffer{}, Sinks: []status.Sink{{
-			Name: "sink", Lost: &lost, Foreign: &lost, LastEvent: &now, LastCommit: &now, Queue: status.Queue{Oldest: &now},
+		by := map[string]uint64{"reason": 1}
+		records := &status.Audit{Dropped: by, Refused: by, FileRead: &now}
+		return status.Report{Buffer: &status.Buffer{}, Audit: records, Sinks: []status.Sink{{
+			Name: "sink", Attribution: &status.Attribution{}, Lost: &lost, Foreign: &lost, LastEvent: &now, LastCommit: &now, Queue: status.Queue{Oldest: &now},
 			Collections: []status.Collection{{Resource: "pods", State: status.Reconciling, Lag: &lag, Objects: &n, List: &status.List{Remaining: &n}}},
 		}}}
 	}
@@ -70,6 +72,16 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 // advice returns what to do about each metric.
 func advice() map[string]string {
 	return map[string]string{
+		"attributions_total":                       "Many `no-record`: the audit policy, or an API server, does not send the records of these resources ([set up](attribution.md#set-up-the-api-server)). [What the other results mean](attribution.md#when-an-answer-is-exact).",
+		"attributions_waiting":                     "If it grows, the records do not come: compare it with the rate of `audit_records_total`.",
+		"audit_bytes":                              "Alert above 0.8 of its capacity: a sink is behind.",
+		"audit_capacity_bytes":                     "Divide `audit_bytes` by it.",
+		"audit_dropped_total":                      "If reads are most of it, leave them out in the audit policy: they cost the API server and the network.",
+		"audit_file_read_timestamp_seconds":        "If `time() - x` grows, the bridge reads the file more slowly than the API server writes it, or cannot store the records.",
+		"audit_gaps_total":                         "Should stay 0. The log says where: some changes then have candidates only.",
+		"audit_records_total":                      "If it stays the same while objects change, the API server sends nothing: look at its `apiserver_audit_error_total`.",
+		"audit_refused_total":                      "`full`: a sink is behind. `client`: give the API server the right token or certificate. `size`: see the log. Others: see the log.",
+		"audit_unparsable_total":                   "Should stay 0. The log has the reason.",
 		"behind_source_seconds":                    "Alert above the delay that your consumers tolerate. During an outage it keeps its last value: also alert on `queue_oldest_timestamp_seconds`.",
 		"buffer_aged_recordings":                   "Above 0: a gap follows. Raise `buffer.maxAge` before the next outage.",
 		"buffer_failed_recordings_total":           "If it rises: the log says why. Outages cost what they cost without a buffer.",

@@ -223,12 +223,13 @@ func TestPrintChange(t *testing.T) {
 	c := history.Change{
 		Type: "modified", Resource: "pods", Namespace: "shop", Name: "web", UID: "2", FormerUID: "1",
 		By: []history.Who{{Manager: "kubectl"}, {Manager: "kubelet", Subresource: "status"}}, Note: "updates in between are not known",
-		Diff: "@@ -1 +1 @@\n a: b\n-c: d\n---gone: 1\n+c: e\n",
+		Diff:        "@@ -1 +1 @@\n a: b\n-c: d\n---gone: 1\n+c: e\n",
+		Attribution: &event.Attribution{Request: &event.Request{User: event.User{Name: "alice"}, SourceIPs: []string{"10.0.0.12"}}},
 	}
 	if err := printChange(&out, &c, true); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"by kubectl, kubelet/status", "uid was 1", "(updates in between are not known)", red + "-c: d" + plainText, green + "+c: e" + plainText, red + "---gone: 1" + plainText, "   a: b\n"} {
+	for _, want := range []string{"by kubectl, kubelet/status", "uid was 1", "(updates in between are not known)", "\n  user alice, from 10.0.0.12\n", red + "-c: d" + plainText, green + "+c: e" + plainText, red + "---gone: 1" + plainText, "   a: b\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it lacks %q:\n%s", want, out.String())
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -18,20 +19,25 @@ func newRBAC() *cobra.Command {
 	var (
 		path         string
 		bus, connect bool
+		auditPolicy  bool
 		options      access.BusOptions
 		subject      access.Subject
 		whom         principals
 	)
 	cmd := &cobra.Command{
 		Use:   "rbac",
-		Short: "Print the permissions that the configuration needs, in the cluster or, with --bus, on the buses",
+		Short: "Print the permissions that the configuration needs, in the cluster or, with --bus, on the buses, or the audit policy",
 		Example: "  bridge rbac -c bridge.yaml --namespace streaming | kubectl apply -f -\n" +
-			"  bridge rbac --bus -c bridge.yaml --principal User:bridge",
+			"  bridge rbac --bus -c bridge.yaml --principal User:bridge\n" +
+			"  bridge rbac --audit-policy -c bridge.yaml > policy.yaml",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := loadConfig(cmd, path)
 			if err != nil {
 				return err
+			}
+			if bus && auditPolicy {
+				return &exitError{exitConfig, errors.New("--bus and --audit-policy exclude each other: see bridge rbac --help")}
 			}
 			if connect {
 				ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
@@ -49,6 +55,13 @@ func newRBAC() *cobra.Command {
 			if bus {
 				return printBuses(cmd.OutOrStdout(), c, options, whom)
 			}
+			if auditPolicy {
+				policy, err := access.ForAudit(c, options.ClusterOptions)
+				if err != nil {
+					return &exitError{exitConfig, err}
+				}
+				return policy.WriteYAML(cmd.OutOrStdout())
+			}
 			options.Namespace = subject.Namespace
 			need, err := access.ForCluster(c, options.ClusterOptions)
 			if err != nil {
@@ -60,6 +73,7 @@ func newRBAC() *cobra.Command {
 	configFlag(cmd, &path)
 	f := cmd.Flags()
 	f.BoolVar(&bus, "bus", false, "print the topics, streams and permissions that the sinks and their consumers need on Kafka and NATS")
+	f.BoolVar(&auditPolicy, "audit-policy", false, "print the audit policy of the API servers by which the bridge can say who made changes, with their flags")
 	f.BoolVar(&connect, "connect", false, "ask the API server to resolve resource names, and for the cluster's UID")
 	f.StringVar(&subject.Namespace, "namespace", "kubebridge", "namespace of the bridge and its service account")
 	f.StringVar(&subject.ServiceAccount, "service-account", "kubebridge", "service account that the bridge runs as")

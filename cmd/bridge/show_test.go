@@ -44,10 +44,11 @@ func TestHostileText(t *testing.T) {
 		lines int
 		print func(w *bytes.Buffer) error
 	}{
-		"history": {2 + 1 + 1 + 6 + 1, func(w *bytes.Buffer) error {
+		"history": {2 + 1 + 2 + 1 + 6 + 1, func(w *bytes.Buffer) error {
 			return printChange(w, &history.Change{
 				Time: time.Unix(0, 0), Type: hostile, Resource: hostile, Namespace: hostile, Name: hostile, UID: hostile, FormerUID: hostile,
 				ResourceVersion: hostile, Origin: event.Origin(hostile), By: []history.Who{{Manager: hostile, Subresource: hostile}}, Note: hostile, Diff: diff,
+				Attribution: &event.Attribution{Reason: hostile, Candidates: []event.Request{{User: event.User{Name: hostile}, SourceIPs: []string{hostile}, UserAgent: hostile}}},
 			}, false)
 		}},
 		"notes of a state":  {5, func(w *bytes.Buffer) error { printCoverage(w, state, history.Point{}); return nil }},

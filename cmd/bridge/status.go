@@ -314,6 +314,14 @@ func printHead(out io.Writer, r *status.Report) {
 	if r.Buffer != nil {
 		show(out, "disk buffer: %s", r.Buffer.Words())
 	}
+	if r.Audit != nil {
+		show(out, "audit records: %s", inLine(r.Audit.Words(r.At)))
+	}
+	for i := range r.Sinks {
+		if a := r.Sinks[i].Attribution; a != nil {
+			show(out, "attribution, sink %s: %s", inLine(r.Sinks[i].Name), a.Words())
+		}
+	}
 }
 
 // printStatus prints all of a status for people.

@@ -107,8 +107,9 @@ func TestStatusBehindALogin(t *testing.T) {
 func TestStatusOfAReadyBridge(t *testing.T) {
 	n := int64(7)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(status.Report{Name: "b", Cluster: "c", Ready: true, Sinks: []status.Sink{{
-			Name: "live", Ready: true, Collections: []status.Collection{
+		records := &status.Audit{MaxBytes: 1 << 30, Records: 12, Refused: map[string]uint64{"full": 3}}
+		_ = json.NewEncoder(w).Encode(status.Report{Name: "b", Cluster: "c", Ready: true, Audit: records, Sinks: []status.Sink{{
+			Name: "live", Ready: true, Attribution: &status.Attribution{Exact: 5, Waiting: 2}, Collections: []status.Collection{
 				{ID: "pods", State: "watching", Objects: &n, Position: "42"},
 				{ID: "secrets", Route: "audit.c", State: "waiting", Error: "forbidden:\nno"},
 			},
@@ -119,6 +120,11 @@ func TestStatusOfAReadyBridge(t *testing.T) {
 	pods, secrets := strings.Index(out, "\npods "), strings.Index(out, "\nsecrets ")
 	if pods < 0 || secrets < 0 || pods < secrets || !strings.Contains(out, "forbidden: no") || !strings.Contains(out, "audit.c") || !strings.Contains(out, "the sink's") || !strings.Contains(out, "–") {
 		t.Errorf("prints\n%s", out)
+	}
+	for _, line := range []string{"audit records: 0 B of 1.0 GiB, 12 records stored, 3 requests refused (3 full)\n", "attribution, sink live: 5 exact, 2 waiting\n"} {
+		if !strings.Contains(out, line) {
+			t.Errorf("%q is missing in\n%s", line, out)
+		}
 	}
 }
 

@@ -16,6 +16,8 @@ var (
 	object string
 	//go:embed collection-v1.json
 	collection string
+	//go:embed attribution-v1.json
+	attribution string
 )
 
 // Config is the JSON Schema (draft 2020-12) of the configuration file.
@@ -34,8 +36,9 @@ func Event() string {
   "$defs": {
     "event": %s,
     "object": %s,
-    "collection": %s
+    "collection": %s,
+    "attribution": %s
   }
 }
-`, within(event), within(object), within(collection))
+`, within(event), within(object), within(collection), within(attribution))
 }

@@ -23,17 +23,40 @@ func (b *budget) text(v value, limit int) (string, error) {
 
 // list returns the elements up to the one for which nothing is left.
 func (b *budget) list(v value) (list []string, err error) {
-	err = v.elements(func(v value) error {
-		if b.left < perString {
-			b.cut = true
-			return nil
-		}
-		b.left -= perString
-		s, err := b.text(v, maxActor)
-		list = append(list, s)
+	err = v.elements(func(v value) (err error) {
+		list, err = b.add(list, v, maxActor)
 		return err
 	})
 	return list, err
+}
+
+// add appends an element of at most limit bytes, unless nothing is left for it.
+func (b *budget) add(list []string, v value, limit int) ([]string, error) {
+	if b.left < perString {
+		b.cut = true
+		return list, nil
+	}
+	b.left -= perString
+	s, err := b.text(v, limit)
+	return append(list, s), err
+}
+
+// addresses returns the source addresses. The last one is never left out: it alone is not the client's word.
+func (b *budget) addresses(v value) (list []string, err error) {
+	var all []value
+	if err := v.elements(func(v value) error { all = append(all, v); return nil }); err != nil || len(all) == 0 {
+		return nil, err
+	}
+	last, err := b.add(nil, all[len(all)-1], maxName)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range all[:len(all)-1] {
+		if list, err = b.add(list, v, maxName); err != nil {
+			return nil, err
+		}
+	}
+	return append(list, last...), nil
 }
 
 // readActor reads who sent the request. What matters most is read first, and is not cut for what follows.
@@ -79,7 +102,7 @@ func (p *Parser) readActor(r *Record, e *event) error {
 		return err
 	}
 	if !p.options.OmitSourceIPs {
-		if r.Actor.SourceIPs, err = b.list(e.sourceIPs); err != nil {
+		if r.Actor.SourceIPs, err = b.addresses(e.sourceIPs); err != nil {
 			return err
 		}
 	}

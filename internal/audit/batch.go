@@ -4,6 +4,8 @@ package audit
 type Options struct {
 	// Denied keeps requests for resources that were refused with 401 or 403, reads too.
 	Denied bool
+	// Ends keeps the ends of requests that were refused before they changed an object, so that their beginnings have an end.
+	Ends bool
 	// OmitGroups, OmitSourceIPs and OmitExtra leave out parts of actors.
 	OmitGroups, OmitSourceIPs, OmitExtra bool
 }
@@ -29,6 +31,22 @@ func (d Drop) String() string {
 
 // Dropped are numbers of audit events by [Drop].
 type Dropped [dropReasons]int
+
+// Add adds the numbers of another one.
+func (d *Dropped) Add(more *Dropped) {
+	for reason, n := range more {
+		d[reason] += n
+	}
+}
+
+// ByName returns the numbers by [Drop.String].
+func (d *Dropped) ByName() map[string]uint64 {
+	out := map[string]uint64{}
+	for reason, n := range d {
+		out[Drop(reason).String()] = uint64(n)
+	}
+	return out
+}
 
 // Sum returns the number of all of them.
 func (d *Dropped) Sum() (n int) {

@@ -156,7 +156,7 @@ func (p *Parser) record(e *event, verb string, started bool) (*Record, Drop, err
 		return nil, DropRead, nil
 	case started:
 		return nil, DropStarted, nil
-	case r.refused():
+	case r.refused() && !p.options.Ends:
 		return nil, DropRefused, nil
 	}
 	if err := r.readRef(e.ref); err != nil {

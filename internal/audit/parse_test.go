@@ -214,6 +214,21 @@ func TestHostileActor(t *testing.T) {
 	}
 }
 
+// A client can send as many forwarded addresses as it likes. The address from which the API server got the request is not lost behind them.
+func TestLastAddress(t *testing.T) {
+	addresses := make([]string, 1<<17)
+	for i := range addresses {
+		addresses[i] = "192.0.2.1"
+	}
+	r := one(t, audit.Options{}, fields{"sourceIPs": append(addresses, "10.0.0.1")})
+	if list := r.Actor.SourceIPs; len(list) < 1000 || len(list) > 1<<14 || list[len(list)-1] != "10.0.0.1" || list[0] != "192.0.2.1" || !r.Cut {
+		t.Errorf("%d addresses, the last one is %s", len(list), list[len(list)-1])
+	}
+	if r = one(t, audit.Options{}, fields{"sourceIPs": []string{"192.0.2.1", "10.0.0.1"}}); strings.Join(r.Actor.SourceIPs, " ") != "192.0.2.1 10.0.0.1" || r.Cut {
+		t.Errorf("two addresses became %q", r.Actor.SourceIPs)
+	}
+}
+
 func TestOmittedParts(t *testing.T) {
 	user := fields{"username": "alice", "groups": []string{"g"}, "extra": fields{"k": []string{"v"}}}
 	all := fields{"user": user, "impersonatedUser": user, "sourceIPs": []string{"192.0.2.1"}}

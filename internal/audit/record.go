@@ -12,6 +12,7 @@ type Record struct {
 	// ID is the audit ID. A client can choose it (header Audit-ID), also the same one for several requests, so it identifies nothing.
 	ID    string `json:"id,omitzero"`
 	Stage Stage  `json:"stage,omitzero"`
+	Input int    `json:"input,omitzero"` // where the record came from. Records of one input are in the order in which they were written
 	Level Level  `json:"level,omitzero"`
 
 	Verb        string `json:"verb,omitzero"` // create, update, patch, delete, deletecollection, or another one of the API server

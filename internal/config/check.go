@@ -58,6 +58,7 @@ func (p *problems) check(c *Config) {
 	p.routes(c)
 	p.apart(c)
 	p.checkpoint(c)
+	p.audit(c)
 	p.retention(c)
 	p.leaderElection(c)
 	p.buffer(c)

@@ -31,6 +31,7 @@ func (p *problems) security(c *Config) {
 		p.hashKeyFile(c.Secrets.HashKeyFile)
 	}
 	p.statusSecurity(&c.Status)
+	p.auditWarnings(c)
 	for i := range c.Sinks {
 		path := fmt.Sprintf("sinks[%d]", i)
 		if k := c.Sinks[i].Kafka; k != nil {

@@ -21,6 +21,9 @@ func TestWarnings(t *testing.T) {
 		return minimal + "sinks: [{name: a, kafka: {delivery: at-least-once, brokers: [" + more + "}}]"
 	}
 	nats := func(more string) string { return minimal + "sinks: [{name: a, nats: {" + more + "}}]" }
+	audit := func(more, client string) string {
+		return "cluster: c\nresources: [pods]\nsinks: [{name: a, kafka: {brokers: ['kafka:9092']}}]\naudit: {path: /a, " + more + ", webhook: {listen: ':8444', certFile: /c, keyFile: /k, " + client + "}}\n"
+	}
 	for name, c := range map[string]struct{ text, want string }{
 		"embedded, for all":          {nats(`embedded: {dir: /n, listen: "0.0.0.0:4222"}`), "file:4:54: sinks[0].nats.embedded.listen: everybody who reaches 0.0.0.0:4222 can read all events: set auth.username"},
 		"embedded, every address":    {nats(`embedded: {dir: /n, listen: ":4222"}`), "everybody who reaches :4222"},
@@ -42,6 +45,12 @@ func TestWarnings(t *testing.T) {
 		"login, a bare token":        {minimal + "sinks: [{name: a, stdout: {}}]\nstatus: {listen: \":8080\", login: {kubernetes: true}}", "file:5:27: status.login: tokens are sent without TLS"},
 		"login, over TLS":            {minimal + "sinks: [{name: a, stdout: {}}]\nstatus: {listen: \":8080\", login: {kubernetes: true}, tls: {cert: /c, key: /k}}", ""},
 		"login, here":                {minimal + "sinks: [{name: a, stdout: {}}]\nstatus: {login: {kubernetes: true}}", ""},
+		"audit, late records":        {audit("settle: 20s", "tokenFile: /t"), "audit.settle: 20s is shorter than 31s, and an API server waits up to 30s before it sends a batch"},
+		"audit, in time":             {audit("settle: 31s", "tokenFile: /t"), ""},
+		"audit, complete":            {audit("settle: 1s, complete: true", "tokenFile: /t"), ""},
+		"audit, any certificate":     {audit("settle: 1m", "clientCAFile: /ca"), "audit.webhook.clientCAFile: every client with a certificate of this CA could say who made a change"},
+		"audit, one certificate":     {audit("settle: 1m", "clientCAFile: /ca, clientNames: [kube-apiserver]"), ""},
+		"audit, a standby":           {audit("settle: 1m", "tokenFile: /t") + "leaderElection: {enabled: true, leaseName: l, namespace: n}", "audit.webhook: only the leader listens"},
 		"kafka, compacted":           {kafka(`"127.0.0.1:9092"], tombstones: true`), "sinks[0].kafka.tombstones: topics are compacted"},
 		"kafka, here":                {kafka(`"127.0.0.1:9092"], sasl: {mechanism: PLAIN, username: u, password: hunter2}`), ""},
 	} {

@@ -30,6 +30,7 @@ type Config struct {
 	Sinks      []Sink     `yaml:"sinks"` // one pipeline each; at least one
 	Checkpoint Checkpoint `yaml:"checkpoint"`
 	Buffer     Buffer     `yaml:"buffer"`
+	Audit      Audit      `yaml:"audit"`
 	Secrets    Secrets    `yaml:"secrets"`
 	// Redact replaces or removes values of objects, also of Secrets.
 	Redact []Redaction `yaml:"redact"`
@@ -131,6 +132,42 @@ func (c *Config) BufferList() string {
 		return ""
 	}
 	return c.LeaderElection.LeaseName + "-buffer"
+}
+
+// Audit says who made changes, by the audit log of the API server. A change needs a restart.
+type Audit struct {
+	// Path is the directory in which records are kept until every sink has used them, for one bridge alone. Default: nobody asks who
+	// made changes
+	Path     string       `yaml:"path"`
+	MaxBytes string       `yaml:"maxBytes"` // how much it may hold. When it is full, API servers have to wait. Default: 1Gi
+	Webhook  AuditWebhook `yaml:"webhook"`
+	// File is the file of the API server's log backend (--audit-log-path), which is followed when it is rotated.
+	File string `yaml:"file"`
+	// Complete says that the inputs get the records of all API servers, about all requests that change objects, with the stage
+	// RequestReceived, and in time: from the webhook in the mode blocking-strict, or from the file in the mode blocking. Then patches
+	// and deletions are attributed exactly, too. Default: false
+	Complete bool `yaml:"complete"`
+	// RequestTimeout is that of the API servers (--request-timeout): after twice this time, a request that has not ended does not change
+	// anything any more. Default: 1m
+	RequestTimeout time.Duration `yaml:"requestTimeout"`
+	// Settle is how long a change waits for its records before candidates are published: longer than the API server waits before it sends
+	// a batch (--audit-webhook-batch-max-wait). Default: 40s
+	Settle time.Duration `yaml:"settle"`
+	// Keep is how long a change waits for its first record, and a record for its change. Default: 10m
+	Keep time.Duration `yaml:"keep"`
+	// Omit has what is not published, and not kept, of users: "groups", "sourceIPs", "extra".
+	Omit []string `yaml:"omit"`
+}
+
+// AuditWebhook is the endpoint for the webhook backend of API servers (--audit-webhook-config-file). Clients need a certificate or a
+// token, or both if both are configured.
+type AuditWebhook struct {
+	Listen       string   `yaml:"listen"`       // host:port. Default: there is no endpoint
+	CertFile     string   `yaml:"certFile"`     // the endpoint's certificate, PEM; read again for new connections
+	KeyFile      string   `yaml:"keyFile"`      // its private key, PEM
+	ClientCAFile string   `yaml:"clientCAFile"` // certificates that issue those of clients, PEM
+	ClientNames  []string `yaml:"clientNames"`  // common names and DNS names that a client's certificate may have. Default: any
+	TokenFile    string   `yaml:"tokenFile"`    // the bearer token of clients
 }
 
 // Secrets says what becomes of the values of core Secrets.
@@ -242,6 +279,7 @@ func defaults() *Config {
 		Name:          "kubebridge",
 		Kubernetes:    Kubernetes{ConcurrentLists: 4},
 		Buffer:        Buffer{MaxBytes: "10Gi", MaxAge: 24 * time.Hour},
+		Audit:         Audit{MaxBytes: "1Gi", Settle: 40 * time.Second, Keep: 10 * time.Minute, RequestTimeout: time.Minute},
 		Secrets:       Secrets{Values: "hash"},
 		ManagedFields: "drop",
 		Log:           Log{Level: "info", Format: "auto"},

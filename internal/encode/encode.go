@@ -186,6 +186,8 @@ func (e *Encoder) Committed(items []reconcile.Item) {
 				delete(c.bodies, i.Object.Key)
 			}
 			c.decided(p)
+		case i.Attribution != nil:
+			e.Attribution.Committed(i.Attribution.ID)
 		case i.Event.Type == event.Closed:
 			e.closed(i.Collection)
 		}
@@ -213,8 +215,16 @@ func (e *Encoder) Prepare(collection string, s *reconcile.Sighting, known *recon
 	e.prepare.prepare(e.collection(collection), s, known, inDoubt)
 }
 
-// Reject implements the loop's encoder. An event about a collection cannot be made to fit.
+// Reject implements the loop's encoder. An event about a collection cannot be made to fit. One that says who made a change has less each time,
+// and in the end it is lost.
 func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
+	if i.Attribution != nil {
+		if made, final := e.Attribution.Reject(i.Attribution.ID); final {
+			e.objects.write(zap.WarnLevel, "event lost: the bus does not take who made a change", e.collection(i.Collection), objectName(made.Namespace, made.Name),
+				zap.Int("bytes", r.Size), zap.Int("limit", r.Limit), zap.NamedError("reason", r.Err))
+		}
+		return nil
+	}
 	if i.Object == nil {
 		return fmt.Errorf("%s of %s is rejected: %w", i.Event.Type, i.Collection, r)
 	}
@@ -227,9 +237,12 @@ func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 	ev := e.filling.events.New(event.Event{
 		Origin: e.origin(c, i), Time: at, Collection: &c.eventCollection, Epoch: i.Epoch, Run: c.run(i.Run), Incarnation: i.Incarnation,
 	})
-	if i.Event != nil {
+	switch {
+	case i.Event != nil:
 		e.report(c, i, ev, detail)
 		return e.record(c, i, ev, nil), nil
+	case i.Attribution != nil:
+		return e.attributed(c, i, ev)
 	}
 	o := e.object(c, i, ev)
 	if i.Object.Null {
@@ -266,12 +279,14 @@ func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 		o = nil
 	}
 	r := e.record(c, i, ev, o)
-	change, changed := e.keeper.keep(c, i, ev)
-	if !changed {
-		return r, nil
+	changes := e.filling.changes.Room(2)[:0]
+	if change, changed := e.keeper.keep(c, i, ev); changed {
+		changes = append(changes, change)
 	}
-	changes := e.filling.changes.Take(1)
-	changes[0] = change
+	if change, waits := e.awaitAttribution(c, i, ev, at); waits {
+		changes = append(changes, change)
+	}
+	e.filling.changes.Keep(len(changes))
 	return r, changes
 }
 
@@ -314,6 +329,9 @@ func (c *collection) run(n uint64) string {
 //	end of an object whose name another one has   reconcile, if it is not that of a list
 func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
 	first := i.Run == i.Incarnation
+	if i.Attribution != nil {
+		return event.Audit
+	}
 	if x := i.Event; x != nil {
 		switch {
 		case x.Type == event.Closed:

@@ -3,6 +3,7 @@ package encode
 import (
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/attribute"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -47,7 +48,9 @@ type Options struct {
 	// Count is called for every occurrence that [Count] lists; may be nil. It is called from the goroutine that uses the encoder and
 	// must not block. t is the type that the event has or would have; 0 for Lost, and if the bus refuses a body.
 	Count func(collection string, what Count, t event.Type)
-	Log   *zap.Logger
+	// Attribution has the published changes whose request is not known yet; nil: nobody asks who made them.
+	Attribution *attribute.Attribution
+	Log         *zap.Logger
 
 	objects *objectLog
 }

@@ -40,6 +40,8 @@ type sighting struct {
 	object      *source.Object // nil: the object was not seen
 	significant reconcile.Digest
 
+	knownUID, knownVersion string // of the inventory entry of the key; "": there is none
+
 	// certain says that consumers have the object in the state of known.
 	certain bool
 	known   reconcile.Object
@@ -55,6 +57,9 @@ type sighting struct {
 // prepare completes a sighting.
 func (p *preparer) prepare(c *collection, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
 	p.now = sighting{collection: c, key: s.Key, origin: s.Origin}
+	if known != nil {
+		p.now.knownUID, p.now.knownVersion = known.UID, known.Version
+	}
 	if len(c.rejected) > 0 {
 		s.Lost = p.lost
 	}

@@ -55,7 +55,9 @@ type Change struct {
 	ID              string       `json:"id"`
 	Collection      string       `json:"collection,omitempty"` // the collection that published it first
 	By              []Who        `json:"by"`                   // empty: not known
-	Note            string       `json:"note"`                 // what limits the meaning of the diff; "" if nothing does
+	// Attribution says which user made the change, by the audit log of the API server; nil: the bus does not say.
+	Attribution *event.Attribution `json:"attribution,omitempty"`
+	Note        string             `json:"note"` // what limits the meaning of the diff; "" if nothing does
 	// Diff is the unified diff of the bodies as YAML, without
 	// resourceVersion and managedFields. Paths are JSON pointers to the fields that differ.
 	Diff  string   `json:"diff"`
@@ -68,8 +70,9 @@ const clockSkew = 10 * time.Minute
 
 // Changes calls fn for each change of an object, in order. A state that several collections publish is
 // shown once, as the first of them published it. Its diff compares it with what that collection published before, or else with the
-// last state that was shown. A deletion is shown when no collection holds the object any more. earliest is the
-// time of the oldest event that was read; zero if there is none.
+// last state that was shown. A deletion is shown when no collection holds the object any more. A change waits for the event that says who
+// made it, see [waiting]; on an error, the changes that wait are shown first. earliest is the time of the oldest event that was read; zero
+// if there is none.
 func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earliest time.Time, err error) {
 	l := newLog(q.Reader, q.Cluster, q.Progress, q.Ignored)
 	ranges := make([]sink.Range, len(l.Parts()))
@@ -85,7 +88,11 @@ func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earlie
 			ranges[i].From = from[i]
 		}
 	}
-	c := changes{log: l, query: &q, show: fn, resources: map[string]bool{}, bodies: map[string]*shown{}}
+	l.attributions = true
+	c := changes{
+		log: l, query: &q, resources: map[string]bool{}, bodies: map[string]*shown{},
+		waiting: newWaiting(fn, maxWaiting),
+	}
 	kept := make([][]found, len(ranges))
 	l.begin("reading", ranges)
 	err = l.each(ctx, ranges, false, func(m *sink.Message, h *head) error {
@@ -95,16 +102,33 @@ func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earlie
 		switch {
 		case !c.concerns(h):
 			return nil
+		case h.typ == event.Attributed:
+			return c.attribute(m, h, len(ranges) > 1)
 		case len(ranges) == 1:
 			return c.take(m, h)
 		}
 		kept[m.Part] = append(kept[m.Part], copyOf(m, h))
 		return nil
 	})
-	if err != nil {
-		return earliest, err
+	if err == nil {
+		err = c.merge(ctx, kept)
 	}
-	return earliest, c.merge(ctx, kept)
+	if rest := c.waiting.flush(true); err == nil {
+		err = rest
+	}
+	return earliest, err
+}
+
+// attribute reads an event that says who made a change. keep says that the change may be read later.
+func (c *changes) attribute(m *sink.Message, h *head, keep bool) error {
+	e, err := h.decode(m)
+	if err != nil {
+		return err
+	}
+	if of := fmt.Sprintf("%s:%d:%s:%s:", e.Collection, e.Run, e.UID, e.ResourceVersion); !strings.HasPrefix(e.Attribution.Explains, of) {
+		return fmt.Errorf("%w: it explains %q, and is about another change", ErrForeign, e.Attribution.Explains)
+	}
+	return c.waiting.attribute(e, keep)
 }
 
 // found is a message that concerns the object.
@@ -158,7 +182,7 @@ type shown struct {
 type changes struct {
 	*log
 	query     *ChangesQuery
-	show      func(Change) error
+	waiting   waiting
 	copied    consumer.State
 	resources map[string]bool
 	last      shown             // the last state that was shown
@@ -267,7 +291,7 @@ func (c *changes) emit(e *event.Received, now shown, before []byte) error {
 	if err := c.compare(&out, e, before, body); err != nil {
 		return fmt.Errorf("read event %q: %w", e.ID, err)
 	}
-	return c.show(out)
+	return c.waiting.add(&out)
 }
 
 func (c *changes) compare(out *Change, e *event.Received, before, body []byte) (err error) {

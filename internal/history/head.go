@@ -78,7 +78,7 @@ func newHeads() *headReader {
 		"namespace": namespace, "origin": origin, "id": id, "name": objectName, "uid": uid, "resourceversion": version,
 		"deletionversion": deletion, "time": clock, "epoch": epoch, "run": run, "incarnation": incarnation,
 	}}
-	for t := event.Added; t <= event.Closed; t++ {
+	for t := event.Added; t <= event.Attributed; t++ {
 		h.types[t.CloudEvent()] = t
 	}
 	return h
@@ -93,8 +93,7 @@ func (h *headReader) intern(b []byte) string {
 	return s
 }
 
-// read reads m's head into out. ok is false for messages that do not change a copy: dead letters, and
-// null values whose headers do not describe a deletion.
+// read reads m's head into out. ok is false for dead letters, and for null values whose headers do not describe a deletion.
 func (h *headReader) read(m *sink.Message, out *head) (ok bool, err error) {
 	*out = head{epoch: 1}
 	typed, dead := false, false

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
@@ -45,6 +46,8 @@ type log struct {
 	done     Progress
 	ignored  func(error)
 	foreign  map[place]bool // messages that were ignored, so that each is reported once
+
+	attributions bool // events that say who made a change are wanted; they change no copy
 }
 
 // place identifies a message on the bus.
@@ -119,6 +122,9 @@ func (l *log) read(m *sink.Message, h *head) (bool, error) {
 	}
 	if ok, err := l.heads.read(m, h); err != nil || !ok || h.text[cluster] != l.cluster {
 		return false, err
+	}
+	if h.typ == event.Attributed && !l.attributions {
+		return false, nil
 	}
 	if l.uid == "" {
 		l.uid = h.text[clusterUID]

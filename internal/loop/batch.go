@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/kubebridge/kubebridge/internal/attribute"
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/pieces"
@@ -103,7 +104,7 @@ func (b *batches) encode(detail string, at time.Time) {
 		}
 		r, changes := b.Encoder.Encode(&items[n], why, at)
 		if needs.State {
-			r.State = append(b.filling.memory.durable.ItemChanges(&items[n]), removals(changes)...)
+			r.State = append(b.filling.memory.durable.ItemChanges(&items[n]), small(changes)...)
 			r.State = append(r.State, b.forgotten(r.State)...)
 		}
 		if e != nil {
@@ -129,11 +130,11 @@ func (b *batches) forgotten(changes []event.KV) (more []event.KV) {
 	return more
 }
 
-// removals returns the changes that remove a key. The other changes write kept bodies. They are too
-// large for the headers of a message, and the encoder notices if one is missing.
-func removals(changes []event.KV) (out []event.KV) {
+// small returns the changes without those that write kept bodies. These are too large for the headers of a message, and the encoder
+// notices if one is missing.
+func small(changes []event.KV) (out []event.KV) {
 	for _, kv := range changes {
-		if kv.Value == nil {
+		if kv.Value == nil || attribute.IsWaiting(kv.Key) {
 			out = append(out, kv)
 		}
 	}

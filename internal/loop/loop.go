@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/attribute"
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
@@ -108,7 +109,7 @@ type Load struct {
 	Since   time.Time // when its first content came; zero: it is empty
 }
 
-// Options are the options of a loop. All are required except Linger and Replan.
+// Options are the options of a loop. All are required except Linger, Replan and Attribution.
 type Options struct {
 	Delivery *delivery.Delivery
 	Store    checkpoint.Store
@@ -119,7 +120,9 @@ type Options struct {
 	// Replan requests another plan. It is called when a collection becomes absent, or stops being
 	// absent: see [reconcile.Absent]. It must not block. nil: no other plan is requested.
 	Replan func()
-	Log    *zap.Logger
+	// Attribution has the published changes whose request is not known yet; nil: nobody asks who made them. Only Run's goroutine uses it.
+	Attribution *attribute.Attribution
+	Log         *zap.Logger
 }
 
 // Loop runs one sink.
@@ -316,6 +319,11 @@ func (l *Loop) load() error {
 	l.core.Omit(!needs.Intents, !needs.State)
 	if err := l.batches.load(l.core); err != nil {
 		return err
+	}
+	if l.Attribution != nil {
+		if err := l.Attribution.Load(l.Store, time.Now()); err != nil {
+			return err
+		}
 	}
 	for id := range l.plan.wanted {
 		l.adopt(id)
@@ -535,6 +543,7 @@ func (l *Loop) follow(ctx context.Context, id string) {
 
 // tick takes the steps that are due at intervals.
 func (l *Loop) tick(at time.Time) {
+	l.attribute(at)
 	if l.plan.made && l.Replan != nil && !slices.Equal(absent(l.core), l.plan.proved) {
 		l.Replan()
 	}

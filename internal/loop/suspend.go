@@ -117,6 +117,11 @@ func (l *Loop) resume(at time.Time) error {
 			return err
 		}
 		l.batches.filling.grow(id, 0) // the next commit reports the number
+		if l.Attribution != nil {
+			if err := l.Attribution.Restore(l.Store, id, at); err != nil {
+				return err
+			}
+		}
 		l.adopt(id)
 		if l.plan.made {
 			l.batches.note(l.plan.number()...)

@@ -74,6 +74,7 @@ type BridgeOptions struct {
 	Sinks    []SinkSpec
 	Lists    int           // number of lists that run at once; 0: four
 	Buffer   *BufferSpec   // nil: nothing is buffered on disk
+	Audit    *AuditSpec    // nil: nobody asks who made changes
 	Shutdown time.Duration // how long a stop may take to deliver the events that were read; 0: 20 s
 	// Elector says when the bridge may write; until then it is a standby. nil: it
 	// always may.
@@ -99,6 +100,7 @@ type Bridge struct {
 	clusterUID string
 	connecting string // why the cluster is not known yet
 	disk       openBuffer
+	records    *auditing // nil: audit records are not used now
 	pipelines  []*Pipeline
 	followers  map[string]*planning.Follower // by sink
 	entries    map[string]SinkResources      // by sink
@@ -214,6 +216,17 @@ func (b *Bridge) deliver(held, stop context.Context, uid string, disk openBuffer
 			return err
 		})
 	}
+	records, err := b.openAuditing(stopAll)
+	if err != nil {
+		return &planning.EnvironmentError{Err: err}
+	}
+	if records != nil {
+		b.mu.Lock()
+		b.records = records
+		b.mu.Unlock()
+		defer func() { _ = records.inbox.Close() }()
+		run(func() error { return records.run(stopAll) })
+	}
 	for _, spec := range b.o.Sinks {
 		p, closeStore, err := b.open(stopAll, spec, uid, disk)
 		if err != nil {
@@ -228,19 +241,22 @@ func (b *Bridge) deliver(held, stop context.Context, uid string, disk openBuffer
 			return nil
 		})
 		run(func() error { return p.followPlan(stopAll, b) })
+		if records != nil {
+			run(func() error { return p.followAudit(stopAll, records) })
+		}
 	}
-	err := group.Wait()
+	err = group.Wait()
 	if !notStopping() {
 		<-said // nothing is logged after the end
 	}
 	return err
 }
 
-// forget removes the pipelines from the status.
+// forget removes the pipelines and the audit records from the status.
 func (b *Bridge) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pipelines = nil
+	b.pipelines, b.records = nil, nil
 }
 
 // findCluster asks for the cluster's UID until it gets it.
@@ -288,7 +304,7 @@ func (b *Bridge) open(ctx context.Context, spec SinkSpec, uid string, disk openB
 	config.Encoder.Cluster, config.Encoder.ClusterUID = id.Cluster, uid
 	p := newPipeline(pipelineOptions{
 		Identity: id, Shown: spec.Shown, Sink: bus, Store: store, Encode: config, Client: b.o.Client, Lists: b.lists,
-		Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage, Buffer: disk,
+		Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage, Buffer: disk, Audit: b.o.Audit,
 	})
 	b.mu.Lock()
 	b.pipelines = append(b.pipelines, p)
@@ -324,6 +340,9 @@ func (b *Bridge) Status() status.Report {
 	r := status.Report{
 		Name: b.o.Name, Cluster: b.o.Cluster, ClusterUID: b.clusterUID, Waiting: b.connecting, At: time.Now(),
 		Ready: b.connecting == "", Sinks: []status.Sink{}, Watches: b.o.Client.OpenWatches(), Buffer: b.disk.status(),
+	}
+	if b.records != nil {
+		r.Audit = b.records.status()
 	}
 	standby := false
 	if b.o.Elector != nil {

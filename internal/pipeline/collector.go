@@ -15,6 +15,7 @@ type Collector struct {
 	sink     sinkDescs
 	resource resourceDescs
 	buffer   bufferDescs
+	audit    auditDescs
 	watches  *prometheus.Desc
 }
 
@@ -31,6 +32,11 @@ type resourceDescs struct {
 // bufferDescs are the metrics of the disk buffer. They have no labels, and no series without a buffer.
 type bufferDescs struct {
 	bytes, room, targets, ended, aged, failed, missing, frames *prometheus.Desc
+}
+
+// auditDescs are the metrics of audit records, which have no series if the audit log is not read, and of attributions, with the label sink.
+type auditDescs struct {
+	bytes, room, records, dropped, unparsable, refused, gaps, fileRead, attributions, waiting *prometheus.Desc
 }
 
 // NewCollector returns a collector that calls report at each scrape.
@@ -73,16 +79,29 @@ func NewCollector(report func() status.Report) *Collector {
 			missing: of("buffer_unlisted_recordings", "Recordings of the leader that standbys with buffer.standby do not learn of, because the ConfigMap for them is full or cannot be written."),
 			frames:  of("buffer_frames_total", "Changes, list items and bookmarks that were written to the disk buffer."),
 		},
+		audit: auditDescs{
+			bytes:        of("audit_bytes", "Bytes of audit records on disk. Records that no sink needs are deleted."),
+			room:         of("audit_capacity_bytes", "audit.maxBytes, from which on no more records are accepted."),
+			records:      of("audit_records_total", "Audit records that were stored."),
+			dropped:      of("audit_dropped_total", "Audit events that say nothing about a change, and are not stored.", "reason"),
+			unparsable:   of("audit_unparsable_total", "Audit events that could not be read. They are lost."),
+			refused:      of("audit_refused_total", "Requests of API servers to the webhook that were not answered with 200. An API server repeats each at most four times.", "reason"),
+			gaps:         of("audit_gaps_total", "Places where an unknown number of audit records is missing."),
+			fileRead:     of("audit_file_read_timestamp_seconds", "All that was written to audit.file before this time is stored; absent until the end of the file is reached."),
+			attributions: of("attributions_total", "Published changes by what the audit log says about them: exact, the reason why there are only candidates, no-record, or dropped because the collection was reset or removed.", "sink", "result"),
+			waiting:      of("attributions_waiting", "Published changes that wait for their audit records.", "sink"),
+		},
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	s, r, b := &c.sink, &c.resource, &c.buffer
+	s, r, b, a := &c.sink, &c.resource, &c.buffer, &c.audit
 	for _, d := range []*prometheus.Desc{
 		s.up, s.lost, s.foreign, s.events, s.capacity, s.bytes, s.room, s.oldest, s.lastEvent, s.lastCommit, s.waiting,
 		r.state, r.edits, r.behind, r.objects, r.running, r.read, r.left,
 		b.bytes, b.room, b.targets, b.ended, b.aged, b.failed, b.missing, b.frames,
+		a.bytes, a.room, a.records, a.dropped, a.unparsable, a.refused, a.gaps, a.fileRead, a.attributions, a.waiting,
 		c.watches,
 	} {
 		out <- d
@@ -96,9 +115,15 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	if r.Buffer != nil {
 		c.buffer.collect(out, r.Buffer)
 	}
+	if r.Audit != nil {
+		c.audit.collect(out, r.Audit)
+	}
 	for i := range r.Sinks {
 		s := &r.Sinks[i]
 		c.sink.collect(out, s)
+		if s.Attribution != nil {
+			c.audit.collectSink(out, s.Attribution, s.Name)
+		}
 		for resource, sums := range byResource(s.Collections) {
 			c.resource.collect(out, sums, s.Name, resource)
 		}
@@ -109,15 +134,49 @@ func gauge(out chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels .
 	out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 }
 
+func counter(out chan<- prometheus.Metric, d *prometheus.Desc, n uint64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+}
+
+func (c *auditDescs) collect(out chan<- prometheus.Metric, a *status.Audit) {
+	gauge(out, c.bytes, float64(a.Bytes))
+	gauge(out, c.room, float64(a.MaxBytes))
+	counter(out, c.records, a.Records)
+	counter(out, c.unparsable, a.Unparsable)
+	counter(out, c.gaps, a.Gaps)
+	for reason, n := range a.Dropped {
+		counter(out, c.dropped, n, reason)
+	}
+	for reason, n := range a.Refused {
+		counter(out, c.refused, n, reason)
+	}
+	if t := a.FileRead; t != nil {
+		gauge(out, c.fileRead, seconds(*t))
+	}
+}
+
+func (c *auditDescs) collectSink(out chan<- prometheus.Metric, a *status.Attribution, sink string) {
+	gauge(out, c.waiting, float64(a.Waiting), sink)
+	counter(out, c.attributions, a.Exact, sink, "exact")
+	for reason, n := range a.Candidates {
+		counter(out, c.attributions, n, sink, reason)
+	}
+	counter(out, c.attributions, a.NoRecord, sink, "no-record")
+	counter(out, c.attributions, a.Dropped, sink, "dropped")
+}
+
+// seconds returns a time as a metric has it.
+func seconds(t time.Time) float64 { return float64(t.UnixNano()) / float64(time.Second) }
+
 func (c *bufferDescs) collect(out chan<- prometheus.Metric, b *status.Buffer) {
 	gauge(out, c.bytes, float64(b.Bytes))
 	gauge(out, c.room, float64(b.MaxBytes))
 	gauge(out, c.targets, float64(b.Targets))
 	gauge(out, c.ended, float64(b.Ended))
 	gauge(out, c.aged, float64(b.Aged))
-	out <- prometheus.MustNewConstMetric(c.failed, prometheus.CounterValue, float64(b.Failed))
+	counter(out, c.failed, b.Failed)
 	gauge(out, c.missing, float64(b.Unlisted))
-	out <- prometheus.MustNewConstMetric(c.frames, prometheus.CounterValue, float64(b.Frames))
+	counter(out, c.frames, b.Frames)
 }
 
 func (c *sinkDescs) collect(out chan<- prometheus.Metric, s *status.Sink) {
@@ -128,7 +187,7 @@ func (c *sinkDescs) collect(out chan<- prometheus.Metric, s *status.Sink) {
 	gauge(out, c.up, up, s.Name)
 	for d, n := range map[*prometheus.Desc]*uint64{c.lost: s.Lost, c.foreign: s.Foreign} {
 		if n != nil {
-			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(*n), s.Name)
+			counter(out, d, *n, s.Name)
 		}
 	}
 	gauge(out, c.events, float64(s.Queue.Events), s.Name)
@@ -137,7 +196,7 @@ func (c *sinkDescs) collect(out chan<- prometheus.Metric, s *status.Sink) {
 	gauge(out, c.room, float64(s.Queue.ByteCapacity), s.Name)
 	for d, t := range map[*prometheus.Desc]*time.Time{c.oldest: s.Queue.Oldest, c.lastEvent: s.LastEvent, c.lastCommit: s.LastCommit} {
 		if t != nil {
-			gauge(out, d, float64(t.UnixNano())/float64(time.Second), s.Name)
+			gauge(out, d, seconds(*t), s.Name)
 		}
 	}
 	unwatched := 0

@@ -137,6 +137,7 @@ func (e counting) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 	case c == nil:
 	case i.Object != nil:
 		c.counted(i.Object.Type)
+	case i.Attribution != nil:
 	case i.Event.Type == event.Gap:
 		c.gap(i.Run, i.Event.Reset && e.p.loop.State(i.Collection).Skips)
 	}

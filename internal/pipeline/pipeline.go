@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/attribute"
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/feed"
@@ -45,6 +46,7 @@ type pipelineOptions struct {
 	Delivered func([]event.Record) // called with the records of each batch that is committed; it may not keep them
 	Outage    *outage              // shared by all pipelines; nil: the pipeline makes its own
 	Buffer    openBuffer           // shared by all pipelines; zero: nothing is buffered on disk
+	Audit     *AuditSpec           // nil: nobody asks who made changes
 
 	reader loop.Reader // for tests; nil: the pipeline reads from Client
 }
@@ -59,11 +61,13 @@ type Pipeline struct {
 	encoder   *encode.Encoder
 	delivered func([]event.Record)
 
-	unpublishable atomic.Uint64 // events that the bus refused, also as dead letters
+	unpublishable atomic.Uint64                      // events that the bus refused, also as dead letters
+	attribution   atomic.Pointer[status.Attribution] // nil: not known
 
 	mu      sync.Mutex
 	targets map[string]target // the targets that collections read
 	changed chan struct{}     // closed when targets changes
+	storage map[string]string // by group, of the collections that were configured
 	shown   map[string]*collectionCounts
 	again   func() // requests another plan; nil: the pipeline does not follow a plan yet
 
@@ -76,7 +80,7 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	o.Shown.Name = o.Identity.Sink
 	p := &Pipeline{
 		reporter: newReporter(o.Shown, o.Log, o.Metrics, o.Outage), identity: o.Identity, delivered: o.Delivered,
-		targets: map[string]target{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
+		targets: map[string]target{}, storage: map[string]string{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
 	}
 	p.lagging.buffer = o.Buffer
 	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
@@ -87,14 +91,36 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	if o.reader != nil {
 		reader = o.reader
 	}
-	p.encoder = encode.New(p.encoderOptions(&o))
+	var attribution *attribute.Attribution
+	if o.Audit != nil {
+		attribution = attribute.New(attribute.Options{Join: o.Audit.Join, Storage: p.storageOf, Inputs: inputs})
+	}
+	encoding := p.encoderOptions(&o)
+	encoding.Attribution = attribution
+	p.encoder = encode.New(encoding)
 	p.delivery = delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry})
 	p.loop = loop.New(loop.Options{
 		Delivery: p.delivery,
-		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Log: p.log,
+		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Attribution: attribution, Log: p.log,
 	})
 	p.store.pings = p.loop.Pings()
 	return p
+}
+
+// storageOf returns the storage of a group. Groups of which no collection is configured share one that has none.
+func (p *Pipeline) storageOf(group string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s, known := p.storage[group]; known {
+		return s
+	}
+	return "none"
+}
+
+func (p *Pipeline) setStorage(group, storage string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.storage[group] = storage
 }
 
 func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
@@ -130,7 +156,7 @@ func (p *Pipeline) Alive(ctx context.Context) bool { return p.loop.Alive(ctx) }
 // Status returns the pipeline's present state.
 func (p *Pipeline) Status() status.Sink {
 	out := p.present()
-	out.Lost, out.Foreign = p.delivery.Lost(), p.delivery.Foreign()
+	out.Lost, out.Foreign, out.Attribution = p.delivery.Lost(), p.delivery.Foreign(), p.attribution.Load()
 	if n := p.unpublishable.Load(); n > 0 {
 		if out.Lost == nil {
 			out.Lost = new(uint64)
@@ -261,6 +287,7 @@ func (s *settings) uses(t target, compiled encode.Compiled) {
 	s.p.encoder.Use(compiled)
 	s.p.lagging.allow(s.p.name, s.id, &s.options, compiled.Hides())
 	s.p.setTarget(s.id, t)
+	s.p.setStorage(t.Collection.Group, s.storage)
 	s.p.continued(s.id)
 }
 

@@ -69,9 +69,15 @@ type rig struct {
 // would stop the reader, perhaps within a function of the test.
 func newRig(t *testing.T, bus sink.Sink, store checkpoint.Store, o CollectionOptions) *rig {
 	t.Helper()
+	return newAuditedRig(t, bus, store, o, nil)
+}
+
+// newAuditedRig starts a rig that says who made changes.
+func newAuditedRig(t *testing.T, bus sink.Sink, store checkpoint.Store, o CollectionOptions, spec *AuditSpec) *rig {
+	t.Helper()
 	r := &rig{t: t, reader: &scripted{make(chan func(context.Context, *loop.Handler) error)}}
 	r.Pipeline = newPipeline(pipelineOptions{
-		Identity: identity, Sink: bus, Store: store, Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry()), reader: r.reader,
+		Identity: identity, Sink: bus, Store: store, Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry()), Audit: spec, reader: r.reader,
 	})
 	stopping, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -42,8 +42,9 @@ type Item struct {
 	Incarnation uint64
 	Epoch       uint64
 	Route       string
-	Object      *ObjectEvent     // exactly one of the two
-	Event       *CollectionEvent // is not nil
+	Object      *ObjectEvent     // exactly one of these
+	Event       *CollectionEvent // three is not
+	Attribution *Attribution     // nil
 	// Changes, Record and Progress are for a reader that has the item and not the batch. With them it can
 	// continue after the item. Changes also has changes without an event since the item before. Record is
 	// nil if it is as of the item before.
@@ -52,6 +53,11 @@ type Item struct {
 	Progress Progress
 
 	Payload any // the caller's: the encoded record
+}
+
+// Attribution is an item that says who made the change of an earlier item. It changes neither the inventory nor the collection.
+type Attribution struct {
+	ID uint64 // the caller's, of the change
 }
 
 // Batch is what is made durable together. Its items and changes are valid until the [Core.Seal] behind the

@@ -138,6 +138,16 @@ func (k *Core) add(c *Collection, i Item) {
 	k.filling.items = append(k.filling.items, i)
 }
 
+// Attribute adds an attribution to the batch that fills. It returns false if consumers have no copy of the incarnation any more.
+func (k *Core) Attribute(collection string, incarnation uint64, a Attribution) bool {
+	c := k.collections[collection]
+	if c == nil || c.Incarnation != incarnation || c.Phase == Ending || c.Phase == Closed {
+		return false
+	}
+	k.add(c, Item{Attribution: &a})
+	return true
+}
+
 // alone notes a change for the next item of a collection.
 func (k *Core) alone(c *Collection, change Change) {
 	if !k.omits.alone {
@@ -200,8 +210,11 @@ func (k *Core) noteDoubts(b *Batch, dirty []string) {
 	b.Intents = make(map[Slot][]Intent, len(b.Items))
 	for n := range b.Items {
 		i := &b.Items[n]
-		if i.Event == nil {
+		switch {
+		case i.Object != nil:
 			b.intend(i, k.intents)
+			continue
+		case i.Event == nil:
 			continue
 		}
 		d := drafts[i.Collection]

@@ -24,7 +24,7 @@ const Unknown = "–"
 const clock = "2006-01-02 15:04:05 UTC"
 
 // maxTroubles is the number of troubles that are shown above the table.
-const maxTroubles = 4
+const maxTroubles = 5
 
 // query has the filters and the order of a page.
 type query struct {
@@ -171,6 +171,9 @@ func newPage(r Report, q query, h *history) page {
 			Advice: "let the bridge's account create, get and update the ConfigMap beside the Lease, and give all replicas the same hash key; it is tried again",
 		})
 	}
+	if a := r.Audit; a != nil && a.Failing != "" {
+		p.Troubles = append(p.Troubles, viewAudit(a, r.At))
+	}
 	states := map[State]int{}
 	total := totals{}
 	for i := range r.Sinks {
@@ -299,6 +302,9 @@ func facts(r *Report) []fact {
 	if r.Buffer != nil {
 		list = append(list, fact{"Disk buffer", r.Buffer.Words()})
 	}
+	if r.Audit != nil {
+		list = append(list, fact{"Audit records", r.Audit.Words(r.At)})
+	}
 	return list
 }
 
@@ -325,7 +331,21 @@ func viewSink(s *Sink, points []point, now time.Time) sinkView {
 		{"Last event", agoIf(s.LastEvent, now)},
 		{"Checkpoint", agoIf(s.LastCommit, now)},
 	}
+	if s.Attribution != nil {
+		v.Stats = append(v.Stats, fact{"Attribution", s.Attribution.Words()})
+	}
 	return v
+}
+
+func viewAudit(a *Audit, now time.Time) troubleView {
+	t := troubleView{Where: "Audit records", Word: "failing", Error: a.Failing, Advice: "the log says more"}
+	if a.LastError != nil {
+		t.Advice = a.LastError.Advice
+	}
+	if a.Since != nil {
+		t.Retry = "Tried again and again for " + span(now.Sub(*a.Since)) + "."
+	}
+	return t
 }
 
 func viewFailing(s *Sink, now time.Time) troubleView {

@@ -25,11 +25,17 @@ func sample() Report {
 		Name: "kubebridge", Version: "v1.2.3", Cluster: "prod-<1>", ClusterUID: "uid", Started: noon.Add(-90 * time.Minute), At: noon,
 		ConfigDigest: "0123456789abcdef", Election: &Election{Role: "leader", Identity: "bridge-0", Holder: "bridge-0", Lease: "ns/kubebridge"},
 		Buffer: &Buffer{Bytes: 3 << 30, MaxBytes: 10 << 30, Targets: 4, Ended: 1, Aged: 1, Failed: 2, Frames: 98765, Unlisted: 2, Problem: "write ConfigMap bridges/kubebridge-audit-buffer: forbidden"},
+		Audit: &Audit{
+			Bytes: 12 << 20, MaxBytes: 1 << 30, Records: 4321, Dropped: map[string]uint64{"read": 987, "virtual": 3, "foreign": 0}, Unparsable: 2,
+			Refused: map[string]uint64{"full": 5, "client": 0}, Gaps: 1, FileRead: &earlier, Failing: "store records: the audit inbox is full", Since: &earlier,
+			LastError: &Trouble{Error: "store records: the audit inbox is full", Advice: "restore the sink that is behind, or raise audit.maxBytes", At: earlier},
+		},
 		Sinks: []Sink{
 			{
 				Name: "audit", Bus: "kafka", Address: "kafka:9092", Delivery: "exactly-once", Ready: true, Delivered: 12345,
 				LastEvent: &earlier, Queue: Queue{EventCapacity: 4000},
-				LastError: &Trouble{Error: "broker <x> went away", Advice: "nothing", At: earlier},
+				LastError:   &Trouble{Error: "broker <x> went away", Advice: "nothing", At: earlier},
+				Attribution: &Attribution{Waiting: 12, Exact: 3456, Candidates: map[string]uint64{"incomplete": 78, "several": 0}, NoRecord: 9, Dropped: 1},
 				Collections: []Collection{
 					{ID: "pods", APIVersion: "v1", Kind: "Pod", State: "watching", Since: earlier, Position: "42", Lag: ptr(0.012), Objects: ptr(int64(1234)), Gap: &Gap{Reason: "reset", Opened: earlier, Closed: &noon}},
 					{ID: "deployments.apps", APIVersion: "apps/v1", Kind: "Deployment", State: "reconciling", Since: earlier, List: &List{Read: 5000, Remaining: ptr(int64(1500))}},
@@ -217,15 +223,25 @@ func TestHistorySamples(t *testing.T) {
 	})
 }
 
-// People see what a status says: an edit that waits, and what the disk buffer could not do.
+// People see what a status says: an edit that waits, what the disk buffer could not do, and which audit records are missing.
 func TestWords(t *testing.T) {
 	now := time.Now()
+	before := now.Add(-2 * time.Minute)
 	for want, got := range map[string]string{
 		"buffered":                              (&Collection{State: Buffered}).Words(),
 		"buffered, changed configuration waits": (&Collection{State: Buffered, EditWaits: &now}).Words(),
 		"0 B of 1.0 KiB":                        (&Buffer{MaxBytes: 1 << 10}).Words(),
 		"0 B of 1.0 KiB, 2 could not begin since the start":                                                   (&Buffer{MaxBytes: 1 << 10, Failed: 2}).Words(),
 		"0 B of 1.0 KiB, 3 watches recorded, 2 of them ended, 1 of them have lost what was older than maxAge": (&Buffer{MaxBytes: 1 << 10, Targets: 3, Ended: 2, Aged: 1}).Words(),
+		"0 B of 1.0 KiB, 0 records stored":                                                                    (&Audit{MaxBytes: 1 << 10, Dropped: map[string]uint64{"read": 0}}).Words(now),
+		"0 B of 1.0 KiB, 7 records stored, 1,002 events not needed (1,000 read, 2 virtual), 3 unparsable, 4 requests refused (4 full), 1 gap, file read as of 2 min ago, failing: disk (for 2 min)": (&Audit{
+			MaxBytes: 1 << 10, Records: 7, Dropped: map[string]uint64{"read": 1000, "virtual": 2}, Unparsable: 3, Refused: map[string]uint64{"full": 4, "client": 0}, Gaps: 1,
+			FileRead: &before, Failing: "disk", Since: &before,
+		}).Words(now),
+		"0 exact, 0 waiting": (&Attribution{}).Words(),
+		"5 exact, 7 with candidates (4 incomplete, 3 several), 2 without a record, 1 dropped, 6 waiting": (&Attribution{
+			Waiting: 6, Exact: 5, Candidates: map[string]uint64{"several": 3, "incomplete": 4}, NoRecord: 2, Dropped: 1,
+		}).Words(),
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -28,6 +28,7 @@ type Report struct {
 	Election     *Election `json:"election,omitzero"` // nil: there is no leader election
 	Watches      int       `json:"watches"`           // open at the API server: sinks that read the same objects share one
 	Buffer       *Buffer   `json:"buffer,omitzero"`   // nil: nothing is buffered on disk
+	Audit        *Audit    `json:"audit,omitzero"`    // nil: the audit log is not read, as on a standby
 	Sinks        []Sink    `json:"sinks"`             // empty for a standby
 }
 
@@ -122,6 +123,7 @@ type Sink struct {
 	Rate        *float64     `json:"rate,omitzero"` // events a second, over the last minute
 	Lag         *float64     `json:"lag,omitzero"`  // seconds, see [Sink.lag]
 	Queue       Queue        `json:"queue"`
+	Attribution *Attribution `json:"attribution,omitzero"` // nil: nobody asks who made changes, or the sink has no plan yet
 	Collections []Collection `json:"collections"`
 }
 

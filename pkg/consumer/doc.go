@@ -14,6 +14,8 @@
 //		fmt.Println(change.Event.Type, change.Event.Name)
 //	}
 //
+// [Attributions] joins the objects of a copy with the users who made their last changes.
+//
 // The copy is in memory: a consumer that restarts reads from the beginning. If the bus
 // no longer has the beginning, [State.Complete] reports a resource as not complete until
 // a reset or a resync has published every object again.

@@ -59,7 +59,8 @@ func resourceOf(e *event.Received) string {
 
 // Change says what one event changed in the copy.
 type Change struct {
-	// Event is nil if the event changed nothing: it was a repetition, or its collection or incarnation has ended.
+	// Event is nil if the event changed nothing: it was a repetition, or its collection or incarnation has ended. One of type
+	// [event.Attributed] changes nothing either, and is here if its incarnation has not ended: see [Attributions].
 	Event *event.Received
 	// Gone are the states of objects that the copy showed before and does not show any more. Shown are
 	// the states that it shows now and did not show before. If one of two collections deletes an object that both
@@ -116,6 +117,9 @@ func (s *State) Take(m Message, e *event.Received) Change {
 	if e == nil {
 		return Change{}
 	}
+	if e.Type == event.Attributed {
+		return s.attributed(e)
+	}
 	change := Change{}
 	if e.Plan != nil {
 		s.takePlan(e, &change)
@@ -134,6 +138,15 @@ func (s *State) Take(m Message, e *event.Received) Change {
 		change.Event = e
 	}
 	return change
+}
+
+// attributed returns an event that says who made a change, unless consumers have dropped the object's collection since.
+func (s *State) attributed(e *event.Received) Change {
+	c := s.collections[collectionKey{e.Cluster, e.Collection}]
+	if c == nil || c.closed || e.Incarnation != c.incarnation {
+		return Change{}
+	}
+	return Change{Event: e}
 }
 
 // Get returns an object as it is shown: the event without its Data. If several objects have the name, it returns

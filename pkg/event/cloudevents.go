@@ -8,8 +8,9 @@ import (
 
 // The schemas of a CloudEvent's data, published in docs/schemas.
 const (
-	ObjectSchema     = "https://kubebridge.io/schemas/object-v1.json"
-	CollectionSchema = "https://kubebridge.io/schemas/collection-v1.json"
+	ObjectSchema      = "https://kubebridge.io/schemas/object-v1.json"
+	CollectionSchema  = "https://kubebridge.io/schemas/collection-v1.json"
+	AttributionSchema = "https://kubebridge.io/schemas/attribution-v1.json"
 )
 
 // TimeFormat is the format of times in events: RFC 3339, UTC, microseconds.
@@ -52,7 +53,10 @@ func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Te
 	subject, schema := "", CollectionSchema
 	if !e.Type.OfCollection() {
 		subject, schema = e.Name, ObjectSchema
-		if c.Format == Plain {
+		switch {
+		case e.Type == Attributed:
+			schema = AttributionSchema
+		case c.Format == Plain:
 			schema = "" // the value is the object, which has no schema of this project
 		}
 		if e.Namespace != "" {
@@ -140,8 +144,11 @@ func appendHead(dst []byte, attributes []Attribute) []byte {
 
 // appendData appends the event's data. The object is in dst from begin to end.
 func (e *Event) appendData(dst []byte, body func([]byte) []byte) (_ []byte, begin, end int) {
-	if e.Type.OfCollection() {
+	switch {
+	case e.Type.OfCollection():
 		return e.appendReport(dst), 0, 0
+	case e.Type == Attributed:
+		return e.appendAttribution(dst), 0, 0
 	}
 	dst = append(dst, `{"object":`...)
 	dst, begin, end = e.appendObject(dst, body)

@@ -86,6 +86,9 @@ type Received struct {
 	Report *Report
 	Plan   *Plan
 
+	// Attribution is the data of an event of type [Attributed]; nil for others. Object is nil there.
+	Attribution *Attribution
+
 	// Data is the whole data member, for values that have no field here.
 	Data []byte
 }
@@ -200,7 +203,7 @@ func (e *Received) parseNumbers(w *received) error {
 }
 
 func parseType(name string) (Type, bool) {
-	for t := Added; t <= Closed; t++ {
+	for t := Added; t <= Attributed; t++ {
 		if t.CloudEvent() == name {
 			return t, true
 		}
@@ -244,6 +247,15 @@ func (e *Received) parseData() error {
 		}
 		return nil
 	}
+	if e.Type == Attributed {
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(e.Data, &e.Attribution); err != nil {
+			return fmt.Errorf("data: %w", err)
+		}
+		if e.Attribution == nil || e.Attribution.Explains == "" {
+			return errors.New("data has no explains")
+		}
+		return nil
+	}
 	var d receivedData
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(e.Data, &d); err != nil {
 		return fmt.Errorf("data: %w", err)
@@ -271,7 +283,7 @@ func (e *Received) parseData() error {
 // collection the error is [ErrNoObject].
 func (e *Received) Into(obj any) error {
 	what := e.subject()
-	if e.Type.OfCollection() {
+	if e.Type.OfCollection() || e.Type == Attributed {
 		return fmt.Errorf("decode %s of event %q: %w", what, e.ID, ErrNoObject)
 	}
 	to := reflect.ValueOf(obj)

@@ -14,8 +14,7 @@ import (
 // Type says what happened.
 type Type uint8
 
-// The types of events. The first four are about one object, the last three about a
-// whole collection.
+// The types of events. The first four are about one object, the next three about a whole collection, and the last one about another event.
 const (
 	// Added: the object is new to the collection.
 	Added Type = iota + 1
@@ -33,9 +32,11 @@ const (
 	Synced
 	// Closed: the collection is not published any more. Its objects may exist.
 	Closed
+	// Attributed: an earlier event's change was made by a user. It changes no object.
+	Attributed
 )
 
-var typeNames = [...]string{"", "added", "modified", "deleted", "present", "gap", "synced", "closed"}
+var typeNames = [...]string{"", "added", "modified", "deleted", "present", "gap", "synced", "closed", "attributed"}
 
 // String returns the last word of the type's name on the bus: "added", "gap", ….
 func (t Type) String() string {
@@ -46,7 +47,7 @@ func (t Type) String() string {
 }
 
 // OfCollection reports whether t is about a whole collection.
-func (t Type) OfCollection() bool { return t >= Gap }
+func (t Type) OfCollection() bool { return t >= Gap && t <= Closed }
 
 // CollectionKind returns the kind of an event about a collection: "reset" for closed and for a gap with Reset, otherwise the type. It is
 // part of compaction keys and subjects, for which a bus may keep the last message only. So a reset and the closing of a collection
@@ -62,7 +63,7 @@ var cloudEventTypes = [...]string{
 	"io.kubebridge.resource..v1",
 	"io.kubebridge.resource.added.v1", "io.kubebridge.resource.modified.v1", "io.kubebridge.resource.deleted.v1",
 	"io.kubebridge.resource.present.v1", "io.kubebridge.collection.gap.v1", "io.kubebridge.collection.synced.v1",
-	"io.kubebridge.collection.closed.v1",
+	"io.kubebridge.collection.closed.v1", "io.kubebridge.resource.attributed.v1",
 }
 
 // CloudEvent returns the CloudEvents "type" attribute, for example
@@ -83,6 +84,7 @@ const (
 	Snapshot  Origin = "snapshot"  // the first list of a collection
 	Reconcile Origin = "reconcile" // a list compared with the inventory
 	Resync    Origin = "resync"    // the present state, published again
+	Audit     Origin = "audit"     // the audit log of the API server
 )
 
 // Event is one change of one object, or one event about a collection.
@@ -146,6 +148,11 @@ type Event struct {
 
 	// Report is the data of a collection event; nil for others.
 	Report *Report
+
+	// Attribution is set in Attributed. The object, Run and ResourceVersion are those of the event that it explains, and Explained is
+	// the type of that event.
+	Attribution *Attribution
+	Explained   Type
 }
 
 // Plan describes the plan of the resource that an event's collection belongs to. It is in the
@@ -219,8 +226,8 @@ type Counts struct {
 
 // ID returns the event's id. An event that is published again has the same id. The id consists of
 // collection, run, uid, resourceVersion and type; for an event about a collection, of collection,
-// run and type, and Nth before the type of Synced. No two events share an id: a run has one gap, and, for each
-// uid and version, one publication and one end.
+// run and type, and Nth before the type of Synced. That of an event of type Attributed is the id that it explains, with the type behind it.
+// No two events share an id: a run has one gap, and, for each uid and version, one publication and one end.
 func (e *Event) ID() string { return string(e.appendID(nil)) }
 
 func (e *Event) appendID(dst []byte) []byte {
@@ -232,6 +239,9 @@ func (e *Event) appendID(dst []byte) []byte {
 	case !e.Type.OfCollection():
 		dst = append(append(dst, e.UID...), ':')
 		dst = append(append(dst, e.ResourceVersion...), ':')
+	}
+	if e.Type == Attributed {
+		dst = append(append(dst, e.Explained.String()...), ':')
 	}
 	return append(dst, e.Type.String()...)
 }

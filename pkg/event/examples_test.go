@@ -96,6 +96,26 @@ func examples() []example {
 			Object:     []byte(`{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"name":"huge","namespace":"ops","resourceVersion":"1300","uid":"` + cronUID + `"},"spec":{"cronSpec":"0 3 * * *"}}`),
 			DeadLetter: &event.DeadLetter{Reason: event.Oversize, Route: "k8s.prod-eu-1.stable.example.com.crontabs", Size: 1_311_942, Limit: 1_048_588},
 		}},
+		{"attributed", event.Event{
+			Type: event.Attributed, Explained: event.Modified, Origin: event.Audit, Time: at(8), Collection: deployments,
+			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web", UID: webUID, ResourceVersion: "1057", Run: run, Incarnation: first,
+			Attribution: &event.Attribution{Explains: "deployments.apps:" + run + ":" + webUID + ":1057:modified", Request: &event.Request{
+				User:         event.User{Name: "system:serviceaccount:ci:deployer", UID: "d4c3b2a1", Groups: []string{"system:serviceaccounts", "system:authenticated"}, Extra: map[string][]string{"authentication.kubernetes.io/pod-name": {"deploy-7"}}},
+				Impersonated: &event.User{Name: "alice@example.com", Groups: []string{"shop-admins"}},
+				SourceIPs:    []string{"203.0.113.9", "10.0.0.12"}, UserAgent: "kubectl/v1.36.3 (linux/amd64) kubernetes/abcdef0",
+				Verb: "update", Subresource: "scale", URI: "/apis/apps/v1/namespaces/shop/deployments/web/scale", AuditID: "5b6c7d8e-1f2a-4b3c-9d4e-5f6a7b8c9d0e",
+				Received: event.FormatTime(at(2)), Completed: event.FormatTime(at(3)), Code: 200,
+				Decision: "allow", DecisionReason: "RBAC: allowed by RoleBinding \"shop-admins/shop\" of Role \"editor\" to Group \"shop-admins\"",
+			}},
+		}},
+		{"attributed-candidates", event.Event{
+			Type: event.Attributed, Explained: event.Deleted, Origin: event.Audit, Time: at(8), Collection: pods,
+			APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web-0", UID: podUID, ResourceVersion: "1041", Run: run, Incarnation: first,
+			Attribution: &event.Attribution{
+				Explains: "pods:" + run + ":" + podUID + ":1041:deleted", Reason: "incomplete", LeftOut: []string{"extra", "groups"},
+				Candidates: []event.Request{{User: event.User{Name: "alice@example.com"}, Verb: "deletecollection", URI: "/api/v1/namespaces/shop/pods", Received: event.FormatTime(at(2)), Code: 200, Cut: true}},
+			},
+		}},
 		{"gap", event.Event{
 			Type: event.Gap, Origin: event.Reconcile, Time: at(8), Collection: secrets, ResourceVersion: "1190", Run: run, Incarnation: first, Plan: plan,
 			Report: &event.Report{Reason: "expired", Detail: "resourceVersion 1190 is no longer served: too old resource version: 1190 (1875)", From: "1190"},

@@ -16,7 +16,7 @@ const (
 	// Binary: the value is the event's data; its attributes are only in the headers
 	// (CloudEvents binary content mode).
 	Binary
-	// Plain: the value is the object, or the report of a collection event. The other
+	// Plain: the value is the object, the report of a collection event, or an attribution. The other
 	// members of data are in attributes of [Encoder.Attributes]. This is also a CloudEvent
 	// in binary content mode, with other data.
 	Plain
@@ -82,6 +82,8 @@ func (f Format) append(dst []byte, attributes []Attribute, e *Event, body func([
 		return e.appendData(dst, body)
 	case e.Type.OfCollection():
 		return e.appendReport(dst), 0, 0
+	case e.Type == Attributed:
+		return e.appendAttribution(dst), 0, 0
 	default:
 		return e.appendObject(dst, body)
 	}
@@ -107,7 +109,7 @@ func (e *Event) appendObject(dst []byte, body func([]byte) []byte) (_ []byte, be
 
 // appendPlainAttributes appends the attributes that take the place of members of data, which a plain value does not have.
 func (e *Event) appendPlainAttributes(dst []Attribute) []Attribute {
-	if e.Type.OfCollection() {
+	if e.Type.OfCollection() || e.Type == Attributed {
 		return dst
 	}
 	if e.Object == nil {

@@ -68,6 +68,12 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
+		if r.Type == event.Attributed {
+			if r.Attribution == nil || r.Attribution.Explains == "" || r.Object != nil || r.Report != nil {
+				t.Fatalf("%s: %+v", value, r)
+			}
+			return
+		}
 		if r.Name == "" || r.UID == "" || r.ResourceVersion == "" || r.Report != nil || !json.Valid(r.Object) || r.Object[0] != '{' {
 			t.Fatalf("%s: %+v", value, r)
 		}

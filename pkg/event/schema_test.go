@@ -25,7 +25,7 @@ func compile(t *testing.T, id string) *jsonschema.Schema {
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
 	files, err := filepath.Glob(schemas + "/*-v1.json")
-	if err != nil || len(files) != 3 {
+	if err != nil || len(files) != 4 {
 		t.Fatalf("schemas: %v, %v", files, err)
 	}
 	for _, f := range files {
@@ -55,8 +55,9 @@ func document(t *testing.T, b []byte) map[string]any {
 func TestSchemasAcceptEveryEvent(t *testing.T) {
 	whole := compile(t, eventSchema)
 	data := map[string]*jsonschema.Schema{
-		event.ObjectSchema:     compile(t, event.ObjectSchema),
-		event.CollectionSchema: compile(t, event.CollectionSchema),
+		event.ObjectSchema:      compile(t, event.ObjectSchema),
+		event.CollectionSchema:  compile(t, event.CollectionSchema),
+		event.AttributionSchema: compile(t, event.AttributionSchema),
 	}
 	values := map[string][]byte{}
 	for _, x := range examples() {
@@ -233,6 +234,15 @@ func TestSchemasRefuse(t *testing.T) {
 		{"a synced with half of the counts", "synced", drop("data", "counts", "unchanged")},
 		{"a count below zero", "synced", set(-1, "data", "counts", "deleted")},
 		{"a since in local time", "synced", set("2026-03-14T10:26:00.535897+01:00", "data", "since")},
+		{"an attribution without a request or candidates", "attributed", drop("data", "request")},
+		{"an attribution without a user", "attributed", drop("data", "request", "user")},
+		{"an attribution of a watch", "attributed", set("watch", "origin")},
+		{"an added of the audit log", "added", set("audit", "origin")},
+		{"an attribution with a reason and a request", "attributed", set("several", "data", "reason")},
+		{"an attribution with an unknown reason", "attributed-candidates", set("guess", "data", "reason")},
+		{"an attribution that leaves out an unknown member", "attributed-candidates", set([]any{"user"}, "data", "leftout")},
+		{"an attribution that leaves out nothing", "attributed-candidates", set([]any{}, "data", "leftout")},
+		{"candidates without a reason", "attributed-candidates", drop("data", "reason")},
 		{"a closed for an unknown reason", "closed", set("gone", "data", "reason")},
 		{"a closed with a version", "closed", set("9", "resourceversion")},
 		{"an unknown member of a report", "closed", set("x", "data", "extra")},

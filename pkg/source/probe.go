@@ -70,6 +70,16 @@ func (c *Collection) probe(ctx context.Context, seen string, since time.Time) (r
 	}
 }
 
+// Version returns the resourceVersion of the storage of a target at some time after since: all changes that were made before since are
+// not later.
+func (c *Client) Version(ctx context.Context, t Target, since time.Time) (string, error) {
+	p, err := c.probe(ctx, t, since)
+	if err != nil {
+		return "", fmt.Errorf("probe: %w", err)
+	}
+	return p.rv, nil
+}
+
 func (c *Client) probe(ctx context.Context, t Target, since time.Time) (*probe, error) {
 	req := c.rest.Get().AbsPath(t.path()).MaxRetries(0).Param("limit", "1").SetHeader("Accept", metadataOnly(listForm))
 	key := t.path()

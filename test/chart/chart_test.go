@@ -112,7 +112,7 @@ func TestGolden(t *testing.T) {
 				}
 			}
 			golden(t, strings.Replace(path, ".good.yaml", ".access.golden", 1), access.Bytes())
-			if n := name(path); n == "kafka.good" || n == "file-store.good" || n == "full.good" || strings.HasPrefix(n, "buffer") {
+			if n := name(path); n == "kafka.good" || n == "file-store.good" || n == "full.good" || strings.HasPrefix(n, "buffer") || strings.HasPrefix(n, "audit") {
 				golden(t, strings.Replace(path, ".good.yaml", ".workload.golden", 1), workload.Bytes())
 			}
 		})

@@ -203,6 +203,13 @@ func TestHabits(t *testing.T) {
 		}
 		return text(t, c.Buffer)
 	}
+	auditing := func(o map[string]any) any {
+		var c struct{ Audit map[string]any }
+		if err := yaml.Unmarshal([]byte(o["ConfigMap"].(*corev1.ConfigMap).Data["config.yaml"]), &c); err != nil {
+			t.Fatal(err)
+		}
+		return text(t, c.Audit)
+	}
 	for _, c := range []struct {
 		name, base, more string
 		got              func(map[string]any) any
@@ -234,6 +241,25 @@ func TestHabits(t *testing.T) {
 			s := o["StatefulSet"].(*appsv1.StatefulSet).Spec
 			return fmt.Sprint(*s.Replicas, len(s.VolumeClaimTemplates), s.Template.Spec.Containers[0].Resources.Requests.StorageEphemeral().IsZero())
 		}, "1 0 true"},
+		{"audit records use nine tenths of their volume", kafka, "audit: {enabled: true, size: 100Mi, webhook: {tlsSecret: t, tokenSecret: t}}", auditing,
+			`{"maxBytes":"94371840","path":"/var/lib/kubebridge-audit","webhook":{"certFile":"/etc/kubebridge/audit-tls/tls.crt","keyFile":"/etc/kubebridge/audit-tls/tls.key","listen":":8444","tokenFile":"/etc/kubebridge/audit-token/token"}}`},
+		{"audit settings of one's own", kafka, "config: {cluster: c, resources: [pods], audit: {maxBytes: 1Gi, webhook: {listen: ':9000'}}, sinks: [{name: audit, kafka: {brokers: [k]}}]}\naudit: {enabled: true, webhook: {tlsSecret: t, clientCASecret: ca}}", auditing,
+			`{"maxBytes":"1Gi","path":"/var/lib/kubebridge-audit","webhook":{"certFile":"/etc/kubebridge/audit-tls/tls.crt","clientCAFile":"/etc/kubebridge/audit-client-ca/ca.crt","keyFile":"/etc/kubebridge/audit-tls/tls.key","listen":":9000"}}`},
+		{"API servers reach the webhook", kafka, "config: {cluster: c, resources: [pods], audit: {webhook: {listen: ':9000'}}, sinks: [{name: audit, kafka: {brokers: [k]}}]}\naudit: {enabled: true, webhook: {tlsSecret: t, tokenSecret: t}}", func(o map[string]any) any {
+			var ports []string
+			for _, p := range o["Service"].(*corev1.Service).Spec.Ports {
+				ports = append(ports, fmt.Sprint(p.Name, " ", p.Port))
+			}
+			return strings.Join(ports, ", ")
+		}, "status 8080, audit 9000"},
+		{"an audit claim that is there", kafka, "audit: {enabled: true, webhook: {tlsSecret: t, tokenSecret: t}, persistence: {existingClaim: mine}}", func(o map[string]any) any {
+			s := o["StatefulSet"].(*appsv1.StatefulSet).Spec
+			return fmt.Sprint(*s.Replicas, len(s.VolumeClaimTemplates))
+		}, "1 0"},
+		{
+			"peers of the audit port", kafka, "audit: {enabled: true, webhook: {tlsSecret: t, tokenSecret: t}}\nnetworkPolicy: {enabled: true, ingress: {audit: {from: [{ipBlock: {cidr: 10.0.0.1/32}}]}}}", policy,
+			`{"ingress":[{"ports":[{"port":"status","protocol":"TCP"}]},{"from":[{"ipBlock":{"cidr":"10.0.0.1/32"}}],"ports":[{"port":"audit","protocol":"TCP"}]}],"podSelector":{"matchLabels":{"app.kubernetes.io/instance":"audit","app.kubernetes.io/name":"kubebridge"}},"policyTypes":["Ingress"]}`,
+		},
 		{"a broken upgrade can be corrected", disk, "", func(o map[string]any) any {
 			return o["StatefulSet"].(*appsv1.StatefulSet).Spec.PodManagementPolicy
 		}, appsv1.ParallelPodManagement},

@@ -29,6 +29,7 @@
 {{- $disk := include "kubebridge.disk" . | fromJsonArray -}}
 {{- $own := $disk -}}
 {{- if include "kubebridge.bufferClaim" . -}}{{- $own = append $own (dict "key" "the volume of buffer.persistence") -}}{{- end -}}
+{{- if include "kubebridge.auditClaim" . -}}{{- $own = append $own (dict "key" "the volume of audit.persistence") -}}{{- end -}}
 {{- if and (gt $replicas 1) $own -}}
 {{- fail (printf "replicaCount is %d, and %s is a directory, which two bridges cannot share: set replicaCount: 1, or keep nothing on a disk" $replicas (first $own).key) -}}
 {{- end -}}
@@ -66,6 +67,7 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- include "kubebridge.checkAudit" . -}}
 {{- $roots := list .Values.persistence.mountPath -}}
 {{- range .Values.extraVolumeMounts -}}{{- $roots = append $roots .mountPath -}}{{- end -}}
 {{- range $d := $disk -}}
@@ -103,5 +105,48 @@
 {{- end -}}
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
 {{- fail "serviceAccount.create is false, and no serviceAccount.name says whose rights the bridge has: name one" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Fails where audit records would have no way in, or would be lost. */}}
+{{- define "kubebridge.checkAudit" -}}
+{{- $a := .Values.audit -}}
+{{- $c := default dict .Values.config.audit -}}
+{{- $w := $a.webhook -}}
+{{- $listen := dig "webhook" "listen" "" $c -}}
+{{- if not $a.enabled -}}
+{{- range $key := list "tlsSecret" "tokenSecret" "clientCASecret" -}}
+{{- if index $w $key -}}
+{{- fail (printf "audit.webhook.%s is set, and audit.enabled is not: set audit.enabled, or leave it out" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $listen $c.path -}}
+{{- $volumes := dict -}}
+{{- range .Values.extraVolumes -}}{{- if hasKey . "emptyDir" -}}{{- $_ := set $volumes .name true -}}{{- end -}}{{- end -}}
+{{- $lost := list -}}
+{{- if not .Values.persistence.enabled -}}{{- $lost = append $lost .Values.persistence.mountPath -}}{{- end -}}
+{{- range .Values.extraVolumeMounts -}}{{- if hasKey $volumes .name -}}{{- $lost = append $lost .mountPath -}}{{- end -}}{{- end -}}
+{{- range $lost -}}
+{{- if hasPrefix (printf "%s/" (clean .)) (printf "%s/" (clean $c.path)) -}}
+{{- fail (printf "config.audit.path is %s, on an emptyDir, which is lost with the pod: an API server does not repeat audit records that the bridge has accepted. Use a volume claim" $c.path) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- else -}}
+{{- with $c.path -}}
+{{- fail (printf "config.audit.path is %s, and audit.enabled makes a volume and sets that path: leave config.audit.path out" .) -}}
+{{- end -}}
+{{- if not (include "kubebridge.nineTenths" $a.size) -}}
+{{- fail (printf "audit.size is %s: write a number and k, M, G, T, Ki, Mi, Gi or Ti, such as 2Gi" $a.size) -}}
+{{- end -}}
+{{- if not (or $w.tlsSecret $listen $c.file) -}}
+{{- fail "audit.enabled is set, and nothing says where audit records come from: set audit.webhook.tlsSecret, or config.audit.file and a volume that has the file" -}}
+{{- end -}}
+{{- if and $w.tlsSecret (not (or $w.tokenSecret $w.clientCASecret (dig "webhook" "tokenFile" "" $c) (dig "webhook" "clientCAFile" "" $c))) -}}
+{{- fail "audit.webhook.tlsSecret is set, and anybody could say who made a change: set audit.webhook.tokenSecret or audit.webhook.clientCASecret" -}}
+{{- end -}}
+{{- if and (or $w.tlsSecret $listen) (not $a.persistence.enabled) -}}
+{{- fail "audit.persistence.enabled is false, and an emptyDir is lost with the pod: an API server does not repeat audit records that the bridge has accepted. Set audit.persistence.enabled, or use config.audit.file without a webhook" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}

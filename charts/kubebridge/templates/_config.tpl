@@ -31,6 +31,20 @@
 {{- if .Values.buffer.standby -}}{{- $_ := set $b "standby" true -}}{{- end -}}
 {{- $_ := set $c "buffer" $b -}}
 {{- end -}}
+{{- if .Values.audit.enabled -}}
+{{- $a := set (default dict $c.audit) "path" (include "kubebridge.auditPath" .) -}}
+{{- if not $a.maxBytes -}}{{- $_ := set $a "maxBytes" (include "kubebridge.nineTenths" .Values.audit.size) -}}{{- end -}}
+{{- $w := default dict $a.webhook -}}
+{{- with .Values.audit.webhook.tlsSecret -}}
+{{- if not $w.listen -}}{{- $_ := set $w "listen" ":8444" -}}{{- end -}}
+{{- $_ := set $w "certFile" "/etc/kubebridge/audit-tls/tls.crt" -}}
+{{- $_ := set $w "keyFile" "/etc/kubebridge/audit-tls/tls.key" -}}
+{{- end -}}
+{{- with .Values.audit.webhook.tokenSecret -}}{{- $_ := set $w "tokenFile" "/etc/kubebridge/audit-token/token" -}}{{- end -}}
+{{- with .Values.audit.webhook.clientCASecret -}}{{- $_ := set $w "clientCAFile" "/etc/kubebridge/audit-client-ca/ca.crt" -}}{{- end -}}
+{{- if $w -}}{{- $_ := set $a "webhook" $w -}}{{- end -}}
+{{- $_ := set $c "audit" $a -}}
+{{- end -}}
 {{- if not (dig "admin" "socket" "" $c) -}}
 {{- $_ := set $c "admin" (dict "socket" "/tmp/admin.sock") -}}
 {{- end -}}
@@ -45,11 +59,42 @@
 {{/* Where the volume of the disk buffer is mounted. */}}
 {{- define "kubebridge.bufferPath" -}}/var/lib/kubebridge-buffer{{- end -}}
 
+{{/* Where the volume of audit records is mounted. */}}
+{{- define "kubebridge.auditPath" -}}/var/lib/kubebridge-audit{{- end -}}
+
+{{/* The port to which API servers send audit records; empty: there is none that they can reach. */}}
+{{- define "kubebridge.auditPort" -}}
+{{- $listen := dig "audit" "webhook" "listen" "" .Values.config -}}
+{{- if and .Values.audit.enabled .Values.audit.webhook.tlsSecret (not $listen) -}}{{- $listen = ":8444" -}}{{- end -}}
+{{- if not (include "kubebridge.loopback" $listen) -}}{{- regexFind "[0-9]+$" $listen -}}{{- end -}}
+{{- end -}}
+
+{{/* Not empty where audit records outlive a pod, on a volume of their own. */}}
+{{- define "kubebridge.auditClaim" -}}
+{{- if and .Values.audit.enabled .Values.audit.persistence.enabled -}}yes{{- end -}}
+{{- end -}}
+
+{{/* The Secrets of the audit webhook, as a JSON list of {name, secret}: each is mounted at /etc/kubebridge/<name>. */}}
+{{- define "kubebridge.auditSecrets" -}}
+{{- $all := list -}}
+{{- if .Values.audit.enabled -}}
+{{- range $name, $key := dict "audit-tls" "tlsSecret" "audit-token" "tokenSecret" "audit-client-ca" "clientCASecret" -}}
+{{- with index $.Values.audit.webhook $key -}}{{- $all = append $all (dict "name" $name "secret" .) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $all -}}
+{{- end -}}
+
 {{/* What the configuration keeps on the volume data, as a JSON list of {key, path}. */}}
 {{- define "kubebridge.disk" -}}
 {{- $all := list -}}
 {{- with dig "checkpoint" "file" "path" "" .Values.config -}}
 {{- $all = append $all (dict "key" "config.checkpoint.file.path" "path" .) -}}
+{{- end -}}
+{{- if not .Values.audit.enabled -}}
+{{- with dig "audit" "path" "" .Values.config -}}
+{{- $all = append $all (dict "key" "config.audit.path" "path" .) -}}
+{{- end -}}
 {{- end -}}
 {{- range .Values.config.sinks -}}
 {{- $sink := . -}}
@@ -65,7 +110,7 @@
 
 {{/* Not empty where something is kept on a disk: that belongs to one bridge alone. */}}
 {{- define "kubebridge.stateful" -}}
-{{- if or (include "kubebridge.disk" . | fromJsonArray) (include "kubebridge.bufferClaim" .) -}}yes{{- end -}}
+{{- if or (include "kubebridge.disk" . | fromJsonArray) (include "kubebridge.bufferClaim" .) (include "kubebridge.auditClaim" .) -}}yes{{- end -}}
 {{- end -}}
 
 {{/* Not empty where the disk buffer outlives a pod. */}}
@@ -145,6 +190,7 @@
 {{/* All ports of the bridge, as a JSON list of {name, port}. */}}
 {{- define "kubebridge.ports" -}}
 {{- $ports := include "kubebridge.natsPorts" . | fromJsonArray -}}
+{{- with include "kubebridge.auditPort" . -}}{{- $ports = append $ports (dict "name" "audit" "port" (int .)) -}}{{- end -}}
 {{- with include "kubebridge.statusPort" . -}}{{- $ports = prepend $ports (dict "name" "status" "port" (int .)) -}}{{- end -}}
 {{- toJson $ports -}}
 {{- end -}}

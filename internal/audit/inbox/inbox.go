@@ -132,8 +132,14 @@ func (b *Inbox) hasFailed(n uint64) bool {
 	return slices.ContainsFunc(b.failed, func(f numbers) bool { return f.first <= n && n < f.end })
 }
 
+// Last returns the number of the last record that is durable; 0: there is none.
+func (b *Inbox) Last() uint64 { return b.lastConfirmed() }
+
 // Bytes returns the bytes on disk.
 func (b *Inbox) Bytes() int64 { return b.spool.Bytes() }
+
+// MaxBytes returns Options.MaxBytes.
+func (b *Inbox) MaxBytes() int64 { return b.spool.MaxBytes() }
 
 // Append adds records. When it returns nil, they are durable. With ErrFull, none of them is kept. After another error some may be.
 func (b *Inbox) Append(records []audit.Record) error {

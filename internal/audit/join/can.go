@@ -70,6 +70,9 @@ func capacity(r *audit.Record) int {
 // ** If the answer is the object, it has its UID, and the resourceVersion of the change. For a change it may also have a later one: that
 // of the removal, which the request has made as well.
 func can(q *request, c *Change) bool {
+	if c.Kind == Written {
+		return can(q, c.as(Created)) || can(q, c.as(Changed))
+	}
 	r := q.record
 	o := q.outcome()
 	if o == refused {
@@ -113,6 +116,13 @@ func effective(q *request, c *Change) bool {
 	return c.Kind != Removed || q.record.Verb == "delete" || q.record.Answer != nil
 }
 
+// as returns the change with another kind.
+func (c *Change) as(kind Kind) *Change {
+	other := *c
+	other.Kind = kind
+	return &other
+}
+
 // answers reports whether the answer of a request, if it is known, is the object after the change.
 func answers(r *audit.Record, c *Change) bool {
 	if r.Answer == nil || r.Answer.UID == "" {
@@ -140,6 +150,9 @@ func names(r *audit.Record) bool {
 
 // proves reports whether a record alone is enough to know who made a change: see the comment of the package.
 func (j *Join) proves(q *request, c *Change) bool {
+	if c.Kind == Written {
+		return j.proves(q, c.as(Created)) || j.proves(q, c.as(Changed))
+	}
 	r := q.record
 	if q.outcome() != done || r.Answer == nil || r.Answer.UID != c.UID || c.UID == "" || r.Answer.Version != c.Version || c.Version == "" || j.ofEarlierHistory(q) {
 		return false

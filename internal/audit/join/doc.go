@@ -22,7 +22,7 @@
 // are known, and the verdict is exact if only one of them is possible. Two things make a request impossible: what it is and what it answers
 // (see the table of can), and the order, which is a fact and no timestamp:
 //
-//   - A request that was begun after the change was seen has not made it: [Change.Seen].
+//   - A request that was begun after the change was seen has not made it: [Change.Seen]. The answer to another request counts as seen, too.
 //   - A request that was over when the API server's state was still older has not made it: [Join.Floor].
 //   - Of two changes of an object, the earlier one was not made by a request that began when the request which made the later one
 //     was over.

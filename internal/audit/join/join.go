@@ -29,6 +29,7 @@ type Kind uint8
 const (
 	Created Kind = iota + 1
 	Changed
+	Written // created or changed
 	Removed // from the API server, not only from a selection
 )
 
@@ -58,6 +59,15 @@ type Verdict struct {
 	// Candidates are requests that may have made it, if Exact is nil. There may be others.
 	Candidates []*audit.Record
 	Reason     Reason // why it is not exact; "": it is
+
+	places []place // of the records of Exact and Candidates
+}
+
+// Lower lowers marks to the first record that the verdict is from.
+func (v *Verdict) Lower(marks Marks) {
+	for _, p := range v.places {
+		marks.lower(p)
+	}
 }
 
 // Reason says why a verdict is not exact.
@@ -71,6 +81,9 @@ const (
 	NoOutcome  Reason = "outcome-unknown" // the API server does not say whether the possible request has changed this object
 	History    Reason = "history"         // the record may belong to an earlier history of the cluster, before its storage was restored
 )
+
+// Reasons returns the reasons of verdicts with candidates.
+func Reasons() []Reason { return []Reason{Incomplete, Several, NoOutcome, History} }
 
 // Options of a join. All are required, except Complete and After.
 type Options struct {
@@ -122,6 +135,14 @@ func New(o Options) *Join {
 // Waiting returns how many changes and how many requests wait.
 func (j *Join) Waiting() (changes, requests int) { return j.waiting.Len(), j.requests.len() }
 
+// Lower lowers marks to the first record that the join still needs.
+func (j *Join) Lower(marks Marks) {
+	j.requests.all(func(q *request) {
+		marks.lower(q.begin)
+		marks.lower(q.end)
+	})
+}
+
 // Take returns the verdicts since the last call.
 func (j *Join) Take() []Verdict {
 	v := j.verdicts
@@ -144,6 +165,26 @@ func (j *Join) Change(c Change) {
 	if j.waiting.Len() > j.options.MaxChanges {
 		oldest := j.waiting.Front().Value.(*waiting)
 		j.inexact(j.objects[oldest.Object], oldest, Incomplete)
+	}
+}
+
+// See sets [Change.Seen] of waiting changes that match and have none.
+func (j *Join) See(match func(c *Change) bool, marks Marks) {
+	for e := j.waiting.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*waiting); c.Seen == nil && match(&c.Change) {
+			c.Seen = marks
+		}
+	}
+}
+
+// Withdraw removes the changes that match, because they were not published: they get no verdict.
+func (j *Join) Withdraw(match func(id uint64) bool) {
+	for e := j.waiting.Front(); e != nil; {
+		c := e.Value.(*waiting)
+		e = e.Next()
+		if match(c.ID) {
+			j.remove(j.objects[c.Object], c)
+		}
 	}
 }
 
@@ -285,13 +326,20 @@ func (j *Join) certain(c *waiting) bool {
 // possible returns the requests that can have made a change. Only complete records are in an order.
 func (j *Join) possible(o *object, c *waiting) (possible []*request) {
 	floor := j.order.before(c.Version)
-	for _, q := range j.requests.about(c.Object) {
+	about := j.requests.about(c.Object)
+	seen := func(q *request) bool { // the answer to a request that was over when q began has the change, or a later one
+		return slices.ContainsFunc(about, func(r *request) bool {
+			a := r.record.Answer
+			return a != nil && a.UID == c.UID && r.end.before(q.begin) && !event.Newer(c.Version, a.Version)
+		})
+	}
+	for _, q := range about {
 		switch {
 		case !can(q, &c.Change):
 		case !j.options.Complete:
 			possible = append(possible, q)
 		case q.overAt(floor): // over before the state to which the change was made
-		case c.Seen != nil && q.begin.number > c.Seen.of(q.begin.input): // begun after the change
+		case c.Seen != nil && q.begin.number > c.Seen.of(q.begin.input), seen(q): // begun after the change
 		case o.last != nil && event.Newer(c.Version, o.version) && q.end.before(o.last.begin): // over before an earlier change
 		default:
 			possible = append(possible, q)
@@ -306,7 +354,7 @@ func (j *Join) ofEarlierHistory(q *request) bool {
 
 // exact gives a change the verdict that a request has made it.
 func (j *Join) exact(o *object, c *waiting, q *request) {
-	j.verdict(o, c, Verdict{Change: c.ID, Exact: q.record})
+	j.verdict(o, c, Verdict{Change: c.ID, Exact: q.record, places: []place{q.begin, q.end}})
 	if o.last == nil || event.Newer(c.Version, o.version) {
 		o.last, o.version = q, c.Version
 	}
@@ -323,7 +371,7 @@ func (j *Join) inexact(o *object, c *waiting, why Reason) {
 	v := Verdict{Change: c.ID, Reason: why}
 	possible := j.possible(o, c)
 	for _, q := range possible[:min(len(possible), maxCandidates)] {
-		v.Candidates = append(v.Candidates, q.record)
+		v.Candidates, v.places = append(v.Candidates, q.record), append(v.places, q.begin, q.end)
 	}
 	if len(possible) == 0 {
 		v.Reason = NoRecord
@@ -332,10 +380,15 @@ func (j *Join) inexact(o *object, c *waiting, why Reason) {
 }
 
 func (j *Join) verdict(o *object, c *waiting, v Verdict) {
+	j.remove(o, c)
+	j.verdicts = append(j.verdicts, v)
+}
+
+// remove removes a change.
+func (j *Join) remove(o *object, c *waiting) {
 	j.waiting.Remove(c.queued)
 	o.changes = slices.DeleteFunc(o.changes, func(other *waiting) bool { return other == c })
 	if len(o.changes) == 0 {
 		delete(j.objects, c.Object)
 	}
-	j.verdicts = append(j.verdicts, v)
 }

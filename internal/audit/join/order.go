@@ -35,6 +35,13 @@ func (m *Marks) raise(input int, number uint64) {
 	(*m)[input] = max((*m)[input], number)
 }
 
+// lower lowers the mark of a place's input to the place.
+func (m Marks) lower(p place) {
+	if p.number != 0 && p.input < len(m) {
+		m[p.input] = min(m[p.input], p.number)
+	}
+}
+
 // order is what is known about the order of records and changes.
 //
 //	state     records                                       next

@@ -312,6 +312,9 @@ func (w *world) emit(c *call, o *stored, kind Kind, before string) {
 	if w.chance(10) {
 		change.Before = ""
 	}
+	if kind != Removed && w.chance(10) {
+		change.Kind = Written
+	}
 	change.Unrequested = w.form.expiry && kind == Removed
 	w.truth[w.changes] = c
 	w.watch = append(w.watch, change)

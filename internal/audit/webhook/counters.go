@@ -41,6 +41,15 @@ type Counters struct {
 	Unparsable uint64
 }
 
+// RefusedByName returns the numbers of refused requests by [Refusal.String].
+func (c *Counters) RefusedByName() map[string]uint64 {
+	out := map[string]uint64{}
+	for why, n := range c.Refused {
+		out[Refusal(why).String()] = n
+	}
+	return out
+}
+
 type counts struct {
 	mu sync.Mutex
 	n  Counters
@@ -66,9 +75,7 @@ func (c *counts) accept(bytes int, b *audit.Batch) {
 	c.n.Events += uint64(b.Events())
 	c.n.Stored += uint64(len(b.Records))
 	c.n.Unparsable += uint64(b.Unparsable)
-	for d, n := range b.Dropped {
-		c.n.Dropped[d] += n
-	}
+	c.n.Dropped.Add(&b.Dropped)
 }
 
 // rarely logs a message at most once a minute.

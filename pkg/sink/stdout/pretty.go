@@ -17,7 +17,7 @@ func Line(color bool) func(dst []byte, r *event.Record) []byte { return printer{
 // ANSI colours of the types.
 var colors = map[event.Type]string{
 	event.Added: "32", event.Modified: "33", event.Deleted: "31", event.Present: "36",
-	event.Gap: "35", event.Synced: "34", event.Closed: "90",
+	event.Gap: "35", event.Synced: "34", event.Closed: "90", event.Attributed: "90",
 }
 
 func (p printer) append(dst []byte, r *event.Record) []byte {
@@ -58,6 +58,13 @@ func object(e *event.Event) string {
 	}
 	if e.Type == event.Deleted && e.Object == nil {
 		s += ", last state not known"
+	}
+	switch a := e.Attribution; {
+	case a == nil:
+	case a.Request != nil:
+		s += ", " + e.Explained.String() + " by " + a.Request.Sender()
+	default:
+		s += fmt.Sprintf(", %s by one of %d users or another one, %s", e.Explained, len(a.Candidates), a.Reason)
 	}
 	if e.Truncated != nil {
 		s += fmt.Sprintf(", body of %d bytes left out", e.Truncated.Size)

@@ -153,6 +153,22 @@ func TestPretty(t *testing.T) {
 			},
 		},
 		{
+			"who made a change", `12:30:01.500 ATTRIBUTED pods default/web rv=9 audit, modified by al\x1bce via ci, from 10.0.0.1, with kubectl/v1`,
+			event.Event{
+				Type: event.Attributed, Explained: event.Modified, Origin: event.Audit, Collection: pods, Namespace: "default", Name: "web", ResourceVersion: "9",
+				Attribution: &event.Attribution{Request: &event.Request{
+					User: event.User{Name: "ci"}, Impersonated: &event.User{Name: "al\x1bce"}, SourceIPs: []string{"10.0.0.1"}, UserAgent: "kubectl/v1 (linux)",
+				}},
+			},
+		},
+		{
+			"who may have made a change", "12:30:01.500 ATTRIBUTED pods default/web rv=9 audit, deleted by one of 2 users or another one, incomplete",
+			event.Event{
+				Type: event.Attributed, Explained: event.Deleted, Origin: event.Audit, Collection: pods, Namespace: "default", Name: "web", ResourceVersion: "9",
+				Attribution: &event.Attribution{Reason: "incomplete", Candidates: make([]event.Request, 2)},
+			},
+		},
+		{
 			"a gap before which nothing was complete", "12:30:01.500 GAP      pods: not complete yet; returned",
 			event.Event{Type: event.Gap, Collection: pods, Report: &event.Report{Reason: "returned"}},
 		},

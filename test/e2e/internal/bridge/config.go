@@ -13,6 +13,7 @@ type Config struct {
 	Checkpoint map[string]any `json:"checkpoint"`
 	Secrets    map[string]any `json:"secrets,omitempty"`
 	Buffer     map[string]any `json:"buffer,omitempty"`
+	Audit      map[string]any `json:"audit,omitempty"`
 	Status     map[string]any `json:"status"`
 	Shutdown   map[string]any `json:"shutdown,omitempty"`
 	Admin      map[string]any `json:"admin,omitempty"`

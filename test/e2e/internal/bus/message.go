@@ -53,6 +53,10 @@ type Data struct {
 	Base      string          `json:"base"`
 	ChangedBy json.RawMessage `json:"changedby"`
 	LeftOut   []string        `json:"leftout"`
+
+	Explains   string          `json:"explains"`
+	Request    json.RawMessage `json:"request"`
+	Candidates json.RawMessage `json:"candidates"`
 }
 
 // Counts are the counts of a synced event.

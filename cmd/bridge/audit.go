@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/internal/audit/inbox"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
+	"github.com/kubebridge/kubebridge/internal/audit/logfile"
+	"github.com/kubebridge/kubebridge/internal/audit/webhook"
+	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/pipeline"
+)
+
+// maxChanges and maxRequests bound what waits for its record or its change.
+const maxChanges, maxRequests = 100_000, 100_000
+
+// auditSpec describes where audit records come from; nil: nobody asks who made changes.
+func auditSpec(c *config.Config, log *zap.Logger) *pipeline.AuditSpec {
+	a := &c.Audit
+	if a.Path == "" {
+		return nil
+	}
+	omits := func(what string) bool { return slices.Contains(a.Omit, what) }
+	parser := audit.NewParser(audit.Options{Ends: a.Complete, OmitGroups: omits("groups"), OmitSourceIPs: omits("sourceIPs"), OmitExtra: omits("extra")})
+	s := &pipeline.AuditSpec{
+		Path: a.Path,
+		Join: join.Options{Complete: a.Complete, Settle: a.Settle, Keep: a.Keep, MaxOpen: 2 * a.RequestTimeout, MaxChanges: maxChanges, MaxRequests: maxRequests},
+		Inbox: func(ctx context.Context) (o inbox.Options, err error) {
+			if o.MaxBytes, err = a.Bytes(); err != nil {
+				return o, err
+			}
+			key, err := hashKey(ctx, c, log)
+			if err == nil && key != nil {
+				o.Key, err = hkdf.Key(sha256.New, key, nil, "kubebridge audit records", sha256.Size)
+			}
+			return o, err
+		},
+	}
+	if a.File != "" {
+		s.File = &logfile.Options{Path: a.File, Parser: parser}
+	}
+	if w := &a.Webhook; w.Listen != "" {
+		s.Webhook = &webhook.Options{
+			Listen: w.Listen, Cert: w.CertFile, Key: w.KeyFile, ClientCA: w.ClientCAFile, ClientNames: w.ClientNames, TokenFile: w.TokenFile, Parser: parser,
+		}
+	}
+	return s
+}

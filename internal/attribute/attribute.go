@@ -1,0 +1,269 @@
+// Package attribute says who made the changes that a sink publishes, by the records of the API server's audit log.
+//
+// A change that is published waits in the checkpoint, from the commit of its event on, until a verdict of internal/audit/join says which
+// request made it. The verdict is published as an event of its own ([event.Attributed]), with whose commit the change leaves the checkpoint.
+// So where a sink is exactly once, each change is attributed at most once, and no restart forgets one.
+package attribute
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// prefix begins the keys of changes that wait: prefix, the collection, "/", the number in hexadecimal digits.
+const prefix = "a/"
+
+// positionKey is the key of how far records were read.
+const positionKey = "n/audit"
+
+// Options of an Attribution. All are required.
+type Options struct {
+	Join join.Options // After is set by the Attribution
+	// Storage returns the storage of a group: resourceVersions compare within one.
+	Storage func(group string) string
+	Inputs  int // number of inputs
+}
+
+// Attribution has the changes of one sink that wait. One goroutine uses it.
+type Attribution struct {
+	options Options
+	joins   map[string]*join.Join // by storage
+	waiting map[uint64]*Change
+	decided map[uint64]join.Verdict // on changes in waiting, until the attribution is committed
+	// rejected is how often the bus has rejected the event of a verdict. It outlives a suspension of the collection, as decided does.
+	rejected map[uint64]int
+	ready    []uint64 // of decided, to be published
+	next     uint64   // number of the next change
+	read     uint64   // the number of the last record
+	counts   Counts
+
+	store      checkpoint.Store
+	generation int // how often the changes of a store were loaded
+}
+
+// Counts are numbers since the start, except Waiting.
+type Counts struct {
+	Waiting    int // changes that wait for their verdict, or for the commit of its event
+	Exact      uint64
+	Candidates map[join.Reason]uint64
+	Unknown    uint64 // without any record
+	Dropped    uint64 // consumers had no copy of the collection any more
+	Rejected   uint64 // the bus has taken no event about them
+}
+
+// Change is a published change whose request is not known yet.
+type Change struct {
+	Number      uint64     `json:"-"`
+	Collection  string     `json:"-"`
+	Type        event.Type `json:"t"`
+	Run         string     `json:"r"`
+	Incarnation uint64     `json:"i"`
+	APIVersion  string     `json:"a"`
+	Kind        string     `json:"k"`
+	Namespace   string     `json:"n,omitzero"`
+	Name        string     `json:"m"`
+	UID         string     `json:"u"`
+	Published   string     `json:"p"` // resourceversion of the event
+	// Made, Before, Did and Unrequested are as in [join.Change]: Version, Before, Kind and Unrequested.
+	Made        string    `json:"v,omitzero"`
+	Before      string    `json:"b,omitzero"`
+	Did         join.Kind `json:"d"`
+	Unrequested bool      `json:"x,omitzero"`
+	Storage     string    `json:"s,omitzero"`
+
+	live time.Time // when a watch has seen the change; zero: it has not, or before a restart
+}
+
+// New returns an Attribution without changes.
+func New(o Options) *Attribution {
+	return &Attribution{options: o, joins: map[string]*join.Join{}, waiting: map[uint64]*Change{}, decided: map[uint64]join.Verdict{}, rejected: map[uint64]int{}, next: 1, counts: Counts{Candidates: map[join.Reason]uint64{}}}
+}
+
+// Load continues with the changes in a store. What was there before is forgotten.
+func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
+	a.joins, a.waiting, a.decided, a.ready = map[string]*join.Join{}, map[uint64]*Change{}, map[uint64]join.Verdict{}, nil
+	clear(a.rejected)
+	a.store = store
+	a.generation++
+	return a.scan(store, prefix, now)
+}
+
+// Restore continues a collection with its changes in a store: others were not committed. Verdicts on them stay.
+func (a *Attribution) Restore(store checkpoint.Store, collection string, now time.Time) error {
+	for number, c := range a.waiting {
+		if c.Collection == collection {
+			delete(a.waiting, number)
+		}
+	}
+	for _, j := range a.joins {
+		j.Withdraw(func(number uint64) bool { return a.waiting[number] == nil })
+	}
+	a.ready = slices.DeleteFunc(a.ready, func(number uint64) bool { return a.waiting[number] == nil })
+	return a.scan(store, prefix+collection+"/", now)
+}
+
+func (a *Attribution) scan(store checkpoint.Store, from string, now time.Time) error {
+	var found []*Change
+	err := store.Scan([]byte(from), func(key, value []byte) error {
+		rest := strings.TrimPrefix(string(key), prefix)
+		slash := strings.LastIndexByte(rest, '/')
+		if slash < 0 {
+			return fmt.Errorf("%w: key %q of a change that waits for its request", checkpoint.ErrCorrupt, key)
+		}
+		c := &Change{Collection: rest[:slash]}
+		if _, err := fmt.Sscanf(rest[slash+1:], "%016x", &c.Number); err != nil {
+			return fmt.Errorf("%w: key %q of a change that waits for its request", checkpoint.ErrCorrupt, key)
+		}
+		if err := json.Unmarshal(value, c); err != nil {
+			return fmt.Errorf("%w: change %q that waits for its request: %w", checkpoint.ErrCorrupt, key, err)
+		}
+		found = append(found, c)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read the checkpoint: %w", err)
+	}
+	slices.SortFunc(found, func(x, y *Change) int { return int(int64(x.Number - y.Number)) })
+	for _, c := range found {
+		a.next = max(a.next, c.Number+1)
+		a.wait(c, now)
+	}
+	return nil
+}
+
+// Counts returns a copy of the numbers. Candidates has all reasons.
+func (a *Attribution) Counts() Counts {
+	out := a.counts
+	out.Waiting = len(a.waiting)
+	out.Candidates = map[join.Reason]uint64{}
+	for _, reason := range join.Reasons() {
+		out.Candidates[reason] = a.counts.Candidates[reason]
+	}
+	return out
+}
+
+// wait adds a change to its join, unless there is a verdict on it.
+func (a *Attribution) wait(c *Change, now time.Time) {
+	a.waiting[c.Number] = c
+	if _, decided := a.decided[c.Number]; decided {
+		a.ready = append(a.ready, c.Number)
+		return
+	}
+	of := event.ParseCollection(c.Collection)
+	a.join(c.Storage).Change(join.Change{
+		ID: c.Number, Object: join.Object{Group: of.Group, Resource: of.Resource, Namespace: c.Namespace, Name: c.Name}, UID: c.UID,
+		Kind: c.Did, Version: c.Made, Before: c.Before, Unrequested: c.Unrequested, At: now,
+	})
+}
+
+func (a *Attribution) join(storage string) *join.Join {
+	j := a.joins[storage]
+	if j == nil {
+		j = join.New(a.options.Join)
+		j.Lost(a.marks(a.read), time.Now())
+		a.joins[storage] = j
+	}
+	return j
+}
+
+// Published adds a change whose event is in the batch that fills, and returns the change of the checkpoint that is to be committed
+// with the event. live says that a watch has just seen it.
+func (a *Attribution) Published(c *Change, live bool, now time.Time) event.KV {
+	c.Number, c.Storage = a.next, a.options.Storage(event.ParseCollection(c.Collection).Group)
+	a.next++
+	if live {
+		c.live = now
+	}
+	value, _ := json.Marshal(c) // strings and numbers always encode
+	a.wait(c, now)
+	return event.KV{Key: key(c), Value: value}
+}
+
+func key(c *Change) []byte { return fmt.Appendf(nil, "%s%s/%016x", prefix, c.Collection, c.Number) }
+
+// IsWaiting reports whether a key of a checkpoint is that of a change that waits.
+func IsWaiting(key []byte) bool { return strings.HasPrefix(string(key), prefix) }
+
+// Read adds a record. Numbers increase, also from one input to another.
+func (a *Attribution) Read(number uint64, r *audit.Record, now time.Time) {
+	a.read = number
+	storage := a.options.Storage(r.Group)
+	for s, j := range a.joins {
+		if s == storage {
+			j.Read(r.Input, number, r, now)
+		}
+		for input := range a.options.Inputs {
+			j.Read(input, number, nil, now)
+		}
+	}
+}
+
+// marks returns a number as the mark of each input.
+func (a *Attribution) marks(number uint64) join.Marks {
+	m := make(join.Marks, a.options.Inputs)
+	for input := range m {
+		m[input] = number
+	}
+	return m
+}
+
+// Caught says that all records that were written to the inputs before at have at most the given number.
+func (a *Attribution) Caught(at time.Time, number uint64) {
+	marks := a.marks(number)
+	for _, j := range a.joins {
+		j.See(func(c *join.Change) bool {
+			w := a.waiting[c.ID]
+			return w != nil && !w.live.IsZero() && !w.live.After(at)
+		}, marks)
+	}
+}
+
+// Lost says that records may be missing.
+func (a *Attribution) Lost(now time.Time) {
+	for _, j := range a.joins {
+		j.Lost(a.marks(a.read), now)
+	}
+}
+
+// Floor is that of [join.Join.Floor], for the records of all inputs up to a number.
+func (a *Attribution) Floor(storage, version string, number uint64, at time.Time) {
+	if j := a.joins[storage]; j != nil {
+		j.Floor(a.marks(number), version, at)
+	}
+}
+
+// Passed says that all changes of a storage up to version were published.
+func (a *Attribution) Passed(storage, version string) {
+	if j := a.joins[storage]; j != nil {
+		j.Passed(version)
+	}
+}
+
+// Ready settles what can be settled, and returns the changes that have a verdict, in their order. The caller publishes each of them, or
+// calls Drop.
+func (a *Attribution) Ready(now time.Time) []*Change {
+	for _, j := range a.joins {
+		j.Settle(now)
+		for _, v := range j.Take() {
+			if c := a.waiting[v.Change]; c != nil {
+				a.decided[v.Change] = v
+				a.ready = append(a.ready, v.Change)
+			}
+		}
+	}
+	slices.Sort(a.ready)
+	var ready []*Change
+	for _, number := range a.ready {
+		ready = append(ready, a.waiting[number])
+	}
+	a.ready = nil
+	return ready
+}

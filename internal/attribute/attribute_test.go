@@ -1,0 +1,193 @@
+package attribute
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// store is a checkpoint in memory.
+type store map[string][]byte
+
+func (s store) Get(key []byte) ([]byte, error) { return s[string(key)], nil }
+
+func (s store) Scan(prefix []byte, fn func(key, value []byte) error) error {
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		if strings.HasPrefix(key, string(prefix)) {
+			if err := fn([]byte(key), s[key]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s store) Commit(_ context.Context, changes []event.KV) error {
+	for _, kv := range changes {
+		if s[string(kv.Key)] = kv.Value; kv.Value == nil {
+			delete(s, string(kv.Key))
+		}
+	}
+	return nil
+}
+
+var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
+
+func newAttribution() *Attribution {
+	return New(Options{
+		Join:    join.Options{Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100},
+		Storage: func(string) string { return "" }, Inputs: 1,
+	})
+}
+
+// change returns a published creation.
+func change(name, version string) *Change {
+	return &Change{
+		Collection: "deployments.apps", Type: event.Added, Run: "7", Incarnation: 7, APIVersion: "apps/v1", Kind: "Deployment",
+		Namespace: "shop", Name: name, UID: "uid-" + name, Published: version, Made: version, Did: join.Created,
+	}
+}
+
+// creation returns the record of a request that created an object.
+func creation(name, version, user string) *audit.Record {
+	return &audit.Record{
+		ID: user, Stage: audit.Complete, Level: audit.RequestResponse, Verb: "create", Group: "apps", Resource: "deployments", Namespace: "shop", Name: name,
+		Code: 201, Answer: &audit.Answer{Namespace: "shop", Name: name, UID: "uid-" + name, Version: version}, Received: noon, Reached: noon.Add(time.Second),
+		Actor: audit.Actor{User: audit.User{Name: user}},
+	}
+}
+
+// numbers returns the numbers of changes.
+func numbers(list []*Change) (out []uint64) {
+	for _, c := range list {
+		out = append(out, c.Number)
+	}
+	return out
+}
+
+// A change that was published before a restart is attributed after it, once.
+func TestRestart(t *testing.T) {
+	s := store{}
+	before := newAttribution()
+	if err := before.Load(s, noon); err != nil {
+		t.Fatal(err)
+	}
+	kv := before.Published(change("web", "5"), true, noon)
+	if err := s.Commit(t.Context(), []event.KV{kv}); err != nil {
+		t.Fatal(err)
+	}
+	if !IsWaiting(kv.Key) {
+		t.Errorf("key %q is not that of a change that waits", kv.Key)
+	}
+
+	after := newAttribution()
+	if err := after.Load(s, noon); err != nil {
+		t.Fatal(err)
+	}
+	after.Read(1, creation("web", "5", "alice"), noon)
+	ready := after.Ready(noon)
+	if len(ready) != 1 {
+		t.Fatalf("ready: %v", numbers(ready))
+	}
+	e, done := after.Event(ready[0].Number)
+	e.Collection = &event.Collection{Group: "apps", Resource: "deployments"}
+	if id := Explains(&e); id != "deployments.apps:7:uid-web:5:added" {
+		t.Errorf("the event explains %s", id)
+	}
+	if e.Attribution.Request == nil || e.Attribution.Request.User.Name != "alice" || e.Attribution.Request.Completed == "" {
+		t.Errorf("attribution %+v", e.Attribution)
+	}
+	if n := after.Needed(); n != 1 {
+		t.Errorf("records are needed from %d on, want 1: the event is not committed", n)
+	}
+	if err := s.Commit(t.Context(), []event.KV{done}); err != nil {
+		t.Fatal(err)
+	}
+	after.Committed(ready[0].Number)
+	if n := after.Needed(); n != 2 {
+		t.Errorf("records are needed from %d on, want 2", n)
+	}
+	if len(s) != 0 {
+		t.Errorf("the store has %v", s)
+	}
+	if more := after.Ready(noon); len(more) != 0 {
+		t.Errorf("ready again: %v", numbers(more))
+	}
+}
+
+// If the collection is suspended before an attribution is committed, the verdict is not lost with the record that it came from.
+func TestSuspended(t *testing.T) {
+	s := store{}
+	a := newAttribution()
+	if err := a.Load(s, noon); err != nil {
+		t.Fatal(err)
+	}
+	committed := a.Published(change("web", "5"), true, noon)
+	a.Published(change("api", "6"), true, noon) // is discarded
+	if err := s.Commit(t.Context(), []event.KV{committed}); err != nil {
+		t.Fatal(err)
+	}
+	a.Read(1, creation("web", "5", "alice"), noon)
+	if ready := a.Ready(noon); len(ready) != 1 {
+		t.Fatalf("ready: %v", numbers(ready))
+	}
+	if err := a.Restore(s, "deployments.apps", noon); err != nil {
+		t.Fatal(err)
+	}
+	again := a.Ready(noon)
+	if len(again) != 1 || again[0].Name != "web" {
+		t.Fatalf("ready after the suspension: %v", numbers(again))
+	}
+	a.Published(change("api", "6"), true, noon)
+	a.Read(2, creation("api", "6", "bob"), noon)
+	if ready := a.Ready(noon); len(ready) != 1 || ready[0].Name != "api" {
+		t.Errorf("ready: %v", numbers(ready))
+	}
+}
+
+// A change without a record leaves the store, and nothing is published about it.
+func TestNoRecord(t *testing.T) {
+	a := newAttribution()
+	if err := a.Load(store{}, noon); err != nil {
+		t.Fatal(err)
+	}
+	kv := a.Published(change("web", "5"), true, noon)
+	if ready := a.Ready(noon.Add(time.Minute)); len(ready) != 0 {
+		t.Fatalf("ready after a minute: %v", numbers(ready))
+	}
+	ready := a.Ready(noon.Add(time.Hour))
+	if len(ready) != 1 || !a.Silent(ready[0].Number) {
+		t.Fatalf("ready after an hour: %v", numbers(ready))
+	}
+	if drop := a.Drop(ready[0].Number); string(drop.Key) != string(kv.Key) || drop.Value != nil {
+		t.Errorf("the store gets %q: %q", drop.Key, drop.Value)
+	}
+	if n := a.Counts(); n.Unknown != 1 || n.Waiting != 0 {
+		t.Errorf("counts %+v", n)
+	}
+}
+
+// What the checkpoint has is complete: a change is the same after a restart.
+func TestStoredChange(t *testing.T) {
+	c := *change("web", "5")
+	c.Before, c.Unrequested, c.Storage = "4", true, "example.com"
+	text, err := json.Marshal(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := Change{Collection: c.Collection}
+	if err := json.Unmarshal(text, &read); err != nil {
+		t.Fatal(err)
+	}
+	if read.Made != c.Made || read.Before != c.Before || read.Did != c.Did || !read.Unrequested || read.Storage != c.Storage || read.UID != c.UID || read.Type != c.Type {
+		t.Errorf("%+v was read as %+v", c, read)
+	}
+}

@@ -1,0 +1,101 @@
+package attribute
+
+import (
+	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Event returns the event that says who made a change, without what is the same for all events of its collection. It returns the change of
+// the checkpoint that is to be committed with it.
+func (a *Attribution) Event(number uint64) (e event.Event, done event.KV) {
+	c, v := a.waiting[number], a.decided[number]
+	e = event.Event{
+		Type: event.Attributed, Explained: c.Type, Origin: event.Audit, Run: c.Run, Incarnation: c.Incarnation,
+		APIVersion: c.APIVersion, Kind: c.Kind, Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.Published,
+		Attribution: &event.Attribution{Reason: string(v.Reason)},
+	}
+	if v.Exact != nil {
+		r := request(v.Exact)
+		e.Attribution.Request = &r
+	}
+	for _, r := range v.Candidates {
+		e.Attribution.Candidates = append(e.Attribution.Candidates, request(r))
+	}
+	bound(e.Attribution, maxBytes>>(2*a.rejected[number]))
+	return e, event.KV{Key: key(c)}
+}
+
+// Reject says that the bus does not take the event of a change's verdict. The next one is smaller. final says that there will be none.
+func (a *Attribution) Reject(number uint64) (c Change, final bool) {
+	a.rejected[number]++
+	return *a.waiting[number], a.rejected[number] >= maxRejections
+}
+
+// Explains returns the id of the event that a change is in. e is from [Attribution.Event], with its collection.
+func Explains(e *event.Event) string {
+	explained := *e
+	explained.Type = e.Explained
+	return explained.ID()
+}
+
+// Silent reports whether nothing is published about a change that has a verdict: no record fits, or the bus takes no event about it.
+func (a *Attribution) Silent(number uint64) bool {
+	return a.decided[number].Reason == join.NoRecord || a.rejected[number] >= maxRejections
+}
+
+// Drop gives up a change that has a verdict, and returns the change of the checkpoint that follows.
+func (a *Attribution) Drop(number uint64) event.KV {
+	c := a.waiting[number]
+	switch {
+	case a.decided[number].Reason == join.NoRecord:
+		a.counts.Unknown++
+	case a.rejected[number] >= maxRejections:
+		a.counts.Rejected++
+	default:
+		a.counts.Dropped++
+	}
+	a.forget(number)
+	return event.KV{Key: key(c)}
+}
+
+func (a *Attribution) forget(number uint64) {
+	delete(a.waiting, number)
+	delete(a.decided, number)
+	delete(a.rejected, number)
+}
+
+// Committed says that the event of a change's verdict is on the bus and in the store.
+func (a *Attribution) Committed(number uint64) {
+	v, decided := a.decided[number]
+	switch {
+	case !decided:
+		return
+	case v.Exact != nil:
+		a.counts.Exact++
+	default:
+		a.counts.Candidates[v.Reason]++
+	}
+	a.forget(number)
+}
+
+// request returns a request as events have it.
+func request(r *audit.Record) event.Request {
+	out := event.Request{
+		User: user(&r.Actor.User), SourceIPs: r.Actor.SourceIPs, UserAgent: r.Actor.UserAgent,
+		Verb: r.Verb, Subresource: r.Subresource, URI: r.URI, AuditID: r.ID,
+		Received: event.FormatTime(r.Received), Code: r.Code, Decision: r.Decision, DecisionReason: r.Reason, Cut: r.Cut,
+	}
+	if r.Stage == audit.Complete {
+		out.Completed = event.FormatTime(r.Reached)
+	}
+	if r.Actor.Impersonated != nil {
+		u := user(r.Actor.Impersonated)
+		out.Impersonated = &u
+	}
+	return out
+}
+
+func user(u *audit.User) event.User {
+	return event.User{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
+}

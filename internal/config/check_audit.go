@@ -1,0 +1,90 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// leastAudit is the smallest audit.maxBytes in bytes: the largest request of an API server has room.
+const leastAudit = 64 << 20
+
+// Bytes returns MaxBytes as a number.
+func (a *Audit) Bytes() (int64, error) {
+	q, err := resource.ParseQuantity(a.MaxBytes)
+	return q.Value(), err
+}
+
+// audit checks where audit records come from.
+func (p *problems) audit(c *Config) {
+	a := &c.Audit
+	if n, err := a.Bytes(); err != nil {
+		p.add("audit.maxBytes", "%q is not a number of bytes: use for example 1Gi", a.MaxBytes)
+	} else if n < leastAudit {
+		p.add("audit.maxBytes", "%s is too little: use at least 64Mi", a.MaxBytes)
+	}
+	if a.Settle <= 0 {
+		p.add("audit.settle", "%s is not a time to wait: use for example 40s", a.Settle)
+	}
+	if a.RequestTimeout <= 0 {
+		p.add("audit.requestTimeout", "%s is not a time: use that of --request-timeout, for example 1m", a.RequestTimeout)
+	}
+	if a.Keep < a.Settle {
+		p.add("audit.keep", "%s is less than audit.settle: use for example 10m", a.Keep)
+	}
+	for i, what := range a.Omit {
+		p.oneOf(fmt.Sprintf("audit.omit[%d]", i), what, "groups", "sourceIPs", "extra")
+	}
+	w := &a.Webhook
+	inputs := w.Listen != "" || a.File != ""
+	switch {
+	case a.Path == "" && inputs:
+		p.add("audit.path", "it is required: a directory on a volume that outlives the pod")
+	case a.Path != "" && !inputs:
+		p.add("audit", "it has no input: set audit.webhook.listen or audit.file")
+	}
+	for _, other := range []string{c.Checkpoint.File.Path, c.Buffer.Path} {
+		if a.Path != "" && other != "" && filepath.Clean(a.Path) == filepath.Clean(other) {
+			p.add("audit.path", "%s has other files of the bridge: use another directory", a.Path)
+		}
+	}
+	if w.Listen == "" {
+		return
+	}
+	if w.CertFile == "" || w.KeyFile == "" {
+		p.add("audit.webhook", "certFile and keyFile are required: API servers send to an endpoint with TLS only")
+	}
+	if w.ClientCAFile == "" && w.TokenFile == "" {
+		p.add("audit.webhook", "clientCAFile or tokenFile is required: otherwise anybody could say who made a change")
+	}
+}
+
+// batchWait is how long an API server waits by default before it sends a batch (--audit-webhook-batch-max-wait), and a second for the request.
+const batchWait = 30*time.Second + time.Second
+
+// auditWarnings records warnings about audit records that would come too late, get lost, or could be forged.
+func (p *problems) auditWarnings(c *Config) {
+	a, w := &c.Audit, &c.Audit.Webhook
+	if w.Listen == "" {
+		return
+	}
+	if !a.Complete && a.Settle > 0 && a.Settle < batchWait {
+		p.warn("audit.settle", "%s is shorter than %s, and an API server waits up to 30s before it sends a batch, so candidates can be published before the records are there: use at least %s, or set --audit-webhook-batch-max-wait to less than %s",
+			a.Settle, batchWait, batchWait, a.Settle)
+	}
+	if c.LeaderElection.Enabled {
+		p.warn("audit.webhook", "only the leader listens, and each replica keeps the records that it has accepted: after a failover, changes whose records another replica has are not attributed. Run one replica with a volume")
+	}
+	if w.ClientCAFile != "" && len(w.ClientNames) == 0 && w.TokenFile == "" {
+		p.warn("audit.webhook.clientCAFile", "every client with a certificate of this CA could say who made a change; of the cluster's CA, each kubelet has one: set clientNames, or tokenFile")
+	}
+	if w.TokenFile != "" && p.secretFile("audit.webhook.tokenFile", w.TokenFile, "could say who made a change") {
+		if text, err := os.ReadFile(w.TokenFile); err == nil && len(strings.TrimSpace(string(text))) < leastKeyBytes {
+			p.add("audit.webhook.tokenFile", "%s: a token has at least %d bytes: use for example the output of `openssl rand -hex 32`", w.TokenFile, leastKeyBytes)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package encode
+
+import (
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/attribute"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// attributed completes the event that says who made a change, and makes its record.
+func (e *Encoder) attributed(c *collection, i *reconcile.Item, ev *event.Event) (event.Record, []event.KV) {
+	made, done := e.Attribution.Event(i.Attribution.ID)
+	made.Time, made.Collection, made.Epoch = ev.Time, ev.Collection, ev.Epoch
+	*ev = made
+	ev.Attribution.Explains = attribute.Explains(ev)
+	changes := e.filling.changes.Take(1)
+	changes[0] = done
+	return e.record(c, i, ev, nil), changes
+}
+
+// awaitAttribution makes the change of an object's event wait for the request that made it. It returns false if no request has:
+//
+//	event               what happened
+//	added by a watch    created; or changed, where a selector or a filter may have left the object out before
+//	added by a list     created or changed
+//	modified            changed
+//	deleted             removed, if the object is gone; changed, if a watch has seen it leave. In other cases it is not known
+//	present             nothing
+func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.Event, now time.Time) (change event.KV, waits bool) {
+	if e.Attribution == nil || ev.DeadLetter != nil || ev.Type == event.Present || ev.Origin == event.Snapshot {
+		return change, false
+	}
+	live := ev.Origin == event.Watch
+	w := &attribute.Change{
+		Collection: c.id, Type: ev.Type, Run: ev.Run, Incarnation: i.Incarnation, APIVersion: ev.APIVersion, Kind: ev.Kind,
+		Namespace: ev.Namespace, Name: ev.Name, UID: ev.UID, Published: ev.ResourceVersion, Made: i.Object.Version, Did: join.Changed,
+	}
+	if n := &e.prepare.now; live && n.collection == c && n.key == i.Object.Key && n.knownUID == ev.UID {
+		w.Before = n.knownVersion
+	}
+	switch ev.Type {
+	case event.Added:
+		w.Did = join.Written
+		if live && c.filter == nil && c.eventCollection.LabelSelector == "" && c.eventCollection.FieldSelector == "" {
+			w.Did = join.Created
+		}
+	case event.Deleted:
+		switch {
+		case i.Object.Fate == reconcile.Gone:
+			w.Did, w.Unrequested = join.Removed, expires(&c.eventCollection)
+		case !live || i.Object.Fate == reconcile.Unknown:
+			return change, false
+		}
+		if !live { // the version is that of the list
+			w.Made = ""
+		}
+	}
+	return e.Attribution.Published(w, live, now), true
+}
+
+// expires reports whether the API server also removes objects of a collection without a request: Events after an hour, Endpoints
+// with their Service.
+func expires(c *event.Collection) bool {
+	group, resource := join.ResourceOf(c.Group, c.Resource)
+	return group == "" && (resource == "events" || resource == "endpoints")
+}

@@ -1,0 +1,522 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubebridge/kubebridge/internal/attribute"
+	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/internal/audit/inbox"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
+	"github.com/kubebridge/kubebridge/internal/audit/logfile"
+	"github.com/kubebridge/kubebridge/internal/audit/webhook"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+const (
+	// recordsAtOnce is how many audit records a sink takes at once.
+	recordsAtOnce = 256
+	// storeEvery is how often a sink stores how far it has read audit records.
+	storeEvery = time.Second
+	// trimEvery is how often records that no sink needs are deleted.
+	trimEvery = 10 * time.Second
+	// recordBytes is about the memory of a record.
+	recordBytes = 1 << 10
+	// lookEvery is how often a sink looks what has become certain without another record.
+	lookEvery = 250 * time.Millisecond
+	// floorEvery is how often the API server is asked how far it has come, if records are complete.
+	floorEvery = 20 * time.Second
+)
+
+// The inputs.
+const (
+	fromWebhook = iota
+	fromFile
+	inputs
+)
+
+// AuditSpec says where audit records come from.
+type AuditSpec struct {
+	Path    string // directory of the inbox
+	Inbox   func(context.Context) (inbox.Options, error)
+	Webhook *webhook.Options // without Store and Log; nil: there is no webhook
+	File    *logfile.Options // nil: there is none
+	Join    join.Options
+}
+
+// auditing gets audit records, keeps them, and passes them on to all sinks.
+type auditing struct {
+	spec  *AuditSpec
+	log   *zap.Logger
+	inbox *inbox.Inbox
+	sinks int // number of them
+
+	gaps   atomic.Uint64 // records of an unknown number were lost that often
+	server atomic.Pointer[webhook.Server]
+	shown  auditStatus
+
+	client  *source.Client
+	targets func() map[string]source.Target // a target of each storage
+
+	mu     sync.Mutex
+	needed map[string]inbox.Position // by sink: records behind it are needed
+	caught caught                    // of the file
+	floors map[string]floor          // the latest of each storage
+}
+
+// caught says that all records that were written to the inputs before at have at most the given number.
+type caught struct {
+	at     time.Time
+	number uint64
+}
+
+// floor says that the state of a storage was not later than version at some time after the inputs had been read as caught says.
+type floor struct {
+	caught
+	version string
+}
+
+// openAuditing opens the inbox; nil: audit records are not used.
+func (b *Bridge) openAuditing(ctx context.Context) (*auditing, error) {
+	if b.o.Audit == nil {
+		return nil, nil
+	}
+	o, err := b.o.Audit.Inbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	box, err := inbox.Open(b.o.Audit.Path, o)
+	if err != nil {
+		return nil, fmt.Errorf("audit.path: %w", err)
+	}
+	return &auditing{spec: b.o.Audit, log: b.o.Log, inbox: box, sinks: len(b.o.Sinks), needed: map[string]inbox.Position{}, client: b.o.Client, targets: b.storages, floors: map[string]floor{}}, nil
+}
+
+// storages returns a target of each storage that a sink reads.
+func (b *Bridge) storages() map[string]source.Target {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := map[string]source.Target{}
+	for _, p := range b.pipelines {
+		p.mu.Lock()
+		for _, t := range p.targets {
+			if storage, known := p.storage[t.Collection.Group]; known && t.Resource.Version != "" {
+				found[storage] = t.Target
+			}
+		}
+		p.mu.Unlock()
+	}
+	return found
+}
+
+// passed returns for each storage up to which resourceVersion all collections are published, at least. It is called from the loop's
+// goroutine.
+func (p *Pipeline) passed() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	lowest := map[string]string{}
+	for id, t := range p.targets {
+		storage, known := p.storage[t.Collection.Group]
+		if !known {
+			continue
+		}
+		position := p.loop.State(id).Position
+		if before, more := lowest[storage]; !more || before != "" && !event.Newer(position, before) {
+			lowest[storage] = position
+		}
+	}
+	for storage, position := range lowest {
+		if position == "" {
+			delete(lowest, storage)
+		}
+	}
+	return lowest
+}
+
+// run gets records until ctx ends.
+func (a *auditing) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	if a.spec.Webhook != nil {
+		group.Go(func() error { return a.serve(ctx) })
+	}
+	if a.spec.File != nil {
+		group.Go(func() error { return a.follow(ctx) })
+	}
+	group.Go(func() error {
+		a.trim(ctx)
+		return nil
+	})
+	if a.spec.Join.Complete {
+		group.Go(func() error {
+			a.findFloors(ctx)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (a *auditing) serve(ctx context.Context) error {
+	o := *a.spec.Webhook
+	o.Store, o.Log = a, a.log
+	s, err := webhook.New(o)
+	if err != nil {
+		return fmt.Errorf("audit.webhook: %w", err)
+	}
+	a.server.Store(s)
+	return s.Run(ctx)
+}
+
+// follow copies the records of the log file to the inbox. How far it has come is stored behind that, so records can come twice.
+func (a *auditing) follow(ctx context.Context) error {
+	path := filepath.Join(a.spec.Path, "file-position.json")
+	var from logfile.Position
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &from)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("audit.file: read the position: %w", err)
+	}
+	f := logfile.Open(*a.spec.File, from)
+	defer func() { _ = f.Close() }()
+	found := false
+	for {
+		begun := time.Now()
+		chunk, err := f.Next()
+		var gap *logfile.GapError
+		switch {
+		case errors.As(err, &gap):
+			a.gaps.Add(1)
+			a.shown.lost(err)
+			a.log.Warn("audit records may be missing", zap.Error(err))
+			continue
+		case errors.Is(err, io.EOF):
+			found = a.fileEnds(found, begun)
+			if f.Wait(ctx) != nil {
+				return nil
+			}
+			continue
+		case err != nil:
+			a.shown.met(readFile, err)
+			a.log.Warn("read of the audit log failed, trying again", zap.Error(err))
+			if !pause(ctx, retryEvery) {
+				return nil
+			}
+			continue
+		}
+		found = true
+		a.shown.met(readFile, nil)
+		for i := range chunk.Records {
+			chunk.Records[i].Input = fromFile
+		}
+		if !a.keep(ctx, chunk.Records) {
+			return nil
+		}
+		a.shown.count(&chunk.Batch)
+		err = writeFile(path, chunk.Position)
+		a.shown.met(storePosition, err)
+		if err != nil {
+			a.log.Warn("write of the position in the audit log failed", zap.Error(err))
+		}
+	}
+}
+
+// fileEnds is called when all of the file was read that had been written before a time. found says that the file has been there: until then, the
+// configuration may name another file than the API server writes. It returns whether the file has been there now.
+func (a *auditing) fileEnds(found bool, at time.Time) bool {
+	var missing error
+	if !found {
+		_, missing = os.Stat(a.spec.File.Path)
+	}
+	a.shown.met(readFile, missing)
+	a.fileRead(at)
+	return missing == nil
+}
+
+// fileRead notes that everything that was written to the file before a time is in the inbox.
+func (a *auditing) fileRead(at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.caught = caught{at, a.inbox.Last()}
+}
+
+// caughtUp returns up to where the records of both inputs are in the inbox. Those of the webhook are there before the API server goes on.
+func (a *auditing) caughtUp() caught {
+	if a.spec.File == nil {
+		at := time.Now()
+		return caught{at, a.inbox.Last()}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.caught
+}
+
+// findFloors asks the API server again and again how far it has come, until ctx ends.
+func (a *auditing) findFloors(ctx context.Context) {
+	for pause(ctx, min(floorEvery, a.spec.Join.MaxOpen/2)) {
+		read := a.caughtUp()
+		for storage, t := range a.targets() {
+			version, err := a.client.Version(ctx, t, read.at)
+			if err != nil {
+				a.log.Debug("it is not known how far the API server has come", zap.Error(err))
+				continue
+			}
+			a.mu.Lock()
+			a.floors[storage] = floor{read, version}
+			a.mu.Unlock()
+		}
+	}
+}
+
+// keep appends records to the inbox, as soon as that has room. It returns false if ctx ends first.
+func (a *auditing) keep(ctx context.Context, records []audit.Record) bool {
+	for {
+		err := a.Append(records)
+		if err == nil {
+			return true
+		}
+		a.log.Warn("audit records cannot be kept, trying again", zap.Error(err))
+		if !pause(ctx, retryEvery) {
+			return false
+		}
+	}
+}
+
+// writeFile replaces a file by the JSON of a value.
+func writeFile(path string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// trim deletes records that no sink needs.
+func (a *auditing) trim(ctx context.Context) {
+	for pause(ctx, trimEvery) {
+		lowest := a.lowest()
+		if lowest.Number == 0 {
+			continue
+		}
+		err := a.inbox.Trim(lowest)
+		a.shown.met(deleteRecords, err)
+		if err != nil {
+			a.log.Warn("delete of audit records failed, trying again", zap.Error(err))
+		}
+	}
+}
+
+// lowest returns the position behind which records are needed; zero: all are, or that is not known yet.
+func (a *auditing) lowest() (lowest inbox.Position) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.needed) < a.sinks {
+		return lowest
+	}
+	for _, p := range a.needed {
+		if lowest.Number == 0 || p.Number < lowest.Number {
+			lowest = p
+		}
+	}
+	return lowest
+}
+
+// followAudit passes audit records to the sink until ctx ends.
+func (p *Pipeline) followAudit(ctx context.Context, a *auditing) error {
+	r := recordReader{pipeline: p, auditing: a, floors: map[string]time.Time{}}
+	defer r.close()
+	for ctx.Err() == nil {
+		if err := r.next(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+			p.log.Warn("read of audit records failed, trying again", zap.Error(err))
+			if !pause(ctx, retryEvery) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// recordReader reads the inbox for one sink.
+type recordReader struct {
+	pipeline   *Pipeline
+	auditing   *auditing
+	generation int // of the sink's store; 0: the position is not known yet
+	reader     *inbox.Reader
+	before     []numbered // the records that may be needed again
+	at         inbox.Position
+	stored     time.Time            // when a position was stored last
+	trimmed    time.Time            // when records that are not needed were released last
+	floors     map[string]time.Time // of the last floor that was passed on, by storage
+}
+
+// numbered is a record with the position before it.
+type numbered struct {
+	number uint64
+	before inbox.Position
+}
+
+func (r *recordReader) close() {
+	if r.reader != nil {
+		_ = r.reader.Close()
+	}
+}
+
+// start begins at the position that the sink's store has.
+func (r *recordReader) start(a *attribute.Attribution, now time.Time) error {
+	at, err := stored(a)
+	if err != nil {
+		return err
+	}
+	r.close()
+	r.reader, r.before, r.at = r.auditing.inbox.Reader(at), nil, at
+	a.Begin(at.Number, now)
+	return nil
+}
+
+// stored returns the position that the sink's store has. The zero value: it has none.
+func stored(a *attribute.Attribution) (at inbox.Position, err error) {
+	text, err := a.Stored()
+	if err != nil || text == nil {
+		return at, err
+	}
+	if err := json.Unmarshal(text, &at); err != nil {
+		return at, fmt.Errorf("position of audit records in the checkpoint: %w", err)
+	}
+	return at, nil
+}
+
+// next passes on the next records, and what is known about their order.
+func (r *recordReader) next(ctx context.Context) error {
+	records, lost, err := r.read(ctx)
+	if err != nil {
+		return err
+	}
+	caught := r.auditing.caughtUp() // before the loop handles what was read
+	var failed error
+	planned, err := r.pipeline.loop.Attribute(ctx, len(records)*recordBytes, func(a *attribute.Attribution) []byte {
+		now := time.Now()
+		r.pipeline.attribution.Store(attributionStatus(a.Counts()))
+		if a.Generation() != r.generation {
+			if failed = r.start(a, now); failed == nil {
+				r.generation = a.Generation()
+			}
+			return nil
+		}
+		for i := range records {
+			at := records[i].Position
+			r.before = append(r.before, numbered{at.Number, r.at})
+			r.at = at
+			a.Read(at.Number, &records[i].Record, now)
+		}
+		if lost {
+			a.Lost(now)
+		}
+		a.Caught(caught.at, caught.number)
+		r.passFloors(a)
+		for storage, version := range r.pipeline.passed() {
+			a.Passed(storage, version)
+		}
+		if now.Sub(r.trimmed) > trimEvery {
+			r.trimmed = now
+			failed = r.release(a)
+		}
+		if now.Sub(r.stored) < storeEvery {
+			return nil
+		}
+		r.stored = now
+		return r.position(a)
+	})
+	if err == nil && !planned { // only then r.generation is 0, and there are no records
+		pause(ctx, lookEvery)
+	}
+	return errors.Join(err, failed)
+}
+
+// passFloors passes on the floors that came since the last call.
+func (r *recordReader) passFloors(a *attribute.Attribution) {
+	r.auditing.mu.Lock()
+	defer r.auditing.mu.Unlock()
+	for storage, f := range r.auditing.floors {
+		if r.floors[storage].Before(f.at) {
+			r.floors[storage] = f.at
+			a.Floor(storage, f.version, f.number, f.at)
+		}
+	}
+}
+
+// position returns the position behind which the sink needs records again after a restart.
+func (r *recordReader) position(a *attribute.Attribution) []byte {
+	needed := a.Needed()
+	for len(r.before) > 0 && r.before[0].number < needed {
+		r.before = r.before[1:]
+	}
+	at := r.at
+	if len(r.before) > 0 {
+		at = r.before[0].before
+	}
+	if at.Number == 0 {
+		return nil
+	}
+	text, _ := json.Marshal(at) // strings and numbers always encode
+	return text
+}
+
+// release says which records the sink does not need any more, after a restart either.
+func (r *recordReader) release(a *attribute.Attribution) error {
+	at, err := stored(a)
+	if err != nil {
+		return err
+	}
+	r.auditing.mu.Lock()
+	defer r.auditing.mu.Unlock()
+	r.auditing.needed[r.pipeline.name] = at
+	return nil
+}
+
+// read returns the next records, and whether some are missing. Without one for a while, it returns none.
+func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost bool, err error) {
+	if r.generation == 0 {
+		return nil, false, nil
+	}
+	for len(items) < recordsAtOnce {
+		item, err := r.reader.Next()
+		var gap *inbox.GapError
+		switch {
+		case errors.As(err, &gap):
+			lost = true
+			r.auditing.gaps.Add(1)
+			r.auditing.shown.lost(err)
+			r.pipeline.log.Warn("audit records are missing", zap.Error(err))
+			continue
+		case errors.Is(err, io.EOF) && len(items) > 0:
+			return items, lost, nil
+		case errors.Is(err, io.EOF):
+			waiting, stop := context.WithTimeout(ctx, lookEvery)
+			err := r.reader.Wait(waiting)
+			stop()
+			if err != nil {
+				return nil, lost, ctx.Err()
+			}
+			continue
+		case err != nil:
+			return items, lost, err
+		}
+		items = append(items, item)
+	}
+	return items, lost, nil
+}

@@ -1,0 +1,95 @@
+package event
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"time"
+)
+
+// Attribution says who made the change of an object that another event is about, by the audit log of the API server. It is the data of an
+// event of type [Attributed].
+type Attribution struct {
+	// Explains is the id of the event that has the change.
+	Explains string `json:"explains"`
+	// Request made the change; nil: it is not known which one did.
+	Request *Request `json:"request,omitzero"`
+	// Candidates are requests that may have made the change, if Request is nil. There may be others.
+	Candidates []Request `json:"candidates,omitzero"`
+	// Reason says why Request is nil: see the table in docs/events.md. "": it is not.
+	Reason string `json:"reason,omitzero"`
+	// LeftOut names the members that would have made the event too large: of the requests "extra", "groups", "sourceips" (all but the
+	// last one), "uri", "useragent" and "decisionreason"; and "candidates", if only the first of them are here.
+	LeftOut []string `json:"leftout,omitzero"`
+}
+
+// Request is a request to the API server, as its audit log has it (audit.k8s.io/v1). Zero fields are left out: they are not known, or
+// the bridge is configured to leave them out.
+type Request struct {
+	User         User     `json:"user"`
+	Impersonated *User    `json:"impersonated,omitzero"` // in whose name User has sent the request
+	SourceIPs    []string `json:"sourceips,omitzero"`    // the last one is from the API server, those before are the client's word
+	UserAgent    string   `json:"useragent,omitzero"`    // the client's word
+	Verb         string   `json:"verb,omitzero"`
+	Subresource  string   `json:"subresource,omitzero"`
+	URI          string   `json:"uri,omitzero"`
+	AuditID      string   `json:"auditid,omitzero"`  // clients can choose it
+	Received     string   `json:"received,omitzero"` // in [TimeFormat], by the clock of the API server
+	Completed    string   `json:"completed,omitzero"`
+	Code         int      `json:"code,omitzero"` // HTTP status of the response
+	Decision     string   `json:"decision,omitzero"`
+	// DecisionReason is the authorizer's, for example the name of a role binding.
+	DecisionReason string `json:"decisionreason,omitzero"`
+	// Cut says that a text was too long and is cut, or that elements of a list are left out: texts have at most 1 KiB to 8 KiB, and all
+	// texts about the users 64 KiB.
+	Cut bool `json:"cut,omitzero"`
+}
+
+// Sender describes for people who sent the request: the user, the user who impersonates that one, the address that the API server saw, and the
+// user agent up to the first space, for example "alice via system:serviceaccount:ci:deployer, from 10.0.0.12, with kubectl/v1.36.3". It can have
+// control characters.
+func (r *Request) Sender() string {
+	s := named(r.User.Name)
+	if r.Impersonated != nil {
+		s = named(r.Impersonated.Name) + " via " + s
+	}
+	if n := len(r.SourceIPs); n > 0 {
+		s += ", from " + r.SourceIPs[n-1]
+	}
+	if tool, _, _ := strings.Cut(r.UserAgent, " "); tool != "" {
+		s += ", with " + tool
+	}
+	return s
+}
+
+func named(user string) string {
+	if user == "" {
+		return "without a name"
+	}
+	return user
+}
+
+// User is a user whom the API server has authenticated.
+type User struct {
+	Name   string              `json:"name"`
+	UID    string              `json:"uid,omitzero"`
+	Groups []string            `json:"groups,omitzero"`
+	Extra  map[string][]string `json:"extra,omitzero"`
+}
+
+// FormatTime returns a time in [TimeFormat]; "" for the zero time.
+func FormatTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(TimeFormat)
+}
+
+// appendAttribution appends the data of an event of type Attributed. Bytes that are no UTF-8 become U+FFFD, as in the audit log.
+func (e *Event) appendAttribution(dst []byte) []byte {
+	to := bytes.NewBuffer(dst)
+	encoder := json.NewEncoder(to)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(e.Attribution) // strings and numbers always encode
+	return bytes.TrimSuffix(to.Bytes(), []byte("\n"))
+}

@@ -1,0 +1,308 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+const recordingPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: ["RequestReceived"]
+omitManagedFields: true
+rules:
+- level: None
+  verbs: ["get", "list", "watch"]
+- level: RequestResponse
+  resources: [{group: "", resources: ["configmaps"]}]
+- level: Metadata
+`
+
+// userClients returns a function that returns a client which impersonates a user.
+func userClients(w *world, own *clustertest.Cluster) func(user string) kubernetes.Interface {
+	return func(user string) kubernetes.Interface {
+		c := rest.CopyConfig(own.RESTConfig())
+		c.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
+		client, err := kubernetes.NewForConfig(c)
+		w.must(err)
+		return client
+	}
+}
+
+// A change is attributed to the user who made it, also if the bridge is killed before it has read the record.
+func TestAttribution(t *testing.T) {
+	dir := t.TempDir()
+	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(policy, []byte(recordingPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-mode=blocking"}})
+	w := newWorld(t, options{cluster: own, types: []kube.Type{kube.ConfigMaps}})
+	w.config.Audit = map[string]any{"path": filepath.Join(w.dir, "audit"), "file": log, "settle": "3s"}
+	w.start()
+
+	w.attributesChanges(own, map[int]func(){10: func() { w.bridge.Kill(); w.run() }})
+}
+
+// attributesChanges creates and updates ConfigMaps as several users, and calls some functions meanwhile: each before the object of its number. Then
+// it checks that each change is attributed once, to the right user.
+func (w *world) attributesChanges(own *clustertest.Cluster, meanwhile map[int]func()) {
+	w.t.Helper()
+	w.onBus("the end of the first list", func(all []bus.Message) bool { // what a list finds is no change
+		return slices.ContainsFunc(all, func(m bus.Message) bool { return m.Is("synced") })
+	})
+	users := map[string]string{} // by the object's UID and version
+	as := userClients(w, own)
+	for i := range 20 {
+		if f := meanwhile[i]; f != nil {
+			f()
+		}
+		user := fmt.Sprintf("user-%d", i%5)
+		m, err := as(user).CoreV1().ConfigMaps(w.ns).Create(w.soon(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("m-%d", i)}}, metav1.CreateOptions{})
+		w.must(err)
+		users[string(m.UID)+"/"+m.ResourceVersion] = user
+		user = fmt.Sprintf("user-%d", (i+1)%5)
+		m.Data = map[string]string{"a": "b"}
+		m, err = as(user).CoreV1().ConfigMaps(w.ns).Update(w.soon(), m, metav1.UpdateOptions{})
+		w.must(err)
+		users[string(m.UID)+"/"+m.ResourceVersion] = user
+	}
+	found := map[string]string{}
+	_, err := w.log.Wait(w.soon(), func(all []bus.Message) bool {
+		clear(found)
+		for _, m := range all {
+			if !m.Is("attributed") {
+				continue
+			}
+			e, err := event.Parse(m.Raw)
+			w.must(err)
+			r := e.Attribution.Request
+			if r == nil {
+				w.t.Errorf("%s: %s", e.ID, e.Data)
+				continue
+			}
+			key := e.UID + "/" + e.ResourceVersion
+			if _, twice := found[key]; twice {
+				w.t.Errorf("%s is attributed twice", e.ID)
+			}
+			found[key] = r.Impersonated.Name
+			if len(r.SourceIPs) != 1 || r.UserAgent == "" || r.Received == "" || r.Completed == "" || e.Origin != event.Audit || e.ID != e.Attribution.Explains+":attributed" {
+				w.t.Errorf("%s: %s", e.ID, e.Data)
+			}
+		}
+		return len(found) >= len(users)
+	})
+	if err != nil {
+		w.t.Errorf("%d of %d changes are attributed: %v", len(found), len(users), err)
+	}
+	for key, user := range users {
+		if found[key] != user {
+			w.t.Errorf("%s was changed by %s, and attributed to %q", key, user, found[key])
+		}
+	}
+	w.showsUsers("m-4", "added user-4", "modified user-0")
+}
+
+// showsUsers checks the changes that `bridge history` shows of a ConfigMap: type and user.
+func (w *world) showsUsers(name string, want ...string) {
+	w.t.Helper()
+	out, err := exec.CommandContext(w.soon(), binary, "history", "configmaps", w.ns+"/"+name, "-c", w.writeConfig(w.config), "-o", "json").Output()
+	w.must(err)
+	var got []string
+	for line := range bytes.Lines(out) {
+		var change struct {
+			Type        string
+			Attribution event.Attribution
+		}
+		w.must(json.Unmarshal(line, &change))
+		user := "?"
+		if r := change.Attribution.Request; r != nil && r.Impersonated != nil {
+			user = r.Impersonated.Name
+		}
+		got = append(got, change.Type+" "+user)
+	}
+	if !slices.Equal(got, want) {
+		w.t.Errorf("bridge history shows %q, want %q:\n%s", got, want, out)
+	}
+}
+
+const webhookConfig = `apiVersion: v1
+kind: Config
+clusters:
+- name: bridge
+  cluster: {server: "https://%s/audit", certificate-authority-data: %s}
+users:
+- name: apiserver
+  user: {token: the-token-of-the-bridge}
+contexts:
+- name: bridge
+  context: {cluster: bridge, user: apiserver}
+current-context: bridge
+`
+
+// The API server sends its records to the bridge. Each change is attributed once, also if the bridge is killed while the API server
+// has records that it has not sent, and while it cannot send them.
+func TestAttributionByWebhook(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string, text []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	certificate, key := newCertificate(t)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	own := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{
+		"--audit-policy-file=" + file("policy.yaml", []byte(recordingPolicy)), "--audit-webhook-mode=batch", "--audit-webhook-batch-max-wait=200ms",
+		"--audit-webhook-initial-backoff=1s", "--audit-webhook-truncate-enabled",
+		"--audit-webhook-config-file=" + file("webhook.yaml", fmt.Appendf(nil, webhookConfig, address, base64.StdEncoding.EncodeToString(certificate))),
+	}})
+	webhook := map[string]any{
+		"listen": address, "certFile": file("tls.crt", certificate), "keyFile": file("tls.key", key), "tokenFile": file("token", []byte("the-token-of-the-bridge")),
+	}
+	for _, on := range []string{busNATS, busApacheKafka} {
+		t.Run(on, func(t *testing.T) {
+			w := newWorld(t, options{cluster: own, bus: on, types: []kube.Type{kube.ConfigMaps}})
+			w.config.Audit = map[string]any{"path": filepath.Join(w.dir, "audit"), "webhook": webhook, "settle": "3s"}
+			w.start()
+			w.attributesChanges(own, map[int]func(){
+				6: func() { w.bridge.Kill() }, 9: w.run,
+				14: func() { w.bridge.Kill(); w.run() },
+			})
+			w.bridge.Kill() // the next bridge listens on the same address
+		})
+	}
+}
+
+// newCertificate returns a certificate for 127.0.0.1 and its key, as PEM.
+func newCertificate(t *testing.T) (certificate, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bridge"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: text})
+}
+
+// With complete records, patches and deletions are attributed exactly, although other users send patches that change nothing.
+func TestCompleteAttribution(t *testing.T) {
+	dir := t.TempDir()
+	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(policy, []byte(strings.Replace(recordingPolicy, "omitStages: [\"RequestReceived\"]\n", "", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{
+		"--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-mode=blocking", "--request-timeout=3s",
+	}})
+	w := newWorld(t, options{cluster: own, types: []kube.Type{kube.ConfigMaps}})
+	w.config.Audit = map[string]any{"path": filepath.Join(w.dir, "audit"), "file": log, "settle": "20s", "complete": true, "requestTimeout": "3s"}
+	w.start()
+	users := map[string]string{} // by the object's UID, and version or "deleted"
+	as := userClients(w, own)
+	patch := func(user, name, value string) *corev1.ConfigMap {
+		m, err := as(user).CoreV1().ConfigMaps(w.ns).Patch(w.soon(), name, types.MergePatchType, []byte(`{"data":{"a":"`+value+`"}}`), metav1.PatchOptions{})
+		w.must(err)
+		return m
+	}
+	deadline := time.Now().Add(12 * time.Second) // the records are complete after twice the timeout of requests, and a floor
+	for i := 0; time.Now().Before(deadline) || i < 10; i++ {
+		name := fmt.Sprintf("m-%d", i)
+		m, err := as("alice").CoreV1().ConfigMaps(w.ns).Create(w.soon(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		w.must(err)
+		late := time.Now().After(deadline.Add(-2 * time.Second))
+		if late {
+			users[string(m.UID)+"/"+m.ResourceVersion] = "alice"
+		}
+		m = patch("bob", name, "b")
+		if late {
+			users[string(m.UID)+"/"+m.ResourceVersion] = "bob"
+		}
+		patch("carol", name, "b") // changes nothing
+		w.must(as("dave").CoreV1().ConfigMaps(w.ns).Delete(w.soon(), name, metav1.DeleteOptions{}))
+		if late {
+			users[string(m.UID)+"/deleted"] = "dave"
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	found := map[string]string{}
+	_, err := w.log.Wait(w.soon(), func(all []bus.Message) bool {
+		clear(found)
+		for _, m := range all {
+			if !m.Is("attributed") {
+				continue
+			}
+			e, err := event.Parse(m.Raw)
+			w.must(err)
+			if e.Attribution.Request == nil {
+				continue
+			}
+			key := e.UID + "/" + e.ResourceVersion
+			if strings.HasSuffix(e.Attribution.Explains, ":deleted") {
+				key = e.UID + "/deleted"
+			}
+			found[key] = e.Attribution.Request.Impersonated.Name
+		}
+		for key := range users {
+			if found[key] == "" {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	for key, user := range users {
+		if found[key] != user {
+			t.Errorf("%s was changed by %s, and attributed to %q", key, user, found[key])
+		}
+	}
+	t.Logf("%d changes", len(users))
+}
