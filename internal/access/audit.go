@@ -120,10 +120,12 @@ func ForAudit(c *config.Config, o ClusterOptions) (AuditPolicy, error) {
 	return out, nil
 }
 
-// twins returns a resource under all names that the API server serves it by: Events are in two groups.
+// twins returns a resource under all names in requests that change it: Events are in two groups, and a POST to bindings changes a Pod.
 func twins(gr schema.GroupResource) []schema.GroupResource {
 	core, own := schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: "events.k8s.io", Resource: "events"}
 	switch gr {
+	case schema.GroupResource{Resource: "pods"}:
+		return []schema.GroupResource{gr, {Resource: "bindings"}}
 	case core, own:
 		return []schema.GroupResource{core, own}
 	case schema.GroupResource{Group: own.Group, Resource: all}:

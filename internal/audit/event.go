@@ -162,6 +162,9 @@ func (p *Parser) record(e *event, verb string, started bool) (*Record, Drop, err
 	if err := r.readRef(e.ref); err != nil {
 		return nil, 0, err
 	}
+	if r.Group == "" && r.Resource == "bindings" { // the older form of a POST to pods/binding
+		r.Resource, r.Subresource = "pods", "binding"
+	}
 	if !denied && r.virtual() {
 		return nil, DropVirtual, nil
 	}

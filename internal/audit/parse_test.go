@@ -168,6 +168,14 @@ func TestExpectedVersion(t *testing.T) {
 	}
 }
 
+// The older way to assign a Pod to a node changes the Pod.
+func TestBinding(t *testing.T) {
+	r := one(t, audit.Options{}, fields{"objectRef": fields{"resource": "bindings", "apiVersion": "v1", "namespace": "a", "name": "web"}})
+	if r.Group != "" || r.Resource != "pods" || r.Subresource != "binding" || r.Name != "web" {
+		t.Errorf("got %q %q/%q of %q, want pods/binding of web", r.Group, r.Resource, r.Subresource, r.Name)
+	}
+}
+
 func TestAnswer(t *testing.T) {
 	meta := fields{"name": "b", "uid": "u", "resourceVersion": "9"}
 	for _, c := range []struct {
