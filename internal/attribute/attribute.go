@@ -35,7 +35,7 @@ type Options struct {
 // Attribution has the changes of one sink that wait. One goroutine uses it.
 type Attribution struct {
 	options Options
-	joins   map[string]*join.Join // by storage
+	joins   map[history]*join.Join
 	waiting map[uint64]*Change
 	decided map[uint64]join.Verdict // on changes in waiting, until the attribution is committed
 	// rejected is how often the bus has rejected the event of a verdict. It outlives a suspension of the collection, as decided does.
@@ -44,6 +44,9 @@ type Attribution struct {
 	next     uint64   // number of the next change
 	read     uint64   // the number of the last record
 	counts   Counts
+
+	histories map[string]begun // by storage; none of a storage in its first history
+	stored    map[string]begun // of histories, in the store or on the way there
 
 	store      checkpoint.Store
 	generation int // how often the changes of a store were loaded
@@ -78,21 +81,25 @@ type Change struct {
 	Did         join.Kind `json:"d"`
 	Unrequested bool      `json:"x,omitzero"`
 	Storage     string    `json:"s,omitzero"`
+	Epoch       uint64    `json:"e"`
 
 	live time.Time // when a watch has seen the change; zero: it has not, or before a restart
 }
 
 // New returns an Attribution without changes.
 func New(o Options) *Attribution {
-	return &Attribution{options: o, joins: map[string]*join.Join{}, waiting: map[uint64]*Change{}, decided: map[uint64]join.Verdict{}, rejected: map[uint64]int{}, next: 1, counts: Counts{Candidates: map[join.Reason]uint64{}}}
+	return &Attribution{options: o, joins: map[history]*join.Join{}, histories: map[string]begun{}, waiting: map[uint64]*Change{}, decided: map[uint64]join.Verdict{}, rejected: map[uint64]int{}, next: 1, counts: Counts{Candidates: map[join.Reason]uint64{}}}
 }
 
 // Load continues with the changes in a store. What was there before is forgotten.
 func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
-	a.joins, a.waiting, a.decided, a.ready = map[string]*join.Join{}, map[uint64]*Change{}, map[uint64]join.Verdict{}, nil
+	a.joins, a.waiting, a.decided, a.ready = map[history]*join.Join{}, map[uint64]*Change{}, map[uint64]join.Verdict{}, nil
 	clear(a.rejected)
 	a.store = store
 	a.generation++
+	if err := a.loadHistories(); err != nil {
+		return err
+	}
 	return a.scan(store, prefix, now)
 }
 
@@ -158,20 +165,10 @@ func (a *Attribution) wait(c *Change, now time.Time) {
 		return
 	}
 	of := event.ParseCollection(c.Collection)
-	a.join(c.Storage).Change(join.Change{
+	a.join(history{c.Storage, c.Epoch}, now).Change(join.Change{
 		ID: c.Number, Object: join.Object{Group: of.Group, Resource: of.Resource, Namespace: c.Namespace, Name: c.Name}, UID: c.UID,
 		Kind: c.Did, Version: c.Made, Before: c.Before, Unrequested: c.Unrequested, At: now,
 	})
-}
-
-func (a *Attribution) join(storage string) *join.Join {
-	j := a.joins[storage]
-	if j == nil {
-		j = join.New(a.options.Join)
-		j.Lost(a.marks(a.read), time.Now())
-		a.joins[storage] = j
-	}
-	return j
 }
 
 // Published adds a change whose event is in the batch that fills, and returns the change of the checkpoint that is to be committed
@@ -196,8 +193,8 @@ func IsWaiting(key []byte) bool { return strings.HasPrefix(string(key), prefix) 
 func (a *Attribution) Read(number uint64, r *audit.Record, now time.Time) {
 	a.read = number
 	storage := a.options.Storage(r.Group)
-	for s, j := range a.joins {
-		if s == storage {
+	for h, j := range a.joins {
+		if h.storage == storage {
 			j.Read(r.Input, number, r, now)
 		}
 		for input := range a.options.Inputs {
@@ -235,14 +232,14 @@ func (a *Attribution) Lost(now time.Time) {
 
 // Floor is that of [join.Join.Floor], for the records of all inputs up to a number.
 func (a *Attribution) Floor(storage, version string, number uint64, at time.Time) {
-	if j := a.joins[storage]; j != nil {
+	if j := a.present(storage); j != nil {
 		j.Floor(a.marks(number), version, at)
 	}
 }
 
 // Passed says that all changes of a storage up to version were published.
 func (a *Attribution) Passed(storage, version string) {
-	if j := a.joins[storage]; j != nil {
+	if j := a.present(storage); j != nil {
 		j.Passed(version)
 	}
 }
@@ -259,6 +256,7 @@ func (a *Attribution) Ready(now time.Time) []*Change {
 			}
 		}
 	}
+	a.forgetEnded()
 	slices.Sort(a.ready)
 	var ready []*Change
 	for _, number := range a.ready {

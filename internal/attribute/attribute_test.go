@@ -175,10 +175,76 @@ func TestNoRecord(t *testing.T) {
 	}
 }
 
+// After a restore of etcd, resourceVersions are used again: a request of one history says nothing about a change of another one, before and after a
+// restart.
+func TestHistories(t *testing.T) {
+	update := func(version, user string, received time.Time) *audit.Record {
+		r := creation("web", version, user)
+		r.Verb, r.Code, r.Expected, r.Received, r.Reached = "update", 200, "4", received, received
+		return r
+	}
+	updated := func(epoch uint64) *Change {
+		c := change("web", "5")
+		c.Type, c.Did, c.Before, c.Epoch = event.Modified, join.Changed, "4", epoch
+		return c
+	}
+	users := func(a *Attribution, now time.Time) (names []string) {
+		for _, c := range a.Ready(now) {
+			e, _ := a.Event(c.Number)
+			if r := e.Attribution.Request; r != nil {
+				names = append(names, r.User.Name)
+			} else {
+				names = append(names, e.Attribution.Reason)
+			}
+		}
+		return names
+	}
+	restored := noon.Add(10 * time.Second)
+	for _, restart := range []bool{false, true} {
+		s := store{}
+		a := newAttribution()
+		if err := a.Load(s, noon); err != nil {
+			t.Fatal(err)
+		}
+		if kvs := a.Histories(map[string]uint64{"": 1}, noon); len(kvs) != 0 {
+			t.Errorf("%v is stored of the first history", kvs)
+		}
+		if err := s.Commit(t.Context(), []event.KV{a.Published(updated(1), true, noon)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Commit(t.Context(), a.Histories(map[string]uint64{"": 2}, restored)); err != nil {
+			t.Fatal(err)
+		}
+		if restart {
+			a = newAttribution()
+			if err := a.Load(s, restored); err != nil {
+				t.Fatal(err)
+			}
+		}
+		later := restored.Add(2 * clocksDiffer)
+		a.Read(1, update("5", "mallory", later), later)
+		if got := users(a, later); len(got) != 1 || got[0] != string(join.History) {
+			t.Errorf("restart %v: a change before the restore is attributed to %v, want the reason history", restart, got)
+		}
+		a.Published(updated(2), true, later)
+		a.Read(2, update("5", "alice", restored), later)
+		if got := users(a, later); len(got) != 0 {
+			t.Errorf("restart %v: a change after the restore is attributed to %v, by a request before it", restart, got)
+		}
+		a.Read(3, update("5", "bob", later), later)
+		if got := users(a, later); len(got) != 1 || got[0] != "bob" {
+			t.Errorf("restart %v: a change after the restore is attributed to %v, want bob", restart, got)
+		}
+		if kvs := a.Histories(map[string]uint64{"": 2}, later); len(kvs) != 0 {
+			t.Errorf("restart %v: the histories are stored again", restart)
+		}
+	}
+}
+
 // What the checkpoint has is complete: a change is the same after a restart.
 func TestStoredChange(t *testing.T) {
 	c := *change("web", "5")
-	c.Before, c.Unrequested, c.Storage = "4", true, "example.com"
+	c.Before, c.Unrequested, c.Storage, c.Epoch = "4", true, "example.com", 3
 	text, err := json.Marshal(&c)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +253,7 @@ func TestStoredChange(t *testing.T) {
 	if err := json.Unmarshal(text, &read); err != nil {
 		t.Fatal(err)
 	}
-	if read.Made != c.Made || read.Before != c.Before || read.Did != c.Did || !read.Unrequested || read.Storage != c.Storage || read.UID != c.UID || read.Type != c.Type {
+	if read.Made != c.Made || read.Before != c.Before || read.Did != c.Did || !read.Unrequested || read.Storage != c.Storage || read.Epoch != c.Epoch || read.UID != c.UID || read.Type != c.Type {
 		t.Errorf("%+v was read as %+v", c, read)
 	}
 }

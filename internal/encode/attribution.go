@@ -34,7 +34,7 @@ func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.E
 	}
 	live := ev.Origin == event.Watch
 	w := &attribute.Change{
-		Collection: c.id, Type: ev.Type, Run: ev.Run, Incarnation: i.Incarnation, APIVersion: ev.APIVersion, Kind: ev.Kind,
+		Collection: c.id, Type: ev.Type, Run: ev.Run, Incarnation: i.Incarnation, Epoch: ev.Epoch, APIVersion: ev.APIVersion, Kind: ev.Kind,
 		Namespace: ev.Namespace, Name: ev.Name, UID: ev.UID, Published: ev.ResourceVersion, Made: i.Object.Version, Did: join.Changed,
 	}
 	if n := &e.prepare.now; live && n.collection == c && n.key == i.Object.Key && n.knownUID == ev.UID {

@@ -15,6 +15,7 @@ func (l *Loop) Attribute(ctx context.Context, bytes int, read func(a *attribute.
 	answer := make(chan bool, 1)
 	m := message{bytes: bytesOf(bytes), call: func(l *Loop) {
 		if l.plan.made {
+			l.batches.note(l.Attribution.Histories(l.core.Epochs(), l.at)...)
 			position := read(l.Attribution)
 			l.attribute(l.at)
 			if position != nil {
@@ -43,6 +44,7 @@ func (l *Loop) attribute(at time.Time) {
 	if l.Attribution == nil || l.core == nil {
 		return
 	}
+	l.batches.note(l.Attribution.Histories(l.core.Epochs(), at)...)
 	for _, c := range l.Attribution.Ready(at) {
 		switch {
 		case l.suspended.has(c.Collection): // it is ready again when the collection is resumed

@@ -161,6 +161,9 @@ func (k *Core) cover(r row) {
 	}
 }
 
+// Epochs returns the epoch of each storage that is not in its first one, among others. The caller does not change it.
+func (k *Core) Epochs() map[string]uint64 { return k.epochs }
+
 func (k *Core) epochOf(storage string) uint64 { return max(k.epochs[storage], 1) }
 
 // newEpoch begins another history of the storage that a collection reads from. The

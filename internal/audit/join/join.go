@@ -107,6 +107,7 @@ type Options struct {
 // Join joins changes with records. One Join is for the objects of one storage in one history: their resourceVersions compare.
 type Join struct {
 	options  Options
+	ended    bool
 	objects  map[Object]*object // with changes
 	waiting  *list.List         // of *waiting, in order
 	requests requests
@@ -131,6 +132,10 @@ type waiting struct {
 func New(o Options) *Join {
 	return &Join{options: o, objects: map[Object]*object{}, waiting: list.New(), requests: newRequests()}
 }
+
+// End says that the history of the storage has ended. Requests in the next one may lead to the same resourceVersions, so no verdict is exact
+// any more.
+func (j *Join) End() { j.ended = true }
 
 // Waiting returns how many changes and how many requests wait.
 func (j *Join) Waiting() (changes, requests int) { return j.waiting.Len(), j.requests.len() }
@@ -282,7 +287,11 @@ func (j *Join) settle(key Object, now time.Time) {
 			continue
 		}
 		if waited >= j.options.Keep || len(j.possible(o, c)) > 0 {
-			j.inexact(o, c, Incomplete)
+			why := Incomplete
+			if j.ended {
+				why = History
+			}
+			j.inexact(o, c, why)
 		}
 	}
 }
@@ -320,7 +329,7 @@ func (j *Join) settleCertain(o *object) {
 
 // certain reports whether the request that made a change is, or will be, among those that are read.
 func (j *Join) certain(c *waiting) bool {
-	return j.options.Complete && c.Seen != nil && c.Version != "" && j.order.trusts(&c.Change)
+	return j.options.Complete && !j.ended && c.Seen != nil && c.Version != "" && j.order.trusts(&c.Change)
 }
 
 // possible returns the requests that can have made a change. Only complete records are in an order.
@@ -348,8 +357,9 @@ func (j *Join) possible(o *object, c *waiting) (possible []*request) {
 	return possible
 }
 
+// ofEarlierHistory reports whether a request may have come in another history than the changes.
 func (j *Join) ofEarlierHistory(q *request) bool {
-	return !j.options.After.IsZero() && !q.record.Received.After(j.options.After)
+	return j.ended || !j.options.After.IsZero() && !q.record.Received.After(j.options.After)
 }
 
 // exact gives a change the verdict that a request has made it.
