@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -21,6 +22,8 @@ const (
 	totalBytes      = 8 << 20   // of all collections' changes
 	// overheadBytes is what a change takes beside its texts and bodies, roughly.
 	overheadBytes = 512
+	// userBytes is the length from which on the lines about users are cut.
+	userBytes = 2 << 10
 )
 
 // Changes are the last changes of collections. Any goroutine may use them.
@@ -62,7 +65,8 @@ type change struct {
 	before, object                         []byte   // both, or neither
 	patch                                  []byte   // where they are not kept
 	changedBy                              []byte
-	unkept                                 int // bytes that the diff would be made from, if they are too many to keep
+	users                                  []string // who made the change, by the audit log: see [history.Users]
+	unkept                                 int      // bytes that the diff would be made from, if they are too many to keep
 	bytes                                  int
 }
 
@@ -130,12 +134,48 @@ func (c *Changes) take(sink string, records []event.Record) {
 	}
 	clear(c.picked)
 	c.picked = c.picked[:0]
+	for i := range records {
+		if e := records[i].Event; e.Type == event.Attributed {
+			c.attribute(c.rings[place{sink, e.Collection.ID()}], e.Attribution)
+		}
+	}
 	for _, at := range closed {
 		if r := c.rings[at]; r != nil && len(r.changes) == 0 {
 			delete(c.rings, at)
 		}
 	}
 	c.trim()
+}
+
+// attribute adds who made a change, if it is still there. r may be nil.
+func (c *Changes) attribute(r *ring, a *event.Attribution) {
+	if r == nil {
+		return
+	}
+	i := slices.IndexFunc(r.changes, func(k *change) bool { return k.id == a.Explains })
+	if i < 0 {
+		return
+	}
+	k := *r.changes[i]
+	more := -len(strings.Join(k.users, ""))
+	k.users = shortened(history.Users(a))
+	more += len(strings.Join(k.users, ""))
+	k.bytes += more
+	r.bytes += more
+	c.bytes += more
+	r.changes[i] = &k
+	c.cut(r, collectionBytes)
+}
+
+// shortened returns lines, up to userBytes.
+func shortened(lines []string) []string {
+	left := userBytes
+	for i, line := range lines {
+		if left -= len(line); left < 0 {
+			return append(slices.Clone(lines[:i]), strings.ToValidUTF8(line[:len(line)+left], "")+"…")
+		}
+	}
+	return lines
 }
 
 func (c *Changes) push(r *ring, k *change) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/goleak"
 
@@ -82,6 +83,33 @@ func TestWhatIsShown(t *testing.T) {
 				t.Errorf("%+v", g)
 			}
 		})
+	}
+}
+
+// The user comes with an event of its own, after the change.
+func TestUsers(t *testing.T) {
+	c := New()
+	listen := c.Listen("s")
+	change := modified("web", `{}`, `{"a":1}`)
+	listen([]event.Record{change, modified("api", `{}`, `{"a":2}`)})
+	attributed := func(explains string, a event.Attribution) event.Record {
+		a.Explains = explains
+		return record(event.Event{Type: event.Attributed, Attribution: &a})
+	}
+	alice := event.Request{User: event.User{Name: "alice"}, UserAgent: "kubectl/v1.36.3 (linux/amd64)"}
+	listen([]event.Record{attributed(change.Event.ID(), event.Attribution{Request: &alice}), attributed("unknown", event.Attribution{Request: &alice})})
+	got := c.Of("s", "pods", false)
+	if len(got) != 2 || len(got[0].Users) != 0 || strings.Join(got[1].Users, "|") != "user alice, with kubectl/v1.36.3" {
+		t.Fatalf("changes %+v", got)
+	}
+	long := event.Request{User: event.User{Name: strings.Repeat("ä", userBytes)}}
+	listen([]event.Record{attributed(change.Event.ID(), event.Attribution{Reason: "incomplete", Candidates: []event.Request{alice, long, alice}})})
+	lines := c.Of("s", "pods", false)[1].Users
+	if len(lines) != 3 || lines[1] != "  alice, with kubectl/v1.36.3" || len(lines[2]) > userBytes || !utf8.ValidString(lines[2]) {
+		t.Errorf("lines %q", lines)
+	}
+	if c.bytes != c.rings[place{"s", "pods"}].bytes {
+		t.Errorf("%d bytes in all, %d in the collection", c.bytes, c.rings[place{"s", "pods"}].bytes)
 	}
 }
 

@@ -49,7 +49,7 @@ func (c *Changes) Of(sink, collection string, asked bool) []status.Change {
 func (k *change) show(asked bool, against string) status.Change {
 	out := status.Change{
 		Time: k.time.UTC(), Type: k.typ.String(), Namespace: k.namespace, Name: k.name, UID: k.uid,
-		ResourceVersion: k.rv, Origin: string(k.origin), Reason: k.reason, ID: k.id, By: []byte("[]"), Who: history.Authors(nil),
+		ResourceVersion: k.rv, Origin: string(k.origin), Reason: k.reason, ID: k.id, By: []byte("[]"), Who: history.Authors(nil), Users: k.users,
 	}
 	var who []history.Who
 	if json.Unmarshal(k.changedBy, &who) == nil {

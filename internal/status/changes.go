@@ -26,6 +26,9 @@ type Change struct {
 	// By is the event's changedby, [] if that is not known. Who is the same in words.
 	By  json.RawMessage `json:"by"`
 	Who string          `json:"-"`
+	// Users are lines that say who made the change, by the audit log: "user" and who sent the request; or that this is not certain, and the
+	// candidates. None: it is not known, or not yet.
+	Users []string `json:"users,omitzero"`
 	// Note says what limits the meaning of the change, and why there is no diff; "" if nothing does.
 	Note string `json:"note"`
 	// Diff is set for modified: the unified diff of the bodies as YAML, or the event's patch with one

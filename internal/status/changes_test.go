@@ -29,7 +29,7 @@ func sampleChanges(string, string) ([]Change, bool) {
 	return []Change{
 		{Time: at, Type: "deleted", Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "9", Origin: "watch", ID: "u:5:deleted", By: []byte("[]"), Who: "unknown"},
 		{
-			Time: at, Type: "modified", Name: hostile, UID: hostile, ResourceVersion: hostile, Origin: "reconcile", ID: hostile, By: []byte(`[{"manager":"</script>"}]`), Who: hostile,
+			Time: at, Type: "modified", Name: hostile, UID: hostile, ResourceVersion: hostile, Origin: "reconcile", ID: hostile, By: []byte(`[{"manager":"</script>"}]`), Who: hostile, Users: []string{"user " + hostile},
 			Note: "note " + hostile, Diff: "@@ -1 +1 @@\n a: " + hostile + "\n-" + hostile + "\n+" + hostile + "\n\n~/a: " + hostile + "\n",
 		},
 		{Time: at, Type: "added", Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "5", Origin: "watch", ID: "u:5:added", By: []byte("[]"), Who: "kubectl"},
@@ -61,7 +61,7 @@ func TestChanges(t *testing.T) {
 		t.Errorf("asked for %q", asked)
 	}
 	body := page.Body.String()
-	for _, part := range []string{`<span class="plus">&#43;&#34;&gt;`, `<span class="minus">-&#34;`, `<span class="other">~/a`, `<span class="place">@@`, "shop/web", "2026-01-02 12:00:00.001 UTC", "by kubectl"} {
+	for _, part := range []string{`<span class="plus">&#43;&#34;&gt;`, `<span class="minus">-&#34;`, `<span class="other">~/a`, `<span class="place">@@`, "<p>user &#34;&gt;", "shop/web", "2026-01-02 12:00:00.001 UTC", "by kubectl"} {
 		if !strings.Contains(body, part) {
 			t.Errorf("the page lacks %s:\n%s", part, body)
 		}
