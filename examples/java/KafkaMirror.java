@@ -1,5 +1,6 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
@@ -180,6 +181,9 @@ public class KafkaMirror {
             if (c == null) {
                 return null;
             }
+            if (kind(event).equals("attributed")) {
+                return attribute(c, event) ? event : null;
+            }
             if (kind(event).equals("closed")) { // 6
                 c.closed = true;
                 c.last.clear();
@@ -206,7 +210,7 @@ public class KafkaMirror {
             } else {
                 event = json.readTree(message.value());
             }
-            boolean known = text(event, "type").matches("io\\.kubebridge\\.[^.]+\\.(?!attributed)[^.]+\\.v1");
+            boolean known = text(event, "type").matches("io\\.kubebridge\\.(resource|collection)\\.[^.]+\\.v1");
             return known && !event.has("deadletterreason") ? event : null;
         }
 
@@ -235,6 +239,16 @@ public class KafkaMirror {
                 collections.put(key, c);
             }
             return incarnation < c.incarnation || c.closed ? null : c;
+        }
+
+        /** Notes who made the change that the copy shows. */
+        private static boolean attribute(Held c, JsonNode event) {
+            JsonNode shown = c.objects.get(text(event, "subject"));
+            if (shown == null || !text(shown, "id").equals(text(event.path("data"), "explains"))) {
+                return false; // there is a later change
+            }
+            ((ObjectNode) shown).set("attribution", event.path("data"));
+            return true;
         }
 
         private static boolean ofObject(Held c, Part p, JsonNode event) { // 5
@@ -336,7 +350,10 @@ public class KafkaMirror {
             var lines = new ArrayList<String>();
             for (JsonNode event : objects()) {
                 String resource = text(event, "resource") + (event.has("group") ? "." + text(event, "group") : "");
-                lines.add(String.join(" ", "copy", resource, text(event, "namespace") + "/" + text(event, "name"), text(event, "uid"), text(event, "resourceversion")));
+                JsonNode request = event.path("attribution").path("request");
+                JsonNode user = (request.has("impersonated") ? request.path("impersonated") : request.path("user")).path("name");
+                lines.add(String.join(" ", "copy", resource, text(event, "namespace") + "/" + text(event, "name"), text(event, "uid"), text(event, "resourceversion"))
+                    + (user.isMissingNode() ? "" : " by " + user));
             }
             lines.sort(null);
             var sources = new TreeSet<String>();

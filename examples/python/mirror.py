@@ -67,6 +67,8 @@ class Copy:
         if c is None:
             return None
         kind = event["type"].split(".")[3]
+        if kind == "attributed":
+            return self.attribute(c, event)
         if kind == "closed":  # 6
             c.closed = True
             c.last, c.objects, c.partitions = {}, {}, {}
@@ -84,7 +86,7 @@ class Copy:
         else:
             event = json.loads(value)
         kind = event.get("type", "").split(".")
-        known = kind[:2] == ["io", "kubebridge"] and kind[-1] == "v1" and "attributed" not in kind
+        known = kind[:2] == ["io", "kubebridge"] and kind[2] in ("resource", "collection") and kind[-1] == "v1"
         return event if known and "deadletterreason" not in event else None
 
     def follow(self, event):
@@ -109,6 +111,15 @@ class Copy:
         if c is None or incarnation > c.incarnation:
             c = self.collections[key] = Collection(event["source"], incarnation)
         return None if incarnation < c.incarnation or c.closed else c
+
+    @staticmethod
+    def attribute(c, event):
+        """Notes who made the change that the copy shows."""
+        shown = c.objects.get(event["subject"])
+        if shown is None or shown["id"] != event["data"]["explains"]:
+            return None  # there is a later change
+        shown["attribution"] = event["data"]
+        return event
 
     @staticmethod
     def of_object(c, p, event, kind):  # 5
@@ -183,7 +194,9 @@ class Copy:
         """The copy for people: a line for each object, and one for each resource that is complete."""
         for event in sorted(self.objects().values(), key=lambda e: (e["source"], e["subject"])):
             resource = event["resource"] + ("." + event["group"] if "group" in event else "")
-            yield " ".join(["copy", resource, event.get("namespace", "") + "/" + event["name"], event["uid"], event["resourceversion"]])
+            request = event.get("attribution", {}).get("request")
+            by = [] if request is None else ["by", json.dumps(request.get("impersonated", request["user"])["name"])]
+            yield " ".join(["copy", resource, event.get("namespace", "") + "/" + event["name"], event["uid"], event["resourceversion"], *by])
         for source in sorted({c.resource for c in self.collections.values()}):
             complete = self.complete(source)
             if complete:

@@ -9,7 +9,7 @@ def greater($a; $b):
   else try (($a.resourceversion | tonumber) > ($b.resourceversion | tonumber)) catch true
   end;
 
-reduce (inputs | select(type == "object" and (.type // "" | startswith("io.kubebridge.") and (endswith(".attributed.v1") | not)) and (has("deadletterreason") | not))) as $e (
+reduce (inputs | select(type == "object" and (.type // "" | test("^io\\.kubebridge\\.(resource|collection)\\.[^.]+\\.v1$")) and (has("deadletterreason") | not))) as $e (
   {births: {}, collections: {}};
   [$e.cluster, $e.collection | tostring] as [$cluster, $id]
   | "\($cluster) \($id)" as $c
@@ -18,6 +18,8 @@ reduce (inputs | select(type == "object" and (.type // "" | startswith("io.kubeb
   | if $i > (.collections[$c].incarnation // 0) then .collections[$c] = {incarnation: $i, names: {}} else . end # 4
   | if $i < .collections[$c].incarnation or .collections[$c].closed then .
     elif $e.type == "io.kubebridge.collection.closed.v1" then .collections[$c] += {closed: true, names: {}} # 6
+    elif $e.type == "io.kubebridge.resource.attributed.v1" then # who made the change that is shown
+      if .collections[$c].names[$e.subject].id == $e.data.explains then .collections[$c].names[$e.subject].attribution = $e.data else . end
     elif $e.subject and ((.collections[$c].names[$e.subject] // null) as $last | $last == null or greater($e; $last)) then
       .collections[$c].names[$e.subject] = $e
     else .
@@ -26,4 +28,4 @@ reduce (inputs | select(type == "object" and (.type // "" | startswith("io.kubeb
 | [.collections[] | .incarnation as $i | .names[] | select($i >= ($births[.cluster] // 0) and (.type | test("deleted") | not))]
 | sort_by(.collection) | reverse
 | group_by([.source, .uid])[] | max_by([(.epoch // "1" | number), (.resourceversion | number)]) # 8
-| "copy \(.resource)\(if .group then "." + .group else "" end) \(.namespace // "")/\(.name) \(.uid) \(.resourceversion)"
+| "copy \(.resource)\(if .group then "." + .group else "" end) \(.namespace // "")/\(.name) \(.uid) \(.resourceversion)\(.attribution.request | if . then " by \((.impersonated // .user).name | @json)" else "" end)"

@@ -47,7 +47,7 @@ select JSONExtractString(value, 'cluster') as cluster,
     parseDateTime64BestEffort(JSONExtractString(value, 'time'), 6, 'UTC') as time,
     JSONExtractRaw(value, 'data') as data
 from kubebridge.queue
-where startsWith(JSONExtractString(value, 'type'), 'io.kubebridge.') and not JSONHas(value, 'deadletterreason'); -- 1
+where match(JSONExtractString(value, 'type'), '^io\\.kubebridge\\.(resource|collection)\\.[^.]+\\.v1$') and not JSONHas(value, 'deadletterreason'); -- 1
 
 create view kubebridge.collections as -- 2, 4, 6: the incarnation of each collection that is not closed
 select c.cluster as cluster, c.collection as collection, c.incarnation as incarnation
@@ -65,6 +65,12 @@ from kubebridge.events as e
 join kubebridge.collections as c on c.cluster = e.cluster and c.collection = e.collection and c.incarnation = e.incarnation
 where e.subject != '' and e.type != 'attributed' -- 1
 group by cluster, collection, subject;
+
+create view kubebridge.requests as -- who made a change, by the id of its event
+select JSONExtractString(data, 'explains') as id, any(JSONExtractRaw(data, 'request')) as request
+from kubebridge.events
+where type = 'attributed' and JSONHas(data, 'request')
+group by id;
 
 create view kubebridge.objects as -- 8: the union; if two collections have the same version of an object, the body of either
 select any(cluster) as cluster, last.1 as source, last.2 as uid,

@@ -4,6 +4,7 @@
 --
 --   insert into kubebridge.inbox (topic, partition, partitions, value) values ($1, $2, $3, $4);
 --   select namespace, name, object->'status'->>'phase' from kubebridge.objects where resource = 'pods';
+--   select namespace, name, request->'user'->>'name' from kubebridge.objects where resource = 'deployments';
 --   select * from kubebridge.complete;
 --
 -- A message without a value has its headers in the column headers: {"ce_type": "…", …}. Of a compacted topic, complete
@@ -47,6 +48,8 @@ create table kubebridge.names (          -- the last event of each name in each 
     kind text not null,
     time timestamptz not null,
     object jsonb,
+    id text not null,                    -- of the event
+    attribution jsonb,                   -- who made the change: data of the attributed event
     primary key (cluster, collection, subject),
     foreign key (cluster, collection) references kubebridge.collections on delete cascade
 );
@@ -80,6 +83,7 @@ create function kubebridge.number(version text) returns numeric immutable langua
 create view kubebridge.objects as
     select distinct on (source, uid)
         cluster, "group", resource, namespace, name, uid, kind, epoch, resourceversion, time, object,
+        attribution->'request' as request, -- null: it is not known which request led to this state
         array_agg(collection) over (partition by source, uid) as collections
     from kubebridge.names where not deleted
     order by source, uid, epoch desc, kubebridge.number(resourceversion) desc nulls last, collection collate "C";
@@ -149,10 +153,11 @@ create function kubebridge.object(e jsonb) returns void language sql as $$
         e->>'cluster', e->>'collection', e->>'subject', (e->>'run')::numeric, e->>'resourceversion', e->>'type' like '%.deleted.v1',
         e->>'source', e->>'uid', coalesce(e->>'epoch', '1')::numeric, coalesce(e->>'group', ''), e->>'resource',
         coalesce(e->>'namespace', ''), e->>'name', e->>'kind', (e->>'time')::timestamptz,
-        case when e->>'type' not like '%.deleted.v1' then e->'data'->'object' end
+        case when e->>'type' not like '%.deleted.v1' then e->'data'->'object' end, e->>'id'
     on conflict (cluster, collection, subject) do update set
         run = excluded.run, resourceversion = excluded.resourceversion, deleted = excluded.deleted, source = excluded.source,
-        uid = excluded.uid, epoch = excluded.epoch, kind = excluded.kind, time = excluded.time, object = excluded.object
+        uid = excluded.uid, epoch = excluded.epoch, kind = excluded.kind, time = excluded.time, object = excluded.object,
+        id = excluded.id, attribution = null
     where excluded.run > l.run or excluded.run = l.run and case
         when excluded.resourceversion = l.resourceversion then excluded.deleted and not l.deleted
         else coalesce(kubebridge.number(excluded.resourceversion) > kubebridge.number(l.resourceversion), true) end
@@ -190,8 +195,7 @@ declare
     e jsonb := coalesce(kubebridge.storable(new.value),
         (select jsonb_object_agg(substr(key, 4), value) from jsonb_each(kubebridge.storable(new.headers)) where key like 'ce\__%'));
 begin
-    if e is null or coalesce(e->>'type', '') not like 'io.kubebridge.%.v1' or e->>'type' like '%.attributed.v1'
-        or e ? 'deadletterreason' then -- 1
+    if e is null or coalesce(e->>'type', '') !~ '^io\.kubebridge\.(resource|collection)\.[^.]+\.v1$' or e ? 'deadletterreason' then -- 1
         return null;
     end if;
     perform pg_advisory_xact_lock(hashtext('kubebridge ' || (e->>'cluster'))); -- one writer at a time
@@ -206,6 +210,9 @@ begin
         update kubebridge.collections set closed = true where cluster = e->>'cluster' and collection = e->>'collection';
         delete from kubebridge.names where cluster = e->>'cluster' and collection = e->>'collection';
         delete from kubebridge.progress where cluster = e->>'cluster' and collection = e->>'collection';
+    when 'attributed' then
+        update kubebridge.names set attribution = e->'data'
+            where cluster = e->>'cluster' and collection = e->>'collection' and subject = e->>'subject' and id = e->'data'->>'explains';
     when 'gap' then
         perform kubebridge.step(e, new, case when e->'data' ? 'reset' then 'reset' when e->'data'->>'reason' = 'resync' then 'resync' else 'gap' end);
     when 'synced' then

@@ -45,6 +45,14 @@ type Request struct {
 	Cut bool `json:"cut,omitzero"`
 }
 
+// EffectiveUser returns the user with whose permissions the request was made: the impersonated one, if there is one.
+func (r *Request) EffectiveUser() User {
+	if r.Impersonated != nil {
+		return *r.Impersonated
+	}
+	return r.User
+}
+
 // Sender describes for people who sent the request: the user, the user who impersonates that one, the address that the API server saw, and the
 // user agent up to the first space, for example "alice via system:serviceaccount:ci:deployer, from 10.0.0.12, with kubectl/v1.36.3". It can have
 // control characters.

@@ -128,6 +128,40 @@ func (w *world) attributesChanges(own *clustertest.Cluster, meanwhile map[int]fu
 		}
 	}
 	w.showsUsers("m-4", "added user-4", "modified user-0")
+	w.examplesShowUsers(users)
+}
+
+// examplesShowUsers checks that the copies of the examples have the user of each object's last change.
+func (w *world) examplesShowUsers(users map[string]string) {
+	w.t.Helper()
+	x := getExamples(w.t)
+	objects, _, err := w.kube.List(w.soon(), kube.ConfigMaps, metav1.ListOptions{})
+	w.must(err)
+	var want []string
+	for _, o := range objects {
+		line := fmt.Sprintf("copy configmaps %s/%s %s %s", o.GetNamespace(), o.GetName(), o.GetUID(), o.GetResourceVersion())
+		if user, changed := users[string(o.GetUID())+"/"+o.GetResourceVersion()]; changed {
+			line += fmt.Sprintf(" by %q", user)
+		}
+		want = append(want, line)
+	}
+	slices.Sort(want)
+	w.toOCSF(users, filepath.Join(x.dir, "shell", "ocsf.jq"))
+	if w.nats != nil {
+		url, stream := "nats://"+w.nats.Addr(), "K8S_"+w.ns
+		w.same("Go", w.copied(x.nats, url, stream), want)
+		w.same("Python", w.copied(x.python, filepath.Join(x.dir, "python", "nats_mirror.py"), url, stream), want)
+		return
+	}
+	broker, topic := w.apacheKafka.Addrs()[0], "k8s."+w.ns+".core.configmaps"
+	w.same("Go", w.copied(x.kafka, broker, `^k8s\.`), want)
+	w.same("Python", w.copied(x.python, filepath.Join(x.dir, "python", "kafka_mirror.py"), broker, `^k8s\.`), want)
+	out, err := exec.CommandContext(w.soon(), filepath.Join(x.dir, "shell", "kafka.sh"), broker, topic).Output()
+	w.must(err)
+	w.same("shell", strings.Split(strings.TrimSpace(string(out)), "\n"), want)
+	sql := w.inPostgres(filepath.Join(x.dir, "sql", "postgres.sql"))
+	lines := sql(`select 'copy configmaps ' || namespace || '/' || name || ' ' || uid || ' ' || resourceversion || coalesce(' by "' || (request->'impersonated'->>'name') || '"', '') from kubebridge.objects;`)
+	w.same("PostgreSQL", strings.Split(strings.TrimSpace(lines), "\n"), want)
 }
 
 // showsUsers checks the changes that `bridge history` shows of a ConfigMap: type and user.
@@ -150,6 +184,47 @@ func (w *world) showsUsers(name string, want ...string) {
 	}
 	if !slices.Equal(got, want) {
 		w.t.Errorf("bridge history shows %q, want %q:\n%s", got, want, out)
+	}
+}
+
+// toOCSF checks that a program for jq makes an API Activity of OCSF of each attributed change.
+func (w *world) toOCSF(users map[string]string, program string) {
+	w.t.Helper()
+	messages, err := w.log.Messages()
+	w.must(err)
+	var in bytes.Buffer
+	for i := range messages {
+		in.Write(append(messages[i].Raw, '\n'))
+	}
+	jq := exec.CommandContext(w.soon(), "jq", "-c", "-f", program)
+	jq.Stdin = &in
+	out, err := jq.Output()
+	w.must(err)
+	n := 0
+	for line := range bytes.Lines(out) {
+		n++
+		var a struct {
+			ClassUID    int `json:"class_uid"`
+			ActivityID  int `json:"activity_id"`
+			TypeUID     int `json:"type_uid"`
+			Time        int64
+			Actor       struct{ User struct{ Name string } }
+			SrcEndpoint struct{ IP string } `json:"src_endpoint"`
+			Resources   []struct{ UID, Version, Type string }
+			Unmapped    struct{ Impersonated struct{ Name string } }
+		}
+		w.must(json.Unmarshal(line, &a))
+		if len(a.Resources) != 1 {
+			w.t.Fatalf("OCSF: %s", line)
+		}
+		user, known := users[a.Resources[0].UID+"/"+a.Resources[0].Version]
+		if !known || a.Unmapped.Impersonated.Name != user || a.Actor.User.Name == "" || a.SrcEndpoint.IP == "" || a.Resources[0].Type != "configmaps" ||
+			a.ClassUID != 6003 || a.TypeUID != 600300+a.ActivityID || a.ActivityID != 1 && a.ActivityID != 3 || time.Since(time.UnixMilli(a.Time)).Abs() > time.Hour {
+			w.t.Errorf("OCSF of a change by %q: %s", user, line)
+		}
+	}
+	if n < len(users) {
+		w.t.Errorf("OCSF: %d activities, want %d", n, len(users))
 	}
 }
 

@@ -151,7 +151,15 @@ func TestExamplesOnKafka(t *testing.T) {
 		w.must(err)
 		w.same("shell", strings.Split(strings.TrimSpace(string(out)), "\n"), w.lines(typ))
 	}
-	w.inPostgres(filepath.Join(x.dir, "sql", "postgres.sql"))
+	sql := w.inPostgres(filepath.Join(x.dir, "sql", "postgres.sql"))
+	out := sql("select 'copy ' || resource || ' ' || namespace || '/' || name || ' ' || uid || ' ' || resourceversion from kubebridge.objects;")
+	w.same("PostgreSQL", strings.Split(strings.TrimSpace(out), "\n"), w.lines(kube.ConfigMaps, kube.Secrets))
+	if out := sql("select object->'data'->>'text' from kubebridge.objects where name = 'nul';"); out != "nul \ufffd, not nul \\u0000\n" {
+		w.t.Errorf("PostgreSQL: NUL in a ConfigMap became %q", out)
+	}
+	if out := sql("select count(*) from kubebridge.complete;"); strings.TrimSpace(out) != "2" {
+		w.t.Errorf("PostgreSQL: %s resources are complete, want 2:\n%s", strings.TrimSpace(out), sql("select * from kubebridge.progress;"))
+	}
 }
 
 // The same on NATS.
@@ -167,25 +175,38 @@ func TestExamplesOnNATS(t *testing.T) {
 // isCopied runs an example, and compares its copy with the cluster.
 func (w *world) isCopied(name, program string, args ...string) {
 	w.t.Helper()
+	out := w.exampleOutput(program, args...)
+	w.same(name, copyLines(out), w.lines(kube.ConfigMaps, kube.Secrets))
+	if complete := strings.Count(out, "\ncomplete "); complete != 2 {
+		w.t.Errorf("%s: the copy of %d resources is complete, want 2:\n%s", name, complete, out)
+	}
+}
+
+// copied runs an example, and returns the lines of its copy.
+func (w *world) copied(program string, args ...string) []string {
+	w.t.Helper()
+	return copyLines(w.exampleOutput(program, args...))
+}
+
+// exampleOutput runs an example until it has read everything, and returns what it prints.
+func (w *world) exampleOutput(program string, args ...string) string {
+	w.t.Helper()
 	p, err := bridge.Start(program, args...)
 	w.must(err)
 	defer p.Kill()
 	w.awaitLast(p)
 	p.Signal(syscall.SIGTERM)
 	w.exits(p, 0)
-	var copied []string
-	complete := 0
-	for line := range strings.Lines(p.Output()) {
+	return p.Output()
+}
+
+func copyLines(out string) (lines []string) {
+	for line := range strings.Lines(out) {
 		if strings.HasPrefix(line, "copy ") {
-			copied = append(copied, strings.TrimSpace(line))
-		} else if strings.HasPrefix(line, "complete ") {
-			complete++
+			lines = append(lines, strings.TrimSpace(line))
 		}
 	}
-	w.same(name, copied, w.lines(kube.ConfigMaps, kube.Secrets))
-	if complete != 2 {
-		w.t.Errorf("%s: the copy of %d resources is complete, want 2:\n%s", name, complete, p.Output())
-	}
+	return lines
 }
 
 func (w *world) same(name string, copied, cluster []string) {
@@ -196,10 +217,10 @@ func (w *world) same(name string, copied, cluster []string) {
 	}
 }
 
-// inPostgres writes all events on the bus to a PostgreSQL server, twice, as after a consumer's restart.
-func (w *world) inPostgres(schema string) {
+// inPostgres writes all events on the bus to a PostgreSQL server, twice, as after a consumer's restart. It returns a function that runs SQL.
+func (w *world) inPostgres(schema string) (sql func(string) string) {
 	w.t.Helper()
-	sql := postgrestest.Start(w.t)
+	sql = postgrestest.Start(w.t)
 	definitions, err := os.ReadFile(schema)
 	w.must(err)
 	sql(string(definitions))
@@ -219,12 +240,5 @@ func (w *world) inPostgres(schema string) {
 	}
 	script.WriteString("commit;\n")
 	sql(script.String())
-	out := sql("select 'copy ' || resource || ' ' || namespace || '/' || name || ' ' || uid || ' ' || resourceversion from kubebridge.objects;")
-	w.same("PostgreSQL", strings.Split(strings.TrimSpace(out), "\n"), w.lines(kube.ConfigMaps, kube.Secrets))
-	if out := sql("select object->'data'->>'text' from kubebridge.objects where name = 'nul';"); out != "nul \ufffd, not nul \\u0000\n" {
-		w.t.Errorf("PostgreSQL: NUL in a ConfigMap became %q", out)
-	}
-	if out := sql("select count(*) from kubebridge.complete;"); strings.TrimSpace(out) != "2" {
-		w.t.Errorf("PostgreSQL: %s resources are complete, want 2:\n%s", strings.TrimSpace(out), sql("select * from kubebridge.progress;"))
-	}
+	return sql
 }

@@ -44,6 +44,7 @@ func run(ctx context.Context, args []string) error {
 	defer client.Close()
 
 	var state consumer.State
+	var attributions consumer.Attributions
 	for change, err := range state.Changes(ctx, &source{client: client, partitions: map[string]int{}}) {
 		if ctx.Err() != nil {
 			break
@@ -52,10 +53,15 @@ func run(ctx context.Context, args []string) error {
 			return err
 		}
 		e := change.Event
+		attributions.Take(e)
 		fmt.Println(e.Type, e.Collection, e.Name, e.ResourceVersion)
 	}
 	for name, object := range state.All() {
-		fmt.Printf("copy %s %s/%s %s %s\n", name.Resource, name.Namespace, name.Name, object.UID, object.ResourceVersion)
+		by := ""
+		if a := attributions.Of(object); a != nil && a.Request != nil {
+			by = fmt.Sprintf(" by %q", a.Request.EffectiveUser().Name)
+		}
+		fmt.Printf("copy %s %s/%s %s %s%s\n", name.Resource, name.Namespace, name.Name, object.UID, object.ResourceVersion, by)
 	}
 	for cluster, resource := range state.Resources() {
 		if at, ok := state.Complete(cluster, resource); ok {
