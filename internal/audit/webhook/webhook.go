@@ -13,6 +13,9 @@
 //	429  the inbox is full, or too much is being received; with Retry-After
 //	503  the records could not be stored, or the token file not be read; with Retry-After
 //
+// A replica of the bridge that does not lead sends the records that it has accepted to [RecordsPath] of the leader. That request has the same form
+// and the same answers, and the body is a JSON array of [audit.Record]. A replica that does not lead answers 503.
+//
 // In the modes blocking and blocking-strict, the API server lets clients wait for these answers.
 //
 // Before Kubernetes 1.37, an API server cannot encode the event of an apply patch that is YAML and no JSON, at level Request and above. In
@@ -23,6 +26,7 @@ package webhook
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -54,6 +58,9 @@ const (
 	connections    = 256
 	perAddress     = 64
 
+	// RecordsPath is for records of other replicas.
+	RecordsPath = "/records"
+
 	// fullDelay and busyDelay are values of Retry-After, in seconds. With the first one, the API server holds a batch for about three minutes
 	// before it drops it. A larger one would let batches pile up in the memory of the API server.
 	fullDelay = 2
@@ -81,6 +88,8 @@ type Options struct {
 	Parser  *audit.Parser
 	Store   Store
 	Log     *zap.Logger
+	// Leads reports whether this replica takes records of others. nil: it does not.
+	Leads func() bool
 	// BodyTime is how long a client may take to send a body. 0 means 20 seconds.
 	BodyTime time.Duration
 }
@@ -199,6 +208,9 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) *refusal {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" || r.Header.Get("Content-Encoding") != "" {
 		return &refusal{http.StatusUnsupportedMediaType, RefusedForm, "send audit events as application/json without compression", 0}
 	}
+	if r.URL.Path == RecordsPath && (s.options.Leads == nil || !s.options.Leads()) {
+		return &refusal{http.StatusServiceUnavailable, RefusedFailed, "this replica does not lead", busyDelay}
+	}
 	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.options.BodyTime)); err != nil {
 		return &refusal{http.StatusServiceUnavailable, RefusedFailed, "the body cannot be received", busyDelay}
 	}
@@ -206,6 +218,9 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) *refusal {
 	defer s.memory.Release(held)
 	if no != nil {
 		return no
+	}
+	if r.URL.Path == RecordsPath {
+		return s.keepRecords(r, body)
 	}
 	return s.keep(r, body)
 }
@@ -291,7 +306,26 @@ func (s *Server) keep(r *http.Request, body []byte) *refusal {
 	if b.Unparsable > 0 {
 		s.log.warn("audit events do not parse, and are left out", zap.Int("events", b.Unparsable), zap.NamedError("first", b.Err), zap.String("address", r.RemoteAddr))
 	}
-	err := s.options.Store.Append(b.Records)
+	if no := s.store(b.Records); no != nil {
+		return no
+	}
+	s.counts.accept(len(body), &b)
+	return nil
+}
+
+// keepRecords stores the records of another replica, which has parsed and counted them.
+func (s *Server) keepRecords(r *http.Request, body []byte) *refusal {
+	var records []audit.Record
+	if err := json.Unmarshal(body, &records); err != nil {
+		s.log.warn("audit webhook received what are no records of another replica: do all run the same version?", zap.Error(err), zap.String("address", r.RemoteAddr))
+		return &refusal{http.StatusBadRequest, RefusedForm, err.Error(), 0}
+	}
+	return s.store(records)
+}
+
+// store makes records durable.
+func (s *Server) store(records []audit.Record) *refusal {
+	err := s.options.Store.Append(records)
 	switch {
 	case errors.Is(err, inbox.ErrFull):
 		s.log.warn("audit records refused: the inbox is full", zap.Error(err))
@@ -300,7 +334,6 @@ func (s *Server) keep(r *http.Request, body []byte) *refusal {
 		s.log.warn("audit records not stored", zap.Error(err))
 		return &refusal{http.StatusServiceUnavailable, RefusedFailed, "the records could not be stored", busyDelay}
 	}
-	s.counts.accept(len(body), &b)
 	return nil
 }
 
