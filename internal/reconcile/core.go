@@ -340,6 +340,7 @@ type Read struct {
 	Number uint64
 	From   string // a watch starts from here; "": a list comes first
 	Seen   string // a server that is behind it has another history
+	Before string // a list of the server's state at it may have the last bodies of objects that are gone; "": no list has
 	Owner  string // of the last complete list
 	// Selection is that of the collection's properties.
 	Selection string
@@ -356,6 +357,9 @@ func (k *Core) Reading(collection string) Read {
 		return Read{Stop: true}
 	}
 	r := Read{Number: c.read, Seen: c.Seen, Owner: c.Owner, Selection: c.Properties.Selection, Storage: c.Properties.Storage}
+	if c.SyncedEpoch == c.Epoch { // else the position is of a history before
+		r.Before = c.Position
+	}
 	switch {
 	case c.Phase == Leaving || c.Phase == Ending || c.Phase == Closed || c.barrier > k.done:
 		r.Stop = true

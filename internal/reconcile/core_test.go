@@ -40,8 +40,9 @@ var recoverRows = []struct {
 		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 3, Reason: event.ReasonReset}, Gap: true}, "listing, run 3/3: reset gap of 3 from "},
 		{&Draft{Record: Record{Phase: Listing, Run: 4, Incarnation: 1, Reason: "expired"}, Progress: Progress{Position: "10"}, Gap: true, Resync: true, From: "10"}, "listing, run 4/1 at 10: gap expired of 4 from 10"},
 	}},
-	{"with a resync in doubt", "the record, with a resync due; its gap is emitted again if it is in doubt", []recovered{
-		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Resync: true}, Progress: Progress{Position: "20"}, Resync: true, From: "15"}, "in step, run 3/1 at 10, resync due: gap resync of 3 from 15"},
+	{"with a resync in doubt", "the record, with a resync due; its gap is emitted again if it is in doubt and begins at the position in the store", []recovered{
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Resync: true}, Progress: Progress{Position: "20"}, Resync: true, From: "10"}, "in step, run 3/1 at 10, resync due: gap resync of 3 from 10"},
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Resync: true}, Progress: Progress{Position: "20"}, Resync: true, From: "15"}, "in step, run 3/1 at 10, resync due"}, // changes up to 15 may be in doubt
 		{&Draft{Record: Record{Phase: InStep, Run: 2, Incarnation: 1}, Progress: Progress{Position: "20"}, Resync: true}, "in step, run 2/1 at 10, resync due"},
 	}},
 	{"with a periodic synced in doubt", "the record; the number of the synced event is not used again", []recovered{

@@ -110,7 +110,7 @@ func (d *Draft) ending(before Record) Record {
 //	gap with reset, more in doubt   the draft; another gap with reset is emitted
 //	with synced in doubt            the draft; another gap is emitted
 //	Listing, its gap in doubt       the draft; the gap is emitted again, with its id, or another one from the position in the store
-//	with a resync in doubt          the record, with a resync due; its gap is emitted again if it is in doubt
+//	with a resync in doubt          the record, with a resync due; its gap is emitted again if it is in doubt and begins at the position in the store
 //	with a periodic synced in doubt the record; the number of the synced event is not used again
 //
 // A draft of another kind, or of another phase, is not made: see [Draft.complete]. Changes up to the position of a draft may
@@ -145,7 +145,9 @@ func (c *Collection) recover(s State) {
 		c.Resync = true
 		if c.Run != d.Run {
 			c.Run = d.Run
-			c.emit(CollectionEvent{Type: event.Gap, Reason: event.ReasonResync, From: d.From})
+			if d.From == c.Position {
+				c.emit(CollectionEvent{Type: event.Gap, Reason: event.ReasonResync, From: d.From})
+			}
 		}
 	case d.Confirmed:
 		c.Syncs = d.Syncs

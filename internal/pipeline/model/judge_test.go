@@ -443,8 +443,10 @@ func (j *judge) skips(s selection, rv int, opened *message, state *collectionSta
 	}
 	for _, h := range j.w.cluster.histories[state.histGap:] {
 		if rv != 0 && h.has(rv) {
-			for _, o := range s.of(h.at(rv)) {
-				j.skipped[stateKey(o.uid, o.rv)] = true
+			for _, o := range h.at(rv) {
+				if s.selects(&o) { // those that a filter leaves out are not published after an edit of it, either
+					j.skipped[stateKey(o.uid, o.rv)] = true
+				}
 			}
 		}
 	}
