@@ -357,9 +357,6 @@ func (k *Core) Reading(collection string) Read {
 		return Read{Stop: true}
 	}
 	r := Read{Number: c.read, Seen: c.Seen, Owner: c.Owner, Selection: c.Properties.Selection, Storage: c.Properties.Storage}
-	if c.SyncedEpoch == c.Epoch { // else the position is of a history before
-		r.Before = c.Position
-	}
 	switch {
 	case c.Phase == Leaving || c.Phase == Ending || c.Phase == Closed || c.barrier > k.done:
 		r.Stop = true
@@ -368,6 +365,9 @@ func (k *Core) Reading(collection string) Read {
 		if c.side != nil && c.side.version == "" {
 			r.Side = c.side.number
 		}
+	}
+	if !r.Stop && c.SyncedEpoch == c.Epoch { // else the position is of a history before
+		r.Before = c.Position
 	}
 	return r
 }

@@ -606,11 +606,10 @@ func TestPosition(t *testing.T) {
 // a number of its own, by which the core drops frames of a read that is over.
 func TestReading(t *testing.T) {
 	want := map[Phase]Read{
-		New: {}, Listing: {Seen: "10"}, InStep: {From: "10", Seen: "10"}, Resyncing: {From: "10", Seen: "10", Side: 1},
-		Verifying: {From: "10", Seen: "10", Side: 1}, Absent: {Seen: "10"}, Leaving: {Seen: "10", Stop: true},
+		New: {Seen: "10", Before: "10"}, Listing: {Seen: "10", Before: "10"}, InStep: {From: "10", Seen: "10", Before: "10"}, Resyncing: {From: "10", Seen: "10", Before: "10", Side: 1},
+		Verifying: {From: "10", Seen: "10", Before: "10", Side: 1}, Absent: {Seen: "10", Before: "10"}, Leaving: {Seen: "10", Stop: true},
 		Ending: {Seen: "10", Stop: true}, Closed: {Seen: "10", Stop: true},
 	}
-	want[New] = Read{Seen: "10"}
 	for p := range phases {
 		b := inPhase(t, p)
 		r := b.core.Reading("x")
