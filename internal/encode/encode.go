@@ -178,10 +178,13 @@ func (e *Encoder) Committed(items []reconcile.Item) {
 		switch {
 		case c == nil:
 		case i.Object != nil:
-			if len(c.bodies) == 0 && len(c.rejected) == 0 {
+			if len(c.bodies) == 0 && len(c.rejected) == 0 && !e.waits() {
 				continue
 			}
 			p := publicationOf(i)
+			if e.waits() {
+				e.Attribution.CommittedEvent(p.of(c))
+			}
 			if u, ok := c.bodies[i.Object.Key]; ok && u.publication == p {
 				delete(c.bodies, i.Object.Key)
 			}
@@ -278,13 +281,14 @@ func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 	if ev.Object != nil { // this body is published instead of the body of o
 		o = nil
 	}
+	waiting, waits := e.awaitAttribution(c, i, ev, d == nil)
 	r := e.record(c, i, ev, o)
 	changes := e.filling.changes.Room(2)[:0]
 	if change, changed := e.keeper.keep(c, i, ev); changed {
 		changes = append(changes, change)
 	}
-	if change, waits := e.awaitAttribution(c, i, ev, at); waits {
-		changes = append(changes, change)
+	if waits {
+		changes = append(changes, waiting)
 	}
 	e.filling.changes.Keep(len(changes))
 	return r, changes

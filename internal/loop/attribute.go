@@ -16,6 +16,7 @@ func (l *Loop) Attribute(ctx context.Context, bytes int, read func(a *attribute.
 	m := message{bytes: bytesOf(bytes), call: func(l *Loop) {
 		if l.plan.made {
 			position := read(l.Attribution)
+			l.reads.delays.records++
 			l.attribute(l.at)
 			if position != nil {
 				l.batches.note(attribute.StorePosition(position))

@@ -91,11 +91,15 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	if o.reader != nil {
 		reader = o.reader
 	}
+	encoding := p.encoderOptions(&o)
 	var attribution *attribute.Attribution
 	if o.Audit != nil {
-		attribution = attribute.New(attribute.Options{Join: o.Audit.Join, Storage: p.storageOf, Inputs: inputs})
+		attributing := attribute.Options{Join: o.Audit.Join, Storage: p.storageOf, Inputs: inputs, Wait: o.Audit.Wait}
+		if encoding.Encoder.Format == event.Plain { // it has no place for a request
+			attributing.Wait = 0
+		}
+		attribution = attribute.New(attributing)
 	}
-	encoding := p.encoderOptions(&o)
 	encoding.Attribution = attribution
 	p.encoder = encode.New(encoding)
 	p.delivery = delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry})
