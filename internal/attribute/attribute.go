@@ -36,8 +36,8 @@ const positionKey = "n/audit"
 // Options of an Attribution. All are required but Wait.
 type Options struct {
 	Join join.Options // After is set by the Attribution
-	// Storage returns the storage of a group: resourceVersions compare within one.
-	Storage func(group string) string
+	// Storage returns the storage of a group: resourceVersions compare within one. used says that there may be changes of the group.
+	Storage func(group string) (storage string, used bool)
 	Inputs  int // number of inputs
 	// Wait is how long a change waits for its verdict before its event is made. 0: it does not wait, and its event never has its request.
 	Wait time.Duration
@@ -112,10 +112,13 @@ func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
 	return a.scan(store, prefix, now)
 }
 
-// Restore continues a collection with its changes in a store: others were not committed. Verdicts on them stay.
+// Restore continues a collection with its changes in a store. Verdicts on them stay. Other changes were not committed: they come again with
+// other numbers.
 func (a *Attribution) Restore(store checkpoint.Store, collection string, now time.Time) error {
+	before := map[uint64]*Change{}
 	for number, c := range a.waiting {
 		if c.Collection == collection {
+			before[number] = c
 			delete(a.waiting, number)
 		}
 	}
@@ -124,7 +127,16 @@ func (a *Attribution) Restore(store checkpoint.Store, collection string, now tim
 	}
 	a.ready = slices.DeleteFunc(a.ready, func(number uint64) bool { return a.waiting[number] == nil })
 	a.takeBack(collection)
-	return a.scan(store, prefix+collection+"/", now)
+	if err := a.scan(store, prefix+collection+"/", now); err != nil {
+		return err
+	}
+	for number, c := range before {
+		if v, decided := a.decided[number]; decided && a.waiting[number] == nil {
+			a.join(c.Storage).Return(v)
+			a.forget(number)
+		}
+	}
+	return nil
 }
 
 func (a *Attribution) scan(store checkpoint.Store, from string, now time.Time) error {
@@ -199,7 +211,7 @@ func (a *Attribution) join(storage string) *join.Join {
 // Published adds a change whose event is in the batch that fills, and returns the change of the checkpoint that is to be committed
 // with the event. live says that a watch has just seen it.
 func (a *Attribution) Published(c *Change, live bool, now time.Time) event.KV {
-	c.Number, c.Storage = a.next, a.options.Storage(event.ParseCollection(c.Collection).Group)
+	c.Number, c.Storage = a.next, a.storageOf(c)
 	a.next++
 	if live {
 		c.live = now
@@ -216,8 +228,10 @@ func IsWaiting(key []byte) bool { return strings.HasPrefix(string(key), prefix) 
 
 // Read adds a record. Numbers increase, also from one input to another.
 func (a *Attribution) Read(number uint64, r *audit.Record, now time.Time) {
-	a.read = number
-	storage := a.options.Storage(r.Group)
+	storage, used := a.options.Storage(r.Group)
+	if used {
+		a.join(storage) // its first change may come after the record
+	}
 	for s, j := range a.joins {
 		if s == storage {
 			j.Read(r.Input, number, r, now)
@@ -226,6 +240,12 @@ func (a *Attribution) Read(number uint64, r *audit.Record, now time.Time) {
 			j.Read(input, number, nil, now)
 		}
 	}
+	a.read = number
+}
+
+func (a *Attribution) storageOf(c *Change) string {
+	storage, _ := a.options.Storage(event.ParseCollection(c.Collection).Group)
+	return storage
 }
 
 // marks returns a number as the mark of each input.

@@ -111,14 +111,14 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	return p
 }
 
-// storageOf returns the storage of a group. Groups of which no collection is configured share one that has none.
-func (p *Pipeline) storageOf(group string) string {
+// storageOf returns the storage of a group, and whether a collection of it is configured. The others share one that has none.
+func (p *Pipeline) storageOf(group string) (storage string, configured bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s, known := p.storage[group]; known {
-		return s
+		return s, true
 	}
-	return "none"
+	return "none", false
 }
 
 func (p *Pipeline) setStorage(group, storage string) {

@@ -187,11 +187,13 @@ func (j *Join) Decides(c Change) bool {
 	return slices.Contains(decided, w)
 }
 
-// Return takes an exact verdict back, because the change was not published after all. Its request can be that of the same change again.
+// Return takes a verdict back, because the change was not published after all. If the verdict is exact, its request can be that of the same
+// change again.
 func (j *Join) Return(v Verdict) {
-	q := v.request
-	q.made--
-	j.requests.restore(q)
+	if q := v.request; q != nil {
+		q.made--
+		j.requests.restore(q)
+	}
 }
 
 // See sets [Change.Seen] of waiting changes that match and have none.
