@@ -68,7 +68,11 @@ func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.E
 		}
 	}
 	change = e.Attribution.Published(w, live, ev.Time)
-	if room && sighted && !n.inDoubt && e.waits() {
+	inDoubt := n.inDoubt
+	if ev.Type == event.Deleted && !inDoubt {
+		_, inDoubt = c.doubted[ev.UID]
+	}
+	if room && sighted && !inDoubt && e.waits() {
 		ev.Actor = e.Attribution.Carry(w)
 	}
 	return change, ev.Actor == nil

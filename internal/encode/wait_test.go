@@ -72,7 +72,7 @@ func (g *auditLog) follow(ctx context.Context, l *loop.Loop, floor *atomic.Int64
 				a.Read(uint64(at), r, now)
 			}
 			a.Caught(caught, last)
-			if version := floor.Load(); version > 0 {
+			if version := floor.Swap(0); version > 0 {
 				a.Floor("", strconv.FormatInt(version, 10), last, caught)
 			}
 			return strconv.AppendUint(nil, min(a.Needed()-1, uint64(at)), 10)
@@ -192,7 +192,7 @@ type waitRun struct {
 	bus     *waitBus
 	store   *file.Store
 	join    join.Options
-	floor   atomic.Int64 // the version that the API server has; 0: nobody has asked it
+	floor   atomic.Int64 // the version that the API server has, once; 0: nobody has asked it
 	wait    time.Duration
 	linger  time.Duration
 }
@@ -314,8 +314,10 @@ func TestChangesWait(t *testing.T) {
 				var later []*audit.Record
 				changes := 0
 				versions := map[string]int{} // of objects that exist
+				ended := map[int]int{}       // number of removed objects of a place
 				step := func() {
-					name := fmt.Sprint("n", random.IntN(20))
+					n := random.IntN(20)
+					name := fmt.Sprintf("n%d-%d", n, ended[n]) // an object's UID follows from its name
 					before, version := versions[name], len(w.cluster.history)+1
 					verb := "update"
 					switch {
@@ -338,6 +340,7 @@ func TestChangesWait(t *testing.T) {
 					if verb == "delete" {
 						w.cluster.remove(name)
 						delete(versions, name)
+						ended[n]++
 					} else {
 						w.cluster.write(name, value)
 						versions[name] = version
@@ -515,7 +518,7 @@ func TestPatchesWait(t *testing.T) {
 	w.log.write(recordOf("create", "n", "1", "", "alice"))
 	await(t, func() bool { known, _, _ := w.changes(); return known[1].actor == "alice" })
 	w.floor.Store(1)
-	time.Sleep(100 * time.Millisecond) // MaxOpen and a floor
+	await(t, func() bool { return w.floor.Load() == 0 })
 	received := recordOf("patch", "n", "2", "", "bob")
 	received.Stage, received.Answer, received.Code = audit.Received, nil, 0
 	w.log.write(received)
