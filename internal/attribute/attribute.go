@@ -3,6 +3,15 @@
 // A change that is published waits in the checkpoint, from the commit of its event on, until a verdict of internal/audit/join says which
 // request made it. The verdict is published as an event of its own ([event.Attributed]), with whose commit the change leaves the checkpoint.
 // So where a sink is exactly once, each change is attributed at most once, and no restart forgets one.
+//
+// With [Options.Wait], a change first waits in memory, before its event is made: internal/loop asks [Attribution.Decides]. If the verdict is exact
+// when the event is made, the event has the request ([event.Event].Actor), and the change does not wait in the checkpoint:
+//
+//	change                                     leads to
+//	seen by a watch, not decided               it waits until it is decided, for Options.Wait at most
+//	its event is made, the verdict is exact    carried, until the event is committed
+//	its event is made, other cases             waiting
+//	carried, its collection is suspended       its request goes back to the join; the collection publishes the change again
 package attribute
 
 import (
@@ -24,12 +33,14 @@ const prefix = "a/"
 // positionKey is the key of how far records were read.
 const positionKey = "n/audit"
 
-// Options of an Attribution. All are required.
+// Options of an Attribution. All are required but Wait.
 type Options struct {
 	Join join.Options // After is set by the Attribution
-	// Storage returns the storage of a group: resourceVersions compare within one.
-	Storage func(group string) string
+	// Storage returns the storage of a group: resourceVersions compare within one. used says that there may be changes of the group.
+	Storage func(group string) (storage string, used bool)
 	Inputs  int // number of inputs
+	// Wait is how long a change waits for its verdict before its event is made. 0: it does not wait, and its event never has its request.
+	Wait time.Duration
 }
 
 // Attribution has the changes of one sink that wait. One goroutine uses it.
@@ -40,9 +51,11 @@ type Attribution struct {
 	decided map[uint64]join.Verdict // on changes in waiting, until the attribution is committed
 	// rejected is how often the bus has rejected the event of a verdict. It outlives a suspension of the collection, as decided does.
 	rejected map[uint64]int
-	ready    []uint64 // of decided, to be published
-	next     uint64   // number of the next change
-	read     uint64   // the number of the last record
+	carried  map[Publication]carried // events with their request, until they are committed
+	seen     []moment                // in order, those of the last two times Options.Wait
+	ready    []uint64                // of decided, to be published
+	next     uint64                  // number of the next change
+	read     uint64                  // the number of the last record
 	counts   Counts
 
 	histories map[string]begun // by storage; none of a storage in its first history
@@ -56,6 +69,7 @@ type Attribution struct {
 type Counts struct {
 	Waiting    int // changes that wait for their verdict, or for the commit of its event
 	Exact      uint64
+	Carried    uint64 // exact as well, but the event of the change has the request
 	Candidates map[join.Reason]uint64
 	Unknown    uint64 // without any record
 	Dropped    uint64 // consumers had no copy of the collection any more
@@ -88,13 +102,15 @@ type Change struct {
 
 // New returns an Attribution without changes.
 func New(o Options) *Attribution {
-	return &Attribution{options: o, joins: map[history]*join.Join{}, histories: map[string]begun{}, waiting: map[uint64]*Change{}, decided: map[uint64]join.Verdict{}, rejected: map[uint64]int{}, next: 1, counts: Counts{Candidates: map[join.Reason]uint64{}}}
+	return &Attribution{options: o, joins: map[history]*join.Join{}, histories: map[string]begun{}, waiting: map[uint64]*Change{}, decided: map[uint64]join.Verdict{}, rejected: map[uint64]int{}, carried: map[Publication]carried{}, next: 1, counts: Counts{Candidates: map[join.Reason]uint64{}}}
 }
 
 // Load continues with the changes in a store. What was there before is forgotten.
 func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
 	a.joins, a.waiting, a.decided, a.ready = map[history]*join.Join{}, map[uint64]*Change{}, map[uint64]join.Verdict{}, nil
 	clear(a.rejected)
+	clear(a.carried)
+	a.seen = nil
 	a.store = store
 	a.generation++
 	if err := a.loadHistories(); err != nil {
@@ -103,10 +119,13 @@ func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
 	return a.scan(store, prefix, now)
 }
 
-// Restore continues a collection with its changes in a store: others were not committed. Verdicts on them stay.
+// Restore continues a collection with its changes in a store. Verdicts on them stay. Other changes were not committed: they come again with
+// other numbers.
 func (a *Attribution) Restore(store checkpoint.Store, collection string, now time.Time) error {
+	before := map[uint64]*Change{}
 	for number, c := range a.waiting {
 		if c.Collection == collection {
+			before[number] = c
 			delete(a.waiting, number)
 		}
 	}
@@ -114,7 +133,17 @@ func (a *Attribution) Restore(store checkpoint.Store, collection string, now tim
 		j.Withdraw(func(number uint64) bool { return a.waiting[number] == nil })
 	}
 	a.ready = slices.DeleteFunc(a.ready, func(number uint64) bool { return a.waiting[number] == nil })
-	return a.scan(store, prefix+collection+"/", now)
+	a.takeBack(collection)
+	if err := a.scan(store, prefix+collection+"/", now); err != nil {
+		return err
+	}
+	for number, c := range before {
+		if v, decided := a.decided[number]; decided && a.waiting[number] == nil {
+			a.joinOf(c, now).Return(v)
+			a.forget(number)
+		}
+	}
+	return nil
 }
 
 func (a *Attribution) scan(store checkpoint.Store, from string, now time.Time) error {
@@ -164,17 +193,22 @@ func (a *Attribution) wait(c *Change, now time.Time) {
 		a.ready = append(a.ready, c.Number)
 		return
 	}
+	a.joinOf(c, now).Change(a.joined(c, now))
+}
+
+// joined returns a change as its join has it.
+func (a *Attribution) joined(c *Change, now time.Time) join.Change {
 	of := event.ParseCollection(c.Collection)
-	a.join(history{c.Storage, c.Epoch}, now).Change(join.Change{
+	return join.Change{
 		ID: c.Number, Object: join.Object{Group: of.Group, Resource: of.Resource, Namespace: c.Namespace, Name: c.Name}, UID: c.UID,
-		Kind: c.Did, Version: c.Made, Before: c.Before, Unrequested: c.Unrequested, At: now,
-	})
+		Kind: c.Did, Version: c.Made, Before: c.Before, Seen: a.marksAfter(c.live), Unrequested: c.Unrequested, At: now,
+	}
 }
 
 // Published adds a change whose event is in the batch that fills, and returns the change of the checkpoint that is to be committed
 // with the event. live says that a watch has just seen it.
 func (a *Attribution) Published(c *Change, live bool, now time.Time) event.KV {
-	c.Number, c.Storage = a.next, a.options.Storage(event.ParseCollection(c.Collection).Group)
+	c.Number, c.Storage = a.next, a.storageOf(c)
 	a.next++
 	if live {
 		c.live = now
@@ -191,8 +225,10 @@ func IsWaiting(key []byte) bool { return strings.HasPrefix(string(key), prefix) 
 
 // Read adds a record. Numbers increase, also from one input to another.
 func (a *Attribution) Read(number uint64, r *audit.Record, now time.Time) {
-	a.read = number
-	storage := a.options.Storage(r.Group)
+	storage, used := a.options.Storage(r.Group)
+	if used {
+		a.join(a.present(storage), now) // its first change may come after the record
+	}
 	for h, j := range a.joins {
 		if h.storage == storage {
 			j.Read(r.Input, number, r, now)
@@ -201,6 +237,12 @@ func (a *Attribution) Read(number uint64, r *audit.Record, now time.Time) {
 			j.Read(input, number, nil, now)
 		}
 	}
+	a.read = number
+}
+
+func (a *Attribution) storageOf(c *Change) string {
+	storage, _ := a.options.Storage(event.ParseCollection(c.Collection).Group)
+	return storage
 }
 
 // marks returns a number as the mark of each input.
@@ -215,6 +257,7 @@ func (a *Attribution) marks(number uint64) join.Marks {
 // Caught says that all records that were written to the inputs before at have at most the given number.
 func (a *Attribution) Caught(at time.Time, number uint64) {
 	marks := a.marks(number)
+	a.remember(at, number)
 	for _, j := range a.joins {
 		j.See(func(c *join.Change) bool {
 			w := a.waiting[c.ID]
@@ -232,14 +275,14 @@ func (a *Attribution) Lost(now time.Time) {
 
 // Floor is that of [join.Join.Floor], for the records of all inputs up to a number.
 func (a *Attribution) Floor(storage, version string, number uint64, at time.Time) {
-	if j := a.present(storage); j != nil {
+	if j := a.joins[a.present(storage)]; j != nil {
 		j.Floor(a.marks(number), version, at)
 	}
 }
 
 // Passed says that all changes of a storage up to version were published.
 func (a *Attribution) Passed(storage, version string) {
-	if j := a.present(storage); j != nil {
+	if j := a.joins[a.present(storage)]; j != nil {
 		j.Passed(version)
 	}
 }
@@ -249,12 +292,7 @@ func (a *Attribution) Passed(storage, version string) {
 func (a *Attribution) Ready(now time.Time) []*Change {
 	for _, j := range a.joins {
 		j.Settle(now)
-		for _, v := range j.Take() {
-			if c := a.waiting[v.Change]; c != nil {
-				a.decided[v.Change] = v
-				a.ready = append(a.ready, v.Change)
-			}
-		}
+		a.take(j)
 	}
 	a.forgetEnded()
 	slices.Sort(a.ready)
@@ -264,4 +302,14 @@ func (a *Attribution) Ready(now time.Time) []*Change {
 	}
 	a.ready = nil
 	return ready
+}
+
+// take takes the verdicts of a join.
+func (a *Attribution) take(j *join.Join) {
+	for _, v := range j.Take() {
+		if c := a.waiting[v.Change]; c != nil {
+			a.decided[v.Change] = v
+			a.ready = append(a.ready, v.Change)
+		}
+	}
 }

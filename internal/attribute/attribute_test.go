@@ -44,7 +44,7 @@ var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 func newAttribution() *Attribution {
 	return New(Options{
 		Join:    join.Options{Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100},
-		Storage: func(string) string { return "" }, Inputs: 1,
+		Storage: func(string) (string, bool) { return "", true }, Inputs: 1,
 	})
 }
 

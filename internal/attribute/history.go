@@ -71,9 +71,14 @@ func (a *Attribution) loadHistories() error {
 	return nil
 }
 
-// present returns the join of the present history of a storage; nil: no change has waited in it.
-func (a *Attribution) present(storage string) *join.Join {
-	return a.joins[history{storage, max(a.histories[storage].Epoch, 1)}]
+// present returns the present history of a storage.
+func (a *Attribution) present(storage string) history {
+	return history{storage, max(a.histories[storage].Epoch, 1)}
+}
+
+// joinOf returns the join that a change belongs to.
+func (a *Attribution) joinOf(c *Change, now time.Time) *join.Join {
+	return a.join(history{c.Storage, c.Epoch}, now)
 }
 
 // join returns the join of a history.

@@ -17,6 +17,9 @@ func (a *Attribution) Needed() uint64 {
 	for _, v := range a.decided {
 		v.Lower(needed)
 	}
+	for _, c := range a.carried {
+		c.verdict.Lower(needed)
+	}
 	return slices.Min(needed)
 }
 

@@ -13,6 +13,9 @@ import (
 // leastAudit is the smallest audit.maxBytes in bytes: the largest request of an API server has room.
 const leastAudit = 64 << 20
 
+// leastWait and mostWait bound audit.wait: a shorter one is meant in another unit, and a longer one delays all events that long.
+const leastWait, mostWait = 10 * time.Millisecond, time.Minute
+
 // Bytes returns MaxBytes as a number.
 func (a *Audit) Bytes() (int64, error) {
 	q, err := resource.ParseQuantity(a.MaxBytes)
@@ -29,6 +32,12 @@ func (p *problems) audit(c *Config) {
 	}
 	if a.Settle <= 0 {
 		p.add("audit.settle", "%s is not a time to wait: use for example 40s", a.Settle)
+	}
+	if a.Wait < 0 || a.Wait > mostWait {
+		p.add("audit.wait", "%s is not a time to wait: use at most %s, for example 2s, or 0 for none", a.Wait, mostWait)
+	}
+	if a.Wait > 0 && a.Wait < leastWait {
+		p.add("audit.wait", "%s is too short, records take longer: use for example 2s, or 0 for none", a.Wait)
 	}
 	if a.RequestTimeout <= 0 {
 		p.add("audit.requestTimeout", "%s is not a time: use that of --request-timeout, for example 1m", a.RequestTimeout)
@@ -69,6 +78,9 @@ const batchWait = 30*time.Second + time.Second
 // auditWarnings records warnings about audit records that would come too late, get lost, or could be forged.
 func (p *problems) auditWarnings(c *Config) {
 	a, w := &c.Audit, &c.Audit.Webhook
+	if a.Wait > 0 {
+		p.waitWarnings(c)
+	}
 	if w.Listen == "" {
 		return
 	}
@@ -85,6 +97,23 @@ func (p *problems) auditWarnings(c *Config) {
 	if w.TokenFile != "" && p.secretFile("audit.webhook.tokenFile", w.TokenFile, "could say who made a change") {
 		if text, err := os.ReadFile(w.TokenFile); err == nil && len(strings.TrimSpace(string(text))) < leastKeyBytes {
 			p.add("audit.webhook.tokenFile", "%s: a token has at least %d bytes: use for example the output of `openssl rand -hex 32`", w.TokenFile, leastKeyBytes)
+		}
+	}
+}
+
+// waitWarnings records warnings about changes that would wait for nothing.
+func (p *problems) waitWarnings(c *Config) {
+	a := &c.Audit
+	if a.Webhook.Listen != "" && !a.Complete && a.Wait < batchWait {
+		p.warn("audit.wait", "%s is shorter than %s, and an API server waits up to 30s before it sends a batch: set --audit-webhook-batch-max-wait to less than %s. The bridge cannot see that flag; otherwise changes wait, and their records still come too late",
+			a.Wait, batchWait, a.Wait)
+	}
+	if a.Path == "" {
+		p.warn("audit.wait", "no change waits: set audit.path and an input")
+	}
+	for i := range c.Sinks {
+		if c.Sinks[i].Format == "plain" {
+			p.warn(fmt.Sprintf("sinks[%d].format", i), "changes of this sink do not wait (audit.wait): the format plain has no place for who made a change")
 		}
 	}
 }

@@ -153,6 +153,10 @@ type Audit struct {
 	// Settle is how long a change waits for its records before candidates are published: longer than the API server waits before it sends
 	// a batch (--audit-webhook-batch-max-wait). Default: 40s
 	Settle time.Duration `yaml:"settle"`
+	// Wait is how long a change waits for its records before it is published, at most 1m: longer than the API server waits before it sends
+	// a batch. If it is known by then who made the change, its event says so (actor), and no other event follows. Default: a change
+	// does not wait
+	Wait time.Duration `yaml:"wait"`
 	// Keep is how long a change waits for its first record, and a record for its change. Default: 10m
 	Keep time.Duration `yaml:"keep"`
 	// Omit has what is not published, and not kept, of users: "groups", "sourceIPs", "extra".

@@ -1,8 +1,6 @@
 package encode
 
 import (
-	"time"
-
 	"github.com/kubebridge/kubebridge/internal/attribute"
 	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
@@ -20,7 +18,17 @@ func (e *Encoder) attributed(c *collection, i *reconcile.Item, ev *event.Event) 
 	return e.record(c, i, ev, nil), changes
 }
 
-// awaitAttribution makes the change of an object's event wait for the request that made it. It returns false if no request has:
+// waits reports whether events have the request that made their change, if it is known in time.
+func (o *Options) waits() bool { return o.Attribution != nil && o.Attribution.Wait() > 0 }
+
+// of returns the name that attributions have for a publication.
+func (p publication) of(c *collection) attribute.Publication {
+	return attribute.Publication{Collection: c.id, UID: p.uid, Version: p.version, Deleted: p.deleted}
+}
+
+// awaitAttribution makes the change of an object's event wait for the request that made it. If that is known already, and with room, the event
+// gets it instead, unless the event is in doubt: consumers may then have it without. It returns false if nothing waits. No request has made the
+// change:
 //
 //	event               what happened
 //	added by a watch    created; or changed, where a selector or a filter may have left the object out before
@@ -28,7 +36,7 @@ func (e *Encoder) attributed(c *collection, i *reconcile.Item, ev *event.Event) 
 //	modified            changed
 //	deleted             removed, if the object is gone; changed, if a watch has seen it leave. In other cases it is not known
 //	present             nothing
-func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.Event, now time.Time) (change event.KV, waits bool) {
+func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.Event, room bool) (change event.KV, waits bool) {
 	if e.Attribution == nil || ev.DeadLetter != nil || ev.Type == event.Present || ev.Origin == event.Snapshot {
 		return change, false
 	}
@@ -37,7 +45,9 @@ func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.E
 		Collection: c.id, Type: ev.Type, Run: ev.Run, Incarnation: i.Incarnation, Epoch: ev.Epoch, APIVersion: ev.APIVersion, Kind: ev.Kind,
 		Namespace: ev.Namespace, Name: ev.Name, UID: ev.UID, Published: ev.ResourceVersion, Made: i.Object.Version, Did: join.Changed,
 	}
-	if n := &e.prepare.now; live && n.collection == c && n.key == i.Object.Key && n.knownUID == ev.UID {
+	n := &e.prepare.now
+	sighted := n.collection == c && n.key == i.Object.Key
+	if live && sighted && n.knownUID == ev.UID {
 		w.Before = n.knownVersion
 	}
 	switch ev.Type {
@@ -57,7 +67,15 @@ func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.E
 			w.Made = ""
 		}
 	}
-	return e.Attribution.Published(w, live, now), true
+	change = e.Attribution.Published(w, live, ev.Time)
+	inDoubt := n.inDoubt
+	if ev.Type == event.Deleted && !inDoubt {
+		_, inDoubt = c.doubted[ev.UID]
+	}
+	if room && sighted && !inDoubt && e.waits() {
+		ev.Actor = e.Attribution.Carry(w)
+	}
+	return change, ev.Actor == nil
 }
 
 // expires reports whether the API server also removes objects of a collection without a request: Events after an hour, Endpoints

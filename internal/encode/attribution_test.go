@@ -18,7 +18,7 @@ import (
 func TestRejectedAttribution(t *testing.T) {
 	a := attribute.New(attribute.Options{
 		Join:    join.Options{Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100},
-		Storage: func(string) string { return "" }, Inputs: 1,
+		Storage: func(string) (string, bool) { return "", true }, Inputs: 1,
 	})
 	r := newRig(t, configMaps, encode.Settings{}, func(o *encode.Options) { o.Attribution = a })
 	if err := a.Load(r.store, start); err != nil {

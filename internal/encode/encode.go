@@ -72,7 +72,9 @@ type collection struct {
 	bodiless bool                   // the collection keeps no bodies, and the store has none
 	rejected map[string][]decision  // by uid
 	limit    limit
-	last     struct { // the last written run and its text
+	// doubted are UIDs of objects with an event that was in doubt: the core forgets that when the state is emitted that their deletion ends.
+	doubted map[string]struct{}
+	last    struct { // the last written run and its text
 		run  uint64
 		text string
 	}
@@ -147,7 +149,7 @@ func (e *Encoder) collection(id string) *collection {
 	e.mu.Unlock()
 	c := e.collections[id]
 	if c == nil {
-		c = &collection{id: id, bodies: map[string]uncommitted{}, rejected: map[string][]decision{}}
+		c = &collection{id: id, bodies: map[string]uncommitted{}, rejected: map[string][]decision{}, doubted: map[string]struct{}{}}
 		e.collections[id] = c
 	}
 	if r == nil && c.rules == nil {
@@ -178,10 +180,16 @@ func (e *Encoder) Committed(items []reconcile.Item) {
 		switch {
 		case c == nil:
 		case i.Object != nil:
-			if len(c.bodies) == 0 && len(c.rejected) == 0 {
+			if len(c.bodies) == 0 && len(c.rejected) == 0 && !e.waits() {
 				continue
 			}
 			p := publicationOf(i)
+			if e.waits() {
+				e.Attribution.CommittedEvent(p.of(c))
+				if p.deleted {
+					delete(c.doubted, p.uid)
+				}
+			}
 			if u, ok := c.bodies[i.Object.Key]; ok && u.publication == p {
 				delete(c.bodies, i.Object.Key)
 			}
@@ -212,7 +220,11 @@ func (e *Encoder) Key(key []byte) { e.prepare.digests = newDigests(key, e.Secret
 // the next one is prepared. If the sighting has no body of a seen object, Prepare only records its key
 // and its origin.
 func (e *Encoder) Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
-	e.prepare.prepare(e.collection(collection), s, known, inDoubt)
+	c := e.collection(collection)
+	if inDoubt && e.waits() {
+		c.doubted[s.UID] = struct{}{}
+	}
+	e.prepare.prepare(c, s, known, inDoubt)
 }
 
 // Reject implements the loop's encoder. An event about a collection cannot be made to fit. One that says who made a change has less each time,
@@ -278,13 +290,14 @@ func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 	if ev.Object != nil { // this body is published instead of the body of o
 		o = nil
 	}
+	waiting, waits := e.awaitAttribution(c, i, ev, d == nil)
 	r := e.record(c, i, ev, o)
 	changes := e.filling.changes.Room(2)[:0]
 	if change, changed := e.keeper.keep(c, i, ev); changed {
 		changes = append(changes, change)
 	}
-	if change, waits := e.awaitAttribution(c, i, ev, at); waits {
-		changes = append(changes, change)
+	if waits {
+		changes = append(changes, waiting)
 	}
 	e.filling.changes.Keep(len(changes))
 	return r, changes

@@ -41,6 +41,7 @@ type sighting struct {
 	significant reconcile.Digest
 
 	knownUID, knownVersion string // of the inventory entry of the key; "": there is none
+	inDoubt                bool   // an event of the key is
 
 	// certain says that consumers have the object in the state of known.
 	certain bool
@@ -56,7 +57,7 @@ type sighting struct {
 
 // prepare completes a sighting.
 func (p *preparer) prepare(c *collection, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
-	p.now = sighting{collection: c, key: s.Key, origin: s.Origin}
+	p.now = sighting{collection: c, key: s.Key, origin: s.Origin, inDoubt: inDoubt}
 	if known != nil {
 		p.now.knownUID, p.now.knownVersion = known.UID, known.Version
 	}
@@ -89,7 +90,7 @@ func (p *preparer) prepare(c *collection, s *reconcile.Sighting, known *reconcil
 func (p *preparer) bodyOf(c *collection, o *source.Object) ([]byte, error) {
 	n := &p.now
 	if n.collection != c || n.object != o { // the object of a deletion
-		p.now = sighting{collection: c, origin: n.origin, key: n.key, object: o}
+		p.now = sighting{collection: c, origin: n.origin, key: n.key, inDoubt: n.inDoubt, object: o}
 	}
 	if !n.made {
 		n.body, n.err = p.makeBody(c, o)

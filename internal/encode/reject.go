@@ -22,7 +22,7 @@ type level uint8
 
 const (
 	whole        level = iota
-	withoutDiff        // neither the previous body nor a patch
+	withoutDiff        // neither the previous body, nor a patch, nor who made the change
 	truncated          // the body has apiVersion, kind, and metadata without annotations
 	identityOnly       // no body
 	lost               // the event is not published
@@ -77,7 +77,8 @@ func (l limit) exceeded(bytes int) bool {
 // again. A deletion that would be a dead letter is truncated:
 //
 //	rejected was                       fail     truncate       dead-letter
-//	with before or patch, too large    without  without        without
+//	with before, patch or actor,       without  without        without
+//	too large
 //	with its body                      error    truncated      dead letter
 //	dead letter                        –        –              dead letter, truncated
 //	truncated                          –        identity only  identity only
@@ -97,7 +98,7 @@ func (o *Options) reject(c *collection, i *reconcile.Item, r *sink.RecordError) 
 		d.level, d.dead = was.level, was.dead
 	}
 	switch {
-	case r.Limit > 0 && d.level == whole && d.dead == nil && c.hasDiff(i, p):
+	case r.Limit > 0 && d.level == whole && d.dead == nil && (c.hasDiff(i, p) || o.waits() && o.Attribution.Carries(p.of(c))):
 		d.level = withoutDiff
 	case o.Oversize == Fail, i.Object.Null:
 		return rejected(i, r)

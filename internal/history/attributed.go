@@ -33,7 +33,7 @@ func newWaiting(show func(Change) error, limit int) waiting {
 
 // add appends a change, and shows what need not wait.
 func (w *waiting) add(c *Change) error {
-	if e := w.early[c.ID]; e != nil {
+	if e := w.early[c.ID]; e != nil { // the event of the change may have it as well, with delivery: at-least-once
 		delete(w.early, c.ID)
 		c.attribute(e)
 	}

@@ -276,6 +276,9 @@ func (c *changes) emit(e *event.Received, now shown, before []byte) error {
 	if e.Type == event.Deleted && e.DeletionVersion != "" {
 		out.ResourceVersion = e.DeletionVersion
 	}
+	if e.Actor != nil {
+		out.Attribution = &event.Attribution{Explains: e.ID, Request: e.Actor}
+	}
 	if c.last.uid != "" && c.last.uid != e.UID {
 		out.FormerUID = c.last.uid
 	}

@@ -17,6 +17,7 @@ func (l *Loop) Attribute(ctx context.Context, bytes int, read func(a *attribute.
 		if l.plan.made {
 			l.batches.note(l.Attribution.Histories(l.core.Epochs(), l.at)...)
 			position := read(l.Attribution)
+			l.reads.delays.records++
 			l.attribute(l.at)
 			if position != nil {
 				l.batches.note(attribute.StorePosition(position))

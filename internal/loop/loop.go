@@ -139,7 +139,7 @@ type Loop struct {
 	batches   *batches
 	suspended *suspensions
 	stopping  bool
-	at        time.Time // when take received the current message and the messages that waited with it
+	at        time.Time // when the loop woke up, or take received the current message and the messages that waited with it
 }
 
 // New returns a loop that is not running yet.
@@ -222,6 +222,7 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		case now := <-tick.C:
 			l.tick(now)
 		case <-l.batches.due():
+		case <-l.delayed():
 		case <-stopped:
 			stopped, l.stopping, l.batches.hurry = nil, true, true
 			l.reads.stopAll()
@@ -246,6 +247,14 @@ func (l *Loop) inputs() <-chan message {
 		return nil
 	}
 	return l.reads.in
+}
+
+// delayed returns a channel that fires when a delayed message has waited long enough; nil while none can be handled.
+func (l *Loop) delayed() <-chan time.Time {
+	if l.batches.full() {
+		return nil
+	}
+	return l.reads.delays.due()
 }
 
 // State is the state of a collection.
@@ -397,6 +406,9 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 func (l *Loop) take(m message) error {
 	for {
 		l.at = time.Now()
+		if err := l.release(); err != nil {
+			return err
+		}
 		for waiting := len(l.reads.in); ; waiting-- {
 			if err := l.handle(m); err != nil {
 				return err
@@ -417,8 +429,15 @@ func (l *Loop) take(m message) error {
 	}
 }
 
-// handle handles a message.
+// handle handles a message, or delays it.
 func (l *Loop) handle(m message) error {
+	if l.delay(m) {
+		return nil
+	}
+	return l.handleNow(m)
+}
+
+func (l *Loop) handleNow(m message) error {
 	switch {
 	case m.ended != nil:
 		return m.ended
@@ -515,11 +534,15 @@ func milliseconds(at time.Time) uint64 { return uint64(at.UnixMilli()) }
 
 // advance takes every step that is possible without waiting.
 func (l *Loop) advance(ctx context.Context) error {
-	if err := l.resume(time.Now()); err != nil {
+	l.at = time.Now()
+	if err := l.resume(l.at); err != nil {
 		return err
 	}
 	if !l.plan.made {
 		return nil
+	}
+	if err := l.release(); err != nil {
+		return err
 	}
 	l.batches.forget()
 	l.batches.encode("", time.Now())

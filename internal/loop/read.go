@@ -23,6 +23,7 @@ type reads struct {
 	running sync.WaitGroup
 	open    map[string]*reading // by collection
 	waits   int64               // bytes of all waiting messages
+	delays  *delays
 	// committed implements [Handler.Committed].
 	committed func(ctx context.Context, collection string) (position string, epoch uint64, err error)
 	// source implements [Handler.Direct] and [Handler.Buffered], and editWaits [Handler.EditWaits].
@@ -31,7 +32,7 @@ type reads struct {
 }
 
 func newReads(o *Options) *reads {
-	return &reads{reader: o.Reader, log: o.Log, in: make(chan message, 64), budget: semaphore.NewWeighted(frameBudget), open: map[string]*reading{}}
+	return &reads{reader: o.Reader, log: o.Log, in: make(chan message, 64), budget: semaphore.NewWeighted(frameBudget), open: map[string]*reading{}, delays: newDelays()}
 }
 
 // reading is a collection that is being read.
@@ -48,13 +49,14 @@ type reading struct {
 
 // message is a message from a reader to the loop.
 type message struct {
-	input   *reconcile.Input // nil: call or ended is set
-	call    func(l *Loop)
-	ended   error  // the reader failed; the loop ends with this error
-	bytes   int64  // taken from the budget
-	own     func() // makes the memory of the input's object independent of that of others; nil: it must not wait
-	release func() // frees the memory; may be nil
-	detail  string // why the list begins
+	collection string           // "": it is not about one
+	input      *reconcile.Input // nil: call or ended is set
+	call       func(l *Loop)
+	ended      error  // the reader failed; the loop ends with this error
+	bytes      int64  // taken from the budget
+	own        func() // makes the memory of the input's object independent of that of others; nil: it must not wait
+	release    func() // frees the memory; may be nil
+	detail     string // why the list begins
 	// received is when the API server sent what the input says; zero: now.
 	received time.Time
 }
@@ -128,7 +130,7 @@ func (h *Handler) Replaced(ctx context.Context) ([]string, error) {
 // Former passes on the last body of the object that previously had the name of a waiting object. It ends the wait. size and
 // release belong to body.
 func (h *Handler) Former(ctx context.Context, key string, body any, size int, release func()) error {
-	return h.send(ctx, message{bytes: bytesOf(size), release: release, call: func(l *Loop) {
+	return h.send(ctx, message{collection: h.collection, bytes: bytesOf(size), release: release, call: func(l *Loop) {
 		if m, waits := l.reads.takeWaiting(h.collection, key); waits {
 			m.input.Sighting.Former = body
 			l.decide(m)
@@ -141,7 +143,7 @@ func bytesOf(size int) int64 { return min(int64(size), frameBudget/4) }
 
 func (h *Handler) pass(ctx context.Context, in *reconcile.Input, m message) error {
 	in.Collection, in.Read, in.Side = h.collection, h.read, h.side
-	m.input, m.received = in, h.Received
+	m.collection, m.input, m.received = h.collection, in, h.Received
 	return h.send(ctx, m)
 }
 
@@ -166,7 +168,7 @@ func (h *Handler) Missing(ctx context.Context, limit int) ([]reconcile.Absentee,
 // ask runs f in Run's goroutine after all earlier messages, and returns its result.
 func ask[T any](ctx context.Context, h *Handler, f func(l *Loop) []T) ([]T, error) {
 	answer := make(chan []T, 1)
-	if err := h.reads.pass(ctx, message{call: func(l *Loop) { answer <- f(l) }}); err != nil {
+	if err := h.reads.pass(ctx, message{collection: h.collection, call: func(l *Loop) { answer <- f(l) }}); err != nil {
 		return nil, err
 	}
 	select {
@@ -242,6 +244,9 @@ func (r *reads) run(ctx context.Context, f func(ctx context.Context) error) {
 // stop ends the reading of a collection.
 func (r *reads) stop(id string) {
 	r.dropWaiting(id)
+	for r.delays.has(id) {
+		r.drop(r.delays.take(id))
+	}
 	r.open[id].stop()
 	delete(r.open, id)
 }

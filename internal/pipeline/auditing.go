@@ -54,6 +54,7 @@ type AuditSpec struct {
 	Webhook *webhook.Options // without Store and Log; nil: there is no webhook
 	File    *logfile.Options // nil: there is none
 	Join    join.Options
+	Wait    time.Duration // see [attribute.Options]
 }
 
 // auditing gets audit records, keeps them, and passes them on to all sinks.

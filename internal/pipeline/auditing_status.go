@@ -122,7 +122,7 @@ func (a *auditing) status() *status.Audit {
 
 // attributionStatus returns what the status shows of a sink's changes.
 func attributionStatus(n attribute.Counts) *status.Attribution {
-	out := &status.Attribution{Waiting: n.Waiting, Exact: n.Exact, Candidates: map[string]uint64{}, NoRecord: n.Unknown, Dropped: n.Dropped}
+	out := &status.Attribution{Waiting: n.Waiting, Exact: n.Exact, Carried: n.Carried, Candidates: map[string]uint64{}, NoRecord: n.Unknown, Dropped: n.Dropped}
 	for reason, count := range n.Candidates {
 		out.Candidates[string(reason)] = count
 	}

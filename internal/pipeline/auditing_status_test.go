@@ -196,7 +196,7 @@ func TestAttributionFollowsAChange(t *testing.T) {
 			results = len(f.GetMetric())
 		}
 	}
-	if want := len(join.Reasons()) + 3; results != want {
+	if want := len(join.Reasons()) + 4; results != want {
 		t.Errorf("kubebridge_attributions_total has %d series, want %d", results, want)
 	}
 }

@@ -88,7 +88,7 @@ func NewCollector(report func() status.Report) *Collector {
 			refused:      of("audit_refused_total", "Requests of API servers to the webhook that were not answered with 200. An API server repeats each at most four times.", "reason"),
 			gaps:         of("audit_gaps_total", "Places where an unknown number of audit records is missing."),
 			fileRead:     of("audit_file_read_timestamp_seconds", "All that was written to audit.file before this time is stored; absent until the end of the file is reached."),
-			attributions: of("attributions_total", "Published changes by what the audit log says about them: exact, the reason why there are only candidates, no-record, or dropped because the collection was reset or removed.", "sink", "result"),
+			attributions: of("attributions_total", "Published changes by what the audit log says about them: exact, actor (exact, and the event of the change has the request), the reason why there are only candidates, no-record, or dropped because the collection was reset or removed.", "sink", "result"),
 			waiting:      of("attributions_waiting", "Published changes that wait for their audit records.", "sink"),
 		},
 	}
@@ -158,6 +158,7 @@ func (c *auditDescs) collect(out chan<- prometheus.Metric, a *status.Audit) {
 func (c *auditDescs) collectSink(out chan<- prometheus.Metric, a *status.Attribution, sink string) {
 	gauge(out, c.waiting, float64(a.Waiting), sink)
 	counter(out, c.attributions, a.Exact, sink, "exact")
+	counter(out, c.attributions, a.Carried, sink, "actor")
 	for reason, n := range a.Candidates {
 		counter(out, c.attributions, n, sink, reason)
 	}

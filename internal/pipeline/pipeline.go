@@ -91,11 +91,15 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	if o.reader != nil {
 		reader = o.reader
 	}
+	encoding := p.encoderOptions(&o)
 	var attribution *attribute.Attribution
 	if o.Audit != nil {
-		attribution = attribute.New(attribute.Options{Join: o.Audit.Join, Storage: p.storageOf, Inputs: inputs})
+		attributing := attribute.Options{Join: o.Audit.Join, Storage: p.storageOf, Inputs: inputs, Wait: o.Audit.Wait}
+		if encoding.Encoder.Format == event.Plain { // it has no place for a request
+			attributing.Wait = 0
+		}
+		attribution = attribute.New(attributing)
 	}
-	encoding := p.encoderOptions(&o)
 	encoding.Attribution = attribution
 	p.encoder = encode.New(encoding)
 	p.delivery = delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry})
@@ -107,14 +111,14 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	return p
 }
 
-// storageOf returns the storage of a group. Groups of which no collection is configured share one that has none.
-func (p *Pipeline) storageOf(group string) string {
+// storageOf returns the storage of a group, and whether a collection of it is configured. The others share one that has none.
+func (p *Pipeline) storageOf(group string) (storage string, configured bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s, known := p.storage[group]; known {
-		return s
+		return s, true
 	}
-	return "none"
+	return "none", false
 }
 
 func (p *Pipeline) setStorage(group, storage string) {

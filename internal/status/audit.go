@@ -59,7 +59,8 @@ func (a *Audit) Words(now time.Time) string {
 // Attribution are the published changes of a sink whose request the audit log says. Numbers are since the start, except Waiting.
 type Attribution struct {
 	Waiting    int               `json:"waiting"`    // changes that wait for their records
-	Exact      uint64            `json:"exact"`      // changes with exactly one possible request
+	Exact      uint64            `json:"exact"`      // changes with exactly one possible request, in an event of its own
+	Carried    uint64            `json:"carried"`    // changes with exactly one possible request, in their own event: see audit.wait
 	Candidates map[string]uint64 `json:"candidates"` // changes with candidates, by reason: see docs/attribution.md
 	NoRecord   uint64            `json:"noRecord"`   // changes that no record fits: nothing was published
 	Dropped    uint64            `json:"dropped"`    // changes of collections that were reset or removed since
@@ -67,7 +68,10 @@ type Attribution struct {
 
 // Words describes the changes for people.
 func (a *Attribution) Words() string {
-	words := []string{comma(int64(a.Exact)) + " exact"}
+	words := []string{comma(int64(a.Exact+a.Carried)) + " exact"}
+	if a.Carried > 0 {
+		words[0] += " (" + comma(int64(a.Carried)) + " in their own event)"
+	}
 	if n := sum(a.Candidates); n > 0 {
 		words = append(words, comma(int64(n))+" with candidates"+reasons(a.Candidates))
 	}

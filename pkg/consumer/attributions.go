@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"encoding/json"
 	"strconv"
 	"strings"
 	"sync"
@@ -8,10 +9,11 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Attributions remembers who made changes, from events of type [event.Attributed]. The zero value is empty and ready. Its methods may be called
+// Attributions remembers who made changes, from events of type [event.Attributed], and from events that say it themselves
+// ([event.Received.Actor]). The zero value is empty and ready. Its methods may be called
 // from several goroutines.
 //
-// Such an event follows the change that it explains, by seconds or minutes, and not every change has one.
+// An event of type Attributed follows the change that it explains, by seconds or minutes, and not every change has one.
 type Attributions struct {
 	// MaxBytes bounds the memory: what was taken first is forgotten first. 0 means 64 MiB, which is about 50,000 changes.
 	MaxBytes int
@@ -34,23 +36,30 @@ const (
 	attributionSize = 512
 )
 
-// Take remembers who made a change, if e is of type [event.Attributed] and says so. e may be nil. An answer with a
-// request replaces one with candidates. Events of other types have no effect, so every [Change.Event] can be taken.
+// Take remembers who made a change, if e says so. e may be nil. An answer with a request replaces one with candidates. Other events have
+// no effect, so every [Change.Event] can be taken.
 func (a *Attributions) Take(e *event.Received) {
-	if e == nil || e.Type != event.Attributed || e.Attribution == nil {
+	answer := own(e)
+	if answer == nil {
 		return
 	}
-	key, size := changeKey(e), attributionSize+2*len(e.Data)
+	key, size := changeKey(e), attributionSize
+	if e.Actor == nil {
+		size += 2 * len(e.Data)
+	} else {
+		text, _ := json.Marshal(e.Actor) // strings and numbers always encode
+		size += 2 * len(text)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.known == nil {
 		a.known = map[string]*event.Attribution{}
 	}
 	before := a.known[key]
-	if before != nil && (before.Request != nil || e.Attribution.Request == nil) {
+	if before != nil && (before.Request != nil || answer.Request == nil) {
 		return
 	}
-	a.known[key] = e.Attribution
+	a.known[key] = answer
 	if before != nil { // its size is not counted again: the new answer has one request instead of several
 		return
 	}
@@ -76,9 +85,25 @@ func (a *Attributions) Of(e *event.Received) *event.Attribution {
 	if e == nil || e.Type.OfCollection() {
 		return nil
 	}
+	if answer := own(e); answer != nil && answer.Request != nil {
+		return answer
+	}
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	return a.known[changeKey(e)]
+}
+
+// own returns what an event itself says about who made a change; nil: nothing.
+func own(e *event.Received) *event.Attribution {
+	switch {
+	case e == nil:
+		return nil
+	case e.Actor != nil:
+		return &event.Attribution{Explains: e.ID, Request: e.Actor}
+	case e.Type == event.Attributed:
+		return e.Attribution
+	}
+	return nil
 }
 
 // changeKey identifies the change that an event has or explains: the state that the object has after it; for a deletion, the

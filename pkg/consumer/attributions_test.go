@@ -127,3 +127,25 @@ func TestAttributionsReplaced(t *testing.T) {
 		t.Error("the first one is still known")
 	}
 }
+
+// An event that says itself who made its change needs no other one, also for later events about the same state.
+func TestActor(t *testing.T) {
+	var a consumer.Attributions
+	e := pod(event.Modified, "a", 1, "u", "5")
+	e.Actor = &event.Request{User: event.User{Name: "alice"}}
+	if got := user(a.Of(e)); got != "alice" {
+		t.Errorf("of the event: %q", got)
+	}
+	resynced := pod(event.Present, "a", 2, "u", "5")
+	if got := user(a.Of(resynced)); got != "" {
+		t.Errorf("before it was taken: %q", got)
+	}
+	a.Take(e)
+	a.Take(attributionOf(e, "bob", "carol"))
+	if got := user(a.Of(resynced)); got != "alice" {
+		t.Errorf("of a resync: %q", got)
+	}
+	if got := a.Of(resynced); got.Explains != e.ID {
+		t.Errorf("it explains %q", got.Explains)
+	}
+}

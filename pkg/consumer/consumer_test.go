@@ -72,7 +72,7 @@ func TestDecodeFormats(t *testing.T) {
 				}
 				want := *want
 				if format == "plain" { // the format has only the object: the data is built from it, without diff and changedBy
-					want.Data, want.Before, want.Patch, want.Base, want.ChangedBy, want.LeftOut = got.Data, nil, nil, "", nil, nil
+					want.Data, want.Before, want.Patch, want.Base, want.ChangedBy, want.LeftOut, want.Actor = got.Data, nil, nil, "", nil, nil, nil
 				}
 				if diff := cmp.Diff(&want, got); diff != "" {
 					t.Errorf("%s, %s, %s (-structured +got):\n%s", name, format, bus, diff)

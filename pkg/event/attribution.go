@@ -93,11 +93,14 @@ func FormatTime(t time.Time) string {
 	return t.UTC().Format(TimeFormat)
 }
 
-// appendAttribution appends the data of an event of type Attributed. Bytes that are no UTF-8 become U+FFFD, as in the audit log.
-func (e *Event) appendAttribution(dst []byte) []byte {
+// appendAttribution appends the data of an event of type Attributed.
+func (e *Event) appendAttribution(dst []byte) []byte { return appendWho(dst, e.Attribution) }
+
+// appendWho appends the JSON of an Attribution or a Request. Bytes that are no UTF-8 become U+FFFD, as in the audit log.
+func appendWho(dst []byte, v any) []byte {
 	to := bytes.NewBuffer(dst)
 	encoder := json.NewEncoder(to)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(e.Attribution) // strings and numbers always encode
+	_ = encoder.Encode(v) // strings and numbers always encode
 	return bytes.TrimSuffix(to.Bytes(), []byte("\n"))
 }

@@ -182,6 +182,10 @@ func (e *Event) appendData(dst []byte, body func([]byte) []byte) (_ []byte, begi
 		dst = append(dst, `,"truncated":`...)
 		dst = append(dst, b...)
 	}
+	if e.Actor != nil {
+		dst = append(dst, `,"actor":`...)
+		dst = appendWho(dst, e.Actor)
+	}
 	return append(dst, '}'), begin, end
 }
 

@@ -77,6 +77,10 @@ type Received struct {
 	// LeftOut names members of data that were too costly to compute for this object, such as "changedby".
 	LeftOut []string
 
+	// Actor is the request that made the change, if the bridge is configured to wait for it and knows it exactly: see
+	// docs/attribution.md. Then no event of type [Attributed] follows.
+	Actor *Request
+
 	// DeadLetter is set on a dead letter: the bus rejected the event on its own
 	// route, and Object may be truncated or unknown.
 	DeadLetter *DeadLetter
@@ -137,6 +141,7 @@ type receivedData struct {
 	Base      string          `json:"base"`
 	ChangedBy json.RawMessage `json:"changedby"`
 	LeftOut   []string        `json:"leftout"`
+	Actor     *Request        `json:"actor"`
 }
 
 // Parse reads one message's value: a structured CloudEvent as the bridge writes
@@ -265,6 +270,7 @@ func (e *Received) parseData() error {
 	}
 	e.Object, e.Reason, e.Truncated = d.Object, d.Reason, d.Truncated
 	e.Before, e.Patch, e.Base, e.ChangedBy, e.LeftOut = d.Before, d.Patch, d.Base, d.ChangedBy, d.LeftOut
+	e.Actor = d.Actor
 	e.BodyKnown = d.BodyKnown == nil || *d.BodyKnown
 	return nil
 }

@@ -143,6 +143,10 @@ type Event struct {
 	// Truncated is set if Object was truncated.
 	Truncated *Truncation
 
+	// Actor is the request that made the change, in Added, Modified and Deleted, if the bridge is configured to wait for it and knows it exactly.
+	// Then no event of type Attributed follows. The format Plain has no place for it.
+	Actor *Request
+
 	// DeadLetter is set on an event that goes to the dead letters.
 	DeadLetter *DeadLetter
 

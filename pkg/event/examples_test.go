@@ -50,6 +50,15 @@ func examples() []example {
 			Base:      "1041",
 			ChangedBy: []byte(`[{"manager":"kubectl","operation":"Update","subresource":"scale","time":"2026-03-14T09:26:02Z","paths":["spec.replicas"]}]`),
 		}},
+		{"modified-actor", event.Event{
+			Type: event.Modified, Origin: event.Watch, Time: at(2), Collection: deployments, Epoch: 1,
+			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web", UID: webUID, ResourceVersion: "1059", Run: run, Incarnation: first,
+			Object: []byte(`{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"shop","uid":"` + webUID + `","resourceVersion":"1059"},"spec":{"replicas":4}}`),
+			Actor: &event.Request{
+				User: event.User{Name: "alice@example.com", Groups: []string{"shop-admins", "system:authenticated"}}, SourceIPs: []string{"10.0.0.12"}, UserAgent: "kubectl/v1.36.3",
+				Verb: "update", URI: "/apis/apps/v1/namespaces/shop/deployments/web", AuditID: "6c7d8e9f-2a3b-4c4d-8e5f-6a7b8c9d0e1f", Received: event.FormatTime(at(1)), Completed: event.FormatTime(at(2)), Code: 200,
+			},
+		}},
 		{"modified-leftout", event.Event{
 			Type: event.Modified, Origin: event.Watch, Time: at(2), Collection: deployments, Epoch: 1,
 			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web", UID: webUID, ResourceVersion: "1058", Run: run, Incarnation: first,

@@ -236,6 +236,8 @@ func TestSchemasRefuse(t *testing.T) {
 		{"a since in local time", "synced", set("2026-03-14T10:26:00.535897+01:00", "data", "since")},
 		{"an attribution without a request or candidates", "attributed", drop("data", "request")},
 		{"an attribution without a user", "attributed", drop("data", "request", "user")},
+		{"an actor without a user", "modified-actor", drop("data", "actor", "user")},
+		{"an actor with candidates", "modified-actor", set([]any{}, "data", "actor", "candidates")},
 		{"an attribution of a watch", "attributed", set("watch", "origin")},
 		{"an added of the audit log", "added", set("audit", "origin")},
 		{"an attribution with a reason and a request", "attributed", set("several", "data", "reason")},

@@ -242,9 +242,9 @@ contexts:
 current-context: bridge
 `
 
-// The API server sends its records to the bridge. Each change is attributed once, also if the bridge is killed while the API server
-// has records that it has not sent, and while it cannot send them.
-func TestAttributionByWebhook(t *testing.T) {
+// startSending starts an API server that sends its records to a bridge with the returned audit.webhook. A batch waits for batchWait at most.
+func startSending(t *testing.T, batchWait string) (own *clustertest.Cluster, webhook map[string]any) {
+	t.Helper()
 	dir := t.TempDir()
 	file := func(name string, text []byte) string {
 		path := filepath.Join(dir, name)
@@ -262,14 +262,21 @@ func TestAttributionByWebhook(t *testing.T) {
 	if err := free.Close(); err != nil {
 		t.Fatal(err)
 	}
-	own := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{
-		"--audit-policy-file=" + file("policy.yaml", []byte(recordingPolicy)), "--audit-webhook-mode=batch", "--audit-webhook-batch-max-wait=200ms",
+	own = clustertest.Start(t, clustertest.Options{ExtraArgs: []string{
+		"--audit-policy-file=" + file("policy.yaml", []byte(recordingPolicy)), "--audit-webhook-mode=batch", "--audit-webhook-batch-max-wait=" + batchWait,
 		"--audit-webhook-initial-backoff=1s", "--audit-webhook-truncate-enabled",
 		"--audit-webhook-config-file=" + file("webhook.yaml", fmt.Appendf(nil, webhookConfig, address, base64.StdEncoding.EncodeToString(certificate))),
 	}})
-	webhook := map[string]any{
+	webhook = map[string]any{
 		"listen": address, "certFile": file("tls.crt", certificate), "keyFile": file("tls.key", key), "tokenFile": file("token", []byte("the-token-of-the-bridge")),
 	}
+	return own, webhook
+}
+
+// The API server sends its records to the bridge. Each change is attributed once, also if the bridge is killed while the API server
+// has records that it has not sent, and while it cannot send them.
+func TestAttributionByWebhook(t *testing.T) {
+	own, webhook := startSending(t, "200ms")
 	for _, on := range []string{busNATS, busApacheKafka} {
 		t.Run(on, func(t *testing.T) {
 			w := newWorld(t, options{cluster: own, bus: on, types: []kube.Type{kube.ConfigMaps}})
@@ -282,6 +289,103 @@ func TestAttributionByWebhook(t *testing.T) {
 			w.bridge.Kill() // the next bridge listens on the same address
 		})
 	}
+}
+
+// With audit.wait, the event of a change says who made it, and no other event follows. If the record comes too late, or if the bridge is killed
+// while changes wait, each change is still published once, and its user is known once.
+func TestAttributionWaits(t *testing.T) {
+	own, webhook := startSending(t, "1s")
+	for _, c := range []struct {
+		on, wait string
+		carry    int // how many of the changes say themselves who made them, at least
+	}{
+		{busNATS, "5s", 20}, {busApacheKafka, "5s", 20}, {busNATS, "20ms", 0},
+	} {
+		t.Run(c.on+" "+c.wait, func(t *testing.T) {
+			w := newWorld(t, options{cluster: own, bus: c.on, types: []kube.Type{kube.ConfigMaps}})
+			w.config.Audit = map[string]any{"path": filepath.Join(w.dir, "audit"), "webhook": webhook, "settle": "30s", "wait": c.wait}
+			w.start()
+			carried, others := w.carriesUsers(own)
+			if carried < c.carry || c.carry == 0 && others == 0 {
+				t.Errorf("%d changes say who made them, and %d have another event", carried, others)
+			}
+			w.bridge.Kill() // the next bridge listens on the same address
+		})
+	}
+}
+
+// carriesUsers changes ConfigMaps as several users, and kills the bridge meanwhile. It checks that each change is published and attributed once, and
+// returns how many changes have an event with their user, and how many have another event.
+func (w *world) carriesUsers(own *clustertest.Cluster) (carried, others int) {
+	w.t.Helper()
+	w.onBus("the end of the first list", func(all []bus.Message) bool {
+		return slices.ContainsFunc(all, func(m bus.Message) bool { return m.Is("synced") })
+	})
+	users := map[string]string{} // by the object's UID and version
+	as := userClients(w, own)
+	for i := range 20 {
+		user := fmt.Sprintf("user-%d", i%5)
+		m, err := as(user).CoreV1().ConfigMaps(w.ns).Create(w.soon(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("m-%d", i)}}, metav1.CreateOptions{})
+		w.must(err)
+		users[string(m.UID)+"/"+m.ResourceVersion] = user
+		user = fmt.Sprintf("user-%d", (i+1)%5)
+		m.Data = map[string]string{"a": "b"}
+		m, err = as(user).CoreV1().ConfigMaps(w.ns).Update(w.soon(), m, metav1.UpdateOptions{})
+		w.must(err)
+		users[string(m.UID)+"/"+m.ResourceVersion] = user
+		if i == 9 { // the last changes wait
+			w.bridge.Kill()
+			w.run()
+		}
+	}
+	type known struct{ published, carried, other int }
+	changes := map[string]known{}
+	_, err := w.log.Wait(w.soon(), func(all []bus.Message) bool {
+		clear(changes)
+		attributed := 0
+		for _, m := range all {
+			if !m.Is("added") && !m.Is("modified") && !m.Is("attributed") {
+				continue
+			}
+			e, err := event.Parse(m.Raw)
+			w.must(err)
+			key := e.UID + "/" + e.ResourceVersion
+			r, c := e.Actor, changes[key]
+			switch {
+			case e.Type == event.Attributed:
+				r = e.Attribution.Request
+				c.other++
+			case r != nil:
+				c.carried++
+				fallthrough
+			default:
+				c.published++
+			}
+			changes[key] = c
+			if r == nil {
+				continue
+			}
+			attributed++
+			if r.Impersonated.Name != users[key] || len(r.SourceIPs) != 1 || r.Received == "" {
+				w.t.Errorf("%s was changed by %s: %s", e.ID, users[key], e.Data)
+			}
+		}
+		return attributed >= len(users)
+	})
+	if err != nil {
+		w.t.Error(err)
+	}
+	for key := range users {
+		c := changes[key]
+		if c.published != 1 || c.carried+c.other != 1 {
+			w.t.Errorf("%s: %+v", key, c)
+		}
+		carried += c.carried
+		others += c.other
+	}
+	w.t.Logf("%d changes say who made them, and %d have another event", carried, others)
+	w.showsUsers("m-4", "added user-4", "modified user-0")
+	return carried, others
 }
 
 // newCertificate returns a certificate for 127.0.0.1 and its key, as PEM.

@@ -60,7 +60,8 @@ type Verdict struct {
 	Candidates []*audit.Record
 	Reason     Reason // why it is not exact; "": it is
 
-	places []place // of the records of Exact and Candidates
+	request *request // of Exact
+	places  []place  // of the records of Exact and Candidates
 }
 
 // Lower lowers marks to the first record that the verdict is from.
@@ -170,6 +171,33 @@ func (j *Join) Change(c Change) {
 	if j.waiting.Len() > j.options.MaxChanges {
 		oldest := j.waiting.Front().Value.(*waiting)
 		j.inexact(j.objects[oldest.Object], oldest, Incomplete)
+	}
+}
+
+// Decides reports whether a change would get its verdict at once if [Join.Change] was called now.
+func (j *Join) Decides(c Change) bool {
+	c.Group, c.Resource = ResourceOf(c.Group, c.Resource)
+	if slices.ContainsFunc(j.requests.of[c.Object], func(q *request) bool { return j.proves(q, &c) }) {
+		return true
+	}
+	if !j.options.Complete {
+		return false
+	}
+	o := j.objects[c.Object]
+	if o == nil {
+		o = &object{}
+	}
+	w := &waiting{Change: c}
+	decided, _ := j.explained(o, append(slices.Clone(o.changes), w))
+	return slices.Contains(decided, w)
+}
+
+// Return takes a verdict back, because the change was not published after all. If the verdict is exact, its request can be that of the same
+// change again.
+func (j *Join) Return(v Verdict) {
+	if q := v.request; q != nil {
+		q.made--
+		j.requests.restore(q)
 	}
 }
 
@@ -298,21 +326,8 @@ func (j *Join) settle(key Object, now time.Time) {
 
 // settleCertain gives verdicts to changes of which all possible requests are known and over.
 func (j *Join) settleCertain(o *object) {
-	var changes []*waiting
-	var possible [][]*request
-	for _, c := range o.changes {
-		if len(changes) == maxTogether {
-			break
-		}
-		if !j.certain(c) || !j.order.read.reach(c.Seen) {
-			continue
-		}
-		list := j.possible(o, c)
-		if !slices.ContainsFunc(list, func(q *request) bool { return !q.over() }) {
-			changes, possible = append(changes, c), append(possible, list)
-		}
-	}
-	for i, only := range explain(changes, possible) {
+	changes, requests := j.explained(o, o.changes)
+	for i, only := range requests {
 		c := changes[i]
 		switch {
 		case only == nil:
@@ -325,6 +340,24 @@ func (j *Join) settleCertain(o *object) {
 			j.exact(o, c, only)
 		}
 	}
+}
+
+// explained returns those of an object's changes of which all possible requests are known and over, and what explain says about them.
+func (j *Join) explained(o *object, all []*waiting) (changes []*waiting, requests []*request) {
+	var possible [][]*request
+	for _, c := range all {
+		if len(changes) == maxTogether {
+			break
+		}
+		if !j.certain(c) || !j.order.read.reach(c.Seen) {
+			continue
+		}
+		list := j.possible(o, c)
+		if !slices.ContainsFunc(list, func(q *request) bool { return !q.over() }) {
+			changes, possible = append(changes, c), append(possible, list)
+		}
+	}
+	return changes, explain(changes, possible)
 }
 
 // certain reports whether the request that made a change is, or will be, among those that are read.
@@ -364,7 +397,7 @@ func (j *Join) ofEarlierHistory(q *request) bool {
 
 // exact gives a change the verdict that a request has made it.
 func (j *Join) exact(o *object, c *waiting, q *request) {
-	j.verdict(o, c, Verdict{Change: c.ID, Exact: q.record, places: []place{q.begin, q.end}})
+	j.verdict(o, c, Verdict{Change: c.ID, Exact: q.record, request: q, places: []place{q.begin, q.end}})
 	if o.last == nil || event.Newer(c.Version, o.version) {
 		o.last, o.version = q, c.Version
 	}

@@ -133,6 +133,17 @@ func (s *requests) remove(q *request) {
 	}
 }
 
+// restore adds a request that may have been removed, unless its records have been read again.
+func (s *requests) restore(q *request) {
+	key := keyOf(q.record)
+	if q.queued != nil || s.byKey[key] != nil {
+		return
+	}
+	q.queued = s.queue.PushBack(q)
+	s.byKey[key] = q
+	s.of[q.object] = append(s.of[q.object], q)
+}
+
 // about returns the requests that may be about an object: its own, and those without a name.
 func (s *requests) about(o Object) (all []*request) {
 	all = append(all, s.of[o]...)

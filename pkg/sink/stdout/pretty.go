@@ -60,6 +60,8 @@ func object(e *event.Event) string {
 		s += ", last state not known"
 	}
 	switch a := e.Attribution; {
+	case e.Actor != nil:
+		s += ", by " + e.Actor.Sender()
 	case a == nil:
 	case a.Request != nil:
 		s += ", " + e.Explained.String() + " by " + a.Request.Sender()

@@ -53,6 +53,7 @@ type Data struct {
 	Base      string          `json:"base"`
 	ChangedBy json.RawMessage `json:"changedby"`
 	LeftOut   []string        `json:"leftout"`
+	Actor     json.RawMessage `json:"actor"`
 
 	Explains   string          `json:"explains"`
 	Request    json.RawMessage `json:"request"`
