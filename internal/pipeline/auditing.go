@@ -20,6 +20,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/audit/inbox"
 	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/audit/logfile"
+	"github.com/kubebridge/kubebridge/internal/audit/topic"
 	"github.com/kubebridge/kubebridge/internal/audit/webhook"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
@@ -44,6 +45,7 @@ const (
 const (
 	fromWebhook = iota
 	fromFile
+	fromTopic
 	inputs
 )
 
@@ -51,8 +53,9 @@ const (
 type AuditSpec struct {
 	Path    string // directory of the inbox
 	Inbox   func(context.Context) (inbox.Options, error)
-	Webhook *webhook.Options // without Store and Log; nil: there is no webhook
-	File    *logfile.Options // nil: there is none
+	Webhook *webhook.Options              // without Store and Log; nil: there is no webhook
+	File    *logfile.Options              // nil: there is none
+	Topic   func() (topic.Options, error) // nil: there is none. An error is tried again
 	Join    join.Options
 }
 
@@ -154,6 +157,9 @@ func (a *auditing) run(ctx context.Context) error {
 	if a.spec.File != nil {
 		group.Go(func() error { return a.follow(ctx) })
 	}
+	if a.spec.Topic != nil {
+		group.Go(func() error { return a.readTopic(ctx) })
+	}
 	group.Go(func() error {
 		a.trim(ctx)
 		return nil
@@ -182,11 +188,7 @@ func (a *auditing) serve(ctx context.Context) error {
 func (a *auditing) follow(ctx context.Context) error {
 	path := filepath.Join(a.spec.Path, "file-position.json")
 	var from logfile.Position
-	text, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(text, &from)
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := readJSON(path, &from); err != nil {
 		return fmt.Errorf("audit.file: read the position: %w", err)
 	}
 	f := logfile.Open(*a.spec.File, from)
@@ -225,11 +227,16 @@ func (a *auditing) follow(ctx context.Context) error {
 			return nil
 		}
 		a.shown.count(&chunk.Batch)
-		err = writeFile(path, chunk.Position)
-		a.shown.met(storePosition, err)
-		if err != nil {
-			a.log.Warn("write of the position in the audit log failed", zap.Error(err))
-		}
+		a.storePosition(path, chunk.Position)
+	}
+}
+
+// storePosition stores how far an input was read. An error is not repeated: the next position replaces this one.
+func (a *auditing) storePosition(path string, position any) {
+	err := writeJSON(path, position)
+	a.shown.met(storePosition, err)
+	if err != nil {
+		a.log.Warn("write of the position of audit records failed", zap.Error(err))
 	}
 }
 
@@ -294,8 +301,20 @@ func (a *auditing) keep(ctx context.Context, records []audit.Record) bool {
 	}
 }
 
-// writeFile replaces a file by the JSON of a value.
-func writeFile(path string, value any) error {
+// readJSON reads a value that writeJSON has written, if the file exists.
+func readJSON(path string, value any) error {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, value)
+}
+
+// writeJSON replaces a file by the JSON of a value.
+func writeJSON(path string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
