@@ -18,6 +18,8 @@ var (
 	collection string
 	//go:embed attribution-v1.json
 	attribution string
+	//go:embed denial-v1.json
+	denial string
 )
 
 // Config is the JSON Schema (draft 2020-12) of the configuration file.
@@ -37,8 +39,9 @@ func Event() string {
     "event": %s,
     "object": %s,
     "collection": %s,
-    "attribution": %s
+    "attribution": %s,
+    "denial": %s
   }
 }
-`, within(event), within(object), within(collection), within(attribution))
+`, within(event), within(object), within(collection), within(attribution), within(denial))
 }

@@ -206,7 +206,7 @@ public class KafkaMirror {
             } else {
                 event = json.readTree(message.value());
             }
-            boolean known = text(event, "type").matches("io\\.kubebridge\\.[^.]+\\.(?!attributed)[^.]+\\.v1");
+            boolean known = text(event, "type").matches("io\\.kubebridge\\.(resource|collection)\\.(?!attributed)[^.]+\\.v1");
             return known && !event.has("deadletterreason") ? event : null;
         }
 

@@ -23,6 +23,15 @@ type Attribution struct {
 	LeftOut []string `json:"leftout,omitzero"`
 }
 
+// Denial is a request that the API server has refused because its user may not do it. It is the data of an event of type [Denied].
+type Denial struct {
+	Request Request `json:"request"`
+	// Message is what the API server has answered.
+	Message string `json:"message,omitzero"`
+	// LeftOut names the members that would have made the event too large, as in [Attribution]; and "message".
+	LeftOut []string `json:"leftout,omitzero"`
+}
+
 // Request is a request to the API server, as its audit log has it (audit.k8s.io/v1). Zero fields are left out: they are not known, or
 // the bridge is configured to leave them out.
 type Request struct {
@@ -85,11 +94,15 @@ func FormatTime(t time.Time) string {
 	return t.UTC().Format(TimeFormat)
 }
 
-// appendAttribution appends the data of an event of type Attributed. Bytes that are no UTF-8 become U+FFFD, as in the audit log.
-func (e *Event) appendAttribution(dst []byte) []byte {
+// appendRequest appends the data of an event about a request. Bytes that are no UTF-8 become U+FFFD, as in the audit log.
+func (e *Event) appendRequest(dst []byte) []byte {
 	to := bytes.NewBuffer(dst)
 	encoder := json.NewEncoder(to)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(e.Attribution) // strings and numbers always encode
+	data := any(e.Attribution)
+	if e.Type == Denied {
+		data = e.Denial
+	}
+	_ = encoder.Encode(data) // strings and numbers always encode
 	return bytes.TrimSuffix(to.Bytes(), []byte("\n"))
 }
