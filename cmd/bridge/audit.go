@@ -30,9 +30,9 @@ func auditSpec(c *config.Config, log *zap.Logger) *pipeline.AuditSpec {
 		return nil
 	}
 	omits := func(what string) bool { return slices.Contains(a.Omit, what) }
-	parser := audit.NewParser(audit.Options{Ends: a.Complete, OmitGroups: omits("groups"), OmitSourceIPs: omits("sourceIPs"), OmitExtra: omits("extra")})
+	parser := audit.NewParser(audit.Options{Denied: a.Denied, Ends: a.Complete, OmitGroups: omits("groups"), OmitSourceIPs: omits("sourceIPs"), OmitExtra: omits("extra")})
 	s := &pipeline.AuditSpec{
-		Path: a.Path,
+		Path: a.Path, Denied: a.Denied,
 		Join: join.Options{Complete: a.Complete, Settle: a.Settle, Keep: a.Keep, MaxOpen: 2 * a.RequestTimeout, MaxChanges: maxChanges, MaxRequests: maxRequests},
 		Inbox: func(ctx context.Context) (o inbox.Options, err error) {
 			if o.MaxBytes, err = a.Bytes(); err != nil {

@@ -41,8 +41,9 @@ type Attribution struct {
 	// rejected is how often the bus has rejected the event of a verdict. It outlives a suspension of the collection, as decided does.
 	rejected map[uint64]int
 	ready    []uint64 // of decided, to be published
-	next     uint64   // number of the next change
-	read     uint64   // the number of the last record
+	next     uint64   // number of the next change or refusal
+	refusals refusals
+	read     uint64 // the number of the last record
 	counts   Counts
 
 	store      checkpoint.Store
@@ -57,6 +58,7 @@ type Counts struct {
 	Unknown    uint64 // without any record
 	Dropped    uint64 // consumers had no copy of the collection any more
 	Rejected   uint64 // the bus has taken no event about them
+	Refusals   RefusalCounts
 }
 
 // Change is a published change whose request is not known yet.
@@ -84,7 +86,7 @@ type Change struct {
 
 // New returns an Attribution without changes.
 func New(o Options) *Attribution {
-	return &Attribution{options: o, joins: map[string]*join.Join{}, waiting: map[uint64]*Change{}, decided: map[uint64]join.Verdict{}, rejected: map[uint64]int{}, next: 1, counts: Counts{Candidates: map[join.Reason]uint64{}}}
+	return &Attribution{options: o, joins: map[string]*join.Join{}, waiting: map[uint64]*Change{}, decided: map[uint64]join.Verdict{}, rejected: map[uint64]int{}, next: 1, refusals: newRefusals(), counts: Counts{Candidates: map[join.Reason]uint64{}}}
 }
 
 // Load continues with the changes in a store. What was there before is forgotten.
@@ -93,7 +95,10 @@ func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
 	clear(a.rejected)
 	a.store = store
 	a.generation++
-	return a.scan(store, prefix, now)
+	if err := a.scan(store, prefix, now); err != nil {
+		return err
+	}
+	return a.refusals.load(store, a.nextID)
 }
 
 // Restore continues a collection with its changes in a store: others were not committed. Verdicts on them stay.
@@ -107,7 +112,18 @@ func (a *Attribution) Restore(store checkpoint.Store, collection string, now tim
 		j.Withdraw(func(number uint64) bool { return a.waiting[number] == nil })
 	}
 	a.ready = slices.DeleteFunc(a.ready, func(number uint64) bool { return a.waiting[number] == nil })
-	return a.scan(store, prefix+collection+"/", now)
+	if err := a.scan(store, prefix+collection+"/", now); err != nil {
+		return err
+	}
+	published, err := a.refusals.restore(store, collection)
+	a.counts.Refusals.Published += uint64(published)
+	return err
+}
+
+// nextID returns the number of the next change or refusal.
+func (a *Attribution) nextID() uint64 {
+	a.next++
+	return a.next - 1
 }
 
 func (a *Attribution) scan(store checkpoint.Store, from string, now time.Time) error {
@@ -142,7 +158,7 @@ func (a *Attribution) scan(store checkpoint.Store, from string, now time.Time) e
 // Counts returns a copy of the numbers. Candidates has all reasons.
 func (a *Attribution) Counts() Counts {
 	out := a.counts
-	out.Waiting = len(a.waiting)
+	out.Waiting, out.Refusals.Waiting = len(a.waiting), len(a.refusals.byID)
 	out.Candidates = map[join.Reason]uint64{}
 	for _, reason := range join.Reasons() {
 		out.Candidates[reason] = a.counts.Candidates[reason]
@@ -177,8 +193,7 @@ func (a *Attribution) join(storage string) *join.Join {
 // Published adds a change whose event is in the batch that fills, and returns the change of the checkpoint that is to be committed
 // with the event. live says that a watch has just seen it.
 func (a *Attribution) Published(c *Change, live bool, now time.Time) event.KV {
-	c.Number, c.Storage = a.next, a.options.Storage(event.ParseCollection(c.Collection).Group)
-	a.next++
+	c.Number, c.Storage = a.nextID(), a.options.Storage(event.ParseCollection(c.Collection).Group)
 	if live {
 		c.live = now
 	}

@@ -150,6 +150,9 @@ type Audit struct {
 	// RequestReceived, and in time: from the webhook in the mode blocking-strict, or from the file in the mode blocking. Then patches
 	// and deletions are attributed exactly, too. Not with Kafka. Default: false
 	Complete bool `yaml:"complete"`
+	// Denied publishes requests that were refused because their user may not do them, reads too, for the resources that a sink publishes:
+	// see docs/attribution.md. Default: false
+	Denied bool `yaml:"denied"`
 	// RequestTimeout is that of the API servers (--request-timeout): after twice this time, a request that has not ended does not change
 	// anything any more. Default: 1m
 	RequestTimeout time.Duration `yaml:"requestTimeout"`

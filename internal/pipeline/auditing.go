@@ -57,6 +57,7 @@ type AuditSpec struct {
 	File    *logfile.Options              // nil: there is none
 	Topic   func() (topic.Options, error) // nil: there is none. An error is tried again
 	Join    join.Options
+	Denied  bool // refused requests are published
 }
 
 // auditing gets audit records, keeps them, and passes them on to all sinks.
@@ -378,6 +379,7 @@ type recordReader struct {
 	reader     *inbox.Reader
 	before     []numbered // the records that may be needed again
 	at         inbox.Position
+	taken      uint64               // see storedPosition
 	stored     time.Time            // when a position was stored last
 	trimmed    time.Time            // when records that are not needed were released last
 	floors     map[string]time.Time // of the last floor that was passed on, by storage
@@ -395,6 +397,12 @@ func (r *recordReader) close() {
 	}
 }
 
+// storedPosition is how far a sink has read records.
+type storedPosition struct {
+	inbox.Position        // behind it, records are needed again after a restart: for changes that wait
+	Taken          uint64 `json:"taken,omitzero"` // the number of the last record whose refused request is published, or in the checkpoint
+}
+
 // start begins at the position that the sink's store has.
 func (r *recordReader) start(a *attribute.Attribution, now time.Time) error {
 	at, err := stored(a)
@@ -402,13 +410,13 @@ func (r *recordReader) start(a *attribute.Attribution, now time.Time) error {
 		return err
 	}
 	r.close()
-	r.reader, r.before, r.at = r.auditing.inbox.Reader(at), nil, at
+	r.reader, r.before, r.at, r.taken = r.auditing.inbox.Reader(at.Position), nil, at.Position, at.Taken
 	a.Begin(at.Number, now)
 	return nil
 }
 
 // stored returns the position that the sink's store has. The zero value: it has none.
-func stored(a *attribute.Attribution) (at inbox.Position, err error) {
+func stored(a *attribute.Attribution) (at storedPosition, err error) {
 	text, err := a.Stored()
 	if err != nil || text == nil {
 		return at, err
@@ -427,9 +435,9 @@ func (r *recordReader) next(ctx context.Context) error {
 	}
 	caught := r.auditing.caughtUp() // before the loop handles what was read
 	var failed error
-	planned, err := r.pipeline.loop.Attribute(ctx, len(records)*recordBytes, func(a *attribute.Attribution) []byte {
+	planned, err := r.pipeline.loop.Attribute(ctx, len(records)*recordBytes, func(a *attribute.Attribution) (changes []event.KV) {
 		now := time.Now()
-		r.pipeline.attribution.Store(attributionStatus(a.Counts()))
+		r.pipeline.attribution.Store(attributionStatus(a.Counts(), r.auditing.spec.Denied))
 		if a.Generation() != r.generation {
 			if failed = r.start(a, now); failed == nil {
 				r.generation = a.Generation()
@@ -441,6 +449,7 @@ func (r *recordReader) next(ctx context.Context) error {
 			r.before = append(r.before, numbered{at.Number, r.at})
 			r.at = at
 			a.Read(at.Number, &records[i].Record, now)
+			changes = append(changes, r.refuse(a, at.Number, &records[i].Record)...)
 		}
 		if lost {
 			a.Lost(now)
@@ -454,16 +463,36 @@ func (r *recordReader) next(ctx context.Context) error {
 			r.trimmed = now
 			failed = r.release(a)
 		}
-		if now.Sub(r.stored) < storeEvery {
+		if len(changes) == 0 && now.Sub(r.stored) < storeEvery {
 			return nil
 		}
 		r.stored = now
-		return r.position(a)
+		if at := r.position(a); at != nil {
+			changes = append(changes, attribute.StorePosition(at))
+		}
+		return changes
 	})
 	if err == nil && !planned { // only then r.generation is 0, and there are no records
 		pause(ctx, lookEvery)
 	}
 	return errors.Join(err, failed)
+}
+
+// refuse passes on a record if it is of a refused request that is not published yet. It returns the changes of the checkpoint, which are
+// committed with the position.
+func (r *recordReader) refuse(a *attribute.Attribution, number uint64, record *audit.Record) []event.KV {
+	if number <= r.taken {
+		return nil
+	}
+	r.taken = number
+	if !r.auditing.spec.Denied || !record.Denied() || record.Stage != audit.Complete {
+		return nil
+	}
+	collection := r.pipeline.publisher(record)
+	if collection == "" {
+		return nil
+	}
+	return a.Refuse(number, record, collection)
 }
 
 // passFloors passes on the floors that came since the last call.
@@ -484,11 +513,11 @@ func (r *recordReader) position(a *attribute.Attribution) []byte {
 	for len(r.before) > 0 && r.before[0].number < needed {
 		r.before = r.before[1:]
 	}
-	at := r.at
+	at := storedPosition{r.at, r.taken}
 	if len(r.before) > 0 {
-		at = r.before[0].before
+		at.Position = r.before[0].before
 	}
-	if at.Number == 0 {
+	if at == (storedPosition{}) {
 		return nil
 	}
 	text, _ := json.Marshal(at) // strings and numbers always encode
@@ -503,7 +532,7 @@ func (r *recordReader) release(a *attribute.Attribution) error {
 	}
 	r.auditing.mu.Lock()
 	defer r.auditing.mu.Unlock()
-	r.auditing.needed[r.pipeline.name] = at
+	r.auditing.needed[r.pipeline.name] = at.Position
 	return nil
 }
 
@@ -518,6 +547,9 @@ func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost bool,
 		switch {
 		case errors.As(err, &gap):
 			lost = true
+			if gap.From == 0 { // the numbers are those of another inbox
+				r.taken = 0
+			}
 			r.auditing.gaps.Add(1)
 			r.auditing.shown.lost(err)
 			r.pipeline.log.Warn("audit records are missing", zap.Error(err))

@@ -123,11 +123,16 @@ func (a *auditing) status() *status.Audit {
 	return out
 }
 
-// attributionStatus returns what the status shows of a sink's changes.
-func attributionStatus(n attribute.Counts) *status.Attribution {
+// attributionStatus returns what the status shows of a sink's changes, and of refused requests if these are published.
+func attributionStatus(n attribute.Counts, denied bool) *status.Attribution {
 	out := &status.Attribution{Waiting: n.Waiting, Exact: n.Exact, Candidates: map[string]uint64{}, NoRecord: n.Unknown, Dropped: n.Dropped}
 	for reason, count := range n.Candidates {
 		out.Candidates[string(reason)] = count
+	}
+	if denied {
+		r := n.Refusals
+		out.Denied = map[string]uint64{"published": r.Published, "dropped": r.Dropped, "rejected": r.Rejected, "lost": r.Lost}
+		out.DeniedWaiting = r.Waiting
 	}
 	return out
 }
