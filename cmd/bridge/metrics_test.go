@@ -74,7 +74,7 @@ func advice() map[string]string {
 	return map[string]string{
 		"attributions_total":                       "Many `no-record`: the audit policy, or an API server, does not send the records of these resources ([set up](attribution.md#set-up-the-api-server)). [What the other results mean](attribution.md#when-an-answer-is-exact).",
 		"attributions_waiting":                     "If it grows, the records do not come: compare it with the rate of `audit_records_total`.",
-		"denied_requests_total":                    "Alert on `published` to be told of users who try what they may not do. `lost` and `rejected` should stay 0: the log says why.",
+		"denied_requests_total":                    "Alert on `published` to hear of users who try what they may not do. `lost` and `rejected` should stay 0: the log says why.",
 		"audit_bytes":                              "Alert above 0.8 of its capacity: a sink is behind.",
 		"audit_capacity_bytes":                     "Divide `audit_bytes` by it.",
 		"audit_dropped_total":                      "If reads are most of it, leave them out in the audit policy: they cost the API server and the network.",

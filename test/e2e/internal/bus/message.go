@@ -57,6 +57,7 @@ type Data struct {
 	Explains   string          `json:"explains"`
 	Request    json.RawMessage `json:"request"`
 	Candidates json.RawMessage `json:"candidates"`
+	Message    string          `json:"message"`
 }
 
 // Counts are the counts of a synced event.
