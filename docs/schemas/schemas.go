@@ -20,6 +20,8 @@ var (
 	attribution string
 	//go:embed denial-v1.json
 	denial string
+	//go:embed loss-v1.json
+	loss string
 )
 
 // Config is the JSON Schema (draft 2020-12) of the configuration file.
@@ -40,8 +42,9 @@ func Event() string {
     "object": %s,
     "collection": %s,
     "attribution": %s,
-    "denial": %s
+    "denial": %s,
+    "loss": %s
   }
 }
-`, within(event), within(object), within(collection), within(attribution), within(denial))
+`, within(event), within(object), within(collection), within(attribution), within(denial), within(loss))
 }

@@ -84,7 +84,7 @@ class Copy:
         else:
             event = json.loads(value)
         kind = event.get("type", "").split(".")
-        known = kind[:2] == ["io", "kubebridge"] and kind[-1] == "v1" and not {"attributed", "denied"} & set(kind)
+        known = kind[:2] == ["io", "kubebridge"] and kind[-1] == "v1" and kind[2] in ("resource", "collection") and "attributed" not in kind
         return event if known and "deadletterreason" not in event else None
 
     def follow(self, event):

@@ -9,7 +9,7 @@ def greater($a; $b):
   else try (($a.resourceversion | tonumber) > ($b.resourceversion | tonumber)) catch true
   end;
 
-reduce (inputs | select(type == "object" and (.type // "" | startswith("io.kubebridge.") and (test("\\.(attributed|denied)\\.v1$") | not)) and (has("deadletterreason") | not))) as $e (
+reduce (inputs | select(type == "object" and (.type // "" | startswith("io.kubebridge.") and (test("\\.(attributed|denied|lost)\\.v1$") | not)) and (has("deadletterreason") | not))) as $e (
   {births: {}, collections: {}};
   [$e.cluster, $e.collection | tostring] as [$cluster, $id]
   | "\($cluster) \($id)" as $c

@@ -63,7 +63,7 @@ select e.cluster as cluster, e.collection as collection, e.subject as subject,
     argMax((e.source, e.uid, e.namespace, e.name, e.epoch, e.resourceversion, e.type, e.data), (e.run, e.resourceversion, e.type = 'deleted')) as last
 from kubebridge.events as e
 join kubebridge.collections as c on c.cluster = e.cluster and c.collection = e.collection and c.incarnation = e.incarnation
-where e.subject != '' and e.type not in ('attributed', 'denied') -- 1
+where e.subject != '' and e.type not in ('attributed', 'denied', 'lost') -- 1
 group by cluster, collection, subject;
 
 create view kubebridge.objects as -- 8: the union; if two collections have the same version of an object, the body of either

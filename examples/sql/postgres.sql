@@ -190,7 +190,7 @@ declare
     e jsonb := coalesce(kubebridge.storable(new.value),
         (select jsonb_object_agg(substr(key, 4), value) from jsonb_each(kubebridge.storable(new.headers)) where key like 'ce\__%'));
 begin
-    if e is null or coalesce(e->>'type', '') not like 'io.kubebridge.%.v1' or e->>'type' ~ '[.](attributed|denied)[.]v1$'
+    if e is null or coalesce(e->>'type', '') not like 'io.kubebridge.%.v1' or e->>'type' ~ '[.](attributed|denied|lost)[.]v1$'
         or e ? 'deadletterreason' then -- 1
         return null;
     end if;

@@ -441,7 +441,7 @@ func (e *Encoder) report(c *collection, i *reconcile.Item, ev *event.Event, deta
 // record encodes an event, with the body of o if that is not nil.
 func (e *Encoder) record(c *collection, i *reconcile.Item, ev *event.Event, o *source.Object) event.Record {
 	a, format := e.filling, e.Encoder.Format
-	r := event.Record{Event: ev, Format: format, Broadcast: ev.Type.OfCollection()}
+	r := event.Record{Event: ev, Format: format, Broadcast: ev.Type.IsBroadcast()}
 	if format == event.Structured { // attributes are part of the value
 		e.address(c, i, ev, &r)
 	}

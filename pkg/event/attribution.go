@@ -32,6 +32,14 @@ type Denial struct {
 	LeftOut []string `json:"leftout,omitzero"`
 }
 
+// Loss says that records of the audit log may be missing. It is the data of an event of type [Lost].
+type Loss struct {
+	// Since and Until are times in [TimeFormat]: records of requests in between may be missing. Since is "" if it is not known.
+	Since  string `json:"since,omitzero"`
+	Until  string `json:"until"`
+	Detail string `json:"detail"` // why, in one sentence for people
+}
+
 // Request is a request to the API server, as its audit log has it (audit.k8s.io/v1). Zero fields are left out: they are not known, or
 // the bridge is configured to leave them out.
 type Request struct {
@@ -100,8 +108,11 @@ func (e *Event) appendRequest(dst []byte) []byte {
 	encoder := json.NewEncoder(to)
 	encoder.SetEscapeHTML(false)
 	data := any(e.Attribution)
-	if e.Type == Denied {
+	switch e.Type {
+	case Denied:
 		data = e.Denial
+	case Lost:
+		data = e.Loss
 	}
 	_ = encoder.Encode(data) // strings and numbers always encode
 	return bytes.TrimSuffix(to.Bytes(), []byte("\n"))

@@ -11,6 +11,7 @@ const (
 	ObjectSchema      = "https://kubebridge.io/schemas/object-v1.json"
 	CollectionSchema  = "https://kubebridge.io/schemas/collection-v1.json"
 	AttributionSchema = "https://kubebridge.io/schemas/attribution-v1.json"
+	LossSchema        = "https://kubebridge.io/schemas/loss-v1.json"
 	DenialSchema      = "https://kubebridge.io/schemas/denial-v1.json"
 )
 
@@ -59,6 +60,8 @@ func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Te
 			schema = AttributionSchema
 		case e.Type == Denied:
 			schema = DenialSchema
+		case e.Type == Lost:
+			schema = LossSchema
 		case c.Format == Plain:
 			schema = "" // the value is the object, which has no schema of this project
 		}

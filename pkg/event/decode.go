@@ -93,6 +93,9 @@ type Received struct {
 	// request has none.
 	Denial *Denial
 
+	// Loss is the data of an event of type [Lost]; nil for others. There is no object.
+	Loss *Loss
+
 	// Data is the whole data member, for values that have no field here.
 	Data []byte
 }
@@ -207,7 +210,7 @@ func (e *Received) parseNumbers(w *received) error {
 }
 
 func parseType(name string) (Type, bool) {
-	for t := Added; t <= Denied; t++ {
+	for t := Added; t <= Lost; t++ {
 		if t.CloudEvent() == name {
 			return t, true
 		}
@@ -226,7 +229,7 @@ func (e *Received) parseData() error {
 		{"origin", string(e.Origin)},
 		{"data", string(e.Data)},
 	}
-	if !e.Type.OfCollection() && e.Type != Denied {
+	if !e.Type.OfCollection() && e.Type != Denied && e.Type != Lost {
 		required = append(required, []Attribute{
 			{"apiversion", e.APIVersion}, {"kind", e.Kind}, {"name", e.Name}, {"uid", e.UID},
 		}...)
@@ -257,6 +260,15 @@ func (e *Received) parseData() error {
 		}
 		if e.Attribution == nil || e.Attribution.Explains == "" {
 			return errors.New("data has no explains")
+		}
+		return nil
+	}
+	if e.Type == Lost {
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(e.Data, &e.Loss); err != nil {
+			return fmt.Errorf("data: %w", err)
+		}
+		if e.Loss == nil || e.Loss.Until == "" {
+			return errors.New("data has no until")
 		}
 		return nil
 	}
@@ -316,7 +328,7 @@ func (e *Received) Into(obj any) error {
 
 // subject names the object or collection of the event, for errors.
 func (e *Received) subject() string {
-	if e.Type.OfCollection() {
+	if e.Type.IsBroadcast() {
 		return e.Type.String() + " of collection " + e.Collection
 	}
 	name := e.Name

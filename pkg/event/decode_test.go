@@ -41,7 +41,7 @@ func TestParseLosesNothing(t *testing.T) {
 				Object: r.Object, Reason: r.Reason, Truncated: r.Truncated, DeadLetter: r.DeadLetter, Report: r.Report,
 				Before: r.Before, Patch: r.Patch, Base: r.Base, ChangedBy: r.ChangedBy, LeftOut: r.LeftOut, Attribution: r.Attribution, Denial: r.Denial,
 			}
-			if r.Denial != nil {
+			if e.Loss = r.Loss; r.Denial != nil || r.Loss != nil {
 				e.RequestID = x.event.RequestID
 			}
 			for _, explained := range []event.Type{event.Added, event.Modified, event.Deleted} {

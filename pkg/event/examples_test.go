@@ -136,6 +136,10 @@ func examples() []example {
 				LeftOut: []string{"uri", "message"},
 			},
 		}},
+		{"lost", event.Event{
+			Type: event.Lost, Origin: event.Audit, Time: at(8), Collection: secrets, RequestID: "ffeeddccbbaa99887766554433221100", Namespace: secrets.Namespace, Run: run, Incarnation: first,
+			Loss: &event.Loss{Since: event.FormatTime(at(2)), Until: event.FormatTime(at(7)), Detail: "audit log file: the file was replaced before it was read to its end"},
+		}},
 		{"gap", event.Event{
 			Type: event.Gap, Origin: event.Reconcile, Time: at(8), Collection: secrets, ResourceVersion: "1190", Run: run, Incarnation: first, Plan: plan,
 			Report: &event.Report{Reason: "expired", Detail: "resourceVersion 1190 is no longer served: too old resource version: 1190 (1875)", From: "1190"},

@@ -33,7 +33,7 @@ func describes(r *event.Record) bool { return r.Event.Incarnation != 0 }
 // takes the place of the type: see [event.Event.CollectionKind]. An event about a request has the key of its object with "/_attributed" or
 // "/_denied" behind it there: it must not take the place of the object's last event. The partition is that of the object everywhere.
 func (t *topic) key(r *event.Record) string {
-	if t.compacted && r.Event != nil && r.Event.Type.OfRequest() {
+	if t.compacted && !r.Broadcast && r.Event != nil && r.Event.Type.OfRequest() {
 		return r.Key + "/_" + r.Event.Type.String()
 	}
 	if r.Key != "" || !r.Broadcast || !t.compacted {

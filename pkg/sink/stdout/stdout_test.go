@@ -176,6 +176,10 @@ func TestPretty(t *testing.T) {
 			},
 		},
 		{
+			"records that are lost", "12:30:01.500 LOST     pods: audit records may be missing, until noon: the file was replaced",
+			event.Event{Type: event.Lost, Origin: event.Audit, Collection: pods, Loss: &event.Loss{Until: "noon", Detail: "the file was replaced"}},
+		},
+		{
 			"who may not list", "12:30:01.500 DENIED   pods audit, list by mallory",
 			event.Event{Type: event.Denied, Origin: event.Audit, Collection: pods, Denial: &event.Denial{Request: event.Request{User: event.User{Name: "mallory"}, Verb: "list"}}},
 		},

@@ -58,6 +58,7 @@ type Data struct {
 	Request    json.RawMessage `json:"request"`
 	Candidates json.RawMessage `json:"candidates"`
 	Message    string          `json:"message"`
+	Until      string          `json:"until"`
 }
 
 // Counts are the counts of a synced event.
