@@ -115,9 +115,7 @@ func (a *Attribution) Restore(store checkpoint.Store, collection string, now tim
 	if err := a.scan(store, prefix+collection+"/", now); err != nil {
 		return err
 	}
-	published, err := a.refusals.restore(store, collection)
-	a.counts.Refusals.Published += uint64(published)
-	return err
+	return a.refusals.restore(store, collection, &a.counts.Refusals)
 }
 
 // nextID returns the number of the next change or refusal.

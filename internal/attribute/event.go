@@ -74,7 +74,7 @@ func (a *Attribution) forget(number uint64) {
 // Committed says that the event of a change's verdict, or of a refusal, is on the bus and in the store.
 func (a *Attribution) Committed(number uint64) {
 	if r := a.refusals.byID[number]; r != nil {
-		a.counts.Refusals.Published++
+		a.counts.Refusals.published(r)
 		a.refusals.remove(r)
 		delete(a.rejected, number)
 		return

@@ -20,7 +20,7 @@ const refusalPrefix = "r/"
 // maxRefusals bounds the refusals of a collection that wait, for example because the bus refuses its route. Later ones are lost.
 const maxRefusals = 10_000
 
-// Refusal is a request that was refused, and whose event is not published and committed yet.
+// Refusal is a request that was refused, or a loss of records (see [audit.Record.Lost]), whose event is not published and committed yet.
 //
 // It is in the checkpoint from the commit of the position behind its record on, until the commit of its event. So where a sink is exactly
 // once, the event of a record is published once.
@@ -95,11 +95,14 @@ func requestID(r *audit.Record) string {
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// Refuse adds a request that was refused, with the number of its record and the collection whose events its own is among. It returns the
+// Refuse adds a request that was refused, or a loss, with the number of its record and the collection whose events its own is among. It returns the
 // changes of the checkpoint that become durable before its event, with the position of the reader: none if the request is known, or if too
 // many wait.
 func (a *Attribution) Refuse(number uint64, record *audit.Record, collection string) []event.KV {
 	r := &Refusal{Request: requestID(record), Collection: collection, Number: number, Record: *record}
+	if record.Lost != nil { // it concerns several collections
+		r.Request += "/" + collection
+	}
 	switch {
 	case a.refusals.byRequest[r.Request] != nil: // its sender has repeated it
 		return nil
@@ -112,6 +115,12 @@ func (a *Attribution) Refuse(number uint64, record *audit.Record, collection str
 	a.refusals.filling = append(a.refusals.filling, r)
 	value, _ := json.Marshal(r) // strings and numbers always encode
 	return []event.KV{{Key: r.key(), Value: value}}
+}
+
+// requestID returns the ID of the request, or of the loss.
+func (r *Refusal) requestID() string {
+	id, _, _ := strings.Cut(r.Request, "/")
+	return id
 }
 
 func (r *Refusal) key() []byte { return []byte(refusalPrefix + r.Request) }
@@ -136,9 +145,11 @@ func (a *Attribution) Pass(r *Refusal) { r.passed = true }
 
 // DropRefusal gives up a refusal, and returns the change of the checkpoint that follows.
 func (a *Attribution) DropRefusal(r *Refusal) event.KV {
-	if r.final {
+	switch {
+	case r.Record.Lost != nil: // it is no request
+	case r.final:
 		a.counts.Refusals.Rejected++
-	} else {
+	default:
 		a.counts.Refusals.Dropped++
 	}
 	a.refusals.remove(r)
@@ -153,12 +164,19 @@ func (a *Attribution) RefusalEvent(id uint64) (e event.Event, done event.KV, is 
 	if r == nil {
 		return e, done, false
 	}
+	if l := r.Record.Lost; l != nil {
+		e = event.Event{
+			Type: event.Lost, Origin: event.Audit, RequestID: r.requestID(), Namespace: event.ParseCollection(r.Collection).Namespace,
+			Loss: &event.Loss{Since: event.FormatTime(l.Since), Until: event.FormatTime(l.Until), Detail: l.Detail},
+		}
+		return e, event.KV{Key: r.key()}, true
+	}
 	version := r.Record.Version
 	if r.Record.Group != "" && version != "" {
 		version = r.Record.Group + "/" + version
 	}
 	e = event.Event{
-		Type: event.Denied, Origin: event.Audit, RequestID: r.Request, APIVersion: version, Namespace: r.Record.Namespace, Name: r.Record.Name,
+		Type: event.Denied, Origin: event.Audit, RequestID: r.requestID(), APIVersion: version, Namespace: r.Record.Namespace, Name: r.Record.Name,
 		Denial: &event.Denial{Request: request(&r.Record), Message: r.Record.Message},
 	}
 	boundDenial(e.Denial, maxBytes>>(2*a.rejected[id]))
@@ -190,7 +208,7 @@ func (a *Attribution) BatchCommitted() {
 
 // restore continues the refusals of a collection: batches do not have their events any more. One that was durable and is not in the store was
 // published.
-func (s *refusals) restore(store checkpoint.Store, collection string) (published int, err error) {
+func (s *refusals) restore(store checkpoint.Store, collection string, counts *RefusalCounts) error {
 	for _, r := range s.byID {
 		if r.Collection != collection || !r.passed {
 			continue
@@ -198,15 +216,22 @@ func (s *refusals) restore(store checkpoint.Store, collection string) (published
 		value, err := store.Get(r.key())
 		switch {
 		case err != nil:
-			return published, fmt.Errorf("read the checkpoint: %w", err)
+			return fmt.Errorf("read the checkpoint: %w", err)
 		case value == nil && r.durable:
 			s.remove(r)
-			published++
+			counts.published(r)
 		default:
 			r.passed = false
 		}
 	}
-	return published, nil
+	return nil
+}
+
+// published counts a refusal whose event is published. Losses are not counted: they are no requests.
+func (c *RefusalCounts) published(r *Refusal) {
+	if r.Record.Lost == nil {
+		c.Published++
+	}
 }
 
 // RefusalCounts are numbers of refused requests since the start, except Waiting.

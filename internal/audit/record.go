@@ -52,8 +52,17 @@ type Record struct {
 
 	// Truncated says that objects were too large for the log, and were left out: the record has less than its level promises.
 	Truncated bool `json:"truncated,omitzero"`
+	// Lost makes this no record of a request: records before it may be missing. Only ID and Input are set beside it.
+	Lost *Loss `json:"lost,omitzero"`
 	// Cut says that URI, Reason, Message or a text of Actor was too long and is cut, or that elements of a list of Actor are left out.
 	Cut bool `json:"cut,omitzero"`
+}
+
+// Loss says that records of requests between two times may be missing, by the clock of whoever has noticed it.
+type Loss struct {
+	Since  time.Time `json:"since,omitzero"` // zero: not known
+	Until  time.Time `json:"until"`
+	Detail string    `json:"detail"`
 }
 
 // Answer is what a response says about the object.

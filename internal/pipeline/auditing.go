@@ -176,7 +176,7 @@ func (a *auditing) run(ctx context.Context) error {
 
 func (a *auditing) serve(ctx context.Context) error {
 	o := *a.spec.Webhook
-	o.Store, o.Log = a, a.log
+	o.Store, o.Log = newWebhookStore(a), a.log
 	s, err := webhook.New(o)
 	if err != nil {
 		return fmt.Errorf("audit.webhook: %w", err)
@@ -195,18 +195,19 @@ func (a *auditing) follow(ctx context.Context) error {
 	f := logfile.Open(*a.spec.File, from)
 	defer func() { _ = f.Close() }()
 	found := false
+	var known time.Time // of the last record that was read, or when all was
 	for {
 		begun := time.Now()
 		chunk, err := f.Next()
 		var gap *logfile.GapError
 		switch {
 		case errors.As(err, &gap):
-			a.gaps.Add(1)
-			a.shown.lost(err)
-			a.log.Warn("audit records may be missing", zap.Error(err))
+			if !a.lost(ctx, fromFile, known, err) {
+				return nil
+			}
 			continue
 		case errors.Is(err, io.EOF):
-			found = a.fileEnds(found, begun)
+			found, known = a.fileEnds(found, begun), begun
 			if f.Wait(ctx) != nil {
 				return nil
 			}
@@ -220,6 +221,7 @@ func (a *auditing) follow(ctx context.Context) error {
 			continue
 		}
 		found = true
+		known = lastTime(chunk.Records, known)
 		a.shown.met(readFile, nil)
 		for i := range chunk.Records {
 			chunk.Records[i].Input = fromFile
@@ -329,6 +331,7 @@ func writeJSON(path string, value any) error {
 // trim deletes records that no sink needs.
 func (a *auditing) trim(ctx context.Context) {
 	for pause(ctx, trimEvery) {
+		a.listens()
 		lowest := a.lowest()
 		if lowest.Number == 0 {
 			continue
@@ -380,6 +383,7 @@ type recordReader struct {
 	before     []numbered // the records that may be needed again
 	at         inbox.Position
 	taken      uint64               // see storedPosition
+	known      time.Time            // of the last record
 	stored     time.Time            // when a position was stored last
 	trimmed    time.Time            // when records that are not needed were released last
 	floors     map[string]time.Time // of the last floor that was passed on, by storage
@@ -429,10 +433,11 @@ func stored(a *attribute.Attribution) (at storedPosition, err error) {
 
 // next passes on the next records, and what is known about their order.
 func (r *recordReader) next(ctx context.Context) error {
-	records, lost, err := r.read(ctx)
+	records, gap, err := r.read(ctx)
 	if err != nil {
 		return err
 	}
+	lost := r.loss(gap)
 	caught := r.auditing.caughtUp() // before the loop handles what was read
 	var failed error
 	planned, err := r.pipeline.loop.Attribute(ctx, len(records)*recordBytes, func(a *attribute.Attribution) (changes []event.KV) {
@@ -447,12 +452,16 @@ func (r *recordReader) next(ctx context.Context) error {
 		for i := range records {
 			at := records[i].Position
 			r.before = append(r.before, numbered{at.Number, r.at})
-			r.at = at
+			r.at, r.known = at, lastTime([]audit.Record{records[i].Record}, r.known)
+			if records[i].Record.Lost != nil {
+				a.Lost(now)
+			}
 			a.Read(at.Number, &records[i].Record, now)
 			changes = append(changes, r.refuse(a, at.Number, &records[i].Record)...)
 		}
-		if lost {
+		if lost != nil {
 			a.Lost(now)
+			changes = append(changes, r.publishLoss(a, r.at.Number, lost)...)
 		}
 		a.Caught(caught.at, caught.number)
 		r.passFloors(a)
@@ -485,6 +494,9 @@ func (r *recordReader) refuse(a *attribute.Attribution, number uint64, record *a
 		return nil
 	}
 	r.taken = number
+	if record.Lost != nil {
+		return r.publishLoss(a, number, record)
+	}
 	if !r.auditing.spec.Denied || !record.Denied() || record.Stage != audit.Complete {
 		return nil
 	}
@@ -536,17 +548,17 @@ func (r *recordReader) release(a *attribute.Attribution) error {
 	return nil
 }
 
-// read returns the next records, and whether some are missing. Without one for a while, it returns none.
-func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost bool, err error) {
+// read returns the next records, and why some before the last of them are missing. Without one for a while, it returns none.
+func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost error, err error) {
 	if r.generation == 0 {
-		return nil, false, nil
+		return nil, nil, nil
 	}
 	for len(items) < recordsAtOnce {
 		item, err := r.reader.Next()
 		var gap *inbox.GapError
 		switch {
 		case errors.As(err, &gap):
-			lost = true
+			lost = err
 			if gap.From == 0 { // the numbers are those of another inbox
 				r.taken = 0
 			}
@@ -564,8 +576,10 @@ func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost bool,
 				return nil, lost, ctx.Err()
 			}
 			continue
+		case err != nil && (len(items) > 0 || lost != nil):
+			return items, lost, nil // what has failed fails again
 		case err != nil:
-			return items, lost, err
+			return nil, nil, err
 		}
 		items = append(items, item)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -23,6 +24,7 @@ func (a *auditing) readTopic(ctx context.Context) error {
 		return nil
 	}
 	defer r.Close()
+	var known time.Time // of the last record that was read
 	for {
 		chunk, err := r.Next(ctx)
 		var gap *topic.GapError
@@ -30,9 +32,9 @@ func (a *auditing) readTopic(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.As(err, &gap):
-			a.gaps.Add(1)
-			a.shown.lost(err)
-			a.log.Warn("audit records may be missing", zap.Error(err))
+			if !a.lost(ctx, fromTopic, known, err) {
+				return nil
+			}
 			continue
 		case err != nil:
 			a.shown.met(readTopic, err)
@@ -43,6 +45,7 @@ func (a *auditing) readTopic(ctx context.Context) error {
 			continue
 		}
 		a.shown.met(readTopic, nil)
+		known = lastTime(chunk.Records, known)
 		for i := range chunk.Records {
 			chunk.Records[i].Input = fromTopic
 		}

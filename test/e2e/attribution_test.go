@@ -264,6 +264,37 @@ func (w *world) publishesRefusals(own *clustertest.Cluster) {
 	}
 }
 
+// If the bridge has lost audit records, consumers see it in each collection, and changes are attributed as before.
+func TestLostAuditRecords(t *testing.T) {
+	dir := t.TempDir()
+	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(policy, []byte(recordingPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-mode=blocking"}})
+	for _, on := range []string{busNATS, busApacheKafka} {
+		t.Run(on, func(t *testing.T) {
+			w := newWorld(t, options{cluster: own, bus: on, types: []kube.Type{kube.ConfigMaps}})
+			records := filepath.Join(w.dir, "audit")
+			w.config.Audit = map[string]any{"path": records, "file": log, "settle": "3s"}
+			w.start()
+			w.attributesChanges(own, map[int]func(){10: func() {
+				w.onBus("the first attribution", func(all []bus.Message) bool { // then the position is in the checkpoint
+					return slices.ContainsFunc(all, func(m bus.Message) bool { return m.Is("attributed") })
+				})
+				w.bridge.Kill()
+				w.must(os.RemoveAll(records))
+				w.run()
+			}})
+			w.onBus("the loss", func(all []bus.Message) bool {
+				return slices.ContainsFunc(all, func(m bus.Message) bool {
+					return m.Is("lost") && strings.Contains(string(m.Raw), `"io.kubebridge.audit.lost.v1"`) && strings.Contains(string(m.Raw), "audit inbox: records are missing") && m.Collection() != ""
+				})
+			})
+		})
+	}
+}
+
 const webhookConfig = `apiVersion: v1
 kind: Config
 clusters:
