@@ -58,7 +58,7 @@ type Record struct {
 	Cut bool `json:"cut,omitzero"`
 }
 
-// Loss says that records of requests between two times may be missing, by the clock of whoever has noticed it.
+// Loss says that records of requests between two times may be missing, by the clock of the program that has noticed it.
 type Loss struct {
 	Since  time.Time `json:"since,omitzero"` // zero: not known
 	Until  time.Time `json:"until"`

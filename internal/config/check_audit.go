@@ -47,6 +47,9 @@ func (p *problems) audit(c *Config) {
 	case a.Path != "" && !inputs:
 		p.add("audit", "it has no input: set audit.webhook.listen, audit.file or audit.kafka")
 	}
+	if a.Denied && a.Path == "" {
+		p.add("audit.denied", "it has no effect without audit records: set audit.path and an input")
+	}
 	for _, other := range []string{c.Checkpoint.File.Path, c.Buffer.Path} {
 		if a.Path != "" && other != "" && filepath.Clean(a.Path) == filepath.Clean(other) {
 			p.add("audit.path", "%s has other files of the bridge: use another directory", a.Path)
