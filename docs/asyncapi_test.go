@@ -67,7 +67,7 @@ func TestAsyncAPI(t *testing.T) {
 		t.Errorf("the head is %+v", doc.Info)
 	}
 	messages, known := map[string]string{}, map[string]string{}
-	for typ := event.Added; typ <= event.Attributed; typ++ {
+	for typ := event.Added; typ <= event.Lost; typ++ {
 		known[typ.String()] = typ.CloudEvent()
 	}
 	for name, m := range doc.Components.Messages {

@@ -12,9 +12,12 @@ import (
 	"github.com/kubebridge/kubebridge/internal/audit/inbox"
 	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/audit/logfile"
+	"github.com/kubebridge/kubebridge/internal/audit/topic"
 	"github.com/kubebridge/kubebridge/internal/audit/webhook"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 )
 
 // maxChanges and maxRequests bound what waits for its record or its change.
@@ -27,9 +30,9 @@ func auditSpec(c *config.Config, log *zap.Logger) *pipeline.AuditSpec {
 		return nil
 	}
 	omits := func(what string) bool { return slices.Contains(a.Omit, what) }
-	parser := audit.NewParser(audit.Options{Ends: a.Complete, OmitGroups: omits("groups"), OmitSourceIPs: omits("sourceIPs"), OmitExtra: omits("extra")})
+	parser := audit.NewParser(audit.Options{Denied: a.Denied, Ends: a.Complete, OmitGroups: omits("groups"), OmitSourceIPs: omits("sourceIPs"), OmitExtra: omits("extra")})
 	s := &pipeline.AuditSpec{
-		Path: a.Path, Wait: a.Wait,
+		Path: a.Path, Wait: a.Wait, Denied: a.Denied,
 		Join: join.Options{Complete: a.Complete, Settle: a.Settle, Keep: a.Keep, MaxOpen: 2 * a.RequestTimeout, MaxChanges: maxChanges, MaxRequests: maxRequests},
 		Inbox: func(ctx context.Context) (o inbox.Options, err error) {
 			if o.MaxBytes, err = a.Bytes(); err != nil {
@@ -45,10 +48,20 @@ func auditSpec(c *config.Config, log *zap.Logger) *pipeline.AuditSpec {
 	if a.File != "" {
 		s.File = &logfile.Options{Path: a.File, Parser: parser}
 	}
+	if a.Kafka != nil {
+		s.Topic = func() (topic.Options, error) { return auditTopic(c, parser, log) }
+	}
 	if w := &a.Webhook; w.Listen != "" {
 		s.Webhook = &webhook.Options{
 			Listen: w.Listen, Cert: w.CertFile, Key: w.KeyFile, ClientCA: w.ClientCAFile, ClientNames: w.ClientNames, TokenFile: w.TokenFile, Parser: parser,
 		}
 	}
 	return s
+}
+
+// auditTopic returns how the topic with audit records is read. Its client is named like those of the sinks, with "audit" in place of a
+// sink's name.
+func auditTopic(c *config.Config, parser *audit.Parser, log *zap.Logger) (topic.Options, error) {
+	client, err := kafka.ClientOptions(kafka.Options{Config: c.Audit.Kafka.Connection(), Identity: event.Identity{Bridge: c.Name, Sink: "audit"}, Logger: log})
+	return topic.Options{Client: client, Topic: c.Audit.Kafka.Topic, Parser: parser}, err
 }

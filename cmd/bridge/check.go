@@ -8,7 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/kubebridge/kubebridge/internal/access"
+	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/internal/audit/topic"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -24,6 +28,9 @@ func checkBuses(ctx context.Context, c *config.Config, known access.BusOptions) 
 	if c.Secrets.Values == "hash" && c.Secrets.HashKeyFile != "" { // another key is made by the first run
 		_, err := readHashKey(c)
 		all = append(all, err)
+	}
+	if c.Audit.Kafka != nil {
+		all = append(all, checkAuditTopic(ctx, c))
 	}
 	for i := range c.Sinks {
 		s := &c.Sinks[i]
@@ -84,6 +91,20 @@ func (b *busCheck) directory(path string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("checkpoint %s: %w: name another directory in checkpoint.file.path, or give it up with `bridge checkpoint reset`", path, err)
+	}
+	return nil
+}
+
+// checkAuditTopic asks whether the topic with audit records can be read.
+func checkAuditTopic(ctx context.Context, c *config.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, busBudget)
+	defer cancel()
+	o, err := auditTopic(c, audit.NewParser(audit.Options{}), zap.NewNop())
+	if err == nil {
+		err = topic.Check(ctx, o)
+	}
+	if err != nil {
+		return fmt.Errorf("audit.kafka: %w", err)
 	}
 	return nil
 }

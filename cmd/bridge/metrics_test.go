@@ -61,7 +61,7 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 		by := map[string]uint64{"reason": 1}
 		records := &status.Audit{Dropped: by, Refused: by, FileRead: &now}
 		return status.Report{Buffer: &status.Buffer{}, Audit: records, Sinks: []status.Sink{{
-			Name: "sink", Attribution: &status.Attribution{}, Lost: &lost, Foreign: &lost, LastEvent: &now, LastCommit: &now, Queue: status.Queue{Oldest: &now},
+			Name: "sink", Attribution: &status.Attribution{Denied: by}, Lost: &lost, Foreign: &lost, LastEvent: &now, LastCommit: &now, Queue: status.Queue{Oldest: &now},
 			Collections: []status.Collection{{Resource: "pods", State: status.Reconciling, Lag: &lag, Objects: &n, List: &status.List{Remaining: &n}}},
 		}}}
 	}
@@ -74,6 +74,7 @@ func advice() map[string]string {
 	return map[string]string{
 		"attributions_total":                       "Many `no-record`: the audit policy, or an API server, does not send the records of these resources ([set up](attribution.md#set-up-the-api-server)). [What the other results mean](attribution.md#when-an-answer-is-exact).",
 		"attributions_waiting":                     "If it grows, the records do not come: compare it with the rate of `audit_records_total`.",
+		"denied_requests_total":                    "Alert on `published` to hear of users who try what they may not do. `lost` and `rejected` should stay 0: the log says why.",
 		"audit_bytes":                              "Alert above 0.8 of its capacity: a sink is behind.",
 		"audit_capacity_bytes":                     "Divide `audit_bytes` by it.",
 		"audit_dropped_total":                      "If reads are most of it, leave them out in the audit policy: they cost the API server and the network.",

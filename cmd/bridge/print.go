@@ -55,11 +55,11 @@ func renderer(output string, color bool, whole func(*event.Record) []byte) func(
 	return stdout.Line(color)
 }
 
-// appendName appends the object of an event in the form that kubectl and `bridge history` accept. It appends nothing for an event about
-// a collection.
+// appendName appends the object of an event in the form that kubectl and `bridge history` accept. It appends nothing for an event without
+// one: about a collection, or a request for several objects.
 func appendName(dst []byte, r *event.Record) []byte {
 	e := r.Event
-	if e.Type.OfCollection() {
+	if e.Name == "" {
 		return dst
 	}
 	name := e.Collection.ResourceID() + "/" + e.Name

@@ -112,6 +112,12 @@ func askCluster(ctx context.Context, k config.Kubernetes, o *access.BusOptions) 
 type principals struct{ bridge, reader string }
 
 func printBuses(w io.Writer, c *config.Config, o access.BusOptions, who principals) error {
+	if t := c.Audit.Kafka; t != nil {
+		fmt.Fprintln(w, "# Audit records")
+		if err := access.ForAuditTopic(c).WriteShell(w, cmp.Or(who.bridge, "User:"+cmp.Or(t.SASL.Username, "NAME")), who.reader); err != nil {
+			return err
+		}
+	}
 	for i := range c.Sinks {
 		s := &c.Sinks[i]
 		fmt.Fprintf(w, "# Sink %s\n", s.Name)

@@ -18,6 +18,10 @@ var (
 	collection string
 	//go:embed attribution-v1.json
 	attribution string
+	//go:embed denial-v1.json
+	denial string
+	//go:embed loss-v1.json
+	loss string
 )
 
 // Config is the JSON Schema (draft 2020-12) of the configuration file.
@@ -37,8 +41,10 @@ func Event() string {
     "event": %s,
     "object": %s,
     "collection": %s,
-    "attribution": %s
+    "attribution": %s,
+    "denial": %s,
+    "loss": %s
   }
 }
-`, within(event), within(object), within(collection), within(attribution))
+`, within(event), within(object), within(collection), within(attribution), within(denial), within(loss))
 }

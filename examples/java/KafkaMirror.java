@@ -350,7 +350,8 @@ public class KafkaMirror {
             var lines = new ArrayList<String>();
             for (JsonNode event : objects()) {
                 String resource = text(event, "resource") + (event.has("group") ? "." + text(event, "group") : "");
-                JsonNode request = event.path("attribution").path("request");
+                JsonNode actor = event.path("data").path("actor");
+                JsonNode request = actor.isMissingNode() ? event.path("attribution").path("request") : actor;
                 JsonNode user = (request.has("impersonated") ? request.path("impersonated") : request.path("user")).path("name");
                 lines.add(String.join(" ", "copy", resource, text(event, "namespace") + "/" + text(event, "name"), text(event, "uid"), text(event, "resourceversion"))
                     + (user.isMissingNode() ? "" : " by " + user));

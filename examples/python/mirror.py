@@ -194,7 +194,7 @@ class Copy:
         """The copy for people: a line for each object, and one for each resource that is complete."""
         for event in sorted(self.objects().values(), key=lambda e: (e["source"], e["subject"])):
             resource = event["resource"] + ("." + event["group"] if "group" in event else "")
-            request = event.get("attribution", {}).get("request")
+            request = event["data"].get("actor") or event.get("attribution", {}).get("request")
             by = [] if request is None else ["by", json.dumps(request.get("impersonated", request["user"])["name"])]
             yield " ".join(["copy", resource, event.get("namespace", "") + "/" + event["name"], event["uid"], event["resourceversion"], *by])
         for source in sorted({c.resource for c in self.collections.values()}):

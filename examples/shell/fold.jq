@@ -28,4 +28,4 @@ reduce (inputs | select(type == "object" and (.type // "" | test("^io\\.kubebrid
 | [.collections[] | .incarnation as $i | .names[] | select($i >= ($births[.cluster] // 0) and (.type | test("deleted") | not))]
 | sort_by(.collection) | reverse
 | group_by([.source, .uid])[] | max_by([(.epoch // "1" | number), (.resourceversion | number)]) # 8
-| "copy \(.resource)\(if .group then "." + .group else "" end) \(.namespace // "")/\(.name) \(.uid) \(.resourceversion)\(.attribution.request | if . then " by \((.impersonated // .user).name | @json)" else "" end)"
+| "copy \(.resource)\(if .group then "." + .group else "" end) \(.namespace // "")/\(.name) \(.uid) \(.resourceversion)\(.data.actor // .attribution.request | if . then " by \((.impersonated // .user).name | @json)" else "" end)"

@@ -63,13 +63,14 @@ select e.cluster as cluster, e.collection as collection, e.subject as subject,
     argMax((e.source, e.uid, e.namespace, e.name, e.epoch, e.resourceversion, e.type, e.data), (e.run, e.resourceversion, e.type = 'deleted')) as last
 from kubebridge.events as e
 join kubebridge.collections as c on c.cluster = e.cluster and c.collection = e.collection and c.incarnation = e.incarnation
-where e.subject != '' and e.type != 'attributed' -- 1
+where e.subject != '' and e.type not in ('attributed', 'denied', 'lost') -- 1
 group by cluster, collection, subject;
 
 create view kubebridge.requests as -- who made a change, by the id of its event
-select JSONExtractString(data, 'explains') as id, any(JSONExtractRaw(data, 'request')) as request
-from kubebridge.events
-where type = 'attributed' and JSONHas(data, 'request')
+select if(type = 'attributed', JSONExtractString(data, 'explains'), e.id) as id,
+    any(JSONExtractRaw(data, if(type = 'attributed', 'request', 'actor'))) as request
+from kubebridge.events as e
+where JSONHas(data, if(type = 'attributed', 'request', 'actor'))
 group by id;
 
 create view kubebridge.objects as -- 8: the union; if two collections have the same version of an object, the body of either

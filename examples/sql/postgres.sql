@@ -49,7 +49,7 @@ create table kubebridge.names (          -- the last event of each name in each 
     time timestamptz not null,
     object jsonb,
     id text not null,                    -- of the event
-    attribution jsonb,                   -- who made the change: data of the attributed event
+    request jsonb,                       -- who made the change: of the event, or of the attributed event behind it
     primary key (cluster, collection, subject),
     foreign key (cluster, collection) references kubebridge.collections on delete cascade
 );
@@ -83,7 +83,7 @@ create function kubebridge.number(version text) returns numeric immutable langua
 create view kubebridge.objects as
     select distinct on (source, uid)
         cluster, "group", resource, namespace, name, uid, kind, epoch, resourceversion, time, object,
-        attribution->'request' as request, -- null: it is not known which request led to this state
+        request, -- null: it is not known which request led to this state
         array_agg(collection) over (partition by source, uid) as collections
     from kubebridge.names where not deleted
     order by source, uid, epoch desc, kubebridge.number(resourceversion) desc nulls last, collection collate "C";
@@ -153,11 +153,11 @@ create function kubebridge.object(e jsonb) returns void language sql as $$
         e->>'cluster', e->>'collection', e->>'subject', (e->>'run')::numeric, e->>'resourceversion', e->>'type' like '%.deleted.v1',
         e->>'source', e->>'uid', coalesce(e->>'epoch', '1')::numeric, coalesce(e->>'group', ''), e->>'resource',
         coalesce(e->>'namespace', ''), e->>'name', e->>'kind', (e->>'time')::timestamptz,
-        case when e->>'type' not like '%.deleted.v1' then e->'data'->'object' end, e->>'id'
+        case when e->>'type' not like '%.deleted.v1' then e->'data'->'object' end, e->>'id', e->'data'->'actor'
     on conflict (cluster, collection, subject) do update set
         run = excluded.run, resourceversion = excluded.resourceversion, deleted = excluded.deleted, source = excluded.source,
         uid = excluded.uid, epoch = excluded.epoch, kind = excluded.kind, time = excluded.time, object = excluded.object,
-        id = excluded.id, attribution = null
+        id = excluded.id, request = excluded.request
     where excluded.run > l.run or excluded.run = l.run and case
         when excluded.resourceversion = l.resourceversion then excluded.deleted and not l.deleted
         else coalesce(kubebridge.number(excluded.resourceversion) > kubebridge.number(l.resourceversion), true) end
@@ -211,7 +211,7 @@ begin
         delete from kubebridge.names where cluster = e->>'cluster' and collection = e->>'collection';
         delete from kubebridge.progress where cluster = e->>'cluster' and collection = e->>'collection';
     when 'attributed' then
-        update kubebridge.names set attribution = e->'data'
+        update kubebridge.names set request = e->'data'->'request'
             where cluster = e->>'cluster' and collection = e->>'collection' and subject = e->>'subject' and id = e->'data'->>'explains';
     when 'gap' then
         perform kubebridge.step(e, new, case when e->'data' ? 'reset' then 'reset' when e->'data'->>'reason' = 'resync' then 'resync' else 'gap' end);

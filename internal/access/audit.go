@@ -26,6 +26,7 @@ const (
 // AuditPolicy says what API servers have to record so that the bridge can say who made changes.
 type AuditPolicy struct {
 	Complete bool        // with the stage RequestReceived
+	Denied   bool        // with reads, which the API server may refuse
 	Rules    []AuditRule // the first one that matches a request applies
 	Notes    []string    // for the person who configures the API servers
 	Flags    []string    // of kube-apiserver
@@ -98,17 +99,19 @@ func ForAudit(c *config.Config, o ClusterOptions) (AuditPolicy, error) {
 	if c.Audit.Path == "" {
 		out.Notes = append(out.Notes, "audit.path is not set in the configuration: the bridge does not read audit records.")
 	}
+	left := a.leftOut(patterns)
+	if c.Audit.Denied {
+		out.Denied = true
+		out.Rules = append(out.Rules, scopes.denied(left)...)
+	}
 	out.Rules = append(out.Rules,
-		AuditRule{Why: "Reads change nothing.", Level: levelNone, Verbs: []string{"get", "list", "watch"}},
+		AuditRule{Why: "Reads change nothing.", Level: levelNone, Verbs: reads()},
 		AuditRule{
 			Why: "These requests change no objects. Some have tokens in their bodies.", Level: levelNone,
-			Resources: map[string][]string{
-				"":                      {"nodes/proxy", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "serviceaccounts/token", "services/proxy"},
-				"authentication.k8s.io": {}, "authorization.k8s.io": {},
-			},
+			Resources: map[string][]string{"": virtual(), "authentication.k8s.io": {}, "authorization.k8s.io": {}},
 		})
 	out.Rules = append(out.Rules, scopes.rules(func(gr schema.GroupResource) bool { return gr.Resource != all })...)
-	if left := a.leftOut(patterns); len(left) > 0 {
+	if len(left) > 0 {
 		out.Rules = append(out.Rules, AuditRule{Why: "Patterns leave these out.", Level: levelNone, Resources: left})
 	}
 	out.Rules = append(out.Rules, scopes.rules(func(gr schema.GroupResource) bool { return gr.Resource == all && gr.Group != all })...)
@@ -118,6 +121,45 @@ func ForAudit(c *config.Config, o ClusterOptions) (AuditPolicy, error) {
 		out.Rules = append(out.Rules, AuditRule{Why: "No sink publishes the rest.", Level: levelNone})
 	}
 	return out, nil
+}
+
+func reads() []string { return []string{"get", "list", "watch"} }
+
+// virtual returns the resources of the core group with requests that change no objects.
+func virtual() []string {
+	return []string{"nodes/proxy", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "serviceaccounts/token", "services/proxy"}
+}
+
+// denied returns the rules for refused requests that change nothing, if they were allowed. A policy does not know whether a request will be
+// refused, so all are recorded, without bodies. left is what patterns leave out.
+func (s auditScopes) denied(left map[string][]string) (out []AuditRule) {
+	const why = "Refused ones are published. The bridge drops the others."
+	patterns := func(gr schema.GroupResource) bool { return gr.Resource == all }
+	covered := func(resource string) bool {
+		return s[schema.GroupResource{Resource: resource}] != nil || s[schema.GroupResource{Resource: all}] != nil || s[schema.GroupResource{Group: all, Resource: all}] != nil
+	}
+	connections := slices.DeleteFunc(virtual(), func(name string) bool {
+		resource, _, _ := strings.Cut(name, "/")
+		return !covered(resource)
+	})
+	if len(connections) > 0 {
+		out = append(out, AuditRule{Why: why, Level: levelMetadata, Resources: map[string][]string{"": connections}})
+	}
+	add := func(rules []AuditRule) {
+		for _, r := range rules {
+			r.Why, r.Level, r.Verbs = why, levelMetadata, reads()
+			if len(r.Namespaces) > 0 {
+				r.Namespaces = append([]string{""}, r.Namespaces...) // a read of all namespaces
+			}
+			out = append(out, r)
+		}
+	}
+	add(s.rules(func(gr schema.GroupResource) bool { return !patterns(gr) }))
+	if len(left) > 0 {
+		out = append(out, AuditRule{Why: "Patterns leave these out.", Level: levelNone, Verbs: reads(), Resources: left})
+	}
+	add(s.rules(patterns))
+	return out
 }
 
 // twins returns a resource under all names in requests that change it: Events are in two groups, and a POST to bindings changes a Pod.
@@ -292,7 +334,7 @@ func (r *AuditRule) add(gr schema.GroupResource, sensitive string) {
 // auditFlags returns the flags of the API servers for the inputs.
 func auditFlags(c *config.Audit) []string {
 	out := []string{"--audit-policy-file=policy.yaml"}
-	if c.Webhook.Listen != "" || c.File == "" {
+	if c.Webhook.Listen != "" || c.File == "" && c.Kafka == nil {
 		out = append(out, "--audit-webhook-config-file=webhook.yaml")
 		if c.Complete {
 			out = append(out, "--audit-webhook-mode=blocking-strict")
@@ -326,6 +368,8 @@ func (p AuditPolicy) WriteYAML(w io.Writer) error {
 	b.WriteString("apiVersion: audit.k8s.io/v1\nkind: Policy\n")
 	if p.Complete {
 		comment(&b, "", "With audit.complete, no stage may be omitted: the bridge has to know which requests have begun.")
+	} else if p.Denied {
+		b.WriteString("omitStages: [\"RequestReceived\", \"ResponseStarted\"]\n")
 	} else {
 		b.WriteString("omitStages: [\"RequestReceived\"]\n")
 	}

@@ -23,6 +23,9 @@ func TestAuditPolicy(t *testing.T) {
 		"everything": "redact: [{preset: configMapKeys, keys: pass}]\nresources: ['*.*']\nexclude: [events, '*.coordination.k8s.io', endpoints]" + sinks,
 		"two-sinks": webhook + "resources: [pods]\nsinks: [{name: a, kafka: {brokers: ['k:9092']}}, {name: b, kafka: {brokers: ['k:9092'], topic: other}, resources: [" +
 			"{resource: pods, namespaces: [a], redact: [spec.containers]}, {resource: configmaps, namespaces: [a]}]}]",
+		"denied": "audit: {path: /audit, file: /var/log/audit.log, denied: true}\nexclude: [events]\n" +
+			"resources: [secrets, {resource: pods, namespaces: [a, b]}, '*.apps', '*.events.k8s.io']" + sinks,
+		"denied-everything": "audit: {path: /audit, file: /var/log/audit.log, denied: true}\nresources: ['*.*']\nexclude: [leases.coordination.k8s.io]" + sinks,
 		"hidden-everywhere": webhook + "redact: [{preset: lastApplied}]\nresources: ['*.*']" + sinks,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -105,6 +105,12 @@ func ForKafka(c *config.Config, s *config.Sink, o BusOptions) (Kafka, error) {
 	return out, nil
 }
 
+// ForAuditTopic returns what the bridge needs to read the topic with audit records. There is one in the configuration.
+func ForAuditTopic(c *config.Config) Kafka {
+	t := c.Audit.Kafka
+	return Kafka{Brokers: t.Brokers, ACLs: []ACL{{"topic", t.Topic, false, []string{"Read", "Describe"}, "audit records; there is no consumer group"}}}
+}
+
 func (k *Kafka) note(format string, args ...any) { k.Notes = addNote(k.Notes, format, args...) }
 
 // within reports whether other, another ACL for events, allows everything that a allows.

@@ -36,6 +36,10 @@ func (k Kafka) WriteShell(w io.Writer, principal, reader string) error {
 		}
 	}
 	acls(k.ACLs, principal)
+	if len(k.Readers) == 0 {
+		_, err := io.WriteString(w, b.String())
+		return err
+	}
 	b.WriteString("\n")
 	comment(&b, "", readersHead)
 	comment(&b, "", "A consumer in a group also needs Read on the group: --operation Read --group GROUP. Read the events of exactly-once delivery with isolation.level=read_committed.")

@@ -54,8 +54,9 @@ type Attribution struct {
 	carried  map[Publication]carried // events with their request, until they are committed
 	seen     []moment                // in order, those of the last two times Options.Wait
 	ready    []uint64                // of decided, to be published
-	next     uint64                  // number of the next change
-	read     uint64                  // the number of the last record
+	next     uint64                  // number of the next change or refusal
+	refusals refusals
+	read     uint64 // the number of the last record
 	counts   Counts
 
 	histories map[string]begun // by storage; none of a storage in its first history
@@ -74,6 +75,7 @@ type Counts struct {
 	Unknown    uint64 // without any record
 	Dropped    uint64 // consumers had no copy of the collection any more
 	Rejected   uint64 // the bus has taken no event about them
+	Refusals   RefusalCounts
 }
 
 // Change is a published change whose request is not known yet.
@@ -102,7 +104,7 @@ type Change struct {
 
 // New returns an Attribution without changes.
 func New(o Options) *Attribution {
-	return &Attribution{options: o, joins: map[history]*join.Join{}, histories: map[string]begun{}, waiting: map[uint64]*Change{}, decided: map[uint64]join.Verdict{}, rejected: map[uint64]int{}, carried: map[Publication]carried{}, next: 1, counts: Counts{Candidates: map[join.Reason]uint64{}}}
+	return &Attribution{options: o, joins: map[history]*join.Join{}, histories: map[string]begun{}, waiting: map[uint64]*Change{}, decided: map[uint64]join.Verdict{}, rejected: map[uint64]int{}, carried: map[Publication]carried{}, next: 1, refusals: newRefusals(), counts: Counts{Candidates: map[join.Reason]uint64{}}}
 }
 
 // Load continues with the changes in a store. What was there before is forgotten.
@@ -116,7 +118,10 @@ func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
 	if err := a.loadHistories(); err != nil {
 		return err
 	}
-	return a.scan(store, prefix, now)
+	if err := a.scan(store, prefix, now); err != nil {
+		return err
+	}
+	return a.refusals.load(store, a.nextID)
 }
 
 // Restore continues a collection with its changes in a store. Verdicts on them stay. Other changes were not committed: they come again with
@@ -143,7 +148,13 @@ func (a *Attribution) Restore(store checkpoint.Store, collection string, now tim
 			a.forget(number)
 		}
 	}
-	return nil
+	return a.refusals.restore(store, collection, &a.counts.Refusals)
+}
+
+// nextID returns the number of the next change or refusal.
+func (a *Attribution) nextID() uint64 {
+	a.next++
+	return a.next - 1
 }
 
 func (a *Attribution) scan(store checkpoint.Store, from string, now time.Time) error {
@@ -178,7 +189,7 @@ func (a *Attribution) scan(store checkpoint.Store, from string, now time.Time) e
 // Counts returns a copy of the numbers. Candidates has all reasons.
 func (a *Attribution) Counts() Counts {
 	out := a.counts
-	out.Waiting = len(a.waiting)
+	out.Waiting, out.Refusals.Waiting = len(a.waiting), len(a.refusals.byID)
 	out.Candidates = map[join.Reason]uint64{}
 	for _, reason := range join.Reasons() {
 		out.Candidates[reason] = a.counts.Candidates[reason]
@@ -208,8 +219,7 @@ func (a *Attribution) joined(c *Change, now time.Time) join.Change {
 // Published adds a change whose event is in the batch that fills, and returns the change of the checkpoint that is to be committed
 // with the event. live says that a watch has just seen it.
 func (a *Attribution) Published(c *Change, live bool, now time.Time) event.KV {
-	c.Number, c.Storage = a.next, a.storageOf(c)
-	a.next++
+	c.Number, c.Storage = a.nextID(), a.storageOf(c)
 	if live {
 		c.live = now
 	}

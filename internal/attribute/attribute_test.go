@@ -51,7 +51,7 @@ func newAttribution() *Attribution {
 // change returns a published creation.
 func change(name, version string) *Change {
 	return &Change{
-		Collection: "deployments.apps", Type: event.Added, Run: "7", Incarnation: 7, APIVersion: "apps/v1", Kind: "Deployment",
+		Collection: "deployments.apps", Type: event.Added, Run: "7", Incarnation: 7, Epoch: 1, APIVersion: "apps/v1", Kind: "Deployment",
 		Namespace: "shop", Name: name, UID: "uid-" + name, Published: version, Made: version, Did: join.Created,
 	}
 }
@@ -178,13 +178,13 @@ func TestNoRecord(t *testing.T) {
 // After a restore of etcd, resourceVersions are used again: a request of one history says nothing about a change of another one, before and after a
 // restart.
 func TestHistories(t *testing.T) {
-	update := func(version, user string, received time.Time) *audit.Record {
-		r := creation("web", version, user)
+	update := func(name, user string, received time.Time) *audit.Record {
+		r := creation(name, "5", user)
 		r.Verb, r.Code, r.Expected, r.Received, r.Reached = "update", 200, "4", received, received
 		return r
 	}
-	updated := func(epoch uint64) *Change {
-		c := change("web", "5")
+	updated := func(epoch uint64, name string) *Change {
+		c := change(name, "5")
 		c.Type, c.Did, c.Before, c.Epoch = event.Modified, join.Changed, "4", epoch
 		return c
 	}
@@ -209,7 +209,7 @@ func TestHistories(t *testing.T) {
 		if kvs := a.Histories(map[string]uint64{"": 1}, noon); len(kvs) != 0 {
 			t.Errorf("%v is stored of the first history", kvs)
 		}
-		if err := s.Commit(t.Context(), []event.KV{a.Published(updated(1), true, noon)}); err != nil {
+		if err := s.Commit(t.Context(), []event.KV{a.Published(updated(1, "api"), true, noon)}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Commit(t.Context(), a.Histories(map[string]uint64{"": 2}, restored)); err != nil {
@@ -222,16 +222,16 @@ func TestHistories(t *testing.T) {
 			}
 		}
 		later := restored.Add(2 * clocksDiffer)
-		a.Read(1, update("5", "mallory", later), later)
+		a.Read(1, update("api", "mallory", later), later)
 		if got := users(a, later); len(got) != 1 || got[0] != string(join.History) {
 			t.Errorf("restart %v: a change before the restore is attributed to %v, want the reason history", restart, got)
 		}
-		a.Published(updated(2), true, later)
-		a.Read(2, update("5", "alice", restored), later)
+		a.Published(updated(2, "web"), true, later)
+		a.Read(2, update("web", "alice", restored), later)
 		if got := users(a, later); len(got) != 0 {
 			t.Errorf("restart %v: a change after the restore is attributed to %v, by a request before it", restart, got)
 		}
-		a.Read(3, update("5", "bob", later), later)
+		a.Read(3, update("web", "bob", later), later)
 		if got := users(a, later); len(got) != 1 || got[0] != "bob" {
 			t.Errorf("restart %v: a change after the restore is attributed to %v, want bob", restart, got)
 		}

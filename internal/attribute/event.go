@@ -26,10 +26,16 @@ func (a *Attribution) Event(number uint64) (e event.Event, done event.KV) {
 	return e, event.KV{Key: key(c)}
 }
 
-// Reject says that the bus does not take the event of a change's verdict. The next one is smaller. final says that there will be none.
-func (a *Attribution) Reject(number uint64) (c Change, final bool) {
+// Reject says that the bus does not take the event of a change's verdict, or of a refusal. The next one is smaller. final says that there will
+// be none. The result has the object.
+func (a *Attribution) Reject(number uint64) (object Change, final bool) {
 	a.rejected[number]++
-	return *a.waiting[number], a.rejected[number] >= maxRejections
+	final = a.rejected[number] >= maxRejections
+	if r := a.refusals.byID[number]; r != nil {
+		r.final = final
+		return Change{Namespace: r.Record.Namespace, Name: r.Record.Name}, final
+	}
+	return *a.waiting[number], final
 }
 
 // Explains returns the id of the event that a change is in. e is from [Attribution.Event], with its collection.
@@ -65,8 +71,14 @@ func (a *Attribution) forget(number uint64) {
 	delete(a.rejected, number)
 }
 
-// Committed says that the event of a change's verdict is on the bus and in the store.
+// Committed says that the event of a change's verdict, or of a refusal, is on the bus and in the store.
 func (a *Attribution) Committed(number uint64) {
+	if r := a.refusals.byID[number]; r != nil {
+		a.counts.Refusals.published(r)
+		a.refusals.remove(r)
+		delete(a.rejected, number)
+		return
+	}
 	v, decided := a.decided[number]
 	switch {
 	case !decided:

@@ -2,7 +2,7 @@ package audit
 
 // Options of a [Parser]. The zero value keeps all requests that may have changed objects, with all that is known of the actor.
 type Options struct {
-	// Denied keeps requests for resources that were refused with 401 or 403, reads too.
+	// Denied keeps requests for resources that were refused because the user may not do them, reads too: see [Record.Denied].
 	Denied bool
 	// Ends keeps the ends of requests that were refused before they changed an object, so that their beginnings have an end.
 	Ends bool

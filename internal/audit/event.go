@@ -105,18 +105,16 @@ func (p *Parser) add(e *event, b *Batch) {
 		b.drop(DropNonResource)
 		return
 	}
-	reads, started := isRead(verb), string(stage) == "ResponseStarted"
-	if !p.options.Denied {
-		if reads {
-			b.drop(DropRead)
-			return
-		}
-		if started {
-			b.drop(DropStarted)
-			return
-		}
+	started := string(stage) == "ResponseStarted" // another event says how the request has ended
+	switch {
+	case isRead(verb) && (!p.options.Denied || started || !e.status.isForbidden()):
+		b.drop(DropRead)
+		return
+	case started:
+		b.drop(DropStarted)
+		return
 	}
-	r, d, err := p.record(e, string(verb), started)
+	r, d, err := p.record(e, string(verb))
 	switch {
 	case err != nil:
 		b.Fail(err)
@@ -135,8 +133,18 @@ func isRead(verb []byte) bool {
 	return false
 }
 
+// isForbidden reports whether a responseStatus may have code 403. It costs less than readStatus. What is no status is not 403.
+func (v value) isForbidden() bool {
+	found := false
+	_ = v.members(func(name []byte, v value) error {
+		found = found || string(name) == "code" && string(v) == "403"
+		return nil
+	})
+	return found
+}
+
 // record returns the record of an event, or why it is dropped.
-func (p *Parser) record(e *event, verb string, started bool) (*Record, Drop, error) {
+func (p *Parser) record(e *event, verb string) (*Record, Drop, error) {
 	r := &Record{Verb: verb}
 	status, err := readStatus(e.status)
 	if err != nil {
@@ -146,16 +154,14 @@ func (p *Parser) record(e *event, verb string, started bool) (*Record, Drop, err
 	if err := r.readAnnotations(e.annotations); err != nil {
 		return nil, 0, err
 	}
-	// The API server reports a failed authentication at this stage only: WithFailedAuthenticationAudit in k8s.io/apiserver
-	// pkg/endpoints/filters/authn_audit.go. So that event is the last one of its request.
-	last := !started || r.Code == http.StatusUnauthorized
-	denied := p.options.Denied && last && (r.Code == http.StatusUnauthorized || r.Code == http.StatusForbidden)
+	denied := p.options.Denied && r.Denied()
 	switch {
 	case denied:
+		if r.Message, r.Cut, err = e.status.message(r.Cut); err != nil {
+			return nil, 0, err
+		}
 	case isRead([]byte(verb)):
 		return nil, DropRead, nil
-	case started:
-		return nil, DropStarted, nil
 	case r.refused() && !p.options.Ends:
 		return nil, DropRefused, nil
 	}
@@ -178,6 +184,24 @@ func (p *Parser) record(e *event, verb string, started bool) (*Record, Drop, err
 		return nil, 0, err
 	}
 	return r, 0, p.readActor(r, e)
+}
+
+// Denied reports whether a request was refused because its user may not do it. Code 403 is also that of admission, and of a user who would
+// give more rights than the user has: then the authorizer has allowed the request. No decision is in the record if the user may not impersonate
+// another one.
+func (r *Record) Denied() bool { return r.Code == http.StatusForbidden && r.Decision != "allow" }
+
+// message returns the message of a responseStatus. cut is returned, or true if the message is cut.
+func (v value) message(cut bool) (message string, _ bool, err error) {
+	err = v.members(func(name []byte, v value) (err error) {
+		if string(name) == "message" {
+			var more bool
+			message, more, err = v.cutText(maxReason)
+			cut = cut || more
+		}
+		return err
+	})
+	return message, cut, err
 }
 
 // refused reports whether a request has changed nothing because the API server refused it. A deletecollection that fails may have
@@ -304,7 +328,7 @@ func readStage(v value) (Stage, error) {
 	switch string(b) {
 	case "RequestReceived":
 		return Received, err
-	case "ResponseComplete", "ResponseStarted": // the latter only if it is the last one of its request
+	case "ResponseComplete":
 		return Complete, err
 	case "Panic":
 		return Panicked, err

@@ -59,6 +59,7 @@ func TestWhatIsDropped(t *testing.T) {
 	const no = audit.Drop(255) // it is a record
 	connection := fields{"resource": "pods", "subresource": "exec", "name": "a", "apiVersion": "v1"}
 	review := fields{"resource": "subjectaccessreviews", "apiGroup": "authorization.k8s.io", "apiVersion": "v1"}
+	forbid, forbidden := fields{"authorization.k8s.io/decision": "forbid"}, fields{"code": 403}
 	for _, c := range []struct {
 		name         string
 		changes      fields
@@ -78,11 +79,16 @@ func TestWhatIsDropped(t *testing.T) {
 		{"panic", fields{"stage": "Panic", "responseStatus": fields{"code": 500}}, no, no},
 		{"conflict", fields{"responseStatus": fields{"code": 409}}, audit.DropRefused, audit.DropRefused},
 		{"timeout", fields{"responseStatus": fields{"code": 504}}, no, no},
-		{"forbidden", fields{"responseStatus": fields{"code": 403}}, audit.DropRefused, no},
-		{"forbidden read", fields{"verb": "list", "responseStatus": fields{"code": 403}}, audit.DropRead, no},
-		{"forbidden watch, first event", fields{"verb": "watch", "stage": "ResponseStarted", "responseStatus": fields{"code": 403}}, audit.DropRead, audit.DropRead},
-		{"forbidden exec", fields{"objectRef": connection, "responseStatus": fields{"code": 403}}, audit.DropRefused, no},
-		{"unauthenticated", fields{"stage": "ResponseStarted", "responseStatus": fields{"code": 401}}, audit.DropStarted, no},
+		{"forbidden", fields{"responseStatus": forbidden, "annotations": forbid}, audit.DropRefused, no},
+		{"forbidden without a decision", fields{"responseStatus": forbidden, "annotations": nil}, audit.DropRefused, no},
+		{"refused by admission", fields{"responseStatus": forbidden}, audit.DropRefused, audit.DropRefused},
+		{"forbidden read", fields{"verb": "list", "responseStatus": forbidden, "annotations": forbid}, audit.DropRead, no},
+		{"forbidden watch, first event", fields{"verb": "watch", "stage": "ResponseStarted", "responseStatus": forbidden, "annotations": forbid}, audit.DropRead, audit.DropRead},
+		{"forbidden watch", fields{"verb": "watch", "responseStatus": forbidden, "annotations": forbid}, audit.DropRead, no},
+		{"forbidden proxy by GET", fields{"verb": "get", "objectRef": connection, "responseStatus": forbidden}, audit.DropRead, audit.DropRead}, // by what answers behind the proxy
+		{"forbidden exec", fields{"objectRef": connection, "responseStatus": forbidden, "annotations": forbid}, audit.DropRefused, no},
+		{"forbidden URL", fields{"verb": "get", "objectRef": nil, "responseStatus": forbidden, "annotations": forbid}, audit.DropNonResource, audit.DropNonResource},
+		{"unauthenticated", fields{"responseStatus": fields{"code": 401}, "annotations": nil}, audit.DropRefused, audit.DropRefused},
 		{"deletecollection that failed in the middle", fields{"verb": "deletecollection", "responseStatus": fields{"code": 403}}, no, no},
 		{"deletecollection that was forbidden", fields{"verb": "deletecollection", "responseStatus": fields{"code": 403}, "annotations": fields{"authorization.k8s.io/decision": "forbid"}}, audit.DropRefused, no},
 		{"OPTIONS", fields{"verb": "", "responseStatus": fields{"code": 405}}, audit.DropRefused, audit.DropRefused},
@@ -371,8 +377,30 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
+// The answer to a refused request is kept, within a limit.
+func TestDeniedMessage(t *testing.T) {
+	denied := audit.Options{Denied: true}
+	forbidden := fields{"responseStatus": fields{"code": 403, "message": "no"}, "annotations": fields{"authorization.k8s.io/decision": "forbid"}, "verb": "get"}
+	if r := one(t, denied, forbidden); !r.Denied() || r.Message != "no" || r.Cut {
+		t.Errorf("got %+v", r)
+	}
+	forbidden["responseStatus"] = fields{"code": 403, "message": strings.Repeat("ü", 1000)}
+	if r := one(t, denied, forbidden); len(r.Message) != 1024 || !r.Cut {
+		t.Errorf("%d bytes of the message, cut is %t", len(r.Message), r.Cut)
+	}
+	if r := one(t, denied, fields{"responseStatus": fields{"code": 201, "message": "no"}}); r.Denied() || r.Message != "" {
+		t.Errorf("got %+v", r)
+	}
+}
+
 // A storm of reads: what the API server sends at level Metadata for controllers and kubelets.
 func BenchmarkDroppedReads(b *testing.B) {
+	for _, denied := range []bool{false, true} {
+		b.Run(fmt.Sprintf("denied=%t", denied), func(b *testing.B) { droppedReads(b, audit.Options{Denied: denied}) })
+	}
+}
+
+func droppedReads(b *testing.B, o audit.Options) {
 	read := event(b, fields{
 		"level": "Metadata", "verb": "get", "requestURI": "/api/v1/namespaces/kube-system/configmaps/" + strings.Repeat("a", 64), "auditID": strings.Repeat("b", 36),
 		"user":      fields{"username": "system:serviceaccount:kube-system:" + strings.Repeat("c", 20), "uid": strings.Repeat("d", 36), "groups": []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"}, "extra": fields{"authentication.kubernetes.io/credential-id": []string{"JTI=" + strings.Repeat("e", 36)}}},
@@ -382,7 +410,7 @@ func BenchmarkDroppedReads(b *testing.B) {
 	})
 	const batch = 400 // of the API server's webhook backend
 	body := []byte(`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[` + strings.TrimSuffix(strings.Repeat(string(read)+",", batch), ",") + `]}`)
-	p := audit.NewParser(audit.Options{})
+	p := audit.NewParser(o)
 	b.ReportAllocs()
 	b.SetBytes(int64(len(body)))
 	for b.Loop() {

@@ -1,7 +1,7 @@
 // Package audit reads the records of the API server's audit log (audit.k8s.io/v1).
 //
-// A record says who sent a request, and what the API server answered. Only requests that may change objects become a
-// [Record]; reads and requests for URLs that are no resources are left out as early as possible. A [Parser] reads the formats in which
+// A record says who sent a request, and what the API server answered. Only requests that may change objects, and those that are refused,
+// become a [Record]; other reads and requests for URLs that are no resources are left out as early as possible. A [Parser] reads the formats in which
 // audit events are delivered.
 package audit
 
@@ -47,11 +47,22 @@ type Record struct {
 	// Decision and Reason are of the authorizer: "allow" or "forbid", and for example the name of a role binding.
 	Decision string `json:"decision,omitzero"`
 	Reason   string `json:"reason,omitzero"`
+	// Message is the answer to a request that was refused: see [Record.Denied]. "": none, or another request.
+	Message string `json:"message,omitzero"`
 
 	// Truncated says that objects were too large for the log, and were left out: the record has less than its level promises.
 	Truncated bool `json:"truncated,omitzero"`
-	// Cut says that URI, Reason or a text of Actor was too long and is cut, or that elements of a list of Actor are left out.
+	// Lost makes this no record of a request: records before it may be missing. Only ID and Input are set beside it.
+	Lost *Loss `json:"lost,omitzero"`
+	// Cut says that URI, Reason, Message or a text of Actor was too long and is cut, or that elements of a list of Actor are left out.
 	Cut bool `json:"cut,omitzero"`
+}
+
+// Loss says that records of requests between two times may be missing, by the clock of the program that has noticed it.
+type Loss struct {
+	Since  time.Time `json:"since,omitzero"` // zero: not known
+	Until  time.Time `json:"until"`
+	Detail string    `json:"detail"`
 }
 
 // Answer is what a response says about the object.

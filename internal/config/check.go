@@ -138,16 +138,20 @@ func (p *problems) sink(path string, s *Sink) {
 
 // block fills in the defaults of a block, and records its mistakes: one line each, which begins with the field.
 func (p *problems) block(path string, b block) {
-	err := b.complete()
+	p.fields(path, b.kind, b.complete())
+}
+
+// fields records the mistakes of a block, which are joined in an error.
+func (p *problems) fields(path, kind string, err error) {
 	if err == nil {
 		return
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {
 		field, message, ok := strings.Cut(line, ": ")
 		if !ok {
-			field, message = b.kind, line
+			field, message = kind, line
 		} else {
-			field = b.kind + "." + field
+			field = kind + "." + field
 		}
 		p.add(path+"."+field, "%s", message)
 	}

@@ -49,18 +49,22 @@ func (p *problems) audit(c *Config) {
 		p.oneOf(fmt.Sprintf("audit.omit[%d]", i), what, "groups", "sourceIPs", "extra")
 	}
 	w := &a.Webhook
-	inputs := w.Listen != "" || a.File != ""
+	inputs := w.Listen != "" || a.File != "" || a.Kafka != nil
 	switch {
 	case a.Path == "" && inputs:
 		p.add("audit.path", "it is required: a directory on a volume that outlives the pod")
 	case a.Path != "" && !inputs:
-		p.add("audit", "it has no input: set audit.webhook.listen or audit.file")
+		p.add("audit", "it has no input: set audit.webhook.listen, audit.file or audit.kafka")
+	}
+	if a.Denied && a.Path == "" {
+		p.add("audit.denied", "it has no effect without audit records: set audit.path and an input")
 	}
 	for _, other := range []string{c.Checkpoint.File.Path, c.Buffer.Path} {
 		if a.Path != "" && other != "" && filepath.Clean(a.Path) == filepath.Clean(other) {
 			p.add("audit.path", "%s has other files of the bridge: use another directory", a.Path)
 		}
 	}
+	p.auditTopic(a)
 	if w.Listen == "" {
 		return
 	}
@@ -72,6 +76,22 @@ func (p *problems) audit(c *Config) {
 	}
 }
 
+// auditTopic checks the topic with audit records.
+func (p *problems) auditTopic(a *Audit) {
+	t := a.Kafka
+	if t == nil {
+		return
+	}
+	_, err := t.Connection().Complete()
+	p.fields("audit", "kafka", err)
+	if !topicForm.MatchString(t.Topic) {
+		p.add("audit.kafka.topic", "%q is not a topic name: letters, digits, '.', '_' and '-'", t.Topic)
+	}
+	if a.Complete {
+		p.add("audit.complete", "records come late through a topic, and in no order, so an answer by order would be a guess: leave it out, or use the webhook or a file without audit.kafka")
+	}
+}
+
 // batchWait is how long an API server waits by default before it sends a batch (--audit-webhook-batch-max-wait), and a second for the request.
 const batchWait = 30*time.Second + time.Second
 
@@ -80,6 +100,10 @@ func (p *problems) auditWarnings(c *Config) {
 	a, w := &c.Audit, &c.Audit.Webhook
 	if a.Wait > 0 {
 		p.waitWarnings(c)
+	}
+	if t := a.Kafka; t != nil {
+		k := t.Connection()
+		p.kafkaSecurity("audit.kafka", &k)
 	}
 	if w.Listen == "" {
 		return

@@ -143,10 +143,16 @@ type Audit struct {
 	Webhook  AuditWebhook `yaml:"webhook"`
 	// File is the file of the API server's log backend (--audit-log-path), which is followed when it is rotated.
 	File string `yaml:"file"`
+	// Kafka is a topic with audit events, from which every partition is read. The position is kept in Path, without a consumer group.
+	// Default: none
+	Kafka *AuditTopic `yaml:"kafka"`
 	// Complete says that the inputs get the records of all API servers, about all requests that change objects, with the stage
 	// RequestReceived, and in time: from the webhook in the mode blocking-strict, or from the file in the mode blocking. Then patches
-	// and deletions are attributed exactly, too. Default: false
+	// and deletions are attributed exactly, too. Not with Kafka. Default: false
 	Complete bool `yaml:"complete"`
+	// Denied publishes requests that were refused because their user may not do them, reads too, for the resources that a sink publishes:
+	// see docs/attribution.md. Default: false
+	Denied bool `yaml:"denied"`
 	// RequestTimeout is that of the API servers (--request-timeout): after twice this time, a request that has not ended does not change
 	// anything any more. Default: 1m
 	RequestTimeout time.Duration `yaml:"requestTimeout"`
@@ -161,6 +167,19 @@ type Audit struct {
 	Keep time.Duration `yaml:"keep"`
 	// Omit has what is not published, and not kept, of users: "groups", "sourceIPs", "extra".
 	Omit []string `yaml:"omit"`
+}
+
+// AuditTopic is a topic of Kafka, or of Azure Event Hubs, to which something else writes audit events.
+type AuditTopic struct {
+	Brokers []string   `yaml:"brokers"` // a list of host:port; required
+	Topic   string     `yaml:"topic"`   // its name; required
+	SASL    kafka.SASL `yaml:"sasl"`
+	TLS     kafka.TLS  `yaml:"tls"`
+}
+
+// Connection returns how to connect to the brokers.
+func (t *AuditTopic) Connection() kafka.Config {
+	return kafka.Config{Brokers: t.Brokers, SASL: t.SASL, TLS: t.TLS}
 }
 
 // AuditWebhook is the endpoint for the webhook backend of API servers (--audit-webhook-config-file). Clients need a certificate or a

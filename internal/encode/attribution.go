@@ -7,12 +7,19 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// attributed completes the event that says who made a change, and makes its record.
+// attributed completes the event that says who made a change, or that a request was refused, and makes its record.
 func (e *Encoder) attributed(c *collection, i *reconcile.Item, ev *event.Event) (event.Record, []event.KV) {
-	made, done := e.Attribution.Event(i.Attribution.ID)
+	made, done, refused := e.Attribution.RefusalEvent(i.Attribution.ID)
+	if refused {
+		made.Run, made.Incarnation = ev.Run, ev.Incarnation
+	} else {
+		made, done = e.Attribution.Event(i.Attribution.ID)
+	}
 	made.Time, made.Collection, made.Epoch = ev.Time, ev.Collection, ev.Epoch
 	*ev = made
-	ev.Attribution.Explains = attribute.Explains(ev)
+	if !refused {
+		ev.Attribution.Explains = attribute.Explains(ev)
+	}
 	changes := e.filling.changes.Take(1)
 	changes[0] = done
 	return e.record(c, i, ev, nil), changes

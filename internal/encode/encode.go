@@ -165,6 +165,9 @@ func (e *Encoder) collection(id string) *collection {
 // Sealed implements the loop's encoder. After [Encoder.Committed], the memory of the batch's records is used
 // again. If Sealed is never called, the garbage collector frees the memory of records.
 func (e *Encoder) Sealed() []event.KV {
+	if e.Attribution != nil {
+		e.Attribution.Sealed()
+	}
 	e.flying, e.filling, e.spare = e.filling, e.spare, nil
 	if e.filling == nil {
 		e.filling = newArena(false)
@@ -200,6 +203,9 @@ func (e *Encoder) Committed(items []reconcile.Item) {
 			e.closed(i.Collection)
 		}
 	}
+	if e.Attribution != nil {
+		e.Attribution.BatchCommitted()
+	}
 	if e.flying != nil {
 		e.flying.reset()
 		e.spare, e.flying = e.flying, nil
@@ -232,7 +238,7 @@ func (e *Encoder) Prepare(collection string, s *reconcile.Sighting, known *recon
 func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
 	if i.Attribution != nil {
 		if made, final := e.Attribution.Reject(i.Attribution.ID); final {
-			e.objects.write(zap.WarnLevel, "event lost: the bus does not take who made a change", e.collection(i.Collection), objectName(made.Namespace, made.Name),
+			e.objects.write(zap.WarnLevel, "event lost: the bus does not take who made a change, or that a request was refused", e.collection(i.Collection), objectName(made.Namespace, made.Name),
 				zap.Int("bytes", r.Size), zap.Int("limit", r.Limit), zap.NamedError("reason", r.Err))
 		}
 		return nil
@@ -448,7 +454,7 @@ func (e *Encoder) report(c *collection, i *reconcile.Item, ev *event.Event, deta
 // record encodes an event, with the body of o if that is not nil.
 func (e *Encoder) record(c *collection, i *reconcile.Item, ev *event.Event, o *source.Object) event.Record {
 	a, format := e.filling, e.Encoder.Format
-	r := event.Record{Event: ev, Format: format, Broadcast: ev.Type.OfCollection()}
+	r := event.Record{Event: ev, Format: format, Broadcast: ev.Type.IsBroadcast()}
 	if format == event.Structured { // attributes are part of the value
 		e.address(c, i, ev, &r)
 	}

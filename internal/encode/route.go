@@ -105,7 +105,7 @@ func (r *route) destination(ev *event.Event, v shape.Values, text *event.Text) s
 	switch {
 	case r.subject == nil:
 		return r.topic
-	case ev.Type.OfCollection():
+	case ev.Type.IsBroadcast():
 		v.Namespace = ev.Collection.Namespace
 		return r.subject.EntryCollectionSubject(v, ev.CollectionKind())
 	default:
@@ -126,7 +126,7 @@ func (r *route) keyOf(v shape.Values, text *event.Text) string {
 func (r *rules) headers(to []event.Attribute, ev *event.Event, text *event.Text) []event.Attribute {
 	v := valuesOf(r.values, ev)
 	v.Version = ev.APIVersion[strings.IndexByte(ev.APIVersion, '/')+1:]
-	if ev.Type.OfCollection() {
+	if ev.Type.IsBroadcast() {
 		v.Namespace = ev.Collection.Namespace
 	}
 	return r.route.Headers.Append(to, v, ev.Object, text)

@@ -58,7 +58,7 @@ func (g *auditLog) follow(ctx context.Context, l *loop.Loop, floor *atomic.Int64
 		caught := time.Now()
 		fresh, more := g.after(at)
 		last := uint64(at + len(fresh))
-		planned, _ := l.Attribute(ctx, 1000*len(fresh), func(a *attribute.Attribution) []byte {
+		planned, _ := l.Attribute(ctx, 1000*len(fresh), func(a *attribute.Attribution) []event.KV {
 			now := time.Now()
 			if a.Generation() != generation {
 				generation = a.Generation()
@@ -75,7 +75,7 @@ func (g *auditLog) follow(ctx context.Context, l *loop.Loop, floor *atomic.Int64
 			if version := floor.Swap(0); version > 0 {
 				a.Floor("", strconv.FormatInt(version, 10), last, caught)
 			}
-			return strconv.AppendUint(nil, min(a.Needed()-1, uint64(at)), 10)
+			return []event.KV{attribute.StorePosition(strconv.AppendUint(nil, min(a.Needed()-1, uint64(at)), 10))}
 		})
 		if !planned {
 			more = nil

@@ -78,7 +78,7 @@ func newHeads() *headReader {
 		"namespace": namespace, "origin": origin, "id": id, "name": objectName, "uid": uid, "resourceversion": version,
 		"deletionversion": deletion, "time": clock, "epoch": epoch, "run": run, "incarnation": incarnation,
 	}}
-	for t := event.Added; t <= event.Attributed; t++ {
+	for t := event.Added; t <= event.Lost; t++ {
 		h.types[t.CloudEvent()] = t
 	}
 	return h

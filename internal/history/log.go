@@ -123,7 +123,7 @@ func (l *log) read(m *sink.Message, h *head) (bool, error) {
 	if ok, err := l.heads.read(m, h); err != nil || !ok || h.text[cluster] != l.cluster {
 		return false, err
 	}
-	if h.typ == event.Attributed && !l.attributions {
+	if h.typ.OfRequest() && (h.typ != event.Attributed || !l.attributions) {
 		return false, nil
 	}
 	if l.uid == "" {

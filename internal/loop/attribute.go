@@ -6,22 +6,20 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/attribute"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Attribute has Run's goroutine call read, which passes records of the audit log on, and then publishes the verdicts that follow. A position
-// that read returns is committed with the next batch. It blocks while the loop accepts no message. bytes is the size of the records in
+// Attribute has Run's goroutine call read, which passes records of the audit log on, and then publishes what follows. The changes of the
+// checkpoint that read returns are committed with the next batch. It blocks while the loop accepts no message. bytes is the size of the records in
 // memory. It returns false if there is no plan yet; then read was not called.
-func (l *Loop) Attribute(ctx context.Context, bytes int, read func(a *attribute.Attribution) (position []byte)) (planned bool, err error) {
+func (l *Loop) Attribute(ctx context.Context, bytes int, read func(a *attribute.Attribution) []event.KV) (planned bool, err error) {
 	answer := make(chan bool, 1)
 	m := message{bytes: bytesOf(bytes), call: func(l *Loop) {
 		if l.plan.made {
 			l.batches.note(l.Attribution.Histories(l.core.Epochs(), l.at)...)
-			position := read(l.Attribution)
+			l.batches.note(read(l.Attribution)...)
 			l.reads.delays.records++
 			l.attribute(l.at)
-			if position != nil {
-				l.batches.note(attribute.StorePosition(position))
-			}
 		}
 		answer <- l.plan.made
 	}}
@@ -53,5 +51,29 @@ func (l *Loop) attribute(at time.Time) {
 			l.batches.note(l.Attribution.Drop(c.Number))
 		}
 	}
+	l.refuse()
 	l.batches.encode("", at)
+}
+
+// refuse publishes refused requests, while the batch has room:
+//
+//	collection                          refusal
+//	suspended                           waits until it is resumed
+//	in the core, before its first gap   waits
+//	in the core                         is published
+//	ends, or is not in the core         is dropped: the sink does not publish the resource any more
+func (l *Loop) refuse() {
+	for _, r := range l.Attribution.Refusals() {
+		if l.batches.full() {
+			return
+		}
+		c := l.core.Collection(r.Collection)
+		switch {
+		case l.suspended.has(r.Collection), c != nil && c.Incarnation == 0:
+		case r.Final(), c == nil, !l.core.Attribute(r.Collection, c.Incarnation, reconcile.Attribution{ID: r.ID}):
+			l.batches.note(l.Attribution.DropRefusal(r))
+		default:
+			l.Attribution.Pass(r)
+		}
+	}
 }

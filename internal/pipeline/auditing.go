@@ -20,6 +20,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/audit/inbox"
 	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/audit/logfile"
+	"github.com/kubebridge/kubebridge/internal/audit/topic"
 	"github.com/kubebridge/kubebridge/internal/audit/webhook"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
@@ -44,6 +45,7 @@ const (
 const (
 	fromWebhook = iota
 	fromFile
+	fromTopic
 	inputs
 )
 
@@ -51,10 +53,12 @@ const (
 type AuditSpec struct {
 	Path    string // directory of the inbox
 	Inbox   func(context.Context) (inbox.Options, error)
-	Webhook *webhook.Options // without Store and Log; nil: there is no webhook
-	File    *logfile.Options // nil: there is none
+	Webhook *webhook.Options              // without Store and Log; nil: there is no webhook
+	File    *logfile.Options              // nil: there is none
+	Topic   func() (topic.Options, error) // nil: there is none. An error is tried again
 	Join    join.Options
 	Wait    time.Duration // see [attribute.Options]
+	Denied  bool          // refused requests are published
 }
 
 // auditing gets audit records, keeps them, and passes them on to all sinks.
@@ -155,6 +159,9 @@ func (a *auditing) run(ctx context.Context) error {
 	if a.spec.File != nil {
 		group.Go(func() error { return a.follow(ctx) })
 	}
+	if a.spec.Topic != nil {
+		group.Go(func() error { return a.readTopic(ctx) })
+	}
 	group.Go(func() error {
 		a.trim(ctx)
 		return nil
@@ -170,7 +177,7 @@ func (a *auditing) run(ctx context.Context) error {
 
 func (a *auditing) serve(ctx context.Context) error {
 	o := *a.spec.Webhook
-	o.Store, o.Log = a, a.log
+	o.Store, o.Log = newWebhookStore(a), a.log
 	s, err := webhook.New(o)
 	if err != nil {
 		return fmt.Errorf("audit.webhook: %w", err)
@@ -183,28 +190,25 @@ func (a *auditing) serve(ctx context.Context) error {
 func (a *auditing) follow(ctx context.Context) error {
 	path := filepath.Join(a.spec.Path, "file-position.json")
 	var from logfile.Position
-	text, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(text, &from)
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := readJSON(path, &from); err != nil {
 		return fmt.Errorf("audit.file: read the position: %w", err)
 	}
 	f := logfile.Open(*a.spec.File, from)
 	defer func() { _ = f.Close() }()
 	found := false
+	var known time.Time // of the last record that was read, or when all was
 	for {
 		begun := time.Now()
 		chunk, err := f.Next()
 		var gap *logfile.GapError
 		switch {
 		case errors.As(err, &gap):
-			a.gaps.Add(1)
-			a.shown.lost(err)
-			a.log.Warn("audit records may be missing", zap.Error(err))
+			if !a.lost(ctx, fromFile, known, err) {
+				return nil
+			}
 			continue
 		case errors.Is(err, io.EOF):
-			found = a.fileEnds(found, begun)
+			found, known = a.fileEnds(found, begun), begun
 			if f.Wait(ctx) != nil {
 				return nil
 			}
@@ -218,6 +222,7 @@ func (a *auditing) follow(ctx context.Context) error {
 			continue
 		}
 		found = true
+		known = lastTime(chunk.Records, known)
 		a.shown.met(readFile, nil)
 		for i := range chunk.Records {
 			chunk.Records[i].Input = fromFile
@@ -226,11 +231,16 @@ func (a *auditing) follow(ctx context.Context) error {
 			return nil
 		}
 		a.shown.count(&chunk.Batch)
-		err = writeFile(path, chunk.Position)
-		a.shown.met(storePosition, err)
-		if err != nil {
-			a.log.Warn("write of the position in the audit log failed", zap.Error(err))
-		}
+		a.storePosition(path, chunk.Position)
+	}
+}
+
+// storePosition stores how far an input was read. An error is not repeated: the next position replaces this one.
+func (a *auditing) storePosition(path string, position any) {
+	err := writeJSON(path, position)
+	a.shown.met(storePosition, err)
+	if err != nil {
+		a.log.Warn("write of the position of audit records failed", zap.Error(err))
 	}
 }
 
@@ -295,8 +305,20 @@ func (a *auditing) keep(ctx context.Context, records []audit.Record) bool {
 	}
 }
 
-// writeFile replaces a file by the JSON of a value.
-func writeFile(path string, value any) error {
+// readJSON reads a value that writeJSON has written, if the file exists.
+func readJSON(path string, value any) error {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, value)
+}
+
+// writeJSON replaces a file by the JSON of a value.
+func writeJSON(path string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
@@ -310,6 +332,7 @@ func writeFile(path string, value any) error {
 // trim deletes records that no sink needs.
 func (a *auditing) trim(ctx context.Context) {
 	for pause(ctx, trimEvery) {
+		a.listens()
 		lowest := a.lowest()
 		if lowest.Number == 0 {
 			continue
@@ -360,6 +383,8 @@ type recordReader struct {
 	reader     *inbox.Reader
 	before     []numbered // the records that may be needed again
 	at         inbox.Position
+	taken      uint64               // see storedPosition
+	known      time.Time            // of the last record
 	stored     time.Time            // when a position was stored last
 	trimmed    time.Time            // when records that are not needed were released last
 	floors     map[string]time.Time // of the last floor that was passed on, by storage
@@ -377,6 +402,12 @@ func (r *recordReader) close() {
 	}
 }
 
+// storedPosition is how far a sink has read records.
+type storedPosition struct {
+	inbox.Position        // behind it, records are needed again after a restart: for changes that wait
+	Taken          uint64 `json:"taken,omitzero"` // the number of the last record whose refused request is published, or in the checkpoint
+}
+
 // start begins at the position that the sink's store has.
 func (r *recordReader) start(a *attribute.Attribution, now time.Time) error {
 	at, err := stored(a)
@@ -384,13 +415,13 @@ func (r *recordReader) start(a *attribute.Attribution, now time.Time) error {
 		return err
 	}
 	r.close()
-	r.reader, r.before, r.at = r.auditing.inbox.Reader(at), nil, at
+	r.reader, r.before, r.at, r.taken = r.auditing.inbox.Reader(at.Position), nil, at.Position, at.Taken
 	a.Begin(at.Number, now)
 	return nil
 }
 
 // stored returns the position that the sink's store has. The zero value: it has none.
-func stored(a *attribute.Attribution) (at inbox.Position, err error) {
+func stored(a *attribute.Attribution) (at storedPosition, err error) {
 	text, err := a.Stored()
 	if err != nil || text == nil {
 		return at, err
@@ -403,15 +434,16 @@ func stored(a *attribute.Attribution) (at inbox.Position, err error) {
 
 // next passes on the next records, and what is known about their order.
 func (r *recordReader) next(ctx context.Context) error {
-	records, lost, err := r.read(ctx)
+	records, gap, err := r.read(ctx)
 	if err != nil {
 		return err
 	}
+	lost := r.loss(gap)
 	caught := r.auditing.caughtUp() // before the loop handles what was read
 	var failed error
-	planned, err := r.pipeline.loop.Attribute(ctx, len(records)*recordBytes, func(a *attribute.Attribution) []byte {
+	planned, err := r.pipeline.loop.Attribute(ctx, len(records)*recordBytes, func(a *attribute.Attribution) (changes []event.KV) {
 		now := time.Now()
-		r.pipeline.attribution.Store(attributionStatus(a.Counts()))
+		r.pipeline.attribution.Store(attributionStatus(a.Counts(), r.auditing.spec.Denied))
 		if a.Generation() != r.generation {
 			if failed = r.start(a, now); failed == nil {
 				r.generation = a.Generation()
@@ -421,11 +453,16 @@ func (r *recordReader) next(ctx context.Context) error {
 		for i := range records {
 			at := records[i].Position
 			r.before = append(r.before, numbered{at.Number, r.at})
-			r.at = at
+			r.at, r.known = at, lastTime([]audit.Record{records[i].Record}, r.known)
+			if records[i].Record.Lost != nil {
+				a.Lost(now)
+			}
 			a.Read(at.Number, &records[i].Record, now)
+			changes = append(changes, r.refuse(a, at.Number, &records[i].Record)...)
 		}
-		if lost {
+		if lost != nil {
 			a.Lost(now)
+			changes = append(changes, r.publishLoss(a, r.at.Number, lost)...)
 		}
 		a.Caught(caught.at, caught.number)
 		r.passFloors(a)
@@ -436,16 +473,39 @@ func (r *recordReader) next(ctx context.Context) error {
 			r.trimmed = now
 			failed = r.release(a)
 		}
-		if now.Sub(r.stored) < storeEvery {
+		if len(changes) == 0 && now.Sub(r.stored) < storeEvery {
 			return nil
 		}
 		r.stored = now
-		return r.position(a)
+		if at := r.position(a); at != nil {
+			changes = append(changes, attribute.StorePosition(at))
+		}
+		return changes
 	})
 	if err == nil && !planned { // only then r.generation is 0, and there are no records
 		pause(ctx, lookEvery)
 	}
 	return errors.Join(err, failed)
+}
+
+// refuse passes on a record if it is of a refused request that is not published yet. It returns the changes of the checkpoint, which are
+// committed with the position.
+func (r *recordReader) refuse(a *attribute.Attribution, number uint64, record *audit.Record) []event.KV {
+	if number <= r.taken {
+		return nil
+	}
+	r.taken = number
+	if record.Lost != nil {
+		return r.publishLoss(a, number, record)
+	}
+	if !r.auditing.spec.Denied || !record.Denied() || record.Stage != audit.Complete {
+		return nil
+	}
+	collection := r.pipeline.publisher(record)
+	if collection == "" {
+		return nil
+	}
+	return a.Refuse(number, record, collection)
 }
 
 // passFloors passes on the floors that came since the last call.
@@ -466,11 +526,11 @@ func (r *recordReader) position(a *attribute.Attribution) []byte {
 	for len(r.before) > 0 && r.before[0].number < needed {
 		r.before = r.before[1:]
 	}
-	at := r.at
+	at := storedPosition{r.at, r.taken}
 	if len(r.before) > 0 {
-		at = r.before[0].before
+		at.Position = r.before[0].before
 	}
-	if at.Number == 0 {
+	if at == (storedPosition{}) {
 		return nil
 	}
 	text, _ := json.Marshal(at) // strings and numbers always encode
@@ -485,21 +545,24 @@ func (r *recordReader) release(a *attribute.Attribution) error {
 	}
 	r.auditing.mu.Lock()
 	defer r.auditing.mu.Unlock()
-	r.auditing.needed[r.pipeline.name] = at
+	r.auditing.needed[r.pipeline.name] = at.Position
 	return nil
 }
 
-// read returns the next records, and whether some are missing. Without one for a while, it returns none.
-func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost bool, err error) {
+// read returns the next records, and why some before the last of them are missing. Without one for a while, it returns none.
+func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost error, err error) {
 	if r.generation == 0 {
-		return nil, false, nil
+		return nil, nil, nil
 	}
 	for len(items) < recordsAtOnce {
 		item, err := r.reader.Next()
 		var gap *inbox.GapError
 		switch {
 		case errors.As(err, &gap):
-			lost = true
+			lost = err
+			if gap.From == 0 { // the numbers are those of another inbox
+				r.taken = 0
+			}
 			r.auditing.gaps.Add(1)
 			r.auditing.shown.lost(err)
 			r.pipeline.log.Warn("audit records are missing", zap.Error(err))
@@ -514,8 +577,10 @@ func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost bool,
 				return nil, lost, ctx.Err()
 			}
 			continue
+		case err != nil && (len(items) > 0 || lost != nil):
+			return items, lost, nil // what has failed fails again
 		case err != nil:
-			return items, lost, err
+			return nil, nil, err
 		}
 		items = append(items, item)
 	}

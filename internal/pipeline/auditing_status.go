@@ -16,7 +16,8 @@ import (
 const (
 	storeRecords  = "store audit records"
 	readFile      = "read audit.file"
-	storePosition = "store the position in audit.file"
+	readTopic     = "read audit.kafka"
+	storePosition = "store the position of an input"
 	deleteRecords = "delete audit records that are not needed"
 )
 
@@ -26,7 +27,7 @@ type auditStatus struct {
 	failing map[string]auditFailure // by operation
 	last    *status.Trouble
 
-	// These are numbers of the file.
+	// These are numbers of the file and of the topic.
 	stored     uint64
 	dropped    audit.Dropped
 	unparsable uint64
@@ -64,7 +65,7 @@ func (s *auditStatus) lost(err error) {
 	s.last = &status.Trouble{Error: err.Error(), Advice: "nothing: some changes have candidates only, or no attribution; the log says where records are missing", At: time.Now()}
 }
 
-// count counts lines of the file that are stored.
+// count counts events of the file or the topic of which the records are stored.
 func (s *auditStatus) count(b *audit.Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,6 +80,8 @@ func auditAdvice(operation string, err error) string {
 		return "restore the sinks that are behind, or raise audit.maxBytes and the size of its volume"
 	case operation == readFile:
 		return "let the bridge read audit.file and its directory"
+	case operation == readTopic:
+		return "check audit.kafka, and that the bridge may read and describe the topic"
 	}
 	return "check the disk of audit.path, and that the bridge may write there"
 }
@@ -120,11 +123,16 @@ func (a *auditing) status() *status.Audit {
 	return out
 }
 
-// attributionStatus returns what the status shows of a sink's changes.
-func attributionStatus(n attribute.Counts) *status.Attribution {
+// attributionStatus returns what the status shows of a sink's changes, and of refused requests if these are published.
+func attributionStatus(n attribute.Counts, denied bool) *status.Attribution {
 	out := &status.Attribution{Waiting: n.Waiting, Exact: n.Exact, Carried: n.Carried, Candidates: map[string]uint64{}, NoRecord: n.Unknown, Dropped: n.Dropped}
 	for reason, count := range n.Candidates {
 		out.Candidates[string(reason)] = count
+	}
+	if denied {
+		r := n.Refusals
+		out.Denied = map[string]uint64{"published": r.Published, "dropped": r.Dropped, "rejected": r.Rejected, "lost": r.Lost}
+		out.DeniedWaiting = r.Waiting
 	}
 	return out
 }

@@ -137,11 +137,11 @@ func TestAuditFailing(t *testing.T) {
 
 // All reasons are in the status, so that metrics begin at 0.
 func TestAttributionStatus(t *testing.T) {
-	got := attributionStatus(attribute.New(attribute.Options{}).Counts())
+	got := attributionStatus(attribute.New(attribute.Options{}).Counts(), false)
 	if len(got.Candidates) != len(join.Reasons()) || got.Candidates[string(join.Several)] != 0 {
 		t.Errorf("candidates %v", got.Candidates)
 	}
-	got = attributionStatus(attribute.Counts{Waiting: 1, Exact: 2, Candidates: map[join.Reason]uint64{join.Several: 3}, Unknown: 4, Dropped: 5})
+	got = attributionStatus(attribute.Counts{Waiting: 1, Exact: 2, Candidates: map[join.Reason]uint64{join.Several: 3}, Unknown: 4, Dropped: 5}, false)
 	want := status.Attribution{Waiting: 1, Exact: 2, NoRecord: 4, Dropped: 5}
 	if got.Candidates["several"] != 3 || got.Waiting != want.Waiting || got.Exact != want.Exact || got.NoRecord != want.NoRecord || got.Dropped != want.Dropped {
 		t.Errorf("got %+v", got)

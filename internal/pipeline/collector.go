@@ -36,7 +36,7 @@ type bufferDescs struct {
 
 // auditDescs are the metrics of audit records, which have no series if the audit log is not read, and of attributions, with the label sink.
 type auditDescs struct {
-	bytes, room, records, dropped, unparsable, refused, gaps, fileRead, attributions, waiting *prometheus.Desc
+	bytes, room, records, dropped, unparsable, refused, gaps, fileRead, attributions, waiting, denied *prometheus.Desc
 }
 
 // NewCollector returns a collector that calls report at each scrape.
@@ -90,6 +90,7 @@ func NewCollector(report func() status.Report) *Collector {
 			fileRead:     of("audit_file_read_timestamp_seconds", "All that was written to audit.file before this time is stored; absent until the end of the file is reached."),
 			attributions: of("attributions_total", "Published changes by what the audit log says about them: exact, actor (exact, and the event of the change has the request), the reason why there are only candidates, no-record, or dropped because the collection was reset or removed.", "sink", "result"),
 			waiting:      of("attributions_waiting", "Published changes that wait for their audit records.", "sink"),
+			denied:       of("denied_requests_total", "Refused requests, with audit.denied, by what has become of them: published, dropped because the sink does not publish the resource any more, rejected by the bus, or lost because too many were waiting.", "sink", "result"),
 		},
 	}
 }
@@ -164,6 +165,9 @@ func (c *auditDescs) collectSink(out chan<- prometheus.Metric, a *status.Attribu
 	}
 	counter(out, c.attributions, a.NoRecord, sink, "no-record")
 	counter(out, c.attributions, a.Dropped, sink, "dropped")
+	for result, n := range a.Denied {
+		counter(out, c.denied, n, sink, result)
+	}
 }
 
 // seconds returns a time as a metric has it.

@@ -111,7 +111,9 @@ func (s *sinkStatus) delivered(records []event.Record) {
 		if c == nil {
 			continue
 		}
-		c.Position = cmp.Or(ev.DeletionVersion, ev.ResourceVersion)
+		if !ev.Type.OfRequest() { // it has the version of an earlier change, or none
+			c.Position = cmp.Or(ev.DeletionVersion, ev.ResourceVersion)
+		}
 		c.Delivered++
 		c.LastEvent = &now
 		if ev.Origin == event.Watch && !ev.Type.OfCollection() {

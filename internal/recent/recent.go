@@ -93,7 +93,7 @@ func (c *Changes) Forget(sink string) {
 // isChange reports whether an event is about a change. The objects of a first list, a
 // reset or a resync were so before, and would leave no room for what changed.
 func isChange(e *event.Event) bool {
-	return !e.Type.OfCollection() && e.Type != event.Attributed && e.Type != event.Present && (e.Type != event.Added || e.Origin != event.Snapshot)
+	return !e.Type.OfCollection() && !e.Type.OfRequest() && e.Type != event.Present && (e.Type != event.Added || e.Origin != event.Snapshot)
 }
 
 // take keeps the changes of a batch. Of a large one no more is copied than can stay.

@@ -35,7 +35,7 @@ func sample() Report {
 				Name: "audit", Bus: "kafka", Address: "kafka:9092", Delivery: "exactly-once", Ready: true, Delivered: 12345,
 				LastEvent: &earlier, Queue: Queue{EventCapacity: 4000},
 				LastError:   &Trouble{Error: "broker <x> went away", Advice: "nothing", At: earlier},
-				Attribution: &Attribution{Waiting: 12, Exact: 3456, Candidates: map[string]uint64{"incomplete": 78, "several": 0}, NoRecord: 9, Dropped: 1},
+				Attribution: &Attribution{Waiting: 12, Exact: 3456, Candidates: map[string]uint64{"incomplete": 78, "several": 0}, NoRecord: 9, Dropped: 1, Denied: map[string]uint64{"published": 7, "dropped": 0, "rejected": 0, "lost": 2}, DeniedWaiting: 3},
 				Collections: []Collection{
 					{ID: "pods", APIVersion: "v1", Kind: "Pod", State: "watching", Since: earlier, Position: "42", Lag: ptr(0.012), Objects: ptr(int64(1234)), Gap: &Gap{Reason: "reset", Opened: earlier, Closed: &noon}},
 					{ID: "deployments.apps", APIVersion: "apps/v1", Kind: "Deployment", State: "reconciling", Since: earlier, List: &List{Read: 5000, Remaining: ptr(int64(1500))}},

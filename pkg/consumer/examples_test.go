@@ -66,7 +66,7 @@ func recordings() []*reader {
 }
 
 // withAttributions adds events that say who made a change: one behind each event of an object, and one of an object whose events a compacted
-// topic does not have any more. No copy may change by them.
+// topic does not have any more; a refused request for the object, and lost records. No copy may change by them.
 func withAttributions(t *rapid.T, messages []consumer.Message) []consumer.Message {
 	var all []consumer.Message
 	for _, m := range messages {
@@ -80,7 +80,7 @@ func withAttributions(t *rapid.T, messages []consumer.Message) []consumer.Messag
 			Type: event.Attributed, Explained: e.Type, Origin: event.Audit, Time: e.Time, Collection: &col, Run: strconv.FormatUint(e.Run, 10), Incarnation: e.Incarnation, Epoch: e.Epoch,
 			APIVersion: e.APIVersion, Kind: e.Kind, Namespace: e.Namespace, ResourceVersion: e.ResourceVersion,
 		}
-		for _, name := range []string{e.Name, "compacted"} {
+		for _, name := range []string{e.Name, "compacted", "refused", "lost"} {
 			who.Name, who.UID = name, name+"-"+e.UID
 			if name == e.Name {
 				who.UID = e.UID
@@ -88,6 +88,14 @@ func withAttributions(t *rapid.T, messages []consumer.Message) []consumer.Messag
 			explained := who
 			explained.Type = e.Type
 			who.Attribution = &event.Attribution{Explains: explained.ID(), Request: &event.Request{User: event.User{Name: "alice"}}}
+			if name == "refused" {
+				who.Type, who.Name, who.UID, who.Kind, who.ResourceVersion, who.RequestID = event.Denied, e.Name, "", "", "", strings.Repeat("0", 32)
+				who.Attribution, who.Denial = nil, &event.Denial{Request: event.Request{User: event.User{Name: "mallory"}, Verb: "delete", Code: 403}}
+			}
+			if name == "lost" {
+				who.Type, who.Name, who.UID, who.APIVersion, who.Kind, who.ResourceVersion = event.Lost, "", "", "", "", ""
+				who.Attribution, who.Denial, who.Loss = nil, nil, &event.Loss{Until: event.FormatTime(e.Time), Detail: "the file was replaced"}
+			}
 			encoder := event.Encoder{Cluster: e.Cluster, ClusterUID: e.ClusterUID}
 			attributes := encoder.Attributes(&who)
 			next := m
@@ -342,7 +350,7 @@ func describe(state *consumer.State, change consumer.Change) string {
 	if at, ok := state.Complete("test", "pods"); ok {
 		words[0] = "complete " + at.ResourceVersion
 	}
-	if change.Event != nil && change.Event.Type != event.Attributed { // the examples skip it
+	if change.Event != nil && !change.Event.Type.OfRequest() { // the examples skip it
 		words = append(words, "True")
 	} else {
 		words = append(words, "False")

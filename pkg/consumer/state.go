@@ -60,7 +60,8 @@ func resourceOf(e *event.Received) string {
 // Change says what one event changed in the copy.
 type Change struct {
 	// Event is nil if the event changed nothing: it was a repetition, or its collection or incarnation has ended. One of type
-	// [event.Attributed] changes nothing either, and is here if its incarnation has not ended: see [Attributions].
+	// [event.Attributed] changes nothing either, and is here if its incarnation has not ended: see [Attributions]. Those of the types
+	// [event.Denied] and [event.Lost] change nothing, and are here as often as they are read: the ID is the same then.
 	Event *event.Received
 	// Gone are the states of objects that the copy showed before and does not show any more. Shown are
 	// the states that it shows now and did not show before. If one of two collections deletes an object that both
@@ -117,8 +118,11 @@ func (s *State) Take(m Message, e *event.Received) Change {
 	if e == nil {
 		return Change{}
 	}
-	if e.Type == event.Attributed {
+	switch e.Type {
+	case event.Attributed:
 		return s.attributed(e)
+	case event.Denied, event.Lost:
+		return Change{Event: e}
 	}
 	change := Change{}
 	if e.Plan != nil {

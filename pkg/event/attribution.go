@@ -23,6 +23,23 @@ type Attribution struct {
 	LeftOut []string `json:"leftout,omitzero"`
 }
 
+// Denial is a request that the API server has refused because its user may not do it. It is the data of an event of type [Denied].
+type Denial struct {
+	Request Request `json:"request"`
+	// Message is what the API server has answered.
+	Message string `json:"message,omitzero"`
+	// LeftOut names the members that would have made the event too large, as in [Attribution]; and "message".
+	LeftOut []string `json:"leftout,omitzero"`
+}
+
+// Loss says that records of the audit log may be missing. It is the data of an event of type [Lost].
+type Loss struct {
+	// Since and Until are times in [TimeFormat]: records of requests in between may be missing. Since is "" if it is not known.
+	Since  string `json:"since,omitzero"`
+	Until  string `json:"until"`
+	Detail string `json:"detail"` // why, in one sentence for people
+}
+
 // Request is a request to the API server, as its audit log has it (audit.k8s.io/v1). Zero fields are left out: they are not known, or
 // the bridge is configured to leave them out.
 type Request struct {
@@ -93,14 +110,22 @@ func FormatTime(t time.Time) string {
 	return t.UTC().Format(TimeFormat)
 }
 
-// appendAttribution appends the data of an event of type Attributed.
-func (e *Event) appendAttribution(dst []byte) []byte { return appendWho(dst, e.Attribution) }
+// appendRequest appends the data of an event about a request.
+func (e *Event) appendRequest(dst []byte) []byte {
+	switch e.Type {
+	case Denied:
+		return appendWho(dst, e.Denial)
+	case Lost:
+		return appendWho(dst, e.Loss)
+	}
+	return appendWho(dst, e.Attribution)
+}
 
-// appendWho appends the JSON of an Attribution or a Request. Bytes that are no UTF-8 become U+FFFD, as in the audit log.
+// appendWho appends the JSON of a value about requests. Bytes that are no UTF-8 become U+FFFD, as in the audit log.
 func appendWho(dst []byte, v any) []byte {
 	to := bytes.NewBuffer(dst)
 	encoder := json.NewEncoder(to)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(v) // strings and numbers always encode
+	_ = encoder.Encode(v) // strings, numbers and times always encode
 	return bytes.TrimSuffix(to.Bytes(), []byte("\n"))
 }

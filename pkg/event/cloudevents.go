@@ -11,6 +11,8 @@ const (
 	ObjectSchema      = "https://kubebridge.io/schemas/object-v1.json"
 	CollectionSchema  = "https://kubebridge.io/schemas/collection-v1.json"
 	AttributionSchema = "https://kubebridge.io/schemas/attribution-v1.json"
+	LossSchema        = "https://kubebridge.io/schemas/loss-v1.json"
+	DenialSchema      = "https://kubebridge.io/schemas/denial-v1.json"
 )
 
 // TimeFormat is the format of times in events: RFC 3339, UTC, microseconds.
@@ -56,10 +58,14 @@ func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Te
 		switch {
 		case e.Type == Attributed:
 			schema = AttributionSchema
+		case e.Type == Denied:
+			schema = DenialSchema
+		case e.Type == Lost:
+			schema = LossSchema
 		case c.Format == Plain:
 			schema = "" // the value is the object, which has no schema of this project
 		}
-		if e.Namespace != "" {
+		if e.Namespace != "" && e.Name != "" {
 			b := append(append(buffer[:0], e.Namespace...), '/')
 			subject = text.Of(append(b, e.Name...))
 		}
@@ -147,8 +153,8 @@ func (e *Event) appendData(dst []byte, body func([]byte) []byte) (_ []byte, begi
 	switch {
 	case e.Type.OfCollection():
 		return e.appendReport(dst), 0, 0
-	case e.Type == Attributed:
-		return e.appendAttribution(dst), 0, 0
+	case e.Type.OfRequest():
+		return e.appendRequest(dst), 0, 0
 	}
 	dst = append(dst, `{"object":`...)
 	dst, begin, end = e.appendObject(dst, body)

@@ -93,6 +93,13 @@ type Received struct {
 	// Attribution is the data of an event of type [Attributed]; nil for others. Object is nil there.
 	Attribution *Attribution
 
+	// Denial is the data of an event of type [Denied]; nil for others. Kind, UID and Object are empty there, and Name and Namespace if the
+	// request has none.
+	Denial *Denial
+
+	// Loss is the data of an event of type [Lost]; nil for others. There is no object.
+	Loss *Loss
+
 	// Data is the whole data member, for values that have no field here.
 	Data []byte
 }
@@ -208,7 +215,7 @@ func (e *Received) parseNumbers(w *received) error {
 }
 
 func parseType(name string) (Type, bool) {
-	for t := Added; t <= Attributed; t++ {
+	for t := Added; t <= Lost; t++ {
 		if t.CloudEvent() == name {
 			return t, true
 		}
@@ -227,7 +234,7 @@ func (e *Received) parseData() error {
 		{"origin", string(e.Origin)},
 		{"data", string(e.Data)},
 	}
-	if !e.Type.OfCollection() {
+	if !e.Type.OfCollection() && e.Type != Denied && e.Type != Lost {
 		required = append(required, []Attribute{
 			{"apiversion", e.APIVersion}, {"kind", e.Kind}, {"name", e.Name}, {"uid", e.UID},
 		}...)
@@ -261,6 +268,24 @@ func (e *Received) parseData() error {
 		}
 		return nil
 	}
+	if e.Type == Lost {
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(e.Data, &e.Loss); err != nil {
+			return fmt.Errorf("data: %w", err)
+		}
+		if e.Loss == nil || e.Loss.Until == "" {
+			return errors.New("data has no until")
+		}
+		return nil
+	}
+	if e.Type == Denied {
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(e.Data, &e.Denial); err != nil {
+			return fmt.Errorf("data: %w", err)
+		}
+		if e.Denial == nil || e.Denial.Request.Verb == "" {
+			return errors.New("data has no request")
+		}
+		return nil
+	}
 	var d receivedData
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(e.Data, &d); err != nil {
 		return fmt.Errorf("data: %w", err)
@@ -289,7 +314,7 @@ func (e *Received) parseData() error {
 // collection the error is [ErrNoObject].
 func (e *Received) Into(obj any) error {
 	what := e.subject()
-	if e.Type.OfCollection() || e.Type == Attributed {
+	if e.Type.OfCollection() || e.Type.OfRequest() {
 		return fmt.Errorf("decode %s of event %q: %w", what, e.ID, ErrNoObject)
 	}
 	to := reflect.ValueOf(obj)
@@ -309,7 +334,7 @@ func (e *Received) Into(obj any) error {
 
 // subject names the object or collection of the event, for errors.
 func (e *Received) subject() string {
-	if e.Type.OfCollection() {
+	if e.Type.IsBroadcast() {
 		return e.Type.String() + " of collection " + e.Collection
 	}
 	name := e.Name

@@ -39,7 +39,10 @@ func TestParseLosesNothing(t *testing.T) {
 				APIVersion: r.APIVersion, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, UID: r.UID,
 				ResourceVersion: r.ResourceVersion, DeletionVersion: r.DeletionVersion, Run: strconv.FormatUint(r.Run, 10), Incarnation: r.Incarnation, Nth: x.event.Nth, Plan: r.Plan,
 				Object: r.Object, Reason: r.Reason, Truncated: r.Truncated, DeadLetter: r.DeadLetter, Report: r.Report,
-				Before: r.Before, Patch: r.Patch, Base: r.Base, ChangedBy: r.ChangedBy, LeftOut: r.LeftOut, Attribution: r.Attribution, Actor: r.Actor,
+				Before: r.Before, Patch: r.Patch, Base: r.Base, ChangedBy: r.ChangedBy, LeftOut: r.LeftOut, Attribution: r.Attribution, Actor: r.Actor, Denial: r.Denial,
+			}
+			if e.Loss = r.Loss; r.Denial != nil || r.Loss != nil {
+				e.RequestID = x.event.RequestID
 			}
 			for _, explained := range []event.Type{event.Added, event.Modified, event.Deleted} {
 				if r.Attribution != nil && strings.HasSuffix(r.Attribution.Explains, ":"+explained.String()) {

@@ -14,7 +14,8 @@ import (
 // Type says what happened.
 type Type uint8
 
-// The types of events. The first four are about one object, the next three about a whole collection, and the last one about another event.
+// The types of events. The first four are about one object, the next three about a whole collection, and the last ones about requests to the
+// API server.
 const (
 	// Added: the object is new to the collection.
 	Added Type = iota + 1
@@ -34,9 +35,14 @@ const (
 	Closed
 	// Attributed: an earlier event's change was made by a user. It changes no object.
 	Attributed
+	// Denied: the API server has refused a request for an object, or for several. It changes no object.
+	Denied
+	// Lost: records of the audit log may be missing, so some changes are not attributed, and some refused requests have no event. It is not
+	// about a gap of the collection: no change is missing.
+	Lost
 )
 
-var typeNames = [...]string{"", "added", "modified", "deleted", "present", "gap", "synced", "closed", "attributed"}
+var typeNames = [...]string{"", "added", "modified", "deleted", "present", "gap", "synced", "closed", "attributed", "denied", "lost"}
 
 // String returns the last word of the type's name on the bus: "added", "gap", ….
 func (t Type) String() string {
@@ -48,6 +54,12 @@ func (t Type) String() string {
 
 // OfCollection reports whether t is about a whole collection.
 func (t Type) OfCollection() bool { return t >= Gap && t <= Closed }
+
+// OfRequest reports whether t is about requests to the API server: it changes no object.
+func (t Type) OfRequest() bool { return t >= Attributed && t <= Lost }
+
+// IsBroadcast reports whether an event of type t is in each partition of its topic, without a key.
+func (t Type) IsBroadcast() bool { return t.OfCollection() || t == Lost }
 
 // CollectionKind returns the kind of an event about a collection: "reset" for closed and for a gap with Reset, otherwise the type. It is
 // part of compaction keys and subjects, for which a bus may keep the last message only. So a reset and the closing of a collection
@@ -64,6 +76,7 @@ var cloudEventTypes = [...]string{
 	"io.kubebridge.resource.added.v1", "io.kubebridge.resource.modified.v1", "io.kubebridge.resource.deleted.v1",
 	"io.kubebridge.resource.present.v1", "io.kubebridge.collection.gap.v1", "io.kubebridge.collection.synced.v1",
 	"io.kubebridge.collection.closed.v1", "io.kubebridge.resource.attributed.v1",
+	"io.kubebridge.request.denied.v1", "io.kubebridge.audit.lost.v1",
 }
 
 // CloudEvent returns the CloudEvents "type" attribute, for example
@@ -157,6 +170,14 @@ type Event struct {
 	// the type of that event.
 	Attribution *Attribution
 	Explained   Type
+
+	// Denial is set in Denied. Namespace and Name are those of the request, "" if it has none. Kind, UID and ResourceVersion are "".
+	// RequestID is part of the id: it identifies the request.
+	Denial    *Denial
+	RequestID string
+
+	// Loss is set in Lost. There is no object. RequestID identifies the loss.
+	Loss *Loss
 }
 
 // Plan describes the plan of the resource that an event's collection belongs to. It is in the
@@ -231,11 +252,16 @@ type Counts struct {
 // ID returns the event's id. An event that is published again has the same id. The id consists of
 // collection, run, uid, resourceVersion and type; for an event about a collection, of collection,
 // run and type, and Nth before the type of Synced. That of an event of type Attributed is the id that it explains, with the type behind it.
+// That of type Denied or Lost has no run: it consists of collection, RequestID and type.
 // No two events share an id: a run has one gap, and, for each uid and version, one publication and one end.
 func (e *Event) ID() string { return string(e.appendID(nil)) }
 
 func (e *Event) appendID(dst []byte) []byte {
 	dst = append(append(dst, e.Collection.ID()...), ':')
+	if e.Type == Denied || e.Type == Lost {
+		dst = append(append(dst, e.RequestID...), ':')
+		return append(dst, e.Type.String()...)
+	}
 	dst = append(append(dst, e.Run...), ':')
 	switch {
 	case e.Type == Synced:

@@ -125,6 +125,30 @@ func examples() []example {
 				Candidates: []event.Request{{User: event.User{Name: "alice@example.com"}, Verb: "deletecollection", URI: "/api/v1/namespaces/shop/pods", Received: event.FormatTime(at(2)), Code: 200, Cut: true}},
 			},
 		}},
+		{"denied", event.Event{
+			Type: event.Denied, Origin: event.Audit, Time: at(8), Collection: deployments, RequestID: "0f1e2d3c4b5a69788796a5b4c3d2e1f0",
+			APIVersion: "apps/v1", Namespace: "shop", Name: "web", Run: run, Incarnation: first,
+			Denial: &event.Denial{
+				Request: event.Request{
+					User: event.User{Name: "mallory@example.com", Groups: []string{"system:authenticated"}}, SourceIPs: []string{"10.0.0.66"}, UserAgent: "kubectl/v1.36.3 (linux/amd64) kubernetes/abcdef0",
+					Verb: "delete", URI: "/apis/apps/v1/namespaces/shop/deployments/web", AuditID: "7e8d9c0b-1f2a-4b3c-9d4e-5f6a7b8c9d0e",
+					Received: event.FormatTime(at(2)), Completed: event.FormatTime(at(3)), Code: 403, Decision: "forbid",
+				},
+				Message: "deployments.apps \"web\" is forbidden: User \"mallory@example.com\" cannot delete resource \"deployments\" in API group \"apps\" in the namespace \"shop\"",
+			},
+		}},
+		{"denied-collection", event.Event{
+			Type: event.Denied, Origin: event.Audit, Time: at(8), Collection: pods, RequestID: "00112233445566778899aabbccddeeff",
+			APIVersion: "v1", Run: run, Incarnation: first,
+			Denial: &event.Denial{
+				Request: event.Request{User: event.User{Name: "system:anonymous"}, Verb: "list", Received: event.FormatTime(at(2)), Code: 403, Decision: "forbid", Cut: true},
+				LeftOut: []string{"uri", "message"},
+			},
+		}},
+		{"lost", event.Event{
+			Type: event.Lost, Origin: event.Audit, Time: at(8), Collection: secrets, RequestID: "ffeeddccbbaa99887766554433221100", Namespace: secrets.Namespace, Run: run, Incarnation: first,
+			Loss: &event.Loss{Since: event.FormatTime(at(2)), Until: event.FormatTime(at(7)), Detail: "audit log file: the file was replaced before it was read to its end"},
+		}},
 		{"gap", event.Event{
 			Type: event.Gap, Origin: event.Reconcile, Time: at(8), Collection: secrets, ResourceVersion: "1190", Run: run, Incarnation: first, Plan: plan,
 			Report: &event.Report{Reason: "expired", Detail: "resourceVersion 1190 is no longer served: too old resource version: 1190 (1875)", From: "1190"},

@@ -82,8 +82,8 @@ func (f Format) append(dst []byte, attributes []Attribute, e *Event, body func([
 		return e.appendData(dst, body)
 	case e.Type.OfCollection():
 		return e.appendReport(dst), 0, 0
-	case e.Type == Attributed:
-		return e.appendAttribution(dst), 0, 0
+	case e.Type.OfRequest():
+		return e.appendRequest(dst), 0, 0
 	default:
 		return e.appendObject(dst, body)
 	}
@@ -109,7 +109,7 @@ func (e *Event) appendObject(dst []byte, body func([]byte) []byte) (_ []byte, be
 
 // appendPlainAttributes appends the attributes that take the place of members of data, which a plain value does not have.
 func (e *Event) appendPlainAttributes(dst []Attribute) []Attribute {
-	if e.Type.OfCollection() || e.Type == Attributed {
+	if e.Type.OfCollection() || e.Type.OfRequest() {
 		return dst
 	}
 	if e.Object == nil {

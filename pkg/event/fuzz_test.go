@@ -74,6 +74,18 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
+		if r.Type == event.Lost {
+			if r.Loss == nil || r.Loss.Until == "" || r.Object != nil || r.Report != nil {
+				t.Fatalf("%s: %+v", value, r)
+			}
+			return
+		}
+		if r.Type == event.Denied {
+			if r.Denial == nil || r.Denial.Request.Verb == "" || r.Object != nil || r.Report != nil {
+				t.Fatalf("%s: %+v", value, r)
+			}
+			return
+		}
 		if r.Name == "" || r.UID == "" || r.ResourceVersion == "" || r.Report != nil || !json.Valid(r.Object) || r.Object[0] != '{' {
 			t.Fatalf("%s: %+v", value, r)
 		}

@@ -98,7 +98,7 @@ func TestFormatsSayTheSame(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := data.Object
-			other := e.Type.OfCollection() || e.Type == event.Attributed
+			other := e.Type.OfCollection() || e.Type.OfRequest()
 			if other {
 				want = whole.Data
 			}

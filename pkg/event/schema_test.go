@@ -25,7 +25,7 @@ func compile(t *testing.T, id string) *jsonschema.Schema {
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
 	files, err := filepath.Glob(schemas + "/*-v1.json")
-	if err != nil || len(files) != 4 {
+	if err != nil || len(files) != 6 {
 		t.Fatalf("schemas: %v, %v", files, err)
 	}
 	for _, f := range files {
@@ -58,6 +58,8 @@ func TestSchemasAcceptEveryEvent(t *testing.T) {
 		event.ObjectSchema:      compile(t, event.ObjectSchema),
 		event.CollectionSchema:  compile(t, event.CollectionSchema),
 		event.AttributionSchema: compile(t, event.AttributionSchema),
+		event.DenialSchema:      compile(t, event.DenialSchema),
+		event.LossSchema:        compile(t, event.LossSchema),
 	}
 	values := map[string][]byte{}
 	for _, x := range examples() {
@@ -245,6 +247,17 @@ func TestSchemasRefuse(t *testing.T) {
 		{"an attribution that leaves out an unknown member", "attributed-candidates", set([]any{"user"}, "data", "leftout")},
 		{"an attribution that leaves out nothing", "attributed-candidates", set([]any{}, "data", "leftout")},
 		{"candidates without a reason", "attributed-candidates", drop("data", "reason")},
+		{"a loss without its end", "lost", drop("data", "until")},
+		{"a loss without a detail", "lost", drop("data", "detail")},
+		{"a loss with a name", "lost", set("web", "name")},
+		{"a loss of a watch", "lost", set("watch", "origin")},
+		{"a denial without a request", "denied", drop("data", "request")},
+		{"a denial of an allowed request", "denied", set(200, "data", "request", "code")},
+		{"a denial of a watch", "denied", set("watch", "origin")},
+		{"a denial with a name and without a subject", "denied", drop("subject")},
+		{"a denial with the uid of an object", "denied", set("u", "uid")},
+		{"a denial that leaves out the user", "denied-collection", set([]any{"user"}, "data", "leftout")},
+		{"a denial without the code", "denied-collection", drop("data", "request", "code")},
 		{"a closed for an unknown reason", "closed", set("gone", "data", "reason")},
 		{"a closed with a version", "closed", set("9", "resourceversion")},
 		{"an unknown member of a report", "closed", set("x", "data", "extra")},

@@ -21,7 +21,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -225,6 +227,146 @@ func (w *world) toOCSF(users map[string]string, program string) {
 	}
 	if n < len(users) {
 		w.t.Errorf("OCSF: %d activities, want %d", n, len(users))
+	}
+}
+
+const refusalPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: ["RequestReceived", "ResponseStarted"]
+rules:
+- level: Metadata
+  resources: [{group: "", resources: ["configmaps", "configmaps/*", "secrets"]}]
+- level: None
+`
+
+// Each request for a published resource that a user may not send is an event, once, also if the bridge is killed: reads and writes, of one object
+// and of many. Requests for other resources are not, nor those that succeed or find nothing, nor a request without a user.
+func TestDenied(t *testing.T) {
+	dir := t.TempDir()
+	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(policy, []byte(refusalPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-mode=blocking"}})
+	for _, on := range []string{busNATS, busApacheKafka} {
+		t.Run(on, func(t *testing.T) {
+			w := newWorld(t, options{cluster: own, bus: on, types: []kube.Type{kube.ConfigMaps}})
+			w.config.Audit = map[string]any{"path": filepath.Join(w.dir, "audit"), "file": log, "settle": "3s", "denied": true}
+			w.start()
+			w.publishesRefusals(own)
+		})
+	}
+}
+
+func (w *world) publishesRefusals(own *clustertest.Cluster) {
+	w.t.Helper()
+	w.onBus("the end of the first list", func(all []bus.Message) bool {
+		return slices.ContainsFunc(all, func(m bus.Message) bool { return m.Is("synced") })
+	})
+	var want []string
+	for i := range 12 {
+		switch i {
+		case 5:
+			w.bridge.Kill()
+			w.run()
+		case 8:
+			w.bridge.Kill()
+		case 10:
+			w.run()
+		}
+		user := fmt.Sprintf("mallory-%d-%s", i, w.ns)
+		c := rest.CopyConfig(own.RESTConfig())
+		c.Impersonate = rest.ImpersonationConfig{UserName: user}
+		client, err := kubernetes.NewForConfig(c)
+		w.must(err)
+		maps := client.CoreV1().ConfigMaps(w.ns)
+		refused := func(verb, name string, err error) {
+			w.t.Helper()
+			if !apierrors.IsForbidden(err) {
+				w.t.Fatalf("%s %s: %v", verb, name, err)
+			}
+			want = append(want, user+" "+verb+" "+name)
+		}
+		_, err = maps.Get(w.soon(), "target", metav1.GetOptions{})
+		refused("get", w.ns+"/target", err)
+		_, err = maps.List(w.soon(), metav1.ListOptions{})
+		refused("list", w.ns+"/", err)
+		_, err = client.CoreV1().ConfigMaps("").List(w.soon(), metav1.ListOptions{})
+		refused("list", "/", err)
+		_, err = maps.Watch(w.soon(), metav1.ListOptions{})
+		refused("watch", w.ns+"/", err)
+		refused("delete", w.ns+"/target", maps.Delete(w.soon(), "target", metav1.DeleteOptions{}))
+		refused("deletecollection", w.ns+"/", maps.DeleteCollection(w.soon(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+		if _, err = client.CoreV1().Secrets(w.ns).Get(w.soon(), "target", metav1.GetOptions{}); !apierrors.IsForbidden(err) { // no sink publishes Secrets
+			w.t.Fatal(err)
+		}
+		_, err = userClients(w, own)(user).CoreV1().ConfigMaps(w.ns).Get(w.soon(), "none", metav1.GetOptions{}) // as a member of system:masters
+		if !apierrors.IsNotFound(err) {
+			w.t.Fatal(err)
+		}
+	}
+	anonymous := rest.AnonymousClientConfig(own.RESTConfig())
+	anonymous.BearerToken = "none"
+	client, err := kubernetes.NewForConfig(anonymous)
+	w.must(err)
+	if _, err = client.CoreV1().ConfigMaps(w.ns).Get(w.soon(), "target", metav1.GetOptions{}); !apierrors.IsUnauthorized(err) {
+		w.t.Fatal(err)
+	}
+	slices.Sort(want)
+	var got []string
+	_, err = w.log.Wait(w.soon(), func(all []bus.Message) bool {
+		got = nil
+		for _, m := range all {
+			if !m.Is("denied") {
+				continue
+			}
+			e, err := event.Parse(m.Raw)
+			w.must(err)
+			r := e.Denial.Request
+			if r.Impersonated == nil || !strings.HasSuffix(r.Impersonated.Name, "-"+w.ns) { // of the other bus, for all namespaces
+				continue
+			}
+			got = append(got, r.Impersonated.Name+" "+r.Verb+" "+e.Namespace+"/"+e.Name)
+			if r.Code != 403 || r.Decision != "forbid" || !strings.Contains(e.Denial.Message, "cannot "+r.Verb) || e.Collection == "" || e.Origin != event.Audit || e.Resource != "configmaps" {
+				w.t.Errorf("%s: %s", e.ID, e.Data)
+			}
+		}
+		return len(got) >= len(want)
+	})
+	slices.Sort(got)
+	if err != nil || !slices.Equal(got, want) {
+		w.t.Errorf("%v: got %d refusals, want %d:\n%s", err, len(got), len(want), cmp.Diff(want, got))
+	}
+}
+
+// If the bridge has lost audit records, consumers see it in each collection, and changes are attributed as before.
+func TestLostAuditRecords(t *testing.T) {
+	dir := t.TempDir()
+	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(policy, []byte(recordingPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-mode=blocking"}})
+	for _, on := range []string{busNATS, busApacheKafka} {
+		t.Run(on, func(t *testing.T) {
+			w := newWorld(t, options{cluster: own, bus: on, types: []kube.Type{kube.ConfigMaps}})
+			records := filepath.Join(w.dir, "audit")
+			w.config.Audit = map[string]any{"path": records, "file": log, "settle": "3s"}
+			w.start()
+			w.attributesChanges(own, map[int]func(){10: func() {
+				w.onBus("the first attribution", func(all []bus.Message) bool { // then the position is in the checkpoint
+					return slices.ContainsFunc(all, func(m bus.Message) bool { return m.Is("attributed") })
+				})
+				w.bridge.Kill()
+				w.must(os.RemoveAll(records))
+				w.run()
+			}})
+			w.onBus("the loss", func(all []bus.Message) bool {
+				return slices.ContainsFunc(all, func(m bus.Message) bool {
+					return m.Is("lost") && strings.Contains(string(m.Raw), `"io.kubebridge.audit.lost.v1"`) && strings.Contains(string(m.Raw), "audit inbox: records are missing") && m.Collection() != ""
+				})
+			})
+		})
 	}
 }
 

@@ -139,14 +139,14 @@
 {{- if not (include "kubebridge.nineTenths" $a.size) -}}
 {{- fail (printf "audit.size is %s: write a number and k, M, G, T, Ki, Mi, Gi or Ti, such as 2Gi" $a.size) -}}
 {{- end -}}
-{{- if not (or $w.tlsSecret $listen $c.file) -}}
-{{- fail "audit.enabled is set, and nothing says where audit records come from: set audit.webhook.tlsSecret, or config.audit.file and a volume that has the file" -}}
+{{- if not (or $w.tlsSecret $listen $c.file $c.kafka) -}}
+{{- fail "audit.enabled is set, and nothing says where audit records come from: set audit.webhook.tlsSecret, config.audit.kafka, or config.audit.file and a volume that has the file" -}}
 {{- end -}}
 {{- if and $w.tlsSecret (not (or $w.tokenSecret $w.clientCASecret (dig "webhook" "tokenFile" "" $c) (dig "webhook" "clientCAFile" "" $c))) -}}
 {{- fail "audit.webhook.tlsSecret is set, and anybody could say who made a change: set audit.webhook.tokenSecret or audit.webhook.clientCASecret" -}}
 {{- end -}}
 {{- if and (or $w.tlsSecret $listen) (not $a.persistence.enabled) -}}
-{{- fail "audit.persistence.enabled is false, and an emptyDir is lost with the pod: an API server does not repeat audit records that the bridge has accepted. Set audit.persistence.enabled, or use config.audit.file without a webhook" -}}
+{{- fail "audit.persistence.enabled is false, and an emptyDir is lost with the pod: an API server does not repeat audit records that the bridge has accepted. Set audit.persistence.enabled, or use config.audit.file or config.audit.kafka without a webhook" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -89,6 +89,19 @@ func Open(o Options, from Position) (*Reader, error) {
 	}, nil
 }
 
+// Check asks the brokers whether the topic can be read. It reads no messages.
+func Check(ctx context.Context, o Options) error {
+	r, err := Open(o, Position{})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if _, _, _, err := r.lookUp(ctx); err != nil {
+		return fmt.Errorf("audit topic %s: %w", o.Topic, err)
+	}
+	return nil
+}
+
 // Close ends the reader.
 func (r *Reader) Close() { r.client.Close() }
 
@@ -160,28 +173,11 @@ func (r *Reader) failed(fetches kgo.Fetches) (err error) {
 // refresh begins to read partitions that are not read yet.
 func (r *Reader) refresh(ctx context.Context) error {
 	topic := r.options.Topic
-	details, err := r.admin.ListTopics(ctx, topic)
-	if err == nil {
-		err = details.Error()
-	}
+	id, starts, ends, err := r.lookUp(ctx)
 	if err != nil {
 		return err
 	}
-	starts, err := r.admin.ListStartOffsets(ctx, topic)
-	if err == nil {
-		err = starts.Error()
-	}
-	if err != nil {
-		return err
-	}
-	ends, err := r.admin.ListEndOffsets(ctx, topic)
-	if err == nil {
-		err = ends.Error()
-	}
-	if err != nil {
-		return err
-	}
-	r.checkID(details[topic].ID)
+	r.checkID(id)
 	add := map[int32]kgo.Offset{}
 	starts.Each(func(start kadm.ListedOffset) {
 		end, ok := ends.Lookup(topic, start.Partition)
@@ -193,6 +189,28 @@ func (r *Reader) refresh(ctx context.Context) error {
 	r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: add})
 	r.refreshed = time.Now()
 	return nil
+}
+
+// lookUp asks the brokers for the topic's ID, and where its partitions begin and end.
+func (r *Reader) lookUp(ctx context.Context) (id kadm.TopicID, starts, ends kadm.ListedOffsets, err error) {
+	topic := r.options.Topic
+	details, err := r.admin.ListTopics(ctx, topic)
+	if err == nil {
+		err = details.Error()
+	}
+	if err == nil {
+		starts, err = r.admin.ListStartOffsets(ctx, topic)
+	}
+	if err == nil {
+		err = starts.Error()
+	}
+	if err == nil {
+		ends, err = r.admin.ListEndOffsets(ctx, topic)
+	}
+	if err == nil {
+		err = ends.Error()
+	}
+	return details[topic].ID, starts, ends, err
 }
 
 // checkID begins again if the topic is another one of the same name.

@@ -76,6 +76,16 @@ func newAccess(o Options) (*access, error) {
 	return a, nil
 }
 
+// ClientOptions returns the options with which a franz-go client connects to the brokers as a sink does. They read files with credentials and
+// certificates for each connection.
+func ClientOptions(o Options) ([]kgo.Opt, error) {
+	a, err := newAccess(o)
+	if err != nil {
+		return nil, err
+	}
+	return a.options(new(atomic.Int32)), nil
+}
+
 // connected logs that a sink has connected.
 func (a *access) connected() {
 	if a.config.SASL.Mechanism == mechanismPlain && !a.config.TLS.Enabled {

@@ -30,11 +30,11 @@ func describes(r *event.Record) bool { return r.Event.Incarnation != 0 }
 // key returns the key of r. A compacted topic refuses records without a key. There a
 // collection event has the key <cluster>/_collection/<collection>/<type>, which no
 // object has, so that the last event of each type is kept. With Incarnation the kind
-// takes the place of the type: see [event.Event.CollectionKind]. An attribution has the key of its object with "/_attributed" behind it
-// there: it must not take the place of the object's last event. The partition is that of the object everywhere.
+// takes the place of the type: see [event.Event.CollectionKind]. An event about a request has the key of its object with "/_attributed" or
+// "/_denied" behind it there: it must not take the place of the object's last event. The partition is that of the object everywhere.
 func (t *topic) key(r *event.Record) string {
-	if t.compacted && r.Event != nil && r.Event.Type == event.Attributed {
-		return r.Key + "/_attributed"
+	if t.compacted && !r.Broadcast && r.Event != nil && r.Event.Type.OfRequest() {
+		return r.Key + "/_" + r.Event.Type.String()
 	}
 	if r.Key != "" || !r.Broadcast || !t.compacted {
 		return r.Key

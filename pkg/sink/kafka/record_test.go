@@ -32,6 +32,23 @@ func TestPartitionIsJavas(t *testing.T) {
 	}
 }
 
+// In a compacted topic, an event about a request must not take the place of the object's last event, and comes behind it in its partition.
+func TestKeysOfRequests(t *testing.T) {
+	for typ, want := range map[event.Type]string{event.Modified: "c/pods/a", event.Attributed: "c/pods/a/_attributed", event.Denied: "c/pods/a/_denied"} {
+		r := event.Record{Key: "c/pods/a", Event: &event.Event{Type: typ}}
+		compacted := &topic{compacted: true, partitions: []int{0, 1, 2, 3, 4, 5, 6}}
+		if got := compacted.key(&r); got != want {
+			t.Errorf("%s: key %q, want %q", typ, got, want)
+		}
+		if got := (&topic{}).key(&r); got != r.Key {
+			t.Errorf("%s: key %q in a topic that is not compacted", typ, got)
+		}
+		if got, of := compacted.choose(&r), compacted.choose(&event.Record{Key: r.Key}); !slices.Equal(got, of) {
+			t.Errorf("%s: partition %v, the object's is %v", typ, got, of)
+		}
+	}
+}
+
 // With a size that is too low, the broker would reject records. With a size that is far too high, records would be truncated
 // unnecessarily.
 func TestSizeIsAnUpperBound(t *testing.T) {

@@ -306,7 +306,7 @@ func (r *round) messageID(index int) string {
 // the same form, because the body may be unknown when the deletion is repeated.
 func form(e *event.Event) string {
 	switch {
-	case e == nil, e.Type.OfCollection():
+	case e == nil, e.Type.IsBroadcast():
 		return ""
 	case e.DeadLetter != nil:
 		return "dead letter: " + e.DeadLetter.Reason

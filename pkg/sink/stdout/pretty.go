@@ -17,7 +17,7 @@ func Line(color bool) func(dst []byte, r *event.Record) []byte { return printer{
 // ANSI colours of the types.
 var colors = map[event.Type]string{
 	event.Added: "32", event.Modified: "33", event.Deleted: "31", event.Present: "36",
-	event.Gap: "35", event.Synced: "34", event.Closed: "90", event.Attributed: "90",
+	event.Gap: "35", event.Synced: "34", event.Closed: "90", event.Attributed: "90", event.Denied: "33", event.Lost: "35",
 }
 
 func (p printer) append(dst []byte, r *event.Record) []byte {
@@ -45,6 +45,12 @@ func object(e *event.Event) string {
 	of := e.Collection.ResourceID()
 	if e.Collection.Entry != "" {
 		of += ":" + e.Collection.Entry
+	}
+	if l := e.Loss; l != nil {
+		return e.Collection.ID() + ": audit records may be missing, until " + l.Until + ": " + l.Detail
+	}
+	if d := e.Denial; d != nil {
+		return strings.Join(strings.Fields(of+" "+name), " ") + " " + string(e.Origin) + ", " + d.Request.Verb + " by " + d.Request.Sender()
 	}
 	s := fmt.Sprintf("%s %s rv=%s %s", of, name, e.ResourceVersion, e.Origin)
 	switch e.Reason {

@@ -169,6 +169,21 @@ func TestPretty(t *testing.T) {
 			},
 		},
 		{
+			"who was refused", "12:30:01.500 DENIED   pods default/web audit, delete by mallory, from 10.0.0.6",
+			event.Event{
+				Type: event.Denied, Origin: event.Audit, Collection: pods, Namespace: "default", Name: "web",
+				Denial: &event.Denial{Request: event.Request{User: event.User{Name: "mallory"}, Verb: "delete", SourceIPs: []string{"10.0.0.6"}}},
+			},
+		},
+		{
+			"records that are lost", "12:30:01.500 LOST     pods: audit records may be missing, until noon: the file was replaced",
+			event.Event{Type: event.Lost, Origin: event.Audit, Collection: pods, Loss: &event.Loss{Until: "noon", Detail: "the file was replaced"}},
+		},
+		{
+			"who may not list", "12:30:01.500 DENIED   pods audit, list by mallory",
+			event.Event{Type: event.Denied, Origin: event.Audit, Collection: pods, Denial: &event.Denial{Request: event.Request{User: event.User{Name: "mallory"}, Verb: "list"}}},
+		},
+		{
 			"a gap before which nothing was complete", "12:30:01.500 GAP      pods: not complete yet; returned",
 			event.Event{Type: event.Gap, Collection: pods, Report: &event.Report{Reason: "returned"}},
 		},

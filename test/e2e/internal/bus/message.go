@@ -58,6 +58,8 @@ type Data struct {
 	Explains   string          `json:"explains"`
 	Request    json.RawMessage `json:"request"`
 	Candidates json.RawMessage `json:"candidates"`
+	Message    string          `json:"message"`
+	Until      string          `json:"until"`
 }
 
 // Counts are the counts of a synced event.

@@ -1,0 +1,126 @@
+package pipeline
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/attribute"
+	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+const (
+	// sendsAgain is for how long an API server repeats a batch that it cannot send, at least: the batch is dropped after four repetitions,
+	// by default after 80 seconds.
+	sendsAgain = 30 * time.Second
+	// maxDetail bounds the text of a loss.
+	maxDetail = 1 << 10
+)
+
+// lost notes in the inbox that records of an input may be missing there. known is the time of the last record before, zero if that is not known.
+// It returns false if ctx ends first.
+func (a *auditing) lost(ctx context.Context, input int, known time.Time, why error) bool {
+	a.gaps.Add(1)
+	a.shown.lost(why)
+	a.log.Warn("audit records may be missing", zap.Error(why))
+	return a.keep(ctx, []audit.Record{{ID: rand.Text(), Input: input, Lost: newLoss(known, why.Error())}})
+}
+
+func newLoss(since time.Time, detail string) *audit.Loss {
+	return &audit.Loss{Since: since, Until: time.Now(), Detail: detail[:min(len(detail), maxDetail)]}
+}
+
+// lastTime returns the time of the last record that has one; known if none has.
+func lastTime(records []audit.Record, known time.Time) time.Time {
+	for i := range slices.Backward(records) {
+		if at := records[i].Reached; !at.IsZero() {
+			return at
+		}
+	}
+	return known
+}
+
+// webhookStore keeps records of the webhook: see [webhook.Store]. What could not be kept may be lost: API servers repeat it a few times.
+type webhookStore struct {
+	*auditing
+	mu      sync.Mutex
+	refused time.Time // since when records may be missing; zero: none is
+	why     error
+}
+
+// newWebhookStore returns a store that begins with a loss if the webhook has not listened for so long that API servers may have dropped
+// batches. An API server in the mode blocking-strict drops nothing: it refuses requests meanwhile.
+func newWebhookStore(a *auditing) *webhookStore {
+	s := &webhookStore{auditing: a}
+	var until time.Time
+	if err := readJSON(a.timePath(), &until); err != nil {
+		a.log.Warn("read of the time until which the webhook has listened failed", zap.Error(err))
+	}
+	if !until.IsZero() && !a.spec.Join.Complete && time.Since(until) >= sendsAgain {
+		s.refused, s.why = until, errors.New("the webhook did not listen")
+	}
+	return s
+}
+
+// Append implements [webhook.Store].
+func (s *webhookStore) Append(records []audit.Record) error {
+	err := s.auditing.Append(records)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err != nil && s.refused.IsZero():
+		s.refused, s.why = time.Now(), err
+	case err == nil && !s.refused.IsZero():
+		loss := audit.Record{ID: rand.Text(), Input: fromWebhook, Lost: newLoss(s.refused, "an API server repeats a batch at most four times: "+s.why.Error())}
+		if s.auditing.Append([]audit.Record{loss}) == nil { // otherwise the next one tries it again
+			s.log.Warn("audit records may be missing", zap.Time("since", s.refused), zap.Error(s.why))
+			s.refused, s.why = time.Time{}, nil
+		}
+	}
+	return err
+}
+
+func (a *auditing) timePath() string { return filepath.Join(a.spec.Path, "webhook-time.json") }
+
+// listens stores that the webhook has listened until now.
+func (a *auditing) listens() {
+	if a.server.Load() == nil {
+		return
+	}
+	if err := writeJSON(a.timePath(), time.Now()); err != nil {
+		a.log.Warn("write of the time until which the webhook has listened failed", zap.Error(err))
+	}
+}
+
+// loss returns a record that says that records are missing in the inbox; nil: none is.
+func (r *recordReader) loss(gap error) *audit.Record {
+	if gap == nil {
+		return nil
+	}
+	return &audit.Record{ID: gap.Error(), Lost: newLoss(r.known, gap.Error())}
+}
+
+// publishLoss publishes in each collection that records may be missing. It returns the changes of the checkpoint, which are committed with the position.
+func (r *recordReader) publishLoss(a *attribute.Attribution, number uint64, loss *audit.Record) (changes []event.KV) {
+	for _, id := range r.pipeline.reading() {
+		changes = append(changes, a.Refuse(number, loss, id)...)
+	}
+	return changes
+}
+
+// reading returns the collections that are read.
+func (p *Pipeline) reading() (ids []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id := range p.targets {
+		ids = append(ids, id)
+	}
+	return ids
+}

@@ -1,0 +1,171 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/internal/audit/inbox"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// losses is a bus that keeps the losses that were published.
+type losses struct {
+	nowhere
+	mu  sync.Mutex
+	all []event.Loss
+}
+
+func (l *losses) Write(_ context.Context, b *event.Batch) ([]byte, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range b.Records {
+		if r.Event != nil && r.Event.Loss != nil && r.Broadcast && r.Key == "" {
+			l.all = append(l.all, *r.Event.Loss)
+		}
+	}
+	return nil, nil
+}
+
+func (l *losses) details() (all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range l.all {
+		all = append(all, one.Detail)
+	}
+	return all
+}
+
+// Consumers see that records may be missing: where the file was cut off, and where the inbox has lost some. Each is published once, also if the
+// sink starts again.
+func TestLossesArePublished(t *testing.T) {
+	line := `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"1","stage":"ResponseComplete","requestURI":"/","verb":"create","user":{"username":"alice"},"objectRef":{"resource":"pods"},"responseStatus":{"code":201},"stageTimestamp":"2026-03-14T09:26:02.535897Z"}` + "\n"
+	a := newAuditing(t, []byte(line+line))
+	a.spec.Join = join.Options{Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100}
+	store, err := file.OpenMem(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	bus := &losses{}
+	run := func(do func(wants func(n int, parts ...string))) {
+		t.Helper()
+		r := newAuditedRig(t, bus, store, CollectionOptions{}, a.spec)
+		defer r.stop()
+		ctx, stop := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		for _, f := range []func() error{func() error { return r.followAudit(ctx, a) }, func() error { return a.follow(ctx) }} {
+			group.Go(func() {
+				if err := f(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		defer group.Wait()
+		defer stop()
+		r.setTarget("configmaps", target{Target: source.Target{Collection: event.Collection{Resource: "configmaps"}}})
+		r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
+		do(func(n int, parts ...string) {
+			t.Helper()
+			for deadline := time.After(endsHang); len(bus.details()) < n || a.inbox.Last() == 0; {
+				select {
+				case <-time.After(time.Millisecond):
+				case <-deadline:
+					t.Fatalf("published are %q", bus.details())
+				}
+			}
+			all := bus.details()
+			if len(all) != n {
+				t.Errorf("published are %q, want %d", all, n)
+			}
+			for _, part := range parts {
+				if !strings.Contains(all[n-1], part) {
+					t.Errorf("the last detail is %q, want %q", all[n-1], part)
+				}
+			}
+		})
+	}
+	run(func(wants func(n int, parts ...string)) {
+		wants(0)
+		if err := os.WriteFile(a.spec.File.Path, []byte(line), 0o600); err != nil { // in place
+			t.Fatal(err)
+		}
+		wants(1, "audit log")
+	})
+	run(func(wants func(n int, parts ...string)) {
+		wants(1)
+		if err := a.Append([]audit.Record{{ID: "x", Lost: newLoss(time.Time{}, "one more")}}); err != nil {
+			t.Fatal(err)
+		}
+		wants(2, "one more")
+	})
+	if l := bus.all[0]; l.Since == "" || l.Until <= l.Since {
+		t.Errorf("the loss is %+v", l)
+	}
+}
+
+// Records that the webhook has refused may be lost, and those that were sent while it did not listen for long.
+func TestWebhookLosses(t *testing.T) {
+	a := newAuditing(t, nil)
+	records := []audit.Record{{ID: "1", Verb: "create", Resource: "pods", Stage: audit.Complete}}
+	var found []string
+	reader := a.inbox.Reader(inbox.Position{})
+	defer reader.Close()
+	wants := func(parts ...string) {
+		t.Helper()
+		found = nil
+		for {
+			item, err := reader.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l := item.Record.Lost; l != nil {
+				found = append(found, l.Detail)
+			}
+		}
+		if len(found) != len(parts) {
+			t.Fatalf("losses are %q, want %q", found, parts)
+		}
+		for i, part := range parts {
+			if !strings.Contains(found[i], part) {
+				t.Errorf("losses are %q, want %q", found, parts)
+			}
+		}
+	}
+	appends := func(s *webhookStore) {
+		t.Helper()
+		if err := s.Append(records); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newWebhookStore(a) // the first start
+	appends(s)
+	wants()
+	s.refused, s.why = time.Now(), inbox.ErrFull
+	appends(s)
+	appends(s)
+	wants("inbox is full")
+	for ago, losses := range map[time.Duration][]string{time.Second: nil, time.Hour: {"did not listen"}} {
+		if err := writeJSON(a.timePath(), time.Now().Add(-ago)); err != nil {
+			t.Fatal(err)
+		}
+		appends(newWebhookStore(a))
+		wants(losses...)
+	}
+	a.spec.Join.Complete = true
+	appends(newWebhookStore(a))
+	wants()
+}
