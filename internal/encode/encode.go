@@ -72,9 +72,11 @@ type collection struct {
 	bodiless bool                   // the collection keeps no bodies, and the store has none
 	rejected map[string][]decision  // by uid
 	limit    limit
+
 	// doubted are UIDs of objects with an event that was in doubt: the core forgets that when the state is emitted that their deletion ends.
 	doubted map[string]struct{}
-	last    struct { // the last written run and its text
+
+	last struct { // the last written run and its text
 		run  uint64
 		text string
 	}
