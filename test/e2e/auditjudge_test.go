@@ -170,6 +170,9 @@ func (v *auditVerdict) one(c *judged, m *bus.Message) {
 		return
 	}
 	v.counts[v.level(c)+" "+what]++
+	if v.exactByRecord(c) {
+		v.counts["provable by one record: "+what]++
+	}
 	if len(m.Data.Request) == 0 {
 		v.inexact(c, m)
 		return
@@ -249,7 +252,10 @@ func (v *auditVerdict) inexact(c *judged, m *bus.Message) {
 			return
 		}
 	}
-	v.counts["candidates without the request that did it"]++
+	const what = "candidates without the request that did it"
+	if v.counts[what]++; v.form.dropped == 0 && v.counts[what] <= 3 {
+		v.logf("%s (%s, %s): %d candidates; done by %s", c, m.Place, m.Data.Reason, len(list), describe(c.calls))
+	}
 }
 
 // silent judges a change about which nothing is said.
@@ -290,7 +296,7 @@ func (v *auditVerdict) report() {
 	if n := len(v.latency); n > 0 {
 		slices.Sort(v.latency)
 		at := func(share float64) time.Duration {
-			return v.latency[min(n-1, int(math.Ceil(share*float64(n)))-1)].Round(time.Millisecond)
+			return v.latency[min(n-1, int(math.Ceil(share*float64(n)))-1)].Round(100 * time.Microsecond)
 		}
 		v.logf("from the answer of a request to its attributed event, before the first kill, of %d: p50 %s, p99 %s", n, at(0.5), at(0.99))
 	}

@@ -102,7 +102,7 @@ const (
 	auditToken  = "the-token-of-the-bridge-in-this-test"
 	// auditRequestTimeout is that of the API servers, if records are complete: with the usual minute, the first minutes would be without
 	// exact answers.
-	auditRequestTimeout = 5 * time.Second
+	auditRequestTimeout = 4 * time.Second
 )
 
 func (a *auditRun) run(t *testing.T) {
