@@ -27,6 +27,13 @@ func (a *auditRun) judge() {
 	a.t.Helper()
 	all, err := a.log.Messages()
 	a.must(err)
+	v := a.verdict(all)
+	v.report()
+}
+
+// verdict compares the messages on the bus with what the clients know.
+func (a *auditRun) verdict(all []bus.Message) *auditVerdict {
+	a.t.Helper()
 	v := &auditVerdict{auditRun: a, changes: map[string]*judged{}, counts: map[string]int{}, missing: map[string]int{}}
 	a.truth.lock(func() { v.readChanges(all) })
 	said := map[string]*bus.Message{}
@@ -50,7 +57,7 @@ func (a *auditRun) judge() {
 			v.silent(c)
 		}
 	}
-	v.report()
+	return v
 }
 
 // auditVerdict is the verdict over a run.
