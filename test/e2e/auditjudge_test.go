@@ -126,7 +126,8 @@ func (v *auditVerdict) explain(c *judged, before *bus.Message) {
 	case written != nil:
 		c.calls, c.certain = []*call{written}, true
 	case c.Attributes["origin"] == "watch" && before != nil:
-		c.calls = v.candidates(c, name, true, kindDelete, kindEvict)
+		marks := metaOf(before.Body())["deletionTimestamp"] == nil // otherwise the grace period becomes shorter
+		c.calls = v.candidates(c, name, marks, kindDelete, kindEvict)
 	}
 }
 

@@ -134,7 +134,8 @@ func (w *writer) change(o *object) error {
 		return w.change(o)
 	case c.kind == kindOther:
 		w.wrote(o, c, r)
-		if c.code == 0 || c.code >= 429 || c.code < 300 && !r.ok() { // what has become of the object is not known
+		other := r.ok() && r.meta("uid") != "" && r.meta("uid") != o.uid
+		if c.code == 0 || c.code >= 429 || c.code < 300 && !r.ok() || other { // what has become of the object is not known
 			w.lose(o)
 		}
 	case c.code != 404 && c.code != 409 && c.code != 422:
@@ -145,7 +146,7 @@ func (w *writer) change(o *object) error {
 
 // removed finds out what a call that removes an object has done.
 func (w *writer) removed(o *object, c *call, r answer) {
-	if !r.ok() {
+	if !r.ok() || c.uid != o.uid {
 		w.lose(o)
 		return
 	}
@@ -165,6 +166,9 @@ func (w *writer) removed(o *object, c *call, r answer) {
 func applies(w *writer, o *object) (*call, answer, error) {
 	c, r, err := w.send(o, call{what: "apply"}, http.MethodPatch, applyQuery, applyType, func(c *call) string {
 		body := newBody(o.typ, o.name, stampOf(c))
+		if kept := metaOf(o.body)["finalizers"]; kept != nil { // an apply without those that an apply has set would remove them
+			metaOf(body)["finalizers"] = kept
+		}
 		delete(body, "spec") // that of a pod is completed by the API server
 		delete(body, "data")
 		o.applied = text(body)
