@@ -467,7 +467,7 @@ func TestHalfSentRequests(t *testing.T) {
 			}
 			defer raw.Close()
 			_ = raw.SetDeadline(time.Now().Add(time.Minute))
-			var c net.Conn = raw
+			c := raw
 			if i%2 == 0 { // the others do not even begin with the handshake
 				c = tls.Client(raw, &tls.Config{RootCAs: roots, ServerName: "localhost", MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
 				_, err = io.WriteString(c, "POST /audit HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
