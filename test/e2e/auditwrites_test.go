@@ -410,7 +410,12 @@ func (w *writer) shared() error {
 		if now.meta("deletionTimestamp") != "" {
 			return w.end(t, name, now)
 		}
-		c.kind, c.uid = kindDelete, ""
+		c.kind = kindDelete
+		if w.chance(25) {
+			begin("deletecollection")
+			method, path, kind, body = http.MethodDelete, t.path+"?fieldSelector=metadata.name%3D"+name, jsonType, ""
+			break
+		}
 		options := ""
 		if w.chance(50) {
 			c.uid = now.meta("uid")
