@@ -152,7 +152,12 @@ func (v *auditVerdict) stamped(c *judged, before *bus.Message) *call {
 // it, so those that began later have not.
 func (v *auditVerdict) candidates(c *judged, name string, marks bool, kinds ...callKind) (list []*call) {
 	var first time.Time
+	text, _ := metaOf(c.Body())["creationTimestamp"].(string)
+	created, _ := time.Parse(time.RFC3339, text) // in whole seconds, rounded down, by the clock of this machine
 	for _, one := range v.truth.removers[name] {
+		if one.code != 0 && one.ended.Before(created) || !c.At.IsZero() && one.begun.After(c.At) {
+			continue
+		}
 		if !slices.Contains(kinds, one.kind) || !one.mayHaveDone() || one.uid != "" && one.uid != c.UID() {
 			continue
 		}
