@@ -309,9 +309,10 @@ func (v *auditVerdict) report() {
 	if n := len(v.latency); n > 0 {
 		slices.Sort(v.latency)
 		at := func(share float64) time.Duration {
-			return v.latency[min(n-1, int(math.Ceil(share*float64(n)))-1)].Round(100 * time.Microsecond)
+			return v.latency[min(n-1, int(math.Ceil(share*float64(n)))-1)].Round(10 * time.Microsecond)
 		}
-		v.logf("from the answer of a request to its attributed event, before the first kill, of %d: p50 %s, p99 %s", n, at(0.5), at(0.99))
+		sooner, _ := slices.BinarySearch(v.latency, 0)
+		v.logf("from the answer of a request to its attributed event, before the first kill, of %d: p50 %s, p99 %s; %d came before the answer", n, at(0.5), at(0.99), sooner)
 	}
 	v.logf("%d problems", len(v.problems))
 	for i, p := range v.problems {
