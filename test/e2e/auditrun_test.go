@@ -198,7 +198,7 @@ func (a *auditRun) backend(t *testing.T, widgets kube.Type) (inputs map[string]a
 		}
 		config := strings.Replace(fmt.Sprintf(webhookConfig, address, base64.StdEncoding.EncodeToString(certificate)), "the-token-of-the-bridge", auditToken, 1)
 		flags = append(flags, "--audit-webhook-config-file="+a.file(t, "webhook.yaml", []byte(config)), "--audit-webhook-mode="+a.form.webhook,
-			"--audit-webhook-batch-max-wait=1s", "--audit-webhook-initial-backoff=1s", "--audit-webhook-truncate-enabled")
+			"--audit-webhook-batch-max-wait=1s", "--audit-webhook-initial-backoff=2s", "--audit-webhook-truncate-enabled")
 	} else {
 		log := filepath.Join(a.dir, "audit.log")
 		inputs["file"] = log
