@@ -123,12 +123,13 @@ type auditTruth struct {
 	calls    []*call
 	made     map[string]*call   // by uid/resourceVersion
 	ended    map[string]*call   // by uid: the call that has removed a private object
+	answered map[string][]*call // by uid/resourceVersion: those that were answered with it
 	removers map[string][]*call // by resource/name: deletions, evictions, removals of finalizers
 	unmoved  int                // calls that were answered with 2xx and have changed nothing, for certain
 }
 
 func newAuditTruth() *auditTruth {
-	return &auditTruth{made: map[string]*call{}, ended: map[string]*call{}, removers: map[string][]*call{}}
+	return &auditTruth{answered: map[string][]*call{}, made: map[string]*call{}, ended: map[string]*call{}, removers: map[string][]*call{}}
 }
 
 func (t *auditTruth) begin(c *call) *call {
@@ -340,8 +341,13 @@ func (w *writer) do(c *call, method, path, contentType, body string) (answer, er
 		if uid, _ := details["uid"].(string); uid != "" && c.kind == kindDelete && r.ok() {
 			c.uid = uid
 		}
-		if uid := r.meta("uid"); uid != "" && c.kind != kindOther && r.ok() {
+		uid := r.meta("uid")
+		if uid != "" && c.kind != kindOther && r.ok() {
 			c.uid = uid
+		}
+		if uid != "" && r.ok() {
+			at := uid + "/" + r.meta("resourceVersion")
+			w.truth.answered[at] = append(w.truth.answered[at], c)
 		}
 	})
 	return r, nil
