@@ -144,7 +144,7 @@ func (a *auditRun) run(t *testing.T) {
 		if a.first.IsZero() {
 			a.first = time.Now()
 		}
-		a.disturb(i%2 == 1)
+		a.disturb(load, i%2 == 1)
 	}
 	load.await(t, int64(*auditWrites), a.time())
 	a.must(load.stop())
@@ -289,28 +289,25 @@ func (a *auditRun) trusted() {
 }
 
 // disturb kills the bridge and starts it again, while requests go on. If stopBus, the bus is stopped before, and until the bridge runs again.
-func (a *auditRun) disturb(stopBus bool) {
+func (a *auditRun) disturb(load *auditLoad, stopBus bool) {
 	a.t.Helper()
 	resume := func() {}
 	if stopBus {
 		resume = a.stopBus()
 		a.stopped++
-		time.Sleep(500 * time.Millisecond) // in which writes and their records come
+		load.await(a.t, load.made.Load()+50, a.time()) // their records come, and their events cannot
 	}
 	a.bridge.Kill()
 	a.killed++
-	a.startAgain()
+	a.world.run()
 	if stopBus {
-		time.Sleep(500 * time.Millisecond)
+		a.awaitStatus(func(bridge.Status) bool { return true }) // it runs without the bus
 	}
 	resume()
 	a.awaitStatus(func(s bridge.Status) bool {
 		return s.Ready && !slices.ContainsFunc(a.types, func(typ kube.Type) bool { return s.Find(a.collection(typ)).State != "watching" })
 	})
 }
-
-// startAgain starts the bridge.
-func (a *auditRun) startAgain() { a.world.run() }
 
 func (a *auditRun) stopBus() (start func()) {
 	a.t.Helper()
