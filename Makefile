@@ -46,6 +46,9 @@ hostile: ## a tenant that sends the most costly objects there are, and how long 
 outage: ## Apache Kafka away for long while objects change and the bridge is killed, with a disk buffer and without, and with restarts of the API server: OUTAGE=10m WRITES=50000 KILLS=20 RESTARTS=3 FORMS="buffer no-buffer" (docs/reliability.md)
 	OUTAGE="$(OUTAGE)" WRITES="$(WRITES)" KILLS="$(KILLS)" RESTARTS="$(RESTARTS)" FORMS="$(FORMS)" scripts/outage.sh
 
+audit: ## many users change objects in all ways while the bridge is killed and audit records are lost, and no wrong user is named; and what records cost: WRITES=100000 KILLS=20 SEED=1 FORMS="batch two complete complete-two file complete-file dropped dropped-file reads" (docs/reliability.md)
+	WRITES="$(WRITES)" KILLS="$(KILLS)" SEED="$(SEED)" FORMS="$(FORMS)" scripts/audit.sh
+
 soak: ## hours at a steady rate with faults, and what the bridges take meanwhile, or with disk buffers and a bus that is away a third of the time: SOAK=1h AWAY=1m (docs/reliability.md)
 	scripts/campaign.sh -out var/soak -soak "$(or $(SOAK),1h)" -away "$(or $(AWAY),0)"
 
@@ -86,4 +89,4 @@ release: ## static programs, the chart, checksums and lists of contents in dist/
 clean: ## remove what was built and the demo's state
 	rm -rf bin dist var .cache bench/bin bench/var
 
-.PHONY: help build demo test test-quick test-node test-compose lint docs fmt bench bench-compare campaign kills hostile outage soak model compat explore explore-mutants mutants fuzz licenses vuln release clean
+.PHONY: help build demo test test-quick test-node test-compose lint docs fmt bench bench-compare campaign kills hostile outage audit soak model compat explore explore-mutants mutants fuzz licenses vuln release clean

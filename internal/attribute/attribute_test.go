@@ -257,3 +257,61 @@ func TestStoredChange(t *testing.T) {
 		t.Errorf("%+v was read as %+v", c, read)
 	}
 }
+
+// Batches of records come again, for example if the API server did not get the answer. A change is attributed once, and a later change of
+// the object is not attributed to the repeated request.
+func TestRepeatedRecords(t *testing.T) {
+	s := store{}
+	a := newAttribution()
+	if err := a.Load(s, noon); err != nil {
+		t.Fatal(err)
+	}
+	commit := func(kv event.KV) {
+		t.Helper()
+		if err := s.Commit(t.Context(), []event.KV{kv}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	attributed := func(user string) {
+		t.Helper()
+		ready := a.Ready(noon)
+		if len(ready) != 1 {
+			t.Fatalf("ready: %v, want one", numbers(ready))
+		}
+		e, done := a.Event(ready[0].Number)
+		if r := e.Attribution.Request; r == nil || r.User.Name != user {
+			t.Errorf("attributed to %+v, want %s", e.Attribution, user)
+		}
+		commit(done)
+		a.Committed(ready[0].Number)
+	}
+	number := uint64(0)
+	read := func(r *audit.Record) {
+		copied := *r
+		number++
+		a.Read(number, &copied, noon)
+	}
+	created := creation("web", "5", "alice")
+	commit(a.Published(change("web", "5"), true, noon))
+	read(created)
+	read(created)
+	attributed("alice")
+	read(created)
+
+	changed := change("web", "6")
+	changed.Type, changed.Did, changed.Before = event.Modified, join.Changed, "5"
+	commit(a.Published(changed, true, noon))
+	read(created)
+	if early := a.Ready(noon); len(early) != 0 {
+		t.Fatalf("ready before its record: %v", numbers(early))
+	}
+	update := creation("web", "6", "bob")
+	update.Verb, update.Code, update.Expected = "update", 200, "5"
+	read(update)
+	attributed("bob")
+	read(update)
+	read(created)
+	if more := a.Ready(noon); len(more) != 0 {
+		t.Errorf("ready again: %v", numbers(more))
+	}
+}

@@ -165,16 +165,15 @@ func (r *Reader) open(seg *segment) error {
 
 // readBlock reads the next block of the segment, in which frames up to last can be read. A block that ends before the wanted frame is not unpacked.
 func (r *Reader) readBlock(last uint64) error {
-	if r.source.size < r.off+blockHeaderBytes { // it has grown since it was opened
-		info, err := r.file.Stat()
-		if err != nil {
-			return err
-		}
-		r.source.size = info.Size()
+	if err := r.reach(r.off + blockHeaderBytes); err != nil {
+		return err
 	}
 	h, head, err := r.source.block(r.head, r.off)
 	r.head = head
 	if err != nil {
+		return err
+	}
+	if err := r.reach(r.off + blockHeaderBytes + int64(h.stored)); err != nil {
 		return err
 	}
 	if h.first != r.at || h.frames == 0 || h.next()-1 > last {
@@ -194,6 +193,20 @@ func (r *Reader) readBlock(last uint64) error {
 	r.off += blockHeaderBytes + int64(h.stored)
 	r.block++
 	r.at = h.next()
+	return nil
+}
+
+// reach asks for the size of the file again if it was less than end when it was asked for last. The file grows, and during a write it can
+// end anywhere in a block.
+func (r *Reader) reach(end int64) error {
+	if r.source.size >= end {
+		return nil
+	}
+	info, err := r.file.Stat()
+	if err != nil {
+		return err
+	}
+	r.source.size = info.Size()
 	return nil
 }
 

@@ -440,3 +440,27 @@ func (f countingFile) Close() error {
 	f.c.open--
 	return f.File.Close()
 }
+
+// While a block is written, the file can end anywhere in it. A reader that has asked for the size just then must not take the block for
+// damaged when it is confirmed.
+func TestSizeDuringAWrite(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), Options{})
+	defer func() { must(t, s.Close()) }()
+	st := s.Stream("pods")
+	_, err := st.Begin(nil, 0)
+	must(t, err)
+	r := st.Reader(1)
+	defer func() { must(t, r.Close()) }()
+	for want := range uint64(5) {
+		_, err := st.Append(payload("pods", want+1))
+		must(t, err)
+		must(t, st.Flush(true))
+		if want > 0 {
+			r.source.size = r.off + []int64{0, 1, blockHeaderBytes, blockHeaderBytes + 1}[want-1]
+		}
+		f, err := r.Next()
+		if err != nil || f.Number != want+1 {
+			t.Fatalf("got frame %d, %v, want frame %d", f.Number, err, want+1)
+		}
+	}
+}

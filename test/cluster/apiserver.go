@@ -20,11 +20,15 @@ import (
 // apiServerArgs returns the command line of kube-apiserver. The user's arguments come last: for most flags the last value counts; values
 // of list flags are added.
 func apiServerArgs(opts options, p ports, pki pki) []string {
+	etcd := p.etcdURL()
+	if opts.etcdURL != "" {
+		etcd = opts.etcdURL
+	}
 	args := []string{
 		fmt.Sprintf("--v=%d", opts.logLevel),
 		"--event-ttl=" + opts.eventTTL.String(),
 
-		"--etcd-servers=" + p.etcdURL(),
+		"--etcd-servers=" + etcd,
 		fmt.Sprintf("--secure-port=%d", p.Server),
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",

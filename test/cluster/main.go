@@ -65,11 +65,15 @@ func run(ctx context.Context, opts options, out io.Writer) error {
 	}
 	defer log.Close()
 
-	etcd, err := startEtcd(ctx, dir.path("etcd"), log.Name(), ports)
-	if err != nil {
-		return err
+	etcdURL, etcdFailed := opts.etcdURL, make(<-chan error)
+	if etcdURL == "" {
+		etcd, err := startEtcd(ctx, dir.path("etcd"), log.Name(), ports)
+		if err != nil {
+			return err
+		}
+		defer etcd.Close()
+		etcdURL, etcdFailed = ports.etcdURL(), etcd.Err()
 	}
-	defer etcd.Close()
 
 	serving, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -85,7 +89,7 @@ func run(ctx context.Context, opts options, out io.Writer) error {
 	}()
 	go func() {
 		select {
-		case err := <-etcd.Err():
+		case err := <-etcdFailed:
 			cancel(fmt.Errorf("etcd: %w", err))
 		case <-serving.Done():
 		}
@@ -94,7 +98,7 @@ func run(ctx context.Context, opts options, out io.Writer) error {
 	if err := waitReady(serving, pki.kubeconfig); err != nil {
 		cancel(err)
 	} else {
-		fmt.Fprintf(out, "ready server=%s etcd=%s kubeconfig=%s\n", server, ports.etcdURL(), pki.kubeconfig)
+		fmt.Fprintf(out, "ready server=%s etcd=%s kubeconfig=%s\n", server, etcdURL, pki.kubeconfig)
 	}
 	<-serving.Done()
 	<-served

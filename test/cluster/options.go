@@ -14,6 +14,7 @@ type options struct {
 	dataDir         string
 	port            int
 	etcdPort        int
+	etcdURL         string // of another cluster's etcd; "": this program runs one
 	eventTTL        time.Duration
 	logLevel        int
 	withControllers bool
@@ -28,6 +29,7 @@ func parseOptions(args []string) (options, error) {
 	fs.StringVar(&o.dataDir, "data-dir", "", "`directory` of etcd's data, the certificates, keys and kubeconfig; made if absent, used again if not (required)")
 	fs.IntVar(&o.port, "port", 0, "the API server's `port` on 127.0.0.1; 0 means the one used before in this data directory, else a free one")
 	fs.IntVar(&o.etcdPort, "etcd-port", 0, "etcd's client `port` on 127.0.0.1; 0 as above")
+	fs.StringVar(&o.etcdURL, "etcd-url", "", "`URL` of the etcd of another cluster of this program, which this API server then shares: copy that one's pki directory first. Empty means an etcd of its own")
 	fs.DurationVar(&o.eventTTL, "event-ttl", time.Hour, "how long Event objects live")
 	fs.IntVar(&o.logLevel, "log-level", 0, "klog `verbosity` of cluster.log in the data directory")
 	fs.BoolVar(&o.withControllers, "with-controllers", false, "leave on the admission plugins that need a controller manager beside it: pods get service account tokens")

@@ -9,11 +9,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"math/big"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -437,5 +439,77 @@ func TestStopAnswersWhatIsBeingStored(t *testing.T) {
 	r.store.wait <- struct{}{}
 	if code := <-answered; code != http.StatusOK {
 		t.Errorf("got %d", code)
+	}
+}
+
+// from makes a client connect from another address of this machine.
+func from(c *http.Client, ip net.IP) *http.Client {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: ip}}
+	c.Transport.(*http.Transport).DialContext = dialer.DialContext
+	return c
+}
+
+// Connections that send the beginning of a request and nothing more are limited by address, keep no other sender out, and are closed soon.
+func TestHalfSentRequests(t *testing.T) {
+	r := newRig(t, nil)
+	roots := x509.NewCertPool()
+	roots.AddCert(r.ca.cert)
+	const tried = perAddress + 30
+	closed := make(chan error, tried)
+	begun := make(chan bool, tried)
+	for i := range tried {
+		go func() {
+			raw, err := net.Dial("tcp", r.server.Addr().String())
+			if err != nil {
+				begun <- false
+				closed <- err
+				return
+			}
+			defer raw.Close()
+			_ = raw.SetDeadline(time.Now().Add(time.Minute))
+			c := raw
+			if i%2 == 0 { // the others do not even begin with the handshake
+				c = tls.Client(raw, &tls.Config{RootCAs: roots, ServerName: "localhost", MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+				_, err = io.WriteString(c, "POST /audit HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
+			}
+			begun <- err == nil
+			_, err = io.Copy(io.Discard, c)
+			var timeout net.Error
+			if !errors.As(err, &timeout) || !timeout.Timeout() {
+				err = nil // the server has closed the connection
+			}
+			closed <- err
+		}()
+	}
+	for range tried {
+		<-begun
+	}
+	r.want(from(r.client(nil, ""), net.IPv4(127, 0, 0, 2)), list(item), 200)
+	for range tried {
+		if err := <-closed; err != nil {
+			t.Fatalf("a connection that sends nothing is still open: %v", err)
+		}
+	}
+	r.want(r.client(nil, ""), list(item), 200)
+}
+
+// What a user can choose does not keep the other events of a batch out, and does not fill the disk.
+func TestHostileEvents(t *testing.T) {
+	r := newRig(t, nil)
+	hostile := strings.Replace(item, `{"username":"alice"}`, `{"username":"a\u0000\u001b[2J\n\u202e","groups":["`+strings.Repeat("g", 1<<20)+`"],"extra":{"k":["`+strings.Repeat(`\u0001`, 1<<18)+`"]}}`, 1)
+	if hostile == item {
+		t.Fatal("the event has no user")
+	}
+	r.want(r.client(nil, ""), list(item, hostile, item), 200)
+	if len(r.store.records) != 3 {
+		t.Fatalf("%d records were stored, want 3", len(r.store.records))
+	}
+	if name := r.store.records[1].Actor.User.Name; name != "a\x00\x1b[2J\n\u202e" {
+		t.Errorf("the user's name became %q", name)
+	}
+	text, err := json.Marshal(r.store.records[1])
+	must(t, err)
+	if len(text) > 512<<10 || !r.store.records[1].Cut {
+		t.Errorf("the record has %d bytes, and is cut: %v", len(text), r.store.records[1].Cut)
 	}
 }

@@ -275,3 +275,29 @@ func object(apiVersion, kind, name string, spec map[string]any) *unstructured.Un
 		"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec,
 	}}
 }
+
+// Two API servers of one cluster have the same objects and credentials, and serve the same custom resources.
+func TestTwoAPIServers(t *testing.T) {
+	ctx := t.Context()
+	first := Start(t, Options{})
+	second := Start(t, Options{Beside: first})
+	ns := namespace(t, first)
+	user, err := second.KubeconfigForServiceAccount(ctx, ns, "bridge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := whoami(t, clientFor(t, user)), "system:serviceaccount:"+ns+":bridge"; got != want {
+		t.Errorf("user %q, want %q", got, want)
+	}
+	made, err := clientFor(t, second.Kubeconfig()).CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := clientFor(t, first.Kubeconfig()).CoreV1().ConfigMaps(ns).Get(ctx, "m", metav1.GetOptions{})
+	if err != nil || found.UID != made.UID || found.ResourceVersion != made.ResourceVersion {
+		t.Errorf("the first server has %v, %v; want what the second one has made: %v", found, err, made)
+	}
+	if first.Server() == second.Server() || first.EtcdURL() != second.EtcdURL() {
+		t.Errorf("servers %s and %s, etcd %s and %s", first.Server(), second.Server(), first.EtcdURL(), second.EtcdURL())
+	}
+}

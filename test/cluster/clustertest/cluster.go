@@ -30,6 +30,9 @@ type Options struct {
 	DataDir string
 	// Port of the API server and EtcdPort of etcd, on 127.0.0.1. Zero: the data directory's earlier one, else a free one.
 	Port, EtcdPort int
+	// Beside is a running cluster whose etcd and credentials this one shares: it is another API server of the same cluster. The
+	// other one must be closed later. Nil: it has an etcd of its own.
+	Beside *Cluster
 	// EventTTL is how long Event objects live. Zero: one hour.
 	EventTTL time.Duration
 	// LogLevel is klog's verbosity in Logs.
@@ -86,6 +89,9 @@ func Launch(ctx context.Context, opts Options) (_ *Cluster, err error) {
 		c.opts.DataDir, err = filepath.Abs(opts.DataDir)
 		err = errors.Join(err, os.MkdirAll(c.opts.DataDir, 0o700))
 	}
+	if err == nil && opts.Beside != nil {
+		err = os.CopyFS(filepath.Join(c.opts.DataDir, "pki"), os.DirFS(filepath.Join(opts.Beside.DataDir(), "pki")))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("make data directory: %w", err)
 	}
@@ -115,6 +121,9 @@ func (c *Cluster) start(ctx context.Context) error {
 		fmt.Sprintf("--port=%d", c.opts.Port),
 		fmt.Sprintf("--etcd-port=%d", c.opts.EtcdPort),
 		fmt.Sprintf("--log-level=%d", c.opts.LogLevel),
+	}
+	if c.opts.Beside != nil {
+		args = append(args, "--etcd-url="+c.opts.Beside.EtcdURL())
 	}
 	if c.opts.EventTTL != 0 {
 		args = append(args, "--event-ttl="+c.opts.EventTTL.String())

@@ -140,7 +140,9 @@ func (n *NATS) follow(ctx context.Context, js jetstream.JetStream, next uint64) 
 		if n.SkipForeign.Load() && len(raw.Headers()) == 0 {
 			continue
 		}
-		n.add(fromNATS(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream))
+		m, err := fromNATS(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream)
+		m.At = meta.Timestamp
+		n.add(m, err)
 	}
 }
 
