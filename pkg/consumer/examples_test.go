@@ -173,9 +173,16 @@ func TestShellExample(t *testing.T) {
 			continue
 		}
 		var input bytes.Buffer
+		var state consumer.State
+		var attributions consumer.Attributions
 		for _, m := range r.messages {
 			input.Write(m.Value)
 			input.WriteByte('\n')
+			change, err := state.Apply(m)
+			if err != nil && !errors.Is(err, consumer.ErrNoEvent) {
+				t.Fatal(err)
+			}
+			attributions.Take(change.Event)
 		}
 		run := exec.CommandContext(t.Context(), jq, "-rn", "--from-file", "../../examples/shell/fold.jq")
 		run.Stdin = &input
@@ -185,7 +192,11 @@ func TestShellExample(t *testing.T) {
 		}
 		var want []string
 		for n, e := range r.state.All() {
-			want = append(want, fmt.Sprintf("copy %s %s/%s %s %s\n", n.Resource, n.Namespace, n.Name, e.UID, e.ResourceVersion))
+			by := ""
+			if a := attributions.Of(e); a != nil && a.Request != nil {
+				by = fmt.Sprintf(" by %q", a.Request.EffectiveUser().Name)
+			}
+			want = append(want, fmt.Sprintf("copy %s %s/%s %s %s%s\n", n.Resource, n.Namespace, n.Name, e.UID, e.ResourceVersion, by))
 		}
 		got := slices.Collect(strings.Lines(string(output)))
 		slices.Sort(want)
@@ -306,7 +317,7 @@ func TestSQLExampleTakesNUL(t *testing.T) {
 	}
 
 	// A header can contain NUL, too, because headers of the configuration are templates.
-	sql(`insert into kubebridge.inbox (topic, partition, headers) values ('configmaps', 0, '{"ce_type": "io.kubebridge.object.deleted.v1",
+	sql(`insert into kubebridge.inbox (topic, partition, headers) values ('configmaps', 0, '{"ce_type": "io.kubebridge.resource.deleted.v1",
 		"ce_source": "/clusters/test/core/configmaps", "ce_cluster": "test", "ce_collection": "configmaps", "ce_subject": "ns/a", "ce_id": "1",
 		"ce_time": "1970-01-01T00:00:01Z", "ce_incarnation": "1", "ce_run": "2", "ce_resourceversion": "7", "ce_resource": "configmaps",
 		"ce_namespace": "ns", "ce_name": "a", "ce_uid": "u", "ce_kind": "ConfigMap", "note": "\u0000"}');`)
@@ -350,7 +361,7 @@ func describe(state *consumer.State, change consumer.Change) string {
 	if at, ok := state.Complete("test", "pods"); ok {
 		words[0] = "complete " + at.ResourceVersion
 	}
-	if change.Event != nil && !change.Event.Type.OfRequest() { // the examples skip it
+	if change.Event != nil && !change.Event.Type.OfRequest() { // that changes no object
 		words = append(words, "True")
 	} else {
 		words = append(words, "False")

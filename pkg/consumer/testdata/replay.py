@@ -13,7 +13,8 @@ for line in sys.stdin:
     if message.pop("begin"):
         copy = Copy(compacted=message["compacted"])
     del message["compacted"]
-    changed = copy.apply(**message) is not None
+    event = copy.apply(**message)
+    changed = event is not None and not event["type"].endswith(".attributed.v1")
     objects = [f'{uid}@{event["resourceversion"]}' for (_, uid), event in sorted(copy.objects().items())]
     complete = copy.complete(source)
     print(" ".join(["complete " + complete[1] if complete else "incomplete", str(changed), *objects]))
