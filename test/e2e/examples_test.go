@@ -99,9 +99,15 @@ func (w *world) awaitLast(p *bridge.Process) {
 		incarnation[c] = max(incarnation[c], messages[i].Attributes["incarnation"])
 	}
 	last := map[string]string{} // lines: type, collection, name, resourceVersion
+	ids := map[string]string{}  // of the last change of each object
 	for i := range messages {
 		m := &messages[i]
 		c := m.Attributes["collection"]
+		if object := fmt.Sprint(c, m.UID()); !m.Is("attributed") {
+			ids[object] = m.Attributes["id"]
+		} else if m.Attributes["id"] != ids[object]+":attributed" { // some examples ignore who made an earlier change
+			continue
+		}
 		if m.Attributes["incarnation"] == incarnation[c] && (!m.OfCollection() || m.Is("synced")) {
 			last[fmt.Sprint(c, m.UID(), m.Partition)] = strings.Join([]string{m.Type(), c, m.Attributes["name"], m.RV()}, " ") + "\n"
 		}
