@@ -178,6 +178,9 @@ func (a *auditing) run(ctx context.Context) error {
 func (a *auditing) serve(ctx context.Context) error {
 	o := *a.spec.Webhook
 	o.Store, o.Log = newWebhookStore(a), a.log
+	if a.spec.Join.Complete {
+		o.Unparsable = func(why error) audit.Record { return unparsable(fromWebhook, why) }
+	}
 	s, err := webhook.New(o)
 	if err != nil {
 		return fmt.Errorf("audit.webhook: %w", err)
@@ -226,6 +229,9 @@ func (a *auditing) follow(ctx context.Context) error {
 		a.shown.met(readFile, nil)
 		for i := range chunk.Records {
 			chunk.Records[i].Input = fromFile
+		}
+		if chunk.Unparsable > 0 && a.spec.Join.Complete {
+			chunk.Records = append(chunk.Records, unparsable(fromFile, chunk.Err))
 		}
 		if !a.keep(ctx, chunk.Records) {
 			return nil

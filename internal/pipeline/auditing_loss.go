@@ -37,6 +37,11 @@ func newLoss(since time.Time, detail string) *audit.Loss {
 	return &audit.Loss{Since: since, Until: time.Now(), Detail: detail[:min(len(detail), maxDetail)]}
 }
 
+// unparsable returns a record that says that an event did not parse. Where records are declared complete, that is a loss.
+func unparsable(input int, why error) audit.Record {
+	return audit.Record{ID: rand.Text(), Input: input, Lost: newLoss(time.Time{}, "an audit event does not parse: "+why.Error())}
+}
+
 // lastTime returns the time of the last record that has one; known if none has.
 func lastTime(records []audit.Record, known time.Time) time.Time {
 	for i := range slices.Backward(records) {

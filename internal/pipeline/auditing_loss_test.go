@@ -114,6 +114,36 @@ func TestLossesArePublished(t *testing.T) {
 	}
 }
 
+// Where records are declared complete, an event that does not parse is a loss: it may have been about a request that changed something.
+func TestUnparsableIsLost(t *testing.T) {
+	for _, complete := range []bool{false, true} {
+		a := newAuditing(t, []byte("this is no audit event\n"))
+		a.spec.Join.Complete = complete
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- a.follow(ctx) }()
+		for deadline := time.After(endsHang); a.status().Unparsable == 0; {
+			select {
+			case <-time.After(time.Millisecond):
+			case <-deadline:
+				t.Fatalf("the line was not read: %+v", a.status())
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		reader := a.inbox.Reader(inbox.Position{})
+		item, err := reader.Next()
+		if lost := err == nil && item.Record.Lost != nil && strings.Contains(item.Record.Lost.Detail, "does not parse"); lost != complete {
+			t.Errorf("complete %v: the inbox has %+v, %v", complete, item.Record, err)
+		}
+		if err := reader.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Records that the webhook has refused may be lost, and those that were sent while it did not listen for long.
 func TestWebhookLosses(t *testing.T) {
 	a := newAuditing(t, nil)

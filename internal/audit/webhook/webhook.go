@@ -88,6 +88,8 @@ type Options struct {
 	Parser  *audit.Parser
 	Store   Store
 	Log     *zap.Logger
+	// Unparsable returns a record to keep with those of a batch in which an event does not parse. nil: nothing is kept of that event.
+	Unparsable func(why error) audit.Record
 	// Leads reports whether this replica takes records of others. nil: it does not.
 	Leads func() bool
 	// BodyTime is how long a client may take to send a body. 0 means 20 seconds.
@@ -306,7 +308,11 @@ func (s *Server) keep(r *http.Request, body []byte) *refusal {
 	if b.Unparsable > 0 {
 		s.log.warn("audit events do not parse, and are left out", zap.Int("events", b.Unparsable), zap.NamedError("first", b.Err), zap.String("address", r.RemoteAddr))
 	}
-	if no := s.store(b.Records); no != nil {
+	records := b.Records
+	if b.Unparsable > 0 && s.options.Unparsable != nil {
+		records = append(records, s.options.Unparsable(b.Err))
+	}
+	if no := s.store(records); no != nil {
 		return no
 	}
 	s.counts.accept(len(body), &b)
