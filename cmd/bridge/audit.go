@@ -5,6 +5,7 @@ import (
 	"crypto/hkdf"
 	"crypto/sha256"
 	"slices"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/audit/topic"
 	"github.com/kubebridge/kubebridge/internal/audit/webhook"
 	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/leader"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
@@ -24,7 +26,7 @@ import (
 const maxChanges, maxRequests = 100_000, 100_000
 
 // auditSpec describes where audit records come from; nil: nobody asks who made changes.
-func auditSpec(c *config.Config, log *zap.Logger) *pipeline.AuditSpec {
+func auditSpec(c *config.Config, elector *leader.Elector, log *zap.Logger) *pipeline.AuditSpec {
 	a := &c.Audit
 	if a.Path == "" {
 		return nil
@@ -56,7 +58,24 @@ func auditSpec(c *config.Config, log *zap.Logger) *pipeline.AuditSpec {
 			Listen: w.Listen, Cert: w.CertFile, Key: w.KeyFile, ClientCA: w.ClientCAFile, ClientNames: w.ClientNames, TokenFile: w.TokenFile, Parser: parser,
 		}
 	}
+	if r := &a.Replicas; r.Address != "" {
+		s.Forward = &pipeline.ForwardSpec{
+			CAFile: r.CAFile, TokenFile: a.Webhook.TokenFile,
+			Leader: func() string { return leaderAddress(r.Address, elector.Status()) },
+		}
+		if a.Webhook.ClientCAFile != "" {
+			s.Forward.Cert, s.Forward.Key = a.Webhook.CertFile, a.Webhook.KeyFile
+		}
+	}
 	return s
+}
+
+// leaderAddress returns the address of the leader's webhook; "": no other process leads.
+func leaderAddress(form string, s leader.Status) string {
+	if s.Holder == "" || s.Holder == s.Identity {
+		return ""
+	}
+	return strings.ReplaceAll(form, "{host}", leader.Host(s.Holder))
 }
 
 // auditTopic returns how the topic with audit records is read. Its client is named like those of the sinks, with "audit" in place of a

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,6 +66,7 @@ func (p *problems) audit(c *Config) {
 		}
 	}
 	p.auditTopic(a)
+	p.auditReplicas(c)
 	if w.Listen == "" {
 		return
 	}
@@ -73,6 +75,32 @@ func (p *problems) audit(c *Config) {
 	}
 	if w.ClientCAFile == "" && w.TokenFile == "" {
 		p.add("audit.webhook", "clientCAFile or tokenFile is required: otherwise anybody could say who made a change")
+	}
+}
+
+// auditReplicas checks how replicas reach the leader.
+func (p *problems) auditReplicas(c *Config) {
+	a, r := &c.Audit, &c.Audit.Replicas
+	if r.Address == "" {
+		if r.CAFile != "" {
+			p.add("audit.replicas.caFile", "it has no effect without audit.replicas.address")
+		}
+		return
+	}
+	if _, _, err := net.SplitHostPort(r.Address); err != nil || strings.Count(r.Address, "{host}") != 1 || strings.Contains(r.Address, "/") {
+		p.add("audit.replicas.address", "%q is not host:port with {host}: use for example {host}.kubebridge-replicas.monitoring.svc:8444", r.Address)
+	}
+	if r.CAFile == "" {
+		p.add("audit.replicas.caFile", "it is required: the certificates that issue those of the replicas' webhooks")
+	}
+	if a.Webhook.Listen == "" {
+		p.add("audit.replicas", "replicas send records to the webhook of the leader: set audit.webhook.listen")
+	}
+	if !c.LeaderElection.Enabled {
+		p.add("audit.replicas", "without leaderElection there are no replicas: set leaderElection.enabled, or leave audit.replicas out")
+	}
+	if a.Complete {
+		p.add("audit.complete", "records that come through another replica are in no order with those of this one, so an answer by order would be a guess: leave it, or audit.replicas, out")
 	}
 }
 
@@ -112,8 +140,8 @@ func (p *problems) auditWarnings(c *Config) {
 		p.warn("audit.settle", "%s is shorter than %s, and an API server waits up to 30s before it sends a batch, so candidates can be published before the records are there: use at least %s, or set --audit-webhook-batch-max-wait to less than %s",
 			a.Settle, batchWait, batchWait, a.Settle)
 	}
-	if c.LeaderElection.Enabled {
-		p.warn("audit.webhook", "only the leader listens, and each replica keeps the records that it has accepted: after a failover, changes whose records another replica has are not attributed. Run one replica with a volume")
+	if c.LeaderElection.Enabled && a.Replicas.Address == "" {
+		p.warn("audit.webhook", "only the leader listens, and each replica keeps the records that it has accepted: after a failover, changes whose records another replica has are not attributed. Set audit.replicas, or run one replica with a volume")
 	}
 	if w.ClientCAFile != "" && len(w.ClientNames) == 0 && w.TokenFile == "" {
 		p.warn("audit.webhook.clientCAFile", "every client with a certificate of this CA could say who made a change; of the cluster's CA, each kubelet has one: set clientNames, or tokenFile")

@@ -146,6 +146,8 @@ type Audit struct {
 	// Kafka is a topic with audit events, from which every partition is read. The position is kept in Path, without a consumer group.
 	// Default: none
 	Kafka *AuditTopic `yaml:"kafka"`
+	// Replicas lets every replica accept records, with leaderElection: those that do not lead send them to the leader.
+	Replicas AuditReplicas `yaml:"replicas"`
 	// Complete says that the inputs get the records of all API servers, about all requests that change objects, with the stage
 	// RequestReceived, and in time: from the webhook in the mode blocking-strict, or from the file in the mode blocking. Then patches
 	// and deletions are attributed exactly, too. Not with Kafka. Default: false
@@ -180,6 +182,14 @@ type AuditTopic struct {
 // Connection returns how to connect to the brokers.
 func (t *AuditTopic) Connection() kafka.Config {
 	return kafka.Config{Brokers: t.Brokers, SASL: t.SASL, TLS: t.TLS}
+}
+
+// AuditReplicas says how a replica reaches the leader. Not with audit.complete.
+type AuditReplicas struct {
+	// Address is host:port of a replica's webhook, with {host} for its host name, which is the name of the pod. Default: only the leader
+	// accepts records
+	Address string `yaml:"address"`
+	CAFile  string `yaml:"caFile"` // certificates that issue those of the webhooks, PEM
 }
 
 // AuditWebhook is the endpoint for the webhook backend of API servers (--audit-webhook-config-file). Clients need a certificate or a

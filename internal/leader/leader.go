@@ -74,6 +74,15 @@ type Status struct {
 	Problem string `json:"problem,omitzero"`
 }
 
+// Host returns the host name of the process with an identity: in a pod, the name of the pod.
+func Host(identity string) string {
+	host, _, _ := strings.Cut(identity, separator)
+	return host
+}
+
+// separator is behind the host name in an identity. Host names do not have it.
+const separator = "_"
+
 // New returns a candidate that does not run yet. It does not connect.
 func New(o Options) (*Elector, error) {
 	host, err := os.Hostname() // in a pod: its name
@@ -98,7 +107,7 @@ func New(o Options) (*Elector, error) {
 		return nil, fmt.Errorf("set up a client for ConfigMaps at %s: %w", cfg.Host, err)
 	}
 	e := &Elector{
-		o: o, identity: host + "_" + strings.ToLower(rand.Text()[:8]), leases: client.Leases(o.Namespace), notes: core.ConfigMaps(o.Namespace),
+		o: o, identity: host + separator + strings.ToLower(rand.Text()[:8]), leases: client.Leases(o.Namespace), notes: core.ConfigMaps(o.Namespace),
 		gauge: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "kubebridge", Name: "leader", Help: "1 while this process leads, 0 while it is a standby.",
 			ConstLabels: prometheus.Labels{"lease": o.Namespace + "/" + o.Name},

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,7 +54,9 @@ const (
 type AuditSpec struct {
 	Path    string // directory of the inbox
 	Inbox   func(context.Context) (inbox.Options, error)
-	Webhook *webhook.Options              // without Store and Log; nil: there is no webhook
+	Webhook *webhook.Options // without Store, Log, Unparsable and Leads; nil: there is no webhook
+	// Forward says how a replica that does not lead sends the records that its inputs get to the leader; nil: such a replica gets none.
+	Forward *ForwardSpec
 	File    *logfile.Options              // nil: there is none
 	Topic   func() (topic.Options, error) // nil: there is none. An error is tried again
 	Join    join.Options
@@ -67,6 +70,9 @@ type auditing struct {
 	log   *zap.Logger
 	inbox *inbox.Inbox
 	sinks int // number of them
+
+	id   string // of the inbox
+	role role
 
 	gaps   atomic.Uint64 // records of an unknown number were lost that often
 	server atomic.Pointer[webhook.Server]
@@ -106,7 +112,21 @@ func (b *Bridge) openAuditing(ctx context.Context) (*auditing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit.path: %w", err)
 	}
-	return &auditing{spec: b.o.Audit, log: b.o.Log, inbox: box, sinks: len(b.o.Sinks), needed: map[string]inbox.Position{}, client: b.o.Client, targets: b.storages, floors: map[string]floor{}}, nil
+	a := &auditing{spec: b.o.Audit, log: b.o.Log, inbox: box, sinks: len(b.o.Sinks), needed: map[string]inbox.Position{}, client: b.o.Client, targets: b.storages, floors: map[string]floor{}}
+	if err := a.identify(); err != nil {
+		return nil, errors.Join(fmt.Errorf("audit.path: %w", err), box.Close())
+	}
+	return a, nil
+}
+
+// identify reads the identity of the inbox, or gives it one.
+func (a *auditing) identify() error {
+	path := filepath.Join(a.spec.Path, "inbox-id.json")
+	if err := readJSON(path, &a.id); err != nil || a.id != "" {
+		return err
+	}
+	a.id = rand.Text()
+	return writeJSON(path, a.id)
 }
 
 // storages returns a target of each storage that a sink reads.
@@ -150,7 +170,7 @@ func (p *Pipeline) passed() map[string]string {
 	return lowest
 }
 
-// run gets records until ctx ends.
+// run gets records until ctx ends. Those of the topic are got by readTopic, at the leader only.
 func (a *auditing) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if a.spec.Webhook != nil {
@@ -159,13 +179,16 @@ func (a *auditing) run(ctx context.Context) error {
 	if a.spec.File != nil {
 		group.Go(func() error { return a.follow(ctx) })
 	}
-	if a.spec.Topic != nil {
-		group.Go(func() error { return a.readTopic(ctx) })
-	}
 	group.Go(func() error {
 		a.trim(ctx)
 		return nil
 	})
+	if a.spec.Forward != nil {
+		group.Go(func() error {
+			a.forward(ctx)
+			return nil
+		})
+	}
 	if a.spec.Join.Complete {
 		group.Go(func() error {
 			a.findFloors(ctx)
@@ -178,6 +201,7 @@ func (a *auditing) run(ctx context.Context) error {
 func (a *auditing) serve(ctx context.Context) error {
 	o := *a.spec.Webhook
 	o.Store, o.Log = newWebhookStore(a), a.log
+	o.Leads = a.role.leads
 	if a.spec.Join.Complete {
 		o.Unparsable = func(why error) audit.Record { return unparsable(fromWebhook, why) }
 	}
@@ -410,13 +434,14 @@ func (r *recordReader) close() {
 
 // storedPosition is how far a sink has read records.
 type storedPosition struct {
+	Inbox          string `json:"inbox,omitzero"` // the identity of the inbox
 	inbox.Position        // behind it, records are needed again after a restart: for changes that wait
 	Taken          uint64 `json:"taken,omitzero"` // the number of the last record whose refused request is published, or in the checkpoint
 }
 
 // start begins at the position that the sink's store has.
 func (r *recordReader) start(a *attribute.Attribution, now time.Time) error {
-	at, err := stored(a)
+	at, err := r.storedHere(a)
 	if err != nil {
 		return err
 	}
@@ -436,6 +461,16 @@ func stored(a *attribute.Attribution) (at storedPosition, err error) {
 		return at, fmt.Errorf("position of audit records in the checkpoint: %w", err)
 	}
 	return at, nil
+}
+
+// storedHere is stored, for the inbox of this replica. With the inbox of another one the position says nothing: what is needed of that inbox is
+// sent to this one.
+func (r *recordReader) storedHere(a *attribute.Attribution) (storedPosition, error) {
+	at, err := stored(a)
+	if r.auditing.spec.Forward != nil && at.Inbox != r.auditing.id {
+		at = storedPosition{}
+	}
+	return at, err
 }
 
 // next passes on the next records, and what is known about their order.
@@ -532,11 +567,11 @@ func (r *recordReader) position(a *attribute.Attribution) []byte {
 	for len(r.before) > 0 && r.before[0].number < needed {
 		r.before = r.before[1:]
 	}
-	at := storedPosition{r.at, r.taken}
+	at := storedPosition{r.auditing.id, r.at, r.taken}
 	if len(r.before) > 0 {
 		at.Position = r.before[0].before
 	}
-	if at == (storedPosition{}) {
+	if at.Position == (inbox.Position{}) && at.Taken == 0 {
 		return nil
 	}
 	text, _ := json.Marshal(at) // strings and numbers always encode
@@ -545,7 +580,7 @@ func (r *recordReader) position(a *attribute.Attribution) []byte {
 
 // release says which records the sink does not need any more, after a restart either.
 func (r *recordReader) release(a *attribute.Attribution) error {
-	at, err := stored(a)
+	at, err := r.storedHere(a)
 	if err != nil {
 		return err
 	}

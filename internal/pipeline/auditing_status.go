@@ -19,6 +19,7 @@ const (
 	readTopic     = "read audit.kafka"
 	storePosition = "store the position of an input"
 	deleteRecords = "delete audit records that are not needed"
+	sendRecords   = "send audit records to the leader"
 )
 
 // auditStatus is what the status shows of audit records. Any goroutine uses it.
@@ -80,6 +81,8 @@ func auditAdvice(operation string, err error) string {
 		return "restore the sinks that are behind, or raise audit.maxBytes and the size of its volume"
 	case operation == readFile:
 		return "let the bridge read audit.file and its directory"
+	case operation == sendRecords:
+		return "check audit.replicas, and that the replicas reach one another; nothing is lost meanwhile, unless the directory is full"
 	case operation == readTopic:
 		return "check audit.kafka, and that the bridge may read and describe the topic"
 	}

@@ -101,6 +101,7 @@ type Bridge struct {
 	connecting string // why the cluster is not known yet
 	disk       openBuffer
 	records    *auditing // nil: audit records are not used now
+	standing   *auditing // records that are got while this process is a standby, too; nil: none are
 	pipelines  []*Pipeline
 	followers  map[string]*planning.Follower // by sink
 	entries    map[string]SinkResources      // by sink
@@ -149,6 +150,20 @@ func (b *Bridge) Run(stop context.Context) error {
 		defer halt()
 		return b.cluster.Run(stopAll)
 	})
+	if b.o.Elector != nil && b.o.Audit != nil && b.o.Audit.Forward != nil {
+		records, err := b.openAuditing(stopAll)
+		if err != nil {
+			return &planning.EnvironmentError{Err: err}
+		}
+		defer func() { _ = records.inbox.Close() }()
+		b.mu.Lock()
+		b.standing, b.records = records, records
+		b.mu.Unlock()
+		group.Go(func() error {
+			defer halt()
+			return records.run(stopAll)
+		})
+	}
 	group.Go(func() error {
 		defer halt()
 		if b.o.Elector == nil {
@@ -184,7 +199,7 @@ func (b *Bridge) setBuffer(disk openBuffer) {
 
 // deliver runs the pipelines until stop ends, and then until the events that were read are delivered.
 // The pipelines write nothing after held ends.
-func (b *Bridge) deliver(held, stop context.Context, uid string, disk openBuffer) error {
+func (b *Bridge) deliver(held, stop context.Context, uid string, disk openBuffer) (err error) {
 	hard, cancel := context.WithCancel(held)
 	defer cancel()
 	stopAll, halt := context.WithCancel(stop)
@@ -216,16 +231,24 @@ func (b *Bridge) deliver(held, stop context.Context, uid string, disk openBuffer
 			return err
 		})
 	}
-	records, err := b.openAuditing(stopAll)
-	if err != nil {
-		return &planning.EnvironmentError{Err: err}
-	}
+	records := b.standing
 	if records != nil {
-		b.mu.Lock()
-		b.records = records
-		b.mu.Unlock()
-		defer func() { _ = records.inbox.Close() }()
-		run(func() error { return records.run(stopAll) })
+		records.lead()
+		defer records.stand()
+	} else {
+		if records, err = b.openAuditing(stopAll); err != nil {
+			return &planning.EnvironmentError{Err: err}
+		}
+		if records != nil {
+			b.mu.Lock()
+			b.records = records
+			b.mu.Unlock()
+			defer func() { _ = records.inbox.Close() }()
+			run(func() error { return records.run(stopAll) })
+		}
+	}
+	if records != nil && records.spec.Topic != nil {
+		run(func() error { return records.readTopic(stopAll) })
 	}
 	for _, spec := range b.o.Sinks {
 		p, closeStore, err := b.open(stopAll, spec, uid, disk)
@@ -256,7 +279,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string, disk openBuffer
 func (b *Bridge) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pipelines, b.records = nil, nil
+	b.pipelines, b.records = nil, b.standing
 }
 
 // findCluster asks for the cluster's UID until it gets it.
