@@ -530,7 +530,7 @@ func (w *world) carriesUsers(own *clustertest.Cluster) (carried, others int) {
 	return carried, others
 }
 
-// newCertificate returns a certificate for 127.0.0.1 and its key, as PEM.
+// newCertificate returns a certificate for 127.0.0.1 and 127.0.0.2 and its key, as PEM.
 func newCertificate(t *testing.T) (certificate, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -538,7 +538,7 @@ func newCertificate(t *testing.T) (certificate, key []byte) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bridge"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bridge"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(127, 0, 0, 2)},
 		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
