@@ -29,7 +29,7 @@
 {{- $disk := include "kubebridge.disk" . | fromJsonArray -}}
 {{- $own := $disk -}}
 {{- if include "kubebridge.bufferClaim" . -}}{{- $own = append $own (dict "key" "the volume of buffer.persistence") -}}{{- end -}}
-{{- if include "kubebridge.auditClaim" . -}}{{- $own = append $own (dict "key" "the volume of audit.persistence") -}}{{- end -}}
+{{- if and (include "kubebridge.auditClaim" .) (not (include "kubebridge.auditReplicas" .)) -}}{{- $own = append $own (dict "key" "the volume of audit.persistence") -}}{{- end -}}
 {{- if and (gt $replicas 1) $own -}}
 {{- fail (printf "replicaCount is %d, and %s is a directory, which two bridges cannot share: set replicaCount: 1, or keep nothing on a disk" $replicas (first $own).key) -}}
 {{- end -}}
@@ -114,6 +114,20 @@
 {{- $c := default dict .Values.config.audit -}}
 {{- $w := $a.webhook -}}
 {{- $listen := dig "webhook" "listen" "" $c -}}
+{{- if and $a.replicas (not $a.enabled) -}}
+{{- fail "audit.replicas is set, and audit.enabled is not: set audit.enabled, or leave it out" -}}
+{{- end -}}
+{{- if include "kubebridge.auditReplicas" . -}}
+{{- if not (include "kubebridge.auditPort" .) -}}
+{{- fail "audit.replicas is set, and replicas send records to the webhook of the leader: set audit.webhook.tlsSecret" -}}
+{{- end -}}
+{{- if $a.persistence.existingClaim -}}
+{{- fail (printf "audit.replicas is set, and audit.persistence.existingClaim is %s, which two replicas cannot share: leave it out, and each replica gets a claim of its own" $a.persistence.existingClaim) -}}
+{{- end -}}
+{{- if not (include "kubebridge.leads" .) -}}
+{{- fail "audit.replicas is set, and config.leaderElection.enabled is false: leave one of them out" -}}
+{{- end -}}
+{{- end -}}
 {{- if not $a.enabled -}}
 {{- range $key := list "tlsSecret" "tokenSecret" "clientCASecret" -}}
 {{- if index $w $key -}}

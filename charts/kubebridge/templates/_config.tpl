@@ -43,6 +43,12 @@
 {{- with .Values.audit.webhook.tokenSecret -}}{{- $_ := set $w "tokenFile" "/etc/kubebridge/audit-token/token" -}}{{- end -}}
 {{- with .Values.audit.webhook.clientCASecret -}}{{- $_ := set $w "clientCAFile" "/etc/kubebridge/audit-client-ca/ca.crt" -}}{{- end -}}
 {{- if $w -}}{{- $_ := set $a "webhook" $w -}}{{- end -}}
+{{- if include "kubebridge.auditReplicas" . -}}
+{{- $r := default dict $a.replicas -}}
+{{- if not $r.address -}}{{- $_ := set $r "address" (printf "{host}.%s.%s.svc:%s" (include "kubebridge.replicasService" .) (include "kubebridge.namespace" .) (include "kubebridge.auditPort" .)) -}}{{- end -}}
+{{- if not $r.caFile -}}{{- $_ := set $r "caFile" "/etc/kubebridge/audit-tls/ca.crt" -}}{{- end -}}
+{{- $_ := set $a "replicas" $r -}}
+{{- end -}}
 {{- $_ := set $c "audit" $a -}}
 {{- end -}}
 {{- if not (dig "admin" "socket" "" $c) -}}
@@ -58,6 +64,14 @@
 
 {{/* Where the volume of the disk buffer is mounted. */}}
 {{- define "kubebridge.bufferPath" -}}/var/lib/kubebridge-buffer{{- end -}}
+
+{{/* Not empty where every replica accepts audit records, with a volume of its own. */}}
+{{- define "kubebridge.auditReplicas" -}}
+{{- if and .Values.audit.enabled .Values.audit.replicas -}}yes{{- end -}}
+{{- end -}}
+
+{{/* Name of the Service by which replicas reach one another. */}}
+{{- define "kubebridge.replicasService" -}}{{ include "kubebridge.fullname" . | trunc 54 | trimSuffix "-" }}-replicas{{- end -}}
 
 {{/* Where the volume of audit records is mounted. */}}
 {{- define "kubebridge.auditPath" -}}/var/lib/kubebridge-audit{{- end -}}
@@ -125,14 +139,15 @@
 
 {{/* Not empty where a Lease says who leads. */}}
 {{- define "kubebridge.leads" -}}
-{{- $wanted := dig "leaderElection" "enabled" (not (include "kubebridge.stateful" .)) .Values.config -}}
+{{- $shared := or (not (include "kubebridge.stateful" .)) (include "kubebridge.auditReplicas" .) -}}
+{{- $wanted := dig "leaderElection" "enabled" (not (empty $shared)) .Values.config -}}
 {{- if $wanted -}}yes{{- end -}}
 {{- end -}}
 
 {{- define "kubebridge.replicas" -}}
 {{- if hasKey .Values "replicaCount" -}}
 {{- int .Values.replicaCount -}}
-{{- else if and (include "kubebridge.leads" .) (not (include "kubebridge.stateful" .)) -}}2{{- else -}}1{{- end -}}
+{{- else if and (include "kubebridge.leads" .) (or (not (include "kubebridge.stateful" .)) (include "kubebridge.auditReplicas" .)) -}}2{{- else -}}1{{- end -}}
 {{- end -}}
 
 {{/* Name of the Secret with the hash key, if the bridge hashes and the configuration names no key. */}}
