@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -58,32 +59,46 @@ func (b *Batch) Drop(r Resource, collection string, era uint64) error {
 	return b.b.Set(dropKey(r, collection, era), nil, nil)
 }
 
-// MoveBehind gives the changes behind a position a new era, except those of one collection. They keep resourceVersion and order.
-func (b *Batch) MoveBehind(r Resource, behind Position, era uint64, except string) error {
+// Dropped reports whether a version of a collection does not count in a view, because the collection was dropped in between.
+func (b *Batch) Dropped(r Resource, collection string, at, view Position) bool {
+	for _, d := range b.drops {
+		if d.resource == r && d.collection == collection && at.Era < d.era && d.era <= view.Era {
+			return true
+		}
+	}
+	return b.s.dropped(r, collection, at, view)
+}
+
+// MoveBehind gives the changes of an era behind a position a new era, except those of some collections. They keep resourceVersion and order. It
+// returns the collections that they belong to.
+func (b *Batch) MoveBehind(r Resource, behind Position, era uint64, except []string) (moved []string, err error) {
 	prefix := resourceKey(keyChange, r)
-	it, err := b.b.NewIter(&pebble.IterOptions{LowerBound: changeKey(r, behind), UpperBound: end(prefix)})
+	it, err := b.b.NewIter(&pebble.IterOptions{LowerBound: changeKey(r, behind), UpperBound: changeKey(r, Position{Era: behind.Era + 1})})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var moves []versionID
 	for ok := it.First(); ok; ok = it.Next() {
 		id, err := readChange(len(prefix), it.Key(), it.Value())
 		if err != nil {
-			return errors.Join(err, it.Close())
+			return nil, errors.Join(err, it.Close())
 		}
-		if id.at != behind && id.collection != except {
+		if id.at != behind && !slices.Contains(except, id.collection) {
 			moves = append(moves, id)
 		}
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return err
+		return nil, err
 	}
 	for _, id := range moves {
 		if err := b.move(r, id, era); err != nil {
-			return err
+			return nil, err
+		}
+		if !slices.Contains(moved, id.collection) {
+			moved = append(moved, id.collection)
 		}
 	}
-	return nil
+	return moved, nil
 }
 
 // move gives a version and its change a new era.
