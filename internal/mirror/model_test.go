@@ -235,7 +235,7 @@ func (c *copier) follow(from, to store.Position, have objects) {
 // resume watches from some resourceVersion that can be resumed.
 func (c *copier) resume(r *Resource, at store.Position, want objects) {
 	version := rapid.Uint64Range(0, at.Version+1).Draw(c.T, "resumed")
-	from, err := r.Watch(version)
+	from, err := r.Watch(version, at)
 	if err != nil {
 		if e := r.Present(); e.Complete && version >= e.Base && version <= at.Version {
 			c.T.Fatalf("a watch from %d is refused (%v), complete are %d to %d", version, err, e.Base, at.Version)

@@ -158,16 +158,19 @@ func (r *Resource) AtVersion(version, epoch uint64) (store.Position, error) {
 	return at, nil
 }
 
-// Watch returns the position behind which a watch from a resourceVersion begins. Errors wrap [ErrExpired] or [ErrTooNew].
-func (r *Resource) Watch(version uint64) (store.Position, error) {
-	e := r.eraOf(r.Served.Era)
+// Watch returns the position behind which a watch from a resourceVersion begins, in a view: that of [Resource.Latest], or of the past. Errors
+// wrap [ErrExpired] or [ErrTooNew].
+func (r *Resource) Watch(version uint64, view store.Position) (store.Position, error) {
+	e := r.eraOf(view.Era)
 	switch {
-	case e == nil || r.Served.Era != r.Present().Number:
-		return store.Position{}, fmt.Errorf("%w: %s", ErrExpired, r.Gap())
-	case version > r.Served.Version:
-		return store.Position{}, fmt.Errorf("%w: %d, current: %d", ErrTooNew, version, r.Served.Version)
+	case e == nil:
+		return view, fmt.Errorf("%w: it is not retained", ErrExpired)
+	case view == r.Served && view.Era != r.Present().Number:
+		return view, fmt.Errorf("%w: changes may be missing: %s", ErrExpired, r.Gap())
+	case version > view.Version:
+		return view, fmt.Errorf("%w: %d, current: %d", ErrTooNew, version, view.Version)
 	case version < e.Base:
-		return store.Position{}, fmt.Errorf("%w: too old resource version: %d (%d): changes before it may be missing%s", ErrExpired, version, e.Base, because(e.Reason))
+		return view, fmt.Errorf("%w: too old resource version: %d (%d): changes before it may be missing%s", ErrExpired, version, e.Base, because(e.Reason))
 	}
 	at := store.Position{Era: e.Number, Version: version, Seq: ^uint64(0)}
 	if at.Compare(r.Floor) < 0 {

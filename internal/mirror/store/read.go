@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -116,7 +117,8 @@ type Change struct {
 	Last Version
 }
 
-// Changes calls fn for the changes of a resource behind one position, up to and including another, in order, with the objects before and after each. Changes
+// Changes calls fn for the changes of a resource behind one position, up to and including another, in order, with the objects before and after
+// each. Changes of one object at one resourceVersion, such as those of two collections that it moves between, count as one. Changes
 // that do not change the view, such as those of one collection while another has a newer state, are left out. It ends early,
 // without an error, if fn returns false.
 func (s *Store) Changes(r Resource, behind, upTo Position, fn func(c *Change) bool) (err error) {
@@ -128,33 +130,63 @@ func (s *Store) Changes(r Resource, behind, upTo Position, fn func(c *Change) bo
 		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
+	var group []span // of one era and version
 	for ok := it.First(); ok; ok = it.Next() {
 		id, err := readChange(len(prefix), it.Key(), it.Value())
 		if err != nil {
 			return err
 		}
-		c := Change{At: id.at, Name: id.Name}
-		if c.Before, err = s.Get(View{r, id.at.before()}, id.Name); err != nil {
-			return err
+		if len(group) > 0 && (group[0].at.Era != id.at.Era || group[0].at.Version != id.at.Version) {
+			if more, err := s.changes(r, group, fn); err != nil || !more {
+				return err
+			}
+			group = group[:0]
 		}
-		if c.After, err = s.Get(View{r, id.at}, id.Name); err != nil {
-			return err
+		first := id.at
+		if i := slices.IndexFunc(group, func(x span) bool { return x.Name == id.Name }); i >= 0 {
+			first = group[i].first
+			group = slices.Delete(group, i, i+1)
+		}
+		group = append(group, span{id, first})
+	}
+	if err := it.Error(); err != nil {
+		return err
+	}
+	_, err = s.changes(r, group, fn)
+	return err
+}
+
+// span are the changes of an object at one resourceVersion: the last one, and the position of the first.
+type span struct {
+	versionID
+	first Position
+}
+
+// changes calls fn for the changes of a group, and reports whether more are wanted.
+func (s *Store) changes(r Resource, group []span, fn func(c *Change) bool) (more bool, err error) {
+	for _, x := range group {
+		c := Change{At: x.at, Name: x.Name}
+		if c.Before, err = s.Get(View{r, x.first.before()}, x.Name); err != nil {
+			return false, err
+		}
+		if c.After, err = s.Get(View{r, x.at}, x.Name); err != nil {
+			return false, err
 		}
 		if same(c.Before, c.After) {
 			continue
 		}
-		value, err := s.get(versionKey(r, id.Name, id.collection, id.at))
+		value, err := s.get(versionKey(r, x.Name, x.collection, x.at))
 		if err != nil {
-			return err
+			return false, err
 		}
 		if c.Last, err = readVersion(value); err != nil {
-			return fmt.Errorf("a change of %s: %w", r.Name, err)
+			return false, fmt.Errorf("a change of %s: %w", r.Name, err)
 		}
 		if !fn(&c) {
-			return nil
+			return false, nil
 		}
 	}
-	return it.Error()
+	return true, nil
 }
 
 func same(a, b *Object) bool {

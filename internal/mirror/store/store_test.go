@@ -203,8 +203,17 @@ func checkChanges(t *rapid.T, s *Store, m *model, floor Position) {
 	all := slices.Clone(m.all)
 	slices.SortFunc(all, func(a, b written) int { return a.at.Compare(b.at) })
 	var want, got []string
-	for _, w := range all {
-		if before, after := m.get(w.Name, w.at.before()), m.get(w.Name, w.at); w.at.Compare(floor) > 0 && before != after {
+	for i, w := range all {
+		first, last := w, true
+		for j, x := range all {
+			if x.Name == w.Name && x.at.Era == w.at.Era && x.at.Version == w.at.Version && x.at.Compare(floor) > 0 {
+				last = last && j <= i
+				if x.at.Compare(first.at) < 0 {
+					first = x
+				}
+			}
+		}
+		if before, after := m.get(w.Name, first.at.before()), m.get(w.Name, w.at); last && w.at.Compare(floor) > 0 && before != after {
 			want = append(want, fmt.Sprintf("%v %q: %s → %s", w.at, w.Name, before, after))
 		}
 	}
