@@ -64,8 +64,8 @@ type Store struct {
 	idle   sync.Cond // signals that users is 0
 	users  int       // number of calls that are using db
 	db     *pebble.DB
-	disk   *diskguard.Guard   // the disk of db
-	count  *counter // the counter of db; nil if the store is open for reading only
+	disk   *diskguard.Guard // the disk of db
+	count  *counter         // the counter of db; nil if the store is open for reading only
 	closed bool
 	broken error // damage that was found; it is final
 
