@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 	"github.com/kubebridge/kubebridge/internal/serve"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
@@ -49,7 +51,7 @@ listens on loopback addresses only. The sink must be NATS with a stream that kee
 	flags := cmd.Flags()
 	flags.StringVar(&f.data, "data", "", "directory of the copy; required")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8443", "loopback address and port")
-	flags.DurationVar(&f.retain, "retain", 7*24*time.Hour, "how long states that were replaced are kept; 0: for ever")
+	flags.DurationVar(&f.retain, "retain", 7*24*time.Hour, "how long states that were replaced are kept; 0: always")
 	return cmd
 }
 
@@ -146,13 +148,15 @@ func (p *past) notes() func(collections []string) []string {
 				add("the configuration does not have " + id + " any more")
 				continue
 			}
-			if filtered, dropped := hides(id); filtered || dropped {
-				if filtered {
-					add("a filter leaves objects of " + id + " out")
-				}
-				if dropped {
-					add("rules take values out of objects of " + id)
-				}
+			filtered, dropped := hides(id)
+			if filtered {
+				add("a filter leaves objects of " + id + " out")
+			}
+			if dropped {
+				add("rules take values out of objects of " + id)
+			}
+			if p.redacts(&c) {
+				add("values in objects of " + id + " are redacted")
 			}
 			if c.LabelSelector != "" {
 				add("objects of " + id + " are selected by the labels " + c.LabelSelector)
@@ -174,19 +178,33 @@ func (p *past) notes() func(collections []string) []string {
 	}
 }
 
-// slow returns the configured resources whose changes are served late, because they have several collections and no syncedEvery.
-func (p *past) slow() (names []string) {
-	entries := map[string]int{}
+// redacts reports whether a rule puts something else in the place of values in a collection's objects.
+func (p *past) redacts(c *event.Collection) bool {
+	e := p.entry(c)
+	return e != nil && slices.ContainsFunc(p.config.Rules(e), func(r shape.Rule) bool {
+		return r.Concerns(c.Group, c.Resource) && (r.Preset != "" || r.With != shape.WithRemove)
+	})
+}
+
+// slow returns the resources whose changes are served late, because they have several collections and an entry without syncedEvery.
+func (p *past) slow() []string {
+	several, quiet, seen := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for i := range p.config.Sinks {
-		if s := &p.config.Sinks[i]; s.Name == p.name {
-			for _, r := range p.config.ResourcesOf(s) {
-				entries[r.Resource]++
-				several := entries[r.Resource] > 1 || len(r.Namespaces) > 0 || r.NamespaceSelector != ""
-				if several && r.SyncedEvery == 0 && !slices.Contains(names, r.Resource) {
-					names = append(names, r.Resource)
-				}
+		s := &p.config.Sinks[i]
+		if s.Name != p.name {
+			continue
+		}
+		for _, r := range p.config.ResourcesOf(s) {
+			name := r.Resource
+			if known, err := access.Builtin().FindUnversioned(discovery.Parse(name)); err == nil {
+				c := event.Collection{Group: known.Group, Resource: known.Name}
+				name = c.ResourceID()
 			}
+			several[name] = several[name] || seen[name] || len(r.Namespaces) > 0 || r.NamespaceSelector != ""
+			quiet[name] = quiet[name] || r.SyncedEvery == 0
+			seen[name] = true
 		}
 	}
-	return names
+	maps.DeleteFunc(several, func(name string, is bool) bool { return !is || !quiet[name] })
+	return slices.Sorted(maps.Keys(several))
 }

@@ -25,6 +25,7 @@ const (
 	resourcePrefix = "resource/"
 	recordSeq      = "seq"
 	recordOffsets  = "offsets"
+	recordCluster  = "cluster-uid"
 )
 
 // Offset is how far a part of the bus was read.
@@ -41,6 +42,7 @@ type Mirror struct {
 	all     map[store.Resource]*resource
 	seq     uint64
 	offsets map[string]Offset
+	uid     string // of the cluster; "": not known
 	number  uint64 // messages since the start
 
 	mu        sync.RWMutex
@@ -76,7 +78,7 @@ func (m *Mirror) load() error {
 	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
-	for name, to := range map[string]any{recordSeq: &m.seq, recordOffsets: &m.offsets} {
+	for name, to := range map[string]any{recordSeq: &m.seq, recordOffsets: &m.offsets, recordCluster: &m.uid} {
 		value, err := m.store.Record(name)
 		if err != nil {
 			return err
@@ -108,6 +110,9 @@ func (m *Mirror) Offset(part string) (Offset, bool) {
 	return o, ok
 }
 
+// ClusterUID returns the UID of the cluster whose events were applied; "" if there was none.
+func (m *Mirror) ClusterUID() string { return m.uid }
+
 func (m *Mirror) resourceOf(id store.Resource) *resource {
 	r := m.all[id]
 	if r == nil {
@@ -120,6 +125,7 @@ func (m *Mirror) resourceOf(id store.Resource) *resource {
 // Apply applies a message and the event that it holds. Readers see it after Commit.
 func (m *Mirror) Apply(message consumer.Message, e *event.Received) error {
 	m.number++
+	m.uid = e.ClusterUID
 	s := &step{number: m.number, message: message, event: e, change: m.state.Take(message, e)}
 	if e.Type == event.Attributed {
 		return nil
@@ -190,7 +196,7 @@ func (m *Mirror) Commit(offsets map[string]Offset) error {
 	if err != nil {
 		return err
 	}
-	for name, value := range map[string]any{recordSeq: m.seq, recordOffsets: m.offsets} {
+	for name, value := range map[string]any{recordSeq: m.seq, recordOffsets: m.offsets, recordCluster: m.uid} {
 		record, err := json.Marshal(value)
 		if err != nil {
 			return err
@@ -217,7 +223,7 @@ func (m *Mirror) publish(changed []*resource) {
 	m.commits = make(chan struct{})
 }
 
-// Forget ends every collection, because messages were lost: the copy begins anew with what is read next. What was served before
+// Forget ends every collection, because messages were lost: the copy begins again with what is read next. What was served before
 // stays as the past.
 func (m *Mirror) Forget(reason string) error {
 	m.number++

@@ -77,8 +77,11 @@ func (c *copier) restart() {
 	c.must(c.store.Close())
 	c.open()
 	for _, at := range c.places() {
-		o, _ := c.mirror.Offset(name(at))
-		c.pos[at] = int(o.Next)
+		if o, known := c.mirror.Offset(name(at)); known {
+			c.pos[at] = int(o.Next)
+		} else if !c.cut { // a cut bus does not have its beginning any more
+			c.pos[at] = 0
+		}
 	}
 }
 
@@ -280,6 +283,8 @@ func (c *copier) act() {
 		c.Drain()
 	case n < 72:
 		c.restart()
+	case n < 73 && c.cut:
+		c.lose()
 	case n < 80:
 		c.commit()
 	default:
@@ -306,6 +311,15 @@ func (c *copier) disturb(id string) {
 			c.Forget()
 		}
 	}
+}
+
+// lose makes the bus remove messages that were not read.
+func (c *copier) lose() {
+	c.must(c.mirror.Forget("messages were lost"))
+	for _, at := range c.places() {
+		c.pos[at] += rapid.IntRange(0, len(c.Bus[at])-c.pos[at]).Draw(c.T, "lost")
+	}
+	c.check()
 }
 
 func (c *copier) consume() {

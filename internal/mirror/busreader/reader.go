@@ -28,14 +28,14 @@ const (
 )
 
 // ErrLatest is returned for a topic or stream that keeps only the last messages of each key or subject.
-var ErrLatest = errors.New("it keeps only the last messages of each object: changes that it removed cannot be told from changes that did not happen")
+var ErrLatest = errors.New("it keeps only the last messages of each object: changes that it removed look like changes that did not happen")
 
 // Options of Run.
 type Options struct {
 	Open    func(ctx context.Context) (sink.Reader, error) // connects to the bus
 	Mirror  *mirror.Mirror
 	Cluster string // the configured name
-	// Retain is how long history is kept; 0: for ever.
+	// Retain is how long history is kept; 0: always.
 	Retain time.Duration
 	Log    *zap.Logger
 }
@@ -53,7 +53,7 @@ type busReader struct {
 
 // Run reads until ctx ends. It connects again after errors of the bus. It returns an error that another try does not cure.
 func Run(ctx context.Context, o Options) error {
-	f := &busReader{Options: o, decoder: history.NewDecoder(o.Cluster, ""), next: map[string]mirror.Offset{}}
+	f := &busReader{Options: o, decoder: history.NewDecoder(o.Cluster, o.Mirror.ClusterUID()), next: map[string]mirror.Offset{}}
 	pause := retryFirst
 	for {
 		began := time.Now()
@@ -146,7 +146,7 @@ func (f *busReader) check(p sink.Part) error {
 	default:
 		return nil
 	}
-	f.Log.Warn("the copy begins anew", zap.String("reason", reason), zap.Int64("next", o.Next), zap.Int64("first", p.First), zap.Int64("end", p.End))
+	f.Log.Warn("copy dropped, reading what the bus has", zap.String("reason", reason), zap.Int64("next", o.Next), zap.Int64("first", p.First), zap.Int64("end", p.End))
 	return ofMirror(f.Mirror.Forget(reason))
 }
 

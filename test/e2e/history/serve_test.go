@@ -136,8 +136,8 @@ func TestServe(t *testing.T) {
 	for _, typ := range types {
 		w.wantServed(s, typ)
 	}
-	if strings.Contains(s.Log(), "begins anew") {
-		t.Error("the server began anew behind a kill")
+	if strings.Contains(s.Log(), "copy dropped") {
+		t.Error("the server dropped its copy behind a kill")
 	}
 
 	for name := range before {
@@ -161,7 +161,7 @@ func TestServe(t *testing.T) {
 	w.kubectl(s, at)
 }
 
-// reflect runs a reflector whose client is made anew for each request, since the server's address changes.
+// reflect runs a reflector whose client is made for each request, since the server's address changes.
 func (w *world) reflect(client func() dynamic.ResourceInterface) (cache.Store, func()) {
 	held := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	lw := &cache.ListWatch{
