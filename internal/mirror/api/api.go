@@ -101,7 +101,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
 	case parts[0] == "healthz", parts[0] == "livez", parts[0] == "readyz":
-		fmt.Fprint(w, "ok")
+		fmt.Fprintln(w, "ok")
 	case path == "/version":
 		s.answer(w, version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.0-kubebridge+" + s.Version})
 	case s.discovery(w, r, v, parts):

@@ -16,8 +16,8 @@ func momentTime(key []byte) time.Time {
 	return time.UnixMicro(int64(binary.BigEndian.Uint64(key[len(key)-8:]) ^ 1<<63)).UTC()
 }
 
-// Trim deletes what only views below a position need: versions that were replaced at or before it, and changes, moments and drops
-// of the time before. Views at or above the position do not change. Readers must not use lower ones any more.
+// Trim deletes what only views below a position need: versions that were replaced at or before it, and changes and moments of the time
+// before. Views at or above the position do not change. Readers must not use lower ones any more.
 func (s *Store) Trim(ctx context.Context, r Resource, floor Position) error {
 	var keys [][]byte
 	flush := func(least int) error {
