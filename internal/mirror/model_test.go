@@ -35,6 +35,7 @@ type copier struct {
 	mirror *Mirror
 
 	pos       map[bustest.Place]int // applied
+	first     map[bustest.Place]int // that the bus has
 	begun     map[bustest.Place]bool
 	cut, late bool
 
@@ -50,7 +51,7 @@ type copier struct {
 func newCopier(w *bustest.World) *copier {
 	w.Compacts = false
 	c := &copier{
-		World: w, fs: vfs.NewMem(), pos: map[bustest.Place]int{}, begun: map[bustest.Place]bool{}, past: map[store.Position]objects{},
+		World: w, fs: vfs.NewMem(), pos: map[bustest.Place]int{}, first: map[bustest.Place]int{}, begun: map[bustest.Place]bool{}, past: map[store.Position]objects{},
 		selections: map[string]map[uint64]string{},
 	}
 	c.open()
@@ -77,10 +78,9 @@ func (c *copier) restart() {
 	c.must(c.store.Close())
 	c.open()
 	for _, at := range c.places() {
+		c.pos[at] = c.first[at]
 		if o, known := c.mirror.Offset(name(at)); known {
 			c.pos[at] = int(o.Next)
-		} else if !c.cut { // a cut bus does not have its beginning any more
-			c.pos[at] = 0
 		}
 	}
 }
@@ -116,7 +116,9 @@ func (c *copier) next(at bustest.Place) bool {
 	if c.selections[m.Collection] == nil {
 		c.selections[m.Collection] = map[uint64]string{}
 	}
-	c.selections[m.Collection][m.Run] = m.Selection
+	if !m.Closed { // it has the selection of a later configuration
+		c.selections[m.Collection][m.Run] = m.Selection
+	}
 	c.must(c.mirror.Apply(m.Message, e))
 	return true
 }
@@ -317,7 +319,9 @@ func (c *copier) disturb(id string) {
 func (c *copier) lose() {
 	c.must(c.mirror.Forget("messages were lost"))
 	for _, at := range c.places() {
+		c.begun[at] = true // its beginning is not removed again
 		c.pos[at] += rapid.IntRange(0, len(c.Bus[at])-c.pos[at]).Draw(c.T, "lost")
+		c.first[at] = c.pos[at]
 	}
 	c.check()
 }
@@ -330,7 +334,7 @@ func (c *copier) consume() {
 	}
 	switch n := rapid.IntRange(0, 9).Draw(c.T, "reading"); {
 	case n == 0:
-		c.pos[at] -= rapid.IntRange(0, c.pos[at]).Draw(c.T, "again")
+		c.pos[at] -= rapid.IntRange(0, c.pos[at]-c.first[at]).Draw(c.T, "again")
 	case n == 1 && c.late:
 		c.Bus[at] = append(log, log[rapid.IntRange(0, len(log)-1).Draw(c.T, "late")])
 	case n < 4 && c.cut && !c.begun[at]:
