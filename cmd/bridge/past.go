@@ -32,6 +32,7 @@ func (f *pastFlags) define(cmd *cobra.Command) {
 // past is a bus that keeps events.
 type past struct {
 	config *config.Config
+	name   string // of the sink
 	kind   sinkKind
 	plan   plan.Plan // as far as it is known without a cluster
 }
@@ -69,7 +70,7 @@ func (f *pastFlags) open(cmd *cobra.Command) (*past, error) {
 }
 
 func newPast(c *config.Config, s *config.Sink) *past {
-	p := &past{config: c, kind: kindOf(c, s)}
+	p := &past{config: c, name: s.Name, kind: kindOf(c, s)}
 	entries, resources := c.Entries(s), c.ResourcesOf(s)
 	for i := range entries {
 		entries[i].Options = &resources[i]

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/kubebridge/kubebridge/internal/config"
@@ -57,6 +58,10 @@ checkpoint: {file: {path: ` + t.TempDir() + `}}
 		{"history pods a/b --since monday", `"monday" is neither a time`, exitConfig},
 		{"history pods a/b --color red", "auto, always or never", exitConfig},
 		{"history pods a/b --sink b", "127.0.0.1:1", exitEnvironment},
+		{"serve --sink b", "--data is required", exitConfig},
+		{"serve --sink b --data x --retain -1h", "must not be negative", exitConfig},
+		{"serve --sink b --data x --listen 0.0.0.0:8443", "use a loopback address", exitConfig},
+		{"serve --sink c --data x", "keeps no events: only Kafka and JetStream do", exitConfig},
 	} {
 		bridge(t, append(strings.Fields(c.args), "-c", file)...).failed(t, c.code, c.says)
 	}
@@ -159,6 +164,45 @@ sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
 		if got := collection(id); got != want {
 			t.Errorf("%s is %+v, want %+v", id, got, want)
 		}
+	}
+}
+
+// TestServeNotes: warnings name what the configuration leaves out, and the log names the resources that are served late.
+func TestServeNotes(t *testing.T) {
+	p := parsePast(t, `
+resources:
+  - pods
+  - {resource: pods, name: some, namespaces: [b], labelSelector: app=web, filter: "object.metadata.name != 'a'", syncedEvery: 10s}
+  - {resource: nodes, metadataOnly: true}
+  - {resource: deploy, namespaces: [a, b], drop: [spec.replicas]}
+  - events
+  - configmaps
+redact: [{paths: [data.a], with: hash, resources: [configmaps]}]
+sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
+`)
+	notes := p.notes()
+	for id, want := range map[string][]string{
+		"pods":                nil,
+		"pods:some@b":         {"a filter leaves objects of pods:some@b out", "objects of pods:some@b are selected by the labels app=web", "objects of pods:some@b are those of one namespace"},
+		"nodes":               {"objects of nodes have metadata only"},
+		"deployments.apps@a":  {"rules take values out of objects of deployments.apps@a", "objects of deployments.apps@a are those of one namespace"},
+		"events":              {"events of events are not all published: deleted are left out"},
+		"configmaps":          {"values in objects of configmaps are redacted"},
+		"widgets.example.com": {"the configuration does not have widgets.example.com any more"},
+	} {
+		if diff := cmp.Diff(want, notes([]string{id})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", id, diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"deployments.apps", "pods"}, p.slow()); diff != "" {
+		t.Errorf("served late (-want +got):\n%s", diff)
+	}
+	describe := builtin()
+	if b, ok := describe("deployments.apps"); !ok || b.APIVersion != "apps/v1" || b.Kind != "Deployment" || !b.Namespaced || len(b.ShortNames) != 1 {
+		t.Errorf("deployments are %+v", b)
+	}
+	if b, ok := describe("deployments.example.com"); ok {
+		t.Errorf("another group's deployments are %+v", b)
 	}
 }
 

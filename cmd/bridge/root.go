@@ -139,7 +139,7 @@ func newRoot(std *streams) *cobra.Command {
 	})
 	root.AddCommand(
 		newRun(std), newTail(), newInit(), newValidate(), newExplain(), newRBAC(), newResync(), newCheckpoint(), newStatus(), newTop(), newEstimate(),
-		newSchema(), newState(), newHistory(), newVersion(),
+		newSchema(), newState(), newHistory(), newServe(), newVersion(),
 	)
 	for _, c := range root.Commands() {
 		c.Args = usage(c.Args)

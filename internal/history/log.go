@@ -136,3 +136,24 @@ func (l *log) read(m *sink.Message, h *head) (bool, error) {
 	l.newest[h.epoch] = max(l.newest[h.epoch], rv)
 	return true, nil
 }
+
+// Decoder reads the events of one cluster from the messages of a bus, and rejects what no bridge wrote.
+type Decoder struct{ log log }
+
+// NewDecoder returns a decoder for a cluster, by its configured name. uid is the cluster's UID if it is known; "": that of the first event.
+func NewDecoder(cluster, uid string) *Decoder {
+	return &Decoder{log{heads: newHeads(), cluster: cluster, uid: uid, newest: map[uint64]uint64{}}}
+}
+
+// ClusterUID returns the UID of the cluster; "" if it is not known yet.
+func (d *Decoder) ClusterUID() string { return d.log.uid }
+
+// Decode returns the event of a message; nil if it is of another cluster, a dead letter, a null value that describes no deletion, or an event
+// that says who made a change. Errors wrap [ErrForeign], [ErrNewer] or [ErrClusters].
+func (d *Decoder) Decode(m *sink.Message) (*event.Received, error) {
+	var h head
+	if ok, err := d.log.read(m, &h); err != nil || !ok {
+		return nil, err
+	}
+	return h.decode(m)
+}

@@ -32,6 +32,7 @@ const (
 	connectionsPerAddress = 32
 	answers               = 16
 	answersPerAddress     = 4
+	streams               = 1024 // connections and concurrent answers of a server of streams
 	// queueTime is how long a request waits for a free slot.
 	queueTime = 5 * time.Second
 )
@@ -46,7 +47,10 @@ type Options struct {
 	Cert, Key string
 	Login     Login // nil: none
 	// Open are the paths that need no login.
-	Open    []string
+	Open []string
+	// Streams says that an answer may take as long as its client reads, and that one address may read many of them. The handler limits the time for
+	// each part that it writes.
+	Streams bool
 	Handler http.Handler
 	Log     *zap.Logger
 }
@@ -67,7 +71,11 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: choose another address, or off", err)
 	}
-	l = Limit(l, connections, connectionsPerAddress)
+	if o.Streams {
+		l = Limit(l, streams, streams)
+	} else {
+		l = Limit(l, connections, connectionsPerAddress)
+	}
 	if protocol != nil {
 		l = tls.NewListener(l, protocol)
 	}
@@ -75,10 +83,14 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return &Server{listener: l, http: http.Server{
+	s := &Server{listener: l, http: http.Server{
 		Handler: o.handler(), ErrorLog: errorLog, MaxHeaderBytes: headerBytes,
 		ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
-	}}, nil
+	}}
+	if o.Streams {
+		s.http.ReadTimeout, s.http.WriteTimeout = 0, 0
+	}
+	return s, nil
 }
 
 // Addr returns the address of the server.
@@ -101,6 +113,9 @@ func (s *Server) Close() error { return s.listener.Close() }
 // its sender see it. Paths that need no login have slots of their own.
 func (o *Options) handler() http.Handler {
 	open, closed := newQuota(answers, answersPerAddress), newQuota(answers, answersPerAddress)
+	if o.Streams {
+		closed = newQuota(streams, streams)
+	}
 	hosts := o.hosts()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -85,6 +85,7 @@ type plan struct {
 
 // collection is the copy of one incarnation of a collection.
 type collection struct {
+	key         collectionKey
 	resource    resourceKey
 	incarnation uint64
 	closed      bool
@@ -95,9 +96,9 @@ type collection struct {
 	topics      map[string]int // number of partitions by topic
 }
 
-func newCollection(resource resourceKey, incarnation uint64) *collection {
+func newCollection(key collectionKey, resource resourceKey, incarnation uint64) *collection {
 	return &collection{
-		resource: resource, incarnation: incarnation,
+		key: key, resource: resource, incarnation: incarnation,
 		slots: map[Name]*slot{}, progress: map[place]*progress{}, topics: map[string]int{},
 	}
 }
@@ -124,11 +125,17 @@ func (s *State) takePlan(e *event.Received, change *Change) {
 	}
 	if p := s.plans[key]; e.Plan.Birth > p.birth || e.Plan.Number > p.number {
 		s.plans[key] = plan{e.Plan.Birth, e.Plan.Number, e.Plan.Digest}
+		if s.unsaved != nil {
+			s.unsaved.plans[key] = true
+		}
 	}
 	if e.Plan.Birth == birth {
 		return
 	}
 	s.births[e.Cluster] = e.Plan.Birth
+	if s.unsaved != nil {
+		s.unsaved.births[e.Cluster] = true
+	}
 	for key, c := range s.collections {
 		if key.cluster == e.Cluster && c.incarnation < e.Plan.Birth {
 			s.drop(c, change)
@@ -152,7 +159,7 @@ func (s *State) collectionOf(e *event.Received, change *Change) *collection {
 	default:
 		s.drop(c, change)
 	}
-	c = newCollection(resourceKey{e.Cluster, resourceOf(e)}, e.Incarnation)
+	c = newCollection(key, resourceKey{e.Cluster, resourceOf(e)}, e.Incarnation)
 	s.collections[key] = c
 	return c
 }

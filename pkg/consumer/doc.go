@@ -16,8 +16,8 @@
 //
 // [Attributions] joins the objects of a copy with the users who made their last changes.
 //
-// The copy is in memory: a consumer that restarts reads from the beginning. If the bus
-// no longer has the beginning, [State.Complete] reports a resource as not complete until
+// The copy is in memory: a consumer that restarts reads from the beginning, or from where it was if it keeps the records of
+// [State.Save]. If the bus no longer has the beginning, [State.Complete] reports a resource as not complete until
 // a reset or a resync has published every object again.
 //
 // The package imports no client. examples/go has sources for franz-go and nats.go.

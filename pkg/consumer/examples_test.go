@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/kubebridge/kubebridge/internal/bustest"
 	"github.com/kubebridge/kubebridge/internal/postgrestest"
 	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -37,21 +38,21 @@ type line struct {
 // repeated behind later ones.
 func recordings() []*reader {
 	record := rapid.Custom(func(t *rapid.T) *reader {
-		r := newReader(newWorld(t, event.Structured))
-		r.late = !r.compacts
+		r := newReader(bustest.New(t, event.Structured))
+		r.late = !r.Compacts
 		for range 2 {
 			for range 60 {
 				r.act()
 			}
-			for r.drain(); len(r.wanted) == 0; r.drain() {
-				r.configure()
+			for r.Drain(); len(r.Wanted) == 0; r.Drain() {
+				r.Configure()
 			}
-			r.restore()
+			r.Restore()
 		}
-		r.drain()
+		r.Drain()
 		for _, at := range r.places() {
-			for i := len(r.bus[at]) - 1; i >= 0 && !r.compacts; i -= 2 {
-				r.bus[at] = append(r.bus[at], r.bus[at][i])
+			for i := len(r.Bus[at]) - 1; i >= 0 && !r.Compacts; i -= 2 {
+				r.Bus[at] = append(r.Bus[at], r.Bus[at][i])
 			}
 		}
 		r.readAll()
@@ -124,9 +125,9 @@ func TestPythonExample(t *testing.T) {
 	var want []string
 	complete := 0
 	for _, r := range recordings() {
-		state := consumer.State{Compacted: r.compacts}
+		state := consumer.State{Compacted: r.Compacts}
 		for i, m := range r.messages {
-			encoded, err := json.Marshal(line{i == 0, r.compacts, m.Topic, m.Partition, m.Partitions, m.AtEnd, m.Headers, string(m.Value)})
+			encoded, err := json.Marshal(line{i == 0, r.Compacts, m.Topic, m.Partition, m.Partitions, m.AtEnd, m.Headers, string(m.Value)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -169,7 +170,7 @@ func TestShellExample(t *testing.T) {
 	}
 	objects := 0
 	for _, r := range recordings() {
-		if r.compacts { // the example does not see null values
+		if r.Compacts { // the example does not see null values
 			continue
 		}
 		var input bytes.Buffer
@@ -231,7 +232,7 @@ func TestSQLExample(t *testing.T) {
 	sql := postgresExample(t)
 	complete := 0
 	for i, r := range recordings()[:20] {
-		if r.compacts { // the example does not know where a partition ends
+		if r.Compacts { // the example does not know where a partition ends
 			continue
 		}
 		var script strings.Builder

@@ -53,6 +53,7 @@ func (s *State) applyObject(c *collection, e *event.Received, m *Message, change
 	} else if !last.follows(e) {
 		return false
 	}
+	s.unsaved.slot(last)
 	before := s.shown(name)
 	s.release(last)
 	last.run, last.version, last.deleted = e.Run, e.ResourceVersion, e.Type == event.Deleted
@@ -61,6 +62,9 @@ func (s *State) applyObject(c *collection, e *event.Received, m *Message, change
 	} else {
 		kept := *e
 		kept.Data = nil
+		if s.Bodiless {
+			kept.Object, kept.Before, kept.Patch, kept.ChangedBy = nil, nil, nil, nil
+		}
 		last.object = &kept
 		s.names[name] = append(s.names[name], last)
 	}
@@ -87,6 +91,8 @@ func (s *State) drop(c *collection, change *Change) {
 		names = append(names, name)
 	}
 	slices.SortFunc(names, compareNames)
+	s.unsaved.dropped(c)
+	change.Dropped = append(change.Dropped, c.key.id)
 	for _, name := range names {
 		before := s.shown(name)
 		s.release(c.slots[name])
@@ -162,6 +168,7 @@ func (s *State) forget(l *slot) {
 		s.ended = s.ended[1:]
 		if oldest.deleted && oldest.owner.slots[oldest.name] == oldest {
 			delete(oldest.owner.slots, oldest.name)
+			s.unsaved.slot(oldest)
 		}
 	}
 }

@@ -26,6 +26,11 @@ type State struct {
 	// Remember is the number of deleted objects that are remembered, so that an old message that comes
 	// late does not bring one back. 0 means 65536.
 	Remember int
+	// Bodiless must be true if the objects are to be kept without their bodies, because the caller keeps these itself. The
+	// events that Get, All and Change return then have no Object. Set it before the first message.
+	Bodiless bool
+	// Durable must be true if Save and Load are used. Set it before the first message.
+	Durable bool
 
 	mu          sync.RWMutex
 	births      map[string]uint64 // by cluster
@@ -34,6 +39,7 @@ type State struct {
 	atEnd       map[place]bool
 	names       map[Name][]*slot // the slots that hold an object
 	ended       []*slot          // the slots of deleted objects, in the order of their deletions
+	unsaved     *unsaved         // nil: not Durable
 }
 
 // defaultRemember is the default of State.Remember. So many deletions take about 20 MB.
@@ -63,10 +69,17 @@ type Change struct {
 	// [event.Attributed] changes nothing either, and is here if its incarnation has not ended: see [Attributions]. Those of the types
 	// [event.Denied] and [event.Lost] change nothing, and are here as often as they are read: the ID is the same then.
 	Event *event.Received
+	// Applied is true if the event itself counts. Event may be set without it, because of the birth that the event has.
+	Applied bool
 	// Gone are the states of objects that the copy showed before and does not show any more. Shown are
 	// the states that it shows now and did not show before. If one of two collections deletes an object that both
 	// hold, both may be set. The states are events without their Data.
 	Gone, Shown []*event.Received
+	// Dropped are the IDs of the collections of the event's cluster whose copy the event has ended: their incarnation has ended, they were
+	// closed, or the checkpoint's birth is higher. It may be set although Event is nil.
+	Dropped []string
+	// Phase is the phase of the message's partition for the event's collection, after the event.
+	Phase Phase
 }
 
 // Changes reads source until it ends, the caller stops, or ctx is cancelled, and yields the
@@ -110,10 +123,7 @@ func (s *State) Apply(m Message) (Change, error) {
 func (s *State) Take(m Message, e *event.Received) Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.collections == nil {
-		s.births, s.plans, s.collections = map[string]uint64{}, map[resourceKey]plan{}, map[collectionKey]*collection{}
-		s.atEnd, s.names = map[place]bool{}, map[Name][]*slot{}
-	}
+	s.begin()
 	s.atEnd[m.place()] = m.AtEnd
 	if e == nil {
 		return Change{}
@@ -138,10 +148,30 @@ func (s *State) Take(m Message, e *event.Received) Change {
 	case s.applyObject(c, e, &m, &change):
 		change.Event = e
 	}
+	change.Applied = change.Event != nil
+	if c != nil {
+		change.Phase = Closed
+		if !c.closed {
+			change.Phase = c.progressOf(&m).phase
+		}
+		s.unsaved.read(c.key, m.place())
+	}
 	if change.Event == nil && len(change.Gone) > 0 { // the event's birth has ended other collections
 		change.Event = e
 	}
 	return change
+}
+
+// begin makes the zero value usable.
+func (s *State) begin() {
+	if s.collections != nil {
+		return
+	}
+	s.births, s.plans, s.collections = map[string]uint64{}, map[resourceKey]plan{}, map[collectionKey]*collection{}
+	s.atEnd, s.names = map[place]bool{}, map[Name][]*slot{}
+	if s.Durable {
+		s.unsaved = newUnsaved()
+	}
 }
 
 // attributed returns an event that says who made a change, unless consumers have dropped the object's collection since.
@@ -292,16 +322,31 @@ type Collection struct {
 	AsOf AsOf
 }
 
+// Collection returns a collection; ok is false if the copy has not seen it.
+func (s *State) Collection(cluster, id string) (found Collection, ok bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	c := s.collections[collectionKey{cluster, id}]
+	if c == nil {
+		return Collection{}, false
+	}
+	return s.describe(c), true
+}
+
+func (s *State) describe(c *collection) Collection {
+	last, _ := s.inStep(c)
+	return Collection{
+		Cluster: c.key.cluster, ID: c.key.id, Phase: s.phase(c), Run: c.run, Incarnation: c.incarnation, Reason: c.reason, AsOf: last.asOf,
+	}
+}
+
 // Collections returns all collections that the copy has seen, including closed ones, sorted.
 func (s *State) Collections() []Collection {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var all []Collection
-	for key, c := range s.collections {
-		last, _ := s.inStep(c)
-		all = append(all, Collection{
-			Cluster: key.cluster, ID: key.id, Phase: s.phase(c), Run: c.run, Incarnation: c.incarnation, Reason: c.reason, AsOf: last.asOf,
-		})
+	for _, c := range s.collections {
+		all = append(all, s.describe(c))
 	}
 	slices.SortFunc(all, func(a, b Collection) int { return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.ID, b.ID)) })
 	return all

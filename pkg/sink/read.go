@@ -32,10 +32,19 @@ type Reader interface {
 	Close()
 }
 
+// Follower is a [Reader] that can be used as long as the bus receives messages.
+type Follower interface {
+	Reader
+
+	// Refresh looks up again where the parts begin and end. It returns an error if the topic or stream is another one now.
+	Refresh(ctx context.Context) error
+}
+
 // Part is one sequence of messages.
 type Part struct {
 	Name  string // "k8s.prod.core.pods/3", or a stream's
 	Log   string // the topic or the stream
+	ID    string // identity of the log: another one after it was deleted and created again; "": not known
 	First int64  // offset of the first message that is kept
 	End   int64  // offset after the last message
 	// Latest says that the log keeps only the last messages of each key or subject: a compacted topic, or a

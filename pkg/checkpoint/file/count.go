@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/kubebridge/kubebridge/internal/diskguard"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
@@ -121,7 +122,7 @@ type counter struct {
 
 // newCounter makes the file, or opens the existing one. made is the number of commits
 // of the database.
-func newCounter(disk *guard, path string, made uint64, create bool) (*counter, error) {
+func newCounter(disk *diskguard.Guard, path string, made uint64, create bool) (*counter, error) {
 	c := &counter{made: made}
 	name := disk.PathJoin(path, countName)
 	var err error

@@ -278,7 +278,7 @@ func TestIdleFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	s.disk.fail(syscall.EIO)
+	s.disk.Fail(syscall.EIO)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		s.mu.Lock()
 		stopped := s.db == nil

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/kubebridge/kubebridge/internal/diskguard"
 	"github.com/kubebridge/kubebridge/internal/links"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
@@ -124,7 +125,7 @@ func writeMarker(on vfs.FS, path, text string) error {
 	if err = cmp.Or(err, f.Close()); err != nil {
 		return err
 	}
-	if err := private(on, temp); err != nil {
+	if err := diskguard.Private(on, temp); err != nil {
 		return err
 	}
 	if err := on.Rename(temp, on.PathJoin(path, markerName)); err != nil {
@@ -187,7 +188,7 @@ func lock(on vfs.FS, path string) (*pebble.Lock, error) {
 	name := on.PathJoin(path, lockName)
 	l, err := pebble.LockDirectory(path, on)
 	if err == nil {
-		return l, private(on, name)
+		return l, diskguard.Private(on, name)
 	}
 	var file *fs.PathError
 	var errno syscall.Errno

@@ -58,7 +58,7 @@ func TestMemoryFails(t *testing.T) {
 	if err := s.Commit(t.Context(), fill(0)); err != nil {
 		t.Fatal(err)
 	}
-	s.disk.fail(errors.New("spoilt"))
+	s.disk.Fail(errors.New("spoilt"))
 	for range 2 {
 		if v, err := s.Get(fill(0)[0].Key); !errors.Is(err, checkpoint.ErrCorrupt) {
 			t.Errorf("get: %q, %v; want %v", v, err, checkpoint.ErrCorrupt)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/kubebridge/kubebridge/internal/diskguard"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
@@ -30,7 +31,7 @@ const (
 
 // openPebble opens the database in a directory that inspect has found to be a checkpoint or
 // empty. The caller holds l and keeps it.
-func openPebble(path string, l *pebble.Lock, disk *guard, opts Options, create bool) (db *pebble.DB, err error) {
+func openPebble(path string, l *pebble.Lock, disk *diskguard.Guard, opts Options, create bool) (db *pebble.DB, err error) {
 	o := &pebble.Options{
 		FS:         disk,
 		DisableWAL: opts.memory,
@@ -41,8 +42,8 @@ func openPebble(path string, l *pebble.Lock, disk *guard, opts Options, create b
 		Logger:           logger{disk},
 		Merger:           countMerger,
 		EventListener: &pebble.EventListener{
-			BackgroundError: disk.fail,
-			DataCorruption:  func(i pebble.DataCorruptionInfo) { disk.fail(i.Details) },
+			BackgroundError: disk.Fail,
+			DataCorruption:  func(i pebble.DataCorruptionInfo) { disk.Fail(i.Details) },
 		},
 		CacheSize:                   cacheBytes,
 		MemTableSize:                memTableBytes,
@@ -70,7 +71,7 @@ func openPebble(path string, l *pebble.Lock, disk *guard, opts Options, create b
 }
 
 // logger keeps pebble from ending the process, and from writing to its log.
-type logger struct{ disk *guard }
+type logger struct{ disk *diskguard.Guard }
 
 func (logger) Infof(string, ...any)  {}
 func (logger) Errorf(string, ...any) {}
@@ -78,11 +79,11 @@ func (logger) Errorf(string, ...any) {}
 func (l logger) Fatalf(format string, args ...any) {
 	for _, a := range args {
 		if err, ok := a.(error); ok { // the text may hold a stack trace
-			l.disk.fail(err)
+			l.disk.Fail(err)
 			return
 		}
 	}
-	l.disk.fail(fmt.Errorf(format, args...))
+	l.disk.Fail(fmt.Errorf(format, args...))
 }
 
 // classify distinguishes damage from errors of the system.

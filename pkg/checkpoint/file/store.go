@@ -29,6 +29,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/kubebridge/kubebridge/internal/diskguard"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -63,8 +64,8 @@ type Store struct {
 	idle   sync.Cond // signals that users is 0
 	users  int       // number of calls that are using db
 	db     *pebble.DB
-	disk   *guard   // the disk of db
-	count  *counter // the counter of db; nil if the store is open for reading only
+	disk   *diskguard.Guard // the disk of db
+	count  *counter         // the counter of db; nil if the store is open for reading only
 	closed bool
 	broken error // damage that was found; it is final
 
@@ -297,7 +298,7 @@ func (s *Store) use(call func() error) (err error) {
 		return s.wrap(err)
 	}
 	defer func() {
-		err = classify(cmp.Or(s.disk.err(), err))
+		err = classify(cmp.Or(s.disk.Err(), err))
 		s.release(err)
 		err = s.wrap(err)
 	}()
@@ -310,9 +311,9 @@ func (s *Store) acquire() error {
 	if s.closed {
 		return ErrClosed
 	}
-	if s.db != nil && s.disk.err() != nil {
+	if s.db != nil && s.disk.Err() != nil {
 		if s.users > 0 { // a Scan is running, possibly the one that makes this call
-			return classify(s.disk.err())
+			return classify(s.disk.Err())
 		}
 		_ = s.closeDB() // the failure was returned before, or reopen returns it again
 	}
@@ -336,7 +337,7 @@ func (s *Store) release(err error) {
 }
 
 // failed stops a database whose disk is frozen, because it would continue to retry.
-func (s *Store) failed(disk *guard) {
+func (s *Store) failed(disk *diskguard.Guard) {
 	s.background.Go(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -354,13 +355,13 @@ func (s *Store) reopen(create bool) error {
 	if s.opts.memory && !create { // changes that were not in a table are lost
 		return s.keepDamage(fmt.Errorf("%w: it was in memory, where its database has failed", checkpoint.ErrCorrupt))
 	}
-	disk := newGuard(s.opts.fs, nil)
-	disk.onFail, disk.volatile = func() { s.failed(disk) }, s.opts.scratch
+	disk := diskguard.New(s.opts.fs, nil)
+	disk.OnFail, disk.Volatile = func() { s.failed(disk) }, s.opts.scratch
 	s.disk = disk
 	if err := s.openWhole(create); err != nil {
 		return s.keepDamage(cmp.Or(s.closeDB(), err))
 	}
-	if disk.err() != nil {
+	if disk.Err() != nil {
 		return s.closeDB()
 	}
 	return nil
@@ -381,16 +382,16 @@ func (s *Store) openWhole(create bool) (err error) {
 		reading.readOnly = true
 		db, err := openPebble(s.path, s.lock, s.disk, reading, false)
 		if err != nil {
-			return classifyOpen(cmp.Or(s.disk.err(), err))
+			return classifyOpen(cmp.Or(s.disk.Err(), err))
 		}
 		_, err = checkCommits(db, synced)
 		if err = cmp.Or(err, db.Close()); err != nil {
-			return classify(cmp.Or(s.disk.err(), err))
+			return classify(cmp.Or(s.disk.Err(), err))
 		}
 	}
 	db, err := openPebble(s.path, s.lock, s.disk, s.opts, create)
 	if err != nil {
-		return classifyOpen(cmp.Or(s.disk.err(), err))
+		return classifyOpen(cmp.Or(s.disk.Err(), err))
 	}
 	s.db = db
 	stored, err := checkCommits(db, synced)
@@ -411,7 +412,7 @@ func (s *Store) closeDB() error {
 	}
 	err = cmp.Or(s.db.Close(), err)
 	s.db, s.count = nil, nil
-	return s.keepDamage(classify(cmp.Or(s.disk.err(), err)))
+	return s.keepDamage(classify(cmp.Or(s.disk.Err(), err)))
 }
 
 // keepDamage records damage. s.mu is held.
@@ -459,7 +460,7 @@ func (s *Store) apply(changes []event.KV) error {
 	if err := b.Commit(durable); err != nil {
 		return err
 	}
-	if err := s.disk.err(); err != nil {
+	if err := s.disk.Err(); err != nil {
 		return err // and the batch is not reused: pebble may still hold it
 	}
 	return cmp.Or(b.Close(), s.count.add())

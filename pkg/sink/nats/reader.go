@@ -107,10 +107,22 @@ func (r *Reader) lookUp(ctx context.Context) error {
 		return err
 	}
 	r.stream = s
-	r.part = sink.Part{Name: r.link.name, Log: r.link.name, First: int64(s.state.FirstSeq), End: int64(s.state.LastSeq) + 1}
+	r.part = sink.Part{Name: r.link.name, Log: r.link.name, ID: strconv.FormatInt(s.created, 10), First: int64(s.state.FirstSeq), End: int64(s.state.LastSeq) + 1}
 	r.part.Latest = s.config.MaxMsgsPerSubject > 0
 	if r.part.First == 0 {
 		r.part.First = 1
+	}
+	return nil
+}
+
+// Refresh implements [sink.Follower].
+func (r *Reader) Refresh(ctx context.Context) error {
+	before := r.stream.created
+	if err := r.lookUp(ctx); err != nil {
+		return err
+	}
+	if r.stream.created != before {
+		return fmt.Errorf("read stream %q on %s: it was deleted and created again", r.link.name, r.link.conn.address)
 	}
 	return nil
 }

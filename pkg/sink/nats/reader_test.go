@@ -82,6 +82,21 @@ func TestReader(t *testing.T) {
 	if info, err := stream.Info(t.Context()); err != nil || info.State.Consumers != 0 {
 		t.Errorf("%d consumers are left (%v)", info.State.Consumers, err)
 	}
+	if _, err := js.Publish(t.Context(), "k8s.test.core.pods.shop.web", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Refresh(t.Context()); err != nil || r.Parts()[0].End != 8 {
+		t.Errorf("behind another message the stream ends at %d (%v)", r.Parts()[0].End, err)
+	}
+	if err := js.DeleteStream(t.Context(), streamName); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "created again") {
+		t.Errorf("another stream of the name: %v", err)
+	}
 }
 
 // TestReaderForeign: a message is foreign if it does not name the sink's stream and its own sequence, even if it is a copy of a

@@ -161,6 +161,16 @@ func (c *Catalog) Find(n Name) (Resource, error) {
 	return found.Resource, nil
 }
 
+// ShortNames returns the short names of a resource, such as "po".
+func (c *Catalog) ShortNames(n Name) []string {
+	for _, r := range n.readings() {
+		if found := c.read(r, n.bare); found != nil {
+			return slices.Clone(found.short)
+		}
+	}
+	return nil
+}
+
 // FindUnversioned is like Find. If the server does not serve the version of the name, it finds the
 // resource in another version.
 func (c *Catalog) FindUnversioned(n Name) (Resource, error) {

@@ -1,4 +1,5 @@
-package file
+// Package diskguard is the file system under a pebble database that must survive the failure of its disk.
+package diskguard
 
 import (
 	"errors"
@@ -10,72 +11,73 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// guard is the file system for one opening of pebble. Pebble handles a
+// Guard is the file system for one opening of pebble. Pebble handles a
 // failed write with Fatalf, with a panic that cannot be recovered (a deferred
-// unlock of an unlocked mutex), or by retrying without a pause. So guard hides failed writes from
+// unlock of an unlocked mutex), or by retrying without a pause. So it hides failed writes from
 // pebble: at the first failure it freezes the disk in the state after a kill -9,
 // keeps the error, and discards every later write. The store
-// calls err after each commit and abandons this opening. The next opening recovers
+// calls Err after each commit and abandons this opening. The next opening recovers
 // from the disk as after a crash.
-type guard struct {
+type Guard struct {
 	vfs.FS
-	onFail func() // called at the first failure; must not block
-	// volatile switches syncs off: written data survives while the
+	OnFail func() // called at the first failure; must not block
+	// Volatile switches syncs off: written data survives while the
 	// system runs, which is enough for a store that is deleted with the process.
-	volatile bool
+	Volatile bool
 
 	mu    sync.Mutex
 	cause error
 	spill *vfs.MemFS // files created after the failure
 }
 
-func newGuard(base vfs.FS, onFail func()) *guard {
-	return &guard{FS: base, onFail: onFail, spill: vfs.NewMem()}
+// New returns a guard of a file system. It calls onFail, which may be nil, at the first failure; onFail must not block.
+func New(base vfs.FS, onFail func()) *Guard {
+	return &Guard{FS: base, OnFail: onFail, spill: vfs.NewMem()}
 }
 
-// fail freezes the disk. The first cause is kept.
-func (g *guard) fail(cause error) {
+// Fail freezes the disk. The first cause is kept.
+func (g *Guard) Fail(cause error) {
 	g.mu.Lock()
 	first := g.cause == nil
 	if first {
 		g.cause = cause
 	}
 	g.mu.Unlock()
-	if first && g.onFail != nil {
-		g.onFail()
+	if first && g.OnFail != nil {
+		g.OnFail()
 	}
 }
 
-// err returns the error that froze the disk, nil while it is not frozen.
-func (g *guard) err() error {
+// Err returns the error that froze the disk, nil while it is not frozen.
+func (g *Guard) Err() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.cause
 }
 
 // write runs a change of the disk, unless it is frozen.
-func (g *guard) write(change func() error) {
-	if g.err() != nil {
+func (g *Guard) write(change func() error) {
+	if g.Err() != nil {
 		return
 	}
 	if err := change(); err != nil {
-		g.fail(err)
+		g.Fail(err)
 	}
 }
 
-func (g *guard) sync(change func() error) {
-	if !g.volatile {
+func (g *Guard) sync(change func() error) {
+	if !g.Volatile {
 		g.write(change)
 	}
 }
 
 // create runs a change that opens a file, and answers a failure with a file in
 // memory.
-func (g *guard) create(name string, open func() (vfs.File, error)) (vfs.File, error) {
-	if g.err() == nil {
+func (g *Guard) create(name string, open func() (vfs.File, error)) (vfs.File, error) {
+	if g.Err() == nil {
 		f, err := open()
 		if err == nil {
-			err = private(g.FS, name)
+			err = Private(g.FS, name)
 		}
 		if err == nil {
 			return &guardedFile{File: f, g: g}, nil
@@ -83,25 +85,29 @@ func (g *guard) create(name string, open func() (vfs.File, error)) (vfs.File, er
 		if f != nil {
 			err = errors.Join(err, f.Close())
 		}
-		g.fail(err)
+		g.Fail(err)
 	}
 	return g.spill.Create(g.PathBase(name), vfs.WriteCategoryUnspecified)
 }
 
-func (g *guard) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+// Create implements [vfs.FS].
+func (g *Guard) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return g.create(name, func() (vfs.File, error) { return g.FS.Create(name, c) })
 }
 
-func (g *guard) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+// OpenReadWrite implements [vfs.FS].
+func (g *Guard) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	return g.create(name, func() (vfs.File, error) { return g.FS.OpenReadWrite(name, c, opts...) })
 }
 
-func (g *guard) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+// ReuseForWrite implements [vfs.FS].
+func (g *Guard) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return g.create(newname, func() (vfs.File, error) { return g.FS.ReuseForWrite(oldname, newname, c) })
 }
 
-func (g *guard) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
-	if g.err() != nil {
+// Open implements [vfs.FS].
+func (g *Guard) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if g.Err() != nil {
 		if f, err := g.spill.Open(g.PathBase(name), opts...); err == nil {
 			return f, nil
 		}
@@ -109,8 +115,8 @@ func (g *guard) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return g.FS.Open(name, opts...)
 }
 
-// OpenDir is used to sync directories.
-func (g *guard) OpenDir(name string) (vfs.File, error) {
+// OpenDir implements [vfs.FS]. It is used to sync directories.
+func (g *Guard) OpenDir(name string) (vfs.File, error) {
 	f, err := g.FS.OpenDir(name)
 	if err != nil {
 		return nil, err
@@ -120,7 +126,7 @@ func (g *guard) OpenDir(name string) (vfs.File, error) {
 
 // change is write for operations that may fail: pebble expects the error for
 // files that do not exist.
-func (g *guard) change(op func() error) (err error) {
+func (g *Guard) change(op func() error) (err error) {
 	g.write(func() error {
 		e := op()
 		if errors.Is(e, fs.ErrNotExist) {
@@ -131,34 +137,41 @@ func (g *guard) change(op func() error) (err error) {
 	return err
 }
 
-func (g *guard) Link(oldname, newname string) error {
+// Link implements [vfs.FS].
+func (g *Guard) Link(oldname, newname string) error {
 	return g.change(func() error { return g.FS.Link(oldname, newname) })
 }
 
-func (g *guard) Remove(name string) error {
+// Remove implements [vfs.FS].
+func (g *Guard) Remove(name string) error {
 	return g.change(func() error { return g.FS.Remove(name) })
 }
 
-func (g *guard) RemoveAll(name string) error {
+// RemoveAll implements [vfs.FS].
+func (g *Guard) RemoveAll(name string) error {
 	return g.change(func() error { return g.FS.RemoveAll(name) })
 }
 
-func (g *guard) Rename(oldname, newname string) error {
+// Rename implements [vfs.FS].
+func (g *Guard) Rename(oldname, newname string) error {
 	return g.change(func() error { return g.FS.Rename(oldname, newname) })
 }
 
-func (g *guard) MkdirAll(dir string, perm os.FileMode) error {
+// MkdirAll implements [vfs.FS].
+func (g *Guard) MkdirAll(dir string, perm os.FileMode) error {
 	return g.change(func() error { return g.FS.MkdirAll(dir, perm) })
 }
 
-func (g *guard) Lock(name string) (io.Closer, error) { return g.FS.Lock(name) }
+// Lock implements [vfs.FS].
+func (g *Guard) Lock(name string) (io.Closer, error) { return g.FS.Lock(name) }
 
-func (g *guard) Unwrap() vfs.FS { return g.FS }
+// Unwrap implements [vfs.FS].
+func (g *Guard) Unwrap() vfs.FS { return g.FS }
 
 // guardedFile is a file on the disk.
 type guardedFile struct {
 	vfs.File
-	g *guard
+	g *Guard
 }
 
 func (f *guardedFile) Write(p []byte) (int, error) {
@@ -194,13 +207,13 @@ func (f *guardedFile) SyncTo(n int64) (full bool, _ error) {
 // Close always closes the file, even on a frozen disk, so that no descriptor leaks.
 func (f *guardedFile) Close() error {
 	if err := f.File.Close(); err != nil {
-		f.g.fail(err)
+		f.g.Fail(err)
 	}
 	return nil
 }
 
-// private makes a file accessible only for its owner.
-func private(base vfs.FS, name string) error {
+// Private makes a file accessible only for its owner.
+func Private(base vfs.FS, name string) error {
 	if vfs.Root(base) != vfs.Default {
 		return nil
 	}

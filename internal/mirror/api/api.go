@@ -1,0 +1,330 @@
+// Package api serves a mirror as a read-only Kubernetes API: discovery, get, list, watch and tables, for the present and for the past.
+//
+// Bodies are the JSON that the bus has. Every answer has Warning headers that say as of when it is complete, and what may be missing. What
+// is not covered is an error, never a partial list.
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/kubebridge/kubebridge/internal/mirror"
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
+)
+
+const (
+	// tooNewWait is how long a list waits for a resourceVersion that is not reached yet, as the API server does.
+	tooNewWait = 3 * time.Second
+	// writeTime is how long a client may take for a part of an answer.
+	writeTime = 30 * time.Second
+	// bookmarkEvery is the time between two bookmarks of a watch.
+	bookmarkEvery = time.Minute
+	// watchTime is how long a watch lasts at least if the client does not say how long. Up to as much is added at random.
+	watchTime = 30 * time.Minute
+)
+
+// Builtin describes a resource that Kubernetes itself has.
+type Builtin struct {
+	APIVersion, Kind string
+	Namespaced       bool
+	ShortNames       []string
+}
+
+// Options of a [Server].
+type Options struct {
+	Mirror  *mirror.Mirror
+	Cluster string // of paths without /clusters/<name>
+	// Builtin returns one of Kubernetes' own resources, such as "deployments.apps"; ok is false if it is another one.
+	Builtin func(resource string) (b Builtin, ok bool)
+	// Notes returns what the configuration leaves out of the collections, one sentence each. It may be nil.
+	Notes   func(collections []string) []string
+	Version string // of the program
+	Log     *zap.Logger
+}
+
+// Server is the handler of all paths.
+type Server struct {
+	Options
+	now func() time.Time
+}
+
+// New returns a server.
+func New(o Options) *Server {
+	if o.Notes == nil {
+		o.Notes = func([]string) []string { return nil }
+	}
+	return &Server{Options: o, now: time.Now}
+}
+
+// view is what the prefix of a path selects.
+type view struct {
+	cluster string
+	past    string // the text behind /at/; "": the present
+	time    time.Time
+	version uint64 // 0: time is set
+	epoch   uint64 // of version; 0: any
+}
+
+// request is a request for one resource.
+type request struct {
+	*http.Request
+	view
+	kind      *kind
+	resource  *mirror.Resource
+	namespace string
+	name      string
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		s.fail(w, notAllowed(r.Method))
+		return
+	}
+	v, path, err := s.parseView(r.URL.Path)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case parts[0] == "healthz", parts[0] == "livez", parts[0] == "readyz":
+		fmt.Fprintln(w, "ok")
+	case path == "/version":
+		s.answer(w, version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.0-kubebridge+" + s.Version})
+	case s.discovery(w, r, v, parts):
+	default:
+		if err := s.serveResource(w, r, v, parts); err != nil {
+			s.fail(w, err)
+		}
+	}
+}
+
+// parseView reads the prefixes /clusters/<name> and /at/<time or resourceVersion> of a path.
+func (s *Server) parseView(path string) (v view, rest string, err error) {
+	v.cluster = s.Cluster
+	for {
+		prefix, after, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+		value, next, _ := strings.Cut(after, "/")
+		switch {
+		case prefix == "clusters" && value != "":
+			v.cluster = value
+		case prefix == "at" && value != "":
+			if err := v.parsePast(value); err != nil {
+				return v, "", err
+			}
+		default:
+			return v, path, nil
+		}
+		path = "/" + next
+	}
+}
+
+func (v *view) parsePast(text string) error {
+	v.past = text
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		v.time = t
+		return nil
+	}
+	number := text
+	if epoch, after, found := strings.Cut(text, ":"); found && strings.HasPrefix(epoch, "e") {
+		n, err := strconv.ParseUint(epoch[1:], 10, 64)
+		if err == nil {
+			v.epoch, number = n, after
+		}
+	}
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || n == 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("/at/%s: write a time such as 2026-03-14T09:26:00Z, a resourceVersion, or one with its epoch such as e2:12345", text))
+	}
+	v.version = n
+	return nil
+}
+
+// serveResource serves the paths below a group version.
+func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, v view, parts []string) error {
+	var gv schema.GroupVersion
+	switch {
+	case parts[0] == "api" && len(parts) >= 3:
+		gv, parts = schema.GroupVersion{Version: parts[1]}, parts[2:]
+	case parts[0] == "apis" && len(parts) >= 4:
+		gv, parts = schema.GroupVersion{Group: parts[1], Version: parts[2]}, parts[3:]
+	default:
+		return notFound(r.URL.Path)
+	}
+	q := &request{Request: r, view: v}
+	if parts[0] == "namespaces" && len(parts) >= 3 {
+		q.namespace, parts = parts[1], parts[2:]
+	}
+	if len(parts) > 1 {
+		q.name = parts[1]
+	}
+	if len(parts) > 2 {
+		return apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Group: gv.Group, Resource: parts[0]}, q.name,
+			"subresources are not on the bus", 0, false)
+	}
+	q.kind = s.kindOf(v, gv, parts[0])
+	if q.kind == nil || q.namespace != "" && !q.kind.Namespaced {
+		return notFound(r.URL.Path)
+	}
+	q.resource = q.kind.resource
+	if q.name != "" {
+		return s.get(w, q)
+	}
+	o, err := parseOptions(q)
+	if err != nil {
+		return err
+	}
+	if o.Watch {
+		return s.watch(w, q, o)
+	}
+	return s.list(w, q, o)
+}
+
+// position returns the position that a request sees, if it does not ask for a resourceVersion, and warnings about it.
+func (s *Server) position(q *request) (at store.Position, warnings []string, err error) {
+	r := q.resource
+	notes := s.Notes(r.Collections)
+	switch {
+	case q.past == "":
+		if at, err = r.Latest(); err != nil {
+			return at, nil, s.failed(q, err)
+		}
+		warnings = append(warnings, fmt.Sprintf("%s is complete as of resourceVersion %d; the last event of it is of %s", r.ID.Name, at.Version, stamp(r.Time)))
+		if gap := r.Gap(); gap != "" {
+			warnings = append(warnings, "a gap is open, later changes are missing: "+gap)
+		}
+	case q.version != 0:
+		if at, err = r.AtVersion(q.version, q.epoch); err != nil {
+			return at, nil, s.failed(q, err)
+		}
+		warnings = append(warnings, fmt.Sprintf("%s as of resourceVersion %d", r.ID.Name, at.Version))
+	default:
+		p, err := s.Mirror.AtTime(r, q.time)
+		if err != nil {
+			return at, nil, s.failed(q, err)
+		}
+		at = p.At
+		warnings = append(warnings, fmt.Sprintf("%s at %s is as of resourceVersion %d, which was complete at %s", r.ID.Name, q.past, at.Version, stamp(p.Since)))
+		if p.Gap != "" {
+			warnings = append(warnings, "a gap was open, changes before that time are missing: "+p.Gap)
+		}
+	}
+	return at, append(warnings, notes...), nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// warn adds warnings to the header of an answer (RFC 7234, section 5.5; kubectl prints them).
+func warn(w http.ResponseWriter, warnings []string) {
+	for _, text := range warnings {
+		text = strings.Map(func(r rune) rune {
+			if r < ' ' || r == 0x7f {
+				return ' '
+			}
+			return r
+		}, text)
+		w.Header().Add("Warning", `299 - "`+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text)+`"`)
+	}
+}
+
+// failed turns an error of the mirror into one of the API.
+func (s *Server) failed(q *request, err error) error {
+	gr := q.kind.groupResource()
+	switch {
+	case errors.Is(err, mirror.ErrExpired):
+		return apierrors.NewResourceExpired(err.Error())
+	case errors.Is(err, mirror.ErrAbsent):
+		e := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", gr, "", err.Error(), 0, false)
+		e.ErrStatus.Message = fmt.Sprintf("%s: %v", gr, err)
+		return e
+	case errors.Is(err, mirror.ErrTooNew):
+		e := apierrors.NewTimeoutError(err.Error(), 1)
+		e.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+		return e
+	case errors.Is(err, mirror.ErrIncomplete):
+		e := apierrors.NewServiceUnavailable(fmt.Sprintf("%s is %v", gr, err))
+		// Without Retry-After: with it, client-go would hide the reason from kubectl's users for a minute.
+		e.ErrStatus.Details = &metav1.StatusDetails{Group: gr.Group, Kind: gr.Resource}
+		return e
+	}
+	return apierrors.NewInternalError(err)
+}
+
+func notAllowed(method string) error {
+	e := apierrors.NewMethodNotSupported(schema.GroupResource{}, strings.ToLower(method))
+	e.ErrStatus.Message = method + " is not supported: this is a copy of the cluster, read from the bus, and it can only be read. Send writes to the cluster"
+	return e
+}
+
+func notFound(path string) error {
+	e := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "", 0, true)
+	e.ErrStatus.Message = "the server could not find the requested resource: the bus has no events of " + path
+	return e
+}
+
+// statusOf returns the Status of an error.
+func statusOf(err error) metav1.Status {
+	var known apierrors.APIStatus
+	if !errors.As(err, &known) {
+		known = apierrors.NewInternalError(err)
+	}
+	st := known.Status()
+	st.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	return st
+}
+
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	st := statusOf(err)
+	if st.Code == http.StatusInternalServerError {
+		s.Log.Error("request failed", zap.Error(err))
+	}
+	if st.Details != nil && st.Details.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(st.Details.RetryAfterSeconds)))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(st.Code))
+	s.encode(w, st)
+}
+
+func (s *Server) answer(w http.ResponseWriter, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	s.encode(w, value)
+}
+
+// encode writes the rest of an answer. The client may be gone.
+func (s *Server) encode(w http.ResponseWriter, value any) {
+	if err := json.NewEncoder(w).Encode(value); err != nil {
+		s.Log.Debug("answer not written", zap.Error(err))
+	}
+}
+
+// reach waits until a resource has reached a resourceVersion, at most tooNewWait.
+func (s *Server) reach(ctx context.Context, q *request, version uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, tooNewWait)
+	defer cancel()
+	for {
+		committed := s.Mirror.Commits()
+		q.resource = s.Mirror.Resource(q.resource.ID)
+		if q.past != "" || q.resource.Served.Version >= version {
+			return nil
+		}
+		select {
+		case <-committed:
+		case <-ctx.Done():
+			return s.failed(q, fmt.Errorf("%w: %d, current: %d", mirror.ErrTooNew, version, q.resource.Served.Version))
+		}
+	}
+}

@@ -1,0 +1,499 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+var (
+	podsResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	web          = thing{"shop", "web", "u-1", 41, "app=web"}
+	cart         = thing{"shop", "cart", "u-2", 42, "app=cart"}
+	log          = thing{"infra", "log", "u-3", 43, "app=web"}
+)
+
+// threePods is a bus with three pods at resourceVersion 50.
+func threePods(t *testing.T) *bus {
+	b := newBus(t)
+	b.snapshot("pods", 50, web, cart, log)
+	return b
+}
+
+func names(l *unstructured.UnstructuredList) (out []string) {
+	for _, x := range l.Items {
+		out = append(out, fmt.Sprintf("%s/%s@%s", x.GetNamespace(), x.GetName(), x.GetResourceVersion()))
+	}
+	return out
+}
+
+// TestList: lists have what the selectors select, in pages that stay consistent while objects change, and their resourceVersion.
+func TestList(t *testing.T) {
+	b := threePods(t)
+	pods := b.client("").Resource(podsResource)
+	for _, c := range []struct {
+		namespace string
+		o         metav1.ListOptions
+		want      []string
+	}{
+		{"", metav1.ListOptions{}, []string{"infra/log@43", "shop/cart@42", "shop/web@41"}},
+		{"shop", metav1.ListOptions{}, []string{"shop/cart@42", "shop/web@41"}},
+		{"", metav1.ListOptions{LabelSelector: "app=web"}, []string{"infra/log@43", "shop/web@41"}},
+		{"", metav1.ListOptions{FieldSelector: "metadata.name=web"}, []string{"shop/web@41"}},
+		{"", metav1.ListOptions{FieldSelector: "metadata.namespace!=shop"}, []string{"infra/log@43"}},
+		{"", metav1.ListOptions{ResourceVersion: "0"}, []string{"infra/log@43", "shop/cart@42", "shop/web@41"}},
+		{"none", metav1.ListOptions{}, nil},
+	} {
+		l, err := pods.Namespace(c.namespace).List(t.Context(), c.o)
+		if err != nil || l.GetResourceVersion() != "50" || l.GetKind() != "PodList" {
+			t.Errorf("%+v: %v %v", c, l, err)
+			continue
+		}
+		if diff := cmp.Diff(c.want, names(l)); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", c, diff)
+		}
+	}
+	first, err := pods.List(t.Context(), metav1.ListOptions{Limit: 2})
+	if err != nil || first.GetContinue() == "" || len(first.Items) != 2 {
+		t.Fatalf("the first page is %v (%v)", first, err)
+	}
+	b.deleted("pods", web, 60)
+	second, err := pods.List(t.Context(), metav1.ListOptions{Limit: 2, Continue: first.GetContinue()})
+	if err != nil || !slices.Equal(names(second), []string{"shop/web@41"}) || second.GetContinue() != "" || second.GetResourceVersion() != "50" {
+		t.Errorf("the second page is %v (%v)", second, err)
+	}
+	exact := metav1.ListOptions{ResourceVersion: "55", ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+	if l, err := pods.List(t.Context(), exact); err != nil || len(l.Items) != 3 || l.GetResourceVersion() != "55" {
+		t.Errorf("at 55 it is %v (%v)", l, err)
+	}
+	exact.ResourceVersion = "49"
+	if _, err := pods.List(t.Context(), exact); !apierrors.IsResourceExpired(err) {
+		t.Errorf("before the first list: %v", err)
+	}
+	if l, err := pods.List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 2 || l.GetResourceVersion() != "60" {
+		t.Errorf("behind the deletion it is %v (%v)", l, err)
+	}
+	for _, o := range []metav1.ListOptions{{FieldSelector: "spec.nodeName=a"}, {Continue: "x"}, {LabelSelector: "a=("}, {ResourceVersion: "x"}} {
+		if _, err := pods.List(t.Context(), o); !apierrors.IsBadRequest(err) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// TestGet: an object's body is that of the bus, byte for byte.
+func TestGet(t *testing.T) {
+	b := threePods(t)
+	code, header, body := b.get(t, "/api/v1/namespaces/shop/pods/web", "")
+	if want := string(web.body("v1", "Pod")); code != 200 || body != want {
+		t.Errorf("%d, and the body is %s, want %s", code, body, want)
+	}
+	want := []string{
+		`299 - "pods is complete as of resourceVersion 50; the last event of it is of 2026-03-14T09:00:05Z"`,
+		`299 - "values of secrets are redacted"`,
+	}
+	if diff := cmp.Diff(want, header.Values("Warning")); diff != "" {
+		t.Errorf("the warnings (-want +got):\n%s", diff)
+	}
+	for path, want := range map[string]int{
+		"/api/v1/namespaces/shop/pods/none":    404,
+		"/api/v1/namespaces/shop/pods/web/log": 404,
+		"/api/v1/pods/web":                     404,
+		"/api/v1/nodes":                        404,
+		"/apis/apps/v1/deployments":            404,
+		"/api/v2/pods":                         404,
+		"/at/yesterday/api/v1/pods":            400,
+		"/version":                             200,
+		"/readyz":                              200,
+		"/clusters/prod/api/v1/namespaces/shop/pods/web": 200,
+		"/clusters/test/api/v1/namespaces/shop/pods/web": 404,
+		"/openapi/v2":                                          404,
+		"/at/2026-03-14T09:00:00Z/api/v1/pods":                 410,
+		"/at/2026-03-14T10:00:00Z/api/v1/pods":                 200,
+		"/at/50/api/v1/namespaces/shop/pods/web":               200,
+		"/at/e2:50/api/v1/namespaces/shop/pods/web":            410,
+		"/at/1000/api/v1/namespaces/shop/pods/web":             504,
+		"/clusters/prod/at/50/api/v1/namespaces/shop/pods/web": 200,
+	} {
+		if code, _, body := b.get(t, path, ""); code != want {
+			t.Errorf("%s: %d %s, want %d", path, code, body, want)
+		}
+	}
+	if code, _, _ := b.get(t, "/api/v1/pods", "application/yaml"); code != 406 {
+		t.Errorf("for YAML it is %d", code)
+	}
+}
+
+// get sends a request and reads the whole answer.
+func (b *bus) get(t *testing.T, path, accept string) (int, http.Header, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	body, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.StatusCode, a.Header, string(body)
+}
+
+// TestWritesAreRefused: a write is 405 with the reason, and changes nothing.
+func TestWritesAreRefused(t *testing.T) {
+	b := threePods(t)
+	pods := b.client("").Resource(podsResource).Namespace("shop")
+	err := pods.Delete(t.Context(), "web", metav1.DeleteOptions{})
+	if !apierrors.IsMethodNotSupported(err) || !strings.Contains(err.Error(), "can only be read") {
+		t.Errorf("a deletion: %v", err)
+	}
+	if _, err := pods.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{"kind": "Pod", "apiVersion": "v1"}}, metav1.CreateOptions{}); !apierrors.IsMethodNotSupported(err) {
+		t.Errorf("a creation: %v", err)
+	}
+}
+
+// TestNotCovered: a resource without a complete list is refused with the reason, never shown in part. In a gap the state before it is shown,
+// with a warning, and after a reset it is refused.
+func TestNotCovered(t *testing.T) {
+	b := newBus(t)
+	b.gap("pods", event.ReasonReset)
+	b.object("pods", event.Present, event.Snapshot, web)
+	pods := b.client("").Resource(podsResource)
+	_, err := pods.List(t.Context(), metav1.ListOptions{})
+	if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "the first list has not ended") {
+		t.Errorf("in the first list: %v", err)
+	}
+	b.synced("pods", 50, event.ReasonReset)
+	b.gap("pods", event.ReasonExpired)
+	b.object("pods", event.Added, event.Reconcile, cart)
+	code, header, body := b.get(t, "/api/v1/pods", "")
+	if code != 200 || strings.Contains(body, "cart") || !strings.Contains(strings.Join(header.Values("Warning"), " "), "a gap is open, later changes are missing: a gap began in the collection pods (expired)") {
+		t.Errorf("in a gap: %d %s %v", code, body, header.Values("Warning"))
+	}
+	b.synced("pods", 60, event.ReasonExpired)
+	if l, err := pods.List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 2 {
+		t.Errorf("behind the gap: %v (%v)", l, err)
+	}
+	if _, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "50"}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("a watch over a gap: %v", err)
+	}
+	b.gap("pods", event.ReasonReset)
+	if _, err := pods.List(t.Context(), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("in a reset: %v", err)
+	}
+	if _, _, body := b.get(t, "/at/60/api/v1/namespaces/shop/pods/cart", ""); !strings.Contains(body, "u-2") {
+		t.Errorf("the past in a reset is %s", body)
+	}
+	if code, _, body := b.get(t, "/at/"+b.clock.Format(time.RFC3339)+"/api/v1/pods", ""); code != 410 || !strings.Contains(body, "(reset), and its list had not ended") {
+		t.Errorf("at the time of a reset: %d %s", code, body)
+	}
+}
+
+// TestTooNew: a version that is not reached yet is waited for; if it does not come, the answer is that of the API server, which clients repeat.
+func TestTooNew(t *testing.T) {
+	b := threePods(t)
+	pods := b.client("").Resource(podsResource)
+	done := make(chan error, 1)
+	go func() {
+		l, err := pods.List(context.Background(), metav1.ListOptions{ResourceVersion: "60"})
+		if err == nil && l.GetResourceVersion() != "60" {
+			err = errors.New("it is at " + l.GetResourceVersion())
+		}
+		done <- err
+	}()
+	b.synced("pods", 60, event.ReasonPeriodic)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	code, header, body := b.get(t, "/api/v1/namespaces/shop/pods/web?resourceVersion=70", "")
+	if code != 504 || !strings.Contains(body, string(metav1.CauseTypeResourceVersionTooLarge)) || header.Get("Retry-After") != "1" {
+		t.Errorf("it is %d %s", code, body)
+	}
+}
+
+// next returns the next event of a watch.
+func next(t *testing.T, w apiwatch.Interface) string {
+	t.Helper()
+	select {
+	case e, ok := <-w.ResultChan():
+		if !ok {
+			return "end"
+		}
+		if st, ok := e.Object.(*metav1.Status); ok {
+			return fmt.Sprintf("%s %d", e.Type, st.Code)
+		}
+		x := e.Object.(*unstructured.Unstructured)
+		end := ""
+		if x.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "" {
+			end = " end"
+		}
+		return fmt.Sprintf("%s %s@%s%s", e.Type, x.GetName(), x.GetResourceVersion(), end)
+	case <-time.After(20 * time.Second):
+		t.Fatal("no event of the watch")
+	}
+	return ""
+}
+
+func wantNext(t *testing.T, w apiwatch.Interface, want ...string) {
+	t.Helper()
+	for _, x := range want {
+		if got := next(t, w); got != x {
+			t.Errorf("the watch has %q, want %q", got, x)
+		}
+	}
+}
+
+// TestWatch: a watch has the changes behind its resourceVersion, as they concern its selection, and ends with 410 at a gap.
+func TestWatch(t *testing.T) {
+	b := threePods(t)
+	pods := b.client("").Resource(podsResource)
+	open := func(o metav1.ListOptions) apiwatch.Interface {
+		t.Helper()
+		w, err := pods.Watch(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Stop)
+		return w
+	}
+	all := open(metav1.ListOptions{ResourceVersion: "50"})
+	selected := open(metav1.ListOptions{ResourceVersion: "50", LabelSelector: "app=web"})
+	named := open(metav1.ListOptions{FieldSelector: "metadata.name=log", AllowWatchBookmarks: true, SendInitialEvents: new(bool), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
+	initial := true
+	streamed := open(metav1.ListOptions{AllowWatchBookmarks: true, SendInitialEvents: &initial, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
+	wantNext(t, streamed, "ADDED log@43", "ADDED cart@42", "ADDED web@41", "BOOKMARK @50 end")
+
+	moved := cart
+	moved.version, moved.labels = 51, "app=web"
+	b.object("pods", event.Modified, event.Watch, moved)
+	back := moved
+	back.version, back.labels = 52, ""
+	b.object("pods", event.Modified, event.Watch, back)
+	b.deleted("pods", web, 53)
+	b.object("pods", event.Added, event.Watch, thing{"shop", "web", "u-9", 54, "app=web"})
+	b.deleted("pods", log, 55)
+	want := []string{"MODIFIED cart@51", "MODIFIED cart@52", "DELETED web@53", "ADDED web@54", "DELETED log@55"}
+	wantNext(t, all, want...)
+	wantNext(t, streamed, want...)
+	wantNext(t, selected, "ADDED cart@51", "DELETED cart@52", "DELETED web@53", "ADDED web@54", "DELETED log@55")
+	wantNext(t, named, "DELETED log@55")
+	wantNext(t, open(metav1.ListOptions{ResourceVersion: "52"}), want[2:]...)
+
+	b.gap("pods", event.ReasonExpired)
+	for _, w := range []apiwatch.Interface{all, selected, named, streamed} {
+		wantNext(t, w, "ERROR 410", "end")
+	}
+	b.synced("pods", 70, event.ReasonExpired)
+	for _, version := range []string{"55", "69"} {
+		if _, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version}); !apierrors.IsResourceExpired(err) {
+			t.Errorf("a watch from %s: %v", version, err)
+		}
+	}
+	limit := int64(1)
+	short := open(metav1.ListOptions{ResourceVersion: "70", AllowWatchBookmarks: true, TimeoutSeconds: &limit})
+	wantNext(t, short, "BOOKMARK @70", "end")
+}
+
+// TestChangesOfOneVersion: objects that expire together are deleted at one resourceVersion. A client that has seen the first deletion only
+// must get the others when it resumes.
+func TestChangesOfOneVersion(t *testing.T) {
+	b := threePods(t)
+	pods := b.client("").Resource(podsResource)
+	b.deleted("pods", web, 60)
+	b.deleted("pods", cart, 60)
+	w, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "60"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	wantNext(t, w, "DELETED web@60", "DELETED cart@60")
+}
+
+// TestResync: a resync publishes every object again. Watches go on without it.
+func TestResync(t *testing.T) {
+	b := threePods(t)
+	w, err := b.client("").Resource(podsResource).Watch(t.Context(), metav1.ListOptions{ResourceVersion: "50"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	b.gap("pods", event.ReasonResync)
+	for _, x := range []thing{web, cart, log} {
+		b.object("pods", event.Present, event.Resync, x)
+	}
+	b.synced("pods", 60, event.ReasonResync)
+	b.deleted("pods", web, 61)
+	wantNext(t, w, "DELETED web@61")
+}
+
+// TestTwoCollections: an object that moves between two entries is not deleted for clients, and changes are shown in the order of their versions
+// once both collections have reached them.
+func TestTwoCollections(t *testing.T) {
+	b := newBus(t)
+	b.edits["pods"] = map[string]uint64{"pods:a": 1, "pods:b": 1}
+	b.snapshot("pods:a", 50, web)
+	pods := b.client("").Resource(podsResource)
+	if _, err := pods.List(t.Context(), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("with one of two collections: %v", err)
+	}
+	b.snapshot("pods:b", 50, cart)
+	w, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "50"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	moved := web
+	moved.version = 52
+	b.object("pods:b", event.Added, event.Watch, moved)
+	other := thing{"shop", "late", "u-4", 51, ""}
+	b.object("pods:a", event.Added, event.Watch, other)
+	b.deleted("pods:a", web, 52)
+	wantNext(t, w, "ADDED late@51", "MODIFIED web@52")
+	if l, err := pods.List(t.Context(), metav1.ListOptions{}); err != nil || !slices.Equal(names(l), []string{"shop/cart@42", "shop/late@51", "shop/web@52"}) {
+		t.Errorf("the list is %v (%v)", names(l), err)
+	}
+}
+
+// TestDiscovery: clients find resources by both forms of discovery.
+func TestDiscovery(t *testing.T) {
+	b := threePods(t)
+	b.snapshot("deployments.apps", 50)
+	b.snapshot("widgets.example.com", 50, thing{"shop", "w", "u-7", 44, ""})
+	for _, legacy := range []bool{false, true} {
+		d, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: b.url, WarningHandler: rest.NoWarnings{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.UseLegacyDiscovery = legacy
+		_, lists, err := d.ServerGroupsAndResources()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, l := range lists {
+			for _, r := range l.APIResources {
+				got = append(got, fmt.Sprintf("%s %s %s %t %v %v", l.GroupVersion, r.Name, r.Kind, r.Namespaced, r.ShortNames, r.Verbs))
+			}
+		}
+		want := []string{
+			"apps/v1 deployments Deployment true [deploy] [get list watch]", "example.com/v1 widgets Widget true [] [get list watch]", "v1 pods Pod true [po] [get list watch]",
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("legacy: %t (-want +got):\n%s", legacy, diff)
+		}
+		if v, err := d.ServerVersion(); err != nil || v.GitVersion == "" {
+			t.Errorf("the version is %v (%v)", v, err)
+		}
+	}
+}
+
+// TestTable: kubectl gets its columns; a custom resource has those of its CustomResourceDefinition.
+func TestTable(t *testing.T) {
+	b := threePods(t)
+	b.snapshot("widgets.example.com", 50, thing{"shop", "w", "u-7", 44, "size=large"})
+	accept := "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+	table := func(path string) (columns []string, rows [][]any) {
+		_, _, body := b.get(t, path, accept)
+		var x metav1.Table
+		if err := json.Unmarshal([]byte(body), &x); err != nil || x.Kind != "Table" {
+			t.Fatalf("%s: %s (%v)", path, body, err)
+		}
+		for _, c := range x.ColumnDefinitions {
+			columns = append(columns, c.Name)
+		}
+		for _, r := range x.Rows {
+			rows = append(rows, r.Cells[:len(r.Cells)-1]) // without the age
+		}
+		return columns, rows
+	}
+	columns, rows := table("/api/v1/namespaces/shop/pods?labelSelector=app%3Dweb")
+	if diff := cmp.Diff([]string{"Name", "Ready", "Status", "Restarts", "Age"}, columns); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([][]any{{"web", "0/0", "", 0.0}}, rows); diff != "" {
+		t.Error(diff)
+	}
+	if columns, _ := table("/apis/example.com/v1/widgets"); !slices.Equal(columns, []string{"Name", "Age"}) {
+		t.Errorf("without a definition the columns are %v", columns)
+	}
+	b.gap("customresourcedefinitions.apiextensions.k8s.io", event.ReasonReset)
+	b.send("customresourcedefinitions.apiextensions.k8s.io", event.Event{
+		Type: event.Present, Origin: event.Snapshot, APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: "widgets.example.com", UID: "u-8", ResourceVersion: "40",
+		Object: []byte(`{"metadata":{"name":"widgets.example.com","uid":"u-8","resourceVersion":"40"},"spec":{"names":{"kind":"Widget","shortNames":["wd"]},"scope":"Namespaced","versions":[{"name":"v1",` +
+			`"additionalPrinterColumns":[{"name":"Size","type":"string","jsonPath":".metadata.labels.size"},{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}]}]}}`),
+	})
+	b.synced("customresourcedefinitions.apiextensions.k8s.io", 50, event.ReasonReset)
+	columns, rows = table("/apis/example.com/v1/widgets")
+	if !slices.Equal(columns, []string{"Name", "Size", "Age"}) || rows[0][1] != "large" {
+		t.Errorf("the columns are %v, the rows %v", columns, rows)
+	}
+}
+
+// TestMetadata: a client that asks for metadata only gets it.
+func TestMetadata(t *testing.T) {
+	b := threePods(t)
+	c, err := metadata.NewForConfig(&rest.Config{Host: b.url, WarningHandler: rest.NoWarnings{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.Resource(podsResource).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(l.Items) != 3 || l.Items[0].Name != "log" || l.ResourceVersion != "50" {
+		t.Errorf("%v (%v)", l, err)
+	}
+}
+
+// TestPast: a time shows what was served then, in lists, gets and watches.
+func TestPast(t *testing.T) {
+	b := threePods(t)
+	before := b.clock
+	b.deleted("pods", web, 60)
+	b.object("pods", event.Added, event.Watch, thing{"shop", "new", "u-5", 61, ""})
+	at := func(t time.Time) string { return "/at/" + t.Format(time.RFC3339) }
+	for prefix, want := range map[string][]string{
+		at(before):                      {"infra/log@43", "shop/cart@42", "shop/web@41"},
+		at(before.Add(time.Second)):     {"infra/log@43", "shop/cart@42"},
+		at(before.Add(2 * time.Second)): {"infra/log@43", "shop/cart@42", "shop/new@61"},
+		"/at/59":                        {"infra/log@43", "shop/cart@42", "shop/web@41"},
+		"/at/60":                        {"infra/log@43", "shop/cart@42"},
+	} {
+		pods := b.client(prefix).Resource(podsResource)
+		l, err := pods.List(t.Context(), metav1.ListOptions{})
+		if err != nil || !slices.Equal(names(l), want) {
+			t.Errorf("%s: %v (%v), want %v", prefix, names(l), err, want)
+			continue
+		}
+		limit := int64(1)
+		w, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: l.GetResourceVersion(), TimeoutSeconds: &limit})
+		if err != nil {
+			t.Errorf("%s: %v", prefix, err)
+			continue
+		}
+		wantNext(t, w, "end")
+	}
+}

@@ -1,0 +1,267 @@
+package api
+
+import (
+	"cmp"
+	"encoding/json"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubebridge/kubebridge/internal/mirror"
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
+)
+
+// kind is a resource as discovery describes it.
+type kind struct {
+	mirror.Kind
+	gv         schema.GroupVersion
+	plural     string
+	singular   string
+	shortNames []string
+	columns    []column // of a CustomResourceDefinition
+	resource   *mirror.Resource
+}
+
+func (k *kind) groupResource() schema.GroupResource {
+	return schema.GroupResource{Group: k.gv.Group, Resource: k.plural}
+}
+
+// column is an entry of a CustomResourceDefinition's additionalPrinterColumns.
+type column struct {
+	Name, Type, Format, Description, JSONPath string
+	Priority                                  int32
+}
+
+// definition is what a CustomResourceDefinition says about its resource.
+type definition struct {
+	Spec struct {
+		Names struct {
+			Kind, Singular string
+			ShortNames     []string
+		}
+		Scope    string
+		Versions []struct {
+			Name                     string
+			AdditionalPrinterColumns []column
+		}
+	}
+}
+
+const definitions = "customresourcedefinitions.apiextensions.k8s.io"
+
+// kindOf returns a resource of a group version; nil if the bus has no events of it.
+func (s *Server) kindOf(v view, gv schema.GroupVersion, plural string) *kind {
+	name := plural
+	if gv.Group != "" {
+		name += "." + gv.Group
+	}
+	r := s.Mirror.Resource(store.Resource{Cluster: v.cluster, Name: name})
+	if r == nil {
+		return nil
+	}
+	if k := s.describe(v, r); k != nil && k.gv == gv {
+		return k
+	}
+	return nil
+}
+
+// describe returns what is known of a resource; nil if its kind is not known, because there was no object of it.
+func (s *Server) describe(v view, r *mirror.Resource) *kind {
+	k := &kind{Kind: r.Kind, resource: r}
+	var group string
+	k.plural, group, _ = strings.Cut(r.ID.Name, ".")
+	if b, ok := s.Builtin(r.ID.Name); ok {
+		k.shortNames = b.ShortNames
+		if k.Kind.Kind == "" {
+			k.Kind = mirror.Kind{APIVersion: b.APIVersion, Kind: b.Kind, Namespaced: b.Namespaced}
+		}
+	} else if d := s.definition(v, r.ID.Name); d != nil {
+		k.define(d, group)
+	}
+	if k.Kind.Kind == "" {
+		return nil
+	}
+	k.singular = cmp.Or(k.singular, strings.ToLower(k.Kind.Kind))
+	gv, err := schema.ParseGroupVersion(k.APIVersion)
+	if err != nil || gv.Group != group {
+		return nil
+	}
+	k.gv = gv
+	return k
+}
+
+// define adds what a CustomResourceDefinition says.
+func (k *kind) define(d *definition, group string) {
+	k.shortNames, k.singular = d.Spec.Names.ShortNames, d.Spec.Names.Singular
+	if k.Kind.Kind == "" && len(d.Spec.Versions) > 0 {
+		k.Kind = mirror.Kind{APIVersion: group + "/" + d.Spec.Versions[0].Name, Kind: d.Spec.Names.Kind, Namespaced: d.Spec.Scope == "Namespaced"}
+	}
+	for _, v := range d.Spec.Versions {
+		if group+"/"+v.Name == k.APIVersion {
+			k.columns = v.AdditionalPrinterColumns
+		}
+	}
+}
+
+// definition returns the CustomResourceDefinition of a resource as the view has it; nil if the bus does not have it.
+func (s *Server) definition(v view, name string) *definition {
+	r := s.Mirror.Resource(store.Resource{Cluster: v.cluster, Name: definitions})
+	if r == nil {
+		return nil
+	}
+	at, err := r.Latest()
+	if v.past != "" && v.version != 0 {
+		at, err = r.AtVersion(v.version, v.epoch)
+	} else if v.past != "" {
+		var p mirror.Past
+		p, err = s.Mirror.AtTime(r, v.time)
+		at = p.At
+	}
+	if err != nil {
+		return nil
+	}
+	x, err := s.Mirror.Store().Get(store.View{Resource: r.ID, At: at}, store.Name{Name: name})
+	if err != nil || x == nil {
+		return nil
+	}
+	var d definition
+	if err := json.Unmarshal(x.Body, &d); err != nil {
+		return nil
+	}
+	return &d
+}
+
+// kinds returns the resources of a cluster, by group and name. Those that are not published any more are left out.
+func (s *Server) kinds(v view) (all []*kind) {
+	for _, r := range s.Mirror.Resources(v.cluster) {
+		if len(r.Collections) == 0 && v.past == "" {
+			continue
+		}
+		if k := s.describe(v, r); k != nil {
+			all = append(all, k)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *kind) int {
+		return cmp.Or(strings.Compare(a.gv.Group, b.gv.Group), strings.Compare(a.gv.Version, b.gv.Version), strings.Compare(a.plural, b.plural))
+	})
+	return all
+}
+
+var verbs = metav1.Verbs{"get", "list", "watch"}
+
+// discovery serves the paths of discovery, and reports whether it is one.
+func (s *Server) discovery(w http.ResponseWriter, r *http.Request, v view, parts []string) bool {
+	core := parts[0] == "api"
+	if !core && parts[0] != "apis" || len(parts) > 3 || core && len(parts) > 2 {
+		return false
+	}
+	all := slices.DeleteFunc(s.kinds(v), func(k *kind) bool { return core != (k.gv.Group == "") })
+	switch len(parts) {
+	case 1:
+		if wantsAggregated(r) {
+			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+			s.encode(w, aggregated(all))
+			return true
+		}
+		if core {
+			s.answer(w, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"}, Versions: []string{"v1"}})
+			return true
+		}
+		s.answer(w, metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: groups(all)})
+	case 2:
+		if core {
+			s.resources(w, r, all, schema.GroupVersion{Version: parts[1]})
+			return true
+		}
+		for _, g := range groups(all) {
+			if g.Name == parts[1] {
+				g.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+				s.answer(w, g)
+				return true
+			}
+		}
+		s.fail(w, notFound(r.URL.Path))
+	case 3:
+		s.resources(w, r, all, schema.GroupVersion{Group: parts[1], Version: parts[2]})
+	}
+	return true
+}
+
+func (s *Server) resources(w http.ResponseWriter, r *http.Request, all []*kind, gv schema.GroupVersion) {
+	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
+	for _, k := range all {
+		if k.gv == gv {
+			list.APIResources = append(list.APIResources, metav1.APIResource{
+				Name: k.plural, SingularName: k.singular, Namespaced: k.Namespaced, Kind: k.Kind.Kind, Verbs: verbs, ShortNames: k.shortNames,
+			})
+		}
+	}
+	if len(list.APIResources) == 0 && gv != (schema.GroupVersion{Version: "v1"}) {
+		s.fail(w, notFound(r.URL.Path))
+		return
+	}
+	s.answer(w, list)
+}
+
+func groups(all []*kind) []metav1.APIGroup {
+	out := []metav1.APIGroup{}
+	for _, k := range all {
+		gv := metav1.GroupVersionForDiscovery{GroupVersion: k.gv.String(), Version: k.gv.Version}
+		i := slices.IndexFunc(out, func(g metav1.APIGroup) bool { return g.Name == k.gv.Group })
+		if i < 0 {
+			out = append(out, metav1.APIGroup{Name: k.gv.Group, PreferredVersion: gv, Versions: []metav1.GroupVersionForDiscovery{gv}})
+			continue
+		}
+		if !slices.Contains(out[i].Versions, gv) {
+			out[i].Versions = append(out[i].Versions, gv)
+		}
+	}
+	return out
+}
+
+// wantsAggregated reports whether a client prefers aggregated discovery (KEP-3352).
+func wantsAggregated(r *http.Request) bool {
+	for _, part := range strings.Split(r.Header.Get("Accept"), ",") {
+		kind, params, err := mime.ParseMediaType(part)
+		if err != nil || kind != "application/json" {
+			continue
+		}
+		if params["as"] == "" {
+			return false
+		}
+		if params["g"] == "apidiscovery.k8s.io" && params["v"] == "v2" && params["as"] == "APIGroupDiscoveryList" {
+			return true
+		}
+	}
+	return false
+}
+
+func aggregated(all []*kind) apidiscovery.APIGroupDiscoveryList {
+	list := apidiscovery.APIGroupDiscoveryList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"}, Items: []apidiscovery.APIGroupDiscovery{},
+	}
+	for _, k := range all {
+		if n := len(list.Items); n == 0 || list.Items[n-1].Name != k.gv.Group {
+			list.Items = append(list.Items, apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: k.gv.Group}})
+		}
+		g := &list.Items[len(list.Items)-1]
+		if n := len(g.Versions); n == 0 || g.Versions[n-1].Version != k.gv.Version {
+			g.Versions = append(g.Versions, apidiscovery.APIVersionDiscovery{Version: k.gv.Version, Freshness: apidiscovery.DiscoveryFreshnessCurrent})
+		}
+		scope := apidiscovery.ScopeCluster
+		if k.Namespaced {
+			scope = apidiscovery.ScopeNamespace
+		}
+		version := &g.Versions[len(g.Versions)-1]
+		version.Resources = append(version.Resources, apidiscovery.APIResourceDiscovery{
+			Resource: k.plural, SingularResource: k.singular, Scope: scope, Verbs: verbs, ShortNames: k.shortNames,
+			ResponseKind: &metav1.GroupVersionKind{Group: k.gv.Group, Version: k.gv.Version, Kind: k.Kind.Kind},
+		})
+	}
+	return list
+}

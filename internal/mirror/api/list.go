@@ -1,0 +1,228 @@
+package api
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// options are the query parameters of a list or watch.
+type options struct {
+	metainternal.ListOptions
+	labels          labels.Selector
+	selector        fields.Selector
+	name, namespace string // that the field selector requires
+	version         uint64 // 0: any, or the newest
+}
+
+// parseOptions reads the query parameters. Field selectors know metadata.name and metadata.namespace only.
+func parseOptions(q *request) (*options, error) {
+	o := &options{namespace: q.namespace}
+	if err := internalscheme.ParameterCodec.DecodeParameters(q.URL.Query(), metav1.SchemeGroupVersion, &o.ListOptions); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if errs := validation.ValidateListOptions(&o.ListOptions, true); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	o.labels, o.selector = o.LabelSelector, o.FieldSelector
+	if o.selector != nil {
+		for _, r := range o.selector.Requirements() {
+			if r.Field != "metadata.name" && r.Field != "metadata.namespace" {
+				return nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q is not supported: bridge serve knows metadata.name and metadata.namespace", r.Field))
+			}
+		}
+		o.name, _ = o.selector.RequiresExactMatch("metadata.name")
+		o.name = event.BoundName(o.name)
+		if ns, ok := o.selector.RequiresExactMatch("metadata.namespace"); ok && o.namespace == "" {
+			o.namespace = ns
+		}
+	}
+	if o.ResourceVersion != "" {
+		var err error
+		if o.version, err = strconv.ParseUint(o.ResourceVersion, 10, 64); err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: it is not a number", o.ResourceVersion))
+		}
+	}
+	if o.Continue != "" && o.ResourceVersion != "" && o.ResourceVersion != "0" {
+		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+	}
+	return o, nil
+}
+
+// fields reports whether the field selector selects a name.
+func (o *options) fields(n store.Name) bool {
+	return o.selector == nil || o.selector.Matches(fields.Set{"metadata.name": n.Name, "metadata.namespace": n.Namespace})
+}
+
+// token is what a continue token holds: the view of the list, and the last object of the page.
+type token struct {
+	At              store.Position
+	Namespace, Name string
+}
+
+func (t token) String() string {
+	text, _ := json.Marshal(t) // numbers and texts
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+func parseToken(s string) (t token, err error) {
+	text, err := base64.RawURLEncoding.DecodeString(s)
+	if err == nil {
+		err = json.Unmarshal(text, &t)
+	}
+	if err != nil || t.At.Era == 0 {
+		return t, apierrors.NewBadRequest("continue key is not valid")
+	}
+	return t, nil
+}
+
+// listed returns the position of a list.
+func (s *Server) listed(q *request, o *options) (at store.Position, after store.Name, warnings []string, err error) {
+	if o.Continue != "" {
+		t, err := parseToken(o.Continue)
+		if err != nil {
+			return at, after, nil, err
+		}
+		if t.At.Compare(q.resource.Floor) < 0 {
+			return at, after, nil, apierrors.NewResourceExpired("The provided continue parameter is too old: the history of its list is not retained any more")
+		}
+		if t.At.Compare(q.resource.Served) > 0 {
+			return at, after, nil, apierrors.NewBadRequest("continue key is not valid")
+		}
+		return t.At, store.Name{Namespace: t.Namespace, Name: t.Name}, []string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, t.At.Version)}, nil
+	}
+	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || o.ResourceVersionMatch == "" && o.Limit > 0 && o.version != 0
+	if o.version != 0 {
+		if err := s.reach(q.Context(), q, o.version); err != nil {
+			return at, after, nil, err
+		}
+	}
+	if at, warnings, err = s.position(q); err != nil {
+		return at, after, nil, err
+	}
+	switch {
+	case exact:
+		now := at
+		if at, err = q.resource.AtVersion(o.version, q.epoch); err != nil {
+			return at, after, nil, s.failed(q, err)
+		}
+		if q.past != "" && at.Compare(now) > 0 {
+			return at, after, nil, apierrors.NewResourceExpired(fmt.Sprintf("resourceVersion %d is later than /at/%s", o.version, q.past))
+		}
+		warnings = append([]string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, at.Version)}, warnings[1:]...)
+	case o.version > at.Version:
+		return at, after, nil, apierrors.NewResourceExpired(fmt.Sprintf("resourceVersion %d is later than /at/%s", o.version, q.past))
+	}
+	return at, after, warnings, nil
+}
+
+func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
+	form, err := negotiate(q.Request)
+	if err != nil {
+		return err
+	}
+	at, after, warnings, err := s.listed(q, o)
+	if err != nil {
+		return err
+	}
+	out := newListWriter(s, w, q, form)
+	out.warnings, out.version = warnings, at.Version
+	next, err := s.page(store.View{Resource: q.resource.ID, At: at}, o, after, out.add)
+	if err != nil && out.begun {
+		s.Log.Debug("list broken off", zap.Error(err))
+		panic(http.ErrAbortHandler) // the client must not take what it has for the whole list
+	}
+	if err != nil {
+		return s.failed(q, err)
+	}
+	if next != (store.Name{}) {
+		out.next = token{at, next.Namespace, next.Name}.String()
+	}
+	return out.end()
+}
+
+// page calls fn for the objects of a page. It returns the name of the last one if there are more.
+func (s *Server) page(v store.View, o *options, after store.Name, fn func(*store.Object) error) (next store.Name, err error) {
+	n, last, more := int64(0), store.Name{}, false
+	failed := s.Mirror.Store().List(v, o.namespace, after, func(x *store.Object) bool {
+		var selected bool
+		if selected, err = o.selects(x); err != nil || !selected {
+			return err == nil
+		}
+		if o.Limit > 0 && n == o.Limit {
+			more = true
+			return false
+		}
+		n, last = n+1, x.Name
+		err = fn(x)
+		return err == nil
+	})
+	if failed != nil {
+		return next, failed
+	}
+	if err == nil && more {
+		next = last
+	}
+	return next, err
+}
+
+func (s *Server) get(w http.ResponseWriter, q *request) error {
+	form, err := negotiate(q.Request)
+	if err != nil {
+		return err
+	}
+	version := uint64(0)
+	if text := q.URL.Query().Get("resourceVersion"); text != "" {
+		if version, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: it is not a number", text))
+		}
+	}
+	if err := s.reach(q.Context(), q, version); err != nil {
+		return err
+	}
+	at, warnings, err := s.position(q)
+	if err != nil {
+		return err
+	}
+	x, err := s.Mirror.Store().Get(store.View{Resource: q.resource.ID, At: at}, store.Name{Namespace: q.namespace, Name: event.BoundName(q.name)})
+	if err != nil {
+		return err
+	}
+	if x == nil || q.kind.Namespaced != (q.namespace != "") {
+		warn(w, warnings)
+		return apierrors.NewNotFound(q.kind.groupResource(), q.name)
+	}
+	if x.Partial {
+		warnings = append(warnings, "the object is not whole: the bus has only a part of it")
+	}
+	warn(w, warnings)
+	w.Header().Set("Content-Type", "application/json")
+	switch form {
+	case asTable:
+		s.encode(w, q.kind.table([]*store.Object{x}, at.Version, "", true, s.now()))
+	case asMetadata:
+		body, err := metadataOnly(x.Body)
+		if err != nil {
+			return err
+		}
+		s.write(w, body)
+	default:
+		s.write(w, x.Body)
+	}
+	return nil
+}

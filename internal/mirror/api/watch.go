@@ -1,0 +1,294 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kubebridge/kubebridge/internal/mirror"
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
+)
+
+// watcher serves one watch.
+type watcher struct {
+	s    *Server
+	w    http.ResponseWriter
+	q    *request
+	o    *options
+	form form
+	at   store.Position // everything up to here was sent
+	rows bool           // the next table is not the first
+}
+
+// watch serves a watch. It ends with 410 Expired where changes may be missing, and clients list again.
+func (s *Server) watch(w http.ResponseWriter, q *request, o *options) error {
+	form, err := negotiate(q.Request)
+	if err != nil {
+		return err
+	}
+	if q.name != "" {
+		o.name = q.name
+	}
+	x := &watcher{s: s, w: w, q: q, o: o, form: form}
+	list, warnings, err := x.begin()
+	if err != nil {
+		return err
+	}
+	warn(w, warnings)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	limit := watchTime + rand.N(watchTime)
+	if o.TimeoutSeconds != nil {
+		limit = time.Duration(*o.TimeoutSeconds) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(q.Context(), limit)
+	defer cancel()
+	if err := x.run(ctx, list); err != nil && !errors.Is(err, errGone) {
+		st := statusOf(err)
+		text, err := json.Marshal(st)
+		if err != nil {
+			return nil
+		}
+		if x.send(apiwatch.Error, text) == nil {
+			x.flush()
+		}
+	}
+	return nil
+}
+
+// begin finds where the watch begins. list is set if the objects that exist are sent first.
+func (x *watcher) begin() (list bool, warnings []string, err error) {
+	q, o := x.q, x.o
+	if o.version != 0 {
+		if err := x.s.reach(q.Context(), q, o.version); err != nil {
+			return false, nil, err
+		}
+	}
+	at, warnings, err := x.s.position(q)
+	if err != nil {
+		return false, nil, err
+	}
+	initial := o.SendInitialEvents != nil && *o.SendInitialEvents
+	if initial || o.version == 0 && o.SendInitialEvents == nil {
+		x.at = at
+		return true, warnings, nil
+	}
+	if o.version == 0 { // the client wants no initial events, and any version
+		x.at = at
+		return false, warnings, nil
+	}
+	if x.at, err = q.resource.Watch(o.version, at); err != nil {
+		return false, nil, x.s.failed(q, err)
+	}
+	n, err := x.s.Mirror.Store().CountAt(q.resource.ID, x.at.Era, o.version)
+	if err != nil {
+		return false, nil, err
+	}
+	if n > 1 { // the client may have seen only the first change of the version
+		x.at.Seq = 0
+	}
+	return false, warnings, nil
+}
+
+func (x *watcher) run(ctx context.Context, list bool) error {
+	if list {
+		if err := x.initial(); err != nil {
+			return err
+		}
+	}
+	if !x.flush() {
+		return errGone
+	}
+	bookmark := time.NewTicker(bookmarkEvery)
+	defer bookmark.Stop()
+	for {
+		committed := x.s.Mirror.Commits()
+		if err := x.follow(); err != nil {
+			return err
+		}
+		select {
+		case <-committed:
+		case <-bookmark.C:
+			if err := x.bookmark(nil); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) && x.q.Context().Err() == nil {
+				return x.bookmark(nil)
+			}
+			return errGone
+		}
+	}
+}
+
+// initial sends the objects that exist, and the bookmark that ends them.
+func (x *watcher) initial() error {
+	v := store.View{Resource: x.q.resource.ID, At: x.at}
+	_, err := x.s.page(v, x.o, store.Name{}, func(o *store.Object) error { return x.object(apiwatch.Added, o, o.Body) })
+	if err != nil {
+		return err
+	}
+	if x.o.SendInitialEvents != nil {
+		return x.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	}
+	return nil
+}
+
+// follow sends the changes up to the served position.
+func (x *watcher) follow() error {
+	if x.q.past != "" {
+		at, _, err := x.s.position(x.q)
+		if err != nil || at.Compare(x.at) <= 0 {
+			return err
+		}
+		return x.changes(at)
+	}
+	r := x.s.Mirror.Resource(x.q.resource.ID)
+	x.q.resource = r
+	upTo, ended := r.Served, ""
+	if r.Present().Number != x.at.Era {
+		ended = r.Gap()
+		if ended == "" {
+			ended = r.Present().Reason
+		}
+		if upTo.Era != x.at.Era {
+			upTo = x.at // what was left of the era comes with the list
+		}
+	}
+	if x.at.Compare(r.Floor) < 0 {
+		return x.s.failed(x.q, fmt.Errorf("%w: the changes behind resourceVersion %d are not retained any more", mirror.ErrExpired, x.at.Version))
+	}
+	if err := x.changes(upTo); err != nil {
+		return err
+	}
+	if ended != "" {
+		return x.s.failed(x.q, fmt.Errorf("%w: changes may be missing: %s", mirror.ErrExpired, ended))
+	}
+	return nil
+}
+
+func (x *watcher) changes(upTo store.Position) error {
+	if upTo.Compare(x.at) <= 0 {
+		return nil
+	}
+	var failed error
+	n := 0
+	err := x.s.Mirror.Store().Changes(x.q.resource.ID, x.at, upTo, func(c *store.Change) bool {
+		n++
+		failed = x.change(c)
+		return failed == nil
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return err
+	}
+	x.at = upTo
+	if n > 0 && !x.flush() {
+		return errGone
+	}
+	return nil
+}
+
+// change sends what a change means for the client's selection.
+func (x *watcher) change(c *store.Change) error {
+	before, err := x.o.selects(c.Before)
+	if err != nil {
+		return err
+	}
+	after, err := x.o.selects(c.After)
+	if err != nil {
+		return err
+	}
+	another := c.Before != nil && c.After != nil && c.Before.UID != c.After.UID
+	if before && (!after || another) {
+		body := c.Before.Body
+		if c.After == nil && c.Last.Deleted && !c.Last.Partial && c.Last.UID == c.Before.UID {
+			body = c.Last.Body
+		}
+		if body, err = withVersion(body, c.At.Version); err != nil {
+			return err
+		}
+		if err := x.object(apiwatch.Deleted, c.Before, body); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !after:
+		return nil
+	case before && !another:
+		return x.object(apiwatch.Modified, c.After, c.After.Body)
+	}
+	return x.object(apiwatch.Added, c.After, c.After.Body)
+}
+
+// object sends an event about an object.
+func (x *watcher) object(t apiwatch.EventType, o *store.Object, body []byte) (err error) {
+	switch x.form {
+	case asTable:
+		row := *o
+		row.Body = body
+		table := x.q.kind.table([]*store.Object{&row}, 0, "", !x.rows, x.s.now())
+		x.rows = true
+		if body, err = json.Marshal(table); err != nil {
+			return err
+		}
+	case asMetadata:
+		if body, err = metadataOnly(body); err != nil {
+			return err
+		}
+	}
+	return x.send(t, body)
+}
+
+func (x *watcher) send(t apiwatch.EventType, body []byte) error {
+	if !x.s.write(x.w, fmt.Appendf(nil, `{"type":%q,"object":`, t), body, []byte("}\n")) {
+		return errGone
+	}
+	return nil
+}
+
+// bookmark sends the position of the watch, if the client wants bookmarks.
+func (x *watcher) bookmark(annotations map[string]string) error {
+	if !x.o.AllowWatchBookmarks {
+		return nil
+	}
+	kind, version := x.q.kind.Kind.Kind, x.q.kind.APIVersion
+	var b any = map[string]any{
+		"kind": kind, "apiVersion": version,
+		"metadata": metav1.ObjectMeta{ResourceVersion: fmt.Sprint(x.at.Version), Annotations: annotations},
+	}
+	switch x.form {
+	case asMetadata:
+		b.(map[string]any)["kind"], b.(map[string]any)["apiVersion"] = "PartialObjectMetadata", "meta.k8s.io/v1"
+	case asTable:
+		t := x.q.kind.table(nil, x.at.Version, "", false, x.s.now())
+		t.Rows = []metav1.TableRow{bookmarkRow(b)}
+		b = t
+	}
+	text, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	if err := x.send(apiwatch.Bookmark, text); err != nil {
+		return err
+	}
+	if !x.flush() {
+		return errGone
+	}
+	return nil
+}
+
+func (x *watcher) flush() bool {
+	if err := http.NewResponseController(x.w).Flush(); err != nil {
+		x.s.Log.Debug("watch not flushed", zap.Error(err))
+		return false
+	}
+	return true
+}

@@ -1,0 +1,215 @@
+package busreader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/mirror"
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// stream is a bus with one part. Its first message has the offset 1.
+type stream struct {
+	mu     sync.Mutex
+	id     string
+	first  int64
+	all    []sink.Message
+	latest bool
+	reads  []sink.Range
+	broken int // how many connections fail in the middle
+
+	part sink.Part // of the reader
+}
+
+func (s *stream) Parts() []sink.Part { return []sink.Part{s.part} }
+
+func (s *stream) At(context.Context, time.Time) ([]int64, error) { return []int64{s.part.End}, nil }
+
+func (s *stream) Refresh(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.part = sink.Part{Name: "K8S", Log: "K8S", ID: s.id, First: s.first, End: int64(len(s.all)) + 1, Latest: s.latest}
+	return nil
+}
+
+func (s *stream) Read(_ context.Context, ranges []sink.Range, _ bool, fn func(*sink.Message) error) error {
+	s.mu.Lock()
+	s.reads = append(s.reads, ranges[0])
+	list := s.all[ranges[0].From-1 : ranges[0].To-1]
+	broken := s.broken > 0
+	if broken {
+		s.broken--
+	}
+	s.mu.Unlock()
+	for i := range list {
+		if broken && i == len(list)/2 {
+			return errors.New("the connection is gone")
+		}
+		m := list[i]
+		if err := fn(&m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stream) Close() {}
+
+func (s *stream) open(ctx context.Context) (sink.Reader, error) { return s, s.Refresh(ctx) }
+
+var pods = store.Resource{Cluster: "prod", Name: "pods"}
+
+// put adds an event of the collection pods.
+func (s *stream) put(e event.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	col := event.ParseCollection("pods")
+	e.Collection, e.Time, e.Epoch, e.Run, e.Incarnation = &col, time.Unix(int64(len(s.all)), 0), 1, "100", 100
+	if e.Type.OfCollection() {
+		e.Plan = &event.Plan{Number: 1, Edit: 1, Birth: 1, Digest: event.PlanDigest(map[string]uint64{"pods": 1})}
+	}
+	encoder := event.Encoder{Cluster: "prod", ClusterUID: "c", Format: event.Structured}
+	m := sink.Message{Offset: int64(len(s.all)) + 1, Value: event.Structured.Append(nil, encoder.Attributes(&e), &e)}
+	s.all = append(s.all, m)
+}
+
+func (s *stream) pod(t event.Type, name string, version int) {
+	rv := strconv.Itoa(version)
+	s.put(event.Event{
+		Type: t, Origin: event.Watch, APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: name, UID: name, ResourceVersion: rv,
+		Object: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":%q}}`, name, name, rv),
+	})
+}
+
+func (s *stream) snapshot() {
+	s.put(event.Event{Type: event.Gap, Origin: event.Snapshot, Report: &event.Report{Reason: event.ReasonReset, Reset: true}})
+	for i := range 5 {
+		s.pod(event.Present, fmt.Sprint("p", i), 10+i)
+	}
+	s.put(event.Event{Type: event.Synced, Origin: event.Snapshot, ResourceVersion: "20", Nth: 1, Report: &event.Report{Reason: event.ReasonReset, To: "20"}})
+}
+
+// run reads a stream until a resource is served at a version, or until an error.
+func run(t *testing.T, fsys vfs.FS, s *stream, version uint64) (served int, failed error) {
+	t.Helper()
+	db, err := store.Open("/data", store.Options{FS: fsys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	m, err := mirror.Open(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(ctx, Options{Open: s.open, Mirror: m, Cluster: "prod", Retain: time.Hour, Log: zaptest.NewLogger(t)})
+	}()
+	for {
+		committed := m.Commits()
+		if r := m.Resource(pods); r != nil && version != 0 {
+			if at, err := r.Latest(); err == nil && at.Version == version {
+				n := 0
+				_ = db.List(store.View{Resource: pods, At: at}, "", store.Name{}, func(*store.Object) bool { n++; return true })
+				cancel()
+				return n, <-done
+			}
+		}
+		if r := m.Resource(pods); r != nil && version == 0 {
+			if _, err := r.Latest(); err != nil {
+				cancel()
+				<-done
+				return 0, err
+			}
+		}
+		select {
+		case <-committed:
+		case err := <-done:
+			return 0, err
+		}
+	}
+}
+
+// TestResume: a restarted reader continues behind what was committed, also if a connection ended in the middle.
+func TestResume(t *testing.T) {
+	s, fsys := &stream{id: "1", first: 1, broken: 1}, vfs.NewMem()
+	s.snapshot()
+	s.put(event.Event{Type: event.Synced, Origin: event.Watch, ResourceVersion: "21", Nth: 2, Report: &event.Report{Reason: event.ReasonPeriodic, To: "21"}})
+	if n, err := run(t, fsys, s, 21); n != 5 || err != nil {
+		t.Errorf("%d objects (%v)", n, err)
+	}
+	if len(s.reads) != 2 || s.reads[1].From != 5 {
+		t.Errorf("it read %v, want from 5 behind the broken connection", s.reads)
+	}
+	s.pod(event.Added, "new", 30)
+	s.reads = nil
+	if n, err := run(t, fsys, s, 30); n != 6 || err != nil {
+		t.Errorf("%d objects (%v)", n, err)
+	}
+	if len(s.reads) == 0 || s.reads[0].From != 9 {
+		t.Errorf("it read %v, want from 9", s.reads)
+	}
+}
+
+// TestLostMessages: where the bus has lost messages, or is another one, what was read does not count any more, because changes are missing.
+func TestLostMessages(t *testing.T) {
+	for name, lose := range map[string]func(s *stream){
+		"removed":       func(s *stream) { s.pod(event.Added, "x", 31); s.pod(event.Added, "y", 32); s.first = int64(len(s.all)) },
+		"created again": func(s *stream) { s.id = "2" },
+		"cut off":       func(s *stream) { s.all = s.all[:3] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, fsys := &stream{id: "1", first: 1}, vfs.NewMem()
+			s.snapshot()
+			if n, err := run(t, fsys, s, 20); n != 5 || err != nil {
+				t.Fatalf("%d objects (%v)", n, err)
+			}
+			lose(s)
+			s.all = append([]sink.Message(nil), s.all...)
+			if name == "created again" {
+				s.all = s.all[:1]
+			}
+			if _, err := run(t, fsys, s, 0); !errors.Is(err, mirror.ErrIncomplete) && !errors.Is(err, mirror.ErrAbsent) {
+				t.Errorf("it serves the old state (%v)", err)
+			}
+		})
+	}
+}
+
+// TestRefused: a stream that keeps only the last message of each subject, and two clusters of one name, end the program.
+func TestRefused(t *testing.T) {
+	s := &stream{id: "1", first: 1, latest: true}
+	s.snapshot()
+	if _, err := run(t, vfs.NewMem(), s, 20); !errors.Is(err, ErrLatest) {
+		t.Errorf("a stream with a limit per subject: %v", err)
+	}
+	s = &stream{id: "1", first: 1}
+	s.snapshot()
+	foreign := s.all[1]
+	foreign.Offset, foreign.Foreign = 8, true // written by nobody who is trusted
+	s.all = append(s.all, foreign)
+	col := event.ParseCollection("pods")
+	e := event.Event{Type: event.Gap, Collection: &col, Run: "100", Incarnation: 100, Time: time.Unix(9, 0), Origin: event.Watch, Report: &event.Report{Reason: "expired"}, Plan: &event.Plan{Number: 1, Edit: 1, Birth: 1, Digest: "x"}}
+	encoder := event.Encoder{Cluster: "prod", ClusterUID: "another", Format: event.Structured}
+	s.all = append(s.all, sink.Message{Offset: 9, Value: event.Structured.Append(nil, encoder.Attributes(&e), &e)})
+	fsys := vfs.NewMem()
+	for range 2 { // also behind a restart, which reads the second cluster's events only
+		if _, err := run(t, fsys, s, 1000); !errors.Is(err, history.ErrClusters) {
+			t.Errorf("two clusters: %v", err)
+		}
+	}
+}

@@ -1,0 +1,278 @@
+// Package mirror keeps what a bus holds of clusters on disk, in the order in which the Kubernetes API can serve it.
+//
+// pkg/consumer decides which events count and what is complete. The mirror gives each state of an object a position: the resource's era, the
+// resourceVersion, and the order of reading. An era ends where the order has a gap. The served position of a resource is the lowest
+// resourceVersion that every collection is proved to have reached. docs/adr/0031-serve.md has the reasons.
+package mirror
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+const (
+	statePrefix    = "state/"
+	resourcePrefix = "resource/"
+	recordSeq      = "seq"
+	recordOffsets  = "offsets"
+	recordCluster  = "cluster-uid"
+)
+
+// Offset is how far a part of the bus was read.
+type Offset struct {
+	Log  string // identity of the topic or stream: another one after it was deleted and created again
+	Next int64
+}
+
+// Mirror writes a store. Apply, Commit, Forget and Trim are called by one goroutine; the other methods by any.
+type Mirror struct {
+	store   *store.Store
+	state   consumer.State
+	batch   *store.Batch
+	all     map[store.Resource]*resource
+	seq     uint64
+	offsets map[string]Offset
+	uid     string // of the cluster; "": not known
+	number  uint64 // messages since the start
+
+	mu        sync.RWMutex
+	published map[store.Resource]*Resource
+	commits   chan struct{}
+}
+
+// Open continues with what a store holds.
+func Open(s *store.Store) (*Mirror, error) {
+	m := &Mirror{store: s, all: map[store.Resource]*resource{}, offsets: map[string]Offset{}, published: map[store.Resource]*Resource{}, commits: make(chan struct{})}
+	if err := m.load(); err != nil {
+		return nil, fmt.Errorf("read the data directory: %w", err)
+	}
+	m.batch = s.Batch()
+	for _, r := range m.all {
+		_, r.complete = m.state.Complete(r.id.Cluster, r.id.Name)
+		m.published[r.id] = r.published()
+	}
+	return m, nil
+}
+
+func (m *Mirror) load() error {
+	m.newState()
+	var failed error
+	err := m.state.Load(func(yield func(string, []byte) bool) {
+		failed = m.store.Records(statePrefix, func(name string, value []byte) error {
+			if !yield(strings.TrimPrefix(name, statePrefix), value) {
+				return errors.New("the state's records cannot be read")
+			}
+			return nil
+		})
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return err
+	}
+	for name, to := range map[string]any{recordSeq: &m.seq, recordOffsets: &m.offsets, recordCluster: &m.uid} {
+		value, err := m.store.Record(name)
+		if err != nil {
+			return err
+		}
+		if value == nil {
+			continue
+		}
+		if err := json.Unmarshal(value, to); err != nil {
+			return err
+		}
+	}
+	return m.store.Records(resourcePrefix, func(name string, value []byte) error {
+		parts := strings.SplitN(name, "/", 3)
+		r := &resource{}
+		if err := json.Unmarshal(value, r); err != nil || len(parts) != 3 || len(r.Eras) == 0 {
+			return fmt.Errorf("record %s: %w", name, errors.Join(err, errors.New("it is of an unknown form")))
+		}
+		r.id = store.Resource{Cluster: parts[1], Name: parts[2]}
+		m.all[r.id] = r
+		return nil
+	})
+}
+
+func (m *Mirror) newState() { m.state = consumer.State{Bodiless: true, Durable: true} }
+
+// Offset returns how far a part was read.
+func (m *Mirror) Offset(part string) (Offset, bool) {
+	o, ok := m.offsets[part]
+	return o, ok
+}
+
+// ClusterUID returns the UID of the cluster whose events were applied; "" if there was none.
+func (m *Mirror) ClusterUID() string { return m.uid }
+
+func (m *Mirror) resourceOf(id store.Resource) *resource {
+	r := m.all[id]
+	if r == nil {
+		r = &resource{id: id, Eras: []Era{{Number: 1}}, Collections: map[string]*collection{}}
+		m.all[id] = r
+	}
+	return r
+}
+
+// Apply applies a message and the event that it holds. Readers see it after Commit.
+func (m *Mirror) Apply(message consumer.Message, e *event.Received) error {
+	m.number++
+	m.uid = e.ClusterUID
+	s := &step{number: m.number, message: message, event: e, change: m.state.Take(message, e)}
+	if e.Type == event.Attributed {
+		return nil
+	}
+	own := consumer.NameOf(e)
+	touched := []*resource{m.resourceOf(store.Resource{Cluster: e.Cluster, Name: own.Resource})}
+	for _, id := range s.change.Dropped {
+		c := event.ParseCollection(id)
+		r := m.resourceOf(store.Resource{Cluster: e.Cluster, Name: c.ResourceID()})
+		if err := m.dropped(r, s, id, dropReason(id, e)); err != nil {
+			return err
+		}
+		if !slices.Contains(touched, r) {
+			touched = append(touched, r)
+		}
+	}
+	if s.change.Applied {
+		if err := m.apply(touched[0], s); err != nil {
+			return err
+		}
+	}
+	for _, r := range touched {
+		if r.look || r.moved && r.simple() {
+			if err := m.serve(r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func dropReason(id string, e *event.Received) string {
+	switch {
+	case e.Collection != id:
+		return "the bridge's checkpoint was lost or reset"
+	case e.Type == event.Closed:
+		return "the collection " + id + " was closed (" + string(e.Report.Reason) + ")"
+	}
+	return "the collection " + id + " was reset"
+}
+
+// Commit makes what was applied durable together with the offsets behind it, and shows it to readers.
+func (m *Mirror) Commit(offsets map[string]Offset) error {
+	for part, o := range offsets {
+		m.offsets[part] = o
+	}
+	var changed []*resource
+	for _, r := range m.all {
+		if r.moved || r.look {
+			if err := m.serve(r); err != nil {
+				return err
+			}
+		}
+		if !r.changed {
+			continue
+		}
+		record, err := r.record()
+		if err != nil {
+			return err
+		}
+		if err := m.batch.SetRecord(recordOf(r.id), record); err != nil {
+			return err
+		}
+		changed = append(changed, r)
+		r.changed = false
+	}
+	err := m.state.Save(func(key string, value []byte) error { return m.batch.SetRecord(statePrefix+key, value) })
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]any{recordSeq: m.seq, recordOffsets: m.offsets, recordCluster: m.uid} {
+		record, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		if err := m.batch.SetRecord(name, record); err != nil {
+			return err
+		}
+	}
+	if err := m.batch.Commit(); err != nil {
+		return err
+	}
+	m.batch = m.store.Batch()
+	m.publish(changed)
+	return nil
+}
+
+func (m *Mirror) publish(changed []*resource) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range changed {
+		m.published[r.id] = r.published()
+	}
+	close(m.commits)
+	m.commits = make(chan struct{})
+}
+
+// Forget ends every collection, because messages were lost: the copy begins again with what is read next. What was served before
+// stays as the past.
+func (m *Mirror) Forget(reason string) error {
+	m.number++
+	for _, r := range m.all {
+		s := &step{number: m.number, event: &event.Received{Time: r.Time}}
+		s.change.Dropped = slices.Collect(maps.Keys(r.Collections))
+		for _, id := range s.change.Dropped {
+			if err := m.dropped(r, s, id, reason); err != nil {
+				return err
+			}
+		}
+		r.look = true
+	}
+	err := m.store.Records(statePrefix, func(name string, _ []byte) error { return m.batch.SetRecord(name, nil) })
+	if err != nil {
+		return err
+	}
+	m.newState()
+	m.offsets = map[string]Offset{}
+	return m.Commit(nil)
+}
+
+// Trim deletes the history before a time.
+func (m *Mirror) Trim(before time.Time, trim func(r store.Resource, floor store.Position) error) error {
+	floors := map[*resource]store.Position{}
+	for _, r := range m.all {
+		at, _, found, err := m.store.Moment(r.id, before)
+		if err != nil {
+			return err
+		}
+		if found && at.Compare(r.Floor) > 0 && at.Compare(r.Served) <= 0 {
+			r.Floor, r.changed = at, true
+			r.Eras = slices.DeleteFunc(slices.Clone(r.Eras), func(e Era) bool { return e.Number < at.Era })
+			floors[r] = at
+		}
+	}
+	if len(floors) == 0 {
+		return nil
+	}
+	if err := m.Commit(nil); err != nil { // readers must not use what is deleted
+		return err
+	}
+	for r, floor := range floors {
+		if err := trim(r.id, floor); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close ends the mirror without its last batch.
+func (m *Mirror) Close() error { return m.batch.Discard() }

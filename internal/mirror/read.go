@@ -1,0 +1,220 @@
+package mirror
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
+)
+
+var (
+	// ErrIncomplete is returned for a resource of which the bus has not shown a complete state yet, or since a reset.
+	ErrIncomplete = errors.New("not complete")
+	// ErrExpired is returned for a resourceVersion or time that is not covered.
+	ErrExpired = errors.New("not covered")
+	// ErrTooNew is returned for a resourceVersion that the resource has not reached.
+	ErrTooNew = errors.New("too large resource version")
+	// ErrAbsent is returned for a resource that does not exist in the cluster, or that the bridge does not publish any more.
+	ErrAbsent = errors.New("the resource does not exist")
+)
+
+// Resource is what readers see of a resource. It does not change; [Mirror.Resource] returns a newer one.
+type Resource struct {
+	ID          store.Resource
+	Kind        Kind
+	Eras        []Era // ascending; the last one is the present era
+	Served      store.Position
+	Floor       store.Position // lower positions are not retained; zero: all are
+	Time        time.Time      // of the last event, by the bridge's clock
+	Complete    bool           // the union is complete, and the present era is served
+	Unordered   string         // a resourceVersion that is not a number; "": all are numbers
+	Collections []string       // that are not closed, sorted
+}
+
+// Resource returns a resource; nil if the bus has no event of it.
+func (m *Mirror) Resource(id store.Resource) *Resource {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.published[id]
+}
+
+// Resources returns the resources of a cluster, by name.
+func (m *Mirror) Resources(cluster string) []*Resource {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var all []*Resource
+	for id, r := range m.published {
+		if id.Cluster == cluster {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Resource) int { return strings.Compare(a.ID.Name, b.ID.Name) })
+	return all
+}
+
+// Clusters returns the names of the clusters that the bus has events of.
+func (m *Mirror) Clusters() (names []string) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for id := range m.published {
+		names = append(names, id.Cluster)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Commits returns a channel that is closed at the next commit. Call it before [Mirror.Resource], so that no commit is missed.
+func (m *Mirror) Commits() <-chan struct{} {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.commits
+}
+
+// Store returns the store, to read views.
+func (m *Mirror) Store() *store.Store { return m.store }
+
+// Present returns the present era.
+func (r *Resource) Present() *Era { return &r.Eras[len(r.Eras)-1] }
+
+// eraOf returns an era by its number; nil if it is not retained.
+func (r *Resource) eraOf(number uint64) *Era {
+	i := slices.IndexFunc(r.Eras, func(e Era) bool { return e.Number == number })
+	if i < 0 {
+		return nil
+	}
+	return &r.Eras[i]
+}
+
+// Latest returns the served position. Errors wrap [ErrIncomplete] or [ErrAbsent].
+func (r *Resource) Latest() (store.Position, error) {
+	now := r.Present()
+	switch {
+	case r.Unordered != "":
+		return r.Served, fmt.Errorf("%w: its resourceVersions have no order: one is %q", ErrIncomplete, r.Unordered)
+	case len(r.Collections) == 0 && now.Reason != "":
+		return r.Served, fmt.Errorf("%w: the bridge does not publish it any more: %s", ErrAbsent, now.Reason)
+	case r.Served.Era == 0:
+		return r.Served, fmt.Errorf("%w: the first list has not ended", ErrIncomplete)
+	case r.Served.Era != now.Number && now.Reset:
+		return r.Served, fmt.Errorf("%w: %s, and its list has not ended", ErrIncomplete, now.Reason)
+	}
+	if e := r.eraOf(r.Served.Era); e != nil && e.Absent {
+		return r.Served, fmt.Errorf("%w in the cluster", ErrAbsent)
+	}
+	return r.Served, nil
+}
+
+// Gap returns the reason for which the present state is not served; "" if it is.
+func (r *Resource) Gap() string {
+	switch now := r.Present(); {
+	case !now.Complete && now.Reason == "":
+		return "its first list has not ended"
+	case !now.Complete:
+		return now.Reason
+	case !r.Complete:
+		return "the bridge's configuration changes"
+	}
+	return ""
+}
+
+// limit returns the highest position of an era that was served; ok is false if there is none.
+func (r *Resource) limit(e *Era) (store.Position, bool) {
+	if e.Number == r.Served.Era {
+		return r.Served, e.Complete
+	}
+	return e.Last, e.Complete
+}
+
+// AtVersion returns the position of a resourceVersion, in an epoch, or with 0 in any. The version must have been complete in some era. Errors
+// wrap [ErrExpired] or [ErrTooNew].
+func (r *Resource) AtVersion(version, epoch uint64) (store.Position, error) {
+	var found []Era
+	for _, e := range r.Eras {
+		last, ok := r.limit(&e)
+		if ok && e.Base <= version && version <= last.Version && (epoch == 0 || e.Epoch == epoch) && !e.Absent {
+			found = append(found, e)
+		}
+	}
+	if len(found) == 0 {
+		if e := r.eraOf(r.Served.Era); e != nil && version > r.Served.Version && (epoch == 0 || e.Epoch == epoch) {
+			return store.Position{}, fmt.Errorf("%w: %d, current: %d", ErrTooNew, version, r.Served.Version)
+		}
+		return store.Position{}, fmt.Errorf("%w: no complete state of %s at resourceVersion %d is retained", ErrExpired, r.ID.Name, version)
+	}
+	e := found[len(found)-1]
+	if epoch == 0 && found[0].Epoch != e.Epoch {
+		return store.Position{}, fmt.Errorf("%w: resourceVersion %d is of several epochs of the cluster: ask for a time, or for e%d:%d", ErrExpired, version, e.Epoch, version)
+	}
+	at := store.Position{Era: e.Number, Version: version, Seq: ^uint64(0)}
+	if last, _ := r.limit(&e); at.Compare(last) > 0 {
+		at = last
+	}
+	if at.Compare(r.Floor) < 0 {
+		return at, fmt.Errorf("%w: resourceVersion %d of %s is older than the retention", ErrExpired, version, r.ID.Name)
+	}
+	return at, nil
+}
+
+// Watch returns the position behind which a watch from a resourceVersion begins, in a view: that of [Resource.Latest], or of the past. Errors
+// wrap [ErrExpired] or [ErrTooNew].
+func (r *Resource) Watch(version uint64, view store.Position) (store.Position, error) {
+	e := r.eraOf(view.Era)
+	switch {
+	case e == nil:
+		return view, fmt.Errorf("%w: it is not retained", ErrExpired)
+	case view == r.Served && view.Era != r.Present().Number:
+		return view, fmt.Errorf("%w: changes may be missing: %s", ErrExpired, r.Gap())
+	case version > view.Version:
+		return view, fmt.Errorf("%w: %d, current: %d", ErrTooNew, version, view.Version)
+	case version < e.Base:
+		return view, fmt.Errorf("%w: too old resource version: %d (%d): changes before it may be missing%s", ErrExpired, version, e.Base, because(e.Reason))
+	}
+	at := store.Position{Era: e.Number, Version: version, Seq: ^uint64(0)}
+	if at.Compare(r.Floor) < 0 {
+		return at, fmt.Errorf("%w: too old resource version: %d (%d): older changes are not retained", ErrExpired, version, r.Floor.Version)
+	}
+	return at, nil
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
+
+// Past is a resource as it was served at a time.
+type Past struct {
+	At    store.Position
+	Since time.Time // of the event that led to it
+	Gap   string    // why changes before the time may be missing; "": none is known to be
+}
+
+// AtTime returns the resource as it was served at a time. Errors wrap [ErrExpired] or [ErrAbsent].
+func (m *Mirror) AtTime(r *Resource, t time.Time) (p Past, err error) {
+	at, since, found, err := m.store.Moment(r.ID, t)
+	if err != nil {
+		return p, err
+	}
+	stamp := t.UTC().Format(time.RFC3339Nano)
+	if !found || at.Compare(r.Floor) < 0 {
+		return p, fmt.Errorf("%w: no complete state of %s at %s is retained", ErrExpired, r.ID.Name, stamp)
+	}
+	p = Past{At: at, Since: since}
+	for i := range r.Eras {
+		e := &r.Eras[i]
+		switch {
+		case e.Number == at.Era && e.Absent:
+			return p, fmt.Errorf("%w in the cluster at %s", ErrAbsent, stamp)
+		case e.Number <= at.Era || e.Began.After(t):
+		case e.Reset:
+			return p, fmt.Errorf("%w: %s, and its list had not ended at %s", ErrExpired, e.Reason, stamp)
+		default:
+			p.Gap = e.Reason
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,384 @@
+package mirror
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Era is a time in which a resource's changes have an order without a gap.
+type Era struct {
+	Number uint64
+	// Began is when the era before ended, and Reason says why. Reset is set if what was held does not count any more.
+	Began  time.Time
+	Reason string
+	Reset  bool `json:",omitzero"`
+	// Complete is set once the resource was complete in this era, with the resourceVersion Base of the epoch Epoch. Since is when.
+	Complete    bool `json:",omitzero"`
+	Base, Epoch uint64
+	Since       time.Time
+	// Least is the highest resourceVersion of a list that ended in this era. The objects between the versions before and this one are not known.
+	Least reached `json:",omitzero"`
+	// Absent is set if the resource did not exist.
+	Absent bool `json:",omitzero"`
+	// Last is the last position that was served; zero for the newest era.
+	Last store.Position
+}
+
+// reached is how far a partition proves a collection to be complete.
+type reached struct {
+	Epoch, Version uint64
+	// Gone is set if the resource, or the collection's namespace, does not exist.
+	Gone bool `json:",omitzero"`
+}
+
+// collection is what the mirror keeps of a collection beside the consumer's copy.
+type collection struct {
+	Reached map[string]reached // by partition
+	// Run and Epoch are those of the last gap, Begun are the runs of the last gaps by partition. Former is the era for events of a partition that
+	// has not read the last gap yet.
+	Run, Epoch, Former uint64
+	Begun              map[string]uint64
+	// Wrote is the last era in which the collection has a version.
+	Wrote uint64
+}
+
+// Kind is what is known of a resource's objects.
+type Kind struct {
+	APIVersion, Kind string
+	Namespaced       bool
+}
+
+// resource is a resource as the writer sees it. A record in the store has its exported fields.
+type resource struct {
+	id store.Resource
+
+	Kind        Kind
+	Eras        []Era // the last one is the present era
+	Served      store.Position
+	Time        time.Time // the highest time of an event, by the bridge's clock
+	Collections map[string]*collection
+	// Unordered is a resourceVersion that is not a number; "": all are.
+	Unordered string         `json:",omitzero"`
+	Floor     store.Position // what only lower positions need may be deleted
+
+	changed  bool   // since the last commit
+	moved    bool   // the served position may have changed
+	look     bool   // completeness may have changed
+	complete bool   // the union is complete
+	run      uint64 // an object event of a higher run may end completeness
+	stepped  uint64 // the message that began the present era
+}
+
+func (r *resource) era() *Era { return &r.Eras[len(r.Eras)-1] }
+
+func recordOf(r store.Resource) string { return "resource/" + r.Cluster + "/" + r.Name }
+
+// step is what one message does to a resource.
+type step struct {
+	number  uint64
+	message consumer.Message
+	event   *event.Received
+	change  consumer.Change
+}
+
+// begin starts an era, unless the present one is still unused: it was not complete and, if a collection is dropped, that has no version in it.
+func (m *Mirror) begin(r *resource, s *step, id, reason string, reset bool) error {
+	now := r.era()
+	used := now.Complete
+	if c := r.Collections[id]; reset && c != nil && c.Wrote == now.Number {
+		used = true
+	}
+	if r.stepped == s.number || !used {
+		now.Reset = now.Reset || reset
+		if !now.Complete {
+			now.Reason = reason
+		}
+		return nil
+	}
+	return m.nextEra(r, s, id, reason, reset)
+}
+
+func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) error {
+	now := r.era()
+	if now.Complete {
+		now.Last = r.Served
+	}
+	next := Era{Number: now.Number + 1, Began: r.clock(s.event.Time), Reason: reason, Reset: reset}
+	behind := store.Position{Era: now.Number}
+	if behind.Compare(r.Served) < 0 {
+		behind = r.Served
+	}
+	moved, err := m.batch.MoveBehind(r.id, behind, next.Number, append(slices.Clone(s.change.Dropped), id))
+	if err != nil {
+		return err
+	}
+	for _, id := range moved {
+		if c := r.Collections[id]; c != nil {
+			c.Wrote = next.Number
+		}
+	}
+	for other, c := range r.Collections {
+		if other != id && c.Former == now.Number {
+			c.Former = next.Number
+		}
+	}
+	if !now.Complete { // nothing was complete since
+		next.Reset, next.Least = reset || now.Reset, now.Least
+	}
+	r.Eras = append(slices.Clip(r.Eras), next)
+	r.stepped, r.changed = s.number, true
+	return nil
+}
+
+// clock returns a time that does not go back.
+func (r *resource) clock(t time.Time) time.Time {
+	if r.Time.Before(t) {
+		r.Time, r.changed = t, true
+	}
+	return r.Time
+}
+
+// dropped ends a collection.
+func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
+	if r.Collections[id] == nil {
+		return nil
+	}
+	if err := m.begin(r, s, id, reason, true); err != nil {
+		return err
+	}
+	delete(r.Collections, id)
+	r.changed, r.look = true, true
+	return m.batch.Drop(r.id, id, r.era().Number)
+}
+
+// apply applies an event that counts.
+func (m *Mirror) apply(r *resource, s *step) error {
+	e := s.event
+	r.clock(e.Time)
+	r.changed = true
+	if e.Type == event.Closed {
+		return nil // the collection was dropped
+	}
+	c := r.Collections[e.Collection]
+	if c == nil {
+		if err := m.begin(r, s, e.Collection, "the collection "+e.Collection+" was added", false); err != nil {
+			return err
+		}
+		c = &collection{Reached: map[string]reached{}, Begun: map[string]uint64{}, Former: r.era().Number}
+		r.Collections[e.Collection] = c
+	}
+	if e.Type.OfCollection() {
+		r.look = true
+		return m.applyCollection(r, c, s)
+	}
+	return m.applyObject(r, c, s)
+}
+
+func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
+	e, at := s.event, s.message.String()
+	if e.Type == event.Synced {
+		version, ok := r.number(e.ResourceVersion)
+		was, listed := c.Reached[at]
+		if now := r.era(); !listed && !now.Complete && (now.Least.Epoch < e.Epoch || now.Least.Epoch == e.Epoch && now.Least.Version < version) {
+			now.Least = reached{Epoch: e.Epoch, Version: version}
+		}
+		switch {
+		case e.ResourceVersion == "":
+			c.Reached[at] = reached{Gone: true}
+		case ok && (was.Gone || was.Epoch != e.Epoch || was.Version < version):
+			c.Reached[at] = reached{Epoch: e.Epoch, Version: version}
+		}
+		return nil
+	}
+	if event.GapCause(e.Report.Reason).Resync && s.change.Phase == consumer.InStep {
+		return nil
+	}
+	delete(c.Reached, at)
+	if c.Begun[at] = e.Run; e.Run <= c.Run { // the copy of another partition began the era
+		return nil
+	}
+	// What a list shows can have a lower resourceVersion than what was read of the collection before: after a restore of the cluster, and
+	// for an object that an earlier list had proved to be absent.
+	lower := c.Run != 0 && (c.Epoch < e.Epoch || c.Wrote == r.era().Number)
+	c.Run, c.Epoch, c.Former = e.Run, e.Epoch, r.era().Number
+	reason := fmt.Sprintf("a gap began in the collection %s (%s)", e.Collection, e.Report.Reason)
+	if lower && r.stepped != s.number {
+		return m.nextEra(r, s, e.Collection, reason, e.Report.Reset)
+	}
+	return m.begin(r, s, e.Collection, reason, e.Report.Reset && c.Wrote != 0)
+}
+
+// number parses a resourceVersion.
+func (r *resource) number(version string) (uint64, bool) {
+	if version == "" {
+		return 0, true
+	}
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		r.Unordered, r.changed = version, true
+	}
+	return n, err == nil
+}
+
+func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
+	e := s.event
+	if k := (Kind{e.APIVersion, e.Kind, e.Namespace != ""}); k != r.Kind {
+		r.Kind = k
+	}
+	text := e.ResourceVersion
+	if e.Type == event.Deleted {
+		text = e.DeletionVersion
+	}
+	version, ok := r.number(text)
+	if !ok {
+		return nil
+	}
+	if e.Run > r.run {
+		r.look = true
+	}
+	name := store.Name{Namespace: e.Namespace, Name: e.Name}
+	at, newest, found, err := m.batch.Newest(r.id, name, e.Collection)
+	if err != nil {
+		return err
+	}
+	known := found && !m.batch.Dropped(r.id, e.Collection, at, store.Position{Era: r.era().Number})
+	former := c.Begun[s.message.String()] < c.Run
+	if known && r.repeats(e, version, at, &newest) {
+		m.prove(r, c, s, version, text != "")
+		return nil
+	}
+	if now := r.era(); now.Complete && (version < r.Served.Version || text == "") {
+		reason := fmt.Sprintf("a change of resourceVersion %d was published after resourceVersion %d was complete", version, r.Served.Version)
+		if err := m.begin(r, s, e.Collection, reason, false); err != nil {
+			return err
+		}
+		r.look = true
+	}
+	era := r.era().Number
+	if former {
+		era = c.Former
+	}
+	c.Wrote = max(c.Wrote, era)
+	if known && at.Era == era { // a deletion without a version, or of the same version
+		version = max(version, at.Version)
+	}
+	m.seq++
+	own, _ := strconv.ParseUint(e.ResourceVersion, 10, 64)
+	v := store.Version{
+		Deleted: e.Type == event.Deleted, Partial: !e.BodyKnown || e.Truncated != nil, UID: e.UID, Epoch: e.Epoch, ResourceVersion: own,
+		Time: e.Time, Body: e.Object,
+	}
+	if err := m.batch.Put(r.id, name, e.Collection, store.Position{Era: era, Version: version, Seq: m.seq}, &v); err != nil {
+		return err
+	}
+	m.prove(r, c, s, version, text != "")
+	return nil
+}
+
+// repeats reports whether the store has the state of an event already, or a later one. An object that was republished in
+// an era that is not complete is written again: a resourceVersion can have another body then.
+func (r *resource) repeats(e *event.Received, version uint64, at store.Position, newest *store.Version) bool {
+	same := newest.UID == e.UID && newest.Deleted == (e.Type == event.Deleted)
+	switch now := r.era(); {
+	case newest.Epoch != e.Epoch:
+		return newest.Epoch > e.Epoch
+	case at.Era == now.Number && version < at.Version && version != 0:
+		return true
+	case at.Era == now.Number && version == at.Version:
+		return same
+	case now.Complete && e.Type == event.Present:
+		own, _ := strconv.ParseUint(e.ResourceVersion, 10, 64)
+		return same && newest.ResourceVersion == own
+	}
+	return false
+}
+
+// prove records that a watch event proves the collection to be complete up to its resourceVersion.
+func (m *Mirror) prove(r *resource, c *collection, s *step, version uint64, versioned bool) {
+	if !versioned || s.event.Origin != event.Watch || s.change.Phase != consumer.InStep {
+		return
+	}
+	at := s.message.String()
+	if was := c.Reached[at]; was.Epoch == s.event.Epoch && !was.Gone && was.Version <= version {
+		c.Reached[at] = reached{Epoch: s.event.Epoch, Version: version}
+	}
+	r.moved = true
+}
+
+// simple reports whether every watch event moves the served position, so it is worth computing each time.
+func (r *resource) simple() bool {
+	if len(r.Collections) != 1 {
+		return false
+	}
+	for _, c := range r.Collections {
+		return len(c.Reached) == 1
+	}
+	return false
+}
+
+// serve moves the served position, if the resource is complete.
+func (m *Mirror) serve(r *resource) error {
+	look := r.look
+	r.moved, r.look = false, false
+	if look {
+		_, r.complete = m.state.Complete(r.id.Cluster, r.id.Name)
+		r.run = 0
+		for id := range r.Collections {
+			if c, ok := m.state.Collection(r.id.Cluster, id); ok {
+				r.run = max(r.run, c.Run)
+			}
+		}
+	}
+	if !r.complete || r.Unordered != "" {
+		return nil
+	}
+	now, epoch, version, absent := r.era(), uint64(0), ^uint64(0), true
+	for _, c := range r.Collections {
+		if len(c.Reached) == 0 {
+			return nil
+		}
+		for _, at := range c.Reached {
+			switch {
+			case at.Gone:
+				continue
+			case !absent && at.Epoch != epoch: // of one epoch soon
+				return nil
+			}
+			epoch, version, absent = at.Epoch, min(version, at.Version), false
+		}
+	}
+	if least := now.Least; !now.Complete && !absent && (epoch < least.Epoch || epoch == least.Epoch && version < least.Version) {
+		return nil
+	}
+	if absent { // no resourceVersion says when
+		epoch, version = now.Epoch, r.Served.Version
+	}
+	next := store.Position{Era: now.Number, Version: version, Seq: m.seq}
+	if now.Complete && next.Compare(r.Served) <= 0 {
+		return nil
+	}
+	if !now.Complete {
+		now.Complete, now.Base, now.Epoch, now.Since, now.Absent = true, version, epoch, r.Time, absent
+	}
+	r.Served, r.changed = next, true
+	return m.batch.SetMoment(r.id, r.Time, next)
+}
+
+// published returns what readers see of the resource.
+func (r *resource) published() *Resource {
+	p := &Resource{
+		ID: r.id, Kind: r.Kind, Eras: slices.Clone(r.Eras), Served: r.Served, Floor: r.Floor, Time: r.Time,
+		Complete: r.complete && r.era().Complete, Unordered: r.Unordered, Collections: slices.Sorted(maps.Keys(r.Collections)),
+	}
+	return p
+}
+
+func (r *resource) record() ([]byte, error) { return json.Marshal(r) }

@@ -1,0 +1,151 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Batch is a set of changes that is committed as a whole. One goroutine uses it, and a store has one batch at a time.
+type Batch struct {
+	s     *Store
+	b     *pebble.Batch
+	drops []drop
+}
+
+type drop struct {
+	resource   Resource
+	collection string
+	era        uint64
+}
+
+// Batch begins a batch.
+func (s *Store) Batch() *Batch { return &Batch{s: s, b: s.db.NewIndexedBatch()} }
+
+// Empty reports whether the batch has no changes.
+func (b *Batch) Empty() bool { return b.b.Empty() }
+
+// Put adds a state of an object in a collection, and the change that a watch sees.
+func (b *Batch) Put(r Resource, o Name, collection string, at Position, v *Version) error {
+	if err := b.b.Set(versionKey(r, o, collection, at), appendVersion(nil, v), nil); err != nil {
+		return err
+	}
+	change := appendText(appendText(appendText(nil, o.Namespace), o.Name), collection)
+	return b.b.Set(changeKey(r, at), change, nil)
+}
+
+// Newest returns the newest state of an object in a collection, without its body, also if it is only in this batch. found is false if there
+// is none.
+func (b *Batch) Newest(r Resource, o Name, collection string) (at Position, v Version, found bool, err error) {
+	prefix := appendText(objectKey(r, o), collection)
+	it, err := b.b.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: end(prefix)})
+	if err != nil {
+		return at, v, false, err
+	}
+	if it.First() {
+		at, found = readPosition(it.Key()[len(prefix):]).newestFirst(), true
+		v, err = readVersion(it.Value())
+		v.Body = nil
+	}
+	return at, v, found, errors.Join(err, it.Error(), it.Close())
+}
+
+// Drop makes a collection hold no objects from the beginning of an era on.
+func (b *Batch) Drop(r Resource, collection string, era uint64) error {
+	b.drops = append(b.drops, drop{r, collection, era})
+	return b.b.Set(dropKey(r, collection, era), nil, nil)
+}
+
+// Dropped reports whether a version of a collection does not count in a view, because the collection was dropped in between.
+func (b *Batch) Dropped(r Resource, collection string, at, view Position) bool {
+	for _, d := range b.drops {
+		if d.resource == r && d.collection == collection && at.Era < d.era && d.era <= view.Era {
+			return true
+		}
+	}
+	return b.s.dropped(r, collection, at, view)
+}
+
+// MoveBehind gives the changes of an era behind a position a new era, except those of some collections. They keep resourceVersion and order. It
+// returns the collections that they belong to.
+func (b *Batch) MoveBehind(r Resource, behind Position, era uint64, except []string) (moved []string, err error) {
+	prefix := resourceKey(keyChange, r)
+	it, err := b.b.NewIter(&pebble.IterOptions{LowerBound: changeKey(r, behind), UpperBound: changeKey(r, Position{Era: behind.Era + 1})})
+	if err != nil {
+		return nil, err
+	}
+	var moves []versionID
+	for ok := it.First(); ok; ok = it.Next() {
+		id, err := readChange(len(prefix), it.Key(), it.Value())
+		if err != nil {
+			return nil, errors.Join(err, it.Close())
+		}
+		if id.at != behind && !slices.Contains(except, id.collection) {
+			moves = append(moves, id)
+		}
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return nil, err
+	}
+	for _, id := range moves {
+		if err := b.move(r, id, era); err != nil {
+			return nil, err
+		}
+		if !slices.Contains(moved, id.collection) {
+			moved = append(moved, id.collection)
+		}
+	}
+	return moved, nil
+}
+
+// move gives a version and its change a new era.
+func (b *Batch) move(r Resource, id versionID, era uint64) error {
+	from := versionKey(r, id.Name, id.collection, id.at)
+	value, closer, err := b.b.Get(from)
+	if err != nil {
+		return fmt.Errorf("move a change of %s: %w", r.Name, err)
+	}
+	to := id.at
+	to.Era = era
+	change := appendText(appendText(appendText(nil, id.Namespace), id.Name.Name), id.collection)
+	err = b.b.Set(versionKey(r, id.Name, id.collection, to), append([]byte{}, value...), nil)
+	return errors.Join(err, closer.Close(), b.b.Set(changeKey(r, to), change, nil), b.b.Delete(from, nil), b.b.Delete(changeKey(r, id.at), nil))
+}
+
+// SetMoment records the position that is served from a time on.
+func (b *Batch) SetMoment(r Resource, t time.Time, at Position) error {
+	return b.b.Set(momentKey(r, t.UnixMicro()), appendPosition(nil, at), nil)
+}
+
+// SetRecord sets a record of the caller. A nil value deletes it.
+func (b *Batch) SetRecord(name string, value []byte) error {
+	if value == nil {
+		return b.b.Delete(recordKey(name), nil)
+	}
+	return b.b.Set(recordKey(name), value, nil)
+}
+
+// Commit makes the changes durable. After an error the store cannot be written any more: open it again.
+func (b *Batch) Commit() error {
+	if err := b.s.disk.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrFailed, err)
+	}
+	if err := b.b.Commit(pebble.Sync); err != nil {
+		return fmt.Errorf("write to the data directory: %w", err)
+	}
+	if err := b.s.disk.Err(); err != nil { // and the batch is not reused: pebble may still hold it
+		return fmt.Errorf("write to the data directory: %w", err)
+	}
+	b.s.mu.Lock()
+	for _, d := range b.drops {
+		b.s.addDrop(d.resource, d.collection, d.era)
+	}
+	b.s.mu.Unlock()
+	return b.b.Close()
+}
+
+// Discard ends a batch that is not committed.
+func (b *Batch) Discard() error { return b.b.Close() }

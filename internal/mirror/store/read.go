@@ -1,0 +1,238 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// View is a resource at a position.
+type View struct {
+	Resource Resource
+	At       Position
+}
+
+// errStop ends a list.
+var errStop = errors.New("stop")
+
+// Get returns an object; nil if the view does not have it.
+func (s *Store) Get(v View, o Name) (found *Object, err error) {
+	prefix := objectKey(v.Resource, o)
+	err = s.read(v, prefix, end(prefix), func(x *Object) error {
+		found = x
+		return nil
+	})
+	return found, err
+}
+
+// List calls fn for the objects behind a name, in the order of namespaces and names; from the beginning if after is the zero value. With a
+// namespace it lists that namespace only. It ends early, without an error, if fn returns false.
+func (s *Store) List(v View, namespace string, after Name, fn func(o *Object) bool) error {
+	prefix := resourceKey(keyVersion, v.Resource)
+	if namespace != "" {
+		prefix = appendText(prefix, namespace)
+	}
+	from := prefix
+	if after != (Name{}) {
+		from = end(objectKey(v.Resource, after))
+	}
+	err := s.read(v, from, end(prefix), func(o *Object) error {
+		if !fn(o) {
+			return errStop
+		}
+		return nil
+	})
+	if errors.Is(err, errStop) {
+		return nil
+	}
+	return err
+}
+
+// read calls fn for the objects of a view within a range of keys.
+func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	prefix := len(resourceKey(keyVersion, v.Resource))
+	var best *Object
+	for ok := it.First(); ok; {
+		id, err := readVersionKey(prefix, it.Key())
+		if err != nil {
+			return err
+		}
+		if best != nil && best.Name != id.Name {
+			if err := fn(best); err != nil {
+				return err
+			}
+			best = nil
+		}
+		if id.at.Compare(v.At) > 0 {
+			ok = it.SeekGE(versionKey(v.Resource, id.Name, id.collection, v.At))
+			continue
+		}
+		if !s.dropped(v.Resource, id.collection, id.at, v.At) {
+			x, err := readVersion(it.Value())
+			if err != nil {
+				return err
+			}
+			if !x.Deleted && (best == nil || x.above(&best.Version)) {
+				best = &Object{id.Name, x, id.collection, id.at}
+			}
+		}
+		// Skip the older versions. Most objects have few of them in one collection.
+		behind := end(appendText(objectKey(v.Resource, id.Name), id.collection))
+		if ok = it.Next(); ok && string(it.Key()) < string(behind) {
+			ok = it.SeekGE(behind)
+		}
+	}
+	if err := it.Error(); err != nil {
+		return err
+	}
+	if best != nil {
+		return fn(best)
+	}
+	return nil
+}
+
+// above reports whether v is shown instead of w, which a collection with a lower ID holds.
+func (v *Version) above(w *Version) bool {
+	if v.Epoch != w.Epoch {
+		return v.Epoch > w.Epoch
+	}
+	return v.ResourceVersion > w.ResourceVersion
+}
+
+// Change is what a change did to a view.
+type Change struct {
+	At Position
+	Name
+	// Before is the object before the change, After behind it; nil: there was none.
+	Before, After *Object
+	// Last is the version that the change wrote: of a deletion, the last state.
+	Last Version
+}
+
+// Changes calls fn for the changes of a resource behind one position, up to and including another, in order, with the objects before and after
+// each. Changes of one object at one resourceVersion, such as those of two collections that it moves between, count as one. Changes
+// that do not change the view, such as those of one collection while another has a newer state, are left out. It ends early,
+// without an error, if fn returns false.
+func (s *Store) Changes(r Resource, behind, upTo Position, fn func(c *Change) bool) (err error) {
+	prefix := resourceKey(keyChange, r)
+	lower := append(changeKey(r, behind), 0)
+	upper := append(changeKey(r, upTo), 0)
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	var group []span // of one era and version
+	for ok := it.First(); ok; ok = it.Next() {
+		id, err := readChange(len(prefix), it.Key(), it.Value())
+		if err != nil {
+			return err
+		}
+		if len(group) > 0 && (group[0].at.Era != id.at.Era || group[0].at.Version != id.at.Version) {
+			if more, err := s.changes(r, group, fn); err != nil || !more {
+				return err
+			}
+			group = group[:0]
+		}
+		first := id.at
+		if i := slices.IndexFunc(group, func(x span) bool { return x.Name == id.Name }); i >= 0 {
+			first = group[i].first
+			group = slices.Delete(group, i, i+1)
+		}
+		group = append(group, span{id, first})
+	}
+	if err := it.Error(); err != nil {
+		return err
+	}
+	_, err = s.changes(r, group, fn)
+	return err
+}
+
+// span are the changes of an object at one resourceVersion: the last one, and the position of the first.
+type span struct {
+	versionID
+	first Position
+}
+
+// changes calls fn for the changes of a group, and reports whether more are wanted.
+func (s *Store) changes(r Resource, group []span, fn func(c *Change) bool) (more bool, err error) {
+	for _, x := range group {
+		c := Change{At: x.at, Name: x.Name}
+		if c.Before, err = s.Get(View{r, x.first.before()}, x.Name); err != nil {
+			return false, err
+		}
+		if c.After, err = s.Get(View{r, x.at}, x.Name); err != nil {
+			return false, err
+		}
+		if same(c.Before, c.After) {
+			continue
+		}
+		value, err := s.get(versionKey(r, x.Name, x.collection, x.at))
+		if err != nil {
+			return false, err
+		}
+		if c.Last, err = readVersion(value); err != nil {
+			return false, fmt.Errorf("a change of %s: %w", r.Name, err)
+		}
+		if !fn(&c) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func same(a, b *Object) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.At == b.At && a.Collection == b.Collection
+}
+
+func readChange(prefix int, key, value []byte) (id versionID, err error) {
+	if len(key) != prefix+positionBytes {
+		return id, errKey
+	}
+	id.at = readPosition(key[prefix:])
+	for _, to := range []*string{&id.Namespace, &id.Name.Name, &id.collection} {
+		if *to, value, err = cutText(value); err != nil {
+			return id, err
+		}
+	}
+	return id, nil
+}
+
+// CountAt returns how many changes have a resourceVersion in an era, but not more than two.
+func (s *Store) CountAt(r Resource, era, version uint64) (n int, err error) {
+	prefix := changeKey(r, Position{Era: era, Version: version})
+	err = s.scan(prefix[:len(prefix)-8], func(_, _ []byte) error {
+		if n++; n == 2 {
+			return errStop
+		}
+		return nil
+	})
+	if errors.Is(err, errStop) {
+		err = nil
+	}
+	return n, err
+}
+
+// Moment returns the last position that was served at or before a time, and since when it was. found is false if there was none.
+func (s *Store) Moment(r Resource, t time.Time) (at Position, since time.Time, found bool, err error) {
+	prefix := resourceKey(keyMoment, r)
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: append(momentKey(r, t.UnixMicro()), 0)})
+	if err != nil {
+		return at, since, false, err
+	}
+	if found = it.Last(); found {
+		at, since = readPosition(it.Value()), momentTime(it.Key())
+	}
+	return at, since, found, errors.Join(it.Error(), it.Close())
+}

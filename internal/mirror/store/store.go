@@ -1,0 +1,275 @@
+// Package store keeps the states of objects that were read from a bus, and their history, in a pebble database.
+//
+// Each state of an object in a collection is a version at a position. A view is a position: it shows, for each name, the state with the
+// highest epoch and resourceVersion among the newest versions of the collections (docs/events.md, the consumer's rules, step 8). So
+// the same code reads what is served now, the pages of a list, and the past. What is written at a position beyond a view does not change it.
+//
+// A [Batch] is committed as a whole. Readers and one writer may work at the same time.
+package store
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/kubebridge/kubebridge/internal/diskguard"
+)
+
+// format is the format of the database. A database of another format is refused.
+const format = "1"
+
+const (
+	cacheBytes    = 64 << 20
+	memTableBytes = 16 << 20
+)
+
+var (
+	// ErrFormat is returned by Open for a database in a format that this program does not know.
+	ErrFormat = errors.New("the data directory has another format: use an empty one")
+	// ErrFailed is returned for every commit after one that has failed. Open the store again.
+	ErrFailed = errors.New("an earlier write to the data directory failed")
+)
+
+// Position orders the states of one resource: by era, resourceVersion, and the order of reading.
+type Position struct{ Era, Version, Seq uint64 }
+
+// Compare returns -1, 0 or 1.
+func (p Position) Compare(q Position) int {
+	return cmp.Or(cmp.Compare(p.Era, q.Era), cmp.Compare(p.Version, q.Version), cmp.Compare(p.Seq, q.Seq))
+}
+
+// before returns the highest position below p, which is not the zero value.
+func (p Position) before() Position {
+	if p.Seq--; p.Seq == ^uint64(0) {
+		if p.Version--; p.Version == ^uint64(0) {
+			p.Era--
+		}
+	}
+	return p
+}
+
+// Resource is a resource of a cluster: "pods", "deployments.apps".
+type Resource struct{ Cluster, Name string }
+
+// Name is the name of an object.
+type Name struct{ Namespace, Name string }
+
+// Version is a state of an object in a collection.
+type Version struct {
+	// Deleted is set if the collection does not hold the object any more. Body is then its last state.
+	Deleted bool
+	// Partial is set if Body is not the whole object: it was cut down, or only the identity is known.
+	Partial         bool
+	UID             string
+	Epoch           uint64
+	ResourceVersion uint64
+	Time            time.Time // when the bridge saw it, in microseconds
+	Body            []byte    // JSON as the bus has it
+}
+
+// Object is an object in a view.
+type Object struct {
+	Name
+	Version
+	Collection string
+	At         Position // of the version
+}
+
+// Options of a store.
+type Options struct {
+	FS vfs.FS // nil: the operating system's
+}
+
+// Store is a database in a directory.
+type Store struct {
+	db   *pebble.DB
+	disk *diskguard.Guard
+
+	mu    sync.RWMutex
+	drops map[Resource]map[string][]uint64 // eras from which on older versions of a collection do not count, ascending
+}
+
+// Open opens or creates the store in a directory.
+func Open(dir string, o Options) (_ *Store, err error) {
+	defer func() {
+		if r := recover(); r != nil { // damaged files can make pebble panic
+			err = fmt.Errorf("open %s: the database is damaged: %v", dir, r)
+		}
+	}()
+	base := o.FS
+	if base == nil {
+		base = vfs.Default
+	}
+	s := &Store{drops: map[Resource]map[string][]uint64{}, disk: diskguard.New(base, nil)}
+	opts := &pebble.Options{
+		FS: s.disk, Logger: logger{s.disk}, MemTableSize: memTableBytes, CacheSize: cacheBytes, FormatMajorVersion: pebble.FormatTableFormatV6,
+		EventListener: &pebble.EventListener{
+			BackgroundError: s.disk.Fail,
+			DataCorruption:  func(i pebble.DataCorruptionInfo) { s.disk.Fail(i.Details) },
+		},
+	}
+	if s.db, err = pebble.Open(dir, opts); err != nil {
+		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	if err := s.load(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), s.db.Close())
+	}
+	return s, nil
+}
+
+// logger keeps pebble from ending the process.
+type logger struct{ disk *diskguard.Guard }
+
+func (logger) Infof(string, ...any)  {}
+func (logger) Errorf(string, ...any) {}
+
+func (l logger) Fatalf(format string, args ...any) { l.disk.Fail(fmt.Errorf(format, args...)) }
+
+func (s *Store) load() error {
+	text, err := s.get([]byte{keyFormat})
+	switch {
+	case err != nil:
+		return err
+	case text == nil:
+		if err := s.db.Set([]byte{keyFormat}, []byte(format), pebble.Sync); err != nil {
+			return err
+		}
+		if err := s.disk.Err(); err != nil {
+			return err
+		}
+	case string(text) != format:
+		return fmt.Errorf("%w (it has %q, this program %q)", ErrFormat, text, format)
+	}
+	return s.scan([]byte{keyDrop}, func(key, _ []byte) error {
+		rest := key[1:]
+		var parts [3]string
+		for i := range parts {
+			var err error
+			if parts[i], rest, err = cutText(rest); err != nil {
+				return err
+			}
+		}
+		if len(rest) != 8 {
+			return errKey
+		}
+		s.addDrop(Resource{parts[0], parts[1]}, parts[2], binary.BigEndian.Uint64(rest))
+		return nil
+	})
+}
+
+// Close closes the database. Readers and batches must have ended.
+func (s *Store) Close() error { return s.db.Close() }
+
+func (s *Store) addDrop(r Resource, collection string, era uint64) {
+	if s.drops[r] == nil {
+		s.drops[r] = map[string][]uint64{}
+	}
+	eras := s.drops[r][collection]
+	if i, found := slices.BinarySearch(eras, era); !found {
+		s.drops[r][collection] = slices.Insert(slices.Clone(eras), i, era)
+	}
+}
+
+// dropped reports whether a version of a collection does not count in a view, because the collection was dropped in between.
+func (s *Store) dropped(r Resource, collection string, at, view Position) bool {
+	s.mu.RLock()
+	eras := s.drops[r][collection]
+	s.mu.RUnlock()
+	i, _ := slices.BinarySearch(eras, at.Era+1)
+	return i < len(eras) && eras[i] <= view.Era
+}
+
+// get returns a copy of a value; nil if there is none.
+func (s *Store) get(key []byte) ([]byte, error) {
+	value, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer closer.Close()
+	return append([]byte{}, value...), nil
+}
+
+// scan calls fn for all keys with a prefix. Key and value are only valid during the call.
+func (s *Store) scan(prefix []byte, fn func(key, value []byte) error) error {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: end(prefix)})
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := fn(it.Key(), it.Value()); err != nil {
+			return errors.Join(err, it.Close())
+		}
+	}
+	return errors.Join(it.Error(), it.Close())
+}
+
+// Records calls fn for all records whose name begins with prefix, in the order of their names. The value is only valid during the call.
+func (s *Store) Records(prefix string, fn func(name string, value []byte) error) error {
+	return s.scan(recordKey(prefix), func(key, value []byte) error { return fn(string(key[1:]), value) })
+}
+
+// Record returns a record; nil if there is none.
+func (s *Store) Record(name string) ([]byte, error) { return s.get(recordKey(name)) }
+
+const (
+	flagDeleted = 1 << iota
+	flagPartial
+)
+
+func appendVersion(dst []byte, v *Version) []byte {
+	flags := byte(0)
+	if v.Deleted {
+		flags |= flagDeleted
+	}
+	if v.Partial {
+		flags |= flagPartial
+	}
+	dst = append(dst, flags)
+	dst = binary.AppendUvarint(dst, v.Epoch)
+	dst = binary.AppendUvarint(dst, v.ResourceVersion)
+	dst = binary.AppendVarint(dst, v.Time.UnixMicro())
+	dst = binary.AppendUvarint(dst, uint64(len(v.UID)))
+	dst = append(dst, v.UID...)
+	return append(dst, v.Body...)
+}
+
+// readVersion reads a value. The result does not refer to b.
+func readVersion(b []byte) (v Version, err error) {
+	bad := errors.New("the database has a version of an unknown form")
+	if len(b) == 0 {
+		return v, bad
+	}
+	v.Deleted, v.Partial = b[0]&flagDeleted != 0, b[0]&flagPartial != 0
+	b = b[1:]
+	var numbers [2]uint64
+	for i := range numbers {
+		n, size := binary.Uvarint(b)
+		if size <= 0 {
+			return v, bad
+		}
+		numbers[i], b = n, b[size:]
+	}
+	micros, size := binary.Varint(b)
+	if size <= 0 {
+		return v, bad
+	}
+	b = b[size:]
+	length, size := binary.Uvarint(b)
+	if size <= 0 || length > uint64(len(b)-size) {
+		return v, bad
+	}
+	b = b[size:]
+	v.Epoch, v.ResourceVersion, v.Time = numbers[0], numbers[1], time.UnixMicro(micros).UTC()
+	v.UID, v.Body = string(b[:length]), append([]byte{}, b[length:]...)
+	return v, nil
+}

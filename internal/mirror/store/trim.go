@@ -1,0 +1,96 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// trimBatch is how many keys are deleted in one write.
+const trimBatch = 1000
+
+func momentTime(key []byte) time.Time {
+	return time.UnixMicro(int64(binary.BigEndian.Uint64(key[len(key)-8:]) ^ 1<<63)).UTC()
+}
+
+// Trim deletes what only views below a position need: versions that were replaced at or before it, and changes and moments of the time
+// before. Views at or above the position do not change. Readers must not use lower ones any more.
+func (s *Store) Trim(ctx context.Context, r Resource, floor Position) error {
+	var keys [][]byte
+	flush := func(least int) error {
+		if len(keys) == 0 || len(keys) < least {
+			return ctx.Err()
+		}
+		b := s.db.NewBatch()
+		for _, k := range keys {
+			if err := b.Delete(k, nil); err != nil {
+				return err
+			}
+		}
+		keys = keys[:0]
+		return errors.Join(b.Commit(pebble.NoSync), ctx.Err()) // what comes back after a crash is deleted again
+	}
+	remove := func(key []byte) error {
+		keys = append(keys, append([]byte{}, key...))
+		return flush(trimBatch)
+	}
+	if err := s.trimVersions(r, floor, remove); err != nil {
+		return err
+	}
+	err := s.until(resourceKey(keyChange, r), append(changeKey(r, floor), 0), remove)
+	if err != nil {
+		return err
+	}
+	err = s.scan(resourceKey(keyMoment, r), func(key, value []byte) error {
+		if readPosition(value).Compare(floor) >= 0 {
+			return nil
+		}
+		return remove(key)
+	})
+	if err != nil {
+		return err
+	}
+	return flush(0)
+}
+
+// until calls fn for the keys with a prefix below a bound.
+func (s *Store) until(prefix, bound []byte, fn func(key []byte) error) error {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: bound})
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := fn(it.Key()); err != nil {
+			return errors.Join(err, it.Close())
+		}
+	}
+	return errors.Join(it.Error(), it.Close())
+}
+
+func (s *Store) trimVersions(r Resource, floor Position, remove func(key []byte) error) error {
+	prefix := resourceKey(keyVersion, r)
+	var last versionID
+	kept := false // a version of last's object and collection that is at or below the floor was seen
+	return s.scan(prefix, func(key, value []byte) error {
+		id, err := readVersionKey(len(prefix), key)
+		if err != nil {
+			return err
+		}
+		if id.Name != last.Name || id.collection != last.collection {
+			kept = false
+		}
+		last = id
+		switch {
+		case id.at.Compare(floor) > 0:
+			return nil
+		case kept, s.dropped(r, id.collection, id.at, floor), len(value) > 0 && value[0]&flagDeleted != 0:
+			kept = true
+			return remove(key)
+		}
+		kept = true
+		return nil
+	})
+}
