@@ -648,7 +648,11 @@ func TestReading(t *testing.T) {
 	if r := newBench(t, nil).core.Reading("x"); r != (Read{Stop: true}) {
 		t.Errorf("the read of a collection that is not configured is %+v, want %+v", r, Read{Stop: true})
 	}
-	b := inPhase(t, Resyncing).do(seen(Watch, "a", "12"), seen(Resync, "b", "11"), sideEnded("12"))
+	b := inPhase(t, InStep).do(newHistory(listBegun))
+	if r := b.core.Reading("x"); b.x().Position != "10" || r.Before != "" {
+		t.Errorf("in another history: position %s, the read is %+v, want no version of the history before", b.x().Position, r)
+	}
+	b = inPhase(t, Resyncing).do(seen(Watch, "a", "12"), seen(Resync, "b", "11"), sideEnded("12"))
 	if r := b.core.Reading("x"); r.Side != 0 || b.x().Phase != Resyncing {
 		t.Errorf("the list beside the watch is complete: the read is %+v in phase %s, want no list in phase %s", r, b.x().Phase, Resyncing)
 	}
