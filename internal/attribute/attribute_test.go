@@ -159,6 +159,29 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
+// Several collections can have the same object. The change is attributed in each of them, whenever they publish it.
+func TestSeveralCollections(t *testing.T) {
+	a := newAttribution()
+	if err := a.Load(store{}, noon); err != nil {
+		t.Fatal(err)
+	}
+	in := func(collection string) {
+		c := change("web", "5")
+		c.Collection = collection
+		a.Published(c, true, noon)
+	}
+	in("deployments.apps")
+	in("deployments.apps:canary")
+	a.Read(1, creation("web", "5", "alice"), noon)
+	if ready := readyAt(a, noon); len(ready) != 2 || a.Silent(ready[0].Number) || a.Silent(ready[1].Number) {
+		t.Errorf("ready: %v", numbers(ready))
+	}
+	in("deployments.apps@shop")
+	if ready := readyAt(a, noon); len(ready) != 1 || a.decided[ready[0].Number].Exact == nil {
+		t.Errorf("ready in a collection that is late: %v", numbers(ready))
+	}
+}
+
 // While records are not read, for example because the bus is away, no change is given up.
 func TestUnreadRecords(t *testing.T) {
 	a := newAttribution()
