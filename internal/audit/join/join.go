@@ -91,8 +91,8 @@ func Reasons() []Reason { return []Reason{Incomplete, Several, NoOutcome, Histor
 // Options of a join. All are required, except Complete and After.
 type Options struct {
 	// Complete says that the inputs get the records of all API servers of the cluster, about all requests that may change objects, and
-	// a record of stage RequestReceived before the API server handles the request (audit modes blocking of the log file, and
-	// blocking-strict of the webhook).
+	// a record of stage RequestReceived before the API server handles the request (audit mode blocking-strict, of the log file or
+	// the webhook).
 	Complete bool
 	// Settle is how long a change waits for records that may still come, if they are not complete.
 	Settle time.Duration
