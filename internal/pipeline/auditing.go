@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,6 +69,7 @@ type auditing struct {
 	inbox *inbox.Inbox
 	sinks int // number of them
 
+	id     string        // of the inbox
 	gaps   atomic.Uint64 // records of an unknown number were lost that often
 	server atomic.Pointer[webhook.Server]
 	shown  auditStatus
@@ -106,7 +108,21 @@ func (b *Bridge) openAuditing(ctx context.Context) (*auditing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit.path: %w", err)
 	}
-	return &auditing{spec: b.o.Audit, log: b.o.Log, inbox: box, sinks: len(b.o.Sinks), needed: map[string]inbox.Position{}, client: b.o.Client, targets: b.storages, floors: map[string]floor{}}, nil
+	a := &auditing{spec: b.o.Audit, log: b.o.Log, inbox: box, sinks: len(b.o.Sinks), needed: map[string]inbox.Position{}, client: b.o.Client, targets: b.storages, floors: map[string]floor{}}
+	if err := a.identify(); err != nil {
+		return nil, errors.Join(fmt.Errorf("audit.path: %w", err), box.Close())
+	}
+	return a, nil
+}
+
+// identify reads the identity of the inbox, or gives it one.
+func (a *auditing) identify() error {
+	path := filepath.Join(a.spec.Path, "inbox-id.json")
+	if err := readJSON(path, &a.id); err != nil || a.id != "" {
+		return err
+	}
+	a.id = rand.Text()
+	return writeJSON(path, a.id)
 }
 
 // storages returns a target of each storage that a sink reads.
@@ -415,13 +431,14 @@ func (r *recordReader) close() {
 
 // storedPosition is how far a sink has read records.
 type storedPosition struct {
+	Inbox          string `json:"inbox,omitzero"` // the identity of the inbox
 	inbox.Position        // behind it, records are needed again after a restart: for changes that wait
 	Taken          uint64 `json:"taken,omitzero"` // the number of the last record whose refused request is published, or in the checkpoint
 }
 
 // start begins at the position that the sink's store has.
 func (r *recordReader) start(a *attribute.Attribution, now time.Time) error {
-	at, err := stored(a)
+	at, err := r.storedHere(a)
 	if err != nil {
 		return err
 	}
@@ -441,6 +458,26 @@ func stored(a *attribute.Attribution) (at storedPosition, err error) {
 		return at, fmt.Errorf("position of audit records in the checkpoint: %w", err)
 	}
 	return at, nil
+}
+
+// storedHere returns the position that the sink's store has. If it is of another inbox, records are missing, and this one is read from its beginning.
+func (r *recordReader) storedHere(a *attribute.Attribution) (storedPosition, error) {
+	at, err := stored(a)
+	if at.Inbox == "" || at.Inbox == r.auditing.id {
+		return at, err
+	}
+	r.gap = &inbox.GapError{Err: errOtherInbox}
+	r.miss(r.gap)
+	return storedPosition{}, err
+}
+
+var errOtherInbox = errors.New("audit.path has another inbox than before")
+
+// miss notes that records are missing in the inbox.
+func (r *recordReader) miss(err error) {
+	r.auditing.gaps.Add(1)
+	r.auditing.shown.lost(err)
+	r.pipeline.log.Warn("audit records are missing", zap.Error(err))
 }
 
 // next passes on the next records, and what is known about their order.
@@ -543,11 +580,11 @@ func (r *recordReader) position(a *attribute.Attribution) []byte {
 	for len(r.before) > 0 && r.before[0].number < needed {
 		r.before = r.before[1:]
 	}
-	at := storedPosition{r.at, r.taken}
+	at := storedPosition{r.auditing.id, r.at, r.taken}
 	if len(r.before) > 0 {
 		at.Position = r.before[0].before
 	}
-	if at == (storedPosition{}) {
+	if at.Number == 0 && at.Taken == 0 {
 		return nil
 	}
 	text, _ := json.Marshal(at) // strings and numbers always encode
@@ -559,6 +596,9 @@ func (r *recordReader) release(a *attribute.Attribution) error {
 	at, err := stored(a)
 	if err != nil {
 		return err
+	}
+	if at.Inbox != r.auditing.id { // no position in this one is stored yet
+		at = storedPosition{}
 	}
 	r.auditing.mu.Lock()
 	defer r.auditing.mu.Unlock()
@@ -580,9 +620,7 @@ func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost error
 			if gap.From == 0 { // the numbers are those of another inbox
 				r.taken = 0
 			}
-			r.auditing.gaps.Add(1)
-			r.auditing.shown.lost(err)
-			r.pipeline.log.Warn("audit records are missing", zap.Error(err))
+			r.miss(err)
 			if len(items) > 0 { // those behind it are read when this is known
 				r.gap = err
 				return items, lost, nil
