@@ -619,6 +619,11 @@ func TestAttribute(t *testing.T) {
 			t.Errorf("phase %s: a change of another incarnation or collection is attributed", p)
 		}
 	}
+	b := inStep(t)
+	b.core.Attribute("x", b.x().Incarnation, Attribution{ID: 7})
+	if sealed := b.core.Seal(); len(sealed.Items) != 1 || len(sealed.Drafts) != 0 || len(sealed.Intents) != 0 {
+		t.Errorf("a batch with an attribution has items %+v, drafts %+v and intents %+v, want no drafts and intents", sealed.Items, sealed.Drafts, sealed.Intents)
+	}
 }
 
 // TestReading checks what a collection should be reading in each phase. Every read, and every list beside the watch, has
