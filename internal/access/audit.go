@@ -346,7 +346,7 @@ func auditFlags(c *config.Audit) []string {
 	if c.File != "" {
 		out = append(out, "--audit-log-path="+c.File, "--audit-log-maxsize=100", "--audit-log-maxbackup=10")
 		if c.Complete {
-			out = append(out, "--audit-log-mode=blocking")
+			out = append(out, "--audit-log-mode=blocking-strict")
 		}
 	}
 	if c.RequestTimeout > 0 && c.RequestTimeout != time.Minute {

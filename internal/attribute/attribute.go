@@ -54,6 +54,8 @@ type Attribution struct {
 	carried  map[Publication]carried // events with their request, until they are committed
 	seen     []moment                // in order, those of the last two times Options.Wait
 	ready    []uint64                // of decided, to be published
+	now      time.Time               // the latest one that was passed to a method
+	upTo     time.Time               // records that were written to the inputs before it are read: changes wait by this clock
 	next     uint64                  // number of the next change or refusal
 	refusals refusals
 	read     uint64 // the number of the last record
@@ -115,6 +117,7 @@ func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
 	a.seen = nil
 	a.store = store
 	a.generation++
+	a.tick(now)
 	if err := a.loadHistories(); err != nil {
 		return err
 	}
@@ -144,7 +147,10 @@ func (a *Attribution) Restore(store checkpoint.Store, collection string, now tim
 	}
 	for number, c := range before {
 		if v, decided := a.decided[number]; decided && a.waiting[number] == nil {
-			a.joinOf(c, now).Return(v)
+			j := a.joinOf(c, now)
+			if j.Return(v); v.Exact == nil { // what was possible then may be forgotten: the change must not get another verdict from what is left
+				j.Lost(a.marks(a.read), now)
+			}
 			a.forget(number)
 		}
 	}
@@ -204,21 +210,22 @@ func (a *Attribution) wait(c *Change, now time.Time) {
 		a.ready = append(a.ready, c.Number)
 		return
 	}
-	a.joinOf(c, now).Change(a.joined(c, now))
+	a.joinOf(c, now).Change(a.joined(c))
 }
 
 // joined returns a change as its join has it.
-func (a *Attribution) joined(c *Change, now time.Time) join.Change {
+func (a *Attribution) joined(c *Change) join.Change {
 	of := event.ParseCollection(c.Collection)
 	return join.Change{
 		ID: c.Number, Object: join.Object{Group: of.Group, Resource: of.Resource, Namespace: c.Namespace, Name: c.Name}, UID: c.UID,
-		Kind: c.Did, Version: c.Made, Before: c.Before, Seen: a.marksAfter(c.live), Unrequested: c.Unrequested, At: now,
+		Kind: c.Did, Version: c.Made, Before: c.Before, Seen: a.marksAfter(c.live), Unrequested: c.Unrequested, At: a.now,
 	}
 }
 
 // Published adds a change whose event is in the batch that fills, and returns the change of the checkpoint that is to be committed
 // with the event. live says that a watch has just seen it.
 func (a *Attribution) Published(c *Change, live bool, now time.Time) event.KV {
+	a.tick(now)
 	c.Number, c.Storage = a.nextID(), a.storageOf(c)
 	if live {
 		c.live = now
@@ -233,8 +240,16 @@ func key(c *Change) []byte { return fmt.Appendf(nil, "%s%s/%016x", prefix, c.Col
 // IsWaiting reports whether a key of a checkpoint is that of a change that waits.
 func IsWaiting(key []byte) bool { return strings.HasPrefix(string(key), prefix) }
 
+// tick notes the present time.
+func (a *Attribution) tick(now time.Time) {
+	if now.After(a.now) {
+		a.now = now
+	}
+}
+
 // Read adds a record. Numbers increase, also from one input to another.
 func (a *Attribution) Read(number uint64, r *audit.Record, now time.Time) {
+	a.tick(now)
 	storage, used := a.options.Storage(r.Group)
 	if used {
 		a.join(a.present(storage), now) // its first change may come after the record
@@ -268,6 +283,9 @@ func (a *Attribution) marks(number uint64) join.Marks {
 func (a *Attribution) Caught(at time.Time, number uint64) {
 	marks := a.marks(number)
 	a.remember(at, number)
+	if number <= a.read && at.After(a.upTo) {
+		a.upTo = at
+	}
 	for _, j := range a.joins {
 		j.See(func(c *join.Change) bool {
 			w := a.waiting[c.ID]
@@ -297,11 +315,19 @@ func (a *Attribution) Passed(storage, version string) {
 	}
 }
 
+// Later takes changes back that Ready has returned, because there is no room for them.
+func (a *Attribution) Later(list []*Change) {
+	for _, c := range list {
+		a.ready = append(a.ready, c.Number)
+	}
+}
+
 // Ready settles what can be settled, and returns the changes that have a verdict, in their order. The caller publishes each of them, or
-// calls Drop.
+// calls Drop or Later. Changes wait for records by the times of [Attribution.Caught], so none is given up while its record is not read.
 func (a *Attribution) Ready(now time.Time) []*Change {
+	a.tick(now)
 	for _, j := range a.joins {
-		j.Settle(now)
+		j.Settle(a.upTo)
 		a.take(j)
 	}
 	a.forgetEnded()

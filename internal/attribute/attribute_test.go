@@ -48,6 +48,12 @@ func newAttribution() *Attribution {
 	})
 }
 
+// readyAt is Ready when all records that were written before a time are read.
+func readyAt(a *Attribution, at time.Time) []*Change {
+	a.Caught(at, a.read)
+	return a.Ready(at)
+}
+
 // change returns a published creation.
 func change(name, version string) *Change {
 	return &Change{
@@ -93,7 +99,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	after.Read(1, creation("web", "5", "alice"), noon)
-	ready := after.Ready(noon)
+	ready := readyAt(after, noon)
 	if len(ready) != 1 {
 		t.Fatalf("ready: %v", numbers(ready))
 	}
@@ -118,7 +124,7 @@ func TestRestart(t *testing.T) {
 	if len(s) != 0 {
 		t.Errorf("the store has %v", s)
 	}
-	if more := after.Ready(noon); len(more) != 0 {
+	if more := readyAt(after, noon); len(more) != 0 {
 		t.Errorf("ready again: %v", numbers(more))
 	}
 }
@@ -136,20 +142,67 @@ func TestSuspended(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Read(1, creation("web", "5", "alice"), noon)
-	if ready := a.Ready(noon); len(ready) != 1 {
+	if ready := readyAt(a, noon); len(ready) != 1 {
 		t.Fatalf("ready: %v", numbers(ready))
 	}
 	if err := a.Restore(s, "deployments.apps", noon); err != nil {
 		t.Fatal(err)
 	}
-	again := a.Ready(noon)
+	again := readyAt(a, noon)
 	if len(again) != 1 || again[0].Name != "web" {
 		t.Fatalf("ready after the suspension: %v", numbers(again))
 	}
 	a.Published(change("api", "6"), true, noon)
 	a.Read(2, creation("api", "6", "bob"), noon)
-	if ready := a.Ready(noon); len(ready) != 1 || ready[0].Name != "api" {
+	if ready := readyAt(a, noon); len(ready) != 1 || ready[0].Name != "api" {
 		t.Errorf("ready: %v", numbers(ready))
+	}
+}
+
+// Several collections can have the same object. The change is attributed in each of them, whenever they publish it.
+func TestSeveralCollections(t *testing.T) {
+	a := newAttribution()
+	if err := a.Load(store{}, noon); err != nil {
+		t.Fatal(err)
+	}
+	in := func(collection string) {
+		c := change("web", "5")
+		c.Collection = collection
+		a.Published(c, true, noon)
+	}
+	in("deployments.apps")
+	in("deployments.apps:canary")
+	a.Read(1, creation("web", "5", "alice"), noon)
+	if ready := readyAt(a, noon); len(ready) != 2 || a.Silent(ready[0].Number) || a.Silent(ready[1].Number) {
+		t.Errorf("ready: %v", numbers(ready))
+	}
+	in("deployments.apps@shop")
+	if ready := readyAt(a, noon); len(ready) != 1 || a.decided[ready[0].Number].Exact == nil {
+		t.Errorf("ready in a collection that is late: %v", numbers(ready))
+	}
+}
+
+// While records are not read, for example because the bus is away, no change is given up.
+func TestUnreadRecords(t *testing.T) {
+	a := newAttribution()
+	if err := a.Load(store{}, noon); err != nil {
+		t.Fatal(err)
+	}
+	a.Caught(noon, 0)
+	a.Published(change("web", "5"), true, noon)
+	late := noon.Add(2 * time.Hour)
+	a.Caught(late, 1) // record 1 is there, and not read
+	if ready := a.Ready(late); len(ready) != 0 {
+		t.Fatalf("ready before the record is read: %v", numbers(ready))
+	}
+	a.Read(1, creation("web", "5", "alice"), late)
+	ready := readyAt(a, late)
+	if len(ready) != 1 || a.Silent(ready[0].Number) {
+		t.Fatalf("ready when the record is read: %v", numbers(ready))
+	}
+	a.Later(ready) // there was no room
+	if again := a.Ready(late); len(again) != 1 || again[0] != ready[0] {
+		t.Errorf("ready again: %v", numbers(again))
 	}
 }
 
@@ -160,10 +213,10 @@ func TestNoRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	kv := a.Published(change("web", "5"), true, noon)
-	if ready := a.Ready(noon.Add(time.Minute)); len(ready) != 0 {
+	if ready := readyAt(a, noon.Add(time.Minute)); len(ready) != 0 {
 		t.Fatalf("ready after a minute: %v", numbers(ready))
 	}
-	ready := a.Ready(noon.Add(time.Hour))
+	ready := readyAt(a, noon.Add(time.Hour))
 	if len(ready) != 1 || !a.Silent(ready[0].Number) {
 		t.Fatalf("ready after an hour: %v", numbers(ready))
 	}
@@ -189,7 +242,7 @@ func TestHistories(t *testing.T) {
 		return c
 	}
 	users := func(a *Attribution, now time.Time) (names []string) {
-		for _, c := range a.Ready(now) {
+		for _, c := range readyAt(a, now) {
 			e, _ := a.Event(c.Number)
 			if r := e.Attribution.Request; r != nil {
 				names = append(names, r.User.Name)
@@ -274,7 +327,7 @@ func TestRepeatedRecords(t *testing.T) {
 	}
 	attributed := func(user string) {
 		t.Helper()
-		ready := a.Ready(noon)
+		ready := readyAt(a, noon)
 		if len(ready) != 1 {
 			t.Fatalf("ready: %v, want one", numbers(ready))
 		}
@@ -302,7 +355,7 @@ func TestRepeatedRecords(t *testing.T) {
 	changed.Type, changed.Did, changed.Before = event.Modified, join.Changed, "5"
 	commit(a.Published(changed, true, noon))
 	read(created)
-	if early := a.Ready(noon); len(early) != 0 {
+	if early := readyAt(a, noon); len(early) != 0 {
 		t.Fatalf("ready before its record: %v", numbers(early))
 	}
 	update := creation("web", "6", "bob")
@@ -311,7 +364,7 @@ func TestRepeatedRecords(t *testing.T) {
 	attributed("bob")
 	read(update)
 	read(created)
-	if more := a.Ready(noon); len(more) != 0 {
+	if more := readyAt(a, noon); len(more) != 0 {
 		t.Errorf("ready again: %v", numbers(more))
 	}
 }

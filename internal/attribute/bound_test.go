@@ -147,7 +147,7 @@ func TestRejected(t *testing.T) {
 	a.Read(1, r, noon)
 	var left [][]string
 	for {
-		ready := a.Ready(noon)
+		ready := readyAt(a, noon)
 		if len(ready) != 1 {
 			t.Fatalf("ready: %v", numbers(ready))
 		}

@@ -40,7 +40,7 @@ func (a *Attribution) Wait() time.Duration { return a.options.Wait }
 // Decides reports whether a change would get its verdict at once if it was published now. at is when a watch has seen it.
 func (a *Attribution) Decides(c Change, at time.Time) bool {
 	c.live = at
-	return a.join(a.present(a.storageOf(&c)), at).Decides(a.joined(&c, at))
+	return a.join(a.present(a.storageOf(&c)), at).Decides(a.joined(&c))
 }
 
 // Carry returns the request that made a change, if it is exact, and if there is room for it in the event of the change. Then the change

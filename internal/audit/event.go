@@ -168,6 +168,9 @@ func (p *Parser) record(e *event, verb string) (*Record, Drop, error) {
 	if err := r.readRef(e.ref); err != nil {
 		return nil, 0, err
 	}
+	if r.Group == "" && r.Resource == "namespaces" { // the API server says that it is in itself
+		r.Namespace = ""
+	}
 	if r.Group == "" && r.Resource == "bindings" { // the older form of a POST to pods/binding
 		r.Resource, r.Subresource = "pods", "binding"
 	}

@@ -149,8 +149,8 @@ type Audit struct {
 	// Replicas lets every replica accept records, with leaderElection: those that do not lead send them to the leader.
 	Replicas AuditReplicas `yaml:"replicas"`
 	// Complete says that the inputs get the records of all API servers, about all requests that change objects, with the stage
-	// RequestReceived, and in time: from the webhook in the mode blocking-strict, or from the file in the mode blocking. Then patches
-	// and deletions are attributed exactly, too. Not with Kafka. Default: false
+	// RequestReceived, and in time: from the webhook or the file in the mode blocking-strict. Then patches and deletions can be
+	// attributed exactly, too: see docs/attribution.md. Not with Kafka. Default: false
 	Complete bool `yaml:"complete"`
 	// Denied publishes requests that were refused because their user may not do them, reads too, for the resources that a sink publishes:
 	// see docs/attribution.md. Default: false

@@ -38,7 +38,7 @@ func (p publication) of(c *collection) attribute.Publication {
 // change:
 //
 //	event               what happened
-//	added by a watch    created; or changed, where a selector or a filter may have left the object out before
+//	added by a watch    created; or changed, where a selector, a filter or the first list may have left the object out before
 //	added by a list     created or changed
 //	modified            changed
 //	deleted             removed, if the object is gone; changed, if a watch has seen it leave. In other cases it is not known
@@ -60,7 +60,7 @@ func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.E
 	switch ev.Type {
 	case event.Added:
 		w.Did = join.Written
-		if live && c.filter == nil && c.eventCollection.LabelSelector == "" && c.eventCollection.FieldSelector == "" {
+		if live && sighted && n.knownUID != ev.UID && c.filter == nil && c.eventCollection.LabelSelector == "" && c.eventCollection.FieldSelector == "" {
 			w.Did = join.Created
 		}
 	case event.Deleted:
@@ -86,8 +86,20 @@ func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.E
 }
 
 // expires reports whether the API server also removes objects of a collection without a request: Events after an hour, Endpoints
-// with their Service.
+// with their Service, custom resources with their CustomResourceDefinition.
 func expires(c *event.Collection) bool {
 	group, resource := join.ResourceOf(c.Group, c.Resource)
-	return group == "" && (resource == "events" || resource == "endpoints")
+	return group == "" && (resource == "events" || resource == "endpoints") || !builtIn(group)
+}
+
+// builtIn reports whether kube-apiserver itself has a group.
+func builtIn(group string) bool {
+	switch group {
+	case "", "apps", "autoscaling", "batch", "policy",
+		"admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "certificates.k8s.io", "coordination.k8s.io",
+		"discovery.k8s.io", "events.k8s.io", "flowcontrol.apiserver.k8s.io", "internal.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io",
+		"rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "storagemigration.k8s.io":
+		return true
+	}
+	return false
 }

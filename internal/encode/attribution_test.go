@@ -14,6 +14,31 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
+// An object that the first list has left out is not created by its next change.
+func TestAddedIsNoCreation(t *testing.T) {
+	a := attribute.New(attribute.Options{
+		Join:    join.Options{Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100},
+		Storage: func(string) (string, bool) { return "", true }, Inputs: 1,
+	})
+	r := newRig(t, configMaps, encode.Settings{SkipSnapshot: true}, func(o *encode.Options) { o.Attribution = a })
+	if err := a.Load(r.store, start); err != nil {
+		t.Fatal(err)
+	}
+	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "1"))
+	r.commit()
+	r.watch(configMap("a", "ua", "11", "2"))
+	if e := r.last(); e.Type != event.Added {
+		t.Fatalf("the event is %s", e.Type)
+	}
+	a.Read(1, &audit.Record{
+		Stage: audit.Complete, Level: audit.RequestResponse, Verb: "update", Resource: "configmaps", Namespace: "shop", Name: "a", Code: 200, Expected: "5",
+		Answer: &audit.Answer{Namespace: "shop", Name: "a", UID: "ua", Version: "11"}, Received: start, Reached: start,
+	}, start)
+	if ready := a.Ready(start); len(ready) != 1 {
+		t.Errorf("the update that led to the event is not found")
+	}
+}
+
 // An event that says who made a change never stops its collection: if the bus rejects it, there is less in it, and at last there is none.
 func TestRejectedAttribution(t *testing.T) {
 	a := attribute.New(attribute.Options{

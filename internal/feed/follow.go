@@ -24,7 +24,6 @@ type follower struct {
 	owner      source.Owner       // of the last complete list
 	resume     string             // the resourceVersion to start a watch from; "": a list comes first
 	seen       string             // the highest resourceVersion of the present history
-	before     string             // like seen, but without those of a running list: see [list.from]
 	list       *list              // the running list; nil: none
 
 	watching atomic.Bool // resumable, for other goroutines
@@ -38,8 +37,8 @@ type follower struct {
 
 // list is a list that reconciles.
 type list struct {
-	// from is a resourceVersion from before the list, also before a list that was interrupted: that one had seen later ones than deletions that it
-	// did not get to. A list of the server's state at from may still have the last bodies of objects that are missing or replaced in this list.
+	// from is the highest resourceVersion that was seen before the list. A list of the server's state
+	// at from may still have the last bodies of objects that are missing or replaced in this list.
 	// "": there is no such resourceVersion.
 	from   string
 	absent bool // nothing exists: see [reconcile.Absent]
@@ -103,17 +102,18 @@ func (f *follower) saw(rv string) {
 	if f.seen == "" || rv != "" && event.Newer(rv, f.seen) {
 		f.seen = rv
 	}
-	if f.list == nil && (f.before == "" || rv != "" && event.Newer(rv, f.before)) {
-		f.before = rv
-	}
 }
 
 func (f *follower) listBegun(ctx context.Context, s source.Signal) error {
-	if s.NewEpoch { // versions of the previous history do not count
-		f.before, f.resume, f.seen, f.readThen = "", "", "", ""
+	from := f.seen
+	if f.list != nil { // that list was interrupted: seen may come from it, and be later than deletions that it did not get to
+		from = f.list.from
 	}
-	f.list = &list{from: f.before, absent: s.Reason == event.ReasonGone}
+	f.list = &list{from: from, absent: s.Reason == event.ReasonGone}
 	f.watching.Store(false)
+	if s.NewEpoch { // versions of the previous history do not count
+		f.list.from, f.resume, f.seen, f.readThen = "", "", "", ""
+	}
 	reason := s.Reason
 	if reason == source.ReasonSnapshot { // also for a collection that was complete without a version, because its resource did not exist
 		reason = event.ReasonExpired
@@ -138,7 +138,7 @@ func (f *follower) listEnded(ctx context.Context, s source.Signal) error {
 	if err := f.input(ctx, &reconcile.Input{Kind: reconcile.ListDone}, 0, nil); err != nil {
 		return err
 	}
-	f.list, f.resume, f.before, f.owner = nil, s.RV, s.RV, s.Owner
+	f.list, f.resume, f.owner = nil, s.RV, s.Owner
 	f.watching.Store(f.resumable())
 	return nil
 }

@@ -11,18 +11,24 @@ import (
 
 // Attribute has Run's goroutine call read, which passes records of the audit log on, and then publishes what follows. The changes of the
 // checkpoint that read returns are committed with the next batch. It blocks while the loop accepts no message. bytes is the size of the records in
-// memory. It returns false if there is no plan yet; then read was not called.
+// memory. It returns false if there is no plan yet, or if the loop begins again; then read was not called.
 func (l *Loop) Attribute(ctx context.Context, bytes int, read func(a *attribute.Attribution) []event.KV) (planned bool, err error) {
-	answer := make(chan bool, 1)
+	answer, dropped := make(chan bool, 1), make(chan struct{})
 	m := message{bytes: bytesOf(bytes), call: func(l *Loop) {
 		if l.plan.made {
 			l.batches.note(l.Attribution.Histories(l.core.Epochs(), l.at)...)
-			l.batches.note(read(l.Attribution)...)
+			for _, kv := range read(l.Attribution) {
+				if attribute.IsPosition(kv.Key) {
+					l.batches.noteLatest(kv)
+				} else {
+					l.batches.note(kv)
+				}
+			}
 			l.reads.delays.records++
 			l.attribute(l.at)
 		}
 		answer <- l.plan.made
-	}}
+	}, release: func() { close(dropped) }}
 	if err := l.reads.budget.Acquire(ctx, m.bytes); err != nil {
 		return false, err
 	}
@@ -33,8 +39,15 @@ func (l *Loop) Attribute(ctx context.Context, bytes int, read func(a *attribute.
 	select {
 	case planned := <-answer:
 		return planned, nil
+	case <-dropped: // when the message was handled, or when a reset discarded it
 	case <-ctx.Done():
 		return false, ctx.Err()
+	}
+	select {
+	case planned := <-answer:
+		return planned, nil
+	default:
+		return false, nil
 	}
 }
 
@@ -44,7 +57,12 @@ func (l *Loop) attribute(at time.Time) {
 		return
 	}
 	l.batches.note(l.Attribution.Histories(l.core.Epochs(), at)...)
-	for _, c := range l.Attribution.Ready(at) {
+	ready := l.Attribution.Ready(at)
+	for n, c := range ready {
+		if l.batches.full() {
+			l.Attribution.Later(ready[n:])
+			break
+		}
 		switch {
 		case l.suspended.has(c.Collection): // it is ready again when the collection is resumed
 		case l.Attribution.Silent(c.Number), !l.core.Attribute(c.Collection, c.Incarnation, reconcile.Attribution{ID: c.Number}):

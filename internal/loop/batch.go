@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"slices"
@@ -347,6 +348,12 @@ func (b *batches) count(collection string, incarnation uint64) (err error) {
 
 // note adds changes that become durable before the records of the filling batch, or in the same commit.
 func (b *batches) note(changes ...event.KV) { b.filling.notes = append(b.filling.notes, changes...) }
+
+// noteLatest is note for a change that replaces an earlier one of its key: while nothing can be sent, there may be one every second.
+func (b *batches) noteLatest(kv event.KV) {
+	same := func(other event.KV) bool { return bytes.Equal(other.Key, kv.Key) }
+	b.filling.notes = append(slices.DeleteFunc(b.filling.notes, same), kv)
+}
 
 // unpaid returns the notes of the filling batch that no item of the batch removes.
 func (b *batches) unpaid() []event.KV {

@@ -261,6 +261,7 @@ func (l *Loop) delayed() <-chan time.Time {
 type State struct {
 	Run, Incarnation uint64 // 0: there is none
 	Skips            bool   // objects of the first list are not published
+	Absent           bool   // the resource or the namespace does not exist
 	Objects          int64  // in the store's inventory; below 0: no list of the incarnation has been complete yet
 	Position         string // resourceVersion up to which the inventory is complete, including uncommitted changes; "": not known
 }
@@ -269,7 +270,7 @@ type State struct {
 func (l *Loop) State(collection string) State {
 	s := State{Objects: -1}
 	if c := l.core.Collection(collection); c != nil {
-		s.Run, s.Incarnation, s.Position = c.Run, c.Incarnation, c.Position
+		s.Run, s.Incarnation, s.Position, s.Absent = c.Run, c.Incarnation, c.Position, c.Phase == reconcile.Absent
 		if c.SyncedEpoch != 0 {
 			s.Objects = l.batches.objects[collection]
 		}
@@ -405,11 +406,12 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 // take handles a message and the messages that wait behind it, while the batch has room.
 func (l *Loop) take(m message) error {
 	for {
+		waiting := len(l.reads.in) // before the time is taken: what comes later must not seem to be there already
 		l.at = time.Now()
 		if err := l.release(); err != nil {
 			return err
 		}
-		for waiting := len(l.reads.in); ; waiting-- {
+		for ; ; waiting-- {
 			if err := l.handle(m); err != nil {
 				return err
 			}

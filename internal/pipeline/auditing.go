@@ -71,9 +71,8 @@ type auditing struct {
 	inbox *inbox.Inbox
 	sinks int // number of them
 
-	id   string // of the inbox
-	role role
-
+	id     string // of the inbox
+	role   role
 	gaps   atomic.Uint64 // records of an unknown number were lost that often
 	server atomic.Pointer[webhook.Server]
 	shown  auditStatus
@@ -157,7 +156,11 @@ func (p *Pipeline) passed() map[string]string {
 		if !known {
 			continue
 		}
-		position := p.loop.State(id).Position
+		s := p.loop.State(id)
+		if s.Absent { // its objects come by a list, which says nothing about requests
+			continue
+		}
+		position := s.Position
 		if before, more := lowest[storage]; !more || before != "" && !event.Newer(position, before) {
 			lowest[storage] = position
 		}
@@ -413,6 +416,7 @@ type recordReader struct {
 	reader     *inbox.Reader
 	before     []numbered // the records that may be needed again
 	at         inbox.Position
+	gap        error                // why records behind at are missing; nil: none is, as far as it is known
 	taken      uint64               // see storedPosition
 	known      time.Time            // of the last record
 	stored     time.Time            // when a position was stored last
@@ -463,14 +467,27 @@ func stored(a *attribute.Attribution) (at storedPosition, err error) {
 	return at, nil
 }
 
-// storedHere is stored, for the inbox of this replica. With the inbox of another one the position says nothing: what is needed of that inbox is
-// sent to this one.
+// storedHere returns the position that the sink's store has. If it is of another inbox, this one is read from its beginning: if replicas
+// forward, what is needed of the other inbox is sent to this one; otherwise records are missing.
 func (r *recordReader) storedHere(a *attribute.Attribution) (storedPosition, error) {
 	at, err := stored(a)
-	if r.auditing.spec.Forward != nil && at.Inbox != r.auditing.id {
-		at = storedPosition{}
+	if at.Inbox == "" || at.Inbox == r.auditing.id {
+		return at, err
 	}
-	return at, err
+	if r.auditing.spec.Forward == nil {
+		r.gap = &inbox.GapError{Err: errOtherInbox}
+		r.miss(r.gap)
+	}
+	return storedPosition{}, err
+}
+
+var errOtherInbox = errors.New("audit.path has another inbox than before")
+
+// miss notes that records are missing in the inbox.
+func (r *recordReader) miss(err error) {
+	r.auditing.gaps.Add(1)
+	r.auditing.shown.lost(err)
+	r.pipeline.log.Warn("audit records are missing", zap.Error(err))
 }
 
 // next passes on the next records, and what is known about their order.
@@ -491,6 +508,10 @@ func (r *recordReader) next(ctx context.Context) error {
 			}
 			return nil
 		}
+		if lost != nil {
+			a.Lost(now)
+			changes = append(changes, r.publishLoss(a, r.at.Number, lost)...)
+		}
 		for i := range records {
 			at := records[i].Position
 			r.before = append(r.before, numbered{at.Number, r.at})
@@ -501,9 +522,8 @@ func (r *recordReader) next(ctx context.Context) error {
 			a.Read(at.Number, &records[i].Record, now)
 			changes = append(changes, r.refuse(a, at.Number, &records[i].Record)...)
 		}
-		if lost != nil {
+		if lost != nil { // some of the records behind the missing ones may have come before them
 			a.Lost(now)
-			changes = append(changes, r.publishLoss(a, r.at.Number, lost)...)
 		}
 		a.Caught(caught.at, caught.number)
 		r.passFloors(a)
@@ -523,10 +543,13 @@ func (r *recordReader) next(ctx context.Context) error {
 		}
 		return changes
 	})
-	if err == nil && !planned { // only then r.generation is 0, and there are no records
+	if err != nil { // the loop may still call the function
+		return err
+	}
+	if !planned {
 		pause(ctx, lookEvery)
 	}
-	return errors.Join(err, failed)
+	return failed
 }
 
 // refuse passes on a record if it is of a refused request that is not published yet. It returns the changes of the checkpoint, which are
@@ -584,29 +607,35 @@ func (r *recordReader) release(a *attribute.Attribution) error {
 	if err != nil {
 		return err
 	}
+	if at.Inbox != r.auditing.id { // no position in this one is stored yet
+		at = storedPosition{}
+	}
 	r.auditing.mu.Lock()
 	defer r.auditing.mu.Unlock()
 	r.auditing.needed[r.pipeline.name] = at.Position
 	return nil
 }
 
-// read returns the next records, and why some before the last of them are missing. Without one for a while, it returns none.
+// read returns the next records, and why some before the first of them are missing. Without one for a while, it returns none.
 func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost error, err error) {
 	if r.generation == 0 {
 		return nil, nil, nil
 	}
+	lost, r.gap = r.gap, nil
 	for len(items) < recordsAtOnce {
 		item, err := r.reader.Next()
 		var gap *inbox.GapError
 		switch {
 		case errors.As(err, &gap):
-			lost = err
 			if gap.From == 0 { // the numbers are those of another inbox
 				r.taken = 0
 			}
-			r.auditing.gaps.Add(1)
-			r.auditing.shown.lost(err)
-			r.pipeline.log.Warn("audit records are missing", zap.Error(err))
+			r.miss(err)
+			if len(items) > 0 { // those behind it are read when this is known
+				r.gap = err
+				return items, lost, nil
+			}
+			lost = err
 			continue
 		case errors.Is(err, io.EOF) && len(items) > 0:
 			return items, lost, nil

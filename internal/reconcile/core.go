@@ -340,7 +340,6 @@ type Read struct {
 	Number uint64
 	From   string // a watch starts from here; "": a list comes first
 	Seen   string // a server that is behind it has another history
-	Before string // a list of the server's state at it may have the last bodies of objects that are gone; "": no list has
 	Owner  string // of the last complete list
 	// Selection is that of the collection's properties.
 	Selection string
@@ -365,9 +364,6 @@ func (k *Core) Reading(collection string) Read {
 		if c.side != nil && c.side.version == "" {
 			r.Side = c.side.number
 		}
-	}
-	if !r.Stop && c.SyncedEpoch == c.Epoch { // else the position is of a history before
-		r.Before = c.Position
 	}
 	return r
 }

@@ -602,14 +602,39 @@ func TestPosition(t *testing.T) {
 	}
 }
 
+// TestAttribute: an attribution is an item of its collection while consumers have a copy of the incarnation.
+func TestAttribute(t *testing.T) {
+	for p := range phases {
+		b := inPhase(t, p)
+		had, incarnation := len(b.core.Items()), b.x().Incarnation
+		want := p != Ending && p != Closed
+		if got := b.core.Attribute("x", incarnation, Attribution{ID: 7}); got != want {
+			t.Errorf("phase %s: attributed %v, want %v", p, got, want)
+		}
+		items := b.core.Items()[had:]
+		if want != (len(items) == 1) || want && (items[0].Attribution == nil || items[0].Attribution.ID != 7 || items[0].Collection != "x") {
+			t.Errorf("phase %s: the items are %+v", p, items)
+		}
+		if b.core.Attribute("x", incarnation+1, Attribution{ID: 8}) || b.core.Attribute("y", incarnation, Attribution{ID: 8}) {
+			t.Errorf("phase %s: a change of another incarnation or collection is attributed", p)
+		}
+	}
+	b := inStep(t)
+	b.core.Attribute("x", b.x().Incarnation, Attribution{ID: 7})
+	if sealed := b.core.Seal(); len(sealed.Items) != 1 || len(sealed.Drafts) != 0 || len(sealed.Intents) != 0 {
+		t.Errorf("a batch with an attribution has items %+v, drafts %+v and intents %+v, want no drafts and intents", sealed.Items, sealed.Drafts, sealed.Intents)
+	}
+}
+
 // TestReading checks what a collection should be reading in each phase. Every read, and every list beside the watch, has
 // a number of its own, by which the core drops frames of a read that is over.
 func TestReading(t *testing.T) {
 	want := map[Phase]Read{
-		New: {Seen: "10", Before: "10"}, Listing: {Seen: "10", Before: "10"}, InStep: {From: "10", Seen: "10", Before: "10"}, Resyncing: {From: "10", Seen: "10", Before: "10", Side: 1},
-		Verifying: {From: "10", Seen: "10", Before: "10", Side: 1}, Absent: {Seen: "10", Before: "10"}, Leaving: {Seen: "10", Stop: true},
+		New: {}, Listing: {Seen: "10"}, InStep: {From: "10", Seen: "10"}, Resyncing: {From: "10", Seen: "10", Side: 1},
+		Verifying: {From: "10", Seen: "10", Side: 1}, Absent: {Seen: "10"}, Leaving: {Seen: "10", Stop: true},
 		Ending: {Seen: "10", Stop: true}, Closed: {Seen: "10", Stop: true},
 	}
+	want[New] = Read{Seen: "10"}
 	for p := range phases {
 		b := inPhase(t, p)
 		r := b.core.Reading("x")

@@ -16,7 +16,7 @@ type Attribution struct {
 	Request *Request `json:"request,omitzero"`
 	// Candidates are requests that may have made the change, if Request is nil. There may be others.
 	Candidates []Request `json:"candidates,omitzero"`
-	// Reason says why Request is nil: see the table in docs/events.md. "": it is not.
+	// Reason says why Request is nil: see the table in docs/attribution.md. "": it is not.
 	Reason string `json:"reason,omitzero"`
 	// LeftOut names the members that would have made the event too large: of the requests "extra", "groups", "sourceips" (all but the
 	// last one), "uri", "useragent" and "decisionreason"; and "candidates", if only the first of them are here.

@@ -213,7 +213,8 @@ func (w *world) run() {
 	w.bridge = w.launch("run", "-c", w.writeConfig(w.config))
 }
 
-// start starts the bridge and waits until every collection is in step and the sink is ready.
+// start starts the bridge and waits until the sink is ready and every collection is watched from a position that is in the
+// checkpoint. A bridge that is killed earlier begins with a list, which has only the outcome of the changes before it.
 func (w *world) start() {
 	w.t.Helper()
 	w.run()
@@ -221,7 +222,7 @@ func (w *world) start() {
 		n := 0
 		for _, sink := range s.Sinks {
 			for _, c := range sink.Collections {
-				if c.State == "watching" && sink.Failing == "" {
+				if c.State == "watching" && c.Position != "" && sink.Failing == "" {
 					n++
 				}
 			}

@@ -2,6 +2,7 @@ package join
 
 import (
 	"container/list"
+	"maps"
 	"slices"
 	"time"
 
@@ -61,6 +62,7 @@ type Verdict struct {
 	Reason     Reason // why it is not exact; "": it is
 
 	request *request // of Exact
+	uid     string   // of the change
 	places  []place  // of the records of Exact and Candidates
 }
 
@@ -89,8 +91,8 @@ func Reasons() []Reason { return []Reason{Incomplete, Several, NoOutcome, Histor
 // Options of a join. All are required, except Complete and After.
 type Options struct {
 	// Complete says that the inputs get the records of all API servers of the cluster, about all requests that may change objects, and
-	// a record of stage RequestReceived before the API server handles the request (audit modes blocking of the log file, and
-	// blocking-strict of the webhook).
+	// a record of stage RequestReceived before the API server handles the request (audit mode blocking-strict, of the log file or
+	// the webhook).
 	Complete bool
 	// Settle is how long a change waits for records that may still come, if they are not complete.
 	Settle time.Duration
@@ -113,6 +115,8 @@ type Join struct {
 	waiting  *list.List         // of *waiting, in order
 	requests requests
 	order    order
+	judged   map[string]string // with complete records: the latest version of each UID on which there was a verdict
+	resolved resolved
 	verdicts []Verdict
 }
 
@@ -127,11 +131,48 @@ type object struct {
 type waiting struct {
 	Change
 	queued *list.Element // in Join.waiting
+	again  bool          // there was a verdict on the version: another collection has the same change, or it is published again
 }
 
 // New returns a join that has read nothing.
 func New(o Options) *Join {
-	return &Join{options: o, objects: map[Object]*object{}, waiting: list.New(), requests: newRequests()}
+	return &Join{options: o, objects: map[Object]*object{}, waiting: list.New(), requests: newRequests(), judged: map[string]string{}, resolved: resolved{of: map[state]Verdict{}}}
+}
+
+// state is a state of an object.
+type state struct{ uid, version string }
+
+// resolved has exact verdicts for changes that another collection publishes as well.
+type resolved struct {
+	of    map[state]Verdict
+	order []state
+}
+
+// maxResolved bounds resolved. The oldest ones go.
+const maxResolved = 10_000
+
+func (a *resolved) add(s state, v Verdict) {
+	if _, known := a.of[s]; known || s.uid == "" || s.version == "" {
+		return
+	}
+	a.of[s], a.order = v, append(a.order, s)
+	if len(a.order) > maxResolved {
+		delete(a.of, a.order[0])
+		a.order = a.order[1:]
+	}
+}
+
+// remove forgets the verdicts on an object.
+func (a *resolved) remove(uid string) {
+	maps.DeleteFunc(a.of, func(s state, _ Verdict) bool { return s.uid == uid })
+	a.order = slices.DeleteFunc(a.order, func(s state) bool { return s.uid == uid })
+}
+
+// find returns the verdict on the state that a change has led to.
+func (a *resolved) find(c *Change) (Verdict, bool) {
+	v, known := a.of[state{c.UID, c.Version}]
+	v.Change, v.request, v.uid = c.ID, nil, "" // the request is counted for the other one
+	return v, known
 }
 
 // End says that the history of the storage has ended. Requests in the next one may lead to the same resourceVersions, so no verdict is exact
@@ -164,7 +205,7 @@ func (j *Join) Change(c Change) {
 		o = &object{}
 		j.objects[c.Object] = o
 	}
-	w := &waiting{Change: c}
+	w := &waiting{Change: c, again: j.again(o, &c)}
 	w.queued = j.waiting.PushBack(w)
 	o.changes = append(o.changes, w)
 	j.settle(c.Object, c.At)
@@ -177,6 +218,9 @@ func (j *Join) Change(c Change) {
 // Decides reports whether a change would get its verdict at once if [Join.Change] was called now.
 func (j *Join) Decides(c Change) bool {
 	c.Group, c.Resource = ResourceOf(c.Group, c.Resource)
+	if _, known := j.resolved.find(&c); known {
+		return true
+	}
 	if slices.ContainsFunc(j.requests.of[c.Object], func(q *request) bool { return j.proves(q, &c) }) {
 		return true
 	}
@@ -187,7 +231,7 @@ func (j *Join) Decides(c Change) bool {
 	if o == nil {
 		o = &object{}
 	}
-	w := &waiting{Change: c}
+	w := &waiting{Change: c, again: j.again(o, &c)}
 	decided, _ := j.explained(o, append(slices.Clone(o.changes), w))
 	return slices.Contains(decided, w)
 }
@@ -198,7 +242,17 @@ func (j *Join) Return(v Verdict) {
 	if q := v.request; q != nil {
 		q.made--
 		j.requests.restore(q)
+		delete(j.judged, v.uid)
+		j.resolved.remove(v.uid)
 	}
+}
+
+// again reports whether there was a verdict on the version of a change, or another change of that version waits.
+func (j *Join) again(o *object, c *Change) bool {
+	if judged, known := j.judged[c.UID]; known && !event.Newer(c.Version, judged) {
+		return true
+	}
+	return slices.ContainsFunc(o.changes, func(w *waiting) bool { return w.UID == c.UID && !event.Newer(c.Version, w.Version) })
 }
 
 // See sets [Change.Seen] of waiting changes that match and have none.
@@ -301,6 +355,10 @@ func (j *Join) settle(key Object, now time.Time) {
 		return
 	}
 	for _, c := range slices.Clone(o.changes) {
+		if v, known := j.resolved.find(&c.Change); known {
+			j.verdict(o, c, v)
+			continue
+		}
 		for _, q := range j.requests.of[key] {
 			if j.proves(q, &c.Change) {
 				j.exact(o, c, q)
@@ -362,7 +420,7 @@ func (j *Join) explained(o *object, all []*waiting) (changes []*waiting, request
 
 // certain reports whether the request that made a change is, or will be, among those that are read.
 func (j *Join) certain(c *waiting) bool {
-	return j.options.Complete && !j.ended && c.Seen != nil && c.Version != "" && j.order.trusts(&c.Change)
+	return j.options.Complete && !j.ended && !c.again && c.Seen != nil && c.Version != "" && j.order.trusts(&c.Change)
 }
 
 // possible returns the requests that can have made a change. Only complete records are in an order.
@@ -397,7 +455,14 @@ func (j *Join) ofEarlierHistory(q *request) bool {
 
 // exact gives a change the verdict that a request has made it.
 func (j *Join) exact(o *object, c *waiting, q *request) {
-	j.verdict(o, c, Verdict{Change: c.ID, Exact: q.record, request: q, places: []place{q.begin, q.end}})
+	v := Verdict{Change: c.ID, Exact: q.record, places: []place{q.begin, q.end}}
+	if c.again { // the request is counted for another change of the version
+		j.verdict(o, c, v)
+		return
+	}
+	v.request, v.uid = q, c.UID
+	j.resolved.add(state{c.UID, c.Version}, v)
+	j.verdict(o, c, v)
 	if o.last == nil || event.Newer(c.Version, o.version) {
 		o.last, o.version = q, c.Version
 	}
@@ -424,7 +489,24 @@ func (j *Join) inexact(o *object, c *waiting, why Reason) {
 
 func (j *Join) verdict(o *object, c *waiting, v Verdict) {
 	j.remove(o, c)
+	j.judge(c)
 	j.verdicts = append(j.verdicts, v)
+}
+
+// judge remembers that there is a verdict on a version. Its request can be forgotten then, so a second verdict on the same version must not be from
+// what is left.
+func (j *Join) judge(c *waiting) {
+	if !j.options.Complete || c.UID == "" || c.Version == "" {
+		return
+	}
+	if before, known := j.judged[c.UID]; known && !event.Newer(c.Version, before) {
+		return
+	}
+	if len(j.judged) >= j.options.MaxChanges {
+		clear(j.judged)
+		j.order.lose(j.order.read, c.At)
+	}
+	j.judged[c.UID] = c.Version
 }
 
 // remove removes a change.

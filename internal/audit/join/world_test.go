@@ -46,7 +46,8 @@ type world struct {
 	loose []loose            // records that come later, or out of order
 	read  [2]int
 	watch []Change
-	seen  int // of watch
+	seen  int      // of watch
+	twins []Change // that come once more
 	truth map[uint64]*call
 
 	join     *Join
@@ -442,7 +443,17 @@ func (w *world) readOne(input int) {
 	}
 }
 
+// ofTwin is added to the ID of a change that comes once more, from another collection with the same object.
+const ofTwin = 1 << 32
+
 func (w *world) watchOne() {
+	if len(w.twins) > 0 && w.chance(20) {
+		c := w.twins[0]
+		w.twins = w.twins[1:]
+		c.ID, c.At, c.Seen = c.ID+ofTwin, w.now, w.marks()
+		w.join.Change(c)
+		return
+	}
 	if w.seen == len(w.watch) {
 		return
 	}
@@ -453,6 +464,9 @@ func (w *world) watchOne() {
 		c.Seen = w.marks()
 	}
 	w.join.Change(c)
+	if w.chance(10) {
+		w.twins = append(w.twins, c)
+	}
 	if w.chance(20) {
 		w.join.Passed(c.Version)
 	}
@@ -467,8 +481,8 @@ func (w *world) take() {
 			w.t.Errorf("change %d got a second verdict", v.Change)
 		}
 		w.verdicts[v.Change] = v
-		made := w.truth[v.Change]
-		c := w.watch[v.Change-1]
+		made := w.truth[v.Change%ofTwin]
+		c := w.watch[v.Change%ofTwin-1]
 		if v.Exact != nil {
 			if made == nil || v.Exact.URI != made.record.URI {
 				w.t.Errorf("%+v was made by %s, and the verdict says %s", c, name(made), describe(v.Exact))
@@ -480,6 +494,9 @@ func (w *world) take() {
 		}
 		if v.Reason == NoRecord != (len(v.Candidates) == 0) {
 			w.t.Errorf("the verdict on change %d has reason %s and %d candidates", v.Change, v.Reason, len(v.Candidates))
+		}
+		if v.Change > ofTwin { // the request can be forgotten
+			continue
 		}
 		named := made != nil && slices.ContainsFunc(v.Candidates, func(r *audit.Record) bool { return r.URI == made.record.URI })
 		if w.form.complete && made != nil && !named && v.Reason != Incomplete && len(v.Candidates) < maxCandidates && !w.form.bounds && !w.form.lossy {

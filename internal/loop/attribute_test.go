@@ -1,0 +1,32 @@
+package loop
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// A reset discards the messages that wait for the loop. The goroutine that passes audit records on must go on afterwards, or no change is
+// attributed any more.
+func TestResetAnswersAttribute(t *testing.T) {
+	l := &Loop{reads: newReads(&Options{Log: zap.NewNop()})}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	type answer struct {
+		planned bool
+		err     error
+	}
+	answers := make(chan answer)
+	go func() {
+		planned, err := l.Attribute(ctx, 10, nil)
+		answers <- answer{planned, err}
+	}()
+	m := <-l.reads.in
+	l.reads.in <- m
+	l.reads.discard()
+	if a := <-answers; a.planned || a.err != nil {
+		t.Errorf("got %v, %v, want that there is no plan", a.planned, a.err)
+	}
+}
