@@ -101,7 +101,7 @@ func (r *Reader) epochsOf(storage string) *source.Epochs {
 // Read waits until Options.Changed wakes it, at most for a minute (see firstAgain), and then begins with a list. It
 // returns when ctx ends or another cluster answers.
 func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Read, h *loop.Handler) error {
-	f := &follower{Reader: r, collection: collection, selection: want.Selection, handler: h, resume: want.From, seen: want.Seen, owner: parseOwner(want.Owner), slot: r.newSlot(), epochs: r.epochsOf(want.Storage)}
+	f := &follower{Reader: r, collection: collection, selection: want.Selection, handler: h, resume: want.From, seen: want.Seen, before: want.Before, owner: parseOwner(want.Owner), slot: r.newSlot(), epochs: r.epochsOf(want.Storage)}
 	again := firstAgain
 	for {
 		changed := r.Changed()

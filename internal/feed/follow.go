@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -24,6 +25,7 @@ type follower struct {
 	owner      source.Owner       // of the last complete list
 	resume     string             // the resourceVersion to start a watch from; "": a list comes first
 	seen       string             // the highest resourceVersion of the present history
+	before     string             // like seen, but without those of a running list
 	list       *list              // the running list; nil: none
 
 	watching atomic.Bool // resumable, for other goroutines
@@ -37,10 +39,10 @@ type follower struct {
 
 // list is a list that reconciles.
 type list struct {
-	// from is the highest resourceVersion that was seen before the list. A list of the server's state
-	// at from may still have the last bodies of objects that are missing or replaced in this list.
-	// "": there is no such resourceVersion.
-	from   string
+	// past are resourceVersions from before the list, the latest first. The server's state at them may still have the last bodies of
+	// objects that are missing or replaced in this list. The first is the highest that was seen. If that is the version of a list that was
+	// interrupted, objects may have been deleted before it, and the second is the position before that list.
+	past   []string
 	absent bool // nothing exists: see [reconcile.Absent]
 }
 
@@ -66,7 +68,7 @@ func (f *follower) Handle(ctx context.Context, s source.Signal) error {
 		return f.reached(s.Resume, f.input(ctx, &in.Input, size, in.release))
 	}
 	in.sighting.Origin = reconcile.List
-	if f.list.from == "" {
+	if len(f.list.past) == 0 {
 		return f.input(ctx, &in.Input, size, in.release)
 	}
 	return f.slot.lend(ctx, func() error { return f.handler.Listed(ctx, &in.Input, size, in.object.Own, in.release) })
@@ -102,18 +104,18 @@ func (f *follower) saw(rv string) {
 	if f.seen == "" || rv != "" && event.Newer(rv, f.seen) {
 		f.seen = rv
 	}
+	if f.list == nil && (f.before == "" || rv != "" && event.Newer(rv, f.before)) {
+		f.before = rv
+	}
 }
 
 func (f *follower) listBegun(ctx context.Context, s source.Signal) error {
-	from := f.seen
-	if f.list != nil { // that list was interrupted: seen may come from it, and be later than deletions that it did not get to
-		from = f.list.from
-	}
-	f.list = &list{from: from, absent: s.Reason == event.ReasonGone}
-	f.watching.Store(false)
 	if s.NewEpoch { // versions of the previous history do not count
-		f.list.from, f.resume, f.seen, f.readThen = "", "", "", ""
+		f.before, f.resume, f.seen, f.readThen = "", "", "", ""
 	}
+	past := slices.DeleteFunc([]string{f.seen, f.before}, func(rv string) bool { return rv == "" })
+	f.list = &list{past: slices.Compact(past), absent: s.Reason == event.ReasonGone}
+	f.watching.Store(false)
 	reason := s.Reason
 	if reason == source.ReasonSnapshot { // also for a collection that was complete without a version, because its resource did not exist
 		reason = event.ReasonExpired
@@ -124,10 +126,8 @@ func (f *follower) listBegun(ctx context.Context, s source.Signal) error {
 
 func (f *follower) listEnded(ctx context.Context, s source.Signal) error {
 	f.saw(s.RV)
-	if f.list.from != "" {
-		if err := f.recallReplaced(ctx, f.list.from); err != nil {
-			return err
-		}
+	if err := f.recallReplaced(ctx); err != nil {
+		return err
 	}
 	if err := f.input(ctx, &reconcile.Input{Kind: reconcile.ListEnded, Version: s.RV, Owner: ownerText(s.Owner)}, 0, nil); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (f *follower) listEnded(ctx context.Context, s source.Signal) error {
 	if err := f.input(ctx, &reconcile.Input{Kind: reconcile.ListDone}, 0, nil); err != nil {
 		return err
 	}
-	f.list, f.resume, f.owner = nil, s.RV, s.Owner
+	f.list, f.resume, f.before, f.owner = nil, s.RV, s.RV, s.Owner
 	f.watching.Store(f.resumable())
 	return nil
 }

@@ -2,6 +2,8 @@ package feed
 
 import (
 	"context"
+	"errors"
+	"iter"
 	"slices"
 	"strings"
 
@@ -44,8 +46,8 @@ func (f *follower) reportMissing(ctx context.Context, version string) error {
 				return ctx.Err()
 			}
 		}
-		if page == 0 && f.list.from != "" {
-			if err := m.recall(ctx, f.list.from); err != nil {
+		if page == 0 {
+			if err := m.recall(ctx); err != nil {
 				return err
 			}
 		}
@@ -85,67 +87,119 @@ func (m *missing) ask(ctx context.Context, limit int) (asked int) {
 	return asked
 }
 
-// recall lists the server's state at the resourceVersion from. It reports each key of m whose last
-// body is in that list, and the keys before it. The remaining keys of m stay unreported. Lists and m are
-// sorted by key; a body that comes in another order is not used.
-func (m *missing) recall(ctx context.Context, from string) error {
-	names := make([]source.Name, len(m.keys))
-	for i, key := range m.keys {
-		names[i] = parseKey(key.Key)
-	}
-	var failed error
-	err := m.source.Recall(ctx, from, names, func(o *source.Object) error {
-		i, found := slices.BinarySearchFunc(m.keys, durable.ObjectKey(o.Namespace, o.Name), func(a reconcile.Absentee, key string) int {
-			return strings.Compare(a.Key, key)
-		})
-		if !found || !slices.Contains(m.keys[i].UIDs, o.UID) {
-			o.Release()
-			return nil
+// recall reports each key of m whose last body the server still has, and the keys before it. The remaining keys of m stay unreported.
+func (m *missing) recall(ctx context.Context) error {
+	reported := 0
+	return m.lastBodies(ctx, m.keys, func(i int, o *source.Object) error {
+		if err := m.report(ctx, i-reported); err != nil {
+			return err
 		}
-		if failed = m.report(ctx, i); failed == nil {
-			failed = m.reportOne(ctx, o)
-		}
-		return failed
+		reported = i + 1
+		return m.reportOne(ctx, o)
 	})
-	return m.recalled(ctx, err, failed)
 }
 
-// recalled returns the error of a failed recall. It returns nil if only the server's answer is missing: the last bodies
-// are then unknown.
-func (f *follower) recalled(ctx context.Context, err, failed error) error {
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case failed != nil:
-		return failed
-	case err != nil:
-		f.Log.Info("read of deleted objects' last bodies failed, going on without them", zap.String("collection", f.collection), zap.Error(err))
+// recallReplaced passes on the last body of each object whose name belongs to another object in the list that is about to end.
+func (f *follower) recallReplaced(ctx context.Context) error {
+	var replaced []reconcile.Absentee
+	err := f.slot.lend(ctx, func() (err error) {
+		replaced, err = f.handler.Replaced(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return f.lastBodies(ctx, replaced, func(i int, o *source.Object) error {
+		return f.slot.lend(ctx, func() error { return f.handler.Former(ctx, replaced[i].Key, o, len(o.Raw), o.Release) })
+	})
+}
+
+// lastBodies calls found with the last body of each of the objects that the server had before the list, in order: with the one of the latest
+// of [list.past] that has it. found releases it. If a body is not found, it may still have existed.
+func (f *follower) lastBodies(ctx context.Context, absent []reconcile.Absentee, found func(i int, o *source.Object) error) error {
+	past := make([]*pastState, len(f.list.past))
+	for n, rv := range f.list.past {
+		past[n] = &pastState{objects: f.stateAt(ctx, rv, absent)}
+		defer past[n].close()
+	}
+	for i := range absent {
+		for _, state := range past {
+			if o := state.take(i); o != nil {
+				if err := found(i, o); err != nil {
+					return err
+				}
+				break
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 	}
 	return nil
 }
 
-// recallReplaced lists the server's state at the resourceVersion from. It passes on the last body of each object whose name
-// belongs to another object in the list that is about to end.
-func (f *follower) recallReplaced(ctx context.Context, from string) error {
-	var keys []string
-	err := f.slot.lend(ctx, func() (err error) {
-		keys, err = f.handler.Replaced(ctx)
-		return err
-	})
-	if err != nil || len(keys) == 0 {
-		return err
+// stateAt yields the absent objects that the server had at rv, with their places in absent. Both it and absent are sorted by key.
+func (f *follower) stateAt(ctx context.Context, rv string, absent []reconcile.Absentee) iter.Seq2[int, *source.Object] {
+	return func(yield func(int, *source.Object) bool) {
+		names := make([]source.Name, len(absent))
+		for i, key := range absent {
+			names[i] = parseKey(key.Key)
+		}
+		err := f.source.Recall(ctx, rv, names, func(o *source.Object) error {
+			i, known := slices.BinarySearchFunc(absent, durable.ObjectKey(o.Namespace, o.Name), func(a reconcile.Absentee, key string) int {
+				return strings.Compare(a.Key, key)
+			})
+			switch {
+			case !known || !slices.Contains(absent[i].UIDs, o.UID):
+				o.Release()
+			case !yield(i, o):
+				return errEnough
+			}
+			return nil
+		})
+		if err != nil && ctx.Err() == nil && !errors.Is(err, errEnough) {
+			f.Log.Info("read of deleted objects' last bodies failed, going on without them", zap.String("collection", f.collection), zap.Error(err))
+		}
 	}
-	names := make([]source.Name, len(keys))
-	for i, key := range keys {
-		names[i] = parseKey(key)
+}
+
+var errEnough = errors.New("nobody reads on")
+
+// pastState reads a state of the server. It asks the server when the first object is taken.
+type pastState struct {
+	objects iter.Seq2[int, *source.Object]
+	next    func() (int, *source.Object, bool)
+	stop    func()
+	i       int
+	object  *source.Object // at place i; nil: there is none left
+}
+
+// take returns the object at place i; nil: the state does not have it. i rises from call to call.
+func (p *pastState) take(i int) *source.Object {
+	if p.next == nil {
+		p.next, p.stop = iter.Pull2(p.objects)
+		p.i, p.object, _ = p.next()
 	}
-	var failed error
-	err = f.source.Recall(ctx, from, names, func(o *source.Object) error {
-		key := durable.ObjectKey(o.Namespace, o.Name)
-		failed = f.slot.lend(ctx, func() error { return f.handler.Former(ctx, key, o, len(o.Raw), o.Release) })
-		return failed
-	})
-	return f.recalled(ctx, err, failed)
+	for p.object != nil && p.i < i {
+		p.object.Release()
+		p.i, p.object, _ = p.next()
+	}
+	if p.object == nil || p.i > i {
+		return nil
+	}
+	o := p.object
+	p.i, p.object, _ = p.next()
+	return o
+}
+
+func (p *pastState) close() {
+	if p.next == nil {
+		return
+	}
+	if p.object != nil {
+		p.object.Release()
+	}
+	p.stop()
 }
 
 // report reports the next n keys without a body.

@@ -460,7 +460,7 @@ func (l *Loop) handleNow(m message) error {
 		}
 	case reconcile.Sighted:
 		l.decideWaiting(in.Collection, in.Sighting.Key) // a streamed list can have several states of an object
-		if m.own != nil && l.core.Replaces(in) && l.reads.wait(m) {
+		if m.own != nil && l.core.Replaces(in) != nil && l.reads.wait(m) {
 			return nil
 		}
 	}

@@ -122,9 +122,15 @@ func (h *Handler) Listed(ctx context.Context, in *reconcile.Input, size int, own
 	return h.pass(ctx, in, message{bytes: bytesOf(size), own: own, release: release})
 }
 
-// Replaced returns the keys of the waiting objects: see Listed.
-func (h *Handler) Replaced(ctx context.Context) ([]string, error) {
-	return ask(ctx, h, func(l *Loop) []string { return l.reads.waitingKeys(h.collection) })
+// Replaced returns the keys of the waiting objects, with the uids of the objects that had these names before: see Listed.
+func (h *Handler) Replaced(ctx context.Context) ([]reconcile.Absentee, error) {
+	return ask(ctx, h, func(l *Loop) (replaced []reconcile.Absentee) {
+		for _, key := range l.reads.waitingKeys(h.collection) {
+			in := l.reads.open[h.collection].waiting[key].input
+			replaced = append(replaced, reconcile.Absentee{Key: key, UIDs: l.core.Replaces(in)})
+		}
+		return replaced
+	})
 }
 
 // Former passes on the last body of the object that previously had the name of a waiting object. It ends the wait. size and

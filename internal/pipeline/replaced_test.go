@@ -96,10 +96,10 @@ func TestListedUnderANameThatAnotherObjectHad(t *testing.T) {
 	}
 	waits := func(want bool) {
 		t.Helper()
-		keys, err := h.Replaced(ctx)
+		replaced, err := h.Replaced(ctx)
 		must(err)
-		if slices.Contains(keys, key) != want {
-			t.Errorf("objects that wait: %v", keys)
+		if slices.ContainsFunc(replaced, func(a reconcile.Absentee) bool { return a.Key == key && slices.Equal(a.UIDs, []string{"u1"}) }) != want {
+			t.Errorf("objects that wait: %v", replaced)
 		}
 	}
 	for _, x := range []struct {

@@ -303,15 +303,19 @@ func (k *Core) Missing(collection string, limit int) (keys []Absentee) {
 	return keys
 }
 
-// Replaces reports whether a sighting of the list under way has the name of another object that consumers have
-// or may have. That object does not exist any more. The caller may pass the sighting on later in the list, with
-// the last body of the other object.
-func (k *Core) Replaces(in *Input) bool {
+// Replaces returns the uids of other objects that consumers have or may have under the name of a sighting of the list under way.
+// They do not exist any more. The caller may pass the sighting on later in the list, with the last body of one of them.
+func (k *Core) Replaces(in *Input) (uids []string) {
 	c, s := k.collections[in.Collection], in.Sighting
 	if c == nil || in.Read != c.read || c.list == nil || c.list.comparing() || s.Form != Seen {
-		return false
+		return nil
 	}
-	return slices.ContainsFunc(holders(c.known(s.Key)), func(o Object) bool { return o.UID != s.UID })
+	for _, o := range holders(c.known(s.Key)) {
+		if o.UID != s.UID {
+			uids = append(uids, o.UID)
+		}
+	}
+	return uids
 }
 
 // Forgettable returns up to limit keys of an ending collection's inventory, in order. The caller
@@ -340,6 +344,7 @@ type Read struct {
 	Number uint64
 	From   string // a watch starts from here; "": a list comes first
 	Seen   string // a server that is behind it has another history
+	Before string // like Seen, but without the versions of a list that was interrupted; "": not known
 	Owner  string // of the last complete list
 	// Selection is that of the collection's properties.
 	Selection string
@@ -364,6 +369,9 @@ func (k *Core) Reading(collection string) Read {
 		if c.side != nil && c.side.version == "" {
 			r.Side = c.side.number
 		}
+	}
+	if !r.Stop && c.SyncedEpoch == c.Epoch { // else the position is of a history before
+		r.Before = c.Position
 	}
 	return r
 }

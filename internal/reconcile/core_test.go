@@ -630,11 +630,10 @@ func TestAttribute(t *testing.T) {
 // a number of its own, by which the core drops frames of a read that is over.
 func TestReading(t *testing.T) {
 	want := map[Phase]Read{
-		New: {}, Listing: {Seen: "10"}, InStep: {From: "10", Seen: "10"}, Resyncing: {From: "10", Seen: "10", Side: 1},
-		Verifying: {From: "10", Seen: "10", Side: 1}, Absent: {Seen: "10"}, Leaving: {Seen: "10", Stop: true},
+		New: {Seen: "10", Before: "10"}, Listing: {Seen: "10", Before: "10"}, InStep: {From: "10", Seen: "10", Before: "10"}, Resyncing: {From: "10", Seen: "10", Before: "10", Side: 1},
+		Verifying: {From: "10", Seen: "10", Before: "10", Side: 1}, Absent: {Seen: "10", Before: "10"}, Leaving: {Seen: "10", Stop: true},
 		Ending: {Seen: "10", Stop: true}, Closed: {Seen: "10", Stop: true},
 	}
-	want[New] = Read{Seen: "10"}
 	for p := range phases {
 		b := inPhase(t, p)
 		r := b.core.Reading("x")
@@ -654,7 +653,11 @@ func TestReading(t *testing.T) {
 	if r := newBench(t, nil).core.Reading("x"); r != (Read{Stop: true}) {
 		t.Errorf("the read of a collection that is not configured is %+v, want %+v", r, Read{Stop: true})
 	}
-	b := inPhase(t, Resyncing).do(seen(Watch, "a", "12"), seen(Resync, "b", "11"), sideEnded("12"))
+	b := inPhase(t, InStep).do(newHistory(listBegun))
+	if r := b.core.Reading("x"); b.x().Position != "10" || r.Before != "" {
+		t.Errorf("in another history: position %s, the read is %+v, want no version of the history before", b.x().Position, r)
+	}
+	b = inPhase(t, Resyncing).do(seen(Watch, "a", "12"), seen(Resync, "b", "11"), sideEnded("12"))
 	if r := b.core.Reading("x"); r.Side != 0 || b.x().Phase != Resyncing {
 		t.Errorf("the list beside the watch is complete: the read is %+v in phase %s, want no list in phase %s", r, b.x().Phase, Resyncing)
 	}
@@ -963,16 +966,16 @@ func TestReplaces(t *testing.T) {
 		what  string
 		begun []Input
 		in    Input
-		want  bool
+		want  string
 	}{
-		{"another object has the name", []Input{listBegun}, other(), true},
-		{"the same object", []Input{listBegun}, seen(List, "a", "12"), false},
-		{"a name that is not known", []Input{listBegun}, seen(List, "b", "12"), false},
-		{"the deletion of another object", []Input{listBegun}, other(func(s *Sighting) { s.Form = Ended }), false},
-		{"no list is under way", nil, other(), false},
-		{"the list is complete", []Input{listBegun, listEnded("13")}, other(), false},
-		{"a list of an earlier read", []Input{listBegun}, Input{Read: 99, Sighting: other().Sighting}, false},
-		{"a collection that is not wanted", []Input{listBegun}, of("y", other()), false},
+		{"another object has the name", []Input{listBegun}, other(), "ua"},
+		{"the same object", []Input{listBegun}, seen(List, "a", "12"), ""},
+		{"a name that is not known", []Input{listBegun}, seen(List, "b", "12"), ""},
+		{"the deletion of another object", []Input{listBegun}, other(func(s *Sighting) { s.Form = Ended }), ""},
+		{"no list is under way", nil, other(), ""},
+		{"the list is complete", []Input{listBegun, listEnded("13")}, other(), ""},
+		{"a list of an earlier read", []Input{listBegun}, Input{Read: 99, Sighting: other().Sighting}, ""},
+		{"a collection that is not wanted", []Input{listBegun}, of("y", other()), ""},
 	} {
 		b := inStep(t, seen(List, "a", "5")).do(c.begun...)
 		if c.in.Collection == "" {
@@ -981,8 +984,8 @@ func TestReplaces(t *testing.T) {
 		if c.in.Read == 0 {
 			c.in.Read = b.x().read
 		}
-		if got := b.core.Replaces(&c.in); got != c.want {
-			t.Errorf("%s: Replaces returns %t, want %t", c.what, got, c.want)
+		if got := strings.Join(b.core.Replaces(&c.in), " "); got != c.want {
+			t.Errorf("%s: Replaces returns %q, want %q", c.what, got, c.want)
 		}
 	}
 }

@@ -36,16 +36,24 @@ const (
 
 // buffering is the part of a world that has a disk buffer.
 type buffering struct {
-	small    bool                         // the buffer fills up during an outage
-	ballast  int                          // number of objects that were created to fill it
-	mu       sync.Mutex                   // protects recorded
-	recorded map[string]map[uint64]string // UID -> resourceVersion of a change that a killed bridge had on disk -> when it was killed
+	small    bool                       // the buffer fills up during an outage
+	ballast  int                        // number of objects that were created to fill it
+	mu       sync.Mutex                 // protects recorded
+	recorded map[string]map[uint64]kill // UID -> resourceVersion of a change that a killed bridge had on disk
 }
 
-// has returns when a bridge was killed that had recorded a version of an object; "" if none had.
-func (b *buffering) has(uid string, rv uint64) string {
+// kill is when a bridge was killed. Its zero value is: none was.
+type kill struct {
+	at    time.Time
+	since time.Duration // the faults had begun
+}
+
+func (k kill) String() string { return fmt.Sprintf("%.2fs", k.since.Seconds()) }
+
+// has returns when a bridge was killed that had recorded a version of an object.
+func (b *buffering) has(uid string, rv uint64) kill {
 	if b == nil {
-		return ""
+		return kill{}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,23 +61,23 @@ func (b *buffering) has(uid string, rv uint64) string {
 }
 
 // hasDeletion is has for a deletion of an object, whose version lies between two others.
-func (b *buffering) hasDeletion(uid string, after, before uint64) string {
+func (b *buffering) hasDeletion(uid string, after, before uint64) kill {
 	if b == nil {
-		return ""
+		return kill{}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for rv, when := range b.recorded[uid] {
+	for rv, killed := range b.recorded[uid] {
 		if rv > after && rv < before {
-			return when
+			return killed
 		}
 	}
-	return ""
+	return kill{}
 }
 
 // bufferOf returns the configuration of a buffer, which is small in every second seed.
 func (w *world) bufferOf() map[string]any {
-	w.buffer = &buffering{recorded: map[string]map[uint64]string{}, small: w.spec.Seed/4%2 == 1 && !w.spec.away}
+	w.buffer = &buffering{recorded: map[string]map[uint64]kill{}, small: w.spec.Seed/4%2 == 1 && !w.spec.away}
 	return map[string]any{"path": "${env:" + bufferEnv + "}", "maxBytes": w.buffer.size()}
 }
 
@@ -274,7 +282,7 @@ func (n *nemesis) readRecording(stream *spool.Stream, meta []byte) error {
 	if of.Sink != n.wanted.Sinks[0].Name {
 		return nil
 	}
-	when := fmt.Sprintf("%.2fs", time.Since(n.begun).Seconds())
+	killed := kill{time.Now(), time.Since(n.begun)}
 	reader := stream.Reader(1)
 	defer func() { _ = reader.Close() }()
 	n.buffer.mu.Lock()
@@ -299,9 +307,9 @@ func (n *nemesis) readRecording(stream *spool.Stream, meta []byte) error {
 			continue
 		}
 		if n.buffer.recorded[f.Object.UID] == nil {
-			n.buffer.recorded[f.Object.UID] = map[uint64]string{}
+			n.buffer.recorded[f.Object.UID] = map[uint64]kill{}
 		}
-		n.buffer.recorded[f.Object.UID][number(f.Object.ResourceVersion)] = when
+		n.buffer.recorded[f.Object.UID][number(f.Object.ResourceVersion)] = killed
 	}
 }
 

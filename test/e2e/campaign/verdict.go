@@ -39,7 +39,15 @@ type verdict struct {
 }
 
 // window is a range of resourceVersions whose transitions a gap excuses: after from, up to and including to.
-type window struct{ from, to uint64 }
+type window struct {
+	from, to       uint64
+	opened, closed time.Time // when its gap and its synced event were made; zero: not known
+}
+
+// openAt reports whether the gap was not closed yet at a time. What the disk buffer then records is lost if the bridge is killed: docs/limits.md.
+func (w *window) openAt(at time.Time) bool {
+	return w.opened.Before(at) && (w.closed.IsZero() || w.closed.After(at))
+}
 
 func (v *verdict) wrong(rule, format string, args ...any) {
 	v.problems = append(v.problems, "["+rule+"] "+fmt.Sprintf(format, args...))
@@ -181,8 +189,8 @@ func (r *reader) collection(m *bus.Message) {
 			}
 			return
 		}
+		r.excuse(resource, number(m.RV()), timeOf(m))
 		delete(r.open, resource)
-		r.excuse(resource, number(m.RV()))
 		r.reached(resource, m)
 	case m.Is("synced"):
 		r.reached(resource, m)
@@ -226,7 +234,7 @@ func (r *reader) gap(resource string, m *bus.Message) {
 	case m.Epoch() > 1 || m.Data.From == "" && !timeOf(m).Before(r.ledger.back):
 		// The restore has undone the rest of the first history, so the gap excuses all of it. In the second history, the gap begins at
 		// version 0.
-		r.excuse(resource, math.MaxUint64)
+		r.excuse(resource, math.MaxUint64, time.Time{})
 		r.era[resource], r.from[resource], r.high[resource] = 1, 0, 0
 	case !timeOf(m).Before(r.ledger.back):
 		r.goesOn(resource)
@@ -238,9 +246,9 @@ func (r *reader) gap(resource string, m *bus.Message) {
 func (r *reader) goesOn(resource string) {
 	r.silent[resource] = true
 	windows := r.windows[0]
-	windows[resource] = append(windows[resource], window{r.ledger.saved, math.MaxUint64})
+	windows[resource] = append(windows[resource], window{from: r.ledger.saved, to: math.MaxUint64})
 	if r.open[resource] != nil {
-		r.excuse(resource, math.MaxUint64)
+		r.excuse(resource, math.MaxUint64, time.Time{})
 	}
 	r.era[resource], r.high[resource] = 1, 0
 }
@@ -250,10 +258,14 @@ func (r *reader) reached(resource string, m *bus.Message) {
 	r.high[resource] = max(r.high[resource], versionOf(m))
 }
 
-// excuse excuses the transitions of the open gap, up to the version to.
-func (r *reader) excuse(resource string, to uint64) {
+// excuse excuses the transitions of the open gap, up to the version to. The gap is closed then, or at an unknown time.
+func (r *reader) excuse(resource string, to uint64, closed time.Time) {
 	windows := r.windows[r.era[resource]]
-	windows[resource] = append(windows[resource], window{r.from[resource], to})
+	w := window{from: r.from[resource], to: to, closed: closed}
+	if m := r.open[resource]; m != nil {
+		w.opened = timeOf(m)
+	}
+	windows[resource] = append(windows[resource], w)
 }
 
 // forget drops the copy of a collection, as consumers do at a reset and at closed.

@@ -41,22 +41,22 @@ func (v *verdict) life(era int, o *object) {
 		if was && in && o.typ.ignore && o.typ.published(version.body) == o.typ.published(o.versions[i-1].body) {
 			continue
 		}
-		covered := v.covers(era, resource, version.rv-1, version.rv+1)
-		switch when := v.buffered.has(o.uid, version.rv); {
-		case when != "" && !v.taken[resource]:
-			v.wrong("complete", "version %d of %s is not published, but it was in the disk buffer of a bridge that was killed at %s", version.rv, o, when)
-		case covered:
+		windows := v.covering(era, resource, version.rv-1, version.rv+1)
+		switch killed := v.buffered.has(o.uid, version.rv); {
+		case v.replayable(resource, windows, killed):
+			v.wrong("complete", "version %d of %s is not published, but it was in the disk buffer of a bridge that was killed at %s", version.rv, o, killed)
+		case len(windows) > 0:
 			v.excused++
 		default:
 			v.wrong("complete", "version %d of %s is not published, and no gap covers it: %v", version.rv, o, v.windows[era][resource])
 		}
 	}
 	if in && o.deleted && !v.ended[era][o.uid] && !(era > 0 && o.gone) {
-		covered := v.covers(era, resource, o.after, o.before)
-		switch when := v.buffered.hasDeletion(o.uid, o.after, o.before); {
-		case when != "" && !v.taken[resource]:
-			v.wrong("complete", "the deletion of %s is not published, but it was in the disk buffer of a bridge that was killed at %s", o, when)
-		case covered:
+		windows := v.covering(era, resource, o.after, o.before)
+		switch killed := v.buffered.hasDeletion(o.uid, o.after, o.before); {
+		case v.replayable(resource, windows, killed):
+			v.wrong("complete", "the deletion of %s is not published, but it was in the disk buffer of a bridge that was killed at %s", o, killed)
+		case len(windows) > 0:
 			v.excused++
 		default:
 			v.wrong("complete", "the deletion of %s is not published, and no gap covers it: %v", o, v.windows[era][resource])
@@ -64,12 +64,22 @@ func (v *verdict) life(era int, o *object) {
 	}
 }
 
-// covers reports whether a window has a version between after and before, both exclusive.
-func (v *verdict) covers(era int, resource string, after, before uint64) bool {
+// covering returns the windows that have a version between after and before, both exclusive.
+func (v *verdict) covering(era int, resource string, after, before uint64) (all []window) {
 	if before < math.MaxUint64 {
 		before--
 	}
-	return slices.ContainsFunc(v.windows[era][resource], func(w window) bool { return w.from < before && w.to > after })
+	for _, w := range v.windows[era][resource] {
+		if w.from < before && w.to > after {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// replayable reports whether what a killed bridge had recorded had to be published after its restart.
+func (v *verdict) replayable(resource string, windows []window, killed kill) bool {
+	return killed != kill{} && !v.taken[resource] && !slices.ContainsFunc(windows, func(w window) bool { return w.openAt(killed.at) })
 }
 
 // inStep checks pkg/consumer: after all messages, its copies are complete and have the same objects as copies by the contract's rules.

@@ -442,21 +442,34 @@ func TestGapsFromTheStopOn(t *testing.T) {
 	}
 }
 
-// What a killed bridge had recorded is published, also within a gap. A gap needs a reason.
+// What a killed bridge had recorded is published, also within a gap, unless the gap was open when it was killed. A gap needs a reason.
 func TestVerdictOfBuffer(t *testing.T) {
 	p := Pair{Name: "nats-eo/nats", Bus: "nats", Delivery: "exactly-once", Store: "nats"}
+	killed := kill{at: time.Now(), since: 5 * time.Second}
+	at := func(m *bus.Message, after time.Duration) {
+		m.Attributes["time"] = killed.at.Add(after).Format(time.RFC3339Nano)
+	}
 	for name, c := range map[string]struct {
 		want string // beginning of the only problem; "": none
 		do   func(*verdict)
 	}{
 		"what was recorded is published": {"", func(v *verdict) {
-			v.buffered.recorded = map[string]map[uint64]string{"u1": {11: "5s", 12: "5s", 13: "5s"}, "u2": {25: "5s"}}
+			v.buffered.recorded = map[string]map[uint64]kill{"u1": {11: killed, 12: killed, 13: killed}, "u2": {25: killed}}
 		}},
 		"a recorded version is lost in a gap": {"[complete] version 22", func(v *verdict) {
-			v.buffered.recorded = map[string]map[uint64]string{"u3": {22: "5s"}}
+			v.buffered.recorded = map[string]map[uint64]kill{"u3": {22: killed}}
 		}},
 		"a recorded deletion is lost in a gap": {"[complete] the deletion", func(v *verdict) {
-			v.buffered.recorded = map[string]map[uint64]string{"u3": {23: "5s"}}
+			v.buffered.recorded = map[string]map[uint64]kill{"u3": {23: killed}}
+		}},
+		"the gap was open": {"", func(v *verdict) {
+			v.buffered.recorded = map[string]map[uint64]kill{"u3": {22: killed, 23: killed}}
+			at(&v.messages[6], -time.Second)
+		}},
+		"the gap was closed": {"[complete] version 22", func(v *verdict) {
+			v.buffered.recorded = map[string]map[uint64]kill{"u3": {22: killed}}
+			at(&v.messages[6], -2*time.Second)
+			at(&v.messages[7], -time.Second)
 		}},
 		"a gap although no history was lost": {"[declared]", func(v *verdict) {
 			v.messages[6].Data.Reason, v.expires = "expired", map[string]bool{resource: false}
@@ -465,6 +478,8 @@ func TestVerdictOfBuffer(t *testing.T) {
 		h := rightHistory()
 		v := h.verdict(p)
 		v.buffered = &buffering{}
+		at(&v.messages[6], time.Second)
+		at(&v.messages[7], 2*time.Second)
 		c.do(v)
 		problems := v.judge()
 		if c.want == "" && len(problems) > 0 || c.want != "" && (len(problems) != 1 || !strings.HasPrefix(problems[0], c.want)) {
