@@ -268,7 +268,11 @@ func (r *entriesReader) ended(o *gadget, m *bus.Message) bool {
 	if o == nil {
 		return r.truth.former != nil && r.truth.former[m.UID()] != nil && m.Data.Reason != "left" // undone by a restore
 	}
-	gone := o.deleted && !timeOf(m).Before(o.asked)
+	known := timeOf(m)
+	if m.Attributes["origin"] == "reconcile" && m.At.After(known) { // that is the time of the list, and the server was asked later what became of the object
+		known = m.At
+	}
+	gone := o.deleted && !known.Before(o.asked)
 	left := slices.ContainsFunc(o.states, func(s gadgetState) bool {
 		if s.rv < number(m.RV()) && r.truth.former == nil || s.asked.After(timeOf(m)) {
 			return false // the object had this state before the publication that the event ends, or after the event
