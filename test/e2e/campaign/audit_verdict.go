@@ -119,6 +119,12 @@ func (v *auditVerdict) change(m *bus.Message, answers []attribution.Answer, ende
 	judged := v.whole && !ended && len(makers) > 0 && !slices.Contains(makers, nobody) && !v.taken[m.Resource()]
 	// The record of a creation is a proof, whatever else is missing. An object that only a list has found may have been created before the bridge began to read records.
 	provable := by.created && m.Is("added") && m.Attributes["origin"] == string(event.Watch) && m.Resource() != v.secrets
+	if notMade(m) {
+		if len(answers) > 0 {
+			v.wrong("user", "there is an answer to %s, of which it is not known what happened: %s", m, &answers[0])
+		}
+		return
+	}
 	if len(answers) == 0 {
 		v.answered.Silent++
 		if judged {
@@ -233,27 +239,21 @@ func (all makers) known() makers {
 	return all
 }
 
-func (o *object) makers(m *bus.Message) (all makers) {
-	rv := versionOf(m)
-	if v, ok := o.find(rv); ok && !versionless(m) {
-		return makers{[]string{v.by}, o.versions[0].rv == rv}
+// makers returns who made the change of an event in the history of the object. A deletion that says that the object does not exist any more is by the user who
+// deleted it, also if the object had left the selection before: the bridge may have been away meanwhile.
+func (o *object) makers(m *bus.Message) makers {
+	switch v, ok := o.find(versionOf(m)); {
+	case notMade(m):
+		return makers{}
+	case m.Is("deleted") && m.Data.Reason == "":
+		return removal(o.deleted, o.by)
+	case ok:
+		return makers{[]string{v.by}, o.versions[0].rv == v.rv}
 	}
-	if !m.Is("deleted") {
-		return all
-	}
-	if o.deleted && (versionless(m) || rv > o.after && rv < o.before) {
-		all.users = append(all.users, o.by)
-	}
-	for _, v := range o.versions {
-		if versionless(m) && !v.in && v.rv > number(m.RV()) {
-			all.users = append(all.users, v.by)
-		}
-	}
-	return all
+	return makers{}
 }
 
-// makers returns who made the change of an event. Of a deletion that only a list has found, that can be every user who has written to the object
-// since, because an entry may select objects by any property.
+// makers returns who made the change of an event.
 func (t *gadgetTruth) makers(m *bus.Message) makers {
 	var all makers
 	for era, objects := range []map[string]*gadget{t.former, t.objects} {
@@ -264,26 +264,27 @@ func (t *gadgetTruth) makers(m *bus.Message) makers {
 	return all.known()
 }
 
-func (g *gadget) makers(m *bus.Message) (all makers) {
-	rv := versionOf(m)
-	if s, ok := g.find(rv); ok && !versionless(m) {
-		return makers{[]string{s.by}, g.states[0].rv == rv}
+func (g *gadget) makers(m *bus.Message) makers {
+	switch s, ok := g.find(versionOf(m)); {
+	case notMade(m):
+		return makers{}
+	case m.Is("deleted") && m.Data.Reason == "":
+		return removal(g.deleted, g.by)
+	case ok:
+		return makers{[]string{s.by}, g.states[0].rv == s.rv}
 	}
-	if !m.Is("deleted") {
-		return all
-	}
-	if g.deleted && (versionless(m) || rv > g.after && rv < g.before) {
-		all.users = append(all.users, g.by)
-	}
-	for _, s := range g.states {
-		if versionless(m) && s.rv > number(m.RV()) {
-			all.users = append(all.users, s.by)
-		}
-	}
-	return all
+	return makers{}
 }
 
-// versionless reports whether it is not known which version an event's change has led to, because only a list has found that an object is gone.
-func versionless(m *bus.Message) bool {
-	return m.Is("deleted") && (m.Attributes["origin"] != string(event.Watch) || versionOf(m) == 0)
+// notMade reports whether an event has no answer because it does not say what happened: it is not known whether the object was deleted, or a list
+// has found that it is not selected any more.
+func notMade(m *bus.Message) bool {
+	return m.Is("deleted") && (m.Data.Reason == "unknown" || m.Data.Reason == "left" && m.Attributes["origin"] != string(event.Watch))
+}
+
+func removal(deleted bool, by string) makers {
+	if !deleted {
+		return makers{}
+	}
+	return makers{users: []string{by}}
 }

@@ -54,10 +54,7 @@ type auditForm struct {
 // auditFormOf lets the seed choose a form. One of three seeds has no audit input, unless always is true.
 func auditFormOf(seed uint64, always bool) auditForm {
 	r := newChance(seed, auditStream)
-	f := auditForm{input: []string{"", inputLog, inputLog, inputFile, inputWebhook, inputWebhook}[r.IntN(6)]}
-	if r.IntN(2) == 0 && f.input == inputLog {
-		f.input = ""
-	}
+	f := auditForm{input: []string{"", "", inputLog, inputLog, inputFile, inputWebhook}[r.IntN(6)]}
 	if always && f.input == "" {
 		f.input = []string{inputLog, inputFile, inputWebhook}[r.IntN(3)]
 	}
