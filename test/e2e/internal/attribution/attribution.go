@@ -1,5 +1,5 @@
-// Package attribution reads from the messages of a bus who made the changes, and checks what holds for these answers whoever made the
-// changes. Whether the users are right is for its callers to judge.
+// Package attribution reads from the messages of a bus who made the changes, and checks what holds for these answers for every user.
+// Whether the users are right is for its callers to judge.
 package attribution
 
 import (
