@@ -206,6 +206,40 @@ func TestUnreadRecords(t *testing.T) {
 	}
 }
 
+// A change that waits longer than its records usually take is not given up when a record of another request for its object is read, or another change of
+// its object is published: its own record may be one of the next.
+func TestRecordsReadLate(t *testing.T) {
+	a := newAttribution()
+	if err := a.Load(store{}, noon); err != nil {
+		t.Fatal(err)
+	}
+	a.Caught(noon, 0)
+	first := change("web", "5")
+	a.Published(first, true, noon)
+	late := noon.Add(2 * time.Hour)
+	a.Caught(late, 3) // the records are there, and not read
+	begun := creation("web", "", "bob")
+	begun.Stage, begun.Code, begun.Answer = audit.Received, 0, nil // what it has done is in a later record
+	a.Read(1, begun, late)
+	second := change("web", "6")
+	second.Did, second.Before, second.Type = join.Changed, "5", event.Modified
+	a.Published(second, true, late)
+	if ready := a.Ready(late); len(ready) != 0 {
+		t.Fatalf("ready before the records are read: %v", numbers(ready))
+	}
+	ended := *begun
+	ended.Stage, ended.Code = audit.Complete, 409
+	a.Read(2, &ended, late)
+	a.Read(3, creation("web", "5", "alice"), late)
+	ready := readyAt(a, late)
+	if len(ready) != 1 || ready[0] != first {
+		t.Fatalf("ready when the records are read: %v", numbers(ready))
+	}
+	if e, _ := a.Event(first.Number); e.Attribution.Request == nil || e.Attribution.Request.User.Name != "alice" {
+		t.Errorf("attribution %+v", e.Attribution)
+	}
+}
+
 // A change without a record leaves the store, and nothing is published about it.
 func TestNoRecord(t *testing.T) {
 	a := newAttribution()

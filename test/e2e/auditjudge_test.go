@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/attribution"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
@@ -36,24 +36,17 @@ func (a *auditRun) verdict(all []bus.Message) *auditVerdict {
 	a.t.Helper()
 	v := &auditVerdict{auditRun: a, changes: map[string]*judged{}, counts: map[string]int{}, missing: map[string]int{}}
 	a.truth.lock(func() { v.readChanges(all) })
-	said := map[string]*bus.Message{}
+	answers, problems := attribution.Read(all, attribution.Options{Exact: true})
+	v.problems = append(v.problems, problems...)
 	for i := range all {
-		m := &all[i]
-		if !m.Is("attributed") {
-			continue
-		}
-		if said[m.Data.Explains] != nil {
-			v.problem("[twice] %s is attributed twice: %s and %s", m.Data.Explains, said[m.Data.Explains].Place, m.Place)
-		}
-		said[m.Data.Explains] = m
-		if c := v.changes[m.Data.Explains]; c == nil {
-			v.problem("[unknown] %s is about an event that is not on the bus", m)
-		} else {
-			v.one(c, m)
+		for _, one := range answers[all[i].ID()] {
+			if c := v.changes[all[i].ID()]; c != nil {
+				v.one(c, &one)
+			}
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(v.changes)) {
-		if c := v.changes[id]; said[id] == nil && c.calls != nil {
+		if c := v.changes[id]; answers[id] == nil && c.calls != nil {
 			v.silent(c)
 		}
 	}
@@ -177,18 +170,17 @@ func (v *auditVerdict) candidates(c *judged, name string, marks bool, kinds ...c
 }
 
 // one judges an attributed event.
-func (v *auditVerdict) one(c *judged, m *bus.Message) {
+func (v *auditVerdict) one(c *judged, m *attribution.Answer) {
 	what := "candidates: " + m.Data.Reason
-	if len(m.Data.Request) > 0 {
+	if m.Request != nil {
 		what = "exact"
 	}
 	if c.calls == nil {
 		v.counts["of the admin: "+what]++
-		var r event.Request
-		if len(m.Data.Request) > 0 {
-			v.must(json.Unmarshal(m.Data.Request, &r))
+		if m.Request == nil {
+			return
 		}
-		if named := v.callOf(&r); named != nil {
+		if named := v.callOf(m.Request); named != nil {
 			v.problem("[test] %s names %s; the test does not know who made the change", c, describe([]*call{named}))
 		}
 		return
@@ -197,13 +189,12 @@ func (v *auditVerdict) one(c *judged, m *bus.Message) {
 	if v.exactByRecord(c) {
 		v.counts["provable by one record: "+what]++
 	}
-	if len(m.Data.Request) == 0 {
+	if m.Request == nil {
 		v.inexact(c, m)
 		return
 	}
-	var r event.Request
-	v.must(json.Unmarshal(m.Data.Request, &r))
-	named := v.callOf(&r)
+	r := m.Request
+	named := v.callOf(r)
 	if named == nil {
 		v.problem("[wrong] %s names %s, who is none of the clients; want one of %s", m, r.Sender(), describe(c.calls))
 		return
@@ -212,7 +203,7 @@ func (v *auditVerdict) one(c *judged, m *bus.Message) {
 		v.problem("[wrong] %s (%s) names %s; want %s", c, m.Place, describe([]*call{named}), describe(c.calls))
 		return
 	}
-	if !named.is(&r) {
+	if !named.is(r) {
 		v.problem("[wrong] %s names %q for %s", c, r.Sender(), describe([]*call{named}))
 	}
 	if len(c.calls) > 1 {
@@ -258,27 +249,20 @@ func (v *auditVerdict) exactByRecord(c *judged) bool {
 }
 
 // inexact judges candidates.
-func (v *auditVerdict) inexact(c *judged, m *bus.Message) {
-	if m.Data.Reason == "" {
-		v.problem("[reason] %s has no request and no reason", m)
-	}
+func (v *auditVerdict) inexact(c *judged, m *attribution.Answer) {
 	if v.exactByRecord(c) && v.form.dropped == 0 {
 		v.missing[c.calls[0].what]++
 		v.problem("[exact] %s (%s) is not attributed exactly, but: %s; want %s", c, m.Place, m.Data.Reason, describe(c.calls))
 	}
-	var list []event.Request
-	if m.Data.Candidates != nil {
-		v.must(json.Unmarshal(m.Data.Candidates, &list))
-	}
-	for i := range list {
-		if named := v.callOf(&list[i]); named != nil && slices.Contains(c.calls, named) {
+	for i := range m.Candidates {
+		if named := v.callOf(&m.Candidates[i]); named != nil && slices.Contains(c.calls, named) {
 			v.counts["candidates with the request that did it"]++
 			return
 		}
 	}
 	const what = "candidates without the request that did it"
 	if v.counts[what]++; v.form.dropped == 0 && v.counts[what] <= 3 {
-		v.logf("%s (%s, %s): %d candidates; done by %s", c, m.Place, m.Data.Reason, len(list), describe(c.calls))
+		v.logf("%s (%s, %s): %d candidates; done by %s", c, m.Place, m.Data.Reason, len(m.Candidates), describe(c.calls))
 	}
 }
 

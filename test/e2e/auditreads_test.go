@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
@@ -99,10 +100,10 @@ func (w *world) storesNoReads(sent float64) {
 	w.t.Helper()
 	_, metrics, err := w.bridge.Get(w.soon(), "/metrics")
 	w.must(err)
-	if dropped, _ := sumOf(metrics, "kubebridge_audit_dropped_total"); dropped < sent {
+	if dropped, _ := bridge.Sum(metrics, "kubebridge_audit_dropped_total"); dropped < sent {
 		w.t.Errorf("%.0f records are counted as dropped, want at least %.0f", dropped, sent)
 	}
-	if stored, found := sumOf(metrics, "kubebridge_audit_records_total"); !found || stored > 0 {
+	if stored, found := bridge.Sum(metrics, "kubebridge_audit_records_total"); !found || stored > 0 {
 		w.t.Errorf("%.0f records were stored (%v), want none", stored, found)
 	}
 }

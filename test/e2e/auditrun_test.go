@@ -19,7 +19,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -350,25 +349,11 @@ func (a *auditRun) metric(ctx context.Context, name string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	total, found := sumOf(body, name)
+	total, found := bridge.Sum(body, name)
 	if !found {
 		return 0, fmt.Errorf("there is no metric %s", name)
 	}
 	return total, nil
-}
-
-// sumOf returns the sum of a metric over its labels.
-func sumOf(metrics []byte, name string) (total float64, found bool) {
-	for line := range bytes.Lines(metrics) {
-		rest, ok := strings.CutPrefix(string(line), name)
-		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		if value, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' '):]), 64); err == nil {
-			total, found = total+value, true
-		}
-	}
-	return total, found
 }
 
 // serversDropped checks by the counters of the API servers that they have not dropped records themselves.
@@ -383,12 +368,12 @@ func (a *auditRun) serversDropped() {
 		text, err := io.ReadAll(res.Body)
 		a.must(err)
 		a.must(res.Body.Close())
-		events, found := sumOf(text, "apiserver_audit_event_total")
+		events, found := bridge.Sum(text, "apiserver_audit_event_total")
 		if !found || events == 0 {
 			a.t.Errorf("API server %d counts no audit events", i)
 		}
-		failed, _ := sumOf(text, "apiserver_audit_error_total")
-		rejected, _ := sumOf(text, "apiserver_audit_requests_rejected_total")
+		failed, _ := bridge.Sum(text, "apiserver_audit_error_total")
+		rejected, _ := bridge.Sum(text, "apiserver_audit_requests_rejected_total")
 		a.logf("API server %d: apiserver_audit_event_total %.0f, apiserver_audit_error_total %.0f, apiserver_audit_requests_rejected_total %.0f", i, events, failed, rejected)
 		if failed > 0 && !a.form.yaml {
 			a.t.Errorf("API server %d has dropped %.0f events itself", i, failed)

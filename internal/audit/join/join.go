@@ -208,7 +208,7 @@ func (j *Join) Change(c Change) {
 	w := &waiting{Change: c, again: j.again(o, &c)}
 	w.queued = j.waiting.PushBack(w)
 	o.changes = append(o.changes, w)
-	j.settle(c.Object, c.At)
+	j.decide(c.Object)
 	if j.waiting.Len() > j.options.MaxChanges {
 		oldest := j.waiting.Front().Value.(*waiting)
 		j.inexact(j.objects[oldest.Object], oldest, Incomplete)
@@ -287,7 +287,7 @@ func (j *Join) Read(input int, number uint64, r *audit.Record, now time.Time) {
 		j.requests.remove(q)
 	}
 	if q.object.Name != "" {
-		j.settle(q.object, now)
+		j.decide(q.object)
 	}
 	if j.requests.len() > j.options.MaxRequests {
 		j.order.lose(j.order.read, now)
@@ -350,6 +350,29 @@ func (j *Join) forget(q *request) {
 
 // settle gives the changes of an object the verdicts that are possible now.
 func (j *Join) settle(key Object, now time.Time) {
+	j.decide(key)
+	o := j.objects[key]
+	if o == nil {
+		return
+	}
+	for _, c := range slices.Clone(o.changes) {
+		waited := now.Sub(c.At)
+		if j.certain(c) || waited < j.options.Settle {
+			continue
+		}
+		if waited >= j.options.Keep || len(j.possible(o, c)) > 0 {
+			why := Incomplete
+			if j.ended {
+				why = History
+			}
+			j.inexact(o, c, why)
+		}
+	}
+}
+
+// decide gives the changes of an object the verdicts that the records read so far allow, however long the changes have waited: only [Join.Settle] knows
+// whether other records are still to be read.
+func (j *Join) decide(key Object) {
 	o := j.objects[key]
 	if o == nil {
 		return
@@ -367,19 +390,6 @@ func (j *Join) settle(key Object, now time.Time) {
 		}
 	}
 	j.settleCertain(o)
-	for _, c := range slices.Clone(o.changes) {
-		waited := now.Sub(c.At)
-		if j.certain(c) || waited < j.options.Settle {
-			continue
-		}
-		if waited >= j.options.Keep || len(j.possible(o, c)) > 0 {
-			why := Incomplete
-			if j.ended {
-				why = History
-			}
-			j.inexact(o, c, why)
-		}
-	}
 }
 
 // settleCertain gives verdicts to changes of which all possible requests are known and over.

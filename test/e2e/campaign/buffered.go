@@ -201,7 +201,7 @@ func (n *nemesis) createBallast(ctx context.Context, t target) error {
 	if err != nil || got == nil {
 		return err
 	}
-	n.load.ledger.wrote(t, got)
+	n.load.ledger.wrote(t, got, admin)
 	return nil
 }
 

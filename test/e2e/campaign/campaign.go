@@ -38,31 +38,38 @@ type Spec struct {
 	// changes, in several calms.
 	Hostile bool
 
+	// AuditLog is the path of the audit log of the cluster, which [AuditedCluster] has prepared. Empty: the bridge has no audit input. Otherwise
+	// the seed chooses whether it has one, and which, unless Audit is true: then it has one.
+	AuditLog string
+	Audit    bool
+
 	soak bool // the run is part of a soak: one replica and no linger, whatever the seed
 	away bool // with soak: the bus is away for long, and there is a disk buffer
 }
 
 // Result is the result of a run: one line of the results file.
 type Result struct {
-	Commit   string     `json:"commit,omitempty"`
-	Dirty    bool       `json:"dirty,omitempty"` // the worktree was not the commit
-	Pair     string     `json:"pair"`
-	Seed     uint64     `json:"seed"`
-	Entries  bool       `json:"entries,omitempty"`
-	Hostile  bool       `json:"hostile,omitempty"`
-	Delays   *AllDelays `json:"delays,omitempty"` // delays of the other users' changes; nil without a hostile tenant
-	Harm     bool       `json:"harm,omitempty"`
-	Passed   bool       `json:"passed"`
-	Seconds  float64    `json:"seconds"`
-	Ops      int        `json:"operations"`
-	Events   int        `json:"events"`
-	Gaps     int        `json:"gaps"`
-	Excused  int        `json:"excused"`            // unpublished transitions that a declared gap excuses
-	Buffer   string     `json:"buffer,omitempty"`   // size of the disk buffer; "" without one
-	Recorded int        `json:"recorded,omitempty"` // changes that killed bridges had in the disk buffer, and whose publication is judged
-	Faults   []string   `json:"faults"`
-	Problems []string   `json:"problems,omitempty"`
-	Log      string     `json:"-"` // of a failed run: its events, the histories of the objects, and the bridges' logs
+	Commit   string       `json:"commit,omitempty"`
+	Dirty    bool         `json:"dirty,omitempty"` // the worktree was not the commit
+	Pair     string       `json:"pair"`
+	Seed     uint64       `json:"seed"`
+	Entries  bool         `json:"entries,omitempty"`
+	Hostile  bool         `json:"hostile,omitempty"`
+	Delays   *AllDelays   `json:"delays,omitempty"` // delays of the other users' changes; nil without a hostile tenant
+	Harm     bool         `json:"harm,omitempty"`
+	Passed   bool         `json:"passed"`
+	Seconds  float64      `json:"seconds"`
+	Ops      int          `json:"operations"`
+	Events   int          `json:"events"`
+	Gaps     int          `json:"gaps"`
+	Excused  int          `json:"excused"`            // unpublished transitions that a declared gap excuses
+	Buffer   string       `json:"buffer,omitempty"`   // size of the disk buffer; "" without one
+	Recorded int          `json:"recorded,omitempty"` // changes that killed bridges had in the disk buffer, and whose publication is judged
+	Audit    string       `json:"audit,omitempty"`    // the audit input; "" without one
+	Answers  *auditCounts `json:"answers,omitempty"`  // about the users of changes, on the first sink
+	Faults   []string     `json:"faults"`
+	Problems []string     `json:"problems,omitempty"`
+	Log      string       `json:"-"` // of a failed run: its events, the histories of the objects, and the bridges' logs
 }
 
 // OneCommit returns the commit of all results. It is an error if results are of several commits, or of a modified worktree.
@@ -112,7 +119,13 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 		}
 	}
 	l := newLedger()
-	load := &workload{kube: w.kube, ledger: l, types: w.types, seed: s.Seed}
+	if err := w.trusted(ctx, l); err != nil {
+		return result, err
+	}
+	load := &workload{kube: w.kube, who: w.who, ledger: l, types: w.types, seed: s.Seed}
+	if w.audit != nil {
+		load.audit = w.audit.auditForm
+	}
 	loaded := make(chan error, 1)
 	go func() { loaded <- load.run(ctx, int(s.Faults.Seconds()*50), s.Faults) }()
 	n := &nemesis{world: w, begun: begun, load: load}
@@ -154,6 +167,11 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 	}
 	if settled != nil {
 		problems = append(problems, fmt.Sprintf("[in step] a change made after the faults did not arrive, or a copy is not complete: %v", settled))
+	}
+	if settled == nil {
+		if err := w.settleAudit(ctx); err != nil {
+			problems = append(problems, fmt.Sprintf("[waiting] %v", err))
+		}
 	}
 	problems = append(append(problems, n.delayed...), n.besideTenant()...)
 	stopped := time.Now()
@@ -217,6 +235,11 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		}
 		result.Ops += w.gadgets.truth.ops
 	}
+	audits, err := n.auditProblems(context.WithoutCancel(ctx), l, all, result)
+	if err != nil {
+		return err
+	}
+	problems = append(problems, audits...)
 	result.Passed, result.Problems = len(problems) == 0, problems
 	if !result.Passed {
 		result.Log = w.report(*result, v)

@@ -28,22 +28,32 @@ func TestMain(m *testing.M) {
 }
 
 // TestShortSeeds runs two short seeds of every pair, at most three at a time. Then it runs one after the other: a seed with faults of the
-// API server itself, a seed with a hostile tenant, a fixed combination of faults of entries, seeds with kills, and a short soak. The long
+// API server itself, two seeds with audit records, a seed with a hostile tenant, a fixed combination of faults of entries, seeds with kills, and a short soak. The long
 // run is `make campaign`.
 func TestShortSeeds(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "bridge")
 	if err := bridge.Build(t.Context(), bridge.Root(), "./cmd/bridge", binary); err != nil {
 		t.Fatal(err)
 	}
-	cluster := clustertest.Start(t, clustertest.Options{})
+	options, log, err := AuditedCluster(t.TempDir(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := clustertest.Start(t, options)
 	side := make(chan struct{}, 3) // limits the seeds that run at a time
 	try := func(t *testing.T, s Spec) {
 		s.Binary, s.Faults, s.Limit = binary, 3*time.Second, time.Minute
+		if !s.Harm {
+			s.AuditLog, s.Limit = log, 3*time.Minute
+		}
 		r, err := Run(context.WithoutCancel(t.Context()), cluster, s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%.0f s: %d operations, %d events, %d gaps; %s", r.Seconds, r.Ops, r.Events, r.Gaps, strings.Join(r.Faults, "; "))
+		if r.Audit != "" {
+			t.Logf("audit input: %s; %s", r.Audit, r.Answers)
+		}
 		if !r.Passed {
 			t.Errorf("again: make campaign SEED=%d PAIR=%s\n%.30000s", s.Seed, s.Pair.Name, r.Log)
 		}
@@ -61,6 +71,22 @@ func TestShortSeeds(t *testing.T) {
 					try(t, Spec{Pair: pair, Seed: seed + 1})
 				})
 			}
+		}
+	})
+	t.Run("audit records", func(t *testing.T) {
+		pair, err := FindPair("nats-eo/nats")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, wanted := range map[string]func(auditForm) bool{
+			"complete":          func(f auditForm) bool { return f.complete && f.denied && !f.disturbed },
+			"webhook disturbed": func(f auditForm) bool { return f.input == inputWebhook && f.disturbed && f.wait },
+		} {
+			seed := uint64(1)
+			for !wanted(auditFormOf(seed, true)) {
+				seed++
+			}
+			t.Run(name, func(t *testing.T) { try(t, Spec{Pair: pair, Seed: seed, Entries: true, Audit: true}) })
 		}
 	})
 	t.Run("API server", func(t *testing.T) {

@@ -130,6 +130,9 @@ type entriesReader struct {
 }
 
 func (r *entriesReader) take(m *bus.Message) {
+	if m.OfAudit() { // see [auditVerdict]
+		return
+	}
 	collection := m.Collection()
 	if first := r.first[m.ID()]; first != nil {
 		if r.pair.exact() {
@@ -475,6 +478,9 @@ func (u *unionReader) apply(m *bus.Message) error {
 		message.Topic, message.Partition, message.Partitions = m.Route, m.Partition, 3
 	}
 	_, err := u.state.Apply(message)
+	if m.OfAudit() {
+		return err
+	}
 	u.copy.Apply(m)
 	u.plan = max(u.plan, m.Number("plan"))
 	if m.Epoch() > u.epoch {

@@ -44,6 +44,7 @@ type gadgetState struct {
 	value, stamp    string
 	shown           bool
 	asked           time.Time // the time before the request
+	by              string    // the user whose request led to it; "": not known
 }
 
 // gadget has the states of one object. The version of its deletion lies between after and before, both exclusive.
@@ -53,6 +54,7 @@ type gadget struct {
 	deleted       bool
 	after, before uint64
 	asked         time.Time // the time before the request to delete it
+	by            string    // who has deleted it; "": not known
 }
 
 // gadgetTruth has what the API server acknowledged, in the present history and, if etcd was restored, in the former one.
@@ -96,13 +98,13 @@ func (g *gadget) String() string {
 		if i == 0 {
 			fmt.Fprintf(&b, "%s/%s (%s):", s.namespace, s.name, g.uid)
 		}
-		fmt.Fprintf(&b, " %d=%s", s.rv, s.value)
+		fmt.Fprintf(&b, " %d=%s by %s", s.rv, s.value, s.by)
 		if !s.shown {
 			b.WriteString("(not shown)")
 		}
 	}
 	if g.deleted {
-		fmt.Fprintf(&b, " deleted after %d", g.after)
+		fmt.Fprintf(&b, " deleted by %s after %d", g.by, g.after)
 		if g.before < math.MaxUint64 {
 			fmt.Fprintf(&b, " and before %d", g.before)
 		}
@@ -110,9 +112,9 @@ func (g *gadget) String() string {
 	return b.String()
 }
 
-func (t *gadgetTruth) wrote(u *unstructured.Unstructured, asked time.Time) {
+func (t *gadgetTruth) wrote(u *unstructured.Unstructured, asked time.Time, by string) {
 	uid, s := string(u.GetUID()), stateOf(u)
-	s.asked = asked
+	s.asked, s.by = asked, by
 	o := t.objects[uid]
 	if o == nil {
 		o = &gadget{uid: uid}
@@ -131,10 +133,10 @@ func stateOf(u *unstructured.Unstructured) gadgetState {
 	}
 }
 
-// deleted records the deletion of an object, with the time before the request and an upper bound of its version.
-func (t *gadgetTruth) deleted(uid string, before uint64, asked time.Time) {
+// deleted records the deletion of an object, with the time before the request, its user, and an upper bound of its version.
+func (t *gadgetTruth) deleted(uid string, before uint64, asked time.Time, by string) {
 	o := t.objects[uid]
-	o.asked = asked
+	o.asked, o.by = asked, by
 	o.deleted, o.after, o.before = true, o.states[len(o.states)-1].rv, before
 }
 
@@ -276,13 +278,14 @@ func (g *gadgets) stamp(name string) string { return fmt.Sprintf("<%s/%x>", name
 // made creates an object. If the outcome is not known, it reads the object.
 func (g *gadgets) made(ctx context.Context, namespace, name, value, shown, stamp string) (*unstructured.Unstructured, error) {
 	asked := time.Now()
+	by, client := g.world.who.next()
 	for {
-		o, err := g.world.kube.In(namespace).Create(ctx, g.typ, name, kube.Fields{
+		o, err := client.In(namespace).Create(ctx, g.typ, name, kube.Fields{
 			"metadata": map[string]any{"labels": map[string]any{gadgetLabel: value}, "annotations": map[string]any{shownNote: shown}},
 			"spec":     map[string]any{gadgetLabel: value, "stamp": stamp},
 		})
 		if err == nil {
-			g.enter(o, asked)
+			g.enter(o, asked, by)
 			return o, nil
 		}
 		found, _, err := g.list(ctx, name)
@@ -290,17 +293,17 @@ func (g *gadgets) made(ctx context.Context, namespace, name, value, shown, stamp
 			return nil, err
 		}
 		if len(found) > 0 {
-			g.enter(&found[0], asked)
+			g.enter(&found[0], asked, by)
 			return &found[0], nil
 		}
 	}
 }
 
-// enter records what the API server answered. It may be called concurrently.
-func (g *gadgets) enter(o *unstructured.Unstructured, asked time.Time) {
+// enter records what the API server answered to a user. It may be called concurrently.
+func (g *gadgets) enter(o *unstructured.Unstructured, asked time.Time, by string) {
 	g.recording.Lock()
 	defer g.recording.Unlock()
-	g.truth.wrote(o, asked)
+	g.truth.wrote(o, asked, by)
 	g.truth.ops++
 }
 
@@ -319,7 +322,8 @@ func (g *gadgets) change(ctx context.Context, o *gadget, value string) func() er
 	}
 	return func() error {
 		asked := time.Now()
-		got, err := g.world.kube.In(now.namespace).Patch(ctx, g.typ, now.name, merge)
+		by, client := g.world.who.next()
+		got, err := client.In(now.namespace).Patch(ctx, g.typ, now.name, merge)
 		if err != nil {
 			found, _, err := g.list(ctx, now.name)
 			if err != nil {
@@ -330,7 +334,7 @@ func (g *gadgets) change(ctx context.Context, o *gadget, value string) func() er
 			}
 			got = &found[0]
 		}
-		g.enter(got, asked)
+		g.enter(got, asked, by)
 		return nil
 	}
 }
@@ -338,14 +342,15 @@ func (g *gadgets) change(ctx context.Context, o *gadget, value string) func() er
 // remove deletes an object.
 func (g *gadgets) remove(ctx context.Context, o *gadget) error {
 	now, asked := o.states[len(o.states)-1], time.Now()
+	by, client := g.world.who.next()
 	for {
-		err := g.world.kube.In(now.namespace).Delete(ctx, g.typ, now.name)
+		err := client.In(now.namespace).Delete(ctx, g.typ, now.name)
 		found, rv, wrong := g.list(ctx, now.name)
 		if wrong != nil {
 			return errors.Join(err, wrong)
 		}
 		if len(found) == 0 {
-			g.truth.deleted(o.uid, rv+1, asked)
+			g.truth.deleted(o.uid, rv+1, asked, by)
 			g.truth.ops++
 			return nil
 		}
@@ -464,7 +469,7 @@ func (g *gadgets) remake(ctx context.Context, r *chance) error {
 		return fmt.Errorf("%d objects have outlived their CRD", len(left))
 	}
 	for _, o := range g.truth.alive() {
-		g.truth.deleted(o.uid, rv+1, asked)
+		g.truth.deleted(o.uid, rv+1, asked, nobody)
 	}
 	return g.each(ctx, 40, func(int) func() error { return g.create(ctx) })
 }

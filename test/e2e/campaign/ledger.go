@@ -33,6 +33,7 @@ type object struct {
 	uid      string
 	versions []version // ascending
 	deleted  bool
+	by       string // who has deleted it; "": not known
 	// The API server does not acknowledge the version of a deletion. It lies between these two, both exclusive.
 	after, before uint64
 
@@ -47,12 +48,13 @@ type version struct {
 	in   bool           // the collection selects the object in this state
 	old  bool           // from before the backup that was restored
 	at   time.Time      // when the API server had answered
+	by   string         // the user whose request led to it; "": not known
 }
 
 func newLedger() *ledger { return &ledger{objects: map[string]*object{}} }
 
-// wrote records the server's answer to a creation or an update. A write that changes nothing has no new version.
-func (l *ledger) wrote(t target, u *unstructured.Unstructured) uint64 {
+// wrote records the server's answer to a creation or an update of a user. A write that changes nothing has no new version.
+func (l *ledger) wrote(t target, u *unstructured.Unstructured, by string) uint64 {
 	at, body := time.Now(), essence(t, clone(u.Object))
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,18 +66,18 @@ func (l *ledger) wrote(t target, u *unstructured.Unstructured) uint64 {
 		l.objects[uid] = o
 	}
 	if !slices.ContainsFunc(o.versions, func(v version) bool { return v.rv == rv }) {
-		o.versions = append(o.versions, version{rv: rv, body: body, in: t.selects(u), at: at})
+		o.versions = append(o.versions, version{rv: rv, body: body, in: t.selects(u), at: at, by: by})
 	}
 	return rv
 }
 
-// deleted records a deletion that the server has acknowledged.
-func (l *ledger) deleted(uid string) {
+// deleted records a deletion of a user that the server has acknowledged.
+func (l *ledger) deleted(uid, by string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ops++
 	o := l.objects[uid]
-	o.deleted, o.after, o.before = true, o.versions[len(o.versions)-1].rv, math.MaxUint64
+	o.deleted, o.after, o.before, o.by = true, o.versions[len(o.versions)-1].rv, math.MaxUint64, by
 }
 
 // bound records that a deletion happened before rv.
@@ -179,7 +181,7 @@ func canonical(v any) string {
 func (o *object) String() string {
 	s := fmt.Sprintf("%s %s (%s):", o.typ.ResourceID(), o.name, o.uid)
 	for _, v := range o.versions {
-		s += fmt.Sprintf(" %d", v.rv)
+		s += fmt.Sprintf(" %d by %s", v.rv, v.by)
 		if !v.in {
 			s += "(out)"
 		}
@@ -191,7 +193,7 @@ func (o *object) String() string {
 		s += " undone"
 	}
 	if o.deleted {
-		s += fmt.Sprintf(" deleted after %d", o.after)
+		s += fmt.Sprintf(" deleted by %s after %d", o.by, o.after)
 		if o.before < math.MaxUint64 {
 			s += fmt.Sprintf(" and before %d", o.before)
 		}

@@ -130,7 +130,7 @@ func (s *soak) problem(ctx context.Context, who string, err error) {
 }
 
 func (s *soak) load(ctx context.Context, i int, one *soaked) {
-	load := &workload{kube: one.kube, ledger: one.ledger, types: one.types, seed: s.Seed + uint64(i), fresh: true}
+	load := &workload{kube: one.kube, who: one.who, ledger: one.ledger, types: one.types, seed: s.Seed + uint64(i), fresh: true}
 	ops := int(s.For.Seconds() * float64(s.Rate) / float64(len(s.all)))
 	s.problem(ctx, one.pair.Name+": workload", load.run(ctx, ops, s.For))
 }

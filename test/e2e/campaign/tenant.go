@@ -179,7 +179,7 @@ func (t *tenant) one(ctx context.Context, name string, state []byte) (got bool, 
 	if o == nil {
 		return false, err
 	}
-	t.load.ledger.wrote(typ, o)
+	t.load.ledger.wrote(typ, o, admin)
 	return true, nil
 }
 

@@ -27,8 +27,10 @@ const defaulted = "defaulted"
 
 // workload changes objects like several users. No two users change the same object.
 type workload struct {
-	kube   *kube.Client
+	kube   *kube.Client // which reads
+	who    *identities  // who write
 	ledger *ledger
+	audit  auditForm
 	types  []target
 	seed   uint64
 	fresh  bool         // half of the objects get a name that no other object had before
@@ -47,7 +49,10 @@ func (w *workload) run(ctx context.Context, ops int, d time.Duration) error {
 	w.pause.Lock()
 	for i := range writers {
 		if len(w.users) == i {
-			w.users = append(w.users, &writer{w, i, rand.New(rand.NewPCG(w.seed, uint64(100+i))), map[string]*unstructured.Unstructured{}, nil, 0})
+			w.users = append(w.users, &writer{
+				workload: w, number: i, random: rand.New(rand.NewPCG(w.seed, uint64(100+i))), others: rand.New(rand.NewPCG(w.seed, uint64(200+i))),
+				holds: map[string]*unstructured.Unstructured{},
+			})
 		}
 		one := w.users[i]
 		g.Go(func() error { return one.run(ctx, ops/writers, d) })
@@ -80,6 +85,7 @@ type writer struct {
 	holds   map[string]*unstructured.Unstructured // by resource/name: the object in the API server's last answer
 	unbound []string                              // UIDs of deletions whose version has no upper bound yet
 	step    int
+	others  *rand.Rand // chooses requests that change nothing
 }
 
 func (w *writer) run(ctx context.Context, ops int, d time.Duration) error {
@@ -114,15 +120,16 @@ func (w *writer) op(ctx context.Context) error {
 	} else if w.fresh && w.random.IntN(2) == 0 {
 		name = fmt.Sprintf("%s-%d", name, w.step)
 	}
+	by, client := w.who.next()
 	var got *unstructured.Unstructured
 	var err error
 	switch {
 	case had == nil:
-		got, err = w.kube.Create(ctx, t.Type, name, w.fields(t, name))
+		got, err = client.Create(ctx, t.Type, name, w.fields(t, name))
 	case w.random.IntN(4) == 0:
-		err = w.kube.Delete(ctx, t.Type, name)
+		err = client.Delete(ctx, t.Type, name)
 	default:
-		got, err = w.kube.Patch(ctx, t.Type, name, w.patch(t, name))
+		got, err = client.Patch(ctx, t.Type, name, w.patch(t, name))
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -133,19 +140,63 @@ func (w *writer) op(ctx context.Context) error {
 		}
 	}
 	if had != nil && (got == nil || got.GetUID() != had.GetUID()) {
-		w.ledger.deleted(string(had.GetUID()))
+		w.ledger.deleted(string(had.GetUID()), by)
 		w.unbound = append(w.unbound, string(had.GetUID()))
 	}
 	w.holds[key] = got
 	if got == nil {
 		return nil
 	}
-	before := w.ledger.wrote(t, got)
+	before := w.ledger.wrote(t, got, by)
 	if had == nil || got.GetResourceVersion() != had.GetResourceVersion() {
 		for _, uid := range w.unbound {
 			w.ledger.bound(uid, before)
 		}
 		w.unbound = nil
+	}
+	return w.distract(ctx, t, key)
+}
+
+// distract sometimes makes a request of another user that changes nothing, about the object that was written. Its record must not be taken
+// for that of a change. It does nothing if the bridge has no audit input.
+func (w *writer) distract(ctx context.Context, t target, key string) error {
+	if w.audit.input == "" {
+		return nil
+	}
+	r := w.others
+	name := w.holds[key].GetName()
+	if w.audit.denied && r.IntN(8) == 0 {
+		if err := w.who.tryRefused(ctx, t, name); err != nil {
+			return err
+		}
+	}
+	if r.IntN(3) > 0 {
+		return nil
+	}
+	by, client := w.who.next()
+	var got *unstructured.Unstructured
+	var err error
+	switch r.IntN(3) {
+	case 0:
+		got, err = client.Patch(ctx, t.Type, name, `{}`)
+	case 1:
+		got, err = client.Patch(ctx, t.Type, name, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, watchedLabel, w.holds[key].GetLabels()[watchedLabel]))
+	default:
+		if got, err = client.Create(ctx, t.Type, name, body(t, "exists")); apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+		if got, err = find(ctx, w.kube, t, name); err != nil {
+			return err
+		}
+	}
+	if got != nil { // it has another version if the CRD has gained a default: then the request has written that
+		w.ledger.wrote(t, got, by)
+		w.holds[key] = got
 	}
 	return nil
 }

@@ -50,7 +50,9 @@ type world struct {
 
 	buffer *buffering // nil without a disk buffer
 
-	gadgets *gadgets    // nil if no entries share a resource; there is no second sink then
+	gadgets *gadgets // nil if no entries share a resource; there is no second sink then
+	audit   *audited // nil without an audit input
+	who     *identities
 	beside  *secondSink // the second sink, for the entries of the shared resource only
 	own     int         // number of entries of other resources, which come first in the configuration
 
@@ -105,6 +107,9 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 		return err
 	}
 	w.kube = w.kube.In(w.ns)
+	if err = w.identify(); err != nil {
+		return err
+	}
 	w.widgets = target{Type: kube.Widgets(w.ns + ".kubebridge.io")}
 	if err = w.install(ctx, w.widgets); err != nil {
 		return err
@@ -134,6 +139,9 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 		c.Resources = append(c.Resources, t.resource(w.ns))
 	}
 	if c.Kubernetes, err = w.reached(); err != nil {
+		return err
+	}
+	if c.Audit, err = w.record(); err != nil {
 		return err
 	}
 	w.replicas = 1
@@ -285,6 +293,7 @@ func (w *world) bufferDir() string {
 func (w *world) relaunch(i int) error {
 	// The working copy of a checkpoint on the bus is put in a directory where it can be measured and removed.
 	env := []string{"TMPDIR=" + w.scratchDir(), socketEnv + "=" + w.socket(len(w.processes)), bufferEnv + "=" + w.bufferDir()}
+	env = append(env, w.auditEnv(i)...)
 	p, err := bridge.Start("env", append(env, w.spec.Binary, "run", "-c", w.config)...)
 	if err != nil {
 		return err
@@ -326,7 +335,7 @@ func (w *world) settle(ctx context.Context, l *ledger, marker string) error {
 		if err != nil {
 			return err
 		}
-		l.wrote(t, o)
+		l.wrote(t, o, admin)
 		for arrived, step := 0, 0; arrived < 2; step++ {
 			attempt, cancel := context.WithTimeout(ctx, time.Minute)
 			if w.pair.lossy() {
@@ -346,7 +355,7 @@ func (w *world) settle(ctx context.Context, l *ledger, marker string) error {
 			if o, err = w.kube.Patch(ctx, t.Type, marker, fmt.Sprintf(`{"metadata":{"annotations":{"marker":"%d"}}}`, step)); err != nil {
 				return err
 			}
-			l.wrote(t, o)
+			l.wrote(t, o, admin)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -48,6 +49,7 @@ type options struct {
 	entries  bool
 	only     string
 	hostile  bool
+	audit    bool
 	kills    int
 	race     bool
 	show     bool
@@ -69,6 +71,7 @@ func run(ctx context.Context) (err error) {
 	flag.BoolVar(&o.harm, "harm", false, "with -seed: the API server itself fails")
 	flag.BoolVar(&o.entries, "entries", true, "also draw entries that share a resource, edits of them, and a second sink")
 	flag.BoolVar(&o.hostile, "hostile", false, "every seed has a hostile tenant, not one in four")
+	flag.BoolVar(&o.audit, "audit", false, "every seed has an audit input, not two in three")
 	flag.IntVar(&o.kills, "kills", 0, "no other faults, but so often: two entries of one resource are edited under load, and the bridge is killed")
 	flag.StringVar(&o.only, "only", "", "with -seed: only faults whose names contain this")
 	flag.BoolVar(&o.race, "race", true, "build the bridge with Go's race detector")
@@ -167,10 +170,13 @@ func (o options) plan(source build) ([]campaign.Spec, error) {
 		if o.entries { // their copies are waited for, too
 			limit += 3 * time.Minute
 		}
+		if o.kills == 0 { // changes wait for audit records
+			limit += 2 * time.Minute
+		}
 		if o.kills > 0 {
 			harm, limit = false, limit+time.Duration(o.kills)*3*time.Second
 		}
-		plan = append(plan, campaign.Spec{Kills: o.kills, Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + limit, Harm: harm, Calm: o.calm, Entries: o.entries, Hostile: hostile, Only: o.only, Commit: source.commit, Dirty: source.dirty})
+		plan = append(plan, campaign.Spec{Kills: o.kills, Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + limit, Harm: harm, Calm: o.calm, Entries: o.entries, Hostile: hostile, Audit: o.audit, Only: o.only, Commit: source.commit, Dirty: source.dirty})
 	}
 	return plan, nil
 }
@@ -209,7 +215,9 @@ func (o options) runAll(ctx context.Context, plan []campaign.Spec) error {
 	all.Go(func() { r.run(ctx, beside, o.parallel) })
 	all.Go(func() { r.run(ctx, harm, 1) })
 	all.Wait()
-	r.run(ctx, hostile, 1)
+	for _, harmed := range []bool{false, true} {
+		r.run(ctx, slices.DeleteFunc(slices.Clone(hostile), func(s campaign.Spec) bool { return s.Harm != harmed }), 1)
+	}
 	if len(r.failed) > 0 {
 		r.broken = errors.Join(r.broken, fmt.Errorf("%d seeds failed: %s", len(r.failed), strings.Join(r.failed, ", ")))
 	}
@@ -224,12 +232,23 @@ type runner struct {
 	broken error
 }
 
-// run runs seeds on a cluster of their own, some side by side.
+// run runs seeds on a cluster of their own, some side by side. Either all have faults of the API server itself, or none has.
 func (r *runner) run(ctx context.Context, seeds []campaign.Spec, workers int) {
 	if len(seeds) == 0 || ctx.Err() != nil {
 		return
 	}
-	cluster, err := clustertest.Launch(ctx, clustertest.Options{})
+	dir, err := os.MkdirTemp("", "kubebridge-campaign-audit-")
+	if err != nil {
+		r.note(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	options, auditLog, err := campaign.AuditedCluster(dir, seeds[0].Harm)
+	if err != nil {
+		r.note(err)
+		return
+	}
+	cluster, err := clustertest.Launch(ctx, options)
 	if err != nil {
 		r.note(err)
 		return
@@ -244,6 +263,7 @@ func (r *runner) run(ctx context.Context, seeds []campaign.Spec, workers int) {
 	for range workers {
 		all.Go(func() {
 			for s := range queue {
+				s.AuditLog = auditLog
 				result, err := campaign.Run(ctx, cluster, s)
 				if ctx.Err() != nil {
 					return // broken off: it has no result
@@ -289,6 +309,9 @@ func (o options) record(r campaign.Result) error {
 	if r.Buffer != "" {
 		fmt.Printf("  disk buffer of %s, %d changes in it when a bridge was killed\n", r.Buffer, r.Recorded)
 	}
+	if r.Audit != "" {
+		fmt.Printf("  audit input: %s; %s\n", r.Audit, r.Answers)
+	}
 	if r.Delays != nil {
 		fmt.Printf("  others' changes %s\n  99 of 100 took %.1f times as long beside hostile objects as beside ordinary ones\n", r.Delays, r.Delays.Times())
 	}
@@ -302,6 +325,9 @@ func (o options) record(r campaign.Result) error {
 	again := fmt.Sprintf("make campaign SEED=%d PAIR=%s", r.Seed, r.Pair)
 	if o.hostile {
 		again += " CAMPAIGN=-hostile"
+	}
+	if o.audit {
+		again += " CAMPAIGN=-audit"
 	}
 	fmt.Printf("  again: %s; all of it: %s\n", again, name)
 	return errors.Join(err, os.WriteFile(filepath.Join(o.out, name), []byte(r.Log), 0o644))

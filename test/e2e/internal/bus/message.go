@@ -161,6 +161,12 @@ func (m *Message) OfCollection() bool {
 	return strings.HasPrefix(m.Attributes["type"], "io.kubebridge.collection.")
 }
 
+// OfAudit reports whether the event is made from records of the audit log: attributed, denied, or lost. Copies of objects skip it.
+func (m *Message) OfAudit() bool {
+	t := m.Attributes["type"]
+	return m.Is("attributed") || strings.HasPrefix(t, "io.kubebridge.request.") || strings.HasPrefix(t, "io.kubebridge.audit.")
+}
+
 // Is reports whether the message has one of the types.
 func (m *Message) Is(types ...string) bool { return slices.Contains(types, m.Type()) }
 

@@ -29,6 +29,9 @@ type slot struct {
 
 // Apply applies an event. It returns false if the rules ignore the event. Events of a partition must be applied in their order.
 func (c *Copy) Apply(m *bus.Message) bool {
+	if m.OfAudit() {
+		return false
+	}
 	if c.collections == nil {
 		c.collections = map[string]*collection{}
 	}

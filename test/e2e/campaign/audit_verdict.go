@@ -1,0 +1,290 @@
+package campaign
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/attribution"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+)
+
+// auditVerdict judges what one sink has published about the users of changes and about refused requests. Its rules, besides those of
+// [attribution.Read]:
+//
+//	user        A request that is named as that of a change is by the user who made it. Nobody is named who does not write.
+//	candidates  The user who made a change is among the candidates.
+//	exact       A creation has an exact answer, if its record has a body.
+//	silent      Each change has an answer.
+//	denied      A denied event names a user whose request was refused, and the request. It comes once, and each refused request has one.
+//	loss        A lost event is published, and no record was lost.
+//
+// The rules candidates, exact, silent and loss are judged only if all records came, and each in time.
+type auditVerdict struct {
+	sink     string
+	form     auditForm
+	messages []bus.Message
+	makers   func(*bus.Message) makers
+	users    map[string]bool     // who write
+	bridge   string              // the user of the bridge, whose requests are refused for a time
+	refused  map[string]*refusal // by user
+	exact    bool                // the sink delivers exactly once
+	lost     bool                // the bus may have lost messages
+	whole    bool                // all records came, each in time, and the same bridge has got them
+	repeated bool                // records may have come twice
+	taken    map[string]bool     // resources that were removed from the configuration for a while
+	secrets  string              // the resource whose records have no bodies
+
+	problems []string
+	answered auditCounts
+}
+
+// makers are the users of whom one made the change of an event; none: that is not known.
+type makers struct {
+	users   []string
+	created bool // the change is the creation of the object
+}
+
+// auditCounts are numbers of changes.
+type auditCounts struct {
+	Exact      int  `json:"exact"`  // with a request
+	Carried    int  `json:"actors"` // of these, in the event of the change itself
+	Candidates int  `json:"candidates"`
+	Silent     int  `json:"silent"` // without an answer
+	Denied     int  `json:"denied"` // denied events
+	Whole      bool `json:"whole"`  // all rules were judged
+}
+
+func (c *auditCounts) String() string {
+	s := fmt.Sprintf("changes with an exact user %d (%d of them in the event of the change), with candidates %d, without an answer %d; %d refused requests", c.Exact, c.Carried, c.Candidates, c.Silent, c.Denied)
+	if !c.Whole {
+		s += "; records were disturbed"
+	}
+	return s
+}
+
+func (v *auditVerdict) wrong(rule, format string, args ...any) {
+	v.problems = append(v.problems, fmt.Sprintf("[%s] %s: ", rule, v.sink)+fmt.Sprintf(format, args...))
+}
+
+func (v *auditVerdict) judge() []string {
+	answers, problems := attribution.Read(v.messages, attribution.Options{Exact: v.exact, Lost: v.lost})
+	for _, p := range problems {
+		rule, text, _ := strings.Cut(p, "] ")
+		v.problems = append(v.problems, rule+"] "+v.sink+": "+text)
+	}
+	v.answered.Whole = v.whole
+	gone := v.lastEnds()
+	seen := map[string]bool{}
+	for i := range v.messages {
+		m := &v.messages[i]
+		switch {
+		case m.Is("denied"):
+			v.denied(m)
+			continue
+		case m.OfAudit() && m.Is("lost"):
+			if v.whole {
+				v.wrong("loss", "no record was lost: %s: %.300s", m, m.Raw)
+			}
+			continue
+		}
+		if m.OfAudit() || m.OfCollection() || seen[m.ID()] || !m.Is("added", "modified", "deleted") || m.Attributes["origin"] == string(event.Snapshot) {
+			continue
+		}
+		seen[m.ID()] = true
+		v.change(m, answers[m.ID()], i < gone[m.Collection()])
+	}
+	v.refusals()
+	return v.problems
+}
+
+// lastEnds returns for each collection the index of the last event behind which consumers have no copy of what was before. Answers to
+// earlier changes may have been dropped.
+func (v *auditVerdict) lastEnds() map[string]int {
+	last := map[string]int{}
+	for i := range v.messages {
+		if m := &v.messages[i]; m.Is("closed") || m.Is("gap") && m.Data.Reset {
+			last[m.Collection()] = i
+		}
+	}
+	return last
+}
+
+// change judges the answers to a change. ended says that consumers have dropped their copy since.
+func (v *auditVerdict) change(m *bus.Message, answers []attribution.Answer, ended bool) {
+	by := v.makers(m)
+	makers := by.users
+	judged := v.whole && !ended && len(makers) > 0 && !slices.Contains(makers, nobody) && !v.taken[m.Resource()]
+	// The record of a creation is a proof, whatever else is missing. An object that only a list has found may have been created before the bridge began to read records.
+	provable := by.created && m.Is("added") && m.Attributes["origin"] == string(event.Watch) && m.Resource() != v.secrets
+	if notMade(m) {
+		if len(answers) > 0 {
+			v.wrong("user", "there is an answer to %s, of which it is not known what happened: %s", m, &answers[0])
+		}
+		return
+	}
+	if len(answers) == 0 {
+		v.answered.Silent++
+		if judged {
+			v.wrong("silent", "nothing is said about %s, which %v made", m, makers)
+		}
+		return
+	}
+	for i := range answers {
+		a := &answers[i]
+		switch {
+		case a.Request != nil:
+			if v.answered.Exact++; !a.Is("attributed") {
+				v.answered.Carried++
+			}
+			v.user(m, a, makers)
+			continue
+		case judged && provable:
+			v.wrong("exact", "%s, which %v made, has candidates only (%s): %.600s", m, makers, a.Data.Reason, a.Data.Candidates)
+		}
+		v.answered.Candidates++
+		among := func(user string) bool {
+			return slices.ContainsFunc(a.Candidates, func(r event.Request) bool { return r.EffectiveUser().Name == user })
+		}
+		if judged && !a.LeftOut && !slices.ContainsFunc(makers, among) {
+			v.wrong("candidates", "%s was made by %v, who is not among the candidates (%s): %.600s", m, makers, a.Data.Reason, a.Data.Candidates)
+		}
+	}
+}
+
+// user judges an exact answer.
+func (v *auditVerdict) user(m *bus.Message, a *attribution.Answer, makers []string) {
+	name := a.Request.EffectiveUser().Name
+	switch {
+	case !v.users[name]:
+		v.wrong("user", "%s names %q, who writes nothing: %s", m, name, a)
+	case len(makers) > 0 && !slices.Contains(makers, name):
+		v.wrong("user", "%s names %q, but %v made the change: %s %s", m, name, makers, a.Request.Verb, a.Request.URI)
+	}
+}
+
+// denied judges a denied event.
+func (v *auditVerdict) denied(m *bus.Message) {
+	v.answered.Denied++
+	var d event.Denial
+	if err := json.Unmarshal(m.Data.Request, &d.Request); err != nil {
+		v.wrong("denied", "%s: %v", m, err)
+		return
+	}
+	user := d.Request.EffectiveUser().Name
+	r := v.refused[user]
+	switch {
+	case !v.form.denied:
+		v.wrong("denied", "audit.denied is not configured: %s", m)
+	case user == v.bridge:
+	case r == nil:
+		v.wrong("denied", "nobody has refused a request of %q: %s", user, m)
+	case m.Resource() != r.resource || d.Request.Verb != r.verb:
+		v.wrong("denied", "%q was refused %s of %s: %s: %s %s", user, r.verb, r.resource, m, d.Request.Verb, d.Request.URI)
+	}
+}
+
+// refusals checks that refused requests are published, once.
+func (v *auditVerdict) refusals() {
+	if !v.form.denied {
+		return
+	}
+	times, ids := map[string]int{}, map[string]bool{}
+	for i := range v.messages {
+		m := &v.messages[i]
+		if !m.Is("denied") {
+			continue
+		}
+		var r event.Request
+		if json.Unmarshal(m.Data.Request, &r) == nil {
+			times[r.EffectiveUser().Name]++
+		}
+		if v.exact && !v.repeated && ids[m.ID()] {
+			v.wrong("denied", "the refusal was published twice: %s", m)
+		}
+		ids[m.ID()] = true
+	}
+	for user, r := range v.refused {
+		if v.whole && !v.lost && r.certain && times[user] == 0 && !v.taken[r.resource] {
+			v.wrong("denied", "the refused %s of %s by %s was not published", r.verb, r.resource, user)
+		}
+	}
+}
+
+// makers returns who made the change of an event.
+func (l *ledger) makers(m *bus.Message) makers {
+	var all makers
+	for era, objects := range l.eras() {
+		if era == 0 && l.former != nil && m.Epoch() > 1 {
+			continue
+		}
+		if o := objects[m.UID()]; o != nil {
+			all.add(o.makers(m))
+		}
+	}
+	return all.known()
+}
+
+func (all *makers) add(other makers) {
+	all.users, all.created = append(all.users, other.users...), all.created || other.created
+}
+
+// known returns the makers, and none if one of them is not known.
+func (all makers) known() makers {
+	if slices.Contains(all.users, "") {
+		return makers{}
+	}
+	return all
+}
+
+// makers returns who made the change of an event in the history of the object. A deletion that says that the object does not exist any more is by the user who
+// deleted it, also if the object had left the selection before: the bridge may have been away meanwhile.
+func (o *object) makers(m *bus.Message) makers {
+	switch v, ok := o.find(versionOf(m)); {
+	case notMade(m):
+		return makers{}
+	case m.Is("deleted") && m.Data.Reason == "":
+		return removal(o.deleted, o.by)
+	case ok:
+		return makers{[]string{v.by}, o.versions[0].rv == v.rv}
+	}
+	return makers{}
+}
+
+// makers returns who made the change of an event.
+func (t *gadgetTruth) makers(m *bus.Message) makers {
+	var all makers
+	for era, objects := range []map[string]*gadget{t.former, t.objects} {
+		if o := objects[m.UID()]; o != nil && (era > 0 || m.Epoch() == 1) {
+			all.add(o.makers(m))
+		}
+	}
+	return all.known()
+}
+
+func (g *gadget) makers(m *bus.Message) makers {
+	switch s, ok := g.find(versionOf(m)); {
+	case notMade(m):
+		return makers{}
+	case m.Is("deleted") && m.Data.Reason == "":
+		return removal(g.deleted, g.by)
+	case ok:
+		return makers{[]string{s.by}, g.states[0].rv == s.rv}
+	}
+	return makers{}
+}
+
+// notMade reports whether an event has no answer because it does not say what happened: it is not known whether the object was deleted, or a list
+// has found that it is not selected any more.
+func notMade(m *bus.Message) bool {
+	return m.Is("deleted") && (m.Data.Reason == "unknown" || m.Data.Reason == "left" && m.Attributes["origin"] != string(event.Watch))
+}
+
+func removal(deleted bool, by string) makers {
+	if !deleted {
+		return makers{}
+	}
+	return makers{users: []string{by}}
+}
