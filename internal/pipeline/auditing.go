@@ -417,6 +417,7 @@ type recordReader struct {
 	before     []numbered // the records that may be needed again
 	at         inbox.Position
 	gap        error                // why records behind at are missing; nil: none is, as far as it is known
+	other      bool                 // the inbox is not the one that the sink's position is of, so its numbers begin again
 	taken      uint64               // see storedPosition
 	known      time.Time            // of the last record
 	stored     time.Time            // when a position was stored last
@@ -475,7 +476,7 @@ func (r *recordReader) storedHere(a *attribute.Attribution) (storedPosition, err
 		return at, err
 	}
 	if r.auditing.spec.Forward == nil {
-		r.gap = &inbox.GapError{Err: errOtherInbox}
+		r.other, r.gap = true, &inbox.GapError{Err: errOtherInbox}
 		r.miss(r.gap)
 	}
 	return storedPosition{}, err
@@ -509,6 +510,12 @@ func (r *recordReader) next(ctx context.Context) error {
 			return nil
 		}
 		if lost != nil {
+			if r.other {
+				r.other = false
+				r.before, r.at = nil, inbox.Position{}
+				a.Begin(0, now)
+				changes = append(changes, attribute.StorePosition(r.encode(inbox.Position{})))
+			}
 			a.Lost(now)
 			changes = append(changes, r.publishLoss(a, r.at.Number, lost)...)
 		}
@@ -590,20 +597,25 @@ func (r *recordReader) position(a *attribute.Attribution) []byte {
 	for len(r.before) > 0 && r.before[0].number < needed {
 		r.before = r.before[1:]
 	}
-	at := storedPosition{r.auditing.id, r.at, r.taken}
+	at := r.at
 	if len(r.before) > 0 {
-		at.Position = r.before[0].before
+		at = r.before[0].before
 	}
-	if at.Position == (inbox.Position{}) && at.Taken == 0 {
+	if at == (inbox.Position{}) && r.taken == 0 {
 		return nil
 	}
-	text, _ := json.Marshal(at) // strings and numbers always encode
+	return r.encode(at)
+}
+
+// encode returns a position as the sink's store has it.
+func (r *recordReader) encode(at inbox.Position) []byte {
+	text, _ := json.Marshal(storedPosition{r.auditing.id, at, r.taken}) // strings and numbers always encode
 	return text
 }
 
 // release says which records the sink does not need any more, after a restart either.
 func (r *recordReader) release(a *attribute.Attribution) error {
-	at, err := r.storedHere(a)
+	at, err := stored(a)
 	if err != nil {
 		return err
 	}
@@ -627,8 +639,8 @@ func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost error
 		var gap *inbox.GapError
 		switch {
 		case errors.As(err, &gap):
-			if gap.From == 0 { // the numbers are those of another inbox
-				r.taken = 0
+			if gap.From == 0 {
+				r.other, r.taken = true, 0
 			}
 			r.miss(err)
 			if len(items) > 0 { // those behind it are read when this is known

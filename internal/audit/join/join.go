@@ -310,6 +310,19 @@ func (j *Join) Settle(now time.Time) {
 	}
 }
 
+// Begin says that records are read from behind marks on, and that those before may be missing. Their numbers may have been used before, for other
+// records, so the join forgets requests and their order. What waits is not seen: see [Change.Seen].
+func (j *Join) Begin(marks Marks, now time.Time) {
+	j.requests, j.order = newRequests(), order{}
+	j.order.lose(marks, now)
+	for _, o := range j.objects {
+		o.last, o.version = nil, ""
+		for _, c := range o.changes {
+			c.Seen = nil
+		}
+	}
+}
+
 // Lost says that records may be missing that were written to the inputs up to marks, for example because an input begins there.
 func (j *Join) Lost(marks Marks, now time.Time) { j.order.lose(marks, now) }
 
