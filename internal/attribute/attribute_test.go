@@ -177,7 +177,7 @@ func TestSeveralCollections(t *testing.T) {
 		t.Errorf("ready: %v", numbers(ready))
 	}
 	in("deployments.apps@shop")
-	if ready := readyAt(a, noon); len(ready) != 1 || a.decided[ready[0].Number].Exact == nil {
+	if ready := readyAt(a, noon); len(ready) != 1 || !a.decided[ready[0].Number].exact() {
 		t.Errorf("ready in a collection that is late: %v", numbers(ready))
 	}
 }

@@ -14,8 +14,8 @@ func (a *Attribution) Needed() uint64 {
 	for _, j := range a.joins {
 		j.Lower(needed)
 	}
-	for _, v := range a.decided {
-		v.Lower(needed)
+	for _, d := range a.decided {
+		d.verdict.Lower(needed)
 	}
 	for _, c := range a.carried {
 		c.verdict.Lower(needed)

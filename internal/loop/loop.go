@@ -140,6 +140,8 @@ type Loop struct {
 	suspended *suspensions
 	stopping  bool
 	at        time.Time // when the loop woke up, or take received the current message and the messages that waited with it
+
+	verdictsKept time.Time // when keepVerdicts stored verdicts last
 }
 
 // New returns a loop that is not running yet.

@@ -34,8 +34,10 @@ const (
 	storeEvery = time.Second
 	// trimEvery is how often records that no sink needs are deleted.
 	trimEvery = 10 * time.Second
-	// recordBytes is about the memory of a record.
-	recordBytes = 1 << 10
+	// recordBytesAtOnce is how many bytes of memory these records may take, besides those of the last one.
+	recordBytesAtOnce = 1 << 20
+	// declareEvery is how often a sink publishes that there was no room for requests.
+	declareEvery = time.Minute
 	// lookEvery is how often a sink looks what has become certain without another record.
 	lookEvery = 250 * time.Millisecond
 	// floorEvery is how often the API server is asked how far it has come, if records are complete.
@@ -422,6 +424,8 @@ type recordReader struct {
 	known      time.Time            // of the last record
 	stored     time.Time            // when a position was stored last
 	trimmed    time.Time            // when records that are not needed were released last
+	forgotten  join.Forgotten       // that is not published yet
+	declared   time.Time            // when that was published last
 	floors     map[string]time.Time // of the last floor that was passed on, by storage
 }
 
@@ -500,7 +504,7 @@ func (r *recordReader) next(ctx context.Context) error {
 	lost := r.loss(gap)
 	caught := r.auditing.caughtUp() // before the loop handles what was read
 	var failed error
-	planned, err := r.pipeline.loop.Attribute(ctx, len(records)*recordBytes, func(a *attribute.Attribution) (changes []event.KV) {
+	planned, err := r.pipeline.loop.Attribute(ctx, sizeOf(records), func(a *attribute.Attribution) (changes []event.KV) {
 		now := time.Now()
 		r.pipeline.attribution.Store(attributionStatus(a.Counts(), r.auditing.spec.Denied))
 		if a.Generation() != r.generation {
@@ -537,6 +541,7 @@ func (r *recordReader) next(ctx context.Context) error {
 		for storage, version := range r.pipeline.passed() {
 			a.Passed(storage, version)
 		}
+		changes = append(changes, r.declare(a, now)...)
 		if now.Sub(r.trimmed) > trimEvery {
 			r.trimmed = now
 			failed = r.release(a)
@@ -634,7 +639,7 @@ func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost error
 		return nil, nil, nil
 	}
 	lost, r.gap = r.gap, nil
-	for len(items) < recordsAtOnce {
+	for bytes := 0; len(items) < recordsAtOnce && bytes < recordBytesAtOnce; {
 		item, err := r.reader.Next()
 		var gap *inbox.GapError
 		switch {
@@ -665,6 +670,15 @@ func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost error
 			return nil, nil, err
 		}
 		items = append(items, item)
+		bytes += item.Record.Size()
 	}
 	return items, lost, nil
+}
+
+// sizeOf returns the memory of records.
+func sizeOf(items []inbox.Item) (n int) {
+	for i := range items {
+		n += items[i].Record.Size()
+	}
+	return n
 }

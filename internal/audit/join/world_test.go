@@ -89,7 +89,7 @@ func newWorld(t *testing.T, seed uint64, f form) *world {
 	}
 	o := Options{Complete: f.complete, Settle: 30 * time.Second, Keep: 10 * time.Minute, MaxOpen: time.Minute, MaxChanges: 1000, MaxRequests: 1000}
 	if f.bounds {
-		o.MaxChanges, o.MaxRequests = 2, 3
+		o.MaxChanges, o.MaxRequests, o.MaxBytes = 2, 3, 4<<10
 	}
 	w.join = New(o)
 	return w
