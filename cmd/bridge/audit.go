@@ -22,8 +22,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 )
 
-// maxChanges and maxRequests bound what waits for its record or its change.
-const maxChanges, maxRequests = 100_000, 100_000
+// maxChanges, maxRequests and maxBytes bound what waits for its record or its change, for each sink and storage. maxBytes is the memory of the
+// requests.
+const maxChanges, maxRequests, maxBytes = 100_000, 100_000, 256 << 20
 
 // auditSpec describes where audit records come from; nil: nobody asks who made changes.
 func auditSpec(c *config.Config, elector *leader.Elector, log *zap.Logger) *pipeline.AuditSpec {
@@ -35,7 +36,7 @@ func auditSpec(c *config.Config, elector *leader.Elector, log *zap.Logger) *pipe
 	parser := audit.NewParser(audit.Options{Denied: a.Denied, Ends: a.Complete, OmitGroups: omits("groups"), OmitSourceIPs: omits("sourceIPs"), OmitExtra: omits("extra")})
 	s := &pipeline.AuditSpec{
 		Path: a.Path, Wait: a.Wait, Denied: a.Denied,
-		Join: join.Options{Complete: a.Complete, Settle: a.Settle, Keep: a.Keep, MaxOpen: 2 * a.RequestTimeout, MaxChanges: maxChanges, MaxRequests: maxRequests},
+		Join: join.Options{Complete: a.Complete, Settle: a.Settle, Keep: a.Keep, MaxOpen: 2 * a.RequestTimeout, MaxChanges: maxChanges, MaxRequests: maxRequests, MaxBytes: maxBytes},
 		Inbox: func(ctx context.Context) (o inbox.Options, err error) {
 			if o.MaxBytes, err = a.Bytes(); err != nil {
 				return o, err

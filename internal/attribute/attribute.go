@@ -45,10 +45,12 @@ type Options struct {
 
 // Attribution has the changes of one sink that wait. One goroutine uses it.
 type Attribution struct {
-	options Options
-	joins   map[history]*join.Join
-	waiting map[uint64]*Change
-	decided map[uint64]join.Verdict // on changes in waiting, until the attribution is committed
+	options      Options
+	joins        map[history]*join.Join
+	waiting      map[uint64]*Change
+	decided      map[uint64]*decision // on changes in waiting, until the attribution is committed
+	decidedBytes int                  // of the records of decided
+	storing      storing
 	// rejected is how often the bus has rejected the event of a verdict. It outlives a suspension of the collection, as decided does.
 	rejected map[uint64]int
 	carried  map[Publication]carried // events with their request, until they are committed
@@ -78,6 +80,7 @@ type Counts struct {
 	Dropped    uint64 // consumers had no copy of the collection any more
 	Rejected   uint64 // the bus has taken no event about them
 	Refusals   RefusalCounts
+	Forgotten  uint64 // requests and changes for which there was no room: see [join.Join.Forgotten]
 }
 
 // Change is a published change whose request is not known yet.
@@ -100,18 +103,21 @@ type Change struct {
 	Unrequested bool      `json:"x,omitzero"`
 	Storage     string    `json:"s,omitzero"`
 	Epoch       uint64    `json:"e"`
+	// Verdict is what the event will say, if that is stored before it is published: see [Attribution.Keep].
+	Verdict *event.Attribution `json:"y,omitzero"`
 
 	live time.Time // when a watch has seen the change; zero: it has not, or before a restart
 }
 
 // New returns an Attribution without changes.
 func New(o Options) *Attribution {
-	return &Attribution{options: o, joins: map[history]*join.Join{}, histories: map[string]begun{}, waiting: map[uint64]*Change{}, decided: map[uint64]join.Verdict{}, rejected: map[uint64]int{}, carried: map[Publication]carried{}, next: 1, refusals: newRefusals(), counts: Counts{Candidates: map[join.Reason]uint64{}}}
+	return &Attribution{options: o, joins: map[history]*join.Join{}, histories: map[string]begun{}, waiting: map[uint64]*Change{}, decided: map[uint64]*decision{}, rejected: map[uint64]int{}, carried: map[Publication]carried{}, next: 1, refusals: newRefusals(), counts: Counts{Candidates: map[join.Reason]uint64{}}}
 }
 
 // Load continues with the changes in a store. What was there before is forgotten.
 func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
-	a.joins, a.waiting, a.decided, a.ready = map[history]*join.Join{}, map[uint64]*Change{}, map[uint64]join.Verdict{}, nil
+	a.joins, a.waiting, a.decided, a.ready = map[history]*join.Join{}, map[uint64]*Change{}, map[uint64]*decision{}, nil
+	a.decidedBytes, a.storing = 0, storing{}
 	clear(a.rejected)
 	clear(a.carried)
 	a.seen = nil
@@ -146,9 +152,9 @@ func (a *Attribution) Restore(store checkpoint.Store, collection string, now tim
 		return err
 	}
 	for number, c := range before {
-		if v, decided := a.decided[number]; decided && a.waiting[number] == nil {
+		if d := a.decided[number]; d != nil && a.waiting[number] == nil {
 			j := a.joinOf(c, now)
-			if j.Return(v); v.Exact == nil { // what was possible then may be forgotten: the change must not get another verdict from what is left
+			if j.Return(d.verdict); d.verdict.Exact == nil { // what was possible then may be forgotten: the change must not get another verdict from what is left
 				j.Lost(a.marks(a.read), now)
 			}
 			a.forget(number)
@@ -206,7 +212,10 @@ func (a *Attribution) Counts() Counts {
 // wait adds a change to its join, unless there is a verdict on it.
 func (a *Attribution) wait(c *Change, now time.Time) {
 	a.waiting[c.Number] = c
-	if _, decided := a.decided[c.Number]; decided {
+	if a.decided[c.Number] == nil && c.Verdict != nil {
+		a.decide(restored(c))
+	}
+	if a.decided[c.Number] != nil {
 		a.ready = append(a.ready, c.Number)
 		return
 	}
@@ -315,6 +324,19 @@ func (a *Attribution) Passed(storage, version string) {
 	}
 }
 
+// Forgotten returns what there was no room for since the last call: who made a change may be not known because of that.
+func (a *Attribution) Forgotten() (all join.Forgotten) {
+	for _, j := range a.joins {
+		f := j.Forgotten()
+		if f.Number > 0 && (all.Number == 0 || f.Since.Before(all.Since)) {
+			all.Since = f.Since
+		}
+		all.Number += f.Number
+	}
+	a.counts.Forgotten += all.Number
+	return all
+}
+
 // Later takes changes back that Ready has returned, because there is no room for them.
 func (a *Attribution) Later(list []*Change) {
 	for _, c := range list {
@@ -344,7 +366,7 @@ func (a *Attribution) Ready(now time.Time) []*Change {
 func (a *Attribution) take(j *join.Join) {
 	for _, v := range j.Take() {
 		if c := a.waiting[v.Change]; c != nil {
-			a.decided[v.Change] = v
+			a.decide(made(v))
 			a.ready = append(a.ready, v.Change)
 		}
 	}

@@ -177,9 +177,46 @@ func TestSeveralCollections(t *testing.T) {
 		t.Errorf("ready: %v", numbers(ready))
 	}
 	in("deployments.apps@shop")
-	if ready := readyAt(a, noon); len(ready) != 1 || a.decided[ready[0].Number].Exact == nil {
+	if ready := readyAt(a, noon); len(ready) != 1 || !a.decided[ready[0].Number].exact() {
 		t.Errorf("ready in a collection that is late: %v", numbers(ready))
 	}
+}
+
+// After a loss of the inbox, numbers begin again. Complete records are trusted again when all requests are over that were open then, as after other losses.
+func TestAnotherInbox(t *testing.T) {
+	a := newAttribution()
+	a.options.Join.Complete = true
+	if err := a.Load(store{}, noon); err != nil {
+		t.Fatal(err)
+	}
+	a.Begin(1000, noon) // the position in the store
+	a.Published(change("old", "5"), false, noon)
+	a.Begin(0, noon) // the inbox has no such record
+	a.Lost(noon)
+
+	floorAt := noon.Add(2 * time.Minute)
+	a.Read(1, creation("other", "6", "alice"), floorAt)
+	a.Caught(floorAt, 1)
+	a.Floor("", "10", 1, floorAt)
+	patch := creation("web", "11", "bob")
+	patch.Verb, patch.Code = "patch", 200
+	open := *patch
+	open.Stage, open.Code, open.Answer = audit.Received, 0, nil
+	a.Read(2, &open, floorAt)
+	changed := change("web", "11")
+	changed.Type, changed.Did, changed.Before = event.Modified, join.Changed, "9"
+	a.Published(changed, true, floorAt)
+	a.Read(3, patch, floorAt)
+	a.Caught(floorAt, 3)
+	for _, c := range a.Ready(floorAt) {
+		if c.Name == "web" {
+			if e, _ := a.Event(c.Number); e.Attribution.Request == nil || e.Attribution.Request.User.Name != "bob" {
+				t.Errorf("attribution %+v", e.Attribution)
+			}
+			return
+		}
+	}
+	t.Error("the patch is not decided: records are not trusted again")
 }
 
 // While records are not read, for example because the bus is away, no change is given up.

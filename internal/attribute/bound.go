@@ -2,6 +2,7 @@ package attribute
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -49,14 +50,16 @@ func bound(a *event.Attribution, limit int) {
 			member.omit(&requests[i])
 			total += sizeOf(&requests[i])
 		}
-		if total < before {
+		if total < before && !slices.Contains(a.LeftOut, member.name) {
 			a.LeftOut = append(a.LeftOut, member.name)
 		}
 	}
 	if total <= limit || len(a.Candidates) < 2 {
 		return
 	}
-	a.LeftOut = append(a.LeftOut, "candidates")
+	if !slices.Contains(a.LeftOut, "candidates") {
+		a.LeftOut = append(a.LeftOut, "candidates")
+	}
 	for n := len(a.Candidates) - 1; n > 0 && total > limit; n-- {
 		total -= sizeOf(&a.Candidates[n])
 		a.Candidates = a.Candidates[:n]

@@ -15,7 +15,8 @@ import (
 
 // decide returns the event about a change on which there is a verdict.
 func decide(a *Attribution, v join.Verdict) event.Event {
-	a.waiting[1], a.decided[1] = change("web", "5"), v
+	v.Change = 1
+	a.waiting[1], a.decided[1] = change("web", "5"), made(v)
 	e, _ := a.Event(1)
 	e.Collection = &event.Collection{Group: "apps", Resource: "deployments"}
 	e.Attribution.Explains = Explains(&e)

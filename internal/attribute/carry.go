@@ -47,10 +47,11 @@ func (a *Attribution) Decides(c Change, at time.Time) bool {
 // does not wait any more. The caller has just called Published.
 func (a *Attribution) Carry(c *Change) *event.Request {
 	a.take(a.joinOf(c, c.live))
-	v := a.decided[c.Number]
-	if v.Exact == nil {
+	d := a.decided[c.Number]
+	if d == nil || d.verdict.Exact == nil {
 		return nil
 	}
+	v := d.verdict
 	r := request(v.Exact)
 	if sizeOf(&r) > maxActor {
 		return nil

@@ -2,27 +2,18 @@ package attribute
 
 import (
 	"github.com/kubebridge/kubebridge/internal/audit"
-	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // Event returns the event that says who made a change, without what is the same for all events of its collection. It returns the change of
 // the checkpoint that is to be committed with it.
 func (a *Attribution) Event(number uint64) (e event.Event, done event.KV) {
-	c, v := a.waiting[number], a.decided[number]
+	c := a.waiting[number]
 	e = event.Event{
 		Type: event.Attributed, Explained: c.Type, Origin: event.Audit, Run: c.Run, Incarnation: c.Incarnation,
 		APIVersion: c.APIVersion, Kind: c.Kind, Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.Published,
-		Attribution: &event.Attribution{Reason: string(v.Reason)},
+		Attribution: a.decided[number].attributed(maxBytes >> (2 * a.rejected[number])),
 	}
-	if v.Exact != nil {
-		r := request(v.Exact)
-		e.Attribution.Request = &r
-	}
-	for _, r := range v.Candidates {
-		e.Attribution.Candidates = append(e.Attribution.Candidates, request(r))
-	}
-	bound(e.Attribution, maxBytes>>(2*a.rejected[number]))
 	return e, event.KV{Key: key(c)}
 }
 
@@ -47,14 +38,14 @@ func Explains(e *event.Event) string {
 
 // Silent reports whether nothing is published about a change that has a verdict: no record fits, or the bus takes no event about it.
 func (a *Attribution) Silent(number uint64) bool {
-	return a.decided[number].Reason == join.NoRecord || a.rejected[number] >= maxRejections
+	return a.decided[number].silent() || a.rejected[number] >= maxRejections
 }
 
 // Drop gives up a change that has a verdict, and returns the change of the checkpoint that follows.
 func (a *Attribution) Drop(number uint64) event.KV {
 	c := a.waiting[number]
 	switch {
-	case a.decided[number].Reason == join.NoRecord:
+	case a.decided[number].silent():
 		a.counts.Unknown++
 	case a.rejected[number] >= maxRejections:
 		a.counts.Rejected++
@@ -65,12 +56,6 @@ func (a *Attribution) Drop(number uint64) event.KV {
 	return event.KV{Key: key(c)}
 }
 
-func (a *Attribution) forget(number uint64) {
-	delete(a.waiting, number)
-	delete(a.decided, number)
-	delete(a.rejected, number)
-}
-
 // Committed says that the event of a change's verdict, or of a refusal, is on the bus and in the store.
 func (a *Attribution) Committed(number uint64) {
 	if r := a.refusals.byID[number]; r != nil {
@@ -79,14 +64,14 @@ func (a *Attribution) Committed(number uint64) {
 		delete(a.rejected, number)
 		return
 	}
-	v, decided := a.decided[number]
+	d := a.decided[number]
 	switch {
-	case !decided:
+	case d == nil:
 		return
-	case v.Exact != nil:
+	case d.exact():
 		a.counts.Exact++
 	default:
-		a.counts.Candidates[v.Reason]++
+		a.counts.Candidates[d.verdict.Reason]++
 	}
 	a.forget(number)
 }

@@ -14,8 +14,8 @@ func (a *Attribution) Needed() uint64 {
 	for _, j := range a.joins {
 		j.Lower(needed)
 	}
-	for _, v := range a.decided {
-		v.Lower(needed)
+	for _, d := range a.decided {
+		d.verdict.Lower(needed)
 	}
 	for _, c := range a.carried {
 		c.verdict.Lower(needed)
@@ -35,10 +35,14 @@ func (a *Attribution) Stored() ([]byte, error) {
 	return position, nil
 }
 
-// Begin says that records are read from the one behind a number on. Those before may be missing.
+// Begin says that records are read from the one behind a number on. Those before may be missing. Numbers may have been used before, for records of
+// another inbox.
 func (a *Attribution) Begin(number uint64, now time.Time) {
-	a.read = number
-	a.Lost(now)
+	a.tick(now)
+	a.read, a.seen = number, nil
+	for _, j := range a.joins {
+		j.Begin(a.marks(number), now)
+	}
 }
 
 // IsPosition reports whether a key of a checkpoint is that of a position.

@@ -17,8 +17,9 @@ import (
 // refusalPrefix begins the keys of refusals: refusalPrefix and the ID of the request.
 const refusalPrefix = "r/"
 
-// maxRefusals bounds the refusals of a collection that wait, for example because the bus refuses its route. Later ones are lost.
-const maxRefusals = 10_000
+// maxRefusals and maxRefusalBytes bound the refusals of a collection that wait, for example because the bus refuses its route. Later ones are
+// lost.
+const maxRefusals, maxRefusalBytes = 10_000, 16 << 20
 
 // Refusal is a request that was refused, or a loss of records (see [audit.Record.Lost]), whose event is not published and committed yet.
 //
@@ -41,24 +42,28 @@ type refusals struct {
 	byID      map[uint64]*Refusal
 	byRequest map[string]*Refusal
 	waiting   map[string]int // by collection
+	bytes     map[string]int // of records, by collection
 	filling   []*Refusal     // noted in the batch that fills
 	flying    []*Refusal     // noted in the batch on its way
 }
 
 func newRefusals() refusals {
-	return refusals{byID: map[uint64]*Refusal{}, byRequest: map[string]*Refusal{}, waiting: map[string]int{}}
+	return refusals{byID: map[uint64]*Refusal{}, byRequest: map[string]*Refusal{}, waiting: map[string]int{}, bytes: map[string]int{}}
 }
 
 func (s *refusals) add(r *Refusal) {
 	s.byID[r.ID], s.byRequest[r.Request] = r, r
 	s.waiting[r.Collection]++
+	s.bytes[r.Collection] += r.Record.Size()
 }
 
 func (s *refusals) remove(r *Refusal) {
 	delete(s.byID, r.ID)
 	delete(s.byRequest, r.Request)
+	s.bytes[r.Collection] -= r.Record.Size()
 	if s.waiting[r.Collection]--; s.waiting[r.Collection] == 0 {
 		delete(s.waiting, r.Collection)
+		delete(s.bytes, r.Collection)
 	}
 }
 
@@ -106,7 +111,7 @@ func (a *Attribution) Refuse(number uint64, record *audit.Record, collection str
 	switch {
 	case a.refusals.byRequest[r.Request] != nil: // its sender has repeated it
 		return nil
-	case a.refusals.waiting[collection] >= maxRefusals:
+	case a.refusals.waiting[collection] >= maxRefusals, record.Lost == nil && a.refusals.bytes[collection]+record.Size() > maxRefusalBytes:
 		a.counts.Refusals.Lost++
 		return nil
 	}
@@ -196,6 +201,7 @@ func boundDenial(d *event.Denial, limit int) {
 // Sealed says that the batch that fills goes on its way.
 func (a *Attribution) Sealed() {
 	a.refusals.flying, a.refusals.filling = append(a.refusals.flying, a.refusals.filling...), nil
+	a.storing.flying, a.storing.filling = append(a.storing.flying, a.storing.filling...), nil
 }
 
 // BatchCommitted says that the batch on its way is durable.
@@ -204,6 +210,7 @@ func (a *Attribution) BatchCommitted() {
 		r.durable = true
 	}
 	a.refusals.flying = nil
+	a.keptDurably()
 }
 
 // restore continues the refusals of a collection: batches do not have their events any more. One that was durable and is not in the store was

@@ -153,6 +153,25 @@ func TestManyRefusals(t *testing.T) {
 	}
 }
 
+// Long texts of clients do not fill the memory either.
+func TestRefusalsAreBoundedByBytes(t *testing.T) {
+	w := newWorld(t)
+	for n := range uint64(1000) {
+		r := refused("mallory")
+		r.Received, r.Actor.User.Groups = noon.AddDate(0, 0, int(n)+1), []string{strings.Repeat("g", 64<<10)}
+		w.Refuse(n+1, r, pods)
+	}
+	if n := w.Counts().Refusals; n.Waiting > maxRefusalBytes/(64<<10) || n.Waiting < 200 || uint64(n.Waiting)+n.Lost != 1000 {
+		t.Errorf("counts %+v", n)
+	}
+	for _, r := range w.Refusals() {
+		w.DropRefusal(r)
+	}
+	if len(w.refusals.bytes) != 0 {
+		t.Errorf("without refusals, %v bytes are counted", w.refusals.bytes)
+	}
+}
+
 // The event of a refusal is bounded, and smaller each time the bus rejects it.
 func TestRejectedRefusal(t *testing.T) {
 	w := newWorld(t)

@@ -58,6 +58,40 @@ type Record struct {
 	Cut bool `json:"cut,omitzero"`
 }
 
+// Size returns about how many bytes of memory a record takes. A client can make it long: its texts are bounded, to about 80 KiB.
+func (r *Record) Size() int {
+	n := 1 << 10
+	for _, text := range []string{r.ID, r.Name, r.Namespace, r.URI, r.Reason, r.Message, r.Actor.UserAgent} {
+		n += len(text)
+	}
+	n += sizeOf(r.Actor.SourceIPs) + r.Actor.User.size()
+	if r.Actor.Impersonated != nil {
+		n += r.Actor.Impersonated.size()
+	}
+	if r.Lost != nil {
+		n += len(r.Lost.Detail)
+	}
+	return n
+}
+
+func (u *User) size() int {
+	n := len(u.Name) + len(u.UID) + sizeOf(u.Groups)
+	for key, values := range u.Extra {
+		n += perText + len(key) + sizeOf(values)
+	}
+	return n
+}
+
+// perText is about the memory of a string without its bytes.
+const perText = 16
+
+func sizeOf(list []string) (n int) {
+	for _, text := range list {
+		n += perText + len(text)
+	}
+	return n
+}
+
 // Loss says that records of requests between two times may be missing, by the clock of the program that has noticed it.
 type Loss struct {
 	Since  time.Time `json:"since,omitzero"` // zero: not known

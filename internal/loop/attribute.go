@@ -69,8 +69,26 @@ func (l *Loop) attribute(at time.Time) {
 			l.batches.note(l.Attribution.Drop(c.Number))
 		}
 	}
+	l.keepVerdicts(at)
 	l.refuse()
 	l.batches.encode("", at)
+}
+
+// keepEvery is how often verdicts of suspended collections are stored.
+const keepEvery = time.Second
+
+// keepVerdicts stores what is known about changes of collections that are suspended, so that the records are not needed until they are resumed. After
+// an error the next call tries again.
+func (l *Loop) keepVerdicts(at time.Time) {
+	if len(l.suspended.until) == 0 || l.batches.full() || at.Sub(l.verdictsKept) < keepEvery {
+		return
+	}
+	l.verdictsKept = at
+	changes, err := l.Attribution.Keep(l.suspended.has)
+	if err != nil {
+		return
+	}
+	l.batches.note(changes...)
 }
 
 // refuse publishes refused requests, while the batch has room:

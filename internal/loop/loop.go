@@ -140,6 +140,8 @@ type Loop struct {
 	suspended *suspensions
 	stopping  bool
 	at        time.Time // when the loop woke up, or take received the current message and the messages that waited with it
+
+	verdictsKept time.Time // when keepVerdicts stored verdicts last
 }
 
 // New returns a loop that is not running yet.
@@ -263,14 +265,14 @@ type State struct {
 	Skips            bool   // objects of the first list are not published
 	Absent           bool   // the resource or the namespace does not exist
 	Objects          int64  // in the store's inventory; below 0: no list of the incarnation has been complete yet
-	Position         string // resourceVersion up to which the inventory is complete, including uncommitted changes; "": not known
+	Position         string // resourceVersion up to which the inventory is complete, including uncommitted changes; "": see [reconcile.Core.Complete]
 }
 
 // State returns the state of a collection. It is called from Run's goroutine.
 func (l *Loop) State(collection string) State {
 	s := State{Objects: -1}
 	if c := l.core.Collection(collection); c != nil {
-		s.Run, s.Incarnation, s.Position, s.Absent = c.Run, c.Incarnation, c.Position, c.Phase == reconcile.Absent
+		s.Run, s.Incarnation, s.Position, s.Absent = c.Run, c.Incarnation, l.core.Complete(collection), c.Phase == reconcile.Absent
 		if c.SyncedEpoch != 0 {
 			s.Objects = l.batches.objects[collection]
 		}

@@ -34,8 +34,10 @@ const (
 	storeEvery = time.Second
 	// trimEvery is how often records that no sink needs are deleted.
 	trimEvery = 10 * time.Second
-	// recordBytes is about the memory of a record.
-	recordBytes = 1 << 10
+	// recordBytesAtOnce is how many bytes of memory these records may take, besides those of the last one.
+	recordBytesAtOnce = 1 << 20
+	// declareEvery is how often a sink publishes that there was no room for requests.
+	declareEvery = time.Minute
 	// lookEvery is how often a sink looks what has become certain without another record.
 	lookEvery = 250 * time.Millisecond
 	// floorEvery is how often the API server is asked how far it has come, if records are complete.
@@ -417,10 +419,13 @@ type recordReader struct {
 	before     []numbered // the records that may be needed again
 	at         inbox.Position
 	gap        error                // why records behind at are missing; nil: none is, as far as it is known
+	other      bool                 // the inbox is not the one that the sink's position is of, so its numbers begin again
 	taken      uint64               // see storedPosition
 	known      time.Time            // of the last record
 	stored     time.Time            // when a position was stored last
 	trimmed    time.Time            // when records that are not needed were released last
+	forgotten  join.Forgotten       // that is not published yet
+	declared   time.Time            // when that was published last
 	floors     map[string]time.Time // of the last floor that was passed on, by storage
 }
 
@@ -475,7 +480,7 @@ func (r *recordReader) storedHere(a *attribute.Attribution) (storedPosition, err
 		return at, err
 	}
 	if r.auditing.spec.Forward == nil {
-		r.gap = &inbox.GapError{Err: errOtherInbox}
+		r.other, r.gap = true, &inbox.GapError{Err: errOtherInbox}
 		r.miss(r.gap)
 	}
 	return storedPosition{}, err
@@ -499,7 +504,7 @@ func (r *recordReader) next(ctx context.Context) error {
 	lost := r.loss(gap)
 	caught := r.auditing.caughtUp() // before the loop handles what was read
 	var failed error
-	planned, err := r.pipeline.loop.Attribute(ctx, len(records)*recordBytes, func(a *attribute.Attribution) (changes []event.KV) {
+	planned, err := r.pipeline.loop.Attribute(ctx, sizeOf(records), func(a *attribute.Attribution) (changes []event.KV) {
 		now := time.Now()
 		r.pipeline.attribution.Store(attributionStatus(a.Counts(), r.auditing.spec.Denied))
 		if a.Generation() != r.generation {
@@ -509,6 +514,12 @@ func (r *recordReader) next(ctx context.Context) error {
 			return nil
 		}
 		if lost != nil {
+			if r.other {
+				r.other = false
+				r.before, r.at = nil, inbox.Position{}
+				a.Begin(0, now)
+				changes = append(changes, attribute.StorePosition(r.encode(inbox.Position{})))
+			}
 			a.Lost(now)
 			changes = append(changes, r.publishLoss(a, r.at.Number, lost)...)
 		}
@@ -530,6 +541,7 @@ func (r *recordReader) next(ctx context.Context) error {
 		for storage, version := range r.pipeline.passed() {
 			a.Passed(storage, version)
 		}
+		changes = append(changes, r.declare(a, now)...)
 		if now.Sub(r.trimmed) > trimEvery {
 			r.trimmed = now
 			failed = r.release(a)
@@ -590,20 +602,25 @@ func (r *recordReader) position(a *attribute.Attribution) []byte {
 	for len(r.before) > 0 && r.before[0].number < needed {
 		r.before = r.before[1:]
 	}
-	at := storedPosition{r.auditing.id, r.at, r.taken}
+	at := r.at
 	if len(r.before) > 0 {
-		at.Position = r.before[0].before
+		at = r.before[0].before
 	}
-	if at.Position == (inbox.Position{}) && at.Taken == 0 {
+	if at == (inbox.Position{}) && r.taken == 0 {
 		return nil
 	}
-	text, _ := json.Marshal(at) // strings and numbers always encode
+	return r.encode(at)
+}
+
+// encode returns a position as the sink's store has it.
+func (r *recordReader) encode(at inbox.Position) []byte {
+	text, _ := json.Marshal(storedPosition{r.auditing.id, at, r.taken}) // strings and numbers always encode
 	return text
 }
 
 // release says which records the sink does not need any more, after a restart either.
 func (r *recordReader) release(a *attribute.Attribution) error {
-	at, err := r.storedHere(a)
+	at, err := stored(a)
 	if err != nil {
 		return err
 	}
@@ -622,13 +639,13 @@ func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost error
 		return nil, nil, nil
 	}
 	lost, r.gap = r.gap, nil
-	for len(items) < recordsAtOnce {
+	for bytes := 0; len(items) < recordsAtOnce && bytes < recordBytesAtOnce; {
 		item, err := r.reader.Next()
 		var gap *inbox.GapError
 		switch {
 		case errors.As(err, &gap):
-			if gap.From == 0 { // the numbers are those of another inbox
-				r.taken = 0
+			if gap.From == 0 {
+				r.other, r.taken = true, 0
 			}
 			r.miss(err)
 			if len(items) > 0 { // those behind it are read when this is known
@@ -653,6 +670,15 @@ func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost error
 			return nil, nil, err
 		}
 		items = append(items, item)
+		bytes += item.Record.Size()
 	}
 	return items, lost, nil
+}
+
+// sizeOf returns the memory of records.
+func sizeOf(items []inbox.Item) (n int) {
+	for i := range items {
+		n += items[i].Record.Size()
+	}
+	return n
 }

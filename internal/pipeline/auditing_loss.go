@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/attribute"
 	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -118,6 +120,24 @@ func (r *recordReader) publishLoss(a *attribute.Attribution, number uint64, loss
 		changes = append(changes, a.Refuse(number, loss, id)...)
 	}
 	return changes
+}
+
+// declare publishes that there was no room for requests or changes, so that who made a change may be not known. It returns the changes of the
+// checkpoint, which are committed with the position.
+func (r *recordReader) declare(a *attribute.Attribution, now time.Time) []event.KV {
+	f := a.Forgotten()
+	if f.Number > 0 && (r.forgotten.Number == 0 || f.Since.Before(r.forgotten.Since)) {
+		r.forgotten.Since = f.Since
+	}
+	r.forgotten.Number += f.Number
+	if r.forgotten.Number == 0 || now.Sub(r.declared) < declareEvery {
+		return nil
+	}
+	err := fmt.Errorf("no room for %d audit records or changes that waited: the oldest ones were given up", r.forgotten.Number)
+	r.miss(err)
+	loss := &audit.Record{ID: rand.Text(), Lost: newLoss(r.forgotten.Since, err.Error())}
+	r.forgotten, r.declared = join.Forgotten{}, now
+	return r.publishLoss(a, r.at.Number, loss)
 }
 
 // reading returns the collections that are read.

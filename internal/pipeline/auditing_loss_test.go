@@ -2,9 +2,11 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/audit/inbox"
 	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
@@ -111,6 +114,93 @@ func TestLossesArePublished(t *testing.T) {
 	})
 	if l := bus.all[0]; l.Since == "" || l.Until <= l.Since {
 		t.Errorf("the loss is %+v", l)
+	}
+}
+
+// If the content of audit.path is lost, a sink reads the new records from the first one on, and says once that some are missing. The position that it
+// stores then is one in the new inbox.
+func TestLostInbox(t *testing.T) {
+	store, err := file.OpenMem(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	bus := &losses{}
+	run := func(a *auditing, want int, then func(r *rig)) (at storedPosition) {
+		t.Helper()
+		a.spec.Join = join.Options{Complete: true, Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Nanosecond, MaxChanges: 1000, MaxRequests: 1000}
+		r := newAuditedRig(t, bus, store, CollectionOptions{}, a.spec)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.followAudit(ctx, a) }()
+		r.setTarget("configmaps", target{Target: source.Target{Collection: event.Collection{Resource: "configmaps"}}})
+		r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
+		position := 10
+		for deadline := time.After(endsHang); len(bus.details()) != want || at.Number != a.inbox.Last(); {
+			position++ // the position is stored with other changes
+			r.reads(watched(reconcile.Seen, "x", strconv.Itoa(position), strconv.Itoa(position-1)))
+			select {
+			case <-time.After(lookEvery):
+			case <-deadline:
+				t.Fatalf("published are %q, and the position is %+v, want %d, and %d", bus.details(), at, want, a.inbox.Last())
+			}
+			text, err := store.Get([]byte("n/audit"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text != nil {
+				if err := json.Unmarshal(text, &at); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		then(r)
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		r.stop()
+		return at
+	}
+	records := func(n int) (list []audit.Record) {
+		for i := range n {
+			list = append(list, audit.Record{ID: strconv.Itoa(i), Verb: "create", Resource: "secrets", Stage: audit.Complete, Code: 409}) // it has changed nothing
+		}
+		return list
+	}
+	before, after := newAuditing(t, nil), newAuditing(t, nil) // both have no identity: only the records are lost
+	if err := before.Append(records(50)); err != nil {
+		t.Fatal(err)
+	}
+	run(before, 0, func(*rig) {})
+	if err := after.Append(records(3)); err != nil {
+		t.Fatal(err)
+	}
+	at := run(after, 1, func(r *rig) { // complete records are trusted again
+		request := audit.Record{
+			ID: "new", Stage: audit.Received, Level: audit.Metadata, Verb: "create", Resource: "configmaps", Namespace: "a", Name: "new",
+			Received: time.Now(), Reached: time.Now(), Actor: audit.Actor{User: audit.User{Name: "alice"}},
+		}
+		answered := request
+		answered.Stage, answered.Code, answered.Reached = audit.Complete, 201, time.Now()
+		after.fileRead(time.Now())
+		after.mu.Lock()
+		after.floors[""] = floor{after.caught, "5000"}
+		after.mu.Unlock()
+		if err := after.Append([]audit.Record{request}); err != nil {
+			t.Fatal(err)
+		}
+		r.reads(watched(reconcile.Seen, "new", "6000", "5999"))
+		if err := after.Append([]audit.Record{answered}); err != nil {
+			t.Fatal(err)
+		}
+		r.shows("the user of a change behind the loss", func(s status.Sink, _ status.Collection) bool {
+			after.fileRead(time.Now())
+			return s.Attribution != nil && s.Attribution.Exact == 1
+		})
+	})
+	if err := after.inbox.Trim(at.Position); err != nil {
+		t.Errorf("the position is not one in the inbox: %v", err)
 	}
 }
 

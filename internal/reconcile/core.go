@@ -166,6 +166,16 @@ func (k *Core) Epochs() map[string]uint64 { return k.epochs }
 
 func (k *Core) epochOf(storage string) uint64 { return max(k.epochs[storage], 1) }
 
+// Complete returns the resourceVersion up to which the inventory of a collection is complete, including uncommitted changes. "": it is not known, for
+// example because the position is of an earlier history of the storage, and no list of the present one is done.
+func (k *Core) Complete(collection string) string {
+	c := k.collections[collection]
+	if c == nil || c.SyncedEpoch != k.epochOf(c.Properties.Storage) {
+		return ""
+	}
+	return c.Position
+}
+
 // newEpoch begins another history of the storage that a collection reads from. The
 // collection itself goes on with the list that is under way; the caller restarts it
 // where there is none in the new epoch.

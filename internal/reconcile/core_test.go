@@ -168,6 +168,30 @@ func TestRecoverEpoch(t *testing.T) {
 	}
 }
 
+// TestCompleteIsOfThePresentHistory: resourceVersions of another history say nothing about the present one. Who takes the old position for complete
+// could, for example, forget audit records of changes that the list is about to find.
+func TestCompleteIsOfThePresentHistory(t *testing.T) {
+	b := newBench(t, nil)
+	for _, id := range []string{"x", "y"} {
+		b.do(of(id, configured(Properties{})), of(id, listBegun), of(id, listEnded("10")), of(id, listDone)).commit()
+	}
+	want := func(when, x, y string) {
+		t.Helper()
+		if gotX, gotY := b.core.Complete("x"), b.core.Complete("y"); gotX != x || gotY != y {
+			t.Errorf("%s: x is complete up to %q, y up to %q, want %q and %q", when, gotX, gotY, x, y)
+		}
+	}
+	want("both are in step", "10", "10")
+	b.do(newHistory(listBegun)).commit()
+	want("x lists another history", "", "")
+	b.do(of("x", listEnded("5")), of("x", listDone)).commit()
+	want("x has listed it", "5", "")
+	b.do(of("y", listBegun), of("y", listEnded("6")), of("y", listDone)).commit()
+	want("both have listed it", "5", "6")
+	b.do(of("x", Input{Kind: ListBegun, Reason: event.ReasonExpired})).commit()
+	want("x lists the same history again", "5", "6")
+}
+
 // TestGapAfterAnotherHistory: after a restore, the position belongs to the previous history until a list of the present
 // one is complete. A gap must not have it as From: consumers would conclude that the collection was complete up to there
 // in the present history.

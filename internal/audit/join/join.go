@@ -2,7 +2,6 @@ package join
 
 import (
 	"container/list"
-	"maps"
 	"slices"
 	"time"
 
@@ -66,6 +65,9 @@ type Verdict struct {
 	places  []place  // of the records of Exact and Candidates
 }
 
+// Shrink drops the records of a verdict. Its places stay.
+func (v *Verdict) Shrink() { v.Exact, v.Candidates, v.request = nil, nil, nil }
+
 // Lower lowers marks to the first record that the verdict is from.
 func (v *Verdict) Lower(marks Marks) {
 	for _, p := range v.places {
@@ -100,8 +102,9 @@ type Options struct {
 	Keep time.Duration
 	// MaxOpen is how long a request may take.
 	MaxOpen time.Duration
-	// MaxChanges and MaxRequests bound what waits. Where one is exceeded, the oldest ones go.
-	MaxChanges, MaxRequests int
+	// MaxChanges and MaxRequests bound what waits, and MaxBytes the memory of the requests (0: it is not bounded). Where one is exceeded, the
+	// oldest ones go: see [Join.Forgotten].
+	MaxChanges, MaxRequests, MaxBytes int
 	// After is when the present history of the cluster began, by the clocks of the API servers, and late enough for all of them. A
 	// request that came before proves nothing. Zero: there was no other history.
 	After time.Time
@@ -118,6 +121,21 @@ type Join struct {
 	judged   map[string]string // with complete records: the latest version of each UID on which there was a verdict
 	resolved resolved
 	verdicts []Verdict
+	// forgotten is what Forgotten returns.
+	forgotten Forgotten
+}
+
+// Forgotten says that there was no room for requests or changes.
+type Forgotten struct {
+	Number uint64
+	Since  time.Time // of the earliest request or change
+}
+
+func (f *Forgotten) add(at time.Time) {
+	if f.Number == 0 || at.Before(f.Since) {
+		f.Since = at
+	}
+	f.Number++
 }
 
 // object is an object with changes that wait, in order.
@@ -146,26 +164,39 @@ type state struct{ uid, version string }
 type resolved struct {
 	of    map[state]Verdict
 	order []state
+	bytes int // of their records
 }
 
-// maxResolved bounds resolved. The oldest ones go.
-const maxResolved = 10_000
+// maxResolved and maxResolvedBytes bound resolved. The oldest ones go.
+const maxResolved, maxResolvedBytes = 10_000, 16 << 20
 
 func (a *resolved) add(s state, v Verdict) {
 	if _, known := a.of[s]; known || s.uid == "" || s.version == "" {
 		return
 	}
 	a.of[s], a.order = v, append(a.order, s)
-	if len(a.order) > maxResolved {
-		delete(a.of, a.order[0])
+	a.bytes += v.Exact.Size()
+	for len(a.order) > maxResolved || a.bytes > maxResolvedBytes && len(a.order) > 1 {
+		a.forget(a.order[0])
 		a.order = a.order[1:]
 	}
 }
 
+func (a *resolved) forget(s state) {
+	v := a.of[s]
+	a.bytes -= v.Exact.Size()
+	delete(a.of, s)
+}
+
 // remove forgets the verdicts on an object.
 func (a *resolved) remove(uid string) {
-	maps.DeleteFunc(a.of, func(s state, _ Verdict) bool { return s.uid == uid })
-	a.order = slices.DeleteFunc(a.order, func(s state) bool { return s.uid == uid })
+	a.order = slices.DeleteFunc(a.order, func(s state) bool {
+		if s.uid != uid {
+			return false
+		}
+		a.forget(s)
+		return true
+	})
 }
 
 // find returns the verdict on the state that a change has led to.
@@ -181,6 +212,13 @@ func (j *Join) End() { j.ended = true }
 
 // Waiting returns how many changes and how many requests wait.
 func (j *Join) Waiting() (changes, requests int) { return j.waiting.Len(), j.requests.len() }
+
+// Forgotten returns what there was no room for since the last call. Verdicts that would have been exact may not be.
+func (j *Join) Forgotten() Forgotten {
+	f := j.forgotten
+	j.forgotten = Forgotten{}
+	return f
+}
 
 // Lower lowers marks to the first record that the join still needs.
 func (j *Join) Lower(marks Marks) {
@@ -211,6 +249,7 @@ func (j *Join) Change(c Change) {
 	j.decide(c.Object)
 	if j.waiting.Len() > j.options.MaxChanges {
 		oldest := j.waiting.Front().Value.(*waiting)
+		j.forgotten.add(oldest.At)
 		j.inexact(j.objects[oldest.Object], oldest, Incomplete)
 	}
 }
@@ -289,9 +328,11 @@ func (j *Join) Read(input int, number uint64, r *audit.Record, now time.Time) {
 	if q.object.Name != "" {
 		j.decide(q.object)
 	}
-	if j.requests.len() > j.options.MaxRequests {
+	for j.requests.len() > j.options.MaxRequests || j.options.MaxBytes > 0 && j.requests.bytes > j.options.MaxBytes {
 		j.order.lose(j.order.read, now)
-		j.requests.remove(j.requests.oldest())
+		oldest := j.requests.oldest()
+		j.forgotten.add(oldest.record.Received)
+		j.requests.remove(oldest)
 	}
 }
 
@@ -307,6 +348,19 @@ func (j *Join) Settle(now time.Time) {
 	})
 	for key := range j.objects {
 		j.settle(key, now)
+	}
+}
+
+// Begin says that records are read from behind marks on, and that those before may be missing. Their numbers may have been used before, for other
+// records, so the join forgets requests and their order. What waits is not seen: see [Change.Seen].
+func (j *Join) Begin(marks Marks, now time.Time) {
+	j.requests, j.order = newRequests(), order{}
+	j.order.lose(marks, now)
+	for _, o := range j.objects {
+		o.last, o.version = nil, ""
+		for _, c := range o.changes {
+			c.Seen = nil
+		}
 	}
 }
 

@@ -69,6 +69,7 @@ type requests struct {
 	byKey map[pairKey]*request
 	of    map[Object][]*request // by object
 	queue *list.List            // in the order in which they were read
+	bytes int                   // memory of their records
 }
 
 func newRequests() requests {
@@ -91,6 +92,10 @@ func (s *requests) add(p place, r *audit.Record, now time.Time) *request {
 		q.queued = s.queue.PushBack(q)
 		s.byKey[key] = q
 	}
+	if q.record != nil {
+		s.bytes -= q.record.Size()
+	}
+	s.bytes += r.Size()
 	q.object, q.record, q.at = objectOf(r), r, now
 	switch {
 	case r.Stage == audit.Received:
@@ -127,6 +132,7 @@ func (s *requests) remove(q *request) {
 	}
 	s.leave(q)
 	s.queue.Remove(q.queued)
+	s.bytes -= q.record.Size()
 	q.queued = nil
 	if key := keyOf(q.record); s.byKey[key] == q {
 		delete(s.byKey, key)
@@ -140,6 +146,7 @@ func (s *requests) restore(q *request) {
 		return
 	}
 	q.queued = s.queue.PushBack(q)
+	s.bytes += q.record.Size()
 	s.byKey[key] = q
 	s.of[q.object] = append(s.of[q.object], q)
 }

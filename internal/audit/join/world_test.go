@@ -89,7 +89,7 @@ func newWorld(t *testing.T, seed uint64, f form) *world {
 	}
 	o := Options{Complete: f.complete, Settle: 30 * time.Second, Keep: 10 * time.Minute, MaxOpen: time.Minute, MaxChanges: 1000, MaxRequests: 1000}
 	if f.bounds {
-		o.MaxChanges, o.MaxRequests = 2, 3
+		o.MaxChanges, o.MaxRequests, o.MaxBytes = 2, 3, 4<<10
 	}
 	w.join = New(o)
 	return w
@@ -400,6 +400,9 @@ func (w *world) step() {
 		if w.form.faults && w.chance(20) {
 			w.crash(w.n(2))
 		}
+		if w.form.lossy && w.chance(3) {
+			w.restart()
+		}
 		if w.form.lossy && w.chance(30) {
 			w.endAll()
 			w.now = w.now.Add(w.join.options.MaxOpen)
@@ -425,6 +428,12 @@ func (w *world) step() {
 // crash ends an API server: what its requests have changed is changed, and there is no record of their end.
 func (w *world) crash(input int) {
 	w.calls = slices.DeleteFunc(w.calls, func(c *call) bool { return c.input == input })
+}
+
+// restart loses all records, and numbers those that follow from 1 on.
+func (w *world) restart() {
+	w.logs, w.read, w.then = [2][]*audit.Record{}, [2]int{}, floor{}
+	w.join.Begin(w.marks(), w.now)
 }
 
 func (w *world) marks() Marks { return Marks{uint64(len(w.logs[0])), uint64(len(w.logs[1]))} }

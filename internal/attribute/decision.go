@@ -1,0 +1,162 @@
+package attribute
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/kubebridge/kubebridge/internal/audit/join"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+const (
+	// maxDecidedBytes bounds the records of verdicts whose events are not committed, for example because the bus refuses their route. Later
+	// events leave out more.
+	maxDecidedBytes = 64 << 20
+	// crowdedBytes bounds the data of those events.
+	crowdedBytes = 2 << 10
+	// storedAtOnce and storedBytesAtOnce bound the verdicts that one batch stores.
+	storedAtOnce, storedBytesAtOnce = 256, 1 << 20
+)
+
+// decision is the verdict on a change that waits for the commit of its event.
+//
+//	state    the verdict is                           next
+//	made     in memory: after a restart it follows    storing, if the collection is suspended
+//	         from the records
+//	storing  in a batch as well                       stored
+//	stored   in the checkpoint, with the change:      -
+//	         its records are not needed any more
+type decision struct {
+	verdict     join.Verdict
+	attribution *event.Attribution // instead of the records of the verdict, which has none; nil: the verdict has them
+	bytes       int                // of the records
+	storing     bool
+}
+
+func (d *decision) exact() bool {
+	return d.verdict.Exact != nil || d.attribution != nil && d.attribution.Request != nil
+}
+
+// silent reports whether no record fits.
+func (d *decision) silent() bool { return d.verdict.Reason == join.NoRecord }
+
+// attributed returns what the event says, with at most limit bytes. The caller may change it.
+func (d *decision) attributed(limit int) *event.Attribution {
+	a := &event.Attribution{Reason: string(d.verdict.Reason)}
+	switch {
+	case d.attribution != nil:
+		*a = *d.attribution
+		a.Candidates, a.LeftOut = slices.Clone(a.Candidates), slices.Clone(a.LeftOut)
+		for i := range a.Candidates {
+			a.Candidates[i] = copied(a.Candidates[i])
+		}
+		if a.Request != nil {
+			r := copied(*a.Request)
+			a.Request = &r
+		}
+	case d.verdict.Exact != nil:
+		r := request(d.verdict.Exact)
+		a.Request = &r
+	default:
+		for _, r := range d.verdict.Candidates {
+			a.Candidates = append(a.Candidates, request(r))
+		}
+	}
+	bound(a, limit)
+	return a
+}
+
+// copied returns a request of which bound can leave out members.
+func copied(r event.Request) event.Request {
+	if r.Impersonated != nil {
+		u := *r.Impersonated
+		r.Impersonated = &u
+	}
+	return r
+}
+
+// made returns a verdict of a join.
+func made(v join.Verdict) *decision {
+	d := &decision{verdict: v}
+	for _, r := range append(slices.Clone(v.Candidates), v.Exact) {
+		if r != nil {
+			d.bytes += r.Size()
+		}
+	}
+	return d
+}
+
+// restored returns the verdict that the checkpoint has on a change.
+func restored(c *Change) *decision {
+	text, _ := json.Marshal(c.Verdict) // strings and numbers always encode
+	return &decision{verdict: join.Verdict{Change: c.Number, Reason: join.Reason(c.Verdict.Reason)}, attribution: c.Verdict, bytes: len(text)}
+}
+
+// decide adds a verdict.
+func (a *Attribution) decide(d *decision) {
+	if a.decidedBytes+d.bytes > maxDecidedBytes {
+		d.attribution = d.attributed(crowdedBytes)
+		d.verdict.Shrink()
+		d.bytes = min(d.bytes, crowdedBytes)
+	}
+	a.decidedBytes += d.bytes
+	a.decided[d.verdict.Change] = d
+}
+
+// forget forgets a change, with its verdict.
+func (a *Attribution) forget(number uint64) {
+	if d := a.decided[number]; d != nil {
+		a.decidedBytes -= d.bytes
+	}
+	delete(a.waiting, number)
+	delete(a.decided, number)
+	delete(a.rejected, number)
+}
+
+// Keep returns the changes of the checkpoint that store verdicts on changes of collections that are suspended, a part of them at a time. Their records
+// are not needed any more once these are durable.
+func (a *Attribution) Keep(suspended func(collection string) bool) (changes []event.KV, err error) {
+	bytes := 0
+	for number, d := range a.decided {
+		c := a.waiting[number]
+		if d.storing || d.silent() || c == nil || c.Verdict != nil || !suspended(c.Collection) {
+			continue
+		}
+		if len(changes) == storedAtOnce || bytes > storedBytesAtOnce {
+			break
+		}
+		// The event of the change may not be committed: then the collection publishes the change again.
+		switch value, err := a.store.Get(key(c)); {
+		case err != nil:
+			return nil, err
+		case value == nil:
+			continue
+		}
+		stored := *c
+		stored.Verdict = d.attributed(maxBytes)
+		value, _ := json.Marshal(&stored) // strings and numbers always encode
+		changes = append(changes, event.KV{Key: key(c), Value: value})
+		bytes += len(value)
+		d.storing = true
+		a.storing.filling = append(a.storing.filling, number)
+	}
+	return changes, nil
+}
+
+// storing has the changes of which a batch stores the verdict.
+type storing struct {
+	filling, flying []uint64 // in the batch that fills, and in the one on its way
+}
+
+// keptDurably says that the verdicts of the batch on its way are durable.
+func (a *Attribution) keptDurably() {
+	for _, number := range a.storing.flying {
+		c, d := a.waiting[number], a.decided[number]
+		if c == nil || d == nil {
+			continue
+		}
+		c.Verdict = d.attributed(maxBytes)
+		a.decided[number] = &decision{verdict: join.Verdict{Change: number, Reason: d.verdict.Reason}, attribution: c.Verdict, bytes: d.bytes, storing: true}
+	}
+	a.storing.flying = nil
+}
