@@ -213,6 +213,21 @@ func (m *Mirror) Commit(offsets map[string]Offset) error {
 	return nil
 }
 
+// MarkReached remembers how far each collection has been read in the partition that is furthest.
+func (m *Mirror) MarkReached() {
+	for _, r := range m.all {
+		r.markReached()
+	}
+}
+
+// ProveMarked is called when every message that was published before the last call of MarkReached has been applied, in all partitions. So the
+// collections are complete up to what was remembered. Readers see it after Commit.
+func (m *Mirror) ProveMarked() {
+	for _, r := range m.all {
+		r.proveMarked()
+	}
+}
+
 func (m *Mirror) publish(changed []*resource) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

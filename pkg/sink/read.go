@@ -36,7 +36,8 @@ type Reader interface {
 type Follower interface {
 	Reader
 
-	// Refresh looks up again where the parts begin and end. It returns an error if the topic or stream is another one now.
+	// Refresh looks up again where the parts begin and end. Parts may be added, and those of a topic that does not exist any more are left
+	// out. It returns an error if a topic or stream is another one now.
 	Refresh(ctx context.Context) error
 }
 
@@ -47,6 +48,10 @@ type Part struct {
 	ID    string // identity of the log: another one after it was deleted and created again; "": not known
 	First int64  // offset of the first message that is kept
 	End   int64  // offset after the last message
+	// Written is the offset after everything that had been written when the part was looked up, committed or not. If a message could be
+	// read before that, all messages of its collection that were published before it are at lower offsets, in every part. 0: the sink
+	// does not write in such an order.
+	Written int64
 	// Latest says that the log keeps only the last messages of each key or subject: a compacted topic, or a
 	// stream with a limit of messages per subject.
 	Latest bool
