@@ -318,10 +318,8 @@ func (c *copier) act() {
 		c.restart()
 	case n < 73 && c.cut:
 		c.lose()
-	case n < 77:
-		c.commit()
 	case n < 80:
-		c.mark()
+		c.commit()
 	default:
 		c.consume()
 	}
@@ -378,6 +376,9 @@ func (c *copier) consume() {
 	default:
 		for range rapid.IntRange(1, 8).Draw(c.T, "messages") {
 			c.next(at)
+		}
+		if rapid.IntRange(0, 2).Draw(c.T, "mark") == 0 {
+			c.mark()
 		}
 	}
 }
