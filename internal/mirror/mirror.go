@@ -110,6 +110,9 @@ func (m *Mirror) Offset(part string) (Offset, bool) {
 	return o, ok
 }
 
+// Parts returns the names of the parts that were read, sorted.
+func (m *Mirror) Parts() []string { return slices.Sorted(maps.Keys(m.offsets)) }
+
 // ClusterUID returns the UID of the cluster whose events were applied; "" if there was none.
 func (m *Mirror) ClusterUID() string { return m.uid }
 

@@ -149,12 +149,12 @@ func (r *Reader) lookUpEnds(ctx context.Context) error {
 			if !ok || !ok2 || !ok3 {
 				return fmt.Errorf("read topic %q: the broker does not say where partition %d begins and ends", name, id)
 			}
-			p := sink.Part{Name: fmt.Sprintf("%s/%d", name, id), Log: name, ID: t.id, First: from.Offset, End: to.Offset, Latest: t.compacted}
-			if r.admin.config.ExactlyOnce() { // a transaction begins when the one before is complete
-				p.Written = last.Offset
-			}
 			r.spans = append(r.spans, span{partition{name, id}, from.Offset, to.Offset})
-			r.parts = append(r.parts, p)
+			r.parts = append(r.parts, sink.Part{
+				Name: fmt.Sprintf("%s/%d", name, id), Log: name, ID: t.id, First: from.Offset, End: to.Offset, Written: last.Offset,
+				Ordered: r.admin.config.ExactlyOnce(), // all records of a transaction are written before one of them can be read
+				Latest:  t.compacted,
+			})
 		}
 	}
 	return nil
