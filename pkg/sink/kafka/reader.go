@@ -54,10 +54,13 @@ func NewReader(ctx context.Context, o Options, topics func(name string) bool) (*
 	return r, nil
 }
 
+// errChanged is returned if a topic was deleted, or has more partitions, since it was looked up.
+var errChanged = errors.New("the topics have changed")
+
 // Refresh implements [sink.Follower].
 func (r *Reader) Refresh(ctx context.Context) error {
 	if time.Since(r.looked) < lookAgain {
-		if err := r.lookUpEnds(ctx); !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		if err := r.lookUpEnds(ctx); !errors.Is(err, errChanged) {
 			return err
 		}
 	}
@@ -66,45 +69,58 @@ func (r *Reader) Refresh(ctx context.Context) error {
 
 // lookUp looks up the topics, and where they begin and end.
 func (r *Reader) lookUp(ctx context.Context) error {
-	var all kadm.TopicDetails
-	err := r.admin.do(ctx, requestTimeout, func(ctx context.Context, c *kgo.Client) (err error) {
-		all, err = kadm.NewClient(c).ListTopics(ctx)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("list the topics: %w", err)
-	}
-	found := map[string]readTopic{}
-	for name, detail := range all {
-		if !r.wanted(name) || errors.Is(detail.Err, kerr.UnknownTopicOrPartition) {
-			continue
+	for until := time.Now().Add(spread); ; {
+		found, err := r.find(ctx, nil)
+		if err != nil {
+			return err
 		}
-		if detail.Err != nil {
-			return fmt.Errorf("read topic %q: %w", name, detail.Err)
+		for name, compacted := range r.compacted(ctx, slices.Sorted(maps.Keys(found))) {
+			t := found[name]
+			t.compacted = compacted
+			found[name] = t
 		}
-		t := readTopic{partitions: len(detail.Partitions)}
-		if detail.ID != (kadm.TopicID{}) {
-			t.id = detail.ID.String()
+		r.topics = found
+		err = r.lookUpEnds(ctx)
+		if !errors.Is(err, errChanged) || time.Now().After(until) {
+			r.looked = time.Now()
+			return err
 		}
-		if was, known := r.topics[name]; known && (was.id != t.id && was.id != "" && t.id != "" || was.partitions > t.partitions) {
-			return fmt.Errorf("read topic %q: it was deleted and created again", name)
+		if err := pause(ctx, spread/20); err != nil {
+			return err
 		}
-		found[name] = t
 	}
-	for name, compacted := range r.compacted(ctx, slices.Sorted(maps.Keys(found))) {
-		t := found[name]
-		t.compacted = compacted
-		found[name] = t
-	}
-	r.topics = found
-	if err := r.lookUpEnds(ctx); err != nil {
-		return err
-	}
-	r.looked = time.Now()
-	return nil
 }
 
-// lookUpEnds looks up where the topics begin and end.
+// find looks up topics by their names; nil: all topics. It does not use kadm, which may return older answers.
+func (r *Reader) find(ctx context.Context, names []string) (map[string]readTopic, error) {
+	all, err := r.admin.describeTopics(ctx, names)
+	if err != nil {
+		return nil, fmt.Errorf("list the topics: %w", err)
+	}
+	found := map[string]readTopic{}
+	for i := range all.Topics {
+		m := &all.Topics[i]
+		err := kerr.ErrorForCode(m.ErrorCode)
+		if m.Topic == nil || !r.wanted(*m.Topic) || errors.Is(err, kerr.UnknownTopicOrPartition) {
+			continue
+		}
+		name, t := *m.Topic, readTopic{partitions: len(m.Partitions)}
+		if err != nil {
+			return nil, fmt.Errorf("read topic %q: %w", name, err)
+		}
+		if id := kadm.TopicID(m.TopicID); id != (kadm.TopicID{}) {
+			t.id = id.String()
+		}
+		if was, known := r.topics[name]; known && (was.id != t.id && was.id != "" && t.id != "" || was.partitions > t.partitions) {
+			return nil, fmt.Errorf("read topic %q: it was deleted and created again", name)
+		}
+		found[name] = t
+	}
+	return found, nil
+}
+
+// lookUpEnds looks up where the topics begin and end. It looks the topics up after that, so that the ends are of the topics and partitions that are
+// known. Otherwise it returns errChanged.
 func (r *Reader) lookUpEnds(ctx context.Context) error {
 	names := slices.Sorted(maps.Keys(r.topics))
 	if len(names) == 0 {
@@ -136,8 +152,20 @@ func (r *Reader) lookUpEnds(ctx context.Context) error {
 		}
 		return nil
 	})
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return errChanged
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
+	}
+	now, err := r.find(ctx, names)
+	if err != nil {
+		return err
+	}
+	for name, t := range r.topics {
+		if now[name].partitions != t.partitions {
+			return errChanged
+		}
 	}
 	r.parts, r.spans = nil, nil
 	for _, name := range names {
