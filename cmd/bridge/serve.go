@@ -41,7 +41,8 @@ func newServe() *cobra.Command {
 from it: discovery, get, list and watch. Paths below /at/TIME or /at/RESOURCEVERSION show the
 past. Warning headers, which kubectl prints, say as of when an answer is complete. What is
 not covered is an error, never a partial list. There is no authentication and no TLS, so it
-listens on loopback addresses only. The sink must be NATS with a stream that keeps all messages.`,
+listens on loopback addresses only. The sink must be Kafka with topics that are not compacted,
+or NATS with a stream that keeps all messages.`,
 		Example: "  bridge serve -c bridge.yaml --sink audit --data /var/lib/kubebridge/serve\n" +
 			"  kubectl --server http://127.0.0.1:8443/at/2026-03-14T09:26:00Z get pods -A",
 		Args: cobra.NoArgs,
@@ -71,7 +72,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	log := newLogger(p.config.Log.Format, logLevel(p.config.Log.Level), cmd.ErrOrStderr())
 	defer func() { _ = log.Sync() }()
 	for _, name := range p.slow() {
-		log.Warn("resource has several collections and no syncedEvery: its changes are served when all of them have changes", zap.String("resource", name))
+		log.Warn("resource has no syncedEvery, and several collections or partitions that are written at least once: its changes are served when all of them have changes", zap.String("resource", name))
 	}
 	s, err := store.Open(f.data, store.Options{})
 	if err != nil {
@@ -186,7 +187,8 @@ func (p *past) redacts(c *event.Collection) bool {
 	})
 }
 
-// slow returns the resources whose changes are served late, because they have several collections and an entry without syncedEvery.
+// slow returns the resources whose changes are served late, because an entry has no syncedEvery, and they have several collections, or partitions
+// without an order between them.
 func (p *past) slow() []string {
 	several, quiet, seen := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for i := range p.config.Sinks {
@@ -194,13 +196,14 @@ func (p *past) slow() []string {
 		if s.Name != p.name {
 			continue
 		}
+		unordered := s.Kafka != nil && !s.Kafka.ExactlyOnce()
 		for _, r := range p.config.ResourcesOf(s) {
 			name := r.Resource
 			if known, err := access.Builtin().FindUnversioned(discovery.Parse(name)); err == nil {
 				c := event.Collection{Group: known.Group, Resource: known.Name}
 				name = c.ResourceID()
 			}
-			several[name] = several[name] || seen[name] || len(r.Namespaces) > 0 || r.NamespaceSelector != ""
+			several[name] = several[name] || unordered || seen[name] || len(r.Namespaces) > 0 || r.NamespaceSelector != ""
 			quiet[name] = quiet[name] || r.SyncedEvery == 0
 			seen[name] = true
 		}

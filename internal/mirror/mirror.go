@@ -110,6 +110,9 @@ func (m *Mirror) Offset(part string) (Offset, bool) {
 	return o, ok
 }
 
+// Parts returns the names of the parts that were read, sorted.
+func (m *Mirror) Parts() []string { return slices.Sorted(maps.Keys(m.offsets)) }
+
 // ClusterUID returns the UID of the cluster whose events were applied; "" if there was none.
 func (m *Mirror) ClusterUID() string { return m.uid }
 
@@ -211,6 +214,21 @@ func (m *Mirror) Commit(offsets map[string]Offset) error {
 	m.batch = m.store.Batch()
 	m.publish(changed)
 	return nil
+}
+
+// MarkReached remembers how far each collection has been read in the partition that is furthest.
+func (m *Mirror) MarkReached() {
+	for _, r := range m.all {
+		r.markReached()
+	}
+}
+
+// ProveMarked is called when every message that was published before the last call of MarkReached has been applied, in all partitions. So the
+// collections are complete up to what was remembered. Readers see it after Commit.
+func (m *Mirror) ProveMarked() {
+	for _, r := range m.all {
+		r.proveMarked()
+	}
 }
 
 func (m *Mirror) publish(changed []*resource) {

@@ -38,6 +38,7 @@ type copier struct {
 	first     map[bustest.Place]int // that the bus has
 	begun     map[bustest.Place]bool
 	cut, late bool
+	marked    map[bustest.Place]int // the ends of the partitions behind the last mark; nil: none
 
 	selections map[string]map[uint64]string // by collection and run
 	epoch      uint64                       // the highest that was published
@@ -45,6 +46,7 @@ type copier struct {
 	watchedAt  store.Position
 	past       map[store.Position]objects // what was served
 	served     int                        // how often a new position was served
+	proved     int                        // how often a mark was proved
 	continued  int                        // how often a watch continued over changes
 }
 
@@ -77,6 +79,7 @@ func (c *copier) restart() {
 	c.must(c.mirror.Close())
 	c.must(c.store.Close())
 	c.open()
+	c.marked = nil
 	for _, at := range c.places() {
 		c.pos[at] = c.first[at]
 		if o, known := c.mirror.Offset(name(at)); known {
@@ -124,12 +127,40 @@ func (c *copier) next(at bustest.Place) bool {
 }
 
 func (c *copier) commit() {
+	c.prove()
 	offsets := map[string]Offset{}
 	for at, n := range c.pos {
 		offsets[name(at)] = Offset{Log: at.Topic, Next: int64(n)}
 	}
 	c.must(c.mirror.Commit(offsets))
 	c.check()
+}
+
+// mark remembers what was read, if a batch reaches all partitions at once. Once all partitions are read to their present ends, what was read
+// before is proved.
+func (c *copier) mark() {
+	if !c.Exact {
+		return
+	}
+	c.mirror.MarkReached()
+	c.marked = map[bustest.Place]int{}
+	for at, log := range c.Bus {
+		c.marked[at] = len(log)
+	}
+}
+
+func (c *copier) prove() {
+	if c.marked == nil {
+		return
+	}
+	for at, end := range c.marked {
+		if c.pos[at] < end {
+			return
+		}
+	}
+	c.mirror.ProveMarked()
+	c.proved++
+	c.marked = nil
 }
 
 // list returns the objects of a view.
@@ -315,13 +346,16 @@ func (c *copier) disturb(id string) {
 	}
 }
 
-// lose makes the bus remove messages that were not read.
+// lose makes the bus remove messages that were not read. Partitions that have lost nothing are read from their beginnings again.
 func (c *copier) lose() {
 	c.must(c.mirror.Forget("messages were lost"))
+	c.marked = nil
 	for _, at := range c.places() {
 		c.begun[at] = true // its beginning is not removed again
-		c.pos[at] += rapid.IntRange(0, len(c.Bus[at])-c.pos[at]).Draw(c.T, "lost")
-		c.first[at] = c.pos[at]
+		if rapid.Bool().Draw(c.T, "loses") {
+			c.first[at] = c.pos[at] + rapid.IntRange(0, len(c.Bus[at])-c.pos[at]).Draw(c.T, "lost")
+		}
+		c.pos[at] = c.first[at]
 	}
 	c.check()
 }
@@ -343,6 +377,9 @@ func (c *copier) consume() {
 		for range rapid.IntRange(1, 8).Draw(c.T, "messages") {
 			c.next(at)
 		}
+		if rapid.IntRange(0, 2).Draw(c.T, "mark") == 0 {
+			c.mark()
+		}
 	}
 }
 
@@ -359,7 +396,7 @@ func (c *copier) readAll() {
 // TestMirror: whatever happens to a cluster, a bridge, a bus and this program, what is served is what the cluster had at that resourceVersion, a
 // watch leads from one list to the next, the past does not change, and once everything is read, the cluster's state is served.
 func TestMirror(t *testing.T) {
-	served, continued := 0, 0
+	served, continued, proved := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := bustest.New(t, event.Structured, event.Binary, event.Plain)
 		c := newCopier(w)
@@ -386,9 +423,10 @@ func TestMirror(t *testing.T) {
 		c.must(c.store.Close())
 		served += c.served
 		continued += c.continued
+		proved += c.proved
 	})
-	if served == 0 || continued == 0 {
-		t.Errorf("%d positions were served, and %d changes were watched", served, continued)
+	if served == 0 || continued == 0 || proved == 0 {
+		t.Errorf("%d positions were served, %d changes were watched, and %d marks were proved", served, continued, proved)
 	}
 }
 

@@ -115,7 +115,7 @@ func (r *Resource) Gap() string {
 	case !now.Complete:
 		return now.Reason
 	case !r.Complete:
-		return "the bridge's configuration changes"
+		return "the bridge's configuration, or the number of a topic's partitions, changes"
 	}
 	return ""
 }

@@ -48,6 +48,14 @@ type collection struct {
 	Begun              map[string]uint64
 	// Wrote is the last era in which the collection has a version.
 	Wrote uint64
+
+	marked mark // of the last call of MarkReached
+}
+
+// mark is the position that a collection is proved to have reached in the partition that is furthest, in a run.
+type mark struct {
+	run uint64
+	reached
 }
 
 // Kind is what is known of a resource's objects.
@@ -311,6 +319,37 @@ func (m *Mirror) prove(r *resource, c *collection, s *step, version uint64, vers
 		c.Reached[at] = reached{Epoch: s.event.Epoch, Version: version}
 	}
 	r.moved = true
+}
+
+// markReached remembers how far the collections are proved in the partition that is furthest.
+func (r *resource) markReached() {
+	for _, c := range r.Collections {
+		c.marked = mark{}
+		if !r.complete {
+			continue
+		}
+		for _, at := range c.Reached {
+			if !at.Gone && (c.marked.Epoch < at.Epoch || c.marked.Epoch == at.Epoch && c.marked.Version < at.Version) {
+				c.marked = mark{run: c.Run, reached: at}
+			}
+		}
+	}
+}
+
+// proveMarked raises the positions of all partitions to what was marked, unless a gap began since.
+func (r *resource) proveMarked() {
+	for _, c := range r.Collections {
+		if c.marked.run == 0 || c.marked.run != c.Run {
+			continue
+		}
+		for part, at := range c.Reached {
+			if !at.Gone && at.Epoch == c.marked.Epoch && at.Version < c.marked.Version {
+				c.Reached[part] = c.marked.reached
+				r.moved, r.changed = true, true
+			}
+		}
+		c.marked = mark{}
+	}
 }
 
 // simple reports whether every watch event moves the served position, so it is worth computing each time.

@@ -14,7 +14,7 @@ var ErrEnough = errors.New("enough was read")
 // leaves no state on the bus. One goroutine uses it.
 type Reader interface {
 	// Parts returns the sequences within which messages are in order, as they were when the reader was
-	// opened: Kafka's partitions, or a stream.
+	// opened or refreshed: Kafka's partitions, or a stream.
 	Parts() []Part
 
 	// At returns, for each part, the offset of the first message that the bus received at t
@@ -36,17 +36,22 @@ type Reader interface {
 type Follower interface {
 	Reader
 
-	// Refresh looks up again where the parts begin and end. It returns an error if the topic or stream is another one now.
+	// Refresh looks up again where the parts begin and end. Parts may be added, and those of a topic that does not exist any more are left
+	// out. It returns an error if a topic or stream is another one now.
 	Refresh(ctx context.Context) error
 }
 
 // Part is one sequence of messages.
 type Part struct {
-	Name  string // "k8s.prod.core.pods/3", or a stream's
-	Log   string // the topic or the stream
-	ID    string // identity of the log: another one after it was deleted and created again; "": not known
-	First int64  // offset of the first message that is kept
-	End   int64  // offset after the last message
+	Name    string // "k8s.prod.core.pods/3", or a stream's
+	Log     string // the topic or the stream
+	ID      string // identity of the log: another one after it was deleted and created again; "": not known
+	First   int64  // offset of the first message that is kept
+	End     int64  // offset after the last message
+	Written int64  // offset after everything that was written, committed or not; only if Ordered is set
+	// Ordered says that the sink publishes in an order over all parts: if a message could be read before the parts were looked up, all messages
+	// of its collection that were published before it are at offsets below Written, in every part.
+	Ordered bool
 	// Latest says that the log keeps only the last messages of each key or subject: a compacted topic, or a
 	// stream with a limit of messages per subject.
 	Latest bool

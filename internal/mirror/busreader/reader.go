@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,6 +26,8 @@ const (
 	// The pause before the bus is connected to again doubles from retryFirst to retryLast.
 	retryFirst, retryLast = time.Second, 30 * time.Second
 	trimEvery             = time.Hour
+	// heldBack is how long a part may have messages that are not committed until the log says so.
+	heldBack = time.Minute
 )
 
 // ErrLatest is returned for a topic or stream that keeps only the last messages of each key or subject.
@@ -49,11 +52,24 @@ type busReader struct {
 	next     map[string]mirror.Offset // of the open batch
 	trimmed  time.Time
 	foreign  bool
+
+	known    map[string]bool  // the parts as of the last refresh
+	unproved bool             // messages were applied since the last mark
+	marked   bool             // a mark waits for the ends of the parts
+	ends     map[string]int64 // once they are read, what was marked is proved; nil: no mark waits
+	waiting  map[string]waiting
+}
+
+// waiting says since when a part has an end that messages wait behind for their transaction.
+type waiting struct {
+	end    int64
+	since  time.Time
+	logged bool
 }
 
 // Run reads until ctx ends. It connects again after errors of the bus. It returns an error that another try does not cure.
 func Run(ctx context.Context, o Options) error {
-	f := &busReader{Options: o, decoder: history.NewDecoder(o.Cluster, o.Mirror.ClusterUID()), next: map[string]mirror.Offset{}}
+	f := &busReader{Options: o, decoder: history.NewDecoder(o.Cluster, o.Mirror.ClusterUID()), next: map[string]mirror.Offset{}, waiting: map[string]waiting{}}
 	pause := retryFirst
 	for {
 		began := time.Now()
@@ -98,18 +114,13 @@ func (f *busReader) connect(ctx context.Context) error {
 	defer r.Close()
 	live, ok := r.(sink.Follower)
 	if !ok {
-		return ofMirror(errors.New("bridge serve cannot follow this bus yet"))
+		return ofMirror(errors.New("bridge serve cannot follow this bus"))
 	}
-	for _, p := range r.Parts() {
-		if p.Latest {
-			return fmt.Errorf("%s: %w", p.Log, ErrLatest)
-		}
-		if err := f.check(p); err != nil {
+	f.known, f.unproved, f.marked, f.ends = nil, true, false, nil
+	for {
+		if err := f.check(r.Parts()); err != nil {
 			return err
 		}
-	}
-	f.Log.Info("connected to the bus", zap.Int("parts", len(r.Parts())))
-	for {
 		read, err := f.read(ctx, r)
 		if err != nil {
 			return errors.Join(err, f.commit())
@@ -117,6 +128,7 @@ func (f *busReader) connect(ctx context.Context) error {
 		if err := f.trim(ctx); err != nil {
 			return err
 		}
+		f.mark(read)
 		if !read {
 			select {
 			case <-ctx.Done():
@@ -127,27 +139,112 @@ func (f *busReader) connect(ctx context.Context) error {
 		if err := live.Refresh(ctx); err != nil {
 			return err
 		}
+		if err := f.prove(r.Parts()); err != nil {
+			return err
+		}
 	}
 }
 
-// check begins with an empty copy if messages of a part were lost.
-func (f *busReader) check(p sink.Part) error {
-	o, known := f.Mirror.Offset(p.Name)
-	reason := ""
-	switch {
-	case !known:
-		return nil
-	case o.Log != p.ID:
-		reason = p.Log + " was deleted and created again"
-	case o.Next > p.End:
-		reason = p.Log + " has lost messages that were read"
-	case o.Next < p.First:
-		reason = p.Log + " does not have messages any more that were not read"
-	default:
+// check compares the parts with what was read of them. It begins with an empty copy if messages were lost.
+func (f *busReader) check(parts []sink.Part) error {
+	names, logs := map[string]bool{}, map[string]bool{}
+	for _, p := range parts {
+		if p.Latest {
+			return fmt.Errorf("%s: %w", p.Log, ErrLatest)
+		}
+		names[p.Name] = true
+		o, known := f.Mirror.Offset(p.Name)
+		reason := ""
+		switch {
+		case !known:
+		case o.Log != p.ID && o.Log != "" && p.ID != "":
+			reason = p.Log + " was deleted and created again"
+		case o.Next > p.End:
+			reason = p.Log + " has lost messages that were read"
+		case o.Next < p.First:
+			reason = p.Log + " does not have messages any more that were not read"
+		}
+		logs[p.Log] = logs[p.Log] || known
+		if reason == "" {
+			continue
+		}
+		f.Log.Warn("copy dropped, reading what the bus has; resources that stay incomplete need bridge resync",
+			zap.String("reason", reason), zap.String("part", p.Name), zap.Int64("next", o.Next), zap.Int64("first", p.First), zap.Int64("end", p.End))
+		f.unproved, f.marked, f.ends = true, false, nil
+		return ofMirror(f.Mirror.Forget(reason))
+	}
+	if maps.Equal(names, f.known) {
 		return nil
 	}
-	f.Log.Warn("copy dropped, reading what the bus has", zap.String("reason", reason), zap.Int64("next", o.Next), zap.Int64("first", p.First), zap.Int64("end", p.End))
-	return ofMirror(f.Mirror.Forget(reason))
+	for _, p := range parts {
+		if _, read := f.Mirror.Offset(p.Name); !read && logs[p.Log] {
+			f.Log.Warn("partition added: its topic's resources are incomplete until bridge checkpoint reset publishes them again", zap.String("partition", p.Name))
+		}
+	}
+	for _, name := range f.Mirror.Parts() {
+		if !names[name] {
+			f.Log.Warn("part does not exist any more, or may not be described: its resources are served as they were last", zap.String("part", name))
+		}
+	}
+	f.Log.Info("reading the bus", zap.Int("parts", len(parts)))
+	f.known = names
+	return nil
+}
+
+// mark remembers what is applied, so that the ends of the parts, if they are looked up after that, prove it.
+func (f *busReader) mark(read bool) {
+	f.unproved = f.unproved || read
+	if f.unproved && f.ends == nil {
+		f.Mirror.MarkReached()
+		f.unproved, f.marked = false, true
+	}
+}
+
+// prove takes what was marked as proved, if all parts are read to the ends that they had after that.
+func (f *busReader) prove(parts []sink.Part) error {
+	ordered := len(parts) > 0
+	for _, p := range parts {
+		ordered = ordered && p.Ordered
+		f.warnHeldBack(p)
+	}
+	if f.marked && ordered {
+		f.ends = map[string]int64{}
+		for _, p := range parts {
+			f.ends[p.Name] = p.Written
+		}
+	}
+	f.marked = false
+	if f.ends == nil {
+		return nil
+	}
+	for _, p := range parts {
+		o, read := f.Mirror.Offset(p.Name)
+		if !read {
+			o.Next = p.First
+		}
+		if o.Next < f.ends[p.Name] {
+			return nil
+		}
+	}
+	f.ends = nil
+	f.Mirror.ProveMarked()
+	return ofMirror(f.Mirror.Commit(nil))
+}
+
+// warnHeldBack logs a transaction that holds the messages of a part back.
+func (f *busReader) warnHeldBack(p sink.Part) {
+	w := f.waiting[p.Name]
+	switch {
+	case !p.Ordered || p.Written <= p.End:
+		delete(f.waiting, p.Name)
+	case w.end != p.End || w.since.IsZero():
+		f.waiting[p.Name] = waiting{end: p.End, since: time.Now()}
+	case !w.logged && time.Since(w.since) > heldBack:
+		w.logged = true
+		f.waiting[p.Name] = w
+		f.Log.Warn("a transaction is open and holds messages back: if this lasts, find it with kafka-transactions.sh find-hanging",
+			zap.String("part", p.Name), zap.Int64("from", p.End), zap.Int64("written", p.Written))
+	}
 }
 
 // read reads all parts to their ends, and reports whether there was anything.
@@ -164,9 +261,6 @@ func (f *busReader) read(ctx context.Context, r sink.Reader) (bool, error) {
 		o, known := f.Mirror.Offset(p.Name)
 		if !known {
 			o.Next = p.First
-		}
-		if o.Next < p.First {
-			return false, fmt.Errorf("%s has removed messages that were not read: the first one is %d, and %d is next", p.Name, p.First, o.Next)
 		}
 		ranges[i] = sink.Range{From: o.Next, To: p.End}
 		more = more || o.Next < p.End

@@ -29,6 +29,7 @@ func readOptions(life context.Context) []kgo.Opt {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(),
 		kgo.KeepRetryableFetchErrors(),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // records that were removed must not be skipped without an error
 		kgo.FetchMaxWait(250 * time.Millisecond),
 		kgo.FetchMaxPartitionBytes(1 << 20),
 		kgo.FetchMaxBytes(4 << 20),

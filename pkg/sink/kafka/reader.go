@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,16 +10,30 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// Reader is a [sink.Reader] of a sink's topics. It sees committed records only.
+// lookAgain is how often a [Reader] looks for topics and partitions that are new, and for topics that were deleted.
+const lookAgain = 10 * time.Second
+
+// Reader is a [sink.Follower] of a sink's topics. It sees committed records only.
 type Reader struct {
-	admin *admin
-	parts []sink.Part
-	spans []span // the whole ranges of parts
+	admin  *admin
+	wanted func(name string) bool
+	topics map[string]readTopic
+	looked time.Time // when the topics were looked up
+	parts  []sink.Part
+	spans  []span // the whole ranges of parts
+}
+
+// readTopic is a topic that a [Reader] has found.
+type readTopic struct {
+	id         string // "": the brokers do not send ids
+	partitions int
+	compacted  bool
 }
 
 // NewReader connects and looks up the topics to read, for which topics returns true. For wrong credentials it returns a
@@ -28,66 +43,146 @@ func NewReader(ctx context.Context, o Options, topics func(name string) bool) (*
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{admin: newAdmin(a)}
+	r := &Reader{admin: newAdmin(a), wanted: topics}
 	if err := r.admin.open(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.lookUp(ctx, topics); err != nil {
+	if err := r.lookUp(ctx); err != nil {
 		r.Close()
 		return nil, err
 	}
 	return r, nil
 }
 
-func (r *Reader) lookUp(ctx context.Context, wanted func(name string) bool) error {
-	var (
-		names      []string
-		first, end kadm.ListedOffsets
-	)
-	doing := "list the topics"
+// errChanged is returned if a topic was deleted, or has more partitions, since it was looked up.
+var errChanged = errors.New("the topics have changed")
+
+// Refresh implements [sink.Follower].
+func (r *Reader) Refresh(ctx context.Context) error {
+	if time.Since(r.looked) < lookAgain {
+		if err := r.lookUpEnds(ctx); !errors.Is(err, errChanged) {
+			return err
+		}
+	}
+	return r.lookUp(ctx)
+}
+
+// lookUp looks up the topics, and where they begin and end.
+func (r *Reader) lookUp(ctx context.Context) error {
+	for until := time.Now().Add(spread); ; {
+		found, err := r.find(ctx, nil)
+		if err != nil {
+			return err
+		}
+		for name, compacted := range r.compacted(ctx, slices.Sorted(maps.Keys(found))) {
+			t := found[name]
+			t.compacted = compacted
+			found[name] = t
+		}
+		r.topics = found
+		err = r.lookUpEnds(ctx)
+		if !errors.Is(err, errChanged) || time.Now().After(until) {
+			r.looked = time.Now()
+			return err
+		}
+		if err := pause(ctx, spread/20); err != nil {
+			return err
+		}
+	}
+}
+
+// find looks up topics by their names; nil: all topics. It does not use kadm, which may return older answers.
+func (r *Reader) find(ctx context.Context, names []string) (map[string]readTopic, error) {
+	all, err := r.admin.describeTopics(ctx, names)
+	if err != nil {
+		return nil, fmt.Errorf("list the topics: %w", err)
+	}
+	found := map[string]readTopic{}
+	for i := range all.Topics {
+		m := &all.Topics[i]
+		err := kerr.ErrorForCode(m.ErrorCode)
+		if m.Topic == nil || !r.wanted(*m.Topic) || errors.Is(err, kerr.UnknownTopicOrPartition) {
+			continue
+		}
+		name, t := *m.Topic, readTopic{partitions: len(m.Partitions)}
+		if err != nil {
+			return nil, fmt.Errorf("read topic %q: %w", name, err)
+		}
+		if id := kadm.TopicID(m.TopicID); id != (kadm.TopicID{}) {
+			t.id = id.String()
+		}
+		if was, known := r.topics[name]; known && (was.id != t.id && was.id != "" && t.id != "" || was.partitions > t.partitions) {
+			return nil, fmt.Errorf("read topic %q: it was deleted and created again", name)
+		}
+		found[name] = t
+	}
+	return found, nil
+}
+
+// lookUpEnds looks up where the topics begin and end. It looks the topics up after that, so that the ends are of the topics and partitions that are
+// known. Otherwise it returns errChanged.
+func (r *Reader) lookUpEnds(ctx context.Context) error {
+	names := slices.Sorted(maps.Keys(r.topics))
+	if len(names) == 0 {
+		r.parts, r.spans = nil, nil
+		return nil
+	}
+	var first, written, end kadm.ListedOffsets
+	doing := ""
 	err := r.admin.do(ctx, requestTimeout, func(ctx context.Context, c *kgo.Client) error {
 		k := kadm.NewClient(c)
-		all, err := k.ListTopics(ctx)
-		if err != nil {
-			return err
-		}
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			if wanted(name) {
-				names = append(names, name)
+		for _, one := range []struct {
+			doing string
+			list  func(context.Context, ...string) (kadm.ListedOffsets, error)
+			to    *kadm.ListedOffsets
+		}{
+			{"look up where the topics begin", k.ListStartOffsets, &first},
+			{"look up where the topics end", k.ListEndOffsets, &written},
+			{"look up where the topics end", k.ListCommittedOffsets, &end}, // later records belong to open transactions
+		} {
+			doing = one.doing
+			listed, err := one.list(ctx, names...)
+			if err == nil {
+				err = listed.Error()
 			}
+			if err != nil {
+				return err
+			}
+			*one.to = listed
 		}
-		if len(names) == 0 {
-			return nil
-		}
-		doing = "look up where the topics begin"
-		if first, err = k.ListStartOffsets(ctx, names...); err == nil {
-			err = first.Error()
-		}
-		if err != nil {
-			return err
-		}
-		doing = "look up where the topics end"
-		if end, err = k.ListCommittedOffsets(ctx, names...); err == nil { // later records belong to open transactions
-			err = end.Error()
-		}
-		return err
+		return nil
 	})
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return errChanged
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
-	if len(names) == 0 {
-		return nil
+	now, err := r.find(ctx, names)
+	if err != nil {
+		return err
 	}
-	compacted := r.compacted(ctx, names)
+	for name, t := range r.topics {
+		if now[name].partitions != t.partitions {
+			return errChanged
+		}
+	}
+	r.parts, r.spans = nil, nil
 	for _, name := range names {
-		for id := range len(end[name]) {
+		t := r.topics[name]
+		for id := range t.partitions {
 			from, ok := first.Lookup(name, int32(id))
-			to, ok2 := end.Lookup(name, int32(id))
-			if !ok || !ok2 {
+			last, ok2 := written.Lookup(name, int32(id))
+			to, ok3 := end.Lookup(name, int32(id))
+			if !ok || !ok2 || !ok3 {
 				return fmt.Errorf("read topic %q: the broker does not say where partition %d begins and ends", name, id)
 			}
 			r.spans = append(r.spans, span{partition{name, id}, from.Offset, to.Offset})
-			r.parts = append(r.parts, sink.Part{Name: fmt.Sprintf("%s/%d", name, id), Log: name, First: from.Offset, End: to.Offset, Latest: compacted[name]})
+			r.parts = append(r.parts, sink.Part{
+				Name: fmt.Sprintf("%s/%d", name, id), Log: name, ID: t.id, First: from.Offset, End: to.Offset, Written: last.Offset,
+				Ordered: r.admin.config.ExactlyOnce(), // all records of a transaction are written before one of them can be read
+				Latest:  t.compacted,
+			})
 		}
 	}
 	return nil
@@ -99,6 +194,9 @@ func (r *Reader) compacted(ctx context.Context, names []string) map[string]bool 
 	out := map[string]bool{}
 	for _, name := range names {
 		out[name] = r.admin.config.Tombstones
+	}
+	if len(names) == 0 {
+		return out
 	}
 	_ = r.admin.describeConfigs(ctx, names, func(name string, configs map[string]string, err error) { // an error of the request counts for every topic
 		if policy, ok := configs[cleanupPolicy]; ok && err == nil {

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -93,5 +95,60 @@ func TestReader(t *testing.T) {
 	broken := errors.New("broken")
 	if err := r.Read(t.Context(), []sink.Range{{}, {To: end}, {}}, false, func(*sink.Message) error { return broken }); !errors.Is(err, broken) {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestReaderRefresh: a reader that goes on sees new records, topics and partitions, leaves a deleted topic out, and ends if a topic was made again.
+func TestReaderRefresh(t *testing.T) {
+	b := startBus(t, kfake.SeedTopics(1, "k8s.c.core.pods"))
+	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	admin := kadm.NewClient(c)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := b.config()
+	config.Delivery = exactlyOnce
+	r, err := NewReader(t.Context(), Options{Config: config, Identity: identity}, func(name string) bool { return strings.HasPrefix(name, "k8s.") })
+	must(err)
+	t.Cleanup(r.Close)
+	want := func(parts ...string) {
+		t.Helper()
+		must(r.Refresh(t.Context()))
+		var got []string
+		for _, p := range r.Parts() {
+			got = append(got, fmt.Sprintf("%s to %d of %d", p.Name, p.End, p.Written))
+			if p.ID == "" || !p.Ordered {
+				t.Errorf("%s has the id %q, and ordered is %v", p.Name, p.ID, p.Ordered)
+			}
+		}
+		if !slices.Equal(got, parts) {
+			t.Errorf("the parts are %q, want %q", got, parts)
+		}
+	}
+	must(c.ProduceSync(t.Context(), &kgo.Record{Topic: "k8s.c.core.pods", Value: []byte("1")}).FirstErr())
+	want("k8s.c.core.pods/0 to 1 of 1")
+	_, err = admin.UpdatePartitions(t.Context(), 2, "k8s.c.core.pods")
+	must(err)
+	want("k8s.c.core.pods/0 to 1 of 1", "k8s.c.core.pods/1 to 0 of 0")
+	_, err = admin.CreateTopic(t.Context(), 1, 1, nil, "k8s.c.core.nodes")
+	must(err)
+	r.looked = time.Now().Add(-lookAgain)
+	want("k8s.c.core.nodes/0 to 0 of 0", "k8s.c.core.pods/0 to 1 of 1", "k8s.c.core.pods/1 to 0 of 0")
+	_, err = admin.DeleteTopic(t.Context(), "k8s.c.core.nodes")
+	must(err)
+	want("k8s.c.core.pods/0 to 1 of 1", "k8s.c.core.pods/1 to 0 of 0")
+	_, err = admin.DeleteTopic(t.Context(), "k8s.c.core.pods")
+	must(err)
+	_, err = admin.CreateTopic(t.Context(), 2, 1, nil, "k8s.c.core.pods")
+	must(err)
+	if err := r.Refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "created again") {
+		t.Errorf("a topic that was made again: %v", err)
 	}
 }

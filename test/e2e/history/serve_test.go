@@ -98,7 +98,16 @@ func (w *world) listed(from dynamic.ResourceInterface) (map[string]map[string]an
 // TestServe: clients that read from `bridge serve` have what the API server has: lists in pages, the cache of a reflector over a kill -9 of the
 // server, single objects byte for byte, a watch from before the kill, and the past.
 func TestServe(t *testing.T) {
-	w := newBus(t, false)
+	t.Run("nats", func(t *testing.T) { serveAll(t, newBus(t, false)) })
+	t.Run("kafka", func(t *testing.T) {
+		w := newBus(t, true)
+		delete(w.conf.Sinks[0].Kafka, "delivery")
+		w.conf.Checkpoint = map[string]any{"kafka": map[string]any{}}
+		serveAll(t, w)
+	})
+}
+
+func serveAll(t *testing.T, w *world) {
 	types := []kube.Type{kube.ConfigMaps, kube.Pods, kube.Deployments}
 	for _, typ := range append(types, kube.Namespaces) {
 		w.conf.Resources = append(w.conf.Resources, bridge.Resource{Resource: typ.ResourceID()})
