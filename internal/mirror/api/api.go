@@ -106,14 +106,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
-	if err := impersonates(r); err != nil {
-		return err
-	}
 	v, path, err := s.parseView(r.URL.Path)
 	if err != nil {
 		return err
 	}
 	parts := strings.Split(strings.Trim(path, "/"), "/")
+	if err := impersonates(r); err != nil {
+		if _, ok := targetOf(parts); !ok { // kubectl shows errors of discovery only as text
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return nil
+		}
+		return err
+	}
 	switch parts[0] {
 	case "healthz", "livez", "readyz":
 		fmt.Fprintln(w, "ok")
