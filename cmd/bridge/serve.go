@@ -133,7 +133,7 @@ func (f *serveFlags) checkRights(p *past) error {
 		case e == nil:
 			return fmt.Errorf("--authorization bus: the sink %s does not publish %s in an entry without a name: add one", p.name, name)
 		case f.rightsMaxAge > 0 && (e.SyncedEvery == 0 || 2*e.SyncedEvery > f.rightsMaxAge):
-			return fmt.Errorf("--authorization bus: the entry of %s needs syncedEvery: %s or less, half of --rights-max-age: else it cannot be told whether rights are as they are now", name, f.rightsMaxAge/2)
+			return fmt.Errorf("--authorization bus: the entry of %s needs syncedEvery: %s or less, half of --rights-max-age: else it is not known whether rights are as they are now", name, f.rightsMaxAge/2)
 		}
 		if notes := p.altered()([]string{name}); len(notes) > 0 {
 			return fmt.Errorf("--authorization bus: it needs whole objects of %s: %s", name, notes[0])

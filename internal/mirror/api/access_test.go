@@ -76,7 +76,7 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// TestImpersonation: a request that is to be answered as another user's is refused, whoever sends it.
+// TestImpersonation: a request that is to be answered as another user's is refused for every user.
 func TestImpersonation(t *testing.T) {
 	b := threePods(t)
 	for _, name := range []string{"Impersonate-User", "impersonate-group", "Impersonate-Extra-Scopes"} {
@@ -112,7 +112,7 @@ func TestForgedContinue(t *testing.T) {
 	}
 }
 
-// TestRevokedWatch: a watch ends if its client may not read any more, at once or, if it cannot be told, after a time. A short failure of
+// TestRevokedWatch: a watch ends if its client may not read any more, at once or, if that is not known, after a time. A short failure of
 // the check does not end it.
 func TestRevokedWatch(t *testing.T) {
 	b := threePods(t)

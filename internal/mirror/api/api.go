@@ -52,7 +52,7 @@ type Options struct {
 	Builtin func(resource string) (b Builtin, ok bool)
 	// Notes returns what the configuration leaves out of the collections, one sentence each. It may be nil.
 	Notes func(collections []string) []string
-	// Check returns an error of the API if the sender of a request may not read what the attributes say, or if that cannot be told now. It is called
+	// Check returns an error of the API if the sender of a request may not read what the attributes say, or if that is not known now. It is called
 	// again while a watch is open. Nil: everybody may read everything.
 	Check   func(r *http.Request, a *auth.Attributes) error
 	Version string // of the program

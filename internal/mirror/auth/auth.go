@@ -79,7 +79,7 @@ type Guard struct {
 // NewGuard returns a guard.
 func NewGuard(o Options) *Guard { return &Guard{Options: o} }
 
-// Check returns nil if a request may be answered, or an error of the Kubernetes API: 401, 403, or 503 if it cannot be told now.
+// Check returns nil if a request may be answered, or an error of the Kubernetes API: 401, 403, or 503 if the answer is not known now.
 func (g *Guard) Check(r *http.Request, a *Attributes) error {
 	u, err := g.user(r)
 	if err != nil {
@@ -140,7 +140,7 @@ func (g *Guard) refused(err error) error {
 	if errors.Is(err, errUnknown) {
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
-	reason := "it cannot be told now what you may read"
+	reason := "it is not known now what you may read"
 	var unanswered *UnansweredError
 	if errors.As(err, &unanswered) {
 		reason = unanswered.Reason

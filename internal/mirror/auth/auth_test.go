@@ -184,7 +184,7 @@ func TestGuard(t *testing.T) {
 			t.Errorf("an answer is forgotten at once: %s", got)
 		}
 		time.Sleep(allowedFor)
-		want := `503 it cannot be told now whose token this is: the API server of cluster "prod" does not answer`
+		want := `503 it is not known now whose token this is: the API server of cluster "prod" does not answer`
 		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != want {
 			t.Errorf("without the API server: %s", got)
 		}

@@ -63,7 +63,7 @@ func (b *Bus) policy(cluster string) (*Policy, error) {
 	for _, name := range RBACResources() {
 		r := b.Mirror.Resource(store.Resource{Cluster: cluster, Name: name})
 		if why := b.unusable(r); why != "" {
-			return nil, &UnansweredError{fmt.Sprintf("it cannot be told now what you may read: %s of cluster %q %s", name, cluster, why), nil}
+			return nil, &UnansweredError{fmt.Sprintf("it is not known now what you may read: %s of cluster %q %s", name, cluster, why), nil}
 		}
 		from, at = append(from, r), append(at, r.Served)
 	}
@@ -85,7 +85,7 @@ func (b *Bus) policy(cluster string) (*Policy, error) {
 			return nil, err
 		}
 		if failed != nil {
-			return nil, &UnansweredError{fmt.Sprintf("it cannot be told now what you may read: %s of cluster %q are not whole on the bus", from[i].ID.Name, cluster), failed}
+			return nil, &UnansweredError{fmt.Sprintf("it is not known now what you may read: %s of cluster %q are not whole on the bus", from[i].ID.Name, cluster), failed}
 		}
 	}
 	p := NewPolicy(&o)

@@ -71,7 +71,7 @@ func (r *Reviews) ask(ctx context.Context, spec authorizationv1.SubjectAccessRev
 	defer cancel()
 	review, err := r.client.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
-		return x, &UnansweredError{"it cannot be told now what you may read: " + because(r.cluster, err), err}
+		return x, &UnansweredError{"it is not known now what you may read: " + because(r.cluster, err), err}
 	}
 	return answer{review.Status.Allowed && !review.Status.Denied, review.Status.Reason}, nil
 }

@@ -82,7 +82,7 @@ func (t *Tokens) ask(ctx context.Context, client authenticationclient.TokenRevie
 	defer cancel()
 	review, err := client.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, &UnansweredError{"it cannot be told now whose token this is: " + because(t.cluster, err), err}
+		return nil, &UnansweredError{"it is not known now whose token this is: " + because(t.cluster, err), err}
 	}
 	if !review.Status.Authenticated {
 		return nil, nil
