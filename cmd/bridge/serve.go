@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -159,12 +160,18 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	if err != nil {
 		return err
 	}
-	o := api.Options{Mirror: m, Cluster: p.config.Cluster, Builtin: builtin(), Notes: p.notes(), Version: currentVersion().Version, Log: log}
+	registry, progress := newRegistry(), &copyProgress{}
+	registry.MustRegister(newServeMetrics(func() []api.State { return api.States(m, p.config.Cluster) }, progress, func() int64 { return bytesOf(f.data) })...)
+	o := api.Options{
+		Mirror: m, Cluster: p.config.Cluster, Builtin: builtin(), Notes: p.notes(), Version: currentVersion().Version, Ready: progress.check,
+		Metrics: api.NewMetrics(registry), Exported: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Log: log,
+	}
 	if guard != nil {
 		o.Check = guard.Check
 	}
 	server, err := serve.New(serve.Options{
-		Listen: f.listen, Cert: f.tlsCert, Key: f.tlsKey, ClientCA: f.clientCA, AnyHost: f.tlsCert != "", Streams: true, Log: log, Handler: api.New(o),
+		Listen: f.listen, Cert: f.tlsCert, Key: f.tlsKey, ClientCA: f.clientCA, AnyHost: f.tlsCert != "", Streams: true,
+		Open: []string{"/healthz", "/livez", "/readyz"}, Log: log, Handler: api.New(o),
 	})
 	if err != nil {
 		return &exitError{exitEnvironment, fmt.Errorf("--listen %s: %w", f.listen, err)}
@@ -175,7 +182,13 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	group.Go(func() error {
 		err := busreader.Run(ctx, busreader.Options{
 			Mirror: m, Cluster: p.config.Cluster, Retain: f.retain, Log: log,
-			Open: func(ctx context.Context) (sink.Reader, error) { return p.kind.read(ctx, nil, nil) },
+			Open: func(ctx context.Context) (sink.Reader, error) {
+				r, err := p.kind.read(ctx, nil, nil)
+				if err != nil {
+					return nil, err
+				}
+				return progress.read(r), nil
+			},
 		})
 		if err != nil {
 			return &exitError{exitEnvironment, err}

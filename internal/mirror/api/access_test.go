@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -225,4 +228,44 @@ func TestRightsOnTheBus(t *testing.T) {
 	asks("true")
 	judge.MaxAge = time.Second
 	asks("may lack changes: the last event of them is")
+}
+
+// TestMetrics: requests count by verb and code, an open watch shows, and a resource in a gap is not current.
+func TestMetrics(t *testing.T) {
+	b := threePods(t)
+	r := prometheus.NewRegistry()
+	b.server.Metrics = NewMetrics(r)
+	b.server.Exported = promhttp.HandlerFor(r, promhttp.HandlerOpts{})
+	r.MustRegister(NewCollector(func() []State { return States(b.mirror, "prod") }))
+	ready := errors.New("the bus was not read")
+	b.server.Ready = func() error { return ready }
+	for path, want := range map[string]int{"/livez": 200, "/healthz": 200, "/readyz": 503, "/api/v1/pods": 200, "/api/v1/nodes": 404, "/api/v1/namespaces/shop/pods/web": 200} {
+		if status, _, body := b.get(t, path, ""); status != want {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	w, err := b.client("").Resource(podsResource).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	wantNext(t, w, "ADDED log@43")
+	has := func(lines ...string) {
+		t.Helper()
+		_, _, body := b.get(t, "/metrics", "")
+		for _, line := range lines {
+			if !strings.Contains(body, line+"\n") {
+				t.Errorf("the metrics lack %s:\n%s", line, body)
+			}
+		}
+	}
+	has(`kubebridge_serve_requests_total{code="200",verb="list"} 1`, `kubebridge_serve_requests_total{code="404",verb="list"} 1`,
+		`kubebridge_serve_requests_total{code="200",verb="get"} 1`, `kubebridge_serve_watches{resource="pods"} 1`,
+		`kubebridge_serve_current{resource="pods"} 1`, `kubebridge_serve_last_event_timestamp_seconds{resource="pods"} 1.773478805e+09`)
+	b.gap("pods", event.ReasonExpired)
+	has(`kubebridge_serve_current{resource="pods"} 0`)
+	ready = nil
+	if status, _, _ := b.get(t, "/readyz", ""); status != 200 {
+		t.Errorf("when it is ready: %d", status)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,7 +57,12 @@ type Options struct {
 	// again while a watch is open. Nil: everybody may read everything.
 	Check   func(r *http.Request, a *auth.Attributes) error
 	Version string // of the program
-	Log     *zap.Logger
+	// Ready returns why the copy is not ready to be read, for /readyz; nil: it is. It may be nil.
+	Ready func() error
+	// Metrics counts requests; nil: they are not counted. Exported serves /metrics; nil: there is none.
+	Metrics  *Metrics
+	Exported http.Handler
+	Log      *zap.Logger
 }
 
 // Server is the handler of all paths.
@@ -70,6 +76,9 @@ type Server struct {
 func New(o Options) *Server {
 	if o.Notes == nil {
 		o.Notes = func([]string) []string { return nil }
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
 	return &Server{Options: o, now: time.Now, rechecks: standardRechecks}
 }
@@ -96,16 +105,35 @@ type request struct {
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet {
-		s.fail(w, notAllowed(r.Method))
+	switch r.URL.Path {
+	case "/healthz", "/livez", "/readyz":
+		s.probe(w, r)
 		return
 	}
-	if err := s.serve(w, r); err != nil {
-		s.fail(w, err)
+	c := &counted{ResponseWriter: w, verb: "other"}
+	defer s.Metrics.count(c)
+	if r.Method != http.MethodGet {
+		s.fail(c, notAllowed(r.Method))
+		return
+	}
+	c.verb = "get"
+	if err := s.serve(c, r); err != nil {
+		s.fail(c, err)
 	}
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
+// probe answers the probes of a kubelet, which has no credentials.
+func (s *Server) probe(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/readyz" && s.Ready != nil {
+		if err := s.Ready(); err != nil {
+			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+func (s *Server) serve(w *counted, r *http.Request) error {
 	v, path, err := s.parseView(r.URL.Path)
 	if err != nil {
 		return err
@@ -118,11 +146,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 		}
 		return err
 	}
-	switch parts[0] {
-	case "healthz", "livez", "readyz":
-		fmt.Fprintln(w, "ok")
-		return nil
-	}
 	if t, ok := targetOf(parts); ok {
 		return s.serveResource(w, r, v, &t)
 	}
@@ -132,6 +155,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case path == "/version":
 		s.answer(w, version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.0-kubebridge+" + s.Version})
+	case path == "/metrics" && s.Exported != nil:
+		s.Exported.ServeHTTP(w, r)
 	case s.discovery(w, r, v, parts):
 	default:
 		return notFound(r.URL.Path)
@@ -181,7 +206,7 @@ func (v *view) parsePast(text string) error {
 }
 
 // serveResource serves the paths below a group version.
-func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, v view, t *target) error {
+func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) error {
 	q := &request{Request: r, view: v, namespace: t.namespace, name: t.name}
 	var o *options
 	var wrong error // in the query: shown to users who may read the resource
@@ -189,6 +214,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, v view, t
 		o, wrong = parseOptions(q)
 	}
 	q.attributes = t.attributes(v, o)
+	w.verb = q.attributes.Verb
 	if err := s.check(r, &q.attributes); err != nil {
 		return err
 	}

@@ -46,6 +46,9 @@ func (s *Server) watch(w http.ResponseWriter, q *request, o *options) error {
 	warn(w, warnings)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
+	open := s.Metrics.watches.WithLabelValues(q.resource.ID.Name)
+	open.Inc()
+	defer open.Dec()
 	limit := watchTime + rand.N(watchTime)
 	if o.TimeoutSeconds != nil {
 		limit = time.Duration(*o.TimeoutSeconds) * time.Second
