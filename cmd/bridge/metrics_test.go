@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubebridge/kubebridge/internal/leader"
+	"github.com/kubebridge/kubebridge/internal/mirror/api"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/status"
 )
@@ -66,6 +67,8 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 		}}}
 	}
 	r.MustRegister(newReady(report), pipeline.NewCollector(report))
+	api.NewMetrics(filling{r})
+	r.MustRegister(newServeMetrics(func() []api.State { return []api.State{{Resource: "pods"}} }, &copyProgress{ends: map[string]int64{}}, func() int64 { return 1 })...)
 	return r
 }
 
@@ -119,6 +122,13 @@ func advice() map[string]string {
 		"queue_oldest_timestamp_seconds":           "Alert on `time() - x > 60`: the bus does not take what it is given.",
 		"source_edits_waiting":                     "Above 0 for long: look at the bus, as for `buffer_recordings`.",
 		"ready":                                    "Alert if it is 0 for minutes; `bridge status` says why.",
+		"serve_behind_messages":                    "If it stays above 0, `bridge serve` does not read the bus: its log says why.",
+		"serve_current":                            "0 for long: a gap is open; look at the bridge.",
+		"serve_disk_bytes":                         "If it grows too far, lower `--retain`.",
+		"serve_last_event_timestamp_seconds":       "It grows old if nothing changes. With `syncedEvery`, alert on a multiple of it: the bridge, the bus or the copy stands still.",
+		"serve_ready":                              "Alert if it is 0 for minutes; `serve_behind_messages` says how much is left.",
+		"serve_requests_total":                     "Many 401 or 403: a client has wrong credentials, or lacks rights. 503: see the log.",
+		"serve_watches":                            "Nothing. It is the number of clients that follow changes.",
 		"sink_batch_records":                       "Nothing. `linger` makes batches larger.",
 		"sink_failures_total":                      "If the rate stays above 0, the status says what fails.",
 		"sink_outages_total":                       "If it rises often, look at the bus's network and leader elections.",
@@ -160,7 +170,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	doc.WriteString(`# Metrics
 
 This page is for people who operate the bridge. It lists the metrics at ` + "`/metrics`" + ` of ` + "`status.listen`" + `, beside those of the process
-(` + "`process_…`" + `) and of Go (` + "`go_…`" + `). It is written by ` + "`go test ./cmd/bridge -run Metrics -update`" + `.
+(` + "`process_…`" + `) and of Go (` + "`go_…`" + `). Those that begin with ` + "`kubebridge_serve_`" + ` are at ` + "`/metrics`" + ` of [bridge serve](serve.md#metrics-and-probes). It is written by ` + "`go test ./cmd/bridge -run Metrics -update`" + `.
 
 Labels name sinks, resources, types and reasons, never objects. Timestamps are Unix seconds: an age is ` + "`time() - x`" + `. What is not known has no
 series. Counters begin at 0 with the process.

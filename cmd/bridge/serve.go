@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -16,6 +17,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/mirror"
 	"github.com/kubebridge/kubebridge/internal/mirror/api"
+	"github.com/kubebridge/kubebridge/internal/mirror/auth"
 	"github.com/kubebridge/kubebridge/internal/mirror/busreader"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 	"github.com/kubebridge/kubebridge/internal/serve"
@@ -27,10 +29,20 @@ import (
 
 // serveFlags are the flags of `bridge serve`.
 type serveFlags struct {
-	which        pastFlags
-	data, listen string
-	retain       time.Duration
+	which                     pastFlags
+	data, listen              string
+	retain                    time.Duration
+	tlsCert, tlsKey, clientCA string
+	authorization             string
+	rightsMaxAge              time.Duration
 }
+
+// Values of --authorization.
+const (
+	authorizeNone    = "none"
+	authorizeCluster = "cluster"
+	authorizeBus     = "bus"
+)
 
 func newServe() *cobra.Command {
 	var f serveFlags
@@ -40,34 +52,62 @@ func newServe() *cobra.Command {
 		Long: `Keeps a copy of what the bus holds in a directory, and serves a read-only Kubernetes API
 from it: discovery, get, list and watch. Paths below /at/TIME or /at/RESOURCEVERSION show the
 past. Warning headers, which kubectl prints, say as of when an answer is complete. What is
-not covered is an error, never a partial list. There is no authentication and no TLS, so it
-listens on loopback addresses only. The sink must be Kafka with topics that are not compacted,
-or NATS with a stream that keeps all messages.`,
+not covered is an error, never a partial list. Without --authorization everybody who reaches
+the port sees everything, so it listens on loopback addresses only. The sink must be Kafka with
+topics that are not compacted, or NATS with a stream that keeps all messages.`,
 		Example: "  bridge serve -c bridge.yaml --sink audit --data /var/lib/kubebridge/serve\n" +
-			"  kubectl --server http://127.0.0.1:8443/at/2026-03-14T09:26:00Z get pods -A",
+			"  kubectl --server http://127.0.0.1:8443/at/2026-03-14T09:26:00Z get pods -A\n" +
+			"  bridge serve -c bridge.yaml --data /var/lib/kubebridge/serve --listen :8443 \\\n" +
+			"    --tls-cert tls.crt --tls-key tls.key --authorization cluster",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	f.which.define(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.data, "data", "", "directory of the copy; required")
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:8443", "loopback address and port")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8443", "address and port; other addresses than loopback need TLS and --authorization")
 	flags.DurationVar(&f.retain, "retain", 7*24*time.Hour, "how long states that were replaced are kept; 0: always")
+	flags.StringVar(&f.tlsCert, "tls-cert", "", "file with the server's certificate, PEM; a new one is used from the next connection on")
+	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the key of the certificate, PEM")
+	flags.StringVar(&f.clientCA, "client-ca", "", "file with the CAs of client certificates, PEM: the common name is the user, the organizations are the groups")
+	flags.StringVar(&f.authorization, "authorization", authorizeNone, "who may read what: none (everybody everything), cluster (the source cluster is asked), or bus (by the RBAC objects on the bus)")
+	flags.DurationVar(&f.rightsMaxAge, "rights-max-age", 2*time.Minute, "with --authorization bus: largest age of the last event of each RBAC resource; 0: any")
 	return cmd
 }
 
-func (f *serveFlags) run(cmd *cobra.Command) error {
+// check returns the first wrong flag.
+func (f *serveFlags) check(path string) error {
 	switch {
 	case f.data == "":
-		return &exitError{exitConfig, fmt.Errorf("--data is required: see %s --help", cmd.CommandPath())}
+		return fmt.Errorf("--data is required: see %s --help", path)
 	case f.retain < 0:
-		return &exitError{exitConfig, fmt.Errorf("--retain %s: it must not be negative", f.retain)}
-	case !isLoopback(f.listen):
-		return &exitError{exitConfig, fmt.Errorf("--listen %s: use a loopback address such as 127.0.0.1:8443, because clients are not authenticated", f.listen)}
+		return fmt.Errorf("--retain %s: it must not be negative", f.retain)
+	case f.rightsMaxAge < 0:
+		return fmt.Errorf("--rights-max-age %s: it must not be negative", f.rightsMaxAge)
+	case !slices.Contains([]string{authorizeNone, authorizeCluster, authorizeBus}, f.authorization):
+		return fmt.Errorf("--authorization %s: use none, cluster or bus", f.authorization)
+	case (f.tlsCert == "") != (f.tlsKey == ""):
+		return errors.New("--tls-cert and --tls-key belong together: give both")
+	case f.authorization != authorizeNone && f.tlsCert == "":
+		return fmt.Errorf("--authorization %s: it needs --tls-cert and --tls-key, because kubectl sends credentials over TLS only", f.authorization)
+	case f.authorization == authorizeNone && f.clientCA != "":
+		return errors.New("--client-ca: it needs --authorization cluster or bus, which say what users may read")
+	case f.authorization == authorizeNone && !isLoopback(f.listen):
+		return fmt.Errorf("--listen %s: with --authorization none everybody who reaches the port sees everything: use a loopback address such as 127.0.0.1:8443, or --authorization cluster or bus with --tls-cert and --tls-key", f.listen)
+	}
+	return nil
+}
+
+func (f *serveFlags) run(cmd *cobra.Command) error {
+	if err := f.check(cmd.CommandPath()); err != nil {
+		return &exitError{exitConfig, err}
 	}
 	p, err := f.which.open(cmd)
 	if err != nil {
 		return err
+	}
+	if err := f.checkRights(p); err != nil {
+		return &exitError{exitConfig, err}
 	}
 	log := newLogger(p.config.Log.Format, logLevel(p.config.Log.Level), cmd.ErrOrStderr())
 	defer func() { _ = log.Sync() }()
@@ -80,6 +120,27 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	}
 	err = f.serve(cmd.Context(), p, s, log)
 	return errors.Join(err, s.Close())
+}
+
+// checkRights checks the entries of the RBAC resources, if rights are read from the bus.
+func (f *serveFlags) checkRights(p *past) error {
+	if f.authorization != authorizeBus {
+		return nil
+	}
+	for _, name := range auth.RBACResources() {
+		c := event.ParseCollection(name)
+		e := p.entry(&c)
+		switch {
+		case e == nil:
+			return fmt.Errorf("--authorization bus: the sink %s does not publish %s in an entry without a name: add one", p.name, name)
+		case f.rightsMaxAge > 0 && (e.SyncedEvery == 0 || 2*e.SyncedEvery > f.rightsMaxAge):
+			return fmt.Errorf("--authorization bus: the entry of %s needs syncedEvery: %s or less, half of --rights-max-age: else it is not known whether rights are as they are now", name, f.rightsMaxAge/2)
+		}
+		if notes := p.altered()([]string{name}); len(notes) > 0 {
+			return fmt.Errorf("--authorization bus: it needs whole objects of %s: %s", name, notes[0])
+		}
+	}
+	return nil
 }
 
 func isLoopback(listen string) bool {
@@ -95,9 +156,23 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 		return &exitError{exitEnvironment, err}
 	}
 	defer func() { _ = m.Close() }()
-	server, err := serve.New(serve.Options{Listen: f.listen, Streams: true, Log: log, Handler: api.New(api.Options{
-		Mirror: m, Cluster: p.config.Cluster, Builtin: builtin(), Notes: p.notes(), Version: currentVersion().Version, Log: log,
-	})})
+	guard, err := f.guard(p, m, log)
+	if err != nil {
+		return err
+	}
+	registry, progress := newRegistry(), &copyProgress{}
+	registry.MustRegister(newServeMetrics(func() []api.State { return api.States(m, p.config.Cluster) }, progress, func() int64 { return bytesOf(f.data) })...)
+	o := api.Options{
+		Mirror: m, Cluster: p.config.Cluster, Builtin: builtin(), Notes: p.notes(), Version: currentVersion().Version, Ready: progress.check,
+		Metrics: api.NewMetrics(registry), Exported: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Log: log,
+	}
+	if guard != nil {
+		o.Check = guard.Check
+	}
+	server, err := serve.New(serve.Options{
+		Listen: f.listen, Cert: f.tlsCert, Key: f.tlsKey, ClientCA: f.clientCA, AnyHost: f.tlsCert != "", Streams: true,
+		Open: []string{"/healthz", "/livez", "/readyz"}, Log: log, Handler: api.New(o),
+	})
 	if err != nil {
 		return &exitError{exitEnvironment, fmt.Errorf("--listen %s: %w", f.listen, err)}
 	}
@@ -107,7 +182,13 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	group.Go(func() error {
 		err := busreader.Run(ctx, busreader.Options{
 			Mirror: m, Cluster: p.config.Cluster, Retain: f.retain, Log: log,
-			Open: func(ctx context.Context) (sink.Reader, error) { return p.kind.read(ctx, nil, nil) },
+			Open: func(ctx context.Context) (sink.Reader, error) {
+				r, err := p.kind.read(ctx, nil, nil)
+				if err != nil {
+					return nil, err
+				}
+				return progress.read(r), nil
+			},
 		})
 		if err != nil {
 			return &exitError{exitEnvironment, err}
@@ -115,6 +196,53 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 		return nil
 	})
 	return group.Wait()
+}
+
+// guard returns what decides who may read what; nil: everybody everything.
+func (f *serveFlags) guard(p *past, m *mirror.Mirror, log *zap.Logger) (*auth.Guard, error) {
+	if f.authorization == authorizeNone {
+		return nil, nil
+	}
+	o := auth.Options{Log: log}
+	cfg, err := restConfig(p.config.Kubernetes)
+	switch {
+	case err == nil:
+		if o.Tokens, err = auth.NewTokens(cfg, p.config.Cluster); err != nil {
+			return nil, &exitError{exitEnvironment, err}
+		}
+	case f.authorization == authorizeBus && f.clientCA != "":
+		log.Warn("no cluster to ask: bearer tokens are refused, client certificates are accepted", zap.Error(err))
+	default:
+		return nil, err
+	}
+	if f.clientCA != "" {
+		if o.Certificates, err = auth.NewCertificates(f.clientCA, log); err != nil {
+			return nil, &exitError{exitEnvironment, fmt.Errorf("--client-ca: %w", err)}
+		}
+	}
+	if f.authorization == authorizeBus {
+		o.Judge = auth.NewBus(auth.BusOptions{Mirror: m, Altered: p.altered(), MaxAge: f.rightsMaxAge})
+		return auth.NewGuard(o), nil
+	}
+	if o.Judge, err = auth.NewReviews(cfg, p.config.Cluster); err != nil {
+		return nil, &exitError{exitEnvironment, err}
+	}
+	return auth.NewGuard(o), nil
+}
+
+// altered returns what the configuration leaves out of collections, or does not publish at once.
+func (p *past) altered() func(collections []string) []string {
+	notes := p.notes()
+	return func(collections []string) []string {
+		all := notes(collections)
+		for _, id := range collections {
+			c := event.ParseCollection(id)
+			if e := p.entry(&c); e != nil && len(e.Ignore) > 0 {
+				all = append(all, "changes of objects of "+id+" are not published if ignore covers them")
+			}
+		}
+		return all
+	}
 }
 
 // builtin describes Kubernetes' own resources.

@@ -8,10 +8,12 @@ package serve
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -45,7 +47,12 @@ type Options struct {
 	Hosts []string
 	// Cert and Key are PEM files, which are read again for every connection. "": no TLS.
 	Cert, Key string
-	Login     Login // nil: none
+	// ClientCA is a PEM file with the CAs of client certificates, which is also read again for every connection. A client may have no
+	// certificate. A connection with one that these CAs did not sign fails. "": certificates of clients are not asked for.
+	ClientCA string
+	// AnyHost admits requests for every host. It is for servers with TLS, whose clients have checked the certificate for the host.
+	AnyHost bool
+	Login   Login // nil: none
 	// Open are the paths that need no login.
 	Open []string
 	// Streams says that an answer may take as long as its client reads, and that one address may read many of them. The handler limits the time for
@@ -119,7 +126,7 @@ func (o *Options) handler() http.Handler {
 	hosts := o.hosts()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		if !isFor(r.Host, hosts) {
+		if !o.AnyHost && !isFor(r.Host, hosts) {
 			http.Error(w, misdirected(r.Host), http.StatusMisdirectedRequest)
 			return
 		}
@@ -175,28 +182,57 @@ func hostOf(address string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(address, "["), "]")
 }
 
-// newTLS reads the certificate for every connection, so a new certificate is used from the next connection
-// on. While certificate and key do not match, the last valid pair stays in use. Only HTTP/1.1 is offered, with which a connection has
-// one request at a time.
+// newTLS reads the files for every connection, so new ones are used from the next connection
+// on. While certificate and key do not match, or a file cannot be read, the last valid ones stay in use. Only HTTP/1.1 is offered, with which
+// a connection has one request at a time.
 func newTLS(o Options) (*tls.Config, error) {
 	if o.Cert == "" {
 		return nil, nil
 	}
-	var last atomic.Pointer[tls.Certificate]
-	read := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+	var last atomic.Pointer[tls.Config]
+	read := func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c, err := o.readTLS()
 		if err != nil {
 			if known := last.Load(); known != nil {
 				o.Log.Warn("certificate not read, keeping the previous one", zap.String("cert", o.Cert), zap.Error(err))
 				return known, nil
 			}
-			return nil, fmt.Errorf("certificate %s with key %s: %w", o.Cert, o.Key, err)
+			return nil, err
 		}
-		last.Store(&pair)
-		return &pair, nil
+		last.Store(c)
+		return c, nil
 	}
 	if _, err := read(nil); err != nil {
 		return nil, err
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: read, NextProtos: []string{"http/1.1"}}, nil
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: read, NextProtos: protocols()}, nil
+}
+
+func protocols() []string { return []string{"http/1.1"} }
+
+func (o *Options) readTLS() (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s with key %s: %w", o.Cert, o.Key, err)
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: protocols()}
+	if o.ClientCA == "" {
+		return c, nil
+	}
+	c.ClientAuth = tls.VerifyClientCertIfGiven
+	c.ClientCAs, err = ReadCAs(o.ClientCA)
+	return c, err
+}
+
+// ReadCAs reads the certificates of a PEM file.
+func ReadCAs(path string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("CA of client certificates: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("CA of client certificates: %s has no certificate in PEM", path)
+	}
+	return pool, nil
 }

@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -329,6 +330,71 @@ func TestCertificate(t *testing.T) {
 		_ = c.Close()
 		t.Error("TLS 1.1 is spoken")
 	}
+}
+
+// TestClientCertificates: a client may have no certificate, or one that the CA signed. With another one no request is made. A
+// replaced CA counts from the next connection on.
+func TestClientCertificates(t *testing.T) {
+	dir := t.TempDir()
+	o := Options{Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), ClientCA: filepath.Join(dir, "ca"), AnyHost: true}
+	cert, key := certificate(t)
+	write(t, o.Cert, cert)
+	write(t, o.Key, key)
+	if _, err := New(Options{Listen: "127.0.0.1:0", Cert: o.Cert, Key: o.Key, ClientCA: o.ClientCA, Log: zap.NewNop()}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without the CA: %v", err)
+	}
+	write(t, o.ClientCA, "none")
+	if _, err := New(Options{Listen: "127.0.0.1:0", Cert: o.Cert, Key: o.Key, ClientCA: o.ClientCA, Log: zap.NewNop()}); err == nil || !strings.Contains(err.Error(), "no certificate in PEM") {
+		t.Errorf("with a CA that is none: %v", err)
+	}
+	user, userKey := certificate(t)
+	other, otherKey := certificate(t)
+	write(t, o.ClientCA, user)
+	o.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n := len(r.TLS.VerifiedChains); n != len(r.TLS.PeerCertificates) {
+			t.Errorf("%d certificates and %d chains", len(r.TLS.PeerCertificates), n)
+		}
+		_, _ = io.WriteString(w, strconv.Itoa(len(r.TLS.PeerCertificates)))
+	})
+	address := run(t, o)
+	with := func(cert, key string) *http.Transport {
+		t.Helper()
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM([]byte(one(t, o.Cert)))
+		c := &tls.Config{RootCAs: pool}
+		if cert != "" {
+			pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+		}
+		return &http.Transport{TLSClientConfig: c}
+	}
+	refused := func(cert, key string) {
+		t.Helper()
+		transport := with(cert, key)
+		defer transport.CloseIdleConnections()
+		if a, err := (&http.Client{Transport: transport}).Get("https://" + address); err == nil {
+			_ = a.Body.Close()
+			t.Error("a certificate of another CA is admitted")
+		}
+	}
+	get(t, with("", ""), "https://"+address, "0")
+	get(t, with(user, userKey), "https://"+address, "1")
+	refused(other, otherKey)
+	write(t, o.ClientCA, other)
+	get(t, with(other, otherKey), "https://"+address, "1")
+	refused(user, userKey)
+}
+
+func one(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func certificate(t *testing.T) (cert, key string) {

@@ -115,7 +115,7 @@ func TestDashboard(t *testing.T) {
 			seen(query)
 		}
 	}
-	if want := []string{"Health", "Flow", "Bus", "Source", "Audit log", "Checkpoint", "Process"}; !slices.Equal(rows, want) {
+	if want := []string{"Health", "Flow", "Bus", "Source", "Audit log", "Checkpoint", "bridge serve", "Process"}; !slices.Equal(rows, want) {
 		t.Errorf("rows are %q, want %q", rows, want)
 	}
 	for name := range unseen {

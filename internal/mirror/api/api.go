@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/kubebridge/kubebridge/internal/mirror"
+	"github.com/kubebridge/kubebridge/internal/mirror/auth"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 const (
@@ -49,15 +52,24 @@ type Options struct {
 	// Builtin returns one of Kubernetes' own resources, such as "deployments.apps"; ok is false if it is another one.
 	Builtin func(resource string) (b Builtin, ok bool)
 	// Notes returns what the configuration leaves out of the collections, one sentence each. It may be nil.
-	Notes   func(collections []string) []string
+	Notes func(collections []string) []string
+	// Check returns an error of the API if the sender of a request may not read what the attributes say, or if that is not known now. It is called
+	// again while a watch is open. Nil: everybody may read everything.
+	Check   func(r *http.Request, a *auth.Attributes) error
 	Version string // of the program
-	Log     *zap.Logger
+	// Ready returns why the copy is not ready to be read, for /readyz; nil: it is. It may be nil.
+	Ready func() error
+	// Metrics counts requests; nil: they are not counted. Exported serves /metrics; nil: there is none.
+	Metrics  *Metrics
+	Exported http.Handler
+	Log      *zap.Logger
 }
 
 // Server is the handler of all paths.
 type Server struct {
 	Options
-	now func() time.Time
+	now      func() time.Time
+	rechecks rechecks
 }
 
 // New returns a server.
@@ -65,7 +77,10 @@ func New(o Options) *Server {
 	if o.Notes == nil {
 		o.Notes = func([]string) []string { return nil }
 	}
-	return &Server{Options: o, now: time.Now}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(prometheus.NewRegistry())
+	}
+	return &Server{Options: o, now: time.Now, rechecks: standardRechecks}
 }
 
 // view is what the prefix of a path selects.
@@ -81,35 +96,72 @@ type view struct {
 type request struct {
 	*http.Request
 	view
-	kind      *kind
-	resource  *mirror.Resource
-	namespace string
-	name      string
+	kind       *kind
+	resource   *mirror.Resource
+	namespace  string
+	name       string
+	attributes auth.Attributes
 }
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/healthz", "/livez", "/readyz":
+		s.probe(w, r)
+		return
+	}
+	c := &counted{ResponseWriter: w, verb: "other"}
+	defer s.Metrics.count(c)
 	if r.Method != http.MethodGet {
-		s.fail(w, notAllowed(r.Method))
+		s.fail(c, notAllowed(r.Method))
 		return
 	}
-	v, path, err := s.parseView(r.URL.Path)
-	if err != nil {
-		s.fail(w, err)
-		return
+	c.verb = "get"
+	if err := s.serve(c, r); err != nil {
+		s.fail(c, err)
 	}
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	switch {
-	case parts[0] == "healthz", parts[0] == "livez", parts[0] == "readyz":
-		fmt.Fprintln(w, "ok")
-	case path == "/version":
-		s.answer(w, version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.0-kubebridge+" + s.Version})
-	case s.discovery(w, r, v, parts):
-	default:
-		if err := s.serveResource(w, r, v, parts); err != nil {
-			s.fail(w, err)
+}
+
+// probe answers the probes of a kubelet, which has no credentials.
+func (s *Server) probe(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/readyz" && s.Ready != nil {
+		if err := s.Ready(); err != nil {
+			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+			return
 		}
 	}
+	fmt.Fprintln(w, "ok")
+}
+
+func (s *Server) serve(w *counted, r *http.Request) error {
+	v, path, err := s.parseView(r.URL.Path)
+	if err != nil {
+		return err
+	}
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	if err := impersonates(r); err != nil {
+		if _, ok := targetOf(parts); !ok { // kubectl shows errors of discovery only as text
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return nil
+		}
+		return err
+	}
+	if t, ok := targetOf(parts); ok {
+		return s.serveResource(w, r, v, &t)
+	}
+	if err := s.check(r, &auth.Attributes{Cluster: v.cluster, Verb: "get", Path: path}); err != nil {
+		return err
+	}
+	switch {
+	case path == "/version":
+		s.answer(w, version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.0-kubebridge+" + s.Version})
+	case path == "/metrics" && s.Exported != nil:
+		s.Exported.ServeHTTP(w, r)
+	case s.discovery(w, r, v, parts):
+	default:
+		return notFound(r.URL.Path)
+	}
+	return nil
 }
 
 // parseView reads the prefixes /clusters/<name> and /at/<time or resourceVersion> of a path.
@@ -154,40 +206,34 @@ func (v *view) parsePast(text string) error {
 }
 
 // serveResource serves the paths below a group version.
-func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, v view, parts []string) error {
-	var gv schema.GroupVersion
+func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) error {
+	q := &request{Request: r, view: v, namespace: t.namespace, name: t.name}
+	var o *options
+	var wrong error // in the query: shown to users who may read the resource
+	if q.name == "" {
+		o, wrong = parseOptions(q)
+	}
+	q.attributes = t.attributes(v, o)
+	w.verb = q.attributes.Verb
+	if err := s.check(r, &q.attributes); err != nil {
+		return err
+	}
 	switch {
-	case parts[0] == "api" && len(parts) >= 3:
-		gv, parts = schema.GroupVersion{Version: parts[1]}, parts[2:]
-	case parts[0] == "apis" && len(parts) >= 4:
-		gv, parts = schema.GroupVersion{Group: parts[1], Version: parts[2]}, parts[3:]
-	default:
-		return notFound(r.URL.Path)
-	}
-	q := &request{Request: r, view: v}
-	if parts[0] == "namespaces" && len(parts) >= 3 {
-		q.namespace, parts = parts[1], parts[2:]
-	}
-	if len(parts) > 1 {
-		q.name = parts[1]
-	}
-	if len(parts) > 2 {
-		return apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Group: gv.Group, Resource: parts[0]}, q.name,
+	case t.subresource != "":
+		return apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Group: t.Group, Resource: t.resource}, q.name,
 			"subresources are not on the bus", 0, false)
+	case wrong != nil:
+		return wrong
 	}
-	q.kind = s.kindOf(v, gv, parts[0])
+	q.kind = s.kindOf(v, t.GroupVersion, t.resource)
 	if q.kind == nil || q.namespace != "" && !q.kind.Namespaced {
 		return notFound(r.URL.Path)
 	}
 	q.resource = q.kind.resource
-	if q.name != "" {
+	switch {
+	case q.name != "":
 		return s.get(w, q)
-	}
-	o, err := parseOptions(q)
-	if err != nil {
-		return err
-	}
-	if o.Watch {
+	case o.Watch:
 		return s.watch(w, q, o)
 	}
 	return s.list(w, q, o)
@@ -196,7 +242,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, v view, p
 // position returns the position that a request sees, if it does not ask for a resourceVersion, and warnings about it.
 func (s *Server) position(q *request) (at store.Position, warnings []string, err error) {
 	r := q.resource
-	notes := s.Notes(r.Collections)
+	notes := s.Notes(q.collections())
 	switch {
 	case q.past == "":
 		if at, err = r.Latest(); err != nil {
@@ -223,6 +269,16 @@ func (s *Server) position(q *request) (at store.Position, warnings []string, err
 		}
 	}
 	return at, append(warnings, notes...), nil
+}
+
+// collections returns the collections that a request sees. The names of others may have namespaces that the client does not know.
+func (q *request) collections() (ids []string) {
+	for _, id := range q.resource.Collections {
+		if ns := event.ParseCollection(id).Namespace; q.namespace == "" || ns == "" || ns == q.namespace {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -23,6 +23,7 @@ import (
 type bus struct {
 	t      *testing.T
 	mirror *mirror.Mirror
+	server *Server
 	url    string
 	n      uint64
 	clock  time.Time
@@ -45,7 +46,7 @@ func newBus(t *testing.T) *bus {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(New(Options{
+	handler := New(Options{
 		Mirror: m, Cluster: "prod", Version: "test", Log: zaptest.NewLogger(t),
 		Builtin: func(resource string) (Builtin, bool) {
 			b, ok := map[string]Builtin{
@@ -55,7 +56,8 @@ func newBus(t *testing.T) *bus {
 			return b, ok
 		},
 		Notes: func(collections []string) []string { return []string{"values of secrets are redacted"} },
-	}))
+	})
+	server := httptest.NewServer(handler)
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
@@ -67,7 +69,7 @@ func newBus(t *testing.T) *bus {
 		}
 	})
 	return &bus{
-		t: t, mirror: m, url: server.URL, clock: start,
+		t: t, mirror: m, server: handler, url: server.URL, clock: start,
 		runs: map[string]uint64{}, starts: map[string]uint64{}, nth: map[string]uint64{}, edits: map[string]map[string]uint64{},
 	}
 }

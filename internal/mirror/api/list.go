@@ -26,7 +26,8 @@ type options struct {
 	metainternal.ListOptions
 	labels          labels.Selector
 	selector        fields.Selector
-	name, namespace string // that the field selector requires
+	name, namespace string // that the field selector requires; name is in the bounded form of the bus
+	exactName       string // as the client has written it
 	version         uint64 // 0: any, or the newest
 }
 
@@ -46,8 +47,8 @@ func parseOptions(q *request) (*options, error) {
 				return nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q is not supported: bridge serve knows metadata.name and metadata.namespace", r.Field))
 			}
 		}
-		o.name, _ = o.selector.RequiresExactMatch("metadata.name")
-		o.name = event.BoundName(o.name)
+		o.exactName, _ = o.selector.RequiresExactMatch("metadata.name")
+		o.name = event.BoundName(o.exactName)
 		if ns, ok := o.selector.RequiresExactMatch("metadata.namespace"); ok && o.namespace == "" {
 			o.namespace = ns
 		}
@@ -97,6 +98,9 @@ func (s *Server) listed(q *request, o *options) (at store.Position, after store.
 		t, err := parseToken(o.Continue)
 		if err != nil {
 			return at, after, nil, err
+		}
+		if o.namespace != "" && t.Namespace != o.namespace { // it would show what is between the two namespaces
+			return at, after, nil, apierrors.NewBadRequest("continue key is not valid")
 		}
 		if t.At.Compare(q.resource.Floor) < 0 {
 			return at, after, nil, apierrors.NewResourceExpired("The provided continue parameter is too old: the history of its list is not retained any more")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
@@ -26,6 +27,8 @@ type watcher struct {
 	form form
 	at   store.Position // everything up to here was sent
 	rows bool           // the next table is not the first
+	// checked is when it was last known that the client may read this, and nextCheck when that is asked again.
+	checked, nextCheck time.Time
 }
 
 // watch serves a watch. It ends with 410 Expired where changes may be missing, and clients list again.
@@ -34,10 +37,8 @@ func (s *Server) watch(w http.ResponseWriter, q *request, o *options) error {
 	if err != nil {
 		return err
 	}
-	if q.name != "" {
-		o.name = q.name
-	}
-	x := &watcher{s: s, w: w, q: q, o: o, form: form}
+	now := time.Now()
+	x := &watcher{s: s, w: w, q: q, o: o, form: form, checked: now, nextCheck: now.Add(s.rechecks.every)}
 	list, warnings, err := x.begin()
 	if err != nil {
 		return err
@@ -45,6 +46,9 @@ func (s *Server) watch(w http.ResponseWriter, q *request, o *options) error {
 	warn(w, warnings)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
+	open := s.Metrics.watches.WithLabelValues(q.resource.ID.Name)
+	open.Inc()
+	defer open.Dec()
 	limit := watchTime + rand.N(watchTime)
 	if o.TimeoutSeconds != nil {
 		limit = time.Duration(*o.TimeoutSeconds) * time.Second
@@ -109,6 +113,8 @@ func (x *watcher) run(ctx context.Context, list bool) error {
 	}
 	bookmark := time.NewTicker(bookmarkEvery)
 	defer bookmark.Stop()
+	recheck := time.NewTimer(time.Until(x.nextCheck))
+	defer recheck.Stop()
 	for {
 		committed := x.s.Mirror.Commits()
 		if err := x.follow(); err != nil {
@@ -120,6 +126,11 @@ func (x *watcher) run(ctx context.Context, list bool) error {
 			if err := x.bookmark(nil); err != nil {
 				return err
 			}
+		case <-recheck.C:
+			if err := x.recheck(); err != nil {
+				return err
+			}
+			recheck.Reset(time.Until(x.nextCheck))
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) && x.q.Context().Err() == nil {
 				return x.bookmark(nil)
@@ -127,6 +138,24 @@ func (x *watcher) run(ctx context.Context, list bool) error {
 			return errGone
 		}
 	}
+}
+
+// recheck checks at times whether the client may still read this.
+func (x *watcher) recheck() error {
+	now := time.Now()
+	if now.Before(x.nextCheck) {
+		return nil
+	}
+	err := x.s.check(x.q.Request, &x.q.attributes)
+	switch {
+	case err == nil:
+		x.checked, x.nextCheck = now, now.Add(x.s.rechecks.every)
+		return nil
+	case !apierrors.IsServiceUnavailable(err) || now.Sub(x.checked) >= x.s.rechecks.last:
+		return err
+	}
+	x.nextCheck = now.Add(x.s.rechecks.retry)
+	return nil
 }
 
 // initial sends the objects that exist, and the bookmark that ends them.
@@ -230,6 +259,9 @@ func (x *watcher) change(c *store.Change) error {
 
 // object sends an event about an object.
 func (x *watcher) object(t apiwatch.EventType, o *store.Object, body []byte) (err error) {
+	if err := x.recheck(); err != nil { // a client may read slowly
+		return err
+	}
 	switch x.form {
 	case asTable:
 		row := *o

@@ -33,9 +33,14 @@ type server struct {
 	url string
 }
 
-func (w *world) serve() *server {
+func (w *world) serve(flags ...string) *server {
 	w.t.Helper()
-	p, err := bridge.Start(binary, "serve", "-c", w.config, "--data", filepath.Join(filepath.Dir(w.config), "serve"), "--listen", "127.0.0.1:0")
+	scheme := "http://"
+	if slices.Contains(flags, "--tls-cert") {
+		scheme = "https://"
+	}
+	flags = append([]string{"serve", "-c", w.config, "--data", filepath.Join(filepath.Dir(w.config), "serve"), "--listen", "127.0.0.1:0"}, flags...)
+	p, err := bridge.Start(binary, flags...)
 	w.must(err)
 	s := &server{Process: p}
 	w.t.Cleanup(func() {
@@ -48,7 +53,7 @@ func (w *world) serve() *server {
 		for line := range strings.Lines(p.Log()) {
 			var entry struct{ Msg, Address string }
 			if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "serving" {
-				s.url = "http://" + entry.Address
+				s.url = scheme + entry.Address
 				return ""
 			}
 		}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// TestServeFlags: a server that everybody can reach needs TLS and says who may read what, and rights are read from the bus only if it can have
+// all of them.
+func TestServeFlags(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	t.Setenv("HOME", t.TempDir())
+	conf := func(resources string) string {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "bridge.yaml")
+		write(t, path, `cluster: prod
+resources: [pods, `+resources+`]
+sinks: [{name: audit, nats: {url: "nats://127.0.0.1:1"}}]
+checkpoint: {file: {path: `+t.TempDir()+`}}
+`)
+		return path
+	}
+	all := func(last string) string {
+		return `{resource: clusterrolebindings.rbac.authorization.k8s.io, syncedEvery: 30s}, {resource: clusterroles.rbac.authorization.k8s.io, syncedEvery: 30s},` +
+			`{resource: rolebindings.rbac.authorization.k8s.io, syncedEvery: 30s}, ` + last
+	}
+	whole := conf(all(`{resource: roles.rbac.authorization.k8s.io, syncedEvery: 1m}`))
+	for _, c := range []struct {
+		flags, config string
+		code          int
+		says          string
+	}{
+		{"", whole, exitConfig, "--data is required"},
+		{"--data D --listen :8443", whole, exitConfig, "--listen :8443: with --authorization none everybody who reaches the port sees everything"},
+		{"--data D --listen :8443 --tls-cert c --tls-key k", whole, exitConfig, "with --authorization none everybody"},
+		{"--data D --listen :8443 --authorization cluster", whole, exitConfig, "--authorization cluster: it needs --tls-cert and --tls-key"},
+		{"--data D --authorization bus", whole, exitConfig, "--authorization bus: it needs --tls-cert and --tls-key"},
+		{"--data D --authorization rbac", whole, exitConfig, "--authorization rbac: use none, cluster or bus"},
+		{"--data D --tls-cert c", whole, exitConfig, "belong together"},
+		{"--data D --client-ca c", whole, exitConfig, "--client-ca: it needs --authorization"},
+		{"--data D --retain -1s", whole, exitConfig, "--retain -1s"},
+		{"--data D --tls-cert c --tls-key k --authorization cluster", whole, exitEnvironment, "no cluster"},
+		{"--data D --tls-cert c --tls-key k --authorization bus", whole, exitEnvironment, "no cluster"},
+		{"--data D --tls-cert c --tls-key k --authorization bus --client-ca /nope", whole, exitEnvironment, "--client-ca: CA of client certificates: open /nope"},
+		{"--data D --tls-cert c --tls-key k --authorization bus", conf("services"), exitConfig, "does not publish clusterrolebindings.rbac.authorization.k8s.io"},
+		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("roles.rbac.authorization.k8s.io")), exitConfig, "the entry of roles.rbac.authorization.k8s.io needs syncedEvery: 1m0s or less"},
+		{"--data D --tls-cert c --tls-key k --authorization bus --rights-max-age 1m", whole, exitConfig, "the entry of roles.rbac.authorization.k8s.io needs syncedEvery: 30s or less"},
+		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, ignore: [rules]}")), exitConfig, "are not published if ignore covers them"},
+		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, labelSelector: a=b}")), exitConfig, "are selected by the labels"},
+		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, types: [added, modified]}")), exitConfig, "deleted are left out"},
+		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, metadataOnly: true}")), exitConfig, "have metadata only"},
+	} {
+		t.Run(c.flags+" "+c.says, func(t *testing.T) {
+			flags := strings.Fields(strings.Replace(c.flags, "--data D", "--data "+t.TempDir(), 1))
+			r := bridge(t, append([]string{"serve", "-c", c.config}, flags...)...)
+			if lines := strings.Split(strings.TrimSpace(r.err), "\n"); r.code != c.code || !strings.Contains(lines[len(lines)-1], c.says) {
+				t.Errorf("code %d: %s", r.code, r.err)
+			}
+		})
+	}
+}
+
+// growingBus is a bus with one part.
+type growingBus struct {
+	sink.Reader
+	first, end, later int64
+}
+
+func (f *growingBus) Parts() []sink.Part { return []sink.Part{{Name: "K8S", First: f.first, End: f.end}} }
+
+func (f *growingBus) Refresh(context.Context) error {
+	f.end = f.later
+	return nil
+}
+
+func (f *growingBus) Read(_ context.Context, ranges []sink.Range, _ bool, fn func(*sink.Message) error) error {
+	for n := ranges[0].From; n < ranges[0].To; n++ {
+		if err := fn(&sink.Message{Offset: n}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestCopyProgress: the copy is ready once everything that the bus had at the start is committed, and how far it trails is known after each message.
+func TestCopyProgress(t *testing.T) {
+	p := &copyProgress{}
+	bus := &growingBus{first: 10, end: 13, later: 15}
+	r := p.read(bus).(sink.Follower)
+	is := func(when string, behind int64, known, ready bool) {
+		t.Helper()
+		n, ok := p.behind()
+		if n != behind || ok != known || (p.check() == nil) != ready {
+			t.Errorf("%s: %d (%v) behind, %v", when, n, ok, p.check())
+		}
+	}
+	is("before the bus is known", 0, false, false)
+	left := int64(3)
+	err := r.Read(t.Context(), []sink.Range{{From: 10, To: 13}}, false, func(*sink.Message) error {
+		is("in the first reading", left, true, false)
+		left--
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	is("before it is committed", 0, true, false)
+	if err := r.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	is("with new messages", 2, true, true)
+	if err := r.Read(t.Context(), []sink.Range{{From: 13, To: 15}}, false, func(*sink.Message) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	is("at the end", 0, true, true)
+}

@@ -1,0 +1,271 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubebridge/kubebridge/internal/mirror/auth"
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// TestAttributes: a request is judged by what it is answered with, as the API server judges it: by resource, namespace and name, in the
+// cluster of its path, with or without a time.
+func TestAttributes(t *testing.T) {
+	b := threePods(t)
+	var last atomic.Pointer[auth.Attributes]
+	b.server.Check = func(_ *http.Request, a *auth.Attributes) error {
+		last.Store(a)
+		return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("no"))
+	}
+	pods := func(verb, namespace, name string) auth.Attributes {
+		return auth.Attributes{Cluster: "prod", Verb: verb, Version: "v1", Resource: "pods", Namespace: namespace, Name: name}
+	}
+	test := pods("list", "shop", "")
+	test.Cluster = "test"
+	log := pods("get", "shop", "web")
+	log.Subresource = "log"
+	for path, want := range map[string]auth.Attributes{
+		"/api/v1/pods":                 pods("list", "", ""),
+		"/api/v1//pods":                {Cluster: "prod", Verb: "get", Version: "v1", Name: "pods"},
+		"/api/v1/namespaces/shop/pods": pods("list", "shop", ""),
+		"/api/v1/namespaces//pods":     pods("list", "", ""),
+		"/api/v1/pods?fieldSelector=metadata.namespace=shop":       pods("list", "", ""),
+		"/api/v1/pods?fieldSelector=metadata.name=web":             pods("list", "", "web"),
+		"/api/v1/pods?fieldSelector=metadata.name!=web":            pods("list", "", ""),
+		"/api/v1/pods?watch=true":                                  pods("watch", "", ""),
+		"/api/v1/pods?watch=1&fieldSelector=metadata.name=web":     pods("watch", "", "web"),
+		"/api/v1/pods?watch=false":                                 pods("list", "", ""),
+		"/api/v1/pods?fieldSelector=spec.nodeName=a":               pods("list", "", ""),
+		"/api/v1/namespaces/shop/pods/web":                         pods("get", "shop", "web"),
+		"/api/v1/namespaces/shop/pods/web?watch=true":              pods("get", "shop", "web"),
+		"/api/v1/namespaces/shop/pods/web/log":                     log,
+		"/at/50/api/v1/pods":                                       pods("list", "", ""),
+		"/clusters/test/at/50/api/v1/namespaces/shop/pods":         test,
+		"/clusters/prod/clusters/test/api/v1/namespaces/shop/pods": test,
+		"/api/v1/namespaces/shop":                                  {Cluster: "prod", Verb: "get", Version: "v1", Resource: "namespaces", Namespace: "shop", Name: "shop"},
+		"/api/v1/namespaces":                                       {Cluster: "prod", Verb: "list", Version: "v1", Resource: "namespaces"},
+		"/apis/apps/v1/deployments":                                {Cluster: "prod", Verb: "list", Group: "apps", Version: "v1", Resource: "deployments"},
+		"/api":                                                     {Cluster: "prod", Verb: "get", Path: "/api"},
+		"/at/50/apis/apps/v1":                                      {Cluster: "prod", Verb: "get", Path: "/apis/apps/v1"},
+		"/version":                                                 {Cluster: "prod", Verb: "get", Path: "/version"},
+		"/openapi/v3":                                              {Cluster: "prod", Verb: "get", Path: "/openapi/v3"},
+		"/none":                                                    {Cluster: "prod", Verb: "get", Path: "/none"},
+	} {
+		last.Store(nil)
+		status, _, body := b.get(t, path, "")
+		if status != 403 || strings.Contains(body, "resourceVersion") {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+		if diff := cmp.Diff(&want, last.Load()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", path, diff)
+		}
+	}
+	if status, _, _ := b.get(t, "/readyz", ""); status != 200 {
+		t.Errorf("a probe: %d", status)
+	}
+}
+
+// TestImpersonation: a request that is to be answered as another user's is refused for every user.
+func TestImpersonation(t *testing.T) {
+	b := threePods(t)
+	for _, name := range []string{"Impersonate-User", "impersonate-group", "Impersonate-Extra-Scopes"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/api/v1/pods", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(name, "eve")
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = a.Body.Close()
+		if a.StatusCode != 403 {
+			t.Errorf("%s: %d", name, a.StatusCode)
+		}
+	}
+}
+
+// TestForgedContinue: a continue token is written by the client, who may read one namespace. It must not show what is behind another one.
+func TestForgedContinue(t *testing.T) {
+	b := threePods(t)
+	at := b.mirror.Resource(store.Resource{Cluster: "prod", Name: "pods"}).Served
+	for path, want := range map[string]int{
+		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{at, "infra", "a"}.String(): 400,
+		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{at, "", ""}.String():       400,
+		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{at, "shop", "d"}.String():  200,
+		"/api/v1/pods?limit=9&continue=" + token{at, "infra", "a"}.String():                 200,
+	} {
+		if status, _, body := b.get(t, path, ""); status != want || strings.Contains(path, "shop") && strings.Contains(body, "u-3") {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+}
+
+// TestRevokedWatch: a watch ends if its client may not read any more, at once or, if that is not known, after a time. A short failure of
+// the check does not end it.
+func TestRevokedWatch(t *testing.T) {
+	b := threePods(t)
+	b.server.rechecks = rechecks{every: 20 * time.Millisecond, retry: 10 * time.Millisecond, last: 300 * time.Millisecond}
+	var answer atomic.Pointer[apierrors.StatusError]
+	var checks atomic.Int32
+	b.server.Check = func(*http.Request, *auth.Attributes) error {
+		checks.Add(1)
+		if err := answer.Load(); err != nil {
+			return err
+		}
+		return nil
+	}
+	passes := func(n int32) {
+		t.Helper()
+		until := time.Now().Add(20 * time.Second)
+		for from := checks.Load(); checks.Load() < from+n; time.Sleep(time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatal("an open watch is not checked")
+			}
+		}
+	}
+	away := apierrors.NewServiceUnavailable("away")
+	for _, c := range []struct {
+		err  *apierrors.StatusError
+		want string
+	}{
+		{apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", fmt.Errorf("no more")), "ERROR 403"},
+		{apierrors.NewUnauthorized("Unauthorized"), "ERROR 401"},
+		{away, "ERROR 503"},
+	} {
+		answer.Store(nil)
+		w, err := b.client("").Resource(podsResource).Watch(context.Background(), metav1.ListOptions{ResourceVersion: "50"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		passes(2)
+		answer.Store(away)
+		passes(2)
+		answer.Store(nil)
+		passes(2)
+		answer.Store(c.err)
+		wantNext(t, w, c.want, "end")
+		w.Stop()
+	}
+}
+
+// rbac sends an RBAC object.
+func (b *bus) rbac(t event.Type, origin event.Origin, kind, namespace, name string, version int, fields string) {
+	b.t.Helper()
+	ns := ""
+	if namespace != "" {
+		ns = fmt.Sprintf(`"namespace":%q,`, namespace)
+	}
+	e := event.Event{
+		Type: t, Origin: origin, APIVersion: "rbac.authorization.k8s.io/v1", Kind: kind, Namespace: namespace, Name: name, UID: kind + namespace + name, ResourceVersion: fmt.Sprint(version),
+		Object: fmt.Appendf(nil, `{"kind":%q,"apiVersion":"rbac.authorization.k8s.io/v1","metadata":{"name":%q,%s"uid":%q,"resourceVersion":"%d"},%s}`, kind, name, ns, kind+namespace+name, version, fields),
+	}
+	if t == event.Deleted {
+		e.DeletionVersion = e.ResourceVersion
+	}
+	b.send(strings.ToLower(kind)+"s.rbac.authorization.k8s.io", e)
+}
+
+// TestRightsOnTheBus: the RBAC objects on the bus say what users may read, as soon as they change, and only if they are whole and as they are now.
+func TestRightsOnTheBus(t *testing.T) {
+	b := threePods(t)
+	b.clock = time.Now().Add(-time.Minute)
+	var altered []string
+	judge := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return altered }, MaxAge: time.Hour})
+	asks := func(want string) {
+		t.Helper()
+		allowed, _, err := judge.Allowed(t.Context(), &auth.User{Name: "ann"}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: "shop"})
+		got := fmt.Sprint(allowed)
+		if err != nil {
+			got = err.Error()
+		}
+		if want == "true" || want == "false" {
+			if got != want {
+				t.Errorf("it is %s, want %s", got, want)
+			}
+		} else if !strings.Contains(got, want) || allowed {
+			t.Errorf("it is %s, want %s", got, want)
+		}
+	}
+	asks("clusterrolebindings.rbac.authorization.k8s.io of cluster \"prod\" are not on the bus")
+	rules, ref := `"rules":[{"verbs":["list"],"apiGroups":[""],"resources":["pods"]}]`, `"subjects":[{"kind":"User","name":"ann"}],"roleRef":{"kind":"Role","name":"reader"}`
+	b.snapshot("clusterrolebindings.rbac.authorization.k8s.io", 50)
+	b.snapshot("clusterroles.rbac.authorization.k8s.io", 50)
+	b.snapshot("rolebindings.rbac.authorization.k8s.io", 50)
+	b.gap("roles.rbac.authorization.k8s.io", event.ReasonReset)
+	b.rbac(event.Present, event.Snapshot, "Role", "shop", "reader", 40, rules)
+	asks("roles.rbac.authorization.k8s.io of cluster \"prod\" cannot be used: not complete: the first list has not ended")
+	b.synced("roles.rbac.authorization.k8s.io", 50, event.ReasonReset)
+	asks("false")
+	b.rbac(event.Added, event.Watch, "RoleBinding", "shop", "ann", 60, ref)
+	asks("true")
+	b.rbac(event.Deleted, event.Watch, "RoleBinding", "shop", "ann", 61, ref)
+	asks("false")
+	b.rbac(event.Added, event.Watch, "RoleBinding", "infra", "ann", 62, ref)
+	asks("false")
+	b.rbac(event.Added, event.Watch, "RoleBinding", "shop", "ann", 63, ref)
+	asks("true")
+	altered = []string{"rules take values out of objects of roles"}
+	asks("are not whole: rules take values out")
+	altered = nil
+	b.gap("rolebindings.rbac.authorization.k8s.io", event.ReasonExpired)
+	asks("may lack changes: a gap began")
+	b.synced("rolebindings.rbac.authorization.k8s.io", 70, event.ReasonExpired)
+	asks("true")
+	judge.MaxAge = time.Second
+	asks("may lack changes: the last event of them is")
+}
+
+// TestMetrics: requests count by verb and code, an open watch shows, and a resource in a gap is not current.
+func TestMetrics(t *testing.T) {
+	b := threePods(t)
+	r := prometheus.NewRegistry()
+	b.server.Metrics = NewMetrics(r)
+	b.server.Exported = promhttp.HandlerFor(r, promhttp.HandlerOpts{})
+	r.MustRegister(NewCollector(func() []State { return States(b.mirror, "prod") }))
+	ready := errors.New("the bus was not read")
+	b.server.Ready = func() error { return ready }
+	for path, want := range map[string]int{"/livez": 200, "/healthz": 200, "/readyz": 503, "/api/v1/pods": 200, "/api/v1/nodes": 404, "/api/v1/namespaces/shop/pods/web": 200} {
+		if status, _, body := b.get(t, path, ""); status != want {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	w, err := b.client("").Resource(podsResource).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	wantNext(t, w, "ADDED log@43")
+	has := func(lines ...string) {
+		t.Helper()
+		_, _, body := b.get(t, "/metrics", "")
+		for _, line := range lines {
+			if !strings.Contains(body, line+"\n") {
+				t.Errorf("the metrics lack %s:\n%s", line, body)
+			}
+		}
+	}
+	has(`kubebridge_serve_requests_total{code="200",verb="list"} 1`, `kubebridge_serve_requests_total{code="404",verb="list"} 1`,
+		`kubebridge_serve_requests_total{code="200",verb="get"} 1`, `kubebridge_serve_watches{resource="pods"} 1`,
+		`kubebridge_serve_current{resource="pods"} 1`, `kubebridge_serve_last_event_timestamp_seconds{resource="pods"} 1.773478805e+09`)
+	b.gap("pods", event.ReasonExpired)
+	has(`kubebridge_serve_current{resource="pods"} 0`)
+	ready = nil
+	if status, _, _ := b.get(t, "/readyz", ""); status != 200 {
+		t.Errorf("when it is ready: %d", status)
+	}
+}

@@ -1,0 +1,339 @@
+package auth
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// cluster is an API server that knows the token of ann, who may list pods in the namespace shop.
+type cluster struct {
+	t       *testing.T
+	asked   atomic.Int32
+	away    atomic.Bool
+	refuses atomic.Bool // questions of bridge serve
+	revoked atomic.Bool
+}
+
+func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
+	if c.away.Load() {
+		return nil, errors.New("connection refused")
+	}
+	c.asked.Add(1)
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Type", "application/json")
+	if c.refuses.Load() {
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: 403, Reason: metav1.StatusReasonForbidden})
+		return w.Result(), nil
+	}
+	w.WriteHeader(http.StatusCreated)
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		c.t.Error(err)
+	}
+	var to any
+	switch r.URL.Path {
+	case "/apis/authentication.k8s.io/v1/tokenreviews":
+		var review authenticationv1.TokenReview
+		err = json.Unmarshal(body, &review)
+		if review.Status.Authenticated = review.Spec.Token == "ann's"; review.Status.Authenticated {
+			review.Status.User = authenticationv1.UserInfo{Username: "ann", UID: "u", Groups: []string{"shoppers"}, Extra: map[string]authenticationv1.ExtraValue{"pod": {"a"}}}
+		}
+		to = review
+	case "/apis/authorization.k8s.io/v1/subjectaccessreviews":
+		var review authorizationv1.SubjectAccessReview
+		err = json.Unmarshal(body, &review)
+		s := review.Spec
+		switch {
+		case c.revoked.Load():
+			review.Status.Reason = "no more"
+		case s.NonResourceAttributes != nil:
+			review.Status.Allowed = s.NonResourceAttributes.Path == "/api" && slices.Contains(s.Groups, authenticated)
+		default:
+			a := s.ResourceAttributes
+			review.Status.Allowed = s.User == "ann" && s.UID == "u" && s.Extra["pod"][0] == "a" && slices.Equal(s.Groups, []string{"shoppers", authenticated}) &&
+				a.Verb == "list" && a.Resource == "pods" && a.Namespace == "shop"
+			review.Status.Denied = a.Version == "denied"
+		}
+		to = review
+	default:
+		c.t.Errorf("asked for %s", r.URL.Path)
+	}
+	if err == nil {
+		err = json.NewEncoder(w).Encode(to)
+	}
+	if err != nil {
+		c.t.Error(err)
+	}
+	return w.Result(), nil
+}
+
+func (c *cluster) config() *rest.Config {
+	return &rest.Config{Host: "http://kubernetes", Transport: c, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+}
+
+func (c *cluster) guard() *Guard {
+	c.t.Helper()
+	tokens, err := NewTokens(c.config(), "prod")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	reviews, err := NewReviews(c.config(), "prod")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return NewGuard(Options{Tokens: tokens, Judge: reviews, Log: zaptest.NewLogger(c.t)})
+}
+
+func request(authorization string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	return r
+}
+
+// code returns the code and the message of an answer.
+func code(err error) string {
+	if err == nil {
+		return "200"
+	}
+	var st apierrors.APIStatus
+	if !errors.As(err, &st) {
+		return "500 " + err.Error()
+	}
+	return fmt.Sprintf("%d %s", st.Status().Code, st.Status().Message)
+}
+
+var shopPods = Attributes{Cluster: "prod", Verb: "list", Version: "v1", Resource: "pods", Namespace: "shop"}
+
+// TestGuard: a cluster says who the user of a token is and what the user may read. Without its answer nobody reads anything, and an answer does
+// not count for long.
+func TestGuard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{t: t}
+		g := c.guard()
+		everywhere, secret, other, veto := shopPods, shopPods, shopPods, shopPods
+		everywhere.Namespace, secret.Name, secret.Verb, other.Cluster, veto.Version = "", "web", "get", "test", "denied"
+		for _, x := range []struct {
+			authorization string
+			a             Attributes
+			want          string
+			asked         int32
+		}{
+			{"Bearer ann's", shopPods, "200", 2},
+			{"bearer  ann's ", shopPods, "200", 0},
+			{"Bearer ann's", everywhere, `403 pods is forbidden: User "ann" cannot list resource "pods" in API group "" at the cluster scope`, 1},
+			{"Bearer ann's", everywhere, `403 pods is forbidden: User "ann" cannot list resource "pods" in API group "" at the cluster scope`, 0},
+			{"Bearer ann's", secret, `403 pods "web" is forbidden: User "ann" cannot get resource "pods" in API group "" in the namespace "shop"`, 1},
+			{"Bearer ann's", veto, `403 pods is forbidden: User "ann" cannot list resource "pods" in API group "" in the namespace "shop"`, 1},
+			{"Bearer ann's", Attributes{Cluster: "prod", Verb: "get", Path: "/api"}, "200", 1},
+			{"Bearer ann's", Attributes{Cluster: "prod", Verb: "get", Path: "/metrics"}, `403 forbidden: User "ann" cannot get path "/metrics"`, 1},
+			{"Bearer ann's", other, `403 pods is forbidden: User "ann" cannot list resource "pods" in API group "" in the namespace "shop": the token is of cluster "prod", and the request is for cluster "test"`, 0},
+			{"Bearer eve's", shopPods, "401 Unauthorized", 1},
+			{"Bearer eve's", shopPods, "401 Unauthorized", 0},
+			{"Basic YTpi", shopPods, "401 Unauthorized", 0},
+			{"Bearer ", shopPods, "401 Unauthorized", 0},
+			{"", shopPods, "401 Unauthorized", 0},
+		} {
+			before := c.asked.Load()
+			if got := code(g.Check(request(x.authorization), &x.a)); got != x.want || c.asked.Load()-before != x.asked {
+				t.Errorf("%q, %+v: %s after %d questions", x.authorization, x.a, got, c.asked.Load()-before)
+			}
+		}
+		c.revoked.Store(true)
+		time.Sleep(allowedFor)
+		if got := code(g.Check(request("Bearer ann's"), &shopPods)); !strings.HasSuffix(got, `in the namespace "shop": no more`) {
+			t.Errorf("with a revoked right: %s", got)
+		}
+		c.revoked.Store(false)
+		time.Sleep(refusedFor)
+		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != "200" {
+			t.Errorf("with the right again: %s", got)
+		}
+		c.away.Store(true)
+		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != "200" {
+			t.Errorf("an answer is forgotten at once: %s", got)
+		}
+		time.Sleep(allowedFor)
+		want := `503 it is not known now whose token this is: the API server of cluster "prod" does not answer`
+		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != want {
+			t.Errorf("without the API server: %s", got)
+		}
+		c.away.Store(false)
+		c.refuses.Store(true)
+		if got := code(g.Check(request("Bearer ann's"), &shopPods)); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "system:auth-delegator") {
+			t.Errorf("without rights of its own: %s", got)
+		}
+	})
+}
+
+// TestStrangers: tokens that nobody knows do not delay the requests of users that were accepted before.
+func TestStrangers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{t: t}
+		g := c.guard()
+		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != "200" {
+			t.Fatal(got)
+		}
+		time.Sleep(2 * allowedFor)
+		for i := range strangerBurst {
+			if got := code(g.Check(request(fmt.Sprint("Bearer ", i)), &shopPods)); got != "401 Unauthorized" {
+				t.Errorf("stranger %d: %s", i, got)
+			}
+		}
+		began := time.Now()
+		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != "200" || time.Since(began) != 0 {
+			t.Errorf("ann behind strangers: %s, after %s", got, time.Since(began))
+		}
+		if g.Check(request("Bearer another"), &shopPods); time.Since(began) == 0 {
+			t.Error("strangers are not limited")
+		}
+	})
+}
+
+// TestCacheIsBounded: many answers do not use up memory, and refused ones do not remove accepted ones.
+func TestCacheIsBounded(t *testing.T) {
+	var c cache[int]
+	c.put(key{1}, 1, true)
+	for i := range 3 * cacheEntries {
+		c.put(key{2, byte(i), byte(i >> 8)}, 2, false)
+	}
+	if v, found, _ := c.get(key{1}); !found || v != 1 || len(c.refused) > cacheEntries {
+		t.Errorf("%d %v; %d refused", v, found, len(c.refused))
+	}
+}
+
+// authority signs certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) (*authority, string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{cert, private}, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+func (a *authority) sign(t *testing.T, usage x509.ExtKeyUsage, name string, groups ...string) *x509.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: groups}, NotBefore: a.cert.NotBefore, NotAfter: time.Now().Add(10 * time.Minute),
+		ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	}, a.cert, a.key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// judge allows requests of one user with a group.
+type judge struct{ user, group string }
+
+func (j judge) Allowed(_ context.Context, u *User, _ *Attributes) (bool, string, error) {
+	return u.Name == j.user && slices.Contains(u.Groups, j.group), "", nil
+}
+
+// TestCertificates: the common name is the user, the organizations are the groups. A connection that stays open does not keep a
+// certificate valid that has expired, or whose CA was removed.
+func TestCertificates(t *testing.T) {
+	ca, text := newAuthority(t)
+	other, otherText := newAuthority(t)
+	path := filepath.Join(t.TempDir(), "ca")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(text)
+	known, err := NewCertificates(path, zaptest.NewLogger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(cert *x509.Certificate, j judge) string {
+		r := request("")
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}
+		return code(NewGuard(Options{Certificates: known, Judge: j, Log: zaptest.NewLogger(t)}).Check(r, &shopPods))
+	}
+	ann := ca.sign(t, x509.ExtKeyUsageClientAuth, "ann", "shoppers")
+	for _, c := range []struct {
+		cert *x509.Certificate
+		j    judge
+		want string
+	}{
+		{ann, judge{"ann", "shoppers"}, "200"},
+		{ann, judge{"ann", authenticated}, "200"},
+		{ann, judge{"bob", authenticated}, "403"},
+		{ca.sign(t, x509.ExtKeyUsageClientAuth, anonymous), judge{anonymous, authenticated}, "403"},
+		{ca.sign(t, x509.ExtKeyUsageServerAuth, "ann", "shoppers"), judge{"ann", "shoppers"}, "401"},
+		{ca.sign(t, x509.ExtKeyUsageClientAuth, "", "shoppers"), judge{"", "shoppers"}, "401"},
+		{other.sign(t, x509.ExtKeyUsageClientAuth, "ann", "shoppers"), judge{"ann", "shoppers"}, "401"},
+	} {
+		if got := ask(c.cert, c.j); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %s, want %s", c.cert.Subject, got, c.want)
+		}
+	}
+	write("")
+	if got := ask(ann, judge{"ann", "shoppers"}); got != "200" {
+		t.Errorf("while the file is written: %s", got)
+	}
+	write(otherText)
+	if got := ask(ann, judge{"ann", "shoppers"}); got != "401 Unauthorized" {
+		t.Errorf("with another CA: %s", got)
+	}
+	write(text)
+	known.now = func() time.Time { return time.Now().Add(11 * time.Minute) }
+	if got := ask(ann, judge{"ann", "shoppers"}); got != "401 Unauthorized" {
+		t.Errorf("with an expired certificate: %s", got)
+	}
+}

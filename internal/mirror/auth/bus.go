@@ -1,0 +1,132 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/kubebridge/kubebridge/internal/mirror"
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
+)
+
+// RBACResources are the resources that [Bus] needs on the bus.
+func RBACResources() []string {
+	return []string{
+		"clusterrolebindings.rbac.authorization.k8s.io", "clusterroles.rbac.authorization.k8s.io",
+		"rolebindings.rbac.authorization.k8s.io", "roles.rbac.authorization.k8s.io",
+	}
+}
+
+// BusOptions are the options of a [Bus].
+type BusOptions struct {
+	Mirror *mirror.Mirror
+	// Altered returns what the configuration leaves out of the objects of collections, or changes in them, one sentence each.
+	Altered func(collections []string) []string
+	// MaxAge is the largest age of the last event of each resource; 0: any. A bridge that has stopped publishes no revoked right.
+	MaxAge time.Duration
+}
+
+// Bus judges by the RBAC objects that the bus has of the request's cluster. It implements [Judge].
+type Bus struct {
+	BusOptions
+
+	mu       sync.Mutex
+	policies map[string]*built // by cluster
+}
+
+// built is a policy, and the served positions of the resources that it is of.
+type built struct {
+	at     []store.Position
+	policy *Policy
+}
+
+// NewBus returns a judge.
+func NewBus(o BusOptions) *Bus { return &Bus{BusOptions: o, policies: map[string]*built{}} }
+
+// Allowed implements [Judge].
+func (b *Bus) Allowed(_ context.Context, u *User, a *Attributes) (allowed bool, reason string, err error) {
+	p, err := b.policy(a.Cluster)
+	if err != nil {
+		return false, "", err
+	}
+	return p.Allows(u, a), "", nil
+}
+
+func (b *Bus) policy(cluster string) (*Policy, error) {
+	var at []store.Position
+	var from []*mirror.Resource
+	for _, name := range RBACResources() {
+		r := b.Mirror.Resource(store.Resource{Cluster: cluster, Name: name})
+		if why := b.unusable(r); why != "" {
+			return nil, &UnansweredError{fmt.Sprintf("it is not known now what you may read: %s of cluster %q %s", name, cluster, why), nil}
+		}
+		from, at = append(from, r), append(at, r.Served)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known := b.policies[cluster]; known != nil && slices.Equal(known.at, at) {
+		return known.policy, nil
+	}
+	var o Objects
+	for i, read := range []func(*store.Object) error{
+		into(&o.ClusterRoleBindings), into(&o.ClusterRoles), into(&o.RoleBindings), into(&o.Roles),
+	} {
+		var failed error
+		err := b.Mirror.Store().List(store.View{Resource: from[i].ID, At: at[i]}, "", store.Name{}, func(x *store.Object) bool {
+			failed = read(x)
+			return failed == nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if failed != nil {
+			return nil, &UnansweredError{fmt.Sprintf("it is not known now what you may read: %s of cluster %q are not whole on the bus", from[i].ID.Name, cluster), failed}
+		}
+	}
+	p := NewPolicy(&o)
+	b.policies[cluster] = &built{at, p}
+	return p, nil
+}
+
+// into returns a function that appends objects to a list.
+func into[T rbacv1.Role | rbacv1.ClusterRole | rbacv1.RoleBinding | rbacv1.ClusterRoleBinding](list *[]T) func(*store.Object) error {
+	return func(x *store.Object) error {
+		if x.Partial {
+			return fmt.Errorf("%s/%s: the bus has only a part of it", x.Namespace, x.Name)
+		}
+		var o T
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(x.Body, &o); err != nil {
+			return fmt.Errorf("%s/%s: %w", x.Namespace, x.Name, err)
+		}
+		*list = append(*list, o)
+		return nil
+	}
+}
+
+// unusable says why a resource does not show all rights as they are now; "": it does.
+func (b *Bus) unusable(r *mirror.Resource) string {
+	if r == nil {
+		return "are not on the bus"
+	}
+	if _, err := r.Latest(); err != nil {
+		return "cannot be used: " + err.Error()
+	}
+	if gap := r.Gap(); gap != "" {
+		return "may lack changes: " + gap
+	}
+	if len(r.Collections) != 1 {
+		return fmt.Sprintf("are of %d collections, and one is needed", len(r.Collections))
+	}
+	if notes := b.Altered(r.Collections); len(notes) > 0 {
+		return "are not whole: " + notes[0]
+	}
+	if age := time.Since(r.Time); b.MaxAge > 0 && age > b.MaxAge {
+		return fmt.Sprintf("may lack changes: the last event of them is %s old", age.Truncate(time.Second))
+	}
+	return ""
+}

@@ -1,0 +1,118 @@
+package auth
+
+import (
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func meta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name}
+}
+
+func rule(verbs, groups, resources string, names ...string) rbacv1.PolicyRule {
+	list := func(s string) []string { return strings.Split(s, ",") }
+	return rbacv1.PolicyRule{Verbs: list(verbs), APIGroups: list(groups), Resources: list(resources), ResourceNames: names}
+}
+
+func user(name string) rbacv1.Subject  { return rbacv1.Subject{Kind: "User", Name: name} }
+func group(name string) rbacv1.Subject { return rbacv1.Subject{Kind: "Group", Name: name} }
+func account(namespace, name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: "ServiceAccount", Namespace: namespace, Name: name}
+}
+
+// TestPolicy: the decisions are those of the API server for the same objects (test/e2e/history compares many more).
+func TestPolicy(t *testing.T) {
+	p := NewPolicy(&Objects{
+		ClusterRoles: []rbacv1.ClusterRole{
+			{ObjectMeta: meta("", "reader"), Rules: []rbacv1.PolicyRule{rule("get,list,watch", "", "pods,configmaps")}},
+			{ObjectMeta: meta("", "everything"), Rules: []rbacv1.PolicyRule{rule("*", "*", "*"), {Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}}},
+			{ObjectMeta: meta("", "discovery"), Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/api", "/apis/*", "/version"}}}},
+			{ObjectMeta: meta("", "one"), Rules: []rbacv1.PolicyRule{rule("get,list", "", "secrets", "token")}},
+			{ObjectMeta: meta("", "logs"), Rules: []rbacv1.PolicyRule{rule("get", "", "pods/log,*/status")}},
+			{ObjectMeta: meta("", "apps"), Rules: []rbacv1.PolicyRule{rule("list", "apps", "*")}},
+		},
+		Roles: []rbacv1.Role{
+			{ObjectMeta: meta("shop", "reader"), Rules: []rbacv1.PolicyRule{rule("get", "", "services"), {Verbs: []string{"get"}, NonResourceURLs: []string{"*"}}}},
+			{ObjectMeta: meta("shop", "itself"), Rules: []rbacv1.PolicyRule{rule("get", "", "namespaces")}},
+		},
+		RoleBindings: []rbacv1.RoleBinding{
+			{ObjectMeta: meta("shop", "a"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, Subjects: []rbacv1.Subject{user("ann"), group("shoppers"), account("", "bot"), account("ci", "bot")}},
+			{ObjectMeta: meta("shop", "b"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "reader"}, Subjects: []rbacv1.Subject{user("bob")}},
+			{ObjectMeta: meta("shop", "c"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "itself"}, Subjects: []rbacv1.Subject{user("bob")}},
+			{ObjectMeta: meta("infra", "d"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "reader"}, Subjects: []rbacv1.Subject{user("bob")}},
+			{ObjectMeta: meta("shop", "e"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "everything"}, Subjects: []rbacv1.Subject{user("boss")}},
+		},
+		ClusterRoleBindings: []rbacv1.ClusterRoleBinding{
+			{ObjectMeta: meta("", "f"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "everything"}, Subjects: []rbacv1.Subject{group("admins")}},
+			{ObjectMeta: meta("", "g"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "discovery"}, Subjects: []rbacv1.Subject{group(authenticated)}},
+			{ObjectMeta: meta("", "h"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "one"}, Subjects: []rbacv1.Subject{user("cat")}},
+			{ObjectMeta: meta("", "i"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "logs"}, Subjects: []rbacv1.Subject{user("cat")}},
+			{ObjectMeta: meta("", "j"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "apps"}, Subjects: []rbacv1.Subject{user("cat"), account("", "nobody")}},
+			{ObjectMeta: meta("", "k"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "missing"}, Subjects: []rbacv1.Subject{user("dan")}},
+			{ObjectMeta: meta("", "l"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "reader"}, Subjects: []rbacv1.Subject{user("dan")}},
+		},
+	})
+	list := func(namespace, group, resource string) Attributes {
+		return Attributes{Verb: "list", Namespace: namespace, Group: group, Resource: resource}
+	}
+	get := func(namespace, resource, name string) Attributes {
+		r, sub, _ := strings.Cut(resource, "/")
+		return Attributes{Verb: "get", Namespace: namespace, Resource: r, Subresource: sub, Name: name}
+	}
+	path := func(p string) Attributes { return Attributes{Verb: "get", Path: p} }
+	for _, c := range []struct {
+		who  string // a user, and groups behind spaces
+		a    Attributes
+		want bool
+	}{
+		{"ann", list("shop", "", "pods"), true},
+		{"ann", list("", "", "pods"), false},
+		{"ann", list("infra", "", "pods"), false},
+		{"ann", list("shop", "apps", "pods"), false},
+		{"ann", list("shop", "", "secrets"), false},
+		{"ann", get("shop", "pods/log", "x"), false},
+		{"Ann", list("shop", "", "pods"), false},
+		{"zoe shoppers", list("shop", "", "configmaps"), true},
+		{"shoppers", list("shop", "", "configmaps"), false},
+		{"system:serviceaccount:shop:bot", list("shop", "", "pods"), true},
+		{"system:serviceaccount:ci:bot", list("shop", "", "pods"), true},
+		{"system:serviceaccount:infra:bot", list("shop", "", "pods"), false},
+		{"system:serviceaccount::nobody", list("shop", "apps", "deployments"), false},
+		{"bob", get("shop", "services", "x"), true},
+		{"bob", get("infra", "services", "x"), false}, // it has no such Role
+		{"bob", path("/api"), false},                  // a Role allows no paths
+		{"bob", get("shop", "namespaces", "shop"), true},
+		{"boss", list("shop", "any", "thing"), true},
+		{"boss", list("", "any", "thing"), false},
+		{"boss", path("/metrics"), false},
+		{"eve admins", list("", "any", "thing"), true},
+		{"eve admins", path("/metrics"), true},
+		{"eve " + masters, list("", "", "secrets"), true},
+		{"eve", list("", "", "secrets"), false},
+		{"eve " + authenticated, path("/api"), true},
+		{"eve " + authenticated, path("/api/v1"), false},
+		{"eve " + authenticated, path("/apis/apps/v1"), true},
+		{"eve " + authenticated, path("/apis"), false},
+		{"eve", path("/api"), false},
+		{"cat", get("shop", "secrets", "token"), true},
+		{"cat", get("shop", "secrets", "other"), false},
+		{"cat", list("shop", "", "secrets"), false},
+		{"cat", Attributes{Verb: "list", Namespace: "shop", Resource: "secrets", Name: "token"}, true}, // by a field selector
+		{"cat", get("shop", "pods/log", "x"), true},
+		{"cat", get("shop", "pods", "x"), false},
+		{"cat", get("shop", "services/status", "x"), true},
+		{"cat", get("shop", "log", "x"), false},
+		{"cat", list("", "apps", "deployments"), true},
+		{"cat", list("", "batch", "jobs"), false},
+		{"dan", get("shop", "services", "x"), false},
+		{"", get("shop", "services", "x"), false},
+	} {
+		parts := strings.Split(c.who, " ")
+		if got := p.Allows(&User{Name: parts[0], Groups: parts[1:]}, &c.a); got != c.want {
+			t.Errorf("%s, %+v: %v", c.who, c.a, got)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/singleflight"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// Questions a second, and at once. Tokens that were accepted within the last hour do not wait for tokens of strangers.
+const (
+	knownRate, knownBurst       = 50, 100
+	strangerRate, strangerBurst = 10, 20
+)
+
+// Tokens knows the users of bearer tokens, by TokenReviews of a cluster. Any goroutine may use it.
+type Tokens struct {
+	cluster          string
+	known, strangers authenticationclient.TokenReviewInterface
+	cache            cache[*User] // nil: the token is not known
+	group            singleflight.Group
+}
+
+// NewTokens asks the cluster of a client configuration, whose configured name is given too.
+func NewTokens(cfg *rest.Config, cluster string) (*Tokens, error) {
+	t := &Tokens{cluster: cluster}
+	for to, limiter := range map[*authenticationclient.TokenReviewInterface]flowcontrol.RateLimiter{
+		&t.known:     flowcontrol.NewTokenBucketRateLimiter(knownRate, knownBurst),
+		&t.strangers: flowcontrol.NewTokenBucketRateLimiter(strangerRate, strangerBurst),
+	} {
+		cfg := rest.CopyConfig(cfg)
+		cfg.RateLimiter = limiter
+		client, err := authenticationclient.NewForConfig(cfg)
+		if err != nil {
+			return nil, fmt.Errorf("set up a client for TokenReviews at %s: %w", cfg.Host, err)
+		}
+		*to = client.TokenReviews()
+	}
+	return t, nil
+}
+
+// User returns the user of a token.
+func (t *Tokens) User(ctx context.Context, token string) (*User, error) {
+	k := sha256.Sum256([]byte(token))
+	u, found, known := t.cache.get(k)
+	if !found {
+		client := t.strangers
+		if known {
+			client = t.known
+		}
+		answer, err, _ := t.group.Do(string(k[:]), func() (any, error) {
+			u, err := t.ask(ctx, client, token)
+			if err != nil {
+				return nil, err
+			}
+			t.cache.put(k, u, u != nil)
+			return u, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		u = answer.(*User)
+	}
+	if u == nil {
+		return nil, errUnknown
+	}
+	return u, nil
+}
+
+// ask returns the user; nil if the cluster does not know the token. Other requests may wait for the answer, so the end of this one does not end
+// the question.
+func (t *Tokens) ask(ctx context.Context, client authenticationclient.TokenReviewInterface, token string) (*User, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
+	defer cancel()
+	review, err := client.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, &UnansweredError{"it is not known now whose token this is: " + because(t.cluster, err), err}
+	}
+	if !review.Status.Authenticated {
+		return nil, nil
+	}
+	from := review.Status.User
+	u := &User{Name: from.Username, UID: from.UID, Groups: from.Groups, Cluster: t.cluster, Extra: map[string][]string{}}
+	for name, values := range from.Extra {
+		u.Extra[name] = values
+	}
+	return u.complete(), nil
+}
+
+// because says why the API server did not answer, without its address.
+func because(cluster string, err error) string {
+	var status *apierrors.StatusError
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Sprintf("bridge serve may not ask the API server of cluster %q: bind the ClusterRole system:auth-delegator to its user", cluster)
+	case errors.As(err, &status):
+		return fmt.Sprintf("the API server of cluster %q answers %d %s", cluster, status.ErrStatus.Code, status.ErrStatus.Reason)
+	}
+	return fmt.Sprintf("the API server of cluster %q does not answer", cluster)
+}
