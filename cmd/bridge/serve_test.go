@@ -70,7 +70,9 @@ type growingBus struct {
 	first, end, later int64
 }
 
-func (f *growingBus) Parts() []sink.Part { return []sink.Part{{Name: "K8S", First: f.first, End: f.end}} }
+func (f *growingBus) Parts() []sink.Part {
+	return []sink.Part{{Name: "K8S", First: f.first, End: f.end}}
+}
 
 func (f *growingBus) Refresh(context.Context) error {
 	f.end = f.later

@@ -35,6 +35,7 @@ const (
 	answers               = 16
 	answersPerAddress     = 4
 	streams               = 1024 // connections and concurrent answers of a server of streams
+	streamsPerAddress     = 512
 	// queueTime is how long a request waits for a free slot.
 	queueTime = 5 * time.Second
 )
@@ -55,7 +56,7 @@ type Options struct {
 	Login   Login // nil: none
 	// Open are the paths that need no login.
 	Open []string
-	// Streams says that an answer may take as long as its client reads, and that one address may read many of them. The handler limits the time for
+	// Streams says that an answer may take as long as its client reads, and that one address may read 512 of them. The handler limits the time for
 	// each part that it writes.
 	Streams bool
 	Handler http.Handler
@@ -79,7 +80,7 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("%w: choose another address, or off", err)
 	}
 	if o.Streams {
-		l = Limit(l, streams, streams)
+		l = Limit(l, streams, streamsPerAddress)
 	} else {
 		l = Limit(l, connections, connectionsPerAddress)
 	}
@@ -121,7 +122,7 @@ func (s *Server) Close() error { return s.listener.Close() }
 func (o *Options) handler() http.Handler {
 	open, closed := newQuota(answers, answersPerAddress), newQuota(answers, answersPerAddress)
 	if o.Streams {
-		closed = newQuota(streams, streams)
+		closed = newQuota(streams, streamsPerAddress)
 	}
 	hosts := o.hosts()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubebridge/kubebridge/internal/mirror/auth"
@@ -71,7 +71,7 @@ func (t *target) attributes(v view, o *options) auth.Attributes {
 	if o.Watch {
 		a.Verb = "watch"
 	}
-	if name := o.exactName; len(path.IsValidPathSegmentName(name)) == 0 { // resourceNames may allow it
+	if name := o.exactName; len(content.IsPathSegmentName(name)) == 0 { // resourceNames may allow it
 		a.Name = name
 	}
 	return a

@@ -157,6 +157,8 @@ func (s *Server) serve(w *counted, r *http.Request) error {
 		s.answer(w, version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.0-kubebridge+" + s.Version})
 	case path == "/metrics" && s.Exported != nil:
 		s.Exported.ServeHTTP(w, r)
+	case path == openAPI || strings.HasPrefix(path, openAPI+"/"):
+		return s.serveOpenAPI(w, r, v, path)
 	case s.discovery(w, r, v, parts):
 	default:
 		return notFound(r.URL.Path)

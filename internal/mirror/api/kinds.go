@@ -23,7 +23,8 @@ type kind struct {
 	plural     string
 	singular   string
 	shortNames []string
-	columns    []column // of a CustomResourceDefinition
+	columns    []column        // of a CustomResourceDefinition
+	schema     json.RawMessage // of a CustomResourceDefinition: its openAPIV3Schema
 	resource   *mirror.Resource
 }
 
@@ -48,6 +49,7 @@ type definition struct {
 		Versions []struct {
 			Name                     string
 			AdditionalPrinterColumns []column
+			Schema                   struct{ OpenAPIV3Schema json.RawMessage }
 		}
 	}
 }
@@ -103,7 +105,7 @@ func (k *kind) define(d *definition, group string) {
 	}
 	for _, v := range d.Spec.Versions {
 		if group+"/"+v.Name == k.APIVersion {
-			k.columns = v.AdditionalPrinterColumns
+			k.columns, k.schema = v.AdditionalPrinterColumns, v.Schema.OpenAPIV3Schema
 		}
 	}
 }

@@ -22,11 +22,11 @@ import (
 // gaps, resets and resyncs.
 func TestReflector(t *testing.T) {
 	for _, streamed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("streamed=%t", streamed), func(t *testing.T) { reflect(t, streamed) })
+		t.Run(fmt.Sprintf("streamed=%t", streamed), func(t *testing.T) { runReflector(t, streamed) })
 	}
 }
 
-func reflect(t *testing.T, streamed bool) {
+func runReflector(t *testing.T, streamed bool) {
 	b := threePods(t)
 	pods := b.client("").Resource(podsResource)
 	lists := 0

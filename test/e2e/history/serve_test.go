@@ -62,6 +62,19 @@ func (w *world) serve(flags ...string) *server {
 	return s
 }
 
+// page returns the answer of a server for a path.
+func (w *world) page(s *server, path string) (status int, body string) {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(w.ctx, http.MethodGet, s.url+path, nil)
+	w.must(err)
+	a, err := http.DefaultClient.Do(r)
+	w.must(err)
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	w.must(err)
+	return a.StatusCode, string(text)
+}
+
 // eventually waits until check returns "".
 func (w *world) eventually(what string, check func() string) {
 	w.t.Helper()

@@ -1,0 +1,240 @@
+package api
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const (
+	openAPI = "/openapi/v3"
+	// schemaVersion is part of the hashes. Change it when documents of the same resources get another form.
+	schemaVersion = "1"
+	// documentLife is how long clients may keep a document whose hash they have asked for.
+	documentLife = 365 * 24 * time.Hour
+)
+
+// openAPIPath is an entry of the index.
+type openAPIPath struct {
+	ServerRelativeURL string `json:"serverRelativeURL"`
+}
+
+// serveOpenAPI serves the index of OpenAPI v3 documents, and the document of a group version. CustomResourceDefinitions on the bus give
+// their schemas. The fields of other resources are not known, and their schemas say so.
+func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request, v view, path string) error {
+	if !acceptsJSON(r) {
+		return apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "get", schema.GroupResource{}, "", "only the following media types are accepted: application/json", 0, true)
+	}
+	prefix := strings.TrimSuffix(r.URL.Path, path) + openAPI + "/"
+	byPath := map[string][]*kind{"api/v1": {}}
+	for _, k := range s.kinds(v) {
+		name := "apis/" + k.gv.String()
+		if k.gv.Group == "" {
+			name = "api/" + k.gv.Version
+		}
+		byPath[name] = append(byPath[name], k)
+	}
+	if path == openAPI {
+		paths := map[string]openAPIPath{}
+		for name, kinds := range byPath {
+			paths[name] = openAPIPath{documentURL(prefix+name, hashOf(kinds))}
+		}
+		text, err := json.Marshal(map[string]any{"paths": paths})
+		if err != nil {
+			return err
+		}
+		s.tagged(w, r, fmt.Sprintf("%X", sha256.Sum256(text)), func() any { return json.RawMessage(text) })
+		return nil
+	}
+	name := strings.TrimPrefix(path, openAPI+"/")
+	kinds, ok := byPath[name]
+	if !ok {
+		return notFound(r.URL.Path)
+	}
+	hash := hashOf(kinds)
+	if asked := r.URL.Query().Get("hash"); asked != "" {
+		if asked != hash {
+			http.Redirect(w, r, documentURL(prefix+name, hash), http.StatusMovedPermanently) //nolint:gosec // the path begins with /openapi, /at or /clusters, so it is one of this server
+			return nil
+		}
+		w.Header().Set("Cache-Control", "private, immutable")
+		w.Header().Set("Expires", s.now().Add(documentLife).UTC().Format(http.TimeFormat))
+	}
+	s.tagged(w, r, hash, func() any { return document(kinds, s.Version) })
+	return nil
+}
+
+func acceptsJSON(r *http.Request) bool {
+	accept := r.Header.Get("Accept")
+	return accept == "" || strings.Contains(accept, "application/json") || strings.Contains(accept, "*/*") || strings.Contains(accept, "application/*")
+}
+
+func documentURL(path, hash string) string {
+	u := url.URL{Path: path, RawQuery: "hash=" + hash}
+	return u.String()
+}
+
+// tagged answers with a value, or says that the client has it already.
+func (s *Server) tagged(w http.ResponseWriter, r *http.Request, tag string, value func() any) {
+	tag = strconv.Quote(tag)
+	w.Header().Set("Etag", tag)
+	w.Header().Set("Vary", "Accept")
+	if slices.Contains(strings.Split(strings.ReplaceAll(r.Header.Get("If-None-Match"), " ", ""), ","), tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	s.answer(w, value())
+}
+
+// hashOf returns a hash of what the document of resources of one group version says.
+func hashOf(kinds []*kind) string {
+	h := sha256.New()
+	fmt.Fprintln(h, schemaVersion)
+	for _, k := range kinds {
+		fmt.Fprintf(h, "%q %q %v %d %s\n", k.plural, k.Kind.Kind, k.Namespaced, len(k.schema), k.schema)
+	}
+	return fmt.Sprintf("%X", h.Sum(nil))
+}
+
+type jsonObject = map[string]any
+
+// document returns the OpenAPI v3 document of resources of one group version.
+func document(kinds []*kind, version string) any {
+	paths, schemas := jsonObject{}, jsonObject{}
+	meta := addSchema(reflect.TypeFor[metav1.ObjectMeta](), schemas)
+	for _, k := range kinds {
+		gvk := jsonObject{"group": k.gv.Group, "version": k.gv.Version, "kind": k.Kind.Kind}
+		name := schemaName(k)
+		schemas[name] = k.openAPISchema(gvk, meta)
+		at := "/apis/" + k.gv.String() + "/"
+		if k.gv.Group == "" {
+			at = "/api/" + k.gv.Version + "/"
+		}
+		one := at
+		if k.Namespaced {
+			one += "namespaces/{namespace}/"
+		}
+		operation := func(action string) jsonObject {
+			return jsonObject{"get": jsonObject{
+				"x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk,
+				"responses": jsonObject{"200": jsonObject{"description": "OK", "content": jsonObject{"application/json": jsonObject{"schema": ref(name)}}}},
+			}}
+		}
+		paths[at+k.plural], paths[one+k.plural+"/{name}"] = operation("list"), operation("get")
+		if k.Namespaced {
+			paths[one+k.plural] = operation("list")
+		}
+	}
+	return jsonObject{
+		"openapi": "3.0.0", "info": jsonObject{"title": "kubebridge", "version": version},
+		"paths": paths, "components": jsonObject{"schemas": schemas},
+	}
+}
+
+func ref(name string) jsonObject { return jsonObject{"$ref": "#/components/schemas/" + name} }
+
+// schemaName returns the name that the API server gives the schema of a custom resource: com.example.v1.Widget.
+func schemaName(k *kind) string {
+	parts := strings.Split(k.gv.Group, ".")
+	slices.Reverse(parts)
+	return strings.TrimPrefix(strings.Join(append(parts, k.gv.Version, k.Kind.Kind), "."), ".")
+}
+
+// openAPISchema returns the schema of a resource: that of its CustomResourceDefinition, with the fields that every object has. meta refers to
+// the schema of metadata.
+func (k *kind) openAPISchema(gvk, meta jsonObject) any {
+	out, properties := jsonObject{}, jsonObject{}
+	var known map[string]json.RawMessage
+	if len(k.schema) > 0 && json.Unmarshal(k.schema, &known) == nil {
+		for name, value := range known {
+			out[name] = value
+		}
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(known["properties"], &fields) == nil {
+			for name, value := range fields {
+				properties[name] = value
+			}
+		}
+	} else {
+		out["description"] = "The fields are not known: the bus has no schema of this resource. Ask the API server of the cluster."
+		out["x-kubernetes-preserve-unknown-fields"] = true
+	}
+	types := metav1.TypeMeta{}.SwaggerDoc()
+	properties["apiVersion"] = jsonObject{"type": "string", "description": types["apiVersion"]}
+	properties["kind"] = jsonObject{"type": "string", "description": types["kind"]}
+	properties["metadata"] = jsonObject{"allOf": meta["allOf"], "description": "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"}
+	out["type"], out["properties"], out["x-kubernetes-group-version-kind"] = "object", properties, []any{gvk}
+	return out
+}
+
+// addSchema adds the schema of one of Kubernetes' own structs, and of the structs that it has, with their descriptions. It returns
+// a reference to it.
+func addSchema(t reflect.Type, to jsonObject) jsonObject {
+	name := "io.k8s.apimachinery.pkg.apis.meta.v1." + t.Name()
+	r := jsonObject{"allOf": []any{ref(name)}}
+	if to[name] != nil {
+		return r
+	}
+	docs := map[string]string{}
+	if d, ok := reflect.Zero(t).Interface().(interface{ SwaggerDoc() map[string]string }); ok {
+		docs = d.SwaggerDoc()
+	}
+	properties, required := jsonObject{}, []string{}
+	out := jsonObject{"type": "object", "description": docs[""]}
+	to[name] = out
+	for i := range t.NumField() {
+		field, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if field == "" || field == "-" {
+			continue
+		}
+		value := schemaOf(t.Field(i).Type, to)
+		if text := docs[field]; text != "" {
+			value["description"] = text
+		}
+		properties[field] = value
+		if options == "" {
+			required = append(required, field)
+		}
+	}
+	if len(properties) > 0 {
+		out["properties"] = properties
+	}
+	if len(required) > 0 {
+		out["required"] = required
+	}
+	return r
+}
+
+func schemaOf(t reflect.Type, to jsonObject) jsonObject {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return schemaOf(t.Elem(), to)
+	case reflect.String:
+		return jsonObject{"type": "string"}
+	case reflect.Bool:
+		return jsonObject{"type": "boolean"}
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return jsonObject{"type": "integer", "format": "int64"}
+	case reflect.Map:
+		return jsonObject{"type": "object", "additionalProperties": schemaOf(t.Elem(), to)}
+	case reflect.Slice:
+		return jsonObject{"type": "array", "items": schemaOf(t.Elem(), to)}
+	case reflect.Struct:
+		if t == reflect.TypeFor[metav1.Time]() {
+			return jsonObject{"type": "string", "format": "date-time"}
+		}
+		return addSchema(t, to)
+	}
+	return jsonObject{}
+}
