@@ -190,6 +190,9 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 		return err
 	}
 	delete(r.Collections, id)
+	if len(r.Collections) == 0 { // no list counts any more; epochs begin again if the checkpoint was lost
+		r.era().Least = reached{}
+	}
 	r.changed, r.look = true, true
 	return m.batch.Drop(r.id, id, r.era().Number)
 }
