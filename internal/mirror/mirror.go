@@ -23,8 +23,8 @@ import (
 const (
 	statePrefix    = "state/"
 	resourcePrefix = "resource/"
+	offsetPrefix   = "offset/" // and the part
 	recordSeq      = "seq"
-	recordOffsets  = "offsets"
 	recordCluster  = "cluster-uid"
 )
 
@@ -78,7 +78,7 @@ func (m *Mirror) load() error {
 	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
-	for name, to := range map[string]any{recordSeq: &m.seq, recordOffsets: &m.offsets, recordCluster: &m.uid} {
+	for name, to := range map[string]any{recordSeq: &m.seq, recordCluster: &m.uid} {
 		value, err := m.store.Record(name)
 		if err != nil {
 			return err
@@ -89,6 +89,15 @@ func (m *Mirror) load() error {
 		if err := json.Unmarshal(value, to); err != nil {
 			return err
 		}
+	}
+	err = m.store.Records(offsetPrefix, func(name string, value []byte) error {
+		var o Offset
+		err := json.Unmarshal(value, &o)
+		m.offsets[strings.TrimPrefix(name, offsetPrefix)] = o
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	return m.store.Records(resourcePrefix, func(name string, value []byte) error {
 		parts := strings.SplitN(name, "/", 3)
@@ -173,6 +182,13 @@ func dropReason(id string, e *event.Received) string {
 // Commit makes what was applied durable together with the offsets behind it, and shows it to readers.
 func (m *Mirror) Commit(offsets map[string]Offset) error {
 	for part, o := range offsets {
+		record, err := json.Marshal(o)
+		if err != nil {
+			return err
+		}
+		if err := m.batch.SetRecord(offsetPrefix+part, record); err != nil {
+			return err
+		}
 		m.offsets[part] = o
 	}
 	var changed []*resource
@@ -199,7 +215,7 @@ func (m *Mirror) Commit(offsets map[string]Offset) error {
 	if err != nil {
 		return err
 	}
-	for name, value := range map[string]any{recordSeq: m.seq, recordOffsets: m.offsets, recordCluster: m.uid} {
+	for name, value := range map[string]any{recordSeq: m.seq, recordCluster: m.uid} {
 		record, err := json.Marshal(value)
 		if err != nil {
 			return err
@@ -258,6 +274,11 @@ func (m *Mirror) Forget(reason string) error {
 	err := m.store.Records(statePrefix, func(name string, _ []byte) error { return m.batch.SetRecord(name, nil) })
 	if err != nil {
 		return err
+	}
+	for part := range m.offsets {
+		if err := m.batch.SetRecord(offsetPrefix+part, nil); err != nil {
+			return err
+		}
 	}
 	m.newState()
 	m.offsets = map[string]Offset{}

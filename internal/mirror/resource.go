@@ -42,14 +42,39 @@ type reached struct {
 // collection is what the mirror keeps of a collection beside the consumer's copy.
 type collection struct {
 	Reached map[string]reached // by partition
-	// Run and Epoch are those of the last gap, Begun are the runs of the last gaps by partition. Former is the era for events of a partition that
-	// has not read the last gap yet.
-	Run, Epoch, Former uint64
-	Begun              map[string]uint64
+	// Run and Epoch are those of the last gap, Begun are the runs of the last gaps by partition. Former are the eras for events of partitions
+	// that have not read the last gap yet, in the order of their runs.
+	Run, Epoch uint64
+	Begun      map[string]uint64
+	Former     []former
 	// Wrote is the last era in which the collection has a version.
 	Wrote uint64
 
 	marked mark // of the last call of MarkReached
+}
+
+// former is the era of a run.
+type former struct{ Run, Era uint64 }
+
+// lags reports whether one of n partitions has not read the last gap.
+func (c *collection) lags(n int) bool {
+	read := 0
+	for _, run := range c.Begun {
+		if run >= c.Run {
+			read++
+		}
+	}
+	return read < n
+}
+
+// eraOf returns the era for an event of a partition that has not read the last gap.
+func (c *collection) eraOf(part string, present uint64) uint64 {
+	for _, f := range c.Former {
+		if f.Run >= c.Begun[part] {
+			return f.Era
+		}
+	}
+	return present
 }
 
 // mark is the position that a collection is proved to have reached in the partition that is furthest, in a run.
@@ -134,8 +159,10 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 		}
 	}
 	for other, c := range r.Collections {
-		if other != id && c.Former == now.Number {
-			c.Former = next.Number
+		for i := range c.Former {
+			if other != id && c.Former[i].Era == now.Number {
+				c.Former[i].Era = next.Number
+			}
 		}
 	}
 	if !now.Complete { // nothing was complete since
@@ -163,6 +190,9 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 		return err
 	}
 	delete(r.Collections, id)
+	if len(r.Collections) == 0 { // no list counts any more; epochs begin again if the checkpoint was lost
+		r.era().Least = reached{}
+	}
 	r.changed, r.look = true, true
 	return m.batch.Drop(r.id, id, r.era().Number)
 }
@@ -180,7 +210,7 @@ func (m *Mirror) apply(r *resource, s *step) error {
 		if err := m.begin(r, s, e.Collection, "the collection "+e.Collection+" was added", false); err != nil {
 			return err
 		}
-		c = &collection{Reached: map[string]reached{}, Begun: map[string]uint64{}, Former: r.era().Number}
+		c = &collection{Reached: map[string]reached{}, Begun: map[string]uint64{}}
 		r.Collections[e.Collection] = c
 	}
 	if e.Type.OfCollection() {
@@ -211,12 +241,16 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	}
 	delete(c.Reached, at)
 	if c.Begun[at] = e.Run; e.Run <= c.Run { // the copy of another partition began the era
+		if !c.lags(s.message.Partitions) {
+			c.Former = nil
+		}
 		return nil
 	}
 	// What a list shows can have a lower resourceVersion than what was read of the collection before: after a restore of the cluster, and
-	// for an object that an earlier list had proved to be absent.
-	lower := c.Run != 0 && (c.Epoch < e.Epoch || c.Wrote == r.era().Number)
-	c.Run, c.Epoch, c.Former = e.Run, e.Epoch, r.era().Number
+	// for an object that an earlier list had proved to be absent. A partition that has not read the last gap can still have such versions.
+	lower := c.Run != 0 && (c.Epoch < e.Epoch || c.Wrote == r.era().Number || c.lags(s.message.Partitions))
+	c.Former = append(slices.Clip(c.Former), former{c.Run, r.era().Number})
+	c.Run, c.Epoch = e.Run, e.Epoch
 	reason := fmt.Sprintf("a gap began in the collection %s (%s)", e.Collection, e.Report.Reason)
 	if lower && r.stepped != s.number {
 		return m.nextEra(r, s, e.Collection, reason, e.Report.Reset)
@@ -258,7 +292,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		return err
 	}
 	known := found && !m.batch.Dropped(r.id, e.Collection, at, store.Position{Era: r.era().Number})
-	former := c.Begun[s.message.String()] < c.Run
+	behind := c.Begun[s.message.String()] < c.Run
 	if known && r.repeats(e, version, at, &newest) {
 		m.prove(r, c, s, version, text != "")
 		return nil
@@ -271,8 +305,8 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		r.look = true
 	}
 	era := r.era().Number
-	if former {
-		era = c.Former
+	if behind {
+		era = c.eraOf(s.message.String(), era)
 	}
 	c.Wrote = max(c.Wrote, era)
 	if known && at.Era == era { // a deletion without a version, or of the same version

@@ -285,7 +285,12 @@ func (f *busReader) read(ctx context.Context, r sink.Reader) (bool, error) {
 		return true, err
 	}
 	for i, p := range parts { // behind messages that the reader left out
-		f.next[p.Name] = mirror.Offset{Log: p.ID, Next: max(ranges[i].From, ranges[i].To)}
+		next := mirror.Offset{Log: p.ID, Next: max(ranges[i].From, ranges[i].To)}
+		if o, known := f.Mirror.Offset(p.Name); !known || o != next {
+			f.next[p.Name] = next
+		} else {
+			delete(f.next, p.Name)
+		}
 	}
 	return true, f.commit()
 }

@@ -121,6 +121,9 @@ func (r *reading) note(wait context.Context, fetches kgo.Fetches) error {
 		}
 		r.last = f.Err
 		var code *kerr.Error
+		if errors.Is(f.Err, kerr.OffsetOutOfRange) {
+			return fmt.Errorf("partition %s/%d: records were removed before they were read (%w): try again", f.Topic, f.Partition, f.Err)
+		}
 		if errors.As(f.Err, &code) && !code.Retriable {
 			return fmt.Errorf("partition %s/%d: %w", f.Topic, f.Partition, f.Err)
 		}

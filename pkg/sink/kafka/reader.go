@@ -24,7 +24,8 @@ type Reader struct {
 	admin  *admin
 	wanted func(name string) bool
 	topics map[string]readTopic
-	looked time.Time // when the topics were looked up
+	looked time.Time          // when the topics were looked up
+	first  kadm.ListedOffsets // where they began then; reading what was removed since is an error
 	parts  []sink.Part
 	spans  []span // the whole ranges of parts
 }
@@ -79,7 +80,7 @@ func (r *Reader) lookUp(ctx context.Context) error {
 			t.compacted = compacted
 			found[name] = t
 		}
-		r.topics = found
+		r.topics, r.first = found, nil
 		err = r.lookUpEnds(ctx)
 		if !errors.Is(err, errChanged) || time.Now().After(until) {
 			r.looked = time.Now()
@@ -127,7 +128,7 @@ func (r *Reader) lookUpEnds(ctx context.Context) error {
 		r.parts, r.spans = nil, nil
 		return nil
 	}
-	var first, written, end kadm.ListedOffsets
+	var written, end kadm.ListedOffsets
 	doing := ""
 	err := r.admin.do(ctx, requestTimeout, func(ctx context.Context, c *kgo.Client) error {
 		k := kadm.NewClient(c)
@@ -136,10 +137,13 @@ func (r *Reader) lookUpEnds(ctx context.Context) error {
 			list  func(context.Context, ...string) (kadm.ListedOffsets, error)
 			to    *kadm.ListedOffsets
 		}{
-			{"look up where the topics begin", k.ListStartOffsets, &first},
+			{"look up where the topics begin", k.ListStartOffsets, &r.first},
 			{"look up where the topics end", k.ListEndOffsets, &written},
 			{"look up where the topics end", k.ListCommittedOffsets, &end}, // later records belong to open transactions
 		} {
+			if *one.to != nil {
+				continue
+			}
 			doing = one.doing
 			listed, err := one.list(ctx, names...)
 			if err == nil {
@@ -171,7 +175,7 @@ func (r *Reader) lookUpEnds(ctx context.Context) error {
 	for _, name := range names {
 		t := r.topics[name]
 		for id := range t.partitions {
-			from, ok := first.Lookup(name, int32(id))
+			from, ok := r.first.Lookup(name, int32(id))
 			last, ok2 := written.Lookup(name, int32(id))
 			to, ok3 := end.Lookup(name, int32(id))
 			if !ok || !ok2 || !ok3 {

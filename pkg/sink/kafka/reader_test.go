@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -132,18 +133,28 @@ func TestReaderRefresh(t *testing.T) {
 			t.Errorf("the parts are %q, want %q", got, parts)
 		}
 	}
-	must(c.ProduceSync(t.Context(), &kgo.Record{Topic: "k8s.c.core.pods", Value: []byte("1")}).FirstErr())
-	want("k8s.c.core.pods/0 to 1 of 1")
+	for range 3 {
+		must(c.ProduceSync(t.Context(), &kgo.Record{Topic: "k8s.c.core.pods", Value: []byte("1")}).FirstErr())
+	}
+	want("k8s.c.core.pods/0 to 3 of 3")
+	var removed kadm.Offsets
+	removed.Add(kadm.Offset{Topic: "k8s.c.core.pods", At: 2})
+	_, err = admin.DeleteRecords(t.Context(), removed)
+	must(err)
+	err = r.Read(t.Context(), []sink.Range{{To: 3}}, false, func(*sink.Message) error { t.Error("a record behind those that were removed is read"); return nil })
+	if !errors.Is(err, kerr.OffsetOutOfRange) {
+		t.Errorf("records that were removed: %v", err)
+	}
 	_, err = admin.UpdatePartitions(t.Context(), 2, "k8s.c.core.pods")
 	must(err)
-	want("k8s.c.core.pods/0 to 1 of 1", "k8s.c.core.pods/1 to 0 of 0")
+	want("k8s.c.core.pods/0 to 3 of 3", "k8s.c.core.pods/1 to 0 of 0")
 	_, err = admin.CreateTopic(t.Context(), 1, 1, nil, "k8s.c.core.nodes")
 	must(err)
 	r.looked = time.Now().Add(-lookAgain)
-	want("k8s.c.core.nodes/0 to 0 of 0", "k8s.c.core.pods/0 to 1 of 1", "k8s.c.core.pods/1 to 0 of 0")
+	want("k8s.c.core.nodes/0 to 0 of 0", "k8s.c.core.pods/0 to 3 of 3", "k8s.c.core.pods/1 to 0 of 0")
 	_, err = admin.DeleteTopic(t.Context(), "k8s.c.core.nodes")
 	must(err)
-	want("k8s.c.core.pods/0 to 1 of 1", "k8s.c.core.pods/1 to 0 of 0")
+	want("k8s.c.core.pods/0 to 3 of 3", "k8s.c.core.pods/1 to 0 of 0")
 	_, err = admin.DeleteTopic(t.Context(), "k8s.c.core.pods")
 	must(err)
 	_, err = admin.CreateTopic(t.Context(), 2, 1, nil, "k8s.c.core.pods")
