@@ -18,7 +18,9 @@ type Audit struct {
 	// Refused are requests of the webhook that were not answered with 200, by reason: client, form, size, slow, busy, full, failed. The API server
 	// repeats each of them, at most four times. nil: there is no webhook.
 	Refused map[string]uint64 `json:"refused,omitzero"`
-	Gaps    uint64            `json:"gaps"` // places where an unknown number of records is missing
+	// Needed are the numbers of records on disk that each sink still needs. The one that needs most keeps records of all.
+	Needed map[string]uint64 `json:"needed,omitzero"`
+	Gaps   uint64            `json:"gaps"` // places where an unknown number of records is missing
 	// FileRead is a time: all that was written to the audit log file before it is stored. nil: there is no file, or its end was not reached
 	// since the start.
 	FileRead  *time.Time `json:"fileRead,omitzero"`
@@ -30,6 +32,9 @@ type Audit struct {
 // Words describes the records for people.
 func (a *Audit) Words(now time.Time) string {
 	words := []string{size(a.Bytes) + " of " + size(a.MaxBytes), comma(int64(a.Records)) + " records stored"}
+	if sink := a.holder(); sink != "" {
+		words = append(words, "sink "+sink+" needs the oldest ("+comma(int64(a.Needed[sink]))+" records)")
+	}
 	if n := sum(a.Dropped); n > 0 {
 		words = append(words, comma(int64(n))+" events not needed"+reasons(a.Dropped))
 	}
@@ -54,6 +59,16 @@ func (a *Audit) Words(now time.Time) string {
 		}
 	}
 	return strings.Join(words, ", ")
+}
+
+// holder returns the sink that needs most records; "": none needs any.
+func (a *Audit) holder() (holder string) {
+	for _, sink := range slices.Sorted(maps.Keys(a.Needed)) {
+		if a.Needed[sink] > a.Needed[holder] {
+			holder = sink
+		}
+	}
+	return holder
 }
 
 // Attribution are the published changes of a sink whose request the audit log says. Numbers are since the start, except Waiting.
