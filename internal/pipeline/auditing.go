@@ -209,7 +209,9 @@ func (a *auditing) run(ctx context.Context) error {
 
 func (a *auditing) serve(ctx context.Context) error {
 	o := *a.spec.Webhook
-	o.Store, o.Log = newWebhookStore(a), a.log
+	store := newWebhookStore(a)
+	o.Store, o.Log = store, a.log
+	o.Refused = func(why error) { store.Refused(time.Time{}, why) }
 	o.Leads = a.role.leads
 	if a.spec.Join.Complete {
 		o.Unparsable = func(why error) audit.Record { return unparsable(fromWebhook, why) }
