@@ -91,7 +91,7 @@ func NewCollector(report func() status.Report) *Collector {
 			fileRead:     of("audit_file_read_timestamp_seconds", "All that was written to audit.file before this time is stored; absent until the end of the file is reached."),
 			attributions: of("attributions_total", "Published changes by what the audit log says about them: exact, actor (exact, and the event of the change has the request), the reason why there are only candidates, no-record, or dropped because the collection was reset or removed.", "sink", "result"),
 			waiting:      of("attributions_waiting", "Published changes that wait for their audit records.", "sink"),
-			denied:       of("denied_requests_total", "Refused requests, with audit.denied, by what has become of them: published, dropped because the sink does not publish the resource any more, rejected by the bus, or lost because too many were waiting.", "sink", "result"),
+			denied:       of("denied_requests_total", "Requests that the API server denied, with audit.denied, by what has become of them: published, dropped because the sink does not publish the resource any more, rejected by the bus, or lost because too many were waiting.", "sink", "result"),
 		},
 	}
 }

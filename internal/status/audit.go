@@ -79,10 +79,10 @@ type Attribution struct {
 	Candidates map[string]uint64 `json:"candidates"` // changes with candidates, by reason: see docs/attribution.md
 	NoRecord   uint64            `json:"noRecord"`   // changes that no record fits: nothing was published
 	Dropped    uint64            `json:"dropped"`    // changes of collections that were reset or removed since
-	// Denied are refused requests, with audit.denied, by what has become of them: published, dropped (the sink does not publish the resource any
+	// Denied are denied requests, with audit.denied, by what has become of them: published, dropped (the sink does not publish the resource any
 	// more), rejected by the bus, lost (too many were waiting). nil: they are not published.
 	Denied        map[string]uint64 `json:"denied,omitzero"`
-	DeniedWaiting int               `json:"deniedWaiting,omitzero"` // refused requests that wait for their publication
+	DeniedWaiting int               `json:"deniedWaiting,omitzero"` // denied requests that wait for their publication
 }
 
 // Words describes the changes for people.
@@ -102,13 +102,13 @@ func (a *Attribution) Words() string {
 	}
 	words = append(words, comma(int64(a.Waiting))+" waiting")
 	if a.Denied != nil {
-		words = append(words, comma(int64(sum(a.Denied)))+" refused requests")
+		words = append(words, comma(int64(sum(a.Denied)))+" denied requests")
 		if n := sum(a.Denied) - a.Denied["published"]; n > 0 {
 			words[len(words)-1] += reasons(a.Denied)
 		}
 	}
 	if a.DeniedWaiting > 0 {
-		words = append(words, comma(int64(a.DeniedWaiting))+" refused requests waiting")
+		words = append(words, comma(int64(a.DeniedWaiting))+" denied requests waiting")
 	}
 	return strings.Join(words, ", ")
 }
