@@ -510,6 +510,10 @@ func stored(a *attribute.Attribution) (at storedPosition, err error) {
 	if err != nil || text == nil {
 		return at, err
 	}
+	return decodePosition(text)
+}
+
+func decodePosition(text []byte) (at storedPosition, err error) {
 	if err := json.Unmarshal(text, &at); err != nil {
 		return at, fmt.Errorf("position of audit records in the checkpoint: %w", err)
 	}
