@@ -67,7 +67,9 @@ func TestSuspendedRouteNeedsNoRecords(t *testing.T) {
 	run(func(r *rig) {
 		r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
 		r.reads(watched(reconcile.Seen, "new", "11", "10"))
-		r.shows("published", func(s status.Sink, _ status.Collection) bool { return s.Attribution != nil && s.Attribution.Waiting == 1 })
+		r.shows("published", func(s status.Sink, _ status.Collection) bool {
+			return s.Attribution != nil && s.Attribution.Waiting == 1
+		})
 		err := a.Append([]audit.Record{{
 			ID: "1", Stage: audit.Complete, Level: audit.RequestResponse, Verb: "create", Resource: "configmaps", Namespace: "a", Name: "new", Code: 201,
 			Answer:   &audit.Answer{Namespace: "a", Name: "new", UID: "uid-new", Version: "11"},

@@ -119,8 +119,10 @@ func TestEachFires(t *testing.T) {
 		},
 		"KubebridgeAuditLost": {[]string{"kubebridge_audit_gaps_total", "", "0" + hour + "2x119"}, at(-1), at(2), pod, []string{"audit-kubebridge-0", "2 places"}},
 		"KubebridgeDeniedLost": {
-			[]string{"kubebridge_denied_requests_total", `sink="audit",result="lost"`, "0" + hour + "3x119"}, at(-1), at(2),
-			map[string]string{"sink": "audit", "result": "lost"}, []string{"audit", "3 denied requests"},
+			[]string{"kubebridge_denied_requests_total", `sink="audit",result="lost"`, "0" + hour + "3x119"},
+			at(-1), at(2),
+			map[string]string{"sink": "audit", "result": "lost"},
+			[]string{"audit", "3 denied requests"},
 		},
 		"KubebridgeNoAuditRecord": {
 			[]string{"kubebridge_attributions_total", `sink="audit",result="no-record"`, "0" + hour + "100+100x119"}, at(13), at(20), auditSink, []string{"audit", "%"},
