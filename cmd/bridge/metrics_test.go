@@ -60,7 +60,7 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 	now, lag, n, lost := time.Now(), 0.1, int64(1), uint64(1)
 	report := func() status.Report {
 		by := map[string]uint64{"reason": 1}
-		records := &status.Audit{Dropped: by, Refused: by, FileRead: &now}
+		records := &status.Audit{Dropped: by, Refused: by, Needed: map[string]uint64{"sink": 1}, FileRead: &now}
 		return status.Report{Buffer: &status.Buffer{}, Audit: records, Sinks: []status.Sink{{
 			Name: "sink", Attribution: &status.Attribution{Denied: by}, Lost: &lost, Foreign: &lost, LastEvent: &now, LastCommit: &now, Queue: status.Queue{Oldest: &now},
 			Collections: []status.Collection{{Resource: "pods", State: status.Reconciling, Lag: &lag, Objects: &n, List: &status.List{Remaining: &n}}},
@@ -82,6 +82,7 @@ func advice() map[string]string {
 		"audit_capacity_bytes":                     "Divide `audit_bytes` by it.",
 		"audit_dropped_total":                      "If reads are most of it, leave them out in the audit policy: they cost the API server and the network.",
 		"audit_file_read_timestamp_seconds":        "If `time() - x` grows, the bridge reads the file more slowly than the API server writes it, or cannot store the records.",
+		"audit_needed_records":                     "The sink with the most keeps records of all sinks: its bus is away, or its route is refused.",
 		"audit_gaps_total":                         "Should stay 0. The log says where: some changes then have candidates only.",
 		"audit_records_total":                      "If it stays the same while objects change, the API server sends nothing: look at its `apiserver_audit_error_total`.",
 		"audit_refused_total":                      "`full`: a sink is behind. `client`: give the API server the right token or certificate. `size`: see the log. Others: see the log.",

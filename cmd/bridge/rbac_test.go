@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -12,6 +13,13 @@ func TestAuditPolicy(t *testing.T) {
 		if !strings.Contains(out, line) {
 			t.Errorf("%q is missing in\n%s", line, out)
 		}
+	}
+	page, err := os.ReadFile("../../docs/attribution.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "```yaml\n"+out+"```\n") {
+		t.Errorf("docs/attribution.md has another policy than\n%s", out)
 	}
 	if strings.Contains(out, "ClusterRole") {
 		t.Errorf("prints roles, too:\n%s", out)

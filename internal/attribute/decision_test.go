@@ -18,6 +18,9 @@ func TestVerdictsAreStored(t *testing.T) {
 	w.Published(change("api", "6"), true, noon) // its event is not committed
 	w.Read(1, creation("web", "5", "alice"), noon)
 	w.Read(2, creation("api", "6", "bob"), noon)
+	if n := w.Needed(); n != 1 {
+		t.Errorf("records are needed from %d on, want 1: nothing is published yet", n)
+	}
 	if ready := readyAt(w.Attribution, noon); len(ready) != 2 {
 		t.Fatalf("ready: %v", numbers(ready))
 	}

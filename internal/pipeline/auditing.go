@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +34,8 @@ const (
 	recordsAtOnce = 256
 	// storeEvery is how often a sink stores how far it has read audit records.
 	storeEvery = time.Second
+	// almostFull is the part of audit.maxBytes from which on one sink's needs do not count any more: see [auditing.lowest].
+	almostFull = 0.9
 	// trimEvery is how often records that no sink needs are deleted.
 	trimEvery = 10 * time.Second
 	// recordBytesAtOnce is how many bytes of memory these records may take, besides those of the last one.
@@ -205,7 +209,9 @@ func (a *auditing) run(ctx context.Context) error {
 
 func (a *auditing) serve(ctx context.Context) error {
 	o := *a.spec.Webhook
-	o.Store, o.Log = newWebhookStore(a), a.log
+	store := newWebhookStore(a)
+	o.Store, o.Log = store, a.log
+	o.Refused = func(why error) { store.Refused(time.Time{}, why) }
 	o.Leads = a.role.leads
 	if a.spec.Join.Complete {
 		o.Unparsable = func(why error) audit.Record { return unparsable(fromWebhook, why) }
@@ -380,19 +386,57 @@ func (a *auditing) trim(ctx context.Context) {
 	}
 }
 
-// lowest returns the position behind which records are needed; zero: all are, or that is not known yet.
-func (a *auditing) lowest() (lowest inbox.Position) {
+// need is what a sink needs of the inbox: the records behind a position.
+type need struct {
+	sink string
+	inbox.Position
+}
+
+// needs returns what the sinks need, the one first that needs most; nil: that is not known yet.
+func (a *auditing) needs() (list []need) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.needed) < a.sinks {
-		return lowest
+		return nil
 	}
-	for _, p := range a.needed {
-		if lowest.Number == 0 || p.Number < lowest.Number {
-			lowest = p
-		}
+	for sink, p := range a.needed {
+		list = append(list, need{sink, p})
 	}
-	return lowest
+	slices.SortFunc(list, func(x, y need) int {
+		return cmp.Or(cmp.Compare(x.Number, y.Number), cmp.Compare(x.sink, y.sink))
+	})
+	return list
+}
+
+// records returns how many records a need is.
+func (a *auditing) records(n need) uint64 {
+	last := a.inbox.Last()
+	return last - min(last, max(n.Number, a.inbox.First()-1))
+}
+
+// lowest returns the position up to which records are deleted; zero: none.
+//
+//	inbox                                                    records are kept for
+//	has room                                                 all sinks
+//	almost full, and one sink alone needs half of them       the other sinks: the records would be refused for all. That sink
+//	or more                                                  finds a gap, and publishes it
+//	almost full otherwise                                    all sinks
+func (a *auditing) lowest() (upTo inbox.Position) {
+	list := a.needs()
+	if len(list) == 0 {
+		return upTo
+	}
+	limit := a.inbox.MaxBytes()
+	if limit == 0 || float64(a.inbox.Bytes()) < almostFull*float64(limit) || len(list) == 1 {
+		return list[0].Position
+	}
+	all, others := a.records(list[0]), a.records(list[1])
+	if all-others < (all+1)/2 || all == others {
+		return list[0].Position
+	}
+	a.log.Warn("deleted audit records that a sink has not used, because they take the room of all sinks",
+		zap.String("sink", list[0].sink), zap.Uint64("records", all-others))
+	return list[1].Position
 }
 
 // followAudit passes audit records to the sink until ctx ends.
@@ -466,6 +510,10 @@ func stored(a *attribute.Attribution) (at storedPosition, err error) {
 	if err != nil || text == nil {
 		return at, err
 	}
+	return decodePosition(text)
+}
+
+func decodePosition(text []byte) (at storedPosition, err error) {
 	if err := json.Unmarshal(text, &at); err != nil {
 		return at, fmt.Errorf("position of audit records in the checkpoint: %w", err)
 	}

@@ -22,6 +22,8 @@ const (
 	// sendsAgain is for how long an API server repeats a batch that it cannot send, at least: the batch is dropped after four repetitions,
 	// by default after 80 seconds.
 	sendsAgain = 30 * time.Second
+	// buffers is for how long an API server collects records before it sends them, by default at most.
+	buffers = 30 * time.Second
 	// maxDetail bounds the text of a loss.
 	maxDetail = 1 << 10
 )
@@ -71,7 +73,7 @@ func newWebhookStore(a *auditing) *webhookStore {
 		a.log.Warn("read of the time until which the webhook has listened failed", zap.Error(err))
 	}
 	if !until.IsZero() && !a.spec.Join.Complete && time.Since(until) >= sendsAgain {
-		s.refused, s.why = until, errors.New("the webhook did not listen")
+		s.Refused(until.Add(-buffers), errors.New("the webhook did not listen"))
 	}
 	return s
 }
@@ -79,19 +81,46 @@ func newWebhookStore(a *auditing) *webhookStore {
 // Append implements [webhook.Store].
 func (s *webhookStore) Append(records []audit.Record) error {
 	err := s.auditing.Append(records)
+	if err != nil {
+		s.Refused(firstTime(records), err)
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case err != nil && s.refused.IsZero():
-		s.refused, s.why = time.Now(), err
-	case err == nil && !s.refused.IsZero():
+	if !s.refused.IsZero() {
 		loss := audit.Record{ID: rand.Text(), Input: fromWebhook, Lost: newLoss(s.refused, "an API server repeats a batch at most four times: "+s.why.Error())}
 		if s.auditing.Append([]audit.Record{loss}) == nil { // otherwise the next one tries it again
+			s.gaps.Add(1)
+			s.shown.lost(s.why)
 			s.log.Warn("audit records may be missing", zap.Time("since", s.refused), zap.Error(s.why))
 			s.refused, s.why = time.Time{}, nil
 		}
 	}
-	return err
+	return nil
+}
+
+// Refused notes that records were refused, of requests from a time on. Zero: that is not known.
+func (s *webhookStore) Refused(since time.Time, why error) {
+	if since.IsZero() {
+		since = time.Now().Add(-buffers)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused.IsZero() {
+		s.refused, s.why = since, why
+	} else if since.Before(s.refused) {
+		s.refused = since
+	}
+}
+
+// firstTime returns when the earliest request of some records came, zero if none has a time.
+func firstTime(records []audit.Record) (first time.Time) {
+	for i := range records {
+		if at := records[i].Received; !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
 }
 
 func (a *auditing) timePath() string { return filepath.Join(a.spec.Path, "webhook-time.json") }

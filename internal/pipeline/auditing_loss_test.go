@@ -239,6 +239,7 @@ func TestWebhookLosses(t *testing.T) {
 	a := newAuditing(t, nil)
 	records := []audit.Record{{ID: "1", Verb: "create", Resource: "pods", Stage: audit.Complete}}
 	var found []string
+	var since time.Time // of the last loss
 	reader := a.inbox.Reader(inbox.Position{})
 	defer reader.Close()
 	wants := func(parts ...string) {
@@ -253,7 +254,7 @@ func TestWebhookLosses(t *testing.T) {
 				t.Fatal(err)
 			}
 			if l := item.Record.Lost; l != nil {
-				found = append(found, l.Detail)
+				found, since = append(found, l.Detail), l.Since
 			}
 		}
 		if len(found) != len(parts) {
@@ -274,16 +275,30 @@ func TestWebhookLosses(t *testing.T) {
 	s := newWebhookStore(a) // the first start
 	appends(s)
 	wants()
-	s.refused, s.why = time.Now(), inbox.ErrFull
+	received := time.Now().Add(-20 * time.Second)
+	s.Refused(firstTime([]audit.Record{{Received: time.Now()}, {Received: received}, {}}), inbox.ErrFull)
+	s.Refused(time.Now(), errors.New("another"))
 	appends(s)
 	appends(s)
 	wants("inbox is full")
+	if !since.Equal(received) || a.status().Gaps != 1 || a.status().LastError == nil {
+		t.Errorf("the loss is since %v, want %v, when the first request came; the status has %+v", since, received, a.status())
+	}
+	s.Refused(time.Time{}, errors.New("too large"))
+	appends(s)
+	wants("too large")
+	if ago := time.Since(since); ago < buffers {
+		t.Errorf("the loss is since %v ago, want at least %v: the API server had collected the records", ago, buffers)
+	}
 	for ago, losses := range map[time.Duration][]string{time.Second: nil, time.Hour: {"did not listen"}} {
 		if err := writeJSON(a.timePath(), time.Now().Add(-ago)); err != nil {
 			t.Fatal(err)
 		}
 		appends(newWebhookStore(a))
 		wants(losses...)
+		if ago > time.Minute && time.Since(since) < ago+buffers {
+			t.Errorf("the loss is since %v", since)
+		}
 	}
 	a.spec.Join.Complete = true
 	appends(newWebhookStore(a))

@@ -98,7 +98,10 @@ func (a *auditing) Append(records []audit.Record) error {
 
 // status returns the state of the records.
 func (a *auditing) status() *status.Audit {
-	out := &status.Audit{Bytes: a.inbox.Bytes(), MaxBytes: a.inbox.MaxBytes(), Gaps: a.gaps.Load()}
+	out := &status.Audit{Bytes: a.inbox.Bytes(), MaxBytes: a.inbox.MaxBytes(), Gaps: a.gaps.Load(), Needed: map[string]uint64{}}
+	for _, n := range a.needs() {
+		out.Needed[n.sink] = a.records(n)
+	}
 	s := &a.shown
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,7 +36,7 @@ type bufferDescs struct {
 
 // auditDescs are the metrics of audit records, which have no series if the audit log is not read, and of attributions, with the label sink.
 type auditDescs struct {
-	bytes, room, records, dropped, unparsable, refused, gaps, fileRead, attributions, waiting, denied *prometheus.Desc
+	bytes, room, records, dropped, unparsable, refused, gaps, needed, fileRead, attributions, waiting, denied *prometheus.Desc
 }
 
 // NewCollector returns a collector that calls report at each scrape.
@@ -87,10 +87,11 @@ func NewCollector(report func() status.Report) *Collector {
 			unparsable:   of("audit_unparsable_total", "Audit events that could not be read. They are lost."),
 			refused:      of("audit_refused_total", "Requests of API servers to the webhook that were not answered with 200. An API server repeats each at most four times.", "reason"),
 			gaps:         of("audit_gaps_total", "Places where an unknown number of audit records is missing."),
+			needed:       of("audit_needed_records", "Audit records on disk that the sink still needs.", "sink"),
 			fileRead:     of("audit_file_read_timestamp_seconds", "All that was written to audit.file before this time is stored; absent until the end of the file is reached."),
 			attributions: of("attributions_total", "Published changes by what the audit log says about them: exact, actor (exact, and the event of the change has the request), the reason why there are only candidates, no-record, or dropped because the collection was reset or removed.", "sink", "result"),
 			waiting:      of("attributions_waiting", "Published changes that wait for their audit records.", "sink"),
-			denied:       of("denied_requests_total", "Refused requests, with audit.denied, by what has become of them: published, dropped because the sink does not publish the resource any more, rejected by the bus, or lost because too many were waiting.", "sink", "result"),
+			denied:       of("denied_requests_total", "Requests that the API server denied, with audit.denied, by what has become of them: published, dropped because the sink does not publish the resource any more, rejected by the bus, or lost because too many were waiting.", "sink", "result"),
 		},
 	}
 }
@@ -102,7 +103,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 		s.up, s.lost, s.foreign, s.events, s.capacity, s.bytes, s.room, s.oldest, s.lastEvent, s.lastCommit, s.waiting,
 		r.state, r.edits, r.behind, r.objects, r.running, r.read, r.left,
 		b.bytes, b.room, b.targets, b.ended, b.aged, b.failed, b.missing, b.frames,
-		a.bytes, a.room, a.records, a.dropped, a.unparsable, a.refused, a.gaps, a.fileRead, a.attributions, a.waiting,
+		a.bytes, a.room, a.records, a.dropped, a.unparsable, a.refused, a.gaps, a.needed, a.fileRead, a.attributions, a.waiting, a.denied,
 		c.watches,
 	} {
 		out <- d
@@ -150,6 +151,9 @@ func (c *auditDescs) collect(out chan<- prometheus.Metric, a *status.Audit) {
 	}
 	for reason, n := range a.Refused {
 		counter(out, c.refused, n, reason)
+	}
+	for sink, n := range a.Needed {
+		gauge(out, c.needed, float64(n), sink)
 	}
 	if t := a.FileRead; t != nil {
 		gauge(out, c.fileRead, seconds(*t))

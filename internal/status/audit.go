@@ -18,7 +18,9 @@ type Audit struct {
 	// Refused are requests of the webhook that were not answered with 200, by reason: client, form, size, slow, busy, full, failed. The API server
 	// repeats each of them, at most four times. nil: there is no webhook.
 	Refused map[string]uint64 `json:"refused,omitzero"`
-	Gaps    uint64            `json:"gaps"` // places where an unknown number of records is missing
+	// Needed are the numbers of records on disk that each sink still needs. The one that needs most keeps records of all.
+	Needed map[string]uint64 `json:"needed,omitzero"`
+	Gaps   uint64            `json:"gaps"` // places where an unknown number of records is missing
 	// FileRead is a time: all that was written to the audit log file before it is stored. nil: there is no file, or its end was not reached
 	// since the start.
 	FileRead  *time.Time `json:"fileRead,omitzero"`
@@ -30,6 +32,9 @@ type Audit struct {
 // Words describes the records for people.
 func (a *Audit) Words(now time.Time) string {
 	words := []string{size(a.Bytes) + " of " + size(a.MaxBytes), comma(int64(a.Records)) + " records stored"}
+	if sink := a.holder(); sink != "" {
+		words = append(words, "sink "+sink+" needs the oldest ("+comma(int64(a.Needed[sink]))+" records)")
+	}
 	if n := sum(a.Dropped); n > 0 {
 		words = append(words, comma(int64(n))+" events not needed"+reasons(a.Dropped))
 	}
@@ -56,6 +61,16 @@ func (a *Audit) Words(now time.Time) string {
 	return strings.Join(words, ", ")
 }
 
+// holder returns the sink that needs most records; "": none needs any.
+func (a *Audit) holder() (holder string) {
+	for _, sink := range slices.Sorted(maps.Keys(a.Needed)) {
+		if a.Needed[sink] > a.Needed[holder] {
+			holder = sink
+		}
+	}
+	return holder
+}
+
 // Attribution are the published changes of a sink whose request the audit log says. Numbers are since the start, except Waiting.
 type Attribution struct {
 	Waiting    int               `json:"waiting"`    // changes that wait for their records
@@ -64,10 +79,10 @@ type Attribution struct {
 	Candidates map[string]uint64 `json:"candidates"` // changes with candidates, by reason: see docs/attribution.md
 	NoRecord   uint64            `json:"noRecord"`   // changes that no record fits: nothing was published
 	Dropped    uint64            `json:"dropped"`    // changes of collections that were reset or removed since
-	// Denied are refused requests, with audit.denied, by what has become of them: published, dropped (the sink does not publish the resource any
+	// Denied are denied requests, with audit.denied, by what has become of them: published, dropped (the sink does not publish the resource any
 	// more), rejected by the bus, lost (too many were waiting). nil: they are not published.
 	Denied        map[string]uint64 `json:"denied,omitzero"`
-	DeniedWaiting int               `json:"deniedWaiting,omitzero"` // refused requests that wait for their publication
+	DeniedWaiting int               `json:"deniedWaiting,omitzero"` // denied requests that wait for their publication
 }
 
 // Words describes the changes for people.
@@ -87,13 +102,13 @@ func (a *Attribution) Words() string {
 	}
 	words = append(words, comma(int64(a.Waiting))+" waiting")
 	if a.Denied != nil {
-		words = append(words, comma(int64(sum(a.Denied)))+" refused requests")
+		words = append(words, comma(int64(sum(a.Denied)))+" denied requests")
 		if n := sum(a.Denied) - a.Denied["published"]; n > 0 {
 			words[len(words)-1] += reasons(a.Denied)
 		}
 	}
 	if a.DeniedWaiting > 0 {
-		words = append(words, comma(int64(a.DeniedWaiting))+" refused requests waiting")
+		words = append(words, comma(int64(a.DeniedWaiting))+" denied requests waiting")
 	}
 	return strings.Join(words, ", ")
 }

@@ -29,6 +29,8 @@ func healthy() map[string]string {
 		"kubebridge_audit_gaps_total":                         {"", "0x240"},
 		"kubebridge_audit_unparsable_total":                   {"", "0x240"},
 		"kubebridge_audit_refused_total":                      {`reason="full"`, "0x100 4x140"},
+		"kubebridge_denied_requests_total":                    {auditSink + `,result="lost"`, "0x240"},
+		"kubebridge_attributions_total":                       {auditSink + `,result="exact"`, "0+5x240"},
 		"kubebridge_source_collections":                       {pods + `,state="watching"`, "1x240"},
 		"kubebridge_source_drift_total":                       {pods, "_x20 0x220"},
 		"kubebridge_gaps_total":                               {pods + `,reason="reset"`, "_x10 1x230"},
@@ -116,6 +118,15 @@ func TestEachFires(t *testing.T) {
 			[]string{"audit-kubebridge-0", "because: full"},
 		},
 		"KubebridgeAuditLost": {[]string{"kubebridge_audit_gaps_total", "", "0" + hour + "2x119"}, at(-1), at(2), pod, []string{"audit-kubebridge-0", "2 places"}},
+		"KubebridgeDeniedLost": {
+			[]string{"kubebridge_denied_requests_total", `sink="audit",result="lost"`, "0" + hour + "3x119"},
+			at(-1), at(2),
+			map[string]string{"sink": "audit", "result": "lost"},
+			[]string{"audit", "3 denied requests"},
+		},
+		"KubebridgeNoAuditRecord": {
+			[]string{"kubebridge_attributions_total", `sink="audit",result="no-record"`, "0" + hour + "100+100x119"}, at(13), at(20), auditSink, []string{"audit", "%"},
+		},
 		"KubebridgeCheckpointOld": {
 			[]string{"kubebridge_queue_events", `sink="audit"`, "0" + hour + "12x119"}, at(5), at(7), auditSink, []string{"audit", "1h"},
 		},

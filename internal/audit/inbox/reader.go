@@ -135,7 +135,11 @@ func (r *Reader) start() error {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, spool.ErrTrimmed) && !errors.Is(err, spool.ErrBroken) && !errors.Is(err, errForeign) {
 		return err
 	}
-	r.goTo(r.inbox.first())
+	first := r.inbox.first()
+	r.goTo(first)
+	if errors.Is(err, spool.ErrTrimmed) { // numbers go on
+		return &GapError{r.after.Number + 1, max(first-1, r.after.Number+1), err}
+	}
 	return &GapError{Err: errForeign}
 }
 

@@ -220,8 +220,11 @@ func (j *Join) Forgotten() Forgotten {
 	return f
 }
 
-// Lower lowers marks to the first record that the join still needs.
+// Lower lowers marks to the first record that the join still needs, also for verdicts that Take has not returned yet.
 func (j *Join) Lower(marks Marks) {
+	for i := range j.verdicts {
+		j.verdicts[i].Lower(marks)
+	}
 	j.requests.all(func(q *request) {
 		marks.lower(q.begin)
 		marks.lower(q.end)

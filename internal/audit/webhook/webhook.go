@@ -90,6 +90,8 @@ type Options struct {
 	Log     *zap.Logger
 	// Unparsable returns a record to keep with those of a batch in which an event does not parse. nil: nothing is kept of that event.
 	Unparsable func(why error) audit.Record
+	// Refused is called when the body of a client with the right credentials is refused unread: too large, too slow, or too much at once. nil: nothing is.
+	Refused func(why error)
 	// Leads reports whether this replica takes records of others. nil: it does not.
 	Leads func() bool
 	// BodyTime is how long a client may take to send a body. 0 means 20 seconds.
@@ -219,6 +221,9 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) *refusal {
 	body, held, no := s.receive(r)
 	defer s.memory.Release(held)
 	if no != nil {
+		if s.options.Refused != nil {
+			s.options.Refused(errors.New("a batch was refused: " + no.text))
+		}
 		return no
 	}
 	if r.URL.Path == RecordsPath {

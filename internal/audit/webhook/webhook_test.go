@@ -239,7 +239,10 @@ func TestAnswerComesAfterTheStore(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	r := newRig(t, func(r *rig) { r.options.MaxBody = 2000 })
+	unread := 0
+	r := newRig(t, func(r *rig) {
+		r.options.MaxBody, r.options.Refused = 2000, func(error) { unread++ }
+	})
 	c := r.client(nil, "")
 	var want Counters
 	for _, one := range []struct {
@@ -274,6 +277,9 @@ func TestRefusals(t *testing.T) {
 	}
 	if got := r.server.Counters(); got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
+	}
+	if unread != 2 {
+		t.Errorf("%d batches of an API server are said to be refused, want the 2 that are too large", unread)
 	}
 	if len(r.store.records) > 0 {
 		t.Errorf("stored %+v", r.store.records)
