@@ -76,7 +76,11 @@ func (v *auditVerdict) judge() []string {
 		v.problems = append(v.problems, rule+"] "+v.sink+": "+text)
 	}
 	v.answered.Whole = v.whole
-	gone := v.lastEnds()
+	gone, known := v.lastEnds(), map[string]bool{} // known: ids of changes of which one message says what happened
+	for i := range v.messages {
+		m := &v.messages[i]
+		known[m.ID()] = known[m.ID()] || !notMade(m)
+	}
 	seen := map[string]bool{}
 	for i := range v.messages {
 		m := &v.messages[i]
@@ -91,6 +95,9 @@ func (v *auditVerdict) judge() []string {
 			continue
 		}
 		if m.OfAudit() || m.OfCollection() || seen[m.ID()] || !m.Is("added", "modified", "deleted") || m.Attributes["origin"] == string(event.Snapshot) {
+			continue
+		}
+		if notMade(m) && known[m.ID()] { // without exactly-once delivery, the event may be repeated when the bridge has found out more
 			continue
 		}
 		seen[m.ID()] = true

@@ -112,6 +112,12 @@ func TestAuditVerdict(t *testing.T) {
 		}, "user"},
 		"left, found by a list":             {func(a *audit) { a.leave("reconcile"); without(a, ofDeleted) }, ""},
 		"an answer about what a list found": {func(a *audit) { a.leave("reconcile") }, "user"},
+		"an event is repeated when more is known": {func(a *audit) {
+			a.verdict.exact = false
+			first := a.messages[theDeleted]
+			first.Data.Reason = "unknown"
+			a.messages = slices.Insert(a.messages, theDeleted, first)
+		}, ""},
 		"a change that the test cannot know": {func(a *audit) {
 			a.ledger.objects["u"].versions[1].by = ""
 			a.messages[ofModified].Data.Request = requestBy("patch", "carol")
