@@ -78,9 +78,9 @@ func (l *Loop) attribute(at time.Time) {
 const keepEvery = time.Second
 
 // keepVerdicts stores what is known about changes of collections that are suspended, so that the records are not needed until they are resumed. After
-// an error the next call tries again.
+// an error the next call tries again. It waits while the events of some of these changes may be settled: their entries are removed.
 func (l *Loop) keepVerdicts(at time.Time) {
-	if len(l.suspended.until) == 0 || l.batches.full() || at.Sub(l.verdictsKept) < keepEvery {
+	if len(l.suspended.until) == 0 || l.batches.full() || at.Sub(l.verdictsKept) < keepEvery || l.batches.flying != nil && l.batches.flying.settled.items != nil {
 		return
 	}
 	l.verdictsKept = at

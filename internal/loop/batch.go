@@ -287,6 +287,7 @@ func (b *batches) without(ctx context.Context, index int, ids []string) {
 		f.settled.items, f.settled.records, f.items = append(f.settled.items, before...), append(f.settled.records, settled...), after
 		b.seq++ // without its first records it is another batch
 		f.seq = b.seq
+		f.notes = nil // they are durable, and settled items may remove their keys
 	case delivery.MaybeWritten:
 		f.items = append(before, after...)
 	}
