@@ -302,26 +302,6 @@ func TestBodyOfADeletion(t *testing.T) {
 	}
 }
 
-// A deletion does not show a state from before the last published one.
-func TestOlderLastBody(t *testing.T) {
-	for version, known := range map[string]bool{"4": false, "5": true, "7": true} {
-		r := newRig(t, configMaps, encode.Settings{}, nil)
-		r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "one"))
-		r.commit()
-		r.step(&reconcile.Input{Kind: reconcile.ListBegun, Reason: "expired"})
-		r.step(&reconcile.Input{Kind: reconcile.ListEnded, Version: "20"})
-		body := sighting(configMap("a", "ua", version, "one"), reconcile.List).Body
-		for _, a := range r.core.Missing(r.id, 100) {
-			r.step(&reconcile.Input{Kind: reconcile.ListLacks, Key: a.Key, Sighting: &reconcile.Sighting{
-				Form: reconcile.Lacking, Origin: reconcile.List, Key: a.Key, Version: "20", Body: body,
-			}})
-		}
-		if e := r.last(); e.Type != event.Deleted || e.BodyKnown != known {
-			t.Errorf("published at 5, found at %s: %s, with a body: %t, want deleted, %t", version, e.Type, e.BodyKnown, known)
-		}
-	}
-}
-
 // A kept body that was changed in the store by somebody else is not used. Reading it takes no more memory than a body
 // does.
 func TestDamagedBodies(t *testing.T) {

@@ -389,7 +389,7 @@ func (e *Encoder) object(c *collection, i *reconcile.Item, ev *event.Event) *sou
 	ev.APIVersion, ev.Kind = x.Object.APIVersion, x.Object.Kind
 	ev.Namespace, ev.Name, _ = strings.Cut(x.Key, "/")
 	o, _ := x.Body.(*source.Object)
-	if o != nil && (o.UID != ev.UID || event.Older(o.ResourceVersion, x.Object.At)) { // of another object of this name, or from before what was published
+	if o != nil && o.UID != ev.UID { // the sighting is of a later object of this name
 		o = nil
 	}
 	if o != nil {

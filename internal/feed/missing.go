@@ -76,12 +76,12 @@ func (m *missing) ask(ctx context.Context, limit int) (asked int) {
 	m.fates = map[string]reconcile.Fate{}
 	for _, key := range m.keys {
 		name := parseKey(key.Key)
-		for _, uid := range key.UIDs {
+		for _, o := range key.Objects {
 			if asked == limit || ctx.Err() != nil {
 				return asked
 			}
 			asked++
-			m.fates[uid] = fate(m.source.Alive(ctx, name.Namespace, name.Name, uid))
+			m.fates[o.UID] = fate(m.source.Alive(ctx, name.Namespace, name.Name, o.UID))
 		}
 	}
 	return asked
@@ -115,7 +115,7 @@ func (f *follower) recallReplaced(ctx context.Context) error {
 }
 
 // lastBodies calls found with the last body of each of the objects that the server had before the list, in order: with the one of the latest
-// of [list.past] that has it. found releases it. If a body is not found, it may still have existed.
+// of [list.past] that has it. found passes it on, or releases it. If a body is not found, it may still have existed.
 func (f *follower) lastBodies(ctx context.Context, absent []reconcile.Absentee, found func(i int, o *source.Object) error) error {
 	past := make([]*pastState, len(f.list.past))
 	for n, rv := range f.list.past {
@@ -150,7 +150,7 @@ func (f *follower) stateAt(ctx context.Context, rv string, absent []reconcile.Ab
 				return strings.Compare(a.Key, key)
 			})
 			switch {
-			case !known || !slices.Contains(absent[i].UIDs, o.UID):
+			case !known || !absent[i].Had(o.UID, o.ResourceVersion):
 				o.Release()
 			case !yield(i, o):
 				return errEnough

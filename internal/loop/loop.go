@@ -462,7 +462,7 @@ func (l *Loop) handleNow(m message) error {
 		}
 	case reconcile.Sighted:
 		l.decideWaiting(in.Collection, in.Sighting.Key) // a streamed list can have several states of an object
-		if m.own != nil && l.core.Replaces(in) != nil && l.reads.wait(m) {
+		if m.own != nil && len(l.core.Replaces(in)) > 0 && l.reads.wait(m) {
 			return nil
 		}
 	}

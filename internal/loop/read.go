@@ -122,12 +122,12 @@ func (h *Handler) Listed(ctx context.Context, in *reconcile.Input, size int, own
 	return h.pass(ctx, in, message{bytes: bytesOf(size), own: own, release: release})
 }
 
-// Replaced returns the keys of the waiting objects, with the uids of the objects that had these names before: see Listed.
+// Replaced returns the keys of the waiting objects, with the objects that had these names before: see Listed.
 func (h *Handler) Replaced(ctx context.Context) ([]reconcile.Absentee, error) {
 	return ask(ctx, h, func(l *Loop) (replaced []reconcile.Absentee) {
 		for _, key := range l.reads.waitingKeys(h.collection) {
 			in := l.reads.open[h.collection].waiting[key].input
-			replaced = append(replaced, reconcile.Absentee{Key: key, UIDs: l.core.Replaces(in)})
+			replaced = append(replaced, reconcile.Absentee{Key: key, Objects: l.core.Replaces(in)})
 		}
 		return replaced
 	})

@@ -98,7 +98,9 @@ func TestListedUnderANameThatAnotherObjectHad(t *testing.T) {
 		t.Helper()
 		replaced, err := h.Replaced(ctx)
 		must(err)
-		if slices.ContainsFunc(replaced, func(a reconcile.Absentee) bool { return a.Key == key && slices.Equal(a.UIDs, []string{"u1"}) }) != want {
+		if slices.ContainsFunc(replaced, func(a reconcile.Absentee) bool {
+			return a.Key == key && len(a.Objects) == 1 && a.Objects[0].UID == "u1"
+		}) != want {
 			t.Errorf("objects that wait: %v", replaced)
 		}
 	}

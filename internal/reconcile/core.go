@@ -277,13 +277,18 @@ func (k *Core) Holds(collection string) (held bool) {
 	return held
 }
 
-// Absentee is a key that a list lacks.
+// Absentee is a key with the objects that consumers have or may have under it, and that a list lacks.
 type Absentee struct {
-	Key  string
-	UIDs []string
+	Key     string
+	Objects []Object
 }
 
-// Missing returns up to limit keys that a complete list lacks, in order, with the uids of the
+// Had reports whether a state of the server from before the list may be the last one of an object: not one that is older than what was published.
+func (a *Absentee) Had(uid, version string) bool {
+	return slices.ContainsFunc(a.Objects, func(o Object) bool { return o.UID == uid && !event.Older(version, o.At) })
+}
+
+// Missing returns up to limit keys that a complete list lacks, in order, with the
 // objects that consumers have or may have under each. The caller finds out what became of them
 // and passes on [ListLacks] for each; when no key is left, [ListDone].
 func (k *Core) Missing(collection string, limit int) (keys []Absentee) {
@@ -304,28 +309,19 @@ func (k *Core) Missing(collection string, limit int) (keys []Absentee) {
 		if known == nil && len(doubts) == 0 {
 			continue
 		}
-		a := Absentee{Key: key}
-		for _, o := range holders(known, doubts) {
-			a.UIDs = append(a.UIDs, o.UID)
-		}
-		keys = append(keys, a)
+		keys = append(keys, Absentee{key, holders(known, doubts)})
 	}
 	return keys
 }
 
-// Replaces returns the uids of other objects that consumers have or may have under the name of a sighting of the list under way.
+// Replaces returns other objects that consumers have or may have under the name of a sighting of the list under way.
 // They do not exist any more. The caller may pass the sighting on later in the list, with the last body of one of them.
-func (k *Core) Replaces(in *Input) (uids []string) {
+func (k *Core) Replaces(in *Input) []Object {
 	c, s := k.collections[in.Collection], in.Sighting
 	if c == nil || in.Read != c.read || c.list == nil || c.list.comparing() || s.Form != Seen {
 		return nil
 	}
-	for _, o := range holders(c.known(s.Key)) {
-		if o.UID != s.UID {
-			uids = append(uids, o.UID)
-		}
-	}
-	return uids
+	return slices.DeleteFunc(holders(c.known(s.Key)), func(o Object) bool { return o.UID == s.UID })
 }
 
 // Forgettable returns up to limit keys of an ending collection's inventory, in order. The caller

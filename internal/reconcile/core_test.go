@@ -871,11 +871,11 @@ func TestMissing(t *testing.T) {
 		t.Errorf("for a collection that is not configured, Missing returns %v, want none", got)
 	}
 	b.do(listEnded("10"))
-	if got := fmt.Sprint(b.core.Missing("x", 1), b.core.Missing("x", 9)); got != "[{a [ua]}] [{a [ua]} {c [uc]}]" {
+	if got := absentees(b.core.Missing("x", 1)) + "; " + absentees(b.core.Missing("x", 9)); got != "a ua; a ua, c uc" {
 		t.Errorf("pages of 1 and 9: Missing returns %s, want a, then a and c", got)
 	}
 	b.do(lacks("c", "10"))
-	if got := fmt.Sprint(b.core.Missing("x", 9)); got != "[]" {
+	if got := absentees(b.core.Missing("x", 9)); got != "" {
 		t.Errorf("after c was compared, Missing returns %s, want none", got)
 	}
 	b.do(lacks("a", "10"))
@@ -886,12 +886,12 @@ func TestMissing(t *testing.T) {
 	b = inStep(t, seen(List, "b", "5"), seen(List, "d", "6")).do(of("y", configured(Properties{})), of("y", listBegun), of("y", seen(List, "z", "3")))
 	b.do(seen(Watch, "a", "11"), seen(Watch, "c", "12"), seen(Watch, "e", "13")).core.Seal()
 	b.do(listBegun, listEnded("14"))
-	if got := fmt.Sprint(b.core.Missing("x", 9)); got != "[{a [ua]} {b [ub]} {c [uc]} {d [ud]} {e [ue]}]" {
+	if got := absentees(b.core.Missing("x", 9)); got != "a ua, b ub, c uc, d ud, e ue" {
 		t.Errorf("Missing returns %s, want a to e, whether their changes are committed or not", got)
 	}
 
 	b = inStep(t, seen(List, "a", "5")).do(listBegun, gone(List, "a", "11"))
-	if got := fmt.Sprint(b.do(listEnded("12")).core.Missing("x", 9)); got != "[]" {
+	if got := absentees(b.do(listEnded("12")).core.Missing("x", 9)); got != "" {
 		t.Errorf("Missing returns %s, want none: the deletion of a was reported during the list", got)
 	}
 
@@ -901,15 +901,28 @@ func TestMissing(t *testing.T) {
 	s.objects[Slot{"x", "a"}] = entryOf(Published, "5")
 	s.intents[Slot{"x", "a"}] = intentOfUID("o", "4")
 	b = newBench(t, s).do(listBegun, seen(List, "a", "5", uidSeen("u")), Input{Kind: Sighted, Sighting: seeing(List, deletionAt("7"), func(s *Sighting) { s.Key = "a" })}, listEnded("9"))
-	if got := fmt.Sprint(b.core.Missing("x", 9)); got != "[]" {
+	if got := absentees(b.core.Missing("x", 9)); got != "" {
 		t.Errorf("Missing returns %s, want none: the intent of a was settled during the list", got)
 	}
 	b = newBench(t, s).do(listBegun, seen(List, "a", "5", uidSeen("u")))
 	b.core.intents[Slot{"x", "a"}] = intentOfUID("p", "6")
 	b.do(Input{Kind: Sighted, Sighting: seeing(List, deletionAt("7"), func(s *Sighting) { s.Key = "a" })}, listEnded("9"))
-	if got := fmt.Sprint(b.core.Missing("x", 9)); got != "[{a [p]}]" {
+	if got := absentees(b.core.Missing("x", 9)); got != "a p" {
 		t.Errorf("Missing returns %s, want a with uid p, which is in doubt", got)
 	}
+}
+
+// absentees returns keys with the uids of their objects.
+func absentees(all []Absentee) string {
+	var text []string
+	for _, a := range all {
+		line := a.Key
+		for _, o := range a.Objects {
+			line += " " + o.UID
+		}
+		text = append(text, line)
+	}
+	return strings.Join(text, ", ")
 }
 
 func uidSeen(uid string) func(*Sighting) { return func(s *Sighting) { s.UID = uid } }
@@ -1008,8 +1021,25 @@ func TestReplaces(t *testing.T) {
 		if c.in.Read == 0 {
 			c.in.Read = b.x().read
 		}
-		if got := strings.Join(b.core.Replaces(&c.in), " "); got != c.want {
+		got := ""
+		for _, o := range b.core.Replaces(&c.in) {
+			got += o.UID
+		}
+		if got != c.want {
 			t.Errorf("%s: Replaces returns %q, want %q", c.what, got, c.want)
+		}
+	}
+}
+
+// A state from before what was published is not the last one.
+func TestHad(t *testing.T) {
+	a := Absentee{"a", []Object{{UID: "ua", Version: "8", At: "5"}, {UID: "ub", At: "7"}}}
+	for _, c := range []struct {
+		uid, version string
+		want         bool
+	}{{"ua", "4", false}, {"ua", "5", true}, {"ua", "6", true}, {"ub", "6", false}, {"ub", "7", true}, {"uc", "9", false}, {"ua", "opaque", true}} {
+		if got := a.Had(c.uid, c.version); got != c.want {
+			t.Errorf("Had(%s, %s) returns %t, want %t", c.uid, c.version, got, c.want)
 		}
 	}
 }
