@@ -181,6 +181,9 @@ func TestCompleteIsOfThePresentHistory(t *testing.T) {
 			t.Errorf("%s: x is complete up to %q, y up to %q, want %q and %q", when, gotX, gotY, x, y)
 		}
 	}
+	if got := b.core.Complete("z"); got != "" {
+		t.Errorf("a collection that is not configured is complete up to %q", got)
+	}
 	want("both are in step", "10", "10")
 	b.do(newHistory(listBegun)).commit()
 	want("x lists another history", "", "")
@@ -858,6 +861,27 @@ func TestOlderSide(t *testing.T) {
 	b.do(sideEnded("9"))
 	if x := b.x(); x.read == read || x.Epoch != 2 || x.Reason != event.ReasonHistory {
 		t.Errorf("read %d (before: %d), epoch %d, reason %s, want a new read, epoch 2 and reason %s", x.read, read, x.Epoch, x.Reason, event.ReasonHistory)
+	}
+}
+
+// TestLost: an event that cannot be published at all is not emitted, and the state moves as if it were.
+func TestLost(t *testing.T) {
+	lost := func(s *Sighting) { s.Lost = func(*ObjectEvent) bool { return true } }
+	published := func(s *Sighting) { s.Lost = func(*ObjectEvent) bool { return false } }
+	b := inStep(t, seen(List, "a", "5"))
+	for _, x := range []struct {
+		in   Input
+		want string
+	}{
+		{seen(Watch, "a", "11", lost), ""}, {seen(Watch, "a", "12", published), "modified ua"}, {seen(Watch, "b", "13", lost), ""},
+		{seen(Watch, "b", "14"), "modified ub"},
+	} {
+		if got := b.do(x.in).emitted(); got != x.want {
+			t.Errorf("%s at %s: emitted %q, want %q", x.in.Sighting.Key, x.in.Sighting.Version, got, x.want)
+		}
+		if o, _ := b.core.Object("x", x.in.Sighting.Key); o == nil || o.Version != x.in.Sighting.Version {
+			t.Errorf("%s at %s: the inventory has %+v", x.in.Sighting.Key, x.in.Sighting.Version, o)
+		}
 	}
 }
 
