@@ -77,7 +77,7 @@ func configAndAccount(t *testing.T, manifests []string) (config, account string)
 		case *corev1.Secret:
 			config += string(o.Data["config.yaml"])
 		}
-		if template := podTemplate(object); template != nil {
+		if template := podTemplate(object); template != nil && !isServe(template) {
 			account = template.Spec.ServiceAccountName
 		}
 	}

@@ -68,7 +68,7 @@ func TestObjects(t *testing.T) {
 	for _, path := range goodValues(t) {
 		t.Run(name(path), func(t *testing.T) {
 			r := rendering(t, path)
-			pods := 0
+			pods := map[bool]int{}
 			for _, manifest := range r.objects {
 				object := decode(t, manifest)
 				meta, _ := object.(metav1.Object)
@@ -79,15 +79,15 @@ func TestObjects(t *testing.T) {
 					restricted(t, &corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec})
 				}
 				if template := podTemplate(object); template != nil {
-					pods++
+					pods[isServe(template)]++
 					restricted(t, template)
 					if got := template.Labels["app.kubernetes.io/instance"]; got != release {
 						t.Errorf("pods are labelled %v", template.Labels)
 					}
 				}
 			}
-			if pods != 1 {
-				t.Errorf("%d objects make pods", pods)
+			if serves := strings.HasPrefix(name(path), "serve"); pods[false] != 1 || (pods[true] == 1) != serves || pods[true] > 1 {
+				t.Errorf("%d objects make pods of the bridge, and %d pods of serve", pods[false], pods[true])
 			}
 			if !strings.Contains(r.notes, `of cluster "prod-eu-1"`) || strings.Contains(r.notes, "<no value>") {
 				t.Errorf("the notes:\n%s", r.notes)
@@ -112,7 +112,7 @@ func TestGolden(t *testing.T) {
 				}
 			}
 			golden(t, strings.Replace(path, ".good.yaml", ".access.golden", 1), access.Bytes())
-			if n := name(path); n == "kafka.good" || n == "file-store.good" || n == "full.good" || strings.HasPrefix(n, "buffer") || strings.HasPrefix(n, "audit") {
+			if n := name(path); n == "kafka.good" || n == "file-store.good" || n == "full.good" || strings.HasPrefix(n, "buffer") || strings.HasPrefix(n, "audit") || strings.HasPrefix(n, "serve") {
 				golden(t, strings.Replace(path, ".good.yaml", ".workload.golden", 1), workload.Bytes())
 			}
 		})
@@ -166,10 +166,10 @@ func TestStatusAccess(t *testing.T) {
 func TestBindings(t *testing.T) {
 	for _, path := range goodValues(t) {
 		roles, bound := map[string]bool{}, map[string]bool{}
-		account := ""
+		accounts := map[bool]string{} // of the bridge, and of serve
 		check := func(ns string, meta metav1.ObjectMeta, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 			bound[ns+"/"+ref.Name] = true
-			want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account, Namespace: namespace}}
+			want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: accounts[strings.HasSuffix(meta.Name, "-serve")], Namespace: namespace}}
 			if diff := gocmp.Diff(want, subjects); diff != "" {
 				t.Errorf("%s: %s: %s", path, meta.Name, diff)
 			}
@@ -178,7 +178,7 @@ func TestBindings(t *testing.T) {
 		for _, manifest := range rendering(t, path).objects {
 			object := decode(t, manifest)
 			if template := podTemplate(object); template != nil {
-				account = template.Spec.ServiceAccountName
+				accounts[isServe(template)] = template.Spec.ServiceAccountName
 			}
 			objects = append(objects, object)
 		}
@@ -333,6 +333,11 @@ func restricted(t *testing.T, template *corev1.PodTemplateSpec) {
 			t.Errorf("container %s can write to its root", c.Name)
 		}
 	}
+}
+
+// isServe reports whether pods are those of `bridge serve`.
+func isServe(template *corev1.PodTemplateSpec) bool {
+	return template.Spec.Containers[0].Name == "serve"
 }
 
 func podTemplate(object any) *corev1.PodTemplateSpec {

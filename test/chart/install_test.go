@@ -263,7 +263,12 @@ func (w *world) kubeconfig() string {
 // allowed asks the API server whether the chart's account has the permission "verb resource" in any namespace.
 func (w *world) allowed(what string, want bool) {
 	w.Helper()
-	cfg, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig())
+	w.allowedTo(w.kubeconfig(), what, want)
+}
+
+func (w *world) allowedTo(kubeconfig, what string, want bool) {
+	w.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	w.must(err)
 	client, err := kubernetes.NewForConfig(cfg)
 	w.must(err)
@@ -359,8 +364,13 @@ func (w *world) start() *process {
 	w.must(err)
 	text := strings.NewReplacer("/etc/kubebridge", w.dir, "/tmp/admin.sock", filepath.Join(w.dir, "s")).Replace(installed.Data["config.yaml"])
 	file := write(w.T, filepath.Join(w.dir, "config.yaml"), text)
+	return w.run("run", "-c", file, "--status-listen", "127.0.0.1:0", "--kubeconfig", w.kubeconfig())
+}
 
-	p := &process{t: w.T, cmd: exec.Command(bridge, "run", "-c", file, "--status-listen", "127.0.0.1:0", "--kubeconfig", w.kubeconfig()), done: make(chan struct{})}
+// run starts the program.
+func (w *world) run(args ...string) *process {
+	w.Helper()
+	p := &process{t: w.T, cmd: exec.Command(bridge, args...), done: make(chan struct{})}
 	out, err := p.cmd.StderrPipe()
 	w.must(err)
 	w.must(p.cmd.Start())

@@ -372,7 +372,7 @@ config:
 
 // The notes print commands for the TLS and the login that are configured, and nothing that is secret or a placeholder of the configuration.
 func TestNotes(t *testing.T) {
-	for _, n := range []string{"kafka", "file-store", "full", "alone"} {
+	for _, n := range []string{"kafka", "file-store", "full", "alone", "serve", "serve-local"} {
 		path := "testdata/" + n + ".good.yaml"
 		golden(t, strings.Replace(path, ".good.yaml", ".notes.golden", 1), []byte(rendering(t, path).notes))
 	}

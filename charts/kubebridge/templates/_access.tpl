@@ -181,10 +181,10 @@ granted as if it covered its group.
 {{- end }}
 {{- end -}}
 
-{{/* A Role with its binding to the bridge's account; with the namespace "-" a ClusterRole. From root, name, namespace and rules (YAML). */}}
+{{/* A Role with its binding to the account, by default the bridge's; with the namespace "-" a ClusterRole. From root, name, namespace, rules (YAML), account and selector (as in kubebridge.metadata). */}}
 {{- define "kubebridge.role" -}}
 {{- $kind := eq .namespace "-" | ternary "ClusterRole" "Role" -}}
-{{- $metadata := include "kubebridge.metadata" (dict "root" .root "name" .name "namespace" .namespace) -}}
+{{- $metadata := include "kubebridge.metadata" (dict "root" .root "name" .name "namespace" .namespace "selector" .selector) -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $kind }}
 metadata: {{- $metadata | nindent 2 }}
@@ -200,6 +200,6 @@ roleRef:
   name: {{ .name | quote }}
 subjects:
   - kind: ServiceAccount
-    name: {{ include "kubebridge.serviceAccount" .root }}
+    name: {{ default (include "kubebridge.serviceAccount" .root) .account }}
     namespace: {{ include "kubebridge.namespace" .root }}
 {{- end -}}

@@ -68,6 +68,7 @@
 {{- end -}}
 {{- end -}}
 {{- include "kubebridge.checkAudit" . -}}
+{{- if .Values.serve.enabled -}}{{- include "kubebridge.checkServe" . -}}{{- end -}}
 {{- $roots := list .Values.persistence.mountPath -}}
 {{- range .Values.extraVolumeMounts -}}{{- $roots = append $roots .mountPath -}}{{- end -}}
 {{- range $d := $disk -}}

@@ -7,17 +7,23 @@ itself. The marker saves doing it again for every template.
 {{- $v := .Values -}}
 {{- if not (hasKey $v "initialized") -}}
 {{- include "kubebridge.dropNulls" $v -}}
-{{- $groups := list "global" "config" "presets" "image" "hashKey" "serviceAccount" "rbac" "persistence" "buffer" "audit" "scratch" "podDisruptionBudget" "service" "status" "networkPolicy" "podMonitor" "serviceMonitor" "prometheusRule" "dashboard" "flowControl" -}}
+{{- $groups := list "global" "config" "presets" "image" "hashKey" "serviceAccount" "rbac" "persistence" "buffer" "audit" "serve" "scratch" "podDisruptionBudget" "service" "status" "networkPolicy" "podMonitor" "serviceMonitor" "prometheusRule" "dashboard" "flowControl" -}}
 {{- range $groups -}}
 {{- if not (index $v .) -}}{{- $_ := set $v . dict -}}{{- end -}}
 {{- end -}}
-{{- range $group, $names := dict "networkPolicy" (list "ingress" "egress") "presets" (list "workloads" "events" "audit") "buffer" (list "persistence") "audit" (list "webhook" "persistence") -}}
+{{- range $group, $names := dict "networkPolicy" (list "ingress" "egress") "presets" (list "workloads" "events" "audit") "buffer" (list "persistence") "audit" (list "webhook" "persistence") "serve" (list "persistence" "service" "serviceAccount" "monitor") -}}
 {{- $in := index $v $group -}}
 {{- range $names -}}{{- if not (index $in .) -}}{{- $_ := set $in . dict -}}{{- end -}}{{- end -}}
 {{- end -}}
 {{- range $name, $default := dict "mountPath" "/var/lib/kubebridge" "size" "10Gi" "accessModes" (list "ReadWriteOnce") -}}
 {{- if not (index $v.persistence $name) -}}{{- $_ := set $v.persistence $name $default -}}{{- end -}}
 {{- end -}}
+{{- range $name, $default := dict "authorization" "cluster" "listen" ":8443" "retain" "168h" "rightsMaxAge" "2m" -}}
+{{- if not (index $v.serve $name) -}}{{- $_ := set $v.serve $name $default -}}{{- end -}}
+{{- end -}}
+{{- if not (hasKey $v.serve.persistence "enabled") -}}{{- $_ := set $v.serve.persistence "enabled" true -}}{{- end -}}
+{{- if not $v.serve.persistence.size -}}{{- $_ := set $v.serve.persistence "size" "10Gi" -}}{{- end -}}
+{{- if not (hasKey $v.serve.serviceAccount "create") -}}{{- $_ := set $v.serve.serviceAccount "create" true -}}{{- end -}}
 {{- if not $v.audit.size -}}{{- $_ := set $v.audit "size" "2Gi" -}}{{- end -}}
 {{- if not (hasKey $v.audit.persistence "enabled") -}}{{- $_ := set $v.audit.persistence "enabled" true -}}{{- end -}}
 {{- if not $v.buffer.size -}}{{- $_ := set $v.buffer "size" "10Gi" -}}{{- end -}}

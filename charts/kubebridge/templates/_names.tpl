@@ -55,6 +55,24 @@ The metadata of an object, from
 {{- end -}}
 {{- end -}}
 
+{{/* Name of the objects of `serve`. A StatefulSet's name has at most 52 characters, because its pods have a label with it. */}}
+{{- define "kubebridge.serveName" -}}
+{{- printf "%s-serve" (include "kubebridge.fullname" . | trunc 46 | trimSuffix "-") -}}
+{{- end -}}
+
+{{- define "kubebridge.serveSelector" -}}
+app.kubernetes.io/name: {{ include "kubebridge.name" . | trunc 57 | trimSuffix "-" }}-serve
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "kubebridge.serveAccount" -}}
+{{- if .Values.serve.serviceAccount.create -}}
+{{- default (include "kubebridge.serveName" .) .Values.serve.serviceAccount.name -}}
+{{- else -}}
+{{- .Values.serve.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Cluster-scoped objects of two namespaces must not have one name. */}}
 {{- define "kubebridge.clusterName" -}}
 {{- printf "%s:%s" (include "kubebridge.namespace" .) (include "kubebridge.fullname" .) -}}

@@ -76,10 +76,10 @@ envFrom: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{/* What all pods of the chart have in common. */}}
+{{/* What all pods of the chart have in common. With withoutToken they do not ask the API server. */}}
 {{- define "kubebridge.pod" -}}
 serviceAccountName: {{ include "kubebridge.serviceAccount" . }}
-automountServiceAccountToken: true
+automountServiceAccountToken: {{ not (hasKey . "withoutToken") }}
 enableServiceLinks: false # their variables begin with a Service's name, ours with KUBEBRIDGE_
 {{- with include "kubebridge.pullSecrets" . }}
 imagePullSecrets: {{- . | nindent 2 }}
@@ -96,8 +96,49 @@ imagePullSecrets: {{- . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
+{{/* A volume claim of a StatefulSet, from its name and its settings. In full, as the API server returns it: tools that compare without asking it would see a difference. */}}
+{{- define "kubebridge.claim" -}}
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: {{ .name }}
+  {{- with .set.annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  accessModes: {{- toYaml .set.accessModes | nindent 4 }}
+  {{- with .set.storageClass }}
+  storageClassName: {{ eq . "-" | ternary "" . | quote }}
+  {{- end }}
+  volumeMode: Filesystem
+  resources:
+    requests: {storage: {{ .set.size }}}
+status: {phase: Pending}
+{{- end -}}
+
 {{/* Not what the Service and the disruption budget select. */}}
 {{- define "kubebridge.testSelector" -}}
 app.kubernetes.io/name: {{ include "kubebridge.name" . }}-test
 app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* Rules of a NetworkPolicy for DNS and, unless withoutAPIServer, the API server, as a JSON list. From root and withoutAPIServer. */}}
+{{- define "kubebridge.egress" -}}
+{{- $out := .root.Values.networkPolicy.egress -}}
+{{- $dns := default dict $out.dns -}}
+{{- $api := default dict $out.apiServer -}}
+{{- $rules := list -}}
+{{- if $dns.enabled -}}
+{{- $rule := dict "ports" (list (dict "port" 53 "protocol" "UDP") (dict "port" 53 "protocol" "TCP")) -}}
+{{- with $dns.to -}}{{- $_ := set $rule "to" . -}}{{- end -}}
+{{- $rules = append $rules $rule -}}
+{{- end -}}
+{{- if and $api.enabled (not .withoutAPIServer) -}}
+{{- $ports := list -}}
+{{- range default (list 443 6443) $api.ports -}}{{- $ports = append $ports (dict "port" (int .) "protocol" "TCP") -}}{{- end -}}
+{{- $rule := dict "ports" $ports -}}
+{{- with $api.to -}}{{- $_ := set $rule "to" . -}}{{- end -}}
+{{- $rules = append $rules $rule -}}
+{{- end -}}
+{{- toJson $rules -}}
 {{- end -}}
