@@ -873,7 +873,9 @@ func TestLost(t *testing.T) {
 		in   Input
 		want string
 	}{
-		{seen(Watch, "a", "11", lost), ""}, {seen(Watch, "a", "12", published), "modified ua"}, {seen(Watch, "b", "13", lost), ""},
+		{seen(Watch, "a", "11", lost), ""},
+		{seen(Watch, "a", "12", published), "modified ua"},
+		{seen(Watch, "b", "13", lost), ""},
 		{seen(Watch, "b", "14"), "modified ub"},
 	} {
 		if got := b.do(x.in).emitted(); got != x.want {
