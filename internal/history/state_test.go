@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
@@ -843,7 +842,7 @@ func (w *world) mirror() func(version uint64) (pods []string, ok bool) {
 			w.t.Fatal(err)
 		}
 	}
-	db, err := mirrorstore.Open("/data", mirrorstore.Options{FS: vfs.NewMem()})
+	db, err := mirrorstore.Open(w.t.TempDir(), mirrorstore.Options{})
 	must(err)
 	w.t.Cleanup(func() { must(db.Close()) })
 	m, err := mirror.Open(db)
