@@ -778,8 +778,8 @@ func TestCompacted(t *testing.T) {
 	}
 }
 
-// At every resourceVersion the state has the objects that the selections had in the cluster at that version. So does a mirror, which bridge serve
-// keeps, so two answers of the program for a version do not contradict each other.
+// At every resourceVersion the state, and a mirror as bridge serve keeps it, have the objects that the selections had in the cluster at that
+// version. So two answers of the program for a version do not contradict each other.
 func TestEveryVersion(t *testing.T) {
 	covered, both := 0, 0
 	for seed := range uint64(10) {
