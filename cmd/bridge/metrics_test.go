@@ -68,7 +68,9 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 	}
 	r.MustRegister(newReady(report), pipeline.NewCollector(report))
 	api.NewMetrics(filling{r})
-	r.MustRegister(newServeMetrics(func() []api.State { return []api.State{{Resource: "pods"}} }, &copyProgress{ends: map[string]int64{}}, func() int64 { return 1 })...)
+	progress := &copyProgress{}
+	progress.note(0)
+	r.MustRegister(newServeMetrics(func() []api.State { return []api.State{{Resource: "pods"}} }, progress, func() int64 { return 1 })...)
 	return r
 }
 

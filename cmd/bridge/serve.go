@@ -181,14 +181,8 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	group.Go(func() error { return server.Run(ctx) })
 	group.Go(func() error {
 		err := busreader.Run(ctx, busreader.Options{
-			Mirror: m, Cluster: p.config.Cluster, Retain: f.retain, Log: log,
-			Open: func(ctx context.Context) (sink.Reader, error) {
-				r, err := p.kind.read(ctx, nil, nil)
-				if err != nil {
-					return nil, err
-				}
-				return progress.read(r), nil
-			},
+			Mirror: m, Cluster: p.config.Cluster, Retain: f.retain, Progress: progress.note, Log: log,
+			Open: func(ctx context.Context) (sink.Reader, error) { return p.read(ctx, nil, nil) },
 		})
 		if err != nil {
 			return &exitError{exitEnvironment, err}

@@ -74,7 +74,7 @@ const clockSkew = 10 * time.Minute
 // made it, see [waiting]; on an error, the changes that wait are shown first. earliest is the time of the oldest event that was read; zero
 // if there is none.
 func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earliest time.Time, err error) {
-	l := newLog(q.Reader, q.Cluster, q.Progress, q.Ignored)
+	l := NewLog(q.Reader, LogOptions{Cluster: q.Cluster, Progress: q.Progress, Ignored: q.Ignored})
 	ranges := make([]sink.Range, len(l.Parts()))
 	for i, p := range l.Parts() {
 		ranges[i] = sink.Range{From: p.First, To: p.End}
@@ -90,12 +90,11 @@ func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earlie
 	}
 	l.attributions = true
 	c := changes{
-		log: l, query: &q, resources: map[string]bool{}, bodies: map[string]*shown{},
+		Log: l, query: &q, resources: map[string]bool{}, bodies: map[string]*shown{},
 		waiting: newWaiting(fn, maxWaiting),
 	}
 	kept := make([][]found, len(ranges))
-	l.begin("reading", ranges)
-	err = l.each(ctx, ranges, false, func(m *sink.Message, h *head) error {
+	err = l.each(ctx, "reading", ranges, false, func(m *sink.Message, h *head) error {
 		if earliest.IsZero() || h.time.Before(earliest) {
 			earliest = h.time
 		}
@@ -180,7 +179,7 @@ type shown struct {
 
 // changes follows one object.
 type changes struct {
-	*log
+	*Log
 	query     *ChangesQuery
 	waiting   waiting
 	copied    consumer.State
@@ -204,13 +203,11 @@ func (c *changes) concerns(h *head) bool {
 
 func (c *changes) take(m *sink.Message, h *head) error {
 	ofCollection := h.typ.OfCollection()
-	x := message(m)
-	x.Topic, x.Partition = c.Parts()[m.Part].Log, c.index[m.Part]
 	e, err := h.decode(m)
 	if err != nil {
 		return err
 	}
-	change := c.copied.Take(x, e)
+	change := c.copied.Take(c.places[m.Part], e)
 	for _, e := range change.Gone {
 		if e.Collection == h.text[collection] && ofCollection {
 			delete(c.bodies, e.Collection)

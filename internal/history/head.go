@@ -225,7 +225,7 @@ func (h *headReader) readValue(m *sink.Message, out *head) (bool, error) {
 	return true, out.check()
 }
 
-// message converts m into the form that a copy takes.
+// message converts m into the form that [consumer.Decode] reads.
 func message(m *sink.Message) consumer.Message {
 	out := consumer.Message{Value: m.Value, Headers: make(map[string]string, len(m.Headers))}
 	for _, x := range m.Headers {

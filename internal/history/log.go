@@ -1,5 +1,5 @@
 // Package history answers, from the bus alone, which objects a cluster's collections held at a time and
-// how objects changed.
+// how objects changed. Its [Log] is also how `bridge serve` reads the bus.
 //
 // The state of a collection is rebuilt from a complete list: a reset or a resync, from its gap to its
 // synced event, in every partition. If the bus has no complete list before the point in question,
@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -28,68 +29,96 @@ var (
 // Progress describes what a query does at the moment, and how far it has come.
 type Progress struct {
 	Doing    string // "looking for a complete list", "reading"
-	Messages int64  // messages read so far
-	Total    int64  // messages to read in this step, at most; 0: not known
+	Messages int64  // messages of this step that are read so far, with those that were not asked for
+	Total    int64  // messages of this step, at most
 }
 
-// log reads the events of one cluster from a bus.
-type log struct {
+// Log reads the events of one cluster from a bus. Queries read ranges of it, and `bridge serve` follows it. Messages that no bridge wrote are
+// ignored.
+type Log struct {
 	sink.Reader
-	heads    *headReader
-	cluster  string
-	uid      string
-	newest   map[uint64]uint64 // the highest resourceVersion that was read, by epoch
-	index    []int             // by part: its number among the parts of its topic or stream
-	size     map[string]int    // by topic or stream: how many parts it has
-	latest   map[string]bool   // by topic or stream: see [sink.Part]
-	progress func(Progress)
-	done     Progress
-	ignored  func(error)
-	foreign  map[place]bool // messages that were ignored, so that each is reported once
+	heads   *headReader
+	options LogOptions
+	uid     string             // of the cluster; "": not known yet
+	newest  map[uint64]uint64  // the highest resourceVersion that was read, by epoch
+	places  []consumer.Message // by part: the place of its messages, as a copy takes them
+	latest  map[string]bool    // by topic or stream: see [sink.Part]
 
 	attributions bool // events that say who made a change are wanted; they change no copy
 }
 
-// place identifies a message on the bus.
-type place struct {
-	part   int
-	offset int64
+// LogOptions are the options of [NewLog].
+type LogOptions struct {
+	Cluster    string         // the configured name
+	ClusterUID string         // "": that of the first event
+	Progress   func(Progress) // may be nil
+	Ignored    func(error)    // called for each message that no bridge wrote, with its place; may be nil
 }
 
 const progressEvery = 4096
 
-func newLog(r sink.Reader, cluster string, progress func(Progress), ignored func(error)) *log {
-	if progress == nil {
-		progress = func(Progress) {}
+// NewLog returns a log that reads from r.
+func NewLog(r sink.Reader, o LogOptions) *Log {
+	if o.Progress == nil {
+		o.Progress = func(Progress) {}
 	}
-	if ignored == nil {
-		ignored = func(error) {}
+	if o.Ignored == nil {
+		o.Ignored = func(error) {}
 	}
-	l := &log{Reader: r, heads: newHeads(), cluster: cluster, progress: progress, ignored: ignored, foreign: map[place]bool{}, newest: map[uint64]uint64{}, size: map[string]int{}, latest: map[string]bool{}}
-	for _, p := range r.Parts() {
-		l.index = append(l.index, l.size[p.Log])
-		l.size[p.Log]++
-		l.latest[p.Log] = p.Latest
-	}
+	l := &Log{Reader: r, heads: newHeads(), options: o, uid: o.ClusterUID, newest: map[uint64]uint64{}}
+	l.findPlaces()
 	return l
 }
 
-// begin reports the next step, which reads the given ranges.
-func (l *log) begin(doing string, ranges []sink.Range) {
-	l.done = Progress{Doing: doing}
-	for _, r := range ranges {
-		l.done.Total += max(0, r.To-r.From)
+func (l *Log) findPlaces() {
+	l.places, l.latest = nil, map[string]bool{}
+	size := map[string]int{}
+	for _, p := range l.Parts() {
+		l.places = append(l.places, consumer.Message{Topic: p.Log, Partition: size[p.Log]})
+		size[p.Log]++
+		l.latest[p.Log] = p.Latest
 	}
-	l.progress(l.done)
+	for i := range l.places {
+		l.places[i].Partitions = size[l.places[i].Topic]
+	}
 }
 
-// each calls fn for the events of the cluster within the ranges.
-func (l *log) each(ctx context.Context, ranges []sink.Range, collections bool, fn func(m *sink.Message, h *head) error) error {
-	var h head
-	return l.Read(ctx, ranges, collections, func(m *sink.Message) error {
-		if l.done.Messages++; l.done.Messages%progressEvery == 0 {
-			l.progress(l.done)
+// Refresh looks up the parts again: see [sink.Reader].
+func (l *Log) Refresh(ctx context.Context) error {
+	err := l.Reader.Refresh(ctx)
+	l.findPlaces()
+	return err
+}
+
+// Events calls fn for the events of the cluster within the ranges, in the order of each part. at is the place of m, as a copy takes it. Other
+// errors than those of the bus and of fn wrap [ErrNewer] or [ErrClusters].
+func (l *Log) Events(ctx context.Context, ranges []sink.Range, fn func(m *sink.Message, at consumer.Message, e *event.Received) error) error {
+	return l.each(ctx, "reading", ranges, false, func(m *sink.Message, h *head) error {
+		e, err := h.decode(m)
+		if err != nil {
+			return err
 		}
+		return fn(m, l.places[m.Part], e)
+	})
+}
+
+// each calls fn for the events of the cluster within the ranges. Progress is reported before a message counts as read, so it reaches its
+// total only if the ranges are empty.
+func (l *Log) each(ctx context.Context, doing string, ranges []sink.Range, collections bool, fn func(m *sink.Message, h *head) error) error {
+	done, next := Progress{Doing: doing}, make([]int64, len(ranges))
+	for i, r := range ranges {
+		done.Total += max(0, r.To-r.From)
+		next[i] = r.From
+	}
+	l.options.Progress(done)
+	var h head
+	read := 0
+	return l.Read(ctx, ranges, collections, func(m *sink.Message) error {
+		if read++; read%progressEvery == 0 {
+			l.options.Progress(done)
+		}
+		done.Messages += m.Offset + 1 - next[m.Part]
+		next[m.Part] = m.Offset + 1
 		take, err := l.read(m, &h)
 		if err == nil && take {
 			err = fn(m, &h)
@@ -98,8 +127,8 @@ func (l *log) each(ctx context.Context, ranges []sink.Range, collections bool, f
 	})
 }
 
-// check adds the message's place to an error. For a foreign message it returns nil and reports the message once.
-func (l *log) check(m *sink.Message, err error) error {
+// check adds the message's place to an error. For a foreign message it returns nil and reports the message.
+func (l *Log) check(m *sink.Message, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -107,20 +136,17 @@ func (l *log) check(m *sink.Message, err error) error {
 	if !errors.Is(err, ErrForeign) {
 		return err
 	}
-	if at := (place{m.Part, m.Offset}); !l.foreign[at] {
-		l.foreign[at] = true
-		l.ignored(err)
-	}
+	l.options.Ignored(err)
 	return nil
 }
 
 // read reports whether m is an event of the cluster, and reads its head. The content of a foreign message is not trusted: it
 // cannot end a query by naming a newer type or another cluster's UID.
-func (l *log) read(m *sink.Message, h *head) (bool, error) {
+func (l *Log) read(m *sink.Message, h *head) (bool, error) {
 	if m.Foreign {
 		return false, fmt.Errorf("it does not name this stream and its sequence: %w", ErrForeign)
 	}
-	if ok, err := l.heads.read(m, h); err != nil || !ok || h.text[cluster] != l.cluster {
+	if ok, err := l.heads.read(m, h); err != nil || !ok || h.text[cluster] != l.options.Cluster {
 		return false, err
 	}
 	if h.typ.OfRequest() && (h.typ != event.Attributed || !l.attributions) {
@@ -130,30 +156,9 @@ func (l *log) read(m *sink.Message, h *head) (bool, error) {
 		l.uid = h.text[clusterUID]
 	}
 	if h.text[clusterUID] != l.uid {
-		return false, fmt.Errorf("it is of the cluster with the UID %s, others are of %s: %w (%s)", h.text[clusterUID], l.uid, ErrClusters, l.cluster)
+		return false, fmt.Errorf("it is of the cluster with the UID %s, others are of %s: %w (%s)", h.text[clusterUID], l.uid, ErrClusters, l.options.Cluster)
 	}
 	rv, _ := strconv.ParseUint(h.at(), 10, 64) // a query cannot ask for resourceVersions that are not numbers
 	l.newest[h.epoch] = max(l.newest[h.epoch], rv)
 	return true, nil
-}
-
-// Decoder reads the events of one cluster from the messages of a bus, and rejects what no bridge wrote.
-type Decoder struct{ log log }
-
-// NewDecoder returns a decoder for a cluster, by its configured name. uid is the cluster's UID if it is known; "": that of the first event.
-func NewDecoder(cluster, uid string) *Decoder {
-	return &Decoder{log{heads: newHeads(), cluster: cluster, uid: uid, newest: map[uint64]uint64{}}}
-}
-
-// ClusterUID returns the UID of the cluster; "" if it is not known yet.
-func (d *Decoder) ClusterUID() string { return d.log.uid }
-
-// Decode returns the event of a message; nil if it is of another cluster, a dead letter, a null value that describes no deletion, or an event
-// that says who made a change. Errors wrap [ErrForeign], [ErrNewer] or [ErrClusters].
-func (d *Decoder) Decode(m *sink.Message) (*event.Received, error) {
-	var h head
-	if ok, err := d.log.read(m, &h); err != nil || !ok {
-		return nil, err
-	}
-	return h.decode(m)
 }

@@ -112,7 +112,7 @@ func (e *UnknownPointError) Unwrap() error { return ErrNotCovered }
 
 // known returns an [UnknownPointError] if the bus has no event as new as the point.
 // l has read the events that the answer was made of. If all of them are older, known reads the ends of all topics.
-func (q *Query) known(ctx context.Context, l *log) error {
+func (q *Query) known(ctx context.Context, l *Log) error {
 	if l.reaches(q.At) || len(l.newest) == 0 {
 		return nil
 	}
@@ -123,8 +123,7 @@ func (q *Query) known(ctx context.Context, l *log) error {
 			return err
 		}
 		defer r.Close()
-		all = newLog(r, q.Cluster, q.Progress, nil)
-		all.uid = l.uid
+		all = NewLog(r, LogOptions{Cluster: q.Cluster, ClusterUID: l.uid, Progress: q.Progress})
 		maps.Copy(all.newest, l.newest)
 	}
 	var ranges []sink.Range
@@ -135,8 +134,8 @@ func (q *Query) known(ctx context.Context, l *log) error {
 		}
 		ranges = append(ranges, one)
 	}
-	all.begin("looking for the newest resourceVersion", ranges)
-	if err := all.each(ctx, ranges, false, func(*sink.Message, *head) error { return nil }); err != nil {
+	err := all.each(ctx, "looking for the newest resourceVersion", ranges, false, func(*sink.Message, *head) error { return nil })
+	if err != nil {
 		return err
 	}
 	if all.reaches(q.At) {
@@ -146,13 +145,13 @@ func (q *Query) known(ctx context.Context, l *log) error {
 }
 
 // reaches reports whether an event as new as the point was read, in the point's epoch.
-func (l *log) reaches(p Point) bool {
+func (l *Log) reaches(p Point) bool {
 	newest, read := l.newest[p.position().epoch]
 	return p.isTime() || read && p.RV <= newest
 }
 
 // holds describes which resourceVersions were read, for messages.
-func (l *log) holds() string {
+func (l *Log) holds() string {
 	var all []string
 	for _, epoch := range slices.Sorted(maps.Keys(l.newest)) {
 		all = append(all, fmt.Sprintf("epoch %d up to resourceVersion %d", epoch, l.newest[epoch]))

@@ -72,8 +72,7 @@ func (r *replay) run(ctx context.Context) error {
 			}
 		}
 	}
-	r.begin("reading", ranges)
-	return r.each(ctx, ranges, false, func(m *sink.Message, h *head) error {
+	return r.each(ctx, "reading", ranges, false, func(m *sink.Message, h *head) error {
 		if !r.asked(h.text[group], h.text[resource]) {
 			return nil
 		}
@@ -161,18 +160,10 @@ func (r *replay) take(c *collectionCopy, f *partProgress, m *sink.Message, h *he
 		return err
 	}
 	r.ledger.take(e)
-	log := r.Parts()[m.Part].Log
-	c.collectionEvent(f, e, log, r.size[log])
-	r.apply(c, m, e)
+	at := r.places[m.Part]
+	c.collectionEvent(f, e, at.Topic, at.Partitions)
+	c.state.Take(at, e)
 	return nil
-}
-
-// apply applies a message to the copy.
-func (r *replay) apply(c *collectionCopy, m *sink.Message, e *event.Received) {
-	log := r.Parts()[m.Part].Log
-	x := message(m)
-	x.Topic, x.Partition, x.Partitions = log, r.index[m.Part], r.size[log]
-	c.state.Take(x, e)
 }
 
 // within reports whether an event happened at or before the point. For a time, all events after the first later one
@@ -239,7 +230,7 @@ func (r *replay) object(c *collectionCopy, f *partProgress, m *sink.Message, h *
 		}
 	}
 	if e != nil {
-		r.apply(c, m, e)
+		c.state.Take(r.places[m.Part], e)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ type track struct {
 // scan searches backwards from the point for complete lists. Its result only decides where the replay begins
 // to read. The replay finds out what was complete.
 type scan struct {
-	*log
+	*Log
 	point    Point
 	ledger   *ledger
 	asked    func(group, resource string) bool
@@ -74,12 +74,11 @@ func (s *scan) run(ctx context.Context) error {
 		if !left {
 			break
 		}
-		s.begin("looking for a complete list", ranges)
 		if err := s.stretch(ctx, ranges); err != nil {
 			return err
 		}
 		for _, t := range s.tracks {
-			t.findBase(s.log)
+			t.findBase(s.Log)
 		}
 		if s.enough(s) {
 			break
@@ -95,7 +94,7 @@ func (s *scan) run(ctx context.Context) error {
 // stretch reads the collection events of ranges that precede those that were read before.
 func (s *scan) stretch(ctx context.Context, ranges []sink.Range) error {
 	found := map[string]map[int][]mark{}
-	err := s.each(ctx, ranges, true, func(m *sink.Message, h *head) error {
+	err := s.each(ctx, "looking for a complete list", ranges, true, func(m *sink.Message, h *head) error {
 		if s.earliest.IsZero() || h.time.Before(s.earliest) {
 			s.earliest = h.time
 		}
@@ -133,7 +132,7 @@ func (s *scan) stretch(ctx context.Context, ranges []sink.Range) error {
 }
 
 // findBase finds the newest list that is complete in every part of its topic or stream.
-func (t *track) findBase(l *log) {
+func (t *track) findBase(l *Log) {
 	if t.base != nil {
 		return
 	}
@@ -150,7 +149,7 @@ func (t *track) findBase(l *log) {
 			if _, twice := found[run][part]; !twice {
 				found[run][part] = m.offset
 			}
-			if len(found[run]) == l.size[l.Parts()[part].Log] && run > t.run {
+			if len(found[run]) == l.places[part].Partitions && run > t.run {
 				t.run, t.incarnation, t.base = run, m.event.Incarnation, found[run]
 			}
 		}

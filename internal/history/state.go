@@ -18,8 +18,14 @@ import (
 // its content is invalid.
 func Rebuild(ctx context.Context, q Query) (*State, error) {
 	b := builder{q: &q}
-	l := newLog(q.Reader, q.Cluster, q.Progress, q.Ignored)
-	s := &scan{log: l, point: q.At, ledger: newLedger(), asked: b.asked, enough: b.enough}
+	ignored := map[string]bool{}
+	l := NewLog(q.Reader, LogOptions{Cluster: q.Cluster, Progress: q.Progress, Ignored: func(err error) {
+		if q.Ignored != nil && !ignored[err.Error()] { // the replay reads messages that the scan has read
+			ignored[err.Error()] = true
+			q.Ignored(err)
+		}
+	}})
+	s := &scan{Log: l, point: q.At, ledger: newLedger(), asked: b.asked, enough: b.enough}
 	if err := s.run(ctx); err != nil {
 		return nil, err
 	}

@@ -15,6 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/mirror"
+	mirrorstore "github.com/kubebridge/kubebridge/internal/mirror/store"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -776,9 +778,10 @@ func TestCompacted(t *testing.T) {
 	}
 }
 
-// At every resourceVersion the state has the objects that the selections had in the cluster at that version.
+// At every resourceVersion the state, and a mirror as bridge serve keeps it, have the objects that the selections had in the cluster at that
+// version. So two answers of the program for a version do not contradict each other.
 func TestEveryVersion(t *testing.T) {
-	covered := 0
+	covered, both := 0, 0
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		w := newWorld(t, 1+int(seed%3), map[string]string{"pods:a": "1", "pods:b": "12"})
@@ -802,25 +805,68 @@ func TestEveryVersion(t *testing.T) {
 				}
 			}
 		}
+		mirrored := w.mirror()
 		for version := int(seed % 3); version < len(w.history); version += 3 {
 			at := strconv.Itoa(version + 1)
-			s, err := w.answer(at)
-			if err != nil || s.Err() != nil || slices.ContainsFunc(s.Collections, func(c history.Covered) bool { return c.Gap != nil || c.Behind }) {
-				continue
-			}
-			covered++
 			want := []string{}
 			for name, o := range w.at(version+1, "") {
 				want = append(want, fmt.Sprintf("%s %d %s", name, o.version, map[string]string{"1": "a", "2": "b"}[o.group]))
 			}
 			slices.Sort(want)
+			copied, mirrors := mirrored(uint64(version + 1))
+			if diff := cmp.Diff(want, copied); mirrors && diff != "" {
+				t.Fatalf("seed %d at %s (-cluster +mirror):\n%s", seed, at, diff)
+			}
+			s, err := w.answer(at)
+			if err != nil || s.Err() != nil || slices.ContainsFunc(s.Collections, func(c history.Covered) bool { return c.Gap != nil || c.Behind }) {
+				continue
+			}
+			covered++
+			if mirrors {
+				both++
+			}
 			if diff := cmp.Diff(want, objects(s)); diff != "" {
 				t.Fatalf("seed %d at %s (-cluster +state):\n%s", seed, at, diff)
 			}
 		}
 	}
-	if covered < 50 {
-		t.Errorf("%d versions were covered", covered)
+	if covered < 50 || both < 20 {
+		t.Errorf("%d versions were covered, %d of them by the mirror", covered, both)
+	}
+}
+
+// mirror reads the whole bus into a mirror, and returns a function that lists pods in it, if it covers a resourceVersion.
+func (w *world) mirror() func(version uint64) (pods []string, ok bool) {
+	must := func(err error) {
+		if w.t.Helper(); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	db, err := mirrorstore.Open(w.t.TempDir(), mirrorstore.Options{})
+	must(err)
+	w.t.Cleanup(func() { must(db.Close()) })
+	m, err := mirror.Open(db)
+	must(err)
+	w.t.Cleanup(func() { must(m.Close()) })
+	l := history.NewLog(w, history.LogOptions{Cluster: "prod"})
+	var ranges []sink.Range
+	for _, p := range l.Parts() {
+		ranges = append(ranges, sink.Range{To: p.End})
+	}
+	must(l.Events(w.t.Context(), ranges, func(_ *sink.Message, at consumer.Message, e *event.Received) error { return m.Apply(at, e) }))
+	must(m.Commit(nil))
+	r := m.Resource(mirrorstore.Resource{Cluster: "prod", Name: "pods"})
+	return func(version uint64) ([]string, bool) {
+		at, err := r.AtVersion(version, 0)
+		if err != nil {
+			return nil, false
+		}
+		pods := []string{}
+		must(db.List(mirrorstore.View{Resource: r.ID, At: at}, "", mirrorstore.Name{}, func(o *mirrorstore.Object) bool {
+			pods = append(pods, fmt.Sprintf("%s %d %s", o.Name.Name, o.ResourceVersion, strings.TrimPrefix(o.Collection, "pods:")))
+			return true
+		}))
+		return pods, true
 	}
 }
 

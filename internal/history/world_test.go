@@ -568,4 +568,6 @@ func (w *world) Read(_ context.Context, ranges []sink.Range, _ bool, fn func(*si
 	return nil
 }
 
+func (w *world) Refresh(context.Context) error { return nil }
+
 func (w *world) Close() {}

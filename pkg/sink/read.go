@@ -28,17 +28,12 @@ type Reader interface {
 	// ends only the part.
 	Read(ctx context.Context, ranges []Range, collections bool, fn func(m *Message) error) error
 
+	// Refresh looks up again where the parts begin and end. Parts may be added, and those of a topic that does not exist any more are
+	// left out. It returns an error if a topic or stream is another one now.
+	Refresh(ctx context.Context) error
+
 	// Close ends the connections.
 	Close()
-}
-
-// Follower is a [Reader] that can be used as long as the bus receives messages.
-type Follower interface {
-	Reader
-
-	// Refresh looks up again where the parts begin and end. Parts may be added, and those of a topic that does not exist any more are left
-	// out. It returns an error if a topic or stream is another one now.
-	Refresh(ctx context.Context) error
 }
 
 // Part is one sequence of messages.

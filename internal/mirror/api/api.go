@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 
+	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/internal/mirror"
 	"github.com/kubebridge/kubebridge/internal/mirror/auth"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
@@ -87,9 +88,7 @@ func New(o Options) *Server {
 type view struct {
 	cluster string
 	past    string // the text behind /at/; "": the present
-	time    time.Time
-	version uint64 // 0: time is set
-	epoch   uint64 // of version; 0: any
+	at      history.Point
 }
 
 // request is a request for one resource.
@@ -176,35 +175,15 @@ func (s *Server) parseView(path string) (v view, rest string, err error) {
 		case prefix == "clusters" && value != "":
 			v.cluster = value
 		case prefix == "at" && value != "":
-			if err := v.parsePast(value); err != nil {
-				return v, "", err
+			if v.at, err = history.ParsePoint(value); err != nil {
+				return v, "", apierrors.NewBadRequest(fmt.Sprintf("/at/%s: write a time such as 2026-03-14T09:26:00Z, a resourceVersion, or one with its epoch such as e2:12345", value))
 			}
+			v.past = value
 		default:
 			return v, path, nil
 		}
 		path = "/" + next
 	}
-}
-
-func (v *view) parsePast(text string) error {
-	v.past = text
-	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		v.time = t
-		return nil
-	}
-	number := text
-	if epoch, after, found := strings.Cut(text, ":"); found && strings.HasPrefix(epoch, "e") {
-		n, err := strconv.ParseUint(epoch[1:], 10, 64)
-		if err == nil {
-			v.epoch, number = n, after
-		}
-	}
-	n, err := strconv.ParseUint(number, 10, 64)
-	if err != nil || n == 0 {
-		return apierrors.NewBadRequest(fmt.Sprintf("/at/%s: write a time such as 2026-03-14T09:26:00Z, a resourceVersion, or one with its epoch such as e2:12345", text))
-	}
-	v.version = n
-	return nil
 }
 
 // serveResource serves the paths below a group version.
@@ -254,13 +233,13 @@ func (s *Server) position(q *request) (at store.Position, warnings []string, err
 		if gap := r.Gap(); gap != "" {
 			warnings = append(warnings, "a gap is open, later changes are missing: "+gap)
 		}
-	case q.version != 0:
-		if at, err = r.AtVersion(q.version, q.epoch); err != nil {
+	case q.at.RV != 0:
+		if at, err = r.AtVersion(q.at.RV, q.at.Epoch); err != nil {
 			return at, nil, s.failed(q, err)
 		}
 		warnings = append(warnings, fmt.Sprintf("%s as of resourceVersion %d", r.ID.Name, at.Version))
 	default:
-		p, err := s.Mirror.AtTime(r, q.time)
+		p, err := s.Mirror.AtTime(r, q.at.Time)
 		if err != nil {
 			return at, nil, s.failed(q, err)
 		}

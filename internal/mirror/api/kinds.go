@@ -117,11 +117,11 @@ func (s *Server) definition(v view, name string) *definition {
 		return nil
 	}
 	at, err := r.Latest()
-	if v.past != "" && v.version != 0 {
-		at, err = r.AtVersion(v.version, v.epoch)
+	if v.at.RV != 0 {
+		at, err = r.AtVersion(v.at.RV, v.at.Epoch)
 	} else if v.past != "" {
 		var p mirror.Past
-		p, err = s.Mirror.AtTime(r, v.time)
+		p, err = s.Mirror.AtTime(r, v.at.Time)
 		at = p.At
 	}
 	if err != nil {

@@ -122,7 +122,7 @@ func (s *Server) listed(q *request, o *options) (at store.Position, after store.
 	switch {
 	case exact:
 		now := at
-		if at, err = q.resource.AtVersion(o.version, q.epoch); err != nil {
+		if at, err = q.resource.AtVersion(o.version, q.at.Epoch); err != nil {
 			return at, after, nil, s.failed(q, err)
 		}
 		if q.past != "" && at.Compare(now) > 0 {

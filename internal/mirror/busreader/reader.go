@@ -14,6 +14,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/mirror"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 	"github.com/kubebridge/kubebridge/pkg/consumer"
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
@@ -40,13 +41,14 @@ type Options struct {
 	Cluster string // the configured name
 	// Retain is how long history is kept; 0: always.
 	Retain time.Duration
-	Log    *zap.Logger
+	// Progress is called with the number of messages that are not read yet: with 0 only when everything up to the ends of the parts is committed.
+	Progress func(behind int64)
+	Log      *zap.Logger
 }
 
 // busReader is one run.
 type busReader struct {
 	Options
-	decoder  *history.Decoder
 	messages int // of the open batch
 	bytes    int
 	next     map[string]mirror.Offset // of the open batch
@@ -69,7 +71,7 @@ type waiting struct {
 
 // Run reads until ctx ends. It connects again after errors of the bus. It returns an error that another try does not cure.
 func Run(ctx context.Context, o Options) error {
-	f := &busReader{Options: o, decoder: history.NewDecoder(o.Cluster, o.Mirror.ClusterUID()), next: map[string]mirror.Offset{}, waiting: map[string]waiting{}}
+	f := &busReader{Options: o, next: map[string]mirror.Offset{}, waiting: map[string]waiting{}}
 	pause := retryFirst
 	for {
 		began := time.Now()
@@ -112,16 +114,16 @@ func (f *busReader) connect(ctx context.Context) error {
 		return err
 	}
 	defer r.Close()
-	live, ok := r.(sink.Follower)
-	if !ok {
-		return ofMirror(errors.New("bridge serve cannot follow this bus"))
-	}
+	l := history.NewLog(r, history.LogOptions{
+		Cluster: f.Cluster, ClusterUID: f.Mirror.ClusterUID(), Ignored: f.ignored,
+		Progress: func(p history.Progress) { f.Progress(p.Total - p.Messages) },
+	})
 	f.known, f.unproved, f.marked, f.ends = nil, true, false, nil
 	for {
-		if err := f.check(r.Parts()); err != nil {
+		if err := f.check(l.Parts()); err != nil {
 			return err
 		}
-		read, err := f.read(ctx, r)
+		read, err := f.read(ctx, l)
 		if err != nil {
 			return errors.Join(err, f.commit())
 		}
@@ -136,10 +138,10 @@ func (f *busReader) connect(ctx context.Context) error {
 			case <-time.After(poll):
 			}
 		}
-		if err := live.Refresh(ctx); err != nil {
+		if err := l.Refresh(ctx); err != nil {
 			return err
 		}
-		if err := f.prove(r.Parts()); err != nil {
+		if err := f.prove(l.Parts()); err != nil {
 			return err
 		}
 	}
@@ -248,14 +250,8 @@ func (f *busReader) warnHeldBack(p sink.Part) {
 }
 
 // read reads all parts to their ends, and reports whether there was anything.
-func (f *busReader) read(ctx context.Context, r sink.Reader) (bool, error) {
-	parts := r.Parts()
-	size := map[string]int{}
-	index := make([]int, len(parts))
-	for i, p := range parts {
-		index[i] = size[p.Log]
-		size[p.Log]++
-	}
+func (f *busReader) read(ctx context.Context, l *history.Log) (bool, error) {
+	parts := l.Parts()
 	ranges, more := make([]sink.Range, len(parts)), false
 	for i, p := range parts {
 		o, known := f.Mirror.Offset(p.Name)
@@ -266,14 +262,14 @@ func (f *busReader) read(ctx context.Context, r sink.Reader) (bool, error) {
 		more = more || o.Next < p.End
 	}
 	if !more {
+		f.Progress(0)
 		return false, nil
 	}
-	err := r.Read(ctx, ranges, false, func(m *sink.Message) error {
-		p := parts[m.Part]
-		message := consumer.Message{Topic: p.Log, Partition: index[m.Part], Partitions: size[p.Log]}
-		if err := f.take(m, message, p); err != nil {
+	err := l.Events(ctx, ranges, func(m *sink.Message, at consumer.Message, e *event.Received) error {
+		if err := ofMirror(f.Mirror.Apply(at, e)); err != nil {
 			return err
 		}
+		p := parts[m.Part]
 		f.next[p.Name] = mirror.Offset{Log: p.ID, Next: m.Offset + 1}
 		f.messages, f.bytes = f.messages+1, f.bytes+len(m.Value)
 		if f.messages < batchMessages && f.bytes < batchBytes {
@@ -284,7 +280,7 @@ func (f *busReader) read(ctx context.Context, r sink.Reader) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	for i, p := range parts { // behind messages that the reader left out
+	for i, p := range parts { // behind messages that are no events of the cluster
 		next := mirror.Offset{Log: p.ID, Next: max(ranges[i].From, ranges[i].To)}
 		if o, known := f.Mirror.Offset(p.Name); !known || o != next {
 			f.next[p.Name] = next
@@ -292,25 +288,19 @@ func (f *busReader) read(ctx context.Context, r sink.Reader) (bool, error) {
 			delete(f.next, p.Name)
 		}
 	}
-	return true, f.commit()
+	if err := f.commit(); err != nil {
+		return true, err
+	}
+	f.Progress(0)
+	return true, nil
 }
 
-// take applies a message.
-func (f *busReader) take(m *sink.Message, message consumer.Message, p sink.Part) error {
-	e, err := f.decoder.Decode(m)
-	switch {
-	case errors.Is(err, history.ErrForeign):
-		if !f.foreign {
-			f.foreign = true
-			f.Log.Warn("message ignored, and others like it", zap.String("part", p.Name), zap.Int64("offset", m.Offset), zap.Error(err))
-		}
-		return nil
-	case err != nil:
-		return fmt.Errorf("message %d of %s: %w", m.Offset, p.Name, err)
-	case e == nil:
-		return nil
+// ignored logs the first message that no bridge wrote.
+func (f *busReader) ignored(err error) {
+	if !f.foreign {
+		f.foreign = true
+		f.Log.Warn("message ignored, and others like it", zap.Error(err))
 	}
-	return ofMirror(f.Mirror.Apply(message, e))
 }
 
 func (f *busReader) commit() error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -27,7 +28,8 @@ type stream struct {
 	all    []sink.Message
 	latest bool
 	reads  []sink.Range
-	broken int // how many connections fail in the middle
+	broken int     // how many connections fail in the middle
+	behind []int64 // what the reader has reported
 
 	part sink.Part // of the reader
 }
@@ -65,6 +67,8 @@ func (s *stream) Read(_ context.Context, ranges []sink.Range, _ bool, fn func(*s
 }
 
 func (s *stream) Close() {}
+
+func (s *stream) note(behind int64) { s.behind = append(s.behind, behind) }
 
 func (s *stream) open(ctx context.Context) (sink.Reader, error) { return s, s.Refresh(ctx) }
 
@@ -117,7 +121,7 @@ func run(t *testing.T, fsys vfs.FS, s *stream, version uint64) (served int, fail
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, Options{Open: s.open, Mirror: m, Cluster: "prod", Retain: time.Hour, Log: zaptest.NewLogger(t)})
+		done <- Run(ctx, Options{Open: s.open, Mirror: m, Cluster: "prod", Retain: time.Hour, Progress: s.note, Log: zaptest.NewLogger(t)})
 	}()
 	for {
 		committed := m.Commits()
@@ -154,6 +158,9 @@ func TestResume(t *testing.T) {
 	}
 	if len(s.reads) != 2 || s.reads[1].From != 5 {
 		t.Errorf("it read %v, want from 5 behind the broken connection", s.reads)
+	}
+	if want := []int64{8, 4, 0}; len(s.behind) < 3 || !slices.Equal(s.behind[:3], want) {
+		t.Errorf("it reports that %v messages are not read, want %v", s.behind, want)
 	}
 	s.pod(event.Added, "new", 30)
 	s.reads = nil

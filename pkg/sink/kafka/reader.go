@@ -19,7 +19,7 @@ import (
 // lookAgain is how often a [Reader] looks for topics and partitions that are new, and for topics that were deleted.
 const lookAgain = 10 * time.Second
 
-// Reader is a [sink.Follower] of a sink's topics. It sees committed records only.
+// Reader is a [sink.Reader] of a sink's topics. It sees committed records only.
 type Reader struct {
 	admin  *admin
 	wanted func(name string) bool
@@ -58,7 +58,7 @@ func NewReader(ctx context.Context, o Options, topics func(name string) bool) (*
 // errChanged is returned if a topic was deleted, or has more partitions, since it was looked up.
 var errChanged = errors.New("the topics have changed")
 
-// Refresh implements [sink.Follower].
+// Refresh implements [sink.Reader].
 func (r *Reader) Refresh(ctx context.Context) error {
 	if time.Since(r.looked) < lookAgain {
 		if err := r.lookUpEnds(ctx); !errors.Is(err, errChanged) {

@@ -115,7 +115,7 @@ func (r *Reader) lookUp(ctx context.Context) error {
 	return nil
 }
 
-// Refresh implements [sink.Follower].
+// Refresh implements [sink.Reader].
 func (r *Reader) Refresh(ctx context.Context) error {
 	before := r.stream.created
 	if err := r.lookUp(ctx); err != nil {
