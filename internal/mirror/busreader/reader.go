@@ -122,6 +122,9 @@ func (f *busReader) connect(ctx context.Context) error {
 			return err
 		}
 		read, err := f.read(ctx, r)
+		if errors.As(err, new(*mirrorError)) { // the batch may have a part of a message
+			return err
+		}
 		if err != nil {
 			return errors.Join(err, f.commit())
 		}

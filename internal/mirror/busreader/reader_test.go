@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/zap/zaptest"
 
@@ -163,6 +165,61 @@ func TestResume(t *testing.T) {
 	if len(s.reads) == 0 || s.reads[0].From != 9 {
 		t.Errorf("it read %v, want from 9", s.reads)
 	}
+}
+
+// TestFailedApply: a message that could be applied only in part is not committed, because after a restart the rest would be taken as a repetition.
+func TestFailedApply(t *testing.T) {
+	s, fsys := &stream{id: "1", first: 1}, vfs.NewMem()
+	s.snapshot()
+	if n, err := run(t, fsys, s, 20); n != 5 || err != nil {
+		t.Fatalf("%d objects (%v)", n, err)
+	}
+	sound := damage(t, fsys, nil)
+	s.pod(event.Added, "new", 25)
+	s.pod(event.Modified, "p0", 30)
+	if _, err := run(t, fsys, s, 30); !errors.As(err, new(*mirrorError)) {
+		t.Fatalf("a damaged version of the object: %v", err)
+	}
+	damage(t, fsys, sound)
+	if n, err := run(t, fsys, s, 30); n != 6 || err != nil {
+		t.Fatalf("%d objects (%v)", n, err)
+	}
+	db, err := store.Open("/data", store.Options{FS: fsys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	o, err := db.Get(store.View{Resource: pods, At: store.Position{Era: 9}}, store.Name{Namespace: "shop", Name: "p0"})
+	if err != nil || o == nil || o.ResourceVersion != 30 {
+		t.Errorf("after the repair p0 is %+v (%v), want resourceVersion 30", o, err)
+	}
+}
+
+// damage replaces the values of the versions of all objects by none, or by others, and returns what they were.
+func damage(t *testing.T, fsys vfs.FS, with map[string][]byte) (sound map[string][]byte) {
+	t.Helper()
+	db, err := pebble.Open("/data", &pebble.Options{FS: fsys, FormatMajorVersion: pebble.FormatTableFormatV6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte("v"), UpperBound: []byte("w")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sound = map[string][]byte{}
+	for ok := it.First(); ok; ok = it.Next() {
+		sound[string(it.Key())] = slices.Clone(it.Value())
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for key := range sound {
+		if err := db.Set([]byte(key), with[key], pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sound
 }
 
 // TestLostMessages: where the bus has lost messages, or is another one, what was read does not count any more, because changes are missing.
