@@ -152,6 +152,9 @@ func (f *busReader) connect(ctx context.Context) error {
 func (f *busReader) check(parts []sink.Part) error {
 	names, logs := map[string]bool{}, map[string]bool{}
 	for _, p := range parts {
+		if p.LatestErr != nil { // Latest may be wrong, and what is read of such a log is too
+			return fmt.Errorf("%s: %w", p.Log, p.LatestErr)
+		}
 		if p.Latest {
 			return fmt.Errorf("%s: %w", p.Log, ErrLatest)
 		}

@@ -28,6 +28,7 @@ type stream struct {
 	first  int64
 	all    []sink.Message
 	latest bool
+	secret int // how many refreshes do not show latest
 	reads  []sink.Range
 	broken int // how many connections fail in the middle
 
@@ -42,6 +43,10 @@ func (s *stream) Refresh(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.part = sink.Part{Name: "K8S", Log: "K8S", ID: s.id, First: s.first, End: int64(len(s.all)) + 1, Latest: s.latest}
+	if s.secret > 0 {
+		s.secret--
+		s.part.Latest, s.part.LatestErr = false, errors.New("not allowed")
+	}
 	return nil
 }
 
@@ -253,6 +258,11 @@ func TestRefused(t *testing.T) {
 	s.snapshot()
 	if _, err := run(t, vfs.NewMem(), s, 20); !errors.Is(err, ErrLatest) {
 		t.Errorf("a stream with a limit per subject: %v", err)
+	}
+	s = &stream{id: "1", first: 1, latest: true, secret: 1}
+	s.snapshot()
+	if _, err := run(t, vfs.NewMem(), s, 20); !errors.Is(err, ErrLatest) || len(s.reads) != 0 {
+		t.Errorf("a stream that does not show its limit at first: %v, after %v was read", err, s.reads)
 	}
 	s = &stream{id: "1", first: 1}
 	s.snapshot()
