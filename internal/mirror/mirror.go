@@ -285,7 +285,7 @@ func (m *Mirror) Forget(reason string) error {
 	return m.Commit(nil)
 }
 
-// Trim deletes the history before a time.
+// Trim deletes the history before a time. The first call after Open also calls trim for what was begun before, because that may not have finished.
 func (m *Mirror) Trim(before time.Time, trim func(r store.Resource, floor store.Position) error) error {
 	floors := map[*resource]store.Position{}
 	for _, r := range m.all {
@@ -296,7 +296,9 @@ func (m *Mirror) Trim(before time.Time, trim func(r store.Resource, floor store.
 		if found && at.Compare(r.Floor) > 0 && at.Compare(r.Served) <= 0 {
 			r.Floor, r.changed = at, true
 			r.Eras = slices.DeleteFunc(slices.Clone(r.Eras), func(e Era) bool { return e.Number < at.Era })
-			floors[r] = at
+		}
+		if r.Floor.Compare(r.trimmed) > 0 {
+			floors[r] = r.Floor
 		}
 	}
 	if len(floors) == 0 {
@@ -309,6 +311,7 @@ func (m *Mirror) Trim(before time.Time, trim func(r store.Resource, floor store.
 		if err := trim(r.id, floor); err != nil {
 			return err
 		}
+		r.trimmed = floor
 	}
 	return nil
 }

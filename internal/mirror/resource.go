@@ -102,12 +102,13 @@ type resource struct {
 	Unordered string         `json:",omitzero"`
 	Floor     store.Position // what only lower positions need may be deleted
 
-	changed  bool   // since the last commit
-	moved    bool   // the served position may have changed
-	look     bool   // completeness may have changed
-	complete bool   // the union is complete
-	run      uint64 // an object event of a higher run may end completeness
-	stepped  uint64 // the message that began the present era
+	changed  bool           // since the last commit
+	moved    bool           // the served position may have changed
+	look     bool           // completeness may have changed
+	complete bool           // the union is complete
+	run      uint64         // an object event of a higher run may end completeness
+	stepped  uint64         // the message that began the present era
+	trimmed  store.Position // up to which the history was deleted; zero: not known
 }
 
 func (r *resource) era() *Era { return &r.Eras[len(r.Eras)-1] }

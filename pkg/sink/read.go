@@ -50,6 +50,8 @@ type Part struct {
 	// Latest says that the log keeps only the last messages of each key or subject: a compacted topic, or a
 	// stream with a limit of messages per subject.
 	Latest bool
+	// LatestErr says why the bus does not show Latest, which is then what the sink's configuration implies; nil: the bus shows it.
+	LatestErr error
 }
 
 // Range is a range of a part: from From up to, but not including, To. It is empty if From

@@ -124,6 +124,9 @@ func (f *busReader) connect(ctx context.Context) error {
 			return err
 		}
 		read, err := f.read(ctx, l)
+		if errors.As(err, new(*mirrorError)) { // the batch may have a part of a message
+			return err
+		}
 		if err != nil {
 			return errors.Join(err, f.commit())
 		}
@@ -151,6 +154,9 @@ func (f *busReader) connect(ctx context.Context) error {
 func (f *busReader) check(parts []sink.Part) error {
 	names, logs := map[string]bool{}, map[string]bool{}
 	for _, p := range parts {
+		if p.LatestErr != nil { // Latest may be wrong, and what is read of such a log is too
+			return fmt.Errorf("%s: %w", p.Log, p.LatestErr)
+		}
 		if p.Latest {
 			return fmt.Errorf("%s: %w", p.Log, ErrLatest)
 		}

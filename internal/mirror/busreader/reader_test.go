@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/zap/zaptest"
 
@@ -27,6 +28,7 @@ type stream struct {
 	first  int64
 	all    []sink.Message
 	latest bool
+	secret int // how many refreshes do not show latest
 	reads  []sink.Range
 	broken int     // how many connections fail in the middle
 	behind []int64 // what the reader has reported
@@ -42,6 +44,10 @@ func (s *stream) Refresh(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.part = sink.Part{Name: "K8S", Log: "K8S", ID: s.id, First: s.first, End: int64(len(s.all)) + 1, Latest: s.latest}
+	if s.secret > 0 {
+		s.secret--
+		s.part.Latest, s.part.LatestErr = false, errors.New("not allowed")
+	}
 	return nil
 }
 
@@ -172,6 +178,61 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// TestFailedApply: a message that could be applied only in part is not committed, because after a restart the rest would be taken as a repetition.
+func TestFailedApply(t *testing.T) {
+	s, fsys := &stream{id: "1", first: 1}, vfs.NewMem()
+	s.snapshot()
+	if n, err := run(t, fsys, s, 20); n != 5 || err != nil {
+		t.Fatalf("%d objects (%v)", n, err)
+	}
+	sound := damage(t, fsys, nil)
+	s.pod(event.Added, "new", 25)
+	s.pod(event.Modified, "p0", 30)
+	if _, err := run(t, fsys, s, 30); !errors.As(err, new(*mirrorError)) {
+		t.Fatalf("a damaged version of the object: %v", err)
+	}
+	damage(t, fsys, sound)
+	if n, err := run(t, fsys, s, 30); n != 6 || err != nil {
+		t.Fatalf("%d objects (%v)", n, err)
+	}
+	db, err := store.Open("/data", store.Options{FS: fsys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	o, err := db.Get(store.View{Resource: pods, At: store.Position{Era: 9}}, store.Name{Namespace: "shop", Name: "p0"})
+	if err != nil || o == nil || o.ResourceVersion != 30 {
+		t.Errorf("after the repair p0 is %+v (%v), want resourceVersion 30", o, err)
+	}
+}
+
+// damage replaces the values of the versions of all objects by none, or by others, and returns what they were.
+func damage(t *testing.T, fsys vfs.FS, with map[string][]byte) (sound map[string][]byte) {
+	t.Helper()
+	db, err := pebble.Open("/data", &pebble.Options{FS: fsys, FormatMajorVersion: pebble.FormatTableFormatV6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte("v"), UpperBound: []byte("w")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sound = map[string][]byte{}
+	for ok := it.First(); ok; ok = it.Next() {
+		sound[string(it.Key())] = slices.Clone(it.Value())
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for key := range sound {
+		if err := db.Set([]byte(key), with[key], pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sound
+}
+
 // TestLostMessages: where the bus has lost messages, or is another one, what was read does not count any more, because changes are missing.
 func TestLostMessages(t *testing.T) {
 	for name, lose := range map[string]func(s *stream){
@@ -203,6 +264,11 @@ func TestRefused(t *testing.T) {
 	s.snapshot()
 	if _, err := run(t, vfs.NewMem(), s, 20); !errors.Is(err, ErrLatest) {
 		t.Errorf("a stream with a limit per subject: %v", err)
+	}
+	s = &stream{id: "1", first: 1, latest: true, secret: 1}
+	s.snapshot()
+	if _, err := run(t, vfs.NewMem(), s, 20); !errors.Is(err, ErrLatest) || len(s.reads) != 0 {
+		t.Errorf("a stream that does not show its limit at first: %v, after %v was read", err, s.reads)
 	}
 	s = &stream{id: "1", first: 1}
 	s.snapshot()

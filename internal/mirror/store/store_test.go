@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -226,6 +227,45 @@ func checkChanges(t *rapid.T, s *Store, m *model, floor Position) {
 	}))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("the changes behind %v (-want +got):\n%s", floor, diff)
+	}
+}
+
+// stopping is a context that ends once it was asked so many times.
+type stopping struct {
+	context.Context
+	left int
+}
+
+func (c *stopping) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestTrimUnfinished: a trim that ends in the middle does not show a deleted object again.
+func TestTrimUnfinished(t *testing.T) {
+	s := openTest(t, vfs.NewMem())
+	defer s.Close()
+	b := s.Batch()
+	last := uint64(3*trimBatch + 1)
+	for i := range last {
+		must(t, b.Put(pods, names[0], "pods", Position{1, i + 1, i + 1}, &Version{UID: "u", Epoch: 1, ResourceVersion: i + 1, Deleted: i+1 == last}))
+	}
+	must(t, b.Commit())
+	for stop := 0; ; stop++ {
+		err := s.Trim(&stopping{t.Context(), stop}, pods, Position{1, last, last})
+		if o, failed := s.Get(View{pods, Position{1, last, last}}, names[0]); o != nil || failed != nil {
+			t.Fatalf("after a trim that ended at question %d, the deleted object is shown at %v (%v)", stop, o.At, failed)
+		}
+		if err == nil {
+			break
+		}
+	}
+	n := 0
+	must(t, s.scan([]byte{keyVersion}, func(_, _ []byte) error { n++; return nil }))
+	if n != 0 {
+		t.Errorf("%d versions are left", n)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -17,7 +18,7 @@ func momentTime(key []byte) time.Time {
 }
 
 // Trim deletes what only views below a position need: versions that were replaced at or before it, and changes and moments of the time
-// before. Views at or above the position do not change. Readers must not use lower ones any more.
+// before. Views at or above the position do not change, also if Trim does not finish. Readers must not use lower ones any more.
 func (s *Store) Trim(ctx context.Context, r Resource, floor Position) error {
 	var keys [][]byte
 	flush := func(least int) error {
@@ -70,27 +71,47 @@ func (s *Store) until(prefix, bound []byte, fn func(key []byte) error) error {
 	return errors.Join(it.Error(), it.Close())
 }
 
+// trimVersions removes versions. A deletion goes after the older versions of its object, which would be shown without it.
 func (s *Store) trimVersions(r Resource, floor Position, remove func(key []byte) error) error {
 	prefix := resourceKey(keyVersion, r)
 	var last versionID
-	kept := false // a version of last's object and collection that is at or below the floor was seen
-	return s.scan(prefix, func(key, value []byte) error {
+	var deletion []byte // of last's object and collection, as the newest version at or below the floor
+	kept := false       // a version of last's object and collection that is at or below the floor was seen
+	removeDeletion := func() error {
+		if deletion == nil {
+			return nil
+		}
+		key := deletion
+		deletion = nil
+		return remove(key)
+	}
+	err := s.scan(prefix, func(key, value []byte) error {
 		id, err := readVersionKey(len(prefix), key)
 		if err != nil {
 			return err
 		}
 		if id.Name != last.Name || id.collection != last.collection {
 			kept = false
+			if err := removeDeletion(); err != nil {
+				return err
+			}
 		}
 		last = id
-		switch {
-		case id.at.Compare(floor) > 0:
+		if id.at.Compare(floor) > 0 {
 			return nil
-		case kept, s.dropped(r, id.collection, id.at, floor), len(value) > 0 && value[0]&flagDeleted != 0:
-			kept = true
-			return remove(key)
 		}
+		newest := !kept
 		kept = true
+		switch {
+		case !newest, s.dropped(r, id.collection, id.at, floor):
+			return remove(key)
+		case len(value) > 0 && value[0]&flagDeleted != 0:
+			deletion = slices.Clone(key)
+		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return removeDeletion()
 }

@@ -34,7 +34,13 @@ type Reader struct {
 type readTopic struct {
 	id         string // "": the brokers do not send ids
 	partitions int
-	compacted  bool
+	policy
+}
+
+// policy is what is known of a topic's cleanup.policy.
+type policy struct {
+	compacted bool
+	unknown   error // why it is not known; nil: it is
 }
 
 // NewReader connects and looks up the topics to read, for which topics returns true. For wrong credentials it returns a
@@ -75,9 +81,9 @@ func (r *Reader) lookUp(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for name, compacted := range r.compacted(ctx, slices.Sorted(maps.Keys(found))) {
+		for name, p := range r.policies(ctx, slices.Sorted(maps.Keys(found))) {
 			t := found[name]
-			t.compacted = compacted
+			t.policy = p
 			found[name] = t
 		}
 		r.topics, r.first = found, nil
@@ -185,29 +191,47 @@ func (r *Reader) lookUpEnds(ctx context.Context) error {
 			r.parts = append(r.parts, sink.Part{
 				Name: fmt.Sprintf("%s/%d", name, id), Log: name, ID: t.id, First: from.Offset, End: to.Offset, Written: last.Offset,
 				Ordered: r.admin.config.ExactlyOnce(), // all records of a transaction are written before one of them can be read
-				Latest:  t.compacted,
+				Latest:  t.compacted, LatestErr: t.unknown,
 			})
 		}
 	}
 	return nil
 }
 
-// compacted returns the compacted topics. Without permission to read the configuration, it returns the topics of a sink with
-// tombstones.
-func (r *Reader) compacted(ctx context.Context, names []string) map[string]bool {
-	out := map[string]bool{}
-	for _, name := range names {
-		out[name] = r.admin.config.Tombstones
-	}
+// policies returns the cleanup policies of topics. A topic whose policy cannot be read is taken as compacted if the sink writes tombstones.
+func (r *Reader) policies(ctx context.Context, names []string) map[string]policy {
+	out := map[string]policy{}
 	if len(names) == 0 {
 		return out
 	}
-	_ = r.admin.describeConfigs(ctx, names, func(name string, configs map[string]string, err error) { // an error of the request counts for every topic
-		if policy, ok := configs[cleanupPolicy]; ok && err == nil {
-			out[name] = strings.Contains(policy, policyCompact)
+	err := r.admin.describeConfigs(ctx, names, func(name string, configs map[string]string, err error) {
+		p := policy{compacted: strings.Contains(configs[cleanupPolicy], policyCompact)}
+		if _, shown := configs[cleanupPolicy]; err == nil && !shown {
+			err = errors.New("the broker does not show it")
 		}
+		if err != nil {
+			p = r.unknownPolicy(err)
+		}
+		out[name] = p
 	})
+	for _, name := range names {
+		switch _, answered := out[name]; {
+		case err != nil:
+			out[name] = r.unknownPolicy(err)
+		case !answered:
+			out[name] = r.unknownPolicy(errors.New("the broker does not show it"))
+		}
+	}
 	return out
+}
+
+func (r *Reader) unknownPolicy(err error) policy {
+	if isAny(err, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed) {
+		err = fmt.Errorf("%w: allow %s DESCRIBE_CONFIGS on the topic", err, r.admin.user())
+	} else {
+		err = r.admin.explain(err)
+	}
+	return policy{r.admin.config.Tombstones, fmt.Errorf("read its cleanup.policy: %w", err)}
 }
 
 // Parts implements [sink.Reader].

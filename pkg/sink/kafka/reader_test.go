@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -162,4 +163,42 @@ func TestReaderRefresh(t *testing.T) {
 	if err := r.Refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "created again") {
 		t.Errorf("a topic that was made again: %v", err)
 	}
+}
+
+// TestReaderPolicy: a reader says whether a topic is compacted, or why it does not know it. Otherwise a compacted topic passes for one that
+// has all messages.
+func TestReaderPolicy(t *testing.T) {
+	b, config := allowed(t, kmsg.ACLOperationRead) // implies DESCRIBE, not DESCRIBE_CONFIGS
+	b.topic(t, "t", 1, 0)
+	check := func(b *bus, config Config, compacted bool, unknown string) {
+		t.Helper()
+		r, err := NewReader(t.Context(), Options{Config: config, Identity: identity}, func(name string) bool { return name == "t" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		p := r.Parts()[0]
+		if p.Latest != compacted || (p.LatestErr == nil) != (unknown == "") {
+			t.Errorf("it is compacted: %v (%v)", p.Latest, p.LatestErr)
+		}
+		if p.LatestErr != nil {
+			wantError(t, p.LatestErr, unknown)
+		}
+	}
+	check(b, config, false, `allow user "writer" DESCRIBE_CONFIGS on the topic`)
+	config.Tombstones = true
+	check(b, config, true, `allow user "writer" DESCRIBE_CONFIGS on the topic`)
+
+	for policy, compacted := range map[string]bool{"delete": false, "compact": true, "compact,delete": true} {
+		b = startBus(t)
+		if err := b.CreateTopic("t", 1, map[string]string{cleanupPolicy: policy}); err != nil {
+			t.Fatal(err)
+		}
+		check(b, b.config(), compacted, "")
+	}
+	b.ControlKey(int16(kmsg.DescribeConfigs), func(kmsg.Request) (kmsg.Response, error, bool) {
+		b.KeepControl()
+		return nil, errors.New("the connection ends"), true
+	})
+	check(b, b.config(), false, "read its cleanup.policy: ")
 }

@@ -68,6 +68,7 @@ func (c Config) Accounts(id event.Identity) (a Accounts, err error) {
 	}
 	a.request("looks the stream up", api+"STREAM.INFO."+stream)
 	a.request("reads what the stream keeps", api+"CONSUMER.CREATE."+stream+".>", api+"CONSUMER.MSG.NEXT."+stream+".*")
+	a.request("reads what the replica that answers may lack (only for a stream with replicas)", api+"STREAM.MSG.GET."+stream)
 	a.request("lets a durable consumer be looked up, and acknowledge (not for `bridge state` and `bridge history`)",
 		api+"CONSUMER.INFO."+stream+".*", ackPrefix+stream+".>")
 	return a, nil
@@ -161,7 +162,7 @@ func (a Accounts) embedded(leaf bool) Accounts {
 		if !found {
 			continue
 		}
-		a.request("", api+"INFO", api+"STREAM.NAMES", api+"STREAM.LIST", api+"STREAM.MSG.GET."+stream,
+		a.request("", api+"INFO", api+"STREAM.NAMES", api+"STREAM.LIST",
 			api+"DIRECT.GET."+stream, api+"DIRECT.GET."+stream+".>", "$JS.FC."+stream+".>")
 	}
 	return a

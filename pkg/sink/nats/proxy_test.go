@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"net"
@@ -14,22 +15,29 @@ import (
 )
 
 // proxy passes bytes between the sink and the server. deaf ends a connection at the server's next answer. limit ends it after
-// so many bytes have passed to the server. While stalled is locked for writing, nothing passes to the server.
+// so many bytes have passed to the server. While stalled is locked for writing, nothing passes to the server. The lines of the server's answers pass
+// through change.
 type proxy struct {
 	net.Listener
 	deaf    atomic.Bool
 	limit   atomic.Int64 // bytes; 0: no limit
 	stalled sync.RWMutex
+	change  func(line []byte) []byte // nil: they pass as they are
 	done    chan struct{}
 }
 
 func startProxy(t *testing.T, to string) *proxy {
 	t.Helper()
+	return startChangingProxy(t, to, nil)
+}
+
+func startChangingProxy(t *testing.T, to string, change func(line []byte) []byte) *proxy {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{Listener: l, done: make(chan struct{})}
+	p := &proxy{Listener: l, change: change, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
 		for {
@@ -79,9 +87,16 @@ func (p *proxy) serve(down net.Conn, to string) {
 			}
 		}
 	}()
+	answers := bufio.NewReader(up)
 	buf := make([]byte, 4096)
 	for {
-		n, err := up.Read(buf)
+		n, err := 0, error(nil)
+		if p.change == nil {
+			n, err = answers.Read(buf)
+		} else if buf, err = answers.ReadBytes('\n'); err == nil {
+			buf = p.change(buf)
+			n = len(buf)
+		}
 		if err != nil || p.deaf.CompareAndSwap(true, false) {
 			break
 		}

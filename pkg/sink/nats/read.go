@@ -3,6 +3,7 @@ package nats
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -24,6 +25,11 @@ const (
 
 	// rereads is how often a dropped message is requested again.
 	rereads = 3
+
+	// behindWait is how long messages that the stream's leader has may be missing on the replicas that are read.
+	behindWait = 10 * time.Second
+	// behindPause is the time between two attempts to read them.
+	behindPause = 50 * time.Millisecond
 )
 
 // errDropped is the error of a message that the server has sent and the client has not received.
@@ -33,7 +39,15 @@ var errDropped = errors.New("it was lost on the way")
 type reading struct {
 	config jetstream.ConsumerConfig
 	last   uint64 // a sequence to read up to, which is known to exist; 0: to the stream's end
+	before uint64 // all messages with lower sequences that the stream's leader has must be read; 0: those that some replica has
 	ahead  int    // messages asked for at a time; 0: readAhead
+}
+
+// from makes r begin at a sequence.
+func (r *reading) from(seq uint64) {
+	subjects, headers := r.config.FilterSubjects, r.config.HeadersOnly
+	r.config = sequences(seq, 0).config
+	r.config.FilterSubjects, r.config.HeadersOnly = subjects, headers
 }
 
 // sequences returns a reading of all messages from first to last.
@@ -44,24 +58,85 @@ func sequences(first, last uint64) reading {
 // read calls fn for messages in order, each once. It stops at fn's error, and returns it unless
 // it is [sink.ErrEnough].
 func (l *link) read(ctx context.Context, r reading, fn func(m jetstream.Msg, seq uint64) error) error {
+	var behind time.Time // since when messages are missing on replicas
 	for tries := 0; ; {
 		seen, err := l.readOnce(ctx, r, fn)
-		if !errors.Is(err, errDropped) {
-			return err
-		}
 		if seen > 0 {
-			tries = 0
-			subjects, headers := r.config.FilterSubjects, r.config.HeadersOnly
-			r.config = sequences(seen+1, 0).config
-			r.config.FilterSubjects, r.config.HeadersOnly = subjects, headers
+			tries, behind = 0, time.Time{}
+			r.from(seen + 1)
 		}
-		if tries++; tries > rereads {
+		switch {
+		case errors.Is(err, sink.ErrEnough):
+			return nil
+		case errors.Is(err, errDropped):
+			if tries++; tries > rereads {
+				return err
+			}
+			continue
+		case err != nil || r.config.OptStartSeq >= r.before:
 			return err
+		}
+		seq, err := l.nextOnLeader(ctx, r.config.OptStartSeq, r.config.FilterSubjects)
+		if err != nil || seq == 0 || seq >= r.before {
+			return err
+		}
+		if behind.IsZero() {
+			behind = time.Now()
+		}
+		if time.Since(behind) > behindWait {
+			return fmt.Errorf("read stream %q on %s: the replica that was read lags: it does not have message %d, which the stream's leader has: check the servers if this lasts", l.name, l.conn.address, seq)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(behindPause):
 		}
 	}
 }
 
-// readOnce is read; after an error seen is the last message that fn was called for, 0 for none.
+// nextOnLeader returns the sequence of the first message at or behind one that the stream's leader has on one of the subjects; 0 if there is
+// none. The reader's consumer may be on a replica that does not have it yet.
+func (l *link) nextOnLeader(ctx context.Context, from uint64, subjects []string) (first uint64, err error) {
+	if len(subjects) == 0 {
+		subjects = []string{">"}
+	}
+	for _, subject := range subjects {
+		request, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": subject})
+		if err != nil {
+			return 0, err
+		}
+		var answer *nats.Msg
+		to := api + "STREAM.MSG.GET." + l.name
+		err = l.conn.do(ctx, func(ctx context.Context) (err error) {
+			answer, err = l.conn.nc.RequestWithContext(ctx, to, request)
+			return err
+		})
+		if err != nil {
+			return 0, fmt.Errorf("%w: check that the user may publish to %s: bridge rbac --bus prints the permissions", l.explain("ask the leader for messages of", err), to)
+		}
+		var found struct {
+			Error   *jetstream.APIError `json:"error"`
+			Message struct {
+				Sequence uint64 `json:"seq"`
+			} `json:"message"`
+		}
+		err = json.Unmarshal(answer.Data, &found)
+		switch {
+		case err != nil:
+			return 0, l.explain("read a message of", err)
+		case found.Error != nil && found.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+			continue
+		case found.Error != nil:
+			return 0, l.explain("read a message of", found.Error)
+		}
+		if seq := found.Message.Sequence; first == 0 || seq < first {
+			first = seq
+		}
+	}
+	return first, nil
+}
+
+// readOnce is read from one consumer. It returns all errors of fn. seen is the last message that fn was called for, 0 for none.
 func (l *link) readOnce(ctx context.Context, r reading, fn func(m jetstream.Msg, seq uint64) error) (seen uint64, err error) {
 	wait := readIdle
 	if r.last == 0 {
@@ -99,9 +174,7 @@ func (l *link) readOnce(ctx context.Context, r reading, fn func(m jetstream.Msg,
 		if meta.Sequence.Consumer != n {
 			return seen, fmt.Errorf("read stream %q on %s: before message %d: %w: try again", l.name, l.conn.address, seq, errDropped)
 		}
-		if err := fn(m, seq); errors.Is(err, sink.ErrEnough) {
-			return seq, nil
-		} else if err != nil {
+		if err := fn(m, seq); err != nil {
 			return seen, err
 		}
 		seen = seq

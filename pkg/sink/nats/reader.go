@@ -167,6 +167,9 @@ func (r *Reader) Read(ctx context.Context, ranges []sink.Range, collections bool
 	own := r.link.config.IsLog()
 	which := sequences(uint64(want.From), 0)
 	which.config.FilterSubjects = subjects
+	if r.stream.config.Replicas > 1 {
+		which.before = uint64(want.To)
+	}
 	return r.link.read(ctx, which, func(raw jetstream.Msg, seq uint64) error {
 		if int64(seq) >= want.To {
 			return sink.ErrEnough

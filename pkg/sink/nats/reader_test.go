@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -227,5 +229,95 @@ func TestReaderOfAMirror(t *testing.T) {
 	})
 	if want := []bool{false, false, false, true}; err != nil || !slices.Equal(foreign, want) {
 		t.Errorf("foreign are %v, want %v; %v", foreign, want, err)
+	}
+}
+
+// laggingProxy is a proxy to a server that answers like a replica that lags: lagging answers say that no message is left, although some are.
+func laggingProxy(t *testing.T, b *bus, lagging *atomic.Int64) *proxy {
+	t.Helper()
+	pending := regexp.MustCompile(`("num_pending":|MSG \S+ \S+ \$JS\.ACK\.\S+\.)[1-9]([, ])`)
+	return startChangingProxy(t, strings.TrimPrefix(b.url(), "nats://"), func(line []byte) []byte {
+		if !pending.Match(line) || lagging.Add(-1) < 0 {
+			return line
+		}
+		return pending.ReplaceAll(line, []byte("${1}0${2}"))
+	})
+}
+
+// TestReaderLaggingReplica: a reader of a stream with replicas does not take a replica that lags for the end of what the leader has. Otherwise
+// these messages are left out without an error.
+func TestReaderLaggingReplica(t *testing.T) {
+	b := startBus(t, nil)
+	js := b.client(t)
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i <= 7; i++ {
+		subject := "k8s.test.core.pods.shop.web"
+		if i == 7 {
+			subject = "k8s.test.other" // which is not read
+		}
+		if _, err := js.Publish(t.Context(), subject, fmt.Append(nil, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := stream.DeleteMsg(t.Context(), 6); err != nil {
+		t.Fatal(err)
+	}
+	var lagging atomic.Int64
+	p := laggingProxy(t, b, &lagging)
+	r, err := NewReader(t.Context(), ReaderOptions{
+		Config: Config{URL: "nats://" + p.Addr().String()}, Identity: testIdentity, Subjects: []string{"k8s.test.core.nodes.>", "k8s.test.core.pods.>"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	read := func(enough string) (got []string) {
+		t.Helper()
+		err := r.Read(t.Context(), []sink.Range{{From: 2, To: 8}}, false, func(m *sink.Message) error {
+			got = append(got, string(m.Value))
+			if string(m.Value) == enough {
+				return sink.ErrEnough
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	lagging.Store(1)
+	if got := read(""); len(got) != 0 {
+		t.Fatalf("the replica does not lag: %v", got)
+	}
+	r.stream.config.Replicas = 3 // as on a cluster
+	for n := range int64(6) {
+		lagging.Store(n)
+		if got := read(""); !slices.Equal(got, []string{"2", "3", "4", "5"}) {
+			t.Errorf("after %d answers of a replica that lags it has read %v", n, got)
+		}
+	}
+	if got := read("3"); !slices.Equal(got, []string{"2", "3"}) {
+		t.Errorf("up to enough it has read %v", got)
+	}
+}
+
+// TestStoreLaggingReplica: a checkpoint's owner finds what was written behind its head also if the replica that answers lags. Otherwise it does
+// not notice another writer.
+func TestStoreLaggingReplica(t *testing.T) {
+	b := startBus(t, nil)
+	first := mustOpenStore(t, options(b.url()))
+	commit(t, first, kv("e/a", "1"))
+	var lagging atomic.Int64
+	second := mustOpenStore(t, options("nats://"+laggingProxy(t, b, &lagging).Addr().String()))
+	commit(t, second, kv("e/b", "1"))
+	for n := range int64(3) {
+		lagging.Store(n)
+		mine, others, err := second.bucket.readAfter(t.Context(), first.bucket.head, second.bucket.head)
+		if err != nil || !mine || others {
+			t.Errorf("after %d answers of a replica that lags: its own %v, of others %v (%v)", n, mine, others, err)
+		}
 	}
 }

@@ -134,9 +134,11 @@ func (b *bucket) noteForeign(subject string, seq uint64) {
 	}
 }
 
-// readAfter reads the messages after a sequence, and reports whether this writer, or another bridge, wrote any of them.
-func (b *bucket) readAfter(ctx context.Context, seq uint64) (mine, others bool, err error) {
+// readAfter reads the messages after a sequence, to the last one that the stream's leader has, and reports whether this writer, or another
+// bridge, wrote any of them.
+func (b *bucket) readAfter(ctx context.Context, seq, last uint64) (mine, others bool, err error) {
 	which := sequences(seq+1, 0)
+	which.before = last + 1
 	which.config.HeadersOnly = true
 	err = b.read(ctx, which, func(m jetstream.Msg, seq uint64) error {
 		switch {
@@ -172,7 +174,7 @@ func (b *bucket) ready(ctx context.Context) (lost bool, err error) {
 		return false, err
 	}
 	if found.state.LastSeq > b.head {
-		if _, others, err := b.readAfter(ctx, b.head); others || err != nil {
+		if _, others, err := b.readAfter(ctx, b.head, found.state.LastSeq); others || err != nil {
 			if others {
 				b.fenced, err = checkpoint.ErrFenced, checkpoint.ErrFenced
 			}

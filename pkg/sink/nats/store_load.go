@@ -96,7 +96,7 @@ func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error)
 		return head{}, false, err
 	}
 	if last.Redo == 0 && m.Sequence < found.state.LastSeq {
-		mine, others, err := b.readAfter(ctx, m.Sequence)
+		mine, others, err := b.readAfter(ctx, m.Sequence, found.state.LastSeq)
 		if err != nil {
 			return head{}, false, err
 		}
