@@ -319,6 +319,28 @@ func TestWatch(t *testing.T) {
 	wantNext(t, short, "BOOKMARK @70", "end")
 }
 
+// TestWatchHasNoPages: limit and continue do not count in a watch, as at the API server. With a limit, initial objects would be missing before the
+// bookmark that says that all were sent.
+func TestWatchHasNoPages(t *testing.T) {
+	b := threePods(t)
+	initial := true
+	objects := []string{"ADDED log@43", "ADDED cart@42", "ADDED web@41"}
+	for _, c := range []struct {
+		o    metav1.ListOptions
+		want []string
+	}{
+		{metav1.ListOptions{AllowWatchBookmarks: true, SendInitialEvents: &initial, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, Limit: 1}, append(objects, "BOOKMARK @50 end")},
+		{metav1.ListOptions{Limit: 1, Continue: "x"}, objects},
+	} {
+		w, err := b.client("").Resource(podsResource).Watch(t.Context(), c.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantNext(t, w, c.want...)
+		w.Stop()
+	}
+}
+
 // TestChangesOfOneVersion: objects that expire together are deleted at one resourceVersion. A client that has seen the first deletion only
 // must get the others when it resumes.
 func TestChangesOfOneVersion(t *testing.T) {

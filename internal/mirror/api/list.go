@@ -40,6 +40,9 @@ func parseOptions(q *request) (*options, error) {
 	if errs := validation.ValidateListOptions(&o.ListOptions, true); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
+	if o.Watch { // as at the API server, a watch has no pages: all initial objects are sent
+		o.Limit, o.Continue = 0, ""
+	}
 	o.labels, o.selector = o.LabelSelector, o.FieldSelector
 	if o.selector != nil {
 		for _, r := range o.selector.Requirements() {
