@@ -23,15 +23,15 @@ const (
 
 // Tokens knows the users of bearer tokens, by TokenReviews of a cluster. Any goroutine may use it.
 type Tokens struct {
-	cluster          string
+	source           *Source
 	known, strangers authenticationclient.TokenReviewInterface
 	cache            cache[*User] // nil: the token is not known
 	group            singleflight.Group
 }
 
-// NewTokens asks the cluster of a client configuration, whose configured name is given too.
-func NewTokens(cfg *rest.Config, cluster string) (*Tokens, error) {
-	t := &Tokens{cluster: cluster}
+// NewTokens asks the API server of a client configuration, if it is of the source's cluster.
+func NewTokens(cfg *rest.Config, from *Source) (*Tokens, error) {
+	t := &Tokens{source: from}
 	for to, limiter := range map[*authenticationclient.TokenReviewInterface]flowcontrol.RateLimiter{
 		&t.known:     flowcontrol.NewTokenBucketRateLimiter(knownRate, knownBurst),
 		&t.strangers: flowcontrol.NewTokenBucketRateLimiter(strangerRate, strangerBurst),
@@ -78,17 +78,20 @@ func (t *Tokens) User(ctx context.Context, token string) (*User, error) {
 // ask returns the user; nil if the cluster does not know the token. Other requests may wait for the answer, so the end of this one does not end
 // the question.
 func (t *Tokens) ask(ctx context.Context, client authenticationclient.TokenReviewInterface, token string) (*User, error) {
+	if err := t.source.Check(ctx); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 	defer cancel()
 	review, err := client.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, &UnansweredError{"it is not known now whose token this is: " + because(t.cluster, err), err}
+		return nil, &UnansweredError{"it is not known now whose token this is: " + because(t.source.Cluster, err), err}
 	}
 	if !review.Status.Authenticated {
 		return nil, nil
 	}
 	from := review.Status.User
-	u := &User{Name: from.Username, UID: from.UID, Groups: from.Groups, Cluster: t.cluster, Extra: map[string][]string{}}
+	u := &User{Name: from.Username, UID: from.UID, Groups: from.Groups, Cluster: t.source.Cluster, Extra: map[string][]string{}}
 	for name, values := range from.Extra {
 		u.Extra[name] = values
 	}
