@@ -71,7 +71,7 @@ topics that are not compacted, or NATS with a stream that keeps all messages.`,
 	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the key of the certificate, PEM")
 	flags.StringVar(&f.clientCA, "client-ca", "", "file with the CAs of client certificates, PEM: the common name is the user, the organizations are the groups")
 	flags.StringVar(&f.authorization, "authorization", authorizeNone, "who may read what: none (everybody everything), cluster (the source cluster is asked), or bus (by the RBAC objects on the bus)")
-	flags.DurationVar(&f.rightsMaxAge, "rights-max-age", 2*time.Minute, "with --authorization bus: largest age of the last event of each RBAC resource; 0: any")
+	flags.DurationVar(&f.rightsMaxAge, "rights-max-age", 2*time.Minute, "with --authorization bus: largest age of the last event of each RBAC resource in each partition; 0: any")
 	return cmd
 }
 
@@ -156,11 +156,11 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 		return &exitError{exitEnvironment, err}
 	}
 	defer func() { _ = m.Close() }()
-	guard, from, err := f.guard(p, m, log)
+	registry, progress := newRegistry(), &copyProgress{}
+	guard, from, err := f.guard(p, m, progress.check, log)
 	if err != nil {
 		return err
 	}
-	registry, progress := newRegistry(), &copyProgress{}
 	registry.MustRegister(newServeMetrics(func() []api.State { return api.States(m, p.config.Cluster) }, progress, func() int64 { return bytesOf(f.data) })...)
 	o := api.Options{
 		Mirror: m, Cluster: p.config.Cluster, Builtin: builtin(), Notes: p.notes(), Version: currentVersion().Version, Ready: progress.check,
@@ -210,7 +210,7 @@ func (f *serveFlags) confirm(ctx context.Context, from *auth.Source) error {
 }
 
 // guard returns what decides who may read what, and the cluster that it asks; nil: everybody everything, and none.
-func (f *serveFlags) guard(p *past, m *mirror.Mirror, log *zap.Logger) (guard *auth.Guard, from *auth.Source, err error) {
+func (f *serveFlags) guard(p *past, m *mirror.Mirror, ready func() error, log *zap.Logger) (guard *auth.Guard, from *auth.Source, err error) {
 	if f.authorization == authorizeNone {
 		return nil, nil, nil
 	}
@@ -237,7 +237,7 @@ func (f *serveFlags) guard(p *past, m *mirror.Mirror, log *zap.Logger) (guard *a
 		}
 	}
 	if f.authorization == authorizeBus {
-		o.Judge = auth.NewBus(auth.BusOptions{Mirror: m, Altered: p.altered(), MaxAge: f.rightsMaxAge})
+		o.Judge = auth.NewBus(auth.BusOptions{Mirror: m, Altered: p.altered(), Ready: ready, MaxAge: f.rightsMaxAge})
 		return auth.NewGuard(o), from, nil
 	}
 	if o.Judge, err = auth.NewReviews(cfg, from); err != nil {

@@ -109,7 +109,7 @@ func TestServeOtherCluster(t *testing.T) {
 			write(t, kubeconfig, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: c}}], users: [{name: c}], clusters: [{name: c, cluster: {server: "`+api.URL+`"}}]}`)
 			p := &past{config: &config.Config{Cluster: "prod", Kubernetes: config.Kubernetes{Kubeconfig: kubeconfig, ClusterUID: c.expected}}}
 			f := &serveFlags{authorization: authorizeCluster}
-			_, from, err := f.guard(p, mirrorOf(t, "c"), zaptest.NewLogger(t))
+			_, from, err := f.guard(p, mirrorOf(t, "c"), nil, zaptest.NewLogger(t))
 			if err != nil {
 				t.Fatal(err)
 			}

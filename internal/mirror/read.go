@@ -28,7 +28,8 @@ type Resource struct {
 	Eras        []Era // ascending; the last one is the present era
 	Served      store.Position
 	Floor       store.Position // lower positions are not retained; zero: all are
-	Time        time.Time      // of the last event, by the bridge's clock
+	Time        time.Time      // the highest of an event, by the bridge's clock
+	Heard       time.Time      // of the last event in the partition that is furthest behind; zero: a partition had none
 	Complete    bool           // the union is complete, and the present era is served
 	Unordered   string         // a resourceVersion that is not a number; "": all are numbers
 	Collections []string       // that are not closed, sorted

@@ -42,6 +42,8 @@ type reached struct {
 // collection is what the mirror keeps of a collection beside the consumer's copy.
 type collection struct {
 	Reached map[string]reached // by partition
+	// Heard are the times of the last events of the collection by partition, by the bridge's clock.
+	Heard map[string]time.Time
 	// Run and Epoch are those of the last gap, Begun are the runs of the last gaps by partition. Former are the eras for events of partitions
 	// that have not read the last gap yet, in the order of their runs.
 	Run, Epoch uint64
@@ -213,6 +215,10 @@ func (m *Mirror) apply(r *resource, s *step) error {
 		c = &collection{Reached: map[string]reached{}, Begun: map[string]uint64{}}
 		r.Collections[e.Collection] = c
 	}
+	if c.Heard == nil { // in a directory of an older version, too
+		c.Heard = map[string]time.Time{}
+	}
+	c.Heard[s.message.String()] = e.Time
 	if e.Type.OfCollection() {
 		r.look = true
 		return m.applyCollection(r, c, s)
@@ -256,6 +262,19 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 		return m.nextEra(r, s, e.Collection, reason, e.Report.Reset)
 	}
 	return m.begin(r, s, e.Collection, reason, e.Report.Reset && c.Wrote != 0)
+}
+
+// heard returns the time of the last event in the partition that is furthest behind; zero if a partition had none.
+func (r *resource) heard() (oldest time.Time) {
+	first := true
+	for _, c := range r.Collections {
+		for part := range c.Begun {
+			if t := c.Heard[part]; first || t.Before(oldest) {
+				oldest, first = t, false
+			}
+		}
+	}
+	return oldest
 }
 
 // number parses a resourceVersion.
@@ -448,7 +467,7 @@ func (m *Mirror) serve(r *resource) error {
 // published returns what readers see of the resource.
 func (r *resource) published() *Resource {
 	p := &Resource{
-		ID: r.id, Kind: r.Kind, Eras: slices.Clone(r.Eras), Served: r.Served, Floor: r.Floor, Time: r.Time,
+		ID: r.id, Kind: r.Kind, Eras: slices.Clone(r.Eras), Served: r.Served, Floor: r.Floor, Time: r.Time, Heard: r.heard(),
 		Complete: r.complete && r.era().Complete, Unordered: r.Unordered, Collections: slices.Sorted(maps.Keys(r.Collections)),
 	}
 	return p
