@@ -228,6 +228,25 @@ func TestRightsOfAllPartitions(t *testing.T) {
 	asks("may lack changes: the bus was not read yet")
 }
 
+// TestRightsOfTheFuture: an event of a wrong clock does not switch the largest age off. Once the clock is right, rights count again.
+func TestRightsOfTheFuture(t *testing.T) {
+	b := newBus(t)
+	ready := func() error { return nil }
+	judge := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return nil }, Ready: ready, MaxAge: time.Hour})
+	b.clock = time.Now().Add(-time.Minute)
+	for _, name := range auth.RBACResources() {
+		b.snapshot(name, 50)
+	}
+	asksOf(t, judge, "false")
+	clock := b.clock
+	b.clock = time.Now().Add(24 * time.Hour)
+	b.synced("roles.rbac.authorization.k8s.io", 60, event.ReasonPeriodic)
+	asksOf(t, judge, "from now, by the bridge's clock")
+	b.clock = clock
+	b.synced("roles.rbac.authorization.k8s.io", 70, event.ReasonPeriodic)
+	asksOf(t, judge, "false")
+}
+
 // TestRightsOnTheBus: the RBAC objects on the bus say what users may read, as soon as they change, and only if they are whole and as they are now.
 func TestRightsOnTheBus(t *testing.T) {
 	b := threePods(t)

@@ -22,6 +22,9 @@ func RBACResources() []string {
 	}
 }
 
+// clockTolerance is how far the bridge's clock may be ahead of this one. Behind events of a later time it is not seen that no more events come.
+const clockTolerance = 10 * time.Second
+
 // BusOptions are the options of a [Bus].
 type BusOptions struct {
 	Mirror *mirror.Mirror
@@ -137,6 +140,8 @@ func (b *Bus) unusable(r *mirror.Resource) string {
 	switch age := time.Since(r.Heard); {
 	case r.Heard.IsZero():
 		return "may lack changes: not every partition has an event of them"
+	case age < -clockTolerance:
+		return fmt.Sprintf("may lack changes: the last event of them is of %s from now, by the bridge's clock", -age.Truncate(time.Second))
 	case age > b.MaxAge:
 		return fmt.Sprintf("may lack changes: the last event of them is %s old in a partition", age.Truncate(time.Second))
 	}
