@@ -16,6 +16,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,7 +58,8 @@ type Options struct {
 	// Open are the paths that need no login.
 	Open []string
 	// Streams says that an answer may take as long as its client reads, and that one address may read 512 of them. The handler limits the time for
-	// each part that it writes.
+	// each part that it writes. Run waits for the handler, which may use what is closed after Run: it must return soon after a request's context
+	// ends.
 	Streams bool
 	Handler http.Handler
 	Log     *zap.Logger
@@ -67,6 +69,9 @@ type Options struct {
 type Server struct {
 	listener net.Listener
 	http     http.Server
+	streams  bool
+	// running is read-locked by each request, and locked for ever when Run ends.
+	running sync.RWMutex
 }
 
 // New listens; Run serves. New returns an error if the address or a file cannot be used.
@@ -91,27 +96,45 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	s := &Server{listener: l, http: http.Server{
-		Handler: o.handler(), ErrorLog: errorLog, MaxHeaderBytes: headerBytes,
+	s := &Server{listener: l, streams: o.Streams, http: http.Server{
+		ErrorLog: errorLog, MaxHeaderBytes: headerBytes,
 		ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 	}}
 	if o.Streams {
 		s.http.ReadTimeout, s.http.WriteTimeout = 0, 0
 	}
+	s.http.Handler = s.counting(o.handler())
 	return s, nil
 }
 
 // Addr returns the address of the server.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Run serves until ctx ends.
+// Run serves until ctx ends. With [Options.Streams] it returns after the last handler.
 func (s *Server) Run(ctx context.Context) error {
+	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
 	stop := context.AfterFunc(ctx, func() { _ = s.http.Close() })
 	defer stop()
-	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+	err := s.http.Serve(s.listener)
+	if s.streams {
+		_ = s.http.Close() // also after an error of the listener
+		s.running.Lock()
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// counting returns a handler that does not begin once Run ends.
+func (s *Server) counting(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.running.TryRLock() { // the connection is closed
+			return
+		}
+		defer s.running.RUnlock()
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Close stops a server that does not run.

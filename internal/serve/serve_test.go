@@ -193,6 +193,44 @@ func TestConnections(t *testing.T) {
 	}
 }
 
+// TestRunWaitsForHandlers: a handler reads a store that is closed after Run. Run ends the request's context and waits for it.
+func TestRunWaitsForHandlers(t *testing.T) {
+	began, cancelled, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s, err := New(Options{Listen: "127.0.0.1:0", Streams: true, Log: zap.NewNop(), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-r.Context().Done()
+		close(cancelled)
+		<-release
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	c, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	stop()
+	<-cancelled
+	select {
+	case err := <-done:
+		t.Errorf("Run returned (%v), and a handler runs", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestQuota: several addresses together use all connections. An address without any still gets one.
 func TestQuota(t *testing.T) {
 	q := newQuota(4, 2)

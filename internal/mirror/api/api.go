@@ -317,6 +317,8 @@ func (s *Server) failed(q *request, err error) error {
 		// Without Retry-After: with it, client-go would hide the reason from kubectl's users for a minute.
 		e.ErrStatus.Details = &metav1.StatusDetails{Group: gr.Group, Kind: gr.Resource}
 		return e
+	case errors.Is(err, context.Canceled): // the client is gone, or bridge serve ends
+		return apierrors.NewTimeoutError("the request was cancelled", 0)
 	}
 	return apierrors.NewInternalError(err)
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -149,7 +150,7 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 	}
 	out := newListWriter(s, w, q, form)
 	out.warnings, out.version = warnings, at.Version
-	next, err := s.page(store.View{Resource: q.resource.ID, At: at}, o, after, out.add)
+	next, err := s.page(q.Context(), store.View{Resource: q.resource.ID, At: at}, o, after, out.add)
 	if err != nil && out.begun {
 		s.Log.Debug("list broken off", zap.Error(err))
 		panic(http.ErrAbortHandler) // the client must not take what it has for the whole list
@@ -163,10 +164,13 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 	return out.end()
 }
 
-// page calls fn for the objects of a page. It returns the name of the last one if there are more.
-func (s *Server) page(v store.View, o *options, after store.Name, fn func(*store.Object) error) (next store.Name, err error) {
+// page calls fn for the objects of a page, until ctx ends. It returns the name of the last one if there are more.
+func (s *Server) page(ctx context.Context, v store.View, o *options, after store.Name, fn func(*store.Object) error) (next store.Name, err error) {
 	n, last, more := int64(0), store.Name{}, false
 	failed := s.Mirror.Store().List(v, o.namespace, after, func(x *store.Object) bool {
+		if err = ctx.Err(); err != nil { // a selector may select nothing for long
+			return false
+		}
 		var selected bool
 		if selected, err = o.selects(x); err != nil || !selected {
 			return err == nil

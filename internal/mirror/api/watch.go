@@ -161,7 +161,7 @@ func (x *watcher) recheck() error {
 // initial sends the objects that exist, and the bookmark that ends them.
 func (x *watcher) initial() error {
 	v := store.View{Resource: x.q.resource.ID, At: x.at}
-	_, err := x.s.page(v, x.o, store.Name{}, func(o *store.Object) error { return x.object(apiwatch.Added, o, o.Body) })
+	_, err := x.s.page(x.q.Context(), v, x.o, store.Name{}, func(o *store.Object) error { return x.object(apiwatch.Added, o, o.Body) })
 	if err != nil {
 		return err
 	}
@@ -212,6 +212,9 @@ func (x *watcher) changes(upTo store.Position) error {
 	n := 0
 	err := x.s.Mirror.Store().Changes(x.q.resource.ID, x.at, upTo, func(c *store.Change) bool {
 		n++
+		if failed = x.q.Context().Err(); failed != nil { // a selector may select nothing for long
+			return false
+		}
 		failed = x.change(c)
 		return failed == nil
 	})
