@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -204,6 +205,24 @@ func hostOf(address string) string {
 		return host
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(address, "["), "]")
+}
+
+// ClientOf returns what limits count of an address with its port: the IPv4 address, or the first 64 bits of an IPv6 address, because a client can
+// have all others.
+func ClientOf(remote string) string {
+	host := hostOf(remote)
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if ip = ip.Unmap(); ip.Is4() {
+		return ip.String()
+	}
+	network, err := ip.WithZone("").Prefix(64)
+	if err != nil {
+		return host
+	}
+	return network.String()
 }
 
 // newTLS reads the files for every connection, so new ones are used from the next connection

@@ -146,6 +146,7 @@ func TestRevokedWatch(t *testing.T) {
 		{apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", fmt.Errorf("no more")), "ERROR 403"},
 		{apierrors.NewUnauthorized("Unauthorized"), "ERROR 401"},
 		{away, "ERROR 503"},
+		{apierrors.NewTooManyRequests("too many questions", 1), "ERROR 429"},
 	} {
 		answer.Store(nil)
 		w, err := b.client("").Resource(podsResource).Watch(context.Background(), metav1.ListOptions{ResourceVersion: "50"})
@@ -154,6 +155,10 @@ func TestRevokedWatch(t *testing.T) {
 		}
 		passes(2)
 		answer.Store(away)
+		passes(2)
+		answer.Store(nil)
+		passes(2)
+		answer.Store(apierrors.NewTooManyRequests("too many questions", 1))
 		passes(2)
 		answer.Store(nil)
 		passes(2)

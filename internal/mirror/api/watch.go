@@ -151,7 +151,7 @@ func (x *watcher) recheck() error {
 	case err == nil:
 		x.checked, x.nextCheck = now, now.Add(x.s.rechecks.every)
 		return nil
-	case !apierrors.IsServiceUnavailable(err) || now.Sub(x.checked) >= x.s.rechecks.last:
+	case !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err) || now.Sub(x.checked) >= x.s.rechecks.last:
 		return err
 	}
 	x.nextCheck = now.Add(x.s.rechecks.retry)

@@ -297,7 +297,7 @@ func TestConfirmWaits(t *testing.T) {
 	})
 }
 
-// TestStrangers: tokens that nobody knows do not delay the requests of users that were accepted before.
+// TestStrangers: tokens that nobody knows do not delay the requests of users that were accepted before, nor tokens from other addresses.
 func TestStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{t: t}
@@ -306,19 +306,67 @@ func TestStrangers(t *testing.T) {
 			t.Fatal(got)
 		}
 		time.Sleep(2 * allowedFor)
-		for i := range strangerBurst {
+		for i := range strangerLimit.burst {
 			if got := code(g.Check(request(fmt.Sprint("Bearer ", i)), &shopPods)); got != "401 Unauthorized" {
 				t.Errorf("stranger %d: %s", i, got)
 			}
 		}
 		began := time.Now()
+		if got := code(g.Check(request("Bearer another"), &shopPods)); !strings.HasPrefix(got, "429 too many questions") {
+			t.Errorf("one stranger too many: %s", got)
+		}
+		elsewhere := request("Bearer another")
+		elsewhere.RemoteAddr = "198.51.100.7:1"
+		if got := code(g.Check(elsewhere, &shopPods)); got != "401 Unauthorized" {
+			t.Errorf("a stranger from another address: %s", got)
+		}
 		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != "200" || time.Since(began) != 0 {
 			t.Errorf("ann behind strangers: %s, after %s", got, time.Since(began))
 		}
-		if g.Check(request("Bearer another"), &shopPods); time.Since(began) == 0 {
-			t.Error("strangers are not limited")
+	})
+}
+
+// TestOneUserAsksTooMuch: a user whose requests make many questions necessary does not stop the others, and is told why.
+func TestOneUserAsksTooMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := (&cluster{t: t}).guard()
+		ask := func(user, name string) (allowed bool, err error) {
+			allowed, _, err = g.Judge.Allowed(t.Context(), &User{Name: user, UID: "u", Groups: []string{"shoppers", authenticated}, Extra: map[string][]string{"pod": {"a"}}},
+				&Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: "shop", Name: name})
+			return allowed, err
+		}
+		began := time.Now()
+		n := 0
+		for ; n < 10*userLimit.burst; n++ {
+			if _, err := ask("eve", fmt.Sprint(n)); err != nil {
+				if got := code(g.refused(err)); !strings.HasPrefix(got, "429 too many questions") {
+					t.Errorf("question %d: %s", n, got)
+				}
+				break
+			}
+		}
+		if n != userLimit.burst {
+			t.Errorf("one user has asked %d questions", n)
+		}
+		if allowed, err := ask("ann", ""); !allowed || time.Since(began) != 0 {
+			t.Errorf("ann behind eve: %v %v after %s", allowed, err, time.Since(began))
+		}
+		time.Sleep(time.Second)
+		if _, err := ask("eve", "later"); err != nil {
+			t.Errorf("later: %v", err)
 		}
 	})
+}
+
+// TestSharesAreBounded: many addresses do not use up memory.
+func TestSharesAreBounded(t *testing.T) {
+	s := newShares(strangerLimit, strangersLimit)
+	for i := range 3 * cacheEntries {
+		s.of(fmt.Sprint(i))
+	}
+	if len(s.by) > cacheEntries {
+		t.Errorf("%d shares are kept", len(s.by))
+	}
 }
 
 // TestCacheIsBounded: many answers do not use up memory, and refused ones do not remove accepted ones.

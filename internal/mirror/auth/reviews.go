@@ -11,13 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/flowcontrol"
 )
 
 // Reviews judges by SubjectAccessReviews of a cluster. It implements [Judge].
 type Reviews struct {
 	source *Source
 	client authorizationclient.SubjectAccessReviewInterface
+	shares *shares
 	cache  cache[answer]
 	group  singleflight.Group
 }
@@ -29,13 +29,11 @@ type answer struct {
 
 // NewReviews asks the API server of a client configuration, if it is of the source's cluster.
 func NewReviews(cfg *rest.Config, from *Source) (*Reviews, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(knownRate, knownBurst)
-	client, err := authorizationclient.NewForConfig(cfg)
+	client, err := authorizationclient.NewForConfig(unlimited(cfg))
 	if err != nil {
 		return nil, fmt.Errorf("set up a client for SubjectAccessReviews at %s: %w", cfg.Host, err)
 	}
-	return &Reviews{source: from, client: client.SubjectAccessReviews()}, nil
+	return &Reviews{source: from, client: client.SubjectAccessReviews(), shares: newShares(userLimit, usersLimit)}, nil
 }
 
 // Allowed implements [Judge].
@@ -67,11 +65,14 @@ func (r *Reviews) Allowed(ctx context.Context, u *User, a *Attributes) (allowed 
 }
 
 func (r *Reviews) ask(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (x answer, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
+	defer cancel()
 	if err := r.source.Check(ctx); err != nil {
 		return x, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
-	defer cancel()
+	if err := r.shares.take(ctx, fmt.Sprintf("user %q", spec.User)); err != nil {
+		return x, err
+	}
 	review, err := r.client.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
 		return x, &UnansweredError{"it is not known now what you may read: " + because(r.source.Cluster, err), err}
