@@ -17,9 +17,11 @@ import (
 type Era struct {
 	Number uint64
 	// Began is when the era before ended, and Reason says why. Reset is set if what was held does not count any more.
-	Began  time.Time
-	Reason string
-	Reset  bool `json:",omitzero"`
+	// Collection is what the reason is about, which the reason may name; "": no collection.
+	Began      time.Time
+	Reason     string
+	Collection string `json:",omitzero"`
+	Reset      bool   `json:",omitzero"`
 	// Complete is set once the resource was complete in this era, with the resourceVersion Base of the epoch Epoch. Since is when.
 	Complete    bool `json:",omitzero"`
 	Base, Epoch uint64
@@ -134,7 +136,7 @@ func (m *Mirror) begin(r *resource, s *step, id, reason string, reset bool) erro
 	if r.stepped == s.number || !used {
 		now.Reset = now.Reset || reset
 		if !now.Complete {
-			now.Reason = reason
+			now.Reason, now.Collection = reason, id
 		}
 		return nil
 	}
@@ -146,7 +148,7 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	if now.Complete {
 		now.Last = r.Served
 	}
-	next := Era{Number: now.Number + 1, Began: r.clock(s.event.Time), Reason: reason, Reset: reset}
+	next := Era{Number: now.Number + 1, Began: r.clock(s.event.Time), Reason: reason, Collection: id, Reset: reset}
 	behind := store.Position{Era: now.Number}
 	if behind.Compare(r.Served) < 0 {
 		behind = r.Served

@@ -99,6 +99,45 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
+// TestReasonsOfOtherNamespaces: a client that may read one namespace is told why changes are missing, without the names of others.
+func TestReasonsOfOtherNamespaces(t *testing.T) {
+	b := newBus(t)
+	b.edits["pods"] = map[string]uint64{"pods@shop": 1, "pods@infra": 1}
+	b.snapshot("pods@shop", 50, web)
+	b.snapshot("pods@infra", 50, log)
+	all, shop := "/api/v1/pods", "/api/v1/namespaces/shop/pods"
+	answer := func(path string) string {
+		t.Helper()
+		code, header, body := b.get(t, path, "")
+		return fmt.Sprint(code, header.Values("Warning"), body)
+	}
+	asks := func(prefix, query, named, unnamed string) {
+		t.Helper()
+		if got := answer(prefix + all + query); !strings.Contains(got, named) {
+			t.Errorf("%s%s of all: %s, want %s", prefix, query, got, named)
+		}
+		if got := answer(prefix + shop + query); strings.Contains(got, "infra") || !strings.Contains(got, unnamed) {
+			t.Errorf("%s%s of shop: %s, want %s", prefix, query, got, unnamed)
+		}
+	}
+	w, err := b.client("").Resource(podsResource).Namespace("shop").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "50"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	b.gap("pods@infra", event.ReasonExpired)
+	e := <-w.ResultChan()
+	if st, ok := e.Object.(*metav1.Status); !ok || strings.Contains(st.Message, "infra") || !strings.Contains(st.Message, "a gap began in a collection of another namespace (expired)") {
+		t.Errorf("the watch ends with %v", e.Object)
+	}
+	asks("", "", "a gap began in the collection pods@infra (expired)", "a gap began in a collection of another namespace (expired)")
+	asks("/at/"+b.clock.Format(time.RFC3339), "", "in the collection pods@infra (expired)", "in a collection of another namespace (expired)")
+	b.synced("pods@infra", 60, event.ReasonExpired)
+	asks("", "?watch=true&resourceVersion=50", "in the collection pods@infra (expired)", "in a collection of another namespace (expired)")
+	b.gap("pods@infra", event.ReasonReset)
+	asks("", "", "the collection pods@infra", "a collection of another namespace")
+}
+
 // TestForgedContinue: a continue token is written by the client, who may read one namespace. It must not show what is behind another one.
 func TestForgedContinue(t *testing.T) {
 	b := threePods(t)

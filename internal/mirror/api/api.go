@@ -231,7 +231,7 @@ func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) e
 	if q.kind == nil || q.namespace != "" && !q.kind.Namespaced {
 		return notFound(r.URL.Path)
 	}
-	q.resource = q.kind.resource
+	q.resource = q.kind.resource.For(q.sees)
 	switch {
 	case q.name != "":
 		return s.get(w, q)
@@ -273,10 +273,13 @@ func (s *Server) position(q *request) (at store.Position, warnings []string, err
 	return at, append(warnings, notes...), nil
 }
 
+// sees reports whether the client may know of a namespace.
+func (q *request) sees(namespace string) bool { return q.namespace == "" || q.namespace == namespace }
+
 // collections returns the collections that a request sees. The names of others may have namespaces that the client does not know.
 func (q *request) collections() (ids []string) {
 	for _, id := range q.resource.Collections {
-		if ns := event.ParseCollection(id).Namespace; q.namespace == "" || ns == "" || ns == q.namespace {
+		if ns := event.ParseCollection(id).Namespace; ns == "" || q.sees(ns) {
 			ids = append(ids, id)
 		}
 	}
@@ -377,7 +380,7 @@ func (s *Server) reach(ctx context.Context, q *request, version uint64) error {
 	defer cancel()
 	for {
 		committed := s.Mirror.Commits()
-		q.resource = s.Mirror.Resource(q.resource.ID)
+		q.resource = s.Mirror.Resource(q.resource.ID).For(q.sees)
 		if q.past != "" || q.resource.Served.Version >= version {
 			return nil
 		}

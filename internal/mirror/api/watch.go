@@ -180,7 +180,7 @@ func (x *watcher) follow() error {
 		}
 		return x.changes(at)
 	}
-	r := x.s.Mirror.Resource(x.q.resource.ID)
+	r := x.s.Mirror.Resource(x.q.resource.ID).For(x.q.sees)
 	x.q.resource = r
 	upTo, ended := r.Served, ""
 	if r.Present().Number != x.at.Era {
