@@ -179,6 +179,9 @@ func (s *Server) parseView(path string) (v view, rest string, err error) {
 			if err := v.parsePast(value); err != nil {
 				return v, "", err
 			}
+			if now := s.now(); v.time.After(now) { // what is served now may not be what is then
+				return v, "", apierrors.NewTimeoutError(fmt.Sprintf("/at/%s is later than now, %s", value, stamp(now)), 0)
+			}
 		default:
 			return v, path, nil
 		}
@@ -187,7 +190,7 @@ func (s *Server) parseView(path string) (v view, rest string, err error) {
 }
 
 func (v *view) parsePast(text string) error {
-	v.past = text
+	v.past, v.time, v.version, v.epoch = text, time.Time{}, 0, 0
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		v.time = t
 		return nil

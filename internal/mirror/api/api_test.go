@@ -128,6 +128,9 @@ func TestGet(t *testing.T) {
 		"/openapi/v2":                                          404,
 		"/at/2026-03-14T09:00:00Z/api/v1/pods":                 410,
 		"/at/2026-03-14T10:00:00Z/api/v1/pods":                 200,
+		"/at/2026-03-14T11:00:00Z/api/v1/pods":                 200,
+		"/at/2026-03-14T11:00:01Z/api/v1/pods":                 504, // what is then is not known now
+		"/at/2026-03-14T11:00:01Z/apis":                        504,
 		"/at/50/api/v1/namespaces/shop/pods/web":               200,
 		"/at/e2:50/api/v1/namespaces/shop/pods/web":            410,
 		"/at/1000/api/v1/namespaces/shop/pods/web":             504,
@@ -518,4 +521,20 @@ func TestPast(t *testing.T) {
 		}
 		wantNext(t, w, "end")
 	}
+}
+
+// TestPastWatch: a watch of the past has the changes up to its time that are read later, and ends with 410 where changes may be missing.
+func TestPastWatch(t *testing.T) {
+	b := threePods(t)
+	w, err := b.client("/at/"+start.Add(time.Hour).Format(time.RFC3339)).Resource(podsResource).Watch(t.Context(), metav1.ListOptions{ResourceVersion: "50"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	b.deleted("pods", web, 51)
+	wantNext(t, w, "DELETED web@51")
+	b.gap("pods", event.ReasonExpired)
+	b.object("pods", event.Added, event.Reconcile, thing{"shop", "new", "u-5", 55, ""})
+	b.synced("pods", 60, event.ReasonExpired)
+	wantNext(t, w, "ERROR 410", "end")
 }

@@ -60,6 +60,7 @@ func newBus(t *testing.T) *bus {
 		},
 		Notes: func(collections []string) []string { return []string{"values of secrets are redacted"} },
 	})
+	handler.now = func() time.Time { return start.Add(2 * time.Hour) }
 	server := httptest.NewServer(handler)
 	t.Cleanup(func() {
 		server.CloseClientConnections()

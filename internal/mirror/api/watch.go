@@ -173,15 +173,21 @@ func (x *watcher) initial() error {
 
 // follow sends the changes up to the served position.
 func (x *watcher) follow() error {
+	r := x.s.Mirror.Resource(x.q.resource.ID).For(x.q.sees)
+	x.q.resource = r
+	if x.at.Compare(r.Floor) < 0 {
+		return x.s.failed(x.q, fmt.Errorf("%w: the changes behind resourceVersion %d are not retained any more", mirror.ErrExpired, x.at.Version))
+	}
 	if x.q.past != "" {
 		at, _, err := x.s.position(x.q)
-		if err != nil || at.Compare(x.at) <= 0 {
+		if err == nil && at.Era != x.at.Era {
+			err = x.s.failed(x.q, fmt.Errorf("%w: changes may be missing behind resourceVersion %d", mirror.ErrExpired, x.at.Version))
+		}
+		if err != nil {
 			return err
 		}
 		return x.changes(at)
 	}
-	r := x.s.Mirror.Resource(x.q.resource.ID).For(x.q.sees)
-	x.q.resource = r
 	upTo, ended := r.Served, ""
 	if r.Present().Number != x.at.Era {
 		ended = r.Gap()
@@ -191,9 +197,6 @@ func (x *watcher) follow() error {
 		if upTo.Era != x.at.Era {
 			upTo = x.at // what was left of the era comes with the list
 		}
-	}
-	if x.at.Compare(r.Floor) < 0 {
-		return x.s.failed(x.q, fmt.Errorf("%w: the changes behind resourceVersion %d are not retained any more", mirror.ErrExpired, x.at.Version))
 	}
 	if err := x.changes(upTo); err != nil {
 		return err
