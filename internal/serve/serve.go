@@ -38,6 +38,7 @@ const (
 	answersPerAddress     = 4
 	streams               = 1024 // connections and concurrent answers of a server of streams
 	streamsPerAddress     = 512
+	bodyTime              = 2 * time.Second // for the body of a request to a server of streams, which does not read it
 	// queueTime is how long a request waits for a free slot.
 	queueTime = 5 * time.Second
 )
@@ -151,6 +152,9 @@ func (o *Options) handler() http.Handler {
 	hosts := o.hosts()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if o.Streams && r.ContentLength != 0 && refusesBody(w, r) {
+			return
+		}
 		if !o.AnyHost && !isFor(r.Host, hosts) {
 			http.Error(w, misdirected(r.Host), http.StatusMisdirectedRequest)
 			return
@@ -171,6 +175,18 @@ func (o *Options) handler() http.Handler {
 		}
 		o.Handler.ServeHTTP(w, r)
 	})
+}
+
+// refusesBody bounds the time for the body of a request, which net/http reads behind the answer, and ends the connection after that. It answers
+// requests that have no use for a body. Others are for the handler, which says that nothing can be written.
+func refusesBody(w http.ResponseWriter, r *http.Request) bool {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // tests' recorders have none
+	w.Header().Set("Connection", "close")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	http.Error(w, "this server reads no bodies: send the request without one", http.StatusRequestEntityTooLarge)
+	return true
 }
 
 // hosts returns the names that requests may be sent to.
