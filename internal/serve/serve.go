@@ -152,6 +152,9 @@ func (o *Options) handler() http.Handler {
 	hosts := o.hosts()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if o.Streams { // the deadline of the connection's last answer may be over
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // tests' recorders have none
+		}
 		if o.Streams && r.ContentLength != 0 && refusesBody(w, r) {
 			return
 		}

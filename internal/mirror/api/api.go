@@ -30,13 +30,20 @@ import (
 const (
 	// tooNewWait is how long a list waits for a resourceVersion that is not reached yet, as the API server does.
 	tooNewWait = 3 * time.Second
-	// writeTime is how long a client may take for a part of an answer.
-	writeTime = 30 * time.Second
 	// bookmarkEvery is the time between two bookmarks of a watch.
 	bookmarkEvery = time.Minute
 	// watchTime is how long a watch lasts at least if the client does not say how long. Up to as much is added at random.
 	watchTime = 30 * time.Minute
 )
+
+// limits are those of answers, so that a client that reads slowly, or not, does not keep memory and the store's old files for ever.
+type limits struct {
+	write time.Duration // for a part of an answer
+	list  time.Duration // for a list, and for the changes that a watch is behind
+	bytes int           // of a list that are collected before its header is written; a longer list is written while it is read
+}
+
+var standardLimits = limits{write: 30 * time.Second, list: 5 * time.Minute, bytes: 1 << 20}
 
 // Builtin describes a resource that Kubernetes itself has.
 type Builtin struct {
@@ -70,6 +77,7 @@ type Server struct {
 	Options
 	now      func() time.Time
 	rechecks rechecks
+	limits   limits
 }
 
 // New returns a server.
@@ -80,7 +88,7 @@ func New(o Options) *Server {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
-	return &Server{Options: o, now: time.Now, rechecks: standardRechecks}
+	return &Server{Options: o, now: time.Now, rechecks: standardRechecks, limits: standardLimits}
 }
 
 // view is what the prefix of a path selects.
@@ -110,7 +118,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.probe(w, r)
 		return
 	}
-	c := &counted{ResponseWriter: w, verb: "other"}
+	c := &counted{ResponseWriter: w, verb: "other", time: s.limits.write}
 	defer s.Metrics.count(c)
 	if r.Method != http.MethodGet {
 		s.fail(c, notAllowed(r.Method))
@@ -308,6 +316,8 @@ func warn(w http.ResponseWriter, warnings []string) {
 func (s *Server) failed(q *request, err error) error {
 	gr := q.kind.groupResource()
 	switch {
+	case errors.As(err, new(apierrors.APIStatus)):
+		return err
 	case errors.Is(err, mirror.ErrExpired):
 		return apierrors.NewResourceExpired(err.Error())
 	case errors.Is(err, mirror.ErrAbsent):

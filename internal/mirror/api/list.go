@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -164,11 +165,12 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 	return out.end()
 }
 
-// page calls fn for the objects of a page, until ctx ends. It returns the name of the last one if there are more.
+// page calls fn for the objects of a page. It returns the name of the last one if there are more. It ends with ctx, and after the time for a list.
 func (s *Server) page(ctx context.Context, v store.View, o *options, after store.Name, fn func(*store.Object) error) (next store.Name, err error) {
+	began := time.Now()
 	n, last, more := int64(0), store.Name{}, false
 	failed := s.Mirror.Store().List(v, o.namespace, after, func(x *store.Object) bool {
-		if err = ctx.Err(); err != nil { // a selector may select nothing for long
+		if err = s.mayGoOn(ctx, began); err != nil { // a selector may select nothing for long
 			return false
 		}
 		var selected bool
@@ -190,6 +192,14 @@ func (s *Server) page(ctx context.Context, v store.View, o *options, after store
 		next = last
 	}
 	return next, err
+}
+
+// mayGoOn returns an error if the client is gone, or has taken longer than it may for what began at a time: the store keeps old files as long.
+func (s *Server) mayGoOn(ctx context.Context, began time.Time) error {
+	if took := time.Since(began); took > s.limits.list {
+		return apierrors.NewTimeoutError(fmt.Sprintf("the answer took longer than %s: ask for less, such as pages (limit) or one namespace", s.limits.list), 0)
+	}
+	return ctx.Err()
 }
 
 func (s *Server) get(w http.ResponseWriter, q *request) error {

@@ -212,10 +212,10 @@ func (x *watcher) changes(upTo store.Position) error {
 		return nil
 	}
 	var failed error
-	n := 0
+	n, began := 0, time.Now()
 	err := x.s.Mirror.Store().Changes(x.q.resource.ID, x.at, upTo, func(c *store.Change) bool {
 		n++
-		if failed = x.q.Context().Err(); failed != nil { // a selector may select nothing for long
+		if failed = x.s.mayGoOn(x.q.Context(), began); failed != nil { // a selector may select nothing for long
 			return false
 		}
 		failed = x.change(c)
