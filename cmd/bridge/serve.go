@@ -71,7 +71,7 @@ topics that are not compacted, or NATS with a stream that keeps all messages.`,
 	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the key of the certificate, PEM")
 	flags.StringVar(&f.clientCA, "client-ca", "", "file with the CAs of client certificates, PEM: the common name is the user, the organizations are the groups")
 	flags.StringVar(&f.authorization, "authorization", authorizeNone, "who may read what: none (everybody everything), cluster (the source cluster is asked), or bus (by the RBAC objects on the bus)")
-	flags.DurationVar(&f.rightsMaxAge, "rights-max-age", 2*time.Minute, "with --authorization bus: largest age of the last event of each RBAC resource; 0: any")
+	flags.DurationVar(&f.rightsMaxAge, "rights-max-age", 2*time.Minute, "with --authorization bus: largest age of the last event of each RBAC resource in each partition; 0: any")
 	return cmd
 }
 
@@ -156,11 +156,11 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 		return &exitError{exitEnvironment, err}
 	}
 	defer func() { _ = m.Close() }()
-	guard, err := f.guard(p, m, log)
+	registry, progress := newRegistry(), &copyProgress{}
+	guard, from, err := f.guard(p, m, progress.check, log)
 	if err != nil {
 		return err
 	}
-	registry, progress := newRegistry(), &copyProgress{}
 	registry.MustRegister(newServeMetrics(func() []api.State { return api.States(m, p.config.Cluster) }, progress, func() int64 { return bytesOf(f.data) })...)
 	o := api.Options{
 		Mirror: m, Cluster: p.config.Cluster, Builtin: builtin(), Notes: p.notes(), Version: currentVersion().Version, Ready: progress.check,
@@ -179,6 +179,9 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	log.Info("serving", zap.String("address", server.Addr().String()), zap.String("data", f.data))
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Run(ctx) })
+	if from != nil {
+		group.Go(func() error { return f.confirm(ctx, from) })
+	}
 	group.Go(func() error {
 		err := busreader.Run(ctx, busreader.Options{
 			Mirror: m, Cluster: p.config.Cluster, Retain: f.retain, Progress: progress.note, Log: log,
@@ -192,36 +195,49 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	return group.Wait()
 }
 
-// guard returns what decides who may read what; nil: everybody everything.
-func (f *serveFlags) guard(p *past, m *mirror.Mirror, log *zap.Logger) (*auth.Guard, error) {
+// confirm ends with an error if the API server is of another cluster than the events on the bus.
+func (f *serveFlags) confirm(ctx context.Context, from *auth.Source) error {
+	if err := from.Confirm(ctx); err != nil {
+		return &exitError{exitConfig, fmt.Errorf("--authorization %s: set kubernetes.kubeconfig or kubernetes.context to the cluster that the bus has: %w", f.authorization, err)}
+	}
+	return nil
+}
+
+// guard returns what decides who may read what, and the cluster that it asks; nil: everybody everything, and none.
+func (f *serveFlags) guard(p *past, m *mirror.Mirror, ready func() error, log *zap.Logger) (guard *auth.Guard, from *auth.Source, err error) {
 	if f.authorization == authorizeNone {
-		return nil, nil
+		return nil, nil, nil
 	}
 	o := auth.Options{Log: log}
 	cfg, err := restConfig(p.config.Kubernetes)
 	switch {
 	case err == nil:
-		if o.Tokens, err = auth.NewTokens(cfg, p.config.Cluster); err != nil {
-			return nil, &exitError{exitEnvironment, err}
+		client, err := newClient(p.config.Kubernetes)
+		if err != nil {
+			return nil, nil, &exitError{exitEnvironment, err}
+		}
+		from = auth.NewSource(auth.SourceOptions{Cluster: p.config.Cluster, Asked: client.ClusterUID, Bus: m.ClusterUID, Log: log})
+		if o.Tokens, err = auth.NewTokens(cfg, from); err != nil {
+			return nil, nil, &exitError{exitEnvironment, err}
 		}
 	case f.authorization == authorizeBus && f.clientCA != "":
 		log.Warn("no cluster to ask: bearer tokens are refused, client certificates are accepted", zap.Error(err))
 	default:
-		return nil, err
+		return nil, nil, err
 	}
 	if f.clientCA != "" {
 		if o.Certificates, err = auth.NewCertificates(f.clientCA, log); err != nil {
-			return nil, &exitError{exitEnvironment, fmt.Errorf("--client-ca: %w", err)}
+			return nil, nil, &exitError{exitEnvironment, fmt.Errorf("--client-ca: %w", err)}
 		}
 	}
 	if f.authorization == authorizeBus {
-		o.Judge = auth.NewBus(auth.BusOptions{Mirror: m, Altered: p.altered(), MaxAge: f.rightsMaxAge})
-		return auth.NewGuard(o), nil
+		o.Judge = auth.NewBus(auth.BusOptions{Mirror: m, Altered: p.altered(), Ready: ready, MaxAge: f.rightsMaxAge})
+		return auth.NewGuard(o), from, nil
 	}
-	if o.Judge, err = auth.NewReviews(cfg, p.config.Cluster); err != nil {
-		return nil, &exitError{exitEnvironment, err}
+	if o.Judge, err = auth.NewReviews(cfg, from); err != nil {
+		return nil, nil, &exitError{exitEnvironment, err}
 	}
-	return auth.NewGuard(o), nil
+	return auth.NewGuard(o), from, nil
 }
 
 // altered returns what the configuration leaves out of collections, or does not publish at once.

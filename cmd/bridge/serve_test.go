@@ -1,9 +1,24 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/mirror"
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // TestServeFlags: a server that everybody can reach needs TLS and says who may read what, and rights are read from the bus only if it can have
@@ -59,6 +74,94 @@ checkpoint: {file: {path: `+t.TempDir()+`}}
 			}
 		})
 	}
+}
+
+// TestServeOtherCluster: an API server is asked about users only if it is of the cluster on the bus: its namespace kube-system has that UID, or it
+// refuses to show it and the configuration has the UID.
+func TestServeOtherCluster(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer   string // the UID; "": it is refused
+		expected string // kubernetes.clusterUID
+		says     string // "": the cluster is confirmed
+		ends     bool
+	}{
+		"the same":                      {"c", "", "", false},
+		"another":                       {"d", "", "set kubernetes.kubeconfig or kubernetes.context to the cluster that the bus has", true},
+		"secret":                        {"", "", "or set kubernetes.clusterUID", false},
+		"secret, and the same expected": {"", "c", "", false},
+		"secret, and another expected":  {"", "d", "kubernetes.context", true},
+		"another than expected":         {"d", "c", "kubernetes.context", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if c.answer == "" {
+					w.WriteHeader(http.StatusForbidden)
+					_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
+					return
+				}
+				fmt.Fprintf(w, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"kube-system","uid":%q}}`, c.answer)
+			}))
+			t.Cleanup(api.Close)
+			kubeconfig := filepath.Join(t.TempDir(), "config")
+			write(t, kubeconfig, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: c}}], users: [{name: c}], clusters: [{name: c, cluster: {server: "`+api.URL+`"}}]}`)
+			p := &past{config: &config.Config{Cluster: "prod", Kubernetes: config.Kubernetes{Kubeconfig: kubeconfig, ClusterUID: c.expected}}}
+			f := &serveFlags{authorization: authorizeCluster}
+			_, from, err := f.guard(p, mirrorOf(t, "c"), nil, zaptest.NewLogger(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.ends {
+				err := f.confirm(t.Context(), from)
+				var exit *exitError
+				if !errors.As(err, &exit) || exit.code != exitConfig || !strings.Contains(err.Error(), c.says) {
+					t.Errorf("it ends with %v", err)
+				}
+			}
+			switch err := from.Check(t.Context()); {
+			case c.says == "" && err != nil:
+				t.Error(err)
+			case c.says != "" && err == nil, !c.ends && err != nil && !strings.Contains(err.Error(), c.says):
+				t.Errorf("it is %v, want %s", err, c.says)
+			}
+		})
+	}
+}
+
+// mirrorOf returns a mirror with an event of a cluster.
+func mirrorOf(t *testing.T, uid string) *mirror.Mirror {
+	t.Helper()
+	s, err := store.Open("/data", store.Options{FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := mirror.Open(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(m.Close(), s.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	if m.ClusterUID() != "" {
+		t.Errorf("without an event it is of %q", m.ClusterUID())
+	}
+	pods := event.ParseCollection("pods")
+	e := event.Event{
+		Type: event.Gap, Origin: event.Reconcile, Collection: &pods, Time: time.Now(), Run: "1", Epoch: 1, Incarnation: 1,
+		Report: &event.Report{Reason: event.ReasonReset, Reset: true}, Plan: &event.Plan{Number: 1, Digest: event.PlanDigest(map[string]uint64{"pods": 1}), Edit: 1, Birth: 1},
+	}
+	encoder := event.Encoder{Cluster: "prod", ClusterUID: uid, Format: event.Structured}
+	message := consumer.Message{Topic: "K8S", Value: event.Structured.Append(nil, encoder.Attributes(&e), &e)}
+	received, err := consumer.Decode(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(m.Apply(message, received), m.Commit(nil)); err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // TestCopyProgress: the copy is ready once everything that the bus had at the start is committed, and stays so.

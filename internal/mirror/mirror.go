@@ -47,6 +47,7 @@ type Mirror struct {
 
 	mu        sync.RWMutex
 	published map[store.Resource]*Resource
+	of        string // the UID of the cluster that readers see; "": not known
 	commits   chan struct{}
 }
 
@@ -56,7 +57,7 @@ func Open(s *store.Store) (*Mirror, error) {
 	if err := m.load(); err != nil {
 		return nil, fmt.Errorf("read the data directory: %w", err)
 	}
-	m.batch = s.Batch()
+	m.batch, m.of = s.Batch(), m.uid
 	for _, r := range m.all {
 		_, r.complete = m.state.Complete(r.id.Cluster, r.id.Name)
 		m.published[r.id] = r.published()
@@ -122,8 +123,12 @@ func (m *Mirror) Offset(part string) (Offset, bool) {
 // Parts returns the names of the parts that were read, sorted.
 func (m *Mirror) Parts() []string { return slices.Sorted(maps.Keys(m.offsets)) }
 
-// ClusterUID returns the UID of the cluster whose events were applied; "" if there was none.
-func (m *Mirror) ClusterUID() string { return m.uid }
+// ClusterUID returns the UID of the cluster whose events readers see; "" if there was none.
+func (m *Mirror) ClusterUID() string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.of
+}
 
 func (m *Mirror) resourceOf(id store.Resource) *resource {
 	r := m.all[id]
@@ -250,6 +255,7 @@ func (m *Mirror) ProveMarked() {
 func (m *Mirror) publish(changed []*resource) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.of = m.uid
 	for _, r := range changed {
 		m.published[r.id] = r.published()
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 var (
@@ -28,7 +29,8 @@ type Resource struct {
 	Eras        []Era // ascending; the last one is the present era
 	Served      store.Position
 	Floor       store.Position // lower positions are not retained; zero: all are
-	Time        time.Time      // of the last event, by the bridge's clock
+	Time        time.Time      // the highest of an event, by the bridge's clock
+	Heard       time.Time      // of the last event in the partition that is furthest behind; zero: a partition had none
 	Complete    bool           // the union is complete, and the present era is served
 	Unordered   string         // a resourceVersion that is not a number; "": all are numbers
 	Collections []string       // that are not closed, sorted
@@ -75,6 +77,26 @@ func (m *Mirror) Commits() <-chan struct{} {
 
 // Store returns the store, to read views.
 func (m *Mirror) Store() *store.Store { return m.store }
+
+// For returns the resource for somebody who may see some namespaces: reasons do not name collections of others.
+func (r *Resource) For(sees func(namespace string) bool) *Resource {
+	hidden := func(e Era) bool {
+		namespace := event.ParseCollection(e.Collection).Namespace
+		return namespace != "" && !sees(namespace)
+	}
+	if r == nil || !slices.ContainsFunc(r.Eras, hidden) {
+		return r
+	}
+	other := *r
+	other.Eras = slices.Clone(r.Eras)
+	for i := range other.Eras {
+		if e := &other.Eras[i]; hidden(*e) {
+			e.Reason = strings.Replace(e.Reason, "the collection "+e.Collection, "a collection of another namespace", 1)
+			e.Collection = ""
+		}
+	}
+	return &other
+}
 
 // Present returns the present era.
 func (r *Resource) Present() *Era { return &r.Eras[len(r.Eras)-1] }

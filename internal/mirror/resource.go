@@ -17,9 +17,11 @@ import (
 type Era struct {
 	Number uint64
 	// Began is when the era before ended, and Reason says why. Reset is set if what was held does not count any more.
-	Began  time.Time
-	Reason string
-	Reset  bool `json:",omitzero"`
+	// Collection is what the reason is about, which the reason may name; "": no collection.
+	Began      time.Time
+	Reason     string
+	Collection string `json:",omitzero"`
+	Reset      bool   `json:",omitzero"`
 	// Complete is set once the resource was complete in this era, with the resourceVersion Base of the epoch Epoch. Since is when.
 	Complete    bool `json:",omitzero"`
 	Base, Epoch uint64
@@ -42,6 +44,8 @@ type reached struct {
 // collection is what the mirror keeps of a collection beside the consumer's copy.
 type collection struct {
 	Reached map[string]reached // by partition
+	// Heard are the times of the last events of the collection by partition, by the bridge's clock.
+	Heard map[string]time.Time
 	// Run and Epoch are those of the last gap, Begun are the runs of the last gaps by partition. Former are the eras for events of partitions
 	// that have not read the last gap yet, in the order of their runs.
 	Run, Epoch uint64
@@ -133,7 +137,7 @@ func (m *Mirror) begin(r *resource, s *step, id, reason string, reset bool) erro
 	if r.stepped == s.number || !used {
 		now.Reset = now.Reset || reset
 		if !now.Complete {
-			now.Reason = reason
+			now.Reason, now.Collection = reason, id
 		}
 		return nil
 	}
@@ -145,7 +149,7 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	if now.Complete {
 		now.Last = r.Served
 	}
-	next := Era{Number: now.Number + 1, Began: r.clock(s.event.Time), Reason: reason, Reset: reset}
+	next := Era{Number: now.Number + 1, Began: r.clock(s.event.Time), Reason: reason, Collection: id, Reset: reset}
 	behind := store.Position{Era: now.Number}
 	if behind.Compare(r.Served) < 0 {
 		behind = r.Served
@@ -214,6 +218,10 @@ func (m *Mirror) apply(r *resource, s *step) error {
 		c = &collection{Reached: map[string]reached{}, Begun: map[string]uint64{}}
 		r.Collections[e.Collection] = c
 	}
+	if c.Heard == nil { // in a directory of an older version, too
+		c.Heard = map[string]time.Time{}
+	}
+	c.Heard[s.message.String()] = e.Time
 	if e.Type.OfCollection() {
 		r.look = true
 		return m.applyCollection(r, c, s)
@@ -257,6 +265,19 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 		return m.nextEra(r, s, e.Collection, reason, e.Report.Reset)
 	}
 	return m.begin(r, s, e.Collection, reason, e.Report.Reset && c.Wrote != 0)
+}
+
+// heard returns the time of the last event in the partition that is furthest behind; zero if a partition had none.
+func (r *resource) heard() (oldest time.Time) {
+	first := true
+	for _, c := range r.Collections {
+		for part := range c.Begun {
+			if t := c.Heard[part]; first || t.Before(oldest) {
+				oldest, first = t, false
+			}
+		}
+	}
+	return oldest
 }
 
 // number parses a resourceVersion.
@@ -449,7 +470,7 @@ func (m *Mirror) serve(r *resource) error {
 // published returns what readers see of the resource.
 func (r *resource) published() *Resource {
 	p := &Resource{
-		ID: r.id, Kind: r.Kind, Eras: slices.Clone(r.Eras), Served: r.Served, Floor: r.Floor, Time: r.Time,
+		ID: r.id, Kind: r.Kind, Eras: slices.Clone(r.Eras), Served: r.Served, Floor: r.Floor, Time: r.Time, Heard: r.heard(),
 		Complete: r.complete && r.era().Complete, Unordered: r.Unordered, Collections: slices.Sorted(maps.Keys(r.Collections)),
 	}
 	return p

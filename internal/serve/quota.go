@@ -3,18 +3,20 @@ package serve
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 )
 
-// quota limits concurrent use, in total and by address. If the total is used up, an address without any
-// still gets one, up to four times the total, so that several strangers together cannot keep a kubelet out. Any goroutine may use it.
+// quota limits concurrent use, in total, by address, and by IPv6 network, because a client can have 2^64 addresses of one. A network may have half of the
+// total. If the total is used up, a network without any still gets one, up to four times the total, so that several strangers together
+// cannot keep a kubelet out. Any goroutine may use it.
 type quota struct {
 	all, perAddress int
 
 	mu    sync.Mutex
 	used  int
-	by    map[string]int
-	freed chan struct{} // closed and replaced when one is given back
+	by    map[string]int // by address, and by network if that is another text
+	freed chan struct{}  // closed and replaced when one is given back
 }
 
 func newQuota(all, perAddress int) *quota {
@@ -23,14 +25,18 @@ func newQuota(all, perAddress int) *quota {
 
 // take takes one for an address, or returns a channel that is closed when the caller may try again.
 func (q *quota) take(address string) (ok bool, freed <-chan struct{}) {
+	network := ClientOf(address)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	has := q.by[address]
-	if has == q.perAddress || has > 0 && q.used >= q.all || q.used >= 4*q.all {
+	has := q.by[network]
+	if q.by[address] == q.perAddress || network != address && has >= q.all/2 || has > 0 && q.used >= q.all || q.used >= 4*q.all {
 		return false, q.freed
 	}
 	q.used++
 	q.by[address]++
+	if network != address {
+		q.by[network]++
+	}
 	return true, nil
 }
 
@@ -38,8 +44,10 @@ func (q *quota) give(address string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.used--
-	if q.by[address]--; q.by[address] == 0 {
-		delete(q.by, address)
+	for _, key := range slices.Compact([]string{address, ClientOf(address)}) {
+		if q.by[key]--; q.by[key] == 0 {
+			delete(q.by, key)
+		}
 	}
 	close(q.freed)
 	q.freed = make(chan struct{})
@@ -62,7 +70,7 @@ func (q *quota) wait(ctx context.Context, address string) (leave func(), ok bool
 	}
 }
 
-// Limit returns a listener that closes connections beyond a number of open ones, in total and per address, at once.
+// Limit returns a listener that closes connections beyond a number of open ones, in total, per address and per IPv6 network, at once.
 func Limit(l net.Listener, total, perAddress int) net.Listener {
 	return &listener{Listener: l, open: newQuota(total, perAddress)}
 }

@@ -13,9 +13,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +38,7 @@ const (
 	answersPerAddress     = 4
 	streams               = 1024 // connections and concurrent answers of a server of streams
 	streamsPerAddress     = 512
+	bodyTime              = 2 * time.Second // for the body of a request to a server of streams, which does not read it
 	// queueTime is how long a request waits for a free slot.
 	queueTime = 5 * time.Second
 )
@@ -57,7 +60,8 @@ type Options struct {
 	// Open are the paths that need no login.
 	Open []string
 	// Streams says that an answer may take as long as its client reads, and that one address may read 512 of them. The handler limits the time for
-	// each part that it writes.
+	// each part that it writes. Run waits for the handler, which may use what is closed after Run: it must return soon after a request's context
+	// ends.
 	Streams bool
 	Handler http.Handler
 	Log     *zap.Logger
@@ -67,6 +71,9 @@ type Options struct {
 type Server struct {
 	listener net.Listener
 	http     http.Server
+	streams  bool
+	// running is read-locked by each request, and locked for ever when Run ends.
+	running sync.RWMutex
 }
 
 // New listens; Run serves. New returns an error if the address or a file cannot be used.
@@ -91,27 +98,45 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	s := &Server{listener: l, http: http.Server{
-		Handler: o.handler(), ErrorLog: errorLog, MaxHeaderBytes: headerBytes,
+	s := &Server{listener: l, streams: o.Streams, http: http.Server{
+		ErrorLog: errorLog, MaxHeaderBytes: headerBytes,
 		ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 	}}
 	if o.Streams {
 		s.http.ReadTimeout, s.http.WriteTimeout = 0, 0
 	}
+	s.http.Handler = s.counting(o.handler())
 	return s, nil
 }
 
 // Addr returns the address of the server.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Run serves until ctx ends.
+// Run serves until ctx ends. With [Options.Streams] it returns after the last handler.
 func (s *Server) Run(ctx context.Context) error {
+	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
 	stop := context.AfterFunc(ctx, func() { _ = s.http.Close() })
 	defer stop()
-	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+	err := s.http.Serve(s.listener)
+	if s.streams {
+		_ = s.http.Close() // also after an error of the listener
+		s.running.Lock()
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// counting returns a handler that does not begin once Run ends.
+func (s *Server) counting(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.running.TryRLock() { // the connection is closed
+			return
+		}
+		defer s.running.RUnlock()
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Close stops a server that does not run.
@@ -127,6 +152,12 @@ func (o *Options) handler() http.Handler {
 	hosts := o.hosts()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if o.Streams { // the deadline of the connection's last answer may be over
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // tests' recorders have none
+		}
+		if o.Streams && r.ContentLength != 0 && refusesBody(w, r) {
+			return
+		}
 		if !o.AnyHost && !isFor(r.Host, hosts) {
 			http.Error(w, misdirected(r.Host), http.StatusMisdirectedRequest)
 			return
@@ -147,6 +178,18 @@ func (o *Options) handler() http.Handler {
 		}
 		o.Handler.ServeHTTP(w, r)
 	})
+}
+
+// refusesBody bounds the time for the body of a request, which net/http reads behind the answer, and ends the connection after that. It answers
+// requests that have no use for a body. Others are for the handler, which says that nothing can be written.
+func refusesBody(w http.ResponseWriter, r *http.Request) bool {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // tests' recorders have none
+	w.Header().Set("Connection", "close")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	http.Error(w, "this server reads no bodies: send the request without one", http.StatusRequestEntityTooLarge)
+	return true
 }
 
 // hosts returns the names that requests may be sent to.
@@ -181,6 +224,24 @@ func hostOf(address string) string {
 		return host
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(address, "["), "]")
+}
+
+// ClientOf returns what limits count of an address with its port: the IPv4 address, or the first 64 bits of an IPv6 address, because a client can
+// have all others.
+func ClientOf(remote string) string {
+	host := hostOf(remote)
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if ip = ip.Unmap(); ip.Is4() {
+		return ip.String()
+	}
+	network, err := ip.WithZone("").Prefix(64)
+	if err != nil {
+		return host
+	}
+	return network.String()
 }
 
 // newTLS reads the files for every connection, so new ones are used from the next connection

@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -193,6 +194,44 @@ func TestConnections(t *testing.T) {
 	}
 }
 
+// TestRunWaitsForHandlers: a handler reads a store that is closed after Run. Run ends the request's context and waits for it.
+func TestRunWaitsForHandlers(t *testing.T) {
+	began, cancelled, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s, err := New(Options{Listen: "127.0.0.1:0", Streams: true, Log: zap.NewNop(), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-r.Context().Done()
+		close(cancelled)
+		<-release
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	c, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	stop()
+	<-cancelled
+	select {
+	case err := <-done:
+		t.Errorf("Run returned (%v), and a handler runs", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestQuota: several addresses together use all connections. An address without any still gets one.
 func TestQuota(t *testing.T) {
 	q := newQuota(4, 2)
@@ -214,6 +253,69 @@ func TestQuota(t *testing.T) {
 	q.give("a")
 	if !took("z") {
 		t.Error("what is given back cannot be used")
+	}
+}
+
+// TestNetworks: a client with an IPv6 network has as many addresses as it wants. It gets half of what there is.
+func TestNetworks(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.7:80": "192.0.2.7", "[::ffff:192.0.2.7]:80": "192.0.2.7", "[2001:db8:1:2:3::4]:80": "2001:db8:1:2::/64", "[fe80::1%eth0]:80": "fe80::/64", "name:80": "name",
+	} {
+		if got := ClientOf(address); got != want {
+			t.Errorf("%s counts as %s, want %s", address, got, want)
+		}
+	}
+	q := newQuota(20, 4)
+	n := 0
+	for i := range 100 {
+		if ok, _ := q.take(fmt.Sprintf("2001:db8:1:2::%x", i)); ok {
+			n++
+		}
+	}
+	if n != 10 {
+		t.Errorf("a network has %d of 20", n)
+	}
+	for range 4 {
+		if ok, _ := q.take("2001:db8:1:3::1"); !ok {
+			t.Error("a network keeps another one out")
+		}
+	}
+	if ok, _ := q.take("2001:db8:1:3::1"); ok {
+		t.Error("an IPv6 address has more than it may")
+	}
+	for i := range 10 {
+		q.give(fmt.Sprintf("2001:db8:1:2::%x", i))
+	}
+	if len(q.by) != 2 || q.used != 4 {
+		t.Errorf("given back, %v are used", q.by)
+	}
+}
+
+// TestUnsentBody: a client that declares a body and does not send it is answered, and does not keep the connection.
+func TestUnsentBody(t *testing.T) {
+	address := run(t, Options{Streams: true, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no writes", http.StatusMethodNotAllowed) })})
+	for request, want := range map[string]string{
+		"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx":        "413",
+		"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n":   "413",
+		"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx":       "405",
+		"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\nxx": "405",
+	} {
+		t.Run(request, func(t *testing.T) {
+			t.Parallel()
+			c, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+			if _, err := io.WriteString(c, request); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := io.ReadAll(c)
+			if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 "+want) {
+				t.Errorf("%q (%v), want %s", answer, err, want)
+			}
+		})
 	}
 }
 

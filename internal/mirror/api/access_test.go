@@ -99,6 +99,45 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
+// TestReasonsOfOtherNamespaces: a client that may read one namespace is told why changes are missing, without the names of others.
+func TestReasonsOfOtherNamespaces(t *testing.T) {
+	b := newBus(t)
+	b.edits["pods"] = map[string]uint64{"pods@shop": 1, "pods@infra": 1}
+	b.snapshot("pods@shop", 50, web)
+	b.snapshot("pods@infra", 50, log)
+	all, shop := "/api/v1/pods", "/api/v1/namespaces/shop/pods"
+	answer := func(path string) string {
+		t.Helper()
+		code, header, body := b.get(t, path, "")
+		return fmt.Sprint(code, header.Values("Warning"), body)
+	}
+	asks := func(prefix, query, named, unnamed string) {
+		t.Helper()
+		if got := answer(prefix + all + query); !strings.Contains(got, named) {
+			t.Errorf("%s%s of all: %s, want %s", prefix, query, got, named)
+		}
+		if got := answer(prefix + shop + query); strings.Contains(got, "infra") || !strings.Contains(got, unnamed) {
+			t.Errorf("%s%s of shop: %s, want %s", prefix, query, got, unnamed)
+		}
+	}
+	w, err := b.client("").Resource(podsResource).Namespace("shop").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "50"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	b.gap("pods@infra", event.ReasonExpired)
+	e := <-w.ResultChan()
+	if st, ok := e.Object.(*metav1.Status); !ok || strings.Contains(st.Message, "infra") || !strings.Contains(st.Message, "a gap began in a collection of another namespace (expired)") {
+		t.Errorf("the watch ends with %v", e.Object)
+	}
+	asks("", "", "a gap began in the collection pods@infra (expired)", "a gap began in a collection of another namespace (expired)")
+	asks("/at/"+b.clock.Format(time.RFC3339), "", "in the collection pods@infra (expired)", "in a collection of another namespace (expired)")
+	b.synced("pods@infra", 60, event.ReasonExpired)
+	asks("", "?watch=true&resourceVersion=50", "in the collection pods@infra (expired)", "in a collection of another namespace (expired)")
+	b.gap("pods@infra", event.ReasonReset)
+	asks("", "", "the collection pods@infra", "a collection of another namespace")
+}
+
 // TestForgedContinue: a continue token is written by the client, who may read one namespace. It must not show what is behind another one.
 func TestForgedContinue(t *testing.T) {
 	b := threePods(t)
@@ -146,6 +185,7 @@ func TestRevokedWatch(t *testing.T) {
 		{apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", fmt.Errorf("no more")), "ERROR 403"},
 		{apierrors.NewUnauthorized("Unauthorized"), "ERROR 401"},
 		{away, "ERROR 503"},
+		{apierrors.NewTooManyRequests("too many questions", 1), "ERROR 429"},
 	} {
 		answer.Store(nil)
 		w, err := b.client("").Resource(podsResource).Watch(context.Background(), metav1.ListOptions{ResourceVersion: "50"})
@@ -154,6 +194,10 @@ func TestRevokedWatch(t *testing.T) {
 		}
 		passes(2)
 		answer.Store(away)
+		passes(2)
+		answer.Store(nil)
+		passes(2)
+		answer.Store(apierrors.NewTooManyRequests("too many questions", 1))
 		passes(2)
 		answer.Store(nil)
 		passes(2)
@@ -180,27 +224,80 @@ func (b *bus) rbac(t event.Type, origin event.Origin, kind, namespace, name stri
 	b.send(strings.ToLower(kind)+"s.rbac.authorization.k8s.io", e)
 }
 
+// asksOf asks whether ann may list pods in the namespace shop. want is true, false, or a part of the reason why that is not known.
+func asksOf(t *testing.T, judge *auth.Bus, want string) {
+	t.Helper()
+	allowed, _, err := judge.Allowed(t.Context(), &auth.User{Name: "ann"}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: "shop"})
+	got := fmt.Sprint(allowed)
+	if err != nil {
+		got = err.Error()
+	}
+	if want == "true" || want == "false" {
+		if got != want {
+			t.Errorf("it is %s, want %s", got, want)
+		}
+	} else if !strings.Contains(got, want) || allowed {
+		t.Errorf("it is %s, want %s", got, want)
+	}
+}
+
+// TestRightsOfAllPartitions: a partition that is read late has revoked rights that another one does not show. So rights count once the bus was read
+// to its ends, and while every partition has a recent event of each resource.
+func TestRightsOfAllPartitions(t *testing.T) {
+	b := newBus(t)
+	b.parts, b.clock = 2, time.Now().Add(-2*time.Hour)
+	unread := errors.New("the bus was not read yet")
+	judge := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return nil }, Ready: func() error { return unread }, MaxAge: time.Hour})
+	asks := func(want string) { t.Helper(); asksOf(t, judge, want) }
+	all := auth.RBACResources()
+	for _, name := range all {
+		b.snapshot(name, 50)
+	}
+	b.clock = time.Now().Add(-time.Minute)
+	beat := func(version int, parts ...int) {
+		t.Helper()
+		b.only = parts
+		for _, name := range all {
+			b.synced(name, version, event.ReasonPeriodic)
+		}
+	}
+	beat(60, 0)
+	unread = nil
+	asks("may lack changes: the last event of them is 1h59m")
+	beat(60, 1)
+	asks("false")
+	unread = errors.New("the bus was not read yet")
+	asks("may lack changes: the bus was not read yet")
+	judge.MaxAge = 0
+	asks("may lack changes: the bus was not read yet")
+}
+
+// TestRightsOfTheFuture: an event of a wrong clock does not switch the largest age off. Once the clock is right, rights count again.
+func TestRightsOfTheFuture(t *testing.T) {
+	b := newBus(t)
+	ready := func() error { return nil }
+	judge := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return nil }, Ready: ready, MaxAge: time.Hour})
+	b.clock = time.Now().Add(-time.Minute)
+	for _, name := range auth.RBACResources() {
+		b.snapshot(name, 50)
+	}
+	asksOf(t, judge, "false")
+	clock := b.clock
+	b.clock = time.Now().Add(24 * time.Hour)
+	b.synced("roles.rbac.authorization.k8s.io", 60, event.ReasonPeriodic)
+	asksOf(t, judge, "from now, by the bridge's clock")
+	b.clock = clock
+	b.synced("roles.rbac.authorization.k8s.io", 70, event.ReasonPeriodic)
+	asksOf(t, judge, "false")
+}
+
 // TestRightsOnTheBus: the RBAC objects on the bus say what users may read, as soon as they change, and only if they are whole and as they are now.
 func TestRightsOnTheBus(t *testing.T) {
 	b := threePods(t)
 	b.clock = time.Now().Add(-time.Minute)
 	var altered []string
-	judge := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return altered }, MaxAge: time.Hour})
-	asks := func(want string) {
-		t.Helper()
-		allowed, _, err := judge.Allowed(t.Context(), &auth.User{Name: "ann"}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: "shop"})
-		got := fmt.Sprint(allowed)
-		if err != nil {
-			got = err.Error()
-		}
-		if want == "true" || want == "false" {
-			if got != want {
-				t.Errorf("it is %s, want %s", got, want)
-			}
-		} else if !strings.Contains(got, want) || allowed {
-			t.Errorf("it is %s, want %s", got, want)
-		}
-	}
+	judge := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return altered }, Ready: func() error { return nil }, MaxAge: time.Hour})
+	asks := func(want string) { t.Helper(); asksOf(t, judge, want) }
 	asks("clusterrolebindings.rbac.authorization.k8s.io of cluster \"prod\" are not on the bus")
 	rules, ref := `"rules":[{"verbs":["list"],"apiGroups":[""],"resources":["pods"]}]`, `"subjects":[{"kind":"User","name":"ann"}],"roleRef":{"kind":"Role","name":"reader"}`
 	b.snapshot("clusterrolebindings.rbac.authorization.k8s.io", 50)

@@ -31,13 +31,20 @@ import (
 const (
 	// tooNewWait is how long a list waits for a resourceVersion that is not reached yet, as the API server does.
 	tooNewWait = 3 * time.Second
-	// writeTime is how long a client may take for a part of an answer.
-	writeTime = 30 * time.Second
 	// bookmarkEvery is the time between two bookmarks of a watch.
 	bookmarkEvery = time.Minute
 	// watchTime is how long a watch lasts at least if the client does not say how long. Up to as much is added at random.
 	watchTime = 30 * time.Minute
 )
+
+// limits are those of answers, so that a client that reads slowly, or not, does not keep memory and the store's old files for ever.
+type limits struct {
+	write time.Duration // for a part of an answer
+	list  time.Duration // for a list, and for the changes that a watch is behind
+	bytes int           // of a list that are collected before its header is written; a longer list is written while it is read
+}
+
+var standardLimits = limits{write: 30 * time.Second, list: 5 * time.Minute, bytes: 1 << 20}
 
 // Builtin describes a resource that Kubernetes itself has.
 type Builtin struct {
@@ -71,6 +78,7 @@ type Server struct {
 	Options
 	now      func() time.Time
 	rechecks rechecks
+	limits   limits
 }
 
 // New returns a server.
@@ -81,7 +89,7 @@ func New(o Options) *Server {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
-	return &Server{Options: o, now: time.Now, rechecks: standardRechecks}
+	return &Server{Options: o, now: time.Now, rechecks: standardRechecks, limits: standardLimits}
 }
 
 // view is what the prefix of a path selects.
@@ -109,7 +117,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.probe(w, r)
 		return
 	}
-	c := &counted{ResponseWriter: w, verb: "other"}
+	c := &counted{ResponseWriter: w, verb: "other", time: s.limits.write}
 	defer s.Metrics.count(c)
 	if r.Method != http.MethodGet {
 		s.fail(c, notAllowed(r.Method))
@@ -179,6 +187,9 @@ func (s *Server) parseView(path string) (v view, rest string, err error) {
 				return v, "", apierrors.NewBadRequest(fmt.Sprintf("/at/%s: write a time such as 2026-03-14T09:26:00Z, a resourceVersion, or one with its epoch such as e2:12345", value))
 			}
 			v.past = value
+			if now := s.now(); v.at.Time.After(now) { // what is served now may not be what is then
+				return v, "", apierrors.NewTimeoutError(fmt.Sprintf("/at/%s is later than now, %s", value, stamp(now)), 0)
+			}
 		default:
 			return v, path, nil
 		}
@@ -210,7 +221,7 @@ func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) e
 	if q.kind == nil || q.namespace != "" && !q.kind.Namespaced {
 		return notFound(r.URL.Path)
 	}
-	q.resource = q.kind.resource
+	q.resource = q.kind.resource.For(q.sees)
 	switch {
 	case q.name != "":
 		return s.get(w, q)
@@ -252,10 +263,13 @@ func (s *Server) position(q *request) (at store.Position, warnings []string, err
 	return at, append(warnings, notes...), nil
 }
 
+// sees reports whether the client may know of a namespace.
+func (q *request) sees(namespace string) bool { return q.namespace == "" || q.namespace == namespace }
+
 // collections returns the collections that a request sees. The names of others may have namespaces that the client does not know.
 func (q *request) collections() (ids []string) {
 	for _, id := range q.resource.Collections {
-		if ns := event.ParseCollection(id).Namespace; q.namespace == "" || ns == "" || ns == q.namespace {
+		if ns := event.ParseCollection(id).Namespace; ns == "" || q.sees(ns) {
 			ids = append(ids, id)
 		}
 	}
@@ -281,6 +295,8 @@ func warn(w http.ResponseWriter, warnings []string) {
 func (s *Server) failed(q *request, err error) error {
 	gr := q.kind.groupResource()
 	switch {
+	case errors.As(err, new(apierrors.APIStatus)):
+		return err
 	case errors.Is(err, mirror.ErrExpired):
 		return apierrors.NewResourceExpired(err.Error())
 	case errors.Is(err, mirror.ErrAbsent):
@@ -296,6 +312,8 @@ func (s *Server) failed(q *request, err error) error {
 		// Without Retry-After: with it, client-go would hide the reason from kubectl's users for a minute.
 		e.ErrStatus.Details = &metav1.StatusDetails{Group: gr.Group, Kind: gr.Resource}
 		return e
+	case errors.Is(err, context.Canceled): // the client is gone, or bridge serve ends
+		return apierrors.NewTimeoutError("the request was cancelled", 0)
 	}
 	return apierrors.NewInternalError(err)
 }
@@ -354,7 +372,7 @@ func (s *Server) reach(ctx context.Context, q *request, version uint64) error {
 	defer cancel()
 	for {
 		committed := s.Mirror.Commits()
-		q.resource = s.Mirror.Resource(q.resource.ID)
+		q.resource = s.Mirror.Resource(q.resource.ID).For(q.sees)
 		if q.past != "" || q.resource.Served.Version >= version {
 			return nil
 		}

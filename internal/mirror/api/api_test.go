@@ -128,6 +128,9 @@ func TestGet(t *testing.T) {
 		"/openapi/v2":                                          404,
 		"/at/2026-03-14T09:00:00Z/api/v1/pods":                 410,
 		"/at/2026-03-14T10:00:00Z/api/v1/pods":                 200,
+		"/at/2026-03-14T11:00:00Z/api/v1/pods":                 200,
+		"/at/2026-03-14T11:00:01Z/api/v1/pods":                 504, // what is then is not known now
+		"/at/2026-03-14T11:00:01Z/apis":                        504,
 		"/at/50/api/v1/namespaces/shop/pods/web":               200,
 		"/at/e2:50/api/v1/namespaces/shop/pods/web":            410,
 		"/at/1000/api/v1/namespaces/shop/pods/web":             504,
@@ -319,6 +322,28 @@ func TestWatch(t *testing.T) {
 	wantNext(t, short, "BOOKMARK @70", "end")
 }
 
+// TestWatchHasNoPages: limit and continue do not count in a watch, as at the API server. With a limit, initial objects would be missing before the
+// bookmark that says that all were sent.
+func TestWatchHasNoPages(t *testing.T) {
+	b := threePods(t)
+	initial := true
+	objects := []string{"ADDED log@43", "ADDED cart@42", "ADDED web@41"}
+	for _, c := range []struct {
+		o    metav1.ListOptions
+		want []string
+	}{
+		{metav1.ListOptions{AllowWatchBookmarks: true, SendInitialEvents: &initial, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, Limit: 1}, append(objects, "BOOKMARK @50 end")},
+		{metav1.ListOptions{Limit: 1, Continue: "x"}, objects},
+	} {
+		w, err := b.client("").Resource(podsResource).Watch(t.Context(), c.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantNext(t, w, c.want...)
+		w.Stop()
+	}
+}
+
 // TestChangesOfOneVersion: objects that expire together are deleted at one resourceVersion. A client that has seen the first deletion only
 // must get the others when it resumes.
 func TestChangesOfOneVersion(t *testing.T) {
@@ -496,4 +521,20 @@ func TestPast(t *testing.T) {
 		}
 		wantNext(t, w, "end")
 	}
+}
+
+// TestPastWatch: a watch of the past has the changes up to its time that are read later, and ends with 410 where changes may be missing.
+func TestPastWatch(t *testing.T) {
+	b := threePods(t)
+	w, err := b.client("/at/"+start.Add(time.Hour).Format(time.RFC3339)).Resource(podsResource).Watch(t.Context(), metav1.ListOptions{ResourceVersion: "50"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	b.deleted("pods", web, 51)
+	wantNext(t, w, "DELETED web@51")
+	b.gap("pods", event.ReasonExpired)
+	b.object("pods", event.Added, event.Reconcile, thing{"shop", "new", "u-5", 55, ""})
+	b.synced("pods", 60, event.ReasonExpired)
+	wantNext(t, w, "ERROR 410", "end")
 }

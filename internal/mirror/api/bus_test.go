@@ -31,6 +31,9 @@ type bus struct {
 	starts map[string]uint64 // incarnations
 	nth    map[string]uint64
 	edits  map[string]map[string]uint64 // by resource
+	// parts is the number of partitions; 0: one. Events of collections go to all of them, or to those of only.
+	parts int
+	only  []int
 }
 
 var start = time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
@@ -57,6 +60,7 @@ func newBus(t *testing.T) *bus {
 		},
 		Notes: func(collections []string) []string { return []string{"values of secrets are redacted"} },
 	})
+	handler.now = func() time.Time { return start.Add(2 * time.Hour) }
 	server := httptest.NewServer(handler)
 	t.Cleanup(func() {
 		server.CloseClientConnections()
@@ -93,13 +97,23 @@ func (b *bus) send(collection string, e event.Event) {
 		e.Run = strconv.FormatUint(b.runs[collection], 10)
 	}
 	encoder := event.Encoder{Cluster: "prod", ClusterUID: "c", Format: event.Structured}
-	m := consumer.Message{Topic: "K8S", Value: event.Structured.Append(nil, encoder.Attributes(&e), &e)}
-	received, err := consumer.Decode(m)
-	if err != nil {
-		b.t.Fatal(err)
+	value := event.Structured.Append(nil, encoder.Attributes(&e), &e)
+	to := []int{0}
+	for n := 1; n < b.parts && e.Type.OfCollection(); n++ {
+		to = append(to, n)
 	}
-	if err := b.mirror.Apply(m, received); err != nil {
-		b.t.Fatal(err)
+	if b.only != nil {
+		to = b.only
+	}
+	for _, part := range to {
+		m := consumer.Message{Topic: "K8S", Partition: part, Partitions: b.parts, Value: value}
+		received, err := consumer.Decode(m)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if err := b.mirror.Apply(m, received); err != nil {
+			b.t.Fatal(err)
+		}
 	}
 	b.n++
 	if err := b.mirror.Commit(map[string]mirror.Offset{"K8S": {Log: "1", Next: int64(b.n)}}); err != nil {

@@ -1,11 +1,13 @@
 package api
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,6 +41,9 @@ func parseOptions(q *request) (*options, error) {
 	}
 	if errs := validation.ValidateListOptions(&o.ListOptions, true); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	if o.Watch { // as at the API server, a watch has no pages: all initial objects are sent
+		o.Limit, o.Continue = 0, ""
 	}
 	o.labels, o.selector = o.LabelSelector, o.FieldSelector
 	if o.selector != nil {
@@ -146,7 +151,7 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 	}
 	out := newListWriter(s, w, q, form)
 	out.warnings, out.version = warnings, at.Version
-	next, err := s.page(store.View{Resource: q.resource.ID, At: at}, o, after, out.add)
+	next, err := s.page(q.Context(), store.View{Resource: q.resource.ID, At: at}, o, after, out.add)
 	if err != nil && out.begun {
 		s.Log.Debug("list broken off", zap.Error(err))
 		panic(http.ErrAbortHandler) // the client must not take what it has for the whole list
@@ -160,10 +165,14 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 	return out.end()
 }
 
-// page calls fn for the objects of a page. It returns the name of the last one if there are more.
-func (s *Server) page(v store.View, o *options, after store.Name, fn func(*store.Object) error) (next store.Name, err error) {
+// page calls fn for the objects of a page. It returns the name of the last one if there are more. It ends with ctx, and after the time for a list.
+func (s *Server) page(ctx context.Context, v store.View, o *options, after store.Name, fn func(*store.Object) error) (next store.Name, err error) {
+	began := time.Now()
 	n, last, more := int64(0), store.Name{}, false
 	failed := s.Mirror.Store().List(v, o.namespace, after, func(x *store.Object) bool {
+		if err = s.mayGoOn(ctx, began); err != nil { // a selector may select nothing for long
+			return false
+		}
 		var selected bool
 		if selected, err = o.selects(x); err != nil || !selected {
 			return err == nil
@@ -183,6 +192,14 @@ func (s *Server) page(v store.View, o *options, after store.Name, fn func(*store
 		next = last
 	}
 	return next, err
+}
+
+// mayGoOn returns an error if the client is gone, or has taken longer than it may for what began at a time: the store keeps old files as long.
+func (s *Server) mayGoOn(ctx context.Context, began time.Time) error {
+	if took := time.Since(began); took > s.limits.list {
+		return apierrors.NewTimeoutError(fmt.Sprintf("the answer took longer than %s: ask for less, such as pages (limit) or one namespace", s.limits.list), 0)
+	}
+	return ctx.Err()
 }
 
 func (s *Server) get(w http.ResponseWriter, q *request) error {

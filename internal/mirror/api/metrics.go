@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -30,11 +31,15 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// counted is an answer whose code is counted.
+// writeBytes is the largest part of an answer that has a time of its own: a client must read 8.5 KiB a second.
+const writeBytes = 256 << 10
+
+// counted is an answer whose code is counted, and for whose parts the client has a limited time.
 type counted struct {
 	http.ResponseWriter
 	verb string
 	code int
+	time time.Duration
 }
 
 func (c *counted) WriteHeader(code int) {
@@ -44,11 +49,30 @@ func (c *counted) WriteHeader(code int) {
 	c.ResponseWriter.WriteHeader(code)
 }
 
-func (c *counted) Write(b []byte) (int, error) {
+func (c *counted) Write(b []byte) (n int, err error) {
 	if c.code == 0 {
 		c.code = http.StatusOK
 	}
-	return c.ResponseWriter.Write(b)
+	for part := range slices.Chunk(b, writeBytes) {
+		c.extend()
+		wrote, err := c.ResponseWriter.Write(part)
+		n += wrote
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// FlushError is what [http.ResponseController] calls.
+func (c *counted) FlushError() error {
+	c.extend()
+	return http.NewResponseController(c.ResponseWriter).Flush()
+}
+
+// extend gives the client time for the next part.
+func (c *counted) extend() {
+	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(time.Now().Add(c.time)) // tests' recorders have none
 }
 
 // Unwrap lets [http.ResponseController] flush and set deadlines.

@@ -151,7 +151,7 @@ func (x *watcher) recheck() error {
 	case err == nil:
 		x.checked, x.nextCheck = now, now.Add(x.s.rechecks.every)
 		return nil
-	case !apierrors.IsServiceUnavailable(err) || now.Sub(x.checked) >= x.s.rechecks.last:
+	case !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err) || now.Sub(x.checked) >= x.s.rechecks.last:
 		return err
 	}
 	x.nextCheck = now.Add(x.s.rechecks.retry)
@@ -161,7 +161,7 @@ func (x *watcher) recheck() error {
 // initial sends the objects that exist, and the bookmark that ends them.
 func (x *watcher) initial() error {
 	v := store.View{Resource: x.q.resource.ID, At: x.at}
-	_, err := x.s.page(v, x.o, store.Name{}, func(o *store.Object) error { return x.object(apiwatch.Added, o, o.Body) })
+	_, err := x.s.page(x.q.Context(), v, x.o, store.Name{}, func(o *store.Object) error { return x.object(apiwatch.Added, o, o.Body) })
 	if err != nil {
 		return err
 	}
@@ -173,15 +173,21 @@ func (x *watcher) initial() error {
 
 // follow sends the changes up to the served position.
 func (x *watcher) follow() error {
+	r := x.s.Mirror.Resource(x.q.resource.ID).For(x.q.sees)
+	x.q.resource = r
+	if x.at.Compare(r.Floor) < 0 {
+		return x.s.failed(x.q, fmt.Errorf("%w: the changes behind resourceVersion %d are not retained any more", mirror.ErrExpired, x.at.Version))
+	}
 	if x.q.past != "" {
 		at, _, err := x.s.position(x.q)
-		if err != nil || at.Compare(x.at) <= 0 {
+		if err == nil && at.Era != x.at.Era {
+			err = x.s.failed(x.q, fmt.Errorf("%w: changes may be missing behind resourceVersion %d", mirror.ErrExpired, x.at.Version))
+		}
+		if err != nil {
 			return err
 		}
 		return x.changes(at)
 	}
-	r := x.s.Mirror.Resource(x.q.resource.ID)
-	x.q.resource = r
 	upTo, ended := r.Served, ""
 	if r.Present().Number != x.at.Era {
 		ended = r.Gap()
@@ -191,9 +197,6 @@ func (x *watcher) follow() error {
 		if upTo.Era != x.at.Era {
 			upTo = x.at // what was left of the era comes with the list
 		}
-	}
-	if x.at.Compare(r.Floor) < 0 {
-		return x.s.failed(x.q, fmt.Errorf("%w: the changes behind resourceVersion %d are not retained any more", mirror.ErrExpired, x.at.Version))
 	}
 	if err := x.changes(upTo); err != nil {
 		return err
@@ -209,9 +212,12 @@ func (x *watcher) changes(upTo store.Position) error {
 		return nil
 	}
 	var failed error
-	n := 0
+	n, began := 0, time.Now()
 	err := x.s.Mirror.Store().Changes(x.q.resource.ID, x.at, upTo, func(c *store.Change) bool {
 		n++
+		if failed = x.s.mayGoOn(x.q.Context(), began); failed != nil { // a selector may select nothing for long
+			return false
+		}
 		failed = x.change(c)
 		return failed == nil
 	})

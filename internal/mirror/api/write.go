@@ -7,7 +7,6 @@ import (
 	"mime"
 	"net/http"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,9 +49,8 @@ func negotiate(r *http.Request) (form, error) {
 		"only the following media types are accepted: application/json", 0, true)
 }
 
-// write writes a part of an answer, for which the client has a limited time.
+// write writes parts of an answer.
 func (s *Server) write(w http.ResponseWriter, parts ...[]byte) bool {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime)) // tests' recorders have none
 	for _, b := range parts {
 		if _, err := w.Write(b); err != nil {
 			s.Log.Debug("answer not written", zap.Error(err))
@@ -73,10 +71,7 @@ func metadataOnly(body []byte) ([]byte, error) {
 	return fmt.Appendf(nil, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":%s}`, object.Metadata), nil
 }
 
-// listBytes is how much of a list is collected before its header is written. A list that is longer is written while it is read.
-const listBytes = 1 << 20
-
-// listWriter writes a list. The items come before the metadata, as in lists of custom resources.
+// listWriter writes a list or a table. The items come before the metadata, as in lists of custom resources.
 type listWriter struct {
 	s    *Server
 	w    http.ResponseWriter
@@ -91,7 +86,6 @@ type listWriter struct {
 	begun bool
 	n     int
 	text  bytes.Buffer
-	rows  []*store.Object // of a table
 }
 
 func newListWriter(s *Server, w http.ResponseWriter, q *request, f form) *listWriter {
@@ -107,8 +101,10 @@ func (l *listWriter) add(x *store.Object) error {
 	body := x.Body
 	switch l.form {
 	case asTable:
-		l.rows = append(l.rows, x)
-		return nil
+		var err error
+		if body, err = json.Marshal(l.q.kind.table([]*store.Object{x}, 0, "", false, l.s.now()).Rows[0]); err != nil {
+			return err
+		}
 	case asMetadata:
 		var err error
 		if body, err = metadataOnly(body); err != nil {
@@ -119,7 +115,7 @@ func (l *listWriter) add(x *store.Object) error {
 		l.text.WriteByte(',')
 	}
 	l.text.Write(body)
-	if l.text.Len() < listBytes {
+	if l.text.Len() < l.s.limits.bytes {
 		return nil
 	}
 	return l.flush()
@@ -133,11 +129,18 @@ func (l *listWriter) flush() error {
 		}
 		warn(l.w, l.warnings)
 		l.w.Header().Set("Content-Type", "application/json")
-		kind, version := l.q.kind.Kind.Kind+"List", l.q.kind.APIVersion
-		if l.form == asMetadata {
+		kind, version, items := l.q.kind.Kind.Kind+"List", l.q.kind.APIVersion, `"items"`
+		switch l.form {
+		case asMetadata:
 			kind, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+		case asTable:
+			columns, err := json.Marshal(l.q.kind.table(nil, 0, "", true, l.s.now()).ColumnDefinitions)
+			if err != nil {
+				return err
+			}
+			kind, version, items = "Table", "meta.k8s.io/v1", `"columnDefinitions":`+string(columns)+`,"rows"`
 		}
-		if !l.s.write(l.w, fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"items":[`, kind, version)) {
+		if !l.s.write(l.w, fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,%s:[`, kind, version, items)) {
 			return errGone
 		}
 	}
@@ -150,14 +153,6 @@ func (l *listWriter) flush() error {
 
 // end writes the rest.
 func (l *listWriter) end() error {
-	if l.form == asTable {
-		if l.partial > 0 {
-			l.warnings = append(l.warnings, fmt.Sprintf("%d objects are not whole: the bus has only a part of them", l.partial))
-		}
-		warn(l.w, l.warnings)
-		l.s.answer(l.w, l.q.kind.table(l.rows, l.version, l.next, true, l.s.now()))
-		return nil
-	}
 	if l.next != "" {
 		fmt.Fprintf(&l.text, `],"metadata":{"resourceVersion":"%d","continue":%q}}`, l.version, l.next)
 	} else {

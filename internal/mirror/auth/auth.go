@@ -17,6 +17,8 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubebridge/kubebridge/internal/serve"
 )
 
 const (
@@ -79,7 +81,8 @@ type Guard struct {
 // NewGuard returns a guard.
 func NewGuard(o Options) *Guard { return &Guard{Options: o} }
 
-// Check returns nil if a request may be answered, or an error of the Kubernetes API: 401, 403, or 503 if the answer is not known now.
+// Check returns nil if a request may be answered, or an error of the Kubernetes API: 401, 403, 429 for a client that makes too many questions
+// necessary, or 503 if the answer is not known now.
 func (g *Guard) Check(r *http.Request, a *Attributes) error {
 	u, err := g.user(r)
 	if err != nil {
@@ -114,7 +117,7 @@ func (g *Guard) user(r *http.Request) (*User, error) {
 	if g.Tokens == nil || !strings.EqualFold(scheme, "bearer") || token == "" {
 		return nil, errUnknown
 	}
-	return g.Tokens.User(r.Context(), token)
+	return g.Tokens.User(r.Context(), token, serve.ClientOf(r.RemoteAddr))
 }
 
 // UnansweredError says that a question cannot be answered now. Reason is for clients, and Err for the log.
@@ -153,6 +156,9 @@ func (g *Guard) refused(err error) error {
 	g.mu.Unlock()
 	if due {
 		g.Log.Warn("requests refused: access cannot be checked", zap.Error(err))
+	}
+	if errors.As(err, new(*BusyError)) {
+		return apierrors.NewTooManyRequests("too many questions about who you are and what you may read: try again later", 1)
 	}
 	e := apierrors.NewServiceUnavailable(reason)
 	e.ErrStatus.Details = nil // client-go would hide the reason behind its retries

@@ -30,7 +30,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // cluster is an API server that knows the token of ann, who may list pods in the namespace shop.
@@ -40,6 +43,8 @@ type cluster struct {
 	away    atomic.Bool
 	refuses atomic.Bool // questions of bridge serve
 	revoked atomic.Bool
+	uid     atomic.Pointer[string] // nil: that of the bus
+	secret  atomic.Bool            // the UID may not be read
 }
 
 func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -100,13 +105,30 @@ func (c *cluster) config() *rest.Config {
 	return &rest.Config{Host: "http://kubernetes", Transport: c, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 }
 
+// source returns the source of a bus with events of the cluster u.
+func (c *cluster) source(bus func() string) *Source {
+	return NewSource(SourceOptions{Cluster: "prod", Bus: bus, Log: zaptest.NewLogger(c.t), Asked: func(context.Context) (string, error) {
+		uid := c.uid.Load()
+		switch {
+		case c.away.Load():
+			return "", errors.New("connection refused")
+		case c.secret.Load():
+			return "", fmt.Errorf("get namespace kube-system: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "kube-system", errors.New("no")))
+		case uid != nil:
+			return *uid, nil
+		}
+		return "u", nil
+	}})
+}
+
 func (c *cluster) guard() *Guard {
 	c.t.Helper()
-	tokens, err := NewTokens(c.config(), "prod")
+	from := c.source(func() string { return "u" })
+	tokens, err := NewTokens(c.config(), from)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	reviews, err := NewReviews(c.config(), "prod")
+	reviews, err := NewReviews(c.config(), from)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -184,11 +206,12 @@ func TestGuard(t *testing.T) {
 			t.Errorf("an answer is forgotten at once: %s", got)
 		}
 		time.Sleep(allowedFor)
-		want := `503 it is not known now whose token this is: the API server of cluster "prod" does not answer`
+		want := `503 it is not known now which cluster is asked: the API server of cluster "prod" does not answer`
 		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != want {
 			t.Errorf("without the API server: %s", got)
 		}
 		c.away.Store(false)
+		time.Sleep(sourceRetry)
 		c.refuses.Store(true)
 		if got := code(g.Check(request("Bearer ann's"), &shopPods)); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "system:auth-delegator") {
 			t.Errorf("without rights of its own: %s", got)
@@ -196,7 +219,85 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-// TestStrangers: tokens that nobody knows do not delay the requests of users that were accepted before.
+// TestOtherCluster: an API server of another cluster than that on the bus is not asked, because its users and rights are others. Nobody is let in
+// while it is not known which cluster it is.
+func TestOtherCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, bus := &cluster{t: t}, ""
+		from := c.source(func() string { return bus })
+		tokens, err := NewTokens(c.config(), from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reviews, err := NewReviews(c.config(), from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := NewGuard(Options{Tokens: tokens, Judge: reviews, Log: zaptest.NewLogger(t)})
+		ann := &User{Name: "ann", UID: "u", Groups: []string{"shoppers", authenticated}, Extra: map[string][]string{"pod": {"a"}}}
+		refused := func(why string) {
+			t.Helper()
+			if got := code(g.Check(request("Bearer ann's"), &shopPods)); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, why) {
+				t.Errorf("a token: %s, want %s", got, why)
+			}
+			// a user of a client certificate has no cluster to ask for the token
+			if allowed, _, err := reviews.Allowed(t.Context(), ann, &shopPods); allowed || err == nil || !strings.Contains(err.Error(), why) {
+				t.Errorf("rights: %v %v, want %s", allowed, err, why)
+			}
+			if n := c.asked.Load(); n != 0 {
+				t.Errorf("%d questions were asked", n)
+			}
+			time.Sleep(allowedFor)
+		}
+		refused(`no event of cluster "prod" was read yet`)
+		bus = "u"
+		c.secret.Store(true)
+		refused("bridge serve may not get the namespace kube-system")
+		c.secret.Store(false)
+		other := "v"
+		c.uid.Store(&other)
+		refused(`the API server that bridge serve asks is not of cluster "prod" on the bus`)
+		if err := from.Confirm(t.Context()); !errors.Is(err, source.ErrOtherCluster) {
+			t.Errorf("at the start: %v", err)
+		}
+		c.uid.Store(nil)
+		time.Sleep(allowedFor)
+		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != "200" {
+			t.Errorf("with the cluster of the bus: %s", got)
+		}
+		if err := from.Confirm(t.Context()); err != nil {
+			t.Errorf("at the start: %v", err)
+		}
+	})
+}
+
+// TestConfirmWaits: the cluster is checked as soon as the bus says which one it has, also if the API server does not answer at first.
+func TestConfirmWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{t: t}
+		other := "v"
+		c.uid.Store(&other)
+		c.away.Store(true)
+		var bus atomic.Pointer[string]
+		bus.Store(new(string))
+		done := make(chan error, 1)
+		go func() { done <- c.source(func() string { return *bus.Load() }).Confirm(t.Context()) }()
+		for _, change := range []func(){func() { uid := "u"; bus.Store(&uid) }, func() { c.away.Store(false) }} {
+			time.Sleep(time.Minute)
+			select {
+			case err := <-done:
+				t.Fatalf("it ended with %v", err)
+			default:
+			}
+			change()
+		}
+		if err := <-done; !errors.Is(err, source.ErrOtherCluster) {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}
+
+// TestStrangers: tokens that nobody knows do not delay the requests of users that were accepted before, nor tokens from other addresses.
 func TestStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{t: t}
@@ -205,19 +306,67 @@ func TestStrangers(t *testing.T) {
 			t.Fatal(got)
 		}
 		time.Sleep(2 * allowedFor)
-		for i := range strangerBurst {
+		for i := range strangerLimit.burst {
 			if got := code(g.Check(request(fmt.Sprint("Bearer ", i)), &shopPods)); got != "401 Unauthorized" {
 				t.Errorf("stranger %d: %s", i, got)
 			}
 		}
 		began := time.Now()
+		if got := code(g.Check(request("Bearer another"), &shopPods)); !strings.HasPrefix(got, "429 too many questions") {
+			t.Errorf("one stranger too many: %s", got)
+		}
+		elsewhere := request("Bearer another")
+		elsewhere.RemoteAddr = "198.51.100.7:1"
+		if got := code(g.Check(elsewhere, &shopPods)); got != "401 Unauthorized" {
+			t.Errorf("a stranger from another address: %s", got)
+		}
 		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != "200" || time.Since(began) != 0 {
 			t.Errorf("ann behind strangers: %s, after %s", got, time.Since(began))
 		}
-		if g.Check(request("Bearer another"), &shopPods); time.Since(began) == 0 {
-			t.Error("strangers are not limited")
+	})
+}
+
+// TestOneUserAsksTooMuch: a user whose requests make many questions necessary does not stop the others, and is told why.
+func TestOneUserAsksTooMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := (&cluster{t: t}).guard()
+		ask := func(user, name string) (allowed bool, err error) {
+			allowed, _, err = g.Judge.Allowed(t.Context(), &User{Name: user, UID: "u", Groups: []string{"shoppers", authenticated}, Extra: map[string][]string{"pod": {"a"}}},
+				&Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: "shop", Name: name})
+			return allowed, err
+		}
+		began := time.Now()
+		n := 0
+		for ; n < 10*userLimit.burst; n++ {
+			if _, err := ask("eve", fmt.Sprint(n)); err != nil {
+				if got := code(g.refused(err)); !strings.HasPrefix(got, "429 too many questions") {
+					t.Errorf("question %d: %s", n, got)
+				}
+				break
+			}
+		}
+		if n != userLimit.burst {
+			t.Errorf("one user has asked %d questions", n)
+		}
+		if allowed, err := ask("ann", ""); !allowed || time.Since(began) != 0 {
+			t.Errorf("ann behind eve: %v %v after %s", allowed, err, time.Since(began))
+		}
+		time.Sleep(time.Second)
+		if _, err := ask("eve", "later"); err != nil {
+			t.Errorf("later: %v", err)
 		}
 	})
+}
+
+// TestSharesAreBounded: many addresses do not use up memory.
+func TestSharesAreBounded(t *testing.T) {
+	s := newShares(strangerLimit, strangersLimit)
+	for i := range 3 * cacheEntries {
+		s.of(fmt.Sprint(i))
+	}
+	if len(s.by) > cacheEntries {
+		t.Errorf("%d shares are kept", len(s.by))
+	}
 }
 
 // TestCacheIsBounded: many answers do not use up memory, and refused ones do not remove accepted ones.

@@ -22,12 +22,17 @@ func RBACResources() []string {
 	}
 }
 
+// clockTolerance is how far the bridge's clock may be ahead of this one. Behind events of a later time it is not seen that no more events come.
+const clockTolerance = 10 * time.Second
+
 // BusOptions are the options of a [Bus].
 type BusOptions struct {
 	Mirror *mirror.Mirror
 	// Altered returns what the configuration leaves out of the objects of collections, or changes in them, one sentence each.
 	Altered func(collections []string) []string
-	// MaxAge is the largest age of the last event of each resource; 0: any. A bridge that has stopped publishes no revoked right.
+	// Ready returns why the bus was not read yet up to where it ended at the start; nil: it was. Revoked rights may be behind what was read.
+	Ready func() error
+	// MaxAge is the largest age of the last event of each resource in each partition; 0: any. A bridge that has stopped publishes no revoked right.
 	MaxAge time.Duration
 }
 
@@ -61,7 +66,7 @@ func (b *Bus) policy(cluster string) (*Policy, error) {
 	var at []store.Position
 	var from []*mirror.Resource
 	for _, name := range RBACResources() {
-		r := b.Mirror.Resource(store.Resource{Cluster: cluster, Name: name})
+		r := b.Mirror.Resource(store.Resource{Cluster: cluster, Name: name}).For(func(string) bool { return false })
 		if why := b.unusable(r); why != "" {
 			return nil, &UnansweredError{fmt.Sprintf("it is not known now what you may read: %s of cluster %q %s", name, cluster, why), nil}
 		}
@@ -125,8 +130,20 @@ func (b *Bus) unusable(r *mirror.Resource) string {
 	if notes := b.Altered(r.Collections); len(notes) > 0 {
 		return "are not whole: " + notes[0]
 	}
-	if age := time.Since(r.Time); b.MaxAge > 0 && age > b.MaxAge {
-		return fmt.Sprintf("may lack changes: the last event of them is %s old", age.Truncate(time.Second))
+	if err := b.Ready(); err != nil {
+		return "may lack changes: " + err.Error()
+	}
+	if b.MaxAge == 0 {
+		return ""
+	}
+	// Each partition has changes of its own, and events that show that there are no others.
+	switch age := time.Since(r.Heard); {
+	case r.Heard.IsZero():
+		return "may lack changes: not every partition has an event of them"
+	case age < -clockTolerance:
+		return fmt.Sprintf("may lack changes: the last event of them is of %s from now, by the bridge's clock", -age.Truncate(time.Second))
+	case age > b.MaxAge:
+		return fmt.Sprintf("may lack changes: the last event of them is %s old in a partition", age.Truncate(time.Second))
 	}
 	return ""
 }

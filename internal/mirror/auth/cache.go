@@ -31,7 +31,7 @@ type kept[V any] struct {
 	at    time.Time
 }
 
-// get returns an answer that still counts. known says that there was a positive answer within knownFor.
+// get returns an answer that still counts. known says that there was a positive answer within knownFor, which is value if none counts.
 func (c *cache[V]) get(k key) (value V, found, known bool) {
 	now := time.Now()
 	c.mu.Lock()
@@ -41,7 +41,9 @@ func (c *cache[V]) get(k key) (value V, found, known bool) {
 		if age < allowedFor {
 			return a.value, true, true
 		}
-		known = age < knownFor
+		if known = age < knownFor; known {
+			value = a.value
+		}
 	}
 	if a, ok := c.refused[k]; ok && now.Sub(a.at) < refusedFor {
 		return a.value, true, known

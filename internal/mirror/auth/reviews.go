@@ -11,15 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/flowcontrol"
 )
 
 // Reviews judges by SubjectAccessReviews of a cluster. It implements [Judge].
 type Reviews struct {
-	cluster string
-	client  authorizationclient.SubjectAccessReviewInterface
-	cache   cache[answer]
-	group   singleflight.Group
+	source *Source
+	client authorizationclient.SubjectAccessReviewInterface
+	shares *shares
+	cache  cache[answer]
+	group  singleflight.Group
 }
 
 type answer struct {
@@ -27,21 +27,19 @@ type answer struct {
 	reason  string
 }
 
-// NewReviews asks the cluster of a client configuration, whose configured name is given too.
-func NewReviews(cfg *rest.Config, cluster string) (*Reviews, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(knownRate, knownBurst)
-	client, err := authorizationclient.NewForConfig(cfg)
+// NewReviews asks the API server of a client configuration, if it is of the source's cluster.
+func NewReviews(cfg *rest.Config, from *Source) (*Reviews, error) {
+	client, err := authorizationclient.NewForConfig(unlimited(cfg))
 	if err != nil {
 		return nil, fmt.Errorf("set up a client for SubjectAccessReviews at %s: %w", cfg.Host, err)
 	}
-	return &Reviews{cluster: cluster, client: client.SubjectAccessReviews()}, nil
+	return &Reviews{source: from, client: client.SubjectAccessReviews(), shares: newShares(userLimit, usersLimit)}, nil
 }
 
 // Allowed implements [Judge].
 func (r *Reviews) Allowed(ctx context.Context, u *User, a *Attributes) (allowed bool, reason string, err error) {
-	if a.Cluster != r.cluster {
-		return false, fmt.Sprintf("only cluster %q is asked what users may read, and the request is for cluster %q", r.cluster, a.Cluster), nil
+	if a.Cluster != r.source.Cluster {
+		return false, fmt.Sprintf("only cluster %q is asked what users may read, and the request is for cluster %q", r.source.Cluster, a.Cluster), nil
 	}
 	spec := specOf(u, a)
 	text, err := json.Marshal(spec)
@@ -69,9 +67,15 @@ func (r *Reviews) Allowed(ctx context.Context, u *User, a *Attributes) (allowed 
 func (r *Reviews) ask(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (x answer, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 	defer cancel()
+	if err := r.source.Check(ctx); err != nil {
+		return x, err
+	}
+	if err := r.shares.take(ctx, fmt.Sprintf("user %q", spec.User)); err != nil {
+		return x, err
+	}
 	review, err := r.client.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
-		return x, &UnansweredError{"it is not known now what you may read: " + because(r.cluster, err), err}
+		return x, &UnansweredError{"it is not known now what you may read: " + because(r.source.Cluster, err), err}
 	}
 	return answer{review.Status.Allowed && !review.Status.Denied, review.Status.Reason}, nil
 }

@@ -12,52 +12,52 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/flowcontrol"
-)
-
-// Questions a second, and at once. Tokens that were accepted within the last hour do not wait for tokens of strangers.
-const (
-	knownRate, knownBurst       = 50, 100
-	strangerRate, strangerBurst = 10, 20
 )
 
 // Tokens knows the users of bearer tokens, by TokenReviews of a cluster. Any goroutine may use it.
 type Tokens struct {
-	cluster          string
-	known, strangers authenticationclient.TokenReviewInterface
+	source *Source
+	client authenticationclient.TokenReviewInterface
+	// Tokens that were accepted within the last hour do not wait for tokens of strangers.
+	known, strangers *shares
 	cache            cache[*User] // nil: the token is not known
 	group            singleflight.Group
 }
 
-// NewTokens asks the cluster of a client configuration, whose configured name is given too.
-func NewTokens(cfg *rest.Config, cluster string) (*Tokens, error) {
-	t := &Tokens{cluster: cluster}
-	for to, limiter := range map[*authenticationclient.TokenReviewInterface]flowcontrol.RateLimiter{
-		&t.known:     flowcontrol.NewTokenBucketRateLimiter(knownRate, knownBurst),
-		&t.strangers: flowcontrol.NewTokenBucketRateLimiter(strangerRate, strangerBurst),
-	} {
-		cfg := rest.CopyConfig(cfg)
-		cfg.RateLimiter = limiter
-		client, err := authenticationclient.NewForConfig(cfg)
-		if err != nil {
-			return nil, fmt.Errorf("set up a client for TokenReviews at %s: %w", cfg.Host, err)
-		}
-		*to = client.TokenReviews()
+// NewTokens asks the API server of a client configuration, if it is of the source's cluster.
+func NewTokens(cfg *rest.Config, from *Source) (*Tokens, error) {
+	client, err := authenticationclient.NewForConfig(unlimited(cfg))
+	if err != nil {
+		return nil, fmt.Errorf("set up a client for TokenReviews at %s: %w", cfg.Host, err)
 	}
-	return t, nil
+	return &Tokens{
+		source: from, client: client.TokenReviews(), known: newShares(userLimit, usersLimit), strangers: newShares(strangerLimit, strangersLimit),
+	}, nil
 }
 
-// User returns the user of a token.
-func (t *Tokens) User(ctx context.Context, token string) (*User, error) {
+// unlimited returns a client configuration without a limit of requests: shares limit them.
+func unlimited(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.RateLimiter = -1, nil
+	return cfg
+}
+
+// User returns the user of a token that came from an address.
+func (t *Tokens) User(ctx context.Context, token, address string) (*User, error) {
 	k := sha256.Sum256([]byte(token))
 	u, found, known := t.cache.get(k)
 	if !found {
-		client := t.strangers
+		from, who := t.strangers, "address "+address
 		if known {
-			client = t.known
+			from, who = t.known, fmt.Sprintf("user %q", u.Name)
 		}
 		answer, err, _ := t.group.Do(string(k[:]), func() (any, error) {
-			u, err := t.ask(ctx, client, token)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
+			defer cancel()
+			if err := from.take(ctx, who); err != nil {
+				return nil, err
+			}
+			u, err := t.ask(ctx, token)
 			if err != nil {
 				return nil, err
 			}
@@ -75,20 +75,20 @@ func (t *Tokens) User(ctx context.Context, token string) (*User, error) {
 	return u, nil
 }
 
-// ask returns the user; nil if the cluster does not know the token. Other requests may wait for the answer, so the end of this one does not end
-// the question.
-func (t *Tokens) ask(ctx context.Context, client authenticationclient.TokenReviewInterface, token string) (*User, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
-	defer cancel()
-	review, err := client.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+// ask returns the user; nil if the cluster does not know the token. Other requests may wait for the answer, so ctx is not that of one request.
+func (t *Tokens) ask(ctx context.Context, token string) (*User, error) {
+	if err := t.source.Check(ctx); err != nil {
+		return nil, err
+	}
+	review, err := t.client.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, &UnansweredError{"it is not known now whose token this is: " + because(t.cluster, err), err}
+		return nil, &UnansweredError{"it is not known now whose token this is: " + because(t.source.Cluster, err), err}
 	}
 	if !review.Status.Authenticated {
 		return nil, nil
 	}
 	from := review.Status.User
-	u := &User{Name: from.Username, UID: from.UID, Groups: from.Groups, Cluster: t.cluster, Extra: map[string][]string{}}
+	u := &User{Name: from.Username, UID: from.UID, Groups: from.Groups, Cluster: t.source.Cluster, Extra: map[string][]string{}}
 	for name, values := range from.Extra {
 		u.Extra[name] = values
 	}

@@ -1,0 +1,114 @@
+package api
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestClientDoesNotRead: a client that asks and does not read what it gets does not keep the handler, whatever it has asked for.
+func TestClientDoesNotRead(t *testing.T) {
+	b := threePods(t)
+	b.server.limits.write = 50 * time.Millisecond
+	b.server.Exported = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, 64<<20)) // more than the buffers of a connection
+	})
+	done := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(done)
+		b.server.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	defer server.CloseClientConnections()
+	c, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Error("the handler writes for ever")
+	}
+}
+
+// deadlines is an answer that counts its parts and their deadlines.
+type deadlines struct {
+	httptest.ResponseRecorder
+	parts []int
+	set   int
+}
+
+func (d *deadlines) SetWriteDeadline(time.Time) error { d.set++; return nil }
+
+func (d *deadlines) Write(b []byte) (int, error) {
+	d.parts = append(d.parts, len(b))
+	return d.ResponseRecorder.Write(b)
+}
+
+// TestPartsHaveDeadlines: a large part of an answer does not have to be read within the time for one, and a flush has a deadline too.
+func TestPartsHaveDeadlines(t *testing.T) {
+	d := &deadlines{ResponseRecorder: *httptest.NewRecorder()}
+	c := &counted{ResponseWriter: d, time: time.Second}
+	if n, err := c.Write(make([]byte, 2*writeBytes+1)); n != 2*writeBytes+1 || err != nil {
+		t.Errorf("%d written (%v)", n, err)
+	}
+	if !slices.Equal(d.parts, []int{writeBytes, writeBytes, 1}) || d.set != 3 {
+		t.Errorf("the parts %v have %d deadlines", d.parts, d.set)
+	}
+	if err := http.NewResponseController(c).Flush(); err != nil || d.set != 4 {
+		t.Errorf("a flush has no deadline (%v)", err)
+	}
+}
+
+// TestTableInParts: a long table is written while it is read, so that it is never in memory as a whole.
+func TestTableInParts(t *testing.T) {
+	b := threePods(t)
+	b.server.limits.bytes = 100
+	d := &deadlines{ResponseRecorder: *httptest.NewRecorder()}
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods?limit=2", nil)
+	r.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	b.server.ServeHTTP(d, r)
+	var table metav1.Table
+	if err := json.Unmarshal(d.Body.Bytes(), &table); err != nil {
+		t.Fatalf("%s: %v", d.Body, err)
+	}
+	if table.Kind != "Table" || table.APIVersion != "meta.k8s.io/v1" || len(table.ColumnDefinitions) != 5 || len(table.Rows) != 2 || table.Rows[1].Cells[0] != "cart" || table.ResourceVersion != "50" || table.Continue == "" {
+		t.Errorf("the table is %+v", table)
+	}
+	if len(d.parts) < 3 || len(d.Header().Values("Warning")) != 2 {
+		t.Errorf("it has the parts %v and the warnings %v", d.parts, d.Header().Values("Warning"))
+	}
+}
+
+// TestListsEnd: a list, and the changes that a watch is behind, end after a time, because the store keeps old files as long.
+func TestListsEnd(t *testing.T) {
+	b := threePods(t)
+	b.deleted("pods", web, 60)
+	b.server.limits.list = 0
+	if code, _, body := b.get(t, "/api/v1/pods", ""); code != 504 || !strings.Contains(body, "ask for less") {
+		t.Errorf("a list: %d %s", code, body)
+	}
+	for _, version := range []string{"", "50"} {
+		w, err := b.client("").Resource(podsResource).Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantNext(t, w, "ERROR 504", "end")
+		w.Stop()
+	}
+	if code, _, _ := b.get(t, "/api/v1/namespaces/shop/pods/cart", ""); code != 200 {
+		t.Errorf("an object: %d", code)
+	}
+}

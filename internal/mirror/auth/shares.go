@@ -1,0 +1,80 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// limit is a number of questions a second, and at once.
+type limit struct {
+	rate  float32
+	burst int
+}
+
+// Questions of users that are known, and of strangers, who are told apart by their addresses. A user with the 512 watches that one address may have
+// asks up to 26 questions a second.
+var (
+	userLimit, usersLimit         = limit{30, 100}, limit{200, 400}
+	strangerLimit, strangersLimit = limit{5, 20}, limit{20, 40}
+)
+
+// shareIdle is how long a share is kept after its last question. It is full again by then.
+const shareIdle = time.Minute
+
+// BusyError says that somebody has asked too much.
+type BusyError struct{ who string }
+
+func (e *BusyError) Error() string { return fmt.Sprintf("too many questions of %s", e.who) }
+
+// shares limits the questions of everybody, and of all together. Any goroutine may use it.
+type shares struct {
+	each limit
+	all  flowcontrol.RateLimiter
+
+	mu sync.Mutex
+	by map[string]*share
+}
+
+type share struct {
+	limiter flowcontrol.RateLimiter
+	used    time.Time
+}
+
+func newShares(each, all limit) *shares {
+	return &shares{each: each, all: flowcontrol.NewTokenBucketRateLimiter(all.rate, all.burst), by: map[string]*share{}}
+}
+
+// take takes a question from the share of who, and waits for one of all. It returns a [BusyError] if there is none.
+func (s *shares) take(ctx context.Context, who string) error {
+	if !s.of(who).TryAccept() || s.all.Wait(ctx) != nil {
+		return &BusyError{who}
+	}
+	return nil
+}
+
+func (s *shares) of(who string) flowcontrol.RateLimiter {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.by[who]
+	if one == nil {
+		if len(s.by) >= cacheEntries {
+			for other, x := range s.by {
+				if now.Sub(x.used) >= shareIdle {
+					delete(s.by, other)
+				}
+			}
+		}
+		if len(s.by) >= cacheEntries { // what all may ask stays bounded
+			clear(s.by)
+		}
+		one = &share{limiter: flowcontrol.NewTokenBucketRateLimiter(s.each.rate, s.each.burst)}
+		s.by[who] = one
+	}
+	one.used = now
+	return one.limiter
+}

@@ -1,0 +1,105 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/singleflight"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// sourceRetry is how long it counts that the API server did not say which cluster it is of.
+const sourceRetry = time.Second
+
+// SourceOptions are the options of a [Source].
+type SourceOptions struct {
+	Cluster string // its configured name
+	// Asked returns the UID of the API server's cluster. Bus returns that of the cluster whose events were read; "": none was read yet.
+	Asked func(ctx context.Context) (string, error)
+	Bus   func() string
+	Log   *zap.Logger
+}
+
+// Source makes sure that the API server that is asked is of the cluster whose events the bus has. The users and rights of another cluster, with
+// the same names of users and namespaces, would open this one's objects. Any goroutine may use it.
+type Source struct {
+	SourceOptions
+	group singleflight.Group
+
+	mu  sync.Mutex
+	uid string
+	err error
+	at  time.Time // of the answer
+}
+
+// NewSource returns a source.
+func NewSource(o SourceOptions) *Source { return &Source{SourceOptions: o} }
+
+// Check returns nil if the API server is of the cluster on the bus. Otherwise it returns an [UnansweredError], which for another cluster wraps
+// [source.ErrOtherCluster].
+func (s *Source) Check(ctx context.Context) error {
+	bus := s.Bus()
+	if bus == "" {
+		return &UnansweredError{fmt.Sprintf("no event of cluster %q was read yet, so it is not known whether the API server is of the cluster on the bus", s.Cluster), nil}
+	}
+	uid, err := s.asked(ctx)
+	switch {
+	case errors.Is(err, source.ErrOtherCluster), err == nil && uid != bus:
+		if err == nil {
+			err = fmt.Errorf("%w: the events on the bus are of the cluster with the UID %s, the API server's namespace kube-system has %s", source.ErrOtherCluster, bus, uid)
+		}
+		return &UnansweredError{fmt.Sprintf("the API server that bridge serve asks is not of cluster %q on the bus", s.Cluster), err}
+	case apierrors.IsForbidden(err):
+		return &UnansweredError{fmt.Sprintf("bridge serve may not get the namespace kube-system, whose UID says which cluster it asks: allow it at cluster %q, or set kubernetes.clusterUID", s.Cluster), err}
+	case err != nil:
+		return &UnansweredError{"it is not known now which cluster is asked: " + because(s.Cluster, err), err}
+	}
+	return nil
+}
+
+func (s *Source) asked(ctx context.Context) (string, error) {
+	s.mu.Lock()
+	uid, err, age := s.uid, s.err, time.Since(s.at)
+	s.mu.Unlock()
+	if err == nil && uid != "" && age < allowedFor || err != nil && age < sourceRetry {
+		return uid, err
+	}
+	got, err, _ := s.group.Do("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
+		defer cancel()
+		uid, err := s.Asked(ctx)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.uid, s.err, s.at = uid, err, time.Now()
+		return uid, err
+	})
+	return got.(string), err
+}
+
+// Confirm checks until the cluster is known, and logs why it is not. It returns an error if it is another one than that on the bus.
+func (s *Source) Confirm(ctx context.Context) error {
+	logged := ""
+	for {
+		err := s.Check(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return nil
+		case errors.Is(err, source.ErrOtherCluster):
+			return err
+		case s.Bus() != "" && err.Error() != logged:
+			logged = err.Error()
+			s.Log.Warn("users cannot be checked at the API server", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(2 * sourceRetry):
+		}
+	}
+}
