@@ -460,7 +460,8 @@ type recordReader struct {
 	auditing   *auditing
 	generation int // of the sink's store; 0: the position is not known yet
 	reader     *inbox.Reader
-	before     []numbered // the records that may be needed again
+	before     []numbered     // the records that may be needed again
+	from       storedPosition // that the sink's store had at the start; it may be one in another inbox
 	at         inbox.Position
 	gap        error                // why records behind at are missing; nil: none is, as far as it is known
 	other      bool                 // the inbox is not the one that the sink's position is of, so its numbers begin again
@@ -524,6 +525,7 @@ func decodePosition(text []byte) (at storedPosition, err error) {
 // forward, what is needed of the other inbox is sent to this one; otherwise records are missing.
 func (r *recordReader) storedHere(a *attribute.Attribution) (storedPosition, error) {
 	at, err := stored(a)
+	r.from = at
 	if at.Inbox == "" || at.Inbox == r.auditing.id {
 		return at, err
 	}

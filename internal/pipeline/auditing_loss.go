@@ -135,12 +135,18 @@ func (a *auditing) listens() {
 	}
 }
 
-// loss returns a record that says that records are missing in the inbox; nil: none is.
+// loss returns a record that says that records are missing in the inbox; nil: none is. Its ID is the same if the same gap is read again, and that
+// of no other gap: it has the identity of the inbox, and the position behind which records are missing.
 func (r *recordReader) loss(gap error) *audit.Record {
 	if gap == nil {
 		return nil
 	}
-	return &audit.Record{ID: gap.Error(), Lost: newLoss(r.known, gap.Error())}
+	behind := storedPosition{Inbox: r.auditing.id, Position: r.at}
+	if r.other {
+		behind = r.from
+	}
+	id := fmt.Sprintf("%s %s %s %d %s", r.auditing.id, behind.Inbox, behind.Session, behind.Number, gap)
+	return &audit.Record{ID: id, Lost: newLoss(r.known, gap.Error())}
 }
 
 // publishLoss publishes in each collection that records may be missing. It returns the changes of the checkpoint, which are committed with the position.
