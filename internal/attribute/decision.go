@@ -2,6 +2,7 @@ package attribute
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/kubebridge/kubebridge/internal/audit/join"
@@ -114,7 +115,7 @@ func (a *Attribution) forget(number uint64) {
 }
 
 // Keep returns the changes of the checkpoint that store verdicts on changes of collections that are suspended, a part of them at a time. Their records
-// are not needed any more once these are durable.
+// are not needed any more once these are durable. After an error, the changes so far are to be committed as well: they count as passed on.
 func (a *Attribution) Keep(suspended func(collection string) bool) (changes []event.KV, err error) {
 	bytes := 0
 	for number, d := range a.decided {
@@ -128,7 +129,7 @@ func (a *Attribution) Keep(suspended func(collection string) bool) (changes []ev
 		// The event of the change may not be committed: then the collection publishes the change again.
 		switch value, err := a.store.Get(key(c)); {
 		case err != nil:
-			return nil, err
+			return changes, fmt.Errorf("read the checkpoint: %w", err)
 		case value == nil:
 			continue
 		}

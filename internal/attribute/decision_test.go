@@ -1,6 +1,8 @@
 package attribute
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -70,6 +72,48 @@ func TestVerdictsAreStored(t *testing.T) {
 	w.Committed(ready[0].Number)
 	if n := w.Counts(); len(w.store) != 0 || n.Exact != 1 || n.Waiting != 0 {
 		t.Errorf("the store has %v, counts %+v", w.store, n)
+	}
+}
+
+// halfRead is a store that fails the second read.
+type halfRead struct {
+	store
+	reads int
+}
+
+var errBroken = errors.New("broken")
+
+func (s *halfRead) Get(key []byte) ([]byte, error) {
+	if s.reads++; s.reads == 2 {
+		return nil, errBroken
+	}
+	return s.store.Get(key)
+}
+
+// If the checkpoint cannot be read for one of two verdicts, the other one is stored, and the next call stores that one.
+func TestVerdictsAreStoredAfterAnError(t *testing.T) {
+	w := newWorld(t)
+	w.commit(w.Published(change("web", "5"), true, noon), w.Published(change("api", "6"), true, noon))
+	w.Read(1, creation("web", "5", "alice"), noon)
+	w.Read(2, creation("api", "6", "bob"), noon)
+	if ready := readyAt(w.Attribution, noon); len(ready) != 2 {
+		t.Fatalf("ready: %v", numbers(ready))
+	}
+	w.Attribution.store = &halfRead{store: w.store}
+	for i := range 2 {
+		changes, err := w.Keep(isSuspended)
+		if failed := errors.Is(err, errBroken); failed != (i == 0) {
+			t.Fatalf("call %d: %v", i, err)
+		}
+		w.commit(changes...)
+	}
+	for key, value := range w.store {
+		if !bytes.Contains(value, []byte(`"request"`)) {
+			t.Errorf("the verdict is not stored: %s has %s", key, value)
+		}
+	}
+	if n := w.Needed(); n != 3 {
+		t.Errorf("records are needed from %d on, want 3", n)
 	}
 }
 
