@@ -11,7 +11,7 @@ import (
 
 const (
 	// maxDecidedBytes bounds the records of verdicts whose events are not committed, for example because the bus refuses their route. Later
-	// events leave out more.
+	// events leave out more. One half is for exact verdicts on changes that are not committed themselves: these may be given back to the join.
 	maxDecidedBytes = 64 << 20
 	// crowdedBytes bounds the data of those events.
 	crowdedBytes = 2 << 10
@@ -95,13 +95,23 @@ func restored(c *Change) *decision {
 
 // decide adds a verdict.
 func (a *Attribution) decide(d *decision) {
-	if a.decidedBytes+d.bytes > maxDecidedBytes {
+	limit := maxDecidedBytes / 2
+	if a.decidedBytes+d.bytes > limit && d.verdict.Exact != nil && !a.isCommitted(d.verdict.Change) {
+		limit = maxDecidedBytes
+	}
+	if a.decidedBytes+d.bytes > limit {
 		d.attribution = d.attributed(crowdedBytes)
 		d.verdict.Shrink()
 		d.bytes = min(d.bytes, crowdedBytes)
 	}
 	a.decidedBytes += d.bytes
 	a.decided[d.verdict.Change] = d
+}
+
+// isCommitted reports whether a change that waits is in the checkpoint. After an error it is not known, and the result is false.
+func (a *Attribution) isCommitted(number uint64) bool {
+	value, err := a.store.Get(key(a.waiting[number]))
+	return err == nil && value != nil
 }
 
 // forget forgets a change, with its verdict.

@@ -117,6 +117,47 @@ func TestVerdictsAreStoredAfterAnError(t *testing.T) {
 	}
 }
 
+// If the event of a change is not committed, because the route is refused, its request is that of the same change again, also if the memory for verdicts is
+// almost full.
+func TestVerdictIsGivenBackInFullMemory(t *testing.T) {
+	w := newWorld(t)
+	w.options.Join.MaxChanges, w.options.Join.MaxRequests = 10_000, 10_000 // of joins that begin later
+	long := strings.Repeat("x", 64<<10)
+	number := uint64(0)
+	decide := func(name string) event.KV {
+		number++
+		version := fmt.Sprint(number + 10)
+		change := w.Published(change(name, version), true, noon)
+		r := creation(name, version, "mallory")
+		r.Actor.User.Extra = map[string][]string{"e": {long}}
+		w.Read(number, r, noon)
+		return change
+	}
+	many := func(name string) {
+		for i := range maxDecidedBytes / (64 << 10) {
+			w.commit(decide(fmt.Sprint(name, i)))
+			readyAt(w.Attribution, noon)
+		}
+	}
+	many("before")
+	decide("web")
+	web := fmt.Sprint(number + 10)
+	readyAt(w.Attribution, noon)
+	many("after") // and the join does not remember the verdict any more
+	if err := w.Restore(w.store, "deployments.apps", noon); err != nil {
+		t.Fatal(err)
+	}
+	readyAt(w.Attribution, noon)
+	w.Published(change("web", web), true, noon)
+	ready := readyAt(w.Attribution, noon)
+	if len(ready) != 1 {
+		t.Fatalf("ready is %v", numbers(ready))
+	}
+	if e, _ := w.Event(ready[0].Number); e.Name != "web" || e.Attribution.Request == nil {
+		t.Errorf("%s has %+v", e.Name, e.Attribution)
+	}
+}
+
 // Changes of a suspended collection whose users have very long texts do not fill the memory: their events leave out more.
 func TestVerdictsAreBoundedByBytes(t *testing.T) {
 	a := newAttribution()
