@@ -42,7 +42,7 @@ const (
 	trimEvery = 10 * time.Second
 	// recordBytesAtOnce is how many bytes of memory these records may take, besides those of the last one.
 	recordBytesAtOnce = 1 << 20
-	// declareEvery is how often a sink publishes that there was no room for requests.
+	// declareEvery is how often a sink publishes that there was no room for requests, and the webhook notes that it has refused records.
 	declareEvery = time.Minute
 	// lookEvery is how often a sink looks what has become certain without another record.
 	lookEvery = 250 * time.Millisecond
@@ -217,7 +217,7 @@ func (a *auditing) serve(ctx context.Context) error {
 	o := *a.spec.Webhook
 	store := newWebhookStore(a)
 	o.Store, o.Log = store, a.log
-	o.Refused = func(why error) { store.Refused(time.Time{}, why) }
+	o.Refused = func(records []audit.Record, why error) { store.Refused(firstTime(records), why) }
 	o.Leads = a.role.leads
 	if a.spec.Join.Complete {
 		o.Unparsable = func(why error) audit.Record { return unparsable(fromWebhook, why) }
@@ -227,6 +227,7 @@ func (a *auditing) serve(ctx context.Context) error {
 		return fmt.Errorf("audit.webhook: %w", err)
 	}
 	a.server.Store(s)
+	defer store.declare(true)
 	return s.Run(ctx)
 }
 

@@ -321,8 +321,21 @@ func TestWebhookLosses(t *testing.T) {
 	if !since.Equal(received) || a.status().Gaps != 1 || a.status().LastError == nil {
 		t.Errorf("the loss is since %v, want %v, when the first request came; the status has %+v", since, received, a.status())
 	}
-	s.Refused(time.Time{}, errors.New("too large"))
+	early := received.Add(-time.Hour)
+	for range 3 { // within a minute
+		s.Refused(early, errors.New("too much is being received"))
+		appends(s)
+	}
+	wants()
+	s.declared = time.Now().Add(-declareEvery)
+	s.Refused(time.Now(), errors.New("another"))
 	appends(s)
+	wants("too much")
+	if !since.Equal(early) {
+		t.Errorf("the loss is since %v, want %v: it covers the whole minute", since, early)
+	}
+	s.Refused(time.Time{}, errors.New("too large"))
+	s.declare(true) // the webhook ends
 	wants("too large")
 	if ago := time.Since(since); ago < buffers {
 		t.Errorf("the loss is since %v ago, want at least %v: the API server had collected the records", ago, buffers)

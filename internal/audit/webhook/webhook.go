@@ -90,8 +90,9 @@ type Options struct {
 	Log     *zap.Logger
 	// Unparsable returns a record to keep with those of a batch in which an event does not parse. nil: nothing is kept of that event.
 	Unparsable func(why error) audit.Record
-	// Refused is called when the body of a client with the right credentials is refused unread: too large, too slow, or too much at once. nil: nothing is.
-	Refused func(why error)
+	// Refused is called when a batch of a client with the right credentials is refused: its records may be lost. records are those of the batch; nil: it
+	// was refused unread. It is not called for records of another replica, which repeats them until they are accepted. nil: nothing is called.
+	Refused func(records []audit.Record, why error)
 	// Leads reports whether this replica takes records of others. nil: it does not.
 	Leads func() bool
 	// BodyTime is how long a client may take to send a body. 0 means 20 seconds.
@@ -221,15 +222,20 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) *refusal {
 	body, held, no := s.receive(r)
 	defer s.memory.Release(held)
 	if no != nil {
-		if s.options.Refused != nil {
-			s.options.Refused(errors.New("a batch was refused: " + no.text))
-		}
+		s.mayLose(r, nil, no.text)
 		return no
 	}
 	if r.URL.Path == RecordsPath {
 		return s.keepRecords(r, body)
 	}
 	return s.keep(r, body)
+}
+
+// mayLose says that a request is refused, so that its records may be lost. nil: they are not known.
+func (s *Server) mayLose(r *http.Request, records []audit.Record, why string) {
+	if s.options.Refused != nil && r.URL.Path != RecordsPath {
+		s.options.Refused(records, errors.New("a batch was refused: "+why))
+	}
 }
 
 // admit checks the client.
@@ -318,6 +324,7 @@ func (s *Server) keep(r *http.Request, body []byte) *refusal {
 		records = append(records, s.options.Unparsable(b.Err))
 	}
 	if no := s.store(records); no != nil {
+		s.mayLose(r, records, no.text)
 		return no
 	}
 	s.counts.accept(len(body), &b)

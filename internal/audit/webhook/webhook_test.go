@@ -241,7 +241,7 @@ func TestAnswerComesAfterTheStore(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	unread := 0
 	r := newRig(t, func(r *rig) {
-		r.options.MaxBody, r.options.Refused = 2000, func(error) { unread++ }
+		r.options.MaxBody, r.options.Refused = 2000, func([]audit.Record, error) { unread++ }
 	})
 	c := r.client(nil, "")
 	var want Counters
@@ -317,6 +317,35 @@ func TestRetriesAreAskedFor(t *testing.T) {
 	req.Header.Set("Authorization", "Bearer another-token-of-a-test")
 	if code, _, text := r.do(c, req); code != 200 {
 		t.Errorf("with the new token: got %d %s", code, text)
+	}
+}
+
+// A batch that is refused may be lost. Records of another replica are not: it repeats them until they are accepted.
+func TestOnlyBatchesMayBeLost(t *testing.T) {
+	var lost []string
+	r := newRig(t, func(r *rig) {
+		r.options.MaxBody, r.options.Leads, r.store.err = 2000, func() bool { return true }, fmt.Errorf("append: %w", inbox.ErrFull)
+		r.options.Refused = func(records []audit.Record, why error) {
+			for _, one := range records {
+				lost = append(lost, one.Actor.User.Name)
+			}
+			lost = append(lost, why.Error())
+		}
+	})
+	c := r.client(nil, "")
+	long := strings.Repeat(" ", 2001)
+	for _, one := range []struct {
+		path, body string
+		code       int
+	}{{RecordsPath, `[{"id":"a"}]`, 429}, {RecordsPath, long, 413}, {"/audit", list(item), 429}, {"/audit", long, 413}} {
+		req := r.request(strings.NewReader(one.body))
+		req.URL.Path = one.path
+		if code, _, text := r.do(c, req); code != one.code {
+			t.Errorf("%s: got %d %s, want %d", one.path, code, text, one.code)
+		}
+	}
+	if got := strings.Join(lost, ", "); got != "alice, a batch was refused: the inbox is full, a batch was refused: the limit is 2000 bytes" {
+		t.Errorf("lost may be %q", got)
 	}
 }
 
