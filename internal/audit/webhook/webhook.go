@@ -90,8 +90,9 @@ type Options struct {
 	Log     *zap.Logger
 	// Unparsable returns a record to keep with those of a batch in which an event does not parse. nil: nothing is kept of that event.
 	Unparsable func(why error) audit.Record
-	// Refused is called when a batch of a client with the right credentials is refused: its records may be lost. records are those of the batch; nil: it
-	// was refused unread. It is not called for records of another replica, which repeats them until they are accepted. nil: nothing is called.
+	// Refused is called when a batch is refused, so that its records may be lost. records are those of the batch; nil: they are not known. It is not
+	// called for wrong credentials, for requests that have no batch (405, 415), and for records of another replica, which repeats them until
+	// they are accepted. nil: nothing is called.
 	Refused func(records []audit.Record, why error)
 	// Leads reports whether this replica takes records of others. nil: it does not.
 	Leads func() bool
@@ -217,6 +218,7 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) *refusal {
 		return &refusal{http.StatusServiceUnavailable, RefusedFailed, "this replica does not lead", busyDelay}
 	}
 	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.options.BodyTime)); err != nil {
+		s.mayLose(r, nil, "it cannot be received")
 		return &refusal{http.StatusServiceUnavailable, RefusedFailed, "the body cannot be received", busyDelay}
 	}
 	body, held, no := s.receive(r)
@@ -265,6 +267,7 @@ func (s *Server) admit(r *http.Request) *refusal {
 		return &refusal{denied.Code, RefusedClient, "a valid bearer token is required", 0}
 	default:
 		s.log.warn("audit webhook cannot read its token file", zap.Error(err))
+		s.mayLose(r, nil, "the token file cannot be read")
 		return &refusal{http.StatusServiceUnavailable, RefusedFailed, "the token cannot be checked now", busyDelay}
 	}
 }
@@ -314,6 +317,7 @@ func (s *Server) keep(r *http.Request, body []byte) *refusal {
 	var b audit.Batch
 	if err := s.options.Parser.List(body, &b); err != nil {
 		s.log.warn("audit webhook received what is no list of audit events", zap.Error(err), zap.Int("bytes", len(body)), zap.String("address", r.RemoteAddr))
+		s.mayLose(r, nil, "it is no list of audit events")
 		return &refusal{http.StatusBadRequest, RefusedForm, err.Error(), 0}
 	}
 	if b.Unparsable > 0 {
