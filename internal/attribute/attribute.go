@@ -80,7 +80,6 @@ type Counts struct {
 	Dropped    uint64 // consumers had no copy of the collection any more
 	Rejected   uint64 // the bus has taken no event about them
 	Refusals   RefusalCounts
-	Forgotten  uint64 // requests and changes for which there was no room: see [join.Join.Forgotten]
 }
 
 // Change is a published change whose request is not known yet.
@@ -333,7 +332,6 @@ func (a *Attribution) Forgotten() (all join.Forgotten) {
 		}
 		all.Number += f.Number
 	}
-	a.counts.Forgotten += all.Number
 	return all
 }
 
