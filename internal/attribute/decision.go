@@ -12,7 +12,7 @@ import (
 const (
 	// maxDecidedBytes bounds the records of verdicts whose events are not committed, for example because the bus refuses their route. Later
 	// events leave out more. One half is for exact verdicts on changes that are not committed themselves: these may be given back to the join.
-	maxDecidedBytes = 64 << 20
+	maxDecidedBytes = 64 << 20 // or a part of Options.MaxBytes
 	// crowdedBytes bounds the data of those events.
 	crowdedBytes = 2 << 10
 	// storedAtOnce and storedBytesAtOnce bound the verdicts that one batch stores.
@@ -95,9 +95,9 @@ func restored(c *Change) *decision {
 
 // decide adds a verdict.
 func (a *Attribution) decide(d *decision) {
-	limit := maxDecidedBytes / 2
+	limit := a.maxDecided() / 2
 	if a.decidedBytes+d.bytes > limit && d.verdict.Exact != nil && !a.isCommitted(d.verdict.Change) {
-		limit = maxDecidedBytes
+		limit = a.maxDecided()
 	}
 	if a.decidedBytes+d.bytes > limit {
 		d.attribution = d.attributed(crowdedBytes)

@@ -68,8 +68,10 @@ type AuditSpec struct {
 	File    *logfile.Options              // nil: there is none
 	Topic   func() (topic.Options, error) // nil: there is none. An error is tried again
 	Join    join.Options
-	Wait    time.Duration // see [attribute.Options]
-	Denied  bool          // refused requests are published
+	// MaxBytes bounds the memory of records and changes of each sink: see [attribute.Options].
+	MaxBytes int
+	Wait     time.Duration // see [attribute.Options]
+	Denied   bool          // refused requests are published
 }
 
 // auditing gets audit records, keeps them, and passes them on to all sinks.
