@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/hkdf"
 	"crypto/sha256"
+	"math"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -22,12 +24,24 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 )
 
-// maxChanges, maxRequests and maxBytes bound what waits for its record or its change, for each sink and storage. maxBytes is the memory of the
-// requests.
-const maxChanges, maxRequests, maxBytes = 100_000, 100_000, 256 << 20
+// maxChanges and maxRequests bound what waits for its record or its change, for each sink and storage.
+const maxChanges, maxRequests = 100_000, 100_000
+
+// defaultAuditBytes is the memory for audit records and changes that wait, of all sinks, if GOMEMLIMIT is not set.
+const defaultAuditBytes = 512 << 20
+
+// auditBytes returns the memory for audit records and changes of one of some sinks. limit is GOMEMLIMIT, math.MaxInt64 if that is not set: a quarter
+// of it is for all sinks.
+func auditBytes(limit int64, sinks int) int {
+	all := int64(defaultAuditBytes)
+	if limit < math.MaxInt64 {
+		all = limit / 4
+	}
+	return int(all) / max(1, sinks)
+}
 
 // auditSpec describes where audit records come from; nil: nobody asks who made changes.
-func auditSpec(c *config.Config, elector *leader.Elector, log *zap.Logger) *pipeline.AuditSpec {
+func auditSpec(c *config.Config, sinks int, elector *leader.Elector, log *zap.Logger) *pipeline.AuditSpec {
 	a := &c.Audit
 	if a.Path == "" {
 		return nil
@@ -36,7 +50,8 @@ func auditSpec(c *config.Config, elector *leader.Elector, log *zap.Logger) *pipe
 	parser := audit.NewParser(audit.Options{Denied: a.Denied, Ends: a.Complete, OmitGroups: omits("groups"), OmitSourceIPs: omits("sourceIPs"), OmitExtra: omits("extra")})
 	s := &pipeline.AuditSpec{
 		Path: a.Path, Wait: a.Wait, Denied: a.Denied,
-		Join: join.Options{Complete: a.Complete, Settle: a.Settle, Keep: a.Keep, MaxOpen: 2 * a.RequestTimeout, MaxChanges: maxChanges, MaxRequests: maxRequests, MaxBytes: maxBytes},
+		Join:     join.Options{Complete: a.Complete, Settle: a.Settle, Keep: a.Keep, MaxOpen: 2 * a.RequestTimeout, MaxChanges: maxChanges, MaxRequests: maxRequests},
+		MaxBytes: auditBytes(debug.SetMemoryLimit(-1), sinks),
 		Inbox: func(ctx context.Context) (o inbox.Options, err error) {
 			if o.MaxBytes, err = a.Bytes(); err != nil {
 				return o, err

@@ -156,7 +156,7 @@ func run(ctx context.Context, o runOptions) error {
 	}
 	options := pipeline.BridgeOptions{
 		Name: c.Name, Cluster: c.Cluster, Client: client, Sinks: sinks, Lists: c.Kubernetes.ConcurrentLists,
-		Shutdown: c.Shutdown.Timeout, Log: log, Metrics: pipeline.NewMetrics(registry), Buffer: bufferSpec(c, elector, log), Audit: auditSpec(c, elector, log),
+		Shutdown: c.Shutdown.Timeout, Log: log, Metrics: pipeline.NewMetrics(registry), Buffer: bufferSpec(c, elector, log), Audit: auditSpec(c, len(sinks), elector, log),
 	}
 	if elector != nil {
 		options.Elector = elector

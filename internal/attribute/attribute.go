@@ -33,12 +33,14 @@ const prefix = "a/"
 // positionKey is the key of how far records were read.
 const positionKey = "n/audit"
 
-// Options of an Attribution. All are required but Wait.
+// Options of an Attribution. All are required but MaxBytes and Wait.
 type Options struct {
 	Join join.Options // After is set by the Attribution
 	// Storage returns the storage of a group: resourceVersions compare within one. used says that there may be changes of the group.
 	Storage func(group string) (storage string, used bool)
 	Inputs  int // number of inputs
+	// MaxBytes bounds the memory of records and of changes that wait, besides the bounds of Join. 0: those of Join are enough.
+	MaxBytes int
 	// Wait is how long a change waits for its verdict before its event is made. 0: it does not wait, and its event never has its request.
 	Wait time.Duration
 }
@@ -80,7 +82,6 @@ type Counts struct {
 	Dropped    uint64 // consumers had no copy of the collection any more
 	Rejected   uint64 // the bus has taken no event about them
 	Refusals   RefusalCounts
-	Forgotten  uint64 // requests and changes for which there was no room: see [join.Join.Forgotten]
 }
 
 // Change is a published change whose request is not known yet.
@@ -333,7 +334,6 @@ func (a *Attribution) Forgotten() (all join.Forgotten) {
 		}
 		all.Number += f.Number
 	}
-	a.counts.Forgotten += all.Number
 	return all
 }
 

@@ -2,6 +2,7 @@ package attribute
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/kubebridge/kubebridge/internal/audit/join"
@@ -10,8 +11,8 @@ import (
 
 const (
 	// maxDecidedBytes bounds the records of verdicts whose events are not committed, for example because the bus refuses their route. Later
-	// events leave out more.
-	maxDecidedBytes = 64 << 20
+	// events leave out more. One half is for exact verdicts on changes that are not committed themselves: these may be given back to the join.
+	maxDecidedBytes = 64 << 20 // or a part of Options.MaxBytes
 	// crowdedBytes bounds the data of those events.
 	crowdedBytes = 2 << 10
 	// storedAtOnce and storedBytesAtOnce bound the verdicts that one batch stores.
@@ -94,13 +95,23 @@ func restored(c *Change) *decision {
 
 // decide adds a verdict.
 func (a *Attribution) decide(d *decision) {
-	if a.decidedBytes+d.bytes > maxDecidedBytes {
+	limit := a.maxDecided() / 2
+	if a.decidedBytes+d.bytes > limit && d.verdict.Exact != nil && !a.isCommitted(d.verdict.Change) {
+		limit = a.maxDecided()
+	}
+	if a.decidedBytes+d.bytes > limit {
 		d.attribution = d.attributed(crowdedBytes)
 		d.verdict.Shrink()
 		d.bytes = min(d.bytes, crowdedBytes)
 	}
 	a.decidedBytes += d.bytes
 	a.decided[d.verdict.Change] = d
+}
+
+// isCommitted reports whether a change that waits is in the checkpoint. After an error it is not known, and the result is false.
+func (a *Attribution) isCommitted(number uint64) bool {
+	value, err := a.store.Get(key(a.waiting[number]))
+	return err == nil && value != nil
 }
 
 // forget forgets a change, with its verdict.
@@ -114,7 +125,7 @@ func (a *Attribution) forget(number uint64) {
 }
 
 // Keep returns the changes of the checkpoint that store verdicts on changes of collections that are suspended, a part of them at a time. Their records
-// are not needed any more once these are durable.
+// are not needed any more once these are durable. After an error, the changes so far are to be committed as well: they count as passed on.
 func (a *Attribution) Keep(suspended func(collection string) bool) (changes []event.KV, err error) {
 	bytes := 0
 	for number, d := range a.decided {
@@ -128,7 +139,7 @@ func (a *Attribution) Keep(suspended func(collection string) bool) (changes []ev
 		// The event of the change may not be committed: then the collection publishes the change again.
 		switch value, err := a.store.Get(key(c)); {
 		case err != nil:
-			return nil, err
+			return changes, fmt.Errorf("read the checkpoint: %w", err)
 		case value == nil:
 			continue
 		}

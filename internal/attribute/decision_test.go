@@ -1,6 +1,8 @@
 package attribute
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -70,6 +72,89 @@ func TestVerdictsAreStored(t *testing.T) {
 	w.Committed(ready[0].Number)
 	if n := w.Counts(); len(w.store) != 0 || n.Exact != 1 || n.Waiting != 0 {
 		t.Errorf("the store has %v, counts %+v", w.store, n)
+	}
+}
+
+// halfRead is a store that fails the second read.
+type halfRead struct {
+	store
+	reads int
+}
+
+var errBroken = errors.New("broken")
+
+func (s *halfRead) Get(key []byte) ([]byte, error) {
+	if s.reads++; s.reads == 2 {
+		return nil, errBroken
+	}
+	return s.store.Get(key)
+}
+
+// If the checkpoint cannot be read for one of two verdicts, the other one is stored, and the next call stores that one.
+func TestVerdictsAreStoredAfterAnError(t *testing.T) {
+	w := newWorld(t)
+	w.commit(w.Published(change("web", "5"), true, noon), w.Published(change("api", "6"), true, noon))
+	w.Read(1, creation("web", "5", "alice"), noon)
+	w.Read(2, creation("api", "6", "bob"), noon)
+	if ready := readyAt(w.Attribution, noon); len(ready) != 2 {
+		t.Fatalf("ready: %v", numbers(ready))
+	}
+	w.Attribution.store = &halfRead{store: w.store}
+	for i := range 2 {
+		changes, err := w.Keep(isSuspended)
+		if failed := errors.Is(err, errBroken); failed != (i == 0) {
+			t.Fatalf("call %d: %v", i, err)
+		}
+		w.commit(changes...)
+	}
+	for key, value := range w.store {
+		if !bytes.Contains(value, []byte(`"request"`)) {
+			t.Errorf("the verdict is not stored: %s has %s", key, value)
+		}
+	}
+	if n := w.Needed(); n != 3 {
+		t.Errorf("records are needed from %d on, want 3", n)
+	}
+}
+
+// If the event of a change is not committed, because the route is refused, its request is that of the same change again, also if the memory for verdicts is
+// almost full.
+func TestVerdictIsGivenBackInFullMemory(t *testing.T) {
+	w := newWorld(t)
+	w.options.Join.MaxChanges, w.options.Join.MaxRequests = 10_000, 10_000 // of joins that begin later
+	long := strings.Repeat("x", 64<<10)
+	number := uint64(0)
+	decide := func(name string) event.KV {
+		number++
+		version := fmt.Sprint(number + 10)
+		change := w.Published(change(name, version), true, noon)
+		r := creation(name, version, "mallory")
+		r.Actor.User.Extra = map[string][]string{"e": {long}}
+		w.Read(number, r, noon)
+		return change
+	}
+	many := func(name string) {
+		for i := range maxDecidedBytes / (64 << 10) {
+			w.commit(decide(fmt.Sprint(name, i)))
+			readyAt(w.Attribution, noon)
+		}
+	}
+	many("before")
+	decide("web")
+	web := fmt.Sprint(number + 10)
+	readyAt(w.Attribution, noon)
+	many("after") // and the join does not remember the verdict any more
+	if err := w.Restore(w.store, "deployments.apps", noon); err != nil {
+		t.Fatal(err)
+	}
+	readyAt(w.Attribution, noon)
+	w.Published(change("web", web), true, noon)
+	ready := readyAt(w.Attribution, noon)
+	if len(ready) != 1 {
+		t.Fatalf("ready is %v", numbers(ready))
+	}
+	if e, _ := w.Event(ready[0].Number); e.Name != "web" || e.Attribution.Request == nil {
+		t.Errorf("%s has %+v", e.Name, e.Attribution)
 	}
 }
 

@@ -96,14 +96,19 @@ func (a *Attribution) join(h history, now time.Time) *join.Join {
 	}
 	j.Lost(a.marks(a.read), now)
 	a.joins[h] = j
+	a.share(now)
 	return j
 }
 
 // forgetEnded forgets the joins of earlier histories that no change waits in.
 func (a *Attribution) forgetEnded() {
+	before := len(a.joins)
 	for h, j := range a.joins {
 		if changes, _ := j.Waiting(); changes == 0 && h.epoch < a.histories[h.storage].Epoch {
 			delete(a.joins, h)
 		}
+	}
+	if len(a.joins) < before {
+		a.share(a.now)
 	}
 }

@@ -84,10 +84,7 @@ func (l *Loop) keepVerdicts(at time.Time) {
 		return
 	}
 	l.verdictsKept = at
-	changes, err := l.Attribution.Keep(l.suspended.has)
-	if err != nil {
-		return
-	}
+	changes, _ := l.Attribution.Keep(l.suspended.has) // the store reports the error
 	l.batches.note(changes...)
 }
 

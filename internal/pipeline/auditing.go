@@ -36,11 +36,13 @@ const (
 	storeEvery = time.Second
 	// almostFull is the part of audit.maxBytes from which on one sink's needs do not count any more: see [auditing.lowest].
 	almostFull = 0.9
+	// readyAfter is how long a sink may take to read its checkpoint before its bus counts as away: see [auditing.lowest].
+	readyAfter = time.Minute
 	// trimEvery is how often records that no sink needs are deleted.
 	trimEvery = 10 * time.Second
 	// recordBytesAtOnce is how many bytes of memory these records may take, besides those of the last one.
 	recordBytesAtOnce = 1 << 20
-	// declareEvery is how often a sink publishes that there was no room for requests.
+	// declareEvery is how often a sink publishes that there was no room for requests, and the webhook notes that it has refused records.
 	declareEvery = time.Minute
 	// lookEvery is how often a sink looks what has become certain without another record.
 	lookEvery = 250 * time.Millisecond
@@ -66,8 +68,10 @@ type AuditSpec struct {
 	File    *logfile.Options              // nil: there is none
 	Topic   func() (topic.Options, error) // nil: there is none. An error is tried again
 	Join    join.Options
-	Wait    time.Duration // see [attribute.Options]
-	Denied  bool          // refused requests are published
+	// MaxBytes bounds the memory of records and changes of each sink: see [attribute.Options].
+	MaxBytes int
+	Wait     time.Duration // see [attribute.Options]
+	Denied   bool          // refused requests are published
 }
 
 // auditing gets audit records, keeps them, and passes them on to all sinks.
@@ -75,7 +79,7 @@ type auditing struct {
 	spec  *AuditSpec
 	log   *zap.Logger
 	inbox *inbox.Inbox
-	sinks int // number of them
+	sinks []string // their names
 
 	id     string // of the inbox
 	role   role
@@ -87,6 +91,7 @@ type auditing struct {
 	targets func() map[string]source.Target // a target of each storage
 
 	mu     sync.Mutex
+	begun  time.Time                 // when the sinks were started here; zero: this process is a standby
 	needed map[string]inbox.Position // by sink: records behind it are needed
 	caught caught                    // of the file
 	floors map[string]floor          // the latest of each storage
@@ -117,7 +122,10 @@ func (b *Bridge) openAuditing(ctx context.Context) (*auditing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit.path: %w", err)
 	}
-	a := &auditing{spec: b.o.Audit, log: b.o.Log, inbox: box, sinks: len(b.o.Sinks), needed: map[string]inbox.Position{}, client: b.o.Client, targets: b.storages, floors: map[string]floor{}}
+	a := &auditing{spec: b.o.Audit, log: b.o.Log, inbox: box, needed: map[string]inbox.Position{}, client: b.o.Client, targets: b.storages, floors: map[string]floor{}}
+	for _, s := range b.o.Sinks {
+		a.sinks = append(a.sinks, s.Sink)
+	}
 	if err := a.identify(); err != nil {
 		return nil, errors.Join(fmt.Errorf("audit.path: %w", err), box.Close())
 	}
@@ -211,7 +219,7 @@ func (a *auditing) serve(ctx context.Context) error {
 	o := *a.spec.Webhook
 	store := newWebhookStore(a)
 	o.Store, o.Log = store, a.log
-	o.Refused = func(why error) { store.Refused(time.Time{}, why) }
+	o.Refused = func(records []audit.Record, why error) { store.Refused(firstTime(records), why) }
 	o.Leads = a.role.leads
 	if a.spec.Join.Complete {
 		o.Unparsable = func(why error) audit.Record { return unparsable(fromWebhook, why) }
@@ -221,6 +229,7 @@ func (a *auditing) serve(ctx context.Context) error {
 		return fmt.Errorf("audit.webhook: %w", err)
 	}
 	a.server.Store(s)
+	defer store.declare(true)
 	return s.Run(ctx)
 }
 
@@ -390,22 +399,31 @@ func (a *auditing) trim(ctx context.Context) {
 type need struct {
 	sink string
 	inbox.Position
+	known bool // false: the sink has not read its checkpoint yet, and may need all records
 }
 
-// needs returns what the sinks need, the one first that needs most; nil: that is not known yet.
+// needs returns what the sinks need, the one first that needs most; nil: this process has no sinks now.
 func (a *auditing) needs() (list []need) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.needed) < a.sinks {
+	if a.begun.IsZero() {
 		return nil
 	}
-	for sink, p := range a.needed {
-		list = append(list, need{sink, p})
+	for _, sink := range a.sinks {
+		at, known := a.needed[sink]
+		list = append(list, need{sink, at, known})
 	}
 	slices.SortFunc(list, func(x, y need) int {
 		return cmp.Or(cmp.Compare(x.Number, y.Number), cmp.Compare(x.sink, y.sink))
 	})
 	return list
+}
+
+// starting reports whether sinks may not have had the time to read their checkpoints.
+func (a *auditing) starting() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Since(a.begun) < readyAfter
 }
 
 // records returns how many records a need is.
@@ -414,12 +432,14 @@ func (a *auditing) records(n need) uint64 {
 	return last - min(last, max(n.Number, a.inbox.First()-1))
 }
 
-// lowest returns the position up to which records are deleted; zero: none.
+// lowest returns the position up to which records are deleted; zero: none. A sink that has not read its checkpoint needs all: its bus may be away.
 //
 //	inbox                                                    records are kept for
 //	has room                                                 all sinks
 //	almost full, and one sink alone needs half of them       the other sinks: the records would be refused for all. That sink
 //	or more                                                  finds a gap, and publishes it
+//	the same, but that sink has not read its checkpoint,     all sinks
+//	and the sinks were started less than readyAfter ago
 //	almost full otherwise                                    all sinks
 func (a *auditing) lowest() (upTo inbox.Position) {
 	list := a.needs()
@@ -431,7 +451,7 @@ func (a *auditing) lowest() (upTo inbox.Position) {
 		return list[0].Position
 	}
 	all, others := a.records(list[0]), a.records(list[1])
-	if all-others < (all+1)/2 || all == others {
+	if all-others < (all+1)/2 || all == others || !list[0].known && a.starting() {
 		return list[0].Position
 	}
 	a.log.Warn("deleted audit records that a sink has not used, because they take the room of all sinks",
@@ -460,7 +480,8 @@ type recordReader struct {
 	auditing   *auditing
 	generation int // of the sink's store; 0: the position is not known yet
 	reader     *inbox.Reader
-	before     []numbered // the records that may be needed again
+	before     []numbered     // the records that may be needed again
+	from       storedPosition // that the sink's store had at the start; it may be one in another inbox
 	at         inbox.Position
 	gap        error                // why records behind at are missing; nil: none is, as far as it is known
 	other      bool                 // the inbox is not the one that the sink's position is of, so its numbers begin again
@@ -524,6 +545,7 @@ func decodePosition(text []byte) (at storedPosition, err error) {
 // forward, what is needed of the other inbox is sent to this one; otherwise records are missing.
 func (r *recordReader) storedHere(a *attribute.Attribution) (storedPosition, error) {
 	at, err := stored(a)
+	r.from = at
 	if at.Inbox == "" || at.Inbox == r.auditing.id {
 		return at, err
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -74,19 +75,21 @@ func (r *role) await(ctx context.Context, leading bool) {
 
 // lead makes this process the one whose sinks use the records. What is in the inbox may be needed until they say otherwise.
 func (a *auditing) lead() {
-	a.forgetNeeds()
+	a.forgetNeeds(time.Now())
 	a.role.set(true)
 }
 
 // stand makes this process a standby: what is in the inbox is sent to the next leader.
 func (a *auditing) stand() {
 	a.role.set(false)
-	a.forgetNeeds()
+	a.forgetNeeds(time.Time{})
 }
 
-func (a *auditing) forgetNeeds() {
+// forgetNeeds forgets what the sinks need. begun is when they are started; zero: they are not.
+func (a *auditing) forgetNeeds(begun time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.begun = begun
 	clear(a.needed)
 }
 

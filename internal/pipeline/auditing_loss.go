@@ -56,12 +56,13 @@ func lastTime(records []audit.Record, known time.Time) time.Time {
 	return known
 }
 
-// webhookStore keeps records of the webhook: see [webhook.Store]. What could not be kept may be lost: API servers repeat it a few times.
+// webhookStore keeps records of the webhook: see [webhook.Store]. What the webhook has refused may be lost: API servers repeat it a few times.
 type webhookStore struct {
 	*auditing
-	mu      sync.Mutex
-	refused time.Time // since when records may be missing; zero: none is
-	why     error
+	mu       sync.Mutex
+	refused  time.Time // since when records may be missing; zero: none is
+	why      error
+	declared time.Time // when the last loss was noted
 }
 
 // newWebhookStore returns a store that begins with a loss if the webhook has not listened for so long that API servers may have dropped
@@ -80,23 +81,29 @@ func newWebhookStore(a *auditing) *webhookStore {
 
 // Append implements [webhook.Store].
 func (s *webhookStore) Append(records []audit.Record) error {
-	err := s.auditing.Append(records)
-	if err != nil {
-		s.Refused(firstTime(records), err)
+	if err := s.auditing.Append(records); err != nil {
 		return err
 	}
+	s.declare(false)
+	return nil
+}
+
+// declare notes in the inbox that records were refused, at most once in declareEvery, for all the time since the last note. ends says that the webhook
+// ends: then it does not wait.
+func (s *webhookStore) declare(ends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.refused.IsZero() {
-		loss := audit.Record{ID: rand.Text(), Input: fromWebhook, Lost: newLoss(s.refused, "an API server repeats a batch at most four times: "+s.why.Error())}
-		if s.auditing.Append([]audit.Record{loss}) == nil { // otherwise the next one tries it again
-			s.gaps.Add(1)
-			s.shown.lost(s.why)
-			s.log.Warn("audit records may be missing", zap.Time("since", s.refused), zap.Error(s.why))
-			s.refused, s.why = time.Time{}, nil
-		}
+	if s.refused.IsZero() || !ends && time.Since(s.declared) < declareEvery {
+		return
 	}
-	return nil
+	loss := audit.Record{ID: rand.Text(), Input: fromWebhook, Lost: newLoss(s.refused, "an API server repeats a batch at most four times: "+s.why.Error())}
+	if s.auditing.Append([]audit.Record{loss}) != nil {
+		return // the next call tries it again
+	}
+	s.gaps.Add(1)
+	s.shown.lost(s.why)
+	s.log.Warn("audit records may be missing", zap.Time("since", s.refused), zap.Error(s.why))
+	s.refused, s.why, s.declared = time.Time{}, nil, time.Now()
 }
 
 // Refused notes that records were refused, of requests from a time on. Zero: that is not known.
@@ -135,12 +142,18 @@ func (a *auditing) listens() {
 	}
 }
 
-// loss returns a record that says that records are missing in the inbox; nil: none is.
+// loss returns a record that says that records are missing in the inbox; nil: none is. Its ID is the same if the same gap is read again, and that
+// of no other gap: it has the identity of the inbox, and the position behind which records are missing.
 func (r *recordReader) loss(gap error) *audit.Record {
 	if gap == nil {
 		return nil
 	}
-	return &audit.Record{ID: gap.Error(), Lost: newLoss(r.known, gap.Error())}
+	behind := storedPosition{Inbox: r.auditing.id, Position: r.at}
+	if r.other {
+		behind = r.from
+	}
+	id := fmt.Sprintf("%s %s %s %d %s", r.auditing.id, behind.Inbox, behind.Session, behind.Number, gap)
+	return &audit.Record{ID: id, Lost: newLoss(r.known, gap.Error())}
 }
 
 // publishLoss publishes in each collection that records may be missing. It returns the changes of the checkpoint, which are committed with the position.

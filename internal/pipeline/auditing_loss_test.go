@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +28,7 @@ type losses struct {
 	nowhere
 	mu  sync.Mutex
 	all []event.Loss
+	ids []string // of the requests of the events
 }
 
 func (l *losses) Write(_ context.Context, b *event.Batch) ([]byte, error) {
@@ -34,7 +36,7 @@ func (l *losses) Write(_ context.Context, b *event.Batch) ([]byte, error) {
 	defer l.mu.Unlock()
 	for _, r := range b.Records {
 		if r.Event != nil && r.Event.Loss != nil && r.Broadcast && r.Key == "" {
-			l.all = append(l.all, *r.Event.Loss)
+			l.all, l.ids = append(l.all, *r.Event.Loss), append(l.ids, r.Event.RequestID)
 		}
 	}
 	return nil, nil
@@ -202,6 +204,41 @@ func TestLostInbox(t *testing.T) {
 	if err := after.inbox.Trim(at.Position); err != nil {
 		t.Errorf("the position is not one in the inbox: %v", err)
 	}
+
+	again := newAuditing(t, nil)
+	if err := again.Append(records(3)); err != nil {
+		t.Fatal(err)
+	}
+	run(again, 2, func(*rig) {})
+	another := newAuditing(t, nil) // with another identity
+	another.id = "another"
+	if err := another.Append(records(3)); err != nil {
+		t.Fatal(err)
+	}
+	run(another, 3, func(*rig) {})
+	for i, id := range bus.ids {
+		if slices.Contains(bus.ids[:i], id) {
+			t.Errorf("the losses %q have the ids %q: consumers drop the second one of an id", bus.details(), bus.ids)
+		}
+	}
+}
+
+// A gap that is read again has the same id, and another one has another id.
+func TestLossID(t *testing.T) {
+	id := func(box string, at inbox.Position, from, to uint64) string {
+		r := recordReader{auditing: &auditing{id: box}, at: at}
+		return r.loss(&inbox.GapError{From: from, To: to, Err: errors.New("damaged")}).ID
+	}
+	at := inbox.Position{Session: "s", Number: 4}
+	all := []string{id("a", at, 5, 9), id("b", at, 5, 9), id("a", inbox.Position{Session: "t", Number: 4}, 5, 9), id("a", at, 5, 8)}
+	for i, one := range all {
+		if slices.Contains(all[:i], one) {
+			t.Errorf("two gaps have the id %q", one)
+		}
+	}
+	if id("a", at, 5, 9) != all[0] {
+		t.Error("a gap that is read again has another id")
+	}
 }
 
 // Where records are declared complete, an event that does not parse is a loss: it may have been about a request that changed something.
@@ -284,8 +321,21 @@ func TestWebhookLosses(t *testing.T) {
 	if !since.Equal(received) || a.status().Gaps != 1 || a.status().LastError == nil {
 		t.Errorf("the loss is since %v, want %v, when the first request came; the status has %+v", since, received, a.status())
 	}
-	s.Refused(time.Time{}, errors.New("too large"))
+	early := received.Add(-time.Hour)
+	for range 3 { // within a minute
+		s.Refused(early, errors.New("too much is being received"))
+		appends(s)
+	}
+	wants()
+	s.declared = time.Now().Add(-declareEvery)
+	s.Refused(time.Now(), errors.New("another"))
 	appends(s)
+	wants("too much")
+	if !since.Equal(early) {
+		t.Errorf("the loss is since %v, want %v: it covers the whole minute", since, early)
+	}
+	s.Refused(time.Time{}, errors.New("too large"))
+	s.declare(true) // the webhook ends
 	wants("too large")
 	if ago := time.Since(since); ago < buffers {
 		t.Errorf("the loss is since %v ago, want at least %v: the API server had collected the records", ago, buffers)

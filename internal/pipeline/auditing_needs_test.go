@@ -17,7 +17,7 @@ import (
 // after a restart. The status names it.
 func TestOneSinkHoldsTheInbox(t *testing.T) {
 	a := newAuditing(t, nil)
-	a.sinks = 2
+	a.sinks = []string{"away", "works"}
 	reader := a.inbox.Reader(inbox.Position{})
 	defer reader.Close()
 	var first, last inbox.Position
@@ -46,6 +46,29 @@ func TestOneSinkHoldsTheInbox(t *testing.T) {
 	}
 	near := last
 	near.Number -= 2 // of the same session
+
+	// The bus of a sink is away since the start.
+	a.needed["works"] = near
+	if a.lowest() != (inbox.Position{}) {
+		t.Error("records are deleted that a sink may need which has not had the time to say so")
+	}
+	if s := a.status(); s.Needed["away"] != a.inbox.Last() || s.Needed["works"] != 2 {
+		t.Errorf("the status has %v", s.Needed)
+	}
+	a.begun = time.Now().Add(-readyAfter)
+	if got := a.lowest(); got != near {
+		t.Errorf("a sink has not said what it needs: records up to %d are deleted, want %d", got.Number, near.Number)
+	}
+	delete(a.needed, "works")
+	if a.lowest() != (inbox.Position{}) {
+		t.Error("records are deleted that all sinks may need")
+	}
+	a.stand()
+	if s := a.status(); len(s.Needed) != 0 {
+		t.Errorf("the status of a standby has %v", s.Needed)
+	}
+	a.lead()
+
 	a.needed["away"], a.needed["works"] = first, near
 	s := a.status()
 	if s.Needed["away"] != a.inbox.Last()-first.Number || s.Needed["works"] != 2 || !strings.Contains(s.Words(time.Now()), "sink away needs the oldest") {
@@ -68,14 +91,14 @@ func TestOneSinkHoldsTheInbox(t *testing.T) {
 			t.Errorf("%s: records up to %d are deleted, want %d", c.why, got.Number, c.want.Number)
 		}
 	}
-	a.sinks = 1
+	a.sinks = []string{"away"}
 	delete(a.needed, "works")
 	a.needed["away"] = first
 	if got := a.lowest(); got != first {
 		t.Errorf("the only sink: records up to %d are deleted", got.Number)
 	}
 
-	a.sinks, a.needed["works"] = 2, near
+	a.sinks, a.needed["works"] = []string{"away", "works"}, near
 	if err := a.inbox.Trim(a.lowest()); err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func newAuditing(t *testing.T, lines []byte) *auditing {
 	}
 	t.Cleanup(func() { _ = box.Close() })
 	spec := &AuditSpec{Path: dir, File: &logfile.Options{Path: path, Parser: audit.NewParser(audit.Options{}), Poll: time.Millisecond}}
-	return &auditing{spec: spec, log: zap.NewNop(), inbox: box, sinks: 1, needed: map[string]inbox.Position{}, floors: map[string]floor{}}
+	return &auditing{spec: spec, log: zap.NewNop(), inbox: box, sinks: []string{"sink"}, begun: time.Now(), needed: map[string]inbox.Position{}, floors: map[string]floor{}}
 }
 
 // Each line of the audit log is in the status: as a record, by the reason why it is none, or as one that could not be read.

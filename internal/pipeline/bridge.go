@@ -240,6 +240,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string, disk openBuffer
 			return &planning.EnvironmentError{Err: err}
 		}
 		if records != nil {
+			records.forgetNeeds(time.Now())
 			b.mu.Lock()
 			b.records = records
 			b.mu.Unlock()

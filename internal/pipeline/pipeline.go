@@ -94,7 +94,7 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	encoding := p.encoderOptions(&o)
 	var attribution *attribute.Attribution
 	if o.Audit != nil {
-		attributing := attribute.Options{Join: o.Audit.Join, Storage: p.storageOf, Inputs: inputs, Wait: o.Audit.Wait}
+		attributing := attribute.Options{Join: o.Audit.Join, Storage: p.storageOf, Inputs: inputs, MaxBytes: o.Audit.MaxBytes, Wait: o.Audit.Wait}
 		if encoding.Encoder.Format == event.Plain { // it has no place for a request
 			attributing.Wait = 0
 		}

@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	// atOnce and atOnceBytes bound a request. The bytes are about those of the records in JSON, and well below what the leader accepts.
+	// atOnce and atOnceBytes bound a request. The bytes are those of the records in memory, which are about those in JSON, and well below what the
+	// leader accepts.
 	atOnce      = 1000
 	atOnceBytes = 4 << 20
 	requestTime = 30 * time.Second
@@ -123,28 +124,9 @@ func (f *Forwarder) next(ctx context.Context, reader *inbox.Reader) (records []a
 			return records, upTo, err
 		}
 		records, upTo = append(records, item.Record), item.Position
-		size += sizeOf(&item.Record)
+		size += item.Record.Size()
 	}
 	return records, upTo, nil
-}
-
-// sizeOf returns about the size of a record in JSON.
-func sizeOf(r *audit.Record) int {
-	n := 1<<10 + len(r.URI) + len(r.Actor.UserAgent)
-	for _, u := range []*audit.User{&r.Actor.User, r.Actor.Impersonated} {
-		if u == nil {
-			continue
-		}
-		for _, g := range u.Groups {
-			n += len(g)
-		}
-		for _, values := range u.Extra {
-			for _, v := range values {
-				n += len(v)
-			}
-		}
-	}
-	return n
 }
 
 // send sends records until the leader has accepted them, and then trims the inbox.

@@ -1,5 +1,5 @@
 // Package inbox keeps audit records on disk from the moment when a sender's request is acknowledged until they are used: a durable queue
-// with one reader, on internal/spool.
+// on internal/spool. It has any number of readers, each at a position of its own; the caller says up to where records are deleted.
 //
 // Append returns when its records are synced. Concurrent calls share one sync. Records have consecutive numbers. A reader gets only what
 // was confirmed, in order, and a [GapError] where records are missing: a confirmed record is returned or reported as lost.

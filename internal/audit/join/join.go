@@ -112,15 +112,17 @@ type Options struct {
 
 // Join joins changes with records. One Join is for the objects of one storage in one history: their resourceVersions compare.
 type Join struct {
-	options  Options
-	ended    bool
-	objects  map[Object]*object // with changes
-	waiting  *list.List         // of *waiting, in order
-	requests requests
-	order    order
-	judged   map[string]string // with complete records: the latest version of each UID on which there was a verdict
-	resolved resolved
-	verdicts []Verdict
+	options Options
+	// maxChanges and maxBytes are those of options, until Limit sets others.
+	maxChanges, maxBytes int
+	ended                bool
+	objects              map[Object]*object // with changes
+	waiting              *list.List         // of *waiting, in order
+	requests             requests
+	order                order
+	judged               map[string]string // with complete records: the latest version of each UID on which there was a verdict
+	resolved             resolved
+	verdicts             []Verdict
 	// forgotten is what Forgotten returns.
 	forgotten Forgotten
 }
@@ -154,7 +156,31 @@ type waiting struct {
 
 // New returns a join that has read nothing.
 func New(o Options) *Join {
-	return &Join{options: o, objects: map[Object]*object{}, waiting: list.New(), requests: newRequests(), judged: map[string]string{}, resolved: resolved{of: map[state]Verdict{}}}
+	return &Join{options: o, maxChanges: o.MaxChanges, maxBytes: o.MaxBytes, objects: map[Object]*object{}, waiting: list.New(), requests: newRequests(), judged: map[string]string{}, resolved: resolved{of: map[state]Verdict{}, limit: maxResolvedBytes}}
+}
+
+// Limit sets other bounds than [Options].MaxChanges and MaxBytes, for example because the memory is shared with another join now. The number of
+// changes does not get larger than MaxChanges. One part of 16 more than maxBytes is used for verdicts that other changes may have as well.
+func (j *Join) Limit(maxChanges, maxBytes int, now time.Time) {
+	j.maxChanges, j.maxBytes = min(maxChanges, j.options.MaxChanges), maxBytes
+	j.resolved.limit = min(maxResolvedBytes, maxBytes/16)
+	j.resolved.shrink()
+	j.shrink(now)
+}
+
+// shrink gives up the oldest requests and changes where there are more than the bounds allow.
+func (j *Join) shrink(now time.Time) {
+	for j.requests.len() > j.options.MaxRequests || j.maxBytes > 0 && j.requests.bytes > j.maxBytes {
+		j.order.lose(j.order.read, now)
+		oldest := j.requests.oldest()
+		j.forgotten.add(oldest.record.Received)
+		j.requests.remove(oldest)
+	}
+	for j.waiting.Len() > j.maxChanges {
+		oldest := j.waiting.Front().Value.(*waiting)
+		j.forgotten.add(oldest.At)
+		j.inexact(j.objects[oldest.Object], oldest, Incomplete)
+	}
 }
 
 // state is a state of an object.
@@ -165,6 +191,7 @@ type resolved struct {
 	of    map[state]Verdict
 	order []state
 	bytes int // of their records
+	limit int // of bytes
 }
 
 // maxResolved and maxResolvedBytes bound resolved. The oldest ones go.
@@ -176,7 +203,12 @@ func (a *resolved) add(s state, v Verdict) {
 	}
 	a.of[s], a.order = v, append(a.order, s)
 	a.bytes += v.Exact.Size()
-	for len(a.order) > maxResolved || a.bytes > maxResolvedBytes && len(a.order) > 1 {
+	a.shrink()
+}
+
+// shrink forgets the oldest verdicts where there are too many. The latest one stays.
+func (a *resolved) shrink() {
+	for len(a.order) > maxResolved || a.bytes > a.limit && len(a.order) > 1 {
 		a.forget(a.order[0])
 		a.order = a.order[1:]
 	}
@@ -250,11 +282,7 @@ func (j *Join) Change(c Change) {
 	w.queued = j.waiting.PushBack(w)
 	o.changes = append(o.changes, w)
 	j.decide(c.Object)
-	if j.waiting.Len() > j.options.MaxChanges {
-		oldest := j.waiting.Front().Value.(*waiting)
-		j.forgotten.add(oldest.At)
-		j.inexact(j.objects[oldest.Object], oldest, Incomplete)
-	}
+	j.shrink(c.At)
 }
 
 // Decides reports whether a change would get its verdict at once if [Join.Change] was called now.
@@ -331,12 +359,7 @@ func (j *Join) Read(input int, number uint64, r *audit.Record, now time.Time) {
 	if q.object.Name != "" {
 		j.decide(q.object)
 	}
-	for j.requests.len() > j.options.MaxRequests || j.options.MaxBytes > 0 && j.requests.bytes > j.options.MaxBytes {
-		j.order.lose(j.order.read, now)
-		oldest := j.requests.oldest()
-		j.forgotten.add(oldest.record.Received)
-		j.requests.remove(oldest)
-	}
+	j.shrink(now)
 }
 
 // Settle gives the verdicts that the records read so far, and the time, allow. Call it before the caller waits, and once a second.

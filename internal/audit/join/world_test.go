@@ -370,6 +370,9 @@ func (w *world) finish(c *call) {
 // step does something.
 func (w *world) step() {
 	w.now = w.now.Add(time.Duration(w.n(300)) * time.Millisecond)
+	if w.form.bounds && w.chance(5) {
+		w.join.Limit(1+w.n(2), (1+w.n(4))<<10, w.now)
+	}
 	switch k := w.n(20); {
 	case k < 4:
 		if !w.form.lone || len(w.calls) == 0 {

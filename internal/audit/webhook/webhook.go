@@ -90,8 +90,10 @@ type Options struct {
 	Log     *zap.Logger
 	// Unparsable returns a record to keep with those of a batch in which an event does not parse. nil: nothing is kept of that event.
 	Unparsable func(why error) audit.Record
-	// Refused is called when the body of a client with the right credentials is refused unread: too large, too slow, or too much at once. nil: nothing is.
-	Refused func(why error)
+	// Refused is called when a batch is refused, so that its records may be lost. records are those of the batch; nil: they are not known. It is not
+	// called for wrong credentials, for requests that have no batch (405, 415), and for records of another replica, which repeats them until
+	// they are accepted. nil: nothing is called.
+	Refused func(records []audit.Record, why error)
 	// Leads reports whether this replica takes records of others. nil: it does not.
 	Leads func() bool
 	// BodyTime is how long a client may take to send a body. 0 means 20 seconds.
@@ -216,20 +218,26 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) *refusal {
 		return &refusal{http.StatusServiceUnavailable, RefusedFailed, "this replica does not lead", busyDelay}
 	}
 	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.options.BodyTime)); err != nil {
+		s.mayLose(r, nil, "it cannot be received")
 		return &refusal{http.StatusServiceUnavailable, RefusedFailed, "the body cannot be received", busyDelay}
 	}
 	body, held, no := s.receive(r)
 	defer s.memory.Release(held)
 	if no != nil {
-		if s.options.Refused != nil {
-			s.options.Refused(errors.New("a batch was refused: " + no.text))
-		}
+		s.mayLose(r, nil, no.text)
 		return no
 	}
 	if r.URL.Path == RecordsPath {
 		return s.keepRecords(r, body)
 	}
 	return s.keep(r, body)
+}
+
+// mayLose says that a request is refused, so that its records may be lost. nil: they are not known.
+func (s *Server) mayLose(r *http.Request, records []audit.Record, why string) {
+	if s.options.Refused != nil && r.URL.Path != RecordsPath {
+		s.options.Refused(records, errors.New("a batch was refused: "+why))
+	}
 }
 
 // admit checks the client.
@@ -259,6 +267,7 @@ func (s *Server) admit(r *http.Request) *refusal {
 		return &refusal{denied.Code, RefusedClient, "a valid bearer token is required", 0}
 	default:
 		s.log.warn("audit webhook cannot read its token file", zap.Error(err))
+		s.mayLose(r, nil, "the token file cannot be read")
 		return &refusal{http.StatusServiceUnavailable, RefusedFailed, "the token cannot be checked now", busyDelay}
 	}
 }
@@ -308,6 +317,7 @@ func (s *Server) keep(r *http.Request, body []byte) *refusal {
 	var b audit.Batch
 	if err := s.options.Parser.List(body, &b); err != nil {
 		s.log.warn("audit webhook received what is no list of audit events", zap.Error(err), zap.Int("bytes", len(body)), zap.String("address", r.RemoteAddr))
+		s.mayLose(r, nil, "it is no list of audit events")
 		return &refusal{http.StatusBadRequest, RefusedForm, err.Error(), 0}
 	}
 	if b.Unparsable > 0 {
@@ -318,6 +328,7 @@ func (s *Server) keep(r *http.Request, body []byte) *refusal {
 		records = append(records, s.options.Unparsable(b.Err))
 	}
 	if no := s.store(records); no != nil {
+		s.mayLose(r, records, no.text)
 		return no
 	}
 	s.counts.accept(len(body), &b)

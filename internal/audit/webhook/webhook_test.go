@@ -239,9 +239,9 @@ func TestAnswerComesAfterTheStore(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	unread := 0
+	lost := 0
 	r := newRig(t, func(r *rig) {
-		r.options.MaxBody, r.options.Refused = 2000, func(error) { unread++ }
+		r.options.MaxBody, r.options.Refused = 2000, func([]audit.Record, error) { lost++ }
 	})
 	c := r.client(nil, "")
 	var want Counters
@@ -278,8 +278,8 @@ func TestRefusals(t *testing.T) {
 	if got := r.server.Counters(); got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}
-	if unread != 2 {
-		t.Errorf("%d batches of an API server are said to be refused, want the 2 that are too large", unread)
+	if lost != 5 {
+		t.Errorf("%d batches may be lost, want the 2 that are too large, and the 3 that are no lists: others have no batch, or no credentials", lost)
 	}
 	if len(r.store.records) > 0 {
 		t.Errorf("stored %+v", r.store.records)
@@ -294,7 +294,8 @@ func TestRefusals(t *testing.T) {
 
 // The API server repeats these for minutes, and drops the batch later.
 func TestRetriesAreAskedFor(t *testing.T) {
-	r := newRig(t, nil)
+	lost := 0
+	r := newRig(t, func(r *rig) { r.options.Refused = func([]audit.Record, error) { lost++ } })
 	c := r.client(nil, "")
 	for _, one := range []struct {
 		err  error
@@ -311,12 +312,44 @@ func TestRetriesAreAskedFor(t *testing.T) {
 	if code, header, _ := r.send(c, list(item)); code != 503 || header.Get("Retry-After") == "" {
 		t.Errorf("without the token file: got %d with Retry-After %q", code, header.Get("Retry-After"))
 	}
+	if lost != 3 {
+		t.Errorf("%d of 3 refused batches may be lost", lost)
+	}
 	r.write("token", []byte("another-token-of-a-test"))
 	r.want(c, list(item), 401)
 	req := r.request(strings.NewReader(list(item)))
 	req.Header.Set("Authorization", "Bearer another-token-of-a-test")
 	if code, _, text := r.do(c, req); code != 200 {
 		t.Errorf("with the new token: got %d %s", code, text)
+	}
+}
+
+// A batch that is refused may be lost. Records of another replica are not: it repeats them until they are accepted.
+func TestOnlyBatchesMayBeLost(t *testing.T) {
+	var lost []string
+	r := newRig(t, func(r *rig) {
+		r.options.MaxBody, r.options.Leads, r.store.err = 2000, func() bool { return true }, fmt.Errorf("append: %w", inbox.ErrFull)
+		r.options.Refused = func(records []audit.Record, why error) {
+			for _, one := range records {
+				lost = append(lost, one.Actor.User.Name)
+			}
+			lost = append(lost, why.Error())
+		}
+	})
+	c := r.client(nil, "")
+	long := strings.Repeat(" ", 2001)
+	for _, one := range []struct {
+		path, body string
+		code       int
+	}{{RecordsPath, `[{"id":"a"}]`, 429}, {RecordsPath, long, 413}, {"/audit", list(item), 429}, {"/audit", long, 413}} {
+		req := r.request(strings.NewReader(one.body))
+		req.URL.Path = one.path
+		if code, _, text := r.do(c, req); code != one.code {
+			t.Errorf("%s: got %d %s, want %d", one.path, code, text, one.code)
+		}
+	}
+	if got := strings.Join(lost, ", "); got != "alice, a batch was refused: the inbox is full, a batch was refused: the limit is 2000 bytes" {
+		t.Errorf("lost may be %q", got)
 	}
 }
 
