@@ -56,8 +56,7 @@ func TestKopf(t *testing.T) {
 			w.change(0)
 			w.ready()
 			kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-			w.must(os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: x, user: x}}], users: [{name: x, user: {}}],
-				clusters: [{name: x, cluster: {server: %q}}]}`, w.url), 0o600))
+			w.must(os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: x, user: x}}], users: [{name: x, user: {}}], clusters: [{name: x, cluster: {server: %q}}]}`, w.url), 0o600))
 			python := strings.TrimSpace(string(path))
 			real, served := w.kopf(python, cluster.Kubeconfig(), streamed), w.kopf(python, kubeconfig, streamed)
 			same := func(when string, atLeast int) {
@@ -75,11 +74,11 @@ func TestKopf(t *testing.T) {
 			}
 			same("at first", 7)
 			w.change(1)
-			same("after changes", 29)
+			same("after changes", 26)
 			w.kill()
 			w.change(2)
 			w.restart()
-			same("after bridge serve was killed", 51)
+			same("after bridge serve was killed", 45)
 		})
 	}
 }

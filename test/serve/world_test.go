@@ -61,7 +61,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
 	t.Cleanup(cancel)
 	w := &world{t: t, ctx: ctx}
 	var err error
