@@ -12,7 +12,7 @@ formatted() {
 	files=$(gofmt -l .)
 	[ -z "$files" ] || { say "not formatted (gofmt): $files"; return 1; }
 }
-for module in test/cluster test/cluster/clustertest test/node test/library test/cloudevents test/browser test/kafka test/compose test/chart test/alerts test/e2e examples/go bench; do
+for module in test/cluster test/cluster/clustertest test/node test/library test/cloudevents test/browser test/kafka test/compose test/chart test/alerts test/serve test/e2e examples/go bench; do
 	(cd "$module" && go vet ./... && formatted)
 done
 (cd tools && go vet ./... && formatted && go test ./...)

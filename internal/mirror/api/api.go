@@ -212,8 +212,10 @@ func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) e
 	}
 	switch {
 	case t.subresource != "":
-		return apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Group: t.Group, Resource: t.resource}, q.name,
-			"subresources are not on the bus", 0, false)
+		gr := schema.GroupResource{Group: t.Group, Resource: t.resource}
+		e := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", gr, q.name, "", 0, false)
+		e.ErrStatus.Message = fmt.Sprintf("%s of %s %q: subresources are not on the bus. Ask the cluster", t.subresource, gr, q.name)
+		return e
 	case wrong != nil:
 		return wrong
 	}
@@ -222,10 +224,13 @@ func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) e
 		return notFound(r.URL.Path)
 	}
 	q.resource = q.kind.resource.For(q.sees)
-	switch {
-	case q.name != "":
+	if q.name != "" {
 		return s.get(w, q)
-	case o.Watch:
+	}
+	if err := o.find(q.kind); err != nil {
+		return err
+	}
+	if o.Watch {
 		return s.watch(w, q, o)
 	}
 	return s.list(w, q, o)

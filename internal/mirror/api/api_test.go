@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -92,7 +93,7 @@ func TestList(t *testing.T) {
 	if l, err := pods.List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 2 || l.GetResourceVersion() != "60" {
 		t.Errorf("behind the deletion it is %v (%v)", l, err)
 	}
-	for _, o := range []metav1.ListOptions{{FieldSelector: "spec.nodeName=a"}, {Continue: "x"}, {LabelSelector: "a=("}, {ResourceVersion: "x"}} {
+	for _, o := range []metav1.ListOptions{{FieldSelector: "spec.none=a"}, {Continue: "x"}, {LabelSelector: "a=("}, {ResourceVersion: "x"}} {
 		if _, err := pods.List(t.Context(), o); !apierrors.IsBadRequest(err) {
 			t.Errorf("%+v: %v", o, err)
 		}
@@ -139,6 +140,9 @@ func TestGet(t *testing.T) {
 		if code, _, body := b.get(t, path, ""); code != want {
 			t.Errorf("%s: %d %s, want %d", path, code, body, want)
 		}
+	}
+	if _, _, body := b.get(t, "/api/v1/namespaces/shop/pods/web/log", ""); !strings.Contains(body, `log of pods \"web\": subresources are not on the bus`) {
+		t.Errorf("kubectl logs would print %s", body)
 	}
 	if code, _, _ := b.get(t, "/api/v1/pods", "application/yaml"); code != 406 {
 		t.Errorf("for YAML it is %d", code)
@@ -422,11 +426,11 @@ func TestDiscovery(t *testing.T) {
 		var got []string
 		for _, l := range lists {
 			for _, r := range l.APIResources {
-				got = append(got, fmt.Sprintf("%s %s %s %t %v %v", l.GroupVersion, r.Name, r.Kind, r.Namespaced, r.ShortNames, r.Verbs))
+				got = append(got, fmt.Sprintf("%s %s %s %t %v %v %v", l.GroupVersion, r.Name, r.Kind, r.Namespaced, r.ShortNames, r.Verbs, r.Categories))
 			}
 		}
 		want := []string{
-			"apps/v1 deployments Deployment true [deploy] [get list watch]", "example.com/v1 widgets Widget true [] [get list watch]", "v1 pods Pod true [po] [get list watch]",
+			"apps/v1 deployments Deployment true [deploy] [get list watch] [all]", "example.com/v1 widgets Widget true [] [get list watch] []", "v1 pods Pod true [po] [get list watch] [all]",
 		}
 		slices.Sort(got)
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -458,11 +462,8 @@ func TestTable(t *testing.T) {
 		return columns, rows
 	}
 	columns, rows := table("/api/v1/namespaces/shop/pods?labelSelector=app%3Dweb")
-	if diff := cmp.Diff([]string{"Name", "Ready", "Status", "Restarts", "Age"}, columns); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([][]any{{"web", "0/0", "", 0.0}}, rows); diff != "" {
-		t.Error(diff)
+	if diff := cmp.Diff([]any{"web", "0/0", "", "0"}, rows[0][:4]); diff != "" || len(rows) != 1 || len(columns) != 9 {
+		t.Errorf("the columns are %v, the rows %v", columns, rows)
 	}
 	if columns, _ := table("/apis/example.com/v1/widgets"); !slices.Equal(columns, []string{"Name", "Age"}) {
 		t.Errorf("without a definition the columns are %v", columns)
@@ -479,6 +480,61 @@ func TestTable(t *testing.T) {
 		t.Errorf("the columns are %v, the rows %v", columns, rows)
 	}
 }
+
+// TestTableOfKinds: the columns of Kubernetes' own kinds are those of the API server, so that scripts that read columns work.
+func TestTableOfKinds(t *testing.T) {
+	b := newBus(t)
+	for _, c := range []struct{ resource, path, kind, apiVersion, fields, columns, cells string }{
+		{
+			"services", "/api/v1/services", "Service", "v1",
+			`"spec":{"type":"LoadBalancer","clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"externalIPs":["2.2.2.2"],"selector":{"b":"2","a":"1"},"ports":[{"port":80,"nodePort":30080,"protocol":"TCP"},{"port":53,"protocol":"UDP"}]},"status":{"loadBalancer":{"ingress":[{"hostname":"lb"},{"ip":"1.1.1.1"}]}}`,
+			"Name|Type|Cluster-IP|External-IP|Port(s)|Age|Selector", "x|LoadBalancer|10.0.0.1|1.1.1.1,lb,2.2.2.2|80:30080/TCP,53/UDP|AGE|a=1,b=2",
+		},
+		{
+			"nodes", "/api/v1/nodes", "Node", "v1",
+			`"spec":{"unschedulable":true},"status":{"addresses":[{"type":"InternalIP","address":"10.1.0.1"}],"conditions":[{"type":"Ready","status":"True"}],"nodeInfo":{"kubeletVersion":"v1.36.3","kernelVersion":"6.1","architecture":"amd64"}}`,
+			"Name|Status|Roles|Age|Version|Internal-IP|External-IP|OS-Image|Kernel-Version|Container-Runtime",
+			"x|Ready,SchedulingDisabled|<none>|AGE|v1.36.3|10.1.0.1|<none>|<unknown>|6.1 (amd64)|<unknown>",
+		},
+		{
+			"ingresses.networking.k8s.io", "/apis/networking.k8s.io/v1/ingresses", "Ingress", "networking.k8s.io/v1",
+			`"spec":{"tls":[{}],"rules":[{"host":"a"},{"host":"b"},{"host":"c"},{"host":"d"}]}`,
+			"Name|Class|Hosts|Address|Ports|Age", "x|<none>|a,b,c + 1 more...||80, 443|AGE",
+		},
+		{
+			"events", "/api/v1/events", "Event", "v1",
+			`"involvedObject":{"kind":"Pod","name":"web","fieldPath":"spec"},"reason":"Pulled","message":"done ","type":"Normal","eventTime":"2026-03-14T09:00:00.000001Z","firstTimestamp":null,"lastTimestamp":null,"reportingComponent":"kubelet","reportingInstance":"n1"`,
+			"Last Seen|Type|Reason|Object|Subobject|Source|Message|First Seen|Count|Name", "AGE|Normal|Pulled|pod/web|spec|kubelet, n1|done|AGE|1|x",
+		},
+		{
+			"pods", "/api/v1/pods", "Pod", "v1",
+			`"spec":{"nodeName":"n1","containers":[{},{}],"readinessGates":[{"conditionType":"a"}]},"status":{"phase":"Running","podIP":"10.2.0.1","conditions":[{"type":"a","status":"True"}],` +
+				`"containerStatuses":[{"ready":true,"restartCount":2,"lastState":{"terminated":{"finishedAt":"2026-03-14T09:00:00Z"}}},{"ready":false,"restartCount":1,"state":{"waiting":{"reason":"CrashLoopBackOff"}}}]}`,
+			"Name|Ready|Status|Restarts|Age|IP|Node|Nominated Node|Readiness Gates", "x|1/2|CrashLoopBackOff|3 (AGE ago)|AGE|10.2.0.1|n1|<none>|1/1",
+		},
+	} {
+		b.gap(c.resource, event.ReasonReset)
+		b.sendObject(c.resource, event.Present, event.Snapshot, thing{"shop", "x", "u-" + c.kind, 40, ""}, c.kind, c.apiVersion, c.fields)
+		b.synced(c.resource, 50, event.ReasonReset)
+		_, _, body := b.get(t, c.path, "application/json;as=Table;v=v1;g=meta.k8s.io")
+		var x metav1.Table
+		if err := json.Unmarshal([]byte(body), &x); err != nil || len(x.Rows) != 1 {
+			t.Errorf("%s: %s (%v)", c.resource, body, err)
+			continue
+		}
+		var columns, cells []string
+		for i, column := range x.ColumnDefinitions {
+			columns = append(columns, column.Name)
+			cells = append(cells, ages.ReplaceAllString(fmt.Sprint(x.Rows[0].Cells[i]), "AGE"))
+		}
+		if diff := cmp.Diff([]string{c.columns, c.cells}, []string{strings.Join(columns, "|"), strings.Join(cells, "|")}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.resource, diff)
+		}
+	}
+}
+
+// ages are the ages of what happened in March 2026.
+var ages = regexp.MustCompile(`\b\d+(d|y\d*d?)\b`)
 
 // TestMetadata: a client that asks for metadata only gets it.
 func TestMetadata(t *testing.T) {

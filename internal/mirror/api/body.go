@@ -85,15 +85,14 @@ func (o *options) selects(x *store.Object) (bool, error) {
 	if x == nil || o.name != "" && x.Name.Name != o.name || o.namespace != "" && x.Namespace != o.namespace {
 		return false, nil
 	}
-	if !o.fields(x.Name) {
-		return false, nil
+	if o.labels != nil && !o.labels.Empty() {
+		set, err := labelsOf(x.Body)
+		if err != nil {
+			return false, fmt.Errorf("read the labels of %s: %w", x.Name.Name, err)
+		}
+		if !o.labels.Matches(set) {
+			return false, nil
+		}
 	}
-	if o.labels == nil || o.labels.Empty() {
-		return true, nil
-	}
-	set, err := labelsOf(x.Body)
-	if err != nil {
-		return false, fmt.Errorf("read the labels of %s: %w", x.Name.Name, err)
-	}
-	return o.labels.Matches(set), nil
+	return o.selectsFields(x), nil
 }

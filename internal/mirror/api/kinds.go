@@ -25,6 +25,8 @@ type kind struct {
 	shortNames []string
 	columns    []column        // of a CustomResourceDefinition
 	schema     json.RawMessage // of a CustomResourceDefinition: its openAPIV3Schema
+	fields     []string        // of a CustomResourceDefinition: the paths of its selectableFields
+	categories []string        // such as "all"
 	resource   *mirror.Resource
 }
 
@@ -44,14 +46,22 @@ type definition struct {
 		Names struct {
 			Kind, Singular string
 			ShortNames     []string
+			Categories     []string
 		}
 		Scope    string
 		Versions []struct {
 			Name                     string
 			AdditionalPrinterColumns []column
 			Schema                   struct{ OpenAPIV3Schema json.RawMessage }
+			SelectableFields         []struct{ JSONPath string }
 		}
 	}
+}
+
+// categoryAll are Kubernetes' own resources that `kubectl get all` lists.
+var categoryAll = []string{
+	"pods", "replicationcontrollers", "services", "daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps",
+	"horizontalpodautoscalers.autoscaling", "cronjobs.batch", "jobs.batch",
 }
 
 const definitions = "customresourcedefinitions.apiextensions.k8s.io"
@@ -79,6 +89,9 @@ func (s *Server) describe(v view, r *mirror.Resource) *kind {
 	k.plural, group, _ = strings.Cut(r.ID.Name, ".")
 	if b, ok := s.Builtin(r.ID.Name); ok {
 		k.shortNames = b.ShortNames
+		if slices.Contains(categoryAll, r.ID.Name) {
+			k.categories = []string{"all"}
+		}
 		if k.Kind.Kind == "" {
 			k.Kind = mirror.Kind{APIVersion: b.APIVersion, Kind: b.Kind, Namespaced: b.Namespaced}
 		}
@@ -99,13 +112,16 @@ func (s *Server) describe(v view, r *mirror.Resource) *kind {
 
 // define adds what a CustomResourceDefinition says.
 func (k *kind) define(d *definition, group string) {
-	k.shortNames, k.singular = d.Spec.Names.ShortNames, d.Spec.Names.Singular
+	k.shortNames, k.singular, k.categories = d.Spec.Names.ShortNames, d.Spec.Names.Singular, d.Spec.Names.Categories
 	if k.Kind.Kind == "" && len(d.Spec.Versions) > 0 {
 		k.Kind = mirror.Kind{APIVersion: group + "/" + d.Spec.Versions[0].Name, Kind: d.Spec.Names.Kind, Namespaced: d.Spec.Scope == "Namespaced"}
 	}
 	for _, v := range d.Spec.Versions {
 		if group+"/"+v.Name == k.APIVersion {
 			k.columns, k.schema = v.AdditionalPrinterColumns, v.Schema.OpenAPIV3Schema
+			for _, f := range v.SelectableFields {
+				k.fields = append(k.fields, f.JSONPath)
+			}
 		}
 	}
 }
@@ -199,7 +215,7 @@ func (s *Server) resources(w http.ResponseWriter, r *http.Request, all []*kind, 
 	for _, k := range all {
 		if k.gv == gv {
 			list.APIResources = append(list.APIResources, metav1.APIResource{
-				Name: k.plural, SingularName: k.singular, Namespaced: k.Namespaced, Kind: k.Kind.Kind, Verbs: verbs, ShortNames: k.shortNames,
+				Name: k.plural, SingularName: k.singular, Namespaced: k.Namespaced, Kind: k.Kind.Kind, Verbs: verbs, ShortNames: k.shortNames, Categories: k.categories,
 			})
 		}
 	}
@@ -261,7 +277,7 @@ func aggregated(all []*kind) apidiscovery.APIGroupDiscoveryList {
 		}
 		version := &g.Versions[len(g.Versions)-1]
 		version.Resources = append(version.Resources, apidiscovery.APIResourceDiscovery{
-			Resource: k.plural, SingularResource: k.singular, Scope: scope, Verbs: verbs, ShortNames: k.shortNames,
+			Resource: k.plural, SingularResource: k.singular, Scope: scope, Verbs: verbs, ShortNames: k.shortNames, Categories: k.categories,
 			ResponseKind: &metav1.GroupVersionKind{Group: k.gv.Group, Version: k.gv.Version, Kind: k.Kind.Kind},
 		})
 	}

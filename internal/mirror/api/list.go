@@ -28,12 +28,13 @@ type options struct {
 	metainternal.ListOptions
 	labels          labels.Selector
 	selector        fields.Selector
-	name, namespace string // that the field selector requires; name is in the bounded form of the bus
-	exactName       string // as the client has written it
-	version         uint64 // 0: any, or the newest
+	name, namespace string                // that the field selector requires; name is in the bounded form of the bus
+	exactName       string                // as the client has written it
+	fields          map[string]selectable // that the field selector needs beside name and namespace
+	version         uint64                // 0: any, or the newest
 }
 
-// parseOptions reads the query parameters. Field selectors know metadata.name and metadata.namespace only.
+// parseOptions reads the query parameters.
 func parseOptions(q *request) (*options, error) {
 	o := &options{namespace: q.namespace}
 	if err := internalscheme.ParameterCodec.DecodeParameters(q.URL.Query(), metav1.SchemeGroupVersion, &o.ListOptions); err != nil {
@@ -47,11 +48,6 @@ func parseOptions(q *request) (*options, error) {
 	}
 	o.labels, o.selector = o.LabelSelector, o.FieldSelector
 	if o.selector != nil {
-		for _, r := range o.selector.Requirements() {
-			if r.Field != "metadata.name" && r.Field != "metadata.namespace" {
-				return nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q is not supported: bridge serve knows metadata.name and metadata.namespace", r.Field))
-			}
-		}
 		o.exactName, _ = o.selector.RequiresExactMatch("metadata.name")
 		o.name = event.BoundName(o.exactName)
 		if ns, ok := o.selector.RequiresExactMatch("metadata.namespace"); ok && o.namespace == "" {
@@ -68,11 +64,6 @@ func parseOptions(q *request) (*options, error) {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	return o, nil
-}
-
-// fields reports whether the field selector selects a name.
-func (o *options) fields(n store.Name) bool {
-	return o.selector == nil || o.selector.Matches(fields.Set{"metadata.name": n.Name, "metadata.namespace": n.Namespace})
 }
 
 // token is what a continue token holds: the view of the list, and the last object of the page.

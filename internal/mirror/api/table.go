@@ -2,12 +2,16 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/util/jsonpath"
@@ -15,50 +19,44 @@ import (
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 )
 
-// cells returns the cells of an object between NAME and AGE.
-type cells func(object map[string]any) []any
-
-// printed is how kubectl shows one of Kubernetes' own kinds.
+// printed is how kubectl shows one of Kubernetes' own kinds: the names of the columns, with "+" before those that only `-o wide` shows, and the
+// cells of an object.
 type printed struct {
-	names []string
-	cells cells
+	columns []string
+	cells   func(o map[string]any, now time.Time) []any
 }
 
-// builtinColumns are those of the kinds that are listed most. Other kinds have NAME and AGE.
+// between returns a kind with columns between NAME and AGE.
+func between(columns []string, cells func(o map[string]any) []any) printed {
+	return printed{slices.Concat([]string{"Name"}, columns, []string{"Age"}), func(o map[string]any, now time.Time) []any {
+		return slices.Concat([]any{nameOf(o)}, cells(o), []any{ageOf(o, now)})
+	}}
+}
+
+// builtinColumns are those of the kinds that are listed most, as the API server has them (pkg/printers/internalversion). Other kinds have NAME
+// and AGE.
 var builtinColumns = map[string]printed{
-	"pods": {[]string{"Ready", "Status", "Restarts"}, podCells},
-	"deployments.apps": {[]string{"Ready", "Up-to-date", "Available"}, func(o map[string]any) []any {
+	"pods": {[]string{"Name", "Ready", "Status", "Restarts", "Age", "+IP", "+Node", "+Nominated Node", "+Readiness Gates"}, podCells},
+	"deployments.apps": between([]string{"Ready", "Up-to-date", "Available"}, func(o map[string]any) []any {
 		return []any{ratio(o, "status.readyReplicas", "spec.replicas"), number(o, "status.updatedReplicas"), number(o, "status.availableReplicas")}
-	}},
-	"replicasets.apps": {[]string{"Desired", "Current", "Ready"}, func(o map[string]any) []any {
+	}),
+	"replicasets.apps": between([]string{"Desired", "Current", "Ready"}, func(o map[string]any) []any {
 		return []any{number(o, "spec.replicas"), number(o, "status.replicas"), number(o, "status.readyReplicas")}
-	}},
-	"statefulsets.apps": {[]string{"Ready"}, func(o map[string]any) []any { return []any{ratio(o, "status.readyReplicas", "spec.replicas")} }},
-	"namespaces":        {[]string{"Status"}, func(o map[string]any) []any { return []any{text(o, "status.phase")} }},
-	"configmaps":        {[]string{"Data"}, func(o map[string]any) []any { return []any{len(object(o, "data")) + len(object(o, "binaryData"))} }},
-	"secrets": {[]string{"Type", "Data"}, func(o map[string]any) []any {
+	}),
+	"statefulsets.apps": between([]string{"Ready"}, func(o map[string]any) []any { return []any{ratio(o, "status.readyReplicas", "spec.replicas")} }),
+	"namespaces":        between([]string{"Status"}, func(o map[string]any) []any { return []any{text(o, "status.phase")} }),
+	"configmaps":        between([]string{"Data"}, func(o map[string]any) []any { return []any{len(object(o, "data")) + len(object(o, "binaryData"))} }),
+	"secrets": between([]string{"Type", "Data"}, func(o map[string]any) []any {
 		return []any{text(o, "type"), len(object(o, "data"))}
-	}},
-	"services": {[]string{"Type", "Cluster-IP", "Port(s)"}, func(o map[string]any) []any {
-		var ports []string
-		for _, p := range list(o, "spec.ports") {
-			ports = append(ports, fmt.Sprintf("%d/%s", number(p, "port"), text(p, "protocol")))
-		}
-		return []any{text(o, "spec.type"), text(o, "spec.clusterIP"), strings.Join(ports, ",")}
-	}},
-	"nodes": {[]string{"Status", "Version"}, func(o map[string]any) []any {
-		status := "NotReady"
-		for _, c := range list(o, "status.conditions") {
-			if text(c, "type") == "Ready" && text(c, "status") == "True" {
-				status = "Ready"
-			}
-		}
-		return []any{status, text(o, "status.nodeInfo.kubeletVersion")}
-	}},
+	}),
+	"services":                    {[]string{"Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "+Selector"}, serviceCells},
+	"ingresses.networking.k8s.io": between([]string{"Class", "Hosts", "Address", "Ports"}, ingressCells),
+	"nodes":                       {[]string{"Name", "Status", "Roles", "Age", "Version", "+Internal-IP", "+External-IP", "+OS-Image", "+Kernel-Version", "+Container-Runtime"}, nodeCells},
+	"events":                      {[]string{"Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", "+First Seen", "+Count", "+Name"}, eventCells},
 }
 
-func podCells(o map[string]any) []any {
-	ready, restarts, status := 0, int64(0), text(o, "status.reason")
+func podCells(o map[string]any, now time.Time) []any {
+	ready, restarts, status, restarted := 0, int64(0), text(o, "status.reason"), ""
 	if status == "" {
 		status = text(o, "status.phase")
 	}
@@ -68,6 +66,7 @@ func podCells(o map[string]any) []any {
 			ready++
 		}
 		restarts += number(c, "restartCount")
+		restarted = max(restarted, text(c, "lastState.terminated.finishedAt"))
 		for _, why := range []string{text(c, "state.waiting.reason"), text(c, "state.terminated.reason")} {
 			if why != "" {
 				status = why
@@ -77,7 +76,143 @@ func podCells(o map[string]any) []any {
 	if text(o, "metadata.deletionTimestamp") != "" {
 		status = "Terminating"
 	}
-	return []any{fmt.Sprintf("%d/%d", ready, len(list(o, "spec.containers"))), status, restarts}
+	count := fmt.Sprint(restarts)
+	if restarts > 0 && restarted != "" {
+		count += " (" + age(restarted, now) + " ago)"
+	}
+	gates := "<none>"
+	if n := list(o, "spec.readinessGates"); len(n) > 0 {
+		open := 0
+		for _, gate := range n {
+			if condition(o, text(gate, "conditionType")) == "True" {
+				open++
+			}
+		}
+		gates = fmt.Sprintf("%d/%d", open, len(n))
+	}
+	return []any{
+		nameOf(o), fmt.Sprintf("%d/%d", ready, len(list(o, "spec.containers"))), status, count, ageOf(o, now),
+		orNone(text(o, "status.podIP")), orNone(text(o, "spec.nodeName")), orNone(text(o, "status.nominatedNodeName")), gates,
+	}
+}
+
+func serviceCells(o map[string]any, now time.Time) []any {
+	var ports []string
+	for _, p := range list(o, "spec.ports") {
+		port := fmt.Sprint(number(p, "port"))
+		if n := number(p, "nodePort"); n > 0 {
+			port += fmt.Sprintf(":%d", n)
+		}
+		ports = append(ports, port+"/"+text(p, "protocol"))
+	}
+	typ, external := text(o, "spec.type"), texts(o, "spec.externalIPs")
+	switch {
+	case typ == "ExternalName":
+		external = []string{text(o, "spec.externalName")}
+	case typ == "LoadBalancer":
+		if external = append(ingressPoints(o), external...); len(external) == 0 {
+			external = []string{"<pending>"}
+		}
+	}
+	ip := append(texts(o, "spec.clusterIPs"), "")[0]
+	return []any{
+		nameOf(o), typ, orNone(ip), orNone(strings.Join(external, ",")), orNone(strings.Join(ports, ",")), ageOf(o, now), labels.FormatLabels(stringsOf(o, "spec.selector")),
+	}
+}
+
+// ingressPoints returns the addresses of a load balancer, sorted.
+func ingressPoints(o map[string]any) []string {
+	found := map[string]bool{}
+	for _, point := range list(o, "status.loadBalancer.ingress") {
+		if address := cmp.Or(text(point, "ip"), text(point, "hostname")); address != "" {
+			found[address] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+func ingressCells(o map[string]any) []any {
+	const shown = 3
+	var hosts []string
+	rules, ports := list(o, "spec.rules"), "80"
+	for _, rule := range rules {
+		if host := text(rule, "host"); host != "" && len(hosts) < shown {
+			hosts = append(hosts, host)
+		}
+	}
+	all := strings.Join(hosts, ",")
+	switch {
+	case len(hosts) == 0:
+		all = "*"
+	case len(hosts) == shown && len(rules) > shown:
+		all += fmt.Sprintf(" + %d more...", len(rules)-shown)
+	}
+	if len(list(o, "spec.tls")) > 0 {
+		ports = "80, 443"
+	}
+	return []any{orNone(text(o, "spec.ingressClassName")), all, strings.Join(ingressPoints(o), ","), ports}
+}
+
+func nodeCells(o map[string]any, now time.Time) []any {
+	const prefix = "node-role.kubernetes.io/"
+	status := "Unknown"
+	switch condition(o, "Ready") {
+	case "":
+	case "True":
+		status = "Ready"
+	default:
+		status = "NotReady"
+	}
+	if value, ok := field(o, "spec.unschedulable").(bool); ok && value {
+		status += ",SchedulingDisabled"
+	}
+	roles := map[string]bool{}
+	for label, value := range stringsOf(o, "metadata.labels") {
+		if role := strings.TrimPrefix(label, prefix); role != label && role != "" {
+			roles[role] = true
+		} else if label == "kubernetes.io/role" && value != "" {
+			roles[value] = true
+		}
+	}
+	address := func(typ string) string {
+		for _, a := range list(o, "status.addresses") {
+			if text(a, "type") == typ {
+				return text(a, "address")
+			}
+		}
+		return "<none>"
+	}
+	kernel := cmp.Or(text(o, "status.nodeInfo.kernelVersion"), "<unknown>")
+	if arch := text(o, "status.nodeInfo.architecture"); arch != "" {
+		kernel += " (" + arch + ")"
+	}
+	return []any{
+		nameOf(o), status, orNone(strings.Join(slices.Sorted(maps.Keys(roles)), ",")), ageOf(o, now), text(o, "status.nodeInfo.kubeletVersion"),
+		address("InternalIP"), address("ExternalIP"), cmp.Or(text(o, "status.nodeInfo.osImage"), "<unknown>"), kernel,
+		cmp.Or(text(o, "status.nodeInfo.containerRuntimeVersion"), "<unknown>"),
+	}
+}
+
+func eventCells(o map[string]any, now time.Time) []any {
+	first := age(cmp.Or(text(o, "firstTimestamp"), text(o, "eventTime")), now)
+	last, count := first, max(number(o, "count"), 1)
+	if t := text(o, "lastTimestamp"); t != "" {
+		last = age(t, now)
+	}
+	if object(o, "series") != nil {
+		last, count = age(text(o, "series.lastObservedTime"), now), number(o, "series.count")
+	}
+	about := strings.ToLower(text(o, "involvedObject.kind"))
+	if name := text(o, "involvedObject.name"); name != "" {
+		about += "/" + name
+	}
+	source := cmp.Or(text(o, "source.component"), text(o, "reportingComponent"))
+	if instance := cmp.Or(text(o, "source.host"), text(o, "reportingInstance")); instance != "" {
+		source += ", " + instance
+	}
+	return []any{
+		last, text(o, "type"), text(o, "reason"), about, text(o, "involvedObject.fieldPath"), source, strings.TrimSpace(text(o, "message")), first, count, nameOf(o),
+	}
 }
 
 // table returns a table of objects. Its rows have the objects' metadata, with which clients select.
@@ -89,7 +224,7 @@ func (k *kind) table(rows []*store.Object, version uint64, next string, columns 
 	t.Continue = next
 	p, builtin := builtinColumns[k.resource.ID.Name]
 	if columns {
-		t.ColumnDefinitions = k.definitions(p.names)
+		t.ColumnDefinitions = k.definitions(p.columns)
 	}
 	for _, x := range rows {
 		var o map[string]any
@@ -98,16 +233,17 @@ func (k *kind) table(rows []*store.Object, version uint64, next string, columns 
 		if err := decoder.Decode(&o); err != nil {
 			o = map[string]any{}
 		}
-		cells := []any{text(o, "metadata.name")}
+		var cells []any
 		switch {
 		case builtin:
-			cells = append(append(cells, p.cells(o)...), age(text(o, "metadata.creationTimestamp"), now))
+			cells = p.cells(o, now)
 		case len(k.columns) > 0:
+			cells = append(cells, nameOf(o))
 			for _, c := range k.columns {
 				cells = append(cells, c.cell(o, now))
 			}
 		default:
-			cells = append(cells, age(text(o, "metadata.creationTimestamp"), now))
+			cells = []any{nameOf(o), ageOf(o, now)}
 		}
 		row := metav1.TableRow{Cells: cells}
 		if meta, err := metadataOnly(x.Body); err == nil {
@@ -126,16 +262,26 @@ func bookmarkRow(object any) metav1.TableRow {
 	return metav1.TableRow{Cells: []any{}, Object: runtime.RawExtension{Raw: raw}}
 }
 
-func (k *kind) definitions(names []string) []metav1.TableColumnDefinition {
-	columns := []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name"}}
-	for _, c := range k.columns {
-		columns = append(columns, metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority})
-	}
+func (k *kind) definitions(builtin []string) (columns []metav1.TableColumnDefinition) {
 	if len(k.columns) > 0 {
+		columns = append(columns, metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name"})
+		for _, c := range k.columns {
+			columns = append(columns, metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority})
+		}
 		return columns
 	}
-	for _, name := range append(append([]string{}, names...), "Age") {
-		columns = append(columns, metav1.TableColumnDefinition{Name: name, Type: "string"})
+	if len(builtin) == 0 {
+		builtin = []string{"Name", "Age"}
+	}
+	for _, name := range builtin {
+		c := metav1.TableColumnDefinition{Name: strings.TrimPrefix(name, "+"), Type: "string"}
+		if c.Name != name {
+			c.Priority = 1
+		}
+		if c.Name == "Name" {
+			c.Format = "name"
+		}
+		columns = append(columns, c)
 	}
 	return columns
 }
@@ -157,6 +303,25 @@ func (c *column) cell(o map[string]any, now time.Time) any {
 	return value
 }
 
+func nameOf(o map[string]any) string { return text(o, "metadata.name") }
+
+func ageOf(o map[string]any, now time.Time) string {
+	return age(text(o, "metadata.creationTimestamp"), now)
+}
+
+func orNone(s string) string { return cmp.Or(s, "<none>") }
+
+// condition returns the status of an object's condition; "" if it has none of this type.
+func condition(o map[string]any, typ string) string {
+	for _, c := range list(o, "status.conditions") {
+		if text(c, "type") == typ {
+			return text(c, "status")
+		}
+	}
+	return ""
+}
+
+// age returns how long ago a time was. An empty or wrong time is unknown.
 func age(created string, now time.Time) string {
 	t, err := time.Parse(time.RFC3339, created)
 	if err != nil {
@@ -198,6 +363,26 @@ func number(o map[string]any, path string) int64 {
 func object(o map[string]any, path string) map[string]any {
 	m, _ := field(o, path).(map[string]any)
 	return m
+}
+
+func stringsOf(o map[string]any, path string) map[string]string {
+	out := map[string]string{}
+	for name, value := range object(o, path) {
+		if s, ok := value.(string); ok {
+			out[name] = s
+		}
+	}
+	return out
+}
+
+func texts(o map[string]any, path string) (out []string) {
+	all, _ := field(o, path).([]any)
+	for _, x := range all {
+		if s, ok := x.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 func list(o map[string]any, path string) (out []map[string]any) {
