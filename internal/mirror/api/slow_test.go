@@ -39,7 +39,7 @@ func TestClientDoesNotRead(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(20 * time.Second):
-		t.Error("the handler writes for ever")
+		t.Error("the handler does not end")
 	}
 }
 
@@ -84,7 +84,7 @@ func TestTableInParts(t *testing.T) {
 	if err := json.Unmarshal(d.Body.Bytes(), &table); err != nil {
 		t.Fatalf("%s: %v", d.Body, err)
 	}
-	if table.Kind != "Table" || table.APIVersion != "meta.k8s.io/v1" || len(table.ColumnDefinitions) != 5 || len(table.Rows) != 2 || table.Rows[1].Cells[0] != "cart" || table.ResourceVersion != "50" || table.Continue == "" {
+	if table.Kind != "Table" || table.APIVersion != "meta.k8s.io/v1" || len(table.ColumnDefinitions) != 9 || len(table.Rows) != 2 || len(table.Rows[1].Cells) != 9 || table.Rows[1].Cells[0] != "cart" || table.ResourceVersion != "50" || table.Continue == "" {
 		t.Errorf("the table is %+v", table)
 	}
 	if len(d.parts) < 3 || len(d.Header().Values("Warning")) != 2 {
