@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -488,29 +487,29 @@ func TestTableOfKinds(t *testing.T) {
 		{
 			"services", "/api/v1/services", "Service", "v1",
 			`"spec":{"type":"LoadBalancer","clusterIP":"10.0.0.1","clusterIPs":["10.0.0.1"],"externalIPs":["2.2.2.2"],"selector":{"b":"2","a":"1"},"ports":[{"port":80,"nodePort":30080,"protocol":"TCP"},{"port":53,"protocol":"UDP"}]},"status":{"loadBalancer":{"ingress":[{"hostname":"lb"},{"ip":"1.1.1.1"}]}}`,
-			"Name|Type|Cluster-IP|External-IP|Port(s)|Age|Selector", "x|LoadBalancer|10.0.0.1|1.1.1.1,lb,2.2.2.2|80:30080/TCP,53/UDP|AGE|a=1,b=2",
+			"Name|Type|Cluster-IP|External-IP|Port(s)|Age|Selector", "x|LoadBalancer|10.0.0.1|1.1.1.1,lb,2.2.2.2|80:30080/TCP,53/UDP|3h|a=1,b=2",
 		},
 		{
 			"nodes", "/api/v1/nodes", "Node", "v1",
 			`"spec":{"unschedulable":true},"status":{"addresses":[{"type":"InternalIP","address":"10.1.0.1"}],"conditions":[{"type":"Ready","status":"True"}],"nodeInfo":{"kubeletVersion":"v1.36.3","kernelVersion":"6.1","architecture":"amd64"}}`,
 			"Name|Status|Roles|Age|Version|Internal-IP|External-IP|OS-Image|Kernel-Version|Container-Runtime",
-			"x|Ready,SchedulingDisabled|<none>|AGE|v1.36.3|10.1.0.1|<none>|<unknown>|6.1 (amd64)|<unknown>",
+			"x|Ready,SchedulingDisabled|<none>|3h|v1.36.3|10.1.0.1|<none>|<unknown>|6.1 (amd64)|<unknown>",
 		},
 		{
 			"ingresses.networking.k8s.io", "/apis/networking.k8s.io/v1/ingresses", "Ingress", "networking.k8s.io/v1",
 			`"spec":{"tls":[{}],"rules":[{"host":"a"},{"host":"b"},{"host":"c"},{"host":"d"}]}`,
-			"Name|Class|Hosts|Address|Ports|Age", "x|<none>|a,b,c + 1 more...||80, 443|AGE",
+			"Name|Class|Hosts|Address|Ports|Age", "x|<none>|a,b,c + 1 more...||80, 443|3h",
 		},
 		{
 			"events", "/api/v1/events", "Event", "v1",
 			`"involvedObject":{"kind":"Pod","name":"web","fieldPath":"spec"},"reason":"Pulled","message":"done ","type":"Normal","eventTime":"2026-03-14T09:00:00.000001Z","firstTimestamp":null,"lastTimestamp":null,"reportingComponent":"kubelet","reportingInstance":"n1"`,
-			"Last Seen|Type|Reason|Object|Subobject|Source|Message|First Seen|Count|Name", "AGE|Normal|Pulled|pod/web|spec|kubelet, n1|done|AGE|1|x",
+			"Last Seen|Type|Reason|Object|Subobject|Source|Message|First Seen|Count|Name", "119m|Normal|Pulled|pod/web|spec|kubelet, n1|done|119m|1|x",
 		},
 		{
 			"pods", "/api/v1/pods", "Pod", "v1",
 			`"spec":{"nodeName":"n1","containers":[{},{}],"readinessGates":[{"conditionType":"a"}]},"status":{"phase":"Running","podIP":"10.2.0.1","conditions":[{"type":"a","status":"True"}],` +
 				`"containerStatuses":[{"ready":true,"restartCount":2,"lastState":{"terminated":{"finishedAt":"2026-03-14T09:00:00Z"}}},{"ready":false,"restartCount":1,"state":{"waiting":{"reason":"CrashLoopBackOff"}}}]}`,
-			"Name|Ready|Status|Restarts|Age|IP|Node|Nominated Node|Readiness Gates", "x|1/2|CrashLoopBackOff|3 (AGE ago)|AGE|10.2.0.1|n1|<none>|1/1",
+			"Name|Ready|Status|Restarts|Age|IP|Node|Nominated Node|Readiness Gates", "x|1/2|CrashLoopBackOff|3 (120m ago)|3h|10.2.0.1|n1|<none>|1/1",
 		},
 	} {
 		b.gap(c.resource, event.ReasonReset)
@@ -525,16 +524,13 @@ func TestTableOfKinds(t *testing.T) {
 		var columns, cells []string
 		for i, column := range x.ColumnDefinitions {
 			columns = append(columns, column.Name)
-			cells = append(cells, ages.ReplaceAllString(fmt.Sprint(x.Rows[0].Cells[i]), "AGE"))
+			cells = append(cells, fmt.Sprint(x.Rows[0].Cells[i]))
 		}
 		if diff := cmp.Diff([]string{c.columns, c.cells}, []string{strings.Join(columns, "|"), strings.Join(cells, "|")}); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.resource, diff)
 		}
 	}
 }
-
-// ages are the ages of what happened in March 2026.
-var ages = regexp.MustCompile(`\b\d+(d|y\d*d?)\b`)
 
 // TestMetadata: a client that asks for metadata only gets it.
 func TestMetadata(t *testing.T) {
