@@ -106,10 +106,10 @@ func serviceCells(o map[string]any, now time.Time) []any {
 		ports = append(ports, port+"/"+text(p, "protocol"))
 	}
 	typ, external := text(o, "spec.type"), texts(o, "spec.externalIPs")
-	switch {
-	case typ == "ExternalName":
+	switch typ {
+	case "ExternalName":
 		external = []string{text(o, "spec.externalName")}
-	case typ == "LoadBalancer":
+	case "LoadBalancer":
 		if external = append(ingressPoints(o), external...); len(external) == 0 {
 			external = []string{"<pending>"}
 		}
