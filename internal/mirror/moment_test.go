@@ -163,3 +163,29 @@ func TestMomentsBeforeGap(t *testing.T) {
 	b.want(205, true, 10, 11)
 	b.want(210, false, 30, 25)
 }
+
+// TestResyncOfLaggingPartition: a partition that reads a resync after another one has begun an era with it writes to that era. Otherwise its later
+// changes are shown at resourceVersions before them, and watches do not have them.
+func TestResyncOfLaggingPartition(t *testing.T) {
+	b := openBacklog(t)
+	b.gap(1, 1, "100", event.ReasonReset)
+	b.gap(0, 3, "200", "selection")
+	b.synced(0, 4, "200", 1, 13)
+	b.pod(1, 2, event.Present, 11)
+	b.synced(1, 2, "100", 1, 12)
+	b.gap(0, 5, "300", event.ReasonResync)
+	b.synced(0, 6, "300", 1, 14)
+	b.synced(0, 20, "300", 2, 30)
+	b.gap(1, 3, "200", "selection")
+	b.synced(1, 4, "200", 1, 13)
+	b.gap(1, 5, "300", event.ReasonResync)
+	b.synced(1, 6, "300", 1, 14)
+	b.commit()
+	b.pod(1, 10, event.Modified, 20)
+	b.commit()
+	b.want(9, false, 11)
+	b.synced(1, 20, "300", 2, 30)
+	b.commit()
+	b.want(9, false, 11)
+	b.want(300, false, 20)
+}

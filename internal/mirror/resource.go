@@ -270,10 +270,14 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 		}
 		return nil
 	}
-	if event.GapCause(e.Report.Reason).Resync && s.change.Phase == consumer.InStep {
+	// A resync of a partition that is in step goes on in the present era, unless the copy of another partition began one.
+	continues := event.GapCause(e.Report.Reason).Resync && s.change.Phase == consumer.InStep
+	if continues && e.Run > c.Run {
 		return nil
 	}
-	delete(c.Reached, at)
+	if !continues {
+		delete(c.Reached, at)
+	}
 	if c.Begun[at] = e.Run; e.Run <= c.Run { // the copy of another partition began the era
 		if !c.lags(s.message.Partitions) {
 			c.Former = nil
@@ -281,8 +285,8 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 		return nil
 	}
 	// What a list shows can have a lower resourceVersion than what was read of the collection before: after a restore of the cluster, and
-	// for an object that an earlier list had proved to be absent. A partition that has not read the last gap can still have such versions.
-	lower := c.Run != 0 && (c.Epoch < e.Epoch || c.Wrote == r.era().Number || c.lags(s.message.Partitions))
+	// for an object that an earlier list had proved to be absent. Other partitions, which have not read the gap, can still have such versions.
+	lower := c.Run != 0 && (c.Epoch < e.Epoch || c.Wrote == r.era().Number || s.message.Partitions > 1)
 	c.Former = append(slices.Clip(c.Former), former{c.Run, r.era().Number})
 	c.Run, c.Epoch = e.Run, e.Epoch
 	reason := fmt.Sprintf("a gap began in the collection %s (%s)", e.Collection, e.Report.Reason)
