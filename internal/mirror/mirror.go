@@ -107,6 +107,7 @@ func (m *Mirror) load() error {
 			return fmt.Errorf("record %s: %w", name, errors.Join(err, errors.New("it is of an unknown form")))
 		}
 		r.id = store.Resource{Cluster: parts[1], Name: parts[2]}
+		r.unserved.number = several
 		m.all[r.id] = r
 		return nil
 	})

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
@@ -48,6 +49,14 @@ type copier struct {
 	served     int                        // how often a new position was served
 	proved     int                        // how often a mark was proved
 	continued  int                        // how often a watch continued over changes
+	timed      int                        // how often a time was shown that is not the present
+	events     []timedVersion             // that were applied
+}
+
+// timedVersion is the resourceVersion of an event, with its time.
+type timedVersion struct {
+	version uint64
+	time    time.Time
 }
 
 func newCopier(w *bustest.World) *copier {
@@ -123,6 +132,12 @@ func (c *copier) next(at bustest.Place) bool {
 		c.selections[m.Collection][m.Run] = m.Selection
 	}
 	c.must(c.mirror.Apply(m.Message, e))
+	version := e.ResourceVersion
+	if e.Type == event.Deleted {
+		version = e.DeletionVersion
+	}
+	number, _ := strconv.ParseUint(version, 10, 64)
+	c.events = append(c.events, timedVersion{number, e.Time})
 	return true
 }
 
@@ -207,6 +222,42 @@ func (c *copier) check() {
 	}
 	c.watch(r, at, got)
 	c.resume(r, at, got)
+	c.time(r)
+}
+
+// time checks what is shown at a time: nothing that was published later, and everything before.
+func (c *copier) time(r *Resource) {
+	t := time.Unix(int64(rapid.Uint64Range(0, c.Clock+1).Draw(c.T, "time")), 0)
+	p, err := c.mirror.AtTime(r, t)
+	if err != nil {
+		return
+	}
+	if p.At != r.Served {
+		c.timed++
+	}
+	c.must(c.store.List(store.View{Resource: pods, At: p.At}, "", store.Name{}, func(o *store.Object) bool {
+		if o.Time.After(t) && !c.cut { // a partition that has lost its first messages can show later ones too early
+			c.T.Fatalf("at %d, that is at %v, the object %s of %d is shown at %v", t.Unix(), p.At, o.Name.Name, o.Time.Unix(), o.At)
+		}
+		return true
+	}))
+	e := r.eraOf(p.At.Era)
+	if e.Epoch == c.epoch && c.epoch == c.highest() && p.At.Era == r.Present().Number {
+		if diff := cmp.Diff(c.truth(r, int(p.At.Version)), c.list(p.At)); diff != "" {
+			c.T.Fatalf("at %d, that is at %v (-cluster +shown):\n%s", t.Unix(), p.At, diff)
+		}
+	}
+	if c.cut || c.highest() > 1 || p.Gap != "" { // times of messages that were read twice, or of higher versions
+		return
+	}
+	last, _ := r.limit(e)
+	c.must(c.store.Changes(pods, p.At, last, func(x *store.Change) bool {
+		late := slices.ContainsFunc(c.events, func(e timedVersion) bool { return e.version <= x.At.Version && e.time.After(t) })
+		if !late {
+			c.T.Fatalf("at %d, that is at %v, the change %v of %d is not shown, and nothing up to it was published later", t.Unix(), p.At, x.At, x.Last.Time.Unix())
+		}
+		return false
+	}))
 }
 
 // highest returns the highest epoch of the cluster.
@@ -396,7 +447,7 @@ func (c *copier) readAll() {
 // TestMirror: whatever happens to a cluster, a bridge, a bus and this program, what is served is what the cluster had at that resourceVersion, a
 // watch leads from one list to the next, the past does not change, and once everything is read, the cluster's state is served.
 func TestMirror(t *testing.T) {
-	served, continued, proved := 0, 0, 0
+	served, continued, proved, timed := 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := bustest.New(t, event.Structured, event.Binary, event.Plain)
 		c := newCopier(w)
@@ -424,9 +475,10 @@ func TestMirror(t *testing.T) {
 		served += c.served
 		continued += c.continued
 		proved += c.proved
+		timed += c.timed
 	})
-	if served == 0 || continued == 0 || proved == 0 {
-		t.Errorf("%d positions were served, %d changes were watched, and %d marks were proved", served, continued, proved)
+	if served == 0 || continued == 0 || proved == 0 || timed == 0 {
+		t.Errorf("%d positions were served, %d changes were watched, %d marks were proved, and %d times of the past were shown", served, continued, proved, timed)
 	}
 }
 
@@ -446,6 +498,9 @@ func (c *copier) final() {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		c.T.Fatalf("at the end (-cluster +served):\n%s", diff)
+	}
+	for range 10 {
+		c.time(r)
 	}
 	for at, want := range c.past {
 		if diff := cmp.Diff(want, c.list(at)); diff != "" {

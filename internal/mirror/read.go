@@ -208,14 +208,14 @@ func because(reason string) string {
 	return ": " + reason
 }
 
-// Past is a resource as it was served at a time.
+// Past is a resource as of a time.
 type Past struct {
 	At    store.Position
 	Since time.Time // of the event that led to it
 	Gap   string    // why changes before the time may be missing; "": none is known to be
 }
 
-// AtTime returns the resource as it was served at a time. Errors wrap [ErrExpired] or [ErrAbsent].
+// AtTime returns the resource with everything that was published by a time. Errors wrap [ErrExpired] or [ErrAbsent].
 func (m *Mirror) AtTime(r *Resource, t time.Time) (p Past, err error) {
 	at, since, found, err := m.store.Moment(r.ID, t)
 	if err != nil {

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,8 +17,8 @@ import (
 // Era is a time in which a resource's changes have an order without a gap.
 type Era struct {
 	Number uint64
-	// Began is when the era before ended, and Reason says why. Reset is set if what was held does not count any more.
-	// Collection is what the reason is about, which the reason may name; "": no collection.
+	// Began is the time up to which the era before shows everything, and Reason says why it ended. Reset is set if what was held does not count
+	// any more. Collection is what the reason is about, which the reason may name; "": no collection.
 	Began      time.Time
 	Reason     string
 	Collection string `json:",omitzero"`
@@ -39,6 +40,8 @@ type reached struct {
 	Epoch, Version uint64
 	// Gone is set if the resource, or the collection's namespace, does not exist.
 	Gone bool `json:",omitzero"`
+	// Time is that of the event that proves it, by the bridge's clock.
+	Time time.Time `json:",omitzero"`
 }
 
 // collection is what the mirror keeps of a collection beside the consumer's copy.
@@ -100,19 +103,34 @@ type resource struct {
 	Kind        Kind
 	Eras        []Era // the last one is the present era
 	Served      store.Position
+	Moment      time.Time // the highest time that a position was recorded with: the served one shows everything up to it
 	Time        time.Time // the highest time of an event, by the bridge's clock
 	Collections map[string]*collection
 	// Unordered is a resourceVersion that is not a number; "": all are.
 	Unordered string         `json:",omitzero"`
 	Floor     store.Position // what only lower positions need may be deleted
 
-	changed  bool           // since the last commit
-	moved    bool           // the served position may have changed
-	look     bool           // completeness may have changed
-	complete bool           // the union is complete
-	run      uint64         // an object event of a higher run may end completeness
-	stepped  uint64         // the message that began the present era
+	changed  bool   // since the last commit
+	moved    bool   // the served position may have changed
+	look     bool   // completeness may have changed
+	complete bool   // the union is complete
+	run      uint64 // an object event of a higher run may end completeness
+	stepped  uint64 // the message that began the present era
+	unserved unserved
 	trimmed  store.Position // up to which the history was deleted; zero: not known
+}
+
+// unserved are the changes of the present era behind the served position, as far as they are known without reading the store.
+type unserved struct {
+	number int // 0, 1, or several: more than 1 or not known
+	at     store.Position
+	time   time.Time // of the change at at, if it is one
+}
+
+const several = 2
+
+func (u *unserved) add(at store.Position, t time.Time) {
+	u.number, u.at, u.time = min(u.number+1, several), at, t
 }
 
 func (r *resource) era() *Era { return &r.Eras[len(r.Eras)-1] }
@@ -149,7 +167,16 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	if now.Complete {
 		now.Last = r.Served
 	}
-	next := Era{Number: now.Number + 1, Began: r.clock(s.event.Time), Reason: reason, Collection: id, Reset: reset}
+	next := Era{Number: now.Number + 1, Began: s.event.Time, Reason: reason, Collection: id, Reset: reset}
+	if now.Complete && r.unserved.number > 0 {
+		err := m.batch.ChangeTimes(r.id, r.Served, func(_ store.Position, t time.Time) bool {
+			next.Began = earlier(next.Began, t)
+			return true
+		})
+		if err != nil {
+			return err
+		}
+	}
 	behind := store.Position{Era: now.Number}
 	if behind.Compare(r.Served) < 0 {
 		behind = r.Served
@@ -174,16 +201,22 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 		next.Reset, next.Least = reset || now.Reset, now.Least
 	}
 	r.Eras = append(slices.Clip(r.Eras), next)
-	r.stepped, r.changed = s.number, true
+	r.stepped, r.changed, r.unserved.number = s.number, true, several
 	return nil
 }
 
-// clock returns a time that does not go back.
-func (r *resource) clock(t time.Time) time.Time {
-	if r.Time.Before(t) {
-		r.Time, r.changed = t, true
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
 	}
-	return r.Time
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // dropped ends a collection.
@@ -205,8 +238,7 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 // apply applies an event that counts.
 func (m *Mirror) apply(r *resource, s *step) error {
 	e := s.event
-	r.clock(e.Time)
-	r.changed = true
+	r.Time, r.changed = later(r.Time, e.Time), true
 	if e.Type == event.Closed {
 		return nil // the collection was dropped
 	}
@@ -239,16 +271,20 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 		}
 		switch {
 		case e.ResourceVersion == "":
-			c.Reached[at] = reached{Gone: true}
+			c.Reached[at] = reached{Gone: true, Time: e.Time}
 		case ok && (was.Gone || was.Epoch != e.Epoch || was.Version < version):
-			c.Reached[at] = reached{Epoch: e.Epoch, Version: version}
+			c.Reached[at] = reached{Epoch: e.Epoch, Version: version, Time: e.Time}
 		}
 		return nil
 	}
-	if event.GapCause(e.Report.Reason).Resync && s.change.Phase == consumer.InStep {
+	// A resync of a partition that is in step goes on in the present era, unless the copy of another partition began one.
+	continues := event.GapCause(e.Report.Reason).Resync && s.change.Phase == consumer.InStep
+	if continues && e.Run > c.Run {
 		return nil
 	}
-	delete(c.Reached, at)
+	if !continues {
+		delete(c.Reached, at)
+	}
 	if c.Begun[at] = e.Run; e.Run <= c.Run { // the copy of another partition began the era
 		if !c.lags(s.message.Partitions) {
 			c.Former = nil
@@ -256,8 +292,8 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 		return nil
 	}
 	// What a list shows can have a lower resourceVersion than what was read of the collection before: after a restore of the cluster, and
-	// for an object that an earlier list had proved to be absent. A partition that has not read the last gap can still have such versions.
-	lower := c.Run != 0 && (c.Epoch < e.Epoch || c.Wrote == r.era().Number || c.lags(s.message.Partitions))
+	// for an object that an earlier list had proved to be absent. Other partitions, which have not read the gap, can still have such versions.
+	lower := c.Run != 0 && (c.Epoch < e.Epoch || c.Wrote == r.era().Number || s.message.Partitions > 1)
 	c.Former = append(slices.Clip(c.Former), former{c.Run, r.era().Number})
 	c.Run, c.Epoch = e.Run, e.Epoch
 	reason := fmt.Sprintf("a gap began in the collection %s (%s)", e.Collection, e.Report.Reason)
@@ -340,11 +376,27 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		Deleted: e.Type == event.Deleted, Partial: !e.BodyKnown || e.Truncated != nil, UID: e.UID, Epoch: e.Epoch, ResourceVersion: own,
 		Time: e.Time, Body: e.Object,
 	}
-	if err := m.batch.Put(r.id, name, e.Collection, store.Position{Era: era, Version: version, Seq: m.seq}, &v); err != nil {
+	put := store.Position{Era: era, Version: version, Seq: m.seq}
+	if err := m.batch.Put(r.id, name, e.Collection, put, &v); err != nil {
 		return err
+	}
+	if era == r.era().Number {
+		r.unserved.add(put, e.Time)
+	} else {
+		r.leftOut(put, e.Time)
 	}
 	m.prove(r, c, s, version, text != "")
 	return nil
+}
+
+// leftOut records that a change of an era that has ended is not served.
+func (r *resource) leftOut(at store.Position, t time.Time) {
+	for i := range r.Eras[1:] {
+		ended, next := r.Eras[i], &r.Eras[i+1]
+		if ended.Number == at.Era && ended.Complete && at.Compare(ended.Last) > 0 {
+			next.Began = earlier(next.Began, t)
+		}
+	}
 }
 
 // repeats reports whether the store has the state of an event already, or a later one. An object that was republished in
@@ -372,7 +424,7 @@ func (m *Mirror) prove(r *resource, c *collection, s *step, version uint64, vers
 	}
 	at := s.message.String()
 	if was := c.Reached[at]; was.Epoch == s.event.Epoch && !was.Gone && was.Version <= version {
-		c.Reached[at] = reached{Epoch: s.event.Epoch, Version: version}
+		c.Reached[at] = reached{Epoch: s.event.Epoch, Version: version, Time: s.event.Time}
 	}
 	r.moved = true
 }
@@ -436,6 +488,7 @@ func (m *Mirror) serve(r *resource) error {
 		return nil
 	}
 	now, epoch, version, absent := r.era(), uint64(0), ^uint64(0), true
+	var proved time.Time // of the version
 	for _, c := range r.Collections {
 		if len(c.Reached) == 0 {
 			return nil
@@ -443,9 +496,16 @@ func (m *Mirror) serve(r *resource) error {
 		for _, at := range c.Reached {
 			switch {
 			case at.Gone:
+				if absent {
+					proved = later(proved, at.Time)
+				}
 				continue
 			case !absent && at.Epoch != epoch: // of one epoch soon
 				return nil
+			case absent || at.Version < version:
+				proved = at.Time
+			case at.Version == version:
+				proved = later(proved, at.Time)
 			}
 			epoch, version, absent = at.Epoch, min(version, at.Version), false
 		}
@@ -460,11 +520,64 @@ func (m *Mirror) serve(r *resource) error {
 	if now.Complete && next.Compare(r.Served) <= 0 {
 		return nil
 	}
+	if err := m.setMoments(r, next, proved); err != nil {
+		return err
+	}
 	if !now.Complete {
-		now.Complete, now.Base, now.Epoch, now.Since, now.Absent = true, version, epoch, r.Time, absent
+		now.Complete, now.Base, now.Epoch, now.Since, now.Absent = true, version, epoch, r.Moment, absent
 	}
 	r.Served, r.changed = next, true
-	return m.batch.SetMoment(r.id, r.Time, next)
+	return nil
+}
+
+// setMoments records the times of the positions from the served one up to the next. The time of a position is the highest of a change up to
+// it, so that a time shows all that was published by then, also if partitions are read one after the other. An era begins with the position at
+// which it became complete. proved is the time of the event that proves the next position.
+func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) error {
+	behind, complete := r.Served, r.era().Complete
+	if !complete {
+		behind = store.Position{Era: next.Era}
+	}
+	t, last := r.Moment, behind
+	add := func(at store.Position, when time.Time) error {
+		before, until := last, t
+		last, t = at, later(t, when)
+		if !complete || before == behind || before.Version == at.Version {
+			return nil
+		}
+		return m.batch.SetMoment(r.id, until, before)
+	}
+	switch u := &r.unserved; {
+	case complete && u.number == 1 && u.at.Compare(next) <= 0:
+		u.number = 0
+		if err := add(u.at, u.time); err != nil {
+			return err
+		}
+	case !complete || u.number == several:
+		u.number = 0
+		var failed error
+		err := m.batch.ChangeTimes(r.id, behind, func(at store.Position, when time.Time) bool {
+			if at.Compare(next) > 0 {
+				u.number = several
+				return false
+			}
+			failed = add(at, when)
+			return failed == nil
+		})
+		if err := errors.Join(err, failed); err != nil {
+			return err
+		}
+	}
+	if !complete || last == behind || last.Version != next.Version {
+		if complete && last != behind {
+			if err := m.batch.SetMoment(r.id, t, last); err != nil {
+				return err
+			}
+		}
+		t = later(t, proved)
+	}
+	r.Moment = t
+	return m.batch.SetMoment(r.id, t, next)
 }
 
 // published returns what readers see of the resource.

@@ -115,7 +115,35 @@ func (b *Batch) move(r Resource, id versionID, era uint64) error {
 	return errors.Join(err, closer.Close(), b.b.Set(changeKey(r, to), change, nil), b.b.Delete(from, nil), b.b.Delete(changeKey(r, id.at), nil))
 }
 
-// SetMoment records the position that is served from a time on.
+// ChangeTimes calls fn for the changes of an era behind a position, in order, with the time of each. It ends early, without an error, if fn returns false.
+func (b *Batch) ChangeTimes(r Resource, behind Position, fn func(at Position, t time.Time) bool) (err error) {
+	prefix := resourceKey(keyChange, r)
+	it, err := b.b.NewIter(&pebble.IterOptions{LowerBound: append(changeKey(r, behind), 0), UpperBound: changeKey(r, Position{Era: behind.Era + 1})})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Error(), it.Close()) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		id, err := readChange(len(prefix), it.Key(), it.Value())
+		if err != nil {
+			return err
+		}
+		value, closer, err := b.b.Get(versionKey(r, id.Name, id.collection, id.at))
+		if err != nil {
+			return fmt.Errorf("look up when %s changed: %w", r.Name, err)
+		}
+		t, err := readVersionTime(value)
+		if err := errors.Join(err, closer.Close()); err != nil {
+			return err
+		}
+		if !fn(id.at, t) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// SetMoment records the position that shows what was published up to a time.
 func (b *Batch) SetMoment(r Resource, t time.Time, at Position) error {
 	return b.b.Set(momentKey(r, t.UnixMicro()), appendPosition(nil, at), nil)
 }

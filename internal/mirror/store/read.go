@@ -224,7 +224,8 @@ func (s *Store) CountAt(r Resource, era, version uint64) (n int, err error) {
 	return n, err
 }
 
-// Moment returns the last position that was served at or before a time, and since when it was. found is false if there was none.
+// Moment returns the position that shows what was published up to a time, and the time that the position was recorded with. found is false
+// if there is none.
 func (s *Store) Moment(r Resource, t time.Time) (at Position, since time.Time, found bool, err error) {
 	prefix := resourceKey(keyMoment, r)
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: append(momentKey(r, t.UnixMicro()), 0)})

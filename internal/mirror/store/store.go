@@ -243,33 +243,47 @@ func appendVersion(dst []byte, v *Version) []byte {
 	return append(dst, v.Body...)
 }
 
+var errVersion = errors.New("the database has a version of an unknown form")
+
 // readVersion reads a value. The result does not refer to b.
 func readVersion(b []byte) (v Version, err error) {
-	bad := errors.New("the database has a version of an unknown form")
+	if b, err = v.readHead(b); err != nil {
+		return v, err
+	}
+	length, size := binary.Uvarint(b)
+	if size <= 0 || length > uint64(len(b)-size) {
+		return v, errVersion
+	}
+	b = b[size:]
+	v.UID, v.Body = string(b[:length]), append([]byte{}, b[length:]...)
+	return v, nil
+}
+
+// readVersionTime reads the time of a value.
+func readVersionTime(b []byte) (time.Time, error) {
+	var v Version
+	_, err := v.readHead(b)
+	return v.Time, err
+}
+
+// readHead reads what is before UID and body, and returns the rest.
+func (v *Version) readHead(b []byte) (rest []byte, err error) {
 	if len(b) == 0 {
-		return v, bad
+		return nil, errVersion
 	}
 	v.Deleted, v.Partial = b[0]&flagDeleted != 0, b[0]&flagPartial != 0
 	b = b[1:]
-	var numbers [2]uint64
-	for i := range numbers {
+	for _, to := range []*uint64{&v.Epoch, &v.ResourceVersion} {
 		n, size := binary.Uvarint(b)
 		if size <= 0 {
-			return v, bad
+			return nil, errVersion
 		}
-		numbers[i], b = n, b[size:]
+		*to, b = n, b[size:]
 	}
 	micros, size := binary.Varint(b)
 	if size <= 0 {
-		return v, bad
+		return nil, errVersion
 	}
-	b = b[size:]
-	length, size := binary.Uvarint(b)
-	if size <= 0 || length > uint64(len(b)-size) {
-		return v, bad
-	}
-	b = b[size:]
-	v.Epoch, v.ResourceVersion, v.Time = numbers[0], numbers[1], time.UnixMicro(micros).UTC()
-	v.UID, v.Body = string(b[:length]), append([]byte{}, b[length:]...)
-	return v, nil
+	v.Time = time.UnixMicro(micros).UTC()
+	return b[size:], nil
 }

@@ -1,0 +1,191 @@
+package mirror
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// backlog applies events of the collection pods on two partitions.
+type backlog struct {
+	*testing.T
+	mirror *Mirror
+}
+
+func openBacklog(t *testing.T) *backlog {
+	s, err := store.Open("/data", store.Options{FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Open(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = m.Close(), s.Close() })
+	return &backlog{t, m}
+}
+
+func (b *backlog) apply(partition int, seconds int64, e event.Event) {
+	b.Helper()
+	col := event.ParseCollection("pods")
+	e.Collection, e.Time, e.Epoch, e.Incarnation = &col, time.Unix(seconds, 0), 1, 100
+	if e.Run == "" {
+		e.Run = "100"
+	}
+	if e.Type.OfCollection() {
+		e.Plan = &event.Plan{Number: 1, Edit: 1, Birth: 1, Digest: event.PlanDigest(map[string]uint64{"pods": 1})}
+	}
+	encoder := event.Encoder{Cluster: "test", ClusterUID: "c", Format: event.Structured}
+	message := consumer.Message{Topic: "pods", Partition: partition, Partitions: 2, Value: event.Structured.Append(nil, encoder.Attributes(&e), &e)}
+	received, err := consumer.Decode(message)
+	if err == nil {
+		err = b.mirror.Apply(message, received)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *backlog) pod(partition int, seconds int64, t event.Type, version int) {
+	b.Helper()
+	name, rv := fmt.Sprint("p", partition), strconv.Itoa(version)
+	b.apply(partition, seconds, event.Event{
+		Type: t, Origin: event.Watch, APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: name, UID: name, ResourceVersion: rv,
+		Object: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":%q}}`, name, name, rv),
+	})
+}
+
+func (b *backlog) gap(partition int, seconds int64, run string, reason event.Reason) {
+	b.Helper()
+	origin := event.Watch
+	if reason == event.ReasonReset {
+		origin = event.Snapshot
+	}
+	b.apply(partition, seconds, event.Event{Type: event.Gap, Run: run, Origin: origin, Report: &event.Report{Reason: reason, Reset: reason == event.ReasonReset}})
+}
+
+func (b *backlog) synced(partition int, seconds int64, run string, nth uint64, version int) {
+	b.Helper()
+	rv := strconv.Itoa(version)
+	b.apply(partition, seconds, event.Event{Type: event.Synced, Run: run, Origin: event.Snapshot, ResourceVersion: rv, Nth: nth, Report: &event.Report{Reason: event.ReasonReset, To: rv}})
+}
+
+func (b *backlog) commit() {
+	b.Helper()
+	if err := b.mirror.Commit(nil); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// want checks what is shown at a time.
+func (b *backlog) want(seconds int64, gap bool, versions ...uint64) {
+	b.Helper()
+	p, err := b.mirror.AtTime(b.mirror.Resource(pods), time.Unix(seconds, 0))
+	if err != nil {
+		b.Errorf("at %d: %v", seconds, err)
+		return
+	}
+	var got []uint64
+	err = b.mirror.Store().List(store.View{Resource: pods, At: p.At}, "", store.Name{}, func(o *store.Object) bool {
+		got = append(got, o.ResourceVersion)
+		return true
+	})
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(versions) || (p.Gap != "") != gap {
+		b.Errorf("at %d the versions %v are shown at %v (%v), and the gap is %q; want %v and a gap: %v", seconds, got, p.At, err, p.Gap, versions, gap)
+	}
+}
+
+// TestMomentsOfBacklog: a time shows what was published by then, also if one partition was read to its end before another one, and if the
+// served position went over all changes at once.
+func TestMomentsOfBacklog(t *testing.T) {
+	for _, proof := range []string{"synced", "marked"} {
+		t.Run(proof, func(t *testing.T) {
+			b := openBacklog(t)
+			b.gap(0, 1, "100", event.ReasonReset)
+			b.pod(0, 2, event.Present, 10)
+			b.synced(0, 3, "100", 1, 20)
+			for i := range 4 {
+				b.pod(0, int64(100+10*i), event.Modified, 30+10*i)
+			}
+			b.gap(1, 1, "100", event.ReasonReset)
+			b.pod(1, 2, event.Present, 11)
+			b.synced(1, 3, "100", 1, 20)
+			b.pod(1, 115, event.Modified, 45)
+			if proof == "synced" {
+				b.synced(0, 200, "100", 2, 70)
+				b.synced(1, 200, "100", 2, 70)
+			} else {
+				b.commit()
+				b.mirror.MarkReached()
+				b.mirror.ProveMarked()
+			}
+			b.commit()
+			if _, err := b.mirror.AtTime(b.mirror.Resource(pods), time.Unix(2, 0)); err == nil {
+				t.Error("a time before the first list ended is shown")
+			}
+			b.want(3, false, 10, 11)
+			b.want(99, false, 10, 11)
+			b.want(105, false, 30, 11)
+			b.want(114, false, 40, 11)
+			b.want(119, false, 40, 45)
+			b.want(120, false, 50, 45)
+			b.want(130, false, 60, 45)
+			b.want(300, false, 60, 45)
+		})
+	}
+}
+
+// TestMomentsBeforeGap: if a partition that was read first ends an era, times at which changes of other partitions are not shown have a gap.
+func TestMomentsBeforeGap(t *testing.T) {
+	b := openBacklog(t)
+	for i := range 2 {
+		b.gap(i, 1, "100", event.ReasonReset)
+		b.pod(i, 2, event.Present, 10+i)
+		b.synced(i, 3, "100", 1, 20)
+	}
+	b.pod(0, 100, event.Modified, 30)
+	b.gap(0, 200, "200", "expired")
+	b.pod(1, 50, event.Modified, 25)
+	b.gap(1, 200, "200", "expired")
+	for i := range 2 {
+		b.synced(i, 210, "200", 1, 40)
+	}
+	b.commit()
+	b.want(49, false, 10, 11)
+	b.want(50, true, 10, 11)
+	b.want(205, true, 10, 11)
+	b.want(210, false, 30, 25)
+}
+
+// TestResyncOfLaggingPartition: a partition that reads a resync after another one has begun an era with it writes to that era. Otherwise its later
+// changes are shown at resourceVersions before them, and watches do not have them.
+func TestResyncOfLaggingPartition(t *testing.T) {
+	b := openBacklog(t)
+	b.gap(1, 1, "100", event.ReasonReset)
+	b.gap(0, 3, "200", "selection")
+	b.synced(0, 4, "200", 1, 13)
+	b.pod(1, 2, event.Present, 11)
+	b.synced(1, 2, "100", 1, 12)
+	b.gap(0, 5, "300", event.ReasonResync)
+	b.synced(0, 6, "300", 1, 14)
+	b.synced(0, 20, "300", 2, 30)
+	b.gap(1, 3, "200", "selection")
+	b.synced(1, 4, "200", 1, 13)
+	b.gap(1, 5, "300", event.ReasonResync)
+	b.synced(1, 6, "300", 1, 14)
+	b.commit()
+	b.pod(1, 10, event.Modified, 20)
+	b.commit()
+	b.want(9, false, 11)
+	b.synced(1, 20, "300", 2, 30)
+	b.commit()
+	b.want(9, false, 11)
+	b.want(300, false, 20)
+}
