@@ -72,7 +72,7 @@ type Server struct {
 	listener net.Listener
 	http     http.Server
 	streams  bool
-	// running is read-locked by each request, and locked for ever when Run ends.
+	// running is read-locked by each request, and stays locked when Run ends.
 	running sync.RWMutex
 }
 

@@ -99,7 +99,7 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-// TestReasonsOfOtherNamespaces: a client that may read one namespace is told why changes are missing, without the names of others.
+// TestReasonsOfOtherNamespaces: a client that may read one namespace sees why changes are missing, without the names of others.
 func TestReasonsOfOtherNamespaces(t *testing.T) {
 	b := newBus(t)
 	b.edits["pods"] = map[string]uint64{"pods@shop": 1, "pods@infra": 1}

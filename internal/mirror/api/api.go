@@ -36,7 +36,7 @@ const (
 	watchTime = 30 * time.Minute
 )
 
-// limits are those of answers, so that a client that reads slowly, or not, does not keep memory and the store's old files for ever.
+// limits are those of answers, so that a client that reads slowly, or not, does not keep memory and the store's old files.
 type limits struct {
 	write time.Duration // for a part of an answer
 	list  time.Duration // for a list, and for the changes that a watch is behind

@@ -39,7 +39,7 @@ func TestClientDoesNotRead(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(20 * time.Second):
-		t.Error("the handler writes for ever")
+		t.Error("the handler does not end")
 	}
 }
 

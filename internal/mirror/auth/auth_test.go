@@ -326,7 +326,7 @@ func TestStrangers(t *testing.T) {
 	})
 }
 
-// TestOneUserAsksTooMuch: a user whose requests make many questions necessary does not stop the others, and is told why.
+// TestOneUserAsksTooMuch: a user whose requests make many questions necessary does not stop the others, and sees why.
 func TestOneUserAsksTooMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := (&cluster{t: t}).guard()

@@ -15,7 +15,7 @@ type limit struct {
 	burst int
 }
 
-// Questions of users that are known, and of strangers, who are told apart by their addresses. A user with the 512 watches that one address may have
+// Questions of users that are known, and of strangers, who are distinguished by their addresses. A user with the 512 watches that one address may have
 // asks up to 26 questions a second.
 var (
 	userLimit, usersLimit         = limit{30, 100}, limit{200, 400}
