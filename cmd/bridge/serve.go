@@ -24,6 +24,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
@@ -203,6 +204,17 @@ func (f *serveFlags) confirm(ctx context.Context, from *auth.Source) error {
 	return nil
 }
 
+// askedOf returns what asks the API server which cluster it is of.
+func askedOf(client *source.Client) func(ctx context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		uid, err := client.ClusterUID(ctx)
+		if errors.Is(err, source.ErrOtherCluster) {
+			err = fmt.Errorf("%w than kubernetes.clusterUID says: %w", auth.ErrOtherCluster, err)
+		}
+		return uid, err
+	}
+}
+
 // guard returns what decides who may read what, and the cluster that it asks; nil: everybody everything, and none.
 func (f *serveFlags) guard(p *past, m *mirror.Mirror, ready func() error, log *zap.Logger) (guard *auth.Guard, from *auth.Source, err error) {
 	if f.authorization == authorizeNone {
@@ -216,7 +228,7 @@ func (f *serveFlags) guard(p *past, m *mirror.Mirror, ready func() error, log *z
 		if err != nil {
 			return nil, nil, &exitError{exitEnvironment, err}
 		}
-		from = auth.NewSource(auth.SourceOptions{Cluster: p.config.Cluster, Asked: client.ClusterUID, Bus: m.ClusterUID, Log: log})
+		from = auth.NewSource(auth.SourceOptions{Cluster: p.config.Cluster, Asked: askedOf(client), Bus: m.ClusterUID, Log: log})
 		if o.Tokens, err = auth.NewTokens(cfg, from); err != nil {
 			return nil, nil, &exitError{exitEnvironment, err}
 		}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/kubebridge/kubebridge/internal/config"
@@ -131,7 +130,7 @@ func TestServeOtherCluster(t *testing.T) {
 // mirrorOf returns a mirror with an event of a cluster.
 func mirrorOf(t *testing.T, uid string) *mirror.Mirror {
 	t.Helper()
-	s, err := store.Open("/data", store.Options{FS: vfs.NewMem()})
+	s, err := store.Open(t.TempDir(), store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,8 +32,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-
-	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // cluster is an API server that knows the token of ann, who may list pods in the namespace shop.
@@ -257,7 +255,7 @@ func TestOtherCluster(t *testing.T) {
 		other := "v"
 		c.uid.Store(&other)
 		refused(`the API server that bridge serve asks is not of cluster "prod" on the bus`)
-		if err := from.Confirm(t.Context()); !errors.Is(err, source.ErrOtherCluster) {
+		if err := from.Confirm(t.Context()); !errors.Is(err, ErrOtherCluster) {
 			t.Errorf("at the start: %v", err)
 		}
 		c.uid.Store(nil)
@@ -291,7 +289,7 @@ func TestConfirmWaits(t *testing.T) {
 			}
 			change()
 		}
-		if err := <-done; !errors.Is(err, source.ErrOtherCluster) {
+		if err := <-done; !errors.Is(err, ErrOtherCluster) {
 			t.Errorf("it ended with %v", err)
 		}
 	})

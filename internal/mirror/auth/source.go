@@ -10,9 +10,10 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"github.com/kubebridge/kubebridge/pkg/source"
 )
+
+// ErrOtherCluster is returned if the API server is of another cluster than the events on the bus.
+var ErrOtherCluster = errors.New("another cluster answers")
 
 // sourceRetry is how long it counts that the API server did not say which cluster it is of.
 const sourceRetry = time.Second
@@ -20,7 +21,7 @@ const sourceRetry = time.Second
 // SourceOptions are the options of a [Source].
 type SourceOptions struct {
 	Cluster string // its configured name
-	// Asked returns the UID of the API server's cluster. Bus returns that of the cluster whose events were read; "": none was read yet.
+	// Asked returns the UID of the API server's cluster; if it is certain that it is another one, the error wraps [ErrOtherCluster]. Bus returns that of the cluster whose events were read; "": none was read yet.
 	Asked func(ctx context.Context) (string, error)
 	Bus   func() string
 	Log   *zap.Logger
@@ -42,7 +43,7 @@ type Source struct {
 func NewSource(o SourceOptions) *Source { return &Source{SourceOptions: o} }
 
 // Check returns nil if the API server is of the cluster on the bus. Otherwise it returns an [UnansweredError], which for another cluster wraps
-// [source.ErrOtherCluster].
+// [ErrOtherCluster].
 func (s *Source) Check(ctx context.Context) error {
 	bus := s.Bus()
 	if bus == "" {
@@ -50,9 +51,9 @@ func (s *Source) Check(ctx context.Context) error {
 	}
 	uid, err := s.asked(ctx)
 	switch {
-	case errors.Is(err, source.ErrOtherCluster), err == nil && uid != bus:
+	case errors.Is(err, ErrOtherCluster), err == nil && uid != bus:
 		if err == nil {
-			err = fmt.Errorf("%w: the events on the bus are of the cluster with the UID %s, the API server's namespace kube-system has %s", source.ErrOtherCluster, bus, uid)
+			err = fmt.Errorf("%w: the events on the bus are of the cluster with the UID %s, the API server's namespace kube-system has %s", ErrOtherCluster, bus, uid)
 		}
 		return &UnansweredError{fmt.Sprintf("the API server that bridge serve asks is not of cluster %q on the bus", s.Cluster), err}
 	case apierrors.IsForbidden(err):
@@ -90,7 +91,7 @@ func (s *Source) Confirm(ctx context.Context) error {
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return nil
-		case errors.Is(err, source.ErrOtherCluster):
+		case errors.Is(err, ErrOtherCluster):
 			return err
 		case s.Bus() != "" && err.Error() != logged:
 			logged = err.Error()
