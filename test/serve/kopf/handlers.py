@@ -15,6 +15,6 @@ def configure(settings: kopf.OperatorSettings, **_):
 
 @kopf.on.event("", "v1", "configmaps")
 @kopf.on.event("shop.example.com", "v1", "widgets")
-def seen(event, **_):
+async def seen(event, **_):  # async: kopf runs other handlers in threads, which would mix their lines
     event["object"]["metadata"].pop("managedFields", None)  # they are not on the bus
     print("seen " + json.dumps(event, sort_keys=True), flush=True)
