@@ -31,11 +31,11 @@ func (w *world) handled(p *process) map[string][]string {
 		var event struct {
 			Object struct {
 				Kind     string
-				Metadata struct{ Name string }
+				Metadata struct{ Name, UID string }
 			}
 		}
 		w.must(json.Unmarshal([]byte(text), &event))
-		key := event.Object.Kind + " " + event.Object.Metadata.Name
+		key := event.Object.Kind + " " + event.Object.Metadata.Name + " " + event.Object.Metadata.UID // kopf handles objects in parallel, also those of one name
 		out[key] = append(out[key], text)
 	}
 	return out
