@@ -222,15 +222,16 @@ func TestKubectlWatch(t *testing.T) {
 	all := []*watching{
 		{command: "get wd -w --output-watch-events", lines: 6, last: "DELETED"},
 		{command: "get cm -w -l tier=web -o name --output-watch-events", lines: 2, last: "configmap/new"},
-		{command: "get po -w -o custom-columns=NAME:.metadata.name,PHASE:.status.phase --output-watch-events", lines: 6, last: "DELETED"},
+		{command: "get po -w -o custom-columns=NAME:.metadata.name,PHASE:.status.phase,IP:.status.podIP", lines: 6, last: "10.2.0.4"},
 		{command: "wait --for=condition=Ready pod/d --timeout=80s", last: "met"},
 		{command: "wait --for=jsonpath={.data.key}=changed cm/a --timeout=80s", last: "met"},
-		{command: "wait --for=delete wd/d --timeout=80s", last: "deleted"},
 	}
 	for _, x := range all {
 		args := strings.Fields(x.command)
 		x.real, x.served = w.start(kubectl, real.args(args...)...), w.start(kubectl, served.args(args...)...)
 	}
+	deletion := strings.Fields("wait --for=delete wd/d --timeout=80s") // prints nothing if it begins late
+	gone := []*process{w.start(kubectl, real.args(deletion...)...), w.start(kubectl, served.args(deletion...)...)}
 	printed := func(p *process) string { return warnings.ReplaceAllString(p.output(), "") }
 	for _, x := range all {
 		w.eventually("kubectl "+x.command+" has begun", func() string {
@@ -256,6 +257,12 @@ func TestKubectlWatch(t *testing.T) {
 			}
 			return cmp.Diff(want, printed(x.served))
 		})
+	}
+	for _, p := range gone {
+		<-p.done
+		if !p.cmd.ProcessState.Success() {
+			t.Errorf("kubectl wait --for=delete: %s", p.output())
+		}
 	}
 }
 
