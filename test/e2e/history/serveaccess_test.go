@@ -3,16 +3,8 @@ package history_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	mathrand "math/rand/v2"
-	"net"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubebridge/kubebridge/internal/mirror/auth"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/auditlog"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
@@ -39,26 +32,14 @@ import (
 // certificate writes a certificate for 127.0.0.1 and its key.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bridge serve"}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := x509.MarshalPKCS8PrivateKey(private)
+	certificate, private, err := auditlog.NewCertificate()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	cert, key = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: text}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+	for path, text := range map[string][]byte{cert: certificate, key: private} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -343,7 +324,7 @@ func (w *accessWorld) forbiddenForKubectl(c *rest.Config) {
 
 // draw draws RBAC objects and requests from few names, so that many requests are allowed.
 type draw struct {
-	*mathrand.Rand
+	*rand.Rand
 	prefix string
 }
 
@@ -440,7 +421,7 @@ func TestPolicyAsTheAPIServer(t *testing.T) {
 	k := client(t, c)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	d := &draw{mathrand.New(mathrand.NewPCG(seed, 0)), fmt.Sprintf("r%x-", time.Now().UnixNano())}
+	d := &draw{rand.New(rand.NewPCG(seed, 0)), fmt.Sprintf("r%x-", time.Now().UnixNano())}
 	for _, n := range []string{"a", "b"} {
 		_, err := k.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: d.prefix + n}}, metav1.CreateOptions{})
 		must(err)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// NewCertificate returns a certificate of its own for a webhook on 127.0.0.1 and 127.0.0.2, and its key, as PEM.
+// NewCertificate returns a certificate of its own for a server on 127.0.0.1 and 127.0.0.2, and its key, as PEM.
 func NewCertificate() (certificate, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
