@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"syscall"
@@ -35,14 +36,27 @@ func (w *world) elects() {
 	}
 }
 
-// leads waits until a bridge leads and is in step, and makes it the world's bridge.
-func (w *world) leads(p *bridge.Process) {
+// leads waits until one of the bridges leads and is in step, and makes it the world's bridge.
+func (w *world) leads(candidates ...*bridge.Process) {
 	w.t.Helper()
-	w.bridge = p
-	w.awaitStatus(func(s bridge.Status) bool {
-		return s.Ready && s.Election.Role == "leader" && s.Election.Holder == s.Election.Identity &&
-			s.Find(w.collection(kube.ConfigMaps)).State == "watching"
-	})
+	said := make([]string, len(candidates))
+	for ctx := w.soon(); ; {
+		for i, p := range candidates {
+			s, err := p.Status(ctx)
+			if said[i] = fmt.Sprintf("%+v (%v)", s, err); !p.Running() {
+				w.t.Fatalf("a bridge that may lead has ended: %v", err)
+			}
+			if err == nil && s.Ready && s.Election.Role == "leader" && s.Election.Holder == s.Election.Identity && s.Find(w.collection(kube.ConfigMaps)).State == "watching" {
+				w.bridge = p
+				return
+			}
+		}
+		select {
+		case <-time.After(30 * time.Millisecond):
+		case <-ctx.Done():
+			w.t.Fatalf("%v: no bridge leads; /readyz says %s", context.Cause(ctx), strings.Join(said, "; "))
+		}
+	}
 }
 
 // waits waits until a bridge is a ready standby, and knows the leader.
