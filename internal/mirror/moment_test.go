@@ -189,3 +189,24 @@ func TestResyncOfLaggingPartition(t *testing.T) {
 	b.want(9, false, 11)
 	b.want(300, false, 20)
 }
+
+// TestResyncOfCutPartition: a resync completes a partition that has lost its first messages. The other partition, which was in step, is not behind it:
+// otherwise its later changes are shown at resourceVersions before them.
+func TestResyncOfCutPartition(t *testing.T) {
+	b := openBacklog(t)
+	b.gap(0, 1, "100", event.ReasonReset)
+	b.pod(0, 2, event.Present, 11)
+	b.synced(0, 3, "100", 1, 12)
+	b.synced(1, 3, "100", 1, 12) // its gap and its objects are lost
+	b.gap(0, 5, "300", event.ReasonResync)
+	b.synced(0, 6, "300", 1, 14)
+	b.gap(1, 5, "300", event.ReasonResync)
+	b.synced(1, 6, "300", 1, 14)
+	b.commit()
+	b.pod(0, 10, event.Modified, 20)
+	b.synced(0, 20, "300", 2, 30)
+	b.synced(1, 20, "300", 2, 30)
+	b.commit()
+	b.want(9, false, 11)
+	b.want(300, false, 20)
+}

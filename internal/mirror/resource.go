@@ -277,15 +277,14 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 		}
 		return nil
 	}
-	// A resync of a partition that is in step goes on in the present era, unless the copy of another partition began one.
+	// A resync of a partition that is in step goes on in the present era.
 	continues := event.GapCause(e.Report.Reason).Resync && s.change.Phase == consumer.InStep
-	if continues && e.Run > c.Run {
-		return nil
-	}
 	if !continues {
 		delete(c.Reached, at)
+	} else if c.Run < e.Run {
+		c.Run = e.Run
 	}
-	if c.Begun[at] = e.Run; e.Run <= c.Run { // the copy of another partition began the era
+	if c.Begun[at] = e.Run; e.Run <= c.Run { // the era goes on, or the copy of another partition began it
 		if !c.lags(s.message.Partitions) {
 			c.Former = nil
 		}
