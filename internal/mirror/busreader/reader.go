@@ -42,6 +42,7 @@ type Options struct {
 	// Retain is how long history is kept; 0: always.
 	Retain time.Duration
 	// Progress is called with the number of messages that are not read yet: with 0 only when everything up to the ends of the parts is committed.
+	// It may be nil.
 	Progress func(behind int64)
 	Log      *zap.Logger
 }
@@ -71,6 +72,9 @@ type waiting struct {
 
 // Run reads until ctx ends. It connects again after errors of the bus. It returns an error that another try does not cure.
 func Run(ctx context.Context, o Options) error {
+	if o.Progress == nil {
+		o.Progress = func(int64) {}
+	}
 	f := &busReader{Options: o, next: map[string]mirror.Offset{}, waiting: map[string]waiting{}}
 	pause := retryFirst
 	for {
