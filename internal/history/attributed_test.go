@@ -83,16 +83,16 @@ func TestChangesShowUsers(t *testing.T) {
 		w := newWorld(t, 1, map[string]string{"pods": ""})
 		w.format = format
 		w.settle()
-		w.set("x", "1") // 1
+		w.Cluster.Set("x", "1") // 1
 		w.settle()
 		since := w.mark()
-		w.set("x", "2") // 2
-		w.set("x", "3") // 3
+		w.Cluster.Set("x", "2") // 2
+		w.Cluster.Set("x", "3") // 3
 		w.settle()
 		w.attribute(0, w.published(0, event.Modified, "3"), by("carol"))
 		until := w.mark()
-		w.remove("x") // 4
-		w.set("y", "1")
+		w.Cluster.Remove("x") // 4
+		w.Cluster.Set("y", "1")
 		w.settle()
 		w.attribute(0, w.published(0, event.Deleted, "4"), maybe("dave", "erin"))
 		w.attribute(0, w.published(0, event.Modified, "2"), by("bob"))
@@ -119,11 +119,11 @@ func TestChangesShowUsers(t *testing.T) {
 // A change is shown as soon as its user is known: the command does not read the whole topic before it shows the first change.
 func TestChangesDoNotWaitLonger(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
-	w.set("x", "0") // present: this is nobody's change
+	w.Cluster.Set("x", "0") // present: this is nobody's change
 	w.settle()
 	begin, read := len(w.bus[0]), []int{}
 	for i := range 3 {
-		w.set("x", fmt.Sprint(i))
+		w.Cluster.Set("x", fmt.Sprint(i))
 		w.settle()
 		w.attribute(0, w.published(0, event.Modified, fmt.Sprint(i+2)), by("alice"))
 	}
@@ -138,7 +138,7 @@ func TestChangesDoNotWaitLonger(t *testing.T) {
 func TestChangesOfPartitionsShowUsers(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods": ""})
 	w.settle()
-	w.set("x", "1") // 1
+	w.Cluster.Set("x", "1") // 1
 	w.settle()
 	home := (int('x') + int('s')) % 2 // see world.encode
 	added := w.published(home, event.Added, "1")
@@ -148,7 +148,7 @@ func TestChangesOfPartitionsShowUsers(t *testing.T) {
 	w.attribute(0, added, maybe("bob"))
 	w.attribute(0, added, by("alice"))
 	w.attribute(1, added, maybe("bob"))
-	w.set("x", "2") // 2
+	w.Cluster.Set("x", "2") // 2
 	w.settle()
 	w.attribute(1, w.published(home, event.Modified, "2"), by("carol"))
 	const seen = ", from 10.0.0.1, with kubectl/v1"
@@ -163,7 +163,7 @@ func TestChangesEndEarly(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
 	w.settle()
 	for i := range 3 {
-		w.set("x", fmt.Sprint(i))
+		w.Cluster.Set("x", fmt.Sprint(i))
 		w.settle()
 	}
 	q := history.ChangesQuery{Reader: w, Cluster: "prod", Resource: discovery.Parse("pods"), Object: history.ParseName("ns/x")}

@@ -34,20 +34,20 @@ func (w *world) changes(since, until time.Time) []string {
 // A state that two entries publish is shown as one change, and an object that leaves one of two entries is not shown as deleted.
 func TestChanges(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods:a": "1", "pods:b": ""})
-	w.set("x", "1") // 1
+	w.Cluster.Set("x", "1") // 1
 	w.settle()
-	w.set("x", "1") // 2
+	w.Cluster.Set("x", "1") // 2
 	w.settle()
 	since := w.mark()
-	w.set("x", "2") // 3
+	w.Cluster.Set("x", "2") // 3
 	w.settle()
 	w.demand(reconcile.Demand, "pods:b")
 	w.reset("pods:b")
 	w.settle()
 	until := w.mark()
-	w.remove("x") // 4
+	w.Cluster.Remove("x") // 4
 	w.settle()
-	w.set("x", "1") // 5
+	w.Cluster.Set("x", "1") // 5
 	w.settle()
 	want := []string{
 		"present 1 pods:a", "modified 2 pods:a", "modified 3 pods:b", "deleted 4 pods:b", "added 5 pods:a",
@@ -63,10 +63,10 @@ func TestChanges(t *testing.T) {
 // An object that no entry selects for a while is shown as deleted for that time, with the reason "left".
 func TestChangesMove(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "2"})
-	w.set("x", "1") // 1
+	w.Cluster.Set("x", "1") // 1
 	w.settle()
 	w.paused["pods:b"] = true
-	w.set("x", "2") // 2
+	w.Cluster.Set("x", "2") // 2
 	w.settle()
 	w.paused["pods:b"] = false
 	w.settle()
@@ -80,7 +80,7 @@ func TestChangesMove(t *testing.T) {
 func TestChangesOfTwoPartitions(t *testing.T) {
 	w := newWorld(t, 3, map[string]string{"pods:a": "1", "pods:b": "2"})
 	for i := range 6 {
-		w.set("x", []string{"1", "2"}[i%2])
+		w.Cluster.Set("x", []string{"1", "2"}[i%2])
 		w.settle()
 	}
 	var versions []int
@@ -101,11 +101,11 @@ func TestChangesOfTwoPartitions(t *testing.T) {
 // If the clock of the bus is behind the bridge's, events after Since are still shown.
 func TestChangesSince(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
-	w.set("x", "1") // 1
+	w.Cluster.Set("x", "1") // 1
 	w.settle()
 	w.late = -9 * time.Minute
 	since := w.mark()
-	w.set("x", "1") // 2
+	w.Cluster.Set("x", "1") // 2
 	w.settle()
 	if diff := cmp.Diff([]string{"modified 2 pods"}, w.changes(since, time.Time{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -116,16 +116,16 @@ func TestChangesSince(t *testing.T) {
 // query.
 func TestChangesAfterTheClockWasSetBack(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
-	w.set("x", "1") // 1
+	w.Cluster.Set("x", "1") // 1
 	w.settle()
 	since := w.mark()
-	w.set("x", "1") // 2
+	w.Cluster.Set("x", "1") // 2
 	w.settle()
 	w.clock = w.clock.Add(-time.Hour)
-	w.set("x", "2") // 3
+	w.Cluster.Set("x", "2") // 3
 	w.settle()
 	w.clock = w.clock.Add(time.Hour)
-	w.set("x", "3") // 4
+	w.Cluster.Set("x", "3") // 4
 	w.settle()
 	q := history.ChangesQuery{Reader: w, Cluster: "prod", Resource: discovery.Parse("pods"), Object: history.Name{Namespace: "ns", Name: "x"}, Since: since}
 	var got []string
@@ -146,10 +146,10 @@ func TestChangesAfterTheClockWasSetBack(t *testing.T) {
 // Two clusters with one name are an error, not one mixed state.
 func TestTwoClusters(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
-	w.set("a", "1")
+	w.Cluster.Set("a", "1")
 	w.settle()
 	w.clusterUID = "c2"
-	w.set("b", "1")
+	w.Cluster.Set("b", "1")
 	w.settle()
 	if _, err := w.answer(stamp(w.mark())); !errors.Is(err, history.ErrClusters) {
 		t.Errorf("the error is %v", err)
@@ -165,10 +165,10 @@ func TestForeign(t *testing.T) {
 	} {
 		w := newWorld(t, 1, map[string]string{"pods": ""})
 		w.settle()
-		w.set("a", "1")
+		w.Cluster.Set("a", "1")
 		at := len(w.bus[0])
 		w.bus[0] = append(w.bus[0], message{value: []byte(text), time: w.mark()})
-		w.set("b", "1")
+		w.Cluster.Set("b", "1")
 		w.settle()
 		var ignored []error
 		note := func(err error) { ignored = append(ignored, err) }
@@ -200,10 +200,10 @@ func TestForeign(t *testing.T) {
 func TestForeignWhereItStands(t *testing.T) {
 	other := newWorld(t, 1, map[string]string{"pods": ""})
 	other.clusterUID = "c2"
-	other.set("z", "1")
+	other.Cluster.Set("z", "1")
 	other.settle()
 	same := newWorld(t, 1, map[string]string{"pods": ""})
-	same.set("z", "1")
+	same.Cluster.Set("z", "1")
 	same.settle()
 	for what, foreign := range map[string][]message{
 		"a newer type":    {{value: []byte(`{"specversion":"1.0","type":"io.kubebridge.x.v9","id":"1"}`)}},
@@ -212,7 +212,7 @@ func TestForeignWhereItStands(t *testing.T) {
 	} {
 		for _, first := range []bool{true, false} {
 			w := newWorld(t, 1, map[string]string{"pods": ""})
-			w.set("a", "1")
+			w.Cluster.Set("a", "1")
 			if !first {
 				w.settle()
 			}
@@ -221,7 +221,7 @@ func TestForeignWhereItStands(t *testing.T) {
 				m.time, m.foreign = w.mark(), true
 				w.bus[0] = append(w.bus[0], m)
 			}
-			w.set("b", "1")
+			w.Cluster.Set("b", "1")
 			w.settle()
 			var ignored []error
 			s, err := history.Rebuild(t.Context(), history.Query{

@@ -108,25 +108,25 @@ func (w *world) ask(questions ...question) {
 // higher version. Otherwise a restore would delete it or write an old state.
 func TestObjectMoves(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "2"})
-	w.set("x", "1") // 1
-	w.set("y", "2") // 2
+	w.Cluster.Set("x", "1") // 1
+	w.Cluster.Set("y", "2") // 2
 	w.settle()
 	before := w.mark()
 	w.paused["pods:a"] = true
-	w.set("x", "2") // 3
+	w.Cluster.Set("x", "2") // 3
 	w.settle()
 	both := w.mark()
 	w.paused["pods:a"] = false
 	w.settle()
 	moved := w.mark()
 	w.paused["pods:a"] = true
-	w.set("x", "1") // 4
+	w.Cluster.Set("x", "1") // 4
 	w.settle()
 	none := w.mark()
 	w.paused["pods:a"] = false
 	w.settle()
-	w.set("z", "1") // 5
-	w.set("v", "2") // 6
+	w.Cluster.Set("z", "1") // 5
+	w.Cluster.Set("v", "2") // 6
 	w.settle()
 	w.ask(
 		question{at: stamp(before), want: []string{"x 1 a", "y 2 b"}},
@@ -147,13 +147,13 @@ func TestObjectMoves(t *testing.T) {
 // Two entries may hold one object. If they have the same version, the first collection by ID is shown.
 func TestObjectInTwo(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": ""})
-	w.set("x", "1") // 1
+	w.Cluster.Set("x", "1") // 1
 	w.settle()
 	two := w.mark()
-	w.set("x", "2") // 2
+	w.Cluster.Set("x", "2") // 2
 	w.settle()
 	one := w.mark()
-	w.remove("x")
+	w.Cluster.Remove("x")
 	w.settle()
 	w.ask(
 		question{at: stamp(two), want: []string{"x 1 a"}},
@@ -170,19 +170,19 @@ func TestObjectInTwo(t *testing.T) {
 // nor the part that was published so far.
 func TestReset(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods": ""})
-	w.set("a", "1")
-	w.set("b", "1")
+	w.Cluster.Set("a", "1")
+	w.Cluster.Set("b", "1")
 	w.settle()
 	before := w.mark()
-	w.remove("a") // 3
+	w.Cluster.Remove("a") // 3
 	w.reset("pods")
 	for range 5 { // the gap and a part of the list
 		w.advance()
 	}
 	middle := w.mark()
 	w.settle()
-	w.set("a", "1") // 4
-	w.set("b", "1") // 5
+	w.Cluster.Set("a", "1") // 4
+	w.Cluster.Set("b", "1") // 5
 	w.settle()
 	w.ask(
 		question{at: stamp(before), want: []string{"a 1", "b 2"}},
@@ -197,14 +197,14 @@ func TestReset(t *testing.T) {
 // The state is complete before a gap, marked as possibly incomplete during it, and complete again after it.
 func TestGap(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods": ""})
-	w.set("a", "1")
-	w.set("b", "1")
+	w.Cluster.Set("a", "1")
+	w.Cluster.Set("b", "1")
 	w.settle()
 	before := w.mark()
-	w.set("b", "1") // 3
-	w.remove("a")   // 4
-	w.set("c", "1") // 5
-	w.expire()
+	w.Cluster.Set("b", "1") // 3
+	w.Cluster.Remove("a")   // 4
+	w.Cluster.Set("c", "1") // 5
+	w.Expire()
 	for range 2 {
 		w.advance()
 	}
@@ -225,10 +225,10 @@ func TestGap(t *testing.T) {
 // A resourceVersion that some partition has not reached is marked, unless a synced event proves it for all.
 func TestNotReached(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods": ""})
-	w.set("a", "1")
-	w.set("b", "1")
+	w.Cluster.Set("a", "1")
+	w.Cluster.Set("b", "1")
 	w.settle()
-	w.set("a", "1") // 3
+	w.Cluster.Set("a", "1") // 3
 	w.settle()
 	w.ask(question{at: "3", want: []string{"a 3", "b 2"}, behind: []string{"pods 2"}})
 	w.demand(reconcile.Confirm, "pods")
@@ -239,14 +239,14 @@ func TestNotReached(t *testing.T) {
 // A collection that was closed before the point has no objects, and is named in Missing. At earlier points it has its objects.
 func TestClosed(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods:a": "1", "pods:b": "2"})
-	w.set("x", "1")
-	w.set("y", "2")
+	w.Cluster.Set("x", "1")
+	w.Cluster.Set("y", "2")
 	w.settle()
 	open := w.mark()
 	w.configure(map[string]string{"pods:a": "1"})
 	w.settle()
-	w.set("x", "1") // 3
-	w.set("u", "1") // 4
+	w.Cluster.Set("x", "1") // 3
+	w.Cluster.Set("u", "1") // 4
 	w.settle()
 	closed := w.mark()
 	w.ask(
@@ -268,16 +268,16 @@ func TestClosed(t *testing.T) {
 func TestClosedLater(t *testing.T) {
 	w := newWorld(t, 3, map[string]string{"pods:a": "1", "pods:b": "2"})
 	for _, name := range []string{"x", "y", "z"} {
-		w.set(name, "1") // 1 to 3
+		w.Cluster.Set(name, "1") // 1 to 3
 	}
 	w.settle()
-	w.set("x", "1") // 4
+	w.Cluster.Set("x", "1") // 4
 	w.settle()
-	w.set("v", "2") // 5
+	w.Cluster.Set("v", "2") // 5
 	w.settle()
 	w.configure(map[string]string{"pods:b": "2"})
 	w.settle()
-	w.set("v", "2") // 6
+	w.Cluster.Set("v", "2") // 6
 	w.settle()
 	w.ask(
 		question{at: "4", want: []string{"x 4 a", "y 2 a", "z 3 a"}, behind: []string{"pods:a 3", "pods:b 3"}},
@@ -289,18 +289,18 @@ func TestClosedLater(t *testing.T) {
 // After a backup of the cluster was restored, the same resourceVersions occur again, in another epoch.
 func TestRestored(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods": ""})
-	w.set("a", "1")
-	w.set("b", "1")
+	w.Cluster.Set("a", "1")
+	w.Cluster.Set("b", "1")
 	w.settle()
-	w.set("a", "1") // 3
-	w.set("b", "1") // 4
+	w.Cluster.Set("a", "1") // 3
+	w.Cluster.Set("b", "1") // 4
 	w.settle()
 	first := w.mark()
-	w.back(2)
+	w.Back(2)
 	w.settle()
 	second := w.mark()
-	w.set("b", "1") // 3
-	w.set("a", "1") // 4
+	w.Cluster.Set("b", "1") // 3
+	w.Cluster.Set("a", "1") // 4
 	w.settle()
 	w.ask(
 		question{at: stamp(first), want: []string{"a 3", "b 4"}},
@@ -323,8 +323,8 @@ func TestRestored(t *testing.T) {
 func TestMoves(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods:a": "1", "pods:b": "2"})
 	w.addTopic("u", 3)
-	w.set("x", "1") // 1
-	w.set("y", "2") // 2
+	w.Cluster.Set("x", "1") // 1
+	w.Cluster.Set("y", "2") // 2
 	w.settle()
 	before := w.mark()
 	w.paused["pods:b"] = true
@@ -334,14 +334,14 @@ func TestMoves(t *testing.T) {
 	middle := w.mark()
 	w.paused["pods:b"] = false
 	w.settle()
-	w.set("x", "1") // 3
-	w.set("y", "2") // 4
-	w.set("z", "2") // 5
+	w.Cluster.Set("x", "1") // 3
+	w.Cluster.Set("y", "2") // 4
+	w.Cluster.Set("z", "2") // 5
 	w.settle()
 	after := w.mark()
 	w.move("pods:b", "t")
 	w.settle()
-	w.remove("z") // 6
+	w.Cluster.Remove("z") // 6
 	w.settle()
 	w.ask(
 		question{at: stamp(before), want: []string{"x 1 a", "y 2 b"}},
@@ -360,11 +360,11 @@ func TestMoves(t *testing.T) {
 // A state that two entries published has the publications of both, because one of them may lack fields that a restore needs.
 func TestViews(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "12"})
-	w.set("x", "1") // 1
+	w.Cluster.Set("x", "1") // 1
 	w.settle()
 	two := w.mark()
 	w.paused["pods:a"] = true
-	w.set("x", "1") // 2
+	w.Cluster.Set("x", "1") // 2
 	w.settle()
 	for at, want := range map[time.Time][]string{two: {"pods:a 1", "pods:b 1"}, w.mark(): {"pods:b 2"}} {
 		var got, held []string
@@ -386,16 +386,16 @@ func TestViews(t *testing.T) {
 func TestCompare(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "2"})
 	for i, name := range []string{"v", "w", "x", "y", "z"} {
-		w.set(name, []string{"1", "2"}[i%2]) // v, x and z are a's
+		w.Cluster.Set(name, []string{"1", "2"}[i%2]) // v, x and z are a's
 	}
 	w.settle()
 	first := w.mark()
-	w.set("x", "2") // moves from a to b
-	w.remove("y")
-	w.set("z", "1")
-	w.set("u", "2")
+	w.Cluster.Set("x", "2") // moves from a to b
+	w.Cluster.Remove("y")
+	w.Cluster.Set("z", "1")
+	w.Cluster.Set("u", "2")
 	w.configure(map[string]string{"pods:b": "2", "pods:c": "13"})
-	w.set("t", "3")
+	w.Cluster.Set("t", "3")
 	w.settle()
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -455,11 +455,11 @@ func TestCompareViews(t *testing.T) {
 // A collection of a lost checkpoint does not count as watched.
 func TestLostCheckpoint(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "2"})
-	w.set("x", "1")
-	w.set("y", "2")
+	w.Cluster.Set("x", "1")
+	w.Cluster.Set("y", "2")
 	w.settle()
 	before := w.mark()
-	delete(w.wanted, "pods:b")
+	delete(w.Wanted, "pods:b")
 	delete(w.edits, "pods:b")
 	w.forget()
 	w.settle()
@@ -476,7 +476,7 @@ func TestLostCheckpoint(t *testing.T) {
 // The state is incomplete if the bus has no event of an entry yet.
 func TestUnpublishedEntry(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1"})
-	w.set("x", "1")
+	w.Cluster.Set("x", "1")
 	w.settle()
 	w.paused["pods:b"] = true
 	w.configure(map[string]string{"pods:a": "1", "pods:b": "2"})
@@ -491,12 +491,12 @@ func TestUnpublishedEntry(t *testing.T) {
 // A resourceVersion that the cluster has not reached is an error. It is enough that another resource has reached it.
 func TestUnknownPoint(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
-	w.set("a", "1")
-	w.set("b", "1")
+	w.Cluster.Set("a", "1")
+	w.Cluster.Set("b", "1")
 	w.settle()
 	other := newWorld(t, 1, map[string]string{"services": ""})
 	for range 5 {
-		other.set("s", "1")
+		other.Cluster.Set("s", "1")
 	}
 	other.settle()
 	for at, want := range map[string]string{"2": "", "5": "", "6": "resourceVersion 6 is not on the bus, which holds epoch 1 up to resourceVersion 5"} {
@@ -529,16 +529,16 @@ func TestNotCovered(t *testing.T) {
 		"retention, then": {func(w *world) { w.demand(reconcile.Demand, "pods"); w.settle(); w.first[0], w.first[1] = 1, 1 }, ""},
 		"a dead letter":   {func(w *world) { w.lose = "b"; w.reset("pods"); w.settle() }, "of the 2 objects of the list of"},
 		"a list that was cut": {func(w *world) {
-			w.set("a", "1")
+			w.Cluster.Set("a", "1")
 			w.settle()
 			for p := range w.bus {
 				w.bus[p] = slices.DeleteFunc(w.bus[p], func(m message) bool { return strings.Contains(string(m.value), ":u1:1:present") })
 			}
 		}, "of the 2 objects of the list of"},
 		"objects that were not published": {func(w *world) {
-			p := w.wanted["pods"]
+			p := w.Wanted["pods"]
 			p.Skip = true
-			w.wanted["pods"] = p
+			w.Wanted["pods"] = p
 			w.forget()
 			w.settle()
 		}, "2 objects of the list of"},
@@ -547,7 +547,7 @@ func TestNotCovered(t *testing.T) {
 			for range 3 {
 				w.advance()
 			}
-			w.expire()
+			w.Expire()
 			w.settle()
 			w.first[0], w.first[1] = 2, 2 // without the list before
 		}, ""},
@@ -560,8 +560,8 @@ func TestNotCovered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 2, map[string]string{"pods": ""})
-			w.set("a", "1")
-			w.set("b", "1")
+			w.Cluster.Set("a", "1")
+			w.Cluster.Set("b", "1")
 			w.settle()
 			c.change(w)
 			q := question{at: stamp(w.mark()), err: c.want, want: []string{"a 1", "b 2"}}
@@ -573,11 +573,11 @@ func TestNotCovered(t *testing.T) {
 // A copy of an old event that follows the base list does not bring an object back.
 func TestLateCopy(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
-	w.set("a", "1")
-	w.set("b", "1")
+	w.Cluster.Set("a", "1")
+	w.Cluster.Set("b", "1")
 	w.settle()
 	late := w.bus[0][2] // b
-	w.remove("b")
+	w.Cluster.Remove("b")
 	w.settle()
 	w.demand(reconcile.Demand, "pods")
 	w.settle()
@@ -588,7 +588,7 @@ func TestLateCopy(t *testing.T) {
 // A query for one namespace uses only collections that may have objects in it, and returns only its objects.
 func TestNamespace(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b@shop": "2"})
-	w.set("x", "1")
+	w.Cluster.Set("x", "1")
 	w.settle()
 	w.reset("pods:b@shop") // is not complete
 	for namespace, want := range map[string][]string{"ns": {"x 1 a"}, "other": {}} {
@@ -607,7 +607,7 @@ func TestNamespace(t *testing.T) {
 // A resource whose deletions are not published is left out of an answer about all resources. If the query names it, it is an error.
 func TestLeavesOut(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": "", "events": ""})
-	w.set("x", "1")
+	w.Cluster.Set("x", "1")
 	w.settle()
 	for _, resources := range [][]string{nil, {"events"}} {
 		s, err := history.Rebuild(t.Context(), history.Query{
@@ -633,11 +633,11 @@ func TestFormats(t *testing.T) {
 		w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "2"})
 		w.format = format
 		w.configure(map[string]string{"pods:a": "1", "pods:c": "2"})
-		w.set("x", "1") // 1
-		w.set("y", "2") // 2
+		w.Cluster.Set("x", "1") // 1
+		w.Cluster.Set("y", "2") // 2
 		w.settle()
-		w.set("x", "2") // 3
-		w.remove("y")   // 4
+		w.Cluster.Set("x", "2") // 3
+		w.Cluster.Remove("y")   // 4
 		w.settle()
 		w.ask(
 			question{at: stamp(w.mark()), want: []string{"x 3 c"}},
@@ -654,11 +654,11 @@ func TestFormats(t *testing.T) {
 func TestOutage(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods": ""})
 	w.late = time.Hour
-	w.set("a", "1")
-	w.set("b", "1")
+	w.Cluster.Set("a", "1")
+	w.Cluster.Set("b", "1")
 	w.settle()
 	listed := w.mark()
-	w.set("a", "1")
+	w.Cluster.Set("a", "1")
 	w.settle()
 	w.ask(
 		question{at: stamp(listed), want: []string{"a 1", "b 2"}},
@@ -669,14 +669,14 @@ func TestOutage(t *testing.T) {
 // After a clock was set back, a time that occurs twice means its first occurrence, never a mixture of both.
 func TestClockWasSetBack(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": "", "services": "9"}) // services have no later events
-	w.set("a", "1")
-	w.set("b", "1")
+	w.Cluster.Set("a", "1")
+	w.Cluster.Set("b", "1")
 	w.settle()
 	twice := w.mark()
-	w.set("a", "1") // 3
+	w.Cluster.Set("a", "1") // 3
 	w.settle()
 	w.clock = w.clock.Add(-time.Hour)
-	w.set("b", "1") // 4
+	w.Cluster.Set("b", "1") // 4
 	w.settle()
 	w.ask(
 		question{at: stamp(twice), want: []string{"a 1", "b 2"}},
@@ -687,7 +687,7 @@ func TestClockWasSetBack(t *testing.T) {
 // A complete list near the time is found without reading earlier messages.
 func TestLooksBackOnly(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})
-	w.set("a", "1")
+	w.Cluster.Set("a", "1")
 	w.settle()
 	for range 5_000 {
 		w.bus[0] = append(w.bus[0], w.bus[0][1])
@@ -785,7 +785,7 @@ func TestEveryVersion(t *testing.T) {
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		w := newWorld(t, 1+int(seed%3), map[string]string{"pods:a": "1", "pods:b": "12"})
-		w.set("a", "1")
+		w.Cluster.Set("a", "1")
 		for range 60 {
 			w.write(r)
 			switch id := []string{"pods:a", "pods:b"}[r.IntN(2)]; r.IntN(24) {
@@ -794,7 +794,7 @@ func TestEveryVersion(t *testing.T) {
 			case 1:
 				w.demand(reconcile.Demand, id)
 			case 2:
-				w.expire()
+				w.Expire()
 			case 3:
 				w.settle()
 				w.demand(reconcile.Confirm, "pods:a")
@@ -806,11 +806,11 @@ func TestEveryVersion(t *testing.T) {
 			}
 		}
 		mirrored := w.mirror()
-		for version := int(seed % 3); version < len(w.history); version += 3 {
+		for version := int(seed % 3); version < w.Cluster.Version(); version += 3 {
 			at := strconv.Itoa(version + 1)
 			want := []string{}
-			for name, o := range w.at(version+1, "") {
-				want = append(want, fmt.Sprintf("%s %d %s", name, o.version, map[string]string{"1": "a", "2": "b"}[o.group]))
+			for name, o := range w.Cluster.At(version+1, "") {
+				want = append(want, fmt.Sprintf("%s %d %s", name, o.Version, map[string]string{"1": "a", "2": "b"}[o.Group]))
 			}
 			slices.Sort(want)
 			copied, mirrors := mirrored(uint64(version + 1))
@@ -873,11 +873,11 @@ func (w *world) mirror() func(version uint64) (pods []string, ok bool) {
 // write makes a random change to the cluster.
 func (w *world) write(r *rand.Rand) {
 	name := string(rune('a' + r.IntN(4)))
-	if w.at(len(w.history), "")[name] != nil && r.IntN(4) == 0 {
-		w.remove(name)
+	if w.Cluster.At(w.Cluster.Version(), "")[name] != nil && r.IntN(4) == 0 {
+		w.Cluster.Remove(name)
 		return
 	}
-	w.set(name, string(rune('1'+r.IntN(2))))
+	w.Cluster.Set(name, string(rune('1'+r.IntN(2))))
 }
 
 // act does a random action of a cluster or a bridge.
@@ -891,16 +891,16 @@ func (w *world) act(r *rand.Rand) {
 	case n == 16:
 		w.demand(reconcile.Demand, id)
 	case n == 17:
-		w.expire()
+		w.Expire()
 	case n == 18:
 		w.configure(map[string]string{"pods:a": "1", "pods:b": []string{"2", "12"}[r.IntN(2)]})
 	case n == 19:
 		w.configure(map[string]string{id: "12"})
 	case n == 20:
 		w.forget()
-	case n == 21 && len(w.history) > 3:
+	case n == 21 && w.Cluster.Version() > 3:
 		w.settle()
-		w.back(1)
+		w.Back(1)
 		w.settle()
 	default:
 		for range r.IntN(12) {

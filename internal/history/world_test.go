@@ -11,72 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubebridge/kubebridge/internal/bustest"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
-
-// thing is an object of the cluster.
-type thing struct {
-	uid, version int
-	group        string // the value that selections select by
-}
-
-// write is one resourceVersion of the cluster.
-type write struct {
-	name string
-	now  *thing // nil: deleted
-}
-
-// store is a checkpoint store in memory, which is atomic with the bus.
-type store struct {
-	objects map[reconcile.Slot]*reconcile.Object
-	reconcile.State
-}
-
-func newStore() *store {
-	return &store{map[reconcile.Slot]*reconcile.Object{}, reconcile.State{
-		Records: map[string]reconcile.Record{}, Progress: map[string]reconcile.Progress{}, Epochs: map[string]uint64{},
-	}}
-}
-
-func (s *store) Object(collection, key string) *reconcile.Object {
-	return s.objects[reconcile.Slot{Collection: collection, Key: key}]
-}
-
-func (s *store) After(collection, key string) (next string, found bool) {
-	for slot := range s.objects {
-		if slot.Collection == collection && slot.Key > key && (!found || slot.Key < next) {
-			next, found = slot.Key, true
-		}
-	}
-	return next, found
-}
-
-func (s *store) commit(b *reconcile.Batch) {
-	for _, c := range b.Changes {
-		if c.Object == nil {
-			delete(s.objects, c.Slot)
-		} else {
-			o := *c.Object // the batch's memory is used again
-			s.objects[c.Slot] = &o
-		}
-	}
-	maps.Copy(s.Records, b.Records)
-	maps.Copy(s.Progress, b.Progress)
-	maps.Copy(s.Epochs, b.Epochs)
-}
-
-// reading is the read of one collection.
-type reading struct {
-	number         uint64
-	at             int // the resourceVersion that the core has seen of the collection
-	listing, ended bool
-	names          []string // remaining objects of the list
-	side           []string // remaining objects of a list beside the watch
-	sideAt         int
-	sideListed     int // the resourceVersion of the last list beside the watch
-}
 
 // message is a message on the bus.
 type message struct {
@@ -89,18 +28,11 @@ type message struct {
 
 // world is a cluster, a core with its store, and a bus whose first topic is "t". Versions of the cluster begin at 1.
 type world struct {
-	t       *testing.T
-	history []write
-	uids    int
-	expired int            // a watch cannot start before this version
-	present map[string]int // present events since the last gap, by collection
+	t *testing.T
+	bustest.Bridge
+	present map[string]int  // present events since the last gap, by collection
+	paused  map[string]bool // collections that do not read
 
-	store    *store
-	core     *reconcile.Core
-	readings map[string]*reading
-	paused   map[string]bool // collections that do not read
-
-	wanted      map[string]reconcile.Properties
 	edits       map[string]uint64
 	plan, birth uint64
 	clock       time.Time
@@ -121,14 +53,20 @@ var start = time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
 // newWorld returns a world with collections. selections has the groups that each of them selects; "" selects all objects.
 func newWorld(t *testing.T, parts int, selections map[string]string) *world {
 	w := &world{
-		t: t, store: newStore(), clock: start, clusterUID: "c1",
-		readings: map[string]*reading{}, paused: map[string]bool{}, wanted: map[string]reconcile.Properties{}, edits: map[string]uint64{}, present: map[string]int{},
+		t: t, Bridge: bustest.Bridge{Wanted: map[string]reconcile.Properties{}}, clock: start, clusterUID: "c1",
+		paused: map[string]bool{}, edits: map[string]uint64{}, present: map[string]int{},
 	}
+	w.Step = w.step
 	w.addTopic("t", parts)
-	w.birth = w.now()
-	w.core = reconcile.NewCore(w.store, w.store.State, w.birth)
+	w.begin()
 	w.configure(selections)
 	return w
+}
+
+// begin starts a core without a checkpoint.
+func (w *world) begin() {
+	w.Store, w.Readings, w.birth = bustest.NewStore(), map[string]*bustest.Reading{}, w.now()
+	w.Core = reconcile.NewCore(w.Store, w.Store.State, w.birth)
 }
 
 // now advances the clock by a second.
@@ -146,31 +84,19 @@ func (w *world) mark() time.Time {
 // configure changes the configuration.
 func (w *world) configure(selections map[string]string) {
 	w.plan = w.now()
-	for id := range w.wanted {
+	for id := range w.Wanted {
 		if _, ok := selections[id]; !ok {
-			delete(w.wanted, id)
+			delete(w.Wanted, id)
 			delete(w.edits, id)
 		}
 	}
 	for id, selection := range selections {
 		p := reconcile.Properties{Selection: selection, Route: "t"}
-		if w.wanted[id] != p {
-			w.wanted[id], w.edits[id] = p, w.plan
+		if w.Wanted[id] != p {
+			w.Wanted[id], w.edits[id] = p, w.plan
 		}
 	}
-	w.apply()
-}
-
-// apply passes the configuration to the core.
-func (w *world) apply() {
-	for _, id := range w.core.IDs() {
-		if _, ok := w.wanted[id]; !ok {
-			w.step(&reconcile.Input{Kind: reconcile.Remove, Collection: id})
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(w.wanted)) {
-		w.step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: w.wanted[id]})
-	}
+	w.Apply()
 }
 
 func (w *world) addTopic(name string, parts int) {
@@ -182,10 +108,10 @@ func (w *world) addTopic(name string, parts int) {
 // move moves a collection to another topic.
 func (w *world) move(id, topic string) {
 	w.plan = w.now()
-	p := w.wanted[id]
+	p := w.Wanted[id]
 	p.Route = topic
-	w.wanted[id], w.edits[id] = p, w.plan
-	w.apply()
+	w.Wanted[id], w.edits[id] = p, w.plan
+	w.Apply()
 }
 
 // parts returns the parts of a topic.
@@ -200,53 +126,12 @@ func (w *world) parts(topic string) (out []int) {
 
 // forget loses the checkpoint.
 func (w *world) forget() {
-	w.store, w.readings = newStore(), map[string]*reading{}
-	w.birth = w.now()
-	w.core = reconcile.NewCore(w.store, w.store.State, w.birth)
+	w.begin()
 	w.plan = w.now()
 	for id := range w.edits {
 		w.edits[id] = w.plan
 	}
-	w.apply()
-}
-
-// set creates or updates an object.
-func (w *world) set(name, group string) {
-	next := thing{group: group, version: len(w.history) + 1}
-	if now := w.at(len(w.history), "")[name]; now != nil {
-		next.uid = now.uid
-	} else {
-		w.uids++
-		next.uid = w.uids
-	}
-	w.history = append(w.history, write{name, &next})
-}
-
-func (w *world) remove(name string) { w.history = append(w.history, write{name, nil}) }
-
-// at returns the objects of a selection at a resourceVersion.
-func (w *world) at(version int, selection string) map[string]*thing {
-	all := map[string]*thing{}
-	for _, x := range w.history[:min(version, len(w.history))] {
-		if x.now == nil {
-			delete(all, x.name)
-		} else {
-			all[x.name] = x.now
-		}
-	}
-	maps.DeleteFunc(all, func(_ string, t *thing) bool {
-		return selection != "" && !slices.Contains([]byte(selection), t.group[0])
-	})
-	return all
-}
-
-// expire makes the API server forget its history: all watches end with 410, and lists follow.
-func (w *world) expire() { w.expired, w.readings = len(w.history), map[string]*reading{} }
-
-// back restores the cluster from a backup that is the given number of versions older.
-func (w *world) back(versions int) {
-	w.history = slices.Clip(w.history[:len(w.history)-versions])
-	w.expire()
+	w.Apply()
 }
 
 // demand requests a resync of a collection (reconcile.Demand), or a synced event (reconcile.Confirm).
@@ -256,27 +141,27 @@ func (w *world) demand(kind reconcile.InputKind, id string) {
 
 // reset resets the stored state of one collection, and restarts the core.
 func (w *world) reset(id string) {
-	w.store.Records[id] = w.store.Reset().Records[id]
-	w.core.Drop(id)
-	w.core.Restore(id, w.store.State, w.now())
-	w.apply()
+	w.Store.Records[id] = w.Store.Reset().Records[id]
+	w.Core.Drop(id)
+	w.Core.Restore(id, w.Store.State, w.now())
+	w.Apply()
 }
 
 func (w *world) step(in *reconcile.Input) {
 	in.Now = w.now()
-	w.core.Step(in)
+	w.Core.Step(in)
 	w.publish()
 }
 
 // publish writes the emitted events to the bus, and commits them.
 func (w *world) publish() {
-	for !w.core.Idle() {
-		b := w.core.Seal()
+	for !w.Core.Idle() {
+		b := w.Core.Seal()
 		for i := range b.Items {
 			w.encode(&b.Items[i])
 		}
-		w.store.commit(b)
-		w.core.Committed()
+		w.Store.Commit(b)
+		w.Core.Committed()
 	}
 }
 
@@ -286,7 +171,7 @@ func (w *world) encode(i *reconcile.Item) {
 	e := event.Event{
 		Collection: &col, Origin: event.Reconcile, Time: w.clock, Epoch: i.Epoch, Run: strconv.FormatUint(i.Run, 10), Incarnation: i.Incarnation,
 	}
-	if r := w.readings[i.Collection]; r != nil && !r.listing {
+	if r := w.Readings[i.Collection]; r != nil && !r.Listing {
 		e.Origin = event.Watch
 	}
 	if o := i.Object; o != nil {
@@ -297,8 +182,8 @@ func (w *world) encode(i *reconcile.Item) {
 			e.Reason = [...]string{"", "left", "unknown"}[o.Fate]
 		}
 		group := ""
-		if n, _ := strconv.Atoi(e.ResourceVersion); n <= len(w.history) && w.history[n-1].now != nil {
-			group = w.history[n-1].now.group
+		if n, _ := strconv.Atoi(e.ResourceVersion); n <= w.Cluster.Version() && w.Cluster.History[n-1].Now != nil {
+			group = w.Cluster.History[n-1].Now.Group
 		}
 		e.Object = fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"ns","uid":%q,"resourceVersion":%q},"group":%q}`,
 			o.Key, e.UID, e.ResourceVersion, group)
@@ -339,9 +224,9 @@ func (w *world) encode(i *reconcile.Item) {
 func (w *world) counts(id string, x *reconcile.CollectionEvent) *event.Counts {
 	version, _ := strconv.Atoi(x.Version)
 	if x.Reason != event.ReasonResync {
-		return &event.Counts{Listed: len(w.selected(id, version))}
+		return &event.Counts{Listed: len(w.Selected(id, version))}
 	}
-	return &event.Counts{Listed: len(w.selected(id, w.readings[id].sideListed)), Present: w.present[id]}
+	return &event.Counts{Listed: len(w.Selected(id, w.Readings[id].Listed)), Present: w.present[id]}
 }
 
 func (w *world) put(e *event.Event, part int) {
@@ -381,154 +266,12 @@ func (w *world) settle() {
 }
 
 func (w *world) advance() bool {
-	for _, id := range w.core.IDs() {
-		if !w.paused[id] && w.reads(id) {
+	for _, id := range w.Core.IDs() {
+		if !w.paused[id] && w.ReadNext(id) {
 			return true
 		}
 	}
 	return false
-}
-
-// reads does the next step of reading a collection, and reports whether there was one.
-func (w *world) reads(id string) bool {
-	c := w.core.Collection(id)
-	switch c.Phase {
-	case reconcile.Ending:
-		return w.end(id)
-	case reconcile.Leaving:
-		for other := range w.wanted {
-			if !w.core.Settled(other) {
-				return false
-			}
-		}
-		w.step(&reconcile.Input{Kind: reconcile.Release, Collection: id})
-		return true
-	}
-	want, r := w.core.Reading(id), w.readings[id]
-	switch {
-	case want.Stop:
-		return false
-	case r == nil || r.number != want.Number:
-		w.open(id, want)
-	case r.listing:
-		w.list(id, r)
-	case want.Side != 0:
-		w.side(id, r, want)
-	case c.Resync && c.Phase == reconcile.InStep:
-		r.side, r.sideAt = nil, 0
-		w.step(&reconcile.Input{Kind: reconcile.SideBegun, Collection: id})
-	default:
-		return w.watch(id, r)
-	}
-	return true
-}
-
-func (w *world) end(id string) bool {
-	keys, done := w.core.Forgettable(id, 1)
-	switch {
-	case done:
-		w.step(&reconcile.Input{Kind: reconcile.Forgot, Collection: id})
-	case len(keys) > 0:
-		w.step(&reconcile.Input{Kind: reconcile.Forget, Collection: id, Key: keys[0]})
-	}
-	return done || len(keys) > 0
-}
-
-// open begins to read with a watch or a list.
-func (w *world) open(id string, want reconcile.Read) {
-	r := &reading{number: want.Number}
-	w.readings[id] = r
-	from, _ := strconv.Atoi(want.From)
-	seen, _ := strconv.Atoi(want.Seen)
-	if older := len(w.history) < seen; want.From == "" || from < w.expired || older {
-		r.listing, r.at = true, len(w.history)
-		r.names = slices.Sorted(maps.Keys(w.selected(id, r.at)))
-		in := &reconcile.Input{Kind: reconcile.ListBegun, Collection: id, Read: r.number, Reason: "expired", NewEpoch: older}
-		if older {
-			in.Reason = event.ReasonHistory
-		}
-		w.step(in)
-		return
-	}
-	r.at = from
-}
-
-func (w *world) selected(id string, version int) map[string]*thing {
-	return w.at(version, w.core.Collection(id).Properties.Selection)
-}
-
-// list does the next step of a list.
-func (w *world) list(id string, r *reading) {
-	switch {
-	case len(r.names) > 0:
-		name := r.names[0]
-		r.names = r.names[1:]
-		w.step(&reconcile.Input{Kind: reconcile.Sighted, Collection: id, Read: r.number, Sighting: sighting(reconcile.List, name, w.selected(id, r.at)[name])})
-	case !r.ended:
-		r.ended = true
-		w.step(&reconcile.Input{Kind: reconcile.ListEnded, Collection: id, Read: r.number, Version: strconv.Itoa(r.at)})
-	default:
-		missing := w.core.Missing(id, 1)
-		if len(missing) == 0 {
-			w.step(&reconcile.Input{Kind: reconcile.ListDone, Collection: id})
-			r.listing = false
-			return
-		}
-		s := &reconcile.Sighting{Form: reconcile.Lacking, Origin: reconcile.List, Key: missing[0].Key, Version: strconv.Itoa(r.at)}
-		s.Fates = func(string) reconcile.Fate { return reconcile.Unknown }
-		w.step(&reconcile.Input{Kind: reconcile.ListLacks, Collection: id, Key: s.Key, Sighting: s})
-	}
-}
-
-func sighting(from reconcile.Origin, name string, t *thing) *reconcile.Sighting {
-	return &reconcile.Sighting{Origin: from, Key: name, UID: strconv.Itoa(t.uid), Version: strconv.Itoa(t.version), Digest: reconcile.Digest(fmt.Appendf(nil, "%016d", t.version))}
-}
-
-// side does the next step of a list beside the watch.
-func (w *world) side(id string, r *reading, want reconcile.Read) {
-	if r.sideAt == 0 {
-		r.sideAt, r.sideListed = len(w.history), len(w.history)
-		r.side = slices.Sorted(maps.Keys(w.selected(id, r.sideAt)))
-	}
-	if len(r.side) == 0 {
-		in := &reconcile.Input{Kind: reconcile.SideEnded, Collection: id, Side: want.Side, Version: strconv.Itoa(r.sideAt)}
-		r.sideAt = 0
-		w.step(in)
-		return
-	}
-	name := r.side[0]
-	r.side = r.side[1:]
-	w.step(&reconcile.Input{Kind: reconcile.Sighted, Collection: id, Side: want.Side, Sighting: sighting(reconcile.Resync, name, w.selected(id, r.sideAt)[name])})
-}
-
-// watch passes the next event of a watch, or a bookmark, to the core.
-func (w *world) watch(id string, r *reading) bool {
-	if r.at >= len(w.history) {
-		at := strconv.Itoa(r.at)
-		if w.core.Collection(id).Position == at {
-			return false
-		}
-		w.step(&reconcile.Input{Kind: reconcile.Bookmark, Collection: id, Read: r.number, Resume: at})
-		return true
-	}
-	before := w.selected(id, r.at)
-	r.at++
-	change := w.history[r.at-1]
-	now, was := w.selected(id, r.at)[change.name], before[change.name]
-	in := &reconcile.Input{Kind: reconcile.Sighted, Collection: id, Read: r.number, Resume: strconv.Itoa(max(r.at-1, 1))}
-	switch {
-	case now != nil:
-		in.Sighting = sighting(reconcile.Watch, change.name, now)
-	case was != nil:
-		in.Sighting = &reconcile.Sighting{Form: reconcile.Ended, Key: change.name, UID: strconv.Itoa(was.uid), Version: strconv.Itoa(r.at)}
-		if change.now != nil {
-			in.Sighting.Fate = reconcile.Left
-		}
-	default:
-		return true
-	}
-	w.step(in)
-	return true
 }
 
 // The methods of [sink.Reader].

@@ -353,7 +353,7 @@ func (c *copier) act() {
 		c.Change()
 	case n < 50:
 		for range rapid.IntRange(1, 8).Draw(c.T, "steps") {
-			c.Read(id)
+			c.ReadNext(id)
 		}
 	case n < 60:
 		c.Seal()
@@ -384,8 +384,7 @@ func (c *copier) disturb(id string) {
 	case 2:
 		c.Step(&reconcile.Input{Kind: reconcile.Demand, Collection: id})
 	case 3:
-		c.Cluster.Expired = c.Cluster.Version()
-		c.Readings = map[string]*bustest.Reading{}
+		c.Expire()
 	case 4:
 		c.Step(&reconcile.Input{Kind: reconcile.Confirm, Collection: id})
 	case 5:

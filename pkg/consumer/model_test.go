@@ -211,7 +211,7 @@ func (r *reader) act() {
 		r.Change()
 	case n < 50:
 		for range rapid.IntRange(1, 8).Draw(r.T, "steps") {
-			r.Read(id)
+			r.ReadNext(id)
 		}
 	case n < 62:
 		r.Seal()
@@ -267,8 +267,7 @@ func (r *reader) disturb(id string) {
 	case 2:
 		r.Step(&reconcile.Input{Kind: reconcile.Demand, Collection: id})
 	case 3:
-		r.Cluster.Expired = r.Cluster.Version()
-		r.Readings = map[string]*bustest.Reading{}
+		r.Expire()
 	case 4:
 		r.Step(&reconcile.Input{Kind: reconcile.Confirm, Collection: id})
 	case 5:
