@@ -74,11 +74,13 @@ func (c *collection) lags(n int) bool {
 	return read < n
 }
 
-// eraOf returns the era for an event of a partition that has not read the last gap.
+// eraOf returns the number of the era for an event of a partition: a former one if the partition has not read the gap that ended it.
 func (c *collection) eraOf(part string, present uint64) uint64 {
-	for _, f := range c.Former {
-		if f.Run >= c.Begun[part] {
-			return f.Era
+	if c.Begun[part] < c.Run {
+		for _, f := range c.Former {
+			if f.Run >= c.Begun[part] {
+				return f.Era
+			}
 		}
 	}
 	return present
@@ -134,6 +136,11 @@ func (u *unserved) add(at store.Position, t time.Time) {
 }
 
 func (r *resource) era() *Era { return &r.Eras[len(r.Eras)-1] }
+
+// wasComplete reports whether the resource was complete in an era.
+func (r *resource) wasComplete(number uint64) bool {
+	return slices.ContainsFunc(r.Eras, func(e Era) bool { return e.Number == number && e.Complete })
+}
 
 func recordOf(r store.Resource) string { return "resource/" + r.Cluster + "/" + r.Name }
 
@@ -349,8 +356,8 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		return err
 	}
 	known := found && !m.batch.Dropped(r.id, e.Collection, at, store.Position{Era: r.era().Number})
-	behind := c.Begun[s.message.String()] < c.Run
-	if known && r.repeats(e, version, at, &newest) {
+	era := c.eraOf(s.message.String(), r.era().Number)
+	if known && r.repeats(e, version, era, at, &newest) {
 		m.prove(r, c, s, version, text != "")
 		return nil
 	}
@@ -360,10 +367,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 			return err
 		}
 		r.look = true
-	}
-	era := r.era().Number
-	if behind {
-		era = c.eraOf(s.message.String(), era)
+		era = c.eraOf(s.message.String(), r.era().Number)
 	}
 	c.Wrote = max(c.Wrote, era)
 	if known && at.Era == era { // a deletion without a version, or of the same version
@@ -398,18 +402,18 @@ func (r *resource) leftOut(at store.Position, t time.Time) {
 	}
 }
 
-// repeats reports whether the store has the state of an event already, or a later one. An object that was republished in
+// repeats reports whether the store has the state of an event of an era already, or a later one. An object that was republished in
 // an era that is not complete is written again: a resourceVersion can have another body then.
-func (r *resource) repeats(e *event.Received, version uint64, at store.Position, newest *store.Version) bool {
+func (r *resource) repeats(e *event.Received, version, era uint64, at store.Position, newest *store.Version) bool {
 	same := newest.UID == e.UID && newest.Deleted == (e.Type == event.Deleted)
-	switch now := r.era(); {
+	switch {
 	case newest.Epoch != e.Epoch:
 		return newest.Epoch > e.Epoch
-	case at.Era == now.Number && version < at.Version && version != 0:
+	case at.Era == era && version < at.Version && version != 0:
 		return true
-	case at.Era == now.Number && version == at.Version:
+	case at.Era == era && version == at.Version:
 		return same
-	case now.Complete && e.Type == event.Present:
+	case e.Type == event.Present && r.wasComplete(era):
 		own, _ := strconv.ParseUint(e.ResourceVersion, 10, 64)
 		return same && newest.ResourceVersion == own
 	}
