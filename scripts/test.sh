@@ -17,9 +17,25 @@ suite() {
 	"$@" || failed+=("$name")
 	took+=("$(printf '%5d s  %s' $((SECONDS - began)) "$name")")
 }
+# beside NAME COMMAND...: begins a suite, for one that mostly waits. Those that follow run beside it, and together waits for it and shows its output.
+beside() {
+	beside_name=$1 beside_log=$(mktemp)
+	shift
+	say "== $beside_name: begins, and is shown later"
+	"$@" >"$beside_log" 2>&1 &
+	beside_pid=$!
+}
+together() {
+	say "== $beside_name"
+	wait "$beside_pid" || failed+=("$beside_name")
+	beside_pid=
+	cat "$beside_log"
+	rm "$beside_log"
+	took+=("    -    $beside_name (beside others)")
+}
 # within DIRECTORY COMMAND...: runs a command there.
 within() (
-	cd "$1" && "${@:2}"
+	cd "$1" && exec "${@:2}"
 )
 # or_not_run NAME COMMAND...: a command whose exit code 77 says that it cannot run on this machine, and has printed why.
 or_not_run() {
@@ -34,7 +50,7 @@ summary() {
 	[ ${#not_run[@]} -eq 0 ] || printf '== NOT RUN, as it cannot run on this machine: %s\n' "${not_run[@]}" >&2
 	[ ${#failed[@]} -eq 0 ] || { say "== FAILED"; printf '  %s\n' "${failed[@]}" >&2; }
 }
-trap summary EXIT
+trap 'summary; [ -z "${beside_pid-}" ] || kill "$beside_pid"' EXIT
 cluster=$(scripts/cluster.sh)
 say "API server: $cluster"
 kafka=$(scripts/kafka.sh)
@@ -49,12 +65,13 @@ suite "test/cloudevents: messages of both buses, read with the CloudEvents SDK" 
 suite "docs: the documentation site, its links and anchors" scripts/docs.sh
 command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt_install chromium fonts-dejavu-core
 suite "test/browser: the status page in Chromium" within test/browser go test ./...
-suite "test/kafka: the Kafka sink, and the program, against Apache Kafka" within test/kafka go test -race -count=1 -p 1 -timeout 60m ./...
 suite "test/compose: docker-compose.yaml and the Dockerfile" within test/compose go test -timeout 25m ./...
 suite "test/chart: the Helm chart, by Helm and on the API server" within test/chart go test -count=1 -timeout 15m ./...
 suite "test/node: the Dockerfile's image in pods of the chart, installed, killed and uninstalled" or_not_run test/node scripts/node.sh short
 suite "test/alerts: alerts and dashboard by Prometheus' engine" within test/alerts go test -count=1 ./...
 say "clients for the examples: $(scripts/clients.sh)"
+beside "test/kafka: the Kafka sink, and the program, against Apache Kafka" within test/kafka go test -race -count=1 -p 1 -timeout 60m ./...
 suite "test/e2e: the program against real servers, and two short seeds of faults for every sink and store" within test/e2e go test -count=1 -p 1 -timeout 25m ./...
+together
 suite "bench: what the benchmark's figures rest on" within bench go test -race ./...
 [ ${#failed[@]} -eq 0 ]
