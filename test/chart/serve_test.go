@@ -70,21 +70,22 @@ func TestServeIsApart(t *testing.T) {
 	}
 }
 
-// The account of serve may ask who a user is and what this user may read. It may read nothing.
+// The account of serve may ask who a user is, what this user may read, and which cluster answers. It may read nothing else.
 func TestServeRights(t *testing.T) {
 	for mode, want := range map[string][]string{
-		"authorization: cluster, tlsSecret: a":          {"tokenreviews", "subjectaccessreviews"},
-		"authorization: bus, tlsSecret: a":              {"tokenreviews"},
+		"authorization: cluster, tlsSecret: a":          {"create tokenreviews", "get namespaces [kube-system]", "create subjectaccessreviews"},
+		"authorization: bus, tlsSecret: a":              {"create tokenreviews", "get namespaces [kube-system]"},
 		`authorization: none, listen: "127.0.0.1:8443"`: nil,
 	} {
 		o := served(t, serveBase+"serve: {enabled: true, "+mode+"}")
 		var got []string
 		if role, ok := o["ClusterRole"].(*rbacv1.ClusterRole); ok {
 			for _, r := range role.Rules {
-				got = append(got, r.Resources...)
-				if diff := gocmp.Diff([]string{"create"}, r.Verbs); diff != "" {
-					t.Errorf("%s: %s", mode, diff)
+				right := strings.Join(r.Verbs, ",") + " " + strings.Join(r.Resources, ",")
+				if len(r.ResourceNames) > 0 {
+					right += fmt.Sprint(" ", r.ResourceNames)
 				}
+				got = append(got, right)
 			}
 		}
 		if diff := gocmp.Diff(want, got); diff != "" {

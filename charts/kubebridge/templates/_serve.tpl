@@ -51,6 +51,11 @@
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]
   verbs: [create]
+# Its UID says which cluster it is: another one's users and rights do not count.
+- apiGroups: [""]
+  resources: [namespaces]
+  resourceNames: [kube-system]
+  verbs: [get]
 {{- end }}
 {{- if eq .Values.serve.authorization "cluster" }}
 # What this user may read.
