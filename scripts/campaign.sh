@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The fault campaign, at a low priority: SEEDS seeds in all (200), or one again with
-# SEED=n and PAIR=sink/store. It goes on where var/campaign/results.jsonl ends.
+# SEED=n and PAIR=sink/store. It goes on where var/campaign/results.jsonl ends. Without arguments, the table of the seeds of this commit becomes
+# its result in test/results.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
@@ -8,4 +9,10 @@ say "API server: $(scripts/cluster.sh)"
 program=$(mktemp)
 trap 'rm -f "$program"' EXIT
 go -C test/e2e build -o "$program" ./cmd/campaign
-nice "$program" -out var/campaign -seeds "${SEEDS:-200}" ${SEED:+-seed "$SEED"} ${PAIR:+-pair "$PAIR"} "$@"
+commit=$(scripts/results.sh begin)
+failed=0
+nice "$program" -out var/campaign -seeds "${SEEDS:-200}" ${SEED:+-seed "$SEED"} ${PAIR:+-pair "$PAIR"} "$@" || failed=$?
+if [ -z "${SEEDS-}${SEED-}${PAIR-}$*" ]; then
+	"$program" -out var/campaign -table | scripts/results.sh record campaign "$commit" $failed
+fi
+exit $failed

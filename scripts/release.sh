@@ -3,7 +3,7 @@
 # program in an archive, with the licences of its modules, and a list of what is in it (CycloneDX); the chart, SHA256SUMS,
 # and krew's manifest. The same commit and the same Go give the same bytes. On darwin and windows, the program is for laptops:
 # the commands that read a cluster, a bus or a bridge. Then it runs the program of this machine, and installs the version with
-# go install.
+# go install. It is refused without results of the tests that take hours (test/results).
 #
 #   scripts/release.sh               the tag that HEAD has
 #   VERSION=v1.2.3 scripts/release.sh
@@ -20,6 +20,7 @@ if [ -n "$(git status --porcelain)" ]; then
 	say "there are changes that are not committed: a release is made from a commit"
 	exit 1
 fi
+scripts/results.sh check
 when=$(git log -1 --format=%ct)
 
 # check PROGRAM OS ARCH: that a program is in the format of its system, and, if it is this machine's, prints its version.
