@@ -429,7 +429,11 @@ func TestDiscovery(t *testing.T) {
 			}
 		}
 		want := []string{
-			"apps/v1 deployments Deployment true [deploy] [get list watch] [all]", "example.com/v1 widgets Widget true [] [get list watch] []", "v1 pods Pod true [po] [get list watch] [all]",
+			"apps/v1 deployments Deployment true [deploy] [get list watch] [all]",
+			"authentication.k8s.io/v1 selfsubjectreviews SelfSubjectReview false [] [create] []",
+			"authorization.k8s.io/v1 selfsubjectaccessreviews SelfSubjectAccessReview false [] [create] []",
+			"authorization.k8s.io/v1 selfsubjectrulesreviews SelfSubjectRulesReview false [] [create] []",
+			"example.com/v1 widgets Widget true [] [get list watch] []", "v1 pods Pod true [po] [get list watch] [all]",
 		}
 		slices.Sort(got)
 		if diff := cmp.Diff(want, got); diff != "" {
