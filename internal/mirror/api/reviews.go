@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -133,17 +134,32 @@ func (x *review) read(w http.ResponseWriter, r *http.Request) (o runtime.Object,
 		}
 		err = nil
 	}
+	if err == nil && *got != want {
+		err = errors.New("it is of another type")
+	}
 	switch {
 	case err != nil && got != nil && got.Kind != "":
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, x.kind, err))
 	case err != nil:
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v", x.kind, err))
-	case got.GroupVersion() != x.GroupVersion:
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", got.GroupVersion(), x.GroupVersion))
-	case got.Kind != x.kind:
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("not a %s: %s", x.kind, got.Kind))
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", x.kind, err, summary(body)))
 	}
 	return o, warnings, nil
+}
+
+// summary returns the beginning of a body, as text if it can be JSON.
+func summary(body []byte) string {
+	const most = 30
+	rest := ""
+	if len(body) > most {
+		body, rest = body[:most], " ..."
+	}
+	switch {
+	case len(body) == 0:
+		return "<empty>"
+	case body[0] == '{':
+		return string(body) + rest
+	}
+	return hex.EncodeToString(body) + rest
 }
 
 // readBody reads a body. The server limits the time for it.
@@ -220,7 +236,7 @@ func invalid(review *authorizationv1.SelfSubjectAccessReview) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind(review.Kind).GroupKind(), "", errs)
+	return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
 }
 
 func (s *Server) whatMayI(r *http.Request, v view, o runtime.Object) error {
