@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -40,13 +41,8 @@ func (w *world) k9s(kubeconfig string) *terminal {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		b := make([]byte, 64<<10)
-		for {
-			n, err := keys.Read(b)
-			if err != nil {
-				return // it has ended
-			}
-			_, _ = x.screen.Write(b[:n])
+		for from := bufio.NewReader(keys); x.screen.Parse(from) == nil; { // an error: it has ended
+			continue
 		}
 	}()
 	w.t.Cleanup(func() {
@@ -126,7 +122,7 @@ func TestK9s(t *testing.T) {
 	}
 	same("pods", "a ● 1/1 Running 0 10.2.0.1 node-1")
 	for _, x := range []struct{ keys, row string }{
-		{"widgets", "a red 0 top"}, {"deployments", "shop 0/2 0 0 AGE"}, {"configmaps", "a 1 AGE"}, {"nodes", "node-1 Ready"}, {"services", "shop ClusterIP"}, {"ingresses", "shop "},
+		{"widgets", "a red 0 top"}, {"deployments", "shop 0/2 0 0 AGE"}, {"configmaps", "a 1 AGE"}, {"nodes", "node-1 Ready"}, {"services", "shop ClusterIP"}, {"ingresses", "shop "}, {"events", "AGE Normal Pulled"},
 		{"namespaces", w.ns}, {"customresourcedefinitions", "widgets shop.example.com Widget v1 Namespaced"}, {"pods", "a ● 1/1 Running"},
 	} {
 		real.press(":" + x.keys + "\r")

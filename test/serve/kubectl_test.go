@@ -117,6 +117,7 @@ get crd widgets.shop.example.com -o yaml
 get events
 get events --field-selector=type=Warning
 get events -o wide
+get events.v1.events.k8s.io -o wide
 events
 events --for=pod/a
 describe cm a

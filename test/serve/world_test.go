@@ -43,6 +43,7 @@ var published = []schema.GroupVersionResource{
 	{Group: "apps", Version: "v1", Resource: "replicasets"},
 	{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 	{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
+	{Group: "events.k8s.io", Version: "v1", Resource: "events"},
 	{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
 	widgets,
 }

@@ -510,6 +510,11 @@ func TestTableOfKinds(t *testing.T) {
 			"Last Seen|Type|Reason|Object|Subobject|Source|Message|First Seen|Count|Name", "119m|Normal|Pulled|pod/web|spec|kubelet, n1|done|119m|1|x",
 		},
 		{
+			"events.events.k8s.io", "/apis/events.k8s.io/v1/events", "Event", "events.k8s.io/v1",
+			`"regarding":{"kind":"Pod","name":"web"},"reason":"Pulled","note":"done","type":"Normal","eventTime":null,"deprecatedFirstTimestamp":"2026-03-14T09:00:00Z","deprecatedLastTimestamp":"2026-03-14T10:00:00Z","deprecatedCount":3,"deprecatedSource":{"component":"kubelet","host":"n1"}`,
+			"Last Seen|Type|Reason|Object|Subobject|Source|Message|First Seen|Count|Name", "60m|Normal|Pulled|pod/web||kubelet, n1|done|120m|3|x",
+		},
+		{
 			"pods", "/api/v1/pods", "Pod", "v1",
 			`"spec":{"nodeName":"n1","containers":[{},{}],"readinessGates":[{"conditionType":"a"}]},"status":{"phase":"Running","podIP":"10.2.0.1","conditions":[{"type":"a","status":"True"}],` +
 				`"containerStatuses":[{"ready":true,"restartCount":2,"lastState":{"terminated":{"finishedAt":"2026-03-14T09:00:00Z"}}},{"ready":false,"restartCount":1,"state":{"waiting":{"reason":"CrashLoopBackOff"}}}]}`,

@@ -55,7 +55,7 @@ func (s *self) Rules(_ *http.Request, cluster, namespace string) (st authorizati
 	return st, s.err
 }
 
-// TestEverybodyReviews: without authorization everybody may read everything, and is told so; nobody may write.
+// TestEverybodyReviews: without authorization everybody may read everything, and reviews say so; nobody may write.
 func TestEverybodyReviews(t *testing.T) {
 	b := threePods(t)
 	for _, prefix := range []string{"", "/at/50", "/clusters/prod", "/clusters/prod/at/2026-03-14T10:00:00Z"} {
