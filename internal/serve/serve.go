@@ -43,8 +43,8 @@ const (
 	queueTime = 5 * time.Second
 )
 
-// MaxBody is the largest body of a POST to a server of streams that does not end the connection.
-const MaxBody = 64 << 10
+// smallBody is the largest body of a POST to a server of streams after which the connection stays open.
+const smallBody = 64 << 10
 
 // Options of a [Server]. Listen, Handler and Log are required.
 type Options struct {
@@ -187,7 +187,7 @@ func (o *Options) handler() http.Handler {
 // one. After a body that is not a small one of a POST, the connection ends. net/http ends the time when it has read the body.
 func refusesBody(w http.ResponseWriter, r *http.Request) bool {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // tests' recorders have none
-	if r.Method == http.MethodPost && r.ContentLength > 0 && r.ContentLength <= MaxBody {
+	if r.Method == http.MethodPost && r.ContentLength > 0 && r.ContentLength <= smallBody {
 		return false
 	}
 	w.Header().Set("Connection", "close")

@@ -348,6 +348,7 @@ func TestSmallBody(t *testing.T) {
 			t.Fatalf("%s: %v", text, err)
 		}
 		got, err := io.ReadAll(a.Body)
+		_ = a.Body.Close()
 		if err != nil || string(got) != text+" <nil>" || a.Close {
 			t.Errorf("%s: %q %v (%v)", text, got, a.Header, err)
 		}

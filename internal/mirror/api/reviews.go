@@ -23,8 +23,10 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/mirror"
 	"github.com/kubebridge/kubebridge/internal/mirror/auth"
-	"github.com/kubebridge/kubebridge/internal/serve"
 )
+
+// maxBody is the largest body of a review.
+const maxBody = 64 << 10
 
 // review is a kind whose objects clients create to ask about themselves. They are answered, and not kept.
 type review struct {
@@ -164,9 +166,9 @@ func summary(body []byte) string {
 
 // readBody reads a body. The server limits the time for it.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, serve.MaxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if errors.As(err, new(*http.MaxBytesError)) {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", serve.MaxBody))
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
 	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest("the body did not arrive: " + err.Error())
