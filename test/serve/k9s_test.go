@@ -58,12 +58,12 @@ func (w *world) k9s(kubeconfig string) *terminal {
 	return x
 }
 
-// servedKubeconfig writes a kubeconfig for `bridge serve`, below a path.
-func (w *world) servedKubeconfig(prefix string) string {
+// kubeconfig writes a kubeconfig for `bridge serve`. user is empty, or has a token.
+func (w *world) kubeconfig(server, ca, user string) string {
 	w.t.Helper()
 	path := filepath.Join(w.t.TempDir(), "kubeconfig")
-	w.must(os.WriteFile(path, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: mirror, clusters: [{name: mirror, cluster: {server: %q}}],
-  contexts: [{name: mirror, context: {cluster: mirror, user: nobody}}], users: [{name: nobody, user: {}}]}`, w.url+prefix), 0o600))
+	w.must(os.WriteFile(path, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: mirror, clusters: [{name: mirror, cluster: {server: %q, certificate-authority: %q}}],
+  contexts: [{name: mirror, context: {cluster: mirror, user: user}}], users: [{name: user, user: {%s}}]}`, server, ca, user), 0o600))
 	return path
 }
 
@@ -101,6 +101,49 @@ func (x *terminal) shows(texts ...string) {
 	})
 }
 
+// sameRows waits until k9s shows the same of the API server and of `bridge serve`, with a row.
+func (w *world) sameRows(real, served *terminal, what, row string) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("k9s shows the same of %s (-API server +bridge serve)", what), func() string {
+		want := real.rows()
+		if !strings.Contains("\n"+want, "\n"+row) {
+			return fmt.Sprintf("of the API server it lacks %q:\n%s", row, want)
+		}
+		return cmp.Diff(want, served.rows())
+	})
+}
+
+// A user of k9s who may read the pods of one namespace sees them, and nothing else.
+func TestK9sAuth(t *testing.T) {
+	w := newWorld(t)
+	w.furnish()
+	w.ready()
+	kubeconfig, token := w.reader()
+	address, cert := w.serveUsers()
+	w.must(buildKubectl())
+	reader := &kubectlAt{w, []string{"--kubeconfig", w.kubeconfig(address, cert, "token: "+token)}, t.TempDir()}
+	w.eventually("the reader is known", func() string {
+		out, errs, _ := reader.run("get", "pods")
+		if !strings.Contains(out, "Running") {
+			return errs
+		}
+		return ""
+	})
+	real, served := w.k9s(kubeconfig), w.k9s(reader.flags[1])
+	w.sameRows(real, served, "pods", "a ● 1/1 Running 0 10.2.0.1 node-1")
+	served.press("\x0b") // kill, which the user may do in the cluster
+	served.shows(`(delete) access denied for user on resource "a":v1/pods`)
+	for _, x := range []*terminal{real, served} {
+		x.press(":configmaps\r")
+		x.shows("access denied")
+	}
+	w.setPod("d", "10.2.0.4", corev1.PodRunning)
+	for _, x := range []*terminal{real, served} {
+		x.press(":pods\r")
+	}
+	w.sameRows(real, served, "pods after a change", "d ● 1/1 Running 0 10.2.0.4")
+}
+
 // A user of k9s sees at `bridge serve` what k9s shows of the API server, also when it changes and after `bridge serve` was killed, and cannot
 // write. At a time of the past k9s shows what was there then.
 func TestK9s(t *testing.T) {
@@ -109,17 +152,8 @@ func TestK9s(t *testing.T) {
 	w.furnishTargets()
 	w.ready()
 	began := time.Now().UTC().Format(time.RFC3339Nano)
-	real, served := w.k9s(cluster.Kubeconfig()), w.k9s(w.servedKubeconfig(""))
-	same := func(what, row string) {
-		t.Helper()
-		w.eventually(fmt.Sprintf("k9s shows the same of %s (-API server +bridge serve)", what), func() string {
-			want := real.rows()
-			if !strings.Contains("\n"+want, "\n"+row) {
-				return fmt.Sprintf("of the API server it lacks %q:\n%s", row, want)
-			}
-			return cmp.Diff(want, served.rows())
-		})
-	}
+	real, served := w.k9s(cluster.Kubeconfig()), w.k9s(w.kubeconfig(w.url, "", ""))
+	same := func(what, row string) { t.Helper(); w.sameRows(real, served, what, row) }
 	same("pods", "a ● 1/1 Running 0 10.2.0.1 node-1")
 	for _, x := range []struct{ keys, row string }{
 		{"widgets", "a red 0 top"}, {"deployments", "shop 0/2 0 0 AGE"}, {"configmaps", "a 1 AGE"}, {"nodes", "node-1 Ready"}, {"services", "shop ClusterIP"}, {"ingresses", "shop "}, {"events", "AGE Normal Pulled"},
@@ -147,7 +181,7 @@ func TestK9s(t *testing.T) {
 	w.createPod("late", "node-1", nil)
 	w.restart()
 	same("pods after bridge serve was killed", "late ● 0/1 Pending")
-	past := w.k9s(w.servedKubeconfig("/at/" + began))
+	past := w.k9s(w.kubeconfig(w.url+"/at/"+began, "", ""))
 	past.shows("10.2.0.3", "Pending")
 	if rows := past.rows(); strings.Contains(rows, "late") || strings.Contains(rows, "10.2.0.4") {
 		t.Errorf("at %s k9s shows\n%s", began, rows)

@@ -191,13 +191,12 @@ func (w *world) certificate() (cert, key string) {
 	return cert, key
 }
 
-// Users of kubectl find out who they are and what they may read, with and without an authorization.
-func TestKubectlAuth(t *testing.T) {
-	w := newWorld(t)
-	_, everybody := w.kubectls()
+// reader creates a user who may read pods in the namespace, and returns a kubeconfig for the API server and the user's token.
+func (w *world) reader() (kubeconfig, token string) {
+	w.t.Helper()
 	rbac, name := w.client.RbacV1(), metav1.ObjectMeta{Name: "reader"}
 	_, err := rbac.Roles(w.ns).Create(w.ctx, &rbacv1.Role{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
-		{Verbs: []string{"get", "list", "delete"}, APIGroups: []string{""}, Resources: []string{"pods", "pods/log"}}, {Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"configmaps"}},
+		{Verbs: []string{"get", "list", "watch", "delete"}, APIGroups: []string{""}, Resources: []string{"pods", "pods/log"}}, {Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"configmaps"}},
 	}}, metav1.CreateOptions{})
 	w.must(err)
 	_, err = rbac.RoleBindings(w.ns).Create(w.ctx, &rbacv1.RoleBinding{
@@ -205,14 +204,29 @@ func TestKubectlAuth(t *testing.T) {
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: w.ns, Name: "reader"}},
 	}, metav1.CreateOptions{})
 	w.must(err)
-	kubeconfig, err := cluster.KubeconfigForServiceAccount(w.ctx, w.ns, "reader")
+	kubeconfig, err = cluster.KubeconfigForServiceAccount(w.ctx, w.ns, "reader")
 	w.must(err)
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	w.must(err)
+	return kubeconfig, config.BearerToken
+}
+
+// serveUsers starts another `bridge serve`, with TLS and the rights that users have in the cluster. It returns its address and the certificate.
+func (w *world) serveUsers() (address, cert string) {
+	w.t.Helper()
 	cert, key := w.certificate()
-	_, address := w.startServe("serve-cluster", "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--authorization", "cluster")
+	_, address = w.startServe("serve-users", "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--authorization", "cluster")
+	return "https://" + address, cert
+}
+
+// Users of kubectl find out who they are and what they may read, with and without an authorization.
+func TestKubectlAuth(t *testing.T) {
+	w := newWorld(t)
+	_, everybody := w.kubectls()
+	kubeconfig, token := w.reader()
+	address, cert := w.serveUsers()
 	real := &kubectlAt{w, []string{"--kubeconfig", kubeconfig}, t.TempDir()}
-	reader := &kubectlAt{w, []string{"--kubeconfig", "/dev/null", "--server", "https://" + address, "--certificate-authority", cert, "--token", config.BearerToken}, t.TempDir()}
+	reader := &kubectlAt{w, []string{"--kubeconfig", "/dev/null", "--server", address, "--certificate-authority", cert, "--token", token}, t.TempDir()}
 	w.eventually("the reader is known", func() string {
 		_, errs, ok := reader.run("get", "pods")
 		if !ok {
@@ -233,11 +247,11 @@ func TestKubectlAuth(t *testing.T) {
 		want    []string // in the output
 		lacks   string
 	}{
-		{reader, "auth can-i watch pods", false, []string{"no"}, readOnly},
+		{reader, "auth can-i watch configmaps", false, []string{"no"}, readOnly},
 		{reader, "auth can-i list pods -A", false, []string{"no"}, readOnly},
 		{reader, "auth can-i delete pods", false, []string{"no - ", readOnly}, ""},
 		{reader, "auth can-i get pods --subresource=log", false, []string{"no - ", "subresources"}, ""},
-		{reader, "auth can-i --list", true, []string{"pods [] [] [get list]", "selfsubjectreviews.authentication.k8s.io [] [] [create]", "selfsubjectaccessreviews.authorization.k8s.io [] [] [create]", "[/version] [] [get]"}, "configmaps"},
+		{reader, "auth can-i --list", true, []string{"pods [] [] [get list watch]", "selfsubjectreviews.authentication.k8s.io [] [] [create]", "selfsubjectaccessreviews.authorization.k8s.io [] [] [create]", "[/version] [] [get]"}, "configmaps"},
 		{reader, "auth can-i list pods --as eve", false, []string{"bridge serve does not know impersonation"}, ""},
 		{everybody, "auth can-i delete pods", false, []string{"no - ", readOnly}, ""},
 		{everybody, "auth can-i create deployments.apps", false, []string{"no - ", readOnly}, ""},
