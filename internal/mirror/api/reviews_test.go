@@ -223,6 +223,13 @@ func TestWrongReviews(t *testing.T) {
 	if code, header, text := b.post(t, access, "", unknown); code != 201 || header.Get("Warning") != `299 - "unknown field \"spec.resourceAttributes.none\""` {
 		t.Errorf("an unknown field: %d %v %s", code, header, text)
 	}
+	many := strings.Builder{}
+	for i := range 50 {
+		fmt.Fprintf(&many, `,"none%d":1`, i)
+	}
+	if code, header, text := b.post(t, access, "", fmt.Sprintf(`{"spec":{"resourceAttributes":{"verb":"get"%s}}}`, many.String())); code != 201 || len(header.Values("Warning")) != maxWarnings {
+		t.Errorf("many unknown fields: %d %v %s", code, header, text)
+	}
 	if code, header, text := b.post(t, access+"?fieldValidation=Ignore", "", unknown); code != 201 || header.Get("Warning") != "" {
 		t.Errorf("an unknown field that is ignored: %d %v %s", code, header, text)
 	}
