@@ -168,7 +168,7 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 		Metrics: api.NewMetrics(registry), Exported: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Log: log,
 	}
 	if guard != nil {
-		o.Check = guard.Check
+		o.Check, o.Self = guard.Check, guard
 	}
 	server, err := serve.New(serve.Options{
 		Listen: f.listen, Cert: f.tlsCert, Key: f.tlsKey, ClientCA: f.clientCA, AnyHost: f.tlsCert != "", Streams: true,

@@ -38,10 +38,13 @@ const (
 	answersPerAddress     = 4
 	streams               = 1024 // connections and concurrent answers of a server of streams
 	streamsPerAddress     = 512
-	bodyTime              = 2 * time.Second // for the body of a request to a server of streams, which does not read it
+	bodyTime              = 2 * time.Second // for the body of a request to a server of streams
 	// queueTime is how long a request waits for a free slot.
 	queueTime = 5 * time.Second
 )
+
+// smallBody is the largest body of a POST to a server of streams after which the connection stays open.
+const smallBody = 64 << 10
 
 // Options of a [Server]. Listen, Handler and Log are required.
 type Options struct {
@@ -180,10 +183,13 @@ func (o *Options) handler() http.Handler {
 	})
 }
 
-// refusesBody bounds the time for the body of a request, which net/http reads behind the answer, and ends the connection after that. It answers
-// requests that have no use for a body. Others are for the handler, which says that nothing can be written.
+// refusesBody bounds the time for the body of a request, which the handler or net/http reads, and refuses a body of a request that has no use for
+// one. After a body that is not a small one of a POST, the connection ends. net/http ends the time when it has read the body.
 func refusesBody(w http.ResponseWriter, r *http.Request) bool {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // tests' recorders have none
+	if r.Method == http.MethodPost && r.ContentLength > 0 && r.ContentLength <= smallBody {
+		return false
+	}
 	w.Header().Set("Connection", "close")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/ecdsa"
@@ -316,6 +317,41 @@ func TestUnsentBody(t *testing.T) {
 				t.Errorf("%q (%v), want %s", answer, err, want)
 			}
 		})
+	}
+}
+
+// TestSmallBody: clients that send small bodies keep their connections, and the time for the body does not end the answer.
+func TestSmallBody(t *testing.T) {
+	t.Parallel()
+	address := run(t, Options{Streams: true, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		select {
+		case <-r.Context().Done():
+			t.Error("the time for the body has ended the request")
+		case <-time.After(bodyTime + bodyTime/2):
+		}
+		fmt.Fprintf(w, "%s %v", body, err)
+	})})
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	from := bufio.NewReader(c)
+	for _, text := range []string{"one", "two"} {
+		if _, err := fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n%s", text); err != nil {
+			t.Fatal(err)
+		}
+		a, err := http.ReadResponse(from, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		got, err := io.ReadAll(a.Body)
+		_ = a.Body.Close()
+		if err != nil || string(got) != text+" <nil>" || a.Close {
+			t.Errorf("%s: %q %v (%v)", text, got, a.Header, err)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ module github.com/kubebridge/kubebridge/test/serve
 go 1.26.0
 
 require (
+	github.com/creack/pty v1.1.24
+	github.com/hinshun/vt10x v0.0.0-20220301184237-5011da428d02
 	github.com/kubebridge/kubebridge/test/cluster/clustertest v0.0.0-00010101000000-000000000000
 	github.com/prometheus/prometheus v0.315.0
 	go.uber.org/goleak v1.3.0

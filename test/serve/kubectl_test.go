@@ -2,7 +2,12 @@ package serve
 
 import (
 	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,7 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // kubectlAt runs kubectl against the API server, or against `bridge serve`.
@@ -110,6 +117,7 @@ get crd widgets.shop.example.com -o yaml
 get events
 get events --field-selector=type=Warning
 get events -o wide
+get events.v1.events.k8s.io -o wide
 events
 events --for=pod/a
 describe cm a
@@ -124,6 +132,12 @@ describe ns NS
 rollout history deploy/shop
 wait --for=condition=Ready pod/a pod/b
 wait --for=jsonpath={.spec.color}=red wd/a
+auth can-i get pods
+auth can-i list wd
+auth can-i watch pods -A
+auth can-i get pods/a
+auth can-i get /version
+explain selfsubjectaccessreviews.spec
 `
 
 // kubectl prints from `bridge serve` what it prints from the API server.
@@ -153,12 +167,106 @@ func TestKubectl(t *testing.T) {
 		"scale deploy shop --replicas=2":     "it can only be read",
 		"apply -f kubectl/configmap.yaml --validate=false": "it can only be read",
 		"apply -f kubectl/configmap.yaml":                  "failed to download openapi",
-		"auth can-i list pods":                             "it can only be read",
 		"top pods":                                         "Metrics API not available",
 	} {
 		out, errs, ok := served.run(strings.Fields(command)...)
 		if ok || !strings.Contains(errs, want) {
 			t.Errorf("kubectl %s prints\n%s%s\nwant %s", command, out, errs, want)
+		}
+	}
+}
+
+// certificate writes a certificate for 127.0.0.1 and its key.
+func (w *world) certificate() (cert, key string) {
+	w.t.Helper()
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	pair := s.TLS.Certificates[0]
+	private, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	w.must(err)
+	dir := w.t.TempDir()
+	cert, key = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	w.must(os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}), 0o600))
+	w.must(os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	return cert, key
+}
+
+// reader creates a user who may read pods in the namespace, and returns a kubeconfig for the API server and the user's token.
+func (w *world) reader() (kubeconfig, token string) {
+	w.t.Helper()
+	rbac, name := w.client.RbacV1(), metav1.ObjectMeta{Name: "reader"}
+	_, err := rbac.Roles(w.ns).Create(w.ctx, &rbacv1.Role{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
+		{Verbs: []string{"get", "list", "watch", "delete"}, APIGroups: []string{""}, Resources: []string{"pods", "pods/log"}}, {Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"configmaps"}},
+	}}, metav1.CreateOptions{})
+	w.must(err)
+	_, err = rbac.RoleBindings(w.ns).Create(w.ctx, &rbacv1.RoleBinding{
+		ObjectMeta: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: w.ns, Name: "reader"}},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	kubeconfig, err = cluster.KubeconfigForServiceAccount(w.ctx, w.ns, "reader")
+	w.must(err)
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	w.must(err)
+	return kubeconfig, config.BearerToken
+}
+
+// serveUsers starts another `bridge serve`, with TLS and the rights that users have in the cluster. It returns its address and the certificate.
+func (w *world) serveUsers() (address, cert string) {
+	w.t.Helper()
+	cert, key := w.certificate()
+	_, address = w.startServe("serve-users", "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--authorization", "cluster")
+	return "https://" + address, cert
+}
+
+// Users of kubectl find out who they are and what they may read, with and without an authorization.
+func TestKubectlAuth(t *testing.T) {
+	w := newWorld(t)
+	_, everybody := w.kubectls()
+	kubeconfig, token := w.reader()
+	address, cert := w.serveUsers()
+	real := &kubectlAt{w, []string{"--kubeconfig", kubeconfig}, t.TempDir()}
+	reader := &kubectlAt{w, []string{"--kubeconfig", "/dev/null", "--server", address, "--certificate-authority", cert, "--token", token}, t.TempDir()}
+	w.eventually("the reader is known", func() string {
+		_, errs, ok := reader.run("get", "pods")
+		if !ok {
+			return errs
+		}
+		return ""
+	})
+	for command := range strings.SplitSeq("auth can-i list pods|auth can-i get pods/a|auth can-i get /api|auth whoami", "|") {
+		if why := w.differs(real, reader, strings.Fields(command)); why != "" {
+			t.Errorf("kubectl %s (-API server +bridge serve):\n%s", command, why)
+		}
+	}
+	readOnly := "read-only copy"
+	for _, c := range []struct {
+		k       *kubectlAt
+		command string
+		ok      bool
+		want    []string // in the output
+		lacks   string
+	}{
+		{reader, "auth can-i watch configmaps", false, []string{"no"}, readOnly},
+		{reader, "auth can-i list pods -A", false, []string{"no"}, readOnly},
+		{reader, "auth can-i delete pods", false, []string{"no - ", readOnly}, ""},
+		{reader, "auth can-i get pods --subresource=log", false, []string{"no - ", "subresources"}, ""},
+		{reader, "auth can-i --list", true, []string{"pods [] [] [get list watch]", "selfsubjectreviews.authentication.k8s.io [] [] [create]", "selfsubjectaccessreviews.authorization.k8s.io [] [] [create]", "[/version] [] [get]"}, "configmaps"},
+		{reader, "auth can-i list pods --as eve", false, []string{"bridge serve does not know impersonation"}, ""},
+		{everybody, "auth can-i delete pods", false, []string{"no - ", readOnly}, ""},
+		{everybody, "auth can-i create deployments.apps", false, []string{"no - ", readOnly}, ""},
+		{everybody, "auth can-i --list", true, []string{"*.* [] [] [get list watch]", "[*] [] [get]"}, "delete"},
+		{everybody, "auth whoami", true, []string{"system:anonymous", "system:unauthenticated"}, ""},
+	} {
+		out, errs, ok := c.k.run(strings.Fields(c.command)...)
+		text := spaces.ReplaceAllString(out+errs, " ")
+		for _, want := range c.want {
+			if ok != c.ok || !strings.Contains(text, want) {
+				t.Errorf("kubectl %s prints\n%s\nwant %s", c.command, text, want)
+			}
+		}
+		if c.lacks != "" && strings.Contains(text, c.lacks) {
+			t.Errorf("kubectl %s prints\n%s\nwith %s", c.command, text, c.lacks)
 		}
 	}
 }
@@ -202,7 +310,7 @@ func (w *world) wantResources(real, served *kubectlAt) {
 			w.t.Errorf("kubectl api-resources shows %q, which the API server does not have", line)
 		}
 	}
-	if want := len(published); n != want {
+	if want := len(published) + 3; n != want { // and the reviews
 		w.t.Errorf("kubectl api-resources shows %d resources, want %d:\n%s%s", n, want, got, errs)
 	}
 }

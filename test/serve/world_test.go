@@ -43,6 +43,7 @@ var published = []schema.GroupVersionResource{
 	{Group: "apps", Version: "v1", Resource: "replicasets"},
 	{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 	{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
+	{Group: "events.k8s.io", Version: "v1", Resource: "events"},
 	{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
 	widgets,
 }
@@ -97,17 +98,25 @@ func newWorld(t *testing.T) *world {
 // serve starts `bridge serve`, and waits until it listens.
 func (w *world) serve(address string) {
 	w.t.Helper()
-	w.served = w.start(bridge, "serve", "-c", w.config, "--data", filepath.Join(filepath.Dir(w.config), "serve"), "--listen", address)
+	w.served, address = w.startServe("serve", "--listen", address)
+	w.url = "http://" + address
+}
+
+// startServe starts `bridge serve` with a directory of a name, waits until it listens, and returns its address.
+func (w *world) startServe(dir string, flags ...string) (p *process, address string) {
+	w.t.Helper()
+	p = w.start(bridge, append([]string{"serve", "-c", w.config, "--data", filepath.Join(filepath.Dir(w.config), dir)}, flags...)...)
 	w.eventually("bridge serve listens", func() string {
-		for line := range strings.Lines(w.served.output()) {
+		for line := range strings.Lines(p.output()) {
 			var entry struct{ Msg, Address string }
 			if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "serving" {
-				w.url = "http://" + entry.Address
+				address = entry.Address
 				return ""
 			}
 		}
-		return "it has not said where: " + w.served.output()
+		return "it has not said where: " + p.output()
 	})
+	return p, address
 }
 
 // ready waits until `bridge serve` has what the API server has, so that clients of both begin with the same.

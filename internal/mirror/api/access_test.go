@@ -227,8 +227,8 @@ func (b *bus) rbac(t event.Type, origin event.Origin, kind, namespace, name stri
 // asksOf asks whether ann may list pods in the namespace shop. want is true, false, or a part of the reason why that is not known.
 func asksOf(t *testing.T, judge *auth.Bus, want string) {
 	t.Helper()
-	allowed, _, err := judge.Allowed(t.Context(), &auth.User{Name: "ann"}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: "shop"})
-	got := fmt.Sprint(allowed)
+	st, err := judge.Review(t.Context(), &auth.User{Name: "ann"}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: "shop"})
+	got := fmt.Sprint(st.Allowed)
 	if err != nil {
 		got = err.Error()
 	}
@@ -236,7 +236,7 @@ func asksOf(t *testing.T, judge *auth.Bus, want string) {
 		if got != want {
 			t.Errorf("it is %s, want %s", got, want)
 		}
-	} else if !strings.Contains(got, want) || allowed {
+	} else if !strings.Contains(got, want) || st.Allowed {
 		t.Errorf("it is %s, want %s", got, want)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -63,7 +64,9 @@ type Options struct {
 	Notes func(collections []string) []string
 	// Check returns an error of the API if the sender of a request may not read what the attributes say, or if that is not known now. It is called
 	// again while a watch is open. Nil: everybody may read everything.
-	Check   func(r *http.Request, a *auth.Attributes) error
+	Check func(r *http.Request, a *auth.Attributes) error
+	// Self answers what senders of requests ask about themselves; nil: everybody may read everything.
+	Self    Self
 	Version string // of the program
 	// Ready returns why the copy is not ready to be read, for /readyz; nil: it is. It may be nil.
 	Ready func() error
@@ -71,6 +74,13 @@ type Options struct {
 	Metrics  *Metrics
 	Exported http.Handler
 	Log      *zap.Logger
+}
+
+// Self answers what the sender of a request asks about itself. Errors are those of the API.
+type Self interface {
+	User(r *http.Request) (*auth.User, error)
+	Review(r *http.Request, a *auth.Attributes) (authorizationv1.SubjectAccessReviewStatus, error)
+	Rules(r *http.Request, cluster, namespace string) (authorizationv1.SubjectRulesReviewStatus, error)
 }
 
 // Server is the handler of all paths.
@@ -85,6 +95,9 @@ type Server struct {
 func New(o Options) *Server {
 	if o.Notes == nil {
 		o.Notes = func([]string) []string { return nil }
+	}
+	if o.Self == nil {
+		o.Self = auth.Everybody{}
 	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(prometheus.NewRegistry())
@@ -119,12 +132,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c := &counted{ResponseWriter: w, verb: "other", time: s.limits.write}
 	defer s.Metrics.count(c)
-	if r.Method != http.MethodGet {
-		s.fail(c, notAllowed(r.Method))
-		return
+	var err error
+	switch r.Method {
+	case http.MethodGet:
+		c.verb = "get"
+		err = s.serve(c, r)
+	case http.MethodPost:
+		err = s.create(c, r)
+	default:
+		err = notAllowed(r.Method)
 	}
-	c.verb = "get"
-	if err := s.serve(c, r); err != nil {
+	if err != nil {
 		s.fail(c, err)
 	}
 }
@@ -216,6 +234,8 @@ func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) e
 		e := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", gr, q.name, "", 0, false)
 		e.ErrStatus.Message = fmt.Sprintf("%s of %s %q: subresources are not on the bus. Ask the cluster", t.subresource, gr, q.name)
 		return e
+	case reviewOf(t) != nil:
+		return apierrors.NewMethodNotSupported(schema.GroupResource{Group: t.Group, Resource: t.resource}, q.attributes.Verb)
 	case wrong != nil:
 		return wrong
 	}

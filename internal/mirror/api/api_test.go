@@ -429,7 +429,11 @@ func TestDiscovery(t *testing.T) {
 			}
 		}
 		want := []string{
-			"apps/v1 deployments Deployment true [deploy] [get list watch] [all]", "example.com/v1 widgets Widget true [] [get list watch] []", "v1 pods Pod true [po] [get list watch] [all]",
+			"apps/v1 deployments Deployment true [deploy] [get list watch] [all]",
+			"authentication.k8s.io/v1 selfsubjectreviews SelfSubjectReview false [] [create] []",
+			"authorization.k8s.io/v1 selfsubjectaccessreviews SelfSubjectAccessReview false [] [create] []",
+			"authorization.k8s.io/v1 selfsubjectrulesreviews SelfSubjectRulesReview false [] [create] []",
+			"example.com/v1 widgets Widget true [] [get list watch] []", "v1 pods Pod true [po] [get list watch] [all]",
 		}
 		slices.Sort(got)
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -504,6 +508,11 @@ func TestTableOfKinds(t *testing.T) {
 			"events", "/api/v1/events", "Event", "v1",
 			`"involvedObject":{"kind":"Pod","name":"web","fieldPath":"spec"},"reason":"Pulled","message":"done ","type":"Normal","eventTime":"2026-03-14T09:00:00.000001Z","firstTimestamp":null,"lastTimestamp":null,"reportingComponent":"kubelet","reportingInstance":"n1"`,
 			"Last Seen|Type|Reason|Object|Subobject|Source|Message|First Seen|Count|Name", "119m|Normal|Pulled|pod/web|spec|kubelet, n1|done|119m|1|x",
+		},
+		{
+			"events.events.k8s.io", "/apis/events.k8s.io/v1/events", "Event", "events.k8s.io/v1",
+			`"regarding":{"kind":"Pod","name":"web"},"reason":"Pulled","note":"done","type":"Normal","eventTime":null,"deprecatedFirstTimestamp":"2026-03-14T09:00:00Z","deprecatedLastTimestamp":"2026-03-14T10:00:00Z","deprecatedCount":3,"deprecatedSource":{"component":"kubelet","host":"n1"}`,
+			"Last Seen|Type|Reason|Object|Subobject|Source|Message|First Seen|Count|Name", "60m|Normal|Pulled|pod/web||kubelet, n1|done|120m|3|x",
 		},
 		{
 			"pods", "/api/v1/pods", "Pod", "v1",

@@ -27,7 +27,9 @@ type kind struct {
 	schema     json.RawMessage // of a CustomResourceDefinition: its openAPIV3Schema
 	fields     []string        // of a CustomResourceDefinition: the paths of its selectableFields
 	categories []string        // such as "all"
+	verbs      metav1.Verbs
 	resource   *mirror.Resource
+	review     *review // nil: the kind is one of the bus
 }
 
 func (k *kind) groupResource() schema.GroupResource {
@@ -84,7 +86,7 @@ func (s *Server) kindOf(v view, gv schema.GroupVersion, plural string) *kind {
 
 // describe returns what is known of a resource; nil if its kind is not known, because there was no object of it.
 func (s *Server) describe(v view, r *mirror.Resource) *kind {
-	k := &kind{Kind: r.Kind, resource: r}
+	k := &kind{Kind: r.Kind, verbs: readVerbs, resource: r}
 	var group string
 	k.plural, group, _ = strings.Cut(r.ID.Name, ".")
 	if b, ok := s.Builtin(r.ID.Name); ok {
@@ -154,8 +156,11 @@ func (s *Server) definition(v view, name string) *definition {
 	return &d
 }
 
-// kinds returns the resources of a cluster, by group and name. Those that are not published any more are left out.
+// kinds returns the resources of a cluster, and the reviews, by group and name. Resources that are not published any more are left out.
 func (s *Server) kinds(v view) (all []*kind) {
+	for i := range reviews {
+		all = append(all, reviews[i].describe())
+	}
 	for _, r := range s.Mirror.Resources(v.cluster) {
 		if len(r.Collections) == 0 && v.past == "" {
 			continue
@@ -170,7 +175,7 @@ func (s *Server) kinds(v view) (all []*kind) {
 	return all
 }
 
-var verbs = metav1.Verbs{"get", "list", "watch"}
+var readVerbs = metav1.Verbs{"get", "list", "watch"}
 
 // discovery serves the paths of discovery, and reports whether it is one.
 func (s *Server) discovery(w http.ResponseWriter, r *http.Request, v view, parts []string) bool {
@@ -215,7 +220,7 @@ func (s *Server) resources(w http.ResponseWriter, r *http.Request, all []*kind, 
 	for _, k := range all {
 		if k.gv == gv {
 			list.APIResources = append(list.APIResources, metav1.APIResource{
-				Name: k.plural, SingularName: k.singular, Namespaced: k.Namespaced, Kind: k.Kind.Kind, Verbs: verbs, ShortNames: k.shortNames, Categories: k.categories,
+				Name: k.plural, SingularName: k.singular, Namespaced: k.Namespaced, Kind: k.Kind.Kind, Verbs: k.verbs, ShortNames: k.shortNames, Categories: k.categories,
 			})
 		}
 	}
@@ -277,7 +282,7 @@ func aggregated(all []*kind) apidiscovery.APIGroupDiscoveryList {
 		}
 		version := &g.Versions[len(g.Versions)-1]
 		version.Resources = append(version.Resources, apidiscovery.APIResourceDiscovery{
-			Resource: k.plural, SingularResource: k.singular, Scope: scope, Verbs: verbs, ShortNames: k.shortNames, Categories: k.categories,
+			Resource: k.plural, SingularResource: k.singular, Scope: scope, Verbs: k.verbs, ShortNames: k.shortNames, Categories: k.categories,
 			ResponseKind: &metav1.GroupVersionKind{Group: k.gv.Group, Version: k.gv.Version, Kind: k.Kind.Kind},
 		})
 	}

@@ -12,9 +12,7 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const (
@@ -31,10 +29,10 @@ type openAPIPath struct {
 }
 
 // serveOpenAPI serves the index of OpenAPI v3 documents, and the document of a group version. CustomResourceDefinitions on the bus give
-// their schemas. The fields of other resources are not known, and their schemas say so.
+// their schemas. The fields of other resources are not known, and their schemas say so. Those of reviews are Kubernetes' own.
 func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request, v view, path string) error {
 	if !acceptsJSON(r) {
-		return apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "get", schema.GroupResource{}, "", "only the following media types are accepted: application/json", 0, true)
+		return notAcceptable("get")
 	}
 	prefix := strings.TrimSuffix(r.URL.Path, path) + openAPI + "/"
 	byPath := map[string][]*kind{"api/v1": {}}
@@ -115,12 +113,20 @@ func document(kinds []*kind, version string) any {
 	meta := addSchema(reflect.TypeFor[metav1.ObjectMeta](), schemas)
 	for _, k := range kinds {
 		gvk := jsonObject{"group": k.gv.Group, "version": k.gv.Version, "kind": k.Kind.Kind}
-		name := schemaName(k)
-		schemas[name] = k.openAPISchema(gvk, meta)
 		at := "/apis/" + k.gv.String() + "/"
 		if k.gv.Group == "" {
 			at = "/api/" + k.gv.Version + "/"
 		}
+		if k.review != nil {
+			content := jsonObject{"application/json": jsonObject{"schema": k.reviewSchema(gvk, schemas)}}
+			paths[at+k.plural] = jsonObject{"post": jsonObject{
+				"x-kubernetes-action": "post", "x-kubernetes-group-version-kind": gvk, "requestBody": jsonObject{"content": content, "required": true},
+				"responses": jsonObject{"201": jsonObject{"description": "Created", "content": content}},
+			}}
+			continue
+		}
+		name := schemaName(k)
+		schemas[name] = k.openAPISchema(gvk, meta)
 		one := at
 		if k.Namespaced {
 			one += "namespaces/{namespace}/"
@@ -170,18 +176,43 @@ func (k *kind) openAPISchema(gvk, meta jsonObject) any {
 		out["description"] = "The fields are not known: the bus has no schema of this resource. Ask the API server of the cluster."
 		out["x-kubernetes-preserve-unknown-fields"] = true
 	}
-	types := metav1.TypeMeta{}.SwaggerDoc()
-	properties["apiVersion"] = jsonObject{"type": "string", "description": types["apiVersion"]}
-	properties["kind"] = jsonObject{"type": "string", "description": types["kind"]}
+	addType(properties)
 	properties["metadata"] = jsonObject{"allOf": meta["allOf"], "description": "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"}
 	out["type"], out["properties"], out["x-kubernetes-group-version-kind"] = "object", properties, []any{gvk}
 	return out
 }
 
+// addType adds the properties that say which type an object has.
+func addType(properties jsonObject) {
+	docs := metav1.TypeMeta{}.SwaggerDoc()
+	for _, name := range []string{"apiVersion", "kind"} {
+		properties[name] = jsonObject{"type": "string", "description": docs[name]}
+	}
+}
+
+// reviewSchema adds the schema of a review, and returns a reference to it.
+func (k *kind) reviewSchema(gvk, schemas jsonObject) jsonObject {
+	t := reflect.TypeOf(k.review.object()).Elem()
+	addSchema(t, schemas)
+	name := typeName(t)
+	out := schemas[name].(jsonObject)
+	addType(out["properties"].(jsonObject))
+	out["x-kubernetes-group-version-kind"] = []any{gvk}
+	return ref(name)
+}
+
+// typeName returns the name that the API server gives the schema of one of Kubernetes' own structs: io.k8s.api.authorization.v1.ResourceRule.
+func typeName(t reflect.Type) string {
+	host, path, _ := strings.Cut(t.PkgPath(), "/")
+	parts := strings.Split(host, ".")
+	slices.Reverse(parts)
+	return strings.Join(append(append(parts, strings.Split(path, "/")...), t.Name()), ".")
+}
+
 // addSchema adds the schema of one of Kubernetes' own structs, and of the structs that it has, with their descriptions. It returns
 // a reference to it.
 func addSchema(t reflect.Type, to jsonObject) jsonObject {
-	name := "io.k8s.apimachinery.pkg.apis.meta.v1." + t.Name()
+	name := typeName(t)
 	r := jsonObject{"allOf": []any{ref(name)}}
 	if to[name] != nil {
 		return r

@@ -30,12 +30,13 @@ func TestOpenAPI(t *testing.T) {
 			t.Fatal(err)
 		}
 		paths, err := c.OpenAPIV3().Paths()
-		if err != nil || len(paths) != 3 {
+		if err != nil || len(paths) != 5 {
 			t.Fatalf("%s: %v (%v)", prefix, paths, err)
 		}
 		for path, want := range map[string][]string{
 			"apis/example.com/v1":          {"com.example.v1.Widget", "How large it is.", "9007199254740993", "deletionTimestamp", "/apis/example.com/v1/namespaces/{namespace}/widgets"},
 			"api/v1":                       {`"v1.Pod"`, "The fields are not known", "/api/v1/namespaces/{namespace}/pods/{name}"},
+			"apis/authorization.k8s.io/v1": {"io.k8s.api.authorization.v1.SubjectRulesReviewStatus", `"io.k8s.api.authorization.v1.SelfSubjectAccessReview"`, "nonResourceURLs is a set of partial urls", `"post"`},
 			"apis/apiextensions.k8s.io/v1": {"io.k8s.apiextensions.v1.CustomResourceDefinition", "The fields are not known"},
 		} {
 			if paths[path] == nil {

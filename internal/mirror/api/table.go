@@ -53,6 +53,7 @@ var builtinColumns = map[string]printed{
 	"ingresses.networking.k8s.io": between([]string{"Class", "Hosts", "Address", "Ports"}, ingressCells),
 	"nodes":                       {[]string{"Name", "Status", "Roles", "Age", "Version", "+Internal-IP", "+External-IP", "+OS-Image", "+Kernel-Version", "+Container-Runtime"}, nodeCells},
 	"events":                      {[]string{"Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", "+First Seen", "+Count", "+Name"}, eventCells},
+	"events.events.k8s.io":        {[]string{"Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", "+First Seen", "+Count", "+Name"}, newEventCells},
 }
 
 func podCells(o map[string]any, now time.Time) []any {
@@ -191,6 +192,22 @@ func nodeCells(o map[string]any, now time.Time) []any {
 		address("InternalIP"), address("ExternalIP"), cmp.Or(text(o, "status.nodeInfo.osImage"), "<unknown>"), kernel,
 		cmp.Or(text(o, "status.nodeInfo.containerRuntimeVersion"), "<unknown>"),
 	}
+}
+
+// coreEventFields are the names that fields of events.k8s.io have in core events, which have the same columns.
+var coreEventFields = map[string]string{
+	"deprecatedFirstTimestamp": "firstTimestamp", "deprecatedLastTimestamp": "lastTimestamp", "deprecatedCount": "count", "deprecatedSource": "source",
+	"regarding": "involvedObject", "note": "message", "reportingController": "reportingComponent",
+}
+
+func newEventCells(o map[string]any, now time.Time) []any {
+	o = maps.Clone(o)
+	for name, core := range coreEventFields {
+		if value, ok := o[name]; ok {
+			o[core] = value
+		}
+	}
+	return eventCells(o, now)
 }
 
 func eventCells(o map[string]any, now time.Time) []any {

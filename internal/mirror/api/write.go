@@ -45,8 +45,11 @@ func negotiate(r *http.Request) (form, error) {
 			return asMetadata, nil
 		}
 	}
-	return asObjects, apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "get", schema.GroupResource{}, "",
-		"only the following media types are accepted: application/json", 0, true)
+	return asObjects, notAcceptable("get")
+}
+
+func notAcceptable(verb string) error {
+	return apierrors.NewGenericServerResponse(http.StatusNotAcceptable, verb, schema.GroupResource{}, "", "only the following media types are accepted: application/json", 0, true)
 }
 
 // write writes parts of an answer.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -47,19 +48,26 @@ func (u *User) complete() *User {
 	return u
 }
 
-// Attributes say what a request reads. Either Path or Resource is set.
+// Attributes say what a request does. Either Path or Resource is set.
 type Attributes struct {
 	Cluster                                                string
-	Verb                                                   string // get, list or watch
+	Verb                                                   string // of requests that are answered: get, list or watch, and create for reviews
 	Path                                                   string // of a request that is for no resource
 	Group, Version, Resource, Subresource, Namespace, Name string
 }
 
-// Judge says what users may do. Any goroutine may use it.
+// Scope is what a question for all rights is about: what is in a namespace, and what is in none.
+type Scope struct {
+	Cluster, Namespace string
+	Token              string // of the user; "": the user has a certificate
+}
+
+// Judge says what users may do. Any goroutine may use it. An error means that the question cannot be answered now; its text is for the client.
 type Judge interface {
-	// Allowed reports whether a user may send a request. reason says more about a refusal; "": nothing. An error means that the question
-	// cannot be answered now; its text is for the client.
-	Allowed(ctx context.Context, u *User, a *Attributes) (allowed bool, reason string, err error)
+	// Review says whether a user may send a request. A refusal may have no reason.
+	Review(ctx context.Context, u *User, a *Attributes) (authorizationv1.SubjectAccessReviewStatus, error)
+	// Rules lists what a user may do. The status says if the list is not complete.
+	Rules(ctx context.Context, u *User, s *Scope) (authorizationv1.SubjectRulesReviewStatus, error)
 }
 
 // Options of a [Guard].
@@ -84,40 +92,74 @@ func NewGuard(o Options) *Guard { return &Guard{Options: o} }
 // Check returns nil if a request may be answered, or an error of the Kubernetes API: 401, 403, 429 for a client that makes too many questions
 // necessary, or 503 if the answer is not known now.
 func (g *Guard) Check(r *http.Request, a *Attributes) error {
-	u, err := g.user(r)
+	u, _, err := g.user(r)
 	if err != nil {
 		return g.refused(err)
 	}
 	if u.Cluster != "" && a.Cluster != u.Cluster {
 		return forbidden(u, a, fmt.Sprintf("the token is of cluster %q, and the request is for cluster %q", u.Cluster, a.Cluster))
 	}
-	allowed, reason, err := g.Judge.Allowed(r.Context(), u, a)
+	st, err := g.Judge.Review(r.Context(), u, a)
 	switch {
 	case err != nil:
 		return g.refused(err)
-	case !allowed:
-		return forbidden(u, a, reason)
+	case !st.Allowed || st.Denied:
+		return forbidden(u, a, st.Reason)
 	}
 	return nil
+}
+
+// User returns who sends a request, or an error as of [Guard.Check].
+func (g *Guard) User(r *http.Request) (*User, error) {
+	u, _, err := g.user(r)
+	if err != nil {
+		return nil, g.refused(err)
+	}
+	return u, nil
+}
+
+// Review says whether the sender of a request may send another one, with the given attributes, at the same cluster.
+func (g *Guard) Review(r *http.Request, a *Attributes) (st authorizationv1.SubjectAccessReviewStatus, err error) {
+	u, _, err := g.user(r)
+	if err == nil {
+		st, err = g.Judge.Review(r.Context(), u, a)
+	}
+	if err != nil {
+		return st, g.refused(err)
+	}
+	return st, nil
+}
+
+// Rules lists what the sender of a request may do in a namespace, and outside of namespaces.
+func (g *Guard) Rules(r *http.Request, cluster, namespace string) (st authorizationv1.SubjectRulesReviewStatus, err error) {
+	u, token, err := g.user(r)
+	if err == nil {
+		st, err = g.Judge.Rules(r.Context(), u, &Scope{cluster, namespace, token})
+	}
+	if err != nil {
+		return st, g.refused(err)
+	}
+	return st, nil
 }
 
 // errUnknown is returned for credentials that are not known.
 var errUnknown = errors.New("the credentials are not known")
 
-// user returns who sends a request. A certificate counts before a token, as at the API server.
-func (g *Guard) user(r *http.Request) (*User, error) {
+// user returns who sends a request, and the token that says so; "": it is a certificate. A certificate counts before a token, as at the API server.
+func (g *Guard) user(r *http.Request) (u *User, token string, err error) {
 	if g.Certificates != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		u, err := g.Certificates.User(r.TLS.PeerCertificates)
 		if u != nil || err != nil {
-			return u, err
+			return u, "", err
 		}
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
 	if g.Tokens == nil || !strings.EqualFold(scheme, "bearer") || token == "" {
-		return nil, errUnknown
+		return nil, "", errUnknown
 	}
-	return g.Tokens.User(r.Context(), token, serve.ClientOf(r.RemoteAddr))
+	u, err = g.Tokens.User(r.Context(), token, serve.ClientOf(r.RemoteAddr))
+	return u, token, err
 }
 
 // UnansweredError says that a question cannot be answered now. Reason is for clients, and Err for the log.

@@ -87,6 +87,17 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 			review.Status.Denied = a.Version == "denied"
 		}
 		to = review
+	case "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews":
+		var review authorizationv1.SelfSubjectRulesReview
+		err = json.Unmarshal(body, &review)
+		if r.Header.Get("Authorization") != "Bearer ann's" || c.revoked.Load() {
+			w = httptest.NewRecorder()
+			w.WriteHeader(http.StatusUnauthorized)
+			return w.Result(), nil
+		}
+		review.Status.ResourceRules = []authorizationv1.ResourceRule{{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}}}
+		review.Status.EvaluationError = "in " + review.Spec.Namespace
+		to = review
 	default:
 		c.t.Errorf("asked for %s", r.URL.Path)
 	}
@@ -239,8 +250,8 @@ func TestOtherCluster(t *testing.T) {
 				t.Errorf("a token: %s, want %s", got, why)
 			}
 			// a user of a client certificate has no cluster to ask for the token
-			if allowed, _, err := reviews.Allowed(t.Context(), ann, &shopPods); allowed || err == nil || !strings.Contains(err.Error(), why) {
-				t.Errorf("rights: %v %v, want %s", allowed, err, why)
+			if st, err := reviews.Review(t.Context(), ann, &shopPods); st.Allowed || err == nil || !strings.Contains(err.Error(), why) {
+				t.Errorf("rights: %v %v, want %s", st.Allowed, err, why)
 			}
 			if n := c.asked.Load(); n != 0 {
 				t.Errorf("%d questions were asked", n)
@@ -324,14 +335,65 @@ func TestStrangers(t *testing.T) {
 	})
 }
 
+// TestSelf: a user gets its own name, rights and rules from the cluster, which is asked for the rules with the user's token only. A right
+// that is not known is 503, and rules that the cluster does not list are incomplete.
+func TestSelf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{t: t}
+		g := c.guard()
+		ann := request("Bearer ann's")
+		u, err := g.User(ann)
+		if err != nil || u.Name != "ann" || u.UID != "u" || !slices.Equal(u.Groups, []string{"shoppers", authenticated}) {
+			t.Errorf("%+v (%v)", u, err)
+		}
+		if st, err := g.Review(ann, &shopPods); err != nil || !st.Allowed {
+			t.Errorf("%+v (%v)", st, err)
+		}
+		denied := shopPods
+		denied.Version = "denied"
+		if st, err := g.Review(ann, &denied); err != nil || !st.Denied {
+			t.Errorf("%+v (%v)", st, err)
+		}
+		rules := func() (authorizationv1.SubjectRulesReviewStatus, error) { return g.Rules(ann, "prod", "shop") }
+		if st, err := rules(); err != nil || len(st.ResourceRules) != 1 || st.EvaluationError != "in shop" || st.Incomplete {
+			t.Errorf("%+v (%v)", st, err)
+		}
+		if st, err := g.Rules(ann, "test", "shop"); err != nil || !st.Incomplete || !strings.Contains(st.EvaluationError, `only cluster "prod" is asked`) {
+			t.Errorf("of another cluster: %+v (%v)", st, err)
+		}
+		if st, err := g.Judge.Rules(t.Context(), u, &Scope{"prod", "shop", ""}); err != nil || !st.Incomplete || !strings.Contains(st.EvaluationError, "client certificates") {
+			t.Errorf("without a token: %+v (%v)", st, err)
+		}
+		c.revoked.Store(true)
+		if _, err := rules(); code(err) != "401 Unauthorized" {
+			t.Errorf("with a revoked token: %v", err)
+		}
+		c.revoked.Store(false)
+		c.away.Store(true)
+		if _, err := rules(); !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("without the cluster: %v", err)
+		}
+		time.Sleep(2 * allowedFor)
+		if _, err := g.User(ann); !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("without the cluster: %v", err)
+		}
+		if _, err := g.Review(ann, &shopPods); !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("without the cluster: %v", err)
+		}
+		if _, err := g.User(request("")); code(err) != "401 Unauthorized" {
+			t.Errorf("without credentials: %v", err)
+		}
+	})
+}
+
 // TestOneUserAsksTooMuch: a user whose requests make many questions necessary does not stop the others, and gets the reason in the error.
 func TestOneUserAsksTooMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := (&cluster{t: t}).guard()
 		ask := func(user, name string) (allowed bool, err error) {
-			allowed, _, err = g.Judge.Allowed(t.Context(), &User{Name: user, UID: "u", Groups: []string{"shoppers", authenticated}, Extra: map[string][]string{"pod": {"a"}}},
+			st, err := g.Judge.Review(t.Context(), &User{Name: user, UID: "u", Groups: []string{"shoppers", authenticated}, Extra: map[string][]string{"pod": {"a"}}},
 				&Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: "shop", Name: name})
-			return allowed, err
+			return st.Allowed, err
 		}
 		began := time.Now()
 		n := 0
@@ -426,8 +488,14 @@ func (a *authority) sign(t *testing.T, usage x509.ExtKeyUsage, name string, grou
 // judge allows requests of one user with a group.
 type judge struct{ user, group string }
 
-func (j judge) Allowed(_ context.Context, u *User, _ *Attributes) (bool, string, error) {
-	return u.Name == j.user && slices.Contains(u.Groups, j.group), "", nil
+func (j judge) Review(_ context.Context, u *User, _ *Attributes) (st authorizationv1.SubjectAccessReviewStatus, err error) {
+	st.Allowed = u.Name == j.user && slices.Contains(u.Groups, j.group)
+	return st, nil
+}
+
+func (j judge) Rules(_ context.Context, u *User, s *Scope) (st authorizationv1.SubjectRulesReviewStatus, err error) {
+	st.EvaluationError = fmt.Sprintf("%s in %s by %q", u.Name, s.Namespace, s.Token)
+	return st, nil
 }
 
 // TestCertificates: the common name is the user, the organizations are the groups. A connection that stays open does not keep a

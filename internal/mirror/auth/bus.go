@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	kjson "sigs.k8s.io/json"
 
@@ -53,13 +54,23 @@ type built struct {
 // NewBus returns a judge.
 func NewBus(o BusOptions) *Bus { return &Bus{BusOptions: o, policies: map[string]*built{}} }
 
-// Allowed implements [Judge].
-func (b *Bus) Allowed(_ context.Context, u *User, a *Attributes) (allowed bool, reason string, err error) {
+// Review implements [Judge].
+func (b *Bus) Review(_ context.Context, u *User, a *Attributes) (st authorizationv1.SubjectAccessReviewStatus, err error) {
 	p, err := b.policy(a.Cluster)
 	if err != nil {
-		return false, "", err
+		return st, err
 	}
-	return p.Allows(u, a), "", nil
+	st.Allowed, st.Reason = p.Allows(u, a)
+	return st, nil
+}
+
+// Rules implements [Judge].
+func (b *Bus) Rules(_ context.Context, u *User, s *Scope) (st authorizationv1.SubjectRulesReviewStatus, err error) {
+	p, err := b.policy(s.Cluster)
+	if err != nil {
+		return st, err
+	}
+	return p.Rules(u, s.Namespace), nil
 }
 
 func (b *Bus) policy(cluster string) (*Policy, error) {

@@ -1,7 +1,9 @@
 package auth
 
 import (
+	"crypto/sha256"
 	"crypto/x509"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -53,5 +55,6 @@ func (c *Certificates) User(chain []*x509.Certificate) (*User, error) {
 	if name.CommonName == "" {
 		return nil, nil
 	}
-	return (&User{Name: name.CommonName, Groups: slices.Clone(name.Organization)}).complete(), nil
+	id := fmt.Sprintf("X509SHA256=%x", sha256.Sum256(chain[0].Raw)) // as the API server identifies it
+	return (&User{Name: name.CommonName, Groups: slices.Clone(name.Organization), Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {id}}}).complete(), nil
 }

@@ -1,10 +1,12 @@
 package auth
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
@@ -13,10 +15,12 @@ type Policy struct {
 	users, groups map[string][]grant
 }
 
-// grant is a binding with the rules of its role.
+// grant is what a binding gives to a subject: the rules of its role.
 type grant struct {
 	namespace string // "": of a ClusterRoleBinding
 	rules     []rbacv1.PolicyRule
+	binding   int    // its number: ClusterRoleBindings come first
+	source    string // the binding, the role and the subject, in the API server's words
 }
 
 // Objects are the RBAC objects of a cluster. Names of Roles and RoleBindings count within their namespaces.
@@ -37,15 +41,21 @@ func NewPolicy(o *Objects) *Policy {
 	for _, r := range o.ClusterRoles {
 		rules[[3]string{"ClusterRole", "", r.Name}] = r.Rules
 	}
-	for _, b := range o.RoleBindings {
+	for i, b := range o.ClusterRoleBindings {
+		p.bind(b.Subjects, grant{
+			rules: rules[[3]string{b.RoleRef.Kind, "", b.RoleRef.Name}], binding: i,
+			source: fmt.Sprintf("ClusterRoleBinding %q of %s %q", b.Name, b.RoleRef.Kind, b.RoleRef.Name),
+		})
+	}
+	for i, b := range o.RoleBindings {
 		namespace := b.Namespace
 		if b.RoleRef.Kind != "Role" {
 			namespace = ""
 		}
-		p.bind(b.Subjects, grant{b.Namespace, rules[[3]string{b.RoleRef.Kind, namespace, b.RoleRef.Name}]})
-	}
-	for _, b := range o.ClusterRoleBindings {
-		p.bind(b.Subjects, grant{"", rules[[3]string{b.RoleRef.Kind, "", b.RoleRef.Name}]})
+		p.bind(b.Subjects, grant{
+			namespace: b.Namespace, rules: rules[[3]string{b.RoleRef.Kind, namespace, b.RoleRef.Name}], binding: len(o.ClusterRoleBindings) + i,
+			source: fmt.Sprintf("RoleBinding %q of %s %q", b.Name+"/"+b.Namespace, b.RoleRef.Kind, b.RoleRef.Name),
+		})
 	}
 	return p
 }
@@ -54,44 +64,79 @@ func (p *Policy) bind(subjects []rbacv1.Subject, g grant) {
 	if len(g.rules) == 0 { // there is no such role, or it allows nothing
 		return
 	}
+	source := g.source
 	for _, s := range subjects {
+		g.source = fmt.Sprintf("%s to %s %q", source, s.Kind, s.Name)
 		switch s.Kind {
 		case rbacv1.UserKind:
 			p.users[s.Name] = append(p.users[s.Name], g)
 		case rbacv1.GroupKind:
 			p.groups[s.Name] = append(p.groups[s.Name], g)
 		case rbacv1.ServiceAccountKind:
-			namespace := s.Namespace
-			if namespace == "" {
-				namespace = g.namespace
-			}
+			namespace := cmp.Or(s.Namespace, g.namespace)
 			if namespace != "" {
 				user := fmt.Sprintf("system:serviceaccount:%s:%s", namespace, s.Name)
+				g.source = fmt.Sprintf("%s to %s %q", source, s.Kind, s.Name+"/"+namespace)
 				p.users[user] = append(p.users[user], g)
 			}
 		}
 	}
 }
 
-// Allows reports whether a user may send a request.
-func (p *Policy) Allows(u *User, a *Attributes) bool {
+// Allows reports whether a user may send a request. reason says which binding allows it; "": none, or the user may do everything.
+func (p *Policy) Allows(u *User, a *Attributes) (allowed bool, reason string) {
 	if slices.Contains(u.Groups, masters) {
-		return true
+		return true, ""
 	}
-	if allow(p.users[u.Name], a) {
-		return true
+	if g := allow(p.users[u.Name], a); g != nil {
+		return true, "RBAC: allowed by " + g.source
 	}
-	return slices.ContainsFunc(u.Groups, func(name string) bool { return allow(p.groups[name], a) })
+	for _, name := range u.Groups {
+		if g := allow(p.groups[name], a); g != nil {
+			return true, "RBAC: allowed by " + g.source
+		}
+	}
+	return false, ""
 }
 
-func allow(grants []grant, a *Attributes) bool {
-	return slices.ContainsFunc(grants, func(g grant) bool {
+// allow returns a grant that allows a request; nil: there is none.
+func allow(grants []grant, a *Attributes) *grant {
+	i := slices.IndexFunc(grants, func(g grant) bool {
 		// A RoleBinding allows nothing outside its namespace: no path, and no list of all namespaces.
 		if g.namespace != "" && (a.Path != "" || a.Namespace != g.namespace) {
 			return false
 		}
 		return slices.ContainsFunc(g.rules, func(r rbacv1.PolicyRule) bool { return matches(&r, a) })
 	})
+	if i < 0 {
+		return nil
+	}
+	return &grants[i]
+}
+
+// Rules returns what a user may do in a namespace, as the API server does: the rules of all bindings that count there.
+func (p *Policy) Rules(u *User, namespace string) authorizationv1.SubjectRulesReviewStatus {
+	grants := slices.Clone(p.users[u.Name])
+	for _, name := range u.Groups {
+		grants = append(grants, p.groups[name]...)
+	}
+	slices.SortStableFunc(grants, func(a, b grant) int { return cmp.Compare(a.binding, b.binding) })
+	grants = slices.CompactFunc(grants, func(a, b grant) bool { return a.binding == b.binding }) // one binding can name the user and its groups
+	s := authorizationv1.SubjectRulesReviewStatus{}
+	for _, g := range grants {
+		if g.namespace != "" && g.namespace != namespace {
+			continue
+		}
+		for _, r := range g.rules {
+			if len(r.Resources) > 0 {
+				s.ResourceRules = append(s.ResourceRules, authorizationv1.ResourceRule{Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames})
+			}
+			if len(r.NonResourceURLs) > 0 {
+				s.NonResourceRules = append(s.NonResourceRules, authorizationv1.NonResourceRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
+			}
+		}
+	}
+	return s
 }
 
 func matches(r *rbacv1.PolicyRule, a *Attributes) bool {

@@ -4,6 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -111,8 +114,83 @@ func TestPolicy(t *testing.T) {
 		{"", get("shop", "services", "x"), false},
 	} {
 		parts := strings.Split(c.who, " ")
-		if got := p.Allows(&User{Name: parts[0], Groups: parts[1:]}, &c.a); got != c.want {
-			t.Errorf("%s, %+v: %v", c.who, c.a, got)
+		got, reason := p.Allows(&User{Name: parts[0], Groups: parts[1:]}, &c.a)
+		if got != c.want || got == (reason == "") && !strings.Contains(c.who, masters) {
+			t.Errorf("%s, %+v: %v %q", c.who, c.a, got, reason)
 		}
+	}
+}
+
+// TestRules: the rules of a user are those of all bindings that count in the namespace, each binding once. Reasons have the API server's words.
+func TestRules(t *testing.T) {
+	paths := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/api"}}
+	p := NewPolicy(&Objects{
+		ClusterRoles: []rbacv1.ClusterRole{{ObjectMeta: meta("", "reader"), Rules: []rbacv1.PolicyRule{rule("get", "", "pods", "web"), paths}}},
+		Roles:        []rbacv1.Role{{ObjectMeta: meta("shop", "writer"), Rules: []rbacv1.PolicyRule{rule("*", "*", "*")}}, {ObjectMeta: meta("infra", "lister"), Rules: []rbacv1.PolicyRule{rule("list", "", "nodes")}}},
+		RoleBindings: []rbacv1.RoleBinding{
+			{ObjectMeta: meta("shop", "a"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "writer"}, Subjects: []rbacv1.Subject{group("shoppers"), user("ann"), account("", "bot")}},
+			{ObjectMeta: meta("infra", "b"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "lister"}, Subjects: []rbacv1.Subject{user("ann")}},
+		},
+		ClusterRoleBindings: []rbacv1.ClusterRoleBinding{{ObjectMeta: meta("", "c"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, Subjects: []rbacv1.Subject{group("shoppers")}}},
+	})
+	ann := &User{Name: "ann", Groups: []string{"shoppers", "others"}}
+	all := []string{"*"}
+	want := authorizationv1.SubjectRulesReviewStatus{
+		ResourceRules:    []authorizationv1.ResourceRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}, ResourceNames: []string{"web"}}, {Verbs: all, APIGroups: all, Resources: all}},
+		NonResourceRules: []authorizationv1.NonResourceRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/api"}}},
+	}
+	if diff := cmp.Diff(want, p.Rules(ann, "shop")); diff != "" {
+		t.Errorf("in shop (-want +got):\n%s", diff)
+	}
+	want.ResourceRules[1] = authorizationv1.ResourceRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"nodes"}}
+	if diff := cmp.Diff(want, p.Rules(ann, "infra")); diff != "" {
+		t.Errorf("in infra (-want +got):\n%s", diff)
+	}
+	if got := p.Rules(&User{Name: "bob"}, "shop"); got.ResourceRules != nil || got.NonResourceRules != nil {
+		t.Errorf("of a stranger: %+v", got)
+	}
+	for who, want := range map[string]string{
+		"ann":                            `RBAC: allowed by RoleBinding "a/shop" of Role "writer" to User "ann"`,
+		"system:serviceaccount:shop:bot": `RBAC: allowed by RoleBinding "a/shop" of Role "writer" to ServiceAccount "bot/shop"`,
+	} {
+		if _, got := p.Allows(&User{Name: who}, &Attributes{Verb: "list", Namespace: "shop", Resource: "pods"}); got != want {
+			t.Errorf("%s: %s, want %s", who, got, want)
+		}
+	}
+	if _, got := p.Allows(ann, &Attributes{Verb: "get", Path: "/api"}); got != `RBAC: allowed by ClusterRoleBinding "c" of ClusterRole "reader" to Group "shoppers"` {
+		t.Error(got)
+	}
+}
+
+// TestServed: of a user's rules those count that bridge serve answers: to read, and to ask about oneself.
+func TestServed(t *testing.T) {
+	list := func(s string) []string { return strings.Split(s, ",") }
+	resources := func(verbs, groups, resources string, names ...string) authorizationv1.ResourceRule {
+		return authorizationv1.ResourceRule{Verbs: list(verbs), APIGroups: list(groups), Resources: list(resources), ResourceNames: names}
+	}
+	whoami, reviews := resources("create", "authentication.k8s.io", "selfsubjectreviews"), resources("create", "authorization.k8s.io", "selfsubjectaccessreviews,selfsubjectrulesreviews")
+	for _, c := range []struct {
+		in  authorizationv1.ResourceRule
+		out []authorizationv1.ResourceRule
+	}{
+		{resources("get,list,delete", "", "pods,pods/log"), []authorizationv1.ResourceRule{resources("get,list", "", "pods")}},
+		{resources("*", "apps", "*", "web"), []authorizationv1.ResourceRule{resources("get,list,watch", "apps", "*", "web")}},
+		{resources("create,patch", "", "pods"), nil},
+		{resources("get", "", "pods/log"), nil},
+		{resources("*", "*", "*"), []authorizationv1.ResourceRule{whoami, reviews, resources("get,list,watch", "*", "*")}},
+		{reviews, []authorizationv1.ResourceRule{reviews}},
+		{resources("create", "authorization.k8s.io", "selfsubjectrulesreviews,subjectaccessreviews"), []authorizationv1.ResourceRule{resources("create", "authorization.k8s.io", "selfsubjectrulesreviews")}},
+		{resources("create", "authorization.k8s.io", "*", "web"), nil},
+	} {
+		got := Served(authorizationv1.SubjectRulesReviewStatus{ResourceRules: []authorizationv1.ResourceRule{c.in}})
+		if diff := cmp.Diff(c.out, got.ResourceRules, cmpopts.EquateEmpty()); diff != "" || got.ResourceRules == nil || got.NonResourceRules == nil {
+			t.Errorf("%+v (-want +got):\n%s", c.in, diff)
+		}
+	}
+	got := Served(authorizationv1.SubjectRulesReviewStatus{Incomplete: true, EvaluationError: "why", NonResourceRules: []authorizationv1.NonResourceRule{
+		{Verbs: []string{"*"}, NonResourceURLs: []string{"/x"}}, {Verbs: []string{"post"}, NonResourceURLs: []string{"/y"}},
+	}})
+	if diff := cmp.Diff([]authorizationv1.NonResourceRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/x"}}}, got.NonResourceRules); diff != "" || !got.Incomplete || got.EvaluationError != "why" {
+		t.Errorf("%+v", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
@@ -17,67 +18,108 @@ import (
 type Reviews struct {
 	source *Source
 	client authorizationclient.SubjectAccessReviewInterface
+	users  rest.Interface // sends no credentials of its own
 	shares *shares
-	cache  cache[answer]
+	cache  cache[authorizationv1.SubjectAccessReviewStatus]
 	group  singleflight.Group
-}
-
-type answer struct {
-	allowed bool
-	reason  string
 }
 
 // NewReviews asks the API server of a client configuration, if it is of the source's cluster.
 func NewReviews(cfg *rest.Config, from *Source) (*Reviews, error) {
-	client, err := authorizationclient.NewForConfig(unlimited(cfg))
+	cfg = unlimited(cfg)
+	client, err := authorizationclient.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("set up a client for SubjectAccessReviews at %s: %w", cfg.Host, err)
 	}
-	return &Reviews{source: from, client: client.SubjectAccessReviews(), shares: newShares(userLimit, usersLimit)}, nil
+	bare := rest.AnonymousClientConfig(cfg)
+	bare.Transport = cfg.Transport
+	users, err := authorizationclient.NewForConfig(bare)
+	if err != nil {
+		return nil, fmt.Errorf("set up a client for SelfSubjectRulesReviews at %s: %w", cfg.Host, err)
+	}
+	return &Reviews{source: from, client: client.SubjectAccessReviews(), users: users.RESTClient(), shares: newShares(userLimit, usersLimit)}, nil
 }
 
-// Allowed implements [Judge].
-func (r *Reviews) Allowed(ctx context.Context, u *User, a *Attributes) (allowed bool, reason string, err error) {
-	if a.Cluster != r.source.Cluster {
-		return false, fmt.Sprintf("only cluster %q is asked what users may read, and the request is for cluster %q", r.source.Cluster, a.Cluster), nil
+// otherCluster says why there is no right in a cluster; "": it is the one that is asked.
+func (r *Reviews) otherCluster(cluster string) string {
+	if cluster == r.source.Cluster {
+		return ""
+	}
+	return fmt.Sprintf("only cluster %q is asked what users may read, and the request is for cluster %q", r.source.Cluster, cluster)
+}
+
+// Review implements [Judge].
+func (r *Reviews) Review(ctx context.Context, u *User, a *Attributes) (st authorizationv1.SubjectAccessReviewStatus, err error) {
+	if st.Reason = r.otherCluster(a.Cluster); st.Reason != "" {
+		return st, nil
 	}
 	spec := specOf(u, a)
 	text, err := json.Marshal(spec)
 	if err != nil {
-		return false, "", err
+		return st, err
 	}
 	k := sha256.Sum256(text)
-	got, found, _ := r.cache.get(k)
+	st, found, _ := r.cache.get(k)
 	if !found {
 		asked, err, _ := r.group.Do(string(k[:]), func() (any, error) {
-			x, err := r.ask(ctx, spec)
+			st, err := r.ask(ctx, spec)
 			if err == nil {
-				r.cache.put(k, x, x.allowed)
+				r.cache.put(k, st, st.Allowed && !st.Denied)
 			}
-			return x, err
+			return st, err
 		})
 		if err != nil {
-			return false, "", err
+			return authorizationv1.SubjectAccessReviewStatus{}, err
 		}
-		got = asked.(answer)
+		st = asked.(authorizationv1.SubjectAccessReviewStatus)
 	}
-	return got.allowed, got.reason, nil
+	return st, nil
 }
 
-func (r *Reviews) ask(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (x answer, err error) {
+func (r *Reviews) ask(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (st authorizationv1.SubjectAccessReviewStatus, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 	defer cancel()
-	if err := r.source.Check(ctx); err != nil {
-		return x, err
-	}
-	if err := r.shares.take(ctx, fmt.Sprintf("user %q", spec.User)); err != nil {
-		return x, err
+	if err := r.may(ctx, spec.User); err != nil {
+		return st, err
 	}
 	review, err := r.client.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
-		return x, &UnansweredError{"it is not known now what you may read: " + because(r.source.Cluster, err), err}
+		return st, &UnansweredError{"it is not known now what you may read: " + because(r.source.Cluster, err), err}
 	}
-	return answer{review.Status.Allowed && !review.Status.Denied, review.Status.Reason}, nil
+	return review.Status, nil
+}
+
+// may returns an error if the cluster may not be asked about a user now.
+func (r *Reviews) may(ctx context.Context, user string) error {
+	if err := r.source.Check(ctx); err != nil {
+		return err
+	}
+	return r.shares.take(ctx, fmt.Sprintf("user %q", user))
+}
+
+// Rules implements [Judge]. A cluster lists rights only to the user itself, so it is asked with the user's token.
+func (r *Reviews) Rules(ctx context.Context, u *User, s *Scope) (st authorizationv1.SubjectRulesReviewStatus, err error) {
+	st.Incomplete, st.EvaluationError = true, r.otherCluster(s.Cluster)
+	if st.EvaluationError == "" && s.Token == "" {
+		st.EvaluationError = "bridge serve cannot list the rights of users with client certificates: the cluster lists them only to the user itself"
+	}
+	if st.EvaluationError != "" {
+		return st, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	if err := r.may(ctx, u.Name); err != nil {
+		return st, err
+	}
+	review := authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: s.Namespace}}
+	err = r.users.Post().Resource("selfsubjectrulesreviews").SetHeader("Authorization", "Bearer "+s.Token).Body(&review).Do(ctx).Into(&review)
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return st, errUnknown
+	case err != nil:
+		return st, &UnansweredError{"it is not known now what you may read: " + because(r.source.Cluster, err), err}
+	}
+	return review.Status, nil
 }
 
 func specOf(u *User, a *Attributes) authorizationv1.SubjectAccessReviewSpec {

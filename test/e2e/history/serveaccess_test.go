@@ -3,16 +3,21 @@ package history_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -223,6 +228,10 @@ func testServeAccess(t *testing.T, mode string) {
 		}
 	}
 	w.forbiddenForKubectl(readerServed)
+	w.sameReviews(client(t, reader), served, true)
+	w.sameReviews(client(t, ann), cert, mode == "bus")
+	w.sameReviews(client(t, reader), pasts[past], true)
+	w.sameErrors(client(t, reader), served)
 
 	open := func(k kubernetes.Interface) watch.Interface {
 		t.Helper()
@@ -280,6 +289,140 @@ func testServeAccess(t *testing.T, mode string) {
 		}
 		return ""
 	})
+}
+
+// sameReviews checks that a user who asks about itself gets the API server's answers, as far as they are about what is served. listed says whether
+// all rights of the user can be listed.
+func (w *accessWorld) sameReviews(real, served kubernetes.Interface, listed bool) {
+	w.t.Helper()
+	self := func(k kubernetes.Interface) authenticationv1.UserInfo {
+		w.t.Helper()
+		r, err := k.AuthenticationV1().SelfSubjectReviews().Create(w.ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		w.must(err)
+		return r.Status.UserInfo
+	}
+	if diff := cmp.Diff(self(real), self(served)); diff != "" {
+		w.t.Errorf("the user (-API server +bridge serve):\n%s", diff)
+	}
+	rules := func(k kubernetes.Interface, namespace string) authorizationv1.SubjectRulesReviewStatus {
+		w.t.Helper()
+		r, err := k.AuthorizationV1().SelfSubjectRulesReviews().Create(w.ctx, &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
+		w.must(err)
+		return r.Status
+	}
+	for _, namespace := range []string{w.ns, w.other, "none"} {
+		got := rules(served, namespace)
+		if !listed {
+			if !got.Incomplete || !strings.Contains(got.EvaluationError, "client certificates") {
+				w.t.Errorf("the rules in %s are %+v", namespace, got)
+			}
+			continue
+		}
+		if diff := cmp.Diff(sortedRules(auth.Served(rules(real, namespace))), sortedRules(got)); diff != "" {
+			w.t.Errorf("the rules in %s (-API server +bridge serve):\n%s", namespace, diff)
+		}
+	}
+	may := func(k kubernetes.Interface, spec authorizationv1.SelfSubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+		w.t.Helper()
+		r, err := k.AuthorizationV1().SelfSubjectAccessReviews().Create(w.ctx, &authorizationv1.SelfSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		w.must(err)
+		st := r.Status
+		if reason, _, ok := strings.Cut(st.Reason, " by "); ok { // several bindings can allow it
+			st.Reason = reason
+		}
+		return st
+	}
+	compare := func(spec authorizationv1.SelfSubjectAccessReviewSpec, a *auth.Attributes) {
+		w.t.Helper()
+		got, want := may(served, spec), authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: auth.NotServed(a)}
+		if want.Reason == "" {
+			want = may(real, spec)
+		}
+		if got != want {
+			w.t.Errorf("%+v: %+v, want %+v", a, got, want)
+		}
+	}
+	for _, verb := range []string{"get", "list", "watch", "create", "*"} {
+		for _, resource := range []string{"configmaps", "pods", "*"} {
+			for _, namespace := range []string{w.ns, w.other, ""} {
+				for _, name := range []string{"", "theirs"} {
+					compare(authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: resource, Namespace: namespace, Name: name}},
+						&auth.Attributes{Verb: verb, Resource: resource, Namespace: namespace, Name: name})
+				}
+			}
+		}
+	}
+	for _, path := range []string{"/api", "/apis/apps/v1", "/metrics", "/version", "/*"} {
+		for _, verb := range []string{"get", "post"} {
+			compare(authorizationv1.SelfSubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: verb, Path: path}}, &auth.Attributes{Verb: verb, Path: path})
+		}
+	}
+	for _, resource := range []string{"selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"} {
+		group := "authorization.k8s.io"
+		compare(authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Group: group, Resource: resource}},
+			&auth.Attributes{Verb: "create", Group: group, Resource: resource})
+	}
+}
+
+// sortedRules returns the rules as sorted JSON.
+func sortedRules(st authorizationv1.SubjectRulesReviewStatus) (lines []string) {
+	add := func(rule any) {
+		text, err := json.Marshal(rule)
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		lines = append(lines, string(text))
+	}
+	for _, r := range st.ResourceRules {
+		add(r)
+	}
+	for _, r := range st.NonResourceRules {
+		add(r)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// sameErrors checks that bodies that are no reviews are refused in the API server's words.
+func (w *accessWorld) sameErrors(real, served kubernetes.Interface) {
+	w.t.Helper()
+	post := func(k kubernetes.Interface, path, contentType, body string) string {
+		w.t.Helper()
+		err := k.Discovery().RESTClient().Post().RequestURI("/apis/"+path).SetHeader("Content-Type", contentType).Body([]byte(body)).Do(w.ctx).Error()
+		var status *apierrors.StatusError
+		if !errors.As(err, &status) {
+			return fmt.Sprint(err)
+		}
+		text := status.ErrStatus.Message
+		for _, inside := range []string{": converting (v1.Pod)", ": it is of another type", "Invalid value: {"} { // what follows shows the types of the program
+			text, _, _ = strings.Cut(text, inside)
+		}
+		return fmt.Sprintf("%d %s %s", status.ErrStatus.Code, status.ErrStatus.Reason, text)
+	}
+	access, rules, whoami := "authorization.k8s.io/v1/selfsubjectaccessreviews", "authorization.k8s.io/v1/selfsubjectrulesreviews", "authentication.k8s.io/v1/selfsubjectreviews"
+	for _, c := range [][3]string{
+		{access, "application/json", `{`},
+		{access, "application/json", ``},
+		{access, "application/json", `{"spec":{"resourceAttributes":7}}`},
+		{access, "application/json", `{"kind":"Pod","apiVersion":"v1"}`},
+		{access, "application/json", `{"kind":"None","apiVersion":"none/v1"}`},
+		{access, "application/json", `{}`},
+		{access, "application/json", `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1"}`},
+		{access, "application/json", `{"spec":{"resourceAttributes":{"verb":"get"},"nonResourceAttributes":{"path":"/"}}}`},
+		{access, "application/json", `{"metadata":{"name":"x"},"spec":{"nonResourceAttributes":{"path":"/"}}}`},
+		{access, "application/yaml", `a: [`},
+		{access + "?fieldValidation=Strict", "application/json", `{"spec":{"resourceAttributes":{"none":1}}}`},
+		{access + "?fieldValidation=Nothing", "application/json", `{}`},
+		{access + "?dryRun=No", "application/json", `{}`},
+		{access, "text/plain", `{}`},
+		{rules, "application/json", `{}`},
+		{rules, "application/json", `[]`},
+		{whoami, "application/json", `"x"`},
+	} {
+		if diff := cmp.Diff(post(real, c[0], c[1], c[2]), post(served, c[0], c[1], c[2])); diff != "" {
+			w.t.Errorf("%s (-API server +bridge serve):\n%s", c, diff)
+		}
+	}
 }
 
 func (w *accessWorld) nextEvent(x watch.Interface) watch.Event {
@@ -406,7 +549,8 @@ func (d *draw) request() (*auth.User, *auth.Attributes) {
 	return u, a
 }
 
-// TestPolicyAsTheAPIServer: for random roles, bindings and requests the rights read from RBAC objects are those that the API server answers.
+// TestPolicyAsTheAPIServer: for random roles, bindings and requests the rights read from RBAC objects are those that the API server answers, and for
+// random users and namespaces the rules.
 func TestPolicyAsTheAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
@@ -481,7 +625,7 @@ func TestPolicyAsTheAPIServer(t *testing.T) {
 	const requests = 1500
 	for range requests {
 		u, a := d.request()
-		got := policy.Allows(u, a)
+		got, _ := policy.Allows(u, a)
 		want, err := review(u, a)
 		must(err)
 		for until := time.Now().Add(5 * time.Second); got != want && time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
@@ -498,5 +642,25 @@ func TestPolicyAsTheAPIServer(t *testing.T) {
 	t.Logf("%d of %d requests are allowed", allowed, requests)
 	if allowed < requests/30 || allowed > requests*9/10 {
 		t.Errorf("%d of %d requests are allowed: the test compares too little", allowed, requests)
+	}
+
+	for range 60 {
+		u, _ := d.request()
+		namespace := d.namespace()
+		as := rest.CopyConfig(c)
+		as.Impersonate = rest.ImpersonationConfig{UserName: u.Name, Groups: u.Groups}
+		user := client(t, as)
+		got := sortedRules(policy.Rules(u, namespace))
+		diff := ""
+		for until := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) { // as above
+			r, err := user.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
+			must(err)
+			if diff = cmp.Diff(sortedRules(r.Status), got); diff == "" || time.Now().After(until) {
+				break
+			}
+		}
+		if diff != "" {
+			t.Errorf("the rules of %+v in %s (-API server +ours):\n%s", u, namespace, diff)
+		}
 	}
 }
