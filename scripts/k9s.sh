@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
 version=v0.50.16
-program="$root/.cache/k9s-$version/k9s"
+program="${XDG_CACHE_HOME:-$HOME/.cache}/kubebridge/k9s-$version/k9s"
 if [ ! -x "$program" ]; then
 	say "building k9s $version"
 	GOBIN=$(dirname "$program") go install "github.com/derailed/k9s@$version" >&2
