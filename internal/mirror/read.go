@@ -33,7 +33,8 @@ type Resource struct {
 	Heard       time.Time      // of the last event in the partition that is furthest behind; zero: a partition had none
 	Complete    bool           // the union is complete, and the present era is served
 	Unordered   string         // a resourceVersion that is not a number; "": all are numbers
-	Collections []string       // that are not closed, sorted
+	Collections []string       // that are not closed, sorted; empty also if messages were lost and no collection was read again yet
+	Closed      bool           // the bridge has closed every collection: it does not publish the resource any more
 }
 
 // Resource returns a resource; nil if the bus has no event of it.
@@ -116,7 +117,7 @@ func (r *Resource) Latest() (store.Position, error) {
 	switch {
 	case r.Unordered != "":
 		return r.Served, fmt.Errorf("%w: its resourceVersions have no order: one is %q", ErrIncomplete, r.Unordered)
-	case len(r.Collections) == 0 && now.Reason != "":
+	case r.Closed:
 		return r.Served, fmt.Errorf("%w: the bridge does not publish it any more: %s", ErrAbsent, now.Reason)
 	case r.Served.Era == 0:
 		return r.Served, fmt.Errorf("%w: the first list has not ended", ErrIncomplete)

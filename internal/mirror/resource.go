@@ -108,6 +108,7 @@ type resource struct {
 	Moment      time.Time // the highest time that a position was recorded with: the served one shows everything up to it
 	Time        time.Time // the highest time of an event, by the bridge's clock
 	Collections map[string]*collection
+	Closed      bool `json:",omitzero"` // the bridge has closed every collection: it does not publish the resource any more
 	// Unordered is a resourceVersion that is not a number; "": all are.
 	Unordered string         `json:",omitzero"`
 	Floor     store.Position // what only lower positions need may be deleted
@@ -237,6 +238,7 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 	delete(r.Collections, id)
 	if len(r.Collections) == 0 { // no list counts any more; epochs begin again if the checkpoint was lost
 		r.era().Least = reached{}
+		r.Closed = s.event.Type == event.Closed && s.event.Collection == id
 	}
 	r.changed, r.look = true, true
 	return m.batch.Drop(r.id, id, r.era().Number)
@@ -255,7 +257,7 @@ func (m *Mirror) apply(r *resource, s *step) error {
 			return err
 		}
 		c = &collection{Reached: map[string]reached{}, Begun: map[string]uint64{}}
-		r.Collections[e.Collection] = c
+		r.Collections[e.Collection], r.Closed = c, false
 	}
 	if c.Heard == nil { // in a directory of an older version, too
 		c.Heard = map[string]time.Time{}
@@ -587,7 +589,7 @@ func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) 
 func (r *resource) published() *Resource {
 	p := &Resource{
 		ID: r.id, Kind: r.Kind, Eras: slices.Clone(r.Eras), Served: r.Served, Floor: r.Floor, Time: r.Time, Heard: r.heard(),
-		Complete: r.complete && r.era().Complete, Unordered: r.Unordered, Collections: slices.Sorted(maps.Keys(r.Collections)),
+		Complete: r.complete && r.era().Complete, Unordered: r.Unordered, Collections: slices.Sorted(maps.Keys(r.Collections)), Closed: r.Closed,
 	}
 	return p
 }

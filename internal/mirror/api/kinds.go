@@ -162,7 +162,7 @@ func (s *Server) kinds(v view) (all []*kind) {
 		all = append(all, reviews[i].describe())
 	}
 	for _, r := range s.Mirror.Resources(v.cluster) {
-		if len(r.Collections) == 0 && v.past == "" {
+		if r.Closed && v.past == "" {
 			continue
 		}
 		if k := s.describe(v, r); k != nil {

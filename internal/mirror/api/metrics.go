@@ -96,7 +96,7 @@ type State struct {
 // States returns the resources of a cluster that the bus has, except those that are not published any more.
 func States(m *mirror.Mirror, cluster string) (all []State) {
 	for _, r := range m.Resources(cluster) {
-		if len(r.Collections) == 0 {
+		if r.Closed {
 			continue
 		}
 		_, err := r.Latest()

@@ -171,14 +171,16 @@ func TestDeniedPublish(t *testing.T) {
 // retryRoute writes until the denied route is known.
 func retryRoute(t *testing.T, s sink.Sink, b *event.Batch) ([]byte, error) {
 	t.Helper()
+	var all []error
 	for range 20 {
 		mark, err := s.Write(t.Context(), b)
 		var route *sink.RouteError
 		if err == nil || errors.As(err, &route) {
 			return mark, err
 		}
+		all = append(all, err)
 	}
-	t.Fatal("the denied route was never named")
+	t.Fatalf("the denied route was never named: %v", all)
 	return nil, nil
 }
 

@@ -30,9 +30,11 @@ const (
 	lateAck = 300 * time.Millisecond
 
 	// codeChunkTooLarge is the error for more messages than the server allows,
-	// codeChunkIncomplete the error for a chunk with a missing message.
+	// codeChunkIncomplete the error for a chunk with a missing message, and
+	// codeChunkUnknown the error for a message of a fast batch that has ended, as one does with a missing message.
 	codeChunkTooLarge   jetstream.ErrorCode = 10199
 	codeChunkIncomplete jetstream.ErrorCode = 10176
+	codeChunkUnknown    jetstream.ErrorCode = 10208
 
 	headerExpected = jetstream.ExpectedLastSeqHeader
 	// An atomic publish (NATS 2.12, ADR-50).
@@ -240,7 +242,7 @@ func (a *appender) checkAck(m *nats.Msg, c *chunk) (end bool, _ error) {
 		return true, err
 	}
 	end = got.Type == ""
-	missing := got.Type == "gap" || got.Error != nil && got.Error.ErrorCode == codeChunkIncomplete
+	missing := got.Type == "gap" || got.Error != nil && (got.Error.ErrorCode == codeChunkIncomplete || got.Error.ErrorCode == codeChunkUnknown)
 	switch want := a.head + uint64(len(c.msgs)); {
 	case missing && errors.Is(a.conn.nc.LastError(), nats.ErrPermissionViolation):
 		return end, fmt.Errorf("publish to stream %q on %s: %w", a.name, a.conn.address, a.conn.nc.LastError())
