@@ -183,9 +183,9 @@ sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
 	notes := p.notes()
 	for id, want := range map[string][]string{
 		"pods":                nil,
-		"pods:some@b":         {"a filter leaves objects of pods:some@b out", "objects of pods:some@b are selected by the labels app=web", "objects of pods:some@b are those of one namespace"},
+		"pods:some@b":         {"objects of pods:some are those of some namespaces", "a filter leaves objects of pods:some out", "objects of pods:some are selected by the labels app=web"},
 		"nodes":               {"objects of nodes have metadata only"},
-		"deployments.apps@a":  {"rules take values out of objects of deployments.apps@a", "objects of deployments.apps@a are those of one namespace"},
+		"deployments.apps@a":  {"objects of deployments.apps are those of some namespaces", "rules take values out of objects of deployments.apps"},
 		"events":              {"events of events are not all published: deleted are left out"},
 		"configmaps":          {"values in objects of configmaps are redacted"},
 		"widgets.example.com": {"the configuration does not have widgets.example.com any more"},

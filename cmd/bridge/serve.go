@@ -243,7 +243,7 @@ func (f *serveFlags) guard(p *past, m *mirror.Mirror, ready func() error, log *z
 		}
 	}
 	if f.authorization == authorizeBus {
-		o.Judge = auth.NewBus(auth.BusOptions{Mirror: m, Altered: p.altered(), Ready: ready, MaxAge: f.rightsMaxAge})
+		o.Judge = auth.NewBus(auth.BusOptions{Mirror: m, Altered: p.altered(), Ready: ready, MaxAge: f.rightsMaxAge, Skipped: skipped(log)})
 		return auth.NewGuard(o), from, nil
 	}
 	if o.Judge, err = auth.NewReviews(cfg, from); err != nil {
@@ -264,6 +264,18 @@ func (p *past) altered() func(collections []string) []string {
 			}
 		}
 		return all
+	}
+}
+
+// skipped logs each role or binding that does not count, once.
+func skipped(log *zap.Logger) func(resource, namespace, name string) {
+	logged := map[[3]string]bool{}
+	return func(resource, namespace, name string) {
+		if id := [3]string{resource, namespace, name}; !logged[id] {
+			logged[id] = true
+			log.Warn("rights left out: the bus has only a part of this object, because it is too large", zap.String("resource", resource),
+				zap.String("namespace", namespace), zap.String("name", name))
+		}
 	}
 }
 
@@ -300,29 +312,32 @@ func (p *past) notes() func(collections []string) []string {
 				continue
 			}
 			filtered, dropped := hides(id)
+			all := c
+			all.Namespace = "" // one text for all namespaces of an entry
+			name := all.ID()
+			if c.Namespace != "" {
+				add("objects of " + name + " are those of some namespaces")
+			}
 			if filtered {
-				add("a filter leaves objects of " + id + " out")
+				add("a filter leaves objects of " + name + " out")
 			}
 			if dropped {
-				add("rules take values out of objects of " + id)
+				add("rules take values out of objects of " + name)
 			}
 			if p.redacts(&c) {
-				add("values in objects of " + id + " are redacted")
+				add("values in objects of " + name + " are redacted")
 			}
 			if c.LabelSelector != "" {
-				add("objects of " + id + " are selected by the labels " + c.LabelSelector)
+				add("objects of " + name + " are selected by the labels " + c.LabelSelector)
 			}
 			if c.FieldSelector != "" {
-				add("objects of " + id + " are selected by the fields " + c.FieldSelector)
-			}
-			if c.Namespace != "" {
-				add("objects of " + id + " are those of one namespace")
+				add("objects of " + name + " are selected by the fields " + c.FieldSelector)
 			}
 			if c.MetadataOnly {
-				add("objects of " + id + " have metadata only")
+				add("objects of " + name + " have metadata only")
 			}
 			if types := unpublished(id); types != "" {
-				add("events of " + id + " are not all published: " + types + " are left out")
+				add("events of " + name + " are not all published: " + types + " are left out")
 			}
 		}
 		return notes

@@ -323,6 +323,17 @@ func TestRightsOnTheBus(t *testing.T) {
 	asks("may lack changes: a gap began")
 	b.synced("rolebindings.rbac.authorization.k8s.io", 70, event.ReasonExpired)
 	asks("true")
+	var skipped []string
+	judge.Skipped = func(resource, namespace, name string) { skipped = append(skipped, resource+" "+namespace+"/"+name) }
+	b.send("roles.rbac.authorization.k8s.io", event.Event{
+		Type: event.Added, Origin: event.Watch, APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role", Namespace: "infra", Name: "large", UID: "large", ResourceVersion: "71",
+		Object:    []byte(`{"kind":"Role","apiVersion":"rbac.authorization.k8s.io/v1","metadata":{"name":"large","namespace":"infra","uid":"large","resourceVersion":"71"}}`),
+		Truncated: &event.Truncation{Size: 2 << 20, Limit: 1 << 20},
+	})
+	asks("true") // a large Role of one namespace does not take away the rights of others
+	if fmt.Sprint(skipped) != "[roles.rbac.authorization.k8s.io infra/large]" {
+		t.Errorf("what is logged as left out: %v", skipped)
+	}
 	judge.MaxAge = time.Second
 	asks("may lack changes: the last event of them is")
 }

@@ -132,6 +132,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c := &counted{ResponseWriter: w, verb: "other", time: s.limits.write}
 	defer s.Metrics.count(c)
+	defer c.extend() // what ends the answer is sent after this
 	var err error
 	switch r.Method {
 	case http.MethodGet:
@@ -303,8 +304,14 @@ func (q *request) collections() (ids []string) {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
+// maxWarnings is the number of warnings of one answer. Some clients and proxies refuse answers with more than 100 headers.
+const maxWarnings = 16
+
 // warn adds warnings to the header of an answer (RFC 7234, section 5.5; kubectl prints them).
 func warn(w http.ResponseWriter, warnings []string) {
+	if more := len(warnings) - maxWarnings; more > 0 {
+		warnings = append(warnings[:maxWarnings:maxWarnings], fmt.Sprintf("%d more warnings are left out", more))
+	}
 	for _, text := range warnings {
 		text = strings.Map(func(r rune) rune {
 			if r < ' ' || r == 0x7f {

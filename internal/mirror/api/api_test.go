@@ -148,6 +148,34 @@ func TestGet(t *testing.T) {
 	}
 }
 
+// TestLostMessages: while lost messages are read again, objects are not known, and are not said to be absent.
+func TestLostMessages(t *testing.T) {
+	b := threePods(t)
+	if err := b.mirror.Forget("the stream has lost messages"); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/api/v1/namespaces/shop/pods/web", "/api/v1/pods"} {
+		if code, _, text := b.get(t, path, ""); code != 503 || !strings.Contains(text, "the stream has lost messages") {
+			t.Errorf("%s: %d %s", path, code, text)
+		}
+	}
+	if code, _, text := b.get(t, "/api/v1", ""); code != 200 || !strings.Contains(text, `"pods"`) {
+		t.Errorf("discovery: %d %s", code, text)
+	}
+	if all := States(b.mirror, "prod"); len(all) != 1 || all[0].Current {
+		t.Errorf("the states are %+v", all)
+	}
+}
+
+// TestWarningsAreBounded: an answer does not have a header for each of thousands of collections.
+func TestWarningsAreBounded(t *testing.T) {
+	b := threePods(t)
+	b.server.Notes = func([]string) []string { return slices.Repeat([]string{"a note"}, 3000) }
+	if _, header, _ := b.get(t, "/api/v1/pods", ""); len(header.Values("Warning")) != maxWarnings+1 {
+		t.Errorf("%d warnings", len(header.Values("Warning")))
+	}
+}
+
 // get sends a request and reads the whole answer.
 func (b *bus) get(t *testing.T, path, accept string) (int, http.Header, string) {
 	t.Helper()

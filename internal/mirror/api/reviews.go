@@ -25,11 +25,8 @@ import (
 	"github.com/kubebridge/kubebridge/internal/mirror/auth"
 )
 
-// maxBody is the largest body of a review, and maxWarnings the number of its unknown fields that the answer names in its header.
-const (
-	maxBody     = 64 << 10
-	maxWarnings = 8
-)
+// maxBody is the largest body of a review.
+const maxBody = 64 << 10
 
 // review is a kind whose objects clients create to ask about themselves. They are answered, and not kept.
 type review struct {
@@ -134,8 +131,7 @@ func (x *review) read(w http.ResponseWriter, r *http.Request) (o runtime.Object,
 	want := x.WithKind(x.kind)
 	o, got, err := decoder.Decode(body, &want, x.object())
 	if strict, ok := runtime.AsStrictDecodingError(err); ok && o != nil && options.FieldValidation != metav1.FieldValidationStrict {
-		all := strict.Errors()
-		for _, e := range all[:min(len(all), maxWarnings)] {
+		for _, e := range strict.Errors() {
 			warnings = append(warnings, e.Error())
 		}
 		err = nil

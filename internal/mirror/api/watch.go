@@ -50,7 +50,7 @@ func (s *Server) watch(w http.ResponseWriter, q *request, o *options) error {
 	open.Inc()
 	defer open.Dec()
 	limit := watchTime + rand.N(watchTime)
-	if o.TimeoutSeconds != nil {
+	if o.TimeoutSeconds != nil && *o.TimeoutSeconds > 0 { // 0 is the default, as at the API server
 		limit = time.Duration(*o.TimeoutSeconds) * time.Second
 	}
 	ctx, cancel := context.WithTimeout(q.Context(), limit)

@@ -33,6 +33,8 @@ type BusOptions struct {
 	Altered func(collections []string) []string
 	// Ready returns why the bus was not read yet up to where it ended at the start; nil: it was. Revoked rights may be behind what was read.
 	Ready func() error
+	// Skipped is called with each Role or binding that does not count, because the bus has only a part of it: its body was too large.
+	Skipped func(resource, namespace, name string)
 	// MaxAge is the largest age of the last event of each resource in each partition; 0: any. A bridge that has stopped publishes no revoked right.
 	MaxAge time.Duration
 }
@@ -52,7 +54,12 @@ type built struct {
 }
 
 // NewBus returns a judge.
-func NewBus(o BusOptions) *Bus { return &Bus{BusOptions: o, policies: map[string]*built{}} }
+func NewBus(o BusOptions) *Bus {
+	if o.Skipped == nil {
+		o.Skipped = func(string, string, string) {}
+	}
+	return &Bus{BusOptions: o, policies: map[string]*built{}}
+}
 
 // Review implements [Judge].
 func (b *Bus) Review(_ context.Context, u *User, a *Attributes) (st authorizationv1.SubjectAccessReviewStatus, err error) {
@@ -94,6 +101,10 @@ func (b *Bus) policy(cluster string) (*Policy, error) {
 	} {
 		var failed error
 		err := b.Mirror.Store().List(store.View{Resource: from[i].ID, At: at[i]}, "", store.Name{}, func(x *store.Object) bool {
+			if x.Partial { // RBAC only grants: a large Role takes no rights from other users
+				b.Skipped(from[i].ID.Name, x.Namespace, x.Name.Name)
+				return true
+			}
 			failed = read(x)
 			return failed == nil
 		})
@@ -101,7 +112,7 @@ func (b *Bus) policy(cluster string) (*Policy, error) {
 			return nil, err
 		}
 		if failed != nil {
-			return nil, &UnansweredError{fmt.Sprintf("it is not known now what you may read: %s of cluster %q are not whole on the bus", from[i].ID.Name, cluster), failed}
+			return nil, &UnansweredError{fmt.Sprintf("it is not known now what you may read: %s of cluster %q cannot be read", from[i].ID.Name, cluster), failed}
 		}
 	}
 	p := NewPolicy(&o)
@@ -112,9 +123,6 @@ func (b *Bus) policy(cluster string) (*Policy, error) {
 // into returns a function that appends objects to a list.
 func into[T rbacv1.Role | rbacv1.ClusterRole | rbacv1.RoleBinding | rbacv1.ClusterRoleBinding](list *[]T) func(*store.Object) error {
 	return func(x *store.Object) error {
-		if x.Partial {
-			return fmt.Errorf("%s/%s: the bus has only a part of it", x.Namespace, x.Name)
-		}
 		var o T
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(x.Body, &o); err != nil {
 			return fmt.Errorf("%s/%s: %w", x.Namespace, x.Name, err)
