@@ -156,7 +156,7 @@ func (v *auditVerdict) change(m *bus.Message, answers []attribution.Answer, ende
 			return slices.ContainsFunc(a.Candidates, func(r event.Request) bool { return r.EffectiveUser().Name == user })
 		}
 		if judged && !a.LeftOut && !slices.ContainsFunc(makers, among) {
-			v.wrong("candidates", "%s was made by %v, who is not among the candidates (%s): %.600s", m, makers, a.Data.Reason, a.Data.Candidates)
+			v.wrong("candidates", "%s was made by %v, who is not among the %d candidates (%s): %.600s", m, makers, len(a.Candidates), a.Data.Reason, a.Data.Candidates)
 		}
 	}
 }
