@@ -534,7 +534,7 @@ func (j *Join) possible(o *object, c *waiting) (possible []*request) {
 			possible = append(possible, q)
 		case q.overAt(floor): // over before the state to which the change was made
 		case c.Seen != nil && q.begin.number > c.Seen.of(q.begin.input), seen(q): // begun after the change
-		case o.last != nil && event.Newer(c.Version, o.version) && q.end.before(o.last.begin): // over before an earlier change
+		case o.last != nil && event.Older(o.version, c.Version) && q.end.before(o.last.begin): // over before an earlier change
 		default:
 			possible = append(possible, q)
 		}

@@ -26,6 +26,7 @@ type form struct {
 	bounds   bool // the join has little room
 	expiry   bool // objects expire
 	lossy    bool // records are lost, and that is said
+	lists    bool // lists find changes that the watch has not seen
 	busy     bool // long runs with one object, so that more requests than a verdict names can have made a change
 }
 
@@ -47,8 +48,9 @@ type world struct {
 	loose []loose            // records that come later, or out of order
 	read  [2]int
 	watch []Change
-	seen  int      // of watch
-	twins []Change // that come once more
+	seen  int             // of watch
+	gone  map[uint64]bool // changes of watch that a list did not find, because another one followed
+	twins []Change        // that come once more
 	truth map[uint64]*call
 
 	join     *Join
@@ -88,7 +90,7 @@ var resource = Object{Group: "apps", Resource: "deployments", Namespace: "shop"}
 func newWorld(t *testing.T, seed uint64, f form) *world {
 	w := &world{
 		t: t, rand: rand.New(rand.NewPCG(seed, 7)), form: f, now: time.Unix(1_800_000_000, 0), version: 100,
-		objects: map[string]*stored{}, truth: map[uint64]*call{}, verdicts: map[uint64]Verdict{}, lost: map[string]bool{},
+		objects: map[string]*stored{}, gone: map[uint64]bool{}, truth: map[uint64]*call{}, verdicts: map[uint64]Verdict{}, lost: map[string]bool{},
 	}
 	o := Options{Complete: f.complete, Settle: 30 * time.Second, Keep: 10 * time.Minute, MaxOpen: time.Minute, MaxChanges: 1000, MaxRequests: 1000}
 	if f.bounds {
@@ -403,7 +405,11 @@ func (w *world) step() {
 	case k < 15:
 		w.readOne(w.n(2))
 	case k < 18:
-		w.watchOne()
+		if w.form.lists && w.chance(20) {
+			w.list()
+		} else {
+			w.watchOne()
+		}
 	case k == 18 && (w.chance(30) || w.form.lossy):
 		if o := w.objects[w.pick()]; o != nil && w.form.expiry {
 			w.end(nil, o)
@@ -492,6 +498,34 @@ func (w *world) watchOne() {
 	}
 }
 
+// list passes on what a list finds: of each object only the last of the changes that the watch has not seen, and no removal of an object that nobody has
+// seen. The version of a removal is not known then.
+func (w *world) list() {
+	known := map[string]bool{}
+	for _, c := range w.watch[:w.seen] {
+		known[c.UID] = c.Kind != Removed
+	}
+	unseen := w.watch[w.seen:]
+	w.seen = len(w.watch)
+	for i, c := range unseen {
+		if slices.ContainsFunc(unseen[i+1:], func(later Change) bool { return later.UID == c.UID }) || c.Kind == Removed && !known[c.UID] {
+			w.gone[c.ID] = true
+			continue
+		}
+		switch {
+		case c.Kind == Removed:
+			c.Version = ""
+		case known[c.UID]:
+			c.Kind = Changed
+		default:
+			c.Kind = Written
+		}
+		c.Before, c.At, c.Noticed = "", w.now, w.now
+		w.join.Change(c)
+	}
+	w.join.Passed(strconv.FormatUint(w.version, 10))
+}
+
 // settle settles. In a busy world, changes wait until the records that are written are read, as the callers of a join have it.
 func (w *world) settle() {
 	for input := range w.logs {
@@ -543,7 +577,7 @@ func (w *world) judge(c Change, v Verdict, made *call) {
 			w.named++
 		}
 	}
-	whole := w.form.complete && v.Reason != Incomplete || !w.form.complete && !w.form.faults
+	whole := w.form.complete || !w.form.faults
 	if whole && !named && !v.LeftOut && !w.form.bounds && !w.form.lossy {
 		w.t.Errorf("%+v was made by %s, and the verdict %s with %d candidates does not name it", c, name(made), v.Reason, len(v.Candidates))
 	}
@@ -596,6 +630,9 @@ func (w *world) run(steps int) (exact, all int) {
 	}
 	for _, c := range w.watch {
 		v, given := w.verdicts[c.ID]
+		if w.gone[c.ID] {
+			continue
+		}
 		if !given {
 			w.t.Errorf("no verdict on %+v", c)
 		}
@@ -626,6 +663,8 @@ func TestRandom(t *testing.T) {
 		{"complete, objects expire", form{complete: true, metadata: true, faults: true, expiry: true}, 25},
 		{"complete, but for records of which the loss is said", form{complete: true, lossy: true}, 25},
 		{"complete, little room", form{complete: true, bounds: true, metadata: true}, 1},
+		{"complete, also lists", form{complete: true, metadata: true, lists: true}, 25},
+		{"not complete, also lists", form{lists: true}, 30},
 		{"not complete", form{}, 20},
 		{"not complete, also at level Metadata", form{metadata: true}, 5},
 		{"records are lost, repeated, late", form{faults: true, expiry: true}, 10},
