@@ -102,6 +102,7 @@ type Change struct {
 	Before      string    `json:"b,omitzero"`
 	Did         join.Kind `json:"d"`
 	Unrequested bool      `json:"x,omitzero"`
+	Noticed     time.Time `json:"o,omitzero"` // as in [join.Change]; zero in changes of former versions
 	Storage     string    `json:"s,omitzero"`
 	Epoch       uint64    `json:"e"`
 	// Verdict is what the event will say, if that is stored before it is published: see [Attribution.Keep].
@@ -228,15 +229,15 @@ func (a *Attribution) joined(c *Change) join.Change {
 	of := event.ParseCollection(c.Collection)
 	return join.Change{
 		ID: c.Number, Object: join.Object{Group: of.Group, Resource: of.Resource, Namespace: c.Namespace, Name: c.Name}, UID: c.UID,
-		Kind: c.Did, Version: c.Made, Before: c.Before, Seen: a.marksAfter(c.live), Unrequested: c.Unrequested, At: a.now,
+		Kind: c.Did, Version: c.Made, Before: c.Before, Seen: a.marksAfter(c.live), Unrequested: c.Unrequested, Noticed: c.Noticed, At: a.now,
 	}
 }
 
 // Published adds a change whose event is in the batch that fills, and returns the change of the checkpoint that is to be committed
-// with the event. live says that a watch has just seen it.
+// with the event. live says that a watch has just seen it; otherwise a list has.
 func (a *Attribution) Published(c *Change, live bool, now time.Time) event.KV {
 	a.tick(now)
-	c.Number, c.Storage = a.nextID(), a.storageOf(c)
+	c.Number, c.Storage, c.Noticed = a.nextID(), a.storageOf(c), now.UTC().Truncate(time.Millisecond)
 	if live {
 		c.live = now
 	}

@@ -3,6 +3,7 @@ package attribute
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -274,6 +275,40 @@ func TestRecordsReadLate(t *testing.T) {
 	}
 	if e, _ := a.Event(first.Number); e.Attribution.Request == nil || e.Attribution.Request.User.Name != "alice" {
 		t.Errorf("attribution %+v", e.Attribution)
+	}
+}
+
+// If more requests fit than the event has, it has those around the moment when the change was noticed, also after a restart, and says that others are left out.
+func TestManyCandidates(t *testing.T) {
+	s := store{}
+	before := newAttribution()
+	if err := before.Load(s, noon); err != nil {
+		t.Fatal(err)
+	}
+	c := change("web", "5")
+	c.Type, c.Did = event.Modified, join.Changed
+	if err := s.Commit(t.Context(), []event.KV{before.Published(c, true, noon.Add(17*time.Second))}); err != nil {
+		t.Fatal(err)
+	}
+	after := newAttribution()
+	if err := after.Load(s, noon.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		r := creation("web", "5", fmt.Sprint("user-", i))
+		r.Level, r.Answer, r.Verb, r.Code = audit.Metadata, nil, "patch", 200
+		r.Received = noon.Add(time.Duration(i) * time.Second)
+		r.Reached = r.Received.Add(time.Millisecond)
+		after.Read(uint64(i+1), r, noon.Add(time.Minute))
+	}
+	ready := readyAt(after, noon.Add(2*time.Minute))
+	if len(ready) != 1 {
+		t.Fatalf("ready: %v", numbers(ready))
+	}
+	e, _ := after.Event(ready[0].Number)
+	got := e.Attribution
+	if first := got.Candidates[0].User.Name; len(got.Candidates) != 16 || first != "user-17" || !slices.Equal(got.LeftOut, []string{"candidates"}) {
+		t.Errorf("%d candidates, the first is %s, and %q are left out", len(got.Candidates), first, got.LeftOut)
 	}
 }
 

@@ -14,6 +14,8 @@ const (
 	// maxRejections is how often the bus may reject the event of a change. Each time the bound is a quarter of the one before. Then the change
 	// is not attributed.
 	maxRejections = 4
+	// leftOutCandidates says in LeftOut that only the nearest candidates are there.
+	leftOutCandidates = "candidates"
 )
 
 // bound leaves out members of the requests of a until its JSON, without Explains, has at most limit bytes, and says so in LeftOut. What a
@@ -57,8 +59,8 @@ func bound(a *event.Attribution, limit int) {
 	if total <= limit || len(a.Candidates) < 2 {
 		return
 	}
-	if !slices.Contains(a.LeftOut, "candidates") {
-		a.LeftOut = append(a.LeftOut, "candidates")
+	if !slices.Contains(a.LeftOut, leftOutCandidates) {
+		a.LeftOut = append(a.LeftOut, leftOutCandidates)
 	}
 	for n := len(a.Candidates) - 1; n > 0 && total > limit; n-- {
 		total -= sizeOf(&a.Candidates[n])

@@ -63,7 +63,9 @@ func (d *decision) attributed(limit int) *event.Attribution {
 			a.Candidates = append(a.Candidates, request(r))
 		}
 	}
-	bound(a, limit)
+	if bound(a, limit); d.verdict.LeftOut && !slices.Contains(a.LeftOut, leftOutCandidates) {
+		a.LeftOut = append(a.LeftOut, leftOutCandidates)
+	}
 	return a
 }
 

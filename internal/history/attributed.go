@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -102,7 +103,8 @@ func (c *Change) size() int {
 	return n
 }
 
-// Users returns lines that say who made a change: one line if that is known; else a line with the reason, and one for each candidate.
+// Users returns lines that say who made a change: one line if that is known; else a line with the reason, one for each candidate, and
+// one if the event leaves candidates out.
 // There is no line without an attribution.
 func Users(a *event.Attribution) []string {
 	switch {
@@ -114,6 +116,9 @@ func Users(a *event.Attribution) []string {
 	lines := []string{fmt.Sprintf("user not certain (%s); candidates:", a.Reason)}
 	for i := range a.Candidates {
 		lines = append(lines, "  "+a.Candidates[i].Sender())
+	}
+	if slices.Contains(a.LeftOut, "candidates") {
+		lines = append(lines, "  others are left out")
 	}
 	return lines
 }

@@ -14,12 +14,14 @@ type Attribution struct {
 	Explains string `json:"explains"`
 	// Request made the change; nil: it is not known which one did.
 	Request *Request `json:"request,omitzero"`
-	// Candidates are requests that may have made the change, if Request is nil. There may be others.
+	// Candidates are requests that may have made the change, if Request is nil, sorted by how near they were in time to the moment when the bridge
+	// noticed it, the nearest first. There may be others.
 	Candidates []Request `json:"candidates,omitzero"`
 	// Reason says why Request is nil: see the table in docs/attribution.md. "": it is not.
 	Reason string `json:"reason,omitzero"`
 	// LeftOut names the members that would have made the event too large: of the requests "extra", "groups", "sourceips" (all but the
-	// last one), "uri", "useragent" and "decisionreason"; and "candidates", if only the first of them are here.
+	// last one), "uri", "useragent" and "decisionreason"; and "candidates", if only the nearest of them are here, for that reason or because
+	// there are more than 16.
 	LeftOut []string `json:"leftout,omitzero"`
 }
 

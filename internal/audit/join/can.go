@@ -67,8 +67,8 @@ func capacity(r *audit.Record) int {
 // that names a resourceVersion must name that of the object before, where this is known. Requests of which the outcome is unknown
 // can have made what they make with any code.
 //
-// ** If the answer is the object, it has its UID, and the resourceVersion of the change. For a change it may also have a later one: that
-// of the removal, which the request has made as well.
+// ** If the answer is the object, it has its UID, and the resourceVersion of the change, if that is known. For a change it may also have a later
+// one: that of the removal, which the request has made as well.
 func can(q *request, c *Change) bool {
 	if c.Kind == Written {
 		return can(q, c.as(Created)) || can(q, c.as(Changed))
@@ -100,7 +100,7 @@ func can(q *request, c *Change) bool {
 		if r.Answer == nil || c.Kind == Created {
 			return c.Kind != Created
 		}
-		return sameUID(r, c) && (r.Answer.Version == c.Version || c.Kind == Changed && event.Newer(r.Answer.Version, c.Version))
+		return sameUID(r, c) && (c.Version == "" || r.Answer.Version == c.Version || c.Kind == Changed && event.Newer(r.Answer.Version, c.Version))
 	case "deletecollection":
 		return c.Kind != Created
 	}

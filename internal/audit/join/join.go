@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"container/list"
 	"slices"
 	"time"
@@ -48,7 +49,9 @@ type Change struct {
 	Seen Marks
 	// Unrequested says that the API server may have made the change without a request, for example because an Event has expired.
 	Unrequested bool
-	At          time.Time // when it was passed to the join
+	// Noticed is when a watch or a list has found the change. It is no proof: it only says which candidates are left out. Zero: not known.
+	Noticed time.Time
+	At      time.Time // when it was passed to the join
 }
 
 // Verdict says who made a change.
@@ -56,8 +59,9 @@ type Verdict struct {
 	Change uint64
 	// Exact is the request that made the change; nil: not known.
 	Exact *audit.Record
-	// Candidates are requests that may have made it, if Exact is nil. There may be others.
+	// Candidates are requests that may have made it, if Exact is nil, sorted by [byDistance]. There may be others.
 	Candidates []*audit.Record
+	LeftOut    bool   // more than maxCandidates requests may have made it
 	Reason     Reason // why it is not exact; "": it is
 
 	request *request // of Exact
@@ -530,7 +534,7 @@ func (j *Join) possible(o *object, c *waiting) (possible []*request) {
 			possible = append(possible, q)
 		case q.overAt(floor): // over before the state to which the change was made
 		case c.Seen != nil && q.begin.number > c.Seen.of(q.begin.input), seen(q): // begun after the change
-		case o.last != nil && event.Newer(c.Version, o.version) && q.end.before(o.last.begin): // over before an earlier change
+		case o.last != nil && event.Older(o.version, c.Version) && q.end.before(o.last.begin): // over before an earlier change
 		default:
 			possible = append(possible, q)
 		}
@@ -564,10 +568,24 @@ func (j *Join) exact(o *object, c *waiting, q *request) {
 // maxCandidates bounds the candidates of a verdict.
 const maxCandidates = 16
 
+// byDistance sorts requests by how far they were, in time, from the moment at which a change was noticed. A change is noticed soon after it is made, so
+// the request that made it is among the first, also if the clocks of the API servers are not quite right. Where the moment is not known, the latest
+// requests come first.
+func byDistance(list []*request, noticed time.Time) {
+	slices.SortStableFunc(list, func(a, b *request) int {
+		if noticed.IsZero() {
+			return b.record.Received.Compare(a.record.Received)
+		}
+		return cmp.Compare(a.distance(noticed), b.distance(noticed))
+	})
+}
+
 // inexact gives a change a verdict with candidates.
 func (j *Join) inexact(o *object, c *waiting, why Reason) {
 	v := Verdict{Change: c.ID, Reason: why}
 	possible := j.possible(o, c)
+	byDistance(possible, c.Noticed)
+	v.LeftOut = len(possible) > maxCandidates
 	for _, q := range possible[:min(len(possible), maxCandidates)] {
 		v.Candidates, v.places = append(v.Candidates, q.record), append(v.places, q.begin, q.end)
 	}

@@ -94,10 +94,10 @@ func (o *order) floor(marks Marks, version string, at time.Time, maxOpen time.Du
 	}
 }
 
-// before returns the latest floor before a change to version; nil: none is known.
+// before returns the latest floor before a change to version; nil: none is known. None is if the version is not known, or is no number.
 func (o *order) before(version string) (latest *floor) {
 	for _, f := range o.floors {
-		if event.Newer(version, f.version) {
+		if event.Older(f.version, version) {
 			latest = f
 		}
 	}
@@ -115,4 +115,4 @@ func (o *order) behind(version string) (latest *floor) {
 }
 
 // trusts reports whether no record is missing of the requests that can have made a change. Some may not have been read yet.
-func (o *order) trusts(c *Change) bool { return o.trusted && event.Newer(c.Version, o.since) }
+func (o *order) trusts(c *Change) bool { return o.trusted && event.Older(o.since, c.Version) }

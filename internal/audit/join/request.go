@@ -54,6 +54,17 @@ func (q *request) lasting() bool {
 	return q.record.Stage != audit.Complete || code == 0 || code >= 500 || code == http.StatusRequestTimeout
 }
 
+// distance returns how far a time is from the time between the beginning of a request and its end.
+func (q *request) distance(t time.Time) time.Duration {
+	switch r := q.record; {
+	case t.Before(r.Received):
+		return r.Received.Sub(t)
+	case r.Stage == audit.Complete && t.After(r.Reached):
+		return t.Sub(r.Reached)
+	}
+	return 0
+}
+
 // pairKey finds the records of one request. The audit ID is not enough: clients can choose it.
 type pairKey struct {
 	id, uri, verb, user string

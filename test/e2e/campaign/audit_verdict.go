@@ -3,6 +3,7 @@ package campaign
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,7 +18,7 @@ import (
 //	user        A request that is named as that of a change is by the user who made it. Nobody is named who does not write.
 //	candidates  The user who made a change is among the candidates.
 //	exact       A creation has an exact answer, if its record has a body.
-//	silent      Each change has an answer.
+//	silent      Each change has an answer, unless its event was in doubt when its collection was listed again: see inDoubt.
 //	denied      A denied event names a user whose request was refused, and the request. It comes once, and each refused request has one.
 //	loss        A lost event is published, and no record was lost.
 //
@@ -37,6 +38,7 @@ type auditVerdict struct {
 	taken    map[string]bool     // resources that were removed from the configuration for a while
 	secrets  string              // the resource whose records have no bodies
 
+	doubted  map[string]bool // what inDoubt returns
 	problems []string
 	answered auditCounts
 }
@@ -52,13 +54,16 @@ type auditCounts struct {
 	Exact      int  `json:"exact"`  // with a request
 	Carried    int  `json:"actors"` // of these, in the event of the change itself
 	Candidates int  `json:"candidates"`
-	Silent     int  `json:"silent"` // without an answer
-	Denied     int  `json:"denied"` // denied events
-	Whole      bool `json:"whole"`  // all rules were judged
+	Crowded    int  `json:"crowded"` // of these, with more candidates than the event has
+	Named      int  `json:"named"`   // of these, with the right user among those that it has
+	Silent     int  `json:"silent"`  // without an answer
+	Denied     int  `json:"denied"`  // denied events
+	Whole      bool `json:"whole"`   // all rules were judged
 }
 
 func (c *auditCounts) String() string {
-	s := fmt.Sprintf("changes with an exact user %d (%d of them in the event of the change), with candidates %d, without an answer %d; %d refused requests", c.Exact, c.Carried, c.Candidates, c.Silent, c.Denied)
+	s := fmt.Sprintf("changes with an exact user %d (%d of them in the event of the change), with candidates %d (%d of them leave candidates out, and %d of these have the right one), "+
+		"without an answer %d; %d refused requests", c.Exact, c.Carried, c.Candidates, c.Crowded, c.Named, c.Silent, c.Denied)
 	if !c.Whole {
 		s += "; records were disturbed"
 	}
@@ -76,6 +81,7 @@ func (v *auditVerdict) judge() []string {
 		v.problems = append(v.problems, rule+"] "+v.sink+": "+text)
 	}
 	v.answered.Whole = v.whole
+	v.doubted = inDoubt(v.messages)
 	gone, known := v.lastEnds(), map[string]bool{} // known: ids of changes of which one message says what happened
 	for i := range v.messages {
 		m := &v.messages[i]
@@ -119,6 +125,70 @@ func (v *auditVerdict) lastEnds() map[string]int {
 	return last
 }
 
+// inDoubt returns the ids of events that the bridge may not have committed before it listed their collection again. Without exactly-once delivery, such an
+// event is on the bus if the bridge was killed then, and has no answer: the list repeats its change with another id, or publishes a later one. The gap
+// of the list begins at the committed position, and the bridge commits events of a collection in their order, so an event was committed if it is
+// before one that the position covers:
+//
+//	event                           is covered by a position from
+//	of an object, seen by a watch   its version on, or deletionversion
+//	of an object, found by a list   -
+//	synced                          its version on
+func inDoubt(messages []bus.Message) map[string]bool {
+	type place struct{ collection, part string }
+	type one struct{ id, cover string }
+	since, seen := map[place][]one{}, map[string]bool{} // since: events since the last gap
+	doubted, committed := map[string]bool{}, map[string]bool{}
+	for i := range messages {
+		m := &messages[i]
+		at := place{m.Collection(), m.Part()}
+		switch {
+		case m.OfAudit() || m.Is("attributed", "denied"):
+		case m.Is("gap"):
+			covered := -1
+			for n, e := range since[at] {
+				if e.cover != "" && m.RV() != "" && !event.Newer(e.cover, m.RV()) {
+					covered = n
+				}
+			}
+			for n, e := range since[at] {
+				if n <= covered {
+					committed[e.id] = true
+				} else {
+					doubted[e.id] = true
+				}
+			}
+			delete(since, at)
+		default:
+			e := one{m.ID(), coverOf(m)}
+			if seen[e.id] { // a copy that comes late says nothing about the events before it
+				e.cover = ""
+			}
+			since[at], seen[e.id] = append(since[at], e), true
+		}
+	}
+	for _, list := range since {
+		for _, e := range list {
+			committed[e.id] = true
+		}
+	}
+	maps.DeleteFunc(doubted, func(id string, _ bool) bool { return committed[id] })
+	return doubted
+}
+
+// coverOf returns the position from which on an event is committed; "": that is not known.
+func coverOf(m *bus.Message) string {
+	switch {
+	case m.Is("synced"):
+		return m.RV()
+	case m.Attributes["origin"] != string(event.Watch):
+		return ""
+	case m.Is("deleted"):
+		return m.Attributes["deletionversion"]
+	}
+	return m.RV()
+}
+
 // change judges the answers to a change. ended says that consumers have dropped their copy since.
 func (v *auditVerdict) change(m *bus.Message, answers []attribution.Answer, ended bool) {
 	by := v.makers(m)
@@ -134,7 +204,7 @@ func (v *auditVerdict) change(m *bus.Message, answers []attribution.Answer, ende
 	}
 	if len(answers) == 0 {
 		v.answered.Silent++
-		if judged {
+		if judged && (v.exact || !v.doubted[m.ID()]) {
 			v.wrong("silent", "nothing is said about %s, which %v made", m, makers)
 		}
 		return
@@ -155,8 +225,15 @@ func (v *auditVerdict) change(m *bus.Message, answers []attribution.Answer, ende
 		among := func(user string) bool {
 			return slices.ContainsFunc(a.Candidates, func(r event.Request) bool { return r.EffectiveUser().Name == user })
 		}
-		if judged && !a.LeftOut && !slices.ContainsFunc(makers, among) {
-			v.wrong("candidates", "%s was made by %v, who is not among the candidates (%s): %.600s", m, makers, a.Data.Reason, a.Data.Candidates)
+		right := slices.ContainsFunc(makers, among)
+		if judged && a.LeftOut {
+			v.answered.Crowded++
+			if right {
+				v.answered.Named++
+			}
+		}
+		if judged && !a.LeftOut && !right {
+			v.wrong("candidates", "%s was made by %v, who is not among the %d candidates (%s): %.600s", m, makers, len(a.Candidates), a.Data.Reason, a.Data.Candidates)
 		}
 	}
 }

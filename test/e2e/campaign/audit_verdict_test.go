@@ -61,6 +61,28 @@ func (a *audit) leave(origin string) {
 	a.messages[theDeleted].Attributes["origin"] = origin
 }
 
+// list adds a gap that begins at a position, on a sink without exactly-once delivery.
+func (a *audit) list(from string) {
+	var s script
+	s.configure(resource)
+	s.of[resource] = &scripted{}
+	gap := s.collection("gap", resource, resource, "", bus.Data{From: from})
+	gap.Attributes["resourceversion"] = from
+	a.messages = append(a.messages, gap)
+	a.verdict.exact = false
+}
+
+// found makes a list find the modification and the deletion. Its end is at version 12.
+func (a *audit) found() {
+	for _, i := range []int{theModified, theDeleted} {
+		a.messages[i].Attributes["origin"] = "reconcile"
+	}
+	var s script
+	s.configure(resource)
+	s.of[resource] = &scripted{}
+	a.messages = append(a.messages, s.collection("synced", resource, resource, "12", bus.Data{}))
+}
+
 // requestBy is a request that the admin has sent as a user.
 func requestBy(verb, user string) json.RawMessage {
 	text, _ := json.Marshal(event.Request{User: event.User{Name: "admin"}, Impersonated: &event.User{Name: user}, Verb: verb}) // strings always encode
@@ -140,6 +162,10 @@ func TestAuditVerdict(t *testing.T) {
 		"the right candidate is missing": {func(a *audit) {
 			a.messages[ofDeleted].Data.Candidates = json.RawMessage("[" + string(requestBy("patch", "bob")) + "]")
 		}, "candidates"},
+		"the right candidate may be left out": {func(a *audit) {
+			a.messages[ofDeleted].Data.Candidates = json.RawMessage("[" + string(requestBy("patch", "bob")) + "]")
+			a.messages[ofDeleted].Data.LeftOut = []string{"candidates"}
+		}, ""},
 		"the right candidate is missing, records disturbed": {func(a *audit) {
 			a.verdict.whole = false
 			a.messages[ofDeleted].Data.Candidates = json.RawMessage("[" + string(requestBy("patch", "bob")) + "]")
@@ -155,6 +181,17 @@ func TestAuditVerdict(t *testing.T) {
 			s.configure(resource)
 			a.messages = append(a.messages, s.collection("gap", resource, resource, "", bus.Data{}))
 		}, ""},
+		"no answer, and in doubt when the collection was listed again":              {func(a *audit) { without(a, ofModified); a.list("11") }, ""},
+		"no answer, and in doubt, with exactly-once delivery":                       {func(a *audit) { without(a, ofModified); a.list("11"); a.verdict.exact = true }, "silent"},
+		"no answer, and committed when the collection was listed again":             {func(a *audit) { without(a, ofModified); a.list("12") }, "silent"},
+		"no answer, and a later event was committed when the collection was listed": {func(a *audit) { without(a, ofAdded); a.list("12") }, "silent"},
+		"no answer to what a list found, whose end was not committed":               {func(a *audit) { a.found(); without(a, ofModified); a.list("11") }, ""},
+		"no answer to what a list found, whose end was committed":                   {func(a *audit) { a.found(); without(a, ofModified); a.list("12") }, "silent"},
+		"no answer, in doubt, and the same event again when the collection was read": {func(a *audit) {
+			without(a, ofModified)
+			a.list("11")
+			a.messages = append(a.messages, a.messages[theModified])
+		}, "silent"},
 		"a loss":                    {func(a *audit) { a.messages = append(a.messages, lost) }, "loss"},
 		"a loss, records disturbed": {func(a *audit) { a.verdict.whole = false; a.messages = append(a.messages, lost) }, ""},
 		"a refusal of another user": {func(a *audit) { a.messages[theDenied].Data.Request = requestBy("patch", "alice") }, "denied"},
