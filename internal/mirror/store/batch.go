@@ -156,6 +156,12 @@ func (b *Batch) SetRecord(name string, value []byte) error {
 	return b.b.Set(recordKey(name), value, nil)
 }
 
+// DeleteRecords deletes all records whose names begin with prefix.
+func (b *Batch) DeleteRecords(prefix string) error {
+	from := recordKey(prefix)
+	return b.b.DeleteRange(from, end(from), nil)
+}
+
 // Commit makes the changes durable. After an error the store cannot be written any more: open it again.
 func (b *Batch) Commit() error {
 	if err := b.s.disk.Err(); err != nil {

@@ -23,7 +23,7 @@ import (
 )
 
 // format is the format of the database. A database of another format is refused.
-const format = "2"
+const format = "3"
 
 const (
 	cacheBytes    = 64 << 20
