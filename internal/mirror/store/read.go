@@ -175,11 +175,9 @@ func (s *Store) changes(r Resource, group []span, fn func(c *Change) bool) (more
 		if same(c.Before, c.After) {
 			continue
 		}
-		value, err := s.get(versionKey(r, x.Name, x.collection, x.at))
-		if err != nil {
-			return false, err
-		}
-		if c.Last, err = readVersion(value); err != nil {
+		if c.After != nil && c.After.At == x.at && c.After.Collection == x.collection {
+			c.Last = c.After.Version
+		} else if c.Last, err = s.version(r, x.versionID); err != nil {
 			return false, fmt.Errorf("a change of %s: %w", r.Name, err)
 		}
 		if !fn(&c) {
@@ -187,6 +185,14 @@ func (s *Store) changes(r Resource, group []span, fn func(c *Change) bool) (more
 		}
 	}
 	return true, nil
+}
+
+func (s *Store) version(r Resource, id versionID) (Version, error) {
+	value, err := s.get(versionKey(r, id.Name, id.collection, id.at))
+	if err != nil {
+		return Version{}, err
+	}
+	return readVersion(value)
 }
 
 func same(a, b *Object) bool {
