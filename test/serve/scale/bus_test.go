@@ -25,6 +25,14 @@ const (
 	busPatience = 2 * time.Minute
 )
 
+var subject = func() *shape.Template {
+	t, err := shape.ParseTemplate(shape.DefaultSubject, shape.SubjectNames)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}()
+
 // bus is a NATS server with a stream on disk, and the sink of a bridge that writes events of pods to it.
 type bus struct {
 	t       *testing.T
@@ -34,7 +42,6 @@ type bus struct {
 	stream  jetstream.Stream
 	dir     string
 	pods    *pods
-	subject *shape.Template
 	encoder event.CollectionEncoder
 	of      event.Collection
 	seq     uint64
@@ -60,8 +67,6 @@ func newBus(t *testing.T, dir string, p *pods) *bus {
 	b.must(err)
 	b.must(b.sink.Open(b.ctx, nil))
 	t.Cleanup(func() { b.must(b.sink.Close()) })
-	b.subject, err = shape.ParseTemplate(shape.DefaultSubject, shape.SubjectNames)
-	b.must(err)
 	b.encoder = event.Encoder{Cluster: clusterName, ClusterUID: clusterUID, Format: event.Structured}.Of(&b.of)
 	b.compress()
 	return b
@@ -93,18 +98,22 @@ func (b *bus) must(err error) {
 func (b *bus) purge() { b.must(b.stream.Purge(b.ctx)) }
 
 // gap begins the first list of the pods, and sync ends it.
-func (b *bus) gap() {
-	b.write([]event.Record{b.record(event.Event{
+func (b *bus) gap() { b.write([]event.Record{b.beginning()}) }
+
+func (b *bus) sync() { b.write([]event.Record{b.end()}) }
+
+func (b *bus) beginning() event.Record {
+	return b.record(event.Event{
 		Type: event.Gap, Origin: event.Reconcile, Report: &event.Report{Reason: event.ReasonReset, Reset: true}, Plan: b.plan(),
-	})})
+	})
 }
 
-func (b *bus) sync() {
+func (b *bus) end() event.Record {
 	b.synced++
 	version := strconv.FormatUint(b.version, 10)
-	b.write([]event.Record{b.record(event.Event{
+	return b.record(event.Event{
 		Type: event.Synced, Origin: event.Reconcile, ResourceVersion: version, Nth: b.synced, Report: &event.Report{Reason: event.ReasonReset, To: version}, Plan: b.plan(),
-	})})
+	})
 }
 
 func (b *bus) plan() *event.Plan {
@@ -136,8 +145,8 @@ func (b *bus) record(e event.Event) event.Record {
 	e.Time, e.Collection, e.Epoch, e.Run, e.Incarnation = time.Now(), &b.of, 1, strconv.Itoa(run), run
 	values := shape.Values{Cluster: clusterName, Resource: b.of.Resource, Kind: e.Kind, Namespace: e.Namespace, Name: e.Name, UID: e.UID, Type: e.Type.String()}
 	r := event.Record{Event: &e, Format: event.Structured, Broadcast: e.Type.IsBroadcast(), Attributes: b.encoder.AppendAttributes(nil, &e, new(event.Text))}
-	if r.Route = b.subject.Subject(values); r.Broadcast {
-		r.Route = b.subject.EntryCollectionSubject(values, e.CollectionKind())
+	if r.Route = subject.Subject(values); r.Broadcast {
+		r.Route = subject.EntryCollectionSubject(values, e.CollectionKind())
 	}
 	for _, a := range r.Attributes {
 		if a.Name == "id" {

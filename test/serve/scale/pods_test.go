@@ -45,7 +45,7 @@ const (
 var podPieces = regexp.MustCompile(`"name":"(pod-\d)","namespace":"(h4corpus)","uid":"([0-9a-f-]+)"|"resourceVersion":"(\d+)"|"team":"(payments)"|([0-9a-f]{8,})`)
 
 // newPods reads the pods that were captured for bench.
-func newPods(t *testing.T, listed, spread int) *pods {
+func newPods(t testing.TB, listed, spread int) *pods {
 	t.Helper()
 	captured, err := os.ReadFile("../../../bench/internal/corpus/pods.ndjson")
 	if err != nil {
