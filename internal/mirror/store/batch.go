@@ -47,8 +47,7 @@ func (b *Batch) Newest(r Resource, o Name, collection string) (at Position, v Ve
 	}
 	if it.First() {
 		at, found = readPosition(it.Key()[len(prefix):]).newestFirst(), true
-		v, err = readVersion(it.Value())
-		v.Body = nil
+		v, _, err = splitVersion(it.Value())
 	}
 	return at, v, found, errors.Join(err, it.Error(), it.Close())
 }

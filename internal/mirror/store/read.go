@@ -22,14 +22,15 @@ var errStop = errors.New("stop")
 func (s *Store) Get(v View, o Name) (found *Object, err error) {
 	prefix := objectKey(v.Resource, o)
 	err = s.read(v, prefix, end(prefix), func(x *Object) error {
-		found = x
+		kept := *x // read is at its end, so the body is not used again
+		found = &kept
 		return nil
 	})
 	return found, err
 }
 
 // List calls fn for the objects behind a name, in the order of namespaces and names; from the beginning if after is the zero value. With a
-// namespace it lists that namespace only. It ends early, without an error, if fn returns false.
+// namespace it lists that namespace only. It ends early, without an error, if fn returns false. fn must not keep o or its body.
 func (s *Store) List(v View, namespace string, after Name, fn func(o *Object) bool) error {
 	prefix := resourceKey(keyVersion, v.Resource)
 	if namespace != "" {
@@ -51,7 +52,7 @@ func (s *Store) List(v View, namespace string, after Name, fn func(o *Object) bo
 	return err
 }
 
-// read calls fn for the objects of a view within a range of keys.
+// read calls fn for the objects of a view within a range of keys. An object and its body are only valid during the call.
 func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
@@ -59,29 +60,37 @@ func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	prefix := len(resourceKey(keyVersion, v.Resource))
-	var best *Object
+	var best Object
+	found := false // best is the object of a name
+	flush := func() error {
+		if !found {
+			return nil
+		}
+		found = false
+		return fn(&best)
+	}
 	for ok := it.First(); ok; {
 		id, err := readVersionKey(prefix, it.Key())
 		if err != nil {
 			return err
 		}
-		if best != nil && best.Name != id.Name {
-			if err := fn(best); err != nil {
+		if found && best.Name != id.Name {
+			if err := flush(); err != nil {
 				return err
 			}
-			best = nil
 		}
 		if id.at.Compare(v.At) > 0 {
 			ok = it.SeekGE(versionKey(v.Resource, id.Name, id.collection, v.At))
 			continue
 		}
 		if !s.dropped(v.Resource, id.collection, id.at, v.At) {
-			x, err := readVersion(it.Value())
+			x, body, err := splitVersion(it.Value())
 			if err != nil {
 				return err
 			}
-			if !x.Deleted && (best == nil || x.above(&best.Version)) {
-				best = &Object{id.Name, x, id.collection, id.at}
+			if !x.Deleted && (!found || x.above(&best.Version)) {
+				x.Body = append(best.Body[:0], body...)
+				best, found = Object{id.Name, x, id.collection, id.at}, true
 			}
 		}
 		// Skip the older versions. Most objects have few of them in one collection.
@@ -93,10 +102,7 @@ func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err err
 	if err := it.Error(); err != nil {
 		return err
 	}
-	if best != nil {
-		return fn(best)
-	}
-	return nil
+	return flush()
 }
 
 // above reports whether v is shown instead of w, which a collection with a lower ID holds.

@@ -2,12 +2,15 @@ package scale
 
 import (
 	"context"
+	"net/http/httptest"
+	"net/url"
 	"testing"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/mirror"
+	"github.com/kubebridge/kubebridge/internal/mirror/api"
 	"github.com/kubebridge/kubebridge/internal/mirror/busreader"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -33,14 +36,14 @@ func (b *memoryBus) Read(_ context.Context, ranges []sink.Range, _ bool, fn func
 	return nil
 }
 
-// BenchmarkRead is what reading an event of a pod into the copy takes, without the bus.
-func BenchmarkRead(b *testing.B) {
+// copyOf reads the events of n pods into a copy.
+func copyOf(b *testing.B, n int) *mirror.Mirror {
 	of := event.Collection{Resource: "pods"}
-	from := &bus{of: of, pods: newPods(b, 1000, 100), version: 1000}
+	from := &bus{of: of, pods: newPods(b, min(n, teamPods), 100), version: 1000}
 	from.encoder = event.Encoder{Cluster: clusterName, ClusterUID: clusterUID, Format: event.Structured}.Of(&from.of)
 	values := &memoryBus{}
 	values.values = append(values.values, from.beginning().Value)
-	for i := range b.N {
+	for i := range n {
 		values.values = append(values.values, from.pod(i, event.Present, event.Snapshot).Value)
 	}
 	values.values = append(values.values, from.end().Value)
@@ -55,7 +58,6 @@ func BenchmarkRead(b *testing.B) {
 	b.Cleanup(func() { _, _ = m.Close(), s.Close() })
 	ctx, cancel := context.WithCancel(b.Context())
 	b.SetBytes(int64(len(values.values[1])))
-	b.ReportAllocs()
 	b.ResetTimer()
 	err = busreader.Run(ctx, busreader.Options{
 		Mirror: m, Cluster: clusterName, Log: zap.NewNop(), Open: func(context.Context) (sink.Reader, error) { return values, nil },
@@ -67,5 +69,30 @@ func BenchmarkRead(b *testing.B) {
 	})
 	if err != nil {
 		b.Fatal(err)
+	}
+	return m
+}
+
+// BenchmarkRead is what reading an event of a pod into the copy takes, without the bus.
+func BenchmarkRead(b *testing.B) {
+	b.ReportAllocs()
+	copyOf(b, b.N)
+}
+
+// BenchmarkList is what a pod takes in lists of pages.
+func BenchmarkList(b *testing.B) {
+	const n = 5000
+	server := httptest.NewServer(api.New(api.Options{
+		Mirror: copyOf(b, n), Cluster: clusterName, Log: zap.NewNop(),
+		Builtin: func(string) (api.Builtin, bool) { return api.Builtin{APIVersion: "v1", Kind: "Pod", Namespaced: true}, true },
+	}))
+	b.Cleanup(server.Close)
+	m := &measurement{TB: b, serve: &served{ctx: b.Context(), url: server.URL}}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for left := b.N; left > 0; left -= n {
+		if items, _ := m.pages(podsOf(podListed), url.Values{}); items != n {
+			b.Fatalf("%d pods, want %d", items, n)
+		}
 	}
 }

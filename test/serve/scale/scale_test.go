@@ -94,7 +94,7 @@ func TestScale(t *testing.T) {
 	if *listed >= *objects || *namespaces < 1 || *watchers < 1 || *rate < 1 {
 		t.Fatal("-scale.listed must be lower than -scale.objects, and the other numbers at least 1")
 	}
-	m := &measurement{T: t, pods: newPods(t, *listed, *namespaces)}
+	m := &measurement{TB: t, pods: newPods(t, *listed, *namespaces)}
 	dir := t.TempDir()
 	m.bus = newBus(t, dir, m.pods)
 	m.serve = newServed(t, dir, m.bus.server.ClientURL(), "--max-connections", fmt.Sprint(2**watchers+64))
@@ -112,7 +112,7 @@ func TestScale(t *testing.T) {
 
 // measurement is one run of the test.
 type measurement struct {
-	*testing.T
+	testing.TB
 	pods   *pods
 	bus    *bus
 	serve  *served
@@ -187,8 +187,9 @@ func (m *measurement) restart() {
 func (m *measurement) pages(path string, query url.Values) (items int, size int64) {
 	m.Helper()
 	query.Set("limit", fmt.Sprint(pageSize))
+	var memory bytes.Buffer
 	for {
-		text, err := m.serve.get(path + "?" + query.Encode())
+		text, err := m.serve.getInto(&memory, path+"?"+query.Encode())
 		m.must(err)
 		size += int64(len(text))
 		items += bytes.Count(text, []byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":`))

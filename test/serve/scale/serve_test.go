@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -151,7 +150,11 @@ func (s *served) ready() {
 }
 
 // get returns an answer.
-func (s *served) get(path string) ([]byte, error) {
+func (s *served) get(path string) ([]byte, error) { return s.getInto(new(bytes.Buffer), path) }
+
+// getInto returns an answer in the memory of a buffer.
+func (s *served) getInto(memory *bytes.Buffer, path string) ([]byte, error) {
+	memory.Reset()
 	r, err := http.NewRequestWithContext(s.ctx, http.MethodGet, s.url+path, nil)
 	if err != nil {
 		return nil, err
@@ -161,11 +164,11 @@ func (s *served) get(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer a.Body.Close()
-	text, err := io.ReadAll(a.Body)
+	_, err = memory.ReadFrom(a.Body)
 	if err == nil && a.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s %s", path, a.Status, text)
+		err = fmt.Errorf("%s: %s %s", path, a.Status, memory)
 	}
-	return text, err
+	return memory.Bytes(), err
 }
 
 // memory returns the resident bytes of the program, now and at most.
