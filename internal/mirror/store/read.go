@@ -153,7 +153,7 @@ func (s *Store) Changes(r Resource, behind, upTo Position, fn func(c *Change) bo
 			first = group[i].first
 			group = slices.Delete(group, i, i+1)
 		}
-		group = append(group, span{id, first})
+		group = append(group, span{id.versionID, first})
 	}
 	if err := it.Error(); err != nil {
 		return err
@@ -206,19 +206,6 @@ func same(a, b *Object) bool {
 		return a == b
 	}
 	return a.At == b.At && a.Collection == b.Collection
-}
-
-func readChange(prefix int, key, value []byte) (id versionID, err error) {
-	if len(key) != prefix+positionBytes {
-		return id, errKey
-	}
-	id.at = readPosition(key[prefix:])
-	for _, to := range []*string{&id.Namespace, &id.Name.Name, &id.collection} {
-		if *to, value, err = cutText(value); err != nil {
-			return id, err
-		}
-	}
-	return id, nil
 }
 
 // CountAt returns how many changes have a resourceVersion in an era, but not more than two.

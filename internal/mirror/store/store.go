@@ -268,13 +268,6 @@ func splitVersion(b []byte) (v Version, body []byte, err error) {
 	return v, b[length:], nil
 }
 
-// readVersionTime reads the time of a value.
-func readVersionTime(b []byte) (time.Time, error) {
-	var v Version
-	_, err := v.readHead(b)
-	return v.Time, err
-}
-
 // readHead reads what is before UID and body, and returns the rest.
 func (v *Version) readHead(b []byte) (rest []byte, err error) {
 	if len(b) == 0 {
