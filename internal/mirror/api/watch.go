@@ -211,6 +211,9 @@ func (x *watcher) follow() error {
 // changes sends the changes up to a position, or a later one that is served. It reads them with other watches, once it has caught up.
 func (x *watcher) changes(upTo store.Position) error {
 	if upTo.Compare(x.at) <= 0 {
+		if !x.live && upTo.Era == x.at.Era && upTo.Version == x.at.Version { // the watch began at what is served
+			x.at, x.live = upTo, true
+		}
 		return nil
 	}
 	n, began := 0, time.Now()
@@ -238,7 +241,7 @@ func (x *watcher) changes(upTo store.Position) error {
 	}
 	if upTo.Compare(x.at) > 0 {
 		var failed error
-		err := x.s.Mirror.Store().Changes(x.q.resource.ID, x.at, upTo, func(c *store.Change) bool {
+		err := x.s.Mirror.Store().Changes(x.q.resource.ID, x.o.namespace, x.at, upTo, func(c *store.Change) bool {
 			failed = send(c)
 			return failed == nil
 		})

@@ -125,9 +125,9 @@ type Change struct {
 
 // Changes calls fn for the changes of a resource behind one position, up to and including another, in order, with the objects before and after
 // each. Changes of one object at one resourceVersion, such as those of two collections that it moves between, count as one. Changes
-// that do not change the view, such as those of one collection while another has a newer state, are left out. It ends early,
-// without an error, if fn returns false.
-func (s *Store) Changes(r Resource, behind, upTo Position, fn func(c *Change) bool) (err error) {
+// that do not change the view, such as those of one collection while another has a newer state, are left out. With a namespace it returns the
+// changes of that namespace only, and does not read the versions of others. It ends early, without an error, if fn returns false.
+func (s *Store) Changes(r Resource, namespace string, behind, upTo Position, fn func(c *Change) bool) (err error) {
 	prefix := resourceKey(keyChange, r)
 	lower := append(changeKey(r, behind), 0)
 	upper := append(changeKey(r, upTo), 0)
@@ -141,6 +141,9 @@ func (s *Store) Changes(r Resource, behind, upTo Position, fn func(c *Change) bo
 		id, err := readChange(len(prefix), it.Key(), it.Value())
 		if err != nil {
 			return err
+		}
+		if namespace != "" && id.Namespace != namespace {
+			continue
 		}
 		if len(group) > 0 && (group[0].at.Era != id.at.Era || group[0].at.Version != id.at.Version) {
 			if more, err := s.changes(r, group, fn); err != nil || !more {

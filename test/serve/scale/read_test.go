@@ -2,8 +2,12 @@ package scale
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +17,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/mirror/api"
 	"github.com/kubebridge/kubebridge/internal/mirror/busreader"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -48,13 +53,9 @@ func copyOf(b *testing.B, n int) *mirror.Mirror {
 	}
 	values.values = append(values.values, from.end().Value)
 	s, err := store.Open(b.TempDir(), store.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	m, err := mirror.Open(s)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(func() { _, _ = m.Close(), s.Close() })
 	ctx, cancel := context.WithCancel(b.Context())
 	b.SetBytes(int64(len(values.values[1])))
@@ -67,9 +68,7 @@ func copyOf(b *testing.B, n int) *mirror.Mirror {
 			}
 		},
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return m
 }
 
@@ -79,13 +78,78 @@ func BenchmarkRead(b *testing.B) {
 	copyOf(b, b.N)
 }
 
+// BenchmarkWatch is what a change takes with a watch of each of 1,000 namespaces, in commits of 100 changes.
+func BenchmarkWatch(b *testing.B) {
+	const spread = 1000
+	of := event.Collection{Resource: "pods"}
+	from := &bus{of: of, pods: newPods(b, 0, spread), version: 1000}
+	from.encoder = event.Encoder{Cluster: clusterName, ClusterUID: clusterUID, Format: event.Structured}.Of(&from.of)
+	s, err := store.Open(b.TempDir(), store.Options{})
+	must(b, err)
+	m, err := mirror.Open(s)
+	must(b, err)
+	b.Cleanup(func() { _, _ = m.Close(), s.Close() })
+	apply := func(r event.Record) {
+		message := consumer.Message{Topic: "K8S", Partitions: 1, Value: r.Value}
+		e, err := consumer.Decode(message)
+		must(b, err)
+		must(b, m.Apply(message, e))
+	}
+	apply(from.beginning())
+	for i := range spread {
+		apply(from.pod(i, event.Present, event.Snapshot))
+	}
+	apply(from.end())
+	must(b, m.Commit(nil))
+	server := httptest.NewServer(newAPI(m))
+	b.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	version, all := from.version, make([]*changes, spread)
+	var received atomic.Int64
+	var opened sync.WaitGroup
+	failed := make(chan error, spread)
+	for i := range spread {
+		all[i] = &changes{}
+		w := &watcher{namespace: namespaceOf(i), changes: all[i]}
+		opened.Add(1)
+		go func() {
+			err := w.run(b.Context(), http.DefaultClient, fmt.Sprintf("%s%s?watch=true&resourceVersion=%d", server.URL, podsOf(w.namespace), version), opened.Done, func() { received.Add(1) })
+			if b.Context().Err() == nil {
+				failed <- err
+			}
+		}()
+	}
+	opened.Wait()
+	b.ResetTimer()
+	for i := range b.N {
+		changed := i * 7 % spread
+		r := from.pod(changed, event.Modified, event.Watch)
+		all[changed].add(from.version, time.Now())
+		apply(r)
+		if i%100 == 99 || i == b.N-1 {
+			must(b, m.Commit(nil))
+		}
+	}
+	(&measurement{TB: b}).await(&received, int64(b.N), failed)
+}
+
+func must(b *testing.B, err error) {
+	if err != nil {
+		b.Helper()
+		b.Fatal(err)
+	}
+}
+
+func newAPI(m *mirror.Mirror) http.Handler {
+	return api.New(api.Options{
+		Mirror: m, Cluster: clusterName, Log: zap.NewNop(),
+		Builtin: func(string) (api.Builtin, bool) { return api.Builtin{APIVersion: "v1", Kind: "Pod", Namespaced: true}, true },
+	})
+}
+
 // BenchmarkList is what a pod takes in lists of pages.
 func BenchmarkList(b *testing.B) {
 	const n = 5000
-	server := httptest.NewServer(api.New(api.Options{
-		Mirror: copyOf(b, n), Cluster: clusterName, Log: zap.NewNop(),
-		Builtin: func(string) (api.Builtin, bool) { return api.Builtin{APIVersion: "v1", Kind: "Pod", Namespaced: true}, true },
-	}))
+	server := httptest.NewServer(newAPI(copyOf(b, n)))
 	b.Cleanup(server.Close)
 	m := &measurement{TB: b, serve: &served{ctx: b.Context(), url: server.URL}}
 	b.ReportAllocs()
