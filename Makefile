@@ -52,6 +52,9 @@ outage: ## Apache Kafka away for long while objects change and the bridge is kil
 audit: ## many users change objects in all ways while the bridge is killed and audit records are lost, and no wrong user is named; and what records cost: WRITES=100000 KILLS=20 SEED=1 FORMS="batch two complete complete-two file complete-file dropped dropped-file reads" (docs/reliability.md)
 	WRITES="$(WRITES)" KILLS="$(KILLS)" SEED="$(SEED)" FORMS="$(FORMS)" scripts/audit.sh
 
+serve-scale: ## bridge serve with many objects, watches and changes: start, memory, lists, and that no watch misses or repeats a change: OBJECTS=1000000 WATCHERS=10000 RATE=1000 FOR=30 SLICE= (docs/serve.md)
+	OBJECTS="$(OBJECTS)" WATCHERS="$(WATCHERS)" RATE="$(RATE)" FOR="$(FOR)" SLICE="$(SLICE)" scripts/serve-scale.sh
+
 soak: ## hours at a steady rate with faults, and what the bridges take meanwhile, or with disk buffers and a bus that is away a third of the time: SOAK=1h AWAY=1m (docs/reliability.md)
 	scripts/campaign.sh -out var/soak -soak "$(or $(SOAK),1h)" -away "$(or $(AWAY),0)"
 
@@ -92,4 +95,4 @@ release: ## static programs, the chart, checksums and lists of contents in dist/
 clean: ## remove what was built and the demo's state
 	rm -rf bin dist var .cache bench/bin bench/var
 
-.PHONY: help build demo test test-quick test-node test-compose lint docs fmt bench bench-compare campaign kills hostile serve-clients outage audit soak model compat explore explore-mutants mutants fuzz licenses vuln release clean
+.PHONY: help build demo test test-quick test-node test-compose lint docs fmt bench bench-compare campaign kills hostile serve-clients serve-scale outage audit soak model compat explore explore-mutants mutants fuzz licenses vuln release clean

@@ -36,6 +36,7 @@ type serveFlags struct {
 	tlsCert, tlsKey, clientCA string
 	authorization             string
 	rightsMaxAge              time.Duration
+	maxConnections            int
 }
 
 // Values of --authorization.
@@ -68,6 +69,7 @@ topics that are not compacted, or NATS with a stream that keeps all messages.`,
 	flags.StringVar(&f.data, "data", "", "directory of the copy; required")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8443", "address and port; other addresses than loopback need TLS and --authorization")
 	flags.DurationVar(&f.retain, "retain", 7*24*time.Hour, "how long states that were replaced are kept; 0: always")
+	flags.IntVar(&f.maxConnections, "max-connections", serve.DefaultStreams, "connections at once, of which one address may have half; each open watch needs one")
 	flags.StringVar(&f.tlsCert, "tls-cert", "", "file with the server's certificate, PEM; a new one is used from the next connection on")
 	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the key of the certificate, PEM")
 	flags.StringVar(&f.clientCA, "client-ca", "", "file with the CAs of client certificates, PEM: the common name is the user, the organizations are the groups")
@@ -83,6 +85,8 @@ func (f *serveFlags) check(path string) error {
 		return fmt.Errorf("--data is required: see %s --help", path)
 	case f.retain < 0:
 		return fmt.Errorf("--retain %s: it must not be negative", f.retain)
+	case f.maxConnections < 2:
+		return fmt.Errorf("--max-connections %d: it must be at least 2", f.maxConnections)
 	case f.rightsMaxAge < 0:
 		return fmt.Errorf("--rights-max-age %s: it must not be negative", f.rightsMaxAge)
 	case !slices.Contains([]string{authorizeNone, authorizeCluster, authorizeBus}, f.authorization):
@@ -171,7 +175,7 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 		o.Check, o.Self = guard.Check, guard
 	}
 	server, err := serve.New(serve.Options{
-		Listen: f.listen, Cert: f.tlsCert, Key: f.tlsKey, ClientCA: f.clientCA, AnyHost: f.tlsCert != "", Streams: true,
+		Listen: f.listen, Cert: f.tlsCert, Key: f.tlsKey, ClientCA: f.clientCA, AnyHost: f.tlsCert != "", Streams: f.maxConnections,
 		Open: []string{"/healthz", "/livez", "/readyz"}, Log: log, Handler: api.New(o),
 	})
 	if err != nil {

@@ -53,6 +53,7 @@ checkpoint: {file: {path: `+t.TempDir()+`}}
 		{"--data D --authorization rbac", whole, exitConfig, "--authorization rbac: use none, cluster or bus"},
 		{"--data D --tls-cert c", whole, exitConfig, "belong together"},
 		{"--data D --client-ca c", whole, exitConfig, "--client-ca: it needs --authorization"},
+		{"--data D --max-connections 1", whole, exitConfig, "--max-connections 1: it must be at least 2"},
 		{"--data D --retain -1s", whole, exitConfig, "--retain -1s"},
 		{"--data D --tls-cert c --tls-key k --authorization cluster", whole, exitEnvironment, "no cluster"},
 		{"--data D --tls-cert c --tls-key k --authorization bus", whole, exitEnvironment, "no cluster"},

@@ -10,8 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	kjson "sigs.k8s.io/json"
-
+	jsonscan "github.com/kubebridge/kubebridge/internal/scan"
 	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -265,24 +264,16 @@ func (h *head) decode(m *sink.Message) (*event.Received, error) {
 		{"uid in its headers", h.text[uid], e.UID},
 	}
 	if !e.Type.OfCollection() && e.BodyKnown {
-		var body struct {
-			APIVersion string `json:"apiVersion"`
-			Kind       string `json:"kind"`
-			Metadata   struct {
-				Namespace string `json:"namespace"`
-				Name      string `json:"name"`
-				UID       string `json:"uid"`
-			} `json:"metadata"`
-		}
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(e.Object, &body); err != nil {
+		body, err := identityOf(e.Object)
+		if err != nil {
 			return nil, fmt.Errorf("%w: its body: %w", ErrForeign, err)
 		}
 		says = append(says, []struct{ what, attribute, other string }{
-			{"apiVersion in its body", body.APIVersion, e.APIVersion},
-			{"kind in its body", body.Kind, e.Kind},
-			{"namespace in its body", event.BoundName(body.Metadata.Namespace), e.Namespace},
-			{"name in its body", event.BoundName(body.Metadata.Name), e.Name},
-			{"uid in its body", body.Metadata.UID, e.UID},
+			{"apiVersion in its body", body.apiVersion, e.APIVersion},
+			{"kind in its body", body.kind, e.Kind},
+			{"namespace in its body", event.BoundName(body.namespace), e.Namespace},
+			{"name in its body", event.BoundName(body.name), e.Name},
+			{"uid in its body", body.uid, e.UID},
 		}...)
 	}
 	for _, x := range says {
@@ -291,4 +282,43 @@ func (h *head) decode(m *sink.Message) (*event.Received, error) {
 		}
 	}
 	return e, nil
+}
+
+// identity is what an object's JSON says that the object is.
+type identity struct{ apiVersion, kind, namespace, name, uid string }
+
+// identityOf reads the identity, without decoding the rest. As in encoding/json, the last member of a name counts.
+func identityOf(body []byte) (o identity, err error) {
+	var s jsonscan.Scanner
+	s.Reset(body)
+	text := func(to *string) error {
+		value, err := s.Value()
+		if err != nil || string(value) == "null" {
+			return err
+		}
+		return json.Unmarshal(value, to)
+	}
+	metadata := func(name []byte, _ int) error {
+		switch string(name) {
+		case "namespace":
+			return text(&o.namespace)
+		case "name":
+			return text(&o.name)
+		case "uid":
+			return text(&o.uid)
+		}
+		return s.Skip()
+	}
+	err = s.Members(func(name []byte, _ int) error {
+		switch string(name) {
+		case "apiVersion":
+			return text(&o.apiVersion)
+		case "kind":
+			return text(&o.kind)
+		case "metadata":
+			return s.Members(metadata)
+		}
+		return s.Skip()
+	})
+	return o, err
 }

@@ -22,6 +22,7 @@ import (
 
 const (
 	statePrefix    = "state/"
+	objectPrefix   = "object/" // the state's records of objects, which are read one at a time
 	resourcePrefix = "resource/"
 	offsetPrefix   = "offset/" // and the part
 	recordSeq      = "seq"
@@ -113,7 +114,21 @@ func (m *Mirror) load() error {
 	})
 }
 
-func (m *Mirror) newState() { m.state = consumer.State{Bodiless: true, Durable: true} }
+func (m *Mirror) newState() {
+	m.state = consumer.State{Durable: true, Lookup: func(key string) ([]byte, error) { return m.store.Record(objectPrefix + key) }}
+}
+
+// saveState writes a record of the state.
+func (m *Mirror) saveState(key string, value []byte) error {
+	name := statePrefix + key
+	if consumer.OfObject(key) {
+		name = objectPrefix + key
+	}
+	if value == nil && strings.HasSuffix(key, ",") {
+		return m.batch.DeleteRecords(name)
+	}
+	return m.batch.SetRecord(name, value)
+}
 
 // Offset returns how far a part was read.
 func (m *Mirror) Offset(part string) (Offset, bool) {
@@ -217,8 +232,7 @@ func (m *Mirror) Commit(offsets map[string]Offset) error {
 		changed = append(changed, r)
 		r.changed = false
 	}
-	err := m.state.Save(func(key string, value []byte) error { return m.batch.SetRecord(statePrefix+key, value) })
-	if err != nil {
+	if err := m.state.Save(m.saveState); err != nil {
 		return err
 	}
 	for name, value := range map[string]any{recordSeq: m.seq, recordCluster: m.uid} {
@@ -278,12 +292,8 @@ func (m *Mirror) Forget(reason string) error {
 		}
 		r.look = true
 	}
-	err := m.store.Records(statePrefix, func(name string, _ []byte) error { return m.batch.SetRecord(name, nil) })
-	if err != nil {
-		return err
-	}
-	for part := range m.offsets {
-		if err := m.batch.SetRecord(offsetPrefix+part, nil); err != nil {
+	for _, prefix := range []string{statePrefix, objectPrefix, offsetPrefix} {
+		if err := m.batch.DeleteRecords(prefix); err != nil {
 			return err
 		}
 	}

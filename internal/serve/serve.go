@@ -36,8 +36,6 @@ const (
 	connectionsPerAddress = 32
 	answers               = 16
 	answersPerAddress     = 4
-	streams               = 1024 // connections and concurrent answers of a server of streams
-	streamsPerAddress     = 512
 	bodyTime              = 2 * time.Second // for the body of a request to a server of streams
 	// queueTime is how long a request waits for a free slot.
 	queueTime = 5 * time.Second
@@ -45,6 +43,9 @@ const (
 
 // smallBody is the largest body of a POST to a server of streams after which the connection stays open.
 const smallBody = 64 << 10
+
+// DefaultStreams is how many connections and concurrent answers a server of streams has.
+const DefaultStreams = 1024
 
 // Options of a [Server]. Listen, Handler and Log are required.
 type Options struct {
@@ -62,10 +63,10 @@ type Options struct {
 	Login   Login // nil: none
 	// Open are the paths that need no login.
 	Open []string
-	// Streams says that an answer may take as long as its client reads, and that one address may read 512 of them. The handler limits the time for
-	// each part that it writes. Run waits for the handler, which may use what is closed after Run: it must return soon after a request's context
-	// ends.
-	Streams bool
+	// Streams is not 0 for a server whose answers may take as long as their clients read. It is the number of connections and concurrent answers, of
+	// which one address may have half. The handler limits the time for each part that it writes. Run waits for the handler, which may use what is
+	// closed after Run: it must return soon after a request's context ends.
+	Streams int
 	Handler http.Handler
 	Log     *zap.Logger
 }
@@ -89,8 +90,8 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: choose another address, or off", err)
 	}
-	if o.Streams {
-		l = Limit(l, streams, streamsPerAddress)
+	if o.Streams > 0 {
+		l = Limit(l, o.Streams, o.Streams/2)
 	} else {
 		l = Limit(l, connections, connectionsPerAddress)
 	}
@@ -101,11 +102,11 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	s := &Server{listener: l, streams: o.Streams, http: http.Server{
+	s := &Server{listener: l, streams: o.Streams > 0, http: http.Server{
 		ErrorLog: errorLog, MaxHeaderBytes: headerBytes,
 		ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 	}}
-	if o.Streams {
+	if s.streams {
 		s.http.ReadTimeout, s.http.WriteTimeout = 0, 0
 	}
 	s.http.Handler = s.counting(o.handler())
@@ -149,16 +150,16 @@ func (s *Server) Close() error { return s.listener.Close() }
 // its sender see it. Paths that need no login have slots of their own.
 func (o *Options) handler() http.Handler {
 	open, closed := newQuota(answers, answersPerAddress), newQuota(answers, answersPerAddress)
-	if o.Streams {
-		closed = newQuota(streams, streamsPerAddress)
+	if o.Streams > 0 {
+		closed = newQuota(o.Streams, o.Streams/2)
 	}
 	hosts := o.hosts()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		if o.Streams { // the deadline of the connection's last answer may be over
+		if o.Streams > 0 { // the deadline of the connection's last answer may be over
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // tests' recorders have none
 		}
-		if o.Streams && r.ContentLength != 0 && refusesBody(w, r) {
+		if o.Streams > 0 && r.ContentLength != 0 && refusesBody(w, r) {
 			return
 		}
 		if !o.AnyHost && !isFor(r.Host, hosts) {

@@ -198,7 +198,7 @@ func TestConnections(t *testing.T) {
 // TestRunWaitsForHandlers: a handler reads a store that is closed after Run. Run ends the request's context and waits for it.
 func TestRunWaitsForHandlers(t *testing.T) {
 	began, cancelled, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	s, err := New(Options{Listen: "127.0.0.1:0", Streams: true, Log: zap.NewNop(), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s, err := New(Options{Listen: "127.0.0.1:0", Streams: DefaultStreams, Log: zap.NewNop(), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(began)
 		<-r.Context().Done()
 		close(cancelled)
@@ -294,7 +294,7 @@ func TestNetworks(t *testing.T) {
 
 // TestUnsentBody: a client that declares a body and does not send it is answered, and does not keep the connection.
 func TestUnsentBody(t *testing.T) {
-	address := run(t, Options{Streams: true, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no writes", http.StatusMethodNotAllowed) })})
+	address := run(t, Options{Streams: DefaultStreams, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no writes", http.StatusMethodNotAllowed) })})
 	for request, want := range map[string]string{
 		"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx":        "413",
 		"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n":   "413",
@@ -323,7 +323,7 @@ func TestUnsentBody(t *testing.T) {
 // TestSmallBody: clients that send small bodies keep their connections, and the time for the body does not end the answer.
 func TestSmallBody(t *testing.T) {
 	t.Parallel()
-	address := run(t, Options{Streams: true, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	address := run(t, Options{Streams: DefaultStreams, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		select {
 		case <-r.Context().Done():

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +22,8 @@ type reader struct {
 	*bustest.World
 	state     consumer.State
 	saved     map[string][]byte // the records of state
+	lean      consumer.State    // reads the same messages, and keeps no objects
+	leanSaved map[string][]byte
 	pos       map[bustest.Place]int
 	begun     map[bustest.Place]bool // partitions that were read from
 	repeating map[string]bool        // by partition and collection: see repeats
@@ -41,7 +44,51 @@ func newReader(w *bustest.World) *reader {
 		incarnations: map[string]uint64{}, closings: map[string]uint64{},
 	}
 	r.state.Compacted, r.state.Durable = w.Compacts, true
+	r.leanSaved = map[string][]byte{}
+	r.lean = r.newLean()
 	return r
+}
+
+// newLean returns a state that looks objects up in what was saved. It remembers as many deletions as there are.
+func (r *reader) newLean() consumer.State {
+	return consumer.State{Compacted: r.Compacts, Durable: true, Lookup: func(key string) ([]byte, error) { return r.leanSaved[key], nil }}
+}
+
+// saveLean saves what the lean state has not saved.
+func (r *reader) saveLean() {
+	err := r.lean.Save(func(key string, value []byte) error {
+		switch {
+		case value != nil:
+			r.leanSaved[key] = value
+		case strings.HasSuffix(key, ","):
+			maps.DeleteFunc(r.leanSaved, func(k string, _ []byte) bool { return strings.HasPrefix(k, key) })
+		default:
+			delete(r.leanSaved, key)
+		}
+		return nil
+	})
+	if err != nil {
+		r.T.Fatalf("%v", err)
+	}
+}
+
+// applyLean checks that the same events count in a state that keeps no objects.
+func (r *reader) applyLean(m consumer.Message, want consumer.Change) {
+	got, err := r.lean.Apply(m)
+	if err != nil && !errors.Is(err, consumer.ErrNoEvent) {
+		r.T.Fatalf("%v", err)
+	}
+	slices.Sort(got.Dropped)
+	slices.Sort(want.Dropped)
+	if got.Applied != want.Applied || got.Phase != want.Phase || !slices.Equal(got.Dropped, want.Dropped) {
+		r.T.Fatalf("without objects: applied %t, phase %s, dropped %q; want %t, %s, %q", got.Applied, got.Phase, got.Dropped, want.Applied, want.Phase, want.Dropped)
+	}
+	if diff := cmp.Diff(collections(&r.state), collections(&r.lean)); diff != "" {
+		r.T.Fatalf("without objects (-with +without):\n%s", diff)
+	}
+	if rapid.IntRange(0, 2).Draw(r.T, "save") == 0 {
+		r.saveLean()
+	}
 }
 
 func (r *reader) places() []bustest.Place {
@@ -95,6 +142,7 @@ func (r *reader) apply(at bustest.Place, m *bustest.Sent, atEnd bool) {
 	if err != nil {
 		r.T.Fatalf("%v", err)
 	}
+	r.applyLean(message, change)
 	for _, e := range change.Gone {
 		if !r.drop(e.UID, e.ResourceVersion) {
 			r.T.Fatalf("%s: object %s is gone at %s, and was not shown so", change.Event.ID, e.UID, e.ResourceVersion)
@@ -230,25 +278,31 @@ func (r *reader) act() {
 	}
 }
 
+// collections returns the collections of a state.
+func collections(s *consumer.State) []consumer.Collection {
+	all := s.Collections()
+	for i := range all {
+		if all[i].Phase != consumer.InStep { // its position is not that of all partitions
+			all[i].AsOf = consumer.AsOf{}
+		}
+	}
+	return all
+}
+
 // restart continues with what was saved.
 func (r *reader) restart() {
-	collections := func() []consumer.Collection {
-		all := r.state.Collections()
-		for i := range all {
-			if all[i].Phase != consumer.InStep { // its position is not that of all partitions
-				all[i].AsOf = consumer.AsOf{}
-			}
-		}
-		return all
-	}
-	before := collections()
+	before := collections(&r.state)
 	at, ok := r.state.Complete("test", "pods")
 	objects := r.copied()
-	r.state = consumer.State{Durable: true, Bodiless: rapid.Bool().Draw(r.T, "bodiless")}
-	if err := r.state.Load(maps.All(r.saved)); err != nil {
+	r.state = consumer.State{Durable: true}
+	r.saveLean()
+	r.lean = r.newLean()
+	needed := maps.Clone(r.leanSaved)
+	maps.DeleteFunc(needed, func(key string, _ []byte) bool { return consumer.OfObject(key) })
+	if err := errors.Join(r.state.Load(maps.All(r.saved)), r.lean.Load(maps.All(needed))); err != nil {
 		r.T.Fatalf("%v", err)
 	}
-	if diff := cmp.Diff(before, collections()); diff != "" {
+	if diff := cmp.Diff(before, collections(&r.state)); diff != "" {
 		r.T.Fatalf("after a restart (-before +after):\n%s", diff)
 	}
 	if at2, ok2 := r.state.Complete("test", "pods"); at2 != at || ok2 != ok {

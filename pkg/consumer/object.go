@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 
@@ -22,7 +23,15 @@ type slot struct {
 	run        uint64
 	version    string
 	deleted    bool
-	object     *event.Received // nil: the collection does not hold an object of the name
+	ending     uint64          // the number of the last deletion
+	object     *event.Received // nil: the collection does not hold an object of the name, or the state holds none
+}
+
+// ending is a deletion.
+type ending struct {
+	number uint64
+	owner  *collection
+	name   Name
 }
 
 // follows reports whether an event is later than the slot's. A deletion has the run and version of the
@@ -46,25 +55,23 @@ func (s *State) applyObject(c *collection, e *event.Received, m *Message, change
 	p.reached(e.Run)
 	c.run = max(c.run, e.Run)
 	name := NameOf(e)
-	last := c.slots[name]
+	last := s.slotOf(c, name)
 	if last == nil {
 		last = &slot{owner: c, name: name, collection: e.Collection}
-		c.slots[name] = last
 	} else if !last.follows(e) {
 		return false
 	}
+	c.slots[name] = last
 	s.unsaved.slot(last)
 	before := s.shown(name)
 	s.release(last)
 	last.run, last.version, last.deleted = e.Run, e.ResourceVersion, e.Type == event.Deleted
-	if last.deleted {
+	switch {
+	case last.deleted:
 		s.forget(last)
-	} else {
+	case s.Lookup == nil:
 		kept := *e
 		kept.Data = nil
-		if s.Bodiless {
-			kept.Object, kept.Before, kept.Patch, kept.ChangedBy = nil, nil, nil, nil
-		}
 		last.object = &kept
 		s.names[name] = append(s.names[name], last)
 	}
@@ -156,9 +163,23 @@ func compareVersion(epochA uint64, a string, epochB uint64, b string) int {
 	return 0
 }
 
+// slotOf returns the slot of a name; nil if there is none.
+func (s *State) slotOf(c *collection, name Name) *slot {
+	l := c.slots[name]
+	if l != nil || s.Lookup == nil || s.unsaved.drops[c.key] {
+		return l
+	}
+	l, err := s.lookUp(c, name)
+	s.failed = errors.Join(s.failed, err)
+	return l
+}
+
 // forget keeps the slot of a deleted object for a while, and removes the slots of objects that were deleted long before.
 func (s *State) forget(l *slot) {
-	s.ended = append(s.ended, l)
+	s.endings++
+	l.ending = s.endings
+	s.ended = append(s.ended, ending{l.ending, l.owner, l.name})
+	s.unsaved.ended(l.ending)
 	limit := s.Remember
 	if limit <= 0 {
 		limit = defaultRemember
@@ -166,9 +187,12 @@ func (s *State) forget(l *slot) {
 	for len(s.ended) > limit {
 		oldest := s.ended[0]
 		s.ended = s.ended[1:]
-		if oldest.deleted && oldest.owner.slots[oldest.name] == oldest {
-			delete(oldest.owner.slots, oldest.name)
-			s.unsaved.slot(oldest)
+		s.unsaved.ended(oldest.number)
+		if c := oldest.owner; s.collections[c.key] == c {
+			if now := s.slotOf(c, oldest.name); now != nil && now.deleted && now.ending == oldest.number {
+				delete(c.slots, oldest.name)
+				s.unsaved.slot(now)
+			}
 		}
 	}
 }

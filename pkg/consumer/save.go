@@ -1,11 +1,14 @@
 package consumer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -17,6 +20,7 @@ const (
 	recordCollection = "collection" // cluster, ID
 	recordProgress   = "progress"   // cluster, ID, topic, partition
 	recordSlot       = "slot"       // cluster, ID, namespace, name
+	recordEnding     = "ending"     // number of the deletion; with Lookup only
 )
 
 var errKind = errors.New("it is of an unknown kind")
@@ -47,8 +51,11 @@ type savedSlot struct {
 	Run     uint64
 	Version string
 	Deleted bool            `json:",omitzero"`
+	Ending  uint64          `json:",omitzero"`
 	Object  *event.Received `json:",omitzero"`
 }
+
+type savedEnding struct{ Cluster, Collection, Namespace, Name string }
 
 // unsaved are the parts of a state that have changed since the last Save.
 type unsaved struct {
@@ -57,6 +64,8 @@ type unsaved struct {
 	collections map[collectionKey]bool
 	progress    map[progressKey]bool
 	slots       map[slotKey]bool
+	endings     map[uint64]bool
+	drops       map[collectionKey]bool // with Lookup: all slots that were saved do not count any more
 }
 
 type progressKey struct {
@@ -72,12 +81,19 @@ type slotKey struct {
 func newUnsaved() *unsaved {
 	return &unsaved{
 		map[string]bool{}, map[resourceKey]bool{}, map[collectionKey]bool{}, map[progressKey]bool{}, map[slotKey]bool{},
+		map[uint64]bool{}, map[collectionKey]bool{},
 	}
 }
 
 func (u *unsaved) slot(l *slot) {
 	if u != nil {
 		u.slots[slotKey{collectionKey{l.name.Cluster, l.collection}, l.name}] = true
+	}
+}
+
+func (u *unsaved) ended(number uint64) {
+	if u != nil {
+		u.endings[number] = true
 	}
 }
 
@@ -94,7 +110,7 @@ func (u *unsaved) dropped(c *collection) {
 	if u == nil {
 		return
 	}
-	u.collections[c.key] = true
+	u.collections[c.key], u.drops[c.key] = true, true
 	for at := range c.progress {
 		u.progress[progressKey{c.key, at}] = true
 	}
@@ -106,12 +122,18 @@ func (u *unsaved) dropped(c *collection) {
 // Save calls put for each part of the state that has changed since the last call, as a record for a store; value is nil if the record is to be
 // deleted. A store that keeps these records, together with how far each partition was read, lets a consumer continue after
 // a restart: see [State.Load]. Durable must be set. Save ends at an error of put and returns it; the parts then count as changed still.
+//
+// With Lookup, put is also called with nil and a key that ends with a comma: all records whose keys begin so are to be deleted. Such a call comes
+// before those for the new records.
 func (s *State) Save(put func(key string, value []byte) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.unsaved
 	if u == nil {
 		return nil
+	}
+	if s.failed != nil {
+		return fmt.Errorf("look up what the copy has of an object: %w", s.failed)
 	}
 	write := func(value any, key ...string) error {
 		name, err := json.Marshal(key)
@@ -156,19 +178,50 @@ func (s *State) Save(put func(key string, value []byte) error) error {
 			return err
 		}
 	}
+	if s.Lookup != nil {
+		for key := range u.drops {
+			name, err := json.Marshal([]string{recordSlot, key.cluster, key.id, ""})
+			if err != nil {
+				return err
+			}
+			if err := put(strings.TrimSuffix(string(name), `""]`), nil); err != nil {
+				return err
+			}
+		}
+		for number := range u.endings {
+			var value any
+			if i, found := slices.BinarySearchFunc(s.ended, number, func(e ending, n uint64) int { return cmp.Compare(e.number, n) }); found {
+				e := &s.ended[i]
+				value = savedEnding{e.name.Cluster, e.owner.key.id, e.name.Namespace, e.name.Name}
+			}
+			if err := write(value, recordEnding, strconv.FormatUint(number, 10)); err != nil {
+				return err
+			}
+		}
+	}
 	for key := range u.slots {
 		var value any
 		if c := s.collections[key.collectionKey]; c != nil && c.slots[key.Name] != nil {
 			l := c.slots[key.Name]
-			value = savedSlot{l.run, l.version, l.deleted, l.object}
+			value = savedSlot{l.run, l.version, l.deleted, l.ending, l.object}
 		}
 		if err := write(value, recordSlot, key.cluster, key.id, key.Namespace, key.Name.Name); err != nil {
 			return err
 		}
 	}
+	if s.Lookup != nil {
+		for key := range u.collections {
+			if c := s.collections[key]; c != nil {
+				clear(c.slots)
+			}
+		}
+	}
 	s.unsaved = newUnsaved()
 	return nil
 }
+
+// OfObject reports whether a record is about an object. With Lookup, Load needs no such records.
+func OfObject(key string) bool { return strings.HasPrefix(key, `["`+recordSlot+`",`) }
 
 func (p place) String() string { return fmt.Sprintf("%s/%d", p.topic, p.partition) }
 
@@ -188,7 +241,10 @@ func (s *State) Load(records iter.Seq2[string, []byte]) error {
 		if err := json.Unmarshal([]byte(name), &key); err != nil || len(key) < 2 {
 			return fmt.Errorf("load the copy: a record has the key %q", name)
 		}
-		if key[0] == recordProgress || key[0] == recordSlot {
+		if key[0] == recordSlot && s.Lookup != nil {
+			continue
+		}
+		if key[0] == recordProgress || key[0] == recordSlot || key[0] == recordEnding {
 			late = append(late, saved{key, slices.Clone(value)})
 			continue
 		}
@@ -201,6 +257,10 @@ func (s *State) Load(records iter.Seq2[string, []byte]) error {
 		if err := s.loadOfCollection(r.key, r.value); err != nil {
 			return fmt.Errorf("load the copy: record %q: %w", r.key, err)
 		}
+	}
+	slices.SortFunc(s.ended, func(a, b ending) int { return cmp.Compare(a.number, b.number) })
+	if n := len(s.ended); n > 0 {
+		s.endings = s.ended[n-1].number
 	}
 	s.unsaved = newUnsaved()
 	return nil
@@ -233,6 +293,9 @@ func (s *State) loadRecord(key []string, value []byte) error {
 }
 
 func (s *State) loadOfCollection(key []string, value []byte) error {
+	if key[0] == recordEnding {
+		return s.loadEnding(key[1], value)
+	}
 	if len(key) < 4 {
 		return errKind
 	}
@@ -249,18 +312,56 @@ func (s *State) loadOfCollection(key []string, value []byte) error {
 	if len(key) != 5 {
 		return errKind
 	}
-	var x savedSlot
-	if err := json.Unmarshal(value, &x); err != nil {
+	l, err := loadSlot(c, c.nameOf(key[3], key[4]), value)
+	if err != nil {
 		return err
 	}
-	l := &slot{owner: c, collection: c.key.id, run: x.Run, version: x.Version, deleted: x.Deleted, object: x.Object}
-	l.name = Name{Cluster: c.key.cluster, Resource: c.resource.resource, Namespace: key[3], Name: key[4]}
 	c.slots[l.name] = l
 	if l.object != nil {
 		s.names[l.name] = append(s.names[l.name], l)
 	}
 	if l.deleted {
-		s.ended = append(s.ended, l)
+		s.ended = append(s.ended, ending{l.ending, c, l.name})
 	}
 	return nil
+}
+
+func (s *State) loadEnding(number string, value []byte) error {
+	var x savedEnding
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err := errors.Join(err, json.Unmarshal(value, &x)); err != nil {
+		return err
+	}
+	c := s.collections[collectionKey{x.Cluster, x.Collection}]
+	if c == nil { // dropped since
+		c = newCollection(collectionKey{x.Cluster, x.Collection}, resourceKey{}, 0)
+	}
+	s.ended = append(s.ended, ending{n, c, c.nameOf(x.Namespace, x.Name)})
+	return nil
+}
+
+func (c *collection) nameOf(namespace, name string) Name {
+	return Name{Cluster: c.key.cluster, Resource: c.resource.resource, Namespace: namespace, Name: name}
+}
+
+// loadSlot returns the slot that a record has.
+func loadSlot(c *collection, name Name, record []byte) (*slot, error) {
+	var x savedSlot
+	if err := json.Unmarshal(record, &x); err != nil {
+		return nil, err
+	}
+	return &slot{owner: c, collection: c.key.id, name: name, run: x.Run, version: x.Version, deleted: x.Deleted, ending: x.Ending, object: x.Object}, nil
+}
+
+// lookUp returns a slot as it was saved; nil if there is none.
+func (s *State) lookUp(c *collection, name Name) (*slot, error) {
+	key, err := json.Marshal([]string{recordSlot, c.key.cluster, c.key.id, name.Namespace, name.Name})
+	if err != nil {
+		return nil, err
+	}
+	record, err := s.Lookup(string(key))
+	if err != nil || record == nil {
+		return nil, err
+	}
+	return loadSlot(c, name, record)
 }

@@ -26,11 +26,13 @@ type State struct {
 	// Remember is the number of deleted objects that are remembered, so that an old message that comes
 	// late does not bring one back. 0 means 65536.
 	Remember int
-	// Bodiless must be true if the objects are to be kept without their bodies, because the caller keeps these itself. The
-	// events that Get, All and Change return then have no Object. Set it before the first message.
-	Bodiless bool
 	// Durable must be true if Save and Load are used. Set it before the first message.
 	Durable bool
+	// Lookup, if it is not nil, returns the record with a key as the last Save has written it, or nil. It is for a caller that keeps the objects
+	// itself: the copy does not hold them, and what it remembers of each one is in memory only until the next Save. So memory does not grow with the
+	// number of objects, but Get, All and Len have none, and Change has no Gone and Shown. Save returns an error of Lookup, and the state is not
+	// usable after that. Durable must be set. Set Lookup before the first message.
+	Lookup func(key string) ([]byte, error)
 
 	mu          sync.RWMutex
 	births      map[string]uint64 // by cluster
@@ -38,8 +40,10 @@ type State struct {
 	collections map[collectionKey]*collection
 	atEnd       map[place]bool
 	names       map[Name][]*slot // the slots that hold an object
-	ended       []*slot          // the slots of deleted objects, in the order of their deletions
+	ended       []ending         // of the slots of deleted objects, in their order
+	endings     uint64           // the number of the last one
 	unsaved     *unsaved         // nil: not Durable
+	failed      error            // of Lookup
 }
 
 // defaultRemember is the default of State.Remember. So many deletions take about 20 MB.

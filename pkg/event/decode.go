@@ -1,7 +1,7 @@
 package event
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -106,50 +106,49 @@ type Received struct {
 
 // received is the event on the wire (CloudEvents JSON format, section 3).
 type received struct {
-	SpecVersion     string          `json:"specversion"`
-	ID              string          `json:"id"`
-	Type            string          `json:"type"`
-	Time            time.Time       `json:"time"`
-	Cluster         string          `json:"cluster"`
-	ClusterUID      string          `json:"clusteruid"`
-	Collection      string          `json:"collection"`
-	Group           string          `json:"group"`
-	Resource        string          `json:"resource"`
-	Origin          Origin          `json:"origin"`
-	Epoch           string          `json:"epoch"`
-	APIVersion      string          `json:"apiversion"`
-	Kind            string          `json:"kind"`
-	Namespace       string          `json:"namespace"`
-	Name            string          `json:"name"`
-	UID             string          `json:"uid"`
-	ResourceVersion string          `json:"resourceversion"`
-	Run             string          `json:"run"`
-	Incarnation     string          `json:"incarnation"`
-	DeletionVersion string          `json:"deletionversion"`
-	Entry           string          `json:"entry"`
-	Plan            string          `json:"plan"`
-	PlanDigest      string          `json:"plandigest"`
-	Edit            string          `json:"edit"`
-	Birth           string          `json:"birth"`
-	DeadReason      string          `json:"deadletterreason"`
-	DeadRoute       string          `json:"deadletterroute"`
-	DeadSize        string          `json:"deadlettersize"`
-	DeadLimit       string          `json:"deadletterlimit"`
-	Data            json.RawMessage `json:"data"`
+	SpecVersion     string    `json:"specversion"`
+	ID              string    `json:"id"`
+	Type            string    `json:"type"`
+	Time            time.Time `json:"time"`
+	Cluster         string    `json:"cluster"`
+	ClusterUID      string    `json:"clusteruid"`
+	Collection      string    `json:"collection"`
+	Group           string    `json:"group"`
+	Resource        string    `json:"resource"`
+	Origin          Origin    `json:"origin"`
+	Epoch           string    `json:"epoch"`
+	APIVersion      string    `json:"apiversion"`
+	Kind            string    `json:"kind"`
+	Namespace       string    `json:"namespace"`
+	Name            string    `json:"name"`
+	UID             string    `json:"uid"`
+	ResourceVersion string    `json:"resourceversion"`
+	Run             string    `json:"run"`
+	Incarnation     string    `json:"incarnation"`
+	DeletionVersion string    `json:"deletionversion"`
+	Entry           string    `json:"entry"`
+	Plan            string    `json:"plan"`
+	PlanDigest      string    `json:"plandigest"`
+	Edit            string    `json:"edit"`
+	Birth           string    `json:"birth"`
+	DeadReason      string    `json:"deadletterreason"`
+	DeadRoute       string    `json:"deadletterroute"`
+	DeadSize        string    `json:"deadlettersize"`
+	DeadLimit       string    `json:"deadletterlimit"`
+	Data            []byte    `json:"-"` // the member data
 }
 
+// receivedData is the data of an event about an object, without the members that are kept as they are: see bodies.
 type receivedData struct {
-	Object    json.RawMessage `json:"object"`
-	BodyKnown *bool           `json:"bodyknown"`
-	Reason    string          `json:"reason"`
-	Truncated *Truncation     `json:"truncated"`
-	Before    json.RawMessage `json:"before"`
-	Patch     json.RawMessage `json:"patch"`
-	Base      string          `json:"base"`
-	ChangedBy json.RawMessage `json:"changedby"`
-	LeftOut   []string        `json:"leftout"`
-	Actor     *Request        `json:"actor"`
+	BodyKnown *bool       `json:"bodyknown"`
+	Reason    string      `json:"reason"`
+	Truncated *Truncation `json:"truncated"`
+	Base      string      `json:"base"`
+	LeftOut   []string    `json:"leftout"`
+	Actor     *Request    `json:"actor"`
 }
+
+var bodies = []string{"object", "before", "patch", "changedby"}
 
 // Parse reads one message's value: a structured CloudEvent as the bridge writes
 // it. It ignores unknown attributes and members, because version 1 may
@@ -157,9 +156,14 @@ type receivedData struct {
 // value.
 func Parse(value []byte) (*Received, error) {
 	var w received
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(value, &w); err != nil {
+	data, attributes, err := split(value, "data")
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(attributes, &w)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotEvent, err)
 	}
+	w.Data = bytes.Clone(data[0])
 	if w.SpecVersion != "1.0" {
 		return nil, fmt.Errorf("%w: specversion is %q, want 1.0 (is this a structured CloudEvent?)", ErrNotEvent, w.SpecVersion)
 	}
@@ -287,14 +291,20 @@ func (e *Received) parseData() error {
 		return nil
 	}
 	var d receivedData
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(e.Data, &d); err != nil {
+	values, rest, err := split(e.Data, bodies...)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(rest, &d)
+	}
+	if err != nil {
 		return fmt.Errorf("data: %w", err)
 	}
-	if len(d.Object) == 0 || d.Object[0] != '{' {
+	if len(values[0]) == 0 || values[0][0] != '{' {
 		return errors.New("data has no object")
 	}
-	e.Object, e.Reason, e.Truncated = d.Object, d.Reason, d.Truncated
-	e.Before, e.Patch, e.Base, e.ChangedBy, e.LeftOut = d.Before, d.Patch, d.Base, d.ChangedBy, d.LeftOut
+	for i, to := range []*[]byte{&e.Object, &e.Before, &e.Patch, &e.ChangedBy} {
+		*to = bytes.Clone(values[i])
+	}
+	e.Reason, e.Truncated, e.Base, e.LeftOut = d.Reason, d.Truncated, d.Base, d.LeftOut
 	e.Actor = d.Actor
 	e.BodyKnown = d.BodyKnown == nil || *d.BodyKnown
 	return nil

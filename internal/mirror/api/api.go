@@ -89,6 +89,7 @@ type Server struct {
 	now      func() time.Time
 	rechecks rechecks
 	limits   limits
+	recent   *recent
 }
 
 // New returns a server.
@@ -102,7 +103,7 @@ func New(o Options) *Server {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
-	return &Server{Options: o, now: time.Now, rechecks: standardRechecks, limits: standardLimits}
+	return &Server{Options: o, now: time.Now, rechecks: standardRechecks, limits: standardLimits, recent: newRecent(o.Mirror.Store())}
 }
 
 // view is what the prefix of a path selects.

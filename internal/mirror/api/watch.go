@@ -27,6 +27,7 @@ type watcher struct {
 	form form
 	at   store.Position // everything up to here was sent
 	rows bool           // the next table is not the first
+	live bool           // at is a position that was served while the watch was open
 	// checked is when it was last known that the client may read this, and nextCheck when that is asked again.
 	checked, nextCheck time.Time
 }
@@ -207,24 +208,48 @@ func (x *watcher) follow() error {
 	return nil
 }
 
+// changes sends the changes up to a position, or a later one that is served. It reads them with other watches, once it has caught up.
 func (x *watcher) changes(upTo store.Position) error {
 	if upTo.Compare(x.at) <= 0 {
+		if !x.live && upTo.Era == x.at.Era && upTo.Version == x.at.Version { // the watch began at what is served
+			x.at, x.live = upTo, true
+		}
 		return nil
 	}
-	var failed error
 	n, began := 0, time.Now()
-	err := x.s.Mirror.Store().Changes(x.q.resource.ID, x.at, upTo, func(c *store.Change) bool {
+	send := func(c *store.Change) error {
 		n++
-		if failed = x.s.mayGoOn(x.q.Context(), began); failed != nil { // a selector may select nothing for long
-			return false
+		if err := x.s.mayGoOn(x.q.Context(), began); err != nil { // a selector may select nothing for long
+			return err
 		}
-		failed = x.change(c)
-		return failed == nil
-	})
-	if err := errors.Join(err, failed); err != nil {
-		return err
+		return x.change(c)
 	}
-	x.at = upTo
+	for x.live && x.q.past == "" && upTo.Compare(x.at) > 0 {
+		t, err := x.s.recent.behind(x.q.resource.ID, x.at, upTo)
+		if err != nil {
+			return err
+		}
+		if t == nil {
+			break
+		}
+		for _, c := range t.in(x.o.namespace) {
+			if err := send(c); err != nil {
+				return err
+			}
+		}
+		x.at = t.upTo
+	}
+	if upTo.Compare(x.at) > 0 {
+		var failed error
+		err := x.s.Mirror.Store().Changes(x.q.resource.ID, x.o.namespace, x.at, upTo, func(c *store.Change) bool {
+			failed = send(c)
+			return failed == nil
+		})
+		if err := errors.Join(err, failed); err != nil {
+			return err
+		}
+		x.at, x.live = upTo, true
+	}
 	if n > 0 && !x.flush() {
 		return errGone
 	}

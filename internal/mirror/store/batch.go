@@ -33,8 +33,7 @@ func (b *Batch) Put(r Resource, o Name, collection string, at Position, v *Versi
 	if err := b.b.Set(versionKey(r, o, collection, at), appendVersion(nil, v), nil); err != nil {
 		return err
 	}
-	change := appendText(appendText(appendText(nil, o.Namespace), o.Name), collection)
-	return b.b.Set(changeKey(r, at), change, nil)
+	return b.b.Set(changeKey(r, at), appendChange(nil, o, collection, v.Time), nil)
 }
 
 // Newest returns the newest state of an object in a collection, without its body, also if it is only in this batch. found is false if there
@@ -47,8 +46,7 @@ func (b *Batch) Newest(r Resource, o Name, collection string) (at Position, v Ve
 	}
 	if it.First() {
 		at, found = readPosition(it.Key()[len(prefix):]).newestFirst(), true
-		v, err = readVersion(it.Value())
-		v.Body = nil
+		v, _, err = splitVersion(it.Value())
 	}
 	return at, v, found, errors.Join(err, it.Error(), it.Close())
 }
@@ -77,42 +75,41 @@ func (b *Batch) MoveBehind(r Resource, behind Position, era uint64, except []str
 	if err != nil {
 		return nil, err
 	}
-	var moves []versionID
+	var moves []change
 	for ok := it.First(); ok; ok = it.Next() {
-		id, err := readChange(len(prefix), it.Key(), it.Value())
+		c, err := readChange(len(prefix), it.Key(), it.Value())
 		if err != nil {
 			return nil, errors.Join(err, it.Close())
 		}
-		if id.at != behind && !slices.Contains(except, id.collection) {
-			moves = append(moves, id)
+		if c.at != behind && !slices.Contains(except, c.collection) {
+			moves = append(moves, c)
 		}
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
 		return nil, err
 	}
-	for _, id := range moves {
-		if err := b.move(r, id, era); err != nil {
+	for _, c := range moves {
+		if err := b.move(r, c, era); err != nil {
 			return nil, err
 		}
-		if !slices.Contains(moved, id.collection) {
-			moved = append(moved, id.collection)
+		if !slices.Contains(moved, c.collection) {
+			moved = append(moved, c.collection)
 		}
 	}
 	return moved, nil
 }
 
 // move gives a version and its change a new era.
-func (b *Batch) move(r Resource, id versionID, era uint64) error {
-	from := versionKey(r, id.Name, id.collection, id.at)
+func (b *Batch) move(r Resource, c change, era uint64) error {
+	from := versionKey(r, c.Name, c.collection, c.at)
 	value, closer, err := b.b.Get(from)
 	if err != nil {
 		return fmt.Errorf("move a change of %s: %w", r.Name, err)
 	}
-	to := id.at
+	to := c.at
 	to.Era = era
-	change := appendText(appendText(appendText(nil, id.Namespace), id.Name.Name), id.collection)
-	err = b.b.Set(versionKey(r, id.Name, id.collection, to), append([]byte{}, value...), nil)
-	return errors.Join(err, closer.Close(), b.b.Set(changeKey(r, to), change, nil), b.b.Delete(from, nil), b.b.Delete(changeKey(r, id.at), nil))
+	err = b.b.Set(versionKey(r, c.Name, c.collection, to), append([]byte{}, value...), nil)
+	return errors.Join(err, closer.Close(), b.b.Set(changeKey(r, to), appendChange(nil, c.Name, c.collection, c.time), nil), b.b.Delete(from, nil), b.b.Delete(changeKey(r, c.at), nil))
 }
 
 // ChangeTimes calls fn for the changes of an era behind a position, in order, with the time of each. It ends early, without an error, if fn returns false.
@@ -124,19 +121,11 @@ func (b *Batch) ChangeTimes(r Resource, behind Position, fn func(at Position, t 
 	}
 	defer func() { err = errors.Join(err, it.Error(), it.Close()) }()
 	for ok := it.First(); ok; ok = it.Next() {
-		id, err := readChange(len(prefix), it.Key(), it.Value())
+		c, err := readChange(len(prefix), it.Key(), it.Value())
 		if err != nil {
 			return err
 		}
-		value, closer, err := b.b.Get(versionKey(r, id.Name, id.collection, id.at))
-		if err != nil {
-			return fmt.Errorf("look up when %s changed: %w", r.Name, err)
-		}
-		t, err := readVersionTime(value)
-		if err := errors.Join(err, closer.Close()); err != nil {
-			return err
-		}
-		if !fn(id.at, t) {
+		if !fn(c.at, c.time) {
 			return nil
 		}
 	}
@@ -154,6 +143,12 @@ func (b *Batch) SetRecord(name string, value []byte) error {
 		return b.b.Delete(recordKey(name), nil)
 	}
 	return b.b.Set(recordKey(name), value, nil)
+}
+
+// DeleteRecords deletes all records whose names begin with prefix.
+func (b *Batch) DeleteRecords(prefix string) error {
+	from := recordKey(prefix)
+	return b.b.DeleteRange(from, end(from), nil)
 }
 
 // Commit makes the changes durable. After an error the store cannot be written any more: open it again.

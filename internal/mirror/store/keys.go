@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"time"
 )
 
 // The first byte of a key says what it is.
@@ -112,6 +113,35 @@ func readVersionKey(prefix int, key []byte) (v versionID, err error) {
 }
 
 func changeKey(r Resource, p Position) []byte { return appendPosition(resourceKey(keyChange, r), p) }
+
+// change is what a change's key and value say.
+type change struct {
+	versionID
+	time time.Time // of its version
+}
+
+func appendChange(value []byte, o Name, collection string, t time.Time) []byte {
+	value = appendText(appendText(appendText(value, o.Namespace), o.Name), collection)
+	return binary.AppendVarint(value, t.UnixMicro())
+}
+
+func readChange(prefix int, key, value []byte) (c change, err error) {
+	if len(key) != prefix+positionBytes {
+		return c, errKey
+	}
+	c.at = readPosition(key[prefix:])
+	for _, to := range []*string{&c.Namespace, &c.Name.Name, &c.collection} {
+		if *to, value, err = cutText(value); err != nil {
+			return c, err
+		}
+	}
+	micros, size := binary.Varint(value)
+	if size != len(value) {
+		return c, errKey
+	}
+	c.time = time.UnixMicro(micros).UTC()
+	return c, nil
+}
 
 func momentKey(r Resource, micros int64) []byte {
 	return binary.BigEndian.AppendUint64(resourceKey(keyMoment, r), uint64(micros)^1<<63) // earlier than 1970 first

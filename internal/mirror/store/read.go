@@ -22,14 +22,15 @@ var errStop = errors.New("stop")
 func (s *Store) Get(v View, o Name) (found *Object, err error) {
 	prefix := objectKey(v.Resource, o)
 	err = s.read(v, prefix, end(prefix), func(x *Object) error {
-		found = x
+		kept := *x // read is at its end, so the body is not used again
+		found = &kept
 		return nil
 	})
 	return found, err
 }
 
 // List calls fn for the objects behind a name, in the order of namespaces and names; from the beginning if after is the zero value. With a
-// namespace it lists that namespace only. It ends early, without an error, if fn returns false.
+// namespace it lists that namespace only. It ends early, without an error, if fn returns false. fn must not keep o or its body.
 func (s *Store) List(v View, namespace string, after Name, fn func(o *Object) bool) error {
 	prefix := resourceKey(keyVersion, v.Resource)
 	if namespace != "" {
@@ -51,7 +52,7 @@ func (s *Store) List(v View, namespace string, after Name, fn func(o *Object) bo
 	return err
 }
 
-// read calls fn for the objects of a view within a range of keys.
+// read calls fn for the objects of a view within a range of keys. An object and its body are only valid during the call.
 func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
@@ -59,29 +60,37 @@ func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	prefix := len(resourceKey(keyVersion, v.Resource))
-	var best *Object
+	var best Object
+	found := false // best is the object of a name
+	flush := func() error {
+		if !found {
+			return nil
+		}
+		found = false
+		return fn(&best)
+	}
 	for ok := it.First(); ok; {
 		id, err := readVersionKey(prefix, it.Key())
 		if err != nil {
 			return err
 		}
-		if best != nil && best.Name != id.Name {
-			if err := fn(best); err != nil {
+		if found && best.Name != id.Name {
+			if err := flush(); err != nil {
 				return err
 			}
-			best = nil
 		}
 		if id.at.Compare(v.At) > 0 {
 			ok = it.SeekGE(versionKey(v.Resource, id.Name, id.collection, v.At))
 			continue
 		}
 		if !s.dropped(v.Resource, id.collection, id.at, v.At) {
-			x, err := readVersion(it.Value())
+			x, body, err := splitVersion(it.Value())
 			if err != nil {
 				return err
 			}
-			if !x.Deleted && (best == nil || x.above(&best.Version)) {
-				best = &Object{id.Name, x, id.collection, id.at}
+			if !x.Deleted && (!found || x.above(&best.Version)) {
+				x.Body = append(best.Body[:0], body...)
+				best, found = Object{id.Name, x, id.collection, id.at}, true
 			}
 		}
 		// Skip the older versions. Most objects have few of them in one collection.
@@ -93,10 +102,7 @@ func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err err
 	if err := it.Error(); err != nil {
 		return err
 	}
-	if best != nil {
-		return fn(best)
-	}
-	return nil
+	return flush()
 }
 
 // above reports whether v is shown instead of w, which a collection with a lower ID holds.
@@ -119,9 +125,9 @@ type Change struct {
 
 // Changes calls fn for the changes of a resource behind one position, up to and including another, in order, with the objects before and after
 // each. Changes of one object at one resourceVersion, such as those of two collections that it moves between, count as one. Changes
-// that do not change the view, such as those of one collection while another has a newer state, are left out. It ends early,
-// without an error, if fn returns false.
-func (s *Store) Changes(r Resource, behind, upTo Position, fn func(c *Change) bool) (err error) {
+// that do not change the view, such as those of one collection while another has a newer state, are left out. With a namespace it returns the
+// changes of that namespace only, and does not read the versions of others. It ends early, without an error, if fn returns false.
+func (s *Store) Changes(r Resource, namespace string, behind, upTo Position, fn func(c *Change) bool) (err error) {
 	prefix := resourceKey(keyChange, r)
 	lower := append(changeKey(r, behind), 0)
 	upper := append(changeKey(r, upTo), 0)
@@ -136,6 +142,9 @@ func (s *Store) Changes(r Resource, behind, upTo Position, fn func(c *Change) bo
 		if err != nil {
 			return err
 		}
+		if namespace != "" && id.Namespace != namespace {
+			continue
+		}
 		if len(group) > 0 && (group[0].at.Era != id.at.Era || group[0].at.Version != id.at.Version) {
 			if more, err := s.changes(r, group, fn); err != nil || !more {
 				return err
@@ -147,7 +156,7 @@ func (s *Store) Changes(r Resource, behind, upTo Position, fn func(c *Change) bo
 			first = group[i].first
 			group = slices.Delete(group, i, i+1)
 		}
-		group = append(group, span{id, first})
+		group = append(group, span{id.versionID, first})
 	}
 	if err := it.Error(); err != nil {
 		return err
@@ -175,11 +184,9 @@ func (s *Store) changes(r Resource, group []span, fn func(c *Change) bool) (more
 		if same(c.Before, c.After) {
 			continue
 		}
-		value, err := s.get(versionKey(r, x.Name, x.collection, x.at))
-		if err != nil {
-			return false, err
-		}
-		if c.Last, err = readVersion(value); err != nil {
+		if c.After != nil && c.After.At == x.at && c.After.Collection == x.collection {
+			c.Last = c.After.Version
+		} else if c.Last, err = s.version(r, x.versionID); err != nil {
 			return false, fmt.Errorf("a change of %s: %w", r.Name, err)
 		}
 		if !fn(&c) {
@@ -189,24 +196,19 @@ func (s *Store) changes(r Resource, group []span, fn func(c *Change) bool) (more
 	return true, nil
 }
 
+func (s *Store) version(r Resource, id versionID) (Version, error) {
+	value, err := s.get(versionKey(r, id.Name, id.collection, id.at))
+	if err != nil {
+		return Version{}, err
+	}
+	return readVersion(value)
+}
+
 func same(a, b *Object) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
 	return a.At == b.At && a.Collection == b.Collection
-}
-
-func readChange(prefix int, key, value []byte) (id versionID, err error) {
-	if len(key) != prefix+positionBytes {
-		return id, errKey
-	}
-	id.at = readPosition(key[prefix:])
-	for _, to := range []*string{&id.Namespace, &id.Name.Name, &id.collection} {
-		if *to, value, err = cutText(value); err != nil {
-			return id, err
-		}
-	}
-	return id, nil
 }
 
 // CountAt returns how many changes have a resourceVersion in an era, but not more than two.

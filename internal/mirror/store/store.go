@@ -17,13 +17,14 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/kubebridge/kubebridge/internal/diskguard"
 )
 
 // format is the format of the database. A database of another format is refused.
-const format = "2"
+const format = "3"
 
 const (
 	cacheBytes    = 64 << 20
@@ -115,6 +116,7 @@ func Open(dir string, o Options) (_ *Store, err error) {
 			DataCorruption:  func(i pebble.DataCorruptionInfo) { s.disk.Fail(i.Details) },
 		},
 	}
+	opts.Levels[0].FilterPolicy = bloom.FilterPolicy(10) // of all levels: most objects that an event brings are new, and a filter says so without a block
 	if s.db, err = pebble.Open(dir, opts); err != nil {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
@@ -246,24 +248,24 @@ func appendVersion(dst []byte, v *Version) []byte {
 var errVersion = errors.New("the database has a version of an unknown form")
 
 // readVersion reads a value. The result does not refer to b.
-func readVersion(b []byte) (v Version, err error) {
+func readVersion(b []byte) (Version, error) {
+	v, body, err := splitVersion(b)
+	v.Body = append([]byte{}, body...)
+	return v, err
+}
+
+// splitVersion reads a value whose body stays a part of b.
+func splitVersion(b []byte) (v Version, body []byte, err error) {
 	if b, err = v.readHead(b); err != nil {
-		return v, err
+		return v, nil, err
 	}
 	length, size := binary.Uvarint(b)
 	if size <= 0 || length > uint64(len(b)-size) {
-		return v, errVersion
+		return v, nil, errVersion
 	}
 	b = b[size:]
-	v.UID, v.Body = string(b[:length]), append([]byte{}, b[length:]...)
-	return v, nil
-}
-
-// readVersionTime reads the time of a value.
-func readVersionTime(b []byte) (time.Time, error) {
-	var v Version
-	_, err := v.readHead(b)
-	return v.Time, err
+	v.UID = string(b[:length])
+	return v, b[length:], nil
 }
 
 // readHead reads what is before UID and body, and returns the rest.

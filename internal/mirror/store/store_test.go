@@ -218,7 +218,7 @@ func checkChanges(t *rapid.T, s *Store, m *model, floor Position) {
 			want = append(want, fmt.Sprintf("%v %q: %s → %s", w.at, w.Name, before, after))
 		}
 	}
-	must(t, s.Changes(pods, floor, Position{^uint64(0), 0, 0}, func(c *Change) bool {
+	must(t, s.Changes(pods, "", floor, Position{^uint64(0), 0, 0}, func(c *Change) bool {
 		got = append(got, fmt.Sprintf("%v %q: %s → %s", c.At, c.Name, body(c.Before), body(c.After)))
 		if c.Last.Body == nil {
 			t.Fatalf("change %v has no version", c.At)
