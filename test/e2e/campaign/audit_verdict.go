@@ -87,9 +87,12 @@ func (v *auditVerdict) judge() []string {
 		m := &v.messages[i]
 		known[m.ID()] = known[m.ID()] || !notMade(m)
 	}
-	seen := map[string]bool{}
+	seen, from := map[string]bool{}, map[string]string{} // from: where the last gap of a collection begins
 	for i := range v.messages {
 		m := &v.messages[i]
+		if m.Is("gap") {
+			from[m.Collection()] = m.RV()
+		}
 		switch {
 		case m.Is("denied"):
 			v.denied(m)
@@ -107,7 +110,10 @@ func (v *auditVerdict) judge() []string {
 			continue
 		}
 		seen[m.ID()] = true
-		v.change(m, answers[m.ID()], i < gone[m.Collection()])
+		// What a list adds at a version before its gap has not changed since: it is selected now, for example by an edit. The records of its last change
+		// may be gone.
+		former := m.Is("added") && m.Attributes["origin"] != string(event.Watch) && !event.Newer(m.RV(), from[m.Collection()])
+		v.change(m, answers[m.ID()], former || i < gone[m.Collection()])
 	}
 	v.refusals()
 	return v.problems
@@ -189,7 +195,7 @@ func coverOf(m *bus.Message) string {
 	return m.RV()
 }
 
-// change judges the answers to a change. ended says that consumers have dropped their copy since.
+// change judges the answers to a change. ended says that consumers have dropped their copy since, or that nothing has changed lately.
 func (v *auditVerdict) change(m *bus.Message, answers []attribution.Answer, ended bool) {
 	by := v.makers(m)
 	makers := by.users

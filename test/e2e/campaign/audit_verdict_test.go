@@ -72,6 +72,12 @@ func (a *audit) list(from string) {
 	a.verdict.exact = false
 }
 
+// selected makes a list find the object, whose gap begins at a position.
+func (a *audit) selected(from string) {
+	a.messages[0].Data.Reset, a.messages[0].Attributes["resourceversion"] = false, from
+	a.messages[theAdded].Attributes["origin"] = "reconcile"
+}
+
 // found makes a list find the modification and the deletion. Its end is at version 12.
 func (a *audit) found() {
 	for _, i := range []int{theModified, theDeleted} {
@@ -192,6 +198,8 @@ func TestAuditVerdict(t *testing.T) {
 			a.list("11")
 			a.messages = append(a.messages, a.messages[theModified])
 		}, "silent"},
+		"no answer to what an edit has selected, and a list has found": {func(a *audit) { a.selected("11"); without(a, ofAdded) }, ""},
+		"no answer to what was created, and a list has found":          {func(a *audit) { a.selected("10"); without(a, ofAdded) }, "silent"},
 		"a loss":                    {func(a *audit) { a.messages = append(a.messages, lost) }, "loss"},
 		"a loss, records disturbed": {func(a *audit) { a.verdict.whole = false; a.messages = append(a.messages, lost) }, ""},
 		"a refusal of another user": {func(a *audit) { a.messages[theDenied].Data.Request = requestBy("patch", "alice") }, "denied"},
