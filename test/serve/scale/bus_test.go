@@ -62,28 +62,24 @@ func newBus(t *testing.T, dir string, p *pods) *bus {
 	if !b.server.ReadyForConnections(busPatience) {
 		t.Fatal("NATS does not start")
 	}
+	b.create()
 	id := event.Identity{Bridge: "kubebridge", Cluster: clusterName, ClusterUID: clusterUID, Sink: "audit"}
 	b.sink, err = nats.New(nats.Options{Config: nats.Config{URL: b.server.ClientURL()}, Identity: id})
 	b.must(err)
 	b.must(b.sink.Open(b.ctx, nil))
 	t.Cleanup(func() { b.must(b.sink.Close()) })
 	b.encoder = event.Encoder{Cluster: clusterName, ClusterUID: clusterUID, Format: event.Structured}.Of(&b.of)
-	b.compress()
 	return b
 }
 
-// compress makes the server compress the stream, so that the bus and the copy of it find room on one disk.
-func (b *bus) compress() {
+// create creates the stream with compression, which the server does not begin later, so that the bus and the copy of it find room on one disk.
+func (b *bus) create() {
 	conn, err := natsgo.Connect(b.server.ClientURL())
 	b.must(err)
 	b.t.Cleanup(conn.Close)
 	js, err := jetstream.New(conn)
 	b.must(err)
-	b.stream, err = js.Stream(b.ctx, "K8S_"+clusterName)
-	b.must(err)
-	config := b.stream.CachedInfo().Config
-	config.Compression = jetstream.S2Compression
-	b.stream, err = js.UpdateStream(b.ctx, config)
+	b.stream, err = js.CreateStream(b.ctx, jetstream.StreamConfig{Name: "K8S_" + clusterName, Subjects: []string{"k8s." + clusterName + ".>"}, Compression: jetstream.S2Compression})
 	b.must(err)
 }
 
