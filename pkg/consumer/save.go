@@ -80,8 +80,13 @@ type slotKey struct {
 
 func newUnsaved() *unsaved {
 	return &unsaved{
-		map[string]bool{}, map[resourceKey]bool{}, map[collectionKey]bool{}, map[progressKey]bool{}, map[slotKey]bool{},
-		map[uint64]bool{}, map[collectionKey]bool{},
+		map[string]bool{},
+		map[resourceKey]bool{},
+		map[collectionKey]bool{},
+		map[progressKey]bool{},
+		map[slotKey]bool{},
+		map[uint64]bool{},
+		map[collectionKey]bool{},
 	}
 }
 

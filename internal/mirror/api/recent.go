@@ -95,7 +95,7 @@ func (r *recent) keep(t *stretch) {
 
 func (t *stretch) fill(s *store.Store) {
 	t.of = map[string][]*store.Change{}
-	t.err = s.Changes(t.resource, "", t.stretchKey.behind, t.upTo, func(c *store.Change) bool {
+	t.err = s.Changes(t.resource, "", t.behind, t.upTo, func(c *store.Change) bool {
 		kept := *c
 		t.all = append(t.all, &kept)
 		t.of[c.Namespace] = append(t.of[c.Namespace], &kept)

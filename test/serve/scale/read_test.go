@@ -142,7 +142,9 @@ func must(b *testing.B, err error) {
 func newAPI(m *mirror.Mirror) http.Handler {
 	return api.New(api.Options{
 		Mirror: m, Cluster: clusterName, Log: zap.NewNop(),
-		Builtin: func(string) (api.Builtin, bool) { return api.Builtin{APIVersion: "v1", Kind: "Pod", Namespaced: true}, true },
+		Builtin: func(string) (api.Builtin, bool) {
+			return api.Builtin{APIVersion: "v1", Kind: "Pod", Namespaced: true}, true
+		},
 	})
 }
 
