@@ -457,7 +457,7 @@ func (n *nemesis) settleServed(ctx context.Context, v *servedVerdict) error {
 		points := s.points(v, t.ResourceID(), messages, now.version, r)
 		var covered []*answer
 		for _, p := range points {
-			a, err := s.list(ctx, t, p, 1+r.IntN(50), func() {})
+			a, err := s.list(ctx, t, p, 5+r.IntN(100), func() {})
 			if err != nil {
 				return fmt.Errorf("list %s at %d: %w", t.ResourceID(), p.version, err)
 			}
@@ -488,7 +488,11 @@ func (n *nemesis) settleServed(ctx context.Context, v *servedVerdict) error {
 
 // present waits until the present list has what exists.
 func (s *serving) present(ctx context.Context, v *servedVerdict, t kube.Type) (*answer, error) {
-	patience, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("not within 1 minute"))
+	limit := time.Minute
+	if v.loose[t.ResourceID()] { // a quiet collection is proved up to the API server's next bookmark only, which takes about a minute
+		limit *= 2
+	}
+	patience, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
 	defer cancel()
 	for {
 		a, err := s.list(patience, t, point{}, 0, func() {})

@@ -219,10 +219,10 @@ func (v *servedVerdict) answer(a *answer, answered map[string]bool) {
 	switch {
 	case a.code != 200:
 		switch {
-		case answered[key] && (!v.restored || a.point.epoch > 0):
+		case answered[key] && (!v.restored || a.point.epoch > 0) && (!a.early || a.code == 410): // until the list of a reset ends, it is 503 or 404
 			v.wrong("serve covered", "%s is refused, and it was answered before: %d %s", a, a.code, a.reason)
 		case a.early:
-			return // it was asked for again, unless a gap explains it
+			return // during the faults
 		case !v.explained(a.resource, a.point.version):
 			v.wrong("serve covered", "%s is refused, and no gap explains it: %d %s; gaps: %v", a, a.code, a.reason, v.breaches[a.resource])
 		}

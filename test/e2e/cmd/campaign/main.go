@@ -175,6 +175,9 @@ func (o options) plan(source build) ([]campaign.Spec, error) {
 		if o.kills == 0 { // changes wait for audit records
 			limit += 2 * time.Minute
 		}
+		if o.serves(seed) { // several collections wait for bookmarks
+			limit += 3 * time.Minute
+		}
 		if o.kills > 0 {
 			harm, limit = false, limit+time.Duration(o.kills)*3*time.Second
 		}
