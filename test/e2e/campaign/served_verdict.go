@@ -17,38 +17,43 @@ import (
 //	                in the bytes that the bus has. All its pages are of the resourceVersion that was asked for.
 //	serve covered   A version is refused only if a gap explains that, and never after it was answered.
 //	serve watch     A watch shows each change behind the version that it begins with once, in order, and leads to what exists.
-//	serve follower  So does a client that resumes from what it has seen, over kills. A 410 needs a gap.
+//	serve follower  The same for a client that resumes from what it has seen, over kills. A 410 needs a gap.
 //
 // That the present list is that of the API server within a minute after the faults is judged while it happens: see [nemesis.settleServed].
 type servedVerdict struct {
-	truth    map[string][]past                  // by resource: the histories, of which each answer must fit one
-	cluster  map[string]map[string]item         // by resource and UID: what exists at the end; the body of what is comparable, or ""
-	types    map[string]target                  // by resource
-	bodies   map[string]map[string]bool         // by UID and version: the bodies that were published
-	deleted  map[string]uint64                  // by UID: the version of the deletion that a watch has seen
-	several  map[string]map[uint64]int          // by resource: the number of changes of a version
-	breaches map[string][]breach                // by resource
-	loose    map[string]bool                    // resources of several collections: every refusal may have a reason
-	restored bool                               // etcd was restored from a backup
-	dropped  bool                               // a stream or topic was deleted, so `bridge serve` has dropped its copy
-	answers  []*answer                          // in the order of time
-	trails   []*trail                           // of clients
-	compared map[string]map[*object]comparisons // by body
+	servedTruth
+	answers []*answer // in the order of time
+	trails  []*trail  // of clients
 
 	problems []string
 	counts   servedCounts
 }
 
+// servedTruth is what answers are compared with.
+type servedTruth struct {
+	truth    map[string][]past          // by resource: the histories, of which each answer must fit one
+	cluster  map[string]map[string]item // by resource and UID: what exists at the end; the body of what is comparable, or ""
+	types    map[string]target          // by resource
+	bodies   map[string]map[string]bool // by UID and version: the bodies that were published
+	deleted  map[string]uint64          // by UID: the version of the deletion that a watch has seen
+	several  map[string]map[uint64]int  // by resource: the number of changes of a version
+	breaches map[string][]breach        // by resource
+	loose    map[string]bool            // resources of several collections: every refusal may have a reason
+	restored bool                       // etcd was restored from a backup
+	dropped  bool                       // a stream or topic was deleted, so `bridge serve` has dropped its copy
+
+	compared map[string]map[*object]comparisons // by body
+}
+
 // servedCounts are counts of the answers.
 type servedCounts struct {
-	Covered   int `json:"covered"`             // versions of the past whose list was answered after the faults
-	Refused   int `json:"refused"`             // versions that a gap explains
-	Early     int `json:"early"`               // lists that were answered during the faults
-	Watches   int `json:"watches"`             // from the past
-	Changes   int `json:"changes"`             // that followers saw
-	Relists   int `json:"relists"`             // of followers, after a 410
-	Kills     int `json:"kills"`               // of `bridge serve`
-	Unordered int `json:"unordered,omitempty"` // changes with the version of another change
+	Covered int `json:"covered"` // versions of the past whose list was answered after the faults
+	Refused int `json:"refused"` // versions that a gap explains
+	Early   int `json:"early"`   // lists that were answered during the faults
+	Watches int `json:"watches"` // from the past
+	Changes int `json:"changes"` // that followers saw
+	Relists int `json:"relists"` // of followers, after a 410
+	Kills   int `json:"kills"`   // of `bridge serve`
 }
 
 func (c *servedCounts) String() string {
@@ -109,10 +114,10 @@ type breach struct{ from, to uint64 }
 
 // newServedVerdict collects what answers are compared with.
 func newServedVerdict(p Pair, l *ledger, types []target, messages []bus.Message) *servedVerdict {
-	v := &servedVerdict{
+	v := &servedVerdict{servedTruth: servedTruth{
 		truth: map[string][]past{}, cluster: map[string]map[string]item{}, types: map[string]target{}, bodies: map[string]map[string]bool{}, deleted: map[string]uint64{},
 		several: map[string]map[uint64]int{}, breaches: map[string][]breach{}, loose: map[string]bool{}, restored: l.former != nil, compared: map[string]map[*object]comparisons{},
-	}
+	}}
 	for _, t := range types {
 		resource := t.ResourceID()
 		v.types[resource] = t
