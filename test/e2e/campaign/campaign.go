@@ -293,6 +293,9 @@ func (w *world) report(r Result, v *verdict) string {
 	slices.Sort(lives)
 	fmt.Fprintln(&b, strings.Join(lives, "\n"))
 	if w.serving != nil {
+		for _, one := range w.serving.trails {
+			fmt.Fprintf(&b, "\n%s\n", one)
+		}
 		for i, p := range w.serving.processes {
 			fmt.Fprintf(&b, "\nlog of bridge serve %d:\n%s\n", i, p.Log())
 		}

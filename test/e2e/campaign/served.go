@@ -140,17 +140,19 @@ func (n *nemesis) servedFaults() []fault {
 			}
 			return nil
 		})},
-		{name: "serve and bridge kill -9", do: killed(func(ctx context.Context, r *chance) error {
+		{name: "serve and bridge kill -9", do: func(ctx context.Context, r *chance) error {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			if err := n.revive(); err != nil {
 				return err
 			}
-			i := r.IntN(n.replicas)
-			n.current[i].Kill()
-			r.wait(ctx, time.Second)
-			return n.relaunch(i)
-		})},
+			return killed(func(ctx context.Context, r *chance) error {
+				i := r.IntN(n.replicas)
+				n.current[i].Kill()
+				r.wait(ctx, time.Second)
+				return n.relaunch(i)
+			})(ctx, r)
+		}},
 		{name: "serve kill -9 while the bus is away", hurts: true, do: func(ctx context.Context, r *chance) error {
 			for _, p := range n.bus.proxies {
 				p.Refuse()

@@ -94,6 +94,14 @@ type trail struct {
 	goal           uint64 // the version that the client had to reach at the end; 0: none
 }
 
+func (t *trail) String() string {
+	s := fmt.Sprintf("%s of %s saw", t.what, t.resource)
+	for _, x := range t.sights {
+		s += fmt.Sprintf("\n  %-8s %d %s %s", x.kind, x.version, x.item.name, x.reason)
+	}
+	return s
+}
+
 // sight is a list, an event of a watch, or a refusal.
 type sight struct {
 	kind    string // sawList, sawRefusal, or the type of the event
