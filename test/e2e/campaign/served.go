@@ -567,7 +567,9 @@ func (s *serving) points(v *servedVerdict, resource string, messages []bus.Messa
 	for _, h := range v.truth[resource] {
 		for _, o := range h.objects {
 			for _, one := range o.versions {
-				add(epochOf(one.rv, h.epoch))
+				if h.epoch > 1 || one.rv >= v.listedFirst(resource) {
+					add(epochOf(one.rv, h.epoch))
+				}
 			}
 		}
 	}
@@ -604,7 +606,11 @@ func (n *nemesis) judgeServed(ctx context.Context, l *ledger, settled bool) (*se
 // servedVerdict returns a verdict with everything except the answers.
 func (n *nemesis) servedVerdict(ctx context.Context, l *ledger) (*servedVerdict, error) {
 	messages, err := n.bus.read(ctx)
-	v := newServedVerdict(n.pair, l, n.types, messages)
+	types := slices.Clone(n.types)
+	if n.gadgets != nil {
+		types = append(types, target{Type: n.gadgets.typ})
+	}
+	v := newServedVerdict(n.pair, l, types, messages)
 	v.dropped = droppedBy(n.happened)
 	if err != nil {
 		return v, err
@@ -628,6 +634,7 @@ func (n *nemesis) servedVerdict(ctx context.Context, l *ledger) (*servedVerdict,
 			}
 		}
 		v.cluster[resource], v.loose[resource] = exists, true
+		v.truth[resource] = nil
 		if g.publishesAll() {
 			v.truth[resource] = g.pastsOf()
 		}

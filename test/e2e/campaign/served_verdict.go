@@ -200,6 +200,14 @@ func breachesOf(p Pair, resource string, messages []bus.Message) (all []breach) 
 	return all
 }
 
+// listedFirst returns the version at which the first list of a resource ended.
+func (v *servedVerdict) listedFirst(resource string) uint64 {
+	if all := v.breaches[resource]; len(all) > 0 {
+		return all[0].to
+	}
+	return 0
+}
+
 func (v *servedVerdict) wrong(rule, format string, args ...any) {
 	v.problems = append(v.problems, "["+rule+"] "+fmt.Sprintf(format, args...))
 }
