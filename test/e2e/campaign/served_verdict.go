@@ -47,18 +47,39 @@ type servedTruth struct {
 
 // servedCounts are counts of the answers.
 type servedCounts struct {
-	Covered int `json:"covered"` // versions of the past whose list was answered after the faults
-	Refused int `json:"refused"` // versions that a gap explains
-	Early   int `json:"early"`   // lists that were answered during the faults
-	Watches int `json:"watches"` // from the past
-	Changes int `json:"changes"` // that followers saw
-	Relists int `json:"relists"` // of followers, after a 410
-	Kills   int `json:"kills"`   // of `bridge serve`
+	Covered int           `json:"covered"` // versions of the past whose list was answered after the faults
+	Refused int           `json:"refused"` // versions that a gap explains
+	Shared  *servedShared `json:"shared,omitempty"`
+	Early   int           `json:"early"`   // lists that were answered during the faults
+	Watches int           `json:"watches"` // from the past
+	Changes int           `json:"changes"` // that followers saw
+	Relists int           `json:"relists"` // of followers, after a 410
+	Kills   int           `json:"kills"`   // of `bridge serve`
+}
+
+// servedShared are the counts of versions of the resource that several entries share, which the others do not include.
+type servedShared struct {
+	Covered int `json:"covered"`
+	Refused int `json:"refused"`
 }
 
 func (c *servedCounts) String() string {
-	return fmt.Sprintf("%d versions covered, %d refused; %d lists during the faults, %d watches; followers saw %d changes and listed %d times again; %d kills",
-		c.Covered, c.Refused, c.Early, c.Watches, c.Changes, c.Relists, c.Kills)
+	s := fmt.Sprintf("%d versions covered, %d refused", c.Covered, c.Refused)
+	if c.Shared != nil {
+		s += fmt.Sprintf(" (shared resource: %d, %d)", c.Shared.Covered, c.Shared.Refused)
+	}
+	return s + fmt.Sprintf("; %d lists during the faults, %d watches; followers saw %d changes and listed %d times again; %d kills", c.Early, c.Watches, c.Changes, c.Relists, c.Kills)
+}
+
+// countsOf returns the counts of covered and refused versions for a resource.
+func (v *servedVerdict) countsOf(resource string) (covered, refused *int) {
+	if !v.loose[resource] {
+		return &v.counts.Covered, &v.counts.Refused
+	}
+	if v.counts.Shared == nil {
+		v.counts.Shared = &servedShared{}
+	}
+	return &v.counts.Shared.Covered, &v.counts.Shared.Refused
 }
 
 // past is one history of a resource.
@@ -237,6 +258,7 @@ func (a *answer) String() string {
 // answer judges a list. answered has the versions that were answered before.
 func (v *servedVerdict) answer(a *answer, answered map[string]bool) {
 	key := fmt.Sprint(a.resource, a.point.epoch, a.point.version)
+	covered, refused := v.countsOf(a.resource)
 	switch {
 	case a.code != 200:
 		switch {
@@ -247,7 +269,7 @@ func (v *servedVerdict) answer(a *answer, answered map[string]bool) {
 		case !v.explained(a.resource, a.point.version):
 			v.wrong("serve covered", "%s is refused, and no gap explains it: %d %s; gaps: %v", a, a.code, a.reason, v.breaches[a.resource])
 		}
-		v.counts.Refused++
+		*refused++
 		return
 	case a.reason != "":
 		v.wrong("serve list", "%s: %s", a, a.reason)
@@ -260,7 +282,7 @@ func (v *servedVerdict) answer(a *answer, answered map[string]bool) {
 	if a.early {
 		v.counts.Early++
 	} else if a.point.version != 0 {
-		v.counts.Covered++
+		*covered++
 	}
 	if wrong := v.listed(a.resource, a.version, a.items); wrong != "" {
 		v.wrong("serve list", "%s, of resourceVersion %d and %d pages: %s", a, a.version, a.pages, wrong)
