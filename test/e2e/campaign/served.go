@@ -365,7 +365,7 @@ func (s *serving) watch(ctx context.Context, t kube.Type, from uint64, seconds i
 }
 
 // follow lists a resource and watches it. After a broken connection it resumes from the last version that it has seen. It lists again only
-// after a 410.
+// after a 410, or if etcd was restored and its version is too new.
 func (s *serving) follow(ctx context.Context, t kube.Type, to *trail, r *chance) {
 	saw := func(x sight) {
 		s.mu.Lock()
@@ -388,7 +388,7 @@ func (s *serving) follow(ctx context.Context, t kube.Type, to *trail, r *chance)
 			var ended *errEnded
 			if errors.As(err, &ended) && ended.code != http.StatusNotFound && ended.code != http.StatusServiceUnavailable {
 				saw(sight{kind: sawRefusal, version: to.position, code: ended.code, reason: ended.reason})
-				listed = ended.code != http.StatusGone
+				listed = ended.code != http.StatusGone && ended.code != http.StatusGatewayTimeout // too new, after a restore of etcd
 			}
 			if err == nil {
 				continue
@@ -464,7 +464,7 @@ func (n *nemesis) settleServed(ctx context.Context, v *servedVerdict) error {
 				return fmt.Errorf("list %s at %d: %w", t.ResourceID(), p.version, err)
 			}
 			s.answered(a)
-			if a.code == http.StatusOK {
+			if a.code == http.StatusOK && (!v.restored || p.epoch > 1) { // a version of the former history is another state in this one
 				covered = append(covered, a)
 			}
 		}

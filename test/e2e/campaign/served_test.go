@@ -157,11 +157,12 @@ func TestServedRefusals(t *testing.T) {
 		pair string
 		do   func(v *servedVerdict)
 	}{
-		"Kafka, before a gap":    {"kafka-eo/kafka", func(v *servedVerdict) { refuse(v, 12) }},
-		"the stream was deleted": {"nats-eo/nats", func(v *servedVerdict) { v.dropped = true; refuse(v, 12) }},
-		"etcd was restored":      {"nats-eo/nats", func(v *servedVerdict) { v.restored = true; refuse(v, 12) }},
-		"several collections":    {"nats-eo/nats", func(v *servedVerdict) { v.loose[resource] = true; refuse(v, 12) }},
-		"during the faults":      {"nats-eo/nats", func(v *servedVerdict) { refuse(v, 12); v.answers[0].early = true }},
+		"Kafka, before a gap":                          {"kafka-eo/kafka", func(v *servedVerdict) { refuse(v, 12) }},
+		"the stream was deleted":                       {"nats-eo/nats", func(v *servedVerdict) { v.dropped = true; refuse(v, 12) }},
+		"etcd was restored":                            {"nats-eo/nats", func(v *servedVerdict) { v.restored = true; refuse(v, 12) }},
+		"a version is too new after etcd was restored": {"nats-eo/nats", func(v *servedVerdict) { v.restored = true; v.trails[0].sights[5].code = 504 }},
+		"several collections":                          {"nats-eo/nats", func(v *servedVerdict) { v.loose[resource] = true; refuse(v, 12) }},
+		"during the faults":                            {"nats-eo/nats", func(v *servedVerdict) { refuse(v, 12); v.answers[0].early = true }},
 	} {
 		v := servedHistory(c.pair)
 		c.do(v)

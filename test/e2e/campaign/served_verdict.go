@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -36,7 +37,7 @@ type servedTruth struct {
 	types    map[string]target          // by resource
 	bodies   map[string]map[string]bool // by UID and version: the bodies that were published
 	deleted  map[string]uint64          // by UID: the version of the deletion that a watch has seen
-	several  map[string]map[uint64]int  // by resource: the number of changes of a version
+	several  map[string]map[uint64]int  // by resource: the number of changes of a version, in all collections
 	breaches map[string][]breach        // by resource
 	loose    map[string]bool            // resources of several collections: every refusal may have a reason
 	restored bool                       // etcd was restored from a backup
@@ -177,7 +178,7 @@ func newServedVerdict(p Pair, l *ledger, types []target, messages []bus.Message)
 			}
 			v.bodies[key][string(m.Data.Object)] = true
 		}
-		if change := fmt.Sprint(m.Resource(), m.UID(), m.Is("deleted"), versionOf(m)); !seen[change] {
+		if change := fmt.Sprint(m.Collection(), m.UID(), m.Is("deleted"), versionOf(m)); !seen[change] {
 			seen[change] = true
 			if v.several[m.Resource()] == nil {
 				v.several[m.Resource()] = map[uint64]int{}
@@ -260,9 +261,9 @@ func (v *servedVerdict) answer(a *answer, answered map[string]bool) {
 	key := fmt.Sprint(a.resource, a.point.epoch, a.point.version)
 	covered, refused := v.countsOf(a.resource)
 	switch {
-	case a.code != 200:
+	case a.code != http.StatusOK:
 		switch {
-		case answered[key] && (!v.restored || a.point.epoch > 0) && (!a.early || a.code == 410): // until the list of a reset ends, it is 503 or 404
+		case answered[key] && (!v.restored || a.point.epoch > 0) && (!a.early || a.code == http.StatusGone): // until the list of a reset ends, it is 503 or 404
 			v.wrong("serve covered", "%s is refused, and it was answered before: %d %s", a, a.code, a.reason)
 		case a.early:
 			return // during the faults
@@ -503,8 +504,8 @@ func (v *servedVerdict) trail(one *trail) {
 		i = end
 		for _, x := range part {
 			switch {
-			case x.kind != sawRefusal:
-			case x.code != 410:
+			case x.kind != sawRefusal, x.code == http.StatusGatewayTimeout && v.restored:
+			case x.code != http.StatusGone:
 				v.wrong(rule, "%s of %s is refused at %d: %d %s", one.what, one.resource, x.version, x.code, x.reason)
 			case !v.interrupted(one.resource, x.version):
 				v.wrong(rule, "%s of %s ends at %d with 410, and no gap explains it: %s; gaps: %v", one.what, one.resource, x.version, x.reason, v.breaches[one.resource])
