@@ -293,6 +293,7 @@ func (w *world) report(r Result, v *verdict) string {
 	slices.Sort(lives)
 	fmt.Fprintln(&b, strings.Join(lives, "\n"))
 	if w.serving != nil {
+		fmt.Fprintf(&b, "\nbridge serve: %s\n", r.Serve)
 		for _, one := range w.serving.trails {
 			fmt.Fprintf(&b, "\n%s\n", one)
 		}
