@@ -262,3 +262,21 @@ func TestBreaches(t *testing.T) {
 		t.Errorf("on Kafka, the gaps explain %v, want %v", got, want)
 	}
 }
+
+// The slowest collection says what `bridge serve` must show. A closed one does not count.
+func TestProvedBy(t *testing.T) {
+	h := rightHistory()
+	if got := provedBy(h.messages, resource); got != 25 {
+		t.Errorf("one collection is proved up to %d, want 25", got)
+	}
+	other := resource + ":x"
+	h.add(h.script.collection("gap", other, resource, "", bus.Data{}))
+	h.add(h.script.collection("synced", other, resource, "22", bus.Data{}))
+	if got := provedBy(h.messages, resource); got != 22 {
+		t.Errorf("two collections are proved up to %d, want 22", got)
+	}
+	h.add(h.script.collection("closed", other, resource, "", bus.Data{}))
+	if got := provedBy(h.messages, resource); got != 25 {
+		t.Errorf("after the second one is closed, %d is proved, want 25", got)
+	}
+}

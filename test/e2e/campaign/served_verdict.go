@@ -3,6 +3,7 @@ package campaign
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -220,6 +221,31 @@ func breachesOf(p Pair, resource string, messages []bus.Message) (all []breach) 
 		}
 	}
 	return all
+}
+
+// provedBy returns the lowest version that all open collections of a resource are proved to have reached, in the present epoch.
+func provedBy(messages []bus.Message, resource string) uint64 {
+	reached, epochs := map[string]uint64{}, map[string]int{}
+	for i := range messages {
+		m := &messages[i]
+		id := m.Collection()
+		switch {
+		case m.Resource() != resource || m.OfAudit():
+			continue
+		case m.Is("closed"):
+			delete(reached, id)
+			continue
+		case m.Data.Reset || m.Epoch() > epochs[id]:
+			reached[id], epochs[id] = 0, m.Epoch()
+		}
+		if m.Is("synced") || m.Attributes["origin"] == "watch" {
+			reached[id] = max(reached[id], versionOf(m))
+		}
+	}
+	if len(reached) == 0 {
+		return 0
+	}
+	return slices.Min(slices.Collect(maps.Values(reached)))
 }
 
 // listedFirst returns the version at which the first list of a resource ended.
