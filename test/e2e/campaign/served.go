@@ -491,7 +491,11 @@ func (n *nemesis) settleServed(ctx context.Context, v *servedVerdict) error {
 // present waits until the present list has what exists. A resource of several collections may be behind, but not behind the version that is
 // proved.
 func (s *serving) present(ctx context.Context, v *servedVerdict, t kube.Type, proved uint64) (*answer, error) {
-	patience, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("not within 1 minute"))
+	limit := time.Minute
+	if v.loose[t.ResourceID()] { // a quiet collection waits for a bookmark, which takes about a minute
+		limit *= 2
+	}
+	patience, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
 	defer cancel()
 	var last *answer
 	for {

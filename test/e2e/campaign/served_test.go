@@ -272,8 +272,14 @@ func TestProvedBy(t *testing.T) {
 	other := resource + ":x"
 	h.add(h.script.collection("gap", other, resource, "", bus.Data{}))
 	h.add(h.script.collection("synced", other, resource, "22", bus.Data{}))
-	if got := provedBy(h.messages, resource); got != 22 {
-		t.Errorf("two collections are proved up to %d, want 22", got)
+	if got := provedBy(h.messages, resource); got != 0 {
+		t.Errorf("before the second collection has reached the list of the first one, %d is proved, want 0", got)
+	}
+	m := h.script.collection("synced", other, resource, "24", bus.Data{Reason: "periodic"})
+	m.Data.Reason = "periodic"
+	h.add(m)
+	if got := provedBy(h.messages, resource); got != 24 {
+		t.Errorf("two collections are proved up to %d, want 24", got)
 	}
 	h.add(h.script.collection("closed", other, resource, "", bus.Data{}))
 	if got := provedBy(h.messages, resource); got != 25 {

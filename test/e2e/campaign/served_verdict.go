@@ -223,9 +223,10 @@ func breachesOf(p Pair, resource string, messages []bus.Message) (all []breach) 
 	return all
 }
 
-// provedBy returns the lowest version that all open collections of a resource are proved to have reached, in the present epoch.
+// provedBy returns the lowest version that all open collections of a resource are proved to have reached, in the present epoch. It returns 0
+// if the last list of one of them ended at a higher version: nothing later than the gap is complete then.
 func provedBy(messages []bus.Message, resource string) uint64 {
-	reached, epochs := map[string]uint64{}, map[string]int{}
+	reached, listed, epochs := map[string]uint64{}, map[string]uint64{}, map[string]int{}
 	for i := range messages {
 		m := &messages[i]
 		id := m.Collection()
@@ -234,9 +235,13 @@ func provedBy(messages []bus.Message, resource string) uint64 {
 			continue
 		case m.Is("closed"):
 			delete(reached, id)
+			delete(listed, id)
 			continue
 		case m.Data.Reset || m.Epoch() > epochs[id]:
 			reached[id], epochs[id] = 0, m.Epoch()
+		}
+		if m.Is("synced") && m.Data.Reason != "periodic" {
+			listed[id] = versionOf(m)
 		}
 		if m.Is("synced") || m.Attributes["origin"] == "watch" {
 			reached[id] = max(reached[id], versionOf(m))
@@ -245,7 +250,13 @@ func provedBy(messages []bus.Message, resource string) uint64 {
 	if len(reached) == 0 {
 		return 0
 	}
-	return slices.Min(slices.Collect(maps.Values(reached)))
+	lowest := slices.Min(slices.Collect(maps.Values(reached)))
+	for _, version := range listed {
+		if version > lowest {
+			return 0
+		}
+	}
+	return lowest
 }
 
 // listedFirst returns the version at which the first list of a resource ended.
