@@ -43,33 +43,38 @@ type Spec struct {
 	AuditLog string
 	Audit    bool
 
+	// Serve runs `bridge serve` beside the bridge, and judges it. It has no effect on a pair whose bus it cannot read, with kills, and with a
+	// hostile tenant, whose delays it would change.
+	Serve bool
+
 	soak bool // the run is part of a soak: one replica and no linger, whatever the seed
 	away bool // with soak: the bus is away for long, and there is a disk buffer
 }
 
 // Result is the result of a run: one line of the results file.
 type Result struct {
-	Commit   string       `json:"commit,omitempty"`
-	Dirty    bool         `json:"dirty,omitempty"` // the worktree was not the commit
-	Pair     string       `json:"pair"`
-	Seed     uint64       `json:"seed"`
-	Entries  bool         `json:"entries,omitempty"`
-	Hostile  bool         `json:"hostile,omitempty"`
-	Delays   *AllDelays   `json:"delays,omitempty"` // delays of the other users' changes; nil without a hostile tenant
-	Harm     bool         `json:"harm,omitempty"`
-	Passed   bool         `json:"passed"`
-	Seconds  float64      `json:"seconds"`
-	Ops      int          `json:"operations"`
-	Events   int          `json:"events"`
-	Gaps     int          `json:"gaps"`
-	Excused  int          `json:"excused"`            // unpublished transitions that a declared gap excuses
-	Buffer   string       `json:"buffer,omitempty"`   // size of the disk buffer; "" without one
-	Recorded int          `json:"recorded,omitempty"` // changes that killed bridges had in the disk buffer, and whose publication is judged
-	Audit    string       `json:"audit,omitempty"`    // the audit input; "" without one
-	Answers  *auditCounts `json:"answers,omitempty"`  // about the users of changes, on the first sink
-	Faults   []string     `json:"faults"`
-	Problems []string     `json:"problems,omitempty"`
-	Log      string       `json:"-"` // of a failed run: its events, the histories of the objects, and the bridges' logs
+	Commit   string        `json:"commit,omitempty"`
+	Dirty    bool          `json:"dirty,omitempty"` // the worktree was not the commit
+	Pair     string        `json:"pair"`
+	Seed     uint64        `json:"seed"`
+	Entries  bool          `json:"entries,omitempty"`
+	Hostile  bool          `json:"hostile,omitempty"`
+	Delays   *AllDelays    `json:"delays,omitempty"` // delays of the other users' changes; nil without a hostile tenant
+	Harm     bool          `json:"harm,omitempty"`
+	Passed   bool          `json:"passed"`
+	Seconds  float64       `json:"seconds"`
+	Ops      int           `json:"operations"`
+	Events   int           `json:"events"`
+	Gaps     int           `json:"gaps"`
+	Excused  int           `json:"excused"`            // unpublished transitions that a declared gap excuses
+	Buffer   string        `json:"buffer,omitempty"`   // size of the disk buffer; "" without one
+	Recorded int           `json:"recorded,omitempty"` // changes that killed bridges had in the disk buffer, and whose publication is judged
+	Audit    string        `json:"audit,omitempty"`    // the audit input; "" without one
+	Answers  *auditCounts  `json:"answers,omitempty"`  // about the users of changes, on the first sink
+	Serve    *servedCounts `json:"serve,omitempty"`    // about `bridge serve`; nil without it
+	Faults   []string      `json:"faults"`
+	Problems []string      `json:"problems,omitempty"`
+	Log      string        `json:"-"` // of a failed run: its events, the histories of the objects, and the bridges' logs
 }
 
 // OneCommit returns the commit of all results. It is an error if results are of several commits, or of a modified worktree.
@@ -102,6 +107,7 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	if s.Kills > 0 {
 		s.Entries, s.Faults = true, time.Duration(s.Kills)*perKill
 	}
+	s.Serve = s.Serve && s.Pair.CanServe() && s.Kills == 0 && !s.Hostile
 	begun := time.Now()
 	r := newChance(s.Seed, 0)
 	w := &world{spec: s, pair: s.Pair, cluster: cluster}
@@ -121,6 +127,11 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	l := newLedger()
 	if err := w.trusted(ctx, l); err != nil {
 		return result, err
+	}
+	if s.Serve {
+		if err := w.startServing(ctx, l); err != nil {
+			return result, fmt.Errorf("launch bridge serve: %w", err)
+		}
 	}
 	load := &workload{kube: w.kube, who: w.who, ledger: l, types: w.types, seed: s.Seed}
 	if w.audit != nil {
@@ -174,6 +185,8 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		}
 	}
 	problems = append(append(problems, n.delayed...), n.besideTenant()...)
+	served, wrong := n.judgeServed(ctx, l, settled == nil)
+	problems, result.Serve = append(problems, wrong...), served
 	stopped := time.Now()
 	w.stop()
 	for i, p := range w.processes {
@@ -279,6 +292,15 @@ func (w *world) report(r Result, v *verdict) string {
 	}
 	slices.Sort(lives)
 	fmt.Fprintln(&b, strings.Join(lives, "\n"))
+	if w.serving != nil {
+		fmt.Fprintf(&b, "\nbridge serve: %s\n", r.Serve)
+		for _, one := range w.serving.trails {
+			fmt.Fprintf(&b, "\n%s\n", one)
+		}
+		for i, p := range w.serving.processes {
+			fmt.Fprintf(&b, "\nlog of bridge serve %d:\n%s\n", i, p.Log())
+		}
+	}
 	for i, p := range w.processes {
 		fmt.Fprintf(&b, "\nlog of process %d:\n%s\n", i, p.Log())
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // nemesis inflicts faults for a time: one on the bridge and, in parallel, one on its surroundings. If entries share a resource, it also
-// edits these entries in parallel. If the bridge has an audit input, records are disturbed in parallel, too.
+// edits these entries in parallel. If the bridge has an audit input, records are disturbed in parallel, and `bridge serve` has faults of its own.
 type nemesis struct {
 	*world
 	begun     time.Time
@@ -56,7 +56,7 @@ func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 	if n.spec.Harm { // the seed is for faults of the API server itself, so most other faults are left out
 		around = append(append(n.serverFaults(), fault{name: "etcd restored from a backup", do: n.restoreEtcd, once: true}), around[len(around)-2:]...)
 	}
-	results := make(chan error, 4)
+	results := make(chan error, 5)
 	go func() { results <- n.harm(ctx, until, 1, n.bridgeFaults()) }()
 	go func() { results <- n.harm(ctx, until, 2, around) }()
 	if n.gadgets == nil {
@@ -65,7 +65,12 @@ func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 		go func() { results <- n.harm(ctx, until, entriesStream, n.entriesFaults()) }()
 	}
 	go func() { results <- n.harm(ctx, until, auditStream, n.auditFaults()) }()
-	return errors.Join(<-results, <-results, <-results, <-results)
+	if n.serving == nil {
+		results <- nil
+	} else {
+		go func() { results <- n.harm(ctx, until, servedStream, n.servedFaults()) }()
+	}
+	return errors.Join(<-results, <-results, <-results, <-results, <-results)
 }
 
 // entriesStream is the number of the random stream for edits of entries.

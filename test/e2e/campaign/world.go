@@ -51,6 +51,7 @@ type world struct {
 	buffer *buffering // nil without a disk buffer
 
 	gadgets *gadgets // nil if no entries share a resource; there is no second sink then
+	serving *serving // nil without [Spec.Serve]
 	audit   *audited // nil without an audit input
 	who     *identities
 	beside  *secondSink // the second sink, for the entries of the shared resource only
@@ -136,7 +137,11 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 	}
 	c.Sinks[0].Name = "audit"
 	for _, t := range w.types {
-		c.Resources = append(c.Resources, t.resource(w.ns))
+		of := t.resource(w.ns)
+		if w.spec.Serve && w.pair.Bus == "kafka" { // a quiet partition holds `bridge serve` back until its next synced event
+			of.SyncedEvery = "1s"
+		}
+		c.Resources = append(c.Resources, of)
 	}
 	if c.Kubernetes, err = w.reached(); err != nil {
 		return err

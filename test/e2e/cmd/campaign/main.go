@@ -50,6 +50,7 @@ type options struct {
 	only     string
 	hostile  bool
 	audit    bool
+	serve    bool
 	kills    int
 	race     bool
 	show     bool
@@ -72,6 +73,7 @@ func run(ctx context.Context) (err error) {
 	flag.BoolVar(&o.entries, "entries", true, "also draw entries that share a resource, edits of them, and a second sink")
 	flag.BoolVar(&o.hostile, "hostile", false, "every seed has a hostile tenant, not one in four")
 	flag.BoolVar(&o.audit, "audit", false, "every seed has an audit input, not two in three")
+	flag.BoolVar(&o.serve, "serve", false, "every seed has bridge serve, if it can read the bus, not one in three")
 	flag.IntVar(&o.kills, "kills", 0, "no other faults, but so often: two entries of one resource are edited under load, and the bridge is killed")
 	flag.StringVar(&o.only, "only", "", "with -seed: only faults whose names contain this")
 	flag.BoolVar(&o.race, "race", true, "build the bridge with Go's race detector")
@@ -173,16 +175,22 @@ func (o options) plan(source build) ([]campaign.Spec, error) {
 		if o.kills == 0 { // changes wait for audit records
 			limit += 2 * time.Minute
 		}
+		if o.serves(seed) { // several collections wait for bookmarks
+			limit += 3 * time.Minute
+		}
 		if o.kills > 0 {
 			harm, limit = false, limit+time.Duration(o.kills)*3*time.Second
 		}
-		plan = append(plan, campaign.Spec{Kills: o.kills, Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + limit, Harm: harm, Calm: o.calm, Entries: o.entries, Hostile: hostile, Audit: o.audit, Only: o.only, Commit: source.commit, Dirty: source.dirty})
+		plan = append(plan, campaign.Spec{Kills: o.kills, Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + limit, Harm: harm, Calm: o.calm, Entries: o.entries, Hostile: hostile, Audit: o.audit, Serve: o.serves(seed), Only: o.only, Commit: source.commit, Dirty: source.dirty})
 	}
 	return plan, nil
 }
 
 // isHostile chooses the seeds with a hostile tenant.
 func (o options) isHostile(seed uint64) bool { return o.kills == 0 && (o.hostile || seed%4 == 3) }
+
+// serves chooses the seeds with bridge serve.
+func (o options) serves(seed uint64) bool { return o.serve || campaign.DrawServe(seed) }
 
 func key(pair string, seed uint64) string { return fmt.Sprintf("%s %d", pair, seed) }
 
@@ -312,6 +320,9 @@ func (o options) record(r campaign.Result) error {
 	if r.Audit != "" {
 		fmt.Printf("  audit input: %s; %s\n", r.Audit, r.Answers)
 	}
+	if r.Serve != nil {
+		fmt.Printf("  bridge serve: %s\n", r.Serve)
+	}
 	if r.Delays != nil {
 		fmt.Printf("  others' changes %s\n  99 of 100 took %.1f times as long beside hostile objects as beside ordinary ones\n", r.Delays, r.Delays.Times())
 	}
@@ -328,6 +339,9 @@ func (o options) record(r campaign.Result) error {
 	}
 	if o.audit {
 		again += " CAMPAIGN=-audit"
+	}
+	if o.serve {
+		again += " CAMPAIGN=-serve"
 	}
 	fmt.Printf("  again: %s; all of it: %s\n", again, name)
 	return errors.Join(err, os.WriteFile(filepath.Join(o.out, name), []byte(r.Log), 0o644))
