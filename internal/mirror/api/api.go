@@ -330,7 +330,7 @@ func (s *Server) failed(q *request, err error) error {
 	switch {
 	case errors.As(err, new(apierrors.APIStatus)):
 		return err
-	case errors.Is(err, mirror.ErrExpired):
+	case errors.Is(err, mirror.ErrExpired), errors.Is(err, store.ErrTrimmed):
 		return apierrors.NewResourceExpired(err.Error())
 	case errors.Is(err, mirror.ErrAbsent):
 		e := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", gr, "", err.Error(), 0, false)
@@ -366,7 +366,11 @@ func notFound(path string) error {
 // statusOf returns the Status of an error.
 func statusOf(err error) metav1.Status {
 	var known apierrors.APIStatus
-	if !errors.As(err, &known) {
+	switch {
+	case errors.As(err, &known):
+	case errors.Is(err, store.ErrTrimmed): // while a watch was catching up
+		known = apierrors.NewResourceExpired(err.Error())
+	default:
 		known = apierrors.NewInternalError(err)
 	}
 	st := known.Status()

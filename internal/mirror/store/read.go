@@ -18,7 +18,7 @@ type View struct {
 // errStop ends a list.
 var errStop = errors.New("stop")
 
-// Get returns an object; nil if the view does not have it.
+// Get returns an object; nil if the view does not have it. Errors of Get, List and Changes wrap [ErrTrimmed] if Trim deletes what they read.
 func (s *Store) Get(v View, o Name) (found *Object, err error) {
 	prefix := objectKey(v.Resource, o)
 	err = s.read(v, prefix, end(prefix), func(x *Object) error {
@@ -59,6 +59,9 @@ func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
+	if err := s.retained(v); err != nil {
+		return err
+	}
 	prefix := len(resourceKey(keyVersion, v.Resource))
 	var best Object
 	found := false // best is the object of a name
@@ -136,6 +139,9 @@ func (s *Store) Changes(r Resource, namespace string, behind, upTo Position, fn 
 		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
+	if err := s.retained(View{r, behind}); err != nil {
+		return err
+	}
 	var group []span // of one era and version
 	for ok := it.First(); ok; ok = it.Next() {
 		id, err := readChange(len(prefix), it.Key(), it.Value())

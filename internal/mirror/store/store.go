@@ -93,8 +93,9 @@ type Store struct {
 	db   *pebble.DB
 	disk *diskguard.Guard
 
-	mu    sync.RWMutex
-	drops map[Resource]map[string][]uint64 // eras from which on older versions of a collection do not count, ascending
+	mu     sync.RWMutex
+	drops  map[Resource]map[string][]uint64 // eras from which on older versions of a collection do not count, ascending
+	floors map[Resource]Position            // below which Trim deletes
 }
 
 // Open opens or creates the store in a directory.
@@ -108,7 +109,7 @@ func Open(dir string, o Options) (_ *Store, err error) {
 	if base == nil {
 		base = vfs.Default
 	}
-	s := &Store{drops: map[Resource]map[string][]uint64{}, disk: diskguard.New(base, nil)}
+	s := &Store{drops: map[Resource]map[string][]uint64{}, floors: map[Resource]Position{}, disk: diskguard.New(base, nil)}
 	opts := &pebble.Options{
 		FS: s.disk, Logger: logger{s.disk}, MemTableSize: memTableBytes, CacheSize: cacheBytes, FormatMajorVersion: pebble.FormatTableFormatV6,
 		EventListener: &pebble.EventListener{
@@ -186,6 +187,21 @@ func (s *Store) dropped(r Resource, collection string, at, view Position) bool {
 	s.mu.RUnlock()
 	i, _ := slices.BinarySearch(eras, at.Era+1)
 	return i < len(eras) && eras[i] <= view.Era
+}
+
+// ErrTrimmed is returned for a view that is being deleted, or was: see [Store.Trim].
+var ErrTrimmed = errors.New("not retained any more")
+
+// retained returns ErrTrimmed if Trim may have deleted what a view needs. Call it after reading, or after an iterator was made, which does not see
+// later deletions.
+func (s *Store) retained(v View) error {
+	s.mu.RLock()
+	floor := s.floors[v.Resource]
+	s.mu.RUnlock()
+	if v.At.Compare(floor) < 0 {
+		return fmt.Errorf("resourceVersion %d is %w", v.At.Version, ErrTrimmed)
+	}
+	return nil
 }
 
 // get returns a copy of a value; nil if there is none.

@@ -359,6 +359,36 @@ func TestFormat(t *testing.T) {
 	}
 }
 
+// TestTrimWhileReading: a reader whose view is deleted meanwhile gets an error. Without it, a watch that catches up would lack deletions.
+func TestTrimWhileReading(t *testing.T) {
+	s := openTest(t, vfs.NewMem())
+	b := s.Batch()
+	o := Name{"ns", "a"}
+	for v := range uint64(5) {
+		x := Version{UID: "u", Epoch: 1, ResourceVersion: v + 1, Deleted: v == 3, Body: []byte("{}")}
+		must(t, b.Put(pods, o, "pods", Position{1, v + 1, v + 1}, &x))
+	}
+	must(t, b.Commit())
+	from, end := Position{1, 1, 1}, Position{1, 5, 5}
+	n := 0
+	err := s.Changes(pods, "", from, end, func(*Change) bool {
+		if n++; n == 1 {
+			must(t, s.Trim(t.Context(), pods, end))
+		}
+		return true
+	})
+	if !errors.Is(err, ErrTrimmed) {
+		t.Errorf("after %d changes: %v", n, err)
+	}
+	if err := s.List(View{pods, from}, "", Name{}, func(*Object) bool { return true }); !errors.Is(err, ErrTrimmed) {
+		t.Errorf("a list of what was deleted: %v", err)
+	}
+	if x, err := s.Get(View{pods, end}, o); x == nil || err != nil {
+		t.Errorf("the floor itself: %v %v", x, err)
+	}
+	must(t, s.Close())
+}
+
 // TestMoments: a time shows the last position that was served at or before it.
 func TestMoments(t *testing.T) {
 	s := openTest(t, vfs.NewMem())

@@ -18,8 +18,13 @@ func momentTime(key []byte) time.Time {
 }
 
 // Trim deletes what only views below a position need: versions that were replaced at or before it, and changes and moments of the time
-// before. Views at or above the position do not change, also if Trim does not finish. Readers must not use lower ones any more.
+// before. Views at or above the position do not change, also if Trim does not finish. Lower ones are [ErrTrimmed] from now on.
 func (s *Store) Trim(ctx context.Context, r Resource, floor Position) error {
+	s.mu.Lock()
+	if s.floors[r].Compare(floor) < 0 {
+		s.floors[r] = floor
+	}
+	s.mu.Unlock()
 	var keys [][]byte
 	flush := func(least int) error {
 		if len(keys) == 0 || len(keys) < least {
