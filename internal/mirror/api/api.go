@@ -122,6 +122,7 @@ type request struct {
 	namespace  string
 	name       string
 	attributes auth.Attributes
+	include    metav1.IncludeObjectPolicy // of the rows of tables
 }
 
 // ServeHTTP implements [http.Handler].
@@ -224,6 +225,9 @@ func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) e
 	var wrong error // in the query: shown to users who may read the resource
 	if q.name == "" {
 		o, wrong = parseOptions(q)
+	}
+	if wrong == nil {
+		wrong = q.parseInclude()
 	}
 	q.attributes = t.attributes(v, o)
 	w.verb = q.attributes.Verb

@@ -512,6 +512,37 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// TestIncludeObject: `kubectl get --sort-by` asks for whole objects in the rows of a table.
+func TestIncludeObject(t *testing.T) {
+	b := threePods(t)
+	for include, want := range map[string]string{"": "PartialObjectMetadata", "Metadata": "PartialObjectMetadata", "Object": "Pod", "None": ""} {
+		for _, path := range []string{"/api/v1/namespaces/shop/pods?", "/api/v1/namespaces/shop/pods/web?", "/api/v1/namespaces/shop/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1&"} {
+			_, _, body := b.get(t, path+"includeObject="+include, "application/json;as=Table;v=v1;g=meta.k8s.io")
+			var x struct {
+				metav1.Table
+				Object metav1.Table // of an event
+			}
+			if err := json.NewDecoder(strings.NewReader(body)).Decode(&x); err != nil {
+				t.Fatal(err)
+			}
+			var o metav1.TypeMeta
+			for _, r := range append(x.Rows, x.Object.Rows...) {
+				if len(r.Object.Raw) > 0 && string(r.Object.Raw) != "null" {
+					if err := json.Unmarshal(r.Object.Raw, &o); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if o.Kind != want {
+				t.Errorf("%s%s: the rows have %q, want %q", path, include, o.Kind, want)
+			}
+		}
+	}
+	if code, _, _ := b.get(t, "/api/v1/pods?includeObject=none", ""); code != 400 {
+		t.Errorf("a wrong value: %d", code)
+	}
+}
+
 // TestTableOfKinds: the columns of Kubernetes' own kinds are those of the API server, so that scripts that read columns work.
 func TestTableOfKinds(t *testing.T) {
 	b := newBus(t)

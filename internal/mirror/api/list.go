@@ -226,7 +226,7 @@ func (s *Server) get(w http.ResponseWriter, q *request) error {
 	w.Header().Set("Content-Type", "application/json")
 	switch form {
 	case asTable:
-		s.encode(w, q.kind.table([]*store.Object{x}, at.Version, "", true, s.now()))
+		s.encode(w, q.table([]*store.Object{x}, at.Version, "", true, s.now()))
 	case asMetadata:
 		body, err := metadataOnly(x.Body)
 		if err != nil {

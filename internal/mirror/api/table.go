@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -232,8 +233,18 @@ func eventCells(o map[string]any, now time.Time) []any {
 	}
 }
 
-// table returns a table of objects. Its rows have the objects' metadata, with which clients select.
-func (k *kind) table(rows []*store.Object, version uint64, next string, columns bool, now time.Time) *metav1.Table {
+// parseInclude sets what the rows of a table have of their objects (metav1.TableOptions). The default is their metadata, with which clients select.
+func (q *request) parseInclude() error {
+	switch q.include = metav1.IncludeObjectPolicy(q.URL.Query().Get("includeObject")); q.include {
+	case "", metav1.IncludeMetadata, metav1.IncludeObject, metav1.IncludeNone:
+		return nil
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", q.include))
+}
+
+// table returns a table of objects.
+func (q *request) table(rows []*store.Object, version uint64, next string, columns bool, now time.Time) *metav1.Table {
+	k := q.kind
 	t := &metav1.Table{TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"}, Rows: []metav1.TableRow{}}
 	if version != 0 {
 		t.ResourceVersion = fmt.Sprint(version)
@@ -263,8 +274,14 @@ func (k *kind) table(rows []*store.Object, version uint64, next string, columns 
 			cells = []any{nameOf(o), ageOf(o, now)}
 		}
 		row := metav1.TableRow{Cells: cells}
-		if meta, err := metadataOnly(x.Body); err == nil {
-			row.Object = runtime.RawExtension{Raw: meta}
+		switch q.include {
+		case metav1.IncludeNone:
+		case metav1.IncludeObject:
+			row.Object = runtime.RawExtension{Raw: bytes.Clone(x.Body)}
+		default:
+			if meta, err := metadataOnly(x.Body); err == nil {
+				row.Object = runtime.RawExtension{Raw: meta}
+			}
 		}
 		t.Rows = append(t.Rows, row)
 	}

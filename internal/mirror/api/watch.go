@@ -297,7 +297,7 @@ func (x *watcher) object(t apiwatch.EventType, o *store.Object, body []byte) (er
 	case asTable:
 		row := *o
 		row.Body = body
-		table := x.q.kind.table([]*store.Object{&row}, 0, "", !x.rows, x.s.now())
+		table := x.q.table([]*store.Object{&row}, 0, "", !x.rows, x.s.now())
 		x.rows = true
 		if body, err = json.Marshal(table); err != nil {
 			return err
@@ -331,7 +331,7 @@ func (x *watcher) bookmark(annotations map[string]string) error {
 	case asMetadata:
 		b.(map[string]any)["kind"], b.(map[string]any)["apiVersion"] = "PartialObjectMetadata", "meta.k8s.io/v1"
 	case asTable:
-		t := x.q.kind.table(nil, x.at.Version, "", false, x.s.now())
+		t := x.q.table(nil, x.at.Version, "", false, x.s.now())
 		t.Rows = []metav1.TableRow{bookmarkRow(b)}
 		b = t
 	}

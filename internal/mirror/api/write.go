@@ -105,7 +105,7 @@ func (l *listWriter) add(x *store.Object) error {
 	switch l.form {
 	case asTable:
 		var err error
-		if body, err = json.Marshal(l.q.kind.table([]*store.Object{x}, 0, "", false, l.s.now()).Rows[0]); err != nil {
+		if body, err = json.Marshal(l.q.table([]*store.Object{x}, 0, "", false, l.s.now()).Rows[0]); err != nil {
 			return err
 		}
 	case asMetadata:
@@ -137,7 +137,7 @@ func (l *listWriter) flush() error {
 		case asMetadata:
 			kind, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
 		case asTable:
-			columns, err := json.Marshal(l.q.kind.table(nil, 0, "", true, l.s.now()).ColumnDefinitions)
+			columns, err := json.Marshal(l.q.table(nil, 0, "", true, l.s.now()).ColumnDefinitions)
 			if err != nil {
 				return err
 			}
