@@ -90,6 +90,9 @@ type Server struct {
 	rechecks rechecks
 	limits   limits
 	recent   *recent
+	defined  definitionCache
+	// documents has an element for each OpenAPI document that is being made: they take much more memory than other answers.
+	documents chan struct{}
 }
 
 // New returns a server.
@@ -103,7 +106,7 @@ func New(o Options) *Server {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
-	return &Server{Options: o, now: time.Now, rechecks: standardRechecks, limits: standardLimits, recent: newRecent(o.Mirror.Store())}
+	return &Server{Options: o, now: time.Now, rechecks: standardRechecks, limits: standardLimits, recent: newRecent(o.Mirror.Store()), defined: definitionCache{of: map[store.Resource]*definitionsAt{}}, documents: make(chan struct{}, 2)}
 }
 
 // view is what the prefix of a path selects.

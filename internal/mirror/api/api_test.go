@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -509,6 +510,17 @@ func TestTable(t *testing.T) {
 	columns, rows = table("/apis/example.com/v1/widgets")
 	if !slices.Equal(columns, []string{"Name", "Size", "Age"}) || rows[0][1] != "large" {
 		t.Errorf("the columns are %v, the rows %v", columns, rows)
+	}
+	if known := b.server.defined.of[store.Resource{Cluster: "prod", Name: definitions}]; known == nil || known.all["widgets.example.com"] == nil {
+		t.Error("the definition is not kept for the next request")
+	}
+	b.send("customresourcedefinitions.apiextensions.k8s.io", event.Event{
+		Type: event.Modified, Origin: event.Watch, APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: "widgets.example.com", UID: "u-8", ResourceVersion: "60",
+		Object: []byte(`{"metadata":{"name":"widgets.example.com","uid":"u-8","resourceVersion":"60"},"spec":{"names":{"kind":"Widget"},"scope":"Namespaced","versions":[{"name":"v1",` +
+			`"additionalPrinterColumns":[{"name":"Width","type":"string","jsonPath":".metadata.labels.size"}]}]}}`),
+	})
+	if columns, _ = table("/apis/example.com/v1/widgets"); !slices.Equal(columns, []string{"Name", "Width"}) {
+		t.Errorf("after a change of the definition the columns are %v", columns)
 	}
 }
 

@@ -2,11 +2,14 @@ package api
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"mime"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,10 +26,11 @@ type kind struct {
 	plural     string
 	singular   string
 	shortNames []string
-	columns    []column        // of a CustomResourceDefinition
-	schema     json.RawMessage // of a CustomResourceDefinition: its openAPIV3Schema
-	fields     []string        // of a CustomResourceDefinition: the paths of its selectableFields
-	categories []string        // such as "all"
+	columns    []column    // of a CustomResourceDefinition
+	defined    *definition // the CustomResourceDefinition; nil: the bus does not have it, or it has no schema of this version
+	schemaHash string      // of a CustomResourceDefinition: the hash of its openAPIV3Schema; "": it has none
+	fields     []string    // of a CustomResourceDefinition: the paths of its selectableFields
+	categories []string    // such as "all"
 	verbs      metav1.Verbs
 	resource   *mirror.Resource
 	review     *review // nil: the kind is one of the bus
@@ -42,8 +46,11 @@ type column struct {
 	Priority                                  int32
 }
 
-// definition is what a CustomResourceDefinition says about its resource.
+// definition is what a CustomResourceDefinition says about its resource. Schemas can be large, so it has only their hashes.
 type definition struct {
+	view store.View
+	name string
+
 	Spec struct {
 		Names struct {
 			Kind, Singular string
@@ -56,6 +63,7 @@ type definition struct {
 			AdditionalPrinterColumns []column
 			Schema                   struct{ OpenAPIV3Schema json.RawMessage }
 			SelectableFields         []struct{ JSONPath string }
+			schemaHash               string
 		}
 	}
 }
@@ -120,7 +128,7 @@ func (k *kind) define(d *definition, group string) {
 	}
 	for _, v := range d.Spec.Versions {
 		if group+"/"+v.Name == k.APIVersion {
-			k.columns, k.schema = v.AdditionalPrinterColumns, v.Schema.OpenAPIV3Schema
+			k.columns, k.defined, k.schemaHash = v.AdditionalPrinterColumns, d, v.schemaHash
 			for _, f := range v.SelectableFields {
 				k.fields = append(k.fields, f.JSONPath)
 			}
@@ -145,15 +153,78 @@ func (s *Server) definition(v view, name string) *definition {
 	if err != nil {
 		return nil
 	}
-	x, err := s.Mirror.Store().Get(store.View{Resource: r.ID, At: at}, store.Name{Name: name})
+	view := store.View{Resource: r.ID, At: at}
+	if v.past != "" {
+		return s.readDefinition(view, name, false)
+	}
+	return s.defined.get(view, name, func() *definition { return s.readDefinition(view, name, false) })
+}
+
+// readDefinition reads a CustomResourceDefinition, with its schemas or their hashes; nil if the view does not have it.
+func (s *Server) readDefinition(v store.View, name string, schemas bool) *definition {
+	x, err := s.Mirror.Store().Get(v, store.Name{Name: name})
 	if err != nil || x == nil {
 		return nil
 	}
-	var d definition
-	if err := json.Unmarshal(x.Body, &d); err != nil {
+	d := &definition{view: v, name: name}
+	if err := json.Unmarshal(x.Body, d); err != nil {
 		return nil
 	}
-	return &d
+	for i := range d.Spec.Versions {
+		if one := &d.Spec.Versions[i]; len(one.Schema.OpenAPIV3Schema) > 0 && !schemas {
+			one.schemaHash = fmt.Sprintf("%X", sha256.Sum256(one.Schema.OpenAPIV3Schema))
+			one.Schema.OpenAPIV3Schema = nil
+		}
+	}
+	return d
+}
+
+// schema returns the openAPIV3Schema of a custom resource; nil if the bus has none.
+func (s *Server) schema(k *kind) json.RawMessage {
+	if k.schemaHash == "" {
+		return nil
+	}
+	d := s.readDefinition(k.defined.view, k.defined.name, true)
+	if d == nil {
+		return nil
+	}
+	for _, v := range d.Spec.Versions {
+		if v.Name == k.gv.Version {
+			return v.Schema.OpenAPIV3Schema
+		}
+	}
+	return nil
+}
+
+// definitionCache has the CustomResourceDefinitions of the present views, so that requests do not read and parse them again. Any goroutine may use it.
+type definitionCache struct {
+	mu sync.Mutex
+	of map[store.Resource]*definitionsAt
+}
+
+// definitionsAt are the definitions of a view that were asked for, by name; nil: the view does not have it.
+type definitionsAt struct {
+	at  store.Position
+	all map[string]*definition
+}
+
+func (c *definitionCache) get(v store.View, name string, read func() *definition) *definition {
+	c.mu.Lock()
+	known := c.of[v.Resource]
+	if known == nil || known.at != v.At {
+		known = &definitionsAt{v.At, map[string]*definition{}}
+		c.of[v.Resource] = known
+	}
+	d, ok := known.all[name]
+	c.mu.Unlock()
+	if ok {
+		return d
+	}
+	d = read()
+	c.mu.Lock()
+	known.all[name] = d
+	c.mu.Unlock()
+	return d
 }
 
 // kinds returns the resources of a cluster, and the reviews, by group and name. Resources that are not published any more are left out.

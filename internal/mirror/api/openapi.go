@@ -18,7 +18,7 @@ import (
 const (
 	openAPI = "/openapi/v3"
 	// schemaVersion is part of the hashes. Change it when documents of the same resources get another form.
-	schemaVersion = "1"
+	schemaVersion = "2"
 	// documentLife is how long clients may keep a document whose hash they have asked for.
 	documentLife = 365 * 24 * time.Hour
 )
@@ -69,7 +69,11 @@ func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request, v view, pa
 		w.Header().Set("Cache-Control", "private, immutable")
 		w.Header().Set("Expires", s.now().Add(documentLife).UTC().Format(http.TimeFormat))
 	}
-	s.tagged(w, r, hash, func() any { return document(kinds, s.Version) })
+	s.tagged(w, r, hash, func() any {
+		s.documents <- struct{}{}
+		defer func() { <-s.documents }()
+		return document(kinds, s.Version, s.schema)
+	})
 	return nil
 }
 
@@ -100,7 +104,7 @@ func hashOf(kinds []*kind) string {
 	h := sha256.New()
 	fmt.Fprintln(h, schemaVersion)
 	for _, k := range kinds {
-		fmt.Fprintf(h, "%q %q %v %d %s\n", k.plural, k.Kind.Kind, k.Namespaced, len(k.schema), k.schema)
+		fmt.Fprintf(h, "%q %q %v %s\n", k.plural, k.Kind.Kind, k.Namespaced, k.schemaHash)
 	}
 	return fmt.Sprintf("%X", h.Sum(nil))
 }
@@ -108,7 +112,7 @@ func hashOf(kinds []*kind) string {
 type jsonObject = map[string]any
 
 // document returns the OpenAPI v3 document of resources of one group version.
-func document(kinds []*kind, version string) any {
+func document(kinds []*kind, version string, schemaOf func(*kind) json.RawMessage) any {
 	paths, schemas := jsonObject{}, jsonObject{}
 	meta := addSchema(reflect.TypeFor[metav1.ObjectMeta](), schemas)
 	for _, k := range kinds {
@@ -126,7 +130,7 @@ func document(kinds []*kind, version string) any {
 			continue
 		}
 		name := schemaName(k)
-		schemas[name] = k.openAPISchema(gvk, meta)
+		schemas[name] = k.openAPISchema(gvk, meta, schemaOf(k))
 		one := at
 		if k.Namespaced {
 			one += "namespaces/{namespace}/"
@@ -159,10 +163,10 @@ func schemaName(k *kind) string {
 
 // openAPISchema returns the schema of a resource: that of its CustomResourceDefinition, with the fields that every object has. meta refers to
 // the schema of metadata.
-func (k *kind) openAPISchema(gvk, meta jsonObject) any {
+func (k *kind) openAPISchema(gvk, meta jsonObject, schema json.RawMessage) any {
 	out, properties := jsonObject{}, jsonObject{}
 	var known map[string]json.RawMessage
-	if len(k.schema) > 0 && json.Unmarshal(k.schema, &known) == nil {
+	if len(schema) > 0 && json.Unmarshal(schema, &known) == nil {
 		for name, value := range known {
 			out[name] = value
 		}
