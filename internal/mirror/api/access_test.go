@@ -285,7 +285,7 @@ func TestRightsOfTheFuture(t *testing.T) {
 	clock := b.clock
 	b.clock = time.Now().Add(24 * time.Hour)
 	b.synced("roles.rbac.authorization.k8s.io", 60, event.ReasonPeriodic)
-	asksOf(t, judge, "from now, by the bridge's clock")
+	asksOf(t, judge, "in the future, by the bridge's clock")
 	b.clock = clock
 	b.synced("roles.rbac.authorization.k8s.io", 70, event.ReasonPeriodic)
 	asksOf(t, judge, "false")

@@ -188,7 +188,7 @@ func (s *Server) page(ctx context.Context, v store.View, o *options, after store
 // mayGoOn returns an error if the client is gone, or has taken longer than it may for what began at a time: the store keeps old files as long.
 func (s *Server) mayGoOn(ctx context.Context, began time.Time) error {
 	if took := time.Since(began); took > s.limits.list {
-		return apierrors.NewTimeoutError(fmt.Sprintf("the answer took longer than %s: ask for less, such as pages (limit) or one namespace", s.limits.list), 0)
+		return apierrors.NewTimeoutError(fmt.Sprintf("the answer took longer than %s: request pages (limit) or one namespace", s.limits.list), 0)
 	}
 	return ctx.Err()
 }

@@ -97,7 +97,7 @@ func TestListsEnd(t *testing.T) {
 	b := threePods(t)
 	b.deleted("pods", web, 60)
 	b.server.limits.list = 0
-	if code, _, body := b.get(t, "/api/v1/pods", ""); code != 504 || !strings.Contains(body, "ask for less") {
+	if code, _, body := b.get(t, "/api/v1/pods", ""); code != 504 || !strings.Contains(body, "request pages") {
 		t.Errorf("a list: %d %s", code, body)
 	}
 	for _, version := range []string{"", "50"} {

@@ -185,7 +185,7 @@ func (g *Guard) refused(err error) error {
 	if errors.Is(err, errUnknown) {
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
-	reason := "it is not known now what you may read"
+	reason := "permissions cannot be checked now"
 	var unanswered *UnansweredError
 	if errors.As(err, &unanswered) {
 		reason = unanswered.Reason
@@ -200,7 +200,7 @@ func (g *Guard) refused(err error) error {
 		g.Log.Warn("requests refused: access cannot be checked", zap.Error(err))
 	}
 	if errors.As(err, new(*BusyError)) {
-		return apierrors.NewTooManyRequests("too many questions about who you are and what you may read: try again later", 1)
+		return apierrors.NewTooManyRequests("too many authentication and authorization checks: try again later", 1)
 	}
 	e := apierrors.NewServiceUnavailable(reason)
 	e.ErrStatus.Details = nil // client-go would hide the reason behind its retries

@@ -321,7 +321,7 @@ func TestStrangers(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		if got := code(g.Check(request("Bearer another"), &shopPods)); !strings.HasPrefix(got, "429 too many questions") {
+		if got := code(g.Check(request("Bearer another"), &shopPods)); !strings.HasPrefix(got, "429 too many authentication and authorization checks") {
 			t.Errorf("one stranger too many: %s", got)
 		}
 		elsewhere := request("Bearer another")
@@ -399,7 +399,7 @@ func TestOneUserAsksTooMuch(t *testing.T) {
 		n := 0
 		for ; n < 10*userLimit.burst; n++ {
 			if _, err := ask("eve", fmt.Sprint(n)); err != nil {
-				if got := code(g.refused(err)); !strings.HasPrefix(got, "429 too many questions") {
+				if got := code(g.refused(err)); !strings.HasPrefix(got, "429 too many authentication and authorization checks") {
 					t.Errorf("question %d: %s", n, got)
 				}
 				break

@@ -86,7 +86,7 @@ func (b *Bus) policy(cluster string) (*Policy, error) {
 	for _, name := range RBACResources() {
 		r := b.Mirror.Resource(store.Resource{Cluster: cluster, Name: name}).For(func(string) bool { return false })
 		if why := b.unusable(r); why != "" {
-			return nil, &UnansweredError{fmt.Sprintf("it is not known now what you may read: %s of cluster %q %s", name, cluster, why), nil}
+			return nil, &UnansweredError{fmt.Sprintf("permissions cannot be checked now: %s of cluster %q %s", name, cluster, why), nil}
 		}
 		from, at = append(from, r), append(at, r.Served)
 	}
@@ -112,7 +112,7 @@ func (b *Bus) policy(cluster string) (*Policy, error) {
 			return nil, err
 		}
 		if failed != nil {
-			return nil, &UnansweredError{fmt.Sprintf("it is not known now what you may read: %s of cluster %q cannot be read", from[i].ID.Name, cluster), failed}
+			return nil, &UnansweredError{fmt.Sprintf("permissions cannot be checked now: %s of cluster %q cannot be read", from[i].ID.Name, cluster), failed}
 		}
 	}
 	p := NewPolicy(&o)
@@ -144,7 +144,7 @@ func (b *Bus) unusable(r *mirror.Resource) string {
 		return "may lack changes: " + gap
 	}
 	if len(r.Collections) != 1 {
-		return fmt.Sprintf("are of %d collections, and one is needed", len(r.Collections))
+		return fmt.Sprintf("are published by %d collections, and --authorization bus needs one", len(r.Collections))
 	}
 	if notes := b.Altered(r.Collections); len(notes) > 0 {
 		return "are not whole: " + notes[0]
@@ -160,7 +160,7 @@ func (b *Bus) unusable(r *mirror.Resource) string {
 	case r.Heard.IsZero():
 		return "may lack changes: not every partition has an event of them"
 	case age < -clockTolerance:
-		return fmt.Sprintf("may lack changes: the last event of them is of %s from now, by the bridge's clock", -age.Truncate(time.Second))
+		return fmt.Sprintf("may lack changes: the last event of them is %s in the future, by the bridge's clock", -age.Truncate(time.Second))
 	case age > b.MaxAge:
 		return fmt.Sprintf("may lack changes: the last event of them is %s old in a partition", age.Truncate(time.Second))
 	}

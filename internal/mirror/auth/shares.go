@@ -28,7 +28,7 @@ const shareIdle = time.Minute
 // BusyError says that somebody has asked too much.
 type BusyError struct{ who string }
 
-func (e *BusyError) Error() string { return fmt.Sprintf("too many questions of %s", e.who) }
+func (e *BusyError) Error() string { return fmt.Sprintf("too many checks for %s", e.who) }
 
 // shares limits the questions of everybody, and of all together. Any goroutine may use it.
 type shares struct {

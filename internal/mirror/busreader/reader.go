@@ -174,7 +174,7 @@ func (f *busReader) check(parts []sink.Part) error {
 		case o.Next > p.End:
 			reason = p.Log + " has lost messages that were read"
 		case o.Next < p.First:
-			reason = p.Log + " does not have messages any more that were not read"
+			reason = p.Log + " deleted messages before they were read"
 		}
 		logs[p.Log] = logs[p.Log] || known
 		if reason == "" {
@@ -195,7 +195,7 @@ func (f *busReader) check(parts []sink.Part) error {
 	}
 	for _, name := range f.Mirror.Parts() {
 		if !names[name] {
-			f.Log.Warn("part does not exist any more, or may not be described: its resources are served as they were last", zap.String("part", name))
+			f.Log.Warn("partition or stream not found, or it may not be described: its resources are served as they were last", zap.String("part", name))
 		}
 	}
 	f.Log.Info("reading the bus", zap.Int("parts", len(parts)))

@@ -281,7 +281,7 @@ func TestLost(t *testing.T) {
 			end.Add(kadm.Offset{Topic: b.name, Partition: 1, At: 6})
 			_, err = kadm.NewClient(client).DeleteRecords(t.Context(), end)
 			b.must(err)
-			return "does not have messages any more that were not read"
+			return "deleted messages before they were read"
 		},
 		"made again": func(b *topic, _ *kgo.Client) string {
 			b.must(c.DeleteTopic(t.Context(), b.name))
