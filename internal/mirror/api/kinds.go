@@ -154,21 +154,28 @@ func (s *Server) definition(v view, name string) *definition {
 		return nil
 	}
 	view := store.View{Resource: r.ID, At: at}
+	read := func() (*definition, error) { return s.readDefinition(view, name, false) }
+	var d *definition
 	if v.past != "" {
-		return s.readDefinition(view, name, false)
+		d, err = read()
+	} else {
+		d, err = s.defined.get(view, name, read)
 	}
-	return s.defined.get(view, name, func() *definition { return s.readDefinition(view, name, false) })
+	if err != nil {
+		return nil
+	}
+	return d
 }
 
-// readDefinition reads a CustomResourceDefinition, with its schemas or their hashes; nil if the view does not have it.
-func (s *Server) readDefinition(v store.View, name string, schemas bool) *definition {
+// readDefinition reads a CustomResourceDefinition, with its schemas or their hashes; nil if the view does not have one that can be read.
+func (s *Server) readDefinition(v store.View, name string, schemas bool) (*definition, error) {
 	x, err := s.Mirror.Store().Get(v, store.Name{Name: name})
 	if err != nil || x == nil {
-		return nil
+		return nil, err
 	}
 	d := &definition{view: v, name: name}
 	if err := json.Unmarshal(x.Body, d); err != nil {
-		return nil
+		return nil, nil //nolint:nilerr,nilnil // it is not better the next time
 	}
 	for i := range d.Spec.Versions {
 		if one := &d.Spec.Versions[i]; len(one.Schema.OpenAPIV3Schema) > 0 && !schemas {
@@ -176,7 +183,7 @@ func (s *Server) readDefinition(v store.View, name string, schemas bool) *defini
 			one.Schema.OpenAPIV3Schema = nil
 		}
 	}
-	return d
+	return d, nil
 }
 
 // schema returns the openAPIV3Schema of a custom resource; nil if the bus has none.
@@ -184,8 +191,8 @@ func (s *Server) schema(k *kind) json.RawMessage {
 	if k.schemaHash == "" {
 		return nil
 	}
-	d := s.readDefinition(k.defined.view, k.defined.name, true)
-	if d == nil {
+	d, err := s.readDefinition(k.defined.view, k.defined.name, true)
+	if err != nil || d == nil {
 		return nil
 	}
 	for _, v := range d.Spec.Versions {
@@ -208,7 +215,8 @@ type definitionsAt struct {
 	all map[string]*definition
 }
 
-func (c *definitionCache) get(v store.View, name string, read func() *definition) *definition {
+// get returns a definition, which it reads if it does not have it. An error is not kept.
+func (c *definitionCache) get(v store.View, name string, read func() (*definition, error)) (*definition, error) {
 	c.mu.Lock()
 	known := c.of[v.Resource]
 	if known == nil || known.at != v.At {
@@ -218,13 +226,16 @@ func (c *definitionCache) get(v store.View, name string, read func() *definition
 	d, ok := known.all[name]
 	c.mu.Unlock()
 	if ok {
-		return d
+		return d, nil
 	}
-	d = read()
+	d, err := read()
+	if err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	known.all[name] = d
 	c.mu.Unlock()
-	return d
+	return d, nil
 }
 
 // kinds returns the resources of a cluster, and the reviews, by group and name. Resources that are not published any more are left out.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -91,6 +93,21 @@ func TestOpenAPI(t *testing.T) {
 	for _, path := range []string{"/openapi/v3/apis/none/v1", "/openapi/v3/", "/openapi/v2"} {
 		if status, _, _ := b.get(t, path, ""); status != 404 {
 			t.Errorf("%s: %d", path, status)
+		}
+	}
+}
+
+// TestDefinitionIsReadAgain: a definition that could not be read is not taken for one that does not exist.
+func TestDefinitionIsReadAgain(t *testing.T) {
+	c := definitionCache{of: map[store.Resource]*definitionsAt{}}
+	failed := errors.New("the disk")
+	if _, err := c.get(store.View{}, "w", func() (*definition, error) { return nil, failed }); !errors.Is(err, failed) {
+		t.Errorf("the error is %v", err)
+	}
+	want := &definition{name: "w"}
+	for range 2 {
+		if d, err := c.get(store.View{}, "w", func() (*definition, error) { return want, nil }); d != want || err != nil {
+			t.Errorf("%v (%v)", d, err)
 		}
 	}
 }
