@@ -193,7 +193,7 @@ func (r *Resource) Watch(version uint64, view store.Position) (store.Position, e
 	case version > view.Version:
 		return view, fmt.Errorf("%w: %d, current: %d", ErrTooNew, version, view.Version)
 	case version < e.Base:
-		return view, fmt.Errorf("%w: too old resource version: %d (%d): changes before it may be missing%s", ErrExpired, version, e.Base, because(e.Reason))
+		return view, fmt.Errorf("%w: too old resource version: %d (%d): changes before it may be missing%s", ErrExpired, version, e.Base, reasonSuffix(e.Reason))
 	}
 	at := store.Position{Era: e.Number, Version: version, Seq: ^uint64(0)}
 	if at.Compare(r.Floor) < 0 {
@@ -202,7 +202,7 @@ func (r *Resource) Watch(version uint64, view store.Position) (store.Position, e
 	return at, nil
 }
 
-func because(reason string) string {
+func reasonSuffix(reason string) string {
 	if reason == "" {
 		return ""
 	}

@@ -84,7 +84,7 @@ func (r *Reviews) ask(ctx context.Context, spec authorizationv1.SubjectAccessRev
 	}
 	review, err := r.client.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
-		return st, &UnansweredError{"permissions cannot be checked now: " + because(r.source.Cluster, err), err}
+		return st, &UnansweredError{"permissions cannot be checked now: " + describeAPIError(r.source.Cluster, err), err}
 	}
 	return review.Status, nil
 }
@@ -117,7 +117,7 @@ func (r *Reviews) Rules(ctx context.Context, u *User, s *Scope) (st authorizatio
 	case apierrors.IsUnauthorized(err):
 		return st, errUnknown
 	case err != nil:
-		return st, &UnansweredError{"permissions cannot be checked now: " + because(r.source.Cluster, err), err}
+		return st, &UnansweredError{"permissions cannot be checked now: " + describeAPIError(r.source.Cluster, err), err}
 	}
 	return review.Status, nil
 }

@@ -59,7 +59,7 @@ func (s *Source) Check(ctx context.Context) error {
 	case apierrors.IsForbidden(err):
 		return &UnansweredError{fmt.Sprintf("bridge serve may not get the namespace kube-system, whose UID says which cluster it asks: allow it at cluster %q, or set kubernetes.clusterUID", s.Cluster), err}
 	case err != nil:
-		return &UnansweredError{"it is not known now which cluster is asked: " + because(s.Cluster, err), err}
+		return &UnansweredError{"it is not known now which cluster is asked: " + describeAPIError(s.Cluster, err), err}
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func (t *Tokens) ask(ctx context.Context, token string) (*User, error) {
 	}
 	review, err := t.client.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, &UnansweredError{"it is not known now whose token this is: " + because(t.source.Cluster, err), err}
+		return nil, &UnansweredError{"it is not known now whose token this is: " + describeAPIError(t.source.Cluster, err), err}
 	}
 	if !review.Status.Authenticated {
 		return nil, nil
@@ -95,8 +95,8 @@ func (t *Tokens) ask(ctx context.Context, token string) (*User, error) {
 	return u.complete(), nil
 }
 
-// because says why the API server did not answer, without its address.
-func because(cluster string, err error) string {
+// describeAPIError says why the API server did not answer, without its address.
+func describeAPIError(cluster string, err error) string {
 	var status *apierrors.StatusError
 	switch {
 	case apierrors.IsForbidden(err):
