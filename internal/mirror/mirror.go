@@ -6,6 +6,7 @@
 package mirror
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ const (
 	statePrefix    = "state/"
 	objectPrefix   = "object/" // the state's records of objects, which are read one at a time
 	resourcePrefix = "resource/"
+	eraPrefix      = "era/"    // of a resource
 	offsetPrefix   = "offset/" // and the part
 	recordSeq      = "seq"
 	recordCluster  = "cluster-uid"
@@ -46,10 +48,10 @@ type Mirror struct {
 	uid     string // of the cluster; "": not known
 	number  uint64 // messages since the start
 
-	mu        sync.RWMutex
-	published map[store.Resource]*Resource
-	of        string // the UID of the cluster that readers see; "": not known
-	commits   chan struct{}
+	mu         sync.RWMutex
+	published  map[store.Resource]*Resource
+	clusterUID string // that readers see; "": not known
+	commits    chan struct{}
 }
 
 // Open continues with what a store holds.
@@ -58,7 +60,7 @@ func Open(s *store.Store) (*Mirror, error) {
 	if err := m.load(); err != nil {
 		return nil, fmt.Errorf("read the data directory: %w", err)
 	}
-	m.batch, m.of = s.Batch(), m.uid
+	m.batch, m.clusterUID = s.Batch(), m.uid
 	for _, r := range m.all {
 		_, r.complete = m.state.Complete(r.id.Cluster, r.id.Name)
 		m.published[r.id] = r.published()
@@ -101,17 +103,43 @@ func (m *Mirror) load() error {
 	if err != nil {
 		return err
 	}
-	return m.store.Records(resourcePrefix, func(name string, value []byte) error {
+	return m.loadResources()
+}
+
+var errRecord = errors.New("it is of an unknown form")
+
+func (m *Mirror) loadResources() error {
+	err := m.store.Records(resourcePrefix, func(name string, value []byte) error {
 		parts := strings.SplitN(name, "/", 3)
 		r := &resource{}
-		if err := json.Unmarshal(value, r); err != nil || len(parts) != 3 || len(r.Eras) == 0 {
-			return fmt.Errorf("record %s: %w", name, errors.Join(err, errors.New("it is of an unknown form")))
+		if err := json.Unmarshal(value, r); err != nil || len(parts) != 3 {
+			return fmt.Errorf("record %s: %w", name, cmp.Or(err, errRecord))
 		}
 		r.id = store.Resource{Cluster: parts[1], Name: parts[2]}
 		r.unserved.number = several
 		m.all[r.id] = r
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	for _, r := range m.all {
+		err := m.store.Records(eraRecords(r.id), func(name string, value []byte) error {
+			var e Era
+			if err := json.Unmarshal(value, &e); err != nil || name != eraRecord(r.id, e.Number) {
+				return fmt.Errorf("record %s: %w", name, cmp.Or(err, errRecord))
+			}
+			r.eras = append(r.eras, e)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if len(r.eras) == 0 {
+			return fmt.Errorf("record %s: %w: it has no eras", recordOf(r.id), errRecord)
+		}
+	}
+	return nil
 }
 
 func (m *Mirror) newState() {
@@ -143,13 +171,13 @@ func (m *Mirror) Parts() []string { return slices.Sorted(maps.Keys(m.offsets)) }
 func (m *Mirror) ClusterUID() string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.of
+	return m.clusterUID
 }
 
 func (m *Mirror) resourceOf(id store.Resource) *resource {
 	r := m.all[id]
 	if r == nil {
-		r = &resource{id: id, Eras: []Era{{Number: 1}}, Collections: map[string]*collection{}}
+		r = &resource{id: id, eras: []Era{{Number: 1}}, Collections: map[string]*collection{}}
 		m.all[id] = r
 	}
 	return r
@@ -181,7 +209,7 @@ func (m *Mirror) Apply(message consumer.Message, e *event.Received) error {
 		}
 	}
 	for _, r := range touched {
-		if r.look || r.moved && r.simple() {
+		if r.recheckComplete || r.recheckServed && r.simple() {
 			if err := m.serve(r); err != nil {
 				return err
 			}
@@ -200,7 +228,7 @@ func dropReason(id string, e *event.Received) string {
 	return "the collection " + id + " was reset"
 }
 
-// Commit makes what was applied durable together with the offsets behind it, and shows it to readers.
+// Commit makes what was applied durable together with the offsets after it, and shows it to readers.
 func (m *Mirror) Commit(offsets map[string]Offset) error {
 	for part, o := range offsets {
 		record, err := json.Marshal(o)
@@ -214,7 +242,7 @@ func (m *Mirror) Commit(offsets map[string]Offset) error {
 	}
 	var changed []*resource
 	for _, r := range m.all {
-		if r.moved || r.look {
+		if r.recheckServed || r.recheckComplete {
 			if err := m.serve(r); err != nil {
 				return err
 			}
@@ -222,15 +250,10 @@ func (m *Mirror) Commit(offsets map[string]Offset) error {
 		if !r.changed {
 			continue
 		}
-		record, err := r.record()
-		if err != nil {
-			return err
-		}
-		if err := m.batch.SetRecord(recordOf(r.id), record); err != nil {
+		if err := r.save(m.batch.SetRecord); err != nil {
 			return err
 		}
 		changed = append(changed, r)
-		r.changed = false
 	}
 	if err := m.state.Save(m.saveState); err != nil {
 		return err
@@ -270,7 +293,7 @@ func (m *Mirror) ProveMarked() {
 func (m *Mirror) publish(changed []*resource) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.of = m.uid
+	m.clusterUID = m.uid
 	for _, r := range changed {
 		m.published[r.id] = r.published()
 	}
@@ -290,7 +313,7 @@ func (m *Mirror) Forget(reason string) error {
 				return err
 			}
 		}
-		r.look = true
+		r.recheckComplete = true
 	}
 	for _, prefix := range []string{statePrefix, objectPrefix, offsetPrefix} {
 		if err := m.batch.DeleteRecords(prefix); err != nil {
@@ -302,33 +325,35 @@ func (m *Mirror) Forget(reason string) error {
 	return m.Commit(nil)
 }
 
-// Trim deletes the history before a time. The first call after Open also calls trim for what was begun before, because that may not have finished.
-func (m *Mirror) Trim(before time.Time, trim func(r store.Resource, floor store.Position) error) error {
-	floors := map[*resource]store.Position{}
+// Trim ends the retention of the history before a time: readers do not use it any more. It returns the lowest position that each resource
+// retains, for [store.Store.Trim], which deletes what is below. That includes what an earlier call returned, because it may not have been deleted.
+func (m *Mirror) Trim(before time.Time) (map[store.Resource]store.Position, error) {
+	floors := map[store.Resource]store.Position{}
 	for _, r := range m.all {
 		at, _, found, err := m.store.Moment(r.id, before)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if found && at.Compare(r.Floor) > 0 && at.Compare(r.Served) <= 0 {
 			r.Floor, r.changed = at, true
-			r.Eras = slices.DeleteFunc(slices.Clone(r.Eras), func(e Era) bool { return e.Number < at.Era })
+			if err := m.forgetEras(r); err != nil {
+				return nil, err
+			}
 		}
-		if r.Floor.Compare(r.trimmed) > 0 {
-			floors[r] = r.Floor
+		if r.Floor != (store.Position{}) {
+			floors[r.id] = r.Floor
 		}
 	}
-	if len(floors) == 0 {
-		return nil
-	}
-	if err := m.Commit(nil); err != nil { // readers must not use what is deleted
-		return err
-	}
-	for r, floor := range floors {
-		if err := trim(r.id, floor); err != nil {
+	return floors, m.Commit(nil)
+}
+
+// forgetEras removes the eras that are not retained.
+func (m *Mirror) forgetEras(r *resource) error {
+	for r.eras[0].Number < r.Floor.Era {
+		if err := m.batch.SetRecord(eraRecord(r.id, r.eras[0].Number), nil); err != nil {
 			return err
 		}
-		r.trimmed = floor
+		r.eras = r.eras[1:]
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ type Resource struct {
 	Served      store.Position
 	Floor       store.Position // lower positions are not retained; zero: all are
 	Time        time.Time      // the highest of an event, by the bridge's clock
-	Heard       time.Time      // of the last event in the partition that is furthest behind; zero: a partition had none
+	LastEvent   time.Time      // of the partition whose last event is the oldest; zero: a partition had none
 	Complete    bool           // the union is complete, and the present era is served
 	Unordered   string         // a resourceVersion that is not a number; "": all are numbers
 	Collections []string       // that are not closed, sorted; empty also if messages were lost and no collection was read again yet
@@ -104,11 +104,7 @@ func (r *Resource) Present() *Era { return &r.Eras[len(r.Eras)-1] }
 
 // eraOf returns an era by its number; nil if it is not retained.
 func (r *Resource) eraOf(number uint64) *Era {
-	i := slices.IndexFunc(r.Eras, func(e Era) bool { return e.Number == number })
-	if i < 0 {
-		return nil
-	}
-	return &r.Eras[i]
+	return findEra(r.Eras, number)
 }
 
 // Latest returns the served position. Errors wrap [ErrIncomplete] or [ErrAbsent].
@@ -181,7 +177,7 @@ func (r *Resource) AtVersion(version, epoch uint64) (store.Position, error) {
 	return at, nil
 }
 
-// Watch returns the position behind which a watch from a resourceVersion begins, in a view: that of [Resource.Latest], or of the past. Errors
+// Watch returns the position after which a watch from a resourceVersion begins, in a view: that of [Resource.Latest], or of the past. Errors
 // wrap [ErrExpired] or [ErrTooNew].
 func (r *Resource) Watch(version uint64, view store.Position) (store.Position, error) {
 	e := r.eraOf(view.Era)

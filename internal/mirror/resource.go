@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,8 +28,8 @@ type Era struct {
 	Complete    bool `json:",omitzero"`
 	Base, Epoch uint64
 	Since       time.Time
-	// Least is the highest resourceVersion of a list that ended in this era. The objects between the versions before and this one are not known.
-	Least reached `json:",omitzero"`
+	// MinServed is the highest resourceVersion of a list that ended in this era. Lower ones are not served: the objects at them are not known.
+	MinServed reached `json:",omitzero"`
 	// Absent is set if the resource did not exist.
 	Absent bool `json:",omitzero"`
 	// Last is the last position that was served; zero for the newest era.
@@ -47,8 +48,8 @@ type reached struct {
 // collection is what the mirror keeps of a collection beside the consumer's copy.
 type collection struct {
 	Reached map[string]reached // by partition
-	// Heard are the times of the last events of the collection by partition, by the bridge's clock.
-	Heard map[string]time.Time
+	// LastEvents are the times of the last events of the collection by partition, by the bridge's clock.
+	LastEvents map[string]time.Time
 	// Run and Epoch are those of the last gap, Begun are the runs of the last gaps by partition. Former are the eras for events of partitions
 	// that have not read the last gap yet, in the order of their runs.
 	Run, Epoch uint64
@@ -98,12 +99,12 @@ type Kind struct {
 	Namespaced       bool
 }
 
-// resource is a resource as the writer sees it. A record in the store has its exported fields.
+// resource is a resource as the writer sees it. A record in the store has its exported fields, and each era has a record of its own.
 type resource struct {
-	id store.Resource
+	id   store.Resource
+	eras []Era // ascending; the last one is the present era
 
 	Kind        Kind
-	Eras        []Era // the last one is the present era
 	Served      store.Position
 	Moment      time.Time // the highest time that a position was recorded with: the served one shows everything up to it
 	Time        time.Time // the highest time of an event, by the bridge's clock
@@ -113,17 +114,17 @@ type resource struct {
 	Unordered string         `json:",omitzero"`
 	Floor     store.Position // what only lower positions need may be deleted
 
-	changed  bool   // since the last commit
-	moved    bool   // the served position may have changed
-	look     bool   // completeness may have changed
-	complete bool   // the union is complete
-	run      uint64 // an object event of a higher run may end completeness
-	stepped  uint64 // the message that began the present era
-	unserved unserved
-	trimmed  store.Position // up to which the history was deleted; zero: not known
+	changed         bool     // since the last commit
+	changedEras     []uint64 // since the last commit, beside the present one
+	recheckServed   bool     // the served position may have changed
+	recheckComplete bool     // completeness may have changed
+	complete        bool     // the union is complete
+	run             uint64   // an object event of a higher run may end completeness
+	stepped         uint64   // the message that began the present era
+	unserved        unserved
 }
 
-// unserved are the changes of the present era behind the served position, as far as they are known without reading the store.
+// unserved are the changes of the present era after the served position, as far as they are known without reading the store.
 type unserved struct {
 	number int // 0, 1, or several: more than 1 or not known
 	at     store.Position
@@ -136,14 +137,52 @@ func (u *unserved) add(at store.Position, t time.Time) {
 	u.number, u.at, u.time = min(u.number+1, several), at, t
 }
 
-func (r *resource) era() *Era { return &r.Eras[len(r.Eras)-1] }
+func (r *resource) era() *Era { return &r.eras[len(r.eras)-1] }
+
+// findEra returns the era with a number; nil if it is not among ascending eras.
+func findEra(eras []Era, number uint64) *Era {
+	i, found := slices.BinarySearchFunc(eras, number, func(e Era, n uint64) int { return cmp.Compare(e.Number, n) })
+	if !found {
+		return nil
+	}
+	return &eras[i]
+}
 
 // wasComplete reports whether the resource was complete in an era.
 func (r *resource) wasComplete(number uint64) bool {
-	return slices.ContainsFunc(r.Eras, func(e Era) bool { return e.Number == number && e.Complete })
+	e := findEra(r.eras, number)
+	return e != nil && e.Complete
 }
 
-func recordOf(r store.Resource) string { return "resource/" + r.Cluster + "/" + r.Name }
+func recordOf(r store.Resource) string { return resourcePrefix + r.Cluster + "/" + r.Name }
+
+// eraRecord returns the name of the record of an era. The records of a resource have the order of its eras.
+func eraRecord(r store.Resource, number uint64) string {
+	return fmt.Sprintf("%s%020d", eraRecords(r), number)
+}
+
+func eraRecords(r store.Resource) string { return eraPrefix + r.Cluster + "/" + r.Name + "/" }
+
+// save writes the records of what has changed.
+func (r *resource) save(set func(name string, value []byte) error) error {
+	records := map[string]any{recordOf(r.id): r, eraRecord(r.id, r.era().Number): r.era()}
+	for _, number := range r.changedEras {
+		if e := findEra(r.eras, number); e != nil {
+			records[eraRecord(r.id, number)] = e
+		}
+	}
+	for name, record := range records {
+		text, err := json.Marshal(record)
+		if err != nil {
+			return err
+		}
+		if err := set(name, text); err != nil {
+			return err
+		}
+	}
+	r.changed, r.changedEras = false, nil
+	return nil
+}
 
 // step is what one message does to a resource.
 type step struct {
@@ -185,11 +224,11 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 			return err
 		}
 	}
-	behind := store.Position{Era: now.Number}
-	if behind.Compare(r.Served) < 0 {
-		behind = r.Served
+	after := store.Position{Era: now.Number}
+	if after.Compare(r.Served) < 0 {
+		after = r.Served
 	}
-	moved, err := m.batch.MoveBehind(r.id, behind, next.Number, append(slices.Clone(s.change.Dropped), id))
+	moved, err := m.batch.MoveAfter(r.id, after, next.Number, append(slices.Clone(s.change.Dropped), id))
 	if err != nil {
 		return err
 	}
@@ -206,9 +245,9 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 		}
 	}
 	if !now.Complete { // nothing was complete since
-		next.Reset, next.Least = reset || now.Reset, now.Least
+		next.Reset, next.MinServed = reset || now.Reset, now.MinServed
 	}
-	r.Eras = append(slices.Clip(r.Eras), next)
+	r.eras, r.changedEras = append(r.eras, next), append(r.changedEras, now.Number)
 	r.stepped, r.changed, r.unserved.number = s.number, true, several
 	return nil
 }
@@ -237,10 +276,10 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 	}
 	delete(r.Collections, id)
 	if len(r.Collections) == 0 { // no list counts any more; epochs begin again if the checkpoint was lost
-		r.era().Least = reached{}
+		r.era().MinServed = reached{}
 		r.Closed = s.event.Type == event.Closed && s.event.Collection == id
 	}
-	r.changed, r.look = true, true
+	r.changed, r.recheckComplete = true, true
 	return m.batch.Drop(r.id, id, r.era().Number)
 }
 
@@ -256,15 +295,12 @@ func (m *Mirror) apply(r *resource, s *step) error {
 		if err := m.begin(r, s, e.Collection, "the collection "+e.Collection+" was added", false); err != nil {
 			return err
 		}
-		c = &collection{Reached: map[string]reached{}, Begun: map[string]uint64{}}
+		c = &collection{Reached: map[string]reached{}, LastEvents: map[string]time.Time{}, Begun: map[string]uint64{}}
 		r.Collections[e.Collection], r.Closed = c, false
 	}
-	if c.Heard == nil { // in a directory of an older version, too
-		c.Heard = map[string]time.Time{}
-	}
-	c.Heard[s.message.String()] = e.Time
+	c.LastEvents[s.message.String()] = e.Time
 	if e.Type.OfCollection() {
-		r.look = true
+		r.recheckComplete = true
 		return m.applyCollection(r, c, s)
 	}
 	return m.applyObject(r, c, s)
@@ -275,8 +311,8 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	if e.Type == event.Synced {
 		version, ok := r.number(e.ResourceVersion)
 		was, listed := c.Reached[at]
-		if now := r.era(); !listed && !now.Complete && (now.Least.Epoch < e.Epoch || now.Least.Epoch == e.Epoch && now.Least.Version < version) {
-			now.Least = reached{Epoch: e.Epoch, Version: version}
+		if now := r.era(); !listed && !now.Complete && (now.MinServed.Epoch < e.Epoch || now.MinServed.Epoch == e.Epoch && now.MinServed.Version < version) {
+			now.MinServed = reached{Epoch: e.Epoch, Version: version}
 		}
 		switch {
 		case e.ResourceVersion == "":
@@ -311,12 +347,12 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	return m.begin(r, s, e.Collection, reason, e.Report.Reset && c.Wrote != 0)
 }
 
-// heard returns the time of the last event in the partition that is furthest behind; zero if a partition had none.
-func (r *resource) heard() (oldest time.Time) {
+// lastEvent returns the time of the last event in the partition whose last event is the oldest; zero if a partition had none.
+func (r *resource) lastEvent() (oldest time.Time) {
 	first := true
 	for _, c := range r.Collections {
 		for part := range c.Begun {
-			if t := c.Heard[part]; first || t.Before(oldest) {
+			if t := c.LastEvents[part]; first || t.Before(oldest) {
 				oldest, first = t, false
 			}
 		}
@@ -350,7 +386,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		return nil
 	}
 	if e.Run > r.run {
-		r.look = true
+		r.recheckComplete = true
 	}
 	name := store.Name{Namespace: e.Namespace, Name: e.Name}
 	at, newest, found, err := m.batch.Newest(r.id, name, e.Collection)
@@ -368,7 +404,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		if err := m.begin(r, s, e.Collection, reason, false); err != nil {
 			return err
 		}
-		r.look = true
+		r.recheckComplete = true
 		era = c.eraOf(s.message.String(), r.era().Number)
 	}
 	c.Wrote = max(c.Wrote, era)
@@ -396,11 +432,10 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 
 // leftOut records that a change of an era that has ended is not served.
 func (r *resource) leftOut(at store.Position, t time.Time) {
-	for i := range r.Eras[1:] {
-		ended, next := r.Eras[i], &r.Eras[i+1]
-		if ended.Number == at.Era && ended.Complete && at.Compare(ended.Last) > 0 {
-			next.Began = earlier(next.Began, t)
-		}
+	ended, next := findEra(r.eras, at.Era), findEra(r.eras, at.Era+1)
+	if ended != nil && next != nil && ended.Complete && at.Compare(ended.Last) > 0 {
+		next.Began = earlier(next.Began, t)
+		r.changedEras = append(r.changedEras, next.Number)
 	}
 }
 
@@ -431,7 +466,7 @@ func (m *Mirror) prove(r *resource, c *collection, s *step, version uint64, vers
 	if was := c.Reached[at]; was.Epoch == s.event.Epoch && !was.Gone && was.Version <= version {
 		c.Reached[at] = reached{Epoch: s.event.Epoch, Version: version, Time: s.event.Time}
 	}
-	r.moved = true
+	r.recheckServed = true
 }
 
 // markReached remembers how far the collections are proved in the partition that is furthest.
@@ -458,7 +493,7 @@ func (r *resource) proveMarked() {
 		for part, at := range c.Reached {
 			if !at.Gone && at.Epoch == c.marked.Epoch && at.Version < c.marked.Version {
 				c.Reached[part] = c.marked.reached
-				r.moved, r.changed = true, true
+				r.recheckServed, r.changed = true, true
 			}
 		}
 		c.marked = mark{}
@@ -478,9 +513,9 @@ func (r *resource) simple() bool {
 
 // serve moves the served position, if the resource is complete.
 func (m *Mirror) serve(r *resource) error {
-	look := r.look
-	r.moved, r.look = false, false
-	if look {
+	recheck := r.recheckComplete
+	r.recheckServed, r.recheckComplete = false, false
+	if recheck {
 		_, r.complete = m.state.Complete(r.id.Cluster, r.id.Name)
 		r.run = 0
 		for id := range r.Collections {
@@ -515,7 +550,7 @@ func (m *Mirror) serve(r *resource) error {
 			epoch, version, absent = at.Epoch, min(version, at.Version), false
 		}
 	}
-	if least := now.Least; !now.Complete && !absent && (epoch < least.Epoch || epoch == least.Epoch && version < least.Version) {
+	if lowest := now.MinServed; !now.Complete && !absent && (epoch < lowest.Epoch || epoch == lowest.Epoch && version < lowest.Version) {
 		return nil
 	}
 	if absent { // no resourceVersion says when
@@ -539,15 +574,15 @@ func (m *Mirror) serve(r *resource) error {
 // it, so that a time shows all that was published by then, also if partitions are read one after the other. An era begins with the position at
 // which it became complete. proved is the time of the event that proves the next position.
 func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) error {
-	behind, complete := r.Served, r.era().Complete
+	after, complete := r.Served, r.era().Complete
 	if !complete {
-		behind = store.Position{Era: next.Era}
+		after = store.Position{Era: next.Era}
 	}
-	t, last := r.Moment, behind
+	t, last := r.Moment, after
 	add := func(at store.Position, when time.Time) error {
 		before, until := last, t
 		last, t = at, later(t, when)
-		if !complete || before == behind || before.Version == at.Version {
+		if !complete || before == after || before.Version == at.Version {
 			return nil
 		}
 		return m.batch.SetMoment(r.id, until, before)
@@ -561,7 +596,7 @@ func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) 
 	case !complete || u.number == several:
 		u.number = 0
 		var failed error
-		err := m.batch.ChangeTimes(r.id, behind, func(at store.Position, when time.Time) bool {
+		err := m.batch.ChangeTimes(r.id, after, func(at store.Position, when time.Time) bool {
 			if at.Compare(next) > 0 {
 				u.number = several
 				return false
@@ -573,8 +608,8 @@ func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) 
 			return err
 		}
 	}
-	if !complete || last == behind || last.Version != next.Version {
-		if complete && last != behind {
+	if !complete || last == after || last.Version != next.Version {
+		if complete && last != after {
 			if err := m.batch.SetMoment(r.id, t, last); err != nil {
 				return err
 			}
@@ -588,10 +623,8 @@ func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) 
 // published returns what readers see of the resource.
 func (r *resource) published() *Resource {
 	p := &Resource{
-		ID: r.id, Kind: r.Kind, Eras: slices.Clone(r.Eras), Served: r.Served, Floor: r.Floor, Time: r.Time, Heard: r.heard(),
+		ID: r.id, Kind: r.Kind, Eras: slices.Clone(r.eras), Served: r.Served, Floor: r.Floor, Time: r.Time, LastEvent: r.lastEvent(),
 		Complete: r.complete && r.era().Complete, Unordered: r.Unordered, Collections: slices.Sorted(maps.Keys(r.Collections)), Closed: r.Closed,
 	}
 	return p
 }
-
-func (r *resource) record() ([]byte, error) { return json.Marshal(r) }

@@ -1,18 +1,18 @@
 package mirror
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 )
 
-// TestTrimAgain: a trim that did not finish is repeated after a start, although the oldest retained position is the same. Otherwise the
-// disk keeps the history of a resource that does not change any more.
-func TestTrimAgain(t *testing.T) {
+// TestTrim: what is not retained any more is also forgotten by the records, which would otherwise grow for ever, and eras that are retained are
+// there after a restart. A call after a restart returns the lowest position again, because the deletion may not have finished.
+func TestTrim(t *testing.T) {
 	fsys := vfs.NewMem()
 	must := func(err error) {
 		t.Helper()
@@ -20,37 +20,37 @@ func TestTrimAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	served := store.Position{Era: 1, Version: 5, Seq: 5}
-	unfinished := errors.New("unfinished")
-	for i, want := range []struct {
-		trims  int
-		result error
-	}{{1, unfinished}, {1, nil}} {
+	first, second := store.Position{Era: 1, Version: 5, Seq: 5}, store.Position{Era: 3, Version: 9, Seq: 9}
+	eras := []Era{{Number: 1, Complete: true, Last: first}, {Number: 2, Reason: "a"}, {Number: 3, Reason: "b", Complete: true}}
+	for start, want := range []struct {
+		before time.Time
+		floors map[store.Resource]store.Position
+		eras   []Era
+	}{
+		{time.Unix(0, 0), map[store.Resource]store.Position{}, eras},
+		{time.Unix(1, 0), map[store.Resource]store.Position{pods: first}, eras},
+		{time.Unix(1, 0), map[store.Resource]store.Position{pods: first}, eras},
+		{time.Unix(2, 0), map[store.Resource]store.Position{pods: second}, eras[2:]},
+		{time.Unix(2, 0), map[store.Resource]store.Position{pods: second}, eras[2:]},
+	} {
 		s, err := store.Open("/data", store.Options{FS: fsys})
 		must(err)
 		m, err := Open(s)
 		must(err)
-		if i == 0 {
+		if start == 0 {
 			r := m.resourceOf(pods)
-			r.Served, r.changed = served, true
-			must(m.batch.SetMoment(pods, time.Unix(1, 0), served))
+			r.eras, r.Served, r.changed, r.changedEras = append([]Era{}, eras...), second, true, []uint64{1, 2}
+			must(m.batch.SetMoment(pods, time.Unix(1, 0), first))
+			must(m.batch.SetMoment(pods, time.Unix(2, 0), second))
 			must(m.Commit(nil))
 		}
-		trims := 0
-		trim := func(_ store.Resource, floor store.Position) error {
-			if trims++; floor != served {
-				t.Errorf("it trims below %v, want %v", floor, served)
-			}
-			return want.result
+		floors, err := m.Trim(want.before)
+		must(err)
+		if diff := cmp.Diff(want.floors, floors); diff != "" {
+			t.Errorf("start %d: the lowest positions (-want +got):\n%s", start, diff)
 		}
-		if err := m.Trim(time.Unix(2, 0), trim); trims != want.trims || !errors.Is(err, want.result) {
-			t.Errorf("start %d: %d trims (%v), want %d", i, trims, err, want.trims)
-		}
-		if want.result == nil {
-			must(m.Trim(time.Unix(3, 0), trim))
-			if trims != want.trims {
-				t.Errorf("a finished trim is repeated")
-			}
+		if diff := cmp.Diff(want.eras, m.Resource(pods).Eras); diff != "" {
+			t.Errorf("start %d: the eras (-want +got):\n%s", start, diff)
 		}
 		must(m.Close())
 		must(s.Close())

@@ -23,7 +23,7 @@ func RBACResources() []string {
 	}
 }
 
-// clockTolerance is how far the bridge's clock may be ahead of this one. Behind events of a later time it is not seen that no more events come.
+// clockTolerance is how far the bridge's clock may be ahead of this one. After an event of a later time, nobody would notice that no more events come.
 const clockTolerance = 10 * time.Second
 
 // BusOptions are the options of a [Bus].
@@ -31,7 +31,7 @@ type BusOptions struct {
 	Mirror *mirror.Mirror
 	// Altered returns what the configuration leaves out of the objects of collections, or changes in them, one sentence each.
 	Altered func(collections []string) []string
-	// Ready returns why the bus was not read yet up to where it ended at the start; nil: it was. Revoked rights may be behind what was read.
+	// Ready returns why the bus was not read yet up to where it ended at the start; nil: it was. Rights may have been revoked by what was not read yet.
 	Ready func() error
 	// Skipped is called with each Role or binding that does not count, because the bus has only a part of it: its body was too large.
 	Skipped func(resource, namespace, name string)
@@ -156,8 +156,8 @@ func (b *Bus) unusable(r *mirror.Resource) string {
 		return ""
 	}
 	// Each partition has changes of its own, and events that show that there are no others.
-	switch age := time.Since(r.Heard); {
-	case r.Heard.IsZero():
+	switch age := time.Since(r.LastEvent); {
+	case r.LastEvent.IsZero():
 		return "may lack changes: not every partition has an event of them"
 	case age < -clockTolerance:
 		return fmt.Sprintf("may lack changes: the last event of them is %s in the future, by the bridge's clock", -age.Truncate(time.Second))

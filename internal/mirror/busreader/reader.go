@@ -43,7 +43,7 @@ type Options struct {
 	Retain time.Duration
 	// Progress is called with the number of messages that are not read yet: with 0 only when everything up to the ends of the parts is committed.
 	// It may be nil.
-	Progress func(behind int64)
+	Progress func(unread int64)
 	Log      *zap.Logger
 }
 
@@ -54,6 +54,7 @@ type busReader struct {
 	bytes    int
 	next     map[string]mirror.Offset // of the open batch
 	trimmed  time.Time
+	trimming chan error // what is running sends its result; nil: history is not being deleted
 	foreign  bool
 
 	known    map[string]bool  // the parts as of the last refresh
@@ -63,7 +64,7 @@ type busReader struct {
 	waiting  map[string]waiting
 }
 
-// waiting says since when a part has an end that messages wait behind for their transaction.
+// waiting says since when a part has an end after which messages wait for their transaction.
 type waiting struct {
 	end    int64
 	since  time.Time
@@ -75,7 +76,14 @@ func Run(ctx context.Context, o Options) error {
 	if o.Progress == nil {
 		o.Progress = func(int64) {}
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	f := &busReader{Options: o, next: map[string]mirror.Offset{}, waiting: map[string]waiting{}}
+	defer func() {
+		cancel()
+		if f.trimming != nil {
+			<-f.trimming
+		}
+	}()
 	pause := retryFirst
 	for {
 		began := time.Now()
@@ -290,7 +298,7 @@ func (f *busReader) read(ctx context.Context, l *history.Log) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	for i, p := range parts { // behind messages that are no events of the cluster
+	for i, p := range parts { // after messages that are no events of the cluster
 		next := mirror.Offset{Log: p.ID, Next: max(ranges[i].From, ranges[i].To)}
 		if o, known := f.Mirror.Offset(p.Name); !known || o != next {
 			f.next[p.Name] = next
@@ -322,13 +330,35 @@ func (f *busReader) commit() error {
 	return err
 }
 
-// trim deletes the history that is older than it is to be kept.
+// trim begins at times to delete the history that is older than it is to be kept. Reading goes on meanwhile.
 func (f *busReader) trim(ctx context.Context) error {
+	if f.trimming != nil {
+		select {
+		case err := <-f.trimming:
+			f.trimming = nil
+			return ofMirror(err)
+		default:
+			return nil
+		}
+	}
 	if f.Retain == 0 || time.Since(f.trimmed) < trimEvery {
 		return nil
 	}
 	f.trimmed = time.Now()
-	return ofMirror(f.Mirror.Trim(time.Now().Add(-f.Retain), func(r store.Resource, floor store.Position) error {
-		return f.Mirror.Store().Trim(ctx, r, floor)
-	}))
+	floors, err := f.Mirror.Trim(time.Now().Add(-f.Retain))
+	if err != nil {
+		return ofMirror(err)
+	}
+	f.trimming = make(chan error, 1)
+	go func() { f.trimming <- f.deleteBelow(ctx, floors) }()
+	return nil
+}
+
+func (f *busReader) deleteBelow(ctx context.Context, floors map[store.Resource]store.Position) error {
+	for r, floor := range floors {
+		if err := f.Mirror.Store().Trim(ctx, r, floor); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -67,11 +67,11 @@ func (b *Batch) Dropped(r Resource, collection string, at, view Position) bool {
 	return b.s.dropped(r, collection, at, view)
 }
 
-// MoveBehind gives the changes of an era behind a position a new era, except those of some collections. They keep resourceVersion and order. It
+// MoveAfter gives the changes of an era after a position a new era, except those of some collections. They keep resourceVersion and order. It
 // returns the collections that they belong to.
-func (b *Batch) MoveBehind(r Resource, behind Position, era uint64, except []string) (moved []string, err error) {
+func (b *Batch) MoveAfter(r Resource, after Position, era uint64, except []string) (moved []string, err error) {
 	prefix := resourceKey(keyChange, r)
-	it, err := b.b.NewIter(&pebble.IterOptions{LowerBound: changeKey(r, behind), UpperBound: changeKey(r, Position{Era: behind.Era + 1})})
+	it, err := b.b.NewIter(&pebble.IterOptions{LowerBound: changeKey(r, after), UpperBound: changeKey(r, Position{Era: after.Era + 1})})
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (b *Batch) MoveBehind(r Resource, behind Position, era uint64, except []str
 		if err != nil {
 			return nil, errors.Join(err, it.Close())
 		}
-		if c.at != behind && !slices.Contains(except, c.collection) {
+		if c.at != after && !slices.Contains(except, c.collection) {
 			moves = append(moves, c)
 		}
 	}
@@ -112,10 +112,10 @@ func (b *Batch) move(r Resource, c change, era uint64) error {
 	return errors.Join(err, closer.Close(), b.b.Set(changeKey(r, to), appendChange(nil, c.Name, c.collection, c.time), nil), b.b.Delete(from, nil), b.b.Delete(changeKey(r, c.at), nil))
 }
 
-// ChangeTimes calls fn for the changes of an era behind a position, in order, with the time of each. It ends early, without an error, if fn returns false.
-func (b *Batch) ChangeTimes(r Resource, behind Position, fn func(at Position, t time.Time) bool) (err error) {
+// ChangeTimes calls fn for the changes of an era after a position, in order, with the time of each. It ends early, without an error, if fn returns false.
+func (b *Batch) ChangeTimes(r Resource, after Position, fn func(at Position, t time.Time) bool) (err error) {
 	prefix := resourceKey(keyChange, r)
-	it, err := b.b.NewIter(&pebble.IterOptions{LowerBound: append(changeKey(r, behind), 0), UpperBound: changeKey(r, Position{Era: behind.Era + 1})})
+	it, err := b.b.NewIter(&pebble.IterOptions{LowerBound: append(changeKey(r, after), 0), UpperBound: changeKey(r, Position{Era: after.Era + 1})})
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func appendResource(key []byte, r Resource) []byte {
 	return appendText(appendText(key, r.Cluster), r.Name)
 }
 
-// end returns the first key behind all that begin with prefix.
+// end returns the first key after all that begin with prefix.
 func end(prefix []byte) []byte {
 	out := bytes.Clone(prefix)
 	for i := len(out) - 1; i >= 0; i-- {
@@ -87,7 +87,7 @@ func versionKey(r Resource, o Name, collection string, p Position) []byte {
 	return appendPosition(appendText(objectKey(r, o), collection), p.newestFirst())
 }
 
-// versionID is what the key of a version says behind its resource.
+// versionID is what the key of a version says after its resource.
 type versionID struct {
 	Name
 	collection string

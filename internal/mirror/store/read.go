@@ -29,7 +29,7 @@ func (s *Store) Get(v View, o Name) (found *Object, err error) {
 	return found, err
 }
 
-// List calls fn for the objects behind a name, in the order of namespaces and names; from the beginning if after is the zero value. With a
+// List calls fn for the objects after a name, in the order of namespaces and names; from the beginning if after is the zero value. With a
 // namespace it lists that namespace only. It ends early, without an error, if fn returns false. fn must not keep o or its body.
 func (s *Store) List(v View, namespace string, after Name, fn func(o *Object) bool) error {
 	prefix := resourceKey(keyVersion, v.Resource)
@@ -91,15 +91,15 @@ func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err err
 			if err != nil {
 				return err
 			}
-			if !x.Deleted && (!found || x.above(&best.Version)) {
+			if !x.Deleted && (!found || x.newerThan(&best.Version)) {
 				x.Body = append(best.Body[:0], body...)
 				best, found = Object{id.Name, x, id.collection, id.at}, true
 			}
 		}
 		// Skip the older versions. Most objects have few of them in one collection.
-		behind := end(appendText(objectKey(v.Resource, id.Name), id.collection))
-		if ok = it.Next(); ok && string(it.Key()) < string(behind) {
-			ok = it.SeekGE(behind)
+		next := end(appendText(objectKey(v.Resource, id.Name), id.collection))
+		if ok = it.Next(); ok && string(it.Key()) < string(next) {
+			ok = it.SeekGE(next)
 		}
 	}
 	if err := it.Error(); err != nil {
@@ -108,8 +108,8 @@ func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err err
 	return flush()
 }
 
-// above reports whether v is shown instead of w, which a collection with a lower ID holds.
-func (v *Version) above(w *Version) bool {
+// newerThan reports whether v is shown instead of w, which a collection with a lower ID holds.
+func (v *Version) newerThan(w *Version) bool {
 	if v.Epoch != w.Epoch {
 		return v.Epoch > w.Epoch
 	}
@@ -120,26 +120,26 @@ func (v *Version) above(w *Version) bool {
 type Change struct {
 	At Position
 	Name
-	// Before is the object before the change, After behind it; nil: there was none.
+	// Before and After are the object before and after the change; nil: there was none.
 	Before, After *Object
 	// Last is the version that the change wrote: of a deletion, the last state.
 	Last Version
 }
 
-// Changes calls fn for the changes of a resource behind one position, up to and including another, in order, with the objects before and after
+// Changes calls fn for the changes of a resource after one position, up to and including another, in order, with the objects before and after
 // each. Changes of one object at one resourceVersion, such as those of two collections that it moves between, count as one. Changes
 // that do not change the view, such as those of one collection while another has a newer state, are left out. With a namespace it returns the
 // changes of that namespace only, and does not read the versions of others. It ends early, without an error, if fn returns false.
-func (s *Store) Changes(r Resource, namespace string, behind, upTo Position, fn func(c *Change) bool) (err error) {
+func (s *Store) Changes(r Resource, namespace string, after, upTo Position, fn func(c *Change) bool) (err error) {
 	prefix := resourceKey(keyChange, r)
-	lower := append(changeKey(r, behind), 0)
+	lower := append(changeKey(r, after), 0)
 	upper := append(changeKey(r, upTo), 0)
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	if err := s.retained(View{r, behind}); err != nil {
+	if err := s.retained(View{r, after}); err != nil {
 		return err
 	}
 	var group []span // of one era and version

@@ -24,7 +24,7 @@ import (
 )
 
 // format is the format of the database. A database of another format is refused.
-const format = "3"
+const format = "4"
 
 const (
 	cacheBytes    = 64 << 20
@@ -95,7 +95,10 @@ type Store struct {
 
 	mu     sync.RWMutex
 	drops  map[Resource]map[string][]uint64 // eras from which on older versions of a collection do not count, ascending
-	floors map[Resource]Position            // below which Trim deletes
+	floors map[Resource]Position            // below which Trim deletes, or has deleted: see trimmed
+
+	trimming sync.Mutex            // for Trim
+	trimmed  map[Resource]Position // below which Trim has deleted everything
 }
 
 // Open opens or creates the store in a directory.
@@ -109,7 +112,7 @@ func Open(dir string, o Options) (_ *Store, err error) {
 	if base == nil {
 		base = vfs.Default
 	}
-	s := &Store{drops: map[Resource]map[string][]uint64{}, floors: map[Resource]Position{}, disk: diskguard.New(base, nil)}
+	s := &Store{drops: map[Resource]map[string][]uint64{}, floors: map[Resource]Position{}, trimmed: map[Resource]Position{}, disk: diskguard.New(base, nil)}
 	opts := &pebble.Options{
 		FS: s.disk, Logger: logger{s.disk}, MemTableSize: memTableBytes, CacheSize: cacheBytes, FormatMajorVersion: pebble.FormatTableFormatV6,
 		EventListener: &pebble.EventListener{

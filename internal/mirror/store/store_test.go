@@ -85,7 +85,7 @@ func body(o *Object) string {
 	return string(o.Body)
 }
 
-// TestModel: every view, list and change is that of a model, also behind moves, drops, trims and restarts. A store that differs would
+// TestModel: every view, list and change is that of a model, also after moves, drops, trims and restarts. A store that differs would
 // show clients objects that were deleted, or hide others.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -120,11 +120,11 @@ func TestModel(t *testing.T) {
 			case n < 17: // an era ends; what is not served belongs to the next one, except that of one collection
 				except := rapid.SampledFrom(collections).Draw(t, "except")
 				b := s.Batch()
-				behind := served
-				if behind.Era < era {
-					behind = Position{Era: era}
+				after := served
+				if after.Era < era {
+					after = Position{Era: era}
 				}
-				moved, err := b.MoveBehind(pods, behind, era+1, []string{except})
+				moved, err := b.MoveAfter(pods, after, era+1, []string{except})
 				must(t, err)
 				if slices.Contains(moved, except) {
 					t.Fatalf("moved are %v, without %s", moved, except)
@@ -136,7 +136,7 @@ func TestModel(t *testing.T) {
 				must(t, b.Commit())
 				era++
 				for i, w := range m.all {
-					if w.at.Compare(behind) > 0 && w.collection != except {
+					if w.at.Compare(after) > 0 && w.collection != except {
 						m.all[i].at.Era = era
 					}
 				}
@@ -226,7 +226,7 @@ func checkChanges(t *rapid.T, s *Store, m *model, floor Position) {
 		return true
 	}))
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Fatalf("the changes behind %v (-want +got):\n%s", floor, diff)
+		t.Fatalf("the changes after %v (-want +got):\n%s", floor, diff)
 	}
 }
 
@@ -267,6 +267,33 @@ func TestTrimUnfinished(t *testing.T) {
 	if n != 0 {
 		t.Errorf("%d versions are left", n)
 	}
+}
+
+// TestTrimDrops: drops of collections do not stay for ever. The trim that deletes the versions they concern keeps them, because lists go on meanwhile.
+func TestTrimDrops(t *testing.T) {
+	fsys := vfs.NewMem()
+	s := openTest(t, fsys)
+	b := s.Batch()
+	for era := range uint64(4) {
+		must(t, b.Put(pods, names[0], "pods", Position{era + 1, 1, era + 1}, &Version{UID: "u", Epoch: 1, ResourceVersion: 1}))
+		must(t, b.Drop(pods, "pods", era+2))
+	}
+	must(t, b.Commit())
+	for _, want := range []struct {
+		floor Position
+		drops []uint64
+	}{{Position{3, 1, 3}, []uint64{2, 3, 4, 5}}, {Position{3, 1, 3}, []uint64{2, 3, 4, 5}}, {Position{4, 1, 4}, []uint64{4, 5}}, {Position{5, 0, 0}, []uint64{5}}, {Position{6, 0, 0}, nil}} {
+		must(t, s.Trim(t.Context(), pods, want.floor))
+		if got := s.drops[pods]["pods"]; !slices.Equal(got, want.drops) {
+			t.Errorf("trimmed below %v, the drops are of the eras %v, want %v", want.floor, got, want.drops)
+		}
+		kept := 0
+		must(t, s.scan([]byte{keyDrop}, func(_, _ []byte) error { kept++; return nil }))
+		if kept != len(want.drops) {
+			t.Errorf("trimmed below %v, the disk has %d drops, want %d", want.floor, kept, len(want.drops))
+		}
+	}
+	must(t, s.Close())
 }
 
 // TestCrash: whatever write or sync of the disk fails, and however little of what was not synced survives, a store has a whole number of

@@ -18,8 +18,14 @@ func momentTime(key []byte) time.Time {
 }
 
 // Trim deletes what only views below a position need: versions that were replaced at or before it, and changes and moments of the time
-// before. Views at or above the position do not change, also if Trim does not finish. Lower ones are [ErrTrimmed] from now on.
+// before. Views at or above the position do not change, also if Trim does not finish. Lower ones are [ErrTrimmed] from now on. Lists that began
+// before a call must have ended before the next one. Any goroutine may call it, beside the writer.
 func (s *Store) Trim(ctx context.Context, r Resource, floor Position) error {
+	s.trimming.Lock()
+	defer s.trimming.Unlock()
+	if s.trimmed[r].Compare(floor) >= 0 {
+		return nil
+	}
 	s.mu.Lock()
 	if s.floors[r].Compare(floor) < 0 {
 		s.floors[r] = floor
@@ -43,6 +49,9 @@ func (s *Store) Trim(ctx context.Context, r Resource, floor Position) error {
 		keys = append(keys, append([]byte{}, key...))
 		return flush(trimBatch)
 	}
+	if err := s.trimDrops(r, remove); err != nil {
+		return err
+	}
 	if err := s.trimVersions(r, floor, remove); err != nil {
 		return err
 	}
@@ -59,7 +68,30 @@ func (s *Store) Trim(ctx context.Context, r Resource, floor Position) error {
 	if err != nil {
 		return err
 	}
-	return flush(0)
+	if err := flush(0); err != nil {
+		return err
+	}
+	s.trimmed[r] = floor
+	return nil
+}
+
+// trimDrops removes the drops that no version needs, since the last Trim has deleted all versions that they concern. That Trim keeps them, because
+// lists of that time may still meet such versions.
+func (s *Store) trimDrops(r Resource, remove func(key []byte) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for collection, eras := range s.drops[r] {
+		n, _ := slices.BinarySearch(eras, s.trimmed[r].Era+1)
+		for _, era := range eras[:n] {
+			if err := remove(dropKey(r, collection, era)); err != nil {
+				return err
+			}
+		}
+		if s.drops[r][collection] = slices.Clone(eras[n:]); n == len(eras) {
+			delete(s.drops[r], collection)
+		}
+	}
+	return nil
 }
 
 // until calls fn for the keys with a prefix below a bound.
