@@ -588,7 +588,7 @@ func TestTableOfKinds(t *testing.T) {
 		{
 			"pods", "/api/v1/pods", "Pod", "v1",
 			`"spec":{"nodeName":"n1","containers":[{},{}],"readinessGates":[{"conditionType":"a"}]},"status":{"phase":"Running","podIP":"10.2.0.1","conditions":[{"type":"a","status":"True"}],` +
-				`"containerStatuses":[{"ready":true,"restartCount":2,"lastState":{"terminated":{"finishedAt":"2026-03-14T09:00:00Z"}}},{"ready":false,"restartCount":1,"state":{"waiting":{"reason":"CrashLoopBackOff"}}}]}`,
+				`"containerStatuses":[{"ready":true,"state":{"running":{}},"restartCount":2,"lastState":{"terminated":{"finishedAt":"2026-03-14T09:00:00Z"}}},{"ready":false,"restartCount":1,"state":{"waiting":{"reason":"CrashLoopBackOff"}}}]}`,
 			"Name|Ready|Status|Restarts|Age|IP|Node|Nominated Node|Readiness Gates", "x|1/2|CrashLoopBackOff|3 (120m ago)|3h|10.2.0.1|n1|<none>|1/1",
 		},
 	} {

@@ -57,47 +57,6 @@ var builtinColumns = map[string]printed{
 	"events.events.k8s.io":        {[]string{"Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", "+First Seen", "+Count", "+Name"}, newEventCells},
 }
 
-func podCells(o map[string]any, now time.Time) []any {
-	ready, restarts, status, restarted := 0, int64(0), text(o, "status.reason"), ""
-	if status == "" {
-		status = text(o, "status.phase")
-	}
-	containers := list(o, "status.containerStatuses")
-	for _, c := range containers {
-		if c["ready"] == true {
-			ready++
-		}
-		restarts += number(c, "restartCount")
-		restarted = max(restarted, text(c, "lastState.terminated.finishedAt"))
-		for _, why := range []string{text(c, "state.waiting.reason"), text(c, "state.terminated.reason")} {
-			if why != "" {
-				status = why
-			}
-		}
-	}
-	if text(o, "metadata.deletionTimestamp") != "" {
-		status = "Terminating"
-	}
-	count := fmt.Sprint(restarts)
-	if restarts > 0 && restarted != "" {
-		count += " (" + age(restarted, now) + " ago)"
-	}
-	gates := "<none>"
-	if n := list(o, "spec.readinessGates"); len(n) > 0 {
-		open := 0
-		for _, gate := range n {
-			if condition(o, text(gate, "conditionType")) == "True" {
-				open++
-			}
-		}
-		gates = fmt.Sprintf("%d/%d", open, len(n))
-	}
-	return []any{
-		nameOf(o), fmt.Sprintf("%d/%d", ready, len(list(o, "spec.containers"))), status, count, ageOf(o, now),
-		orNone(text(o, "status.podIP")), orNone(text(o, "spec.nodeName")), orNone(text(o, "status.nominatedNodeName")), gates,
-	}
-}
-
 func serviceCells(o map[string]any, now time.Time) []any {
 	var ports []string
 	for _, p := range list(o, "spec.ports") {
