@@ -247,10 +247,10 @@ func (f *serveFlags) guard(p *past, m *mirror.Mirror, ready func() error, log *z
 		}
 	}
 	if f.authorization == authorizeBus {
-		o.Judge = auth.NewBus(auth.BusOptions{Mirror: m, Altered: p.altered(), Ready: ready, MaxAge: f.rightsMaxAge, Skipped: skipped(log)})
+		o.Authorizer = auth.NewBus(auth.BusOptions{Mirror: m, Altered: p.altered(), Ready: ready, MaxAge: f.rightsMaxAge, Skipped: skipped(log)})
 		return auth.NewGuard(o), from, nil
 	}
-	if o.Judge, err = auth.NewReviews(cfg, from); err != nil {
+	if o.Authorizer, err = auth.NewReviews(cfg, from); err != nil {
 		return nil, nil, &exitError{exitEnvironment, err}
 	}
 	return auth.NewGuard(o), from, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 )
 
-// TestTrim: what is not retained any more is also forgotten by the records, which would otherwise grow for ever, and eras that are retained are
+// TestTrim: what is not retained any more is also forgotten by the records, which would otherwise grow without end, and eras that are retained are
 // there after a restart. A call after a restart returns the lowest position again, because the deletion may not have finished.
 func TestTrim(t *testing.T) {
 	fsys := vfs.NewMem()

@@ -8,7 +8,7 @@ import (
 )
 
 // quota limits concurrent use, in total, by address, and by IPv6 network, because a client can have 2^64 addresses of one. A network may have half of the
-// total. If the total is used up, a network without any still gets one, up to four times the total, so that several strangers together
+// total. If the total is used up, a network without any still gets one, up to four times the total, so that several clients together
 // cannot keep a kubelet out. Any goroutine may use it.
 type quota struct {
 	all, perAddress int

@@ -22,7 +22,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// TestAttributes: a request is judged by what it is answered with, as the API server judges it: by resource, namespace and name, in the
+// TestAttributes: a request is authorized by what it is answered with, as at the API server: by resource, namespace and name, in the
 // cluster of its path, with or without a time.
 func TestAttributes(t *testing.T) {
 	b := threePods(t)
@@ -207,6 +207,27 @@ func TestRevokedWatch(t *testing.T) {
 	}
 }
 
+// TestSlowCheck: a check that does not end counts as one without an answer, so the watch ends after the same time.
+func TestSlowCheck(t *testing.T) {
+	b := threePods(t)
+	b.server.rechecks = rechecks{every: 20 * time.Millisecond, retry: 10 * time.Millisecond, last: 300 * time.Millisecond}
+	var slow atomic.Bool
+	b.server.Check = func(r *http.Request, _ *auth.Attributes) error {
+		if !slow.Load() {
+			return nil
+		}
+		<-r.Context().Done()
+		return apierrors.NewServiceUnavailable("no answer")
+	}
+	w, err := b.client("").Resource(podsResource).Watch(context.Background(), metav1.ListOptions{ResourceVersion: "50"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	slow.Store(true)
+	wantNext(t, w, "ERROR 503", "end")
+}
+
 // rbac sends an RBAC object.
 func (b *bus) rbac(t event.Type, origin event.Origin, kind, namespace, name string, version int, fields string) {
 	b.t.Helper()
@@ -225,9 +246,9 @@ func (b *bus) rbac(t event.Type, origin event.Origin, kind, namespace, name stri
 }
 
 // asksOf asks whether ann may list pods in the namespace shop. want is true, false, or a part of the reason why that is not known.
-func asksOf(t *testing.T, judge *auth.Bus, want string) {
+func asksOf(t *testing.T, authorizer *auth.Bus, want string) {
 	t.Helper()
-	st, err := judge.Review(t.Context(), &auth.User{Name: "ann"}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: "shop"})
+	st, err := authorizer.Review(t.Context(), &auth.User{Name: "ann"}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: "shop"})
 	got := fmt.Sprint(st.Allowed)
 	if err != nil {
 		got = err.Error()
@@ -247,8 +268,8 @@ func TestRightsOfAllPartitions(t *testing.T) {
 	b := newBus(t)
 	b.parts, b.clock = 2, time.Now().Add(-2*time.Hour)
 	unread := errors.New("the bus was not read yet")
-	judge := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return nil }, Ready: func() error { return unread }, MaxAge: time.Hour})
-	asks := func(want string) { t.Helper(); asksOf(t, judge, want) }
+	authorizer := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return nil }, Ready: func() error { return unread }, MaxAge: time.Hour})
+	asks := func(want string) { t.Helper(); asksOf(t, authorizer, want) }
 	all := auth.RBACResources()
 	for _, name := range all {
 		b.snapshot(name, 50)
@@ -268,7 +289,7 @@ func TestRightsOfAllPartitions(t *testing.T) {
 	asks("false")
 	unread = errors.New("the bus was not read yet")
 	asks("may lack changes: the bus was not read yet")
-	judge.MaxAge = 0
+	authorizer.MaxAge = 0
 	asks("may lack changes: the bus was not read yet")
 }
 
@@ -276,19 +297,19 @@ func TestRightsOfAllPartitions(t *testing.T) {
 func TestRightsOfTheFuture(t *testing.T) {
 	b := newBus(t)
 	ready := func() error { return nil }
-	judge := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return nil }, Ready: ready, MaxAge: time.Hour})
+	authorizer := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return nil }, Ready: ready, MaxAge: time.Hour})
 	b.clock = time.Now().Add(-time.Minute)
 	for _, name := range auth.RBACResources() {
 		b.snapshot(name, 50)
 	}
-	asksOf(t, judge, "false")
+	asksOf(t, authorizer, "false")
 	clock := b.clock
 	b.clock = time.Now().Add(24 * time.Hour)
 	b.synced("roles.rbac.authorization.k8s.io", 60, event.ReasonPeriodic)
-	asksOf(t, judge, "in the future, by the bridge's clock")
+	asksOf(t, authorizer, "in the future, by the bridge's clock")
 	b.clock = clock
 	b.synced("roles.rbac.authorization.k8s.io", 70, event.ReasonPeriodic)
-	asksOf(t, judge, "false")
+	asksOf(t, authorizer, "false")
 }
 
 // TestRightsOnTheBus: the RBAC objects on the bus say what users may read, as soon as they change, and only if they are whole and as they are now.
@@ -296,8 +317,8 @@ func TestRightsOnTheBus(t *testing.T) {
 	b := threePods(t)
 	b.clock = time.Now().Add(-time.Minute)
 	var altered []string
-	judge := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return altered }, Ready: func() error { return nil }, MaxAge: time.Hour})
-	asks := func(want string) { t.Helper(); asksOf(t, judge, want) }
+	authorizer := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return altered }, Ready: func() error { return nil }, MaxAge: time.Hour})
+	asks := func(want string) { t.Helper(); asksOf(t, authorizer, want) }
 	asks("clusterrolebindings.rbac.authorization.k8s.io of cluster \"prod\" are not on the bus")
 	rules, ref := `"rules":[{"verbs":["list"],"apiGroups":[""],"resources":["pods"]}]`, `"subjects":[{"kind":"User","name":"ann"}],"roleRef":{"kind":"Role","name":"reader"}`
 	b.snapshot("clusterrolebindings.rbac.authorization.k8s.io", 50)
@@ -324,7 +345,7 @@ func TestRightsOnTheBus(t *testing.T) {
 	b.synced("rolebindings.rbac.authorization.k8s.io", 70, event.ReasonExpired)
 	asks("true")
 	var skipped []string
-	judge.Skipped = func(resource, namespace, name string) { skipped = append(skipped, resource+" "+namespace+"/"+name) }
+	authorizer.Skipped = func(resource, namespace, name string) { skipped = append(skipped, resource+" "+namespace+"/"+name) }
 	b.send("roles.rbac.authorization.k8s.io", event.Event{
 		Type: event.Added, Origin: event.Watch, APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role", Namespace: "infra", Name: "large", UID: "large", ResourceVersion: "71",
 		Object:    []byte(`{"kind":"Role","apiVersion":"rbac.authorization.k8s.io/v1","metadata":{"name":"large","namespace":"infra","uid":"large","resourceVersion":"71"}}`),
@@ -334,7 +355,7 @@ func TestRightsOnTheBus(t *testing.T) {
 	if fmt.Sprint(skipped) != "[roles.rbac.authorization.k8s.io infra/large]" {
 		t.Errorf("what is logged as left out: %v", skipped)
 	}
-	judge.MaxAge = time.Second
+	authorizer.MaxAge = time.Second
 	asks("may lack changes: the last event of them is")
 }
 

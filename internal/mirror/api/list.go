@@ -161,7 +161,7 @@ func (s *Server) page(ctx context.Context, v store.View, o *options, after store
 	began := time.Now()
 	n, last, more := int64(0), store.Name{}, false
 	failed := s.Mirror.Store().List(v, o.namespace, after, func(x *store.Object) bool {
-		if err = s.mayGoOn(ctx, began); err != nil { // a selector may select nothing for long
+		if err = s.checkTime(ctx, began); err != nil { // a selector may select nothing for long
 			return false
 		}
 		var selected bool
@@ -185,8 +185,8 @@ func (s *Server) page(ctx context.Context, v store.View, o *options, after store
 	return next, err
 }
 
-// mayGoOn returns an error if the client is gone, or has taken longer than it may for what began at a time: the store keeps old files as long.
-func (s *Server) mayGoOn(ctx context.Context, began time.Time) error {
+// checkTime returns an error if the client is gone, or has taken longer than it may for what began at a time: the store keeps old files as long.
+func (s *Server) checkTime(ctx context.Context, began time.Time) error {
 	if took := time.Since(began); took > s.limits.list {
 		return apierrors.NewTimeoutError(fmt.Sprintf("the answer took longer than %s: request pages (limit) or one namespace", s.limits.list), 0)
 	}

@@ -93,7 +93,7 @@ func TestEverybodyReviews(t *testing.T) {
 	}
 }
 
-// TestReviews: reviews are sent as JSON, YAML or protobuf. They are judged as creations, and ask about the cluster of their path.
+// TestReviews: reviews are sent as JSON, YAML or protobuf. They are authorized as creations, and ask about the cluster of their path.
 func TestReviews(t *testing.T) {
 	b := threePods(t)
 	x := &self{}

@@ -147,12 +147,14 @@ func (x *watcher) recheck() error {
 	if now.Before(x.nextCheck) {
 		return nil
 	}
-	err := x.s.check(x.q.Request, &x.q.attributes)
+	ctx, cancel := context.WithDeadline(x.q.Context(), x.checked.Add(x.s.rechecks.last))
+	defer cancel()
+	err := x.s.check(x.q.WithContext(ctx), &x.q.attributes)
 	switch {
 	case err == nil:
 		x.checked, x.nextCheck = now, now.Add(x.s.rechecks.every)
 		return nil
-	case !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err) || now.Sub(x.checked) >= x.s.rechecks.last:
+	case !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err) || time.Since(x.checked) >= x.s.rechecks.last:
 		return err
 	}
 	x.nextCheck = now.Add(x.s.rechecks.retry)
@@ -219,7 +221,7 @@ func (x *watcher) changes(upTo store.Position) error {
 	n, began := 0, time.Now()
 	send := func(c *store.Change) error {
 		n++
-		if err := x.s.mayGoOn(x.q.Context(), began); err != nil { // a selector may select nothing for long
+		if err := x.s.checkTime(x.q.Context(), began); err != nil { // a selector may select nothing for long
 			return err
 		}
 		return x.change(c)

@@ -62,8 +62,8 @@ type Scope struct {
 	Token              string // of the user; "": the user has a certificate
 }
 
-// Judge says what users may do. Any goroutine may use it. An error means that the question cannot be answered now; its text is for the client.
-type Judge interface {
+// Authorizer says what users may do. Any goroutine may use it. An error means that the question cannot be answered now; its text is for the client.
+type Authorizer interface {
 	// Review says whether a user may send a request. A refusal may have no reason.
 	Review(ctx context.Context, u *User, a *Attributes) (authorizationv1.SubjectAccessReviewStatus, error)
 	// Rules lists what a user may do. The status says if the list is not complete.
@@ -74,7 +74,7 @@ type Judge interface {
 type Options struct {
 	Tokens       *Tokens       // nil: bearer tokens are refused
 	Certificates *Certificates // nil: certificates do not count
-	Judge        Judge
+	Authorizer        Authorizer
 	Log          *zap.Logger
 }
 
@@ -99,7 +99,7 @@ func (g *Guard) Check(r *http.Request, a *Attributes) error {
 	if u.Cluster != "" && a.Cluster != u.Cluster {
 		return forbidden(u, a, fmt.Sprintf("the token is of cluster %q, and the request is for cluster %q", u.Cluster, a.Cluster))
 	}
-	st, err := g.Judge.Review(r.Context(), u, a)
+	st, err := g.Authorizer.Review(r.Context(), u, a)
 	switch {
 	case err != nil:
 		return g.refused(err)
@@ -122,7 +122,7 @@ func (g *Guard) User(r *http.Request) (*User, error) {
 func (g *Guard) Review(r *http.Request, a *Attributes) (st authorizationv1.SubjectAccessReviewStatus, err error) {
 	u, _, err := g.user(r)
 	if err == nil {
-		st, err = g.Judge.Review(r.Context(), u, a)
+		st, err = g.Authorizer.Review(r.Context(), u, a)
 	}
 	if err != nil {
 		return st, g.refused(err)
@@ -134,7 +134,7 @@ func (g *Guard) Review(r *http.Request, a *Attributes) (st authorizationv1.Subje
 func (g *Guard) Rules(r *http.Request, cluster, namespace string) (st authorizationv1.SubjectRulesReviewStatus, err error) {
 	u, token, err := g.user(r)
 	if err == nil {
-		st, err = g.Judge.Rules(r.Context(), u, &Scope{cluster, namespace, token})
+		st, err = g.Authorizer.Rules(r.Context(), u, &Scope{cluster, namespace, token})
 	}
 	if err != nil {
 		return st, g.refused(err)

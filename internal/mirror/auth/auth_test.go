@@ -141,7 +141,7 @@ func (c *cluster) guard() *Guard {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return NewGuard(Options{Tokens: tokens, Judge: reviews, Log: zaptest.NewLogger(c.t)})
+	return NewGuard(Options{Tokens: tokens, Authorizer: reviews, Log: zaptest.NewLogger(c.t)})
 }
 
 func request(authorization string) *http.Request {
@@ -201,12 +201,12 @@ func TestGuard(t *testing.T) {
 			}
 		}
 		c.revoked.Store(true)
-		time.Sleep(allowedFor)
+		time.Sleep(allowedTTL)
 		if got := code(g.Check(request("Bearer ann's"), &shopPods)); !strings.HasSuffix(got, `in the namespace "shop": no more`) {
 			t.Errorf("with a revoked right: %s", got)
 		}
 		c.revoked.Store(false)
-		time.Sleep(refusedFor)
+		time.Sleep(refusedTTL)
 		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != "200" {
 			t.Errorf("with the right again: %s", got)
 		}
@@ -214,7 +214,7 @@ func TestGuard(t *testing.T) {
 		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != "200" {
 			t.Errorf("an answer is forgotten at once: %s", got)
 		}
-		time.Sleep(allowedFor)
+		time.Sleep(allowedTTL)
 		want := `503 it is not known now which cluster is asked: the API server of cluster "prod" does not answer`
 		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != want {
 			t.Errorf("without the API server: %s", got)
@@ -242,7 +242,7 @@ func TestOtherCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := NewGuard(Options{Tokens: tokens, Judge: reviews, Log: zaptest.NewLogger(t)})
+		g := NewGuard(Options{Tokens: tokens, Authorizer: reviews, Log: zaptest.NewLogger(t)})
 		ann := &User{Name: "ann", UID: "u", Groups: []string{"shoppers", authenticated}, Extra: map[string][]string{"pod": {"a"}}}
 		refused := func(why string) {
 			t.Helper()
@@ -256,7 +256,7 @@ func TestOtherCluster(t *testing.T) {
 			if n := c.asked.Load(); n != 0 {
 				t.Errorf("%d questions were asked", n)
 			}
-			time.Sleep(allowedFor)
+			time.Sleep(allowedTTL)
 		}
 		refused(`no event of cluster "prod" was read yet`)
 		bus = "u"
@@ -270,7 +270,7 @@ func TestOtherCluster(t *testing.T) {
 			t.Errorf("at the start: %v", err)
 		}
 		c.uid.Store(nil)
-		time.Sleep(allowedFor)
+		time.Sleep(allowedTTL)
 		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != "200" {
 			t.Errorf("with the cluster of the bus: %s", got)
 		}
@@ -314,23 +314,23 @@ func TestStrangers(t *testing.T) {
 		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != "200" {
 			t.Fatal(got)
 		}
-		time.Sleep(2 * allowedFor)
-		for i := range strangerLimit.burst {
+		time.Sleep(2 * allowedTTL)
+		for i := range unknownLimit.burst {
 			if got := code(g.Check(request(fmt.Sprint("Bearer ", i)), &shopPods)); got != "401 Unauthorized" {
-				t.Errorf("stranger %d: %s", i, got)
+				t.Errorf("unknown token %d: %s", i, got)
 			}
 		}
 		began := time.Now()
 		if got := code(g.Check(request("Bearer another"), &shopPods)); !strings.HasPrefix(got, "429 too many authentication and authorization checks") {
-			t.Errorf("one stranger too many: %s", got)
+			t.Errorf("one unknown token too many: %s", got)
 		}
 		elsewhere := request("Bearer another")
 		elsewhere.RemoteAddr = "198.51.100.7:1"
 		if got := code(g.Check(elsewhere, &shopPods)); got != "401 Unauthorized" {
-			t.Errorf("a stranger from another address: %s", got)
+			t.Errorf("an unknown token from another address: %s", got)
 		}
 		if got := code(g.Check(request("Bearer ann's"), &shopPods)); got != "200" || time.Since(began) != 0 {
-			t.Errorf("ann behind strangers: %s, after %s", got, time.Since(began))
+			t.Errorf("ann after unknown tokens: %s, after %s", got, time.Since(began))
 		}
 	})
 }
@@ -361,7 +361,7 @@ func TestSelf(t *testing.T) {
 		if st, err := g.Rules(ann, "test", "shop"); err != nil || !st.Incomplete || !strings.Contains(st.EvaluationError, `only cluster "prod" is asked`) {
 			t.Errorf("of another cluster: %+v (%v)", st, err)
 		}
-		if st, err := g.Judge.Rules(t.Context(), u, &Scope{"prod", "shop", ""}); err != nil || !st.Incomplete || !strings.Contains(st.EvaluationError, "client certificates") {
+		if st, err := g.Authorizer.Rules(t.Context(), u, &Scope{"prod", "shop", ""}); err != nil || !st.Incomplete || !strings.Contains(st.EvaluationError, "client certificates") {
 			t.Errorf("without a token: %+v (%v)", st, err)
 		}
 		c.revoked.Store(true)
@@ -373,7 +373,7 @@ func TestSelf(t *testing.T) {
 		if _, err := rules(); !apierrors.IsServiceUnavailable(err) {
 			t.Errorf("without the cluster: %v", err)
 		}
-		time.Sleep(2 * allowedFor)
+		time.Sleep(2 * allowedTTL)
 		if _, err := g.User(ann); !apierrors.IsServiceUnavailable(err) {
 			t.Errorf("without the cluster: %v", err)
 		}
@@ -391,7 +391,7 @@ func TestOneUserAsksTooMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := (&cluster{t: t}).guard()
 		ask := func(user, name string) (allowed bool, err error) {
-			st, err := g.Judge.Review(t.Context(), &User{Name: user, UID: "u", Groups: []string{"shoppers", authenticated}, Extra: map[string][]string{"pod": {"a"}}},
+			st, err := g.Authorizer.Review(t.Context(), &User{Name: user, UID: "u", Groups: []string{"shoppers", authenticated}, Extra: map[string][]string{"pod": {"a"}}},
 				&Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: "shop", Name: name})
 			return st.Allowed, err
 		}
@@ -409,7 +409,7 @@ func TestOneUserAsksTooMuch(t *testing.T) {
 			t.Errorf("one user has asked %d questions", n)
 		}
 		if allowed, err := ask("ann", ""); !allowed || time.Since(began) != 0 {
-			t.Errorf("ann behind eve: %v %v after %s", allowed, err, time.Since(began))
+			t.Errorf("ann after eve: %v %v after %s", allowed, err, time.Since(began))
 		}
 		time.Sleep(time.Second)
 		if _, err := ask("eve", "later"); err != nil {
@@ -420,9 +420,9 @@ func TestOneUserAsksTooMuch(t *testing.T) {
 
 // TestSharesAreBounded: many addresses do not use up memory.
 func TestSharesAreBounded(t *testing.T) {
-	s := newShares(strangerLimit, strangersLimit)
+	s := newShares(unknownLimit, unknownsLimit)
 	for i := range 3 * cacheEntries {
-		s.of(fmt.Sprint(i))
+		s.limiterFor(fmt.Sprint(i))
 	}
 	if len(s.by) > cacheEntries {
 		t.Errorf("%d shares are kept", len(s.by))
@@ -485,15 +485,15 @@ func (a *authority) sign(t *testing.T, usage x509.ExtKeyUsage, name string, grou
 	return c
 }
 
-// judge allows requests of one user with a group.
-type judge struct{ user, group string }
+// onlyUser allows requests of one user with a group.
+type onlyUser struct{ user, group string }
 
-func (j judge) Review(_ context.Context, u *User, _ *Attributes) (st authorizationv1.SubjectAccessReviewStatus, err error) {
-	st.Allowed = u.Name == j.user && slices.Contains(u.Groups, j.group)
+func (o onlyUser) Review(_ context.Context, u *User, _ *Attributes) (st authorizationv1.SubjectAccessReviewStatus, err error) {
+	st.Allowed = u.Name == o.user && slices.Contains(u.Groups, o.group)
 	return st, nil
 }
 
-func (j judge) Rules(_ context.Context, u *User, s *Scope) (st authorizationv1.SubjectRulesReviewStatus, err error) {
+func (o onlyUser) Rules(_ context.Context, u *User, s *Scope) (st authorizationv1.SubjectRulesReviewStatus, err error) {
 	st.EvaluationError = fmt.Sprintf("%s in %s by %q", u.Name, s.Namespace, s.Token)
 	return st, nil
 }
@@ -515,40 +515,40 @@ func TestCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := func(cert *x509.Certificate, j judge) string {
+	ask := func(cert *x509.Certificate, a onlyUser) string {
 		r := request("")
 		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}
-		return code(NewGuard(Options{Certificates: known, Judge: j, Log: zaptest.NewLogger(t)}).Check(r, &shopPods))
+		return code(NewGuard(Options{Certificates: known, Authorizer: a, Log: zaptest.NewLogger(t)}).Check(r, &shopPods))
 	}
 	ann := ca.sign(t, x509.ExtKeyUsageClientAuth, "ann", "shoppers")
 	for _, c := range []struct {
 		cert *x509.Certificate
-		j    judge
+		a    onlyUser
 		want string
 	}{
-		{ann, judge{"ann", "shoppers"}, "200"},
-		{ann, judge{"ann", authenticated}, "200"},
-		{ann, judge{"bob", authenticated}, "403"},
-		{ca.sign(t, x509.ExtKeyUsageClientAuth, anonymous), judge{anonymous, authenticated}, "403"},
-		{ca.sign(t, x509.ExtKeyUsageServerAuth, "ann", "shoppers"), judge{"ann", "shoppers"}, "401"},
-		{ca.sign(t, x509.ExtKeyUsageClientAuth, "", "shoppers"), judge{"", "shoppers"}, "401"},
-		{other.sign(t, x509.ExtKeyUsageClientAuth, "ann", "shoppers"), judge{"ann", "shoppers"}, "401"},
+		{ann, onlyUser{"ann", "shoppers"}, "200"},
+		{ann, onlyUser{"ann", authenticated}, "200"},
+		{ann, onlyUser{"bob", authenticated}, "403"},
+		{ca.sign(t, x509.ExtKeyUsageClientAuth, anonymous), onlyUser{anonymous, authenticated}, "403"},
+		{ca.sign(t, x509.ExtKeyUsageServerAuth, "ann", "shoppers"), onlyUser{"ann", "shoppers"}, "401"},
+		{ca.sign(t, x509.ExtKeyUsageClientAuth, "", "shoppers"), onlyUser{"", "shoppers"}, "401"},
+		{other.sign(t, x509.ExtKeyUsageClientAuth, "ann", "shoppers"), onlyUser{"ann", "shoppers"}, "401"},
 	} {
-		if got := ask(c.cert, c.j); !strings.HasPrefix(got, c.want) {
+		if got := ask(c.cert, c.a); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s: %s, want %s", c.cert.Subject, got, c.want)
 		}
 	}
 	write("")
-	if got := ask(ann, judge{"ann", "shoppers"}); got != "200" {
+	if got := ask(ann, onlyUser{"ann", "shoppers"}); got != "200" {
 		t.Errorf("while the file is written: %s", got)
 	}
 	write(otherText)
-	if got := ask(ann, judge{"ann", "shoppers"}); got != "401 Unauthorized" {
+	if got := ask(ann, onlyUser{"ann", "shoppers"}); got != "401 Unauthorized" {
 		t.Errorf("with another CA: %s", got)
 	}
 	write(text)
 	known.now = func() time.Time { return time.Now().Add(11 * time.Minute) }
-	if got := ask(ann, judge{"ann", "shoppers"}); got != "401 Unauthorized" {
+	if got := ask(ann, onlyUser{"ann", "shoppers"}); got != "401 Unauthorized" {
 		t.Errorf("with an expired certificate: %s", got)
 	}
 }

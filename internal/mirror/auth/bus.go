@@ -39,7 +39,7 @@ type BusOptions struct {
 	MaxAge time.Duration
 }
 
-// Bus judges by the RBAC objects that the bus has of the request's cluster. It implements [Judge].
+// Bus authorizes by the RBAC objects that the bus has of the request's cluster. It implements [Authorizer].
 type Bus struct {
 	BusOptions
 
@@ -53,7 +53,7 @@ type built struct {
 	policy *Policy
 }
 
-// NewBus returns a judge.
+// NewBus returns an authorizer without policies, which it reads when it is asked.
 func NewBus(o BusOptions) *Bus {
 	if o.Skipped == nil {
 		o.Skipped = func(string, string, string) {}
@@ -61,7 +61,7 @@ func NewBus(o BusOptions) *Bus {
 	return &Bus{BusOptions: o, policies: map[string]*built{}}
 }
 
-// Review implements [Judge].
+// Review implements [Authorizer].
 func (b *Bus) Review(_ context.Context, u *User, a *Attributes) (st authorizationv1.SubjectAccessReviewStatus, err error) {
 	p, err := b.policy(a.Cluster)
 	if err != nil {
@@ -71,7 +71,7 @@ func (b *Bus) Review(_ context.Context, u *User, a *Attributes) (st authorizatio
 	return st, nil
 }
 
-// Rules implements [Judge].
+// Rules implements [Authorizer].
 func (b *Bus) Rules(_ context.Context, u *User, s *Scope) (st authorizationv1.SubjectRulesReviewStatus, err error) {
 	p, err := b.policy(s.Cluster)
 	if err != nil {

@@ -1,17 +1,20 @@
 package auth
 
 import (
+	"context"
 	"crypto/sha256"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
 const (
-	// allowedFor is how long a positive answer of the API server counts, refusedFor how long a negative one. That the API server did not
+	// allowedTTL is how long a positive answer of the API server counts, refusedTTL how long a negative one. That the API server did not
 	// answer is not kept.
-	allowedFor, refusedFor = 10 * time.Second, 5 * time.Second
-	// knownFor is how long credentials count as known before, which has its own share of the questions.
-	knownFor = time.Hour
+	allowedTTL, refusedTTL = 10 * time.Second, 5 * time.Second
+	// knownTTL is how long credentials count as known before, which has its own share of the questions.
+	knownTTL = time.Hour
 	// cacheEntries is the largest number of answers of one kind.
 	cacheEntries = 4096
 	// askTime bounds a question to the API server.
@@ -19,6 +22,19 @@ const (
 )
 
 type key = [sha256.Size]byte
+
+// await returns the answer to a question, which several requests may wait for, or an [UnansweredError] if ctx ends before.
+func await[V any](ctx context.Context, answer <-chan singleflight.Result) (v V, err error) {
+	select {
+	case a := <-answer:
+		if a.Err != nil {
+			return v, a.Err
+		}
+		return a.Val.(V), nil
+	case <-ctx.Done():
+		return v, &UnansweredError{"permissions cannot be checked now: the API server has not answered in time", ctx.Err()}
+	}
+}
 
 // cache keeps answers. Positive and negative ones have a map each, so that many refused requests do not remove what others need.
 type cache[V any] struct {
@@ -31,21 +47,21 @@ type kept[V any] struct {
 	at    time.Time
 }
 
-// get returns an answer that still counts. known says that there was a positive answer within knownFor, which is value if none counts.
+// get returns an answer that still counts. known says that there was a positive answer within knownTTL, which is value if none counts.
 func (c *cache[V]) get(k key) (value V, found, known bool) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if a, ok := c.allowed[k]; ok {
 		age := now.Sub(a.at)
-		if age < allowedFor {
+		if age < allowedTTL {
 			return a.value, true, true
 		}
-		if known = age < knownFor; known {
+		if known = age < knownTTL; known {
 			value = a.value
 		}
 	}
-	if a, ok := c.refused[k]; ok && now.Sub(a.at) < refusedFor {
+	if a, ok := c.refused[k]; ok && now.Sub(a.at) < refusedTTL {
 		return a.value, true, known
 	}
 	return value, false, known
@@ -56,11 +72,11 @@ func (c *cache[V]) put(k key, value V, allowed bool) {
 	defer c.mu.Unlock()
 	if allowed {
 		delete(c.refused, k)
-		c.allowed = add(c.allowed, k, value, knownFor)
+		c.allowed = add(c.allowed, k, value, knownTTL)
 		return
 	}
 	delete(c.allowed, k)
-	c.refused = add(c.refused, k, value, refusedFor)
+	c.refused = add(c.refused, k, value, refusedTTL)
 }
 
 // add adds an entry. A full map first loses its old entries, or everything if there is none.

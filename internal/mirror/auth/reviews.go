@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Reviews judges by SubjectAccessReviews of a cluster. It implements [Judge].
+// Reviews authorizes by SubjectAccessReviews of a cluster. It implements [Authorizer].
 type Reviews struct {
 	source *Source
 	client authorizationclient.SubjectAccessReviewInterface
@@ -48,7 +48,7 @@ func (r *Reviews) otherCluster(cluster string) string {
 	return fmt.Sprintf("only cluster %q is asked what users may read, and the request is for cluster %q", r.source.Cluster, cluster)
 }
 
-// Review implements [Judge].
+// Review implements [Authorizer].
 func (r *Reviews) Review(ctx context.Context, u *User, a *Attributes) (st authorizationv1.SubjectAccessReviewStatus, err error) {
 	if st.Reason = r.otherCluster(a.Cluster); st.Reason != "" {
 		return st, nil
@@ -61,17 +61,14 @@ func (r *Reviews) Review(ctx context.Context, u *User, a *Attributes) (st author
 	k := sha256.Sum256(text)
 	st, found, _ := r.cache.get(k)
 	if !found {
-		asked, err, _ := r.group.Do(string(k[:]), func() (any, error) {
+		answer := r.group.DoChan(string(k[:]), func() (any, error) {
 			st, err := r.ask(ctx, spec)
 			if err == nil {
 				r.cache.put(k, st, st.Allowed && !st.Denied)
 			}
 			return st, err
 		})
-		if err != nil {
-			return authorizationv1.SubjectAccessReviewStatus{}, err
-		}
-		st = asked.(authorizationv1.SubjectAccessReviewStatus)
+		return await[authorizationv1.SubjectAccessReviewStatus](ctx, answer)
 	}
 	return st, nil
 }
@@ -94,10 +91,10 @@ func (r *Reviews) may(ctx context.Context, user string) error {
 	if err := r.source.Check(ctx); err != nil {
 		return err
 	}
-	return r.shares.take(ctx, fmt.Sprintf("user %q", user))
+	return r.shares.acquire(ctx, fmt.Sprintf("user %q", user))
 }
 
-// Rules implements [Judge]. A cluster lists rights only to the user itself, so it is asked with the user's token.
+// Rules implements [Authorizer]. A cluster lists rights only to the user itself, so it is asked with the user's token.
 func (r *Reviews) Rules(ctx context.Context, u *User, s *Scope) (st authorizationv1.SubjectRulesReviewStatus, err error) {
 	st.Incomplete, st.EvaluationError = true, r.otherCluster(s.Cluster)
 	if st.EvaluationError == "" && s.Token == "" {

@@ -15,11 +15,11 @@ type limit struct {
 	burst int
 }
 
-// Questions of users that are known, and of strangers, who are identified by their addresses. A user with the 512 watches that one address may have
+// Questions for users that are known, and for unknown tokens, which are counted by the addresses that they come from. A user with the 512 watches that one address may have
 // asks up to 26 questions a second.
 var (
 	userLimit, usersLimit         = limit{30, 100}, limit{200, 400}
-	strangerLimit, strangersLimit = limit{5, 20}, limit{20, 40}
+	unknownLimit, unknownsLimit = limit{5, 20}, limit{20, 40}
 )
 
 // shareIdle is how long a share is kept after its last question. It is full again by then.
@@ -48,15 +48,15 @@ func newShares(each, all limit) *shares {
 	return &shares{each: each, all: flowcontrol.NewTokenBucketRateLimiter(all.rate, all.burst), by: map[string]*share{}}
 }
 
-// take takes a question from the share of who, and waits for one of all. It returns a [BusyError] if there is none.
-func (s *shares) take(ctx context.Context, who string) error {
-	if !s.of(who).TryAccept() || s.all.Wait(ctx) != nil {
+// acquire takes a question from the share of who, and waits for one of all. It returns a [BusyError] if there is none.
+func (s *shares) acquire(ctx context.Context, who string) error {
+	if !s.limiterFor(who).TryAccept() || s.all.Wait(ctx) != nil {
 		return &BusyError{who}
 	}
 	return nil
 }
 
-func (s *shares) of(who string) flowcontrol.RateLimiter {
+func (s *shares) limiterFor(who string) flowcontrol.RateLimiter {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()

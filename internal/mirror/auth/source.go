@@ -68,7 +68,7 @@ func (s *Source) asked(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	uid, err, age := s.uid, s.err, time.Since(s.at)
 	s.mu.Unlock()
-	if err == nil && uid != "" && age < allowedFor || err != nil && age < sourceRetry {
+	if err == nil && uid != "" && age < allowedTTL || err != nil && age < sourceRetry {
 		return uid, err
 	}
 	got, err, _ := s.group.Do("", func() (any, error) {

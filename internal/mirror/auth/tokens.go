@@ -18,8 +18,8 @@ import (
 type Tokens struct {
 	source *Source
 	client authenticationclient.TokenReviewInterface
-	// Tokens that were accepted within the last hour do not wait for tokens of strangers.
-	known, strangers *shares
+	// Tokens that were accepted within the last hour do not wait for unknown ones.
+	known, unknown *shares
 	cache            cache[*User] // nil: the token is not known
 	group            singleflight.Group
 }
@@ -31,7 +31,7 @@ func NewTokens(cfg *rest.Config, from *Source) (*Tokens, error) {
 		return nil, fmt.Errorf("set up a client for TokenReviews at %s: %w", cfg.Host, err)
 	}
 	return &Tokens{
-		source: from, client: client.TokenReviews(), known: newShares(userLimit, usersLimit), strangers: newShares(strangerLimit, strangersLimit),
+		source: from, client: client.TokenReviews(), known: newShares(userLimit, usersLimit), unknown: newShares(unknownLimit, unknownsLimit),
 	}, nil
 }
 
@@ -47,14 +47,14 @@ func (t *Tokens) User(ctx context.Context, token, address string) (*User, error)
 	k := sha256.Sum256([]byte(token))
 	u, found, known := t.cache.get(k)
 	if !found {
-		from, who := t.strangers, "address "+address
+		from, who := t.unknown, "address "+address
 		if known {
 			from, who = t.known, fmt.Sprintf("user %q", u.Name)
 		}
-		answer, err, _ := t.group.Do(string(k[:]), func() (any, error) {
+		answer := t.group.DoChan(string(k[:]), func() (any, error) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 			defer cancel()
-			if err := from.take(ctx, who); err != nil {
+			if err := from.acquire(ctx, who); err != nil {
 				return nil, err
 			}
 			u, err := t.ask(ctx, token)
@@ -64,10 +64,10 @@ func (t *Tokens) User(ctx context.Context, token, address string) (*User, error)
 			t.cache.put(k, u, u != nil)
 			return u, nil
 		})
-		if err != nil {
+		var err error
+		if u, err = await[*User](ctx, answer); err != nil {
 			return nil, err
 		}
-		u = answer.(*User)
 	}
 	if u == nil {
 		return nil, errUnknown

@@ -91,7 +91,9 @@ func Run(ctx context.Context, o Options) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, ErrLatest), errors.Is(err, store.ErrFailed), errors.Is(err, history.ErrClusters), errors.Is(err, history.ErrNewer), errors.As(err, new(*sink.RefusedError)), errors.As(err, new(*mirrorError)):
+		case errors.Is(err, history.ErrClusters):
+			return fmt.Errorf("%w: the bus must have events of one of them only; if the cluster was created again, also use an empty data directory", err)
+		case errors.Is(err, ErrLatest), errors.Is(err, store.ErrFailed), errors.Is(err, history.ErrNewer), errors.As(err, new(*sink.RefusedError)), errors.As(err, new(*mirrorError)):
 			return err
 		}
 		if time.Since(began) > retryLast {

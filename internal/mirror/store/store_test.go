@@ -269,7 +269,7 @@ func TestTrimUnfinished(t *testing.T) {
 	}
 }
 
-// TestTrimDrops: drops of collections do not stay for ever. The trim that deletes the versions they concern keeps them, because lists go on meanwhile.
+// TestTrimDrops: drops of collections do not stay without end. The trim that deletes the versions they concern keeps them, because lists go on meanwhile.
 func TestTrimDrops(t *testing.T) {
 	fsys := vfs.NewMem()
 	s := openTest(t, fsys)
