@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// quota limits concurrent use, in total, by address, and by IPv6 network, because a client can have 2^64 addresses of one. A network may have half of the
+// Quota limits concurrent use, in total, by address, and by IPv6 network, because a client can have 2^64 addresses of one. A network may have half of the
 // total. If the total is used up, a network without any still gets one, up to four times the total, so that several clients together
 // cannot keep a kubelet out. Any goroutine may use it.
-type quota struct {
+type Quota struct {
 	all, perAddress int
 
 	mu    sync.Mutex
@@ -19,12 +19,13 @@ type quota struct {
 	freed chan struct{}  // closed and replaced when one is given back
 }
 
-func newQuota(all, perAddress int) *quota {
-	return &quota{all: all, perAddress: perAddress, by: map[string]int{}, freed: make(chan struct{})}
+// NewQuota returns a quota of which nothing is used.
+func NewQuota(all, perAddress int) *Quota {
+	return &Quota{all: all, perAddress: perAddress, by: map[string]int{}, freed: make(chan struct{})}
 }
 
-// take takes one for an address, or returns a channel that is closed when the caller may try again.
-func (q *quota) take(address string) (ok bool, freed <-chan struct{}) {
+// acquire takes one for an address, or returns a channel that is closed when the caller may try again.
+func (q *Quota) acquire(address string) (ok bool, freed <-chan struct{}) {
 	network := ClientOf(address)
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -40,7 +41,7 @@ func (q *quota) take(address string) (ok bool, freed <-chan struct{}) {
 	return true, nil
 }
 
-func (q *quota) give(address string) {
+func (q *Quota) release(address string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.used--
@@ -53,14 +54,15 @@ func (q *quota) give(address string) {
 	q.freed = make(chan struct{})
 }
 
-// wait takes one as soon as one is free, and gives up after queueTime.
-func (q *quota) wait(ctx context.Context, address string) (leave func(), ok bool) {
+// Acquire takes one as soon as one is free, and gives up after 5 seconds. The address may have a port.
+func (q *Quota) Acquire(ctx context.Context, address string) (release func(), ok bool) {
+	address = hostOf(address)
 	ctx, cancel := context.WithTimeout(ctx, queueTime)
 	defer cancel()
 	for {
-		ok, freed := q.take(address)
+		ok, freed := q.acquire(address)
 		if ok {
-			return func() { q.give(address) }, true
+			return func() { q.release(address) }, true
 		}
 		select {
 		case <-freed:
@@ -72,13 +74,13 @@ func (q *quota) wait(ctx context.Context, address string) (leave func(), ok bool
 
 // Limit returns a listener that closes connections beyond a number of open ones, in total, per address and per IPv6 network, at once.
 func Limit(l net.Listener, total, perAddress int) net.Listener {
-	return &listener{Listener: l, open: newQuota(total, perAddress)}
+	return &listener{Listener: l, open: NewQuota(total, perAddress)}
 }
 
 // listener closes connections beyond the quota as soon as they are open.
 type listener struct {
 	net.Listener
-	open *quota
+	open *Quota
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -88,8 +90,8 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		address := hostOf(c.RemoteAddr().String())
-		if ok, _ := l.open.take(address); ok {
-			return &conn{Conn: c, give: sync.OnceFunc(func() { l.open.give(address) })}, nil
+		if ok, _ := l.open.acquire(address); ok {
+			return &conn{Conn: c, release: sync.OnceFunc(func() { l.open.release(address) })}, nil
 		}
 		_ = c.Close()
 	}
@@ -98,10 +100,10 @@ func (l *listener) Accept() (net.Conn, error) {
 // conn is a connection that counts for the quota until it is closed.
 type conn struct {
 	net.Conn
-	give func()
+	release func()
 }
 
 func (c *conn) Close() error {
-	defer c.give()
+	defer c.release()
 	return c.Conn.Close()
 }

@@ -149,9 +149,9 @@ func (s *Server) Close() error { return s.listener.Close() }
 // handler checks a request in this order: is it for this host, is there a slot for its answer, may
 // its sender see it. Paths that need no login have slots of their own.
 func (o *Options) handler() http.Handler {
-	open, closed := newQuota(answers, answersPerAddress), newQuota(answers, answersPerAddress)
+	open, closed := NewQuota(answers, answersPerAddress), NewQuota(answers, answersPerAddress)
 	if o.Streams > 0 {
-		closed = newQuota(o.Streams, o.Streams/2)
+		closed = NewQuota(o.Streams, o.Streams/2)
 	}
 	hosts := o.hosts()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -170,13 +170,13 @@ func (o *Options) handler() http.Handler {
 		if slices.Contains(o.Open, r.URL.Path) {
 			room, login = open, nil
 		}
-		leave, ok := room.wait(r.Context(), hostOf(r.RemoteAddr))
+		release, ok := room.Acquire(r.Context(), r.RemoteAddr)
 		if !ok {
 			w.Header().Set("Retry-After", "5")
 			http.Error(w, "too many requests at once: try again later", http.StatusServiceUnavailable)
 			return
 		}
-		defer leave()
+		defer release()
 		if login != nil && !o.admits(w, r) {
 			return
 		}

@@ -235,8 +235,8 @@ func TestRunWaitsForHandlers(t *testing.T) {
 
 // TestQuota: several addresses together use all connections. An address without any still gets one.
 func TestQuota(t *testing.T) {
-	q := newQuota(4, 2)
-	took := func(address string) bool { ok, _ := q.take(address); return ok }
+	q := NewQuota(4, 2)
+	took := func(address string) bool { ok, _ := q.acquire(address); return ok }
 	for i, want := range []struct {
 		address string
 		ok      bool
@@ -251,7 +251,7 @@ func TestQuota(t *testing.T) {
 	if q.used != 16 {
 		t.Errorf("%d are used, four times all is the most", q.used)
 	}
-	q.give("a")
+	q.release("a")
 	if !took("z") {
 		t.Error("what is given back cannot be used")
 	}
@@ -266,10 +266,10 @@ func TestNetworks(t *testing.T) {
 			t.Errorf("%s counts as %s, want %s", address, got, want)
 		}
 	}
-	q := newQuota(20, 4)
+	q := NewQuota(20, 4)
 	n := 0
 	for i := range 100 {
-		if ok, _ := q.take(fmt.Sprintf("2001:db8:1:2::%x", i)); ok {
+		if ok, _ := q.acquire(fmt.Sprintf("2001:db8:1:2::%x", i)); ok {
 			n++
 		}
 	}
@@ -277,15 +277,15 @@ func TestNetworks(t *testing.T) {
 		t.Errorf("a network has %d of 20", n)
 	}
 	for range 4 {
-		if ok, _ := q.take("2001:db8:1:3::1"); !ok {
+		if ok, _ := q.acquire("2001:db8:1:3::1"); !ok {
 			t.Error("a network keeps another one out")
 		}
 	}
-	if ok, _ := q.take("2001:db8:1:3::1"); ok {
+	if ok, _ := q.acquire("2001:db8:1:3::1"); ok {
 		t.Error("an IPv6 address has more than it may")
 	}
 	for i := range 10 {
-		q.give(fmt.Sprintf("2001:db8:1:2::%x", i))
+		q.release(fmt.Sprintf("2001:db8:1:2::%x", i))
 	}
 	if len(q.by) != 2 || q.used != 4 {
 		t.Errorf("given back, %v are used", q.by)

@@ -26,6 +26,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/mirror"
 	"github.com/kubebridge/kubebridge/internal/mirror/auth"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/internal/serve"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -45,7 +46,10 @@ type limits struct {
 	bytes int           // of a list that are collected before its header is written; a longer list is written while it is read
 }
 
-var standardLimits = limits{write: 30 * time.Second, list: 5 * time.Minute, bytes: 1 << 20}
+var standardLimits = limits{write: 30 * time.Second, list: 5 * time.Minute, bytes: 256 << 10}
+
+// Lists at once, in total and per address: each keeps limits.bytes and an object in memory while its client reads.
+const listsAtOnce, listsPerAddress = 128, 64
 
 // Builtin describes a resource that Kubernetes itself has.
 type Builtin struct {
@@ -90,6 +94,7 @@ type Server struct {
 	rechecks rechecks
 	limits   limits
 	recent   *recent
+	lists    *serve.Quota // that are being sent
 	defined  definitionCache
 	// documents has an element for each OpenAPI document that is being made: they take much more memory than other answers.
 	documents chan struct{}
@@ -106,7 +111,10 @@ func New(o Options) *Server {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
-	return &Server{Options: o, now: time.Now, rechecks: standardRechecks, limits: standardLimits, recent: newRecent(o.Mirror.Store()), defined: definitionCache{of: map[store.Resource]*definitionsAt{}}, documents: make(chan struct{}, 2)}
+	return &Server{
+		Options: o, now: time.Now, rechecks: standardRechecks, limits: standardLimits, recent: newRecent(o.Mirror.Store()),
+		lists: serve.NewQuota(listsAtOnce, listsPerAddress), defined: definitionCache{of: map[store.Resource]*definitionsAt{}}, documents: make(chan struct{}, 2),
+	}
 }
 
 // view is what the prefix of a path selects.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubebridge/kubebridge/internal/serve"
 )
 
 // TestClientDoesNotRead: a client that asks and does not read what it gets does not keep the handler, whatever it has asked for.
@@ -89,6 +92,32 @@ func TestTableInParts(t *testing.T) {
 	}
 	if len(d.parts) < 3 || len(d.Header().Values("Warning")) != 2 {
 		t.Errorf("it has the parts %v and the warnings %v", d.parts, d.Header().Values("Warning"))
+	}
+}
+
+// TestListsAtOnce: clients that read slowly do not fill the memory with lists. Others wait for one to end.
+func TestListsAtOnce(t *testing.T) {
+	b := threePods(t)
+	b.server.lists = serve.NewQuota(1, 1)
+	list := func(ctx context.Context) int {
+		w := httptest.NewRecorder()
+		b.server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil).WithContext(ctx))
+		return w.Code
+	}
+	for range 2 { // the first one has ended
+		if code := list(t.Context()); code != 200 {
+			t.Errorf("a list: %d", code)
+		}
+	}
+	release, _ := b.server.lists.Acquire(t.Context(), "192.0.2.1:1")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if code := list(gone); code != 429 {
+		t.Errorf("beside another list: %d", code)
+	}
+	release()
+	if code := list(t.Context()); code != 200 {
+		t.Errorf("after another list: %d", code)
 	}
 }
 

@@ -74,7 +74,7 @@ type Authorizer interface {
 type Options struct {
 	Tokens       *Tokens       // nil: bearer tokens are refused
 	Certificates *Certificates // nil: certificates do not count
-	Authorizer        Authorizer
+	Authorizer   Authorizer
 	Log          *zap.Logger
 }
 

@@ -20,8 +20,8 @@ type Tokens struct {
 	client authenticationclient.TokenReviewInterface
 	// Tokens that were accepted within the last hour do not wait for unknown ones.
 	known, unknown *shares
-	cache            cache[*User] // nil: the token is not known
-	group            singleflight.Group
+	cache          cache[*User] // nil: the token is not known
+	group          singleflight.Group
 }
 
 // NewTokens asks the API server of a client configuration, if it is of the source's cluster.
