@@ -208,8 +208,8 @@ func (f *serveFlags) confirm(ctx context.Context, from *auth.Source) error {
 	return nil
 }
 
-// askedOf returns what asks the API server which cluster it is of.
-func askedOf(client *source.Client) func(ctx context.Context) (string, error) {
+// apiServerUID returns what asks the API server which cluster it is of.
+func apiServerUID(client *source.Client) func(ctx context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		uid, err := client.ClusterUID(ctx)
 		if errors.Is(err, source.ErrOtherCluster) {
@@ -232,7 +232,7 @@ func (f *serveFlags) guard(p *past, m *mirror.Mirror, ready func() error, log *z
 		if err != nil {
 			return nil, nil, &exitError{exitEnvironment, err}
 		}
-		from = auth.NewSource(auth.SourceOptions{Cluster: p.config.Cluster, Asked: askedOf(client), Bus: m.ClusterUID, Log: log})
+		from = auth.NewSource(auth.SourceOptions{Cluster: p.config.Cluster, APIServerUID: apiServerUID(client), BusUID: m.ClusterUID, Log: log})
 		if o.Tokens, err = auth.NewTokens(cfg, from); err != nil {
 			return nil, nil, &exitError{exitEnvironment, err}
 		}

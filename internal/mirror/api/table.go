@@ -20,38 +20,38 @@ import (
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 )
 
-// printed is how kubectl shows one of Kubernetes' own kinds: the names of the columns, with "+" before those that only `-o wide` shows, and the
+// tableFormat is how kubectl shows one of Kubernetes' own kinds: the names of the columns, with "+" before those that only `-o wide` shows, and the
 // cells of an object.
-type printed struct {
+type tableFormat struct {
 	columns []string
 	cells   func(o map[string]any, now time.Time) []any
 }
 
-// between returns a kind with columns between NAME and AGE.
-func between(columns []string, cells func(o map[string]any) []any) printed {
-	return printed{slices.Concat([]string{"Name"}, columns, []string{"Age"}), func(o map[string]any, now time.Time) []any {
+// withAge returns a kind with columns between NAME and AGE.
+func withAge(columns []string, cells func(o map[string]any) []any) tableFormat {
+	return tableFormat{slices.Concat([]string{"Name"}, columns, []string{"Age"}), func(o map[string]any, now time.Time) []any {
 		return slices.Concat([]any{nameOf(o)}, cells(o), []any{ageOf(o, now)})
 	}}
 }
 
 // builtinColumns are those of the kinds that are listed most, as the API server has them (pkg/printers/internalversion). Other kinds have NAME
 // and AGE.
-var builtinColumns = map[string]printed{
+var builtinColumns = map[string]tableFormat{
 	"pods": {[]string{"Name", "Ready", "Status", "Restarts", "Age", "+IP", "+Node", "+Nominated Node", "+Readiness Gates"}, podCells},
-	"deployments.apps": between([]string{"Ready", "Up-to-date", "Available"}, func(o map[string]any) []any {
+	"deployments.apps": withAge([]string{"Ready", "Up-to-date", "Available"}, func(o map[string]any) []any {
 		return []any{ratio(o, "status.readyReplicas", "spec.replicas"), number(o, "status.updatedReplicas"), number(o, "status.availableReplicas")}
 	}),
-	"replicasets.apps": between([]string{"Desired", "Current", "Ready"}, func(o map[string]any) []any {
+	"replicasets.apps": withAge([]string{"Desired", "Current", "Ready"}, func(o map[string]any) []any {
 		return []any{number(o, "spec.replicas"), number(o, "status.replicas"), number(o, "status.readyReplicas")}
 	}),
-	"statefulsets.apps": between([]string{"Ready"}, func(o map[string]any) []any { return []any{ratio(o, "status.readyReplicas", "spec.replicas")} }),
-	"namespaces":        between([]string{"Status"}, func(o map[string]any) []any { return []any{text(o, "status.phase")} }),
-	"configmaps":        between([]string{"Data"}, func(o map[string]any) []any { return []any{len(object(o, "data")) + len(object(o, "binaryData"))} }),
-	"secrets": between([]string{"Type", "Data"}, func(o map[string]any) []any {
+	"statefulsets.apps": withAge([]string{"Ready"}, func(o map[string]any) []any { return []any{ratio(o, "status.readyReplicas", "spec.replicas")} }),
+	"namespaces":        withAge([]string{"Status"}, func(o map[string]any) []any { return []any{text(o, "status.phase")} }),
+	"configmaps":        withAge([]string{"Data"}, func(o map[string]any) []any { return []any{len(object(o, "data")) + len(object(o, "binaryData"))} }),
+	"secrets": withAge([]string{"Type", "Data"}, func(o map[string]any) []any {
 		return []any{text(o, "type"), len(object(o, "data"))}
 	}),
 	"services":                    {[]string{"Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "+Selector"}, serviceCells},
-	"ingresses.networking.k8s.io": between([]string{"Class", "Hosts", "Address", "Ports"}, ingressCells),
+	"ingresses.networking.k8s.io": withAge([]string{"Class", "Hosts", "Address", "Ports"}, ingressCells),
 	"nodes":                       {[]string{"Name", "Status", "Roles", "Age", "Version", "+Internal-IP", "+External-IP", "+OS-Image", "+Kernel-Version", "+Container-Runtime"}, nodeCells},
 	"events":                      {[]string{"Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", "+First Seen", "+Count", "+Name"}, eventCells},
 	"events.events.k8s.io":        {[]string{"Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", "+First Seen", "+Count", "+Name"}, newEventCells},

@@ -116,7 +116,7 @@ func (c *cluster) config() *rest.Config {
 
 // source returns the source of a bus with events of the cluster u.
 func (c *cluster) source(bus func() string) *Source {
-	return NewSource(SourceOptions{Cluster: "prod", Bus: bus, Log: zaptest.NewLogger(c.t), Asked: func(context.Context) (string, error) {
+	return NewSource(SourceOptions{Cluster: "prod", BusUID: bus, Log: zaptest.NewLogger(c.t), APIServerUID: func(context.Context) (string, error) {
 		uid := c.uid.Load()
 		switch {
 		case c.away.Load():

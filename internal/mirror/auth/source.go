@@ -21,10 +21,10 @@ const sourceRetry = time.Second
 // SourceOptions are the options of a [Source].
 type SourceOptions struct {
 	Cluster string // its configured name
-	// Asked returns the UID of the API server's cluster; if it is certain that it is another one, the error wraps [ErrOtherCluster]. Bus returns that of the cluster whose events were read; "": none was read yet.
-	Asked func(ctx context.Context) (string, error)
-	Bus   func() string
-	Log   *zap.Logger
+	// APIServerUID returns the UID of the API server's cluster. If it is certain that this is another cluster, the error wraps [ErrOtherCluster].
+	APIServerUID func(ctx context.Context) (string, error)
+	BusUID       func() string // of the cluster whose events were read; "": none was read yet
+	Log          *zap.Logger
 }
 
 // Source makes sure that the API server that is asked is of the cluster whose events the bus has. The users and rights of another cluster, with
@@ -45,11 +45,11 @@ func NewSource(o SourceOptions) *Source { return &Source{SourceOptions: o} }
 // Check returns nil if the API server is of the cluster on the bus. Otherwise it returns an [UnansweredError], which for another cluster wraps
 // [ErrOtherCluster].
 func (s *Source) Check(ctx context.Context) error {
-	bus := s.Bus()
+	bus := s.BusUID()
 	if bus == "" {
 		return &UnansweredError{fmt.Sprintf("no event of cluster %q was read yet, so it is not known whether the API server is of the cluster on the bus", s.Cluster), nil}
 	}
-	uid, err := s.asked(ctx)
+	uid, err := s.apiServerUID(ctx)
 	switch {
 	case errors.Is(err, ErrOtherCluster), err == nil && uid != bus:
 		if err == nil {
@@ -64,7 +64,7 @@ func (s *Source) Check(ctx context.Context) error {
 	return nil
 }
 
-func (s *Source) asked(ctx context.Context) (string, error) {
+func (s *Source) apiServerUID(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	uid, err, age := s.uid, s.err, time.Since(s.at)
 	s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *Source) asked(ctx context.Context) (string, error) {
 	got, err, _ := s.group.Do("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 		defer cancel()
-		uid, err := s.Asked(ctx)
+		uid, err := s.APIServerUID(ctx)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.uid, s.err, s.at = uid, err, time.Now()
@@ -93,7 +93,7 @@ func (s *Source) Confirm(ctx context.Context) error {
 			return nil
 		case errors.Is(err, ErrOtherCluster):
 			return err
-		case s.Bus() != "" && err.Error() != logged:
+		case s.BusUID() != "" && err.Error() != logged:
 			logged = err.Error()
 			s.Log.Warn("users cannot be checked at the API server", zap.Error(err))
 		}
