@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -147,9 +150,30 @@ func hashKey(ctx context.Context, c *config.Config, log *zap.Logger) ([]byte, er
 	case c.Secrets.HashKeyFile != "":
 		return readHashKey(c)
 	case c.Checkpoint.File.Path != "":
-		return file.HashKey(c.Checkpoint.File.Path)
+		return onceThereIsSpace(ctx, log, func() ([]byte, error) { return file.HashKey(c.Checkpoint.File.Path) })
 	default:
 		return nil, nil // values are redacted
+	}
+}
+
+// spaceRetry is the pause before a file is written again that did not fit the disk.
+const spaceRetry = time.Second
+
+// onceThereIsSpace repeats a call that writes to a disk until the disk is not full.
+func onceThereIsSpace(ctx context.Context, log *zap.Logger, write func() ([]byte, error)) ([]byte, error) {
+	for logged := false; ; logged = true {
+		result, err := write()
+		if !errors.Is(err, syscall.ENOSPC) {
+			return result, err
+		}
+		if !logged {
+			log.Warn("no disk space for the hash key: trying again until there is some", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(spaceRetry):
+		}
 	}
 }
 

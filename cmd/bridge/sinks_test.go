@@ -1,14 +1,20 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/encode"
@@ -20,6 +26,32 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
+
+// TestNoSpaceForTheHashKey: a bridge whose disk is full at its first start waits, as it does later.
+func TestNoSpaceForTheHashKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := fmt.Errorf("hash key: %w", syscall.ENOSPC)
+		calls := 0
+		key, err := onceThereIsSpace(t.Context(), zaptest.NewLogger(t), func() ([]byte, error) {
+			if calls++; calls < 4 {
+				return nil, full
+			}
+			return []byte("key"), nil
+		})
+		if string(key) != "key" || err != nil || calls != 4 {
+			t.Errorf("after %d calls the key is %q (%v)", calls, key, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := onceThereIsSpace(ctx, zaptest.NewLogger(t), func() ([]byte, error) { return nil, full }); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("at the end it returns %v", err)
+		}
+		other := errors.New("not allowed")
+		if _, err := onceThereIsSpace(t.Context(), zaptest.NewLogger(t), func() ([]byte, error) { return nil, other }); !errors.Is(err, other) {
+			t.Errorf("another error becomes %v", err)
+		}
+	})
+}
 
 // Every option of the configuration reaches the pipeline. Otherwise it would silently have
 // no effect.

@@ -26,7 +26,10 @@ type Write struct {
 type Cluster struct {
 	History []Write
 	UIDs    int
-	Expired int // the lowest resourceVersion from which a watch can start
+	Expired int  // the lowest resourceVersion from which a watch can start
+	Absent  bool // the resource does not exist
+	// Vanished are the resourceVersions from the first deletion of an object up to the time when a resource did not exist any more.
+	Vanished [][2]int
 }
 
 // Version returns the newest resourceVersion.
@@ -68,6 +71,15 @@ func (c *Cluster) Set(name, group string) {
 		next.UID = c.UIDs
 	}
 	c.History = append(c.History, Write{name, &next})
+}
+
+// Vanish deletes all objects, and then the resource.
+func (c *Cluster) Vanish() {
+	from := c.Version() + 1
+	for _, name := range slices.Sorted(maps.Keys(c.At(c.Version(), ""))) {
+		c.Remove(name)
+	}
+	c.Absent, c.Vanished = true, append(c.Vanished, [2]int{from, c.Version()})
 }
 
 // Remove deletes an object.
@@ -152,10 +164,19 @@ type Reading struct {
 	At      int // the resourceVersion up to which the core has seen the collection
 	Listing bool
 	Ended   bool
+	Absent  bool     // the resource does not exist
 	Names   []string // of the list, not handed on yet
 	Side    []string // of the list beside the watch, not handed on yet
 	SideAt  int      // resourceVersion of the list beside the watch; 0: none is running
 	Listed  int      // resourceVersion of the last list beside the watch
+}
+
+// version returns that of a list; "": the resource does not exist.
+func (r *Reading) version() string {
+	if r.Absent {
+		return ""
+	}
+	return strconv.Itoa(r.At)
 }
 
 // Bridge reads a cluster for a core, step by step.
@@ -212,7 +233,11 @@ func (b *Bridge) ReadNext(id string) bool {
 	}
 	r := b.Readings[id]
 	switch {
-	case r == nil || r.Number != want.Number:
+	case c.Phase == reconcile.Absent && b.Cluster.Absent:
+		return false
+	case r == nil || r.Number != want.Number || r.Absent && !b.Cluster.Absent && !r.Listing:
+		b.open(id, want)
+	case b.Cluster.Absent && !r.Absent && !r.Listing && r.At == b.Cluster.Version():
 		b.open(id, want)
 	case r.Listing:
 		b.list(id, r)
@@ -246,6 +271,12 @@ func (b *Bridge) open(id string, want reconcile.Read) {
 	b.Readings[id] = r
 	from, _ := strconv.Atoi(want.From)
 	seen, _ := strconv.Atoi(want.Seen)
+	if b.Cluster.Absent {
+		r.Absent, r.At = true, b.Cluster.Version()
+		b.Step(&reconcile.Input{Kind: reconcile.ListBegun, Collection: id, Read: r.Number, Reason: event.ReasonGone, Absent: true})
+		r.Listing = b.Core.Collection(id).Phase != reconcile.Absent // else nothing was published that could end
+		return
+	}
 	if older := b.Cluster.Version() < seen; want.From == "" || from < b.Cluster.Expired || older {
 		r.Listing, r.At = true, b.Cluster.Version()
 		r.Names = slices.Sorted(maps.Keys(b.Selected(id, r.At)))
@@ -273,7 +304,7 @@ func (b *Bridge) list(id string, r *Reading) {
 		b.Step(&reconcile.Input{Kind: reconcile.Sighted, Collection: id, Read: r.Number, Sighting: sighting(reconcile.List, name, b.Selected(id, r.At)[name])})
 	case !r.Ended:
 		r.Ended = true
-		b.Step(&reconcile.Input{Kind: reconcile.ListEnded, Collection: id, Read: r.Number, Version: strconv.Itoa(r.At)})
+		b.Step(&reconcile.Input{Kind: reconcile.ListEnded, Collection: id, Read: r.Number, Version: r.version()})
 	default:
 		missing := b.Core.Missing(id, 1)
 		if len(missing) == 0 {
@@ -281,7 +312,7 @@ func (b *Bridge) list(id string, r *Reading) {
 			b.Step(&reconcile.Input{Kind: reconcile.ListDone, Collection: id})
 			return
 		}
-		s := &reconcile.Sighting{Form: reconcile.Lacking, Origin: reconcile.List, Key: missing[0].Key, Version: strconv.Itoa(r.At)}
+		s := &reconcile.Sighting{Form: reconcile.Lacking, Origin: reconcile.List, Key: missing[0].Key, Version: r.version()}
 		s.Fates = func(string) reconcile.Fate { return reconcile.Unknown }
 		b.Step(&reconcile.Input{Kind: reconcile.ListLacks, Collection: id, Key: s.Key, Sighting: s})
 	}

@@ -51,6 +51,7 @@ type World struct {
 	T        *rapid.T
 	Exact    bool // a batch and its commit are one transaction
 	Compacts bool // the topics are compacted
+	Vanishes bool // the resource may be deleted
 	Format   event.Format
 	Encoder  event.Encoder
 
@@ -276,8 +277,13 @@ func (w *World) Forget() {
 	w.start()
 }
 
-// Change writes to the cluster.
+// Change writes to the cluster. At times it deletes the resource itself, and makes it again.
 func (w *World) Change() {
+	if w.Vanishes && rapid.IntRange(0, 15).Draw(w.T, "vanishes") == 0 && !w.Cluster.Absent {
+		w.Cluster.Vanish()
+		return
+	}
+	w.Cluster.Absent = false
 	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.T, "name")
 	if w.Cluster.At(w.Cluster.Version(), "")[name] != nil && rapid.IntRange(0, 2).Draw(w.T, "delete") == 0 {
 		w.Cluster.Remove(name)

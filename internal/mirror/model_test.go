@@ -41,16 +41,17 @@ type copier struct {
 	cut, late bool
 	marked    map[bustest.Place]int // the ends of the partitions behind the last mark; nil: none
 
-	selections map[string]map[uint64]string // by collection and run
-	epoch      uint64                       // the highest that was published
-	watched    objects                      // the copy of a client that watches
-	watchedAt  store.Position
-	past       map[store.Position]objects // what was served
-	served     int                        // how often a new position was served
-	proved     int                        // how often a mark was proved
-	continued  int                        // how often a watch continued over changes
-	timed      int                        // how often a time was shown that is not the present
-	events     []timedVersion             // that were applied
+	selections  map[string]map[uint64]string // by collection and run
+	epoch       uint64                       // the highest that was published
+	watched     objects                      // the copy of a client that watches
+	watchedAt   store.Position
+	past        map[store.Position]objects // what was served
+	served      int                        // how often a new position was served
+	proved      int                        // how often a mark was proved
+	continued   int                        // how often a watch continued over changes
+	timed       int                        // how often a time was shown that is not the present
+	events      []timedVersion             // that were applied
+	unversioned bool                       // an object was deleted, and it is not known at which resourceVersion
 }
 
 // timedVersion is the resourceVersion of an event, with its time.
@@ -135,6 +136,7 @@ func (c *copier) next(at bustest.Place) bool {
 	version := e.ResourceVersion
 	if e.Type == event.Deleted {
 		version = e.DeletionVersion
+		c.unversioned = c.unversioned || version == ""
 	}
 	number, _ := strconv.ParseUint(version, 10, 64)
 	c.events = append(c.events, timedVersion{number, e.Time})
@@ -214,7 +216,7 @@ func (c *copier) check() {
 	}
 	c.past[at] = got
 	era := r.eraOf(at.Era)
-	if era.Epoch == c.epoch && c.epoch == c.highest() && at.Era == r.Present().Number {
+	if era.Epoch == c.epoch && c.epoch == c.highest() && at.Era == r.Present().Number && !c.vanishing(at.Version) {
 		c.T.Logf("served: %v", at)
 		if diff := cmp.Diff(c.truth(r, int(at.Version)), got); diff != "" {
 			c.T.Fatalf("at %v (-cluster +served):\n%s", at, diff)
@@ -223,6 +225,11 @@ func (c *copier) check() {
 	c.watch(r, at, got)
 	c.resume(r, at, got)
 	c.time(r)
+}
+
+// vanishing reports whether it is not known which objects existed at a resourceVersion, because the resource was deleted then and nobody watched.
+func (c *copier) vanishing(version uint64) bool {
+	return c.unversioned && slices.ContainsFunc(c.Cluster.Vanished, func(v [2]int) bool { return uint64(v[0]) <= version && version < uint64(v[1]) })
 }
 
 // time checks what is shown at a time: nothing that was published later, and everything before.
@@ -242,7 +249,7 @@ func (c *copier) time(r *Resource) {
 		return true
 	}))
 	e := r.eraOf(p.At.Era)
-	if e.Epoch == c.epoch && c.epoch == c.highest() && p.At.Era == r.Present().Number {
+	if e.Epoch == c.epoch && c.epoch == c.highest() && p.At.Era == r.Present().Number && !c.vanishing(p.At.Version) {
 		if diff := cmp.Diff(c.truth(r, int(p.At.Version)), c.list(p.At)); diff != "" {
 			c.T.Fatalf("at %d, that is at %v (-cluster +shown):\n%s", t.Unix(), p.At, diff)
 		}
@@ -450,11 +457,13 @@ func TestMirror(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := bustest.New(t, event.Structured, event.Binary, event.Plain)
 		c := newCopier(w)
+		w.Vanishes = rapid.Bool().Draw(t, "vanishes")
 		c.cut = rapid.IntRange(0, 3).Draw(t, "cut") == 0
 		c.late = !c.cut && rapid.Bool().Draw(t, "late")
 		for range rapid.IntRange(20, 150).Draw(t, "actions") {
 			c.act()
 		}
+		w.Cluster.Absent = false
 		w.Drain()
 		for len(w.Wanted) == 0 {
 			w.Configure()

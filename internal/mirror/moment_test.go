@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -13,10 +14,13 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// backlog applies events of the collection pods on two partitions.
+// backlog applies events of collections, each on a topic of its own with a number of partitions.
 type backlog struct {
 	*testing.T
-	mirror *Mirror
+	mirror      *Mirror
+	collections map[string]uint64 // and the plans that have edited them
+	collection  string            // of the events that are applied next
+	partitions  int
 }
 
 func openBacklog(t *testing.T) *backlog {
@@ -29,21 +33,21 @@ func openBacklog(t *testing.T) *backlog {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = m.Close(), s.Close() })
-	return &backlog{t, m}
+	return &backlog{t, m, map[string]uint64{"pods": 1}, "pods", 2}
 }
 
 func (b *backlog) apply(partition int, seconds int64, e event.Event) {
 	b.Helper()
-	col := event.ParseCollection("pods")
+	col := event.ParseCollection(b.collection)
 	e.Collection, e.Time, e.Epoch, e.Incarnation = &col, time.Unix(seconds, 0), 1, 100
 	if e.Run == "" {
 		e.Run = "100"
 	}
 	if e.Type.OfCollection() {
-		e.Plan = &event.Plan{Number: 1, Edit: 1, Birth: 1, Digest: event.PlanDigest(map[string]uint64{"pods": 1})}
+		e.Plan = &event.Plan{Number: 1, Edit: 1, Birth: 1, Digest: event.PlanDigest(b.collections)}
 	}
 	encoder := event.Encoder{Cluster: "test", ClusterUID: "c", Format: event.Structured}
-	message := consumer.Message{Topic: "pods", Partition: partition, Partitions: 2, Value: event.Structured.Append(nil, encoder.Attributes(&e), &e)}
+	message := consumer.Message{Topic: b.collection, Partition: partition, Partitions: b.partitions, Value: event.Structured.Append(nil, encoder.Attributes(&e), &e)}
 	received, err := consumer.Decode(message)
 	if err == nil {
 		err = b.mirror.Apply(message, received)
@@ -55,9 +59,13 @@ func (b *backlog) apply(partition int, seconds int64, e event.Event) {
 
 func (b *backlog) pod(partition int, seconds int64, t event.Type, version int) {
 	b.Helper()
-	name, rv := fmt.Sprint("p", partition), strconv.Itoa(version)
+	name, rv := fmt.Sprint(b.collection, partition), strconv.Itoa(version)
+	deleted := ""
+	if t == event.Deleted {
+		deleted = rv
+	}
 	b.apply(partition, seconds, event.Event{
-		Type: t, Origin: event.Watch, APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: name, UID: name, ResourceVersion: rv,
+		Type: t, DeletionVersion: deleted, Origin: event.Watch, APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: name, UID: name, ResourceVersion: rv,
 		Object: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":%q}}`, name, name, rv),
 	})
 }
@@ -92,13 +100,31 @@ func (b *backlog) want(seconds int64, gap bool, versions ...uint64) {
 		b.Errorf("at %d: %v", seconds, err)
 		return
 	}
+	if (p.Gap != "") != gap {
+		b.Errorf("at %d the gap is %q, want one: %v", seconds, p.Gap, gap)
+	}
+	b.wantAt(p.At, versions)
+}
+
+// latest checks which resourceVersion is served, and the objects there.
+func (b *backlog) latest(version uint64, versions ...uint64) {
+	b.Helper()
+	at, err := b.mirror.Resource(pods).Latest()
+	if err != nil || at.Version != version {
+		b.Errorf("served is %v (%v), want resourceVersion %d", at, err, version)
+	}
+	b.wantAt(at, versions)
+}
+
+func (b *backlog) wantAt(at store.Position, versions []uint64) {
+	b.Helper()
 	var got []uint64
-	err = b.mirror.Store().List(store.View{Resource: pods, At: p.At}, "", store.Name{}, func(o *store.Object) bool {
+	err := b.mirror.Store().List(store.View{Resource: pods, At: at}, "", store.Name{}, func(o *store.Object) bool {
 		got = append(got, o.ResourceVersion)
 		return true
 	})
-	if err != nil || fmt.Sprint(got) != fmt.Sprint(versions) || (p.Gap != "") != gap {
-		b.Errorf("at %d the versions %v are shown at %v (%v), and the gap is %q; want %v and a gap: %v", seconds, got, p.At, err, p.Gap, versions, gap)
+	if err != nil || !slices.Equal(got, versions) {
+		b.Errorf("at %v are the versions %v (%v), want %v", at, got, err, versions)
 	}
 }
 
@@ -188,6 +214,37 @@ func TestResyncOfLaggingPartition(t *testing.T) {
 	b.commit()
 	b.want(9, false, 11)
 	b.want(300, false, 20)
+}
+
+// TestGoneCollection: a namespace is deleted, and another one's collection has not come so far. Its states before the deletion are not shown without
+// the objects that existed then.
+func TestGoneCollection(t *testing.T) {
+	b := openBacklog(t)
+	b.collections, b.partitions = map[string]uint64{"pods@a": 1, "pods@b": 1}, 1
+	for i, id := range []string{"pods@a", "pods@b"} {
+		b.collection = id
+		b.gap(0, 1, "100", event.ReasonReset)
+		b.pod(0, 2, event.Present, 10+i)
+		b.synced(0, 3, "100", 1, 20)
+	}
+	b.pod(0, 100, event.Deleted, 50)
+	b.collection = "pods@a"
+	b.pod(0, 50, event.Modified, 30)
+	b.commit()
+	b.latest(30, 30, 11)
+	b.collection = "pods@b"
+	b.gap(0, 110, "200", event.ReasonGone)
+	b.apply(0, 111, event.Event{Type: event.Synced, Origin: event.Reconcile, Run: "200", Nth: 1, Report: &event.Report{Reason: event.ReasonGone}})
+	b.commit()
+	b.latest(30, 30, 11)
+	b.collection = "pods@a"
+	b.pod(0, 120, event.Modified, 45)
+	b.commit()
+	b.latest(30, 30, 11)
+	b.pod(0, 130, event.Modified, 60)
+	b.commit()
+	b.latest(60, 60)
+	b.want(60, false, 30, 11)
 }
 
 // TestResyncOfCutPartition: a resync completes a partition that has lost its first messages. The other partition, which was in step, is not behind it:

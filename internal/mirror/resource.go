@@ -28,7 +28,8 @@ type Era struct {
 	Complete    bool `json:",omitzero"`
 	Base, Epoch uint64
 	Since       time.Time
-	// MinServed is the highest resourceVersion of a list that ended in this era. Lower ones are not served: the objects at them are not known.
+	// MinServed is the highest resourceVersion of a list that ended in this era, and of changes that an era before keeps. Lower ones are not served: the
+	// objects at them are not known.
 	MinServed reached `json:",omitzero"`
 	// Absent is set if the resource did not exist.
 	Absent bool `json:",omitzero"`
@@ -228,7 +229,7 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	if after.Compare(r.Served) < 0 {
 		after = r.Served
 	}
-	moved, err := m.batch.MoveAfter(r.id, after, next.Number, append(slices.Clone(s.change.Dropped), id))
+	moved, left, err := m.batch.MoveAfter(r.id, after, next.Number, append(slices.Clone(s.change.Dropped), id))
 	if err != nil {
 		return err
 	}
@@ -244,12 +245,29 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 			}
 		}
 	}
+	minServed := now.MinServed
 	if !now.Complete { // nothing was complete since
-		next.Reset, next.MinServed = reset || now.Reset, now.MinServed
+		next.Reset = reset || now.Reset
+	} else {
+		minServed = reached{Epoch: now.Epoch, Version: r.Served.Version}
 	}
 	r.eras, r.changedEras = append(r.eras, next), append(r.changedEras, now.Number)
+	r.raiseMinServed(minServed.Epoch, minServed.Version)
+	for _, change := range left {
+		if change.Collection == id && !reset {
+			r.raiseMinServed(r.Collections[id].Epoch, change.At.Version)
+		}
+	}
 	r.stepped, r.changed, r.unserved.number = s.number, true, several
 	return nil
+}
+
+// raiseMinServed keeps lower resourceVersions from being served in the present era, if it is not complete yet.
+func (r *resource) raiseMinServed(epoch, version uint64) {
+	now := r.era()
+	if at := now.MinServed; !now.Complete && (at.Epoch < epoch || at.Epoch == epoch && at.Version < version) {
+		now.MinServed = reached{Epoch: epoch, Version: version}
+	}
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -311,8 +329,8 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	if e.Type == event.Synced {
 		version, ok := r.number(e.ResourceVersion)
 		was, listed := c.Reached[at]
-		if now := r.era(); !listed && !now.Complete && (now.MinServed.Epoch < e.Epoch || now.MinServed.Epoch == e.Epoch && now.MinServed.Version < version) {
-			now.MinServed = reached{Epoch: e.Epoch, Version: version}
+		if !listed {
+			r.raiseMinServed(e.Epoch, version)
 		}
 		switch {
 		case e.ResourceVersion == "":
@@ -339,12 +357,14 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	// for an object that an earlier list had proved to be absent. Other partitions, which have not read the gap, can still have such versions.
 	lower := c.Run != 0 && (c.Epoch < e.Epoch || c.Wrote == r.era().Number || s.message.Partitions > 1)
 	c.Former = append(slices.Clip(c.Former), former{c.Run, r.era().Number})
-	c.Run, c.Epoch = e.Run, e.Epoch
 	reason := fmt.Sprintf("a gap began in the collection %s (%s)", e.Collection, e.Report.Reason)
+	begin, reset := m.begin, e.Report.Reset && c.Wrote != 0
 	if lower && r.stepped != s.number {
-		return m.nextEra(r, s, e.Collection, reason, e.Report.Reset)
+		begin, reset = m.nextEra, e.Report.Reset
 	}
-	return m.begin(r, s, e.Collection, reason, e.Report.Reset && c.Wrote != 0)
+	err := begin(r, s, e.Collection, reason, reset)
+	c.Run, c.Epoch = e.Run, e.Epoch
+	return err
 }
 
 // lastEvent returns the time of the last event in the partition whose last event is the oldest; zero if a partition had none.
@@ -425,6 +445,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		r.unserved.add(put, e.Time)
 	} else {
 		r.leftOut(put, e.Time)
+		r.raiseMinServed(e.Epoch, version)
 	}
 	m.prove(r, c, s, version, text != "")
 	return nil

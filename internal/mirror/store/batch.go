@@ -68,35 +68,45 @@ func (b *Batch) Dropped(r Resource, collection string, at, view Position) bool {
 }
 
 // MoveAfter gives the changes of an era after a position a new era, except those of some collections. They keep resourceVersion and order. It
-// returns the collections that they belong to.
-func (b *Batch) MoveAfter(r Resource, after Position, era uint64, except []string) (moved []string, err error) {
+// returns the collections that they belong to, and the changes that it has left.
+func (b *Batch) MoveAfter(r Resource, after Position, era uint64, except []string) (moved []string, left []Left, err error) {
 	prefix := resourceKey(keyChange, r)
 	it, err := b.b.NewIter(&pebble.IterOptions{LowerBound: changeKey(r, after), UpperBound: changeKey(r, Position{Era: after.Era + 1})})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var moves []change
 	for ok := it.First(); ok; ok = it.Next() {
 		c, err := readChange(len(prefix), it.Key(), it.Value())
 		if err != nil {
-			return nil, errors.Join(err, it.Close())
+			return nil, nil, errors.Join(err, it.Close())
 		}
-		if c.at != after && !slices.Contains(except, c.collection) {
+		switch {
+		case c.at == after:
+		case slices.Contains(except, c.collection):
+			left = append(left, Left{c.collection, c.at})
+		default:
 			moves = append(moves, c)
 		}
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, c := range moves {
 		if err := b.move(r, c, era); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if !slices.Contains(moved, c.collection) {
 			moved = append(moved, c.collection)
 		}
 	}
-	return moved, nil
+	return moved, left, nil
+}
+
+// Left is a change that keeps its era.
+type Left struct {
+	Collection string
+	At         Position
 }
 
 // move gives a version and its change a new era.

@@ -124,7 +124,7 @@ func TestModel(t *testing.T) {
 				if after.Era < era {
 					after = Position{Era: era}
 				}
-				moved, err := b.MoveAfter(pods, after, era+1, []string{except})
+				moved, _, err := b.MoveAfter(pods, after, era+1, []string{except})
 				must(t, err)
 				if slices.Contains(moved, except) {
 					t.Fatalf("moved are %v, without %s", moved, except)
