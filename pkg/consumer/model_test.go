@@ -362,6 +362,7 @@ func TestCopy(t *testing.T) {
 	complete := 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := bustest.New(t, event.Structured, event.Binary, event.Plain)
+		w.Vanishes = rapid.Bool().Draw(t, "vanishes")
 		r := newReader(w)
 		if !w.Compacts {
 			// A world does not get both faults: if the beginning is missing, late copies of gap and synced without the objects
@@ -372,6 +373,7 @@ func TestCopy(t *testing.T) {
 		for range rapid.IntRange(20, 150).Draw(t, "actions") {
 			r.act()
 		}
+		w.Cluster.Absent = false
 		w.Drain()
 		for len(w.Wanted) == 0 {
 			w.Configure()
