@@ -156,6 +156,14 @@ func params(r *rest.Request, name string, o *storage.ListOptions) {
 	param(r, "resourceVersionMatch", string(o.ResourceVersionMatch))
 }
 
+// answer returns the body of an answer, or the error that it is.
+func answer(r rest.Result) ([]byte, error) {
+	if err := r.Error(); err != nil {
+		return nil, err
+	}
+	return r.Raw()
+}
+
 func param(r *rest.Request, name, text string) {
 	if text != "" {
 		r.Param(name, text)
@@ -190,7 +198,7 @@ func (s *server) Get(ctx context.Context, key string, o storage.GetOptions, out 
 	}
 	r := s.request(s.path(of))
 	param(r, "resourceVersion", o.ResourceVersion)
-	text, err := r.Do(ctx).Raw()
+	text, err := answer(r.Do(ctx))
 	switch {
 	case apierrors.IsNotFound(err) && o.IgnoreNotFound:
 		return runtime.SetZeroValue(out)
@@ -223,6 +231,9 @@ func (s *server) GetList(ctx context.Context, key string, o storage.ListOptions,
 		if errors.As(err, &status) && status.ErrStatus.Continue != "" {
 			status.ErrStatus.Continue, err = s.continueOf(status.ErrStatus.Continue, key)
 			return errors.Join(err, status)
+		}
+		if apierrors.IsResourceExpired(err) { // the API server has these words; bridge serve says why
+			return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old: " + err.Error())
 		}
 		return failed(key, err)
 	}
@@ -267,7 +278,7 @@ func (s *server) list(ctx context.Context, path, name, from string, o *storage.L
 	if o.Predicate.Limit > 0 {
 		param(r, "limit", strconv.FormatInt(o.Predicate.Limit, 10))
 	}
-	text, err := r.Do(ctx).Raw()
+	text, err := answer(r.Do(ctx))
 	if err != nil {
 		return l, err
 	}
@@ -300,7 +311,7 @@ func (s *server) tokenOf(text, key string) (string, error) {
 	if err != nil { // not the name of an object
 		of = store.Name{Namespace: strings.Trim(strings.TrimPrefix(directory, prefix), "/"), Name: strings.TrimPrefix(from, directory)}
 	}
-	if t.Namespace, t.Name = of.Namespace, of.Name; !behind { // the page begins with this name: end behind those that are lower
+	if t.Namespace, t.Name = of.Namespace, of.Name; !behind && t.Name != "" { // the page begins with this name: end behind those that are lower
 		last := len(t.Name) - 1
 		t.Name = t.Name[:last] + string(t.Name[last]-1) + "\uffff"
 	}
