@@ -374,13 +374,6 @@ func (s *server) Watch(ctx context.Context, key string, o storage.ListOptions) (
 	w := &watching{events: make(chan watch.Event, buffered)}
 	ctx, w.stop = context.WithCancel(ctx)
 	body, err := r.Stream(ctx)
-	if apierrors.IsResourceExpired(err) { // the API server answers 200, and an event with this error
-		w.stop()
-		status := err.(apierrors.APIStatus).Status()
-		w.events <- watch.Event{Type: watch.Error, Object: &status}
-		close(w.events)
-		return w, nil
-	}
 	if err != nil {
 		w.stop()
 		return nil, failed(key, err)
