@@ -229,8 +229,10 @@ func (s *server) GetList(ctx context.Context, key string, o storage.ListOptions,
 	if err != nil {
 		var status *apierrors.StatusError
 		if errors.As(err, &status) && status.ErrStatus.Continue != "" {
-			status.ErrStatus.Continue, err = s.continueOf(status.ErrStatus.Continue, key)
-			return errors.Join(err, status)
+			if status.ErrStatus.Continue, err = s.continueOf(status.ErrStatus.Continue, key); err != nil {
+				return err
+			}
+			return status
 		}
 		if apierrors.IsResourceExpired(err) { // the API server has these words; bridge serve says why
 			return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old: " + err.Error())
