@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
@@ -52,6 +53,7 @@ type server struct {
 	namespaced  bool
 	client      *rest.RESTClient
 	transformer value.Transformer // see UpdatePrefixTransformer
+	arrivals    arrivals
 
 	mu   sync.Mutex // of what follows
 	bus  *bus
@@ -68,6 +70,7 @@ type held struct {
 func newServer(t *testing.T, namespaced bool) *server {
 	t.Helper()
 	s := &server{namespaced: namespaced, bus: newBus(t, namespaced), held: map[store.Name]*held{}}
+	s.arrivals = arrivals{of: map[*watching]uint64{}, changed: make(chan struct{})}
 	config := &rest.Config{Host: s.bus.url, APIPath: "/api", QPS: -1, WarningHandler: rest.NoWarnings{}}
 	config.GroupVersion, config.NegotiatedSerializer = &schema.GroupVersion{Version: "v1"}, serializer.NewCodecFactory(scheme).WithoutConversion()
 	var err error
@@ -346,13 +349,18 @@ func (s *server) continueOf(text, key string) (string, error) {
 type watching struct {
 	events chan watch.Event
 	stop   context.CancelFunc
+	path   string
 }
 
 func (w *watching) ResultChan() <-chan watch.Event { return w.events }
 func (w *watching) Stop()                          { w.stop() }
 
-// buffered is how many events wait for a reader. The API server's cache has buffers, too.
-const buffered = 100
+const (
+	// buffered is how many events wait for a reader. The API server's cache has buffers, too.
+	buffered = 100
+	// lastBookmark is how long before the deadline of a watch the API server sends the last bookmark. bridge serve sends it at the deadline.
+	lastBookmark = 2 * time.Second
+)
 
 func (s *server) Watch(ctx context.Context, key string, o storage.ListOptions) (watch.Interface, error) {
 	path, name, err := s.collection(key, o.Recursive || strings.HasSuffix(key, "/"))
@@ -371,17 +379,19 @@ func (s *server) Watch(ctx context.Context, key string, o storage.ListOptions) (
 		r.Param("sendInitialEvents", strconv.FormatBool(*o.SendInitialEvents))
 	}
 	if until, ok := ctx.Deadline(); ok { // the API server makes the deadline of timeoutSeconds
-		r.Param("timeoutSeconds", strconv.Itoa(int(time.Until(until).Seconds())))
+		r.Param("timeoutSeconds", fmt.Sprintf("%.0f", max(1, (time.Until(until)-lastBookmark).Seconds())))
 	}
-	w := &watching{events: make(chan watch.Event, buffered)}
+	w := &watching{events: make(chan watch.Event, buffered), path: path}
 	ctx, w.stop = context.WithCancel(ctx)
 	body, err := r.Stream(ctx)
 	if err != nil {
 		w.stop()
 		return nil, failed(key, err)
 	}
+	s.arrivals.set(w, 0)
 	go func() {
 		defer close(w.events)
+		defer s.arrivals.remove(w)
 		defer body.Close()
 		defer w.stop()
 		for decoder := json.NewDecoder(body); ; {
@@ -394,9 +404,75 @@ func (s *server) Watch(ctx context.Context, key string, o storage.ListOptions) (
 			case <-ctx.Done():
 				return
 			}
+			if version, err := s.Versioner().ObjectResourceVersion(e.Object); err == nil {
+				s.arrivals.set(w, version)
+			}
 		}
 	}()
 	return w, nil
+}
+
+// arrivals are the resourceVersions of the last events of the open watches.
+type arrivals struct {
+	mu      sync.Mutex
+	of      map[*watching]uint64
+	changed chan struct{} // closed at the next change
+}
+
+func (a *arrivals) set(w *watching, version uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.of[w] = version
+	a.signal()
+}
+
+func (a *arrivals) remove(w *watching) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.of, w)
+	a.signal()
+}
+
+func (a *arrivals) signal() {
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// wait waits until the watches of a path have an event of a version or a later one.
+func (a *arrivals) wait(ctx context.Context, path string, version uint64) error {
+	for {
+		a.mu.Lock()
+		changed, behind := a.changed, false
+		for w, arrived := range a.of {
+			behind = behind || w.path == path && arrived < version
+		}
+		a.mu.Unlock()
+		if !behind {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// arrived is a server for tests that wait only for a short time for events of their watches, which select all objects of a namespace: a created object has
+// arrived at them when Create returns. The tests of the API server's cache have such a storage, too.
+type arrived struct{ *server }
+
+func (s arrived) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	if err := s.server.Create(ctx, key, obj, out, ttl); err != nil {
+		return err
+	}
+	version, err := s.Versioner().ObjectResourceVersion(out)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait.ForeverTestTimeout)
+	defer cancel()
+	return s.arrivals.wait(ctx, s.path(store.Name{Namespace: out.(*example.Pod).Namespace}), version)
 }
 
 // next reads an event of a watch.

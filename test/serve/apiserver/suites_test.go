@@ -10,7 +10,8 @@ import (
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
 )
 
-// suites are the functions of the package that apply. Each has a server and a bus of its own.
+// suites are the functions of the package that apply. Each has a server and a bus of its own. The parameters that say what the storage is are those
+// of etcd: what was written is read by the next list, also without a resourceVersion or with 0.
 var suites = map[string]func(t *testing.T){
 	"Get":                    with(storagetesting.RunTestGet),
 	"ListPaging":             with(storagetesting.RunTestListPaging),
@@ -62,9 +63,11 @@ var suites = map[string]func(t *testing.T){
 	"NamespaceScopedWatch":                   with(storagetesting.RunTestNamespaceScopedWatch),
 	"BookmarksWithCorrectResourceVersion":    with(storagetesting.RunTestOptionalWatchBookmarksWithCorrectResourceVersion),
 	"SendInitialEventsBackwardCompatibility": with(storagetesting.RunSendInitialEventsBackwardCompatibility),
-	"WatchSemantics":                         with(storagetesting.RunWatchSemantics),
 	"WatchSemanticInitialEventsExtended":     with(storagetesting.RunWatchSemanticInitialEventsExtended),
 	"WatchListMatchSingle":                   with(storagetesting.RunWatchListMatchSingle),
+	"WatchSemantics": func(t *testing.T) {
+		storagetesting.RunWatchSemantics(t.Context(), t, arrived{newServer(t, true)})
+	},
 	"ClusterScopedWatch": func(t *testing.T) {
 		storagetesting.RunTestClusterScopedWatch(t.Context(), t, newServer(t, false))
 	},
