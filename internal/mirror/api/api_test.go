@@ -115,7 +115,9 @@ func TestExpiredToken(t *testing.T) {
 	}
 	b.deleted("pods", cart, 60)
 	b.object("pods", event.Added, event.Watch, thing{"shop", "new", "u-5", 61, ""})
-	err = b.mirror.Trim(b.clock, func(r store.Resource, floor store.Position) error { return b.mirror.Store().Trim(t.Context(), r, floor) })
+	err = b.mirror.Trim(b.clock, func(r store.Resource, floor store.Position) error {
+		return b.mirror.Store().Trim(t.Context(), r, floor)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,12 +34,14 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-var scheme = runtime.NewScheme()
+var scheme = newScheme()
 
-func init() {
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	utilruntime.Must(example.AddToScheme(scheme))
-	utilruntime.Must(examplev1.AddToScheme(scheme))
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
+	utilruntime.Must(example.AddToScheme(s))
+	utilruntime.Must(examplev1.AddToScheme(s))
+	return s
 }
 
 // prefix is that of the keys of all pods.
@@ -510,8 +512,9 @@ func (s *server) CompactRevision() int64 { return int64(s.bus.mirror.Resource(po
 func (s *server) Stats(context.Context) (storage.Stats, error) {
 	return storage.Stats{}, errors.ErrUnsupported
 }
-func (s *server) ReadinessCheck() error                               { return nil }
-func (s *server) RequestWatchProgress(context.Context) error          { return errors.ErrUnsupported }
+func (s *server) ReadinessCheck() error                      { return nil }
+func (s *server) RequestWatchProgress(context.Context) error { return errors.ErrUnsupported }
+
 func (s *server) EnableResourceSizeEstimation(storage.KeysFunc) error { return errors.ErrUnsupported }
 
 func (s *server) Create(_ context.Context, key string, obj, out runtime.Object, _ uint64) error {
