@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
 
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -97,6 +99,41 @@ func TestList(t *testing.T) {
 		if _, err := pods.List(t.Context(), o); !apierrors.IsBadRequest(err) {
 			t.Errorf("%+v: %v", o, err)
 		}
+	}
+}
+
+// TestExpiredToken: a client whose continue token has expired may go on with the rest of the newest state, as at the API server.
+func TestExpiredToken(t *testing.T) {
+	b := threePods(t)
+	pods := b.client("").Resource(podsResource)
+	page := func(token string) (*unstructured.UnstructuredList, error) {
+		return pods.List(t.Context(), metav1.ListOptions{Limit: 1, Continue: token})
+	}
+	first, err := page("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.deleted("pods", cart, 60)
+	b.object("pods", event.Added, event.Watch, thing{"shop", "new", "u-5", 61, ""})
+	err = b.mirror.Trim(b.clock, func(r store.Resource, floor store.Position) error {
+		return b.mirror.Store().Trim(t.Context(), r, floor)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = page(first.GetContinue())
+	var expired *apierrors.StatusError
+	if !errors.As(err, &expired) || !apierrors.IsResourceExpired(err) || expired.ErrStatus.Continue == "" {
+		t.Fatalf("the answer is %v", err)
+	}
+	second, err := page(expired.ErrStatus.Continue)
+	if err != nil || !slices.Equal(names(second), []string{"shop/new@61"}) || second.GetResourceVersion() != "61" {
+		t.Fatalf("the page is %v (%v)", second, err)
+	}
+	b.deleted("pods", web, 62)
+	third, err := page(second.GetContinue())
+	if err != nil || !slices.Equal(names(third), []string{"shop/web@41"}) || third.GetResourceVersion() != "61" || third.GetContinue() != "" {
+		t.Errorf("the page behind it is %v (%v)", third, err)
 	}
 }
 
@@ -234,9 +271,11 @@ func TestNotCovered(t *testing.T) {
 	if l, err := pods.List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 2 {
 		t.Errorf("behind the gap: %v (%v)", l, err)
 	}
-	if _, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "50"}); !apierrors.IsResourceExpired(err) {
-		t.Errorf("a watch over a gap: %v", err)
+	w, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "50"})
+	if err != nil {
+		t.Fatal(err)
 	}
+	wantNext(t, w, "ERROR 410", "end") // over a gap
 	b.gap("pods", event.ReasonReset)
 	if _, err := pods.List(t.Context(), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("in a reset: %v", err)
@@ -345,9 +384,15 @@ func TestWatch(t *testing.T) {
 	}
 	b.synced("pods", 70, event.ReasonExpired)
 	for _, version := range []string{"55", "69"} {
-		if _, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version}); !apierrors.IsResourceExpired(err) {
-			t.Errorf("a watch from %s: %v", version, err)
+		wantNext(t, open(metav1.ListOptions{ResourceVersion: version}), "ERROR 410", "end")
+		// It repeats its request without end if the answer has the status 410.
+		w, err := toolswatch.NewRetryWatcherWithContext(t.Context(), version, &cache.ListWatch{
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) { return pods.Watch(ctx, o) },
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
+		wantNext(t, w, "ERROR 410", "end")
 	}
 	limit := int64(1)
 	short := open(metav1.ListOptions{ResourceVersion: "70", AllowWatchBookmarks: true, TimeoutSeconds: &limit})

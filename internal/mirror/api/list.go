@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -70,6 +71,7 @@ func parseOptions(q *request) (*options, error) {
 type token struct {
 	At              store.Position
 	Namespace, Name string
+	Newest          bool `json:",omitzero"` // instead of At: the view of the list is not retained any more
 }
 
 func (t token) String() string {
@@ -82,10 +84,20 @@ func parseToken(s string) (t token, err error) {
 	if err == nil {
 		err = json.Unmarshal(text, &t)
 	}
-	if err != nil || t.At.Era == 0 {
+	if err != nil || (t.At.Era == 0) != t.Newest {
 		return t, apierrors.NewBadRequest("continue key is not valid")
 	}
 	return t, nil
+}
+
+// pageExpired is the API server's answer to a continue token whose view is not retained any more. It has a token for the rest of the newest state.
+func pageExpired(after store.Name) error {
+	e := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without " +
+		"the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided " +
+		"token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned " +
+		"and now may show up in the list.")
+	e.ErrStatus.Continue = token{Namespace: after.Namespace, Name: after.Name, Newest: true}.String()
+	return e
 }
 
 // listed returns the position of a list.
@@ -98,13 +110,18 @@ func (s *Server) listed(q *request, o *options) (at store.Position, after store.
 		if o.namespace != "" && t.Namespace != o.namespace { // it would show what is between the two namespaces
 			return at, after, nil, apierrors.NewBadRequest("continue key is not valid")
 		}
+		after = store.Name{Namespace: t.Namespace, Name: t.Name}
+		if t.Newest {
+			at, warnings, err = s.position(q)
+			return at, after, warnings, err
+		}
 		if t.At.Compare(q.resource.Floor) < 0 {
-			return at, after, nil, apierrors.NewResourceExpired("The provided continue parameter is too old: the history of its list is not retained any more")
+			return at, after, nil, pageExpired(after)
 		}
 		if t.At.Compare(q.resource.Served) > 0 {
 			return at, after, nil, apierrors.NewBadRequest("continue key is not valid")
 		}
-		return t.At, store.Name{Namespace: t.Namespace, Name: t.Name}, []string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, t.At.Version)}, nil
+		return t.At, after, []string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, t.At.Version)}, nil
 	}
 	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || o.ResourceVersionMatch == "" && o.Limit > 0 && o.version != 0
 	if o.version != 0 {
@@ -152,11 +169,14 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 		s.Log.Debug("list broken off", zap.Error(err))
 		panic(http.ErrAbortHandler) // the client must not take what it has for the whole list
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrTrimmed) && o.Continue != "":
+		return pageExpired(after)
+	case err != nil:
 		return s.failed(q, err)
 	}
 	if next != (store.Name{}) {
-		out.next = token{at, next.Namespace, next.Name}.String()
+		out.next = token{At: at, Namespace: next.Namespace, Name: next.Name}.String()
 	}
 	return out.end()
 }

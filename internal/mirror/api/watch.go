@@ -41,7 +41,8 @@ func (s *Server) watch(w http.ResponseWriter, q *request, o *options) error {
 	now := time.Now()
 	x := &watcher{s: s, w: w, q: q, o: o, form: form, checked: now, nextCheck: now.Add(s.rechecks.every)}
 	list, warnings, err := x.begin()
-	if err != nil {
+	expired := apierrors.IsResourceExpired(err)
+	if err != nil && !expired {
 		return err
 	}
 	warn(w, warnings)
@@ -56,7 +57,10 @@ func (s *Server) watch(w http.ResponseWriter, q *request, o *options) error {
 	}
 	ctx, cancel := context.WithTimeout(q.Context(), limit)
 	defer cancel()
-	if err := x.run(ctx, list); err != nil && !errors.Is(err, errGone) {
+	if !expired { // else it is an event, as at the API server: client-go's RetryWatcher would repeat a request with the status 410 without end
+		err = x.run(ctx, list)
+	}
+	if err != nil && !errors.Is(err, errGone) {
 		st := statusOf(err)
 		text, err := json.Marshal(st)
 		if err != nil {
