@@ -17,21 +17,32 @@ suite() {
 	"$@" || failed+=("$name")
 	took+=("$(printf '%5d s  %s' $((SECONDS - began)) "$name")")
 }
-# beside NAME COMMAND...: begins a suite, for one that mostly waits. Those that follow run beside it, and together waits for it and shows its output.
+# beside FUNCTION: begins the suites of a function, one after the other. Those that follow run beside them, because both mostly wait. together
+# waits for them, and shows their output.
 beside() {
-	beside_name=$1 beside_log=$(mktemp)
-	shift
-	say "== $beside_name: begins, and is shown later"
-	"$@" >"$beside_log" 2>&1 &
+	beside_dir=$(mktemp -d)
+	say "== others, which are shown later: $(declare -f "$1" | sed -n 's/^ *suite "\([^:"]*\).*/\1/p' | paste -sd ' ')"
+	(
+		trap - EXIT
+		took=() failed=()
+		"$1"
+		printf '%s\n' "${took[@]}" >"$beside_dir/took"
+		[ ${#failed[@]} -eq 0 ] || printf '%s\n' "${failed[@]}" >"$beside_dir/failed"
+	) >"$beside_dir/log" 2>&1 &
 	beside_pid=$!
 }
 together() {
-	say "== $beside_name"
-	wait "$beside_pid" || failed+=("$beside_name")
+	local code=0 lines
+	wait "$beside_pid" || code=$?
 	beside_pid=
-	cat "$beside_log"
-	rm "$beside_log"
-	took+=("    -    $beside_name (beside others)")
+	cat "$beside_dir/log"
+	touch "$beside_dir/took" "$beside_dir/failed"
+	mapfile -t lines <"$beside_dir/took"
+	took+=("${lines[@]/%/ (beside others)}")
+	mapfile -t lines <"$beside_dir/failed"
+	failed+=("${lines[@]}")
+	[ $code = 0 ] || failed+=("the suites beside others")
+	rm -r "$beside_dir"
 }
 # within DIRECTORY COMMAND...: runs a command there.
 within() (
@@ -66,12 +77,15 @@ suite "docs: the documentation site, its links and anchors" scripts/docs.sh
 command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt_install chromium fonts-dejavu-core
 suite "test/browser: the status page in Chromium" within test/browser go test ./...
 suite "test/compose: docker-compose.yaml and the Dockerfile" within test/compose go test -timeout 25m ./...
-suite "test/chart: the Helm chart, by Helm and on the API server" within test/chart go test -count=1 -timeout 15m ./...
 suite "test/node: the Dockerfile's image in pods of the chart, installed, killed and uninstalled" or_not_run test/node scripts/node.sh short
-suite "test/serve: what controller-runtime, informers, Prometheus and kubectl read from bridge serve, the API server's storage tests, and many watches" within test/serve go test -count=1 -p 1 -timeout 20m -skip '^TestK9s' ./...
-suite "test/alerts: alerts and dashboard by Prometheus' engine" within test/alerts go test -count=1 ./...
 say "clients for the examples: $(scripts/clients.sh)"
-beside "test/kafka: the Kafka sink, and the program, against Apache Kafka" within test/kafka go test -race -count=1 -p 1 -timeout 60m ./...
+mostly_waiting() {
+	suite "test/kafka: the Kafka sink, and the program, against Apache Kafka" within test/kafka go test -race -count=1 -p 1 -timeout 60m ./...
+	suite "test/chart: the Helm chart, by Helm and on the API server" within test/chart go test -count=1 -timeout 15m ./...
+	suite "test/serve: what controller-runtime, informers, Prometheus and kubectl read from bridge serve, the API server's storage tests, and many watches" within test/serve go test -count=1 -p 1 -timeout 20m -skip '^TestK9s' ./...
+	suite "test/alerts: alerts and dashboard by Prometheus' engine" within test/alerts go test -count=1 ./...
+}
+beside mostly_waiting
 suite "test/e2e: the program against real servers, and two short seeds of faults for every sink and store" within test/e2e go test -count=1 -p 1 -timeout 25m ./...
 together
 suite "bench: what the benchmark's figures rest on" within bench go test -race ./...
