@@ -121,7 +121,9 @@ func (b *bus) object(t event.Type, name store.Name, uid string, pod *example.Pod
 // trim deletes the history before a resourceVersion, as --retain does.
 func (b *bus) trim(version uint64) {
 	b.t.Helper()
-	b.must(b.mirror.Trim(b.times[version], func(r store.Resource, floor store.Position) error {
-		return b.mirror.Store().Trim(context.Background(), r, floor)
-	}))
+	floors, err := b.mirror.Trim(b.times[version])
+	b.must(err)
+	for r, floor := range floors {
+		b.must(b.mirror.Store().Trim(context.Background(), r, floor))
+	}
 }
