@@ -32,7 +32,8 @@ type watcher struct {
 	checked, nextCheck time.Time
 }
 
-// watch serves a watch. It ends with 410 Expired where changes may be missing, and clients list again.
+// watch serves a watch. It ends with 410 Expired where changes may be missing, and clients list again. This error is an event also where the watch
+// would begin, as at the API server: some clients, such as kopf, end when a watch is answered with the status 410.
 func (s *Server) watch(w http.ResponseWriter, q *request, o *options) error {
 	form, err := negotiate(q.Request)
 	if err != nil {
@@ -40,9 +41,9 @@ func (s *Server) watch(w http.ResponseWriter, q *request, o *options) error {
 	}
 	now := time.Now()
 	x := &watcher{s: s, w: w, q: q, o: o, form: form, checked: now, nextCheck: now.Add(s.rechecks.every)}
-	list, warnings, err := x.begin()
-	if err != nil {
-		return err
+	list, warnings, expired := x.begin()
+	if expired != nil && !apierrors.IsResourceExpired(expired) {
+		return expired
 	}
 	warn(w, warnings)
 	w.Header().Set("Content-Type", "application/json")
@@ -56,7 +57,11 @@ func (s *Server) watch(w http.ResponseWriter, q *request, o *options) error {
 	}
 	ctx, cancel := context.WithTimeout(q.Context(), limit)
 	defer cancel()
-	if err := x.run(ctx, list); err != nil && !errors.Is(err, errGone) {
+	err = expired
+	if err == nil {
+		err = x.run(ctx, list)
+	}
+	if err != nil && !errors.Is(err, errGone) {
 		st := statusOf(err)
 		text, err := json.Marshal(st)
 		if err != nil {
