@@ -11,7 +11,7 @@ import (
 
 // tokenProtocol is the beginning of the WebSocket subprotocol that has a bearer token, because browsers cannot set the header Authorization of a
 // WebSocket. The rules are those of k8s.io/apiserver/pkg/authentication/request/websocket.
-const tokenProtocol = "base64url.bearer.authorization.k8s.io."
+const tokenProtocol = "base64url.bearer.authorization.k8s.io." //nolint:gosec // not a credential
 
 // IsWebSocket reports whether a request asks for a WebSocket.
 func IsWebSocket(r *http.Request) bool {
