@@ -43,7 +43,7 @@ kills: ## two entries of one resource, edited under load while the bridge is kil
 hostile: ## a tenant that sends the most costly objects there are, and how long others' changes take beside it: HOSTILE=42s (docs/reliability.md)
 	. scripts/go.sh && scripts/cluster.sh && cd test/e2e && go test -count=1 -v -run TestHostileTenant . -tenant.for="$(or $(HOSTILE),42s)"
 
-serve-clients: ## what controller-runtime, client-go, Prometheus, kubectl and k9s read from bridge serve and from the API server: RUN='TestControllerRuntime|TestKubectl' (docs/serve.md)
+serve-clients: ## what controller-runtime, client-go, Prometheus, kopf, kubectl and k9s read from bridge serve and from the API server: RUN='TestControllerRuntime|TestKubectl' (docs/serve.md)
 	. scripts/go.sh && scripts/cluster.sh && K9S=$$(scripts/k9s.sh) && export K9S && cd test/serve && go test -count=1 -p 1 -v -timeout 20m -run '$(or $(RUN),.)' .
 
 outage: ## Apache Kafka away for long while objects change and the bridge is killed, with a disk buffer and without, and with restarts of the API server: OUTAGE=10m WRITES=50000 KILLS=20 RESTARTS=3 FORMS="buffer no-buffer" (docs/reliability.md)

@@ -1,5 +1,5 @@
-// Package serve tests `bridge serve` with clients that are not part of this project: controller-runtime, client-go's informers, Prometheus
-// and kubectl. Each client reads once from a real kube-apiserver and once from `bridge serve`, and must see the same.
+// Package serve tests `bridge serve` with clients that are not part of this project: controller-runtime, client-go's informers, Prometheus,
+// kopf, kubectl and k9s. Each client reads once from a real kube-apiserver and once from `bridge serve`, and must see the same.
 package serve
 
 import (

@@ -56,6 +56,7 @@ type world struct {
 	custom dynamic.ResourceInterface
 	ns     string
 	config string   // the file of the bridge's configuration
+	run    *process // bridge run
 	served *process // bridge serve
 	url    string   // of bridge serve
 }
@@ -90,7 +91,7 @@ func newWorld(t *testing.T) *world {
 	w.must(os.WriteFile(w.config, fmt.Appendf(nil, `{cluster: test, kubernetes: {kubeconfig: %q}, resources: [%s], sinks: [{name: audit, nats: {url: %q}}],
   checkpoint: {file: {path: %q}}, status: {listen: "127.0.0.1:0"}, log: {format: json}}`,
 		cluster.Kubeconfig(), strings.Join(resources, ", "), bus.ClientURL(), filepath.Join(dir, "checkpoint")), 0o600))
-	w.start(bridge, "run", "-c", w.config)
+	w.run = w.start(bridge, "run", "-c", w.config)
 	w.serve("127.0.0.1:0")
 	return w
 }
@@ -165,6 +166,27 @@ func (w *world) kill() { w.served.kill() }
 func (w *world) restart() {
 	w.t.Helper()
 	w.serve(strings.TrimPrefix(w.url, "http://"))
+}
+
+// expire resets the bridge's checkpoint, so that changes may be missing on the bus, and returns once `bridge serve` has the state after the reset.
+// Its clients do not reach `bridge serve` meanwhile: it answers them after the reset.
+func (w *world) expire(changes func()) {
+	w.t.Helper()
+	url := w.url
+	w.kill()
+	w.run.kill()
+	changes()
+	reset := w.start(bridge, "checkpoint", "reset", "-c", w.config, "--yes")
+	<-reset.done
+	if !reset.cmd.ProcessState.Success() {
+		w.t.Fatal("the checkpoint was not reset")
+	}
+	w.run = w.start(bridge, "run", "-c", w.config)
+	w.serve("127.0.0.1:0")
+	w.ready()
+	w.kill()
+	w.url = url
+	w.restart()
 }
 
 // clients are the configurations of a client, for the API server and for `bridge serve`.

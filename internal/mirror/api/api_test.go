@@ -93,7 +93,7 @@ func TestList(t *testing.T) {
 		t.Errorf("before the first list: %v", err)
 	}
 	if l, err := pods.List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 2 || l.GetResourceVersion() != "60" {
-		t.Errorf("behind the deletion it is %v (%v)", l, err)
+		t.Errorf("after the deletion it is %v (%v)", l, err)
 	}
 	for _, o := range []metav1.ListOptions{{FieldSelector: "spec.none=a"}, {Continue: "x"}, {LabelSelector: "a=("}, {ResourceVersion: "x"}} {
 		if _, err := pods.List(t.Context(), o); !apierrors.IsBadRequest(err) {
@@ -115,11 +115,14 @@ func TestExpiredToken(t *testing.T) {
 	}
 	b.deleted("pods", cart, 60)
 	b.object("pods", event.Added, event.Watch, thing{"shop", "new", "u-5", 61, ""})
-	err = b.mirror.Trim(b.clock, func(r store.Resource, floor store.Position) error {
-		return b.mirror.Store().Trim(t.Context(), r, floor)
-	})
+	floors, err := b.mirror.Trim(b.clock)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for r, floor := range floors {
+		if err := b.mirror.Store().Trim(t.Context(), r, floor); err != nil {
+			t.Fatal(err)
+		}
 	}
 	_, err = page(first.GetContinue())
 	var expired *apierrors.StatusError
@@ -269,13 +272,13 @@ func TestNotCovered(t *testing.T) {
 	}
 	b.synced("pods", 60, event.ReasonExpired)
 	if l, err := pods.List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 2 {
-		t.Errorf("behind the gap: %v (%v)", l, err)
+		t.Errorf("after the gap: %v (%v)", l, err)
 	}
-	w, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "50"})
+	over, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "50"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantNext(t, w, "ERROR 410", "end") // over a gap
+	wantNext(t, over, "ERROR 410", "end")
 	b.gap("pods", event.ReasonReset)
 	if _, err := pods.List(t.Context(), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("in a reset: %v", err)
@@ -342,7 +345,7 @@ func wantNext(t *testing.T, w apiwatch.Interface, want ...string) {
 	}
 }
 
-// TestWatch: a watch has the changes behind its resourceVersion, as they concern its selection, and ends with 410 at a gap.
+// TestWatch: a watch has the changes after its resourceVersion, as they concern its selection, and ends with 410 at a gap.
 func TestWatch(t *testing.T) {
 	b := threePods(t)
 	pods := b.client("").Resource(podsResource)

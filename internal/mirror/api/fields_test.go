@@ -14,7 +14,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// sendObject sends an object with fields behind its metadata, such as `"spec":{}`.
+// sendObject sends an object with fields after its metadata, such as `"spec":{}`.
 func (b *bus) sendObject(collection string, t event.Type, origin event.Origin, x thing, kind, apiVersion, fields string) {
 	b.t.Helper()
 	body := strings.TrimSuffix(string(x.body(apiVersion, kind)), "}") + "," + fields + "}"

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -49,13 +50,18 @@ func (c *counted) WriteHeader(code int) {
 	c.ResponseWriter.WriteHeader(code)
 }
 
-func (c *counted) Write(b []byte) (n int, err error) {
+func (c *counted) Write(b []byte) (int, error) {
 	if c.code == 0 {
 		c.code = http.StatusOK
 	}
+	return writeParts(c.ResponseWriter, c.extend, b)
+}
+
+// writeParts writes parts, and calls extend before each of them.
+func writeParts(w io.Writer, extend func(), b []byte) (n int, err error) {
 	for part := range slices.Chunk(b, writeBytes) {
-		c.extend()
-		wrote, err := c.ResponseWriter.Write(part)
+		extend()
+		wrote, err := w.Write(part)
 		n += wrote
 		if err != nil {
 			return n, err

@@ -15,13 +15,14 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubebridge/kubebridge/internal/mirror"
+	"github.com/kubebridge/kubebridge/internal/mirror/auth"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 )
 
 // watcher serves one watch.
 type watcher struct {
 	s    *Server
-	w    http.ResponseWriter
+	w    eventWriter
 	q    *request
 	o    *options
 	form form
@@ -32,45 +33,60 @@ type watcher struct {
 	checked, nextCheck time.Time
 }
 
-// watch serves a watch. It ends with 410 Expired where changes may be missing, and clients list again.
-func (s *Server) watch(w http.ResponseWriter, q *request, o *options) error {
+// watch serves a watch, over HTTP or a WebSocket. It ends with 410 Expired where changes may be missing, and clients list again. This error is an
+// event also where the watch would begin, as at the API server: kopf ends when a watch is answered with the status 410, and client-go's RetryWatcher
+// repeats it without end.
+func (s *Server) watch(w *counted, q *request, o *options) error {
 	form, err := negotiate(q.Request)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	x := &watcher{s: s, w: w, q: q, o: o, form: form, checked: now, nextCheck: now.Add(s.rechecks.every)}
-	list, warnings, err := x.begin()
-	expired := apierrors.IsResourceExpired(err)
-	if err != nil && !expired {
-		return err
+	x := &watcher{s: s, q: q, o: o, form: form, checked: now, nextCheck: now.Add(s.rechecks.every)}
+	list, warnings, expired := x.begin()
+	if expired != nil && !apierrors.IsResourceExpired(expired) {
+		return expired
 	}
 	warn(w, warnings)
+	if auth.IsWebSocket(q.Request) {
+		return s.webSocket(w, q.Request, func(ctx context.Context, events eventWriter) {
+			q.Request = q.WithContext(ctx)
+			x.w = events
+			x.serve(list, expired)
+		})
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
-	open := s.Metrics.watches.WithLabelValues(q.resource.ID.Name)
+	x.w = responseWriter{w}
+	x.serve(list, expired)
+	return nil
+}
+
+// serve sends the events until the watch ends. expired is the error of a watch that cannot begin.
+func (x *watcher) serve(list bool, expired error) {
+	open := x.s.Metrics.watches.WithLabelValues(x.q.resource.ID.Name)
 	open.Inc()
 	defer open.Dec()
 	limit := watchTime + rand.N(watchTime)
-	if o.TimeoutSeconds != nil && *o.TimeoutSeconds > 0 { // 0 is the default, as at the API server
-		limit = time.Duration(*o.TimeoutSeconds) * time.Second
+	if x.o.TimeoutSeconds != nil && *x.o.TimeoutSeconds > 0 { // 0 is the default, as at the API server
+		limit = time.Duration(*x.o.TimeoutSeconds) * time.Second
 	}
-	ctx, cancel := context.WithTimeout(q.Context(), limit)
+	ctx, cancel := context.WithTimeout(x.q.Context(), limit)
 	defer cancel()
-	if !expired { // else it is an event, as at the API server: client-go's RetryWatcher would repeat a request with the status 410 without end
+	err := expired
+	if err == nil {
 		err = x.run(ctx, list)
 	}
-	if err != nil && !errors.Is(err, errGone) {
-		st := statusOf(err)
-		text, err := json.Marshal(st)
-		if err != nil {
-			return nil
-		}
-		if x.send(apiwatch.Error, text) == nil {
-			x.flush()
-		}
+	if err == nil || errors.Is(err, errGone) {
+		return
 	}
-	return nil
+	text, err := json.Marshal(statusOf(err))
+	if err != nil {
+		return
+	}
+	if x.send(apiwatch.Error, text) == nil {
+		x.flush()
+	}
 }
 
 // begin finds where the watch begins. list is set if the objects that exist are sent first.
@@ -317,7 +333,8 @@ func (x *watcher) object(t apiwatch.EventType, o *store.Object, body []byte) (er
 }
 
 func (x *watcher) send(t apiwatch.EventType, body []byte) error {
-	if !x.s.write(x.w, fmt.Appendf(nil, `{"type":%q,"object":`, t), body, []byte("}\n")) {
+	if err := x.w.write(fmt.Appendf(nil, `{"type":%q,"object":`, t), body, []byte("}\n")); err != nil {
+		x.s.Log.Debug("event not written", zap.Error(err))
 		return errGone
 	}
 	return nil
@@ -355,7 +372,7 @@ func (x *watcher) bookmark(annotations map[string]string) error {
 }
 
 func (x *watcher) flush() bool {
-	if err := http.NewResponseController(x.w).Flush(); err != nil {
+	if err := x.w.flush(); err != nil {
 		x.s.Log.Debug("watch not flushed", zap.Error(err))
 		return false
 	}

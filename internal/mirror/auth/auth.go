@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -153,9 +152,8 @@ func (g *Guard) user(r *http.Request) (u *User, token string, err error) {
 			return u, "", err
 		}
 	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	token = strings.TrimSpace(token)
-	if g.Tokens == nil || !strings.EqualFold(scheme, "bearer") || token == "" {
+	token = bearer(r)
+	if g.Tokens == nil || token == "" {
 		return nil, "", errUnknown
 	}
 	u, err = g.Tokens.User(r.Context(), token, serve.ClientOf(r.RemoteAddr))

@@ -228,6 +228,33 @@ func TestGuard(t *testing.T) {
 	})
 }
 
+// TestTokenOfSubprotocol: browsers send the token of a WebSocket in a subprotocol. It counts only there, and as at the API server.
+func TestTokenOfSubprotocol(t *testing.T) {
+	g := (&cluster{t: t}).guard()
+	const ann, eve = "base64url.bearer.authorization.k8s.io.YW5uJ3M", "base64url.bearer.authorization.k8s.io.ZXZlJ3M"
+	for _, x := range []struct{ upgrade, connection, authorization, protocols, want string }{
+		{"websocket", "Upgrade", "", ann + ", base64.binary.k8s.io", "200"},
+		{"WebSocket", "keep-alive, upgrade", "", "base64.binary.k8s.io," + ann, "200"},
+		{"websocket", "Upgrade", "Bearer ann's", "base64.binary.k8s.io", "200"},
+		{"websocket", "Upgrade", "", eve + ", base64.binary.k8s.io", "401 Unauthorized"},
+		{"websocket", "Upgrade", "", ann, "401 Unauthorized"},
+		{"websocket", "Upgrade", "", ann + "," + ann + ",base64.binary.k8s.io", "401 Unauthorized"},
+		{"websocket", "Upgrade", "", ann + "=,base64.binary.k8s.io", "401 Unauthorized"},
+		{"websocket", "Upgrade", "", "base64.binary.k8s.io", "401 Unauthorized"},
+		{"", "", "", ann + ", base64.binary.k8s.io", "401 Unauthorized"},
+	} {
+		r := request(x.authorization)
+		for name, value := range map[string]string{"Upgrade": x.upgrade, "Connection": x.connection, "Sec-WebSocket-Protocol": x.protocols} {
+			if value != "" {
+				r.Header.Set(name, value)
+			}
+		}
+		if got := code(g.Check(r, &shopPods)); got != x.want {
+			t.Errorf("%+v: %s", x, got)
+		}
+	}
+}
+
 // TestOtherCluster: an API server of another cluster than that on the bus is not asked, because its users and rights are others. Nobody is let in
 // while it is not known which cluster it is.
 func TestOtherCluster(t *testing.T) {
