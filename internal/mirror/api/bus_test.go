@@ -2,9 +2,11 @@ package api
 
 import (
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,10 +63,12 @@ func newBus(t *testing.T) *bus {
 		Notes: func(collections []string) []string { return []string{"values of secrets are redacted"} },
 	})
 	handler.now = func() time.Time { return start.Add(2 * time.Hour) }
-	server := httptest.NewServer(handler)
+	served, answered := counting(handler)
+	server := httptest.NewServer(served)
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
+		answered()
 		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
@@ -76,6 +80,16 @@ func newBus(t *testing.T) *bus {
 		t: t, mirror: m, server: handler, url: server.URL, clock: start,
 		runs: map[string]uint64{}, starts: map[string]uint64{}, nth: map[string]uint64{}, edits: map[string]map[string]uint64{},
 	}
+}
+
+// counting returns a handler, and a function that waits for its answers, for which a server of httptest does not wait if they are WebSockets.
+func counting(h http.Handler) (counted http.Handler, wait func()) {
+	var running sync.WaitGroup
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		running.Add(1)
+		defer running.Done()
+		h.ServeHTTP(w, r)
+	}), running.Wait
 }
 
 func (b *bus) client(prefix string) *dynamic.DynamicClient {

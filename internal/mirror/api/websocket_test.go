@@ -274,12 +274,13 @@ func TestWebSocketRefused(t *testing.T) {
 	} {
 		b.server.Check = c.check
 		ctx, stop := context.WithCancel(t.Context())
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served, answered := counting(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if c.certificate {
 				r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}
 			}
 			b.server.ServeHTTP(w, r)
 		}))
+		server := httptest.NewUnstartedServer(served)
 		server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
 		server.Start()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+c.path, nil)
@@ -308,5 +309,6 @@ func TestWebSocketRefused(t *testing.T) {
 		_ = a.Body.Close()
 		stop()
 		server.Close()
+		answered()
 	}
 }
