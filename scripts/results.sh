@@ -28,7 +28,7 @@ record)
 	;;
 check)
 	code=0
-	for name in audit campaign outage; do
+	for name in audit campaign outage serve-scale; do
 		file=test/results/$name.txt why=
 		field() { sed -n "1,/^$/s/^$1: //p" "$file"; }
 		if [ ! -e "$file" ]; then

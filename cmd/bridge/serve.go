@@ -28,6 +28,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
+// Lists that are sent at once, in total and to one address.
+const listsAtOnce, listsPerAddress = 128, 64
+
 // serveFlags are the flags of `bridge serve`.
 type serveFlags struct {
 	which                     pastFlags
@@ -170,6 +173,7 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	o := api.Options{
 		Mirror: m, Cluster: p.config.Cluster, Builtin: builtin(), Notes: p.notes(), Version: currentVersion().Version, Ready: progress.check,
 		Metrics: api.NewMetrics(registry), Exported: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Log: log,
+		AcquireList: serve.NewQuota(listsAtOnce, listsPerAddress).Acquire,
 	}
 	if guard != nil {
 		o.Check, o.Self = guard.Check, guard

@@ -26,7 +26,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/mirror"
 	"github.com/kubebridge/kubebridge/internal/mirror/auth"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
-	"github.com/kubebridge/kubebridge/internal/serve"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -48,9 +47,6 @@ type limits struct {
 
 var standardLimits = limits{write: 30 * time.Second, list: 5 * time.Minute, bytes: 256 << 10}
 
-// Lists at once, in total and per address: each keeps limits.bytes and an object in memory while its client reads.
-const listsAtOnce, listsPerAddress = 128, 64
-
 // Builtin describes a resource that Kubernetes itself has.
 type Builtin struct {
 	APIVersion, Kind string
@@ -70,8 +66,11 @@ type Options struct {
 	// again while a watch is open. Nil: everybody may read everything.
 	Check func(r *http.Request, a *auth.Attributes) error
 	// Self answers what senders of requests ask about themselves; nil: everybody may read everything.
-	Self    Self
-	Version string // of the program
+	Self Self
+	// AcquireList is called before a list is sent to an address, and release after it; ok is false if too many are being sent. Each of them keeps
+	// a buffer and an object in memory while its client reads. Nil: there is no limit.
+	AcquireList func(ctx context.Context, address string) (release func(), ok bool)
+	Version     string // of the program
 	// Ready returns why the copy is not ready to be read, for /readyz; nil: it is. It may be nil.
 	Ready func() error
 	// Metrics counts requests; nil: they are not counted. Exported serves /metrics; nil: there is none.
@@ -94,7 +93,6 @@ type Server struct {
 	rechecks rechecks
 	limits   limits
 	recent   *recent
-	lists    *serve.Quota // that are being sent
 	defined  definitionCache
 	// documents has an element for each OpenAPI document that is being made: they take much more memory than other answers.
 	documents chan struct{}
@@ -113,7 +111,7 @@ func New(o Options) *Server {
 	}
 	return &Server{
 		Options: o, now: time.Now, rechecks: standardRechecks, limits: standardLimits, recent: newRecent(o.Mirror.Store()),
-		lists: serve.NewQuota(listsAtOnce, listsPerAddress), defined: definitionCache{of: map[store.Resource]*definitionsAt{}}, documents: make(chan struct{}, 2),
+		defined: definitionCache{of: map[store.Resource]*definitionsAt{}}, documents: make(chan struct{}, 2),
 	}
 }
 

@@ -157,11 +157,13 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 	if err != nil {
 		return err
 	}
-	release, ok := s.lists.Acquire(q.Context(), q.RemoteAddr)
-	if !ok {
-		return apierrors.NewTooManyRequests(fmt.Sprintf("%d lists are being read, %d by one address at most: try again later", listsAtOnce, listsPerAddress), 5)
+	if s.AcquireList != nil {
+		release, ok := s.AcquireList(q.Context(), q.RemoteAddr)
+		if !ok {
+			return apierrors.NewTooManyRequests("too many lists are being sent: try again later", 5)
+		}
+		defer release()
 	}
-	defer release()
 	out := newListWriter(s, w, q, form)
 	out.warnings, out.version = warnings, at.Version
 	next, err := s.page(q.Context(), store.View{Resource: q.resource.ID, At: at}, o, after, out.add)

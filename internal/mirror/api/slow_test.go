@@ -98,7 +98,8 @@ func TestTableInParts(t *testing.T) {
 // TestListsAtOnce: clients that read slowly do not fill the memory with lists. Others wait for one to end.
 func TestListsAtOnce(t *testing.T) {
 	b := threePods(t)
-	b.server.lists = serve.NewQuota(1, 1)
+	lists := serve.NewQuota(1, 1)
+	b.server.AcquireList = lists.Acquire
 	list := func(ctx context.Context) int {
 		w := httptest.NewRecorder()
 		b.server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil).WithContext(ctx))
@@ -109,7 +110,7 @@ func TestListsAtOnce(t *testing.T) {
 			t.Errorf("a list: %d", code)
 		}
 	}
-	release, _ := b.server.lists.Acquire(t.Context(), "192.0.2.1:1")
+	release, _ := lists.Acquire(t.Context(), "192.0.2.1:1")
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if code := list(gone); code != 429 {

@@ -81,7 +81,9 @@ func Run(ctx context.Context, o Options) error {
 	defer func() {
 		cancel()
 		if f.trimming != nil {
-			<-f.trimming
+			if err := <-f.trimming; err != nil { // mostly because ctx has ended: the next start deletes the rest
+				f.Log.Debug("history not deleted", zap.Error(err))
+			}
 		}
 	}()
 	pause := retryFirst
