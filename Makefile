@@ -46,7 +46,7 @@ hostile: ## a tenant that sends the most costly objects there are, and how long 
 serve-clients: ## what controller-runtime, client-go, Prometheus, kopf, kubectl and k9s read from bridge serve and from the API server: RUN='TestControllerRuntime|TestKubectl' (docs/serve.md)
 	. scripts/go.sh && scripts/cluster.sh && K9S=$$(scripts/k9s.sh) && export K9S && cd test/serve && go test -count=1 -p 1 -v -timeout 20m -run '$(or $(RUN),.)' .
 
-outage: ## Apache Kafka away for long while objects change and the bridge is killed, with a disk buffer and without, and with restarts of the API server: OUTAGE=10m WRITES=50000 KILLS=20 RESTARTS=3 FORMS="buffer no-buffer" (docs/reliability.md)
+outage: ## Apache Kafka away for long while objects change and the bridge is killed, with a disk buffer and without, and with restarts of an API server: OUTAGE=10m WRITES=50000 KILLS=20 RESTARTS=3 FORMS="buffer no-buffer" (docs/reliability.md)
 	OUTAGE="$(OUTAGE)" WRITES="$(WRITES)" KILLS="$(KILLS)" RESTARTS="$(RESTARTS)" FORMS="$(FORMS)" scripts/outage.sh
 
 audit: ## many users change objects in all ways while the bridge is killed and audit records are lost, and no wrong user is named; and what records cost: WRITES=100000 KILLS=20 SEED=1 FORMS="batch two complete complete-two file complete-file dropped dropped-file reads" (docs/reliability.md)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The long forms of TestOutage, one after the other: Apache Kafka away for OUTAGE=10m, with WRITES=50000 writes, and the bridge killed
-# KILLS=20 times; with a disk buffer and without, and each also with RESTARTS=3 restarts of the API server. What each one counted is in
-# var/outage, and in test/results if nothing was set. FORMS="buffer no-buffer" runs some of the forms.
+# KILLS=20 times; with a disk buffer and without, and each also with RESTARTS=3 restarts of the API server, or of one of two. What each one counted is
+# in var/outage, and in test/results if nothing was set. FORMS="buffer no-buffer" runs some of the forms.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
@@ -22,10 +22,11 @@ form() {
 		grep -E '^    outage_test.go|^(---|ok|FAIL)' "$log" | cut -c1-300
 	} | tee -a "$results"
 }
-for one in ${FORMS:-buffer buffer-restarts no-buffer no-buffer-restarts}; do
+for one in ${FORMS:-buffer buffer-restarts buffer-restarts-of-two no-buffer no-buffer-restarts}; do
 	flags=()
 	[[ $one != no-buffer* ]] || flags+=(-outage.buffer=false)
-	[[ $one != *-restarts ]] || flags+=(-outage.restarts="${RESTARTS:-3}")
+	[[ $one != *-restarts* ]] || flags+=(-outage.restarts="${RESTARTS:-3}")
+	[[ $one != *-of-two ]] || flags+=(-outage.servers=2)
 	form "$one" "${flags[@]}"
 done
 [ -n "${OUTAGE-}${WRITES-}${KILLS-}${RESTARTS-}${FORMS-}" ] || scripts/results.sh record outage "$commit" $failed <"$results"

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubebridge/kubebridge/internal/buffer"
 	"github.com/kubebridge/kubebridge/internal/spool"
@@ -32,7 +33,8 @@ var (
 	outageFor      = flag.Duration("outage.for", time.Minute, "how long Kafka is stopped, at least")
 	outageWrites   = flag.Int("outage.writes", 3000, "writes while Kafka is stopped")
 	outageKills    = flag.Int("outage.kills", 3, "times that the bridge is killed, at least 3; the last time while it publishes what was buffered")
-	outageRestarts = flag.Int("outage.restarts", 0, "times that the API server restarts and loses its history, fewer than the kills")
+	outageRestarts = flag.Int("outage.restarts", 0, "times that an API server restarts and loses its history, fewer than the kills")
+	outageServers  = flag.Int("outage.servers", 1, "API servers, 1 or 2. Of two, one restarts, which the bridge prefers when it is there")
 	outageBuffer   = flag.Bool("outage.buffer", true, "the bridge has a disk buffer")
 )
 
@@ -43,14 +45,23 @@ const compactEvery = 20 * time.Second
 // change is on the bus in the end, once and in order, and there is no gap. If the API server loses its history meanwhile, what the bridge had
 // received is published, and a gap covers the rest, exactly. Without a buffer, a gap covers what was lost.
 //
-// Core events have no watch cache, so the API server reads their history from etcd. Widgets have one, which a restart of the API server empties.
+// Core events have no watch cache, so the API server reads their history from etcd. Widgets have one, which a restart of the API server empties. A
+// restart is also the end of etcd's history, unless there is another API server, which needs it.
 func TestOutage(t *testing.T) {
+	if *outageServers < 1 || *outageServers > 2 {
+		t.Fatalf("-outage.servers=%d: want 1 or 2", *outageServers)
+	}
 	if *outageKills < 3 || *outageRestarts >= *outageKills-1 {
 		t.Fatalf("-outage.kills=%d -outage.restarts=%d: want at least 3 kills, and fewer restarts than kills before the last two", *outageKills, *outageRestarts)
 	}
 	t.Parallel()
 	own := clustertest.Start(t, clustertest.Options{})
-	o := &outageRun{world: newWorld(t, options{cluster: own, bus: busApacheKafka}), recorders: map[string]*kube.Recorder{}}
+	o := &outageRun{world: newWorld(t, options{cluster: own, bus: busApacheKafka}), recorders: map[string]*kube.Recorder{}, restarting: own}
+	if *outageServers == 2 {
+		o.restarting = clustertest.Start(t, clustertest.Options{Beside: own})
+		o.proxyToCluster(o.restarting)
+		o.kubeconfig(func(*api.Config) {})
+	}
 	o.install()
 	o.types = []kube.Type{o.widgets, kube.Events}
 	o.bridges(o.types...)
@@ -102,13 +113,14 @@ type outageRun struct {
 	load      *load
 	// history is held while the bridge may not have read what the API server has: etcd is not compacted then. Otherwise a bridge that takes
 	// long to start on a busy machine would have a gap that is no defect.
-	history   sync.Mutex
-	oldest    int64    // the revision of the last compaction; guarded by history
-	compacted []string // when, and at which revision; guarded by history
-	restarted int
-	away      bool                    // Kafka is stopped
-	received  map[string][]kube.Frame // by collection: what was buffered at the last kill before Kafka's return
-	ends      map[string][]string     // by collection: where the feed ended, of what was buffered
+	history    sync.Mutex
+	oldest     int64                // the revision of the last compaction; guarded by history
+	compacted  []string             // when, and at which revision; guarded by history
+	restarting *clustertest.Cluster // the API server that restarts
+	restarted  int
+	away       bool                    // Kafka is stopped
+	received   map[string][]kube.Frame // by collection: what was buffered at the last kill before Kafka's return
+	ends       map[string][]string     // by collection: where the feed ended, of what was buffered
 }
 
 // time bounds each wait that depends on the load.
@@ -268,12 +280,18 @@ func (o *outageRun) kill(meanwhile func()) {
 		started.Sub(killed).Round(time.Millisecond), missed, time.Since(started).Round(time.Millisecond))
 }
 
-// restartAPI restarts the API server, which loses its history. The first time, and every second time after it, the bridge is off meanwhile,
-// and some seconds earlier, while objects change: these changes are lost.
+// restartAPI restarts an API server, which loses its history. The first time, and every second time after it, the bridge is off meanwhile,
+// and some seconds earlier, while objects change: these changes are lost. Otherwise, the bridge goes on at the other server, if there is one.
 func (o *outageRun) restartAPI() {
 	o.t.Helper()
 	o.restarted++
 	restart := func() {
+		if o.restarting != o.cluster {
+			o.must(o.restarting.Stop())
+			o.write(*outageWrites / *outageKills / 10)
+			o.must(o.restarting.Restart(o.t.Context()))
+			return
+		}
 		o.load.pause.Lock()
 		defer o.load.pause.Unlock()
 		o.must(o.cluster.Stop())
@@ -283,7 +301,7 @@ func (o *outageRun) restartAPI() {
 		o.hasCompacted(revision)
 		o.mark()
 	}
-	o.logf("the API server restarts")
+	o.logf("an API server restarts")
 	if o.restarted%2 == 1 {
 		o.kill(func() {
 			o.write(*outageWrites / *outageKills / 10)
@@ -417,8 +435,9 @@ func (o *outageRun) judgeType(typ kube.Type, all []bus.Message) {
 			mine = append(mine, m)
 		}
 	}
-	options := check.FrameOptions{Received: o.received[id], NoGap: *outageBuffer && *outageRestarts == 0}
-	if *outageBuffer && *outageRestarts > 0 {
+	loses := o.restarted > 0 && (o.restarting == o.cluster || typ != kube.Events) // a server with the objects loses their history
+	options := check.FrameOptions{Received: o.received[id], NoGap: *outageBuffer && !loses}
+	if *outageBuffer && loses {
 		options.Ends = append(o.ends[id], "none")
 	}
 	report := check.Frames(rec, mine, options)
@@ -431,7 +450,7 @@ func (o *outageRun) judgeType(typ kube.Type, all []bus.Message) {
 	o.must(err)
 	problems := append(report.Problems, check.State(mine, objects, typ.ResourceID())...)
 	problems = append(problems, o.recorderMissed(typ, rec)...)
-	if o.restarted > 0 && len(report.Gaps) == 0 {
+	if loses && len(report.Gaps) == 0 {
 		problems = append(problems, "declared: the API server lost its history, and there is no gap")
 	}
 	if len(problems) > 0 {

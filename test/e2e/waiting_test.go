@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
@@ -17,12 +17,16 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// proxyToCluster starts a proxy to the API server. The bridge uses it after the next call of kubeconfig or kubeconfigOf.
-func (w *world) proxyToCluster() *faultproxy.Proxy {
+// proxyToCluster starts a proxy to the API server, or to the first of several that is there. The bridge uses it after the next call of kubeconfig or
+// kubeconfigOf.
+func (w *world) proxyToCluster(before ...*clustertest.Cluster) *faultproxy.Proxy {
 	w.t.Helper()
-	server, err := url.Parse(w.cluster.Server())
-	w.must(err)
-	w.toCluster, err = faultproxy.Start(server.Host)
+	var hosts []string
+	for _, c := range append(before, w.cluster) {
+		hosts = append(hosts, strings.TrimPrefix(c.Server(), "https://"))
+	}
+	var err error
+	w.toCluster, err = faultproxy.Start(hosts...)
 	w.must(err)
 	w.t.Cleanup(func() { _ = w.toCluster.Close() })
 	return w.toCluster

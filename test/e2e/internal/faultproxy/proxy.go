@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Proxy forwards TCP connections to one address. Its methods switch failures on and off.
+// Proxy forwards TCP connections to a server. Its methods switch failures on and off.
 type Proxy struct {
-	target   string
+	targets  []string
 	listener net.Listener
 	done     sync.WaitGroup
 
@@ -32,13 +32,14 @@ type pair struct {
 	silent         atomic.Bool // see Silence
 }
 
-// Start listens on a free port of 127.0.0.1 and forwards to target (host:port), which need not be listening yet.
-func Start(target string) (*Proxy, error) {
+// Start listens on a free port of 127.0.0.1 and forwards each connection to the first target (host:port) that accepts it. Targets need not be listening
+// yet.
+func Start(targets ...string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start fault proxy: %w", err)
 	}
-	p := &Proxy{target: target, listener: l, conns: map[*pair]struct{}{}}
+	p := &Proxy{targets: targets, listener: l, conns: map[*pair]struct{}{}}
 	p.done.Go(p.accept)
 	return p, nil
 }
@@ -130,11 +131,13 @@ func (p *Proxy) serve(client net.Conn) {
 	if p.refused() {
 		return
 	}
-	var err error
-	if c.server, err = net.DialTimeout("tcp", p.target, 5*time.Second); err != nil {
-		return
+	for _, target := range p.targets {
+		var err error
+		if c.server, err = net.DialTimeout("tcp", target, 5*time.Second); err == nil {
+			break
+		}
 	}
-	if !p.enter(c) {
+	if c.server == nil || !p.enter(c) {
 		return
 	}
 	defer p.leave(c)
