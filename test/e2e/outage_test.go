@@ -34,7 +34,7 @@ var (
 	outageWrites   = flag.Int("outage.writes", 3000, "writes while Kafka is stopped")
 	outageKills    = flag.Int("outage.kills", 3, "times that the bridge is killed, at least 3; the last time while it publishes what was buffered")
 	outageRestarts = flag.Int("outage.restarts", 0, "times that an API server restarts and loses its history, fewer than the kills")
-	outageServers  = flag.Int("outage.servers", 1, "API servers, 1 or 2. Of two, one restarts, which the bridge prefers when it is there")
+	outageServers  = flag.Int("outage.servers", 1, "API servers behind a load balancer, 1 or 2, of which one restarts")
 	outageBuffer   = flag.Bool("outage.buffer", true, "the bridge has a disk buffer")
 )
 
@@ -46,7 +46,7 @@ const compactEvery = 20 * time.Second
 // received is published, and a gap covers the rest, exactly. Without a buffer, a gap covers what was lost.
 //
 // Core events have no watch cache, so the API server reads their history from etcd. Widgets have one, which a restart of the API server empties. A
-// restart is also the end of etcd's history, unless there is another API server, which needs it.
+// restart is also the end of etcd's history, unless there is another API server, which needs it: then nothing is lost.
 func TestOutage(t *testing.T) {
 	if *outageServers < 1 || *outageServers > 2 {
 		t.Fatalf("-outage.servers=%d: want 1 or 2", *outageServers)
@@ -281,7 +281,7 @@ func (o *outageRun) kill(meanwhile func()) {
 }
 
 // restartAPI restarts an API server, which loses its history. The first time, and every second time after it, the bridge is off meanwhile,
-// and some seconds earlier, while objects change: these changes are lost. Otherwise, the bridge goes on at the other server, if there is one.
+// and some seconds earlier, while objects change: these changes are lost, unless another server has them.
 func (o *outageRun) restartAPI() {
 	o.t.Helper()
 	o.restarted++
@@ -435,7 +435,7 @@ func (o *outageRun) judgeType(typ kube.Type, all []bus.Message) {
 			mine = append(mine, m)
 		}
 	}
-	loses := o.restarted > 0 && (o.restarting == o.cluster || typ != kube.Events) // a server with the objects loses their history
+	loses := o.restarted > 0 && o.restarting == o.cluster
 	options := check.FrameOptions{Received: o.received[id], NoGap: *outageBuffer && !loses}
 	if *outageBuffer && loses {
 		options.Ends = append(o.ends[id], "none")

@@ -17,12 +17,11 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// proxyToCluster starts a proxy to the API server, or to the first of several that is there. The bridge uses it after the next call of kubeconfig or
-// kubeconfigOf.
-func (w *world) proxyToCluster(before ...*clustertest.Cluster) *faultproxy.Proxy {
+// proxyToCluster starts a proxy to the API server, and to others beside it. The bridge uses it after the next call of kubeconfig or kubeconfigOf.
+func (w *world) proxyToCluster(others ...*clustertest.Cluster) *faultproxy.Proxy {
 	w.t.Helper()
 	var hosts []string
-	for _, c := range append(before, w.cluster) {
+	for _, c := range append(others, w.cluster) {
 		hosts = append(hosts, strings.TrimPrefix(c.Server(), "https://"))
 	}
 	var err error

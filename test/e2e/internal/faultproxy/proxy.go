@@ -14,6 +14,7 @@ import (
 // Proxy forwards TCP connections to a server. Its methods switch failures on and off.
 type Proxy struct {
 	targets  []string
+	next     atomic.Uint32 // the target of the next connection
 	listener net.Listener
 	done     sync.WaitGroup
 
@@ -32,8 +33,8 @@ type pair struct {
 	silent         atomic.Bool // see Silence
 }
 
-// Start listens on a free port of 127.0.0.1 and forwards each connection to the first target (host:port) that accepts it. Targets need not be listening
-// yet.
+// Start listens on a free port of 127.0.0.1 and forwards each connection to the next of the targets (host:port), like a load balancer, or to the one after
+// it if that does not accept it. Targets need not be listening yet.
 func Start(targets ...string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -131,7 +132,8 @@ func (p *Proxy) serve(client net.Conn) {
 	if p.refused() {
 		return
 	}
-	for _, target := range p.targets {
+	for range p.targets {
+		target := p.targets[int(p.next.Add(1))%len(p.targets)]
 		var err error
 		if c.server, err = net.DialTimeout("tcp", target, 5*time.Second); err == nil {
 			break
