@@ -55,7 +55,7 @@ func (f *historyFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	r, err := p.read(cmd.Context(), []discovery.Name{q.Resource}, &q.Object)
+	r, err := p.read(cmd.Context(), wanted{resources: []discovery.Name{q.Resource}, object: &q.Object})
 	if err != nil {
 		return err
 	}

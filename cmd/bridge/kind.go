@@ -11,7 +11,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/encode"
-	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/internal/move"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/status"
@@ -21,7 +20,6 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	filesink "github.com/kubebridge/kubebridge/pkg/sink/file"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
-	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // sinkKind holds the behaviour of a configured sink that depends on its kind. For a new kind of sink,
@@ -48,7 +46,7 @@ type sinkKind struct {
 	// check asks the bus and adds its findings to the check.
 	check func(ctx context.Context, b *busCheck)
 	// read reads back the events of resources, or of one object; nil: the bus keeps no events.
-	read func(ctx context.Context, resources []discovery.Name, object *history.Name) (sink.Reader, error)
+	read func(ctx context.Context, w wanted) (sink.Reader, error)
 	// permissions prints the permissions that the sink needs; nil: it needs none.
 	permissions func(w io.Writer, o access.BusOptions, who principals) error
 }

@@ -41,8 +41,8 @@ func kafkaKind(c *config.Config, s *config.Sink) sinkKind {
 			return encode.Route{Topic: template(r.Topic, shape.TopicNames), Key: template(r.Key, shape.KeyNames), Headers: headers}
 		},
 		check: checkKafka,
-		read: func(ctx context.Context, resources []discovery.Name, _ *history.Name) (sink.Reader, error) {
-			return readKafka(ctx, c, s, resources)
+		read: func(ctx context.Context, w wanted) (sink.Reader, error) {
+			return readKafka(ctx, c, s, w.resources)
 		},
 		permissions: func(w io.Writer, o access.BusOptions, who principals) error { return printKafka(w, c, s, o, who) },
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
-	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 func natsKind(c *config.Config, s *config.Sink) sinkKind {
@@ -50,9 +49,9 @@ func natsKind(c *config.Config, s *config.Sink) sinkKind {
 		},
 	}
 	if s.NATS.Delivery != "at-most-once" {
-		k.read = func(ctx context.Context, resources []discovery.Name, object *history.Name) (sink.Reader, error) {
-			all, collections := history.Subjects(subjectRoutes(c, s), c.Cluster, resources, object)
-			return nats.NewReader(ctx, nats.ReaderOptions{Config: *s.NATS, Identity: sinkIdentity(c, s), Subjects: all, Collections: collections})
+		k.read = func(ctx context.Context, w wanted) (sink.Reader, error) {
+			all, collections := history.Subjects(subjectRoutes(c, s), c.Cluster, w.resources, w.object)
+			return nats.NewReader(ctx, nats.ReaderOptions{Config: *s.NATS, Identity: sinkIdentity(c, s), Subjects: all, Collections: collections, Stays: w.stays})
 		}
 	}
 	if s.NATS.IsLog() {

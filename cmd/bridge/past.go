@@ -118,9 +118,16 @@ func (p *past) didYouMean(name discovery.Name) string {
 	return ""
 }
 
+// wanted is what is read of a bus. The zero value is everything.
+type wanted struct {
+	resources []discovery.Name
+	object    *history.Name
+	stays     bool // the reader stays open beside a bridge, which may not run yet
+}
+
 // read connects to the bus.
-func (p *past) read(ctx context.Context, resources []discovery.Name, object *history.Name) (sink.Reader, error) {
-	r, err := p.kind.read(ctx, resources, object)
+func (p *past) read(ctx context.Context, w wanted) (sink.Reader, error) {
+	r, err := p.kind.read(ctx, w)
 	if err != nil {
 		return nil, &exitError{exitEnvironment, err}
 	}

@@ -139,7 +139,7 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 
 // rebuild reads the state at a point, and prints its coverage to standard error.
 func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, resources []discovery.Name) (*history.State, error) {
-	r, err := p.read(cmd.Context(), resources, nil)
+	r, err := p.read(cmd.Context(), wanted{resources: resources})
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, reso
 	state, err := history.Rebuild(cmd.Context(), history.Query{
 		Reader: r, Cluster: p.config.Cluster, At: at, Resources: resources, Namespace: f.namespace,
 		Unpublished: p.unpublished(), Progress: progress.report, Ignored: foreign.add,
-		Whole: func(ctx context.Context) (sink.Reader, error) { return p.read(ctx, nil, nil) },
+		Whole: func(ctx context.Context) (sink.Reader, error) { return p.read(ctx, wanted{}) },
 	})
 	progress.end()
 	foreign.print(cmd.ErrOrStderr())

@@ -23,6 +23,9 @@ type ReaderOptions struct {
 	// Subjects are patterns of the subjects to read, Collections are patterns of the subjects of
 	// collection events only. Patterns of one list must not overlap.
 	Subjects, Collections []string
+	// Stays is set for a reader that stays open: it does not run an embedded server that is not running, because it would keep the bridge from
+	// running it. NewReader returns an error then.
+	Stays bool
 }
 
 // Reader is a [sink.Reader] that reads a sink's stream.
@@ -35,7 +38,7 @@ type Reader struct {
 }
 
 // NewReader connects and looks the stream up. It connects to a running embedded server like a
-// subscriber. If the embedded server is not running, NewReader runs it until Close, without access for other clients.
+// subscriber. If the embedded server is not running, NewReader runs it until Close, without access for other clients, unless the reader stays.
 func NewReader(ctx context.Context, o ReaderOptions) (_ *Reader, err error) {
 	conf, err := o.Config.Complete()
 	if err != nil {
@@ -45,7 +48,7 @@ func NewReader(ctx context.Context, o ReaderOptions) (_ *Reader, err error) {
 		return nil, errors.New("read: delivery at-most-once keeps no events")
 	}
 	l := &link{endpoint: newEndpoint(conf, o.Identity, zap.NewNop()), log: zap.NewNop(), name: conf.Stream.Name, subjects: conf.subjects(o.Identity)}
-	if err := l.startBeside(ctx); err != nil {
+	if err := l.startBeside(ctx, o.Stays); err != nil {
 		l.disconnect()
 		return nil, err
 	}
@@ -61,36 +64,52 @@ func NewReader(ctx context.Context, o ReaderOptions) (_ *Reader, err error) {
 }
 
 // startBeside is start while a bridge may be running.
-func (l *link) startBeside(ctx context.Context) (err error) {
+func (l *link) startBeside(ctx context.Context, stays bool) error {
 	e := l.config.Embedded
 	if e == nil {
 		return l.start(ctx)
 	}
 	conf := l.config
-	started := l.runAlone() // not start: a reader must not create the server's directory
-	if started == nil {
-		l.conn, started = l.connect()
+	var alone error
+	if !stays {
+		if alone = l.startAlone(); alone == nil {
+			return nil
+		}
+		l.disconnect()
 	}
-	if started == nil {
-		return nil
-	}
-	if errors.Is(started, fs.ErrNotExist) {
-		started = fmt.Errorf("embedded server: no bridge has written to %s", e.Dir)
-	}
-	l.disconnect()
 	host, port, err := e.hostPort()
-	if err != nil || port == 0 {
-		return started
+	switch {
+	case err != nil || port == 0 && !stays:
+		return errors.Join(alone, err)
+	case port == 0:
+		return fmt.Errorf("embedded.listen: %q has no port that others can know: set one", e.Listen)
 	}
 	conf.Embedded, conf.URL = nil, fmt.Sprintf("nats://%s:%d", reachable(host), port)
 	if e.TLS != nil {
 		conf.URL = fmt.Sprintf("tls://%s:%d", reachable(host), port)
 	}
 	l.config = conf
-	if err := l.start(ctx); err != nil {
-		return errors.Join(started, err)
+	err = l.start(ctx)
+	if err != nil && stays {
+		return fmt.Errorf("the bridge, with its embedded server, does not run: %w", err)
+	}
+	if err != nil {
+		return errors.Join(alone, err)
 	}
 	return nil
+}
+
+// startAlone runs an embedded server that is not running, and connects. It does not make the server's directory.
+func (l *link) startAlone() error {
+	dir := l.config.Embedded.Dir
+	err := l.runAlone()
+	if err == nil {
+		l.conn, err = l.connect()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("embedded server: no bridge has written to %s", dir)
+	}
+	return err
 }
 
 // reachable returns the host for connections to a server that listens on host.

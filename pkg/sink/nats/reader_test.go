@@ -180,7 +180,15 @@ func TestReaderBesideEmbedded(t *testing.T) {
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		r, err := NewReader(ctx, ReaderOptions{Config: c, Identity: testIdentity, Subjects: []string{">"}})
+		o := ReaderOptions{Config: c, Identity: testIdentity, Subjects: []string{">"}}
+		stays := o
+		stays.Stays = true
+		if r, err := NewReader(ctx, stays); err == nil {
+			r.Close()
+		} else if when == "running" || !strings.Contains(err.Error(), "does not run") {
+			t.Errorf("%s: a reader that stays: %v", when, err)
+		}
+		r, err := NewReader(ctx, o) // nothing else has the directory
 		if err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}
