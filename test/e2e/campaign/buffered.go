@@ -336,8 +336,3 @@ func (n *nemesis) mayJudgeBuffer() bool {
 		return h.name == "stream deleted" || h.name == "topic deleted"
 	})
 }
-
-// mayExpire reports whether the API server may have lost the history of a type before an event.
-func (n *nemesis) mayExpire(t target) bool {
-	return n.spec.Harm || t.Type == n.widgets.Type
-}

@@ -25,7 +25,8 @@ type nemesis struct {
 	two       bool // the CRD has had a second version
 	defaulted bool // the CRD has had a default: bodies changed without a version
 	load      *workload
-	tenant    *tenant // nil without [Spec.Hostile]
+	tenant    *tenant     // nil without [Spec.Hostile]
+	caches    watchCaches // before the faults
 
 	calms [calms][]span // when each calm took place
 

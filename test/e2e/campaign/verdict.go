@@ -107,6 +107,7 @@ type reader struct {
 	from   map[string]uint64                  // resource -> the version up to which all was published before the open gap, or before `closed`
 	closed map[string]bool                    // resources whose collection is closed
 	high   map[string]uint64                  // resource -> the version up to which all is published, as of the last event
+	times  map[string]time.Time               // resource -> the time of the last event
 	era    map[string]int                     // resource -> the cluster's history that it is in: 0, or 1 after a restore of etcd
 	resync map[string]map[string]bool         // resource -> UIDs that were published since a resync began
 }
@@ -115,7 +116,7 @@ func (r *reader) read(part []*bus.Message) {
 	r.seen, r.last, r.live = map[string]*bus.Message{}, map[string]*bus.Message{}, map[string]map[string]*bus.Message{}
 	r.open, r.from, r.closed = map[string]*bus.Message{}, map[string]uint64{}, map[string]bool{}
 	r.bodies, r.era, r.resync = map[string]string{}, map[string]int{}, map[string]map[string]bool{}
-	r.high = map[string]uint64{}
+	r.high, r.times = map[string]uint64{}, map[string]time.Time{}
 	held := &check.Copy{}
 	for _, m := range part {
 		held.Apply(m)
@@ -135,6 +136,7 @@ func (r *reader) read(part []*bus.Message) {
 		} else {
 			r.object(m)
 		}
+		r.times[resourceOf(m)] = timeOf(m)
 	}
 	for resource, gap := range r.open {
 		if !r.unsettled && !r.lost {
@@ -216,8 +218,8 @@ func (r *reader) gap(resource string, m *bus.Message) {
 	if m.Data.Reason == "drift" && !r.changing[resource] {
 		r.wrong("complete", "a verification found a change that had not been published: %s", m)
 	}
-	if m.Data.Reason == "expired" && r.expires != nil && !r.expires[resource] {
-		r.wrong("declared", "a gap because the API server has lost the history, which it has not: %s", m)
+	if m.Data.Reason == "expired" {
+		r.expired(resource, m, r.times[resource])
 	}
 	from := number(m.Data.From)
 	if m.Data.Reset { // everything up to high was published before the reset

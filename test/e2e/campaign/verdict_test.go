@@ -473,6 +473,9 @@ func TestVerdictOfBuffer(t *testing.T) {
 		}},
 		"a gap although no history was lost": {"[declared]", func(v *verdict) {
 			v.messages[6].Data.Reason, v.expires = "expired", map[string]bool{resource: false}
+			for i := range 6 {
+				at(&v.messages[i], -time.Minute)
+			}
 		}},
 	} {
 		h := rightHistory()
