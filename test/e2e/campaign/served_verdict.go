@@ -187,10 +187,15 @@ func newServedVerdict(p Pair, l *ledger, types []target, messages []bus.Message)
 			v.several[m.Resource()][versionOf(m)]++
 		}
 	}
-	for _, t := range types {
-		v.breaches[t.ResourceID()] = breachesOf(p, t.ResourceID(), messages)
-	}
+	v.readBreaches(p, messages)
 	return v
+}
+
+// readBreaches sets the breaches, of everything that is on the bus.
+func (v *servedVerdict) readBreaches(p Pair, messages []bus.Message) {
+	for resource := range v.types {
+		v.breaches[resource] = breachesOf(p, resource, messages)
+	}
 }
 
 // breachesOf returns the versions of a resource with one collection that `bridge serve` may refuse: those before the first list has ended, and
