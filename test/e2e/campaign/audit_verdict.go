@@ -47,6 +47,7 @@ type auditVerdict struct {
 type makers struct {
 	users   []string
 	created bool // the change is the creation of the object
+	left    bool // the event has the version at which the object left the selection, and was deleted before the bridge asked for it
 }
 
 // auditCounts are numbers of changes.
@@ -199,7 +200,7 @@ func coverOf(m *bus.Message) string {
 func (v *auditVerdict) change(m *bus.Message, answers []attribution.Answer, ended bool) {
 	by := v.makers(m)
 	makers := by.users
-	judged := v.whole && !ended && len(makers) > 0 && !slices.Contains(makers, nobody) && !v.taken[m.Resource()]
+	judged := v.whole && !ended && !by.left && len(makers) > 0 && !slices.Contains(makers, nobody) && !v.taken[m.Resource()]
 	// The record of a creation is a proof, whatever else is missing. An object that only a list has found may have been created before the bridge began to read records.
 	provable := by.created && m.Is("added") && m.Attributes["origin"] == string(event.Watch) && m.Resource() != v.secrets
 	if notMade(m) {
@@ -318,7 +319,7 @@ func (l *ledger) makers(m *bus.Message) makers {
 }
 
 func (all *makers) add(other makers) {
-	all.users, all.created = append(all.users, other.users...), all.created || other.created
+	all.users, all.created, all.left = append(all.users, other.users...), all.created || other.created, all.left || other.left
 }
 
 // known returns the makers, and none if one of them is not known.
@@ -330,15 +331,16 @@ func (all makers) known() makers {
 }
 
 // makers returns who made the change of an event in the history of the object. A deletion that says that the object does not exist any more is by the user who
-// deleted it, also if the object had left the selection before: the bridge may have been away meanwhile.
+// deleted it, also if the object had left the selection before: the bridge may have been away meanwhile. Then the version does not fit the
+// request, and there may be no answer.
 func (o *object) makers(m *bus.Message) makers {
 	switch v, ok := o.find(versionOf(m)); {
 	case notMade(m):
 		return makers{}
 	case m.Is("deleted") && m.Data.Reason == "":
-		return removal(o.deleted, o.by)
+		return removal(o.deleted, o.by, ok)
 	case ok:
-		return makers{[]string{v.by}, o.versions[0].rv == v.rv}
+		return makers{users: []string{v.by}, created: o.versions[0].rv == v.rv}
 	}
 	return makers{}
 }
@@ -359,9 +361,9 @@ func (g *gadget) makers(m *bus.Message) makers {
 	case notMade(m):
 		return makers{}
 	case m.Is("deleted") && m.Data.Reason == "":
-		return removal(g.deleted, g.by)
+		return removal(g.deleted, g.by, ok)
 	case ok:
-		return makers{[]string{s.by}, g.states[0].rv == s.rv}
+		return makers{users: []string{s.by}, created: g.states[0].rv == s.rv}
 	}
 	return makers{}
 }
@@ -372,9 +374,10 @@ func notMade(m *bus.Message) bool {
 	return m.Is("deleted") && (m.Data.Reason == "unknown" || m.Data.Reason == "left" && m.Attributes["origin"] != string(event.Watch))
 }
 
-func removal(deleted bool, by string) makers {
+// removal returns who deleted an object. left is set if the event has the version of a write.
+func removal(deleted bool, by string, left bool) makers {
 	if !deleted {
 		return makers{}
 	}
-	return makers{users: []string{by}}
+	return makers{users: []string{by}, left: left}
 }

@@ -200,6 +200,11 @@ func TestAuditVerdict(t *testing.T) {
 		}, "silent"},
 		"no answer to what an edit has selected, and a list has found": {func(a *audit) { a.selected("11"); without(a, ofAdded) }, ""},
 		"no answer to what was created, and a list has found":          {func(a *audit) { a.selected("10"); without(a, ofAdded) }, "silent"},
+		"no answer to a deletion":                                      {func(a *audit) { without(a, ofDeleted) }, "silent"},
+		"no answer to a deletion with the version at which the object has left": {func(a *audit) {
+			a.ledger.objects["u"].versions = append(a.ledger.objects["u"].versions, version{rv: 13, by: "bob"})
+			without(a, ofDeleted)
+		}, ""},
 		"a loss":                    {func(a *audit) { a.messages = append(a.messages, lost) }, "loss"},
 		"a loss, records disturbed": {func(a *audit) { a.verdict.whole = false; a.messages = append(a.messages, lost) }, ""},
 		"a refusal of another user": {func(a *audit) { a.messages[theDenied].Data.Request = requestBy("patch", "alice") }, "denied"},
