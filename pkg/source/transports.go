@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -91,10 +92,11 @@ func (t transports) closeIdle() {
 	t.other.leave(nil)
 }
 
-// fresh uses a connection that is not older than freshFor and had no failed
-// request when a request begins. With one connection per probe, 500
-// quiet collections would make 500 connections per minute, and a handshake costs more than the rest of
-// a probe.
+// fresh uses a connection that is not older than freshFor and had no failed request when a request
+// begins. With one connection per probe, 500 quiet collections would make 500 connections per minute,
+// and a handshake costs more than the rest of a probe. A canceled request has not failed: the end of
+// a watch cancels its probe, and if that cost a connection, a load balancer that takes turns would
+// give the next watch the same server again.
 type fresh struct {
 	like *http.Transport
 
@@ -106,7 +108,7 @@ type fresh struct {
 func (f *fresh) RoundTrip(r *http.Request) (*http.Response, error) {
 	t := f.transport()
 	resp, err := t.RoundTrip(r)
-	if err != nil {
+	if err != nil && !errors.Is(r.Context().Err(), context.Canceled) { // a caller that needs no answer any more says nothing about the connection
 		f.leave(t)
 	}
 	return resp, err

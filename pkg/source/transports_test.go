@@ -57,3 +57,38 @@ func TestFreshConnections(t *testing.T) {
 	fails = false
 	met("a probe after a failure", ask(freshly))
 }
+
+// TestCanceledProbe: a probe that its caller does not need any more does not cost a connection. One without an answer in time does, because the
+// connection may be half open.
+func TestCanceledProbe(t *testing.T) {
+	asked := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	f := &fresh{like: &http.Transport{}}
+	defer f.leave(nil)
+	ask := func(ctx context.Context) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp, err := f.RoundTrip(r); err == nil {
+			_ = resp.Body.Close()
+			t.Error("an answer came")
+		}
+	}
+	first := f.transport()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-asked; cancel() }()
+	if ask(ctx); f.transport() != first {
+		t.Error("a canceled request costs the connection")
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	go func() { <-asked }()
+	if ask(ctx); f.transport() == first {
+		t.Error("a request without an answer in time does not cost the connection")
+	}
+}

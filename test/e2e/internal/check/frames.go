@@ -22,11 +22,12 @@ type FrameOptions struct {
 type Interval struct {
 	From, To string
 	Reason   string
+	Detail   string // for people
 	Reset    bool
 }
 
 func (i Interval) String() string {
-	return fmt.Sprintf("gap from %q to %q, reason %s, reset %t", i.From, i.To, i.Reason, i.Reset)
+	return fmt.Sprintf("gap from %q to %q, reason %s (%s), reset %t", i.From, i.To, i.Reason, i.Detail, i.Reset)
 }
 
 // FrameReport is the result of Frames.
@@ -106,7 +107,7 @@ func (f *frames) ofCollection(m *bus.Message) {
 		if f.open != nil { // another one before its end: both end with the next synced
 			return
 		}
-		f.open = &Interval{From: m.Data.From, Reason: m.Data.Reason, Reset: m.Data.Reset}
+		f.open = &Interval{From: m.Data.From, Reason: m.Data.Reason, Detail: m.Data.Detail, Reset: m.Data.Reset}
 	case m.Is("synced") && f.open != nil:
 		f.open.To = m.Data.To
 		f.exact(m)
