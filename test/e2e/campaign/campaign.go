@@ -140,9 +140,6 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	loaded := make(chan error, 1)
 	go func() { loaded <- load.run(ctx, int(s.Faults.Seconds()*50), s.Faults) }()
 	n := &nemesis{world: w, begun: begun, load: load}
-	if n.caches, err = w.watchCaches(ctx); err != nil {
-		return result, err
-	}
 	if s.Hostile {
 		n.tenant = w.attack(ctx, load)
 	}
@@ -214,10 +211,7 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: n.mayHaveLost(), unsettled: settled != nil, killed: len(w.processes) > 1, taken: w.taken,
 		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted}, name: w.ns,
 	}
-	caches, err := w.watchCaches(reading)
-	if err != nil {
-		return err
-	}
+	began := w.begunAgain(reading, messages)
 	if !w.spec.soak { // in a soak, faults of the API server are of all pairs
 		v.expires = map[string]bool{}
 	}
@@ -230,7 +224,7 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 	}
 	for _, t := range w.types {
 		if v.expires != nil {
-			v.expires[t.ResourceID()] = n.mayExpire(t) || caches[t.ResourceID()] != n.caches[t.ResourceID()]
+			v.expires[t.ResourceID()] = n.mayExpire(t) || began[t.ResourceID()]
 		}
 		if v.cluster[t.ResourceID()], err = w.selected(reading, t); err != nil {
 			return err

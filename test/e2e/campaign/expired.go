@@ -4,8 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -22,16 +22,23 @@ type watchCaches map[string]string
 
 var initializations = regexp.MustCompile(`^apiserver_watch_cache_initializations_total\{group="([^"]*)",resource="([^"]*)"\} (.*)$`)
 
-func (w *world) watchCaches(ctx context.Context) (watchCaches, error) {
+// begunAgain returns the resources whose watch cache may have been initialized again since the API server's start, if there is a gap for which that
+// matters: the API server takes long for its metrics. If they cannot be read, these are all.
+func (w *world) begunAgain(ctx context.Context, messages []bus.Message) map[string]bool {
+	again := map[string]bool{}
+	if !slices.ContainsFunc(messages, func(m bus.Message) bool { return m.Is("gap") && m.Data.Reason == "expired" }) {
+		return again
+	}
 	client, err := kubernetes.NewForConfig(w.cluster.RESTConfig())
-	if err != nil {
-		return nil, err
+	var text []byte
+	if err == nil {
+		text, err = client.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	}
-	text, err := client.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read the API server's metrics: %w", err)
+	caches := parseWatchCaches(text)
+	for _, t := range w.types {
+		again[t.ResourceID()] = err != nil || caches[t.ResourceID()] != "1"
 	}
-	return parseWatchCaches(text), nil
+	return again
 }
 
 func parseWatchCaches(metrics []byte) watchCaches {

@@ -25,8 +25,7 @@ type nemesis struct {
 	two       bool // the CRD has had a second version
 	defaulted bool // the CRD has had a default: bodies changed without a version
 	load      *workload
-	tenant    *tenant     // nil without [Spec.Hostile]
-	caches    watchCaches // before the faults
+	tenant    *tenant // nil without [Spec.Hostile]
 
 	calms [calms][]span // when each calm took place
 
