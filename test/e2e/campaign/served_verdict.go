@@ -37,7 +37,7 @@ type servedTruth struct {
 	cluster  map[string]map[string]item // by resource and UID: what exists at the end; the body of what is comparable, or ""
 	types    map[string]target          // by resource
 	bodies   map[string]map[string]bool // by UID and version: the bodies that were published
-	deleted  map[string]uint64          // by UID: the version of the deletion that a watch has seen
+	deleted  map[string]uint64          // by UID: the version of the deletion that a watch has seen; 0: it has seen several, as in the histories before and after a restore
 	several  map[string]map[uint64]int  // by resource: the number of changes of a version, in all collections
 	breaches map[string][]breach        // by resource
 	loose    map[string]bool            // resources of several collections: every refusal may have a reason
@@ -170,7 +170,10 @@ func newServedVerdict(p Pair, l *ledger, types []target, messages []bus.Message)
 		}
 		if m.Is("deleted") {
 			if m.Attributes["origin"] == "watch" {
-				v.deleted[m.UID()] = versionOf(m)
+				at, again := v.deleted[m.UID()]
+				if v.deleted[m.UID()] = versionOf(m); again && at != versionOf(m) {
+					v.deleted[m.UID()] = 0
+				}
 			}
 		} else {
 			key := m.UID() + " " + m.RV()
