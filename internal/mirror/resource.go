@@ -46,6 +46,11 @@ type reached struct {
 	Time time.Time `json:",omitzero"`
 }
 
+// below reports whether a resourceVersion of an epoch is a later one.
+func (at reached) below(epoch, version uint64) bool {
+	return at.Epoch < epoch || at.Epoch == epoch && at.Version < version
+}
+
 // collection is what the mirror keeps of a collection beside the consumer's copy.
 type collection struct {
 	Reached map[string]reached // by partition
@@ -253,9 +258,11 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	}
 	r.eras, r.changedEras = append(r.eras, next), append(r.changedEras, now.Number)
 	r.raiseMinServed(minServed.Epoch, minServed.Version)
-	for _, change := range left {
-		if change.Collection == id && !reset {
-			r.raiseMinServed(r.Collections[id].Epoch, change.At.Version)
+	if c := r.Collections[id]; c != nil && !reset {
+		for _, change := range left {
+			if change.Collection == id {
+				r.raiseMinServed(c.Epoch, change.At.Version)
+			}
 		}
 	}
 	r.stepped, r.changed, r.unserved.number = s.number, true, several
@@ -265,7 +272,7 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 // raiseMinServed keeps lower resourceVersions from being served in the present era, if it is not complete yet.
 func (r *resource) raiseMinServed(epoch, version uint64) {
 	now := r.era()
-	if at := now.MinServed; !now.Complete && (at.Epoch < epoch || at.Epoch == epoch && at.Version < version) {
+	if !now.Complete && now.MinServed.below(epoch, version) {
 		now.MinServed = reached{Epoch: epoch, Version: version}
 	}
 }
@@ -498,7 +505,7 @@ func (r *resource) markReached() {
 			continue
 		}
 		for _, at := range c.Reached {
-			if !at.Gone && (c.marked.Epoch < at.Epoch || c.marked.Epoch == at.Epoch && c.marked.Version < at.Version) {
+			if !at.Gone && c.marked.below(at.Epoch, at.Version) {
 				c.marked = mark{run: c.Run, reached: at}
 			}
 		}
@@ -571,7 +578,7 @@ func (m *Mirror) serve(r *resource) error {
 			epoch, version, absent = at.Epoch, min(version, at.Version), false
 		}
 	}
-	if lowest := now.MinServed; !now.Complete && !absent && (epoch < lowest.Epoch || epoch == lowest.Epoch && version < lowest.Version) {
+	if next := (reached{Epoch: epoch, Version: version}); !now.Complete && !absent && next.below(now.MinServed.Epoch, now.MinServed.Version) {
 		return nil
 	}
 	if absent { // no resourceVersion says when

@@ -122,7 +122,7 @@ func TestKopf(t *testing.T) {
 				return relist(before, events, events)
 			})
 			w.change(4)
-			same("behind a reset", objects+4*changes, func(events map[string][]handledEvent) map[string][]handledEvent {
+			same("after a reset and more changes", objects+4*changes, func(events map[string][]handledEvent) map[string][]handledEvent {
 				return relist(before, listed, events)
 			})
 		})

@@ -90,13 +90,13 @@ func (l *link) startBeside(ctx context.Context, stays bool) error {
 	}
 	l.config = conf
 	err = l.start(ctx)
-	if err != nil && stays {
+	switch {
+	case err == nil:
+		return nil
+	case stays:
 		return fmt.Errorf("the bridge, with its embedded server, does not run: %w", err)
 	}
-	if err != nil {
-		return errors.Join(alone, err)
-	}
-	return nil
+	return errors.Join(alone, err)
 }
 
 // startAlone runs an embedded server that is not running, and connects. It does not make the server's directory.

@@ -211,9 +211,8 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: n.mayHaveLost(), unsettled: settled != nil, killed: len(w.processes) > 1, taken: w.taken,
 		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted}, name: w.ns,
 	}
-	began := w.begunAgain(reading, messages)
 	if !w.spec.soak { // in a soak, faults of the API server are of all pairs
-		v.expires = map[string]bool{}
+		v.expires = w.begunAgain(reading, messages)
 	}
 	if w.buffer != nil {
 		result.Buffer = w.buffer.size()
@@ -223,8 +222,8 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		result.Recorded = w.buffer.changes()
 	}
 	for _, t := range w.types {
-		if v.expires != nil {
-			v.expires[t.ResourceID()] = n.mayExpire(t) || began[t.ResourceID()]
+		if v.expires != nil && n.mayExpire(t) {
+			v.expires[t.ResourceID()] = true
 		}
 		if v.cluster[t.ResourceID()], err = w.selected(reading, t); err != nil {
 			return err

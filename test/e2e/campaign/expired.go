@@ -16,14 +16,11 @@ import (
 // historyKept is how long the API server's watch cache keeps changes at least (eventFreshDuration in its source), unless it is initialized again.
 const historyKept = 75 * time.Second
 
-// watchCaches are how often the API server has initialized the watch cache of each resource, by its own count. It does so again if its watch of etcd
-// ends, for example on a machine with too much to do, and then it has no history.
-type watchCaches map[string]string
-
 var initializations = regexp.MustCompile(`^apiserver_watch_cache_initializations_total\{group="([^"]*)",resource="([^"]*)"\} (.*)$`)
 
 // begunAgain returns the resources whose watch cache may have been initialized again since the API server's start, if there is a gap for which that
-// matters: the API server takes long for its metrics. If they cannot be read, these are all.
+// matters: the API server takes long for its metrics. If they cannot be read, these are all. The API server does so if its watch of etcd ends, for
+// example on a machine with too much to do, and then it has no history.
 func (w *world) begunAgain(ctx context.Context, messages []bus.Message) map[string]bool {
 	again := map[string]bool{}
 	if !slices.ContainsFunc(messages, func(m bus.Message) bool { return m.Is("gap") && m.Data.Reason == "expired" }) {
@@ -41,8 +38,9 @@ func (w *world) begunAgain(ctx context.Context, messages []bus.Message) map[stri
 	return again
 }
 
-func parseWatchCaches(metrics []byte) watchCaches {
-	c := watchCaches{}
+// parseWatchCaches returns how often the API server has initialized the watch cache of each resource.
+func parseWatchCaches(metrics []byte) map[string]string {
+	c := map[string]string{}
 	for lines := bufio.NewScanner(bytes.NewReader(metrics)); lines.Scan(); {
 		if m := initializations.FindStringSubmatch(lines.Text()); m != nil {
 			resource := m[2]

@@ -15,7 +15,7 @@ apiserver_watch_cache_initializations_total{group="",resource="configmaps"} 1
 apiserver_watch_cache_initializations_total{group="apps",resource="deployments"} 2
 apiserver_watch_cache_events_received_total{group="",resource="configmaps"} 3
 `))
-	if diff := cmp.Diff(watchCaches{"configmaps": "1", "deployments.apps": "2"}, got); diff != "" {
+	if diff := cmp.Diff(map[string]string{"configmaps": "1", "deployments.apps": "2"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -26,7 +26,7 @@ var (
 	pods       = store.Resource{Cluster: "prod", Name: "pods"}
 )
 
-// run is the run of the collection, which has no gap behind its first list.
+// run is the run of the collection, which has no gap after its first list.
 const run = 1000
 
 // bus writes events of pods as a bridge does, and lets a mirror read them. Its caller makes one call at a time.
