@@ -22,7 +22,7 @@ const (
 // decision is the verdict on a change that waits for the commit of its event.
 //
 //	state    the verdict is                           next
-//	made     in memory: after a restart it follows    storing, if the collection is suspended
+//	made     in memory: after a restart it follows    storing, if the collection's events wait
 //	         from the records
 //	storing  in a batch as well                       stored
 //	stored   in the checkpoint, with the change:      -
@@ -126,13 +126,13 @@ func (a *Attribution) forget(number uint64) {
 	delete(a.rejected, number)
 }
 
-// Keep returns the changes of the checkpoint that store verdicts on changes of collections that are suspended, a part of them at a time. Their records
+// Keep returns the changes of the checkpoint that store verdicts on changes of collections whose events wait, a part of them at a time. Their records
 // are not needed any more once these are durable. After an error, the changes so far are to be committed as well: they count as passed on.
-func (a *Attribution) Keep(suspended func(collection string) bool) (changes []event.KV, err error) {
+func (a *Attribution) Keep(waits func(collection string) bool) (changes []event.KV, err error) {
 	bytes := 0
 	for number, d := range a.decided {
 		c := a.waiting[number]
-		if d.storing || d.silent() || c == nil || c.Verdict != nil || !suspended(c.Collection) {
+		if d.storing || d.silent() || c == nil || c.Verdict != nil || !waits(c.Collection) {
 			continue
 		}
 		if len(changes) == storedAtOnce || bytes > storedBytesAtOnce {

@@ -65,6 +65,8 @@ func (l *Loop) attribute(at time.Time) {
 		}
 		switch {
 		case l.suspended.has(c.Collection): // it is ready again when the collection is resumed
+		case l.unnamed(c.Collection):
+			l.Attribution.Later(ready[n : n+1])
 		case l.Attribution.Silent(c.Number), !l.core.Attribute(c.Collection, c.Incarnation, reconcile.Attribution{ID: c.Number}):
 			l.batches.note(l.Attribution.Drop(c.Number))
 		}
@@ -74,17 +76,18 @@ func (l *Loop) attribute(at time.Time) {
 	l.batches.encode("", at)
 }
 
-// keepEvery is how often verdicts of suspended collections are stored.
+// keepEvery is how often verdicts are stored that cannot be published yet.
 const keepEvery = time.Second
 
-// keepVerdicts stores what is known about changes of collections that are suspended, so that the records are not needed until they are resumed. After
-// an error the next call tries again. It waits while the events of some of these changes may be settled: their entries are removed.
+// keepVerdicts stores what is known about changes of collections that are suspended or not named yet, so that the records are not needed until it is
+// published. After an error the next call tries again. It waits while the events of some of these changes may be settled: their entries are removed.
 func (l *Loop) keepVerdicts(at time.Time) {
-	if len(l.suspended.until) == 0 || l.batches.full() || at.Sub(l.verdictsKept) < keepEvery || l.batches.flying != nil && l.batches.flying.settled.items != nil {
+	if l.batches.full() || at.Sub(l.verdictsKept) < keepEvery || l.batches.flying != nil && l.batches.flying.settled.items != nil {
 		return
 	}
 	l.verdictsKept = at
-	changes, _ := l.Attribution.Keep(l.suspended.has) // the store reports the error
+	waits := func(id string) bool { return l.suspended.has(id) || l.unnamed(id) }
+	changes, _ := l.Attribution.Keep(waits) // the store reports the error
 	l.batches.note(changes...)
 }
 
@@ -92,6 +95,7 @@ func (l *Loop) keepVerdicts(at time.Time) {
 //
 //	collection                          refusal
 //	suspended                           waits until it is resumed
+//	not named by a plan yet             waits: it is not known how its events are published
 //	in the core, before its first gap   waits
 //	in the core                         is published
 //	ends, or is not in the core         is dropped: the sink does not publish the resource any more
@@ -102,7 +106,7 @@ func (l *Loop) refuse() {
 		}
 		c := l.core.Collection(r.Collection)
 		switch {
-		case l.suspended.has(r.Collection), c != nil && c.Incarnation == 0:
+		case l.suspended.has(r.Collection), l.unnamed(r.Collection), c != nil && c.Incarnation == 0:
 		case r.Final(), c == nil, !l.core.Attribute(r.Collection, c.Incarnation, reconcile.Attribution{ID: r.ID}):
 			l.batches.note(l.Attribution.DropRefusal(r))
 		default:

@@ -580,13 +580,12 @@ func (l *Loop) tick(at time.Time) {
 		switch {
 		case c.Phase == reconcile.Leaving && l.plan.replaced(id, l.core):
 			l.step(reconcile.Release, id)
-		case c.Phase != reconcile.InStep || !l.plan.made:
+		case c.Phase != reconcile.InStep || w == nil: // how its events are published may not be known yet: see unnamed
 		case l.plan.owes(id) && !c.Resync: // a synced event would close the gap of the resync
 			l.step(reconcile.Confirm, id)
 			l.batches.encode("", time.Now())
 		case c.Resync:
 			l.step(reconcile.SideBegun, id)
-		case w == nil: // no plan has named it since the start
 		case w.resyncDue(c.Full, at):
 			l.step(reconcile.Demand, id)
 		case passed(&w.verified, at, w.VerifyEvery):

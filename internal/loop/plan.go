@@ -225,6 +225,13 @@ func (l *Loop) Numbers(id string) *event.Plan {
 	return l.plan.numbers.Of(&c)
 }
 
+// unnamed reports whether no plan since the start has said what becomes of a collection of the store, because it is not known well enough what the
+// API server has. How events about it are published is not known either.
+func (l *Loop) unnamed(id string) bool {
+	_, removed := l.plan.removed[id]
+	return l.plan.wanted[id] == nil && !removed && l.core.Collection(id) != nil
+}
+
 // replaced reports whether every wanted collection of a collection's resource has synced.
 func (n *planned) replaced(id string, core *reconcile.Core) bool {
 	for other := range n.wanted {

@@ -179,6 +179,9 @@ func (p *Pipeline) passed() map[string]string {
 			lowest[storage] = position
 		}
 	}
+	for _, storage := range p.unnamed {
+		delete(lowest, storage)
+	}
 	for storage, position := range lowest {
 		if position == "" {
 			delete(lowest, storage)

@@ -22,6 +22,11 @@ func (p *Pipeline) publisher(r *audit.Record) string {
 			found = append(found, id)
 		}
 	}
+	for id := range p.unnamed {
+		if c := event.ParseCollection(id); concerns(&c, r) {
+			found = append(found, id)
+		}
+	}
 	if len(found) == 0 {
 		return ""
 	}

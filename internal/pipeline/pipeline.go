@@ -68,6 +68,7 @@ type Pipeline struct {
 	targets map[string]target // the targets that collections read
 	changed chan struct{}     // closed when targets changes
 	storage map[string]string // by group, of the collections that were configured
+	unnamed map[string]string // the storage of each collection in the checkpoint that no plan has named since the start: see nameLater
 	shown   map[string]*collectionCounts
 	again   func() // requests another plan; nil: the pipeline does not follow a plan yet
 
@@ -80,7 +81,7 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	o.Shown.Name = o.Identity.Sink
 	p := &Pipeline{
 		reporter: newReporter(o.Shown, o.Log, o.Metrics, o.Outage), identity: o.Identity, delivered: o.Delivered,
-		targets: map[string]target{}, storage: map[string]string{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
+		targets: map[string]target{}, storage: map[string]string{}, unnamed: map[string]string{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
 	}
 	p.lagging.buffer = o.Buffer
 	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
@@ -213,6 +214,7 @@ func (p *Pipeline) setTarget(collection string, t target) {
 		return
 	}
 	p.targets[collection] = t
+	delete(p.unnamed, collection)
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
@@ -225,6 +227,7 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, absent func(n
 		return err
 	}
 	out := made.Outcomes(known, absent)
+	p.nameLater(known, out.Undecided)
 	next := loop.Plan{Outcomes: &out}
 	for _, c := range slices.Concat(out.Wanted, out.Unserved, out.Ended) {
 		p.show(&c)
@@ -245,6 +248,23 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, absent func(n
 	}
 	p.lagging.planned(p.name)
 	return p.loop.Set(ctx, next)
+}
+
+// nameLater notes the collections of the checkpoint of which the first plans after a start cannot say what becomes of them. Audit records are read
+// before later plans can, and a list may find changes of these collections then.
+func (p *Pipeline) nameLater(known []planning.Known, undecided []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, k := range known {
+		if _, named := p.targets[k.ID]; named || !slices.Contains(undecided, k.ID) {
+			continue
+		}
+		p.unnamed[k.ID] = k.Storage
+		group := event.ParseCollection(k.ID).Group
+		if _, other := p.storage[group]; !other {
+			p.storage[group] = k.Storage
+		}
+	}
 }
 
 // wanted converts a planned collection for the loop.
@@ -355,6 +375,7 @@ func (p *Pipeline) ownRoute(c *event.Collection, own encode.Route) string {
 func (p *Pipeline) hide(id string) {
 	p.mu.Lock()
 	delete(p.shown, id)
+	delete(p.unnamed, id)
 	if _, had := p.targets[id]; had {
 		delete(p.targets, id)
 		close(p.changed)

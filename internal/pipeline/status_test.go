@@ -75,6 +75,14 @@ func newRig(t *testing.T, bus sink.Sink, store checkpoint.Store, o CollectionOpt
 // newAuditedRig starts a rig that says who made changes.
 func newAuditedRig(t *testing.T, bus sink.Sink, store checkpoint.Store, o CollectionOptions, spec *AuditSpec) *rig {
 	t.Helper()
+	r := newUnplannedRig(t, bus, store, spec)
+	r.set(o)
+	return r
+}
+
+// newUnplannedRig is newAuditedRig without a plan.
+func newUnplannedRig(t *testing.T, bus sink.Sink, store checkpoint.Store, spec *AuditSpec) *rig {
+	t.Helper()
 	r := &rig{t: t, reader: &scripted{make(chan func(context.Context, *loop.Handler) error)}}
 	r.Pipeline = newPipeline(pipelineOptions{
 		Identity: identity, Sink: bus, Store: store, Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry()), Audit: spec, reader: r.reader,
@@ -88,7 +96,6 @@ func newAuditedRig(t *testing.T, bus sink.Sink, store checkpoint.Store, o Collec
 			t.Error(err)
 		}
 	}
-	r.set(o)
 	return r
 }
 
@@ -155,9 +162,15 @@ func listEnd(version string) []*reconcile.Input {
 // shows waits until the status of the pipeline's only collection fulfils a condition.
 func (r *rig) shows(what string, is func(l status.Sink, c status.Collection) bool) {
 	r.t.Helper()
+	r.showsSink(what, func(l status.Sink) bool { return len(l.Collections) == 1 && is(l, l.Collections[0]) })
+}
+
+// showsSink waits until the status of the pipeline fulfils a condition.
+func (r *rig) showsSink(what string, is func(l status.Sink) bool) {
+	r.t.Helper()
 	var l status.Sink
 	for deadline := time.Now().Add(endsHang); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if l = r.Status(); len(l.Collections) == 1 && is(l, l.Collections[0]) {
+		if l = r.Status(); is(l) {
 			return
 		}
 	}

@@ -39,7 +39,7 @@ type buffering struct {
 	small    bool                       // the buffer fills up during an outage
 	ballast  int                        // number of objects that were created to fill it
 	mu       sync.Mutex                 // protects recorded
-	recorded map[string]map[uint64]kill // UID -> resourceVersion of a change that a killed bridge had on disk
+	recorded map[string]map[uint64]kill // UID -> resourceVersion of a change that a killed bridge had on disk, undamaged since
 }
 
 // kill is when a bridge was killed. Its zero value is: none was.
@@ -73,6 +73,13 @@ func (b *buffering) hasDeletion(uid string, after, before uint64) kill {
 		}
 	}
 	return kill{}
+}
+
+// forget forgets what was recorded.
+func (b *buffering) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(b.recorded)
 }
 
 // bufferOf returns the configuration of a buffer, which is small in every second seed.
@@ -132,8 +139,11 @@ func (n *nemesis) outage(ctx context.Context, r *chance, lose, kill bool, harm b
 		return nil
 	}
 	first.Kill()
-	if err := n.damage(r, harm); err != nil {
-		return err
+	if harm != bufferUnharmed { // what was recorded in an earlier outage may not be published yet, and be lost as well
+		n.buffer.forget()
+		if err := n.damage(r, harm); err != nil {
+			return err
+		}
 	}
 	if err := n.readBuffer(); err != nil {
 		return fmt.Errorf("read the buffer of a killed bridge: %w", err)
@@ -208,7 +218,7 @@ func (n *nemesis) createBallast(ctx context.Context, t target) error {
 // damage damages the files of a killed bridge's buffer: it deletes one of the segments, or cuts off the end of the one that was written last.
 func (n *nemesis) damage(r *chance, harm bufferHarm) error {
 	files, err := filepath.Glob(filepath.Join(n.bufferDir(), "*.spool"))
-	if err != nil || len(files) == 0 || harm == bufferUnharmed {
+	if err != nil || len(files) == 0 {
 		return err
 	}
 	slices.Sort(files)

@@ -1,0 +1,85 @@
+package pipeline
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
+	planning "github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// After a restart, the first plan may not be able to name a collection of the checkpoint, for example because namespaces cannot be listed. Audit records
+// that are read meanwhile explain the changes that the collection publishes later, refused requests wait, and nothing is published about the collection,
+// since its settings are not known.
+func TestRecordsOfUnnamedCollections(t *testing.T) {
+	store, err := file.OpenMem(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	a := newAuditing(t, nil)
+	a.spec.Denied = true
+	a.spec.Join = join.Options{Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100}
+	bus := &refusesUsers{accepts: true}
+	created := func(name, version, user string) audit.Record {
+		return audit.Record{
+			ID: user, Stage: audit.Complete, Level: audit.RequestResponse, Verb: "create", Resource: "configmaps", Namespace: "a", Name: name, Code: 201,
+			Answer:   &audit.Answer{Namespace: "a", Name: name, UID: "uid-" + name, Version: version},
+			Received: time.Now(), Reached: time.Now(), Actor: audit.Actor{User: audit.User{Name: user}},
+		}
+	}
+	read := func(r *rig, collections int, is func(a *status.Attribution) bool) {
+		t.Helper()
+		r.showsSink("records are read", func(s status.Sink) bool {
+			return len(s.Collections) == collections && s.Attribution != nil && is(s.Attribution)
+		})
+	}
+	run := func(do func(r *rig)) {
+		t.Helper()
+		r := newUnplannedRig(t, bus, store, a.spec)
+		defer r.stop()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.followAudit(ctx, a) }()
+		defer func() {
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}()
+		do(r)
+	}
+	run(func(r *rig) {
+		r.set(CollectionOptions{})
+		r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
+		r.reads(watched(reconcile.Seen, "before", "11", "10"))
+		read(r, 1, func(a *status.Attribution) bool { return a.Waiting == 1 })
+	})
+	run(func(r *rig) {
+		if err := r.apply(t.Context(), &planning.Plan{}, func(string) bool { return false }); err != nil {
+			t.Fatal(err)
+		}
+		denied := created("x", "", "carol")
+		denied.Code, denied.Decision, denied.Answer = 403, "forbid", nil
+		if err := a.Append([]audit.Record{created("before", "11", "alice"), created("after", "12", "bob"), denied}); err != nil {
+			t.Fatal(err)
+		}
+		read(r, 0, func(a *status.Attribution) bool { return a.DeniedWaiting == 1 })
+		bus.mu.Lock()
+		if len(bus.accepted) > 0 {
+			t.Errorf("published is %q before a plan has named the collection", bus.accepted)
+		}
+		bus.mu.Unlock()
+		r.set(CollectionOptions{})
+		r.reads(watched(reconcile.Seen, "after", "12", "11"))
+		read(r, 1, func(a *status.Attribution) bool {
+			return a.Waiting == 0 && a.Exact == 2 && a.DeniedWaiting == 0 && a.Denied["published"] == 1
+		})
+	})
+}
