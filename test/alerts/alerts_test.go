@@ -39,6 +39,9 @@ func healthy() map[string]string {
 		"kubebridge_events_truncated_total":                   {pods, "3x240"},
 		"kubebridge_events_lost_total":                        {auditSink, "0x240"},
 		"kubebridge_foreign_messages_total":                   {auditSink, "0x240"},
+		"kubebridge_serve_ready":                              {"", "0x20 1x220"},
+		"kubebridge_serve_behind_messages":                    {"", "9e6-45e4x20 0 3 0 7 3x3 0x214"}, // it reads the bus for the first time
+		"kubebridge_serve_current":                            {`resource="pods"`, "0x10 1x230"},
 		"process_start_time_seconds":                          {"", "1 1x100 3060x139"}, // started again, once
 		"process_resident_memory_bytes":                       {"", "120e6x240"},
 		"go_gc_gomemlimit_bytes":                              {"", "480e6x240"},
@@ -160,6 +163,12 @@ func TestEachFires(t *testing.T) {
 			map[string]string{"sink": "audit", "resource": "pods", "reason": "expired"},
 			[]string{"pods", "audit", "expired"},
 		},
+		"KubebridgeServeDown": {
+			[]string{"kubebridge_serve_ready", "", "1" + hour + "_x120"}, at(4), at(12), map[string]string{"job": "audit-kubebridge"}, []string{"audit-kubebridge", "bridges"},
+		},
+		"KubebridgeServeNotReady":   {[]string{"kubebridge_serve_ready", "", "1" + hour + "0x119"}, at(29), at(32), pod, []string{"audit-kubebridge-0"}},
+		"KubebridgeServeBehind":     {[]string{"kubebridge_serve_behind_messages", "", "0" + hour + "100+100x119"}, at(14), at(22), pod, []string{"audit-kubebridge-0", "messages"}},
+		"KubebridgeServeIncomplete": {[]string{"kubebridge_serve_current", `resource="pods"`, "1" + hour + "0x119"}, at(14), at(17), map[string]string{"resource": "pods"}, []string{"pods"}},
 		"KubebridgeTruncated": {
 			[]string{"kubebridge_events_truncated_total", `sink="audit",resource="pods"`, "_" + hour + "2x119"}, at(-1), at(2), pods, []string{"2 events", "pods", "audit"},
 		},
