@@ -28,8 +28,6 @@ type Cluster struct {
 	UIDs    int
 	Expired int  // the lowest resourceVersion from which a watch can start
 	Absent  bool // the resource does not exist
-	// Vanished are the resourceVersions from the first deletion of an object up to the time when a resource did not exist any more.
-	Vanished [][2]int
 }
 
 // Version returns the newest resourceVersion.
@@ -75,11 +73,10 @@ func (c *Cluster) Set(name, group string) {
 
 // Vanish deletes all objects, and then the resource.
 func (c *Cluster) Vanish() {
-	from := c.Version() + 1
 	for _, name := range slices.Sorted(maps.Keys(c.At(c.Version(), ""))) {
 		c.Remove(name)
 	}
-	c.Absent, c.Vanished = true, append(c.Vanished, [2]int{from, c.Version()})
+	c.Absent = true
 }
 
 // Remove deletes an object.

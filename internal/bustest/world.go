@@ -29,7 +29,7 @@ type Sent struct {
 	At                      int
 	Holds                   map[string]Held
 	Selection               string
-	Closed                  bool
+	Gap, Closed             bool
 	Plan, Birth             uint64 // 0: none
 	What                    string // description for failure messages
 }
@@ -154,7 +154,7 @@ func (w *World) encode(i *reconcile.Item) []*Sent {
 		m.Key = o.Key + "/" + col.Entry
 	} else {
 		w.ofCollection(&e, i.Event, cmp.Or(w.Edits[i.Collection], w.Plan))
-		m.Plan, m.Birth, m.Closed = w.Plan, w.Birth, e.Type == event.Closed
+		m.Plan, m.Birth, m.Gap, m.Closed = w.Plan, w.Birth, e.Type == event.Gap, e.Type == event.Closed
 		m.Key = "_collection/" + i.Collection + "/" + e.Type.String()
 		if e.Type == event.Closed || i.Event.Reset {
 			m.Key = "_collection/" + i.Collection + "/reset"
@@ -277,13 +277,28 @@ func (w *World) Forget() {
 	w.start()
 }
 
-// Change writes to the cluster. At times it deletes the resource itself, and makes it again.
+// Change writes to the cluster. At times it deletes the resource itself, and later makes it again.
 func (w *World) Change() {
 	if w.Vanishes && rapid.IntRange(0, 15).Draw(w.T, "vanishes") == 0 && !w.Cluster.Absent {
 		w.Cluster.Vanish()
+		if rapid.Bool().Draw(w.T, "seen") {
+			w.settle()
+		}
 		return
 	}
+	if w.Cluster.Absent && rapid.IntRange(0, 2).Draw(w.T, "stays away") > 0 {
+		return
+	}
+	returns := w.Cluster.Absent
 	w.Cluster.Absent = false
+	w.write()
+	for returns && rapid.Bool().Draw(w.T, "more") {
+		w.write()
+	}
+}
+
+// write creates, updates or deletes an object.
+func (w *World) write() {
 	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.T, "name")
 	if w.Cluster.At(w.Cluster.Version(), "")[name] != nil && rapid.IntRange(0, 2).Draw(w.T, "delete") == 0 {
 		w.Cluster.Remove(name)
@@ -312,12 +327,16 @@ func (w *World) Restore() {
 
 // Drain does all remaining steps.
 func (w *World) Drain() {
-	for w.advance() {
-	}
+	w.settle()
 	// An edit that was undone and lost in a crash is in no event, and neither is a plan without a collection.
 	for _, id := range slices.Sorted(maps.Keys(w.Wanted)) {
 		w.Step(&reconcile.Input{Kind: reconcile.Confirm, Collection: id})
 	}
+	w.settle()
+}
+
+// settle reads what there is to read, and delivers it.
+func (w *World) settle() {
 	for w.advance() {
 	}
 }

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,17 +42,17 @@ type copier struct {
 	cut, late bool
 	marked    map[bustest.Place]int // the ends of the partitions behind the last mark; nil: none
 
-	selections  map[string]map[uint64]string // by collection and run
-	epoch       uint64                       // the highest that was published
-	watched     objects                      // the copy of a client that watches
-	watchedAt   store.Position
-	past        map[store.Position]objects // what was served
-	served      int                        // how often a new position was served
-	proved      int                        // how often a mark was proved
-	continued   int                        // how often a watch continued over changes
-	timed       int                        // how often a time was shown that is not the present
-	events      []timedVersion             // that were applied
-	unversioned bool                       // an object was deleted, and it is not known at which resourceVersion
+	selections map[string]map[uint64]string // by collection and run
+	epoch      uint64                       // the highest that was published
+	watched    objects                      // the copy of a client that watches
+	watchedAt  store.Position
+	past       map[store.Position]objects // what was served
+	served     int                        // how often a new position was served
+	proved     int                        // how often a mark was proved
+	continued  int                        // how often a watch continued over changes
+	timed      int                        // how often a time was shown that is not the present
+	events     []timedVersion             // that were applied
+	unknown    map[string][2]uint64       // by collection that does not exist: the resourceVersions between which it is not known what it had
 }
 
 // timedVersion is the resourceVersion of an event, with its time.
@@ -64,7 +65,7 @@ func newCopier(w *bustest.World) *copier {
 	w.Compacts = false
 	c := &copier{
 		World: w, fs: vfs.NewMem(), pos: map[bustest.Place]int{}, first: map[bustest.Place]int{}, begun: map[bustest.Place]bool{}, past: map[store.Position]objects{},
-		selections: map[string]map[uint64]string{},
+		selections: map[string]map[uint64]string{}, unknown: map[string][2]uint64{},
 	}
 	c.open()
 	return c
@@ -133,10 +134,18 @@ func (c *copier) next(at bustest.Place) bool {
 		c.selections[m.Collection][m.Run] = m.Selection
 	}
 	c.must(c.mirror.Apply(m.Message, e))
+	switch {
+	case e.Type == event.Gap:
+		from, _ := strconv.ParseUint(e.Report.From, 10, 64)
+		c.unknown[m.Collection] = [2]uint64{from, from}
+	case e.Type == event.Closed:
+		delete(c.unknown, m.Collection)
+	case e.Type == event.Synced && e.ResourceVersion == "":
+		c.unknown[m.Collection] = [2]uint64{c.unknown[m.Collection][0], uint64(m.At)}
+	}
 	version := e.ResourceVersion
 	if e.Type == event.Deleted {
 		version = e.DeletionVersion
-		c.unversioned = c.unversioned || version == ""
 	}
 	number, _ := strconv.ParseUint(version, 10, 64)
 	c.events = append(c.events, timedVersion{number, e.Time})
@@ -216,7 +225,7 @@ func (c *copier) check() {
 	}
 	c.past[at] = got
 	era := r.eraOf(at.Era)
-	if era.Epoch == c.epoch && c.epoch == c.highest() && at.Era == r.Present().Number && !c.vanishing(at.Version) {
+	if era.Epoch == c.epoch && c.epoch == c.highest() && at.Era == r.Present().Number && !c.isUnknown(at.Version) {
 		c.T.Logf("served: %v", at)
 		if diff := cmp.Diff(c.truth(r, int(at.Version)), got); diff != "" {
 			c.T.Fatalf("at %v (-cluster +served):\n%s", at, diff)
@@ -227,9 +236,26 @@ func (c *copier) check() {
 	c.time(r)
 }
 
-// vanishing reports whether it is not known which objects existed at a resourceVersion, because the resource was deleted then and nobody watched.
-func (c *copier) vanishing(version uint64) bool {
-	return c.unversioned && slices.ContainsFunc(c.Cluster.Vanished, func(v [2]int) bool { return uint64(v[0]) <= version && version < uint64(v[1]) })
+// isUnknown reports whether it is not known which objects existed at a resourceVersion: nobody watched a collection then, and when it was read again
+// its resource did not exist. No resourceVersion says when that was. Later versions are known until a message that was not read says that the resource
+// exists again: messages of two topics have no order.
+func (c *copier) isUnknown(version uint64) bool {
+	for id, of := range c.unknown {
+		if of[0] < version && version < of[1] || of[1] != of[0] && len(c.Partitions) > 1 && c.returns(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// returns reports whether a gap of a collection was not read yet.
+func (c *copier) returns(id string) bool {
+	for at, log := range c.Bus {
+		if slices.ContainsFunc(log[min(c.pos[at], len(log)):], func(m *bustest.Sent) bool { return m.Collection == id && m.Gap }) {
+			return true
+		}
+	}
+	return false
 }
 
 // time checks what is shown at a time: nothing that was published later, and everything before.
@@ -249,7 +275,7 @@ func (c *copier) time(r *Resource) {
 		return true
 	}))
 	e := r.eraOf(p.At.Era)
-	if e.Epoch == c.epoch && c.epoch == c.highest() && p.At.Era == r.Present().Number && !c.vanishing(p.At.Version) {
+	if e.Epoch == c.epoch && c.epoch == c.highest() && p.At.Era == r.Present().Number && !c.isUnknown(p.At.Version) {
 		if diff := cmp.Diff(c.truth(r, int(p.At.Version)), c.list(p.At)); diff != "" {
 			c.T.Fatalf("at %d, that is at %v (-cluster +shown):\n%s", t.Unix(), p.At, diff)
 		}
@@ -314,6 +340,9 @@ func (c *copier) follow(from, to store.Position, have objects) {
 			c.T.Fatalf("change %v follows %v", x.At, last)
 		}
 		last = x.At
+		if b, a := x.Before, x.After; b != nil && a != nil && b.UID == a.UID && b.Epoch == a.Epoch && bytes.Equal(b.Body, a.Body) {
+			c.T.Fatalf("the change %v of %s changes nothing", x.At, x.Name.Name)
+		}
 		if x.After == nil {
 			delete(have, x.Name.Name)
 		} else {
@@ -339,6 +368,10 @@ func (c *copier) resume(r *Resource, at store.Position, want objects) {
 	p, err := r.AtVersion(version, r.Present().Epoch)
 	c.must(err)
 	have := c.list(p)
+	n, err := c.store.CountAt(pods, from.Era, version)
+	if c.must(err); n > 1 { // all changes of the version again, as the API does
+		from.Seq, p.Seq = 0, 0
+	}
 	if from.Compare(at) < 0 {
 		c.follow(p, at, have)
 	}

@@ -38,6 +38,8 @@ import (
 //	 8. Absent if the resource or its namespace does not exist and nothing was published before.
 //	 9. Only where the route differs from that of an incarnation that is not closed.
 //
+// Absent also becomes Listing, with a gap, when a list of another collection shows that the resource exists again: see [Core.exists].
+//
 // A reset of all collections is made in the store, before a start: see [State.Reset]. Leaving becomes
 // Ending with the input Release: every wanted collection of the resource
 // has synced once, see [Core.Settled]. A storage's new epoch is a gap in every phase that has a position
@@ -385,6 +387,11 @@ func (c *Collection) listBegun(in *Input) {
 		return
 	case in.Absent && c.Phase == Absent:
 		return
+	}
+	if !in.Absent {
+		c.core.exists(c)
+	}
+	switch {
 	case c.Phase == New, c.Incarnation == 0:
 		c.begin()
 	case in.NewEpoch && c.Epoch == c.core.epochOf(c.Properties.Storage):

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -193,6 +194,48 @@ func (k *Core) newEpoch(c *Collection) {
 			other.restart()
 		}
 	}
+}
+
+// exists is called when a list of a collection begins, so its resource exists. If every other collection of the resource is absent, it may not have
+// existed before. Then a gap in each of them says that its objects are unknown, before consumers learn that the first collection is complete as of a
+// resourceVersion: they would take them for empty as of that version.
+func (k *Core) exists(c *Collection) {
+	if c.Phase != New && c.Phase != Absent {
+		return
+	}
+	var absent []*Collection
+	for _, other := range k.ofResource(c) {
+		switch {
+		case other.Incarnation == 0, other.Phase == Leaving, other.Phase == Ending, other.Phase == Closed: // it is not read, or consumers have no copy of it
+		case other.Phase == Absent, other.list != nil && other.list.absent:
+			absent = append(absent, other)
+		default:
+			return
+		}
+	}
+	for _, other := range absent {
+		other.gap(event.ReasonReturned)
+	}
+}
+
+// ofResource returns the other collections of the resource of a collection, sorted by their IDs.
+func (k *Core) ofResource(c *Collection) (others []*Collection) {
+	resource := resourceOf(c.ID)
+	from, _ := slices.BinarySearch(k.IDs(), resource)
+	for _, id := range k.IDs()[from:] {
+		if !strings.HasPrefix(id, resource) {
+			break
+		}
+		if id != c.ID && resourceOf(id) == resource {
+			others = append(others, k.collections[id])
+		}
+	}
+	return others
+}
+
+func resourceOf(collection string) string {
+	parsed := event.ParseCollection(collection)
+	return parsed.ResourceID()
 }
 
 // Seal hands out the batch that fills, and begins another one. There is at most one batch on

@@ -352,6 +352,58 @@ func TestEpochAfterAbsence(t *testing.T) {
 	}
 }
 
+// TestExistsAgain: consumers learn that the collections of a resource that exists again are unknown before they learn what one of them has. A collection
+// that is absent while another one is read has no namespace, so nothing follows from a list of another one.
+func TestExistsAgain(t *testing.T) {
+	plain := configured(Properties{})
+	synced := func(id string) []Input {
+		return []Input{of(id, plain), of(id, listBegun), of(id, listEnded("10")), of(id, listDone)}
+	}
+	goes := func(id string) []Input { return []Input{of(id, isGone), of(id, listEnded("")), of(id, listDone)} }
+	both := slices.Concat(synced("pods@a"), synced("pods@b"), goes("pods@a"), goes("pods@b"))
+	third := slices.Concat(synced("pods@a"), synced("pods@b"), synced("pods@c"))
+	for _, c := range []struct {
+		name   string
+		before []Input
+		listed string // the collection that is listed then
+		want   string // its gap, and those before it
+	}{
+		{"all are absent", both, "pods@a", "pods@b returned, pods@a expired"},
+		{"all are absent, and another is new", append(both, of("pods@c", plain)), "pods@c", "pods@a returned, pods@b returned, pods@c reset"},
+		{"the absence of another is not published yet", slices.Concat(synced("pods@a"), synced("pods@b"), goes("pods@a"), []Input{of("pods@b", isGone)}), "pods@a", "pods@b returned, pods@a expired"},
+		{"another is read", slices.Concat(third, goes("pods@a"), goes("pods@b")), "pods@a", "pods@a expired"},
+		{"another is listed", slices.Concat(third, goes("pods@a"), goes("pods@b"), []Input{of("pods@c", listBegun)}), "pods@a", "pods@a expired"},
+		{"it was read", slices.Concat(synced("pods@a"), synced("pods@b"), goes("pods@b")), "pods@a", "pods@a expired"},
+		{"another leaves", slices.Concat(third, goes("pods@a"), goes("pods@b"), []Input{of("pods@c", removed)}), "pods@a", "pods@b returned, pods@a expired"},
+		{"another ends", slices.Concat(third, goes("pods@a"), goes("pods@b"), []Input{of("pods@c", configured(Properties{Shape: "s"}))}), "pods@a", "pods@b returned, pods@a expired"},
+		{"another is closed", slices.Concat(third, goes("pods@a"), goes("pods@b"), []Input{of("pods@c", removed), of("pods@c", released), of("pods@c", Input{Kind: Forgot})}), "pods@a", "pods@b returned, pods@a expired"},
+		{"another was never there", append(both, of("pods@c", plain), of("pods@c", isGone)), "pods@a", "pods@b returned, pods@a expired"},
+		{"another resource is read", append(both, synced("pods.metrics.k8s.io")...), "pods@a", "pods@b returned, pods@a expired"},
+		{"another resource is absent", slices.Concat(synced("pods.metrics.k8s.io"), goes("pods.metrics.k8s.io"), both), "pods@a", "pods@b returned, pods@a expired"},
+		{"a resource with a similar name is absent", slices.Concat(synced("podsets"), goes("podsets"), both), "pods@a", "pods@b returned, pods@a expired"},
+	} {
+		b := newBench(t, nil)
+		for _, in := range c.before {
+			if b.do(in); in.Kind == Release {
+				b.commit()
+			}
+		}
+		b.commit().do(of(c.listed, listBegun))
+		var gaps []string
+		for _, i := range b.core.Items() {
+			gaps = append(gaps, fmt.Sprintf("%s %s", i.Collection, i.Event.Reason))
+		}
+		if got := strings.Join(gaps, ", "); got != c.want {
+			t.Errorf("%s: emitted are %q, want %q", c.name, got, c.want)
+		}
+		for _, id := range b.core.IDs() {
+			if returned := strings.Contains(c.want, id+" returned"); returned && !(b.core.Collection(id).Phase == Listing && b.core.Collection(id).list == nil) {
+				t.Errorf("%s: %s is not listed again", c.name, id)
+			}
+		}
+	}
+}
+
 // TestReset: after a reset, the store has every incarnation in phase Ending, including those that are in doubt. New and
 // closed collections stay as they are.
 func TestReset(t *testing.T) {

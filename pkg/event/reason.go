@@ -53,7 +53,7 @@ func Reasons() []Cause {
 		{Reason: ReasonRewritten, Types: gap, Unexpected: true, Text: "Objects changed without a new resourceVersion, for example because a CustomResourceDefinition got a default."},
 		{Reason: ReasonDrift, Types: gap, Text: "A verification found objects that differ from what was published."},
 		{Reason: ReasonGone, Types: gap, Text: "The resource or its namespace does not exist. Every object of the collection is deleted in this gap. The `synced` has no version."},
-		{Reason: ReasonReturned, Types: gap, Text: "The collection was removed from the configuration and added again before it was closed."},
+		{Reason: ReasonReturned, Types: gap, Text: "The collection was removed from the configuration and added again before it was closed, or its resource exists again."},
 		{Reason: ReasonResync, Types: gap, Resync: true, Text: "Every object is published again, on request or at an interval."},
 		{Reason: ReasonPeriodic, Types: []Type{Synced}, Text: "Nothing happened: the collection is still complete."},
 		{Reason: ReasonRemoved, Types: []Type{Closed}, Text: "The configuration does not have the collection any more."},

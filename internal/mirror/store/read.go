@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -210,11 +211,15 @@ func (s *Store) version(r Resource, id versionID) (Version, error) {
 	return readVersion(value)
 }
 
+// same reports whether two objects look the same to clients. They can be those of two collections.
 func same(a, b *Object) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.At == b.At && a.Collection == b.Collection
+	if a.At == b.At && a.Collection == b.Collection {
+		return true
+	}
+	return a.UID == b.UID && a.Epoch == b.Epoch && a.ResourceVersion == b.ResourceVersion && a.Partial == b.Partial && bytes.Equal(a.Body, b.Body)
 }
 
 // CountAt returns how many changes have a resourceVersion in an era, but not more than two.

@@ -63,5 +63,5 @@ func (r *reader) expired(resource string, m *bus.Message, since time.Time) {
 	if r.expires == nil || r.expires[resource] || !since.IsZero() && timeOf(m).Sub(since) >= historyKept {
 		return
 	}
-	r.wrong("declared", "a gap because the API server has lost the history, which it has not: %s", m)
+	r.wrong("declared", "a gap because the API server has lost the history, which it has not: %s: %s", m, m.Data.Detail)
 }

@@ -608,8 +608,8 @@ func (n *nemesis) judgeServed(ctx context.Context, l *ledger, settled bool) (*se
 			problems = append(problems, fmt.Sprintf("[race] bridge serve, process %d: see its log", i))
 		}
 	}
-	if messages, err := n.bus.read(ctx); err == nil { // a gap may have begun while answers were collected
-		v.readBreaches(n.pair, messages)
+	if messages, err := n.bus.read(ctx); err == nil { // a gap may have begun, and bodies were published again, while answers were collected
+		v.read(n.pair, messages)
 	}
 	v.answers, v.trails, v.counts.Kills = s.answers, s.trails, len(s.processes)-1
 	problems = append(append(problems, s.surprises...), v.judge()...)

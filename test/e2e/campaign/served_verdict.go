@@ -146,8 +146,8 @@ type breach struct{ from, to uint64 }
 // newServedVerdict collects what answers are compared with.
 func newServedVerdict(p Pair, l *ledger, types []target, messages []bus.Message) *servedVerdict {
 	v := &servedVerdict{servedTruth: servedTruth{
-		truth: map[string][]past{}, cluster: map[string]map[string]item{}, types: map[string]target{}, bodies: map[string]map[string]bool{}, deleted: map[string]uint64{},
-		several: map[string]map[uint64]int{}, breaches: map[string][]breach{}, loose: map[string]bool{}, restored: l.former != nil, compared: map[string]map[*object]comparisons{},
+		truth: map[string][]past{}, cluster: map[string]map[string]item{}, types: map[string]target{},
+		breaches: map[string][]breach{}, loose: map[string]bool{}, restored: l.former != nil, compared: map[string]map[*object]comparisons{},
 	}}
 	for _, t := range types {
 		resource := t.ResourceID()
@@ -161,6 +161,16 @@ func newServedVerdict(p Pair, l *ledger, types []target, messages []bus.Message)
 			}
 			v.truth[resource] = append(v.truth[resource], of)
 		}
+	}
+	v.read(p, messages)
+	return v
+}
+
+// read reads everything that is on the bus. It forgets what it read before.
+func (v *servedVerdict) read(p Pair, messages []bus.Message) {
+	v.bodies, v.deleted, v.several = map[string]map[string]bool{}, map[string]uint64{}, map[string]map[uint64]int{}
+	for resource := range v.types {
+		v.breaches[resource] = breachesOf(p, resource, messages)
 	}
 	seen := map[string]bool{}
 	for i := range messages {
@@ -189,15 +199,6 @@ func newServedVerdict(p Pair, l *ledger, types []target, messages []bus.Message)
 			}
 			v.several[m.Resource()][versionOf(m)]++
 		}
-	}
-	v.readBreaches(p, messages)
-	return v
-}
-
-// readBreaches sets the breaches, of everything that is on the bus.
-func (v *servedVerdict) readBreaches(p Pair, messages []bus.Message) {
-	for resource := range v.types {
-		v.breaches[resource] = breachesOf(p, resource, messages)
 	}
 }
 
