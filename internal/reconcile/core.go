@@ -206,7 +206,7 @@ func (k *Core) exists(c *Collection) {
 	var absent []*Collection
 	for _, other := range k.ofResource(c) {
 		switch {
-		case other.Incarnation == 0, other.Phase == Leaving, other.Phase == Ending, other.Phase == Closed: // it is not read, or consumers have no copy of it
+		case other.Incarnation == 0, other.Phase == Leaving, other.Phase == Ending: // consumers have no copy of it, or it is not read
 		case other.Phase == Absent, other.list != nil && other.list.absent:
 			absent = append(absent, other)
 		default:
