@@ -227,7 +227,7 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, absent func(n
 		return err
 	}
 	out := made.Outcomes(known, absent)
-	p.nameLater(known, out.Undecided)
+	allNamed := p.nameLater(known, out.Undecided)
 	next := loop.Plan{Outcomes: &out}
 	for _, c := range slices.Concat(out.Wanted, out.Unserved, out.Ended) {
 		p.show(&c)
@@ -246,13 +246,15 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, absent func(n
 	if len(out.Ended)+len(out.Unserved) > 0 {
 		time.AfterFunc(replanAfter, p.replan)
 	}
-	p.lagging.planned(p.name)
+	if allNamed { // else what was recorded of a collection waits for a later plan
+		p.lagging.planned(p.name)
+	}
 	return p.loop.Set(ctx, next)
 }
 
 // nameLater notes the collections of the checkpoint of which the first plans after a start cannot say what becomes of them. Audit records are read
-// before later plans can, and a list may find changes of these collections then.
-func (p *Pipeline) nameLater(known []planning.Known, undecided []string) {
+// before later plans can, and a list may find changes of these collections then. It returns whether there are no such collections.
+func (p *Pipeline) nameLater(known []planning.Known, undecided []string) (allNamed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range known {
@@ -265,6 +267,7 @@ func (p *Pipeline) nameLater(known []planning.Known, undecided []string) {
 			p.storage[group] = k.Storage
 		}
 	}
+	return len(p.unnamed) == 0
 }
 
 // wanted converts a planned collection for the loop.

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
 	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/audit/join"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
@@ -82,4 +85,25 @@ func TestRecordsOfUnnamedCollections(t *testing.T) {
 			return a.Waiting == 0 && a.Exact == 2 && a.DeniedWaiting == 0 && a.Denied["published"] == 1
 		})
 	})
+}
+
+// What was recorded of a collection waits until a plan has named it: the recordings of collections that nobody wants are deleted some minutes after
+// that.
+func TestNameLater(t *testing.T) {
+	p := newPipeline(pipelineOptions{Identity: identity, Sink: &nowhere{}, Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry())})
+	known := []planning.Known{{ID: "pods@a", Storage: "core"}, {ID: "gadgets.example.com@b", Storage: "crds"}, {ID: "jobs.batch"}}
+	p.setTarget("pods@a", target{selection: "s"})
+	if p.nameLater(known, []string{"pods@a", "gadgets.example.com@b"}) {
+		t.Error("all collections are named, before a plan has named one of them")
+	}
+	if storage, configured := p.storageOf("example.com"); storage != "crds" || !configured {
+		t.Errorf("the storage of the collection that is not named yet is %q, configured: %t", storage, configured)
+	}
+	if _, configured := p.storageOf("batch"); configured {
+		t.Error("a collection that the plan removes is configured")
+	}
+	p.setTarget("gadgets.example.com@b", target{selection: "s"})
+	if !p.nameLater(known, []string{"pods@a", "gadgets.example.com@b"}) {
+		t.Error("not all collections are named, after plans have named all")
+	}
 }
