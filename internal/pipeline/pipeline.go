@@ -255,19 +255,25 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, absent func(n
 // nameLater notes the collections of the checkpoint of which the first plans after a start cannot say what becomes of them. Audit records are read
 // before later plans can, and a list may find changes of these collections then. It returns whether there are no such collections.
 func (p *Pipeline) nameLater(known []planning.Known, undecided []string) (allNamed bool) {
+	later := map[string]bool{}
+	for _, id := range undecided {
+		later[id] = true
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	allNamed = true
 	for _, k := range known {
-		if _, named := p.targets[k.ID]; named || !slices.Contains(undecided, k.ID) {
+		if _, named := p.targets[k.ID]; named || !later[k.ID] {
 			continue
 		}
+		allNamed = false
 		p.unnamed[k.ID] = k.Storage
 		group := event.ParseCollection(k.ID).Group
 		if _, other := p.storage[group]; !other {
 			p.storage[group] = k.Storage
 		}
 	}
-	return len(p.unnamed) == 0
+	return allNamed
 }
 
 // wanted converts a planned collection for the loop.

@@ -102,6 +102,9 @@ func TestNameLater(t *testing.T) {
 	if _, configured := p.storageOf("batch"); configured {
 		t.Error("a collection that the plan removes is configured")
 	}
+	if !p.nameLater(known, []string{"pods@a"}) {
+		t.Error("not all collections are named, although the plan has the last one")
+	}
 	p.setTarget("gadgets.example.com@b", target{selection: "s"})
 	if !p.nameLater(known, []string{"pods@a", "gadgets.example.com@b"}) {
 		t.Error("not all collections are named, after plans have named all")

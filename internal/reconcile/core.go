@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -204,7 +205,7 @@ func (k *Core) exists(c *Collection) {
 		return
 	}
 	var absent []*Collection
-	for _, other := range k.ofResource(c) {
+	for other := range k.ofResource(c) {
 		switch {
 		case other.Incarnation == 0, other.Phase == Leaving, other.Phase == Ending: // consumers have no copy of it, or it is not read
 		case other.Phase == Absent, other.list != nil && other.list.absent:
@@ -218,24 +219,22 @@ func (k *Core) exists(c *Collection) {
 	}
 }
 
-// ofResource returns the other collections of the resource of a collection, sorted by their IDs.
-func (k *Core) ofResource(c *Collection) (others []*Collection) {
-	resource := resourceOf(c.ID)
+// ofResource returns the other collections of the resource of a collection, in the order of their IDs.
+func (k *Core) ofResource(c *Collection) iter.Seq[*Collection] {
+	parsed := event.ParseCollection(c.ID)
+	resource := parsed.ResourceID()
 	from, _ := slices.BinarySearch(k.IDs(), resource)
-	for _, id := range k.IDs()[from:] {
-		if !strings.HasPrefix(id, resource) {
-			break
-		}
-		if id != c.ID && resourceOf(id) == resource {
-			others = append(others, k.collections[id])
+	return func(yield func(*Collection) bool) {
+		for _, id := range k.IDs()[from:] {
+			rest, same := strings.CutPrefix(id, resource)
+			if !same {
+				return
+			}
+			if of := rest == "" || rest[0] == ':' || rest[0] == '@'; of && id != c.ID && !yield(k.collections[id]) {
+				return
+			}
 		}
 	}
-	return others
-}
-
-func resourceOf(collection string) string {
-	parsed := event.ParseCollection(collection)
-	return parsed.ResourceID()
 }
 
 // Seal hands out the batch that fills, and begins another one. There is at most one batch on

@@ -378,6 +378,7 @@ func TestExistsAgain(t *testing.T) {
 		{"another ends", slices.Concat(third, goes("pods@a"), goes("pods@b"), []Input{of("pods@c", configured(Properties{Shape: "s"}))}), "pods@a", "pods@b returned, pods@a expired"},
 		{"another is closed", slices.Concat(third, goes("pods@a"), goes("pods@b"), []Input{of("pods@c", removed), of("pods@c", released), of("pods@c", Input{Kind: Forgot})}), "pods@a", "pods@b returned, pods@a expired"},
 		{"another was never there", append(both, of("pods@c", plain), of("pods@c", isGone)), "pods@a", "pods@b returned, pods@a expired"},
+		{"another entry is read", append(synced("pods:x"), both...), "pods@a", "pods@a expired"},
 		{"another resource is read", append(both, synced("pods.metrics.k8s.io")...), "pods@a", "pods@b returned, pods@a expired"},
 		{"another resource is absent", slices.Concat(synced("pods.metrics.k8s.io"), goes("pods.metrics.k8s.io"), both), "pods@a", "pods@b returned, pods@a expired"},
 		{"a resource with a similar name is absent", slices.Concat(synced("podsets"), goes("podsets"), both), "pods@a", "pods@b returned, pods@a expired"},

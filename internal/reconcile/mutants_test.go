@@ -452,7 +452,6 @@ var equivalents = map[string]string{
 	"view.seen: `len(doubts) > 0` with >=":                                  "likewise",
 	"inventory.next: `keys[i] < key` with <=":                               "both are the same key",
 	"pending.again: without `next.places = p.places`":                       "it saves allocations",
-	"Core.ofResource: without if `!strings.HasPrefix(id, resource)`":        "it saves time",
 	"pending.again: without `clear(p.items)`":                               "it frees memory",
 	"pending.again: without `clear(p.changes)`":                             "it frees memory",
 	"Core.Step: without `!c.handed.dirty`":                                  "Core.dirty looks at it again; the condition saves the comparison",
