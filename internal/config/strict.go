@@ -248,7 +248,7 @@ func unknownKey(t reflect.Type, name string) string {
 			known = append(known, key)
 		}
 	}
-	if best := discovery.Nearest(name, known, len(name)/2); best != "" {
+	if best := discovery.Nearest(name, known, (len(name)+1)/3); best != "" {
 		return fmt.Sprintf("unknown key; did you mean %q?", best)
 	}
 	return "unknown key; known here are " + strings.Join(known, ", ")

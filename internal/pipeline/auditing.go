@@ -118,16 +118,29 @@ func (b *Bridge) openAuditing(ctx context.Context) (*auditing, error) {
 	if err != nil {
 		return nil, err
 	}
-	box, err := inbox.Open(b.o.Audit.Path, o)
+	var a *auditing
+	failing := failure{message: "open audit.path failed; trying again until there is disk space, no event is published meanwhile"}
+	err = b.onceThereIsSpace(ctx, "open audit.path", failing, func() (err error) {
+		a, err = b.openInbox(o)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("audit.path: %w", err)
+	}
+	return a, nil
+}
+
+func (b *Bridge) openInbox(o inbox.Options) (*auditing, error) {
+	box, err := inbox.Open(b.o.Audit.Path, o)
+	if err != nil {
+		return nil, err
 	}
 	a := &auditing{spec: b.o.Audit, log: b.o.Log, inbox: box, needed: map[string]inbox.Position{}, client: b.o.Client, targets: b.storages, floors: map[string]floor{}}
 	for _, s := range b.o.Sinks {
 		a.sinks = append(a.sinks, s.Sink)
 	}
 	if err := a.identify(); err != nil {
-		return nil, errors.Join(fmt.Errorf("audit.path: %w", err), box.Close())
+		return nil, errors.Join(err, box.Close())
 	}
 	return a, nil
 }

@@ -313,15 +313,14 @@ func (b *Bridge) findCluster(ctx context.Context) (string, error) {
 
 func (b *Bridge) open(ctx context.Context, spec SinkSpec, uid string, disk openBuffer) (*Pipeline, func() error, error) {
 	id := event.Identity{Bridge: b.o.Name, Cluster: b.o.Cluster, ClusterUID: uid, Sink: spec.Sink}
-	bus, store, config, err := spec.Open(ctx, id)
-	key := spec.Sink + ": open the checkpoint"
-	defer b.outage.reminder.works(key)
-	for errors.Is(err, syscall.ENOSPC) && pause(ctx, readAgain) { // a full disk can get free space
-		b.outage.reminder.failed(key, failure{
-			message: "open checkpoint failed; trying again until there is disk space, no event is lost meanwhile", err: err, fields: []zap.Field{zap.String("sink", spec.Sink)},
-		})
+	var bus sink.Sink
+	var store OpenStore
+	var config encode.Config
+	failing := failure{message: "open checkpoint failed; trying again until there is disk space, no event is lost meanwhile", fields: []zap.Field{zap.String("sink", spec.Sink)}}
+	err := b.onceThereIsSpace(ctx, spec.Sink+": open the checkpoint", failing, func() (err error) {
 		bus, store, config, err = spec.Open(ctx, id)
-	}
+		return err
+	})
 	if err != nil {
 		return nil, nil, classify(err)
 	}
@@ -334,6 +333,22 @@ func (b *Bridge) open(ctx context.Context, spec SinkSpec, uid string, disk openB
 	b.pipelines = append(b.pipelines, p)
 	b.mu.Unlock()
 	return p, store.Close, nil
+}
+
+// onceThereIsSpace opens what is on a disk, and tries again while the disk is full: it can get free space. failing is what the log says, without the
+// error.
+func (b *Bridge) onceThereIsSpace(ctx context.Context, what string, failing failure, open func() error) error {
+	defer b.outage.reminder.works(what)
+	for {
+		err := open()
+		if !errors.Is(err, syscall.ENOSPC) {
+			return err
+		}
+		failing.err = err
+		if b.outage.reminder.failed(what, failing); !pause(ctx, readAgain) {
+			return err
+		}
+	}
 }
 
 // classify wraps an error in a *[planning.EnvironmentError] if only a change outside the bridge corrects it.

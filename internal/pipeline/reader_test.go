@@ -65,3 +65,24 @@ func TestReadsOutliveAFullDisk(t *testing.T) {
 		}
 	})
 }
+
+// A bridge that starts while the disk of its checkpoint or of audit.path is full waits for space. Another error ends it.
+func TestOpensOnceThereIsSpace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &Bridge{outage: newOutage(zap.NewNop())}
+		open := func(ctx context.Context, disk *fullDisk) error {
+			return b.onceThereIsSpace(ctx, "open", failure{message: "open failed"}, disk.fail)
+		}
+		if err := open(t.Context(), &fullDisk{fails: 3, with: syscall.ENOSPC}); err != nil {
+			t.Errorf("there is space after three attempts: %v", err)
+		}
+		if err := open(t.Context(), &fullDisk{fails: 1, with: checkpoint.ErrCorrupt}); !errors.Is(err, checkpoint.ErrCorrupt) {
+			t.Errorf("what is damaged: %v", err)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := open(ended, &fullDisk{fails: 9, with: syscall.ENOSPC}); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("at the end: %v", err)
+		}
+	})
+}
