@@ -398,7 +398,7 @@ func TestExistsAgain(t *testing.T) {
 			t.Errorf("%s: emitted are %q, want %q", c.name, got, c.want)
 		}
 		for _, id := range b.core.IDs() {
-			if returned := strings.Contains(c.want, id+" returned"); returned && !(b.core.Collection(id).Phase == Listing && b.core.Collection(id).list == nil) {
+			if x := b.core.Collection(id); strings.Contains(c.want, id+" returned") && (x.Phase != Listing || x.list != nil) {
 				t.Errorf("%s: %s is not listed again", c.name, id)
 			}
 		}
