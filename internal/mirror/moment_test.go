@@ -267,3 +267,40 @@ func TestResyncOfCutPartition(t *testing.T) {
 	b.want(9, false, 11)
 	b.want(300, false, 20)
 }
+
+// A resync shows objects as they are. Changes that only ignored fields or types that are not published have had are not on the bus, so a watch goes on.
+// What a resync shows above the served resourceVersion is served, once that is complete.
+func TestResyncOfWhatIsIgnored(t *testing.T) {
+	b := openBacklog(t)
+	b.partitions = 1
+	b.gap(0, 1, "100", event.ReasonReset)
+	b.pod(0, 2, event.Present, 10)
+	b.synced(0, 3, "100", 1, 20)
+	b.synced(0, 4, "100", 2, 50)
+	b.commit()
+	b.latest(50, 10)
+	era := b.mirror.Resource(pods).Served.Era
+	b.gap(0, 5, "200", event.ReasonResync)
+	b.resynced(6, "200", 40)
+	b.synced(0, 7, "200", 1, 60)
+	b.commit()
+	b.latest(60, 10)
+	b.gap(0, 8, "300", event.ReasonResync)
+	b.resynced(9, "300", 70)
+	b.synced(0, 10, "300", 1, 80)
+	b.commit()
+	b.latest(80, 70)
+	if now := b.mirror.Resource(pods).Served.Era; now != era {
+		t.Errorf("the era is %d, and was %d: a watch ends", now, era)
+	}
+}
+
+// resynced applies what a resync shows of a pod.
+func (b *backlog) resynced(seconds int64, run string, version int) {
+	b.Helper()
+	name, rv := fmt.Sprint(b.collection, 0), strconv.Itoa(version)
+	b.apply(0, seconds, event.Event{
+		Type: event.Present, Run: run, Origin: event.Resync, APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: name, UID: name, ResourceVersion: rv,
+		Object: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":%q}}`, name, name, rv),
+	})
+}

@@ -468,7 +468,8 @@ func (r *resource) leftOut(at store.Position, t time.Time) {
 }
 
 // repeats reports whether the store has the state of an event of an era already, or a later one. An object that was republished in
-// an era that is not complete is written again: a resourceVersion can have another body then.
+// an era that is not complete is written again: a resourceVersion can have another body then. In an era that is complete, a resync can show a
+// resourceVersion that is new and below the served one: its change was left out on the bus, by ignore or types, so it is left out here.
 func (r *resource) repeats(e *event.Received, version, era uint64, at store.Position, newest *store.Version) bool {
 	same := newest.UID == e.UID && newest.Deleted == (e.Type == event.Deleted)
 	switch {
@@ -480,7 +481,8 @@ func (r *resource) repeats(e *event.Received, version, era uint64, at store.Posi
 		return same
 	case e.Type == event.Present && r.wasComplete(era):
 		own, _ := strconv.ParseUint(e.ResourceVersion, 10, 64)
-		return same && newest.ResourceVersion == own
+		leftOut := era == r.era().Number && newest.ResourceVersion < own && own <= r.Served.Version
+		return same && (newest.ResourceVersion == own || leftOut)
 	}
 	return false
 }

@@ -200,7 +200,7 @@ func TestServedTruth(t *testing.T) {
 		"before the deletion":       {14, 13, nil, false},
 		"after the deletion":        {14, 14, held, false},
 	} {
-		v := &servedVerdict{servedTruth: servedTruth{deleted: map[string]uint64{"u": c.seen}, bodies: map[string]map[string]bool{"u 11": {held["u"].body: true}}, compared: map[string]map[*object]comparisons{}}}
+		v := &servedVerdict{servedTruth: servedTruth{deleted: map[lifetime]uint64{{1, "u"}: c.seen, {2, "u"}: 13}, bodies: map[string]map[string]bool{"u 11": {held["u"].body: true}}, compared: map[string]map[*object]comparisons{}}}
 		if found := v.existed(h, c.at, c.held); (len(found) == 0) != c.ok {
 			t.Errorf("%s: %v", name, found)
 		}

@@ -37,7 +37,7 @@ type servedTruth struct {
 	cluster  map[string]map[string]item // by resource and UID: what exists at the end; the body of what is comparable, or ""
 	types    map[string]target          // by resource
 	bodies   map[string]map[string]bool // by UID and version: the bodies that were published
-	deleted  map[string]uint64          // by UID: the version of the deletion that a watch has seen; 0: it has seen several, as in the histories before and after a restore
+	deleted  map[lifetime]uint64        // the version of the deletion that a watch has seen; 0: it has seen several
 	several  map[string]map[uint64]int  // by resource: the number of changes of a version, in all collections
 	breaches map[string][]breach        // by resource
 	loose    map[string]bool            // resources of several collections: every refusal may have a reason
@@ -82,6 +82,12 @@ func (v *servedVerdict) countsOf(resource string) (covered, refused *int) {
 		v.counts.Shared = &servedShared{}
 	}
 	return &v.counts.Shared.Covered, &v.counts.Shared.Refused
+}
+
+// lifetime names an object in an epoch. After a restore, an object that the backup has exists in another epoch.
+type lifetime struct {
+	epoch int
+	uid   string
 }
 
 // past is one history of a resource.
@@ -168,7 +174,7 @@ func newServedVerdict(p Pair, l *ledger, types []target, messages []bus.Message)
 
 // read reads everything that is on the bus. It forgets what it read before.
 func (v *servedVerdict) read(p Pair, messages []bus.Message) {
-	v.bodies, v.deleted, v.several = map[string]map[string]bool{}, map[string]uint64{}, map[string]map[uint64]int{}
+	v.bodies, v.deleted, v.several = map[string]map[string]bool{}, map[lifetime]uint64{}, map[string]map[uint64]int{}
 	for resource := range v.types {
 		v.breaches[resource] = breachesOf(p, resource, messages)
 	}
@@ -180,9 +186,10 @@ func (v *servedVerdict) read(p Pair, messages []bus.Message) {
 		}
 		if m.Is("deleted") {
 			if m.Attributes["origin"] == "watch" {
-				at, again := v.deleted[m.UID()]
-				if v.deleted[m.UID()] = versionOf(m); again && at != versionOf(m) {
-					v.deleted[m.UID()] = 0
+				of := lifetime{m.Epoch(), m.UID()}
+				at, again := v.deleted[of]
+				if v.deleted[of] = versionOf(m); again && at != versionOf(m) {
+					v.deleted[of] = 0
 				}
 			}
 		} else {
@@ -384,7 +391,7 @@ func byUID(items []item) (by map[string]item, wrong string) {
 func (v *servedVerdict) existed(h past, version uint64, held map[string]item) (found []string) {
 	for uid, o := range h.objects {
 		x, has := held[uid]
-		state, exists, sure := v.at(o, version)
+		state, exists, sure := v.at(h.epoch, o, version)
 		switch {
 		case exists && state.in && !has && sure:
 			found = append(found, fmt.Sprintf("missing: %s", o))
@@ -404,15 +411,15 @@ func (v *servedVerdict) existed(h past, version uint64, held map[string]item) (f
 	return found
 }
 
-// at returns the last state of an object up to a version. sure is false if the object may have been deleted by then.
-func (v *servedVerdict) at(o *object, version uint64) (state version, exists, sure bool) {
+// at returns the last state of an object in an epoch up to a version. sure is false if the object may have been deleted by then.
+func (v *servedVerdict) at(epoch int, o *object, version uint64) (state version, exists, sure bool) {
 	for _, one := range o.versions {
 		if one.rv <= version {
 			state, exists = one, true
 		}
 	}
 	after, before := o.after, o.before
-	if at := v.deleted[o.uid]; at > after && at < before {
+	if at := v.deleted[lifetime{epoch, o.uid}]; at > after && at < before {
 		after, before = at-1, at+1
 	}
 	switch {
