@@ -79,8 +79,8 @@ func (l *Loop) attribute(at time.Time) {
 // keepEvery is how often verdicts are stored that cannot be published yet.
 const keepEvery = time.Second
 
-// keepVerdicts stores what is known about changes of collections that are suspended or not named yet, so that the records are not needed until it is
-// published. After an error the next call tries again. It waits while the events of some of these changes may be settled: their entries are removed.
+// keepVerdicts stores what is known about changes of collections that are suspended or not named yet, so that their records are not needed until
+// that is published. After an error the next call tries again. It waits while the events of some of these changes may be settled: their entries are removed.
 func (l *Loop) keepVerdicts(at time.Time) {
 	if l.batches.full() || at.Sub(l.verdictsKept) < keepEvery || l.batches.flying != nil && l.batches.flying.settled.items != nil {
 		return
