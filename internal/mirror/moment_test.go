@@ -59,15 +59,20 @@ func (b *backlog) apply(partition int, seconds int64, e event.Event) {
 
 func (b *backlog) pod(partition int, seconds int64, t event.Type, version int) {
 	b.Helper()
-	name, rv := fmt.Sprint(b.collection, partition), strconv.Itoa(version)
-	deleted := ""
-	if t == event.Deleted {
-		deleted = rv
+	e := b.event(partition, t, version)
+	if e.Origin = event.Watch; t == event.Deleted {
+		e.DeletionVersion = e.ResourceVersion
 	}
-	b.apply(partition, seconds, event.Event{
-		Type: t, DeletionVersion: deleted, Origin: event.Watch, APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: name, UID: name, ResourceVersion: rv,
+	b.apply(partition, seconds, e)
+}
+
+// event is an event about the pod of a partition, without an origin.
+func (b *backlog) event(partition int, t event.Type, version int) event.Event {
+	name, rv := fmt.Sprint(b.collection, partition), strconv.Itoa(version)
+	return event.Event{
+		Type: t, APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: name, UID: name, ResourceVersion: rv,
 		Object: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":%q}}`, name, name, rv),
-	})
+	}
 }
 
 func (b *backlog) gap(partition int, seconds int64, run string, reason event.Reason) {
@@ -298,9 +303,7 @@ func TestResyncOfWhatIsIgnored(t *testing.T) {
 // resynced applies what a resync shows of a pod.
 func (b *backlog) resynced(seconds int64, run string, version int) {
 	b.Helper()
-	name, rv := fmt.Sprint(b.collection, 0), strconv.Itoa(version)
-	b.apply(0, seconds, event.Event{
-		Type: event.Present, Run: run, Origin: event.Resync, APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: name, UID: name, ResourceVersion: rv,
-		Object: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":%q}}`, name, name, rv),
-	})
+	e := b.event(0, event.Present, version)
+	e.Run, e.Origin = run, event.Resync
+	b.apply(0, seconds, e)
 }

@@ -1,12 +1,10 @@
 package pipeline
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/audit"
-	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
@@ -57,7 +55,7 @@ func TestRefusedRequestsFollow(t *testing.T) {
 	defer store.Close()
 	a := newAuditing(t, nil)
 	a.spec.Denied = true
-	a.spec.Join = join.Options{Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100}
+	a.spec.Join = patient
 	requests := func(user string) {
 		t.Helper()
 		r := audit.Record{
@@ -76,15 +74,7 @@ func TestRefusedRequestsFollow(t *testing.T) {
 		t.Helper()
 		r := newAuditedRig(t, &nowhere{}, store, CollectionOptions{}, a.spec)
 		defer r.stop()
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.followAudit(ctx, a) }()
-		defer func() {
-			stop()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}()
+		defer r.followsAudit(a)()
 		r.setTarget("configmaps", target{Target: source.Target{Collection: event.Collection{Resource: "configmaps"}}})
 		do(r)
 	}

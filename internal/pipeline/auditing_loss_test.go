@@ -56,7 +56,7 @@ func (l *losses) details() (all []string) {
 func TestLossesArePublished(t *testing.T) {
 	line := `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"1","stage":"ResponseComplete","requestURI":"/","verb":"create","user":{"username":"alice"},"objectRef":{"resource":"pods"},"responseStatus":{"code":201},"stageTimestamp":"2026-03-14T09:26:02.535897Z"}` + "\n"
 	a := newAuditing(t, []byte(line+line))
-	a.spec.Join = join.Options{Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100}
+	a.spec.Join = patient
 	store, err := file.OpenMem(identity)
 	if err != nil {
 		t.Fatal(err)
@@ -132,9 +132,7 @@ func TestLostInbox(t *testing.T) {
 		t.Helper()
 		a.spec.Join = join.Options{Complete: true, Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Nanosecond, MaxChanges: 1000, MaxRequests: 1000}
 		r := newAuditedRig(t, bus, store, CollectionOptions{}, a.spec)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.followAudit(ctx, a) }()
+		end := r.followsAudit(a)
 		r.setTarget("configmaps", target{Target: source.Target{Collection: event.Collection{Resource: "configmaps"}}})
 		r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
 		position := 10
@@ -157,10 +155,7 @@ func TestLostInbox(t *testing.T) {
 			}
 		}
 		then(r)
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		end()
 		r.stop()
 		return at
 	}

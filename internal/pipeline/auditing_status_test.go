@@ -42,6 +42,31 @@ func newAuditing(t *testing.T, lines []byte) *auditing {
 	return &auditing{spec: spec, log: zap.NewNop(), inbox: box, sinks: []string{"sink"}, begun: time.Now(), needed: map[string]inbox.Position{}, floors: map[string]floor{}}
 }
 
+// patient are the options of a join that gives up neither changes nor records while a test runs.
+var patient = join.Options{Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100}
+
+// followsAudit lets the rig read audit records until the returned function is called.
+func (r *rig) followsAudit(a *auditing) (end func()) {
+	ctx, stop := context.WithCancel(r.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.followAudit(ctx, a) }()
+	return func() {
+		stop()
+		if err := <-ended; err != nil {
+			r.t.Error(err)
+		}
+	}
+}
+
+// created is the record of the creation of a ConfigMap.
+func created(name, version, user string) audit.Record {
+	return audit.Record{
+		ID: user, Stage: audit.Complete, Level: audit.RequestResponse, Verb: "create", Resource: "configmaps", Namespace: "a", Name: name, Code: 201,
+		Answer:   &audit.Answer{Namespace: "a", Name: name, UID: "uid-" + name, Version: version},
+		Received: time.Now(), Reached: time.Now(), Actor: audit.Actor{User: audit.User{Name: user}},
+	}
+}
+
 // Each line of the audit log is in the status: as a record, by the reason why it is none, or as one that could not be read.
 func TestAuditStatus(t *testing.T) {
 	text, err := os.ReadFile("../audit/testdata/apiserver-1.36.jsonl")
@@ -156,29 +181,16 @@ func TestAttributionFollowsAChange(t *testing.T) {
 	}
 	defer store.Close()
 	a := newAuditing(t, nil)
-	a.spec.Join = join.Options{Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100}
+	a.spec.Join = patient
 	r := newAuditedRig(t, &nowhere{}, store, CollectionOptions{}, a.spec)
 	defer r.stop()
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- r.followAudit(ctx, a) }()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	defer r.followsAudit(a)()
 	r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
 	r.reads(watched(reconcile.Seen, "new", "11", "10"))
 	r.shows("published", func(s status.Sink, _ status.Collection) bool {
 		return s.Attribution != nil && s.Attribution.Waiting == 1 && s.Attribution.Exact == 0
 	})
-	err = a.Append([]audit.Record{{
-		ID: "1", Stage: audit.Complete, Level: audit.RequestResponse, Verb: "create", Resource: "configmaps", Namespace: "a", Name: "new", Code: 201,
-		Answer:   &audit.Answer{Namespace: "a", Name: "new", UID: "uid-new", Version: "11"},
-		Received: time.Now(), Reached: time.Now(), Actor: audit.Actor{User: audit.User{Name: "alice"}},
-	}})
-	if err != nil {
+	if err := a.Append([]audit.Record{created("new", "11", "alice")}); err != nil {
 		t.Fatal(err)
 	}
 	r.shows("attributed", func(s status.Sink, _ status.Collection) bool {

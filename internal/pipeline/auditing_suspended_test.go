@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/audit"
-	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
@@ -49,19 +48,14 @@ func TestSuspendedRouteNeedsNoRecords(t *testing.T) {
 	}
 	defer store.Close()
 	a := newAuditing(t, nil)
-	a.spec.Join = join.Options{Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100}
+	a.spec.Join = patient
 	bus := &refusesUsers{}
 	run := func(do func(r *rig)) {
 		t.Helper()
 		r := newAuditedRig(t, bus, store, CollectionOptions{}, a.spec)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.followAudit(ctx, a) }()
+		end := r.followsAudit(a)
 		do(r)
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		end()
 		r.stop()
 	}
 	run(func(r *rig) {
@@ -70,12 +64,7 @@ func TestSuspendedRouteNeedsNoRecords(t *testing.T) {
 		r.shows("published", func(s status.Sink, _ status.Collection) bool {
 			return s.Attribution != nil && s.Attribution.Waiting == 1
 		})
-		err := a.Append([]audit.Record{{
-			ID: "1", Stage: audit.Complete, Level: audit.RequestResponse, Verb: "create", Resource: "configmaps", Namespace: "a", Name: "new", Code: 201,
-			Answer:   &audit.Answer{Namespace: "a", Name: "new", UID: "uid-new", Version: "11"},
-			Received: time.Now(), Reached: time.Now(), Actor: audit.Actor{User: audit.User{Name: "alice"}},
-		}})
-		if err != nil {
+		if err := a.Append([]audit.Record{created("new", "11", "alice")}); err != nil {
 			t.Fatal(err)
 		}
 		for deadline := time.After(endsHang); ; {

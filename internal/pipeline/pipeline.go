@@ -67,7 +67,7 @@ type Pipeline struct {
 	mu      sync.Mutex
 	targets map[string]target // the targets that collections read
 	changed chan struct{}     // closed when targets changes
-	storage map[string]string // by group, of the collections that were configured
+	storage map[string]string // by group, of the collections that were configured, and of those in unnamed
 	unnamed map[string]string // the storage of each collection in the checkpoint that no plan has named since the start: see nameLater
 	shown   map[string]*collectionCounts
 	again   func() // requests another plan; nil: the pipeline does not follow a plan yet

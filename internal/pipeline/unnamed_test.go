@@ -1,15 +1,12 @@
 package pipeline
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/audit"
-	"github.com/kubebridge/kubebridge/internal/audit/join"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/internal/status"
@@ -28,15 +25,8 @@ func TestRecordsOfUnnamedCollections(t *testing.T) {
 	defer store.Close()
 	a := newAuditing(t, nil)
 	a.spec.Denied = true
-	a.spec.Join = join.Options{Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100}
+	a.spec.Join = patient
 	bus := &refusesUsers{accepts: true}
-	created := func(name, version, user string) audit.Record {
-		return audit.Record{
-			ID: user, Stage: audit.Complete, Level: audit.RequestResponse, Verb: "create", Resource: "configmaps", Namespace: "a", Name: name, Code: 201,
-			Answer:   &audit.Answer{Namespace: "a", Name: name, UID: "uid-" + name, Version: version},
-			Received: time.Now(), Reached: time.Now(), Actor: audit.Actor{User: audit.User{Name: user}},
-		}
-	}
 	read := func(r *rig, collections int, is func(a *status.Attribution) bool) {
 		t.Helper()
 		r.showsSink("records are read", func(s status.Sink) bool {
@@ -47,15 +37,7 @@ func TestRecordsOfUnnamedCollections(t *testing.T) {
 		t.Helper()
 		r := newUnplannedRig(t, bus, store, a.spec)
 		defer r.stop()
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.followAudit(ctx, a) }()
-		defer func() {
-			stop()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}()
+		defer r.followsAudit(a)()
 		do(r)
 	}
 	run(func(r *rig) {
