@@ -96,6 +96,16 @@ func (st *Stream) Next() uint64 {
 	return st.next
 }
 
+// First returns the number of the first frame that is flushed and not trimmed, or of the next one to be flushed if there is none.
+func (st *Stream) First() uint64 {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if len(st.segments) > 0 {
+		return st.segments[0].first
+	}
+	return st.flushed
+}
+
 // locate returns the segment that has a frame. Its errors are io.EOF for a frame that is still to be flushed, ErrTrimmed and
 // *BrokenError. st.mu is held.
 func (st *Stream) locate(n uint64) (*segment, error) {

@@ -136,7 +136,7 @@ func (b *Inbox) hasFailed(n uint64) bool {
 func (b *Inbox) Last() uint64 { return b.lastConfirmed() }
 
 // First returns the number of the first record that may be there.
-func (b *Inbox) First() uint64 { return b.first() }
+func (b *Inbox) First() uint64 { return b.stream.First() }
 
 // Bytes returns the bytes on disk.
 func (b *Inbox) Bytes() int64 { return b.spool.Bytes() }
@@ -245,7 +245,7 @@ func (b *Inbox) wake() {
 // Trim deletes records up to a position that a reader has returned. The last one stays: from it a reader knows later that it
 // continues in the same inbox.
 func (b *Inbox) Trim(upTo Position) error {
-	if upTo == (Position{}) || upTo.Number < b.first() { // there is nothing before it any more
+	if upTo == (Position{}) || upTo.Number < b.First() { // there is nothing before it any more
 		return nil
 	}
 	for _, seg := range b.stream.Segments() {

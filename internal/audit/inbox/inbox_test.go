@@ -235,6 +235,40 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
+// A reader that begins while the first records are written returns them when they are durable.
+func TestReaderBeginsDuringAWrite(t *testing.T) {
+	var during func(op errorfs.Op)
+	fsys := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if during != nil {
+			during(op)
+		}
+		return nil
+	}))
+	b := openTest(t, fsys, spool.Options{})
+	defer b.Close()
+	var readers []*Reader
+	kinds := map[errorfs.OpKind]bool{}
+	during = func(op errorfs.Op) {
+		kinds[op.Kind] = true
+		r := b.Reader(Position{})
+		if _, err := r.Next(); !errors.Is(err, io.EOF) {
+			t.Errorf("before the records are durable, Next returns %v, want EOF", err)
+		}
+		readers = append(readers, r)
+	}
+	must(t, b.Append(named(1, 3)))
+	during = nil
+	if !kinds[errorfs.OpOpen] || !kinds[errorfs.OpFileSyncData] {
+		t.Errorf("readers began during %v, want the opening of the file and its sync among them", kinds)
+	}
+	for _, r := range readers {
+		if ids, _ := read(t, r, Position{}); ids != "1 2 3" {
+			t.Errorf("read %q, want all records", ids)
+		}
+		must(t, r.Close())
+	}
+}
+
 // Concurrent calls share a sync: while one is under way, the others wait for the next one, together.
 func TestAppendsShareASync(t *testing.T) {
 	var mu sync.Mutex

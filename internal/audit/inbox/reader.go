@@ -67,18 +67,23 @@ func (r *Reader) Next() (Item, error) {
 		}
 	}
 	for {
-		if r.want > r.inbox.lastConfirmed() {
+		last := r.inbox.lastConfirmed()
+		if r.want > last {
 			return Item{}, io.EOF
 		}
 		f, err := r.frames.Next()
 		var broken *spool.BrokenError
 		switch {
 		case errors.As(err, &broken):
-			if err := r.skip(broken.Next, err); err != nil {
+			next := broken.Next
+			if next == 0 { // what is appended after last can be read
+				next = last + 1
+			}
+			if err := r.skip(next, err); err != nil {
 				return Item{}, err
 			}
 		case errors.Is(err, spool.ErrTrimmed):
-			if err := r.skip(r.inbox.first(), err); err != nil {
+			if err := r.skip(r.inbox.First(), err); err != nil {
 				return Item{}, err
 			}
 		case err != nil:
@@ -119,7 +124,7 @@ func (r *Reader) Close() error {
 // start checks that the record at the position is there, so that all behind it are.
 func (r *Reader) start() error {
 	if r.after == (Position{}) {
-		r.goTo(r.inbox.first())
+		r.goTo(r.inbox.First())
 		return nil
 	}
 	r.frames = r.inbox.stream.Reader(r.after.Number)
@@ -135,7 +140,7 @@ func (r *Reader) start() error {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, spool.ErrTrimmed) && !errors.Is(err, spool.ErrBroken) && !errors.Is(err, errForeign) {
 		return err
 	}
-	first := r.inbox.first()
+	first := r.inbox.First()
 	r.goTo(first)
 	if errors.Is(err, spool.ErrTrimmed) { // numbers go on
 		return &GapError{r.after.Number + 1, max(first-1, r.after.Number+1), err}
@@ -147,13 +152,9 @@ func (r *Reader) goTo(n uint64) {
 	r.frames, r.want, r.checked = r.inbox.stream.Reader(n), n, true
 }
 
-// skip goes on with a record behind missing ones; 0: there is none yet. It returns nil if none of the missing ones was confirmed.
+// skip goes on with a record behind missing ones; it may be one that is not appended yet. It returns nil if none of the missing ones was confirmed.
 func (r *Reader) skip(next uint64, why error) error {
 	from := r.want
-	if next == 0 { // what will be appended next can be read
-		r.goTo(r.inbox.lastConfirmed() + 1)
-		return &GapError{from, r.want - 1, why}
-	}
 	r.goTo(next)
 	f, err := r.frames.Next()
 	r.goTo(next)
@@ -187,12 +188,4 @@ func (b *Inbox) lastConfirmed() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.confirmed
-}
-
-// first returns the number of the first record that may be there.
-func (b *Inbox) first() uint64 {
-	if list := b.stream.Segments(); len(list) > 0 {
-		return list[0].First
-	}
-	return b.stream.Next()
 }
