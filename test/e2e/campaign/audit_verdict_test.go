@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
@@ -48,7 +49,7 @@ func rightAudit() *audit {
 	}})
 	a.verdict = auditVerdict{
 		form: auditForm{input: inputLog, denied: true}, makers: a.ledger.makers, users: map[string]bool{"alice": true, "bob": true, "carol": true}, bridge: "bridge",
-		refused: map[string]*refusal{"mallory": {resource: resource, verb: "patch", certain: true}}, exact: true, whole: true,
+		refused: map[string]*refusal{"mallory": {resource: resource, verb: "patch", certain: true, asked: time.Now()}}, exact: true, whole: true,
 	}
 	return a
 }
@@ -216,6 +217,7 @@ func TestAuditVerdict(t *testing.T) {
 		"a refusal is published twice":       {func(a *audit) { a.messages = append(a.messages, a.messages[theDenied]) }, "denied"},
 		"a refusal, its record came twice":   {func(a *audit) { a.verdict.repeated = true; a.messages = append(a.messages, a.messages[theDenied]) }, ""},
 		"a refusal is not published":         {func(a *audit) { without(a, theDenied) }, "denied"},
+		"a refusal before the first event":   {func(a *audit) { a.verdict.refused["mallory"].asked = time.Time{}; without(a, theDenied) }, ""},
 		"refusals are not to be published":   {func(a *audit) { a.verdict.form.denied = false }, "denied"},
 		"a refusal without a certain answer": {func(a *audit) { a.verdict.refused["mallory"].certain = false; without(a, theDenied) }, ""},
 	} {

@@ -129,7 +129,7 @@ func causes() map[event.Reason][]string {
 		event.ReasonGone:        {"entries' CRD"},
 		event.ReasonFilter:      {"edited"},
 		event.ReasonSelection:   {"edited"},
-		event.ReasonReturned:    {"edited", "namespace leaves"},
+		event.ReasonReturned:    {"edited", "namespace leaves", "entries' CRD"},
 		event.ReasonReset:       {"stream deleted", "topic deleted", "edited", "namespace leaves"},
 		event.ReasonResync:      {"resync of entries", "etcd"},
 		event.ReasonInterrupted: {""}, // any fault can interrupt a list

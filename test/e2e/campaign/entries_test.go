@@ -244,6 +244,16 @@ func TestEntriesVerdictExcuses(t *testing.T) {
 			h.became("stays", 24, "c")
 			h.about("deleted", crewA, "stays", 24)
 		},
+		"types leave out the last change of an object that leaves": func(h *sharedHistory) {
+			h.edit([]entry{
+				{name: "a", selectBy: byLabel, values: []string{"a"}, types: []string{"added", "deleted"}},
+				{name: "b", selectBy: byLabel, values: []string{"b"}},
+			})
+			h.became("stays", 24, "a")
+			h.became("stays", 25, "c")
+			h.about("deleted", crewA, "stays", 25)
+			h.messages[len(h.messages)-1].Attributes["resourceversion"] = "24"
+		},
 		"the filter of an edit leaves an object out": func(h *sharedHistory) {
 			h.became("new", 24, "b")
 			h.truth.objects["new"].states[1].shown = false

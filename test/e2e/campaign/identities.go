@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kuberest "k8s.io/client-go/rest"
@@ -37,6 +38,7 @@ type identities struct {
 // refusal is a request that the API server has refused, by a user who has made no other one.
 type refusal struct {
 	resource, verb string
+	asked          time.Time
 	certain        bool // the answer came
 }
 
@@ -85,7 +87,7 @@ func (i *identities) tryRefused(ctx context.Context, t target, name string) erro
 	i.mu.Lock()
 	n := len(i.refused)
 	user := fmt.Sprintf("mallory-%d-of-%s", n, i.ns)
-	r := &refusal{resource: t.ResourceID()}
+	r := &refusal{resource: t.ResourceID(), asked: time.Now()}
 	i.refused[user] = r
 	i.mu.Unlock()
 	client, err := kube.New(i.impersonated(user), i.ns)
