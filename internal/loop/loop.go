@@ -479,6 +479,7 @@ func (l *Loop) decideWaiting(collection, key string) {
 
 // decide passes an input on to the core.
 func (l *Loop) decide(m message) {
+	l.batches.encode("", l.at) // what is there already did not follow from this message, which may have been delayed
 	before := l.core.Pending()
 	m.input.Now = l.number(l.at)
 	if s := m.input.Sighting; s != nil {

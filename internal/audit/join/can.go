@@ -68,7 +68,7 @@ func capacity(r *audit.Record) int {
 // can have made what they make with any code.
 //
 // ** If the answer is the object, it has its UID, and the resourceVersion of the change, if that is known. For a change it may also have a later
-// one: that of the removal, which the request has made as well.
+// one: that of the removal, which the request has made as well. For a removal it is no object with a deletionTimestamp and finalizers: these remain.
 func can(q *request, c *Change) bool {
 	if c.Kind == Written {
 		return can(q, c.as(Created)) || can(q, c.as(Changed))
@@ -95,16 +95,27 @@ func can(q *request, c *Change) bool {
 		case Changed:
 			return written(http.StatusOK) && answers(r, c) && expects(r, c)
 		}
-		return written(http.StatusOK) && (r.Answer == nil || r.Answer.Ending && r.Answer.Bare && sameUID(r, c)) && expects(r, c)
+		return written(http.StatusOK) && (r.Answer == nil || !remains(r) && sameUID(r, c)) && expects(r, c)
 	case "delete":
 		if r.Answer == nil || c.Kind == Created {
 			return c.Kind != Created
+		}
+		if c.Kind == Removed && remains(r) {
+			return false
 		}
 		return sameUID(r, c) && (c.Version == "" || r.Answer.Version == c.Version || c.Kind == Changed && event.Newer(r.Answer.Version, c.Version))
 	case "deletecollection":
 		return c.Kind != Created
 	}
 	return false
+}
+
+// remains reports whether the answer of a request is an object that still exists after the request.
+func remains(r *audit.Record) bool {
+	if r.Answer.Ending {
+		return !r.Answer.Bare
+	}
+	return r.Verb != "delete"
 }
 
 // effective reports whether the success of a request that can have made a change says that it has changed the object. A deletion of many
@@ -163,7 +174,7 @@ func (j *Join) proves(q *request, c *Change) bool {
 	case Changed:
 		return r.Code == http.StatusOK && r.Verb == "update" && names(r) && r.Expected != r.Answer.Version
 	case Removed:
-		return r.Verb == "delete"
+		return r.Verb == "delete" && !remains(r)
 	}
 	return false
 }

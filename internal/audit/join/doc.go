@@ -13,7 +13,8 @@
 //	update      code 200, the answer has the UID and the resourceVersion of the change, and the request had named another
 //	            resourceVersion, so the API server has compared it
 //	removal     a deletion of which the answer is the object, with its UID and the resourceVersion of the removal. The API server
-//	            returns the removed object for some resources, for example Pods, Services and ServiceAccounts
+//	            returns the removed object for some resources, for example Pods, Services and ServiceAccounts. It is not proved by an
+//	            object with a deletionTimestamp and finalizers, which remains
 //
 // Nothing else does. A patch, and an update without a resourceVersion, may have changed nothing: then the answer has the resourceVersion of
 // somebody else's change. A deletion of another resource answers with success also if another one was quicker.

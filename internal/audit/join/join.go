@@ -31,7 +31,9 @@ const (
 	Created Kind = iota + 1
 	Changed
 	Written // created or changed
-	Removed // from the API server, not only from a selection
+	// Removed from the API server, not only from a selection. But if an object had left the selection before, and did not exist any more when that was asked,
+	// the version is that with which it left.
+	Removed
 )
 
 // Change is a change of an object.
@@ -187,8 +189,14 @@ func (j *Join) shrink(now time.Time) {
 	}
 }
 
-// state is a state of an object.
-type state struct{ uid, version string }
+// state is a state of an object, or its removal.
+type state struct {
+	uid, version string
+	removed      bool
+}
+
+// reached returns what a change has led to.
+func (c *Change) reached() state { return state{c.UID, c.Version, c.Kind == Removed} }
 
 // resolved has exact verdicts for changes that another collection publishes as well.
 type resolved struct {
@@ -235,9 +243,9 @@ func (a *resolved) remove(uid string) {
 	})
 }
 
-// find returns the verdict on the state that a change has led to.
+// find returns the verdict on what a change has led to.
 func (a *resolved) find(c *Change) (Verdict, bool) {
-	v, known := a.of[state{c.UID, c.Version}]
+	v, known := a.of[c.reached()]
 	v.Change, v.request, v.uid = c.ID, nil, "" // the request is counted for the other one
 	return v, known
 }
@@ -514,7 +522,16 @@ func (j *Join) explained(o *object, all []*waiting) (changes []*waiting, request
 
 // certain reports whether the request that made a change is, or will be, among those that are read.
 func (j *Join) certain(c *waiting) bool {
-	return j.options.Complete && !j.ended && !c.again && c.Seen != nil && c.Version != "" && j.order.trusts(&c.Change)
+	return j.options.Complete && !j.ended && !c.again && c.Seen != nil && c.Version != "" && j.order.trusts(&c.Change) && !j.hasLeft(&c.Change)
+}
+
+// hasLeft reports whether an answer shows that an object existed in the version of its removal. Then it has only left the selection of the collection with
+// that version, and something later has removed it: see [Removed].
+func (j *Join) hasLeft(c *Change) bool {
+	return c.Kind == Removed && slices.ContainsFunc(j.requests.of[c.Object], func(q *request) bool {
+		a := q.record.Answer
+		return a != nil && a.UID == c.UID && a.Version == c.Version && remains(q.record)
+	})
 }
 
 // possible returns the requests that can have made a change. Only complete records are in an order.
@@ -555,7 +572,7 @@ func (j *Join) exact(o *object, c *waiting, q *request) {
 		return
 	}
 	v.request, v.uid = q, c.UID
-	j.resolved.add(state{c.UID, c.Version}, v)
+	j.resolved.add(c.reached(), v)
 	j.verdict(o, c, v)
 	if o.last == nil || event.Newer(c.Version, o.version) {
 		o.last, o.version = q, c.Version

@@ -48,9 +48,11 @@ type world struct {
 	loose []loose            // records that come later, or out of order
 	read  [2]int
 	watch []Change
-	seen  int             // of watch
-	gone  map[uint64]bool // changes of watch that a list did not find, because another one followed
-	twins []Change        // that come once more
+	seen  int              // of watch
+	gone  map[uint64]bool  // changes of watch that nobody finds: a list, because another one followed, or because the object is in left
+	left  map[string]bool  // by UID: whether the only collection with the object has published its removal: see ofLeft
+	twins []Change         // that come once more
+	ends  map[string]*call // by UID: the request that removed the object; nil: none did
 	truth map[uint64]*call
 
 	join     *Join
@@ -90,7 +92,7 @@ var resource = Object{Group: "apps", Resource: "deployments", Namespace: "shop"}
 func newWorld(t *testing.T, seed uint64, f form) *world {
 	w := &world{
 		t: t, rand: rand.New(rand.NewPCG(seed, 7)), form: f, now: time.Unix(1_800_000_000, 0), version: 100,
-		objects: map[string]*stored{}, gone: map[uint64]bool{}, truth: map[uint64]*call{}, verdicts: map[uint64]Verdict{}, lost: map[string]bool{},
+		objects: map[string]*stored{}, gone: map[uint64]bool{}, left: map[string]bool{}, ends: map[string]*call{}, truth: map[uint64]*call{}, verdicts: map[uint64]Verdict{}, lost: map[string]bool{},
 	}
 	o := Options{Complete: f.complete, Settle: 30 * time.Second, Keep: 10 * time.Minute, MaxOpen: time.Minute, MaxChanges: 1000, MaxRequests: 1000}
 	if f.bounds {
@@ -313,6 +315,7 @@ func (w *world) end(c *call, o *stored) {
 	before := strconv.FormatUint(o.version, 10)
 	w.version++
 	delete(w.objects, o.name)
+	w.ends[o.uid] = c
 	w.emit(c, &stored{name: o.name, uid: o.uid, version: w.version}, Removed, before)
 }
 
@@ -469,15 +472,16 @@ func (w *world) readOne(input int) {
 	}
 }
 
-// ofTwin is added to the ID of a change that comes once more, from another collection with the same object.
-const ofTwin = 1 << 32
+// ofTwin is added to the ID of a change that comes once more, from another collection with the same object. ofLeft is added if the change made the object
+// leave the selection of the collection, and the object did not exist any more when that was asked: then the change comes as its removal.
+const ofTwin, ofLeft = 1 << 32, 1 << 33
 
 func (w *world) watchOne() {
 	if len(w.twins) > 0 && w.chance(20) {
 		c := w.twins[0]
 		w.twins = w.twins[1:]
 		c.ID, c.At, c.Seen = c.ID+ofTwin, w.now, w.marks()
-		w.join.Change(c)
+		w.join.Change(w.leave(c))
 		return
 	}
 	if w.seen == len(w.watch) {
@@ -489,13 +493,28 @@ func (w *world) watchOne() {
 	if !w.chance(5) {
 		c.Seen, c.Noticed = w.marks(), w.now
 	}
-	w.join.Change(c)
 	if w.chance(10) {
 		w.twins = append(w.twins, c)
 	}
+	if w.left[c.UID] { // no collection has the object
+		w.gone[c.ID] = true
+		return
+	}
+	c = w.leave(c)
+	w.left[c.UID] = c.ID >= ofLeft
+	w.join.Change(c)
 	if w.chance(20) {
 		w.join.Passed(c.Version)
 	}
+}
+
+// leave makes the removal of an object of some of its changes, if the object does not exist any more.
+func (w *world) leave(c Change) Change {
+	made := w.truth[c.ID%ofTwin]
+	if _, ended := w.ends[c.UID]; ended && made != nil && (made.record.Verb == "patch" || made.record.Verb == "update") && c.Kind != Created && c.Kind != Removed && w.chance(50) {
+		c.ID, c.Kind = c.ID+ofLeft, Removed
+	}
+	return c
 }
 
 // list passes on what a list finds: of each object only the last of the changes that the watch has not seen, and no removal of an object that nobody has
@@ -508,7 +527,7 @@ func (w *world) list() {
 	unseen := w.watch[w.seen:]
 	w.seen = len(w.watch)
 	for i, c := range unseen {
-		if slices.ContainsFunc(unseen[i+1:], func(later Change) bool { return later.UID == c.UID }) || c.Kind == Removed && !known[c.UID] {
+		if slices.ContainsFunc(unseen[i+1:], func(later Change) bool { return later.UID == c.UID }) || c.Kind == Removed && !known[c.UID] || w.left[c.UID] {
 			w.gone[c.ID] = true
 			continue
 		}
@@ -543,8 +562,11 @@ func (w *world) take() {
 			w.t.Errorf("change %d got a second verdict", v.Change)
 		}
 		w.verdicts[v.Change] = v
-		made := w.truth[v.Change%ofTwin]
 		c := w.watch[v.Change%ofTwin-1]
+		made := w.truth[c.ID]
+		if v.Change >= ofLeft {
+			made = w.ends[c.UID]
+		}
 		if v.Exact != nil {
 			if made == nil || v.Exact.URI != made.record.URI {
 				w.t.Errorf("%+v was made by %s, and the verdict says %s", c, name(made), describe(v.Exact))
@@ -560,7 +582,7 @@ func (w *world) take() {
 		if v.LeftOut && len(v.Candidates) != maxCandidates {
 			w.t.Errorf("the verdict on change %d leaves candidates out, and has %d", v.Change, len(v.Candidates))
 		}
-		if v.Change > ofTwin || made == nil || w.form.busy && !made.ended { // the request of a twin can be forgotten; others have no record yet
+		if v.Change >= ofTwin || made == nil || w.form.busy && !made.ended { // the request of a twin can be forgotten; others have no record yet
 			continue
 		}
 		w.judge(c, v, made)
@@ -630,7 +652,7 @@ func (w *world) run(steps int) (exact, all int) {
 	}
 	for _, c := range w.watch {
 		v, given := w.verdicts[c.ID]
-		if w.gone[c.ID] {
+		if _, left := w.verdicts[c.ID+ofLeft]; left || w.gone[c.ID] {
 			continue
 		}
 		if !given {
