@@ -313,6 +313,7 @@ func (m *Mirror) Forget(reason string) error {
 				return err
 			}
 		}
+		r.restart()
 		r.recheckComplete = true
 	}
 	for _, prefix := range []string{statePrefix, objectPrefix, offsetPrefix} {

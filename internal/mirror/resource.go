@@ -112,7 +112,9 @@ type resource struct {
 
 	Kind        Kind
 	Served      store.Position
-	Moment      time.Time // the highest time that a position was recorded with: the served one shows everything up to it
+	Moment      time.Time // what the served position shows everything up to. It is not lower than the event that began the present era
+	Before      reached   `json:",omitzero"` // the last position of the eras before that has a time, and this time. States that show less do not replace it
+	Restarted   time.Time `json:",omitzero"` // the time up to which everything was read before messages were lost, and all was read again
 	Time        time.Time // the highest time of an event, by the bridge's clock
 	Collections map[string]*collection
 	Closed      bool `json:",omitzero"` // the bridge has closed every collection: it does not publish the resource any more
@@ -219,7 +221,9 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	now := r.era()
 	if now.Complete {
 		now.Last = r.Served
+		r.keepMoments()
 	}
+	r.Moment = later(r.Moment, s.event.Time)
 	next := Era{Number: now.Number + 1, Began: s.event.Time, Reason: reason, Collection: id, Reset: reset}
 	if now.Complete && r.unserved.number > 0 {
 		err := m.batch.ChangeTimes(r.id, r.Served, func(_ store.Position, t time.Time) bool {
@@ -230,6 +234,7 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 			return err
 		}
 	}
+	next.Began = later(next.Began, r.Restarted)
 	after := store.Position{Era: now.Number}
 	if after.Compare(r.Served) < 0 {
 		after = r.Served
@@ -267,6 +272,20 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	}
 	r.stepped, r.changed, r.unserved.number = s.number, true, several
 	return nil
+}
+
+// keepMoments keeps the served position as what later eras do not replace at its time.
+func (r *resource) keepMoments() {
+	if !r.Moment.Before(r.Before.Time) {
+		r.Before = reached{Epoch: r.era().Epoch, Version: r.Served.Version, Time: r.Moment}
+	}
+}
+
+// restart begins again with the times: messages are read again that were published before. The times up to the last one that was shown stay as
+// they were.
+func (r *resource) restart() {
+	r.Restarted = later(r.Restarted, r.era().Began)
+	r.Moment, r.Time, r.changed = time.Time{}, time.Time{}, true
 }
 
 // raiseMinServed keeps lower resourceVersions from being served in the present era, if it is not complete yet.
@@ -462,7 +481,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 func (r *resource) leftOut(at store.Position, t time.Time) {
 	ended, next := findEra(r.eras, at.Era), findEra(r.eras, at.Era+1)
 	if ended != nil && next != nil && ended.Complete && at.Compare(ended.Last) > 0 {
-		next.Began = earlier(next.Began, t)
+		next.Began = later(earlier(next.Began, t), r.Restarted)
 		r.changedEras = append(r.changedEras, next.Number)
 	}
 }
@@ -590,11 +609,14 @@ func (m *Mirror) serve(r *resource) error {
 	if now.Complete && next.Compare(r.Served) <= 0 {
 		return nil
 	}
+	if !now.Complete {
+		now.Epoch = epoch
+	}
 	if err := m.setMoments(r, next, proved); err != nil {
 		return err
 	}
 	if !now.Complete {
-		now.Complete, now.Base, now.Epoch, now.Since, now.Absent = true, version, epoch, r.Moment, absent
+		now.Complete, now.Base, now.Since, now.Absent = true, version, r.Moment, absent
 	}
 	r.Served, r.changed = next, true
 	return nil
@@ -615,7 +637,7 @@ func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) 
 		if !complete || before == after || before.Version == at.Version {
 			return nil
 		}
-		return m.batch.SetMoment(r.id, until, before)
+		return m.setMoment(r, until, before)
 	}
 	switch u := &r.unserved; {
 	case complete && u.number == 1 && u.at.Compare(next) <= 0:
@@ -640,14 +662,23 @@ func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) 
 	}
 	if !complete || last == after || last.Version != next.Version {
 		if complete && last != after {
-			if err := m.batch.SetMoment(r.id, t, last); err != nil {
+			if err := m.setMoment(r, t, last); err != nil {
 				return err
 			}
 		}
 		t = later(t, proved)
 	}
 	r.Moment = t
-	return m.batch.SetMoment(r.id, t, next)
+	return m.setMoment(r, t, next)
+}
+
+// setMoment records the time of a position of the present era, unless an era before has shown more by then.
+func (m *Mirror) setMoment(r *resource, t time.Time, at store.Position) error {
+	epoch := r.era().Epoch
+	if t.Before(r.Before.Time) || t.Equal(r.Before.Time) && (epoch < r.Before.Epoch || epoch == r.Before.Epoch && at.Version < r.Before.Version) {
+		return nil
+	}
+	return m.batch.SetMoment(r.id, t, at)
 }
 
 // published returns what readers see of the resource.
