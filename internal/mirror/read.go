@@ -35,6 +35,8 @@ type Resource struct {
 	Unordered   string         // a resourceVersion that is not a number; "": all are numbers
 	Collections []string       // that are not closed, sorted; empty also if messages were lost and no collection was read again yet
 	Closed      bool           // the bridge has closed every collection: it does not publish the resource any more
+
+	spans []Span
 }
 
 // Resource returns a resource; nil if the bus has no event of it.
@@ -97,6 +99,14 @@ func (r *Resource) For(sees func(namespace string) bool) *Resource {
 		}
 	}
 	return &other
+}
+
+// Covers reports whether the complete states of an era have the objects of a namespace: one of its collections is of this namespace, or of all.
+func (r *Resource) Covers(namespace string, era uint64) bool {
+	return slices.ContainsFunc(r.spans, func(x Span) bool {
+		of := event.ParseCollection(x.Collection).Namespace
+		return (of == "" || of == namespace) && x.Since <= era && (x.Until == 0 || era < x.Until)
+	})
 }
 
 // Present returns the present era.

@@ -61,10 +61,16 @@ type collection struct {
 	Run, Epoch uint64
 	Begun      map[string]uint64
 	Former     []former
-	// Wrote is the last era in which the collection has a version.
-	Wrote uint64
+	// Wrote is the last era in which the collection has a version. Since is the first one whose complete states include the collection.
+	Wrote, Since uint64
 
 	marked mark // of the last call of MarkReached
+}
+
+// Span is a collection in the eras from Since, before Until. Their complete states include it. Until is 0 while the collection is not closed.
+type Span struct {
+	Collection   string
+	Since, Until uint64
 }
 
 // former is the era of a run.
@@ -117,7 +123,8 @@ type resource struct {
 	Restarted   time.Time `json:",omitzero"` // the time up to which everything was read before messages were lost, and all was read again
 	Time        time.Time // the highest time of an event, by the bridge's clock
 	Collections map[string]*collection
-	Closed      bool `json:",omitzero"` // the bridge has closed every collection: it does not publish the resource any more
+	Ended       []Span `json:",omitzero"` // collections of eras that are retained, which a later era does not have
+	Closed      bool   `json:",omitzero"` // the bridge has closed every collection: it does not publish the resource any more
 	// Unordered is a resourceVersion that is not a number; "": all are.
 	Unordered string         `json:",omitzero"`
 	Floor     store.Position // what only lower positions need may be deleted
@@ -312,13 +319,17 @@ func later(a, b time.Time) time.Time {
 
 // dropped ends a collection.
 func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
-	if r.Collections[id] == nil {
+	c := r.Collections[id]
+	if c == nil {
 		return nil
 	}
 	if err := m.begin(r, s, id, reason, true); err != nil {
 		return err
 	}
 	delete(r.Collections, id)
+	if until := r.era().Number; c.Since < until {
+		r.Ended = append(r.Ended, Span{id, c.Since, until})
+	}
 	if len(r.Collections) == 0 { // no list counts any more; epochs begin again if the checkpoint was lost
 		r.era().MinServed = reached{}
 		r.Closed = s.event.Type == event.Closed && s.event.Collection == id
@@ -339,7 +350,10 @@ func (m *Mirror) apply(r *resource, s *step) error {
 		if err := m.begin(r, s, e.Collection, "the collection "+e.Collection+" was added", false); err != nil {
 			return err
 		}
-		c = &collection{Reached: map[string]reached{}, LastEvents: map[string]time.Time{}, Begun: map[string]uint64{}}
+		c = &collection{Reached: map[string]reached{}, LastEvents: map[string]time.Time{}, Begun: map[string]uint64{}, Since: r.era().Number}
+		if n := len(r.Ended) - 1; n >= 0 && r.Ended[n].Collection == e.Collection && r.Ended[n].Until == c.Since { // a reset
+			c.Since, r.Ended = r.Ended[n].Since, r.Ended[:n]
+		}
 		r.Collections[e.Collection], r.Closed = c, false
 	}
 	c.LastEvents[s.message.String()] = e.Time
@@ -686,6 +700,10 @@ func (r *resource) published() *Resource {
 	p := &Resource{
 		ID: r.id, Kind: r.Kind, Eras: slices.Clone(r.eras), Served: r.Served, Floor: r.Floor, Time: r.Time, LastEvent: r.lastEvent(),
 		Complete: r.complete && r.era().Complete, Unordered: r.Unordered, Collections: slices.Sorted(maps.Keys(r.Collections)), Closed: r.Closed,
+	}
+	p.spans = slices.Clone(r.Ended)
+	for _, id := range p.Collections {
+		p.spans = append(p.spans, Span{Collection: id, Since: r.Collections[id].Since})
 	}
 	return p
 }

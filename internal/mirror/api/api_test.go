@@ -718,3 +718,69 @@ func TestPastWatch(t *testing.T) {
 	b.synced("pods", 60, event.ReasonExpired)
 	wantNext(t, w, "ERROR 410", "end")
 }
+
+// TestNamespaceNotPublished: an empty answer for a namespace that the bridge does not publish would say that nothing is in it. Informers would take
+// all its objects for deleted when the bridge stops publishing it.
+func TestNamespaceNotPublished(t *testing.T) {
+	b := newBus(t)
+	b.edits["pods"] = map[string]uint64{"pods@infra": 1, "pods@shop": 1}
+	b.snapshot("pods@infra", 50, log)
+	b.snapshot("pods@shop", 50, web)
+	b.synced("pods@infra", 55, event.ReasonPeriodic)
+	b.synced("pods@shop", 55, event.ReasonPeriodic)
+	before := b.clock.Format(time.RFC3339)
+	pods := b.client("").Resource(podsResource)
+	w, err := pods.Namespace("shop").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "50"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	answers := func(want map[string]int) {
+		t.Helper()
+		for path, code := range want {
+			got, header, body := b.get(t, path, "")
+			if got != code || path == "/api/v1/namespaces/none/pods" && !strings.Contains(body, `the bridge does not publish it for namespace \"none\"`) {
+				t.Errorf("%s: %d %s, want %d", path, got, body, code)
+			}
+			if strings.Contains(path, "none") && (strings.Contains(body, "infra") || strings.Contains(body, "shop") || len(header.Values("Warning")) > 0) {
+				t.Errorf("%s shows other namespaces: %s %v", path, body, header)
+			}
+		}
+	}
+	answers(map[string]int{
+		"/api/v1/namespaces/shop/pods":                            200,
+		"/api/v1/namespaces/none/pods":                            503,
+		"/api/v1/namespaces/none/pods/web":                        503,
+		"/api/v1/namespaces/none/pods?watch=1":                    503,
+		"/api/v1/namespaces/none/pods?watch=1&resourceVersion=50": 503,
+		"/api/v1/pods?fieldSelector=metadata.namespace%3Dnone":    503,
+		"/api/v1/pods":                                                200,
+		"/at/50/api/v1/namespaces/none/pods":                          410,
+		"/at/" + before + "/api/v1/namespaces/none/pods":              410,
+		"/at/" + before + "/api/v1/namespaces/none/pods/web":          410,
+		"/at/" + before + "/api/v1/namespaces/shop/pods":              200,
+		"/api/v1/namespaces/none/pods?limit=1&resourceVersion=50":     503,
+		"/api/v1/namespaces/shop/pods?limit=1&resourceVersion=50":     200,
+		"/api/v1/namespaces/shop/pods?timeoutSeconds=1&watch=1":       200,
+		"/at/50/api/v1/namespaces/none/pods?watch=1&timeoutSeconds=1": 200, // its event is 410
+	})
+	b.close("pods@shop")
+	b.synced("pods@infra", 60, event.ReasonPeriodic)
+	wantNext(t, w, "ERROR 410", "end")
+	after := b.clock.Format(time.RFC3339)
+	answers(map[string]int{
+		"/api/v1/namespaces/shop/pods":                                               503,
+		"/api/v1/namespaces/shop/pods/web":                                           503,
+		"/api/v1/namespaces/infra/pods":                                              200,
+		"/at/" + before + "/api/v1/namespaces/shop/pods":                             200,
+		"/at/50/api/v1/namespaces/shop/pods/web":                                     200,
+		"/at/" + after + "/api/v1/namespaces/shop/pods":                              410,
+		"/at/60/api/v1/namespaces/shop/pods":                                         410,
+		"/api/v1/namespaces/shop/pods?resourceVersion=50&resourceVersionMatch=Exact": 503,
+	})
+	b.close("pods@infra")
+	answers(map[string]int{
+		"/api/v1/namespaces/infra/pods/log": 503, // not 404: the object may exist
+		"/api/v1/pods":                      404,
+	})
+}

@@ -166,6 +166,16 @@ func (b *bus) synced(collection string, version int, reason event.Reason) {
 	})
 }
 
+// close ends a collection, which the plan does not have any more.
+func (b *bus) close(collection string) {
+	b.t.Helper()
+	col := event.ParseCollection(collection)
+	plan := b.plan(collection)
+	delete(b.edits[col.ResourceID()], collection)
+	plan.Number, plan.Digest = 2, event.PlanDigest(b.edits[col.ResourceID()])
+	b.send(collection, event.Event{Type: event.Closed, Origin: event.Reconcile, Report: &event.Report{Reason: "removed"}, Plan: plan})
+}
+
 // thing is an object of a test.
 type thing struct {
 	namespace, name, uid string

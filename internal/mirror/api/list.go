@@ -121,6 +121,9 @@ func (s *Server) listed(q *request, o *options) (at store.Position, after store.
 		if t.At.Compare(q.resource.Served) > 0 {
 			return at, after, nil, apierrors.NewBadRequest("continue key is not valid")
 		}
+		if err := s.covered(q, t.At); err != nil {
+			return at, after, nil, err
+		}
 		return t.At, after, []string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, t.At.Version)}, nil
 	}
 	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || o.ResourceVersionMatch == "" && o.Limit > 0 && o.version != 0
@@ -137,6 +140,9 @@ func (s *Server) listed(q *request, o *options) (at store.Position, after store.
 		now := at
 		if at, err = q.resource.AtVersion(o.version, q.at.Epoch); err != nil {
 			return at, after, nil, s.failed(q, err)
+		}
+		if err := s.covered(q, at); err != nil {
+			return at, after, nil, err
 		}
 		if q.past != "" && at.Compare(now) > 0 {
 			return at, after, nil, apierrors.NewResourceExpired(fmt.Sprintf("resourceVersion %d is later than /at/%s", o.version, q.past))
