@@ -33,6 +33,8 @@ type Era struct {
 	MinServed reached `json:",omitzero"`
 	// Absent is set if the resource did not exist.
 	Absent bool `json:",omitzero"`
+	// Skipped is the number of objects that existed and were not published (snapshot: skip). States of the era lack them.
+	Skipped int `json:",omitzero"`
 	// Last is the last position that was served; zero for the newest era.
 	Last store.Position
 }
@@ -63,6 +65,8 @@ type collection struct {
 	Former     []former
 	// Wrote is the last era in which the collection has a version. Since is the first one whose complete states include the collection.
 	Wrote, Since uint64
+	// Skipped is the number of objects of the last list that were not published (snapshot: skip), and have not changed since.
+	Skipped int `json:",omitzero"`
 
 	marked mark // of the last call of MarkReached
 }
@@ -372,6 +376,9 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 		if !listed {
 			r.raiseMinServed(e.Epoch, version)
 		}
+		if err := m.skipped(r, c, s); err != nil {
+			return err
+		}
 		switch {
 		case e.ResourceVersion == "":
 			c.Reached[at] = reached{Gone: true, Time: e.Time}
@@ -405,6 +412,21 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	err := begin(r, s, e.Collection, reason, reset)
 	c.Run, c.Epoch = e.Run, e.Epoch
 	return err
+}
+
+// skipped notes how many objects of a list were not published. An era's states have all of the objects, or lack some.
+func (m *Mirror) skipped(r *resource, c *collection, s *step) error {
+	e := s.event
+	n := e.Report.Counts
+	if n == nil || e.Run < c.Run || n.Skipped == c.Skipped { // e.Run: of a partition that is behind
+		return nil
+	}
+	some := c.Skipped > 0
+	c.Skipped = n.Skipped
+	if some == (n.Skipped > 0) || !r.era().Complete {
+		return nil
+	}
+	return m.begin(r, s, e.Collection, "a list of the collection "+e.Collection+" showed other objects that are not published (snapshot: skip)", false)
 }
 
 // lastEvent returns the time of the last event in the partition whose last event is the oldest; zero if a partition had none.
@@ -631,6 +653,9 @@ func (m *Mirror) serve(r *resource) error {
 	}
 	if !now.Complete {
 		now.Complete, now.Base, now.Since, now.Absent = true, version, r.Moment, absent
+		for _, c := range r.Collections {
+			now.Skipped += c.Skipped
+		}
 	}
 	r.Served, r.changed = next, true
 	return nil

@@ -784,3 +784,49 @@ func TestNamespaceNotPublished(t *testing.T) {
 		"/api/v1/pods":                      404,
 	})
 }
+
+// TestSkippedObjects: where the first list did not publish what existed, a list of the rest is not shown as complete.
+func TestSkippedObjects(t *testing.T) {
+	b := newBus(t)
+	b.gap("pods", event.ReasonReset)
+	b.listed("pods", 50, event.ReasonReset, &event.Counts{Listed: 2, Skipped: 2})
+	b.object("pods", event.Added, event.Watch, thing{"shop", "new", "u-5", 52, ""})
+	incomplete := func() {
+		t.Helper()
+		for path, want := range map[string]int{
+			"/api/v1/pods":                                         503,
+			"/api/v1/namespaces/shop/pods/new":                     503,
+			"/api/v1/pods?watch=1":                                 503,
+			"/api/v1/pods?watch=1&resourceVersion=51":              503,
+			"/at/52/api/v1/pods":                                   410,
+			"/at/" + b.clock.Format(time.RFC3339) + "/api/v1/pods": 410,
+		} {
+			if code, _, body := b.get(t, path, ""); code != want || !strings.Contains(body, "snapshot: skip") {
+				t.Errorf("%s: %d %s, want %d", path, code, body, want)
+			}
+		}
+	}
+	incomplete()
+	if all := States(b.mirror, "prod"); len(all) != 1 || all[0].Current {
+		t.Errorf("the states are %+v", all)
+	}
+	b.synced("pods", 53, event.ReasonPeriodic) // it is of no list
+	b.gap("pods", event.ReasonExpired)
+	b.listed("pods", 55, event.ReasonExpired, &event.Counts{Listed: 3, Skipped: 1})
+	incomplete()
+	b.object("pods", event.Added, event.Watch, thing{"shop", "web", "u-1", 56, ""})
+	b.object("pods", event.Added, event.Watch, thing{"shop", "cart", "u-2", 57, ""})
+	incomplete() // that these were all is known after a list
+	b.gap("pods", event.ReasonResync)
+	b.listed("pods", 60, event.ReasonResync, &event.Counts{Listed: 3})
+	l, err := b.client("").Resource(podsResource).List(t.Context(), metav1.ListOptions{})
+	if want := []string{"shop/cart@57", "shop/new@52", "shop/web@56"}; err != nil || !slices.Equal(names(l), want) {
+		t.Errorf("after a list that skips nothing: %v (%v)", names(l), err)
+	}
+	if code, _, body := b.get(t, "/api/v1/pods?watch=1&resourceVersion=56", ""); code != 200 || !strings.Contains(body, `"code":410`) {
+		t.Errorf("a watch from before that: %d %s", code, body)
+	}
+	if code, _, body := b.get(t, "/at/56/api/v1/pods", ""); code != 410 {
+		t.Errorf("before that: %d %s", code, body)
+	}
+}
