@@ -135,6 +135,11 @@ func (f *serveFlags) checkRights(p *past) error {
 	if f.authorization != authorizeBus {
 		return nil
 	}
+	for i := range p.config.Sinks {
+		if s := &p.config.Sinks[i]; s.Name == p.name && s.Oversize == "dead-letter" {
+			return fmt.Errorf("--authorization bus: the sink %s has oversize: dead-letter: a binding that became too large would keep the rights that it had before: use oversize: truncate or fail", p.name)
+		}
+	}
 	for _, name := range auth.RBACResources() {
 		c := event.ParseCollection(name)
 		e := p.entry(&c)

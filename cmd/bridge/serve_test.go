@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -40,6 +41,12 @@ checkpoint: {file: {path: `+t.TempDir()+`}}
 			`{resource: rolebindings.rbac.authorization.k8s.io, syncedEvery: 30s}, ` + last
 	}
 	whole := conf(all(`{resource: roles.rbac.authorization.k8s.io, syncedEvery: 1m}`))
+	deadLetters := filepath.Join(t.TempDir(), "bridge.yaml")
+	text, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, deadLetters, strings.Replace(string(text), "{name: audit,", "{name: audit, oversize: dead-letter,", 1))
 	for _, c := range []struct {
 		flags, config string
 		code          int
@@ -65,6 +72,7 @@ checkpoint: {file: {path: `+t.TempDir()+`}}
 		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, labelSelector: a=b}")), exitConfig, "are selected by the labels"},
 		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, types: [added, modified]}")), exitConfig, "deleted are left out"},
 		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, metadataOnly: true}")), exitConfig, "have metadata only"},
+		{"--data D --tls-cert c --tls-key k --authorization bus", deadLetters, exitConfig, "the sink audit has oversize: dead-letter"},
 	} {
 		t.Run(c.flags+" "+c.says, func(t *testing.T) {
 			flags := strings.Fields(strings.Replace(c.flags, "--data D", "--data "+t.TempDir(), 1))
