@@ -198,7 +198,7 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	}
 	group.Go(func() error {
 		err := busreader.Run(ctx, busreader.Options{
-			Mirror: m, Cluster: p.config.Cluster, Retain: f.retain, Progress: progress.note, Log: log,
+			Mirror: m, Cluster: p.config.Cluster, Retain: f.retain, Progress: progress.note, Dropped: progress.drop, Log: log,
 			Open: func(ctx context.Context) (sink.Reader, error) { return p.read(ctx, wanted{stays: true}) },
 		})
 		if err != nil {

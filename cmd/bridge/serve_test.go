@@ -172,7 +172,8 @@ func mirrorOf(t *testing.T, uid string) *mirror.Mirror {
 	return m
 }
 
-// TestCopyProgress: the copy is ready once everything that the bus had at the start is committed, and stays so.
+// TestCopyProgress: the copy is ready once everything that the bus had at the start is committed, and stays so until messages are lost and
+// everything is read again.
 func TestCopyProgress(t *testing.T) {
 	p := &copyProgress{}
 	if p.check() == nil || p.looked.Load() {
@@ -185,5 +186,12 @@ func TestCopyProgress(t *testing.T) {
 		if p.note(x.behind); p.behind.Load() != x.behind || !p.looked.Load() || (p.check() == nil) != x.ready {
 			t.Errorf("%d behind: %v", x.behind, p.check())
 		}
+	}
+	p.drop()
+	if p.note(1); p.check() == nil {
+		t.Error("it is ready while everything is read again")
+	}
+	if p.note(0); p.check() != nil {
+		t.Errorf("after that: %v", p.check())
 	}
 }

@@ -133,6 +133,9 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 			is = 1
 		}
 		to <- prometheus.MustNewConstMetric(current, prometheus.GaugeValue, is, s.Resource)
+		if s.Time.IsZero() { // messages were lost, and none was read again
+			continue
+		}
 		to <- prometheus.MustNewConstMetric(eventTime, prometheus.GaugeValue, float64(s.Time.UnixMilli())/1000, s.Resource)
 	}
 }
