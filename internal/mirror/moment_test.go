@@ -394,3 +394,44 @@ func TestMomentsOfClosedCollection(t *testing.T) {
 	b.want(4, false, 10, 11)
 	b.want(5, false, 10)
 }
+
+// TestKindOfNewestEvent: the API version is that of the newest object, not that of a deletion or of a partition that is behind.
+func TestKindOfNewestEvent(t *testing.T) {
+	b := openBacklog(t)
+	pod := func(partition int, seconds int64, kind event.Type, apiVersion string) {
+		t.Helper()
+		e := b.event(partition, kind, int(10+seconds))
+		e.APIVersion, e.Origin = apiVersion, event.Watch
+		if kind == event.Deleted {
+			e.DeletionVersion = e.ResourceVersion
+		}
+		b.apply(partition, seconds, e)
+		b.commit()
+	}
+	want := func(apiVersion string) {
+		t.Helper()
+		if got := b.mirror.Resource(pods).Kind; got != (Kind{apiVersion, "Pod", true}) {
+			t.Errorf("it is %v, want %s", got, apiVersion)
+		}
+	}
+	b.gap(0, 1, "100", event.ReasonReset)
+	b.gap(1, 1, "100", event.ReasonReset)
+	pod(0, 2, event.Deleted, "v1alpha1") // nothing else is known
+	want("v1alpha1")
+	pod(1, 3, event.Added, "v1beta1")
+	want("v1beta1")
+	pod(1, 5, event.Modified, "v1")
+	want("v1")
+	pod(0, 4, event.Added, "v1beta1")
+	want("v1")
+	pod(0, 6, event.Deleted, "v1beta1")
+	want("v1")
+	if err := b.mirror.Forget("messages were lost"); err != nil {
+		t.Fatal(err)
+	}
+	b.gap(1, 1, "100", event.ReasonReset)
+	pod(1, 3, event.Added, "v1beta1")
+	want("v1")
+	pod(1, 7, event.Modified, "v2")
+	want("v2")
+}

@@ -121,6 +121,7 @@ type resource struct {
 	eras []Era // ascending; the last one is the present era
 
 	Kind        Kind
+	KindTime    time.Time `json:",omitzero"` // of the event that Kind is of. Older ones do not change it
 	Served      store.Position
 	Moment      time.Time // what the served position shows everything up to. It is not lower than the event that began the present era
 	Before      reached   `json:",omitzero"` // the last position of the eras before that has a time, and this time. States that show less do not replace it
@@ -456,8 +457,12 @@ func (r *resource) number(version string) (uint64, bool) {
 
 func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 	e := s.event
-	if k := (Kind{e.APIVersion, e.Kind, e.Namespace != ""}); k != r.Kind {
-		r.Kind = k
+	// A deletion has the API version in which the object was published last, and a partition that is behind has older events.
+	if r.Kind.Kind == "" {
+		r.Kind = Kind{e.APIVersion, e.Kind, e.Namespace != ""}
+	}
+	if e.Type != event.Deleted && !e.Time.Before(r.KindTime) {
+		r.Kind, r.KindTime = Kind{e.APIVersion, e.Kind, e.Namespace != ""}, e.Time
 	}
 	text := e.ResourceVersion
 	if e.Type == event.Deleted {
