@@ -435,3 +435,15 @@ func TestKindOfNewestEvent(t *testing.T) {
 	pod(1, 7, event.Modified, "v2")
 	want("v2")
 }
+
+// TestFormerErasAreForgotten: the eras of former gaps are kept only while a partition is behind them.
+func TestFormerErasAreForgotten(t *testing.T) {
+	b := openBacklog(t)
+	b.partitions = 1
+	for i := range 3 {
+		b.gap(0, int64(1+i), strconv.Itoa(100+100*i), "expired")
+	}
+	if n := len(b.mirror.all[pods].Collections["pods"].Former); n != 0 {
+		t.Errorf("%d are kept", n)
+	}
+}

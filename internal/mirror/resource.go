@@ -412,6 +412,9 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	}
 	err := begin(r, s, e.Collection, reason, reset)
 	c.Run, c.Epoch = e.Run, e.Epoch
+	if !c.lags(s.message.Partitions) {
+		c.Former = nil
+	}
 	return err
 }
 
