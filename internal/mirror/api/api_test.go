@@ -836,3 +836,25 @@ func TestSkippedObjects(t *testing.T) {
 		t.Errorf("before that: %d %s", code, body)
 	}
 }
+
+// TestTokenOfAnotherList: the position in a continue token is that of one resource, in one view.
+func TestTokenOfAnotherList(t *testing.T) {
+	b := threePods(t)
+	b.snapshot("widgets.example.com", 50, thing{"shop", "a", "w-1", 41, ""})
+	first, err := b.client("").Resource(podsResource).List(t.Context(), metav1.ListOptions{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{
+		"/api/v1/pods":                       200,
+		"/clusters/prod/api/v1/pods":         200,
+		"/at/50/api/v1/pods":                 400,
+		"/apis/example.com/v1/widgets":       400,
+		"/at/50/apis/example.com/v1/widgets": 400,
+	} {
+		code, _, body := b.get(t, path+"?limit=1&continue="+first.GetContinue(), "")
+		if code != want || code == 400 && !strings.Contains(body, "it is of another list") {
+			t.Errorf("%s: %d %s, want %d", path, code, body, want)
+		}
+	}
+}
