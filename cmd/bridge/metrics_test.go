@@ -70,7 +70,7 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 	api.NewMetrics(filling{r})
 	progress := &copyProgress{}
 	progress.note(0)
-	r.MustRegister(newServeMetrics(func() []api.State { return []api.State{{Resource: "pods"}} }, progress, func() int64 { return 1 })...)
+	r.MustRegister(newServeMetrics(func() []api.State { return []api.State{{Resource: "pods", Time: time.Now()}} }, progress, func() int64 { return 1 })...)
 	return r
 }
 

@@ -177,18 +177,20 @@ resources:
   - {resource: deploy, namespaces: [a, b], drop: [spec.replicas]}
   - events
   - configmaps
+  - {resource: leases.coordination.k8s.io, ignore: [leases]}
 redact: [{paths: [data.a], with: hash, resources: [configmaps]}]
 sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
 `)
 	notes := p.notes()
 	for id, want := range map[string][]string{
-		"pods":                nil,
-		"pods:some@b":         {"objects of pods:some are those of some namespaces", "a filter leaves objects of pods:some out", "objects of pods:some are selected by the labels app=web"},
-		"nodes":               {"objects of nodes have metadata only"},
-		"deployments.apps@a":  {"objects of deployments.apps are those of some namespaces", "rules take values out of objects of deployments.apps"},
-		"events":              {"events of events are not all published: deleted are left out"},
-		"configmaps":          {"values in objects of configmaps are redacted"},
-		"widgets.example.com": {"the configuration does not have widgets.example.com any more"},
+		"pods":                       nil,
+		"pods:some@b":                {"objects of pods:some are those of some namespaces", "a filter leaves objects of pods:some out", "objects of pods:some are selected by the labels app=web"},
+		"nodes":                      {"objects of nodes have metadata only"},
+		"deployments.apps@a":         {"objects of deployments.apps are those of some namespaces", "rules take values out of objects of deployments.apps"},
+		"events":                     {"events of events are not all published: deleted are left out"},
+		"configmaps":                 {"values in objects of configmaps are redacted"},
+		"leases.coordination.k8s.io": {"changes of objects of leases.coordination.k8s.io are not published if ignore covers them: these fields can be older"},
+		"widgets.example.com":        {"the configuration does not have widgets.example.com any more"},
 	} {
 		if diff := cmp.Diff(want, notes([]string{id})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", id, diff)

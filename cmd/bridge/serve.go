@@ -135,6 +135,11 @@ func (f *serveFlags) checkRights(p *past) error {
 	if f.authorization != authorizeBus {
 		return nil
 	}
+	for i := range p.config.Sinks {
+		if s := &p.config.Sinks[i]; s.Name == p.name && s.Oversize == "dead-letter" {
+			return fmt.Errorf("--authorization bus: the sink %s has oversize: dead-letter: a binding that became too large would keep the rights that it had before: use oversize: truncate or fail", p.name)
+		}
+	}
 	for _, name := range auth.RBACResources() {
 		c := event.ParseCollection(name)
 		e := p.entry(&c)
@@ -144,7 +149,7 @@ func (f *serveFlags) checkRights(p *past) error {
 		case f.rightsMaxAge > 0 && (e.SyncedEvery == 0 || 2*e.SyncedEvery > f.rightsMaxAge):
 			return fmt.Errorf("--authorization bus: the entry of %s needs syncedEvery: %s or less, half of --rights-max-age: else it is not known whether rights are as they are now", name, f.rightsMaxAge/2)
 		}
-		if notes := p.altered()([]string{name}); len(notes) > 0 {
+		if notes := p.notes()([]string{name}); len(notes) > 0 {
 			return fmt.Errorf("--authorization bus: it needs whole objects of %s: %s", name, notes[0])
 		}
 	}
@@ -193,7 +198,7 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	}
 	group.Go(func() error {
 		err := busreader.Run(ctx, busreader.Options{
-			Mirror: m, Cluster: p.config.Cluster, Retain: f.retain, Progress: progress.note, Log: log,
+			Mirror: m, Cluster: p.config.Cluster, Retain: f.retain, Progress: progress.note, Dropped: progress.drop, Log: log,
 			Open: func(ctx context.Context) (sink.Reader, error) { return p.read(ctx, wanted{stays: true}) },
 		})
 		if err != nil {
@@ -251,28 +256,13 @@ func (f *serveFlags) guard(p *past, m *mirror.Mirror, ready func() error, log *z
 		}
 	}
 	if f.authorization == authorizeBus {
-		o.Authorizer = auth.NewBus(auth.BusOptions{Mirror: m, Altered: p.altered(), Ready: ready, MaxAge: f.rightsMaxAge, Skipped: skipped(log)})
+		o.Authorizer = auth.NewBus(auth.BusOptions{Mirror: m, Altered: p.notes(), Ready: ready, MaxAge: f.rightsMaxAge, Skipped: skipped(log)})
 		return auth.NewGuard(o), from, nil
 	}
 	if o.Authorizer, err = auth.NewReviews(cfg, from); err != nil {
 		return nil, nil, &exitError{exitEnvironment, err}
 	}
 	return auth.NewGuard(o), from, nil
-}
-
-// altered returns what the configuration leaves out of collections, or does not publish at once.
-func (p *past) altered() func(collections []string) []string {
-	notes := p.notes()
-	return func(collections []string) []string {
-		all := notes(collections)
-		for _, id := range collections {
-			c := event.ParseCollection(id)
-			if e := p.entry(&c); e != nil && len(e.Ignore) > 0 {
-				all = append(all, "changes of objects of "+id+" are not published if ignore covers them")
-			}
-		}
-		return all
-	}
 }
 
 // skipped logs each role or binding that does not count, once.
@@ -304,7 +294,7 @@ func builtin() func(resource string) (api.Builtin, bool) {
 	}
 }
 
-// notes returns what the configuration leaves out of collections.
+// notes returns what the configuration leaves out of collections, changes in them, or does not publish at once.
 func (p *past) notes() func(collections []string) []string {
 	collection, hides, unpublished := p.collection(), p.hides(), p.unpublished()
 	return func(collections []string) (notes []string) {
@@ -346,6 +336,9 @@ func (p *past) notes() func(collections []string) []string {
 			}
 			if types := unpublished(id); types != "" {
 				add("events of " + name + " are not all published: " + types + " are left out")
+			}
+			if e := p.entry(&c); e != nil && len(e.Ignore) > 0 {
+				add("changes of objects of " + name + " are not published if ignore covers them: these fields can be older")
 			}
 		}
 		return notes

@@ -14,6 +14,7 @@ import (
 // copyProgress is how far the copy of `bridge serve` has read the bus. Any goroutine may use it.
 type copyProgress struct {
 	looked, ready atomic.Bool
+	again         atomic.Bool  // the copy was dropped, and everything is read again
 	behind        atomic.Int64 // messages that the bus had at the last look and that were not read
 }
 
@@ -26,12 +27,22 @@ func (p *copyProgress) note(behind int64) {
 	}
 }
 
+// drop notes that the copy was dropped. What is read next is older than what was served.
+func (p *copyProgress) drop() {
+	p.again.Store(true)
+	p.ready.Store(false)
+}
+
 // check returns why the copy is not ready to be read.
 func (p *copyProgress) check() error {
-	if !p.ready.Load() {
+	switch {
+	case p.ready.Load():
+		return nil
+	case p.again.Load():
+		return errors.New("the bus has lost messages, and is being read again")
+	default:
 		return errors.New("the bus was not read yet up to where it ended at the start")
 	}
-	return nil
 }
 
 // newServeMetrics returns the metrics of `bridge serve` that are not of requests.
@@ -41,7 +52,7 @@ func newServeMetrics(states func() []api.State, p *copyProgress, bytes func() in
 	}
 	return []prometheus.Collector{
 		api.NewCollector(states),
-		gauge("ready", "1 since `bridge serve` has read the bus up to where it ended at the start, 0 before.", func() float64 {
+		gauge("ready", "1 once `bridge serve` has read the bus up to where it ended at the start. 0 before, and while it reads the bus again because messages were lost.", func() float64 {
 			if p.check() != nil {
 				return 0
 			}

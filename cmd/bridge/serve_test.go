@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -40,6 +41,12 @@ checkpoint: {file: {path: `+t.TempDir()+`}}
 			`{resource: rolebindings.rbac.authorization.k8s.io, syncedEvery: 30s}, ` + last
 	}
 	whole := conf(all(`{resource: roles.rbac.authorization.k8s.io, syncedEvery: 1m}`))
+	deadLetters := filepath.Join(t.TempDir(), "bridge.yaml")
+	text, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, deadLetters, strings.Replace(string(text), "{name: audit,", "{name: audit, oversize: dead-letter,", 1))
 	for _, c := range []struct {
 		flags, config string
 		code          int
@@ -65,6 +72,7 @@ checkpoint: {file: {path: `+t.TempDir()+`}}
 		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, labelSelector: a=b}")), exitConfig, "are selected by the labels"},
 		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, types: [added, modified]}")), exitConfig, "deleted are left out"},
 		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, metadataOnly: true}")), exitConfig, "have metadata only"},
+		{"--data D --tls-cert c --tls-key k --authorization bus", deadLetters, exitConfig, "the sink audit has oversize: dead-letter"},
 	} {
 		t.Run(c.flags+" "+c.says, func(t *testing.T) {
 			flags := strings.Fields(strings.Replace(c.flags, "--data D", "--data "+t.TempDir(), 1))
@@ -164,7 +172,8 @@ func mirrorOf(t *testing.T, uid string) *mirror.Mirror {
 	return m
 }
 
-// TestCopyProgress: the copy is ready once everything that the bus had at the start is committed, and stays so.
+// TestCopyProgress: the copy is ready once everything that the bus had at the start is committed, and stays so until messages are lost and
+// everything is read again.
 func TestCopyProgress(t *testing.T) {
 	p := &copyProgress{}
 	if p.check() == nil || p.looked.Load() {
@@ -177,5 +186,12 @@ func TestCopyProgress(t *testing.T) {
 		if p.note(x.behind); p.behind.Load() != x.behind || !p.looked.Load() || (p.check() == nil) != x.ready {
 			t.Errorf("%d behind: %v", x.behind, p.check())
 		}
+	}
+	p.drop()
+	if p.note(1); p.check() == nil {
+		t.Error("it is ready while everything is read again")
+	}
+	if p.note(0); p.check() != nil {
+		t.Errorf("after that: %v", p.check())
 	}
 }

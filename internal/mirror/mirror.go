@@ -313,6 +313,7 @@ func (m *Mirror) Forget(reason string) error {
 				return err
 			}
 		}
+		r.restart()
 		r.recheckComplete = true
 	}
 	for _, prefix := range []string{statePrefix, objectPrefix, offsetPrefix} {
@@ -355,6 +356,7 @@ func (m *Mirror) forgetEras(r *resource) error {
 		}
 		r.eras = r.eras[1:]
 	}
+	r.Ended = slices.DeleteFunc(r.Ended, func(x Span) bool { return x.Until <= r.eras[0].Number })
 	return nil
 }
 

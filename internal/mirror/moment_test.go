@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ type backlog struct {
 	collections map[string]uint64 // and the plans that have edited them
 	collection  string            // of the events that are applied next
 	partitions  int
+	plan        uint64
 }
 
 func openBacklog(t *testing.T) *backlog {
@@ -33,7 +35,7 @@ func openBacklog(t *testing.T) *backlog {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = m.Close(), s.Close() })
-	return &backlog{t, m, map[string]uint64{"pods": 1}, "pods", 2}
+	return &backlog{t, m, map[string]uint64{"pods": 1}, "pods", 2, 1}
 }
 
 func (b *backlog) apply(partition int, seconds int64, e event.Event) {
@@ -44,7 +46,7 @@ func (b *backlog) apply(partition int, seconds int64, e event.Event) {
 		e.Run = "100"
 	}
 	if e.Type.OfCollection() {
-		e.Plan = &event.Plan{Number: 1, Edit: 1, Birth: 1, Digest: event.PlanDigest(b.collections)}
+		e.Plan = &event.Plan{Number: b.plan, Edit: 1, Birth: 1, Digest: event.PlanDigest(b.collections)}
 	}
 	encoder := event.Encoder{Cluster: "test", ClusterUID: "c", Format: event.Structured}
 	message := consumer.Message{Topic: b.collection, Partition: partition, Partitions: b.partitions, Value: event.Structured.Append(nil, encoder.Attributes(&e), &e)}
@@ -306,4 +308,177 @@ func (b *backlog) resynced(seconds int64, run string, version int) {
 	e := b.event(0, event.Present, version)
 	e.Run, e.Origin = run, event.Resync
 	b.apply(0, seconds, e)
+}
+
+// wantNone checks that no state is shown at a time.
+func (b *backlog) wantNone(seconds int64) {
+	b.Helper()
+	if p, err := b.mirror.AtTime(b.mirror.Resource(pods), time.Unix(seconds, 0)); !errors.Is(err, ErrExpired) {
+		b.Errorf("at %d is shown %+v (%v)", seconds, p, err)
+	}
+}
+
+// TestMomentsOfCopyReadAgain: messages were lost, and everything is read again. Meanwhile the past is shown as before, and the time at which it ended is
+// not shown with an older state.
+func TestMomentsOfCopyReadAgain(t *testing.T) {
+	b := openBacklog(t)
+	b.partitions = 1
+	first := func() {
+		b.gap(0, 1, "100", event.ReasonReset)
+		b.pod(0, 2, event.Present, 10)
+		b.synced(0, 3, "100", 1, 20)
+		b.commit()
+	}
+	first()
+	b.pod(0, 4, event.Modified, 30)
+	b.gap(0, 5, "200", "expired")
+	b.synced(0, 6, "200", 1, 35)
+	b.pod(0, 10, event.Modified, 40)
+	b.commit()
+	past := func(to int64) {
+		t.Helper()
+		b.want(3, false, 10)
+		b.want(4, false, 30)
+		b.want(9, false, 30)
+		if to > 10 {
+			b.want(11, false, 40)
+		}
+	}
+	past(11)
+	for range 2 { // messages can be lost again before all are read
+		if err := b.mirror.Forget("messages were lost"); err != nil {
+			t.Fatal(err)
+		}
+		past(0)
+		b.wantNone(10)
+		first()
+		b.latest(20, 10)
+		past(0)
+		b.wantNone(10)
+		b.wantNone(100)
+		b.pod(0, 4, event.Modified, 30)
+		b.gap(0, 5, "200", "expired")
+		b.commit()
+		past(0)
+		b.wantNone(10)
+		b.synced(0, 6, "200", 1, 35)
+		b.commit()
+		b.wantNone(10)
+		past(0)
+	}
+	b.pod(0, 10, event.Modified, 40)
+	b.commit()
+	past(11)
+	b.pod(0, 12, event.Modified, 50)
+	b.commit()
+	past(11)
+	b.want(12, false, 50)
+}
+
+// TestMomentsOfClosedCollection: when a collection is closed, what is left is complete at once. The time before shows the collection's objects.
+func TestMomentsOfClosedCollection(t *testing.T) {
+	b := openBacklog(t)
+	b.collections, b.partitions = map[string]uint64{"pods@a": 1, "pods@b": 1}, 1
+	for i, id := range []string{"pods@a", "pods@b"} {
+		b.collection = id
+		b.gap(0, 1, "100", event.ReasonReset)
+		b.pod(0, 2, event.Present, 10+i)
+		b.synced(0, 3, "100", 1, 20)
+	}
+	b.commit()
+	delete(b.collections, "pods@b")
+	b.plan = 2
+	b.apply(0, 5, event.Event{Type: event.Closed, Run: "100", Origin: event.Reconcile, Report: &event.Report{Reason: "removed"}})
+	b.commit()
+	b.latest(20, 10)
+	b.want(4, false, 10, 11)
+	b.want(5, false, 10)
+}
+
+// TestKindOfNewestEvent: the API version is that of the newest object, not that of a deletion or of a partition that is behind.
+func TestKindOfNewestEvent(t *testing.T) {
+	b := openBacklog(t)
+	pod := func(partition int, seconds int64, kind event.Type, apiVersion string) {
+		t.Helper()
+		e := b.event(partition, kind, int(10+seconds))
+		e.APIVersion, e.Origin = apiVersion, event.Watch
+		if kind == event.Deleted {
+			e.DeletionVersion = e.ResourceVersion
+		}
+		b.apply(partition, seconds, e)
+		b.commit()
+	}
+	want := func(apiVersion string) {
+		t.Helper()
+		if got := b.mirror.Resource(pods).Kind; got != (Kind{apiVersion, "Pod", true}) {
+			t.Errorf("it is %v, want %s", got, apiVersion)
+		}
+	}
+	b.gap(0, 1, "100", event.ReasonReset)
+	b.gap(1, 1, "100", event.ReasonReset)
+	pod(0, 2, event.Deleted, "v1alpha1") // nothing else is known
+	want("v1alpha1")
+	pod(1, 3, event.Added, "v1beta1")
+	want("v1beta1")
+	pod(1, 5, event.Modified, "v1")
+	want("v1")
+	pod(0, 4, event.Added, "v1beta1")
+	want("v1")
+	pod(0, 6, event.Deleted, "v1beta1")
+	want("v1")
+	if err := b.mirror.Forget("messages were lost"); err != nil {
+		t.Fatal(err)
+	}
+	b.gap(1, 1, "100", event.ReasonReset)
+	pod(1, 3, event.Added, "v1beta1")
+	want("v1")
+	pod(1, 7, event.Modified, "v2")
+	want("v2")
+}
+
+// TestFormerErasAreForgotten: the eras of former gaps are kept only while a partition is behind them.
+func TestFormerErasAreForgotten(t *testing.T) {
+	b := openBacklog(t)
+	b.partitions = 1
+	for i := range 3 {
+		b.gap(0, int64(1+i), strconv.Itoa(100+100*i), "expired")
+	}
+	if n := len(b.mirror.all[pods].Collections["pods"].Former); n != 0 {
+		t.Errorf("%d are kept", n)
+	}
+}
+
+// TestSkippedInALaggingPartition: a resync shows that no object is left that the first list has skipped. States before it can lack objects that have
+// changed since, so they are not served when only one partition has read it.
+func TestSkippedInALaggingPartition(t *testing.T) {
+	b := openBacklog(t)
+	listed := func(partition int, seconds int64, run string, version, skipped int) {
+		t.Helper()
+		rv := strconv.Itoa(version)
+		b.apply(partition, seconds, event.Event{
+			Type: event.Synced, Run: run, Origin: event.Snapshot, ResourceVersion: rv, Nth: 1,
+			Report: &event.Report{Reason: event.ReasonReset, To: rv, Counts: &event.Counts{Skipped: skipped}},
+		})
+		b.commit()
+	}
+	incomplete := func() {
+		t.Helper()
+		if at, err := b.mirror.Resource(pods).Latest(); !errors.Is(err, ErrIncomplete) {
+			t.Errorf("it serves %v (%v)", at, err)
+		}
+	}
+	for i := range 2 {
+		b.gap(i, 1, "100", event.ReasonReset)
+		listed(i, 2, "100", 20, 1)
+		incomplete()
+	}
+	b.gap(0, 5, "200", event.ReasonResync)
+	listed(0, 6, "200", 40, 0)
+	incomplete()
+	b.pod(1, 4, event.Added, 30) // that the first list has skipped
+	b.commit()
+	incomplete()
+	b.gap(1, 5, "200", event.ReasonResync)
+	listed(1, 6, "200", 40, 0)
+	b.latest(40, 30)
 }

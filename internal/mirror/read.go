@@ -35,6 +35,8 @@ type Resource struct {
 	Unordered   string         // a resourceVersion that is not a number; "": all are numbers
 	Collections []string       // that are not closed, sorted; empty also if messages were lost and no collection was read again yet
 	Closed      bool           // the bridge has closed every collection: it does not publish the resource any more
+
+	spans []Span
 }
 
 // Resource returns a resource; nil if the bus has no event of it.
@@ -99,6 +101,14 @@ func (r *Resource) For(sees func(namespace string) bool) *Resource {
 	return &other
 }
 
+// Covers reports whether the complete states of an era have the objects of a namespace: one of its collections is of this namespace, or of all.
+func (r *Resource) Covers(namespace string, era uint64) bool {
+	return slices.ContainsFunc(r.spans, func(x Span) bool {
+		of := event.ParseCollection(x.Collection).Namespace
+		return (of == "" || of == namespace) && x.Since <= era && (x.Until == 0 || era < x.Until)
+	})
+}
+
 // Present returns the present era.
 func (r *Resource) Present() *Era { return &r.Eras[len(r.Eras)-1] }
 
@@ -120,10 +130,19 @@ func (r *Resource) Latest() (store.Position, error) {
 	case r.Served.Era != now.Number && now.Reset:
 		return r.Served, fmt.Errorf("%w: %s, and its list has not ended", ErrIncomplete, now.Reason)
 	}
-	if e := r.eraOf(r.Served.Era); e != nil && e.Absent {
+	e := r.eraOf(r.Served.Era)
+	switch {
+	case e != nil && e.Absent:
 		return r.Served, fmt.Errorf("%w in the cluster", ErrAbsent)
+	case e != nil && e.Skipped > 0:
+		return r.Served, fmt.Errorf("%w: %s", ErrIncomplete, e.lacks())
 	}
 	return r.Served, nil
+}
+
+// lacks says which objects the era's states lack.
+func (e *Era) lacks() string {
+	return fmt.Sprintf("%d objects existed before the bridge began, and were not published (snapshot: skip)", e.Skipped)
 }
 
 // Gap returns the reason for which the present state is not served; "" if it is.
@@ -164,6 +183,9 @@ func (r *Resource) AtVersion(version, epoch uint64) (store.Position, error) {
 		return store.Position{}, fmt.Errorf("%w: no complete state of %s at resourceVersion %d is retained", ErrExpired, r.ID.Name, version)
 	}
 	e := found[len(found)-1]
+	if e.Skipped > 0 {
+		return store.Position{}, fmt.Errorf("%w: %s", ErrExpired, e.lacks())
+	}
 	if epoch == 0 && found[0].Epoch != e.Epoch {
 		return store.Position{}, fmt.Errorf("%w: resourceVersion %d is of several epochs of the cluster: ask for a time, or for e%d:%d", ErrExpired, version, e.Epoch, version)
 	}
@@ -228,6 +250,8 @@ func (m *Mirror) AtTime(r *Resource, t time.Time) (p Past, err error) {
 		switch {
 		case e.Number == at.Era && e.Absent:
 			return p, fmt.Errorf("%w in the cluster at %s", ErrAbsent, stamp)
+		case e.Number == at.Era && e.Skipped > 0:
+			return p, fmt.Errorf("%w: %s", ErrExpired, e.lacks())
 		case e.Number <= at.Era || e.Began.After(t):
 		case e.Reset:
 			return p, fmt.Errorf("%w: %s, and its list had not ended at %s", ErrExpired, e.Reason, stamp)

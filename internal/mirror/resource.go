@@ -33,6 +33,8 @@ type Era struct {
 	MinServed reached `json:",omitzero"`
 	// Absent is set if the resource did not exist.
 	Absent bool `json:",omitzero"`
+	// Skipped is the number of objects that existed and were not published (snapshot: skip). States of the era lack them.
+	Skipped int `json:",omitzero"`
 	// Last is the last position that was served; zero for the newest era.
 	Last store.Position
 }
@@ -61,10 +63,18 @@ type collection struct {
 	Run, Epoch uint64
 	Begun      map[string]uint64
 	Former     []former
-	// Wrote is the last era in which the collection has a version.
-	Wrote uint64
+	// Wrote is the last era in which the collection has a version. Since is the first one whose complete states include the collection.
+	Wrote, Since uint64
+	// Skipped is the number of objects of the last list that were not published (snapshot: skip), and have not changed since.
+	Skipped int `json:",omitzero"`
 
 	marked mark // of the last call of MarkReached
+}
+
+// Span is a collection in the eras from Since, before Until. Their complete states include it. Until is 0 while the collection is not closed.
+type Span struct {
+	Collection   string
+	Since, Until uint64
 }
 
 // former is the era of a run.
@@ -111,11 +121,15 @@ type resource struct {
 	eras []Era // ascending; the last one is the present era
 
 	Kind        Kind
+	KindTime    time.Time `json:",omitzero"` // of the event that Kind is of. Older ones do not change it
 	Served      store.Position
-	Moment      time.Time // the highest time that a position was recorded with: the served one shows everything up to it
+	Moment      time.Time // what the served position shows everything up to. It is not lower than the event that began the present era
+	Before      reached   `json:",omitzero"` // the last position of the eras before that has a time, and this time. States that show less do not replace it
+	Restarted   time.Time `json:",omitzero"` // the time up to which everything was read before messages were lost, and all was read again
 	Time        time.Time // the highest time of an event, by the bridge's clock
 	Collections map[string]*collection
-	Closed      bool `json:",omitzero"` // the bridge has closed every collection: it does not publish the resource any more
+	Ended       []Span `json:",omitzero"` // collections of eras that are retained, which a later era does not have
+	Closed      bool   `json:",omitzero"` // the bridge has closed every collection: it does not publish the resource any more
 	// Unordered is a resourceVersion that is not a number; "": all are.
 	Unordered string         `json:",omitzero"`
 	Floor     store.Position // what only lower positions need may be deleted
@@ -219,7 +233,9 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	now := r.era()
 	if now.Complete {
 		now.Last = r.Served
+		r.keepMoments()
 	}
+	r.Moment = later(r.Moment, s.event.Time)
 	next := Era{Number: now.Number + 1, Began: s.event.Time, Reason: reason, Collection: id, Reset: reset}
 	if now.Complete && r.unserved.number > 0 {
 		err := m.batch.ChangeTimes(r.id, r.Served, func(_ store.Position, t time.Time) bool {
@@ -230,6 +246,7 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 			return err
 		}
 	}
+	next.Began = later(next.Began, r.Restarted)
 	after := store.Position{Era: now.Number}
 	if after.Compare(r.Served) < 0 {
 		after = r.Served
@@ -269,6 +286,20 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	return nil
 }
 
+// keepMoments keeps the served position as what later eras do not replace at its time.
+func (r *resource) keepMoments() {
+	if !r.Moment.Before(r.Before.Time) {
+		r.Before = reached{Epoch: r.era().Epoch, Version: r.Served.Version, Time: r.Moment}
+	}
+}
+
+// restart begins again with the times: messages are read again that were published before. The times up to the last one that was shown stay as
+// they were.
+func (r *resource) restart() {
+	r.Restarted = later(r.Restarted, r.era().Began)
+	r.Moment, r.Time, r.changed = time.Time{}, time.Time{}, true
+}
+
 // raiseMinServed keeps lower resourceVersions from being served in the present era, if it is not complete yet.
 func (r *resource) raiseMinServed(epoch, version uint64) {
 	now := r.era()
@@ -293,13 +324,17 @@ func later(a, b time.Time) time.Time {
 
 // dropped ends a collection.
 func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
-	if r.Collections[id] == nil {
+	c := r.Collections[id]
+	if c == nil {
 		return nil
 	}
 	if err := m.begin(r, s, id, reason, true); err != nil {
 		return err
 	}
 	delete(r.Collections, id)
+	if until := r.era().Number; c.Since < until {
+		r.Ended = append(r.Ended, Span{id, c.Since, until})
+	}
 	if len(r.Collections) == 0 { // no list counts any more; epochs begin again if the checkpoint was lost
 		r.era().MinServed = reached{}
 		r.Closed = s.event.Type == event.Closed && s.event.Collection == id
@@ -320,7 +355,10 @@ func (m *Mirror) apply(r *resource, s *step) error {
 		if err := m.begin(r, s, e.Collection, "the collection "+e.Collection+" was added", false); err != nil {
 			return err
 		}
-		c = &collection{Reached: map[string]reached{}, LastEvents: map[string]time.Time{}, Begun: map[string]uint64{}}
+		c = &collection{Reached: map[string]reached{}, LastEvents: map[string]time.Time{}, Begun: map[string]uint64{}, Since: r.era().Number}
+		if n := len(r.Ended) - 1; n >= 0 && r.Ended[n].Collection == e.Collection && r.Ended[n].Until == c.Since { // a reset
+			c.Since, r.Ended = r.Ended[n].Since, r.Ended[:n]
+		}
 		r.Collections[e.Collection], r.Closed = c, false
 	}
 	c.LastEvents[s.message.String()] = e.Time
@@ -338,6 +376,9 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 		was, listed := c.Reached[at]
 		if !listed {
 			r.raiseMinServed(e.Epoch, version)
+		}
+		if err := m.skipped(r, c, s); err != nil {
+			return err
 		}
 		switch {
 		case e.ResourceVersion == "":
@@ -371,7 +412,25 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	}
 	err := begin(r, s, e.Collection, reason, reset)
 	c.Run, c.Epoch = e.Run, e.Epoch
+	if !c.lags(s.message.Partitions) {
+		c.Former = nil
+	}
 	return err
+}
+
+// skipped notes how many objects of a list were not published. An era's states have all of the objects, or lack some.
+func (m *Mirror) skipped(r *resource, c *collection, s *step) error {
+	e := s.event
+	n := e.Report.Counts
+	if n == nil || e.Run < c.Run || n.Skipped == c.Skipped { // e.Run: of a partition that is behind
+		return nil
+	}
+	some := c.Skipped > 0
+	c.Skipped = n.Skipped
+	if some == (n.Skipped > 0) || !r.era().Complete {
+		return nil
+	}
+	return m.begin(r, s, e.Collection, "a list of the collection "+e.Collection+" showed other objects that are not published (snapshot: skip)", false)
 }
 
 // lastEvent returns the time of the last event in the partition whose last event is the oldest; zero if a partition had none.
@@ -401,8 +460,12 @@ func (r *resource) number(version string) (uint64, bool) {
 
 func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 	e := s.event
-	if k := (Kind{e.APIVersion, e.Kind, e.Namespace != ""}); k != r.Kind {
-		r.Kind = k
+	// A deletion has the API version in which the object was published last, and a partition that is behind has older events.
+	if r.Kind.Kind == "" {
+		r.Kind = Kind{e.APIVersion, e.Kind, e.Namespace != ""}
+	}
+	if e.Type != event.Deleted && !e.Time.Before(r.KindTime) {
+		r.Kind, r.KindTime = Kind{e.APIVersion, e.Kind, e.Namespace != ""}, e.Time
 	}
 	text := e.ResourceVersion
 	if e.Type == event.Deleted {
@@ -462,7 +525,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 func (r *resource) leftOut(at store.Position, t time.Time) {
 	ended, next := findEra(r.eras, at.Era), findEra(r.eras, at.Era+1)
 	if ended != nil && next != nil && ended.Complete && at.Compare(ended.Last) > 0 {
-		next.Began = earlier(next.Began, t)
+		next.Began = later(earlier(next.Began, t), r.Restarted)
 		r.changedEras = append(r.changedEras, next.Number)
 	}
 }
@@ -590,11 +653,17 @@ func (m *Mirror) serve(r *resource) error {
 	if now.Complete && next.Compare(r.Served) <= 0 {
 		return nil
 	}
+	if !now.Complete {
+		now.Epoch = epoch
+	}
 	if err := m.setMoments(r, next, proved); err != nil {
 		return err
 	}
 	if !now.Complete {
-		now.Complete, now.Base, now.Epoch, now.Since, now.Absent = true, version, epoch, r.Moment, absent
+		now.Complete, now.Base, now.Since, now.Absent = true, version, r.Moment, absent
+		for _, c := range r.Collections {
+			now.Skipped += c.Skipped
+		}
 	}
 	r.Served, r.changed = next, true
 	return nil
@@ -615,7 +684,7 @@ func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) 
 		if !complete || before == after || before.Version == at.Version {
 			return nil
 		}
-		return m.batch.SetMoment(r.id, until, before)
+		return m.setMoment(r, until, before)
 	}
 	switch u := &r.unserved; {
 	case complete && u.number == 1 && u.at.Compare(next) <= 0:
@@ -640,14 +709,23 @@ func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) 
 	}
 	if !complete || last == after || last.Version != next.Version {
 		if complete && last != after {
-			if err := m.batch.SetMoment(r.id, t, last); err != nil {
+			if err := m.setMoment(r, t, last); err != nil {
 				return err
 			}
 		}
 		t = later(t, proved)
 	}
 	r.Moment = t
-	return m.batch.SetMoment(r.id, t, next)
+	return m.setMoment(r, t, next)
+}
+
+// setMoment records the time of a position of the present era, unless an era before has shown more by then.
+func (m *Mirror) setMoment(r *resource, t time.Time, at store.Position) error {
+	epoch := r.era().Epoch
+	if t.Before(r.Before.Time) || t.Equal(r.Before.Time) && (epoch < r.Before.Epoch || epoch == r.Before.Epoch && at.Version < r.Before.Version) {
+		return nil
+	}
+	return m.batch.SetMoment(r.id, t, at)
 }
 
 // published returns what readers see of the resource.
@@ -655,6 +733,10 @@ func (r *resource) published() *Resource {
 	p := &Resource{
 		ID: r.id, Kind: r.Kind, Eras: slices.Clone(r.eras), Served: r.Served, Floor: r.Floor, Time: r.Time, LastEvent: r.lastEvent(),
 		Complete: r.complete && r.era().Complete, Unordered: r.Unordered, Collections: slices.Sorted(maps.Keys(r.Collections)), Closed: r.Closed,
+	}
+	p.spans = slices.Clone(r.Ended)
+	for _, id := range p.Collections {
+		p.spans = append(p.spans, Span{Collection: id, Since: r.Collections[id].Since})
 	}
 	return p
 }

@@ -143,11 +143,11 @@ func TestForgedContinue(t *testing.T) {
 	b := threePods(t)
 	at := b.mirror.Resource(store.Resource{Cluster: "prod", Name: "pods"}).Served
 	for path, want := range map[string]int{
-		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{At: at, Namespace: "infra", Name: "a"}.String():       400,
-		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{At: at, Namespace: "", Name: ""}.String():             400,
-		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{At: at, Namespace: "shop", Name: "d"}.String():        200,
-		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{Newest: true, Namespace: "infra", Name: "a"}.String(): 400,
-		"/api/v1/pods?limit=9&continue=" + token{At: at, Namespace: "infra", Name: "a"}.String():                       200,
+		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{List: "prod/pods/at", At: at, Namespace: "infra", Name: "a"}.String():       400,
+		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{List: "prod/pods/at", At: at, Namespace: "", Name: ""}.String():             400,
+		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{List: "prod/pods/at", At: at, Namespace: "shop", Name: "d"}.String():        200,
+		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{List: "prod/pods/at", Newest: true, Namespace: "infra", Name: "a"}.String(): 400,
+		"/api/v1/pods?limit=9&continue=" + token{List: "prod/pods/at", At: at, Namespace: "infra", Name: "a"}.String():                       200,
 	} {
 		if status, _, body := b.get(t, path, ""); status != want || strings.Contains(path, "shop") && strings.Contains(body, "u-3") {
 			t.Errorf("%s: %d %s", path, status, body)

@@ -129,6 +129,7 @@ type request struct {
 	kind       *kind
 	resource   *mirror.Resource
 	namespace  string
+	within     string // the namespace that the path, or the field selector, limits the request to; "": it is not limited
 	name       string
 	attributes auth.Attributes
 	include    metav1.IncludeObjectPolicy // of the rows of tables
@@ -229,7 +230,7 @@ func (s *Server) parseView(path string) (v view, rest string, err error) {
 
 // serveResource serves the paths below a group version.
 func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) error {
-	q := &request{Request: r, view: v, namespace: t.namespace, name: t.name}
+	q := &request{Request: r, view: v, namespace: t.namespace, within: t.namespace, name: t.name}
 	var o *options
 	var wrong error // in the query: shown to users who may read the resource
 	if q.name == "" {
@@ -265,6 +266,7 @@ func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) e
 	if err := o.find(q.kind); err != nil {
 		return err
 	}
+	q.within = o.namespace
 	if o.Watch {
 		return s.watch(w, q, o)
 	}
@@ -277,7 +279,11 @@ func (s *Server) position(q *request) (at store.Position, warnings []string, err
 	notes := s.Notes(q.collections())
 	switch {
 	case q.past == "":
-		if at, err = r.Latest(); err != nil {
+		at, err = r.Latest()
+		if r.Closed && q.within != "" {
+			err = notPublished(q)
+		}
+		if err != nil {
 			return at, nil, s.failed(q, err)
 		}
 		warnings = append(warnings, fmt.Sprintf("%s is complete as of resourceVersion %d; the last event of it is of %s", r.ID.Name, at.Version, stamp(r.Time)))
@@ -300,7 +306,27 @@ func (s *Server) position(q *request) (at store.Position, warnings []string, err
 			warnings = append(warnings, "a gap was open, changes before that time are missing: "+p.Gap)
 		}
 	}
+	if err := s.covered(q, at); err != nil {
+		return at, nil, err
+	}
 	return at, append(warnings, notes...), nil
+}
+
+// covered returns an error if a request is limited to a namespace whose objects were not published at a position: an empty answer would say that
+// there are none. It is never a 404, which clients take for the deletion of an object.
+func (s *Server) covered(q *request, at store.Position) error {
+	switch {
+	case q.within == "" || !q.kind.Namespaced || q.resource.Covers(q.within, at.Era):
+		return nil
+	case q.past == "" && at.Era == q.resource.Served.Era:
+		return s.failed(q, notPublished(q))
+	}
+	return s.failed(q, fmt.Errorf("%w: at resourceVersion %d the bridge did not publish %s of namespace %q", mirror.ErrExpired, at.Version, q.resource.ID.Name, q.within))
+}
+
+// notPublished is the error of a request that is limited to a namespace of which no collection is open.
+func notPublished(q *request) error {
+	return fmt.Errorf("%w: the bridge does not publish it for namespace %q", mirror.ErrIncomplete, q.within)
 }
 
 // sees reports whether the client may know of a namespace.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -203,8 +204,13 @@ func TestLostMessages(t *testing.T) {
 	if code, _, text := b.get(t, "/api/v1", ""); code != 200 || !strings.Contains(text, `"pods"`) {
 		t.Errorf("discovery: %d %s", code, text)
 	}
-	if all := States(b.mirror, "prod"); len(all) != 1 || all[0].Current {
+	all := States(b.mirror, "prod")
+	if len(all) != 1 || all[0].Current || !all[0].Time.IsZero() { // the events that are read next can be old
 		t.Errorf("the states are %+v", all)
+	}
+	n := make(chan prometheus.Metric, 2)
+	if NewCollector(func() []State { return all }).Collect(n); len(n) != 1 {
+		t.Errorf("%d metrics, want none with the time of the last event", len(n))
 	}
 }
 
@@ -717,4 +723,138 @@ func TestPastWatch(t *testing.T) {
 	b.object("pods", event.Added, event.Reconcile, thing{"shop", "new", "u-5", 55, ""})
 	b.synced("pods", 60, event.ReasonExpired)
 	wantNext(t, w, "ERROR 410", "end")
+}
+
+// TestNamespaceNotPublished: an empty answer for a namespace that the bridge does not publish would say that nothing is in it. Informers would take
+// all its objects for deleted when the bridge stops publishing it.
+func TestNamespaceNotPublished(t *testing.T) {
+	b := newBus(t)
+	b.edits["pods"] = map[string]uint64{"pods@infra": 1, "pods@shop": 1}
+	b.snapshot("pods@infra", 50, log)
+	b.snapshot("pods@shop", 50, web)
+	b.synced("pods@infra", 55, event.ReasonPeriodic)
+	b.synced("pods@shop", 55, event.ReasonPeriodic)
+	before := b.clock.Format(time.RFC3339)
+	pods := b.client("").Resource(podsResource)
+	w, err := pods.Namespace("shop").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "50"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	answers := func(want map[string]int) {
+		t.Helper()
+		for path, code := range want {
+			got, header, body := b.get(t, path, "")
+			if got != code || path == "/api/v1/namespaces/none/pods" && !strings.Contains(body, `the bridge does not publish it for namespace \"none\"`) {
+				t.Errorf("%s: %d %s, want %d", path, got, body, code)
+			}
+			if strings.Contains(path, "none") && (strings.Contains(body, "infra") || strings.Contains(body, "shop") || len(header.Values("Warning")) > 0) {
+				t.Errorf("%s shows other namespaces: %s %v", path, body, header)
+			}
+		}
+	}
+	answers(map[string]int{
+		"/api/v1/namespaces/shop/pods":                            200,
+		"/api/v1/namespaces/none/pods":                            503,
+		"/api/v1/namespaces/none/pods/web":                        503,
+		"/api/v1/namespaces/none/pods?watch=1":                    503,
+		"/api/v1/namespaces/none/pods?watch=1&resourceVersion=50": 503,
+		"/api/v1/pods?fieldSelector=metadata.namespace%3Dnone":    503,
+		"/api/v1/pods":                                                200,
+		"/at/50/api/v1/namespaces/none/pods":                          410,
+		"/at/" + before + "/api/v1/namespaces/none/pods":              410,
+		"/at/" + before + "/api/v1/namespaces/none/pods/web":          410,
+		"/at/" + before + "/api/v1/namespaces/shop/pods":              200,
+		"/api/v1/namespaces/none/pods?limit=1&resourceVersion=50":     503,
+		"/api/v1/namespaces/shop/pods?limit=1&resourceVersion=50":     200,
+		"/api/v1/namespaces/shop/pods?timeoutSeconds=1&watch=1":       200,
+		"/at/50/api/v1/namespaces/none/pods?watch=1&timeoutSeconds=1": 200, // its event is 410
+	})
+	b.close("pods@shop")
+	b.synced("pods@infra", 60, event.ReasonPeriodic)
+	wantNext(t, w, "ERROR 410", "end")
+	after := b.clock.Format(time.RFC3339)
+	answers(map[string]int{
+		"/api/v1/namespaces/shop/pods":                                               503,
+		"/api/v1/namespaces/shop/pods/web":                                           503,
+		"/api/v1/namespaces/infra/pods":                                              200,
+		"/at/" + before + "/api/v1/namespaces/shop/pods":                             200,
+		"/at/50/api/v1/namespaces/shop/pods/web":                                     200,
+		"/at/" + after + "/api/v1/namespaces/shop/pods":                              410,
+		"/at/60/api/v1/namespaces/shop/pods":                                         410,
+		"/api/v1/namespaces/shop/pods?resourceVersion=50&resourceVersionMatch=Exact": 503,
+	})
+	b.close("pods@infra")
+	answers(map[string]int{
+		"/api/v1/namespaces/infra/pods/log": 503, // not 404: the object may exist
+		"/api/v1/pods":                      404,
+	})
+}
+
+// TestSkippedObjects: where the first list did not publish what existed, a list of the rest is not shown as complete.
+func TestSkippedObjects(t *testing.T) {
+	b := newBus(t)
+	b.gap("pods", event.ReasonReset)
+	b.listed("pods", 50, event.ReasonReset, &event.Counts{Listed: 2, Skipped: 2})
+	b.object("pods", event.Added, event.Watch, thing{"shop", "new", "u-5", 52, ""})
+	incomplete := func() {
+		t.Helper()
+		for path, want := range map[string]int{
+			"/api/v1/pods":                                         503,
+			"/api/v1/namespaces/shop/pods/new":                     503,
+			"/api/v1/pods?watch=1":                                 503,
+			"/api/v1/pods?watch=1&resourceVersion=51":              503,
+			"/at/52/api/v1/pods":                                   410,
+			"/at/" + b.clock.Format(time.RFC3339) + "/api/v1/pods": 410,
+		} {
+			if code, _, body := b.get(t, path, ""); code != want || !strings.Contains(body, "snapshot: skip") {
+				t.Errorf("%s: %d %s, want %d", path, code, body, want)
+			}
+		}
+	}
+	incomplete()
+	if all := States(b.mirror, "prod"); len(all) != 1 || all[0].Current {
+		t.Errorf("the states are %+v", all)
+	}
+	b.synced("pods", 53, event.ReasonPeriodic) // it is of no list
+	b.gap("pods", event.ReasonExpired)
+	b.listed("pods", 55, event.ReasonExpired, &event.Counts{Listed: 3, Skipped: 1})
+	incomplete()
+	b.object("pods", event.Added, event.Watch, thing{"shop", "web", "u-1", 56, ""})
+	b.object("pods", event.Added, event.Watch, thing{"shop", "cart", "u-2", 57, ""})
+	incomplete() // that these were all is known after a list
+	b.gap("pods", event.ReasonResync)
+	b.listed("pods", 60, event.ReasonResync, &event.Counts{Listed: 3})
+	l, err := b.client("").Resource(podsResource).List(t.Context(), metav1.ListOptions{})
+	if want := []string{"shop/cart@57", "shop/new@52", "shop/web@56"}; err != nil || !slices.Equal(names(l), want) {
+		t.Errorf("after a list that skips nothing: %v (%v)", names(l), err)
+	}
+	if code, _, body := b.get(t, "/api/v1/pods?watch=1&resourceVersion=56", ""); code != 200 || !strings.Contains(body, `"code":410`) {
+		t.Errorf("a watch from before that: %d %s", code, body)
+	}
+	if code, _, body := b.get(t, "/at/56/api/v1/pods", ""); code != 410 {
+		t.Errorf("before that: %d %s", code, body)
+	}
+}
+
+// TestTokenOfAnotherList: the position in a continue token is that of one resource, in one view.
+func TestTokenOfAnotherList(t *testing.T) {
+	b := threePods(t)
+	b.snapshot("widgets.example.com", 50, thing{"shop", "a", "w-1", 41, ""})
+	first, err := b.client("").Resource(podsResource).List(t.Context(), metav1.ListOptions{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{
+		"/api/v1/pods":                       200,
+		"/clusters/prod/api/v1/pods":         200,
+		"/at/50/api/v1/pods":                 400,
+		"/apis/example.com/v1/widgets":       400,
+		"/at/50/apis/example.com/v1/widgets": 400,
+	} {
+		code, _, body := b.get(t, path+"?limit=1&continue="+first.GetContinue(), "")
+		if code != want || code == 400 && !strings.Contains(body, "it is of another list") {
+			t.Errorf("%s: %d %s, want %d", path, code, body, want)
+		}
+	}
 }

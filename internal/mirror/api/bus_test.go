@@ -158,12 +158,28 @@ func (b *bus) gap(collection string, reason event.Reason) {
 
 func (b *bus) synced(collection string, version int, reason event.Reason) {
 	b.t.Helper()
+	b.listed(collection, version, reason, nil)
+}
+
+// listed sends the end of a list.
+func (b *bus) listed(collection string, version int, reason event.Reason, counts *event.Counts) {
+	b.t.Helper()
 	b.nth[collection]++
 	rv := strconv.Itoa(version)
 	b.send(collection, event.Event{
 		Type: event.Synced, Origin: event.Reconcile, ResourceVersion: rv, Nth: b.nth[collection],
-		Report: &event.Report{Reason: reason, To: rv}, Plan: b.plan(collection),
+		Report: &event.Report{Reason: reason, To: rv, Counts: counts}, Plan: b.plan(collection),
 	})
+}
+
+// close ends a collection, which the plan does not have any more.
+func (b *bus) close(collection string) {
+	b.t.Helper()
+	col := event.ParseCollection(collection)
+	plan := b.plan(collection)
+	delete(b.edits[col.ResourceID()], collection)
+	plan.Number, plan.Digest = 2, event.PlanDigest(b.edits[col.ResourceID()])
+	b.send(collection, event.Event{Type: event.Closed, Origin: event.Reconcile, Report: &event.Report{Reason: "removed"}, Plan: plan})
 }
 
 // thing is an object of a test.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"strconv"
 	"time"
 
@@ -67,8 +68,9 @@ func parseOptions(q *request) (*options, error) {
 	return o, nil
 }
 
-// token is what a continue token holds: the view of the list, and the last object of the page.
+// token is what a continue token holds: the list that it is of, its position, and the last object of the page.
 type token struct {
+	List            string // see [request.listName]
 	At              store.Position
 	Namespace, Name string
 	Newest          bool `json:",omitzero"` // instead of At: the view of the list is not retained any more
@@ -79,7 +81,12 @@ func (t token) String() string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-func parseToken(s string) (t token, err error) {
+// listName says what a list is of. A token of another list is refused: positions of two resources have nothing in common.
+func (q *request) listName() string {
+	return path.Join(q.resource.ID.Cluster, q.resource.ID.Name, "at", q.past)
+}
+
+func (q *request) parseToken(s string) (t token, err error) {
 	text, err := base64.RawURLEncoding.DecodeString(s)
 	if err == nil {
 		err = json.Unmarshal(text, &t)
@@ -87,23 +94,26 @@ func parseToken(s string) (t token, err error) {
 	if err != nil || (t.At.Era == 0) != t.Newest {
 		return t, apierrors.NewBadRequest("continue key is not valid")
 	}
+	if t.List != q.listName() {
+		return t, apierrors.NewBadRequest("continue key is not valid: it is of another list: use it with the cluster, the resource and the /at/ that it is from")
+	}
 	return t, nil
 }
 
 // pageExpired is the API server's answer to a continue token whose view is not retained any more. It has a token for the rest of the newest state.
-func pageExpired(after store.Name) error {
+func (q *request) pageExpired(after store.Name) error {
 	e := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without " +
 		"the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided " +
 		"token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned " +
 		"and now may show up in the list.")
-	e.ErrStatus.Continue = token{Namespace: after.Namespace, Name: after.Name, Newest: true}.String()
+	e.ErrStatus.Continue = token{List: q.listName(), Namespace: after.Namespace, Name: after.Name, Newest: true}.String()
 	return e
 }
 
 // listed returns the position of a list.
 func (s *Server) listed(q *request, o *options) (at store.Position, after store.Name, warnings []string, err error) {
 	if o.Continue != "" {
-		t, err := parseToken(o.Continue)
+		t, err := q.parseToken(o.Continue)
 		if err != nil {
 			return at, after, nil, err
 		}
@@ -116,10 +126,13 @@ func (s *Server) listed(q *request, o *options) (at store.Position, after store.
 			return at, after, warnings, err
 		}
 		if t.At.Compare(q.resource.Floor) < 0 {
-			return at, after, nil, pageExpired(after)
+			return at, after, nil, q.pageExpired(after)
 		}
 		if t.At.Compare(q.resource.Served) > 0 {
 			return at, after, nil, apierrors.NewBadRequest("continue key is not valid")
+		}
+		if err := s.covered(q, t.At); err != nil {
+			return at, after, nil, err
 		}
 		return t.At, after, []string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, t.At.Version)}, nil
 	}
@@ -137,6 +150,9 @@ func (s *Server) listed(q *request, o *options) (at store.Position, after store.
 		now := at
 		if at, err = q.resource.AtVersion(o.version, q.at.Epoch); err != nil {
 			return at, after, nil, s.failed(q, err)
+		}
+		if err := s.covered(q, at); err != nil {
+			return at, after, nil, err
 		}
 		if q.past != "" && at.Compare(now) > 0 {
 			return at, after, nil, apierrors.NewResourceExpired(fmt.Sprintf("resourceVersion %d is later than /at/%s", o.version, q.past))
@@ -173,12 +189,12 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 	}
 	switch {
 	case errors.Is(err, store.ErrTrimmed) && o.Continue != "":
-		return pageExpired(after)
+		return q.pageExpired(after)
 	case err != nil:
 		return s.failed(q, err)
 	}
 	if next != (store.Name{}) {
-		out.next = token{At: at, Namespace: next.Namespace, Name: next.Name}.String()
+		out.next = token{List: q.listName(), At: at, Namespace: next.Namespace, Name: next.Name}.String()
 	}
 	return out.end()
 }

@@ -113,7 +113,7 @@ func States(m *mirror.Mirror, cluster string) (all []State) {
 
 var (
 	eventTime = prometheus.NewDesc("kubebridge_serve_last_event_timestamp_seconds", "When the bridge had the last event of the resource that `bridge serve` has read.", []string{"resource"}, nil)
-	current   = prometheus.NewDesc("kubebridge_serve_current", "1 if the resource is served as of its last event; 0 while a gap is open, or its list has not ended.", []string{"resource"}, nil)
+	current   = prometheus.NewDesc("kubebridge_serve_current", "1 if the resource is served as of its last event; 0 while a gap is open, its list has not ended, or objects were not published (`snapshot: skip`).", []string{"resource"}, nil)
 )
 
 // NewCollector returns the metrics of the states.
@@ -133,6 +133,9 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 			is = 1
 		}
 		to <- prometheus.MustNewConstMetric(current, prometheus.GaugeValue, is, s.Resource)
+		if s.Time.IsZero() { // messages were lost, and none was read again
+			continue
+		}
 		to <- prometheus.MustNewConstMetric(eventTime, prometheus.GaugeValue, float64(s.Time.UnixMilli())/1000, s.Resource)
 	}
 }

@@ -44,7 +44,9 @@ type Options struct {
 	// Progress is called with the number of messages that are not read yet: with 0 only when everything up to the ends of the parts is committed.
 	// It may be nil.
 	Progress func(unread int64)
-	Log      *zap.Logger
+	// Dropped is called before the copy is dropped because messages were lost, and everything is read again. It may be nil.
+	Dropped func()
+	Log     *zap.Logger
 }
 
 // busReader is one run.
@@ -75,6 +77,9 @@ type waiting struct {
 func Run(ctx context.Context, o Options) error {
 	if o.Progress == nil {
 		o.Progress = func(int64) {}
+	}
+	if o.Dropped == nil {
+		o.Dropped = func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	f := &busReader{Options: o, next: map[string]mirror.Offset{}, waiting: map[string]waiting{}}
@@ -195,6 +200,7 @@ func (f *busReader) check(parts []sink.Part) error {
 		f.Log.Warn("copy dropped, reading what the bus has; resources that stay incomplete need bridge resync",
 			zap.String("reason", reason), zap.String("part", p.Name), zap.Int64("next", o.Next), zap.Int64("first", p.First), zap.Int64("end", p.End))
 		f.unproved, f.marked, f.ends = true, false, nil
+		f.Dropped()
 		return ofMirror(f.Mirror.Forget(reason))
 	}
 	if maps.Equal(names, f.known) {

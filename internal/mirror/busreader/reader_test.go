@@ -32,6 +32,7 @@ type stream struct {
 	reads  []sink.Range
 	broken int     // how many connections fail in the middle
 	behind []int64 // what the reader has reported
+	drops  int     // how often it has dropped the copy
 
 	part sink.Part // of the reader
 }
@@ -127,7 +128,7 @@ func run(t *testing.T, fsys vfs.FS, s *stream, version uint64) (served int, fail
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, Options{Open: s.open, Mirror: m, Cluster: "prod", Retain: time.Hour, Progress: s.note, Log: zaptest.NewLogger(t)})
+		done <- Run(ctx, Options{Open: s.open, Mirror: m, Cluster: "prod", Retain: time.Hour, Progress: s.note, Dropped: func() { s.drops++ }, Log: zaptest.NewLogger(t)})
 	}()
 	for {
 		committed := m.Commits()
@@ -253,6 +254,9 @@ func TestLostMessages(t *testing.T) {
 			}
 			if _, err := run(t, fsys, s, 0); !errors.Is(err, mirror.ErrIncomplete) {
 				t.Errorf("it serves the old state (%v)", err)
+			}
+			if s.drops != 1 {
+				t.Errorf("it says %d times that the copy was dropped", s.drops)
 			}
 		})
 	}
