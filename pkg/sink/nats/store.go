@@ -53,6 +53,8 @@ type Store struct {
 	o   StoreOptions
 	log *zap.Logger
 
+	applying sync.Mutex // held while changes go to the working copy and to pending, so that a write has all changes that the copy has
+
 	mu      sync.Mutex
 	local   *file.Store // the working copy; nil before Load
 	pending map[string][]byte
@@ -200,6 +202,8 @@ func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 
 // applyLocal applies changes to the working copy and records them for the bucket.
 func (s *Store) applyLocal(ctx context.Context, changes []event.KV) error {
+	s.applying.Lock()
+	defer s.applying.Unlock()
 	if err := s.copy().Commit(ctx, changes); err != nil {
 		return err
 	}
@@ -238,10 +242,12 @@ func (s *Store) writeDelayed(ctx context.Context) {
 func (s *Store) flush(ctx context.Context) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
+	s.applying.Lock()
 	s.mu.Lock()
 	changes := s.pending
 	s.pending = map[string][]byte{}
 	s.mu.Unlock()
+	s.applying.Unlock()
 	err := s.write(ctx, changes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,7 +274,7 @@ func (s *Store) write(ctx context.Context, changes map[string][]byte) error {
 		if err := s.bucket.write(ctx, changes); err != nil {
 			return err
 		}
-		if err := s.bucket.clean(ctx); err != nil {
+		if err := s.bucket.clean(ctx, s.Get); err != nil {
 			s.log.Info("removal of deleted keys from the checkpoint failed, retrying with the next write", zap.String("bucket", s.Name()), zap.Error(err))
 		}
 		return nil
