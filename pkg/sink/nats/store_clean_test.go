@@ -190,3 +190,21 @@ func TestCleaningLaggingReplica(t *testing.T) {
 		})
 	}
 }
+
+// A start that reads from a replica that lags does not take keys over that were deleted since.
+func TestLoadLaggingReplica(t *testing.T) {
+	b := startBus(t, nil)
+	s := mustOpenStore(t, options(b.url()))
+	b.keepsHistory(t)
+	long := "e/" + strings.Repeat("long", 200)
+	commit(t, s, kv("e/a", "1"), kv("e/again", "1"), kv("e/stays", "1"), kv(long, "1"))
+	commit(t, s, event.KV{Key: []byte("e/a")}, event.KV{Key: []byte("e/again")}, event.KV{Key: []byte(long)})
+	commit(t, s, kv("e/again", "2"))
+	if err := s.fresh(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.bucket.readAll(t.Context(), 0, s.copy().Commit); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, s, map[string]string{"e/again": "2", "e/stays": "1"})
+}

@@ -143,7 +143,13 @@ func (b *bucket) readAll(ctx context.Context, n int, commit func(context.Context
 		switch i, isRedo := redoIndex(t); {
 		case !b.wrote(m.Headers(), seq):
 			b.noteForeign(m.Subject(), seq)
-		case m.Headers().Get(headerOperation) != "", passOf(m.Headers()) < b.valid:
+		case m.Headers().Get(headerOperation) != "":
+			b.cleaning.addTombstones(1)
+			// A replica that lags may have returned the value that was deleted. A token that is no key is of a foreign message that was removed.
+			if key, err := keyOf(t, m.Headers()); err == nil && !isRedo {
+				changes = append(changes, event.KV{Key: key})
+			}
+		case passOf(m.Headers()) < b.valid:
 			b.cleaning.addTombstones(1)
 		case t == headToken:
 		case isRedo && i < n:
