@@ -260,6 +260,9 @@ func (s *Sink) lastTerm(ctx context.Context, of stream) (term string, seq uint64
 	}
 	terms := sequences(1, 0)
 	terms.config.FilterSubjects, terms.config.HeadersOnly = []string{s.termSubject}, true
+	if of.config.Replicas > 1 { // a replica that lags may not have a later writer's term yet
+		terms.before = of.state.LastSeq + 1
+	}
 	err = s.read(ctx, terms, func(m jetstream.Msg, n uint64) error {
 		seq = n
 		take(s.classify(of, m, n))
@@ -270,7 +273,7 @@ func (s *Sink) lastTerm(ctx context.Context, of stream) (term string, seq uint64
 	}
 	// Retention may have removed the record that began the term, but not the last messages.
 	last := sequences(of.state.LastSeq-min(of.state.LastSeq, lastMessages), 0)
-	last.config.HeadersOnly = true
+	last.config.HeadersOnly, last.before = true, terms.before
 	err = s.read(ctx, last, func(m jetstream.Msg, n uint64) error {
 		take(s.classify(of, m, n))
 		return nil
