@@ -88,7 +88,7 @@ func NewStore(o StoreOptions) *Store {
 
 // Load fences the last writer of the bucket, and copies the bucket. The error wraps
 // [checkpoint.ErrForeign], [checkpoint.ErrUnusable], [checkpoint.ErrOlder], [checkpoint.ErrNewer] or
-// [checkpoint.ErrCorrupt], or is temporary.
+// [checkpoint.ErrCorrupt], or [checkpoint.ErrFenced] if a later writer has opened the sink, or is temporary.
 func (s *Store) Load(ctx context.Context) error {
 	s.stopTrailing()
 	s.writing.Lock()
@@ -105,7 +105,8 @@ func (s *Store) load(ctx context.Context) error {
 	if err := s.fresh(); err != nil {
 		return err
 	}
-	content, err := s.bucket.open(ctx, s.local.Commit)
+	// A starter that was overtaken must not fence its successor.
+	content, err := s.bucket.open(ctx, s.o.Sink.overtaken, s.local.Commit)
 	if err != nil {
 		return err
 	}

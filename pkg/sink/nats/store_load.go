@@ -25,8 +25,9 @@ type leftover struct {
 	torn bool       // the stream ended with messages of an incomplete write, or was emptied
 }
 
-// open takes the bucket over and passes its content to commit.
-func (b *bucket) open(ctx context.Context, commit func(context.Context, []event.KV) error) (leftover, error) {
+// open takes the bucket over and passes its content to commit. overtaken returns an error if a later writer is at work, from which the bucket
+// must not be taken.
+func (b *bucket) open(ctx context.Context, overtaken func(context.Context) error, commit func(context.Context, []event.KV) error) (leftover, error) {
 	if err := b.dialUnlessOpen(); err != nil {
 		return leftover{}, err
 	}
@@ -36,7 +37,7 @@ func (b *bucket) open(ctx context.Context, commit func(context.Context, []event.
 		err  error
 	)
 	for range takeovers {
-		if last, torn, err = b.takeOver(ctx); err == nil || !lostRace(err) {
+		if last, torn, err = b.takeOver(ctx, overtaken); err == nil || !lostRace(err) {
 			break
 		}
 	}
@@ -61,9 +62,13 @@ func lostRace(err error) bool {
 }
 
 // takeOver writes this writer's head at the stream's end. Writes of earlier writers fail from then on.
-func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error) {
+func (b *bucket) takeOver(ctx context.Context, overtaken func(context.Context) error) (last head, torn bool, err error) {
 	found, err := b.find(ctx)
 	if err != nil {
+		return head{}, false, err
+	}
+	// After the bucket's end is known: if a later writer takes the bucket over from here on, this writer's head is refused.
+	if err := overtaken(ctx); err != nil {
 		return head{}, false, err
 	}
 	b.head = found.state.LastSeq

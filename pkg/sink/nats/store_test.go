@@ -466,3 +466,25 @@ func TestPurgedWhileOff(t *testing.T) {
 	s = mustOpenStore(t, options(b.url()))
 	wantKeys(t, s, event.KV{Key: []byte("e/a")}, resetDue)
 }
+
+// A starter whose successor has begun before the starter loads the checkpoint stops, and does not take the checkpoint away from the successor.
+func TestOvertakenStarter(t *testing.T) {
+	b := startBus(t, nil)
+	opened := func() *Store {
+		t.Helper()
+		s := NewStore(options(b.url()))
+		t.Cleanup(func() { _ = s.Close() }) // nothing is pending
+		mustOpen(t, s.o.Sink, nil)
+		t.Cleanup(func() { _ = s.o.Sink.Close() }) // the test is over
+		return s
+	}
+	starter := opened()
+	next := opened()
+	if err := next.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := starter.Load(t.Context()); !errors.Is(err, checkpoint.ErrFenced) {
+		t.Errorf("the starter got %v, want ErrFenced", err)
+	}
+	commit(t, next, kv("e/a", "1"))
+}

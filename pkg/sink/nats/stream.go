@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -325,6 +326,24 @@ func (s *Sink) followed(ctx context.Context, now stream) error {
 		return err
 	}
 	return s.fence(last)
+}
+
+// overtaken is followed for the checkpoint: its error wraps [checkpoint.ErrFenced]. It returns nil if the sink is not open.
+func (s *Sink) overtaken(ctx context.Context) error {
+	if s.conn == nil || s.opened == 0 {
+		return nil
+	}
+	now, err := s.lookUp(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil // nor is there a later writer
+	}
+	if err == nil {
+		err = s.followed(ctx, now)
+	}
+	if errors.Is(err, sink.ErrFenced) {
+		return fmt.Errorf("%w: %w", checkpoint.ErrFenced, err)
+	}
+	return err
 }
 
 // fence records that a later writer has begun a term, and returns the error.
