@@ -1,7 +1,9 @@
 package pipeline
 
 import (
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	planning "github.com/kubebridge/kubebridge/internal/plan"
@@ -49,4 +51,27 @@ func TestReconfigureWhileAFollowerBegins(t *testing.T) {
 	if f.set != "secrets" {
 		t.Errorf("a follower that has ended was set to %q", f.set)
 	}
+}
+
+// However many plans have collections that are not served, only one more plan is requested at a time: otherwise each change of the cluster would add
+// one that repeats without end.
+func TestOnePlanIsRequestedAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var requested atomic.Int64
+		p := &Pipeline{again: func() { requested.Add(1) }}
+		for range 5 {
+			p.replanLater(true)
+			time.Sleep(replanAfter / 10)
+		}
+		time.Sleep(2 * replanAfter)
+		if n := requested.Load(); n != 1 {
+			t.Errorf("%d plans were requested, want 1", n)
+		}
+		p.replanLater(true)
+		p.replanLater(false)
+		time.Sleep(2 * replanAfter)
+		if requested.Load() != 1 {
+			t.Error("a plan was requested although everything is served")
+		}
+	})
 }
