@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -137,6 +138,7 @@ func (b *bucket) begin(ctx context.Context, reset bool) error {
 func (b *bucket) readAll(ctx context.Context, n int, commit func(context.Context, []event.KV) error) ([]event.KV, error) {
 	b.cleaning = cleaning{}
 	redo := make([][]byte, n)
+	removed := make([]bool, n) // parts of the redo, which are removed when all keys are written
 	var changes []event.KV
 	flush := func() error {
 		full := changes
@@ -150,6 +152,9 @@ func (b *bucket) readAll(ctx context.Context, n int, commit func(context.Context
 			b.noteForeign(m.Subject(), seq)
 		case m.Headers().Get(headerOperation) != "":
 			b.cleaning.addTombstones(1)
+			if isRedo && i < n {
+				removed[i] = true
+			}
 			// A replica that lags may have returned the value that was deleted. A token that is no key is of a foreign message that was removed.
 			if key, err := keyOf(t, m.Headers()); err == nil && !isRedo {
 				changes = append(changes, event.KV{Key: key})
@@ -158,7 +163,7 @@ func (b *bucket) readAll(ctx context.Context, n int, commit func(context.Context
 			b.cleaning.addTombstones(1)
 		case t == headToken:
 		case isRedo && i < n:
-			redo[i] = m.Data()
+			redo[i], removed[i] = m.Data(), false
 		case isRedo: // it belongs to a write that never became valid
 		default:
 			key, err := keyOf(t, m.Headers())
@@ -179,6 +184,9 @@ func (b *bucket) readAll(ctx context.Context, n int, commit func(context.Context
 	}
 	if err != nil {
 		return nil, err
+	}
+	if slices.Contains(removed, true) {
+		return nil, nil // the write only lacks its head
 	}
 	for i, data := range redo {
 		if data == nil && len(b.damaged) > 0 {
