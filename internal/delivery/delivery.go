@@ -38,6 +38,7 @@ func (m Mode) String() string { return [...]string{"transaction", "log", "intent
 type Needs struct {
 	Intents   bool // Batch.Before says which objects are about to be published, Batch.Changes that it is settled
 	State     bool // Record.State has the record's own changes, Batch.Silent those that no record has
+	Kept      bool // the bus may have lost the checkpoint with the records: a reset commits durable.Kept, too
 	Preceding Preceding
 }
 
@@ -54,7 +55,7 @@ const (
 // Needs returns what a mode needs.
 func (m Mode) Needs() Needs {
 	return [...]Needs{
-		Transaction: {Preceding: NotWritten},
+		Transaction: {Kept: true, Preceding: NotWritten},
 		Log:         {State: true, Preceding: WithChanges},
 		Intents:     {Intents: true, Preceding: MaybeWritten},
 	}[m]

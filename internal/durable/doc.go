@@ -12,6 +12,9 @@
 //	n/plan                                   the numbers of the plan: internal/plan
 //	n/owed/edit/<collection>                 the last edit of a collection is still to be published
 //	n/owed/plan/<resource>                   the plan number of a resource is still to be published
+//	n/audit, n/audit-histories               how far audit records were read, and of which storages: internal/attribute
+//	a/<collection>/<number>                  a change whose request is not known yet: internal/attribute
+//	r/<request>                              a refused request whose event is not published yet: internal/attribute
 //
 // [checkpoint.Version] is the version of this format. Stores record it.
 //

@@ -18,11 +18,13 @@ const (
 	prefixDraft    = "d/"
 	prefixIntent   = "i/"
 	prefixEpoch    = "s/"
-	prefixOwed     = "n/owed/"
+	prefixNote     = "n/"
+	prefixOwed     = prefixNote + "owed/"
+	prefixRefusal  = "r/" // internal/attribute
 )
 
 const (
-	digestsKey = "n/digests"
+	digestsKey = prefixNote + "digests"
 	// keyBytes is the length of the key of digests.
 	keyBytes = 32
 )

@@ -251,4 +251,20 @@ func ResetChanges(s reconcile.State) []event.KV {
 	return w.done()
 }
 
+// Kept returns what a reset leaves in a store, besides what [ResetChanges] replaces and the inventory, which the next incarnations write
+// again. A store that has lost everything needs it: without the key of digests, for example, every object of the next list would count as
+// modified.
+func Kept(store checkpoint.Store) (changes []event.KV, err error) {
+	for _, prefix := range []string{prefixEpoch, prefixNote, prefixRefusal, string(checkpoint.MoveKey()), string(checkpoint.RunningKey())} {
+		err := store.Scan([]byte(prefix), func(key, value []byte) error {
+			changes = append(changes, event.KV{Key: bytes.Clone(key), Value: bytes.Clone(value)})
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read the checkpoint: %w", err)
+		}
+	}
+	return changes, nil
+}
+
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -3,6 +3,7 @@ package loop_test
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -94,5 +95,86 @@ func TestKeyOfDigests(t *testing.T) {
 				t.Error("two checkpoints have one key")
 			}
 		})
+	}
+}
+
+// topicBus is a bus whose transactions have the changes of the checkpoint, like a topic of Kafka. The store that goes with it is a copy of topic.
+type topicBus struct {
+	*bus
+	topic *mapStore
+}
+
+// Commit implements [sink.Transactional].
+func (b topicBus) Commit(ctx context.Context, _ uint64, changes []event.KV) error {
+	return b.topic.Commit(ctx, changes)
+}
+
+// Write implements [sink.Sink].
+func (b topicBus) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
+	b.mu.Lock()
+	lost := b.loses > 0
+	b.mu.Unlock()
+	mark, err := b.bus.Write(ctx, batch)
+	switch {
+	case lost:
+		b.topic.mu.Lock()
+		clear(b.topic.values)
+		b.topic.mu.Unlock()
+	case err == nil:
+		err = b.topic.Commit(ctx, batch.Commit.Changes)
+	}
+	return mark, err
+}
+
+// A bus that loses the checkpoint together with the records has all of it again after the reset, also what is written only once: the next
+// start would otherwise have another key of digests, and publish every object as modified, or number the histories of a storage from the beginning.
+func TestBusLosesTheCheckpoint(t *testing.T) {
+	c := newCluster()
+	c.write("a", false)
+	content := func(s *mapStore) map[string]string {
+		all := map[string]string{}
+		err := s.Scan(nil, func(key, value []byte) error {
+			if k := string(key); k != string(checkpoint.MarkKey()) {
+				all[k] = string(value)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	first := map[string][]byte{"s/core": []byte("3"), "r/request": []byte("{}"), "!running": []byte("now")}
+	topic, store := &mapStore{values: maps.Clone(first)}, &mapStore{values: first}
+	b := topicBus{&bus{}, topic}
+	p := start(t, c, b, store, "pods")
+	defer p.kill()
+	wait(t, c, b.bus, "pods")
+	b.mu.Lock()
+	b.loses = 1
+	b.mu.Unlock()
+	c.write("b", false)
+	for lost := false; !lost; time.Sleep(time.Millisecond) {
+		b.mu.Lock()
+		lost = b.loses == 0
+		b.mu.Unlock()
+	}
+	wait(t, c, b.bus, "pods")
+	p.stop()
+	if err := <-p.done; err != nil {
+		t.Fatal(err)
+	}
+	if got, want := content(topic), content(store); !maps.Equal(got, want) {
+		t.Errorf("after the reset the bus has %q\nwant %q", got, want)
+	}
+	key := p.made.key
+	again := start(t, c, topicBus{&bus{}, topic}, topic, "pods")
+	defer again.kill()
+	again.stop()
+	if err := <-again.done; err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(again.made.key, key) {
+		t.Error("the next start has another key")
 	}
 }

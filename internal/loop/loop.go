@@ -393,9 +393,15 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 		if err != nil {
 			return err
 		}
+		var kept []event.KV
+		if l.Delivery.Needs().Kept {
+			if kept, err = durable.Kept(l.Store); err != nil {
+				return err
+			}
+		}
 		l.batches.note(reborn...) // after waiting notes, which have the previous birth
 		why = l.answering(func() error {
-			changes := append(durable.ResetChanges(state), reborn...)
+			changes := slices.Concat(kept, durable.ResetChanges(state), reborn)
 			return l.Delivery.Reset(ctx, append(changes, event.KV{Key: checkpoint.ResetKey()}))
 		})
 	}

@@ -26,16 +26,32 @@ func (p *Pipeline) followPlan(ctx context.Context, b *Bridge) error {
 	p.mu.Lock()
 	p.again = f.Replan
 	p.mu.Unlock()
-	b.mu.Lock()
-	b.followers[p.name] = f
-	wanted := b.entries[p.name]
-	b.mu.Unlock()
-	f.Set(wanted.Entries, wanted.Exclude)
+	ended := b.follow(p.name, f)
+	defer ended()
 	err := f.Run(ctx)
 	if errors.Is(err, loop.ErrEnded) {
 		return nil // Run returns the reason
 	}
 	return err
+}
+
+// follower is a [planning.Follower]; another one in tests.
+type follower interface {
+	Set(entries []planning.Entry, exclude []string)
+}
+
+// follow passes the resources of a sink on to f, now and whenever they change, until ended is called.
+func (b *Bridge) follow(sink string, f follower) (ended func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.followers[sink] = f
+	wanted := b.entries[sink]
+	f.Set(wanted.Entries, wanted.Exclude) // before Reconfigure passes others on
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.followers, sink)
+	}
 }
 
 func resourcesOf(sinks []SinkSpec) (all []SinkResources) {
@@ -59,12 +75,11 @@ func (b *Bridge) planTrouble(what string, err error) {
 // Reconfigure changes the resources of sinks. It does not interrupt other sinks, nor collections that do not
 // change.
 func (b *Bridge) Reconfigure(sinks []SinkResources) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, s := range sinks {
-		b.mu.Lock()
 		b.entries[s.Sink] = s
-		f := b.followers[s.Sink]
-		b.mu.Unlock()
-		if f != nil {
+		if f := b.followers[s.Sink]; f != nil {
 			f.Set(s.Entries, s.Exclude)
 		}
 	}

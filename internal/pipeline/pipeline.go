@@ -72,7 +72,9 @@ type Pipeline struct {
 	shown   map[string]*collectionCounts
 	again   func() // requests another plan; nil: the pipeline does not follow a plan yet
 
-	planned plannedLog // only the goroutine that follows the plan uses it
+	// Only the goroutine that follows the plan uses these.
+	planned plannedLog
+	replans *time.Timer // requests the next plan; nil: not yet
 	lagging lagging
 }
 
@@ -187,6 +189,16 @@ func (p *Pipeline) replan() {
 	}
 }
 
+// replanLater requests another plan after a time, instead of the one that was requested by the last call.
+func (p *Pipeline) replanLater(needed bool) {
+	if p.replans != nil {
+		p.replans.Stop()
+	}
+	if needed {
+		p.replans = time.AfterFunc(replanAfter, p.replan)
+	}
+}
+
 // target implements [feed.Options.Target].
 func (p *Pipeline) target(collection, selection string) (source.Target, bool) {
 	p.mu.Lock()
@@ -243,9 +255,7 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, absent func(n
 		}
 	}
 	p.Waiting(waiting)
-	if len(out.Ended)+len(out.Unserved) > 0 {
-		time.AfterFunc(replanAfter, p.replan)
-	}
+	p.replanLater(len(out.Ended)+len(out.Unserved) > 0)
 	if allNamed { // else what was recorded of a collection waits for a later plan
 		p.lagging.planned(p.name)
 	}

@@ -81,9 +81,13 @@ func (c *Cluster) Absent(ctx context.Context, namespace string) bool {
 	return known && !alive && c.client.SameCluster(ctx, time.Now()) == nil
 }
 
-// need starts to follow the selectors of a follower, and wakes all waiting goroutines.
-func (c *Cluster) need(f *Follower, selectors func() []string) {
-	c.change(func() { c.selectors[f] = selectors() })
+// need starts to follow the selectors of a follower that needs them, and wakes all waiting goroutines.
+func (c *Cluster) need(f *Follower, selectors func() (selectors []string, needed bool)) {
+	c.change(func() {
+		if all, needed := selectors(); needed {
+			c.selectors[f] = all
+		}
+	})
 }
 
 // forget removes the needs of a follower.

@@ -31,6 +31,8 @@ type Follower struct {
 	set      configuration // the last one
 	accepted configuration // the last configuration that could be planned, written by Run; number 0: there is none
 
+	ended bool // Run has returned
+
 	rejected string // the last reported error; only Run's goroutine uses it
 }
 
@@ -46,7 +48,7 @@ func NewFollower(o FollowerOptions) *Follower {
 	return &Follower{o: o, again: make(chan struct{}, 1)}
 }
 
-// Set changes the configuration. It may be called at any time.
+// Set changes the configuration. It may be called at any time, and does nothing after Run.
 func (f *Follower) Set(entries []Entry, exclude []string) {
 	f.mu.Lock()
 	f.set = configuration{f.set.number + 1, entries, exclude}
@@ -56,10 +58,10 @@ func (f *Follower) Set(entries []Entry, exclude []string) {
 
 // need makes the cluster follow the selectors of both configurations.
 func (f *Follower) need() {
-	f.o.Cluster.need(f, func() []string {
+	f.o.Cluster.need(f, func() (selectors []string, needed bool) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return append(f.accepted.selectors(), f.set.selectors()...)
+		return append(f.accepted.selectors(), f.set.selectors()...), !f.ended
 	})
 }
 
@@ -85,7 +87,7 @@ func (f *Follower) Replan() {
 // it returns a *[ConfigError] or an *[EnvironmentError].
 func (f *Follower) Run(ctx context.Context) error {
 	f.need()
-	defer f.o.Cluster.forget(f)
+	defer f.end()
 	for {
 		catalog, namespaces, changed := f.o.Cluster.now()
 		if catalog != nil {
@@ -144,6 +146,14 @@ func (f *Follower) plan(planOf func(configuration) Plan) (Plan, error) {
 		return planOf(f.accepted), nil
 	}
 	return p, nil
+}
+
+// end makes the cluster follow the selectors no longer, also if Set is called later.
+func (f *Follower) end() {
+	f.mu.Lock()
+	f.ended = true
+	f.mu.Unlock()
+	f.o.Cluster.forget(f)
 }
 
 func (f *Follower) accept(set configuration) {

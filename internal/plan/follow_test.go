@@ -263,3 +263,23 @@ func TestFollowerPlans(t *testing.T) {
 	}
 	expect("which is over", plan("pods.v1.", "nodes.v1."), 1, "watch nodes@a")
 }
+
+// The selectors of a follower that has ended are not followed again because a configuration is set later.
+func TestSetAfterTheEnd(t *testing.T) {
+	c := NewCluster(nil, nil)
+	f := NewFollower(FollowerOptions{Cluster: c})
+	entries := []Entry{{Resource: "pods", NamespaceSelector: "team=a"}}
+	f.Set(entries, nil)
+	if selectors, _ := c.wanted(); !selectors["team=a"] {
+		t.Fatalf("the cluster follows %v", selectors)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := f.Run(ended); err != nil {
+		t.Fatal(err)
+	}
+	f.Set(entries, nil)
+	if selectors, _ := c.wanted(); len(selectors) > 0 {
+		t.Errorf("the cluster follows %v, and nothing needs it", selectors)
+	}
+}

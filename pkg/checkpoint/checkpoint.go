@@ -52,7 +52,7 @@ var ErrForeign = errors.New("checkpoint belongs to another cluster, bridge or si
 // ErrLocked is returned by opening a checkpoint that another process holds.
 var ErrLocked = errors.New("checkpoint is in use by another process")
 
-// ErrFenced is returned by Commit when another process has taken the checkpoint over.
+// ErrFenced is returned by Commit and Load when another process has taken the checkpoint over.
 // It is final: the store does not write again.
 var ErrFenced = errors.New("another process has taken the checkpoint over")
 

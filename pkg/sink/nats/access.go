@@ -44,6 +44,7 @@ func (c Config) Grants(id event.Identity) (g Grants, err error) {
 		allow("fences a predecessor", termSubject(id))
 		allow("adopts an empty stream, adds subjects that it lacks", api+"STREAM.UPDATE."+stream)
 		allow("reads back what a crash interrupted", consumerAPI(stream)...)
+		allow("reads what the replica that answers may lack (only for a stream with replicas)", api+"STREAM.MSG.GET."+stream)
 	case c.Delivery == atLeastOnce && c.Stream.Name == "":
 		allow("finds the stream that takes the subjects; give nats.stream.name to need less", api+"STREAM.NAMES")
 		found = "*"

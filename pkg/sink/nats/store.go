@@ -53,6 +53,8 @@ type Store struct {
 	o   StoreOptions
 	log *zap.Logger
 
+	applying sync.Mutex // held while changes go to the working copy and to pending, so that a write has all changes that the copy has
+
 	mu      sync.Mutex
 	local   *file.Store // the working copy; nil before Load
 	pending map[string][]byte
@@ -86,7 +88,7 @@ func NewStore(o StoreOptions) *Store {
 
 // Load fences the last writer of the bucket, and copies the bucket. The error wraps
 // [checkpoint.ErrForeign], [checkpoint.ErrUnusable], [checkpoint.ErrOlder], [checkpoint.ErrNewer] or
-// [checkpoint.ErrCorrupt], or is temporary.
+// [checkpoint.ErrCorrupt], or [checkpoint.ErrFenced] if a later writer has opened the sink, or is temporary.
 func (s *Store) Load(ctx context.Context) error {
 	s.stopTrailing()
 	s.writing.Lock()
@@ -103,7 +105,8 @@ func (s *Store) load(ctx context.Context) error {
 	if err := s.fresh(); err != nil {
 		return err
 	}
-	content, err := s.bucket.open(ctx, s.local.Commit)
+	// A starter that was overtaken must not fence its successor.
+	content, err := s.bucket.open(ctx, s.o.Sink.overtaken, s.local.Commit)
 	if err != nil {
 		return err
 	}
@@ -200,6 +203,8 @@ func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 
 // applyLocal applies changes to the working copy and records them for the bucket.
 func (s *Store) applyLocal(ctx context.Context, changes []event.KV) error {
+	s.applying.Lock()
+	defer s.applying.Unlock()
 	if err := s.copy().Commit(ctx, changes); err != nil {
 		return err
 	}
@@ -238,10 +243,12 @@ func (s *Store) writeDelayed(ctx context.Context) {
 func (s *Store) flush(ctx context.Context) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
+	s.applying.Lock()
 	s.mu.Lock()
 	changes := s.pending
 	s.pending = map[string][]byte{}
 	s.mu.Unlock()
+	s.applying.Unlock()
 	err := s.write(ctx, changes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,7 +275,7 @@ func (s *Store) write(ctx context.Context, changes map[string][]byte) error {
 		if err := s.bucket.write(ctx, changes); err != nil {
 			return err
 		}
-		if err := s.bucket.clean(ctx); err != nil {
+		if err := s.bucket.clean(ctx, s.Get); err != nil {
 			s.log.Info("removal of deleted keys from the checkpoint failed, retrying with the next write", zap.String("bucket", s.Name()), zap.Error(err))
 		}
 		return nil

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
@@ -36,8 +38,9 @@ type cleaning struct {
 	passDone time.Time // when the head declared that all values were written again
 }
 
-// clean does one step of the cleaning. It is called after a write that succeeded. After an error nothing needs to be repaired.
-func (b *bucket) clean(ctx context.Context) error {
+// clean does one step of the cleaning. It is called after a write that succeeded. get returns the present value of a key, which may not be
+// in the bucket yet. After an error nothing needs to be repaired.
+func (b *bucket) clean(ctx context.Context, get func(key []byte) ([]byte, error)) error {
 	switch c := &b.cleaning; {
 	case b.headUnknown || b.redo > 0:
 		return nil
@@ -46,7 +49,7 @@ func (b *bucket) clean(ctx context.Context) error {
 	case c.passEnd == 0:
 		return b.beginCleaning(ctx)
 	case c.next <= c.passEnd:
-		return b.writeAgain(ctx)
+		return b.writeAgain(ctx, get)
 	case c.passDone.IsZero():
 		c.passDone = time.Now()
 		return nil
@@ -78,7 +81,11 @@ func (b *bucket) beginCleaning(ctx context.Context) error {
 
 // writeAgain writes the values among the next messages again. Each value replaces itself, in one publish with a
 // head, so that concurrent readers of the bucket, and a start after a crash, find the same content.
-func (b *bucket) writeAgain(ctx context.Context) error {
+//
+// The replica that is read may lag, and return values that were replaced or deleted since. So only present values are written again. A key
+// with another present value needs no copy: the value was written since and has the number of this pass, or it is in the next write,
+// whose head is the first that can declare the older value dead.
+func (b *bucket) writeAgain(ctx context.Context, get func(key []byte) ([]byte, error)) error {
 	c := &b.cleaning
 	var again []*nats.Msg
 	at, seen, size := c.next, 0, 0
@@ -91,11 +98,16 @@ func (b *bucket) writeAgain(ctx context.Context) error {
 		t := strings.TrimPrefix(m.Subject(), b.prefix)
 		_, redo := redoIndex(t)
 		if seen++; b.wrote(m.Headers(), seq) && !redo && t != headToken && m.Headers().Get(headerOperation) == "" && passOf(m.Headers()) >= b.valid {
-			copied := &nats.Msg{Subject: m.Subject(), Data: m.Data(), Header: nats.Header{}}
-			if key := m.Headers().Get(headerKey); key != "" {
-				copied.Header[headerKey] = []string{key}
+			key, err := keyOf(t, m.Headers())
+			if err != nil {
+				return err
 			}
-			again, size = append(again, copied), size+copied.Size()
+			if value, err := b.present(key, get); err != nil {
+				return err
+			} else if value != nil && bytes.Equal(value, m.Data()) {
+				copied := put(b.prefix, string(key), value)
+				again, size = append(again, copied), size+copied.Size()
+			}
 		}
 		if seen == cleanRead || len(again) >= b.most-1 || size >= chunkBytes {
 			return sink.ErrEnough
@@ -114,6 +126,14 @@ func (b *bucket) writeAgain(ctx context.Context) error {
 		b.valid = b.pass // the next head declares older messages dead
 	}
 	return nil
+}
+
+// present returns the present value of a key of the bucket.
+func (b *bucket) present(key []byte, get func(key []byte) ([]byte, error)) ([]byte, error) {
+	if string(key) == string(checkpoint.IdentityKey()) { // the working copy has an identity of its own
+		return checkpoint.EncodeIdentity(b.id), nil
+	}
+	return get(key)
 }
 
 // endCleaning ends a pass by purging its messages. It never purges the head.

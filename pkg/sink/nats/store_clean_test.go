@@ -7,10 +7,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -135,3 +137,74 @@ func TestCleaning(t *testing.T) {
 
 // oftenClean makes a bucket clean often, in small steps.
 func oftenClean(b *bucket) { b.most, b.cleanFrom, b.purgeDelay = 15, 20, 20*time.Millisecond }
+
+// keepsHistory makes the bucket keep the values that later ones replace. What is read is then what a replica that lags returns: values that
+// the stream's leader no longer has.
+func (b *bus) keepsHistory(t *testing.T) {
+	t.Helper()
+	name, _ := bucketStream(BucketName(testIdentity))
+	reconfigure(t, b.client(t), name, func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 10 })
+}
+
+// A cleaning pass that reads from a replica that lags does not write a value again that was replaced or deleted since. Otherwise the bucket
+// would have it until the key changes the next time.
+func TestCleaningLaggingReplica(t *testing.T) {
+	long := "e/" + strings.Repeat("long", 200)
+	for name, later := range map[string][]event.KV{
+		"replaced":      {kv("e/a", "2"), kv(long, "2")},
+		"deleted":       {{Key: []byte("e/a")}, {Key: []byte(long)}},
+		"written later": {kv("e/a", "2"), kv(long, "2"), markKV("1")}, // which is delayed
+		"emptied":       {kv("e/a", ""), kv(long, "")},
+		"neither":       {}, // but e/old was deleted, and e/stays replaced, before the pass began
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := startBus(t, nil)
+			o := options(b.url())
+			o.Delay = time.Hour
+			s := mustOpenStore(t, o)
+			b.keepsHistory(t)
+			commit(t, s, kv("e/a", "1"), kv(long, "1"), kv("e/stays", "1"), kv("e/empty", ""), kv("e/old", "1"))
+			commit(t, s, event.KV{Key: []byte("e/old")}, kv("e/stays", "2"))
+			c := &s.bucket.cleaning
+			s.bucket.pass++
+			c.passEnd, c.next = s.bucket.head, 1
+			later = append(later, kv("e/new", "2"))
+			commit(t, s, later...) // unless it is delayed, this write runs the only step of the pass
+			if err := s.bucket.clean(t.Context(), s.Get); err != nil || c.next <= c.passEnd {
+				t.Fatalf("the pass is at %d of %d: %v", c.next, c.passEnd, err)
+			}
+			want := map[string]string{}
+			commit(t, s, kv("e/last", "3"))
+			err := s.Scan([]byte("e/"), func(key, value []byte) error { want[string(key)] = string(value); return nil })
+			if err != nil || want["e/stays"] != "2" || len(want) < 4 {
+				t.Fatalf("%v, %v", want, err)
+			}
+			crash(s)
+			name, _ := bucketStream(BucketName(testIdentity))
+			reconfigure(t, b.client(t), name, func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 })
+			next := mustOpenStore(t, options(b.url()))
+			holds(t, next, want)
+			if next.bucket.valid == 0 {
+				t.Error("the pass has not ended")
+			}
+		})
+	}
+}
+
+// A start that reads from a replica that lags does not take keys over that were deleted since.
+func TestLoadLaggingReplica(t *testing.T) {
+	b := startBus(t, nil)
+	s := mustOpenStore(t, options(b.url()))
+	b.keepsHistory(t)
+	long := "e/" + strings.Repeat("long", 200)
+	commit(t, s, kv("e/a", "1"), kv("e/again", "1"), kv("e/stays", "1"), kv(long, "1"))
+	commit(t, s, event.KV{Key: []byte("e/a")}, event.KV{Key: []byte("e/again")}, event.KV{Key: []byte(long)})
+	commit(t, s, kv("e/again", "2"))
+	if err := s.fresh(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.bucket.readAll(t.Context(), 0, s.copy().Commit); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, s, map[string]string{"e/again": "2", "e/stays": "1"})
+}

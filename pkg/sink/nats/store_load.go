@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,8 +26,9 @@ type leftover struct {
 	torn bool       // the stream ended with messages of an incomplete write, or was emptied
 }
 
-// open takes the bucket over and passes its content to commit.
-func (b *bucket) open(ctx context.Context, commit func(context.Context, []event.KV) error) (leftover, error) {
+// open takes the bucket over and passes its content to commit. overtaken returns an error if a later writer is at work, from which the bucket
+// must not be taken.
+func (b *bucket) open(ctx context.Context, overtaken func(context.Context) error, commit func(context.Context, []event.KV) error) (leftover, error) {
 	if err := b.dialUnlessOpen(); err != nil {
 		return leftover{}, err
 	}
@@ -36,7 +38,7 @@ func (b *bucket) open(ctx context.Context, commit func(context.Context, []event.
 		err  error
 	)
 	for range takeovers {
-		if last, torn, err = b.takeOver(ctx); err == nil || !lostRace(err) {
+		if last, torn, err = b.takeOver(ctx, overtaken); err == nil || !lostRace(err) {
 			break
 		}
 	}
@@ -61,9 +63,13 @@ func lostRace(err error) bool {
 }
 
 // takeOver writes this writer's head at the stream's end. Writes of earlier writers fail from then on.
-func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error) {
+func (b *bucket) takeOver(ctx context.Context, overtaken func(context.Context) error) (last head, torn bool, err error) {
 	found, err := b.find(ctx)
 	if err != nil {
+		return head{}, false, err
+	}
+	// After the bucket's end is known: if a later writer takes the bucket over from here on, this writer's head is refused.
+	if err := overtaken(ctx); err != nil {
 		return head{}, false, err
 	}
 	b.head = found.state.LastSeq
@@ -132,6 +138,7 @@ func (b *bucket) begin(ctx context.Context, reset bool) error {
 func (b *bucket) readAll(ctx context.Context, n int, commit func(context.Context, []event.KV) error) ([]event.KV, error) {
 	b.cleaning = cleaning{}
 	redo := make([][]byte, n)
+	removed := make([]bool, n) // parts of the redo, which are removed when all keys are written
 	var changes []event.KV
 	flush := func() error {
 		full := changes
@@ -143,11 +150,20 @@ func (b *bucket) readAll(ctx context.Context, n int, commit func(context.Context
 		switch i, isRedo := redoIndex(t); {
 		case !b.wrote(m.Headers(), seq):
 			b.noteForeign(m.Subject(), seq)
-		case m.Headers().Get(headerOperation) != "", passOf(m.Headers()) < b.valid:
+		case m.Headers().Get(headerOperation) != "":
+			b.cleaning.addTombstones(1)
+			if isRedo && i < n {
+				removed[i] = true
+			}
+			// A replica that lags may have returned the value that was deleted. A token that is no key is of a foreign message that was removed.
+			if key, err := keyOf(t, m.Headers()); err == nil && !isRedo {
+				changes = append(changes, event.KV{Key: key})
+			}
+		case passOf(m.Headers()) < b.valid:
 			b.cleaning.addTombstones(1)
 		case t == headToken:
 		case isRedo && i < n:
-			redo[i] = m.Data()
+			redo[i], removed[i] = m.Data(), false
 		case isRedo: // it belongs to a write that never became valid
 		default:
 			key, err := keyOf(t, m.Headers())
@@ -168,6 +184,9 @@ func (b *bucket) readAll(ctx context.Context, n int, commit func(context.Context
 	}
 	if err != nil {
 		return nil, err
+	}
+	if slices.Contains(removed, true) {
+		return nil, nil // the write only lacks its head
 	}
 	for i, data := range redo {
 		if data == nil && len(b.damaged) > 0 {

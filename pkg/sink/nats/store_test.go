@@ -252,6 +252,38 @@ func TestIncompleteWrite(t *testing.T) {
 	wantKeys(t, mustOpenStore(t, o, smallChunks), kv("e/000", "newest"), kv("e/099", "new"), event.KV{Key: []byte("e/gone")})
 }
 
+// A write is committed if the process ends after all of its keys, while its packed form is removed.
+func TestWriteWithoutItsHead(t *testing.T) {
+	b := startBus(t, nil)
+	o := options(b.url())
+	s := mustOpenStore(t, o, smallChunks)
+	commit(t, s, kv("e/gone", "old"))
+	changes := map[string][]byte{"e/gone": nil, "e/new": []byte("new")}
+	redo, err := s.bucket.pack(changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.bucket.publish(t.Context(), append(redo, s.bucket.headMessage(len(redo))), false); err != nil {
+		t.Fatal(err)
+	}
+	msgs, err := s.bucket.messages(changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed := &nats.Msg{Subject: s.bucket.prefix + redoKey(0), Header: nats.Header{}}
+	remove(removed)
+	if err := s.bucket.publish(t.Context(), append(msgs, removed), false); err != nil {
+		t.Fatal(err)
+	}
+	crash(s)
+	for range 2 {
+		s = mustOpenStore(t, o, smallChunks)
+		wantKeys(t, s, kv("e/new", "new"), event.KV{Key: []byte("e/gone")}, event.KV{Key: checkpoint.ResetKey()})
+		commit(t, s, kv("e/new", "new"))
+		crash(s)
+	}
+}
+
 // After a power failure of the server a write may be incomplete, and other clients may write keys. In both cases the checkpoint cannot be
 // trusted, and a reset is requested.
 func TestTornWrite(t *testing.T) {
@@ -465,4 +497,26 @@ func TestPurgedWhileOff(t *testing.T) {
 	}
 	s = mustOpenStore(t, options(b.url()))
 	wantKeys(t, s, event.KV{Key: []byte("e/a")}, resetDue)
+}
+
+// A starter whose successor has begun before the starter loads the checkpoint stops, and does not take the checkpoint away from the successor.
+func TestOvertakenStarter(t *testing.T) {
+	b := startBus(t, nil)
+	opened := func() *Store {
+		t.Helper()
+		s := NewStore(options(b.url()))
+		t.Cleanup(func() { _ = s.Close() }) // nothing is pending
+		mustOpen(t, s.o.Sink, nil)
+		t.Cleanup(func() { _ = s.o.Sink.Close() }) // the test is over
+		return s
+	}
+	starter := opened()
+	next := opened()
+	if err := next.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := starter.Load(t.Context()); !errors.Is(err, checkpoint.ErrFenced) {
+		t.Errorf("the starter got %v, want ErrFenced", err)
+	}
+	commit(t, next, kv("e/a", "1"))
 }

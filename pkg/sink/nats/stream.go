@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -260,6 +261,9 @@ func (s *Sink) lastTerm(ctx context.Context, of stream) (term string, seq uint64
 	}
 	terms := sequences(1, 0)
 	terms.config.FilterSubjects, terms.config.HeadersOnly = []string{s.termSubject}, true
+	if of.config.Replicas > 1 { // a replica that lags may not have a later writer's term yet
+		terms.before = of.state.LastSeq + 1
+	}
 	err = s.read(ctx, terms, func(m jetstream.Msg, n uint64) error {
 		seq = n
 		take(s.classify(of, m, n))
@@ -270,7 +274,7 @@ func (s *Sink) lastTerm(ctx context.Context, of stream) (term string, seq uint64
 	}
 	// Retention may have removed the record that began the term, but not the last messages.
 	last := sequences(of.state.LastSeq-min(of.state.LastSeq, lastMessages), 0)
-	last.config.HeadersOnly = true
+	last.config.HeadersOnly, last.before = true, terms.before
 	err = s.read(ctx, last, func(m jetstream.Msg, n uint64) error {
 		take(s.classify(of, m, n))
 		return nil
@@ -322,6 +326,24 @@ func (s *Sink) followed(ctx context.Context, now stream) error {
 		return err
 	}
 	return s.fence(last)
+}
+
+// overtaken is followed for the checkpoint: its error wraps [checkpoint.ErrFenced]. It returns nil if the sink is not open.
+func (s *Sink) overtaken(ctx context.Context) error {
+	if s.conn == nil || s.opened == 0 {
+		return nil
+	}
+	now, err := s.lookUp(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil // nor is there a later writer
+	}
+	if err == nil {
+		err = s.followed(ctx, now)
+	}
+	if errors.Is(err, sink.ErrFenced) {
+		return fmt.Errorf("%w: %w", checkpoint.ErrFenced, err)
+	}
+	return err
 }
 
 // fence records that a later writer has begun a term, and returns the error.

@@ -3,6 +3,7 @@ package nats
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -161,4 +162,25 @@ func TestStateTooLarge(t *testing.T) {
 		t.Errorf("Tail from behind it: %q, %v", got, err)
 	}
 	mustWrite(t, next, records(3, 1))
+}
+
+// A writer finds the term of its successor also if the replica that is read lags.
+func TestFollowedLaggingReplica(t *testing.T) {
+	b := startBus(t, nil)
+	var lagging atomic.Int64
+	frozen := newSink(t, Config{URL: "nats://" + laggingProxy(t, b, &lagging).Addr().String()})
+	mustOpen(t, frozen, nil)
+	mustOpen(t, newSink(t, Config{URL: b.url()}), nil)
+	now, err := frozen.lookUp(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	now.config.Replicas = 3 // as on a cluster
+	for n := range int64(3) {
+		lagging.Store(n)
+		if err := frozen.followed(t.Context(), now); !errors.Is(err, sink.ErrFenced) {
+			t.Errorf("after %d answers of a replica that lags: %v", n, err)
+		}
+		frozen.fenced = nil
+	}
 }
