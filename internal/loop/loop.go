@@ -27,6 +27,8 @@ const (
 	// LastPause is the longest pause. The first pause is firstPause, and each next pause is twice the previous one.
 	LastPause  = 2 * time.Minute
 	firstPause = 5 * time.Second
+	// firstSidePause and lastSidePause are the shortest and the longest pause after a failed list beside the watch.
+	firstSidePause, lastSidePause = time.Second, time.Minute
 )
 
 const (
@@ -465,6 +467,10 @@ func (l *Loop) handleNow(m message) error {
 		if m.own != nil && len(l.core.Replaces(in)) > 0 && l.reads.wait(m) {
 			return nil
 		}
+	case reconcile.SideEnded, reconcile.SideBroken:
+		if w := l.plan.wanted[in.Collection]; w != nil && in.Side == l.core.Reading(in.Collection).Side {
+			w.sideOver(in.Kind == reconcile.SideEnded, l.at, l.core.Collection(in.Collection).Resync)
+		}
 	}
 	l.decide(m)
 	return nil
@@ -585,7 +591,9 @@ func (l *Loop) tick(at time.Time) {
 			l.step(reconcile.Confirm, id)
 			l.batches.encode("", time.Now())
 		case c.Resync:
-			l.step(reconcile.SideBegun, id)
+			if !at.Before(w.retryAt) {
+				l.step(reconcile.SideBegun, id)
+			}
 		case w.resyncDue(c.Full, at):
 			l.step(reconcile.Demand, id)
 		case passed(&w.verified, at, w.VerifyEvery):

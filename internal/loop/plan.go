@@ -44,6 +44,22 @@ type wanted struct {
 	edit       editState
 	// Times of the last synced event, the last verification and, for resyncDue, the last resync; zero: none since the start. See passed.
 	synced, verified, resynced time.Time
+	// After a failed list beside the watch, the next one begins at retryAt, after a pause; zero: the last one did not fail.
+	retryAt time.Time
+	pause   time.Duration
+}
+
+// sideOver is called at the end of a list beside the watch. After a failed one, the next one waits: the pause doubles each time.
+func (w *wanted) sideOver(succeeded bool, at time.Time, resync bool) {
+	if succeeded {
+		w.retryAt, w.pause = time.Time{}, 0
+		return
+	}
+	w.pause = min(max(firstSidePause, 2*w.pause), lastSidePause)
+	w.retryAt = at.Add(w.pause)
+	if !resync {
+		w.verified = w.retryAt.Add(-w.VerifyEvery) // the verification is due again at retryAt
+	}
 }
 
 // Plan has the collections of a loop.
@@ -102,6 +118,7 @@ func (n *planned) set(p Plan) error {
 		if before := n.wanted[w.ID]; before != nil {
 			next.properties, next.edit = before.properties, before.edit
 			next.synced, next.verified, next.resynced = before.synced, before.verified, before.resynced
+			next.retryAt, next.pause = before.retryAt, before.pause
 		}
 		n.wanted[w.ID] = next
 		delete(n.removed, w.ID)

@@ -1,0 +1,113 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/loop"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+)
+
+// beside is a feeder whose lists beside the watch fail while it is refused.
+type beside struct {
+	*feeder
+	mu      sync.Mutex
+	refused bool
+	asked   int // lists beside the watch
+}
+
+func (b *beside) Side(ctx context.Context, _ string, _ reconcile.Read, h *loop.Handler) error {
+	b.mu.Lock()
+	b.asked++
+	refused := b.refused
+	b.mu.Unlock()
+	if refused {
+		return errors.New("the API server is down")
+	}
+	for i := range b.objects {
+		s := sighting(fmt.Sprintf("name-%06d", i), state{i + 1, i + 1}, reconcile.Resync)
+		if err := h.Input(ctx, &reconcile.Input{Kind: reconcile.Sighted, Sighting: s}, 0, nil); err != nil {
+			return err
+		}
+	}
+	return h.Input(ctx, &reconcile.Input{Kind: reconcile.SideEnded, Version: fmt.Sprint(b.objects)}, 0, nil)
+}
+
+// attempts returns how many lists beside the watch began in a time from now on.
+func (b *beside) attempts(d time.Duration) int {
+	b.mu.Lock()
+	before := b.asked
+	b.mu.Unlock()
+	time.Sleep(d)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.asked - before
+}
+
+func (b *beside) refuse(refused bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refused = refused
+}
+
+// gaps returns how many gap events the bus has.
+func (b *bus) gaps() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.lines {
+		if l.Type == "gap" {
+			n++
+		}
+	}
+	return n
+}
+
+func openGate() *gated {
+	b := &gated{bus: &bus{}, gate: make(chan struct{})}
+	close(b.gate)
+	return b
+}
+
+// docs/limits.md: while the API server is down, a resync and a verification begin again after pauses of up to a minute. Each attempt of a resync
+// publishes a gap.
+func TestFailedListBesideTheWatchIsPaced(t *testing.T) {
+	for name, resync := range map[string]bool{"resync": true, "verification": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, f := openGate(), &beside{feeder: &feeder{objects: 3}}
+				p := runs(t, b, &mapStore{values: map[string][]byte{}}, f, &encoder{rejected: map[string]bool{}})
+				time.Sleep(500 * time.Millisecond)
+				f.refuse(true)
+				if resync {
+					if _, err := p.loop.Resync(t.Context(), func(string) bool { return true }); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					p.verifyEvery = time.Hour
+					p.set(t, nil, "pods")
+					time.Sleep(time.Hour - time.Second)
+				}
+				if n := f.attempts(10 * time.Minute); n < 12 || n > 16 {
+					t.Errorf("%d attempts in ten minutes, want 12 to 16", n)
+				}
+				if n := b.gaps(); n > 17 || !resync && n != 1 {
+					t.Errorf("%d gaps", n)
+				}
+				f.refuse(false)
+				if n := f.attempts(10 * time.Minute); n != 1 {
+					t.Errorf("%d lists after the API server is back, want 1", n)
+				}
+				if _, synced := b.copied("pods"); !synced {
+					t.Error("the last gap is not closed")
+				}
+				p.kill()
+				<-p.done
+			})
+		})
+	}
+}
