@@ -111,3 +111,18 @@ func TestFailedListBesideTheWatchIsPaced(t *testing.T) {
 		})
 	}
 }
+
+// A periodic synced event does not stand for a verification: with syncedEvery below verifyEvery, verifications are due, too.
+func TestVerificationsBesidePeriodicSynced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, f := openGate(), &beside{feeder: &feeder{objects: 3}}
+		p := runs(t, b, &mapStore{values: map[string][]byte{}}, f, &encoder{rejected: map[string]bool{}})
+		p.syncedEvery, p.verifyEvery = time.Minute, time.Hour
+		p.set(t, nil, "pods")
+		if n := f.attempts(10*time.Hour + time.Minute); n != 10 {
+			t.Errorf("%d verifications in ten hours, want 10", n)
+		}
+		p.kill()
+		<-p.done
+	})
+}
