@@ -593,6 +593,7 @@ func (l *Loop) tick(at time.Time) {
 		case c.Resync:
 			if !at.Before(w.retryAt) {
 				l.step(reconcile.SideBegun, id)
+				w.demanded = min(w.demanded, c.Full) // if the clock was set back, this run is not as high
 			}
 		case w.resyncDue(c.Full, at):
 			l.step(reconcile.Demand, id)
@@ -607,10 +608,13 @@ func (l *Loop) tick(at time.Time) {
 // runTime returns when a run began. The number of a run is a time, except after the clock was set back.
 func runTime(run uint64) time.Time { return time.UnixMilli(int64(run)) }
 
-// resyncDue reports whether the interval of resyncs has passed since full, the run in which every object was published
-// last. If the clock was set back and that run lies ahead, the interval counts from the last resync of this process, or from
+// resyncDue reports whether a resync was demanded, or the interval of resyncs has passed, since full, the run in which every object was
+// published last. If the clock was set back and that run lies ahead, the interval counts from the last resync of this process, or from
 // its start.
 func (w *wanted) resyncDue(full uint64, at time.Time) bool {
+	if full < w.demanded {
+		return true
+	}
 	if since := at.Sub(runTime(full)); since >= 0 {
 		return w.ResyncEvery > 0 && since >= w.ResyncEvery
 	}

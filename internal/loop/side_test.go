@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,7 +19,8 @@ type beside struct {
 	*feeder
 	mu      sync.Mutex
 	refused bool
-	asked   int // lists beside the watch
+	takes   time.Duration // a list that is not refused
+	asked   int           // lists beside the watch
 }
 
 func (b *beside) Side(ctx context.Context, _ string, _ reconcile.Read, h *loop.Handler) error {
@@ -29,6 +31,7 @@ func (b *beside) Side(ctx context.Context, _ string, _ reconcile.Read, h *loop.H
 	if refused {
 		return errors.New("the API server is down")
 	}
+	time.Sleep(b.takes)
 	for i := range b.objects {
 		s := sighting(fmt.Sprintf("name-%06d", i), state{i + 1, i + 1}, reconcile.Resync)
 		if err := h.Input(ctx, &reconcile.Input{Kind: reconcile.Sighted, Sighting: s}, 0, nil); err != nil {
@@ -125,4 +128,51 @@ func TestVerificationsBesidePeriodicSynced(t *testing.T) {
 		p.kill()
 		<-p.done
 	})
+}
+
+// A resync that is demanded while the collection is suspended, or while another resync runs, follows.
+func TestResyncIsNotForgotten(t *testing.T) {
+	demand := func(t *testing.T, p *program) {
+		t.Helper()
+		if ids, err := p.loop.Resync(t.Context(), func(string) bool { return true }); err != nil || !slices.Equal(ids, []string{"pods"}) {
+			t.Fatal(ids, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		before func(t *testing.T, p *program, b *gated, f *beside)
+		lists  int
+	}{
+		"in step": {func(*testing.T, *program, *gated, *beside) {}, 1},
+		"suspended": {func(t *testing.T, p *program, b *gated, f *beside) {
+			b.refuse("topic pods")
+			p.syncedEvery = time.Second
+			p.set(t, nil, "pods")
+			time.Sleep(2 * time.Second) // a synced event is refused
+		}, 1},
+		"resyncing": {func(t *testing.T, p *program, _ *gated, f *beside) {
+			f.takes = time.Minute
+			demand(t, p)
+			time.Sleep(2 * time.Second)
+		}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, f := openGate(), &beside{feeder: &feeder{objects: 3}}
+				p := runs(t, b, &mapStore{values: map[string][]byte{}}, f, &encoder{rejected: map[string]bool{}})
+				time.Sleep(time.Minute)
+				c.before(t, p, b, f)
+				demand(t, p)
+				b.refuse("")
+				time.Sleep(time.Hour)
+				if n := b.gaps() - 1; n != c.lists {
+					t.Errorf("%d resyncs, want %d", n, c.lists)
+				}
+				if _, synced := b.copied("pods"); !synced {
+					t.Error("the last gap is not closed")
+				}
+				p.kill()
+				<-p.done
+			})
+		})
+	}
 }
