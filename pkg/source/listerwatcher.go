@@ -264,7 +264,7 @@ func (l *ListerWatcher) watch(ctx context.Context, at *cursor, fresh bool) (*Sig
 			return nil, ctx.Err()
 		case final(err) != nil:
 			return nil, err
-		case err == nil && events > 0 && at.resume == before && time.Since(began) < emptyCloseQuick:
+		case err == nil && events > 0 && at.resume == before && time.Since(began) < quickWatch:
 			return nil, noHeadway(events, before)
 		case err == nil && events > 0:
 			empty, since = 0, time.Now()
@@ -273,7 +273,7 @@ func (l *ListerWatcher) watch(ctx context.Context, at *cursor, fresh bool) (*Sig
 			if empty++; empty < emptyCloses {
 				continue
 			}
-			if time.Since(since) > emptyCloseQuick {
+			if time.Since(since) > quickWatch {
 				empty, since = 0, time.Now()
 				continue
 			}

@@ -13,11 +13,16 @@ import (
 )
 
 const (
-	// If a server ends emptyCloses consecutive watches within emptyCloseQuick and without an event, it has lost the history.
-	emptyCloses     = 3
-	emptyCloseQuick = 2 * time.Second
-	// If a server ends maxFailures watches from one resourceVersion with an internal error, it has lost the
-	// history, too: etcd has compacted the previous value of an event.
+	// A watch that ends within atOnce and without an event may show that the server has lost the history. After emptyCloses of them in
+	// a row, each next watch waits, because a gateway may answer for a server that restarts. If they go on for emptyFor, while probes
+	// succeed, the history counts as lost.
+	emptyCloses = 3
+	atOnce      = 2 * time.Second / emptyCloses
+	emptyFor    = 10 * time.Second
+	// After a watch that ended within quickWatch without moving the position, the next one waits.
+	quickWatch = 2 * time.Second
+	// If a server ends maxFailures watches from one resourceVersion with an internal error, although a probe before each of them
+	// succeeded, it has lost the history, too: etcd has compacted the previous value of an event.
 	maxFailures = 5
 	// Another server behind the same load balancer may still have the history. Before a list, the collection
 	// makes otherServers attempts, each after a pause of up to otherPause. Which
@@ -109,10 +114,10 @@ type reader struct {
 	elsewhere  *other    // if not nil, the next watch gets a connection that may reach another server
 	listed     string    // resourceVersion of the last list
 	listedAt   time.Time // time of the last list
-	empty      int       // number of consecutive watches that ended immediately, without an event
-	emptySince time.Time
-	tried      int    // number of attempts with other servers
-	triedFor   string // the resourceVersion for which tried counts
+	empty      int       // number of consecutive watches that ended at once, without an event
+	emptySince time.Time // begin of the first one of them, or of the last one with a failed probe
+	tried      int       // number of attempts with other servers
+	triedFor   string    // the resourceVersion for which tried counts
 }
 
 func (r *reader) needList(reason event.Reason, detail string) {
@@ -142,6 +147,7 @@ func (r *reader) reconcile(ctx context.Context) error {
 	if err == nil {
 		r.at, r.due, r.trouble = cursor{resume: rv, last: rv}, nil, time.Time{}
 		r.listed, r.listedAt = rv, time.Now()
+		r.empty = 0
 		return nil
 	}
 	if r.relay.begun {
@@ -171,11 +177,14 @@ func (r *reader) watchOnce(ctx context.Context) error {
 	if r.at.resume != before || lasted > soundWatch {
 		r.retry.reset()
 	}
-	if frames > 0 || lasted > emptyCloseQuick {
-		r.empty = 0
+	if err == nil && lasted > soundWatch {
+		r.at.failures = 0
 	}
-	if err == nil && frames == 0 {
-		err = r.endedEmpty(began)
+	switch {
+	case frames > 0 || lasted > atOnce:
+		r.empty = 0
+	case err == nil:
+		err = r.endedEmpty(began, doubt)
 	}
 	if doubt == nil {
 		r.trouble = time.Time{}
@@ -186,7 +195,7 @@ func (r *reader) watchOnce(ctx context.Context) error {
 		return nil
 	case err == nil:
 		r.throwAway, r.elsewhere, r.tried = false, nil, 0
-		if frames > 0 && r.at.resume == before && lasted < emptyCloseQuick {
+		if frames > 0 && r.at.resume == before && lasted < quickWatch {
 			err := noHeadway(frames, before)
 			return r.wait(ctx, r.retry.after(err), err)
 		}
@@ -195,6 +204,9 @@ func (r *reader) watchOnce(ctx context.Context) error {
 		r.throwAway, r.elsewhere = true, nil
 		return nil
 	case errors.Is(err, ErrExpired):
+		if !isExpired(err) { // the next attempt counts only if a probe succeeds
+			r.trouble = time.Now()
+		}
 		return r.expired(ctx, err)
 	}
 	r.throwAway, r.elsewhere, r.trouble = false, nil, time.Now()
@@ -207,21 +219,23 @@ func noHeadway(frames int, rv string) error {
 	return fmt.Errorf("a watch from resourceVersion %s ended at once, after %d frames that lead no further", rv, frames)
 }
 
-// endedEmpty counts the watches that end immediately, without an event.
-func (r *reader) endedEmpty(began time.Time) error {
-	if r.empty == 0 {
+// endedEmpty judges a watch that has ended at once, without an event. doubt is the error of the probe before the watch. The first match applies:
+//
+//	fewer than emptyCloses in a row, the ordinary connection                 nil: another watch follows at once
+//	fewer than emptyCloses in a row, or for less than emptyFor, or doubt     an error: another watch follows after a pause and a probe
+//	otherwise                                                                ErrExpired
+func (r *reader) endedEmpty(began time.Time, doubt error) error {
+	if r.empty == 0 || doubt != nil {
 		r.emptySince = began
 	}
-	if r.empty++; r.empty < emptyCloses && !r.throwAway && r.elsewhere == nil {
+	r.empty++
+	switch {
+	case r.empty < emptyCloses && r.elsewhere == nil:
 		return nil
+	case r.empty < emptyCloses || doubt != nil || time.Since(r.emptySince) < emptyFor:
+		return fmt.Errorf("%d watches from resourceVersion %s ended at once, without an event", r.empty, r.at.resume)
 	}
-	quick := time.Since(r.emptySince) < emptyCloseQuick
-	n := r.empty
-	r.empty = 0
-	if !quick {
-		return nil
-	}
-	return fmt.Errorf("resourceVersion %s is %w: %d watches from it ended at once", r.at.resume, ErrExpired, n)
+	return fmt.Errorf("resourceVersion %s is %w: %d watches from it ended at once", r.at.resume, ErrExpired, r.empty)
 }
 
 // expired tries other servers. If they do not have the history either, a list is next.
