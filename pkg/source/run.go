@@ -109,15 +109,14 @@ type reader struct {
 
 	// trouble is the time of the last failure after which the server may have another
 	// history. It is zero after a successful probe.
-	trouble    time.Time
-	throwAway  bool      // the next watch gets a connection of its own
-	elsewhere  *other    // if not nil, the next watch gets a connection that may reach another server
-	listed     string    // resourceVersion of the last list
-	listedAt   time.Time // time of the last list
-	empty      int       // number of consecutive watches that ended at once, without an event
-	emptySince time.Time // begin of the first one of them, or of the last one with a failed probe
-	tried      int       // number of attempts with other servers
-	triedFor   string    // the resourceVersion for which tried counts
+	trouble   time.Time
+	throwAway bool      // the next watch gets a connection of its own
+	elsewhere *other    // if not nil, the next watch gets a connection that may reach another server
+	listed    string    // resourceVersion of the last list
+	listedAt  time.Time // time of the last list
+	empty     emptyWatches
+	tried     int    // number of attempts with other servers
+	triedFor  string // the resourceVersion for which tried counts
 }
 
 func (r *reader) needList(reason event.Reason, detail string) {
@@ -147,7 +146,7 @@ func (r *reader) reconcile(ctx context.Context) error {
 	if err == nil {
 		r.at, r.due, r.trouble = cursor{resume: rv, last: rv}, nil, time.Time{}
 		r.listed, r.listedAt = rv, time.Now()
-		r.empty = 0
+		r.empty = emptyWatches{}
 		return nil
 	}
 	if r.relay.begun {
@@ -182,9 +181,9 @@ func (r *reader) watchOnce(ctx context.Context) error {
 	}
 	switch {
 	case frames > 0 || lasted > atOnce:
-		r.empty = 0
+		r.empty = emptyWatches{}
 	case err == nil:
-		err = r.endedEmpty(began, doubt)
+		err = r.empty.ended(before, began, doubt, r.elsewhere != nil)
 	}
 	if doubt == nil {
 		r.trouble = time.Time{}
@@ -219,23 +218,30 @@ func noHeadway(frames int, rv string) error {
 	return fmt.Errorf("a watch from resourceVersion %s ended at once, after %d frames that lead no further", rv, frames)
 }
 
-// endedEmpty judges a watch that has ended at once, without an event. doubt is the error of the probe before the watch. The first match applies:
+// emptyWatches are the consecutive watches that ended at once, without an event.
+type emptyWatches struct {
+	n     int
+	since time.Time // begin of the first one, or of the last one with a failed probe
+}
+
+// ended judges such a watch from the resourceVersion rv. doubt is the error of the probe before it. elsewhere: its connection may have reached
+// another server than before. The first match applies:
 //
-//	fewer than emptyCloses in a row, the ordinary connection                 nil: another watch follows at once
-//	fewer than emptyCloses in a row, or for less than emptyFor, or doubt     an error: another watch follows after a pause and a probe
-//	otherwise                                                                ErrExpired
-func (r *reader) endedEmpty(began time.Time, doubt error) error {
-	if r.empty == 0 || doubt != nil {
-		r.emptySince = began
+//	fewer than emptyCloses, not elsewhere                         nil: another watch follows at once
+//	fewer than emptyCloses, or for less than emptyFor, or doubt   an error: another watch follows after a pause and a probe
+//	otherwise                                                     ErrExpired
+func (e *emptyWatches) ended(rv string, began time.Time, doubt error, elsewhere bool) error {
+	if e.n == 0 || doubt != nil {
+		e.since = began
 	}
-	r.empty++
+	e.n++
 	switch {
-	case r.empty < emptyCloses && r.elsewhere == nil:
+	case e.n < emptyCloses && !elsewhere:
 		return nil
-	case r.empty < emptyCloses || doubt != nil || time.Since(r.emptySince) < emptyFor:
-		return fmt.Errorf("%d watches from resourceVersion %s ended at once, without an event", r.empty, r.at.resume)
+	case e.n < emptyCloses || doubt != nil || time.Since(e.since) < emptyFor:
+		return fmt.Errorf("%d watches from resourceVersion %s ended at once, without an event", e.n, rv)
 	}
-	return fmt.Errorf("resourceVersion %s is %w: %d watches from it ended at once", r.at.resume, ErrExpired, r.empty)
+	return fmt.Errorf("resourceVersion %s is %w: %d watches from it ended at once", rv, ErrExpired, e.n)
 }
 
 // expired tries other servers. If they do not have the history either, a list is next.
