@@ -23,6 +23,7 @@ type beside struct {
 	asked   int           // lists beside the watch
 }
 
+// Side implements [loop.Reader].
 func (b *beside) Side(ctx context.Context, _ string, _ reconcile.Read, h *loop.Handler) error {
 	b.mu.Lock()
 	b.asked++
@@ -143,7 +144,7 @@ func TestResyncIsNotForgotten(t *testing.T) {
 		lists  int
 	}{
 		"in step": {func(*testing.T, *program, *gated, *beside) {}, 1},
-		"suspended": {func(t *testing.T, p *program, b *gated, f *beside) {
+		"suspended": {func(t *testing.T, p *program, b *gated, _ *beside) {
 			b.refuse("topic pods")
 			p.syncedEvery = time.Second
 			p.set(t, nil, "pods")
