@@ -67,6 +67,7 @@ type Reader struct {
 
 	mu     sync.Mutex
 	epochs map[string]*source.Epochs // by storage; kept between reads
+	failed map[string]*side          // by collection: see takeSide
 }
 
 // New returns a reader of one sink's collections.
@@ -84,7 +85,7 @@ func New(o Options) *Reader {
 	if o.OnState == nil {
 		o.OnState = func(string, source.State) {}
 	}
-	return &Reader{Options: o, own: NewLists(o.MaxLists), epochs: map[string]*source.Epochs{}}
+	return &Reader{Options: o, own: NewLists(o.MaxLists), epochs: map[string]*source.Epochs{}, failed: map[string]*side{}}
 }
 
 // epochsOf returns the epochs of one storage. Each reader has its own, because each sink counts epochs separately.
@@ -167,19 +168,46 @@ func (r *Reader) moved(ctx context.Context, collection, selection string, t sour
 	}
 }
 
+// side lists a collection beside its watch. One goroutine uses it.
+type side struct {
+	target source.Target
+	source *source.Collection
+	slot   *slot
+}
+
+// takeSide returns what lists a collection beside its watch: after a failed list, the same one, because the next attempt waits longer for a
+// server that was slow. See [source.Attempt].
+func (r *Reader) takeSide(collection string, t source.Target) *side {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.failed[collection]
+	delete(r.failed, collection)
+	if s == nil || s.target != t {
+		slot := r.newSlot()
+		s = &side{target: t, source: source.NewCollection(source.Options{Client: r.Client, Target: t, Lists: slot}), slot: slot}
+	}
+	return s
+}
+
+func (r *Reader) keepSide(collection string, s *side) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed[collection] = s
+}
+
 // Side implements [loop.Reader].
 func (r *Reader) Side(ctx context.Context, collection string, want reconcile.Read, h *loop.Handler) error {
 	target, known := r.Target(collection, want.Selection)
 	if !known || target.Resource.Version == "" {
 		return fmt.Errorf("list %s: %w", collection, discovery.ErrNoResource)
 	}
-	s := r.newSlot()
-	c := source.NewCollection(source.Options{Client: r.Client, Target: target, Lists: s})
-	rv, err := c.Survey(ctx, source.HandlerFunc(func(ctx context.Context, sig source.Signal) error {
+	s := r.takeSide(collection, target)
+	rv, err := s.source.Survey(ctx, source.HandlerFunc(func(ctx context.Context, sig source.Signal) error {
 		in := r.newSighted(sig.Object, reconcile.Resync)
-		return s.lend(ctx, func() error { return h.Input(ctx, &in.Input, len(in.object.Raw), in.release) })
+		return s.slot.lend(ctx, func() error { return h.Input(ctx, &in.Input, len(in.object.Raw), in.release) })
 	}))
 	if err != nil {
+		r.keepSide(collection, s)
 		return err
 	}
 	return h.Input(ctx, &reconcile.Input{Kind: reconcile.SideEnded, Version: rv}, 0, nil)

@@ -548,6 +548,18 @@ func TestResync(t *testing.T) {
 	}
 }
 
+// A resync reads a list whose first page takes longer than the first attempt waits: the next attempt waits longer.
+func TestResyncOfASlowList(t *testing.T) {
+	s := newServer(t)
+	s.do(func() { s.write("red", "a") })
+	p := newProgram(t, s, "")
+	p.wanted.ResyncEvery = 8 * time.Second // longer than the list takes
+	p.start()
+	p.expect("gap reset", "present a", "synced")
+	s.do(func() { s.slow = 6 * time.Second })
+	p.expect("gap resync", "gap resync", "present a", "synced")
+}
+
 // If a backup was restored to an API server, this is noticed even though the server is not behind the position, which
 // trails by one version. Otherwise the server's first write would be ignored as a repeat.
 func TestRestored(t *testing.T) {

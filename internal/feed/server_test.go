@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -34,6 +35,7 @@ type server struct {
 	crd       string        // the UID of the definition; "": it does not exist
 	guarded   bool          // GETs of things are answered with 403
 	streaming func()        // called in the middle of a streamed list; nil: lists are not streamed
+	slow      time.Duration // a paged list is answered after that time
 	changed   chan struct{} // closed with each change of the fields above
 	cut       chan struct{} // closed to end the open watches
 	asked     []*url.URL    // lists and watches of things, without probes
@@ -197,8 +199,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		s.watch(w, r, rv)
 	default:
-		text := s.list(q)
+		text, slow := s.list(q), s.slow
+		if q.Get("limit") == "1" {
+			slow = 0
+		}
 		s.mu.Unlock() // a client may read the answer late
+		select {
+		case <-time.After(slow):
+		case <-r.Context().Done():
+		}
 		fmt.Fprint(w, text)
 		s.mu.Lock()
 	}

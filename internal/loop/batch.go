@@ -117,7 +117,10 @@ func (b *batches) encode(detail string, at time.Time) {
 		}
 		items[n].Payload = b.filling.memory.payloads.New(encoded{r, changes})
 		if w := b.plan.wanted[items[n].Collection]; w != nil && e != nil && e.Type == event.Synced {
-			w.synced, w.verified = at, at
+			w.synced = at
+			if e.Reason != event.ReasonPeriodic { // otherwise it followed a list
+				w.verified = at
+			}
 		}
 		b.filling.bytes += len(r.Value)
 	}

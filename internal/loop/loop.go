@@ -27,6 +27,8 @@ const (
 	// LastPause is the longest pause. The first pause is firstPause, and each next pause is twice the previous one.
 	LastPause  = 2 * time.Minute
 	firstPause = 5 * time.Second
+	// firstSidePause and lastSidePause are the shortest and the longest pause after a failed list beside the watch.
+	firstSidePause, lastSidePause = time.Second, time.Minute
 )
 
 const (
@@ -471,6 +473,10 @@ func (l *Loop) handleNow(m message) error {
 		if m.own != nil && len(l.core.Replaces(in)) > 0 && l.reads.wait(m) {
 			return nil
 		}
+	case reconcile.SideEnded, reconcile.SideBroken:
+		if w := l.plan.wanted[in.Collection]; w != nil && in.Side == l.core.Reading(in.Collection).Side {
+			w.sideOver(in.Kind == reconcile.SideEnded, l.at, l.core.Collection(in.Collection).Resync)
+		}
 	}
 	l.decide(m)
 	return nil
@@ -592,7 +598,10 @@ func (l *Loop) tick(at time.Time) {
 			l.step(reconcile.Confirm, id)
 			l.batches.encode("", time.Now())
 		case c.Resync:
-			l.step(reconcile.SideBegun, id)
+			if !at.Before(w.retryAt) {
+				l.step(reconcile.SideBegun, id)
+				w.demanded = min(w.demanded, c.Full) // if the clock was set back, this run is not as high
+			}
 		case w.resyncDue(c.Full, at):
 			l.step(reconcile.Demand, id)
 		case passed(&w.verified, at, w.VerifyEvery):
@@ -606,10 +615,13 @@ func (l *Loop) tick(at time.Time) {
 // runTime returns when a run began. The number of a run is a time, except after the clock was set back.
 func runTime(run uint64) time.Time { return time.UnixMilli(int64(run)) }
 
-// resyncDue reports whether the interval of resyncs has passed since full, the run in which every object was published
-// last. If the clock was set back and that run lies ahead, the interval counts from the last resync of this process, or from
+// resyncDue reports whether a resync was demanded, or the interval of resyncs has passed, since full, the run in which every object was
+// published last. If the clock was set back and that run lies ahead, the interval counts from the last resync of this process, or from
 // its start.
 func (w *wanted) resyncDue(full uint64, at time.Time) bool {
+	if full < w.demanded {
+		return true
+	}
 	if since := at.Sub(runTime(full)); since >= 0 {
 		return w.ResyncEvery > 0 && since >= w.ResyncEvery
 	}

@@ -345,10 +345,10 @@ type program struct {
 	seen *observer
 	with reconcile.Properties // properties of each collection, without its route
 
-	resyncEvery time.Duration
-	kill        context.CancelFunc
-	stop        context.CancelFunc
-	done        chan error
+	resyncEvery, verifyEvery, syncedEvery time.Duration
+	kill                                  context.CancelFunc
+	stop                                  context.CancelFunc
+	done                                  chan error
 }
 
 func start(t *testing.T, c loop.Reader, b sink.Sink, store checkpoint.Store, ids ...string) *program {
@@ -378,7 +378,7 @@ func (p *program) set(t *testing.T, removed []string, ids ...string) {
 		next.Outcomes.Wanted = append(next.Outcomes.Wanted, plan.Collection{Target: source.Target{Collection: event.Collection{Resource: id}}})
 	}
 	for _, id := range ids {
-		next.Wanted = append(next.Wanted, loop.Wanted{ID: id, ResyncEvery: p.resyncEvery, Properties: func() (reconcile.Properties, error) {
+		next.Wanted = append(next.Wanted, loop.Wanted{ID: id, ResyncEvery: p.resyncEvery, VerifyEvery: p.verifyEvery, SyncedEvery: p.syncedEvery, Properties: func() (reconcile.Properties, error) {
 			properties := p.with
 			properties.Route = "topic " + id
 			return properties, nil

@@ -44,6 +44,24 @@ type wanted struct {
 	edit       editState
 	// Times of the last synced event, the last verification and, for resyncDue, the last resync; zero: none since the start. See passed.
 	synced, verified, resynced time.Time
+	// After a failed list beside the watch, the next one begins at retryAt, after a pause; zero: the last one did not fail.
+	retryAt time.Time
+	pause   time.Duration
+	// demanded is the lowest run that satisfies the last [Loop.Resync]: the run of a resync or a reset. 0: nothing was demanded.
+	demanded uint64
+}
+
+// sideOver is called at the end of a list beside the watch. After a failed one, the next one waits: the pause doubles each time.
+func (w *wanted) sideOver(succeeded bool, at time.Time, resync bool) {
+	if succeeded {
+		w.retryAt, w.pause = time.Time{}, 0
+		return
+	}
+	w.pause = min(max(firstSidePause, 2*w.pause), lastSidePause)
+	w.retryAt = at.Add(w.pause)
+	if !resync {
+		w.verified = w.retryAt.Add(-w.VerifyEvery) // the verification is due again at retryAt
+	}
 }
 
 // Plan has the collections of a loop.
@@ -102,6 +120,7 @@ func (n *planned) set(p Plan) error {
 		if before := n.wanted[w.ID]; before != nil {
 			next.properties, next.edit = before.properties, before.edit
 			next.synced, next.verified, next.resynced = before.synced, before.verified, before.resynced
+			next.retryAt, next.pause, next.demanded = before.retryAt, before.pause, before.demanded
 		}
 		n.wanted[w.ID] = next
 		delete(n.removed, w.ID)
@@ -299,13 +318,21 @@ func absent(core *reconcile.Core) (ids []string) {
 }
 
 // Resync publishes every object of the collections again for which match returns true. It
-// returns the IDs of these collections. A collection that has not synced resyncs after it has synced.
+// returns the IDs of these collections. A collection that has not synced, is suspended, or is resyncing, resyncs after that.
 func (l *Loop) Resync(ctx context.Context, match func(id string) bool) ([]string, error) {
 	var ids []string // as in Known
 	err := l.do(ctx, func(context.Context) error {
-		for id := range l.plan.wanted {
-			if match(id) {
-				ids = append(ids, id)
+		for id, w := range l.plan.wanted {
+			if !match(id) {
+				continue
+			}
+			ids = append(ids, id)
+			c := l.core.Collection(id)
+			switch {
+			case c == nil: // suspended
+				w.demanded = l.number(time.Now())
+			case c.Phase != reconcile.Absent:
+				w.demanded = max(l.number(time.Now()), c.Full+1)
 				l.step(reconcile.Demand, id)
 			}
 		}

@@ -181,7 +181,6 @@ func TestExpired(t *testing.T) {
 		{"in the stream, reason Expired alone", answers(1+otherServers, open(errorFrame(0, "Expired")))},
 		{"in the stream, reason Gone alone", answers(1+otherServers, open(errorFrame(0, "Gone")))},
 		{"410 in the stream, after an event", answers(1+otherServers, open(frame("ADDED", "x", "11"), errorFrame(http.StatusGone, "Expired")))},
-		{"ended at once, three times", answers(emptyCloses+otherServers, closed())},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -153,6 +153,9 @@ func (c *Collection) Survey(ctx context.Context, handler Handler) (rv string, er
 		k.own(o)
 		return handler.Handle(ctx, Signal{Kind: Listed, Object: o})
 	})
+	if err == nil {
+		err = c.sameCluster(ctx, time.Now()) // as in list
+	}
 	var fromHandler handlerError
 	switch {
 	case errors.As(err, &fromHandler):

@@ -102,6 +102,7 @@ func (l *ListerWatcher) Run(ctx context.Context, from event.Position) error {
 	}
 	listed, fresh := "", false
 	retry := newBackoff()
+	var empty emptyWatches
 	for {
 		var err error
 		if due != nil {
@@ -109,11 +110,12 @@ func (l *ListerWatcher) Run(ctx context.Context, from event.Position) error {
 			due, err = l.list(ctx, &at, due)
 			if err == nil {
 				listed, fresh = at.resume, true
+				empty = emptyWatches{}
 				continue
 			}
 		} else {
 			before, began := at.resume, time.Now()
-			due, err = l.watch(ctx, &at, fresh)
+			due, err = l.watch(ctx, &at, fresh, &empty)
 			fresh = false
 			if at.resume != before || time.Since(began) > soundWatch {
 				retry.reset()
@@ -245,12 +247,13 @@ func (l *ListerWatcher) handle(ctx context.Context, s Signal) error {
 
 // watch opens watches from at, one after another, while they end without an error. It
 // returns the next list, if any, and the error of the last watch.
-// fresh says that a list has just ended at at.
-func (l *ListerWatcher) watch(ctx context.Context, at *cursor, fresh bool) (*Signal, error) {
-	empty, since := 0, time.Now()
+// fresh says that a list has just ended at at. A failed probe proves nothing, but failures of the watch after it do not count: see maxFailures.
+func (l *ListerWatcher) watch(ctx context.Context, at *cursor, fresh bool, empty *emptyWatches) (*Signal, error) {
 	for {
-		if !fresh { // a failed probe is ignored
-			if now, err := l.page(ctx, metav1.ListOptions{Limit: 1}); err == nil {
+		var doubt error
+		if !fresh {
+			var now anyList
+			if now, doubt = l.page(ctx, metav1.ListOptions{Limit: 1}); doubt == nil {
 				if detail := wentBack(now.GetResourceVersion(), at.resume); detail != "" {
 					return listDue(event.ReasonHistory, detail), errors.New(detail)
 				}
@@ -258,37 +261,38 @@ func (l *ListerWatcher) watch(ctx context.Context, at *cursor, fresh bool) (*Sig
 		}
 		fresh = false
 		before, began := at.resume, time.Now()
-		events, err := l.watchOnce(ctx, at)
+		events, err := l.watchOnce(ctx, at, doubt)
+		lasted := time.Since(began)
+		if err == nil && lasted > soundWatch {
+			at.failures = 0
+		}
+		switch {
+		case events > 0 || lasted > atOnce:
+			*empty = emptyWatches{}
+		case err == nil:
+			err = empty.ended(before, began, doubt, false)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case final(err) != nil:
 			return nil, err
-		case err == nil && events > 0 && at.resume == before && time.Since(began) < emptyCloseQuick:
+		case err == nil && events > 0 && at.resume == before && lasted < quickWatch:
 			return nil, noHeadway(events, before)
-		case err == nil && events > 0:
-			empty, since = 0, time.Now()
-			continue
 		case err == nil:
-			if empty++; empty < emptyCloses {
-				continue
-			}
-			if time.Since(since) > emptyCloseQuick {
-				empty, since = 0, time.Now()
-				continue
-			}
-			err = fmt.Errorf("%d watches from it ended at once", empty)
-		case !isExpired(err) && at.failures < maxFailures:
+			continue
+		case isExpired(err), doubt == nil && at.failures >= maxFailures:
+			err = fmt.Errorf("resourceVersion %s is %w: %w", at.resume, ErrExpired, err)
+		case !errors.Is(err, ErrExpired):
 			return nil, fmt.Errorf("watch: %w", plainCause(err))
 		}
-		err = fmt.Errorf("resourceVersion %s is %w: %w", at.resume, ErrExpired, err)
 		return listDue(event.ReasonExpired, err.Error()), err
 	}
 }
 
 // watchOnce opens one watch, handles its events and returns their number. A nil
-// error means that the server ended the watch in order.
-func (l *ListerWatcher) watchOnce(ctx context.Context, at *cursor) (events int, err error) {
+// error means that the server ended the watch in order. doubt is the error of the probe before it.
+func (l *ListerWatcher) watchOnce(ctx context.Context, at *cursor, doubt error) (events int, err error) {
 	timeout := minWatch + rand.N(minWatch)
 	seconds := int64(timeout / time.Second)
 	stream, cancel := context.WithTimeout(ctx, timeout+graceWatch)
@@ -325,7 +329,7 @@ func (l *ListerWatcher) watchOnce(ctx context.Context, at *cursor) (events int, 
 				at.failures = 0
 			}
 			// client-go's decoder also returns 500 when the connection breaks.
-			if statusCode(err) >= http.StatusInternalServerError {
+			if doubt == nil && statusCode(err) >= http.StatusInternalServerError {
 				at.failures++
 			}
 			return events, err

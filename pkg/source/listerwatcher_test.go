@@ -169,16 +169,20 @@ func TestListerWatcherGone(t *testing.T) {
 	}
 }
 
+// Empty watches show that the history is lost if they go on, and if probes succeed.
 func TestListerWatcherEmptyWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(10, "a")
-		s.opened = func(w watch.Interface) {
-			if len(s.asked) <= 6 { // three probes and watches
-				w.Stop()
-			}
-		}
+		s.opened = func(w watch.Interface) { w.Stop() }
 		r := read(t, s, at("11"), nil)
-		r.expect("begun expired from 11", "listed a@11", "ended 11 >11")
+		time.Sleep(emptyFor - time.Second)
+		r.expect()
+		time.Sleep(30 * time.Second)
+		if got := r.received(); len(got) < 3 {
+			t.Errorf("no list: %v", got)
+		} else {
+			compare(t, got[:3], []string{"begun expired from 11", "listed a@11", "ended 11 >11"})
+		}
 		r.endCancelled()
 	})
 }

@@ -250,3 +250,26 @@ func TestRecallOfNamesThatNeedEscaping(t *testing.T) {
 		t.Errorf("asked for %s, %v", got, err)
 	}
 }
+
+// The address may start to point at another cluster while a survey is read. Its resourceVersion and its objects say nothing about the first
+// cluster then.
+func TestSurveyOfAnotherCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, nil, nil)
+		s.others = map[string]answer{kubeSystem: owner("1")}
+		s.lists = []answer{func(w http.ResponseWriter, r *http.Request) {
+			s.mu.Lock()
+			s.others[kubeSystem] = owner("2")
+			s.mu.Unlock()
+			pageOf("9", "", item("a", "4"))(w, r)
+		}}
+		client := inMemory(t, s)
+		if _, err := client.ClusterUID(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		rv, err := NewCollection(Options{Client: client, Target: configMaps(event.Collection{})}).Survey(t.Context(), &recorder{})
+		if rv != "" || !errors.Is(err, ErrOtherCluster) {
+			t.Errorf("got %q, %v, want ErrOtherCluster", rv, err)
+		}
+	})
+}

@@ -13,11 +13,16 @@ import (
 )
 
 const (
-	// If a server ends emptyCloses consecutive watches within emptyCloseQuick and without an event, it has lost the history.
-	emptyCloses     = 3
-	emptyCloseQuick = 2 * time.Second
-	// If a server ends maxFailures watches from one resourceVersion with an internal error, it has lost the
-	// history, too: etcd has compacted the previous value of an event.
+	// A watch that ends within atOnce and without an event may show that the server has lost the history. After emptyCloses of them in
+	// a row, each next watch waits, because a gateway may answer for a server that restarts. If they go on for emptyFor, while probes
+	// succeed, the history counts as lost.
+	emptyCloses = 3
+	atOnce      = 2 * time.Second / emptyCloses
+	emptyFor    = 10 * time.Second
+	// After a watch that ended within quickWatch without moving the position, the next one waits.
+	quickWatch = 2 * time.Second
+	// If a server ends maxFailures watches from one resourceVersion with an internal error, although a probe before each of them
+	// succeeded, it has lost the history, too: etcd has compacted the previous value of an event.
 	maxFailures = 5
 	// Another server behind the same load balancer may still have the history. Before a list, the collection
 	// makes otherServers attempts, each after a pause of up to otherPause. Which
@@ -104,15 +109,14 @@ type reader struct {
 
 	// trouble is the time of the last failure after which the server may have another
 	// history. It is zero after a successful probe.
-	trouble    time.Time
-	throwAway  bool      // the next watch gets a connection of its own
-	elsewhere  *other    // if not nil, the next watch gets a connection that may reach another server
-	listed     string    // resourceVersion of the last list
-	listedAt   time.Time // time of the last list
-	empty      int       // number of consecutive watches that ended immediately, without an event
-	emptySince time.Time
-	tried      int    // number of attempts with other servers
-	triedFor   string // the resourceVersion for which tried counts
+	trouble   time.Time
+	throwAway bool      // the next watch gets a connection of its own
+	elsewhere *other    // if not nil, the next watch gets a connection that may reach another server
+	listed    string    // resourceVersion of the last list
+	listedAt  time.Time // time of the last list
+	empty     emptyWatches
+	tried     int    // number of attempts with other servers
+	triedFor  string // the resourceVersion for which tried counts
 }
 
 func (r *reader) needList(reason event.Reason, detail string) {
@@ -142,6 +146,7 @@ func (r *reader) reconcile(ctx context.Context) error {
 	if err == nil {
 		r.at, r.due, r.trouble = cursor{resume: rv, last: rv}, nil, time.Time{}
 		r.listed, r.listedAt = rv, time.Now()
+		r.empty = emptyWatches{}
 		return nil
 	}
 	if r.relay.begun {
@@ -171,11 +176,14 @@ func (r *reader) watchOnce(ctx context.Context) error {
 	if r.at.resume != before || lasted > soundWatch {
 		r.retry.reset()
 	}
-	if frames > 0 || lasted > emptyCloseQuick {
-		r.empty = 0
+	if err == nil && lasted > soundWatch {
+		r.at.failures = 0
 	}
-	if err == nil && frames == 0 {
-		err = r.endedEmpty(began)
+	switch {
+	case frames > 0 || lasted > atOnce:
+		r.empty = emptyWatches{}
+	case err == nil:
+		err = r.empty.ended(before, began, doubt, r.elsewhere != nil)
 	}
 	if doubt == nil {
 		r.trouble = time.Time{}
@@ -186,7 +194,7 @@ func (r *reader) watchOnce(ctx context.Context) error {
 		return nil
 	case err == nil:
 		r.throwAway, r.elsewhere, r.tried = false, nil, 0
-		if frames > 0 && r.at.resume == before && lasted < emptyCloseQuick {
+		if frames > 0 && r.at.resume == before && lasted < quickWatch {
 			err := noHeadway(frames, before)
 			return r.wait(ctx, r.retry.after(err), err)
 		}
@@ -195,6 +203,9 @@ func (r *reader) watchOnce(ctx context.Context) error {
 		r.throwAway, r.elsewhere = true, nil
 		return nil
 	case errors.Is(err, ErrExpired):
+		if !isExpired(err) { // the next attempt counts only if a probe succeeds
+			r.trouble = time.Now()
+		}
 		return r.expired(ctx, err)
 	}
 	r.throwAway, r.elsewhere, r.trouble = false, nil, time.Now()
@@ -207,21 +218,30 @@ func noHeadway(frames int, rv string) error {
 	return fmt.Errorf("a watch from resourceVersion %s ended at once, after %d frames that lead no further", rv, frames)
 }
 
-// endedEmpty counts the watches that end immediately, without an event.
-func (r *reader) endedEmpty(began time.Time) error {
-	if r.empty == 0 {
-		r.emptySince = began
+// emptyWatches are the consecutive watches that ended at once, without an event.
+type emptyWatches struct {
+	n     int
+	since time.Time // begin of the first one, or of the last one with a failed probe
+}
+
+// ended judges such a watch from the resourceVersion rv. doubt is the error of the probe before it. elsewhere: its connection may have reached
+// another server than before. The first match applies:
+//
+//	fewer than emptyCloses, not elsewhere                         nil: another watch follows at once
+//	fewer than emptyCloses, or for less than emptyFor, or doubt   an error: another watch follows after a pause and a probe
+//	otherwise                                                     ErrExpired
+func (e *emptyWatches) ended(rv string, began time.Time, doubt error, elsewhere bool) error {
+	if e.n == 0 || doubt != nil {
+		e.since = began
 	}
-	if r.empty++; r.empty < emptyCloses && !r.throwAway && r.elsewhere == nil {
+	e.n++
+	switch {
+	case e.n < emptyCloses && !elsewhere:
 		return nil
+	case e.n < emptyCloses || doubt != nil || time.Since(e.since) < emptyFor:
+		return fmt.Errorf("%d watches from resourceVersion %s ended at once, without an event", e.n, rv)
 	}
-	quick := time.Since(r.emptySince) < emptyCloseQuick
-	n := r.empty
-	r.empty = 0
-	if !quick {
-		return nil
-	}
-	return fmt.Errorf("resourceVersion %s is %w: %d watches from it ended at once", r.at.resume, ErrExpired, n)
+	return fmt.Errorf("resourceVersion %s is %w: %d watches from it ended at once", rv, ErrExpired, e.n)
 }
 
 // expired tries other servers. If they do not have the history either, a list is next.

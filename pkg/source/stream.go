@@ -138,7 +138,7 @@ func (c *Collection) open(ctx context.Context, w *watched, from, at string, time
 
 // endedAtOnce reports whether the stream ended at once and led no further than where it began.
 func (s *stream) endedAtOnce() bool {
-	return s.at.resume == s.from && time.Since(s.opened) < emptyCloseQuick
+	return s.at.resume == s.from && time.Since(s.opened) < quickWatch
 }
 
 func (s *stream) newSubscriber(at string) *subscriber {

@@ -448,7 +448,7 @@ func TestListsThatLeadNowhereArePaced(t *testing.T) {
 				pass(10 * time.Minute)
 				r.stop()
 				lists := s.await(2, false)
-				if n := len(lists); n < 15 || n > 30 {
+				if n := len(lists); n < 10 || n > 30 {
 					t.Errorf("%d lists in ten minutes", n)
 				}
 				got := r.received()

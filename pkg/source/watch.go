@@ -46,6 +46,7 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 	defer u.close()
 	r.state(State{Phase: Watching, Err: doubt})
 	at.last = at.resume // the next watch repeats events after resume
+	opened := time.Now()
 	watchdog := r.newWatchdog(ctx, doubt)
 	defer watchdog.stop()
 	tooLong := time.AfterFunc(time.Hour, u.leave)
@@ -90,7 +91,7 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 			return frames, nil
 		case f.err != nil:
 			if u.own && (statusCode(f.err) >= http.StatusInternalServerError || errors.Is(f.err, errFrameTooLarge)) {
-				at.failures++
+				return frames, r.failed(f.err, time.Since(opened), doubt)
 			}
 			return frames, r.watchError(f.err)
 		case f.object == nil:
@@ -146,8 +147,23 @@ func (r *reader) signal(ctx context.Context, f watchFrame) (Signal, error) {
 	return s, nil
 }
 
+// failed returns the error for an internal error of the server in a watch. It does not count if the server may be in trouble, as it is
+// when etcd has no leader: the probe before the watch has failed. After a long watch, failures before it do not count either.
+func (r *reader) failed(err error, lasted time.Duration, doubt error) error {
+	if lasted > soundWatch {
+		r.at.failures = 0
+	}
+	if doubt == nil {
+		r.at.failures++
+	}
+	if doubt == nil && r.at.failures >= maxFailures {
+		return fmt.Errorf("resourceVersion %s is %w: %w", r.at.resume, ErrExpired, err)
+	}
+	return r.watchError(err)
+}
+
 func (r *reader) watchError(err error) error {
-	if isExpired(err) || r.at.failures >= maxFailures {
+	if isExpired(err) {
 		return fmt.Errorf("resourceVersion %s is %w: %w", r.at.resume, ErrExpired, err)
 	}
 	return fmt.Errorf("watch: %w", plainCause(err))
