@@ -25,6 +25,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/audit/logfile"
 	"github.com/kubebridge/kubebridge/internal/audit/topic"
 	"github.com/kubebridge/kubebridge/internal/audit/webhook"
+	"github.com/kubebridge/kubebridge/internal/diskguard"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -145,11 +146,20 @@ func (b *Bridge) openInbox(o inbox.Options) (*auditing, error) {
 	return a, nil
 }
 
-// identify reads the identity of the inbox, or gives it one.
+// identify reads the identity of the inbox, or gives it one: also if the file cannot be decoded. Positions of the sinks then are ones in another
+// inbox, see [recordReader.storedHere].
 func (a *auditing) identify() error {
 	path := filepath.Join(a.spec.Path, "inbox-id.json")
-	if err := readJSON(path, &a.id); err != nil || a.id != "" {
+	err := readJSON(path, &a.id)
+	switch {
+	case errors.Is(err, errNotDecoded):
+		a.id = ""
+		a.log.Warn("the identity of the audit inbox cannot be decoded: the inbox gets another one", zap.Error(err))
+	case err != nil:
 		return err
+	}
+	if a.id != "" {
+		return nil
 	}
 	a.id = rand.Text()
 	return writeJSON(path, a.id)
@@ -252,9 +262,9 @@ func (a *auditing) serve(ctx context.Context) error {
 // follow copies the records of the log file to the inbox. How far it has come is stored behind that, so records can come twice.
 func (a *auditing) follow(ctx context.Context) error {
 	path := filepath.Join(a.spec.Path, "file-position.json")
-	var from logfile.Position
-	if err := readJSON(path, &from); err != nil {
-		return fmt.Errorf("audit.file: read the position: %w", err)
+	from, ok := readPosition[logfile.Position](ctx, a, path, fromFile)
+	if !ok {
+		return nil
 	}
 	f := logfile.Open(*a.spec.File, from)
 	defer func() { _ = f.Close() }()
@@ -299,6 +309,21 @@ func (a *auditing) follow(ctx context.Context) error {
 		a.shown.count(&chunk.Batch)
 		a.storePosition(path, chunk.Position)
 	}
+}
+
+// readPosition returns how far an input was read. If that cannot be read, a loss is noted, and the result is the zero position. ok is false if ctx
+// ends first.
+func readPosition[Position any](ctx context.Context, a *auditing, path string, input int) (from Position, ok bool) {
+	err := readJSON(path, &from)
+	if err == nil {
+		return from, true
+	}
+	var unknown Position
+	if !a.lost(ctx, input, time.Time{}, fmt.Errorf("read the position up to which audit records were read: %w", err)) {
+		return unknown, false
+	}
+	a.storePosition(path, unknown) // so that the next start does not note the loss again
+	return unknown, true
 }
 
 // storePosition stores how far an input was read. An error is not repeated: the next position replaces this one.
@@ -371,7 +396,10 @@ func (a *auditing) keep(ctx context.Context, records []audit.Record) bool {
 	}
 }
 
-// readJSON reads a value that writeJSON has written, if the file exists.
+// errNotDecoded is returned by readJSON for a file that writeJSON has not written like that.
+var errNotDecoded = errors.New("the file cannot be decoded")
+
+// readJSON reads a value that writeJSON has written, if the file exists. After an error, the value can be anything.
 func readJSON(path string, value any) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -380,19 +408,19 @@ func readJSON(path string, value any) error {
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(text, value)
+	if err := json.Unmarshal(text, value); err != nil {
+		return fmt.Errorf("%w: %s: %w", errNotDecoded, path, err)
+	}
+	return nil
 }
 
-// writeJSON replaces a file by the JSON of a value.
+// writeJSON replaces a file durably by the JSON of a value.
 func writeJSON(path string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return diskguard.ReplaceFile(path, text)
 }
 
 // trim deletes records that no sink needs.

@@ -1,0 +1,109 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/internal/audit/inbox"
+	"github.com/kubebridge/kubebridge/internal/audit/topic"
+)
+
+const auditLine = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"1","stage":"ResponseComplete","requestURI":"/","verb":"create","user":{"username":"alice"},"objectRef":{"resource":"pods"},"responseStatus":{"code":201},"stageTimestamp":"2026-03-14T09:26:02.535897Z"}` + "\n"
+
+// content returns the records in the inbox.
+func (a *auditing) content(t *testing.T) (all []audit.Record) {
+	t.Helper()
+	reader := a.inbox.Reader(inbox.Position{})
+	defer reader.Close()
+	for {
+		item, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, item.Record)
+	}
+}
+
+// await waits until a condition holds.
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(endsHang); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(what)
+		}
+	}
+}
+
+// A position that cannot be decoded must not keep the bridge from starting. It counts as unknown: one loss is noted, and the input is read.
+func TestBrokenPositions(t *testing.T) {
+	for _, text := range []string{"", "\x00\x00\x00\x00", `{"device":1,"ino`, `"text"`, `{"device":1,"offset":"x","topicID":5}`} {
+		a := newAuditing(t, []byte(auditLine))
+		position := filepath.Join(a.spec.Path, "file-position.json")
+		if err := os.WriteFile(position, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		follow := func(until func() bool) {
+			t.Helper()
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- a.follow(ctx) }()
+			await(t, "the audit log is not read", until)
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("position %q: %v", text, err)
+			}
+		}
+		follow(func() bool { return a.inbox.Last() >= 2 && a.status().Records > 0 })
+		all := a.content(t)
+		if len(all) != 2 || all[0].Lost == nil || !strings.Contains(all[0].Lost.Detail, "position") || all[1].Actor.User.Name != "alice" {
+			t.Errorf("position %q: the inbox has %+v, want a loss and the record", text, all)
+		}
+		var at struct{ Offset int64 }
+		if err := readJSON(position, &at); err != nil || at.Offset != int64(len(auditLine)) {
+			t.Errorf("position %q: then %+v is stored, %v", text, at, err)
+		}
+
+		position = filepath.Join(a.spec.Path, "topic-position.json")
+		if err := os.WriteFile(position, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the loss is noted once
+			from, ok := readPosition[topic.Position](t.Context(), a, position, fromTopic)
+			if !ok || from.TopicID != "" || from.Next != nil {
+				t.Errorf("position %q: the topic is read from %+v, %v", text, from, ok)
+			}
+		}
+		if all := a.content(t); len(all) != 3 || all[2].Lost == nil || all[2].Input != fromTopic {
+			t.Errorf("position %q: the inbox has %+v, want one more loss", text, all)
+		}
+	}
+}
+
+// An identity that cannot be decoded must not keep the bridge from starting. The inbox gets another one, which stays.
+func TestBrokenIdentity(t *testing.T) {
+	for _, text := range []string{"", "\x00\x00\x00\x00", `"ABC`, `{}`, `""`} {
+		a := newAuditing(t, nil)
+		if err := os.WriteFile(filepath.Join(a.spec.Path, "inbox-id.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.identify(); err != nil || a.id == "" {
+			t.Errorf("identity %q: it becomes %q, %v", text, a.id, err)
+			continue
+		}
+		id := a.id
+		a.id = ""
+		if err := a.identify(); err != nil || a.id != id {
+			t.Errorf("identity %q: after a restart it is %q, %v, want %q", text, a.id, err, id)
+		}
+	}
+}
