@@ -251,6 +251,11 @@ func key(c *Change) []byte { return fmt.Appendf(nil, "%s%s/%016x", prefix, c.Col
 // IsWaiting reports whether a key of a checkpoint is that of a change that waits.
 func IsWaiting(key []byte) bool { return strings.HasPrefix(string(key), prefix) }
 
+// Owns reports whether a key of a checkpoint is one of an Attribution, or that of the reader's position.
+func Owns(key []byte) bool {
+	return IsWaiting(key) || IsPosition(key) || strings.HasPrefix(string(key), refusalPrefix) || string(key) == historiesKey
+}
+
 // tick notes the present time.
 func (a *Attribution) tick(now time.Time) {
 	if now.After(a.now) {

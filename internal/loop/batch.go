@@ -370,8 +370,9 @@ func (b *batches) unpaid() []event.KV {
 	return slices.DeleteFunc(slices.Clone(b.filling.notes), func(kv event.KV) bool { return removed[string(kv.Key)] })
 }
 
-// restart discards both batches, except for their notes, for another core. No batch is on its way to the bus.
-func (b *batches) restart() {
+// restart discards both batches, except for their notes, for another core. No batch is on its way to the bus. It returns the notes of the
+// attribution, which are not in the filling batch any more: with them the store has all that the attribution was given, so it can be loaded again.
+func (b *batches) restart() (attributed []event.KV) {
 	b.budget.Release(b.filling.held)
 	notes := b.filling.notes
 	if b.flying != nil {
@@ -379,7 +380,14 @@ func (b *batches) restart() {
 		notes = append(b.flying.notes, notes...)
 	}
 	b.filling, b.flying = b.newBatch(), nil
-	b.filling.notes = notes
+	for _, kv := range notes {
+		if attribute.Owns(kv.Key) {
+			attributed = append(attributed, kv)
+		} else {
+			b.filling.notes = append(b.filling.notes, kv)
+		}
+	}
+	return attributed
 }
 
 // load counts the inventories of a core that continues from the store.

@@ -559,6 +559,7 @@ type storedPosition struct {
 
 // start begins at the position that the sink's store has.
 func (r *recordReader) start(a *attribute.Attribution, now time.Time) error {
+	r.gap, r.other = nil, false // they are of the reader before
 	at, err := r.storedHere(a)
 	if err != nil {
 		return err
