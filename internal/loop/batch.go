@@ -356,6 +356,28 @@ func (b *batches) noteLatest(kv event.KV) {
 	b.filling.notes = append(slices.DeleteFunc(b.filling.notes, same), kv)
 }
 
+// noteDropped is note for the removals of entries of changes that wait. The filling batch may write some of these entries, and its items are committed
+// behind its notes. So it does not write them any more.
+func (b *batches) noteDropped(removals []event.KV) {
+	if len(removals) == 0 {
+		return
+	}
+	b.note(removals...)
+	removed := map[string]bool{}
+	for _, kv := range removals {
+		removed[string(kv.Key)] = true
+	}
+	without := func(list []event.KV) []event.KV {
+		return slices.DeleteFunc(list, func(kv event.KV) bool { return removed[string(kv.Key)] })
+	}
+	items := b.core.Items()
+	for i := range items {
+		if e, _ := items[i].Payload.(*encoded); e != nil {
+			e.changes, e.record.State = without(e.changes), without(e.record.State)
+		}
+	}
+}
+
 // unpaid returns the notes of the filling batch that no item of the batch removes.
 func (b *batches) unpaid() []event.KV {
 	removed := map[string]bool{}
