@@ -369,8 +369,9 @@ func (a *auditing) caughtUp() caught {
 func (a *auditing) findFloors(ctx context.Context) {
 	for pause(ctx, min(floorEvery, a.spec.Join.MaxOpen/2)) {
 		read := a.caughtUp()
+		asked := time.Now() // the number was known before the version is
 		for storage, t := range a.targets() {
-			version, err := a.client.Version(ctx, t, read.at)
+			version, err := a.client.Version(ctx, t, asked)
 			if err != nil {
 				a.log.Debug("it is not known how far the API server has come", zap.Error(err))
 				continue

@@ -3,16 +3,24 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/audit/inbox"
 	"github.com/kubebridge/kubebridge/internal/audit/topic"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 const auditLine = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"1","stage":"ResponseComplete","requestURI":"/","verb":"create","user":{"username":"alice"},"objectRef":{"resource":"pods"},"responseStatus":{"code":201},"stageTimestamp":"2026-03-14T09:26:02.535897Z"}` + "\n"
@@ -105,5 +113,51 @@ func TestBrokenIdentity(t *testing.T) {
 		if err := a.identify(); err != nil || a.id != id {
 			t.Errorf("identity %q: after a restart it is %q, %v, want %q", text, a.id, err, id)
 		}
+	}
+}
+
+// A floor says how far the API server had come after a number of records was known. An answer that was asked for before is not one: another change, by
+// a request with a later number, may have come in between.
+func TestFloorsAreAskedForBehindTheirRecords(t *testing.T) {
+	var version atomic.Int64
+	version.Store(100)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"%d"}}`, version.Add(1))
+	}))
+	defer server.Close()
+	client, err := source.NewClient(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := source.Target{Collection: event.Collection{Resource: "configmaps"}, Resource: source.Resource{Version: "v1", Name: "configmaps"}}
+	a := newAuditing(t, nil)
+	a.spec.Join.MaxOpen = time.Millisecond
+	a.client, a.targets = client, func() map[string]source.Target { return map[string]source.Target{"core": of} }
+	begun := time.Now()                                        // of the read that reaches the end of the file
+	early, err := client.Version(t.Context(), of, time.Time{}) // the answer for another one
+	if err != nil || early != "101" {
+		t.Fatal(early, err)
+	}
+	if err := a.Append([]audit.Record{{ID: "1"}}); err != nil {
+		t.Fatal(err)
+	}
+	a.fileRead(begun)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.findFloors(ctx)
+	}()
+	floorOf := func() floor {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.floors["core"]
+	}
+	await(t, "there is no floor", func() bool { return floorOf().version != "" })
+	cancel()
+	<-ended
+	if f := floorOf(); f.number != 1 || f.version == early {
+		t.Errorf("the floor of number %d is %s, which was known before", f.number, f.version)
 	}
 }
