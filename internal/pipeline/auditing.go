@@ -286,6 +286,11 @@ func (a *auditing) follow(ctx context.Context) error {
 				return nil
 			}
 			continue
+		case errors.Is(err, logfile.ErrChanging): // it is not known that everything is in the inbox
+			if f.Wait(ctx) != nil {
+				return nil
+			}
+			continue
 		case err != nil:
 			a.shown.met(readFile, err)
 			a.log.Warn("read of the audit log failed, trying again", zap.Error(err))

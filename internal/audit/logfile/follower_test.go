@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -406,28 +408,54 @@ func (w *walk) readChunks(n int) {
 	}
 }
 
-// The API server writes and rotates while the file is followed.
+// The API server writes and rotates while the file is followed, and old files come and go. io.EOF says that everything was read that had been written:
+// changes count as seen behind it, and floors of exact verdicts are from it.
 func TestConcurrentRotations(t *testing.T) {
 	const lines = 2000
 	l := newLog(t)
 	l.write(1)
 	f := Open(Options{Path: l.path(), Parser: audit.NewParser(audit.Options{}), Poll: time.Millisecond}, Position{})
 	defer func() { must(t, f.Close()) }()
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
+	l.want(f, "0")
+	var written atomic.Int64
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer close(stop)
+	group.Go(func() {
 		random := rand.New(rand.NewPCG(1, 1))
 		for l.next < lines {
 			l.write(1)
+			written.Store(int64(l.next))
 			if random.IntN(10) == 0 {
 				l.rotate()
 			}
 		}
-	}()
-	for read := 0; read < lines; {
+	})
+	group.Go(func() {
+		old := filepath.Join(l.dir, "audit-2000-01-01T00-00-00.000.log")
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if errors.Join(os.WriteFile(old, nil, 0o600), os.Remove(old)) != nil {
+					return
+				}
+			}
+		}
+	})
+	for read := 1; read < lines; {
+		before := int(written.Load())
 		c, err := f.Next()
-		if errors.Is(err, io.EOF) {
+		switch {
+		case errors.Is(err, io.EOF):
+			if read < before {
+				t.Fatalf("io.EOF behind %d lines, and %d had been written before", read, before)
+			}
 			must(t, f.Wait(t.Context()))
+			continue
+		case errors.Is(err, ErrChanging):
 			continue
 		}
 		must(t, err)
@@ -438,5 +466,24 @@ func TestConcurrentRotations(t *testing.T) {
 			read++
 		}
 	}
-	<-written
+}
+
+// That files are not there, or not any more, is not the end of the log.
+func TestMissingFilesAreNoEnd(t *testing.T) {
+	l := newLog(t)
+	l.write(1)
+	f := l.open(Position{})
+	l.want(f, "0")
+	if err := f.open(entry{path: filepath.Join(l.dir, "audit-2000-01-01T00-00-00.000.log")}); !errors.Is(err, ErrChanging) {
+		t.Errorf("a file that was removed since it was listed: %v", err)
+	}
+	at := f.from
+	must(t, f.Close())
+	must(t, os.Remove(l.path()))
+	for _, f := range []*Follower{f, l.open(at)} {
+		if _, err := f.Next(); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the directory is empty: %v", err)
+		}
+	}
+	l.want(l.open(Position{}), "") // nothing was written yet
 }
