@@ -281,6 +281,20 @@ func (a *Attribution) Read(number uint64, r *audit.Record, now time.Time) {
 	a.read = number
 }
 
+// Skip says that the records up to a number will not be read any more, because they are missing. The caller calls Lost, too.
+func (a *Attribution) Skip(number uint64, now time.Time) {
+	a.tick(now)
+	if number <= a.read {
+		return
+	}
+	for _, j := range a.joins {
+		for input := range a.options.Inputs {
+			j.Read(input, number, nil, now)
+		}
+	}
+	a.read = number
+}
+
 func (a *Attribution) storageOf(c *Change) string {
 	storage, _ := a.options.Storage(event.ParseCollection(c.Collection).Group)
 	return storage

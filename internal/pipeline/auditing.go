@@ -623,6 +623,7 @@ func (r *recordReader) next(ctx context.Context) error {
 		return err
 	}
 	lost := r.loss(gap)
+	missing := r.missingUpTo(gap)
 	caught := r.auditing.caughtUp() // before the loop handles what was read
 	var failed error
 	planned, err := r.pipeline.loop.Attribute(ctx, sizeOf(records), func(a *attribute.Attribution) (changes []event.KV) {
@@ -641,6 +642,7 @@ func (r *recordReader) next(ctx context.Context) error {
 				a.Begin(0, now)
 				changes = append(changes, attribute.StorePosition(r.encode(inbox.Position{})))
 			}
+			a.Skip(missing, now) // what waits must not wait for these records
 			a.Lost(now)
 			changes = append(changes, r.publishLoss(a, r.at.Number, lost)...)
 		}
@@ -683,6 +685,15 @@ func (r *recordReader) next(ctx context.Context) error {
 		pause(ctx, lookEvery)
 	}
 	return failed
+}
+
+// missingUpTo returns the number of the last record that is missing because of a gap.
+func (r *recordReader) missingUpTo(gap error) uint64 {
+	var known *inbox.GapError
+	if errors.As(gap, &known) && known.To > 0 {
+		return known.To
+	}
+	return max(r.auditing.inbox.First(), 1) - 1 // the reader has begun behind it
 }
 
 // refuse passes on a record if it is of a refused request that is not published yet. It returns the changes of the checkpoint, which are

@@ -25,17 +25,20 @@ import (
 
 const auditLine = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"1","stage":"ResponseComplete","requestURI":"/","verb":"create","user":{"username":"alice"},"objectRef":{"resource":"pods"},"responseStatus":{"code":201},"stageTimestamp":"2026-03-14T09:26:02.535897Z"}` + "\n"
 
-// content returns the records in the inbox.
-func (a *auditing) content(t *testing.T) (all []audit.Record) {
+// readable returns the records in the inbox that can be read.
+func (a *auditing) readable(t *testing.T) (all []audit.Record) {
 	t.Helper()
 	reader := a.inbox.Reader(inbox.Position{})
 	defer reader.Close()
 	for {
 		item, err := reader.Next()
-		if errors.Is(err, io.EOF) {
+		var gap *inbox.GapError
+		switch {
+		case errors.Is(err, io.EOF):
 			return all
-		}
-		if err != nil {
+		case errors.As(err, &gap):
+			continue
+		case err != nil:
 			t.Fatal(err)
 		}
 		all = append(all, item.Record)
@@ -72,7 +75,7 @@ func TestBrokenPositions(t *testing.T) {
 			}
 		}
 		follow(func() bool { return a.inbox.Last() >= 2 && a.status().Records > 0 })
-		all := a.content(t)
+		all := a.readable(t)
 		if len(all) != 2 || all[0].Lost == nil || !strings.Contains(all[0].Lost.Detail, "position") || all[1].Actor.User.Name != "alice" {
 			t.Errorf("position %q: the inbox has %+v, want a loss and the record", text, all)
 		}
@@ -91,7 +94,7 @@ func TestBrokenPositions(t *testing.T) {
 				t.Errorf("position %q: the topic is read from %+v, %v", text, from, ok)
 			}
 		}
-		if all := a.content(t); len(all) != 3 || all[2].Lost == nil || all[2].Input != fromTopic {
+		if all := a.readable(t); len(all) != 3 || all[2].Lost == nil || all[2].Input != fromTopic {
 			t.Errorf("position %q: the inbox has %+v, want one more loss", text, all)
 		}
 	}
