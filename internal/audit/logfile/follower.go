@@ -91,12 +91,18 @@ func Open(o Options, from Position) *Follower {
 }
 
 // Next returns the next lines. Its errors are io.EOF if there is none yet, a *[GapError], [ErrChanging], and those of the file system, after which it
-// can be called again. io.EOF says that all lines were returned that were written before the call.
+// can be called again. io.EOF says that all lines were returned that were written before the call. When the follower
+// begins with a file without a position, it returns a chunk without lines first: with its position, this file is read on also if it is renamed before a
+// line of it is kept.
 func (f *Follower) Next() (Chunk, error) {
 	for {
 		if f.file == nil {
 			if err := f.start(); err != nil {
 				return Chunk{}, err
+			}
+			if f.from == (Position{}) && f.file.id != (fileID{}) {
+				f.from = f.file.position(0)
+				return Chunk{Position: f.from}, nil
 			}
 		}
 		n, err := f.fill()
