@@ -251,6 +251,11 @@ func key(c *Change) []byte { return fmt.Appendf(nil, "%s%s/%016x", prefix, c.Col
 // IsWaiting reports whether a key of a checkpoint is that of a change that waits.
 func IsWaiting(key []byte) bool { return strings.HasPrefix(string(key), prefix) }
 
+// Owns reports whether a key of a checkpoint is one of an Attribution, or that of the reader's position.
+func Owns(key []byte) bool {
+	return IsWaiting(key) || IsPosition(key) || strings.HasPrefix(string(key), refusalPrefix) || string(key) == historiesKey
+}
+
 // tick notes the present time.
 func (a *Attribution) tick(now time.Time) {
 	if now.After(a.now) {
@@ -269,6 +274,20 @@ func (a *Attribution) Read(number uint64, r *audit.Record, now time.Time) {
 		if h.storage == storage {
 			j.Read(r.Input, number, r, now)
 		}
+		for input := range a.options.Inputs {
+			j.Read(input, number, nil, now)
+		}
+	}
+	a.read = number
+}
+
+// Skip says that the records up to a number will not be read any more, because they are missing. The caller calls Lost, too.
+func (a *Attribution) Skip(number uint64, now time.Time) {
+	a.tick(now)
+	if number <= a.read {
+		return
+	}
+	for _, j := range a.joins {
 		for input := range a.options.Inputs {
 			j.Read(input, number, nil, now)
 		}

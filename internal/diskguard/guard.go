@@ -1,4 +1,4 @@
-// Package diskguard is the file system under a pebble database that must survive the failure of its disk.
+// Package diskguard is the file system under a pebble database that must survive the failure of its disk. It also replaces small files durably.
 package diskguard
 
 import (

@@ -58,6 +58,7 @@ func (l *Loop) attribute(at time.Time) {
 	}
 	l.batches.note(l.Attribution.Histories(l.core.Epochs(), at)...)
 	ready := l.Attribution.Ready(at)
+	var dropped []event.KV
 	for n, c := range ready {
 		if l.batches.full() {
 			l.Attribution.Later(ready[n:])
@@ -68,9 +69,10 @@ func (l *Loop) attribute(at time.Time) {
 		case l.unnamed(c.Collection):
 			l.Attribution.Later(ready[n : n+1])
 		case l.Attribution.Silent(c.Number), !l.core.Attribute(c.Collection, c.Incarnation, reconcile.Attribution{ID: c.Number}):
-			l.batches.note(l.Attribution.Drop(c.Number))
+			dropped = append(dropped, l.Attribution.Drop(c.Number))
 		}
 	}
+	l.batches.noteDropped(dropped)
 	l.keepVerdicts(at)
 	l.refuse()
 	l.batches.encode("", at)

@@ -359,6 +359,28 @@ func (b *batches) noteLatest(kv event.KV) {
 	b.filling.notes = append(slices.DeleteFunc(b.filling.notes, same), kv)
 }
 
+// noteDropped is note for the removals of entries of changes that wait. The filling batch may write some of these entries, and its items are committed
+// behind its notes. So it does not write them any more.
+func (b *batches) noteDropped(removals []event.KV) {
+	if len(removals) == 0 {
+		return
+	}
+	b.note(removals...)
+	removed := map[string]bool{}
+	for _, kv := range removals {
+		removed[string(kv.Key)] = true
+	}
+	without := func(list []event.KV) []event.KV {
+		return slices.DeleteFunc(list, func(kv event.KV) bool { return removed[string(kv.Key)] })
+	}
+	items := b.core.Items()
+	for i := range items {
+		if e, _ := items[i].Payload.(*encoded); e != nil {
+			e.changes, e.record.State = without(e.changes), without(e.record.State)
+		}
+	}
+}
+
 // unpaid returns the notes of the filling batch that no item of the batch removes.
 func (b *batches) unpaid() []event.KV {
 	removed := map[string]bool{}
@@ -373,8 +395,9 @@ func (b *batches) unpaid() []event.KV {
 	return slices.DeleteFunc(slices.Clone(b.filling.notes), func(kv event.KV) bool { return removed[string(kv.Key)] })
 }
 
-// restart discards both batches, except for their notes, for another core. No batch is on its way to the bus.
-func (b *batches) restart() {
+// restart discards both batches, except for their notes, for another core. No batch is on its way to the bus. It returns the notes of the
+// attribution, which are not in the filling batch any more: with them the store has all that the attribution was given, so it can be loaded again.
+func (b *batches) restart() (attributed []event.KV) {
 	b.budget.Release(b.filling.held)
 	notes := b.filling.notes
 	if b.flying != nil {
@@ -382,7 +405,14 @@ func (b *batches) restart() {
 		notes = append(b.flying.notes, notes...)
 	}
 	b.filling, b.flying = b.newBatch(), nil
-	b.filling.notes = notes
+	for _, kv := range notes {
+		if attribute.Owns(kv.Key) {
+			attributed = append(attributed, kv)
+		} else {
+			b.filling.notes = append(b.filling.notes, kv)
+		}
+	}
+	return attributed
 }
 
 // load counts the inventories of a core that continues from the store.

@@ -377,7 +377,7 @@ func (l *Loop) loadKey() error {
 func (l *Loop) reset(ctx context.Context, why error) error {
 	l.reads.stopAll()
 	l.reads.discard()
-	l.batches.restart()
+	attributed := l.batches.restart()
 	l.plan.oweAgain(l.batches.filling.notes)
 	l.suspended.clear()
 	if l.core != nil {
@@ -403,7 +403,7 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 		}
 		l.batches.note(reborn...) // after waiting notes, which have the previous birth
 		why = l.answering(func() error {
-			changes := slices.Concat(kept, durable.ResetChanges(state), reborn)
+			changes := slices.Concat(kept, attributed, durable.ResetChanges(state), reborn)
 			return l.Delivery.Reset(ctx, append(changes, event.KV{Key: checkpoint.ResetKey()}))
 		})
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/audit/logfile"
 	"github.com/kubebridge/kubebridge/internal/audit/topic"
 	"github.com/kubebridge/kubebridge/internal/audit/webhook"
+	"github.com/kubebridge/kubebridge/internal/diskguard"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -145,11 +146,20 @@ func (b *Bridge) openInbox(o inbox.Options) (*auditing, error) {
 	return a, nil
 }
 
-// identify reads the identity of the inbox, or gives it one.
+// identify reads the identity of the inbox, or gives it one: also if the file cannot be decoded. Positions of the sinks then are ones in another
+// inbox, see [recordReader.storedHere].
 func (a *auditing) identify() error {
 	path := filepath.Join(a.spec.Path, "inbox-id.json")
-	if err := readJSON(path, &a.id); err != nil || a.id != "" {
+	err := readJSON(path, &a.id)
+	switch {
+	case errors.Is(err, errNotDecoded):
+		a.id = ""
+		a.log.Warn("the identity of the audit inbox cannot be decoded: the inbox gets another one", zap.Error(err))
+	case err != nil:
 		return err
+	}
+	if a.id != "" {
+		return nil
 	}
 	a.id = rand.Text()
 	return writeJSON(path, a.id)
@@ -252,9 +262,9 @@ func (a *auditing) serve(ctx context.Context) error {
 // follow copies the records of the log file to the inbox. How far it has come is stored behind that, so records can come twice.
 func (a *auditing) follow(ctx context.Context) error {
 	path := filepath.Join(a.spec.Path, "file-position.json")
-	var from logfile.Position
-	if err := readJSON(path, &from); err != nil {
-		return fmt.Errorf("audit.file: read the position: %w", err)
+	from, ok := readPosition[logfile.Position](ctx, a, path, fromFile)
+	if !ok {
+		return nil
 	}
 	f := logfile.Open(*a.spec.File, from)
 	defer func() { _ = f.Close() }()
@@ -272,6 +282,11 @@ func (a *auditing) follow(ctx context.Context) error {
 			continue
 		case errors.Is(err, io.EOF):
 			found, known = a.fileEnds(found, begun), begun
+			if f.Wait(ctx) != nil {
+				return nil
+			}
+			continue
+		case errors.Is(err, logfile.ErrChanging): // it is not known that everything is in the inbox
 			if f.Wait(ctx) != nil {
 				return nil
 			}
@@ -299,6 +314,21 @@ func (a *auditing) follow(ctx context.Context) error {
 		a.shown.count(&chunk.Batch)
 		a.storePosition(path, chunk.Position)
 	}
+}
+
+// readPosition returns how far an input was read. If that cannot be read, a loss is noted, and the result is the zero position. ok is false if ctx
+// ends first.
+func readPosition[Position any](ctx context.Context, a *auditing, path string, input int) (from Position, ok bool) {
+	err := readJSON(path, &from)
+	if err == nil {
+		return from, true
+	}
+	var unknown Position
+	if !a.lost(ctx, input, time.Time{}, fmt.Errorf("read the position up to which audit records were read: %w", err)) {
+		return unknown, false
+	}
+	a.storePosition(path, unknown) // so that the next start does not note the loss again
+	return unknown, true
 }
 
 // storePosition stores how far an input was read. An error is not repeated: the next position replaces this one.
@@ -344,8 +374,9 @@ func (a *auditing) caughtUp() caught {
 func (a *auditing) findFloors(ctx context.Context) {
 	for pause(ctx, min(floorEvery, a.spec.Join.MaxOpen/2)) {
 		read := a.caughtUp()
+		asked := time.Now() // the number was known before the version is
 		for storage, t := range a.targets() {
-			version, err := a.client.Version(ctx, t, read.at)
+			version, err := a.client.Version(ctx, t, asked)
 			if err != nil {
 				a.log.Debug("it is not known how far the API server has come", zap.Error(err))
 				continue
@@ -371,7 +402,10 @@ func (a *auditing) keep(ctx context.Context, records []audit.Record) bool {
 	}
 }
 
-// readJSON reads a value that writeJSON has written, if the file exists.
+// errNotDecoded is returned by readJSON for a file that writeJSON has not written like that.
+var errNotDecoded = errors.New("the file cannot be decoded")
+
+// readJSON reads a value that writeJSON has written, if the file exists. After an error, the value can be anything.
 func readJSON(path string, value any) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -380,19 +414,19 @@ func readJSON(path string, value any) error {
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(text, value)
+	if err := json.Unmarshal(text, value); err != nil {
+		return fmt.Errorf("%w: %s: %w", errNotDecoded, path, err)
+	}
+	return nil
 }
 
-// writeJSON replaces a file by the JSON of a value.
+// writeJSON replaces a file durably by the JSON of a value.
 func writeJSON(path string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return diskguard.ReplaceFile(path, text)
 }
 
 // trim deletes records that no sink needs.
@@ -531,6 +565,7 @@ type storedPosition struct {
 
 // start begins at the position that the sink's store has.
 func (r *recordReader) start(a *attribute.Attribution, now time.Time) error {
+	r.gap, r.other = nil, false // they are of the reader before
 	at, err := r.storedHere(a)
 	if err != nil {
 		return err
@@ -588,6 +623,7 @@ func (r *recordReader) next(ctx context.Context) error {
 		return err
 	}
 	lost := r.loss(gap)
+	missing := r.missingUpTo(gap)
 	caught := r.auditing.caughtUp() // before the loop handles what was read
 	var failed error
 	planned, err := r.pipeline.loop.Attribute(ctx, sizeOf(records), func(a *attribute.Attribution) (changes []event.KV) {
@@ -606,6 +642,7 @@ func (r *recordReader) next(ctx context.Context) error {
 				a.Begin(0, now)
 				changes = append(changes, attribute.StorePosition(r.encode(inbox.Position{})))
 			}
+			a.Skip(missing, now) // what waits must not wait for these records
 			a.Lost(now)
 			changes = append(changes, r.publishLoss(a, r.at.Number, lost)...)
 		}
@@ -648,6 +685,15 @@ func (r *recordReader) next(ctx context.Context) error {
 		pause(ctx, lookEvery)
 	}
 	return failed
+}
+
+// missingUpTo returns the number of the last record that is missing because of a gap.
+func (r *recordReader) missingUpTo(gap error) uint64 {
+	var known *inbox.GapError
+	if errors.As(gap, &known) && known.To > 0 {
+		return known.To
+	}
+	return max(r.auditing.inbox.First(), 1) - 1 // the reader has begun behind it
 }
 
 // refuse passes on a record if it is of a refused request that is not published yet. It returns the changes of the checkpoint, which are

@@ -132,6 +132,7 @@ func (a *auditing) send(ctx context.Context) {
 	var from inbox.Position
 	if err := readJSON(a.sentPath(), &from); err != nil {
 		a.log.Warn("read of the position up to which audit records were sent failed: all are sent again", zap.Error(err))
+		from = inbox.Position{}
 	}
 	s := a.spec.Forward
 	forward.New(forward.Options{

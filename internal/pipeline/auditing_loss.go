@@ -156,9 +156,9 @@ func (r *recordReader) loss(gap error) *audit.Record {
 	return &audit.Record{ID: id, Lost: newLoss(r.known, gap.Error())}
 }
 
-// publishLoss publishes in each collection that records may be missing. It returns the changes of the checkpoint, which are committed with the position.
+// publishLoss publishes in each collection that records may be missing: in those that a plan names later, after that. It returns the changes of the checkpoint, which are committed with the position.
 func (r *recordReader) publishLoss(a *attribute.Attribution, number uint64, loss *audit.Record) (changes []event.KV) {
-	for _, id := range r.pipeline.reading() {
+	for _, id := range r.pipeline.collections() {
 		changes = append(changes, a.Refuse(number, loss, id)...)
 	}
 	return changes
@@ -182,11 +182,14 @@ func (r *recordReader) declare(a *attribute.Attribution, now time.Time) []event.
 	return r.publishLoss(a, r.at.Number, loss)
 }
 
-// reading returns the collections that are read.
-func (p *Pipeline) reading() (ids []string) {
+// collections returns the collections that are read, and those that a plan may name later.
+func (p *Pipeline) collections() (ids []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id := range p.targets {
+		ids = append(ids, id)
+	}
+	for id := range p.unnamed {
 		ids = append(ids, id)
 	}
 	return ids

@@ -54,8 +54,7 @@ func (l *losses) details() (all []string) {
 // Consumers see that records may be missing: where the file was cut off, and where the inbox has lost some. Each is published once, also if the
 // sink starts again.
 func TestLossesArePublished(t *testing.T) {
-	line := `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"1","stage":"ResponseComplete","requestURI":"/","verb":"create","user":{"username":"alice"},"objectRef":{"resource":"pods"},"responseStatus":{"code":201},"stageTimestamp":"2026-03-14T09:26:02.535897Z"}` + "\n"
-	a := newAuditing(t, []byte(line+line))
+	a := newAuditing(t, []byte(auditLine+auditLine))
 	a.spec.Join = patient
 	store, err := file.OpenMem(identity)
 	if err != nil {
@@ -102,7 +101,7 @@ func TestLossesArePublished(t *testing.T) {
 	}
 	run(func(wants func(n int, parts ...string)) {
 		wants(0)
-		if err := os.WriteFile(a.spec.File.Path, []byte(line), 0o600); err != nil { // in place
+		if err := os.WriteFile(a.spec.File.Path, []byte(auditLine), 0o600); err != nil { // in place
 			t.Fatal(err)
 		}
 		wants(1, "audit log")

@@ -22,12 +22,16 @@ type refusesUsers struct {
 	mu       sync.Mutex
 	accepts  bool
 	accepted []string // users
+	losses   int      // that were published
 }
 
 func (b *refusesUsers) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, r := range batch.Records {
+		if r.Event != nil && r.Event.Loss != nil && r.Key == "" {
+			b.losses++
+		}
 		if r.Event == nil || r.Event.Type != event.Attributed {
 			continue
 		}

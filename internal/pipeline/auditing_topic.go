@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"time"
 
@@ -15,9 +14,9 @@ import (
 // readTopic copies the records of the topic to the inbox. How far it has come is stored behind that, so records can come twice.
 func (a *auditing) readTopic(ctx context.Context) error {
 	path := filepath.Join(a.spec.Path, "topic-position.json")
-	var from topic.Position
-	if err := readJSON(path, &from); err != nil {
-		return fmt.Errorf("audit.kafka: read the position: %w", err)
+	from, ok := readPosition[topic.Position](ctx, a, path, fromTopic)
+	if !ok {
+		return nil
 	}
 	r := a.openTopic(ctx, from)
 	if r == nil {

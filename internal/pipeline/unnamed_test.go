@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -15,7 +16,7 @@ import (
 )
 
 // After a restart, the first plan may not be able to name a collection of the checkpoint, for example because namespaces cannot be listed. Audit records
-// that are read meanwhile explain the changes that the collection publishes later, refused requests wait, and nothing is published about the collection,
+// that are read meanwhile explain the changes that the collection publishes later, refused requests and losses wait, and nothing is published about the collection,
 // since its settings are not known.
 func TestRecordsOfUnnamedCollections(t *testing.T) {
 	store, err := file.OpenMem(identity)
@@ -52,10 +53,10 @@ func TestRecordsOfUnnamedCollections(t *testing.T) {
 		}
 		denied := created("x", "", "carol")
 		denied.Code, denied.Decision, denied.Answer = 403, "forbid", nil
-		if err := a.Append([]audit.Record{created("before", "11", "alice"), created("after", "12", "bob"), denied}); err != nil {
+		if err := a.Append([]audit.Record{created("before", "11", "alice"), created("after", "12", "bob"), denied, {ID: "lost", Lost: newLoss(time.Time{}, "lost")}}); err != nil {
 			t.Fatal(err)
 		}
-		read(r, 0, func(a *status.Attribution) bool { return a.DeniedWaiting == 1 })
+		read(r, 0, func(a *status.Attribution) bool { return a.DeniedWaiting == 2 })
 		bus.mu.Lock()
 		if len(bus.accepted) > 0 {
 			t.Errorf("published is %q before a plan has named the collection", bus.accepted)
@@ -66,6 +67,11 @@ func TestRecordsOfUnnamedCollections(t *testing.T) {
 		read(r, 1, func(a *status.Attribution) bool {
 			return a.Waiting == 0 && a.Exact == 2 && a.DeniedWaiting == 0 && a.Denied["published"] == 1
 		})
+		bus.mu.Lock()
+		defer bus.mu.Unlock()
+		if bus.losses != 1 {
+			t.Errorf("%d losses are published, want 1", bus.losses)
+		}
 	})
 }
 

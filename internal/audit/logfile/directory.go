@@ -3,7 +3,6 @@ package logfile
 import (
 	"compress/gzip"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -37,7 +36,7 @@ type entry struct {
 	packed  bool // it is compressed
 }
 
-// snapshot returns the files from the oldest to the present one as they were at one time. io.EOF: they change all the time, so try again later.
+// snapshot returns the files from the oldest to the present one as they were at one time. [ErrChanging]: they change all the time.
 func (d directory) snapshot() ([]entry, error) {
 	before, err := d.list()
 	for range 10 {
@@ -52,7 +51,7 @@ func (d directory) snapshot() ([]entry, error) {
 		before = after
 	}
 	if err == nil {
-		err = io.EOF
+		err = ErrChanging
 	}
 	return nil, err
 }

@@ -61,6 +61,13 @@ type GapError struct{ Why string }
 
 func (e *GapError) Error() string { return "audit log: lines may be missing: " + e.Why }
 
+// ErrChanging is returned by Next if files were renamed or removed while it looked for the next one. There may be lines that it has not read. The caller
+// waits, and calls it again.
+var ErrChanging = errors.New("audit log: its files are being renamed")
+
+// errNoFile is returned if none of the files is there any more, for example because the directory is not mounted.
+var errNoFile = fmt.Errorf("no file of the log is there: %w", fs.ErrNotExist)
+
 // Follower reads a log. It is for one goroutine.
 type Follower struct {
 	options Options
@@ -83,13 +90,19 @@ func Open(o Options, from Position) *Follower {
 	return &Follower{options: o, dir: newDirectory(o.Path), from: from}
 }
 
-// Next returns the next lines. Its errors are io.EOF if there is none yet, a *[GapError], and those of the file system, after which it can be
-// called again.
+// Next returns the next lines. Its errors are io.EOF if there is none yet, a *[GapError], [ErrChanging], and those of the file system, after which it
+// can be called again. io.EOF says that all lines were returned that were written before the call. When the follower
+// begins with a file without a position, it returns a chunk without lines first: with its position, this file is read on also if it is renamed before a
+// line of it is kept.
 func (f *Follower) Next() (Chunk, error) {
 	for {
 		if f.file == nil {
 			if err := f.start(); err != nil {
 				return Chunk{}, err
+			}
+			if f.from == (Position{}) && f.file.id != (fileID{}) {
+				f.from = f.file.position(0)
+				return Chunk{Position: f.from}, nil
 			}
 		}
 		n, err := f.fill()
@@ -133,13 +146,12 @@ func (f *Follower) Close() error {
 // start opens the file at the position.
 func (f *Follower) start() error {
 	list, err := f.dir.snapshot()
-	if errors.Is(err, io.EOF) {
-		return io.EOF
-	}
 	if err != nil {
 		return fmt.Errorf("follow audit log: %w", err)
 	}
 	switch {
+	case len(list) == 0 && (f.started || f.from != (Position{})):
+		return fmt.Errorf("follow audit log: %w", errNoFile)
 	case len(list) == 0:
 		return io.EOF
 	case f.from != (Position{}):
@@ -161,14 +173,14 @@ func (f *Follower) start() error {
 	return io.EOF
 }
 
-// open begins to read a file from its start. io.EOF: it was renamed or removed since it was listed.
+// open begins to read a file from its start. [ErrChanging]: it was renamed or removed since it was listed.
 func (f *Follower) open(e entry) error {
 	file, err := e.open()
 	if err != nil {
 		return fmt.Errorf("follow audit log: %w", err)
 	}
 	if file == nil {
-		return io.EOF
+		return ErrChanging
 	}
 	f.use(file, e)
 	return nil
@@ -241,23 +253,21 @@ func (f *Follower) parse(text []byte, b *audit.Batch) {
 	}
 }
 
-// leave is called at the end of a file. It returns io.EOF if more may come, and nil if there is something to read.
+// leave is called at the end of a file. It returns io.EOF if more may come, [ErrChanging] if something may be there that was not read, and nil if there
+// is something to read.
 func (f *Follower) leave() error {
 	if !f.final {
 		info, err := os.Stat(f.options.Path)
-		if err == nil && f.file.is(info) || errors.Is(err, fs.ErrNotExist) {
+		if err == nil && f.file.is(info) {
 			return io.EOF
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("follow audit log: %w", err)
 		}
 		f.final = true // what was written before it was renamed is read next
 		return nil
 	}
 	list, err := f.dir.snapshot()
-	if errors.Is(err, io.EOF) {
-		return io.EOF
-	}
 	if err != nil {
 		return fmt.Errorf("follow audit log: %w", err)
 	}
@@ -266,15 +276,15 @@ func (f *Follower) leave() error {
 	case err != nil:
 		return fmt.Errorf("follow audit log: %w", err)
 	case len(list) == 0:
-		return io.EOF
+		return fmt.Errorf("follow audit log: %w", errNoFile)
 	case at < 0:
 		if err := f.open(list[0]); err != nil {
 			return err
 		}
 		return &GapError{"the file that was read last was removed before the next one was read"}
 	case list[at].present:
-		f.final = false
-		return io.EOF
+		f.final = false // it had another name for a while
+		return ErrChanging
 	case at+1 == len(list): // the next one is not there yet
 		return io.EOF
 	}

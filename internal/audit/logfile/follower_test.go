@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -183,6 +185,26 @@ func TestResumeBehindRotations(t *testing.T) {
 	l.want(l.open(at), "- 5 6 7 8 9")
 }
 
+// The first lines could not be kept, for example because the disk was full, and the bridge starts again behind a rotation: they are not skipped, or there
+// is a gap.
+func TestResumeBehindNothing(t *testing.T) {
+	l := newLog(t)
+	l.write(2)
+	f := l.open(Position{})
+	first, err := f.Next()
+	must(t, err)
+	if len(first.Records) > 0 || first.Position == (Position{}) {
+		t.Fatalf("the first chunk is %+v, want a position before all lines", first)
+	}
+	l.want(f, "0 1")
+	must(t, f.Close())
+	l.rotate()
+	l.write(1)
+	l.want(l.open(first.Position), "0 1 2")
+	must(t, os.Remove(l.backups()[0]))
+	l.want(l.open(first.Position), "- 2")
+}
+
 // A follower that is slower than the removal of old files.
 func TestFileIsRemovedBeforeTheNextOneIsRead(t *testing.T) {
 	l := newLog(t)
@@ -297,7 +319,7 @@ func TestRandomWalks(t *testing.T) {
 		w := walk{log: newLog(t), seed: seed, random: rand.New(rand.NewPCG(seed, 5)), lossy: seed%2 == 1, read: -1}
 		w.write(1)
 		w.follower = w.open(Position{})
-		w.readChunks(1)
+		w.readChunks(2) // a position and the line
 		w.position, w.committed = w.last, w.read
 		for range 80 {
 			w.step()
@@ -342,7 +364,9 @@ func (w *walk) step() {
 	case 4, 5, 6:
 		w.readChunks(w.random.IntN(3))
 	case 7:
-		w.position, w.committed = w.last, w.read
+		if w.last.HeadBytes > 0 { // without bytes of it, a file is not recognized once it is compressed
+			w.position, w.committed = w.last, w.read
+		}
 	case 8: // a restart
 		must(w.t, w.follower.Close())
 		w.follower, w.last, w.read, w.gap, w.repeats = w.open(w.position), w.position, w.committed, false, false
@@ -366,9 +390,12 @@ func (w *walk) disturb() {
 		must(w.t, os.Remove(backups[0]))
 		return
 	}
-	info, err := os.Stat(w.path())
 	// Something of it was read, also before the position that a restart continues from.
-	if err == nil && idOf(info) == w.last.fileID && idOf(info) == w.position.fileID && w.half == "" {
+	text, err := os.ReadFile(w.path())
+	wasRead := func(p Position) bool {
+		return p.HeadBytes > 0 && p.HeadBytes <= len(text) && digest(text[:p.HeadBytes]) == p.Head
+	}
+	if err == nil && wasRead(w.last) && wasRead(w.position) && w.half == "" {
 		must(w.t, os.Truncate(w.path(), 0))
 	}
 }
@@ -406,28 +433,54 @@ func (w *walk) readChunks(n int) {
 	}
 }
 
-// The API server writes and rotates while the file is followed.
+// The API server writes and rotates while the file is followed, and old files come and go. io.EOF says that everything was read that had been written:
+// changes count as seen behind it, and floors of exact verdicts are from it.
 func TestConcurrentRotations(t *testing.T) {
 	const lines = 2000
 	l := newLog(t)
 	l.write(1)
 	f := Open(Options{Path: l.path(), Parser: audit.NewParser(audit.Options{}), Poll: time.Millisecond}, Position{})
 	defer func() { must(t, f.Close()) }()
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
+	l.want(f, "0")
+	var written atomic.Int64
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer close(stop)
+	group.Go(func() {
 		random := rand.New(rand.NewPCG(1, 1))
 		for l.next < lines {
 			l.write(1)
+			written.Store(int64(l.next))
 			if random.IntN(10) == 0 {
 				l.rotate()
 			}
 		}
-	}()
-	for read := 0; read < lines; {
+	})
+	group.Go(func() {
+		old := filepath.Join(l.dir, "audit-2000-01-01T00-00-00.000.log")
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if errors.Join(os.WriteFile(old, nil, 0o600), os.Remove(old)) != nil {
+					return
+				}
+			}
+		}
+	})
+	for read := 1; read < lines; {
+		before := int(written.Load())
 		c, err := f.Next()
-		if errors.Is(err, io.EOF) {
+		switch {
+		case errors.Is(err, io.EOF):
+			if read < before {
+				t.Fatalf("io.EOF behind %d lines, and %d had been written before", read, before)
+			}
 			must(t, f.Wait(t.Context()))
+			continue
+		case errors.Is(err, ErrChanging):
 			continue
 		}
 		must(t, err)
@@ -438,5 +491,24 @@ func TestConcurrentRotations(t *testing.T) {
 			read++
 		}
 	}
-	<-written
+}
+
+// That files are not there, or not any more, is not the end of the log.
+func TestMissingFilesAreNoEnd(t *testing.T) {
+	l := newLog(t)
+	l.write(1)
+	f := l.open(Position{})
+	l.want(f, "0")
+	if err := f.open(entry{path: filepath.Join(l.dir, "audit-2000-01-01T00-00-00.000.log")}); !errors.Is(err, ErrChanging) {
+		t.Errorf("a file that was removed since it was listed: %v", err)
+	}
+	at := f.from
+	must(t, f.Close())
+	must(t, os.Remove(l.path()))
+	for _, f := range []*Follower{f, l.open(at)} {
+		if _, err := f.Next(); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the directory is empty: %v", err)
+		}
+	}
+	l.want(l.open(Position{}), "") // nothing was written yet
 }

@@ -113,25 +113,7 @@ func readMarker(on vfs.FS, name string) (condition, error) {
 
 // writeMarker replaces the marker durably.
 func writeMarker(on vfs.FS, path, text string) error {
-	temp := on.PathJoin(path, markerTemp)
-	f, err := on.Create(temp, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write([]byte(text))
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = cmp.Or(err, f.Close()); err != nil {
-		return err
-	}
-	if err := diskguard.Private(on, temp); err != nil {
-		return err
-	}
-	if err := on.Rename(temp, on.PathJoin(path, markerName)); err != nil {
-		return err
-	}
-	return syncDir(on, path)
+	return diskguard.Replace(on, on.PathJoin(path, markerName), on.PathJoin(path, markerTemp), []byte(text))
 }
 
 // clear removes all files except those of ownName.
