@@ -392,7 +392,9 @@ func (w *walk) disturb() {
 	}
 	// Something of it was read, also before the position that a restart continues from.
 	text, err := os.ReadFile(w.path())
-	wasRead := func(p Position) bool { return p.HeadBytes > 0 && p.HeadBytes <= len(text) && digest(text[:p.HeadBytes]) == p.Head }
+	wasRead := func(p Position) bool {
+		return p.HeadBytes > 0 && p.HeadBytes <= len(text) && digest(text[:p.HeadBytes]) == p.Head
+	}
 	if err == nil && wasRead(w.last) && wasRead(w.position) && w.half == "" {
 		must(w.t, os.Truncate(w.path(), 0))
 	}
