@@ -16,7 +16,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// slowBus is a bus that accepts all batches, one of them only when it is told to.
+// slowBus is a bus that accepts all batches. A write can be made to wait.
 type slowBus struct {
 	nowhere
 	mu      sync.Mutex
