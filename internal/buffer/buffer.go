@@ -248,6 +248,7 @@ func (b *Buffer) discard(r *Recording) {
 	}
 	r.mu.Lock() // a frame that is being recorded comes before, so it does not bring the files back
 	defer r.mu.Unlock()
+	r.ended = errDiscarded // a sink that uses it goes on at the API server
 	if err := r.stream.Drop(); err != nil {
 		b.Log.Warn("delete from the buffer failed", zap.Error(err))
 	}

@@ -80,6 +80,9 @@ const mostText = 1 << 20
 // read to find the end of a recording, or a position in it.
 func (r *Recording) metadataEvery() int64 { return 2 * r.stream.SegmentBytes() }
 
+// errDiscarded is why a recording has ended whose files are deleted.
+var errDiscarded = errors.New("it was deleted")
+
 // need is how a sink needs its recording. The zero value: it does not.
 type need struct {
 	use   *Use      // nil: the sink has to come first, or does not need it

@@ -204,7 +204,7 @@ func TestForbid(t *testing.T) {
 	g := newRig(t, "20", spool.Options{})
 	g.record("added a@21 resume 20")
 	g.r.Target.Collection.Resource = "things"
-	u := g.use("20", "20")
+	u, behind := g.use("20", "20"), g.use("21", "21")
 	b := New(Options{Spool: g.spool, Log: zaptest.NewLogger(t)})
 	b.recordings[keyOf("audit", things)] = []*Recording{g.r}
 	b.Forbid("audit", "others")
@@ -216,8 +216,10 @@ func TestForbid(t *testing.T) {
 	if n := b.State().Targets; n != 0 || len(g.spool.List()) > 0 {
 		t.Errorf("%d recordings, and segments %v", n, g.spool.List())
 	}
-	if f, err := u.Next(); !errors.Is(err, ErrEnd) {
-		t.Errorf("the sink reads %q, %v", text(f), err)
+	for _, u := range []*Use{u, behind} {
+		if f, err := u.Next(); !errors.Is(err, ErrEnd) {
+			t.Errorf("the sink reads %q, %v", text(f), err)
+		}
 	}
 }
 
