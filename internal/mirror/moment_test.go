@@ -223,9 +223,8 @@ func TestResyncOfLaggingPartition(t *testing.T) {
 	b.want(300, false, 20)
 }
 
-// TestGoneCollection: a namespace is deleted, and another one's collection has not come so far. Its states before the deletion are not shown without
-// the objects that existed then.
-func TestGoneCollection(t *testing.T) {
+// openTwo opens a backlog with one partition and the lists of two collections.
+func openTwo(t *testing.T) *backlog {
 	b := openBacklog(t)
 	b.collections, b.partitions = map[string]uint64{"pods@a": 1, "pods@b": 1}, 1
 	for i, id := range []string{"pods@a", "pods@b"} {
@@ -234,6 +233,13 @@ func TestGoneCollection(t *testing.T) {
 		b.pod(0, 2, event.Present, 10+i)
 		b.synced(0, 3, "100", 1, 20)
 	}
+	return b
+}
+
+// TestGoneCollection: a namespace is deleted, and another one's collection has not come so far. Its states before the deletion are not shown without
+// the objects that existed then.
+func TestGoneCollection(t *testing.T) {
+	b := openTwo(t)
 	b.pod(0, 100, event.Deleted, 50)
 	b.collection = "pods@a"
 	b.pod(0, 50, event.Modified, 30)
@@ -377,14 +383,7 @@ func TestMomentsOfCopyReadAgain(t *testing.T) {
 
 // TestMomentsOfClosedCollection: when a collection is closed, what is left is complete at once. The time before shows the collection's objects.
 func TestMomentsOfClosedCollection(t *testing.T) {
-	b := openBacklog(t)
-	b.collections, b.partitions = map[string]uint64{"pods@a": 1, "pods@b": 1}, 1
-	for i, id := range []string{"pods@a", "pods@b"} {
-		b.collection = id
-		b.gap(0, 1, "100", event.ReasonReset)
-		b.pod(0, 2, event.Present, 10+i)
-		b.synced(0, 3, "100", 1, 20)
-	}
+	b := openTwo(t)
 	b.commit()
 	delete(b.collections, "pods@b")
 	b.plan = 2

@@ -43,12 +43,18 @@ func (b *slowBus) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
 	return []byte("1"), nil
 }
 
+// logs is embedded in a bus that is to be in the mode Log.
+type logs struct{}
+
+func (logs) Tail(context.Context, []byte, func([]event.KV, []byte) error) error { return nil }
+
+func (logs) Mark() []byte { return []byte("1") }
+
 // slowLog is slowBus in the mode Log.
-type slowLog struct{ slowBus }
-
-func (*slowLog) Tail(context.Context, []byte, func([]event.KV, []byte) error) error { return nil }
-
-func (*slowLog) Mark() []byte { return []byte("1") }
+type slowLog struct {
+	slowBus
+	logs
+}
 
 // slowTransactions is slowBus in the mode Transaction.
 type slowTransactions struct{ slowBus }

@@ -156,7 +156,8 @@ func (r *recordReader) loss(gap error) *audit.Record {
 	return &audit.Record{ID: id, Lost: newLoss(r.known, gap.Error())}
 }
 
-// publishLoss publishes in each collection that records may be missing: in those that a plan names later, after that. It returns the changes of the checkpoint, which are committed with the position.
+// publishLoss publishes in each collection that records may be missing: in those that a plan names later, after that. It returns the changes of the
+// checkpoint, which are committed with the position.
 func (r *recordReader) publishLoss(a *attribute.Attribution, number uint64, loss *audit.Record) (changes []event.KV) {
 	for _, id := range r.pipeline.collections() {
 		changes = append(changes, a.Refuse(number, loss, id)...)

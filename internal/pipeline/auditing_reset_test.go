@@ -47,11 +47,10 @@ func (b *losesAll) Write(_ context.Context, batch *event.Batch) ([]byte, error) 
 }
 
 // losesLog is losesAll in the mode Log.
-type losesLog struct{ losesAll }
-
-func (*losesLog) Tail(context.Context, []byte, func([]event.KV, []byte) error) error { return nil }
-
-func (*losesLog) Mark() []byte { return []byte("1") }
+type losesLog struct {
+	losesAll
+	logs
+}
 
 // Refused requests and losses that are read while the bus does not answer are published once if the bus then loses all messages: the reset may not
 // commit that their records were read without them.

@@ -223,17 +223,7 @@ func TestIncompleteWrite(t *testing.T) {
 	for i := range 100 {
 		changes[fmt.Sprintf("e/%03d", i)] = []byte("new")
 	}
-	redo, err := s.bucket.pack(changes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.bucket.publish(t.Context(), append(redo, s.bucket.headMessage(len(redo))), false); err != nil {
-		t.Fatal(err)
-	}
-	msgs, err := s.bucket.messages(changes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	msgs := publishPacked(t, s, changes)
 	if err := s.bucket.publish(t.Context(), msgs[:10], false); err != nil { // and some of its keys
 		t.Fatal(err)
 	}
@@ -252,13 +242,9 @@ func TestIncompleteWrite(t *testing.T) {
 	wantKeys(t, mustOpenStore(t, o, smallChunks), kv("e/000", "newest"), kv("e/099", "new"), event.KV{Key: []byte("e/gone")})
 }
 
-// A write is committed if the process ends after all of its keys, while its packed form is removed.
-func TestWriteWithoutItsHead(t *testing.T) {
-	b := startBus(t, nil)
-	o := options(b.url())
-	s := mustOpenStore(t, o, smallChunks)
-	commit(t, s, kv("e/gone", "old"))
-	changes := map[string][]byte{"e/gone": nil, "e/new": []byte("new")}
+// publishPacked publishes the packed form of a write, and returns the messages of its keys, which follow.
+func publishPacked(t *testing.T, s *Store, changes map[string][]byte) []*nats.Msg {
+	t.Helper()
 	redo, err := s.bucket.pack(changes)
 	if err != nil {
 		t.Fatal(err)
@@ -270,6 +256,17 @@ func TestWriteWithoutItsHead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return msgs
+}
+
+// A write is committed if the process ends after all of its keys, while its packed form is removed.
+func TestWriteWithoutItsHead(t *testing.T) {
+	b := startBus(t, nil)
+	o := options(b.url())
+	s := mustOpenStore(t, o, smallChunks)
+	commit(t, s, kv("e/gone", "old"))
+	changes := map[string][]byte{"e/gone": nil, "e/new": []byte("new")}
+	msgs := publishPacked(t, s, changes)
 	removed := &nats.Msg{Subject: s.bucket.prefix + redoKey(0), Header: nats.Header{}}
 	remove(removed)
 	if err := s.bucket.publish(t.Context(), append(msgs, removed), false); err != nil {
