@@ -111,7 +111,7 @@ func (r *rig) set(o CollectionOptions) {
 	}
 }
 
-// reads makes the reader pass inputs on.
+// reads makes the reader pass inputs on. If the reader is replaced meanwhile (the bus lost its messages), the next one passes on all of them.
 func (r *rig) reads(inputs ...*reconcile.Input) {
 	r.t.Helper()
 	done := make(chan error)
@@ -125,13 +125,19 @@ func (r *rig) reads(inputs ...*reconcile.Input) {
 		done <- nil
 		return nil
 	}
-	select {
-	case r.reader.do <- f:
-	case <-time.After(endsHang):
-		r.t.Fatal("the collection is not read")
-	}
-	if err := <-done; err != nil {
-		r.t.Fatal(err)
+	for {
+		select {
+		case r.reader.do <- f:
+		case <-time.After(endsHang):
+			r.t.Fatal("the collection is not read")
+		}
+		err := <-done
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, context.Canceled) {
+			r.t.Fatal(err)
+		}
 	}
 }
 
