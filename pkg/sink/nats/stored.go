@@ -12,22 +12,30 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
+// lookAgain looks up the stream of this term. It records a loss if the stream is another one, or has lost its end.
+func (s *Sink) lookAgain(ctx context.Context) (stream, error) {
+	now, err := s.lookUp(ctx)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return stream{}, s.lose("it was deleted")
+	case err != nil:
+		return stream{}, err
+	case now.created != s.stream.created:
+		return stream{}, s.lose("it was deleted and created again")
+	case now.state.LastSeq < s.head:
+		return stream{}, s.lose("it ends at sequence %d, and %d was acknowledged", now.state.LastSeq, s.head)
+	}
+	return now, nil
+}
+
 // findStored reads the stream after head, to find out how much of the rest of a batch is
 // stored.
 func (s *Sink) findStored(ctx context.Context, rest []event.Record) error {
-	now, err := s.lookUp(ctx)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return s.lose("it was deleted")
-	}
+	now, err := s.lookAgain(ctx)
 	if err != nil {
 		return err
 	}
-	switch last := now.state.LastSeq; {
-	case now.created != s.stream.created:
-		return s.lose("it was deleted and created again")
-	case last < s.head:
-		return s.lose("it ends at sequence %d, and %d was acknowledged", last, s.head)
-	case now.state.FirstSeq > s.head+1:
+	if now.state.FirstSeq > s.head+1 {
 		return s.lose("it begins at sequence %d, and what follows %d was just written", now.state.FirstSeq, s.head)
 	}
 	s.stream = now

@@ -39,7 +39,10 @@ func (s *Sink) Tail(ctx context.Context, from []byte, fn func(state []event.KV, 
 	if s.conn == nil {
 		return errors.New("tail: not open")
 	}
-	now, err := s.lookUp(ctx)
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	now, err := s.lookAgain(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,9 +83,6 @@ func (s *Sink) Tail(ctx context.Context, from []byte, fn func(state []event.KV, 
 // if the stream still has it (after is then not nil), otherwise the next sequence.
 func (s *Sink) tailStart(now stream, from []byte) (start uint64, after *mark, err error) {
 	first := now.state.FirstSeq
-	if now.created != s.stream.created {
-		return 0, nil, s.gone("it was deleted and created again")
-	}
 	if from == nil {
 		if first > now.after+1 {
 			return 0, nil, s.gone("nothing is recorded, and it begins at sequence %d: what it held before is not known", first)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -99,6 +100,47 @@ func TestTailOfAWriterThatWasFollowed(t *testing.T) {
 	}
 	mustWrite(t, next, records(2, 1))
 	wantValues(t, b.read(t), "1/0 1/1 1/2 2/0")
+}
+
+// A stream that is lost between Open and Tail begins again, as it does between Open and Write.
+func TestTailOfAStreamThatIsLost(t *testing.T) {
+	for want, lose := range map[string]func(t *testing.T, b *bus, before string){
+		"deleted": func(t *testing.T, b *bus, _ string) { b.deleteStream(t) },
+		"created again": func(t *testing.T, b *bus, _ string) {
+			b.deleteStream(t)
+			if _, err := b.client(t).CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"ends at sequence 2": func(t *testing.T, b *bus, before string) { // the server has an old state, without the record that began the term
+			b.stop()
+			copyDir(t, b.opts.StoreDir, before)
+			b.start(t)
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			b := startBus(t, nil)
+			s := newSink(t, Config{URL: b.url()})
+			mustOpen(t, s, nil)
+			mark := mustWrite(t, s, records(1, 1))
+			b.stop()
+			before := t.TempDir() + "/before"
+			copyDir(t, before, b.opts.StoreDir)
+			b.start(t)
+			s = newSink(t, Config{URL: b.url()})
+			mustOpen(t, s, mark)
+			lose(t, b, before)
+			var err error
+			for deadline := time.Now().Add(20 * time.Second); !errors.Is(err, sink.ErrReset) && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+				_, err = tailOf(t, s, mark)
+			}
+			wantReset(t, err, streamName, want)
+			mustWrite(t, s, records(2, 1))
+			if msgs := values(b.read(t)); !strings.HasSuffix(msgs, "2/0") {
+				t.Errorf("the stream has %s", msgs)
+			}
+		})
+	}
 }
 
 // A pipeline must be able to stop Tail with an error of its own.
