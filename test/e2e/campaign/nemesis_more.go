@@ -17,8 +17,8 @@ import (
 )
 
 // restoreEtcd makes a backup of etcd, lets the workload continue, and restores the backup. The writes in between are undone, and their
-// resourceVersions are assigned a second time. Writes of backUp move etcd's counter so far ahead before the restore that the
-// bridge probes the API server before the counter reaches that value again. docs/limits.md describes what happens otherwise.
+// resourceVersions are assigned a second time. Writes of backUp move etcd's counter so far ahead before the bridge reads anything else that
+// it probes the API server before the counter reaches that value again. docs/limits.md describes what happens otherwise.
 func (n *nemesis) restoreEtcd(ctx context.Context, r *chance) error {
 	dir := filepath.Join(n.dir, "backup")
 	restored, err := n.backUp(ctx, dir)
@@ -40,12 +40,15 @@ func (n *nemesis) restoreEtcd(ctx context.Context, r *chance) error {
 	return n.cluster.Restart(ctx)
 }
 
-// backUp makes a backup of etcd and of what the workload knows, at the same time. Call the returned function with the time at which the
+// backUp makes a backup of etcd and of what the workload knows, at the same time. The bridge does not reach the API server between the backup and
+// the end of the writes that move etcd's counter ahead. Call the returned function with the time at which the
 // backup was restored.
 func (n *nemesis) backUp(ctx context.Context, dir string) (func(time.Time), error) {
 	n.load.pause.Lock()
 	defer n.load.pause.Unlock()
 	n.cluster.Kill()
+	n.api.Refuse()
+	defer n.api.Pass()
 	if err := n.cluster.SaveEtcd(dir); err != nil {
 		return nil, err
 	}
