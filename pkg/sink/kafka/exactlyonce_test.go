@@ -419,6 +419,28 @@ func TestCheckpointTopicMadeAnew(t *testing.T) {
 	}
 }
 
+// A checkpoint topic that is deleted between Open, which reads it, and Load is lost for the next write, not for ever missing.
+func TestCheckpointTopicDeletedBeforeLoad(t *testing.T) {
+	b := startBus(t)
+	deliver(t, openExact(t, b.config()), number("t").batch(20, 0))
+	x := openExact(t, b.config())
+	if err := b.DeleteTopic(checkpointTopic); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.store.Load(t.Context()); err != nil {
+		t.Fatalf("Load: %v", err)
+	}
+	var err error
+	for range 10 {
+		if err = x.Commit(t.Context(), 0, position(2)); err == nil || errors.Is(err, sink.ErrReset) {
+			break
+		}
+	}
+	if !errors.Is(err, sink.ErrReset) {
+		t.Fatalf("Commit: %v, want ErrReset", err)
+	}
+}
+
 // A compacted topic rejects records without a key, and removes a deleted object only after a tombstone. Both deliveries write
 // the same records.
 func TestTombstones(t *testing.T) {

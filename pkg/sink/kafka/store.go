@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
@@ -157,7 +158,11 @@ func (s *Store) Load(ctx context.Context) error {
 	if s.o.StandAlone {
 		return s.final(s.Open(ctx))
 	}
-	return s.catchUp(ctx, written)
+	err := s.catchUp(ctx, written)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return nil // it was deleted since Open, which has read it: the next write reports the loss
+	}
+	return err
 }
 
 // Open prepares the topic, reads its content, checks its identity, and only
