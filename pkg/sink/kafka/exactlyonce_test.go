@@ -419,7 +419,7 @@ func TestCheckpointTopicMadeAnew(t *testing.T) {
 	}
 }
 
-// A checkpoint topic that is deleted between Open, which reads it, and Load is lost for the next write, not for ever missing.
+// A checkpoint topic that is deleted between Open, which reads it, and Load is lost: the next write reports it.
 func TestCheckpointTopicDeletedBeforeLoad(t *testing.T) {
 	b := startBus(t)
 	deliver(t, openExact(t, b.config()), number("t").batch(20, 0))
