@@ -300,8 +300,24 @@ func (b *batches) without(ctx context.Context, index int, ids []string) {
 		delete(f.grown, id)
 		delete(b.filling.grown, id)
 	}
+	b.measure()
 	f.sealed = b.core.Sealed()
 	b.deliver(ctx, settled...)
+}
+
+// measure follows [reconcile.Core.Drop]: the filling batch has fewer records, or none. A batch without content is not sent, so it must not be
+// full, and holds nothing of the frame budget.
+func (b *batches) measure() {
+	b.filling.bytes = 0
+	for _, i := range b.core.Items() {
+		if e, ok := i.Payload.(*encoded); ok {
+			b.filling.bytes += len(e.record.Value)
+		}
+	}
+	if b.core.Empty() {
+		b.budget.Release(b.filling.held)
+		b.filling.held, b.filling.since = 0, time.Time{}
+	}
 }
 
 // forget removes inventory entries of ending incarnations, while the batch has room.

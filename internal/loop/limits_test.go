@@ -13,10 +13,12 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/delivery"
+	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/loop"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // mapStore is a store without goroutines of its own. A test in a synctest bubble then waits only for the loop.
@@ -90,6 +92,7 @@ func (g *gated) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
 // feeder is a reader that lists objects of one size.
 type feeder struct {
 	objects, size int
+	pause         time.Duration // between the gap, which is committed meanwhile, and the first object
 	mu            sync.Mutex
 	taken         int // number of objects that the loop has accepted
 	read          []time.Time
@@ -101,6 +104,7 @@ func (f *feeder) Read(ctx context.Context, _ string, want reconcile.Read, h *loo
 		if err := h.Input(ctx, &reconcile.Input{Kind: reconcile.ListBegun, Reason: "snapshot"}, 0, nil); err != nil {
 			return err
 		}
+		time.Sleep(f.pause)
 		for i := range f.objects {
 			s := sighting(fmt.Sprintf("name-%06d", i), state{i + 1, i + 1}, reconcile.List)
 			f.mu.Lock()
@@ -149,7 +153,7 @@ func (p *padding) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 }
 
 // runs starts a loop with the collection pods.
-func runs(t *testing.T, b *gated, store checkpoint.Store, r loop.Reader, e loop.Encoder) *program {
+func runs(t *testing.T, b sink.Sink, store checkpoint.Store, r loop.Reader, e loop.Encoder) *program {
 	t.Helper()
 	p := &program{done: make(chan error, 1), seen: &observer{objects: map[string]int64{}}}
 	p.loop = loop.New(loop.Options{
@@ -250,6 +254,37 @@ func TestBatchesAreBounded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// transactional is a bus that writes records and commits in one transaction. The gate is before every write but the first.
+type transactional struct{ *gated }
+
+// Commit implements [sink.Transactional].
+func (transactional) Commit(context.Context, uint64, []event.KV) error { return nil }
+
+func (b transactional) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
+	if len(b.ids) == 0 {
+		return b.bus.Write(ctx, batch)
+	}
+	return b.gated.Write(ctx, batch)
+}
+
+// A rejected record takes the events of its collection out of the next batch, too. If they had made it full, the loop must not wait for the delivery of a
+// batch that is now empty.
+func TestNextBatchIsFullWhenARecordIsRejected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &gated{bus: &bus{}, gate: make(chan struct{})}
+		b.reject = durable.ObjectKey("shop", "name-000000")
+		p := runs(t, transactional{b}, &mapStore{values: map[string][]byte{}}, &feeder{objects: 200, size: 1, pause: 5 * time.Second}, &padding{encoder{rejected: map[string]bool{}}, 100_000})
+		time.Sleep(time.Hour) // the next batch is full
+		close(b.gate)
+		time.Sleep(time.Hour)
+		if names, synced := b.copied("pods"); len(names) < 199 || !synced {
+			t.Errorf("the bus has %d of 200 objects; synced: %t", len(names), synced)
+		}
+		p.kill()
+		<-p.done
+	})
 }
 
 // torn is a store that rejects commits after the bus has a batch.
