@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"bytes"
 	"context"
 	"maps"
 	"slices"
@@ -369,10 +368,14 @@ func (b *batches) count(collection string, incarnation uint64) (err error) {
 // note adds changes that become durable before the records of the filling batch, or in the same commit.
 func (b *batches) note(changes ...event.KV) { b.filling.notes = append(b.filling.notes, changes...) }
 
-// noteLatest is note for a change that replaces an earlier one of its key: while nothing can be sent, there may be one every second.
-func (b *batches) noteLatest(kv event.KV) {
-	same := func(other event.KV) bool { return bytes.Equal(other.Key, kv.Key) }
-	b.filling.notes = append(slices.DeleteFunc(b.filling.notes, same), kv)
+// noteLatest is note for changes that replace earlier ones of their keys: while nothing can be sent, there may be some every second.
+func (b *batches) noteLatest(changes ...event.KV) {
+	keys := make(map[string]bool, len(changes))
+	for _, kv := range changes {
+		keys[string(kv.Key)] = true
+	}
+	replaced := func(kv event.KV) bool { return keys[string(kv.Key)] }
+	b.filling.notes = append(slices.DeleteFunc(b.filling.notes, replaced), changes...)
 }
 
 // noteDropped is note for the removals of entries of changes that wait. The filling batch may write some of these entries, and its items are committed

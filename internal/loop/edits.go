@@ -75,7 +75,7 @@ func (l *Loop) sourceChanged(id string, read uint64, direct bool) {
 		return
 	}
 	l.apply(w)
-	l.batches.note(l.plan.number()...)
+	l.batches.noteLatest(l.plan.number()...)
 	l.configure(id)
 	if l.core.Reading(id).Number != read {
 		l.reads.stop(id) // it must not read by the settings before

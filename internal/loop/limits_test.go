@@ -287,6 +287,24 @@ func TestNextBatchIsFullWhenARecordIsRejected(t *testing.T) {
 	})
 }
 
+// Periodic synced events that are due while the bus is down wait until it takes a batch.
+func TestPeriodicSyncedIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &gated{bus: &bus{}, gate: make(chan struct{})}
+		p := runs(t, transactional{b}, &mapStore{values: map[string][]byte{}}, &feeder{}, &encoder{rejected: map[string]bool{}})
+		p.syncedEvery = time.Second
+		p.set(t, nil, "pods")
+		time.Sleep(5 * time.Hour)
+		close(b.gate)
+		time.Sleep(time.Minute)
+		p.kill()
+		<-p.done
+		if n := slices.Max(b.records); n > loop.BatchRecords || n < loop.BatchRecords/2 {
+			t.Errorf("the largest batch has %d events, want at most %d", n, loop.BatchRecords)
+		}
+	})
+}
+
 // torn is a store that rejects commits after the bus has a batch.
 type torn struct {
 	checkpoint.Store

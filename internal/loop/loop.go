@@ -343,7 +343,7 @@ func (l *Loop) load() error {
 		l.adopt(id)
 	}
 	if l.plan.made {
-		l.batches.note(l.plan.number()...)
+		l.batches.noteLatest(l.plan.number()...)
 	}
 	for id := range l.plan.wanted {
 		l.configure(id)
@@ -594,6 +594,7 @@ func (l *Loop) tick(at time.Time) {
 		case c.Phase == reconcile.Leaving && l.plan.replaced(id, l.core):
 			l.step(reconcile.Release, id)
 		case c.Phase != reconcile.InStep || w == nil: // how its events are published may not be known yet: see unnamed
+		case l.batches.full(): // what is due stays due until the bus has taken a batch
 		case l.plan.owes(id) && !c.Resync: // a synced event would close the gap of the resync
 			l.step(reconcile.Confirm, id)
 			l.batches.encode("", time.Now())

@@ -83,7 +83,7 @@ func (l *Loop) set(p Plan) error {
 	for _, w := range p.Wanted {
 		l.adopt(w.ID)
 	}
-	l.batches.note(l.plan.number()...)
+	l.batches.noteLatest(l.plan.number()...)
 	for _, w := range p.Wanted {
 		l.configure(w.ID)
 	}

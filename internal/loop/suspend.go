@@ -124,7 +124,7 @@ func (l *Loop) resume(at time.Time) error {
 		}
 		l.adopt(id)
 		if l.plan.made {
-			l.batches.note(l.plan.number()...)
+			l.batches.noteLatest(l.plan.number()...)
 		}
 		l.configure(id)
 		if _, removed := l.plan.removed[id]; removed {
