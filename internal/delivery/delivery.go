@@ -213,9 +213,14 @@ func (d *Delivery) open(ctx context.Context, mark []byte) error {
 	return d.retry(ctx, "open the bus", func() error { return d.sink.Open(ctx, mark) })
 }
 
-// mark returns where the last batch ends on the bus. The mode Log needs it also for a reset.
+// mark returns where the last batch ends on the bus. The mode Log needs it also for a reset. Some stores have the request for a reset only
+// once they are loaded.
 func (d *Delivery) mark(reset bool) ([]byte, error) {
-	if reset && d.mode != Log {
+	asked, err := d.store.Get(checkpoint.ResetKey())
+	if err != nil {
+		return nil, fmt.Errorf("read the checkpoint: %w", err)
+	}
+	if d.mode != Log && (reset || bytes.Equal(asked, checkpoint.ResetRequested())) {
 		return nil, nil
 	}
 	mark, err := d.store.Get(checkpoint.MarkKey())

@@ -108,7 +108,7 @@ func (x *Transactional) readPins(ctx context.Context) (err error) {
 	for _, name := range remade {
 		delete(x.topics.pins, name)
 	}
-	return nil
+	return x.store.copy.Commit(ctx, changes)
 }
 
 // limit returns the maximum bytes of a record batch for a topic: the limit of the

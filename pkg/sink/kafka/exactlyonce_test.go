@@ -421,23 +421,42 @@ func TestCheckpointTopicMadeAnew(t *testing.T) {
 
 // A checkpoint topic that is deleted between Open, which reads it, and Load is lost: the next write reports it.
 func TestCheckpointTopicDeletedBeforeLoad(t *testing.T) {
-	b := startBus(t)
-	deliver(t, openExact(t, b.config()), number("t").batch(20, 0))
-	x := openExact(t, b.config())
-	if err := b.DeleteTopic(checkpointTopic); err != nil {
-		t.Fatal(err)
-	}
-	if err := x.store.Load(t.Context()); err != nil {
-		t.Fatalf("Load: %v", err)
-	}
-	var err error
-	for range 10 {
-		if err = x.Commit(t.Context(), 0, position(2)); err == nil || errors.Is(err, sink.ErrReset) {
-			break
-		}
-	}
-	if !errors.Is(err, sink.ErrReset) {
-		t.Fatalf("Commit: %v, want ErrReset", err)
+	for name, recreate := range map[string]bool{"deleted": false, "created again": true} {
+		t.Run(name, func(t *testing.T) {
+			b := startBus(t)
+			deliver(t, openExact(t, b.config()), number("t").batch(20, 0))
+			x := newExact(t, b.config())
+			t.Cleanup(func() { _ = x.Close() })
+			if err := x.Open(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.DeleteTopic(checkpointTopic); err != nil {
+				t.Fatal(err)
+			}
+			if recreate {
+				if err := b.CreateTopic(checkpointTopic, 1, map[string]string{"cleanup.policy": "compact"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := x.store.Load(t.Context()); err != nil {
+				t.Fatalf("Load: %v", err)
+			}
+			var err error
+			for range 10 {
+				if err = x.Commit(t.Context(), 0, position(2)); err == nil || errors.Is(err, sink.ErrReset) {
+					break
+				}
+			}
+			if !errors.Is(err, sink.ErrReset) {
+				t.Fatalf("Commit: %v, want ErrReset", err)
+			}
+			if err := x.Commit(t.Context(), 0, append(position(2), event.KV{Key: checkpoint.ResetKey()})); err != nil {
+				t.Fatal(err)
+			}
+			again := openExact(t, b.config())
+			wantPosition(t, again, 2)
+			wantRequest(t, again, "")
+		})
 	}
 }
 

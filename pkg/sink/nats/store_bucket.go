@@ -198,10 +198,13 @@ func (b *bucket) ready(ctx context.Context) (lost bool, err error) {
 	}
 	lost = m == nil || found.state.LastSeq < b.head
 	if lost {
-		b.redo, err = 0, b.purge(ctx, found)
+		if err := b.purge(ctx, found); err != nil {
+			return false, err // head shows the loss again to the next call
+		}
+		b.redo = 0
 	}
-	b.head, b.headUnknown = found.state.LastSeq, err != nil
-	return lost, err
+	b.head, b.headUnknown = found.state.LastSeq, false
+	return lost, nil
 }
 
 // purge removes all messages, or those that opts select. The stream continues its sequence.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -477,6 +478,37 @@ func TestBucketLost(t *testing.T) {
 			wantKeys(t, mustOpenStore(t, o, smallChunks), append(all, kv("e/last", "1"), event.KV{Key: checkpoint.ResetKey()})...)
 		})
 	}
+}
+
+// A bucket that has lost its end is written again also if its old content cannot be purged at first.
+func TestBucketLostAndNotPurged(t *testing.T) {
+	denied := func(subject string) []*server.User {
+		return []*server.User{{Username: "bridge", Password: "b", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{subject}}}}}
+	}
+	b := startBus(t, func(o *server.Options) { o.Users = denied("nothing") })
+	o := options(fmt.Sprintf("nats://bridge:b@127.0.0.1:%d", b.opts.Port))
+	s := mustOpenStore(t, o)
+	commit(t, s, kv("e/a", "1"))
+	b.stop()
+	saved := t.TempDir() + "/saved"
+	copyDir(t, saved, b.opts.StoreDir)
+	b.start(t)
+	wait(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/b", "2")}) == nil })
+	b.stop()
+	copyDir(t, b.opts.StoreDir, saved)
+	stream, _ := bucketStream(BucketName(testIdentity))
+	b.opts.Users = denied(api + "STREAM.PURGE." + stream)
+	b.start(t)
+	write := func() error { return s.Commit(t.Context(), []event.KV{kv("e/c", "3")}) }
+	wait(t, "a purge", func() bool { return errors.Is(write(), nats.ErrPermissionViolation) })
+	allowed := b.opts
+	allowed.Users = denied("nothing")
+	if err := b.srv.ReloadOptions(&allowed); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "a commit", func() bool { return write() == nil })
+	crash(s)
+	wantKeys(t, mustOpenStore(t, o), kv("e/a", "1"), kv("e/b", "2"), kv("e/c", "3"))
 }
 
 // A bucket that was emptied while the bridge was down is not a new one: a reset is requested.

@@ -90,14 +90,16 @@ func (s *Sink) reset(ctx context.Context) error {
 	if err != nil {
 		return temporary(err)
 	}
-	if !s.hole && found.created == s.stream.created && found.state.LastSeq >= s.head && found.state.FirstSeq <= s.head+1 {
-		s.log.Info("stream is complete again", zap.String("stream", s.name), zap.String("before", s.lost))
-		s.stream, s.lost = found, ""
-		return nil
-	}
 	last, seq, err := s.lastTerm(ctx, found)
 	if err != nil {
 		return err
+	}
+	// A record of a new term, whose answer was lost, may have taken the sequence of a message that is lost.
+	same := !s.hole && found.created == s.stream.created && (last == "" || last == s.token(s.term))
+	if same && found.state.LastSeq >= s.head && found.state.FirstSeq <= s.head+1 {
+		s.log.Info("stream is complete again", zap.String("stream", s.name), zap.String("before", s.lost))
+		s.stream, s.lost = found, ""
+		return nil
 	}
 	recreated := found.created != s.stream.created
 	if last != "" && last != s.token(termNumber(last)) && (recreated || termNumber(last) >= s.term) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -140,6 +141,37 @@ func TestStreamLostItsTail(t *testing.T) {
 		mustWrite(t, s, records(4, 2))
 		wantValues(t, b.read(t), "1/0 1/1 4/0 4/1")
 	})
+}
+
+// A lost message stays lost if the record of the next term takes its sequence, and the answer to that record does not arrive.
+func TestLossBehindATermWithoutAnswer(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 1))
+	b.stop()
+	before := t.TempDir() + "/before"
+	copyDir(t, before, b.opts.StoreDir)
+	b.start(t)
+	if _, err := retry(t, s, records(2, 1)); err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+	copyDir(t, b.opts.StoreDir, before)
+	b.start(t)
+	wait(t, "the loss", func() bool {
+		_, err := s.Write(t.Context(), records(3, 1))
+		return err != nil && s.lost != ""
+	})
+	_, err := b.client(t).PublishMsg(t.Context(), &nats.Msg{Subject: s.termSubject, Data: []byte("{}"), Header: nats.Header{
+		headerTerm: {s.token(s.term + 1)}, headerPlace: {s.stream.place(anywhere)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Write(t.Context(), records(3, 1))
+	wantReset(t, err, "it ends at sequence 2")
+	mustWrite(t, s, records(4, 1))
 }
 
 // A server that is cut off from its cluster answers with the messages that it has. The messages that it lacks are not lost: the
