@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/attribute"
@@ -11,10 +12,15 @@ import (
 
 // Attribute has Run's goroutine call read, which passes records of the audit log on, and then publishes what follows. The changes of the
 // checkpoint that read returns are committed with the next batch. It blocks while the loop accepts no message. bytes is the size of the records in
-// memory. It returns false if there is no plan yet, or if the loop begins again; then read was not called.
+// memory. It returns false if there is no plan yet, or if the loop begins again; then read was not called. read is not called after Attribute has
+// returned.
 func (l *Loop) Attribute(ctx context.Context, bytes int, read func(a *attribute.Attribution) []event.KV) (planned bool, err error) {
 	answer, dropped := make(chan bool, 1), make(chan struct{})
+	var claimed atomic.Bool // by the call, or by the end of ctx
 	m := message{bytes: bytesOf(bytes), call: func(l *Loop) {
+		if claimed.Swap(true) {
+			return
+		}
 		if l.plan.made {
 			l.batches.note(l.Attribution.Histories(l.core.Epochs(), l.at)...)
 			for _, kv := range read(l.Attribution) {
@@ -41,7 +47,10 @@ func (l *Loop) Attribute(ctx context.Context, bytes int, read func(a *attribute.
 		return planned, nil
 	case <-dropped: // when the message was handled, or when a reset discarded it
 	case <-ctx.Done():
-		return false, ctx.Err()
+		if !claimed.Swap(true) {
+			return false, ctx.Err()
+		}
+		<-dropped // read is called now
 	}
 	select {
 	case planned := <-answer:

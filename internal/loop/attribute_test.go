@@ -30,3 +30,22 @@ func TestResetAnswersAttribute(t *testing.T) {
 		t.Errorf("got %v, %v, want that there is no plan", a.planned, a.err)
 	}
 }
+
+// The goroutine that passes audit records on closes its reader once Attribute has returned. The loop may handle the message later.
+func TestAttributeDoesNotReadAfterItsEnd(t *testing.T) {
+	l := &Loop{reads: newReads(&Options{Log: zap.NewNop()}), plan: &planned{made: true}}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := l.Attribute(ctx, 10, nil) // to call it would be a panic
+		ended <- err
+	}()
+	m := <-l.reads.in
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("Attribute returned no error after the end of its context")
+	}
+	if err := l.handleNow(m); err != nil {
+		t.Fatal(err)
+	}
+}
