@@ -10,7 +10,20 @@ import (
 // (sinks[NAME].kafka.topic for a setting of a sink): reloadable are settings that a running
 // bridge can apply, restart are settings that need a restart.
 func (c *Config) Changed(next *Config) (reloadable, restart []string) {
-	var names []string
+	names := c.changed(next)
+	waits := slices.ContainsFunc(names, hides)
+	for _, name := range names {
+		if name == "log.level" || isEntries(name) && !waits {
+			reloadable = append(reloadable, name)
+		} else {
+			restart = append(restart, name)
+		}
+	}
+	return reloadable, restart
+}
+
+// changed returns the paths of the settings that differ in next.
+func (c *Config) changed(next *Config) (names []string) {
 	a, b := *c, *next
 	a.Sinks, b.Sinks = nil, nil
 	differences(reflect.ValueOf(a), reflect.ValueOf(b), "", &names)
@@ -27,25 +40,29 @@ func (c *Config) Changed(next *Config) (reloadable, restart []string) {
 			names = append(names, "sinks["+s.Name+"]")
 		}
 	}
-	for _, name := range names {
-		if isReloadable(name) {
-			reloadable = append(reloadable, name)
-		} else {
-			restart = append(restart, name)
-		}
-	}
-	return reloadable, restart
+	return names
 }
 
-func isReloadable(name string) bool {
-	return slices.Contains([]string{"resources", "exclude", "log.level"}, name) || strings.HasSuffix(name, "].resources")
+// isEntries reports whether a setting says which objects are published, and how.
+func isEntries(name string) bool {
+	return name == "resources" || name == "exclude" || strings.HasSuffix(name, "].resources")
+}
+
+// hides reports whether a setting of the bridge hides values. It needs a restart, and so do the entries of the same file: without the new
+// setting they may publish values that both files hide, because a rule was moved from an entry to the bridge.
+func hides(name string) bool {
+	return name == "redact" || name == "secrets" || strings.HasPrefix(name, "secrets.")
 }
 
 // Reloaded returns c with all settings of next that a running bridge can apply. A
 // sink that next does not have keeps its resources: it runs until the restart.
 func (c *Config) Reloaded(next *Config) *Config {
 	merged := *c
-	merged.Exclude, merged.Log.Level = next.Exclude, next.Log.Level
+	merged.Log.Level = next.Log.Level
+	if slices.ContainsFunc(c.changed(next), hides) {
+		return &merged
+	}
+	merged.Exclude = next.Exclude
 	merged.Resources = next.Resources
 	merged.places, merged.warnings = nil, nil // the places of sinks in next may differ
 	merged.Sinks = slices.Clone(c.Sinks)

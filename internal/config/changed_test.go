@@ -112,6 +112,31 @@ sinks:
 	}
 }
 
+// A rule that hides values moves from an entry to the bridge, where it needs a restart: the entry keeps its rule until then.
+func TestEntriesWaitForRulesOfTheBridge(t *testing.T) {
+	text := func(bridge, entry string) string {
+		return `cluster: x
+` + bridge + `
+resources: [{resource: configmaps` + entry + `}]
+checkpoint: {file: {path: /cp}}
+sinks: [{name: a, stdout: {}}]
+`
+	}
+	was := mustParse(t, text("log: {level: info}", ", redact: [data.password]"))
+	for name, next := range map[string]*Config{
+		"redact":         mustParse(t, text("log: {level: warn}\nredact: [data.password]", "")),
+		"secrets.values": mustParse(t, text("log: {level: warn}\nsecrets: {values: plain}", "}, {resource: secrets")),
+	} {
+		if reloadable, restart := was.Changed(next); !slices.Equal(reloadable, []string{"log.level"}) || !slices.Contains(restart, name) || !slices.Contains(restart, "resources") {
+			t.Errorf("%s: reloadable are %q, a restart needs %q", name, reloadable, restart)
+		}
+		merged := was.Reloaded(next)
+		if diff := cmp.Diff(was.Resources, merged.Resources); diff != "" || merged.Log.Level != "warn" {
+			t.Errorf("%s: taken over are the level %s and (-want +got):\n%s", name, merged.Log.Level, diff)
+		}
+	}
+}
+
 // Until the restart that removes a sink, the sink must not receive closed events for its collections.
 func TestReloadedKeepsARemovedSink(t *testing.T) {
 	c := mustParse(t, base)
