@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -24,29 +26,40 @@ type retryingReader struct {
 }
 
 func (p *retryingReader) Get(key []byte) (value []byte, err error) {
-	err = p.again(func() (bool, error) {
+	err = p.again(func() error {
 		value, err = p.Store.Get(key)
-		return false, err
+		return err
 	})
 	return value, err
 }
 
-// Scan is retried only if fn has not been called yet.
+// Scan goes on behind the last key that fn was called for, and sees there what was committed since. An error of fn ends it.
 func (p *retryingReader) Scan(prefix []byte, fn func(key, value []byte) error) error {
-	return p.again(func() (begun bool, err error) {
-		err = p.Store.Scan(prefix, func(key, value []byte) error {
-			begun = true
-			return fn(key, value)
+	var last []byte
+	var broken error
+	err := p.again(func() error {
+		err := p.Store.Scan(prefix, func(key, value []byte) error {
+			if last != nil && bytes.Compare(key, last) <= 0 {
+				return nil
+			}
+			if broken = fn(key, value); broken == nil {
+				last = append(last[:0], key...)
+			}
+			return broken
 		})
-		return begun, err
+		if broken != nil {
+			return nil
+		}
+		return err
 	})
+	return cmp.Or(broken, err)
 }
 
-func (p *retryingReader) again(read func() (begun bool, err error)) error {
+func (p *retryingReader) again(read func() error) error {
 	const what = "read the checkpoint"
 	for failed := false; ; failed = true {
-		begun, err := read()
-		if err == nil || begun || final(err) {
+		err := read()
+		if err == nil || final(err) {
 			return err
 		}
 		key := p.sink + ": " + what

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"slices"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -15,8 +16,9 @@ import (
 // fullDisk is a store whose reads fail a number of times.
 type fullDisk struct {
 	checkpoint.Store
-	fails int
-	with  error
+	fails   int
+	with    error
+	between bool // reads of several keys fail behind the first one
 }
 
 func (s *fullDisk) fail() error {
@@ -30,10 +32,17 @@ func (s *fullDisk) fail() error {
 func (s *fullDisk) Get([]byte) ([]byte, error) { return []byte("value"), s.fail() }
 
 func (s *fullDisk) Scan(_ []byte, fn func(key, value []byte) error) error {
-	if err := s.fail(); err != nil {
-		return err
+	for _, key := range []string{"key", "next"} {
+		if s.between != (key == "key") {
+			if err := s.fail(); err != nil {
+				return err
+			}
+		}
+		if err := fn([]byte(key), nil); err != nil {
+			return err
+		}
 	}
-	return fn([]byte("key"), nil)
+	return nil
 }
 
 // TestReadsOutliveAFullDisk: a pipeline that reads its checkpoint while the disk is full waits, as its commits do. It
@@ -44,10 +53,13 @@ func TestReadsOutliveAFullDisk(t *testing.T) {
 		if value, err := p.Get(nil); string(value) != "value" || err != nil {
 			t.Errorf("Get: %q, %v", value, err)
 		}
-		p.Store = &fullDisk{fails: 3, with: syscall.ENOSPC}
-		keys := 0
-		if err := p.Scan(nil, func(_, _ []byte) error { keys++; return nil }); err != nil || keys != 1 {
-			t.Errorf("Scan: %d keys, %v", keys, err)
+		for _, between := range []bool{false, true} {
+			p.Store = &fullDisk{fails: 3, with: syscall.ENOSPC, between: between}
+			var keys []string
+			err := p.Scan(nil, func(key, _ []byte) error { keys = append(keys, string(key)); return nil })
+			if err != nil || !slices.Equal(keys, []string{"key", "next"}) {
+				t.Errorf("Scan that fails behind the first key (%t): %q, %v", between, keys, err)
+			}
 		}
 		stop := errors.New("enough")
 		if err := p.Scan(nil, func(_, _ []byte) error { return stop }); !errors.Is(err, stop) {
