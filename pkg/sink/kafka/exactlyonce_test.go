@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -458,6 +459,58 @@ func TestCheckpointTopicDeletedBeforeLoad(t *testing.T) {
 			wantRequest(t, again, "")
 		})
 	}
+}
+
+// removeRecords removes all records of the checkpoint topic.
+func removeRecords(t *testing.T, b *bus) {
+	t.Helper()
+	c, err := kgo.NewClient(kgo.SeedBrokers(b.config().Brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	admin := kadm.NewClient(c)
+	ends, err := admin.ListEndOffsets(t.Context(), checkpointTopic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.DeleteRecords(t.Context(), ends.Offsets()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// If records of the checkpoint topic were removed, a reset is requested once: at the next start, or by a running bridge.
+func TestCheckpointRecordsRemoved(t *testing.T) {
+	t.Run("at a start", func(t *testing.T) {
+		b := startBus(t)
+		n := number("t")
+		deliver(t, openExact(t, b.config()), n.batch(20, 0))
+		removeRecords(t, b)
+		x := openExact(t, b.config())
+		wantRequest(t, x, string(checkpoint.ResetRequested()))
+		if err := x.Commit(t.Context(), 0, append(position(2), event.KV{Key: checkpoint.ResetKey()})); err != nil {
+			t.Fatal(err)
+		}
+		again := openExact(t, b.config())
+		wantRequest(t, again, "")
+		wantPosition(t, again, 2)
+	})
+	t.Run("while running", func(t *testing.T) {
+		b := startBus(t)
+		x := openExact(t, b.config())
+		deliver(t, x, number("t").batch(20, 0))
+		removeRecords(t, b)
+		x.store.Release() // the next write begins a new producer
+		if err := x.Commit(t.Context(), 0, position(2)); !errors.Is(err, sink.ErrReset) {
+			t.Fatalf("Commit: %v, want ErrReset", err)
+		}
+		if err := x.Commit(t.Context(), 0, append(position(2), event.KV{Key: checkpoint.ResetKey()})); err != nil {
+			t.Fatal(err)
+		}
+		again := openExact(t, b.config())
+		wantRequest(t, again, "")
+		wantPosition(t, again, 2)
+	})
 }
 
 // A compacted topic rejects records without a key, and removes a deleted object only after a tombstone. Both deliveries write

@@ -200,6 +200,24 @@ func (s *Store) catchUp(ctx context.Context, end end) error {
 	return s.checkOwner()
 }
 
+// skipRemoved moves next to the beginning of the topic if records behind next were removed. They may have had the identity, which comes before
+// all content: without it, takeOver requests a reset.
+func (s *Store) skipRemoved(ctx context.Context, to int64) error {
+	if to <= s.next {
+		return nil
+	}
+	first, err := s.end(ctx, beginning)
+	if err != nil || first <= s.next {
+		return err
+	}
+	s.log.Warn("records were removed from the beginning of the checkpoint topic", zap.String("topic", s.topic), zap.Int64("offsets", first-s.next))
+	if err := s.empty(); err != nil {
+		return err
+	}
+	s.next, s.used = first, true
+	return nil
+}
+
 // copyAtOnce is the number of keys per commit when all keys of a topic change.
 const copyAtOnce = 2000
 
@@ -218,6 +236,9 @@ func (s *Store) fill(ctx context.Context, end end) error {
 			return err
 		}
 		s.used = true
+	}
+	if err := s.skipRemoved(ctx, to); err != nil {
+		return err
 	}
 	var changes []event.KV
 	flush := func() error {

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// end selects up to where the topic is read.
+// end selects an end of the topic.
 type end int
 
 const (
@@ -19,9 +19,11 @@ const (
 	committed end = iota
 	// written ends after all written records; the read waits for open transactions.
 	written
+	// beginning is the first offset that the topic still has.
+	beginning
 )
 
-// end asks the brokers for the end of the topic. Not all brokers learn of a new topic at once, so
+// end asks the brokers for an end of the topic. Not all brokers learn of a new topic at once, so
 // it retries if a broker does not have the topic yet.
 func (s *Store) end(ctx context.Context, e end) (offset int64, err error) {
 	for until := time.Now().Add(spread); ; {
@@ -39,8 +41,11 @@ func (s *Store) askEnd(ctx context.Context, e end) (int64, error) {
 	var offsets kadm.ListedOffsets
 	err := s.admin.do(ctx, stall, func(ctx context.Context, c *kgo.Client) (err error) {
 		list := kadm.NewClient(c).ListEndOffsets
-		if e == committed {
+		switch e {
+		case committed:
 			list = kadm.NewClient(c).ListCommittedOffsets
+		case beginning:
+			list = kadm.NewClient(c).ListStartOffsets
 		}
 		if offsets, err = list(ctx, s.topic); err == nil {
 			err = offsets.Error()

@@ -180,10 +180,12 @@ func (s *Store) renew(ctx context.Context) error {
 	// Check this before the producer's initialisation, which would fence the writer that has
 	// fenced this one.
 	err := s.witness(ctx, committed)
-	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+	switch {
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		return s.remake(ctx, err)
-	}
-	if err != nil {
+	case w.lost != nil:
+		return s.restart(ctx)
+	case err != nil:
 		return err
 	}
 	if err := s.initProducer(ctx); err != nil {
@@ -226,7 +228,13 @@ func (s *Store) restart(ctx context.Context) error {
 	if err := s.initProducer(ctx); err != nil {
 		return err
 	}
-	w.base = 0
+	var err error
+	if w.base, err = s.end(ctx, beginning); err != nil {
+		return err
+	}
+	if s.owner == nil { // the copy was emptied
+		s.owner = checkpoint.EncodeIdentity(s.id)
+	}
 	first := []event.KV{
 		{Key: checkpoint.IdentityKey(), Value: s.owner},
 		{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()},
@@ -234,8 +242,7 @@ func (s *Store) restart(ctx context.Context) error {
 	if err := s.attempt(ctx, transaction{changes: first}); err != nil {
 		return err
 	}
-	err := w.lost
-	w.lost = nil
+	err, w.lost = w.lost, nil
 	return err
 }
 
@@ -252,7 +259,7 @@ func (s *Store) witness(ctx context.Context, e end) error {
 		w.lost = &lostError{fmt.Sprintf("it ends at offset %d and was written up to %d", to, w.base)}
 		return w.lost
 	}
-	return s.read(ctx, w.base, to, func(r *kgo.Record) error {
+	err = s.read(ctx, w.base, to, func(r *kgo.Record) error {
 		if string(r.Key) != writerKey {
 			return nil
 		}
@@ -267,6 +274,11 @@ func (s *Store) witness(ctx context.Context, e end) error {
 		}
 		return nil
 	})
+	if errors.Is(err, kerr.OffsetOutOfRange) {
+		w.lost = &lostError{fmt.Sprintf("records behind offset %d were removed", w.base)}
+		return w.lost
+	}
+	return err
 }
 
 func (s *Store) initProducer(ctx context.Context) error {
