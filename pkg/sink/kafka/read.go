@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -36,11 +37,11 @@ func readOptions(life context.Context) []kgo.Opt {
 	}
 }
 
-// read calls fn for the committed records of spans, in order within each span; i is the span's index. Control records and
-// records of aborted transactions have offsets, too, and count only as progress. An error of fn ends read and is returned,
-// except for [sink.ErrEnough], which ends only the span.
+// read calls fn for the committed records of spans, in order within each span, and in the order of their timestamps between spans; i is the
+// span's index. Control records and records of aborted transactions have offsets, too, and count only as progress. An error of fn
+// ends read and is returned, except for [sink.ErrEnough], which ends only the span.
 func (a *admin) read(ctx context.Context, spans []span, fn func(i int, r *kgo.Record) error) error {
-	r := reading{left: map[partition]int{}, spans: spans, fn: fn}
+	r := reading{left: map[partition]int{}, fetched: make([][]*kgo.Record, len(spans)), spans: spans, fn: fn}
 	offsets, topics := map[string]map[int32]kgo.Offset{}, []string{}
 	for i, s := range spans {
 		if s.from >= s.to {
@@ -52,6 +53,7 @@ func (a *admin) read(ctx context.Context, spans []span, fn func(i int, r *kgo.Re
 		}
 		offsets[s.topic][int32(s.id)] = kgo.NewOffset().At(s.from)
 		r.left[s.partition] = i
+		r.open = append(r.open, i)
 	}
 	if len(r.left) == 0 {
 		return nil
@@ -62,6 +64,7 @@ func (a *admin) read(ctx context.Context, spans []span, fn func(i int, r *kgo.Re
 		if failed, err = r.run(ctx, c); err == nil {
 			c.PurgeTopicsFromConsuming(topics...)
 			c.ResumeFetchPartitions(r.done)
+			c.ResumeFetchPartitions(r.paused)
 		}
 		return err
 	})
@@ -79,7 +82,15 @@ type reading struct {
 	done  map[string][]int32
 	fn    func(i int, r *kgo.Record) error
 	last  error // the last temporary error of the brokers
+
+	open    []int              // the values of left
+	fetched [][]*kgo.Record    // by span: they wait, because the next one of another span is not known
+	bytes   int                // of all of them
+	paused  map[string][]int32 // partitions that are not fetched until those have come
 }
+
+// fetchedBytes is how much waits before only the partitions are fetched of which nothing waits.
+const fetchedBytes = 32 << 20
 
 // run returns an error of fn as failed, or an error of the brokers as err.
 func (r *reading) run(ctx context.Context, c *kgo.Client) (failed, err error) {
@@ -91,9 +102,10 @@ func (r *reading) run(ctx context.Context, c *kgo.Client) (failed, err error) {
 			fetches := c.PollFetches(wait)
 			progress = !fetches.Empty()
 			err = r.note(wait, fetches)
-			for iter := fetches.RecordIter(); !iter.Done() && failed == nil; {
-				failed = r.take(c, iter.Next())
+			for iter := fetches.RecordIter(); !iter.Done(); {
+				r.add(iter.Next())
 			}
+			failed = r.merge(c)
 		}
 		cancel()
 		switch {
@@ -131,20 +143,68 @@ func (r *reading) note(wait context.Context, fetches kgo.Fetches) error {
 	return nil
 }
 
-// take passes a record on.
-func (r *reading) take(c *kgo.Client, k *kgo.Record) (err error) {
-	p := partition{topic: k.Topic, id: int(k.Partition)}
-	i, ok := r.left[p]
-	if !ok {
-		return nil
+// add keeps a record that was fetched until merge passes it on.
+func (r *reading) add(k *kgo.Record) {
+	if i, ok := r.left[partition{topic: k.Topic, id: int(k.Partition)}]; ok {
+		r.fetched[i] = append(r.fetched[i], k)
+		r.bytes += len(k.Value)
 	}
-	to := r.spans[i].to
+}
+
+// merge passes records on while the next one of each partition is known.
+func (r *reading) merge(c *kgo.Client) error {
+	for i := r.next(); i >= 0; i = r.next() {
+		k := r.fetched[i][0]
+		r.fetched[i] = r.fetched[i][1:]
+		r.bytes -= len(k.Value)
+		if err := r.take(c, i, k); err != nil {
+			return err
+		}
+	}
+	c.ResumeFetchPartitions(r.paused)
+	r.paused = map[string][]int32{}
+	for _, i := range r.open {
+		if p := r.spans[i].partition; r.bytes >= fetchedBytes && len(r.fetched[i]) > 0 {
+			r.paused[p.topic] = append(r.paused[p.topic], int32(p.id))
+		}
+	}
+	c.PauseFetchPartitions(r.paused)
+	return nil
+}
+
+// next returns the span with the earliest record, or one with a control record, whose timestamp says nothing; -1 if the next record of some
+// span is not known.
+func (r *reading) next() int {
+	first, earliest := -1, time.Time{}
+	for _, i := range r.open {
+		if len(r.fetched[i]) == 0 {
+			return -1
+		}
+		k := r.fetched[i][0]
+		if k.Attrs.IsControl() {
+			return i
+		}
+		if first < 0 || k.Timestamp.Before(earliest) {
+			first, earliest = i, k.Timestamp
+		}
+	}
+	return first
+}
+
+// take passes a record on.
+func (r *reading) take(c *kgo.Client, i int, k *kgo.Record) (err error) {
+	p, to := r.spans[i].partition, r.spans[i].to
 	if k.Offset < to && !k.Attrs.IsControl() {
 		err = r.fn(i, k)
 	}
 	if enough := errors.Is(err, sink.ErrEnough); enough || err == nil && k.Offset >= to-1 {
 		err = nil
 		delete(r.left, p)
+		r.open = slices.DeleteFunc(r.open, func(other int) bool { return other == i })
+		for _, k := range r.fetched[i] { // behind the span
+			r.bytes -= len(k.Value)
+		}
+		r.fetched[i] = nil
 		r.done[p.topic] = append(r.done[p.topic], int32(p.id))
 		c.PauseFetchPartitions(map[string][]int32{p.topic: {int32(p.id)}})
 	}

@@ -100,6 +100,48 @@ func TestReader(t *testing.T) {
 	}
 }
 
+// The messages of several partitions come in the order of their times: a copy that is behind must not read one partition beyond a gap before it has read
+// in the others what came before the gap.
+func TestReaderMergesPartitions(t *testing.T) {
+	b := startBus(t, kfake.SeedTopics(3, "k8s.c.core.pods"))
+	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic("k8s.c.core.pods"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const each, parts = 4000, 3
+	start := time.Now().Truncate(time.Second)
+	for part := range int32(parts) {
+		var all []*kgo.Record
+		for n := range each {
+			at := start.Add(time.Duration(parts*n+int(part)) * time.Millisecond)
+			all = append(all, &kgo.Record{Partition: part, Value: make([]byte, 1000), Timestamp: at, Headers: []kgo.RecordHeader{{Key: "at", Value: []byte(at.Format(time.RFC3339Nano))}}})
+		}
+		if err := c.ProduceSync(t.Context(), all...).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := NewReader(t.Context(), Options{Config: b.config(), Identity: identity}, func(string) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	for round := range 2 { // the second time with the same client
+		n, last := 0, time.Time{}
+		err = r.Read(t.Context(), []sink.Range{{To: each}, {To: each}, {To: each}}, false, func(m *sink.Message) error {
+			at, err := time.Parse(time.RFC3339Nano, string(m.Headers[0].Value))
+			if err != nil || at.Before(last) {
+				t.Fatalf("message %d of part %d is of %s (%v), the message before it of %s", m.Offset, m.Part, at, err, last)
+			}
+			n, last = n+1, at
+			return nil
+		})
+		if err != nil || n != parts*each {
+			t.Errorf("round %d: %d messages, %v", round, n, err)
+		}
+	}
+}
+
 // TestReaderRefresh: a reader that goes on sees new records, topics and partitions, leaves a deleted topic out, and ends if a topic was made again.
 func TestReaderRefresh(t *testing.T) {
 	b := startBus(t, kfake.SeedTopics(1, "k8s.c.core.pods"))
