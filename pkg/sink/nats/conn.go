@@ -71,7 +71,13 @@ type link struct {
 	names    headerNames
 
 	conn *conn // nil when not open
+
+	looked    time.Time     // when the stream was looked up last
+	lookEvery time.Duration // after that a writer looks at its settings again: another user may have changed them
 }
+
+// lookDue reports whether the stream's settings are to be looked at again.
+func (l *link) lookDue() bool { return time.Since(l.looked) > l.lookEvery }
 
 // run runs the embedded server if there is one.
 func (e *endpoint) run(log *zap.Logger) error {

@@ -166,7 +166,7 @@ func (s *Shared) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 // ready looks the stream up if it may have changed, and
 // reports a loss to the pipeline.
 func (s *Shared) ready(ctx context.Context) error {
-	if s.look {
+	if s.look || s.lookDue() {
 		created, last := s.stream.created, s.last
 		found, err := s.find(ctx)
 		if err != nil {

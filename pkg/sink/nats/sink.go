@@ -3,6 +3,7 @@ package nats
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
@@ -62,7 +63,7 @@ func New(o Options) (sink.Sink, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	l := link{endpoint: newEndpoint(c, o.Identity, o.Logger), log: o.Logger, subjects: c.subjects(o.Identity)}
+	l := link{endpoint: newEndpoint(c, o.Identity, o.Logger), log: o.Logger, subjects: c.subjects(o.Identity), lookEvery: time.Minute}
 	switch c.Delivery {
 	case atLeastOnce:
 		return &Shared{link: l, writer: nuid.Next()}, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// lookAgain looks up the stream of this term. It records a loss if the stream is another one, or has lost its end.
+// lookAgain looks up the stream of this term, and its settings. It records a loss if the stream is another one, or has lost its end.
 func (s *Sink) lookAgain(ctx context.Context) (stream, error) {
 	now, err := s.lookUp(ctx)
 	switch {
@@ -25,7 +25,8 @@ func (s *Sink) lookAgain(ctx context.Context) (stream, error) {
 	case now.state.LastSeq < s.head:
 		return stream{}, s.lose("it ends at sequence %d, and %d was acknowledged", now.state.LastSeq, s.head)
 	}
-	return now, nil
+	now, err = s.fit(ctx, now)
+	return now, temporary(err)
 }
 
 // findStored reads the stream after head, to find out how much of the rest of a batch is

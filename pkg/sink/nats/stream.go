@@ -65,6 +65,7 @@ func (l *link) streamOf(ctx context.Context, verb string, ask func(context.Conte
 	}
 	info := handle.CachedInfo()
 	after, _ := strconv.ParseUint(info.Config.Metadata[metaAfter], 10, 64)
+	l.looked = time.Now()
 	return stream{handle, info.Config, info.State, info.Created.UnixNano(), after}, nil
 }
 
@@ -83,8 +84,7 @@ func (l *link) change(ctx context.Context, verb string, config jetstream.StreamC
 	return changed, err
 }
 
-// find looks the stream up. It creates a missing stream, adopts an empty stream
-// without an owner, and refuses a stream of another owner.
+// find looks the stream up. It creates a missing stream.
 func (s *Sink) find(ctx context.Context) (stream, error) {
 	found, err := s.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -93,6 +93,11 @@ func (s *Sink) find(ctx context.Context) (stream, error) {
 	if err != nil {
 		return stream{}, err
 	}
+	return s.fit(ctx, found)
+}
+
+// fit adds settings that the stream lacks. It adopts an empty stream without an owner, and refuses a stream of another owner.
+func (s *Sink) fit(ctx context.Context, found stream) (stream, error) {
 	config := found.config
 	if err := s.inspect(config); err != nil {
 		return stream{}, err

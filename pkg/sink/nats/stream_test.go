@@ -174,6 +174,45 @@ func TestLossBehindATermWithoutAnswer(t *testing.T) {
 	mustWrite(t, s, records(4, 1))
 }
 
+// Settings of the stream that are changed under a running sink: it adds what it lacks, and does not write to a stream that keeps no messages.
+func TestSettingsAreChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*jetstream.StreamConfig)
+		refuse string
+		shared bool
+	}{
+		"subjects removed":             {change: func(c *jetstream.StreamConfig) { c.Subjects = c.Subjects[1:] }},
+		"subjects removed, shared":     {change: func(c *jetstream.StreamConfig) { c.Subjects = []string{"others"} }, refuse: "add k8s.test.> to them", shared: true},
+		"no atomic publish":            {change: func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false }},
+		"only for subscribers":         {change: func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }, refuse: "interest"},
+		"only for subscribers, shared": {change: func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }, refuse: "interest", shared: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := startBus(t, nil)
+			var s sink.Sink
+			var l *link
+			if c.shared {
+				one := newShared(t, Config{URL: b.url()})
+				s, l = one, &one.link
+			} else {
+				one := newSink(t, Config{URL: b.url()})
+				s, l = one, &one.link
+			}
+			mustOpen(t, s, nil)
+			mustWrite(t, s, records(1, 2))
+			reconfigure(t, b.client(t), streamName, c.change)
+			l.looked = time.Time{} // a minute passes
+			if _, err := s.Write(t.Context(), records(2, 2)); c.refuse != "" {
+				wantPlain(t, err, c.refuse)
+			} else if err != nil {
+				t.Fatal(err)
+			} else {
+				wantValues(t, b.read(t), "1/0 1/1 2/0 2/1")
+			}
+		})
+	}
+}
+
 // A server that is cut off from its cluster answers with the messages that it has. The messages that it lacks are not lost: the
 // other servers have them.
 func TestStreamIsWholeAgain(t *testing.T) {

@@ -57,8 +57,8 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 // Mark implements [sink.Log].
 func (s *Sink) Mark() []byte { return mark{s.stream.created, s.own, s.token(s.term)}.encode() }
 
-// ready connects again if the client has given up, and begins a new term on a stream
-// that has lost data.
+// ready connects again if the client has given up, begins a new term on a stream
+// that has lost data, and looks at the settings of the stream at times.
 func (s *Sink) ready(ctx context.Context) error {
 	if err := s.renew(); err != nil {
 		return err
@@ -66,7 +66,14 @@ func (s *Sink) ready(ctx context.Context) error {
 	if s.lost != "" {
 		return s.reset(ctx)
 	}
-	return nil
+	if !s.lookDue() {
+		return nil
+	}
+	now, err := s.lookAgain(ctx)
+	if err == nil {
+		s.stream = now
+	}
+	return err
 }
 
 // chunk encodes records from s.done on, up to one that the bus does not accept. An error
