@@ -115,7 +115,7 @@ func (b *Buffer) Load(ctx context.Context) {
 		}
 		if err != nil {
 			b.Log.Warn("part of the buffer cannot be used, deleting it", zap.Error(err))
-			if err := st.Drop(); err != nil {
+			if err := st.Delete(); err != nil {
 				b.Log.Warn("delete from the buffer failed", zap.Error(err))
 			}
 			continue
@@ -207,12 +207,12 @@ func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) 
 	}
 	if err != nil {
 		b.failed.Add(1)
-		return nil, errors.Join(err, r.stream.Drop())
+		return nil, errors.Join(err, r.stream.Delete())
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ctx == nil {
-		return nil, errors.Join(context.Canceled, r.stream.Drop())
+		return nil, errors.Join(context.Canceled, r.stream.Delete())
 	}
 	b.add(r)
 	return use, nil
@@ -249,7 +249,7 @@ func (b *Buffer) discard(r *Recording) {
 	r.mu.Lock() // a frame that is being recorded comes before, so it does not bring the files back
 	defer r.mu.Unlock()
 	r.ended = errDiscarded // a sink that uses it goes on at the API server
-	if err := r.stream.Drop(); err != nil {
+	if err := r.stream.Delete(); err != nil {
 		b.Log.Warn("delete from the buffer failed", zap.Error(err))
 	}
 }

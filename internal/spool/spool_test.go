@@ -464,3 +464,29 @@ func TestSizeDuringAWrite(t *testing.T) {
 		}
 	}
 }
+
+// A recording has a stream of its own. The spool of a standby stays open for months, so it must forget the streams of recordings that have ended.
+func TestDeletedStreamIsForgotten(t *testing.T) {
+	s, err := Open("d", Options{FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a name may come again
+		st := s.Stream("recording")
+		if _, err := st.Begin([]byte("{}"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := st.Append([]byte("frame")); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(st.Flush(false), st.Delete()); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.all()) != 0 || len(s.List()) != 0 {
+			t.Errorf("the spool has %d streams and %d segments", len(s.all()), len(s.List()))
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -169,6 +169,17 @@ func (st *Stream) Drop() error {
 	return st.remove(func(*segment) bool { return true })
 }
 
+// Delete is Drop for a stream that is not used again: the spool forgets its name.
+func (st *Stream) Delete() error {
+	err := st.Drop()
+	if err == nil {
+		st.spool.mu.Lock()
+		defer st.spool.mu.Unlock()
+		delete(st.spool.streams, st.hash)
+	}
+	return err
+}
+
 // trim deletes segments from the first one on, while they are no longer needed.
 func (st *Stream) trim(unneeded func(*segment) bool) error {
 	st.writing.Lock()
