@@ -83,6 +83,24 @@ func (b *bus) deleteStream(t *testing.T) {
 	}
 }
 
+// save stops the server, copies its data to a directory, and starts it again.
+func (b *bus) save(t *testing.T) (dir string) {
+	t.Helper()
+	b.stop()
+	dir = t.TempDir() + "/saved"
+	copyDir(t, dir, b.opts.StoreDir)
+	b.start(t)
+	return dir
+}
+
+// restore takes the server back to the data that save copied, as after a power failure or from a backup.
+func (b *bus) restore(t *testing.T, dir string) {
+	t.Helper()
+	b.stop()
+	copyDir(t, b.opts.StoreDir, dir)
+	b.start(t)
+}
+
 // reconfigure changes the settings of a stream as an operator does.
 func reconfigure(t *testing.T, js jetstream.JetStream, name string, change func(*jetstream.StreamConfig)) {
 	t.Helper()

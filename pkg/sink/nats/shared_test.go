@@ -330,24 +330,17 @@ func TestSharedStreamLostItsTail(t *testing.T) {
 	s := newShared(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
 	mustWrite(t, s, records(1, 2))
-	b.stop()
-	saved := t.TempDir() + "/saved"
-	copyDir(t, saved, b.opts.StoreDir)
-	b.start(t)
+	saved := b.save(t)
 	if _, err := retry(t, s, records(2, 3)); err != nil {
 		t.Fatal(err)
 	}
-	b.stop()
-	copyDir(t, b.opts.StoreDir, saved)
-	b.start(t)
+	b.restore(t, saved)
 	_, err := retry(t, s, records(3, 2))
 	wantReset(t, err, "acknowledged")
 	mustWrite(t, s, records(4, 1))
 
 	mustWrite(t, s, records(5, 9))
-	b.stop()
-	copyDir(t, b.opts.StoreDir, saved)
-	b.start(t)
+	b.restore(t, saved)
 	for until := time.Now().Add(time.Minute); !s.conn.nc.IsConnected(); time.Sleep(time.Millisecond) { // no write notices it
 		if time.Now().After(until) {
 			t.Fatal("it does not connect again")

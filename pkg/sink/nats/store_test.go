@@ -449,9 +449,7 @@ func TestBucketLost(t *testing.T) {
 			}
 		}},
 		{"tail lost", func(t *testing.T, b *bus, saved string) {
-			b.stop()
-			copyDir(t, b.opts.StoreDir, saved)
-			b.start(t)
+			b.restore(t, saved)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -462,10 +460,7 @@ func TestBucketLost(t *testing.T) {
 			o := options(b.url())
 			s := mustOpenStore(t, o, smallChunks)
 			commit(t, s, kv("e/gone", "1"))
-			b.stop()
-			saved := t.TempDir() + "/saved"
-			copyDir(t, saved, b.opts.StoreDir)
-			b.start(t)
+			saved := b.save(t)
 			var all []event.KV
 			for i := range 30 {
 				all = append(all, kv(fmt.Sprintf("e/%02d", i), "x"))
@@ -489,10 +484,7 @@ func TestBucketLostAndNotPurged(t *testing.T) {
 	o := options(fmt.Sprintf("nats://bridge:b@127.0.0.1:%d", b.opts.Port))
 	s := mustOpenStore(t, o)
 	commit(t, s, kv("e/a", "1"))
-	b.stop()
-	saved := t.TempDir() + "/saved"
-	copyDir(t, saved, b.opts.StoreDir)
-	b.start(t)
+	saved := b.save(t)
 	wait(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/b", "2")}) == nil })
 	b.stop()
 	copyDir(t, b.opts.StoreDir, saved)

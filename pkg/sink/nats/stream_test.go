@@ -104,17 +104,12 @@ func TestStreamLostItsTail(t *testing.T) {
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
 	early := mustWrite(t, s, records(1, 2))
-	b.stop()
-	saved := t.TempDir() + "/saved"
-	copyDir(t, saved, b.opts.StoreDir)
-	b.start(t)
+	saved := b.save(t)
 	mark, err := retry(t, s, records(2, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.stop()
-	copyDir(t, b.opts.StoreDir, saved)
-	b.start(t)
+	b.restore(t, saved)
 
 	t.Run("noticed by Tail", func(t *testing.T) {
 		next := newSink(t, Config{URL: b.url()})
@@ -132,9 +127,7 @@ func TestStreamLostItsTail(t *testing.T) {
 			t.Errorf("Tail from before the loss: %q, %v", got, err)
 		}
 	})
-	b.stop()
-	copyDir(t, b.opts.StoreDir, saved)
-	b.start(t)
+	b.restore(t, saved)
 	t.Run("noticed by Write", func(t *testing.T) {
 		_, err := retry(t, s, records(3, 2))
 		wantReset(t, err, "acknowledged")
@@ -149,16 +142,11 @@ func TestLossBehindATermWithoutAnswer(t *testing.T) {
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
 	mustWrite(t, s, records(1, 1))
-	b.stop()
-	before := t.TempDir() + "/before"
-	copyDir(t, before, b.opts.StoreDir)
-	b.start(t)
+	before := b.save(t)
 	if _, err := retry(t, s, records(2, 1)); err != nil {
 		t.Fatal(err)
 	}
-	b.stop()
-	copyDir(t, b.opts.StoreDir, before)
-	b.start(t)
+	b.restore(t, before)
 	wait(t, "the loss", func() bool {
 		_, err := s.Write(t.Context(), records(3, 1))
 		return err != nil && s.lost != ""
@@ -239,9 +227,7 @@ func TestStreamIsWholeAgain(t *testing.T) {
 			t.Fatalf("the loss was not noticed: %v", err)
 		}
 	}
-	b.stop()
-	copyDir(t, b.opts.StoreDir, whole)
-	b.start(t)
+	b.restore(t, whole)
 	if _, err := retry(t, s, next); err != nil {
 		t.Errorf("Write: %v", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -113,9 +112,7 @@ func TestTailOfAStreamThatIsLost(t *testing.T) {
 			}
 		},
 		"ends at sequence 2": func(t *testing.T, b *bus, before string) { // the server has an old state, without the record that began the term
-			b.stop()
-			copyDir(t, b.opts.StoreDir, before)
-			b.start(t)
+			b.restore(t, before)
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
@@ -123,17 +120,15 @@ func TestTailOfAStreamThatIsLost(t *testing.T) {
 			s := newSink(t, Config{URL: b.url()})
 			mustOpen(t, s, nil)
 			mark := mustWrite(t, s, records(1, 1))
-			b.stop()
-			before := t.TempDir() + "/before"
-			copyDir(t, before, b.opts.StoreDir)
-			b.start(t)
+			before := b.save(t)
 			s = newSink(t, Config{URL: b.url()})
 			mustOpen(t, s, mark)
 			lose(t, b, before)
 			var err error
-			for deadline := time.Now().Add(20 * time.Second); !errors.Is(err, sink.ErrReset) && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			wait(t, "a reset", func() bool {
 				_, err = tailOf(t, s, mark)
-			}
+				return errors.Is(err, sink.ErrReset)
+			})
 			wantReset(t, err, streamName, want)
 			mustWrite(t, s, records(2, 1))
 			if msgs := values(b.read(t)); !strings.HasSuffix(msgs, "2/0") {
