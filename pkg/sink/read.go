@@ -25,7 +25,8 @@ type Reader interface {
 	// each part. fn must not keep m or its content after it returns. With collections,
 	// only collection events are wanted, and a reader may leave other events
 	// out. An error of fn ends Read and is returned, except for [ErrEnough], which
-	// ends only the part.
+	// ends only the part. Read returns an error if the bus removed messages of a range before they were read. It may begin later than a range
+	// that begins at the part's First and is not Continued.
 	Read(ctx context.Context, ranges []Range, collections bool, fn func(m *Message) error) error
 
 	// Refresh looks up again where the parts begin and end. Parts may be added, and those of a topic that does not exist any more are
@@ -56,7 +57,11 @@ type Part struct {
 
 // Range is a range of a part: from From up to, but not including, To. It is empty if From
 // is not less than To.
-type Range struct{ From, To int64 }
+type Range struct {
+	From, To int64
+	// Continued says that the messages before From were read earlier, so that none may be missing from From on.
+	Continued bool
+}
 
 // Message is a message that a [Reader] has read.
 type Message struct {

@@ -286,7 +286,7 @@ func (f *busReader) read(ctx context.Context, l *history.Log) (bool, error) {
 		if !known {
 			o.Next = p.First
 		}
-		ranges[i] = sink.Range{From: o.Next, To: p.End}
+		ranges[i] = sink.Range{From: o.Next, To: p.End, Continued: known}
 		more = more || o.Next < p.End
 	}
 	if !more {

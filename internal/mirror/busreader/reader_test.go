@@ -33,6 +33,7 @@ type stream struct {
 	broken int     // how many connections fail in the middle
 	behind []int64 // what the reader has reported
 	drops  int     // how often it has dropped the copy
+	remove bool    // everything but the last message is removed before it is read
 
 	part sink.Part // of the reader
 }
@@ -55,6 +56,14 @@ func (s *stream) Refresh(context.Context) error {
 func (s *stream) Read(_ context.Context, ranges []sink.Range, _ bool, fn func(*sink.Message) error) error {
 	s.mu.Lock()
 	s.reads = append(s.reads, ranges[0])
+	if s.remove {
+		s.remove, s.first = false, int64(len(s.all))
+		if ranges[0].Continued {
+			s.mu.Unlock()
+			return errors.New("messages were removed before they were read")
+		}
+		ranges[0].From = s.first
+	}
 	list := s.all[ranges[0].From-1 : ranges[0].To-1]
 	broken := s.broken > 0
 	if broken {
@@ -237,9 +246,10 @@ func damage(t *testing.T, fsys vfs.FS, with map[string][]byte) (sound map[string
 // TestLostMessages: where the bus has lost messages, or is another one, what was read does not count any more, because changes are missing.
 func TestLostMessages(t *testing.T) {
 	for name, lose := range map[string]func(s *stream){
-		"removed":       func(s *stream) { s.pod(event.Added, "x", 31); s.pod(event.Added, "y", 32); s.first = int64(len(s.all)) },
-		"created again": func(s *stream) { s.id = "2" },
-		"cut off":       func(s *stream) { s.all = s.all[:3] },
+		"removed":                   func(s *stream) { s.pod(event.Added, "x", 31); s.pod(event.Added, "y", 32); s.first = int64(len(s.all)) },
+		"removed after the look-up": func(s *stream) { s.pod(event.Added, "x", 31); s.pod(event.Added, "y", 32); s.remove = true },
+		"created again":             func(s *stream) { s.id = "2" },
+		"cut off":                   func(s *stream) { s.all = s.all[:3] },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, fsys := &stream{id: "1", first: 1}, vfs.NewMem()

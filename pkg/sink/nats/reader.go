@@ -141,9 +141,13 @@ func (r *Reader) Refresh(ctx context.Context) error {
 		return err
 	}
 	if r.stream.created != before {
-		return fmt.Errorf("read stream %q on %s: it was deleted and created again", r.link.name, r.link.conn.address)
+		return r.replaced()
 	}
 	return nil
+}
+
+func (r *Reader) replaced() error {
+	return fmt.Errorf("read stream %q on %s: it was deleted and created again", r.link.name, r.link.conn.address)
 }
 
 // Parts implements [sink.Reader]. The stream is the only part.
@@ -182,26 +186,28 @@ func (r *Reader) Read(ctx context.Context, ranges []sink.Range, collections bool
 	if collections {
 		subjects = r.collections
 	}
-	var m sink.Message
-	own := r.link.config.IsLog()
 	which := sequences(uint64(want.From), 0)
 	which.config.FilterSubjects = subjects
 	if r.stream.config.Replicas > 1 {
 		which.before = uint64(want.To)
 	}
-	return r.link.read(ctx, which, func(raw jetstream.Msg, seq uint64) error {
+	w := whole{Reader: r, fn: fn, next: want.From}
+	if want.From <= r.part.First && !want.Continued {
+		w.next = 0
+	}
+	err := r.link.read(ctx, which, func(m jetstream.Msg, seq uint64) error {
 		if int64(seq) >= want.To {
 			return sink.ErrEnough
 		}
-		m.Offset, m.Value, m.Headers = int64(seq), raw.Data(), m.Headers[:0]
-		m.Foreign = own && !r.namesPlace(raw.Headers().Get(headerPlace), seq)
-		for name, values := range raw.Headers() {
-			if len(values) > 0 {
-				m.Headers = append(m.Headers, sink.Header{Name: name, Value: []byte(values[0])})
-			}
-		}
-		return fn(&m)
+		return w.add(ctx, keptMessage{m, int64(seq)})
 	})
+	if err != nil || w.enough || len(w.kept) == 0 && (w.next == 0 || w.next >= want.To) {
+		return err
+	}
+	if err = w.flush(ctx); errors.Is(err, sink.ErrEnough) {
+		return nil
+	}
+	return err
 }
 
 // Close implements [sink.Reader].

@@ -150,6 +150,85 @@ func TestReaderForeign(t *testing.T) {
 	}
 }
 
+// TestReaderRemoved: messages that a stream removed before they could be read are an error, unless the reading just begins with the first
+// message that the stream has. Missing messages of other subjects are none.
+func TestReaderRemoved(t *testing.T) {
+	b := startBus(t, nil)
+	js := b.client(t)
+	const all = readAhead + 500
+	for _, c := range []struct {
+		name      string
+		before    uint64 // the stream is purged up to it before Read
+		during    uint64 // and at the first message
+		want      sink.Range
+		err       bool
+		from, to  int64 // what is read; with an error, it may end before to
+		otherwise int   // each so many messages have another subject
+	}{
+		{name: "nothing removed", want: sink.Range{From: 1, To: all + 1}, from: 1, to: all},
+		{name: "begins later", before: 10, want: sink.Range{From: 1, To: all + 1}, from: 10, to: all},
+		{name: "begins later with other subjects", before: 10, want: sink.Range{From: 1, To: all + 1}, from: 11, to: all, otherwise: 2},
+		{name: "goes on later", before: 10, want: sink.Range{From: 1, To: all + 1, Continued: true}, err: true},
+		{name: "begins behind the first", before: 10, want: sink.Range{From: 5, To: all + 1}, err: true},
+		{name: "all removed", before: all + 1, want: sink.Range{From: 5, To: all + 1}, err: true},
+		{name: "goes on behind what was removed", before: 10, want: sink.Range{From: 10, To: all + 1, Continued: true}, from: 10, to: all},
+		{name: "removed what was read", during: keptMessages, want: sink.Range{From: 1, To: all + 1}, from: 1, to: all},
+		{name: "removed what was not read", during: all, want: sink.Range{From: 1, To: all + 1}, err: true, from: 1, to: all - 1},
+		{name: "removed what was not read, with other subjects", during: all, want: sink.Range{From: 1, To: all + 1}, err: true, from: 1, to: all - 1, otherwise: 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := js.DeleteStream(t.Context(), streamName); err != nil {
+					t.Error(err)
+				}
+			}()
+			for i := 1; i <= all; i++ {
+				subject := "k8s.test.core.pods.shop.web"
+				if c.otherwise > 0 && i%c.otherwise == 0 {
+					subject = "k8s.test.other"
+				}
+				if _, err := js.PublishAsync(subject, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			<-js.PublishAsyncComplete()
+			r, err := NewReader(t.Context(), ReaderOptions{Config: Config{URL: b.url()}, Identity: testIdentity, Subjects: []string{"k8s.test.core.>"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			purge := func(before uint64) {
+				if before == 0 {
+					return
+				}
+				if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(before)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			purge(c.before)
+			var from, to int64
+			err = r.Read(t.Context(), []sink.Range{c.want}, false, func(m *sink.Message) error {
+				if from == 0 {
+					from = m.Offset
+					purge(c.during)
+				}
+				to = m.Offset
+				return nil
+			})
+			if removed := err != nil && strings.Contains(err.Error(), "were removed before they were read"); removed != c.err || err != nil && !removed {
+				t.Errorf("error: %v", err)
+			}
+			if from != c.from || to > c.to || !c.err && to < all-1 {
+				t.Errorf("read from %d to %d, want from %d to %d", from, to, c.from, c.to)
+			}
+		})
+	}
+}
+
 // TestReaderOfNothing: a directory that does not exist is an error, and the reader does not create it.
 func TestReaderOfNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mistyped")
