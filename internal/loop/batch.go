@@ -321,7 +321,7 @@ func (b *batches) measure() {
 
 // forget removes inventory entries of ending incarnations, while the batch has room.
 func (b *batches) forget() {
-	for _, id := range b.core.IDs() {
+	for _, id := range b.core.Open() {
 		for !b.full() {
 			keys, done := b.core.Forgettable(id, BatchRecords)
 			for _, key := range keys {

@@ -565,11 +565,11 @@ func (l *Loop) advance(ctx context.Context) error {
 	l.batches.encode("", time.Now())
 	l.batches.dispatch(ctx)
 	l.batches.queued()
-	for _, id := range l.core.IDs() {
+	for _, id := range l.core.Open() {
 		l.follow(ctx, id)
 	}
 	for id := range l.reads.open {
-		l.follow(ctx, id) // the collection may have left the core
+		l.follow(ctx, id) // the collection may have closed, or left the core
 	}
 	return l.inventory.Err()
 }
@@ -587,7 +587,7 @@ func (l *Loop) tick(at time.Time) {
 	if l.plan.made && l.Replan != nil && !slices.Equal(absent(l.core), l.plan.proved) {
 		l.Replan()
 	}
-	for _, id := range l.core.IDs() {
+	for _, id := range l.core.Open() {
 		c := l.core.Collection(id)
 		w := l.plan.wanted[id]
 		switch {

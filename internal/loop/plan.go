@@ -309,7 +309,7 @@ func held(core *reconcile.Core, id string) plan.Held {
 
 // absent returns the collections in the phase [reconcile.Absent], sorted.
 func absent(core *reconcile.Core) (ids []string) {
-	for _, id := range core.IDs() {
+	for _, id := range core.Open() {
 		if core.Collection(id).Phase == reconcile.Absent {
 			ids = append(ids, id)
 		}

@@ -16,7 +16,7 @@ import (
 type Core struct {
 	inventory
 	collections map[string]*Collection
-	ids         []string          // of collections, sorted; nil: to be sorted again
+	ids, open   []string          // of collections, and of those that are not closed, sorted; nil: to be sorted again
 	epochs      map[string]uint64 // by storage
 	reads       uint64            // numbers of reads
 	now         uint64            // of the present input
@@ -79,7 +79,7 @@ func (k *Core) Restore(collection string, s State, now uint64) {
 
 func (k *Core) newCollection(id string) *Collection {
 	c := &Collection{ID: id, core: k, read: k.nextRead()}
-	k.collections[id], k.ids = c, nil
+	k.collections[id], k.ids, k.open = c, nil, nil
 	return c
 }
 
@@ -95,7 +95,7 @@ func (k *Core) nextRead() uint64 {
 // a record was rejected.
 func (k *Core) Drop(collection string) {
 	delete(k.collections, collection)
-	k.ids = nil
+	k.ids, k.open = nil, nil
 	k.drop(collection)
 }
 
@@ -115,7 +115,11 @@ func (k *Core) Step(in *Input) {
 		k.coverage.transitions[c.Phase][in.Kind]++
 	}
 	k.now = in.Now
+	wasClosed := c.Phase == Closed
 	c.step(in)
+	if wasClosed != (c.Phase == Closed) {
+		k.open = nil
+	}
 	if !c.handed.dirty && (c.Progress != c.handed.progress || c.stored() != c.handed.record) {
 		k.dirty(c)
 	}
@@ -292,6 +296,15 @@ func (k *Core) IDs() []string {
 		k.ids = sorted(k.collections)
 	}
 	return k.ids
+}
+
+// Open are the collections that are not closed, sorted. The caller does not change the slice. Of a closed collection nothing is due, and it is
+// not read.
+func (k *Core) Open() []string {
+	if k.open == nil {
+		k.open = slices.DeleteFunc(slices.Clone(k.IDs()), func(id string) bool { return k.collections[id].Phase == Closed })
+	}
+	return k.open
 }
 
 // Object returns the inventory entry of a key as it will be once everything is committed, nil for

@@ -1122,6 +1122,9 @@ func (w *world) step(in *Input) {
 	w.follow()
 	w.look(before)
 	c := w.core.collections[in.Collection]
+	if open := slices.Contains(w.core.Open(), in.Collection); open != (c.Phase != Closed) {
+		w.fail("open: %s is %s, and it is %t that it is open", in.Collection, c.Phase, open)
+	}
 	switch now := w.core.epochOf(c.Properties.Storage); {
 	case c.Phase == Listing && c.Epoch != now:
 		w.fail("history: %s lists in epoch %d, want epoch %d of its storage", in.Collection, c.Epoch, now)
