@@ -90,6 +90,7 @@ type Collection struct {
 	asked    questions
 	streams  pause       // begins when a streamed list breaks off; until its end, lists are paged
 	slow     atomic.Bool // the last list failed because the server was slow, see Attempt
+	bound    pageBound
 
 	// Only Run's goroutine uses the fields below.
 	owner     Owner

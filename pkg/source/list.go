@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,6 +53,39 @@ func (e cutError) Unwrap() error { return e.error }
 type slowError struct{ error }
 
 func (e slowError) Unwrap() error { return e.error }
+
+// pageBound bounds the objects of a page, after a page that did not arrive whole. An API server breaks an answer off when it takes longer
+// than its --request-timeout, and over a slow link a page of large objects would be broken off each time. The zero value bounds nothing.
+type pageBound struct{ objects atomic.Int64 }
+
+// of returns the limit of a page that should have a limit.
+func (b *pageBound) of(limit int) int {
+	if n := int(b.objects.Load()); n > 0 {
+		return min(limit, n)
+	}
+	return limit
+}
+
+// failed follows a page that did not arrive whole.
+func (b *pageBound) failed(limit int) { b.objects.Store(int64(max(limit/4, 1))) }
+
+// arrived follows a page that did: the next one may be a little larger.
+func (b *pageBound) arrived(limit int) {
+	n := b.objects.Load()
+	switch {
+	case n == 0 || int64(limit) < n:
+	case n >= maxPage:
+		b.objects.Store(0)
+	default:
+		b.objects.Store(n + max(n/8, 1))
+	}
+}
+
+// notWhole reports whether a page with this error may arrive whole if it is smaller: it was broken off, or was slow.
+func notWhole(err error) bool {
+	var cut cutError
+	return errors.As(err, &cut) || isSlow(err)
+}
 
 // list reads the whole collection, consistently, and passes it on to the handler. It
 // passes begun on first, as soon as the server begins to answer; a refused request is
@@ -273,7 +307,16 @@ func (p *page) nextLimit(limit int) int {
 func (c *Collection) page(ctx context.Context, r *pageReader, q pageQuery, a *asked) (page, *asked, error) {
 	backoff := newBackoff()
 	for try := 1; ; try++ {
+		if q.next = c.bound.of(q.next); a == nil {
+			q.limit = c.bound.of(q.limit)
+		}
 		p, next, err := c.fetchPage(ctx, r, q, a)
+		switch {
+		case err == nil:
+			c.bound.arrived(q.limit)
+		case ctx.Err() == nil && q.exact == "" && notWhole(err):
+			c.bound.failed(q.limit)
+		}
 		if err == nil || ctx.Err() != nil || try == pageTries || !retryPage(err) || q.exact != "" || q.token == "" {
 			return p, next, err
 		}
