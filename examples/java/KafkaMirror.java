@@ -1,3 +1,4 @@
+import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -20,6 +21,7 @@ import java.util.TreeSet;
 import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.InvalidOffsetException;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.WakeupException;
@@ -36,7 +38,7 @@ public class KafkaMirror {
         config.put("bootstrap.servers", args[0]);
         config.put("group.id", "kubebridge-mirror"); // nothing is committed: a copy in memory begins at the beginning
         config.put("enable.auto.commit", "false");
-        config.put("auto.offset.reset", "earliest");
+        config.put("auto.offset.reset", "none"); // to skip what is lost would falsify the copy
         config.put("isolation.level", "read_committed"); // others see aborted transactions
         config.put("metadata.max.age.ms", "5000"); // how soon a new topic is noticed
         var bytes = new ByteArrayDeserializer();
@@ -60,6 +62,9 @@ public class KafkaMirror {
             }
         } catch (WakeupException stopped) {
             copy.lines().forEach(System.out::println);
+        } catch (InvalidOffsetException lost) {
+            System.err.println("the topic does not have the next record any more: begin again with an empty copy");
+            Runtime.getRuntime().halt(1);
         }
     }
 
@@ -208,7 +213,11 @@ public class KafkaMirror {
                 }
                 event = attributes;
             } else {
-                event = json.readTree(message.value());
+                try {
+                    event = json.readTree(message.value());
+                } catch (JsonProcessingException notJson) {
+                    return null; // somebody else wrote it
+                }
             }
             boolean known = text(event, "type").matches("io\\.kubebridge\\.(resource|collection)\\.[^.]+\\.v1");
             return known && !event.has("deadletterreason") ? event : null;

@@ -3,7 +3,7 @@
 import signal
 import sys
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
 
 from mirror import Copy
 
@@ -17,7 +17,7 @@ consumer = Consumer({
     "bootstrap.servers": sys.argv[1],
     "group.id": "kubebridge-mirror",  # nothing is committed: a copy in memory begins at the beginning
     "enable.auto.commit": False,
-    "auto.offset.reset": "earliest",
+    "auto.offset.reset": "error",  # to skip what is lost would falsify the copy
     "isolation.level": "read_committed",  # others see aborted transactions
     "topic.metadata.refresh.interval.ms": 5000,  # how soon a new topic is noticed
 })
@@ -25,7 +25,7 @@ consumer = Consumer({
 
 def from_start(consumer, partitions):
     for p in partitions:
-        p.offset = 0
+        p.offset = OFFSET_BEGINNING
     consumer.assign(partitions)
 
 
@@ -40,6 +40,8 @@ try:
         if message.error():
             if message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 continue
+            if message.error().code() == KafkaError._AUTO_OFFSET_RESET:
+                sys.exit("the topic does not have the next record any more: begin again with an empty copy")
             raise KafkaException(message.error())
         topic = message.topic()
         if topic not in partitions:

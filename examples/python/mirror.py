@@ -84,9 +84,14 @@ class Copy:
         if not value:
             event = {k[3:]: v for k, v in headers.items() if k[:3] in ("ce_", "ce-")}
         else:
-            event = json.loads(value)
-        kind = event.get("type", "").split(".")
-        known = kind[:2] == ["io", "kubebridge"] and kind[2] in ("resource", "collection") and kind[-1] == "v1"
+            try:
+                event = json.loads(value)
+            except ValueError:
+                event = None
+        if not isinstance(event, dict):  # somebody else wrote it
+            return None
+        kind = str(event.get("type", "")).split(".")
+        known = len(kind) == 5 and kind[:2] == ["io", "kubebridge"] and kind[2] in ("resource", "collection") and kind[-1] == "v1"
         return event if known and "deadletterreason" not in event else None
 
     def follow(self, event):
@@ -125,7 +130,7 @@ class Copy:
     def of_object(c, p, event, kind):  # 5
         if p.phase == "unread":
             p.phase = "partial"
-        name, run, version, deleted = event["subject"], int(event["run"]), event["resourceversion"], kind == "deleted"
+        name, run, version, deleted = event["subject"], int(event["run"]), event.get("resourceversion", ""), kind == "deleted"
         p.run, c.run = max(p.run, run), max(c.run, run)
         if name in c.last:
             last_run, last_version, last_deleted = c.last[name]
@@ -163,7 +168,7 @@ class Copy:
         for key in sorted(self.collections):
             for event in self.collections[key].objects.values():
                 uid = (event["source"], event["uid"])
-                version = (int(event.get("epoch", 1)), event["resourceversion"])
+                version = (int(event.get("epoch", 1)), event.get("resourceversion", ""))
                 if uid not in shown or newer(version, shown[uid][0]):
                     shown[uid] = (version, event)
         return {uid: event for uid, (_, event) in shown.items()}
@@ -196,7 +201,7 @@ class Copy:
             resource = event["resource"] + ("." + event["group"] if "group" in event else "")
             request = event["data"].get("actor") or event.get("attribution", {}).get("request")
             by = [] if request is None else ["by", json.dumps(request.get("impersonated", request["user"])["name"])]
-            yield " ".join(["copy", resource, event.get("namespace", "") + "/" + event["name"], event["uid"], event["resourceversion"], *by])
+            yield " ".join(["copy", resource, event.get("namespace", "") + "/" + event["name"], event["uid"], event.get("resourceversion", ""), *by])
         for source in sorted({c.resource for c in self.collections.values()}):
             complete = self.complete(source)
             if complete:

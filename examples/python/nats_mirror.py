@@ -13,12 +13,18 @@ from mirror import Copy
 async def messages(js, stream):
     """The messages of a stream, from the first one on, in order. The consumer pulls: the client has no other one that
     readers with an account of their own may create. If a consumer or one of its messages is lost, another one continues."""
-    last = 0
+    last, created = 0, None
+
+    async def check():
+        """Ends the program if messages behind the last one may be lost: to skip them would falsify the copy."""
+        info = await js.stream_info(stream)
+        if last and (info.created != created or not info.state.first_seq - 1 <= last <= info.state.last_seq):
+            sys.exit("the stream does not have the next message any more: begin again with an empty copy")
+        return info.created
+
     while True:
         try:
-            info = await js.stream_info(stream)
-            if last and info.state.first_seq > last + 1:
-                sys.exit("the stream does not have the next message any more: begin again with an empty copy")
+            created = await check()
             consumer = await js.pull_subscribe("k8s.>", stream=stream, config=ConsumerConfig(
                 deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
                 opt_start_seq=last + 1,
@@ -36,6 +42,8 @@ async def messages(js, stream):
                     delivered += 1
                     if message.metadata.sequence.consumer != delivered:
                         raise nats.errors.Error("a message was lost")
+                    if last and message.metadata.sequence.stream != last + 1:
+                        await check()
                     last = message.metadata.sequence.stream
                     yield message
         except (nats.errors.Error, asyncio.TimeoutError) as e:

@@ -150,7 +150,7 @@ end $$;
 -- 5
 create function kubebridge.object(e jsonb) returns void language sql as $$
     insert into kubebridge.names as l select
-        e->>'cluster', e->>'collection', e->>'subject', (e->>'run')::numeric, e->>'resourceversion', e->>'type' like '%.deleted.v1',
+        e->>'cluster', e->>'collection', e->>'subject', (e->>'run')::numeric, coalesce(e->>'resourceversion', ''), e->>'type' like '%.deleted.v1',
         e->>'source', e->>'uid', coalesce(e->>'epoch', '1')::numeric, coalesce(e->>'group', ''), e->>'resource',
         coalesce(e->>'namespace', ''), e->>'name', e->>'kind', (e->>'time')::timestamptz,
         case when e->>'type' not like '%.deleted.v1' then e->'data'->'object' end, e->>'id', e->'data'->'actor'

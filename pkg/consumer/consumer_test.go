@@ -349,6 +349,31 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// TestChangesDropped: a caller that keeps the objects itself is told that a later birth has dropped them, also if the event itself changes nothing
+// because it is the end of an earlier incarnation.
+func TestChangesDropped(t *testing.T) {
+	for _, keepsItself := range []bool{false, true} {
+		var s consumer.State
+		if keepsItself {
+			s.Durable, s.Lookup = true, func(string) ([]byte, error) { return nil, nil }
+		}
+		var m messages
+		m.of(event.Gap, "1", "reset", "")
+		m.object(event.Present, "1", "a", "5")
+		m.add(event.Event{Type: event.Closed, Report: &event.Report{Reason: "reset"}, Plan: &event.Plan{Number: 2, Digest: event.PlanDigest(nil), Edit: 2, Birth: 2}}, "1")
+		dropped := 0
+		for c, err := range s.Changes(t.Context(), &m) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			dropped += len(c.Dropped)
+		}
+		if dropped != 1 || s.Len() != 0 {
+			t.Errorf("a caller that keeps the objects itself: %t; %d collections are dropped, want 1; the copy has %q", keepsItself, dropped, names(&s))
+		}
+	}
+}
+
 // Next implements [consumer.Source].
 func (m *messages) Next(context.Context) (consumer.Message, error) {
 	if len(*m) == 0 {

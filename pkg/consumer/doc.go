@@ -8,6 +8,9 @@
 //
 //	var state consumer.State
 //	for change, err := range state.Changes(ctx, source) {
+//		if errors.Is(err, event.ErrNotEvent) {
+//			continue // somebody else wrote the message
+//		}
 //		if err != nil {
 //			return err
 //		}

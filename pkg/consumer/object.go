@@ -71,7 +71,7 @@ func (s *State) applyObject(c *collection, e *event.Received, m *Message, change
 		s.forget(last)
 	case s.Lookup == nil:
 		kept := *e
-		kept.Data = nil
+		kept.Data, kept.Before, kept.Patch = nil, nil, nil
 		last.object = &kept
 		s.names[name] = append(s.names[name], last)
 	}

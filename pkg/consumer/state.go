@@ -160,7 +160,7 @@ func (s *State) Take(m Message, e *event.Received) Change {
 		}
 		s.unsaved.read(c.key, m.place())
 	}
-	if change.Event == nil && len(change.Gone) > 0 { // the event's birth has ended other collections
+	if change.Event == nil && len(change.Gone)+len(change.Dropped) > 0 { // the event's birth has ended other collections
 		change.Event = e
 	}
 	return change
@@ -187,7 +187,7 @@ func (s *State) attributed(e *event.Received) Change {
 	return Change{Event: e}
 }
 
-// Get returns an object as it is shown: the event without its Data. If several objects have the name, it returns
+// Get returns an object as it is shown: the event without its Data, Before and Patch. If several objects have the name, it returns
 // the one with the highest version. The caller must not change it.
 func (s *State) Get(n Name) (*event.Received, bool) {
 	s.mu.RLock()

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kubebridge/kubebridge/pkg/consumer"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 func main() {
@@ -48,6 +49,10 @@ func run(ctx context.Context, args []string) error {
 	for change, err := range state.Changes(ctx, &source{client: client, partitions: map[string]int{}}) {
 		if ctx.Err() != nil {
 			break
+		}
+		if errors.Is(err, event.ErrNotEvent) { // somebody else wrote it
+			fmt.Fprintln(os.Stderr, "message ignored:", err)
+			continue
 		}
 		if err != nil {
 			return err

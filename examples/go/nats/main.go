@@ -11,11 +11,13 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubebridge/kubebridge/pkg/consumer"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 func main() {
@@ -41,9 +43,13 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	stream, err := js.Stream(ctx, args[1])
+	if err != nil {
+		return err
+	}
 	// An ordered consumer begins with the stream's first message, and goes on where
 	// it was after a disconnect.
-	ordered, err := js.OrderedConsumer(ctx, args[1], jetstream.OrderedConsumerConfig{FilterSubjects: []string{"k8s.>"}})
+	ordered, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{"k8s.>"}})
 	if err != nil {
 		return err
 	}
@@ -55,9 +61,13 @@ func run(ctx context.Context, args []string) error {
 
 	var state consumer.State
 	var attributions consumer.Attributions
-	for change, err := range state.Changes(ctx, source{args[1], messages}) {
+	for change, err := range state.Changes(ctx, &source{stream: stream, created: stream.CachedInfo().Created, messages: messages}) {
 		if ctx.Err() != nil {
 			break
+		}
+		if errors.Is(err, event.ErrNotEvent) { // somebody else wrote it
+			fmt.Fprintln(os.Stderr, "message ignored:", err)
+			continue
 		}
 		if err != nil {
 			return err
@@ -83,19 +93,44 @@ func run(ctx context.Context, args []string) error {
 
 // source reads JetStream.
 type source struct {
-	stream   string
+	stream   jetstream.Stream
+	created  time.Time
 	messages jetstream.MessagesContext
+	consumer string // the server's name of the consumer, which is another one after each reconnect
+	last     uint64 // sequence
 }
 
 // Next implements consumer.Source.
-func (s source) Next(ctx context.Context) (consumer.Message, error) {
+func (s *source) Next(ctx context.Context) (consumer.Message, error) {
 	m, err := s.messages.Next(jetstream.NextContext(ctx))
 	if err != nil {
 		return consumer.Message{}, err
 	}
+	at, err := m.Metadata()
+	if err != nil {
+		return consumer.Message{}, err
+	}
+	if s.last > 0 && (at.Sequence.Stream != s.last+1 || at.Consumer != s.consumer) {
+		if err := s.check(ctx); err != nil {
+			return consumer.Message{}, err
+		}
+	}
+	s.consumer, s.last = at.Consumer, at.Sequence.Stream
 	headers := make(map[string]string, len(m.Headers()))
 	for name := range m.Headers() {
 		headers[name] = m.Headers().Get(name)
 	}
-	return consumer.Message{Topic: s.stream, Headers: headers, Value: m.Data()}, nil
+	return consumer.Message{Topic: s.stream.CachedInfo().Config.Name, Headers: headers, Value: m.Data()}, nil
+}
+
+// check returns an error if messages behind the last one may be lost: to skip them would falsify the copy.
+func (s *source) check(ctx context.Context) error {
+	now, err := s.stream.Info(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !now.Created.Equal(s.created), now.State.FirstSeq > s.last+1, now.State.LastSeq < s.last:
+		return errors.New("the stream does not have the next message any more: begin again with an empty copy")
+	}
+	return nil
 }
