@@ -103,8 +103,8 @@ type Bridge struct {
 	records    *auditing // nil: audit records are not used now
 	standing   *auditing // records that are got while this process is a standby, too; nil: none are
 	pipelines  []*Pipeline
-	followers  map[string]follower        // by sink, those that run
-	entries    map[string][]SinkResources // by sink: the last ones, oldest first
+	followers  map[string]follower      // by sink, those that run
+	entries    map[string]SinkResources // by sink
 }
 
 // NewBridge returns a bridge that is not yet running.
@@ -118,7 +118,7 @@ func NewBridge(o BridgeOptions) *Bridge {
 	b := &Bridge{o: o, lists: feed.NewLists(o.Lists), connecting: "not yet asked"}
 	b.outage = newOutage(o.Log)
 	b.cluster = planning.NewCluster(o.Client, b.planTrouble)
-	b.followers, b.entries = map[string]follower{}, map[string][]SinkResources{}
+	b.followers, b.entries = map[string]follower{}, map[string]SinkResources{}
 	b.Reconfigure(resourcesOf(o.Sinks))
 	return b
 }

@@ -40,18 +40,13 @@ type follower interface {
 	Set(entries []planning.Entry, exclude []string)
 }
 
-// keptEntries is how many configurations of a sink are kept.
-const keptEntries = 20
-
-// follow passes the resources of a sink on to f, now and whenever they change, until ended is called. It begins with those that were
-// configured before: if the last ones are wrong, a bridge that begins to lead goes on with those that the leader before it uses.
+// follow passes the resources of a sink on to f, now and whenever they change, until ended is called.
 func (b *Bridge) follow(sink string, f follower) (ended func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.followers[sink] = f
-	for _, wanted := range b.entries[sink] { // before Reconfigure passes others on
-		f.Set(wanted.Entries, wanted.Exclude)
-	}
+	wanted := b.entries[sink]
+	f.Set(wanted.Entries, wanted.Exclude) // before Reconfigure passes others on
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -83,8 +78,7 @@ func (b *Bridge) Reconfigure(sinks []SinkResources) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range sinks {
-		all := append(b.entries[s.Sink], s)
-		b.entries[s.Sink] = all[max(0, len(all)-keptEntries):]
+		b.entries[s.Sink] = s
 		if f := b.followers[s.Sink]; f != nil {
 			f.Set(s.Entries, s.Exclude)
 		}

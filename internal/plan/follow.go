@@ -28,8 +28,8 @@ type Follower struct {
 	again chan struct{}
 
 	mu       sync.Mutex
-	sets     []configuration // the last one, and before a first one is accepted, all before it
-	accepted configuration   // the last configuration that could be planned, written by Run; number 0: there is none
+	set      configuration // the last one
+	accepted configuration // the last configuration that could be planned, written by Run; number 0: there is none
 
 	ended bool // Run has returned
 
@@ -48,38 +48,21 @@ func NewFollower(o FollowerOptions) *Follower {
 	return &Follower{o: o, again: make(chan struct{}, 1)}
 }
 
-// Set changes the configuration. It may be called at any time, and does nothing after Run. Called several times before Run, it leaves all
-// configurations to choose from: the first plan is made of the last one that does not contradict itself or the server.
+// Set changes the configuration. It may be called at any time, and does nothing after Run.
 func (f *Follower) Set(entries []Entry, exclude []string) {
 	f.mu.Lock()
-	number := uint64(1)
-	if n := len(f.sets); n > 0 {
-		number = f.sets[n-1].number + 1
-	}
-	if f.accepted.number != 0 {
-		f.sets = nil
-	}
-	f.sets = append(f.sets, configuration{number, entries, exclude})
+	f.set = configuration{f.set.number + 1, entries, exclude}
 	f.mu.Unlock()
 	f.need()
 }
 
-// need makes the cluster follow the selectors of all configurations that may be planned.
+// need makes the cluster follow the selectors of both configurations.
 func (f *Follower) need() {
 	f.o.Cluster.need(f, func() (selectors []string, needed bool) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return f.selectors(), !f.ended
+		return append(f.accepted.selectors(), f.set.selectors()...), !f.ended
 	})
-}
-
-// selectors is called with mu.
-func (f *Follower) selectors() []string {
-	all := f.accepted.selectors()
-	for i := range f.sets {
-		all = append(all, f.sets[i].selectors()...)
-	}
-	return all
 }
 
 func (c *configuration) selectors() (all []string) {
@@ -136,49 +119,33 @@ func (f *Follower) Run(ctx context.Context) error {
 // plan makes the plan of the configuration that was set, or of the one that was accepted before. A
 // configuration is contradictory if its entries contradict each other or the server.
 //
-//	what was set last                        plan
-//	no contradiction                         made of it; it is accepted
-//	contradicts, nothing was set before      an error
-//	contradicts, nothing is accepted         made of the last one before it that does not contradict; that one is accepted, this one rejected
-//	contradicts, accepted before             made of it: the cluster has changed, and entries wait
-//	contradicts, another is accepted         made of the accepted one; rejected
-//
-// A required resource that is missing is an error if nothing was set before. Otherwise its entry waits, as after a change of the cluster.
+//	what was set                       plan
+//	no contradiction                   made of it; it is accepted
+//	contradicts, nothing is accepted   an error
+//	contradicts, accepted before       made of it: the cluster has changed, and entries wait
+//	contradicts, another is accepted   made of the accepted one; rejected
 func (f *Follower) plan(planOf func(configuration) Plan) (Plan, error) {
 	f.mu.Lock()
-	sets := f.sets
+	set := f.set
 	f.mu.Unlock()
-	set, first := sets[len(sets)-1], f.accepted.number == 0
 	p := planOf(set)
-	if first && len(sets) == 1 {
+	first := f.accepted.number == 0
+	switch {
+	case p.Err == nil && !first:
+		f.accept(set)
+	case first:
 		if err := errors.Join(p.Err, p.Missing()); err != nil {
 			return p, err
 		}
-	}
-	switch {
-	case p.Err == nil:
 		f.accept(set)
-	case first:
-		for _, before := range slices.Backward(sets[:len(sets)-1]) {
-			if earlier := planOf(before); earlier.Err == nil {
-				f.accept(before)
-				f.reject(p.Err)
-				return earlier, nil
-			}
-		}
-		return p, p.Err
 	case set.number != f.accepted.number:
-		f.reject(p.Err)
+		if text := p.Err.Error(); text != f.rejected {
+			f.rejected = text
+			f.o.Rejected(p.Err)
+		}
 		return planOf(f.accepted), nil
 	}
 	return p, nil
-}
-
-func (f *Follower) reject(err error) {
-	if text := err.Error(); text != f.rejected {
-		f.rejected = text
-		f.o.Rejected(err)
-	}
 }
 
 // end makes the cluster follow the selectors no longer, also if Set is called later.
@@ -189,17 +156,16 @@ func (f *Follower) end() {
 	f.o.Cluster.forget(f)
 }
 
-// accept keeps the configuration, and of others only the last one.
 func (f *Follower) accept(set configuration) {
 	f.rejected = ""
 	if f.accepted.number == set.number {
 		return
 	}
+	before := f.accepted.selectors()
 	f.mu.Lock()
-	before := f.selectors()
-	f.accepted, f.sets = set, f.sets[len(f.sets)-1:]
-	still := f.selectors()
+	f.accepted = set
 	f.mu.Unlock()
+	still := set.selectors()
 	if slices.ContainsFunc(before, func(selector string) bool { return !slices.Contains(still, selector) }) {
 		f.need()
 	}

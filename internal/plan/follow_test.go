@@ -264,41 +264,6 @@ func TestFollowerPlans(t *testing.T) {
 	expect("which is over", plan("pods.v1.", "nodes.v1."), 1, "watch nodes@a")
 }
 
-// TestFirstPlanOfSeveralConfigurations: a follower that was set several times before its first plan begins with the last configuration that
-// the server does not contradict. It takes the last one as soon as the contradiction is over, and it no longer needs the others.
-func TestFirstPlanOfSeveralConfigurations(t *testing.T) {
-	c, rejected := NewCluster(nil, quiet), 0
-	f := NewFollower(FollowerOptions{Cluster: c, Rejected: func(error) { rejected++ }})
-	f.Set([]Entry{{Resource: "pods", NamespaceSelector: "team=a"}}, nil)
-	f.Set([]Entry{{Resource: "secrets"}, {Resource: "widgets.example.com", Required: true}}, nil)
-	f.Set([]Entry{{Resource: "nodes", Namespaces: []string{"a"}}}, nil)
-	f.Set([]Entry{{Resource: "secrets", NamespaceSelector: "team=b"}, {Resource: "nodes", Namespaces: []string{"b"}}}, nil)
-	plan := func(catalog ...string) (Plan, error) {
-		return f.plan(func(c configuration) Plan { return Make(c.entries, c.exclude, catalogOf(catalog...), labelled(nil)) })
-	}
-	for range 2 {
-		p, err := plan("pods.v1.", "secrets.v1.", "-nodes.v1.")
-		want := []string{"watch secrets", noWidgets, `required resource "widgets.example.com": the server has no such resource, and it is required`}
-		if err != nil || !slices.Equal(p.outline(), want) || rejected != 1 {
-			t.Fatalf("got %q, %v, rejected %d times; want %q", p.outline(), err, rejected, want)
-		}
-	}
-	if selectors, _ := c.wanted(); selectors["team=a"] || !selectors["team=b"] {
-		t.Errorf("the cluster follows %v, want only that of the last one", selectors)
-	}
-	p, err := plan("pods.v1.", "secrets.v1.", "nodes.v1.")
-	if want := "watch nodes@b"; err != nil || !slices.Contains(p.outline(), want) {
-		t.Errorf("once the contradiction is over: %q, %v; want %q", p.outline(), err, want)
-	}
-
-	f = NewFollower(FollowerOptions{Cluster: c})
-	f.Set([]Entry{{Resource: "nodes", Namespaces: []string{"a"}}}, nil)
-	f.Set([]Entry{{Resource: "nodes", Namespaces: []string{"b"}}}, nil)
-	if p, err := plan("-nodes.v1."); !errors.As(err, new(*ConfigError)) {
-		t.Errorf("nothing but contradictions: %q, %v", p.outline(), err)
-	}
-}
-
 // The selectors of a follower that has ended are not followed again because a configuration is set later.
 func TestSetAfterTheEnd(t *testing.T) {
 	c := NewCluster(nil, nil)
