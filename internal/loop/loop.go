@@ -600,8 +600,11 @@ func (l *Loop) tick(at time.Time) {
 			l.batches.encode("", time.Now())
 		case c.Resync:
 			if !at.Before(w.retryAt) {
+				full := c.Full
 				l.step(reconcile.SideBegun, id)
-				w.demanded = min(w.demanded, c.Full) // if the clock was set back, this run is not as high
+				if c.Full != full { // otherwise the resync goes on, and what is demanded meanwhile comes after it
+					w.demanded = min(w.demanded, c.Full) // if the clock was set back, this run is not as high
+				}
 			}
 		case w.resyncDue(c.Full, at):
 			l.step(reconcile.Demand, id)

@@ -244,6 +244,7 @@ type Collection struct {
 	list    *list  // that reconciles; nil: none has begun, as in all phases but Listing
 	side    *side  // nil in all phases but Resyncing and Verifying
 	rest    *rest  // nil in all phases but Ending
+	broken  uint64 // the run of a resync whose list broke off; 0: none did, or it has synced since
 	barrier uint64 // the batch that must be committed before an ending or a beginning goes on
 	handed  handed
 }
@@ -313,6 +314,9 @@ func (c *Collection) step(in *Input) {
 		}
 	case SideBroken:
 		if c.side != nil {
+			if c.Phase == Resyncing {
+				c.broken = c.Run
+			}
 			c.Phase, c.side = InStep, nil
 		}
 	case Forget:
@@ -546,13 +550,19 @@ func (c *Collection) emitSynced(reason event.Reason) {
 	c.emit(e)
 }
 
+// sideBegun begins a list beside the watch. A resync whose list broke off goes on in its run: what was published in it is not published again,
+// so that the resync ends also if each attempt publishes only a part.
 func (c *Collection) sideBegun() {
 	if c.Phase != InStep {
 		return
 	}
 	c.side = newSide(c.core.nextRead(), c.Seen)
-	if !c.Resync {
+	switch {
+	case !c.Resync:
 		c.Phase = Verifying
+		return
+	case c.broken == c.Run:
+		c.Phase = Resyncing
 		return
 	}
 	c.newRun()
@@ -584,7 +594,7 @@ func (c *Collection) sidePassed() {
 	done, passed := c.side.done(c.Position)
 	switch {
 	case c.Phase == Resyncing && (done || passed):
-		c.Phase, c.side, c.Resync = InStep, nil, false
+		c.Phase, c.side, c.Resync, c.broken = InStep, nil, false, 0
 		c.emitSynced(event.ReasonResync)
 	case done:
 		c.Phase, c.side = InStep, nil

@@ -1182,6 +1182,9 @@ func TestIDs(t *testing.T) {
 		if got := b.core.IDs(); !slices.Equal(got, ids) {
 			t.Errorf("IDs returns %q, want %q", got, ids)
 		}
+		if got := b.core.Open(); !slices.Equal(got, ids) {
+			t.Errorf("Open returns %q, want %q, because none is closed", got, ids)
+		}
 	}
 	want()
 	b.do(Input{Kind: Configure, Collection: "y"})

@@ -253,6 +253,7 @@ func (d *dump) core(w *world) {
 			d.text("rest", x.rest.cursor)
 			d.text(x.rest.keys...)
 		}
+		d.run(id, x.broken)
 		if l := x.side; l != nil {
 			d.text("side", l.version)
 			d.set(l.seen)

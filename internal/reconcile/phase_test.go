@@ -358,6 +358,45 @@ func TestPhaseNotes(t *testing.T) {
 	}
 }
 
+// TestBrokenResync: a resync whose list broke off goes on in its run, without another gap, and publishes no object twice. If another gap began
+// since, if it is complete, or after a restart, the next resync publishes every object.
+func TestBrokenResync(t *testing.T) {
+	broken := func(t *testing.T) *bench {
+		b := inStep(t, seen(List, "a", "5"), seen(List, "b", "6")).do(demanded, sideBegun, seen(Resync, "a", "5"), Input{Kind: SideBroken})
+		if got := b.emitted(); got != "gap, present ua" {
+			t.Fatalf("before the list broke off: %s", got)
+		}
+		return b
+	}
+	all := []Input{sideBegun, seen(Resync, "a", "5"), seen(Resync, "b", "6"), sideEnded("10")}
+	const every = "gap, present ua, present ub, synced"
+	for what, c := range map[string]struct {
+		between func(*bench)
+		want    string
+	}{
+		"at once":      {func(*bench) {}, "present ub, synced"},
+		"broken again": {func(b *bench) { b.do(sideBegun, seen(Resync, "b", "6"), Input{Kind: SideBroken}).emitted() }, "synced"},
+		"another gap": {func(b *bench) {
+			b.do(listBegun, seen(List, "a", "5"), seen(List, "b", "6"), listEnded("10"), listDone).emitted()
+		}, every},
+		"complete": {func(b *bench) { b.do(all...).do(demanded).emitted() }, every},
+		"after a reset": {func(b *bench) {
+			b.reset().do(Input{Kind: Forgot}, listBegun, seen(List, "a", "5"), seen(List, "b", "6"), listEnded("10"), listDone, demanded).emitted()
+		}, every},
+		"after a restart": {func(b *bench) {
+			b.commit()
+			b.core = NewCore(b.store, b.store.state(), 0)
+			b.emitted()
+		}, every},
+	} {
+		b := broken(t)
+		c.between(b)
+		if got := b.do(all...).emitted(); got != c.want || b.x().Phase != InStep || b.x().Resync {
+			t.Errorf("%s: %s, and then in phase %s, resync %t; want %s", what, got, b.x().Phase, b.x().Resync, c.want)
+		}
+	}
+}
+
 // TestReasons: a gap, its record and its synced event have one reason. Operators look for it.
 func TestReasons(t *testing.T) {
 	for _, c := range []struct {

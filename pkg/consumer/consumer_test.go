@@ -349,7 +349,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestChangesDropped: a caller that keeps the objects itself is told that a later birth has dropped them, also if the event itself changes nothing
+// TestChangesDropped: a caller that keeps the objects itself learns that a later birth has dropped them, also if the event itself changes nothing
 // because it is the end of an earlier incarnation.
 func TestChangesDropped(t *testing.T) {
 	for _, keepsItself := range []bool{false, true} {
