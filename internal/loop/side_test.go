@@ -162,7 +162,7 @@ func TestResyncIsNotForgotten(t *testing.T) {
 		"broken off": {func(t *testing.T, p *program, _ *gated, f *beside) {
 			f.refuse(true)
 			demand(t, p)
-			time.Sleep(2 * time.Second)
+			time.Sleep(2500 * time.Millisecond) // between two attempts
 		}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
