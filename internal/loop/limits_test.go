@@ -365,3 +365,49 @@ func TestRepeatedAfterAKill(t *testing.T) {
 		}
 	})
 }
+
+// losing is a store that loses its content each time a reset is written to it, a number of times.
+type losing struct {
+	*mapStore
+	left int
+	at   []time.Time
+}
+
+// Commit implements [checkpoint.Store].
+func (s *losing) Commit(ctx context.Context, changes []event.KV) error {
+	if slices.ContainsFunc(changes, func(kv event.KV) bool { return bytes.Equal(kv.Key, checkpoint.ResetKey()) }) {
+		s.at = append(s.at, time.Now())
+		if s.left--; s.left >= 0 {
+			return fmt.Errorf("%w: the bucket was deleted", sink.ErrReset)
+		}
+	}
+	return s.mapStore.Commit(ctx, changes)
+}
+
+// A reset that the bus loses again and again is repeated after longer and longer pauses, and the loop says that it is alive meanwhile.
+func TestResetThatIsLostIsRepeatedWithPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, store := openGate(), &losing{mapStore: &mapStore{values: map[string][]byte{}}, left: 4}
+		b.loses = 1
+		p := runs(t, b, store, &feeder{objects: 3}, &encoder{rejected: map[string]bool{}})
+		time.Sleep(10 * time.Second)
+		alive, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if !p.loop.Alive(alive) {
+			t.Error("the loop does not answer during a pause")
+		}
+		time.Sleep(time.Hour)
+		var pauses []time.Duration
+		for i := range store.at[1:] {
+			pauses = append(pauses, store.at[i+1].Sub(store.at[i]))
+		}
+		if want := []time.Duration{time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second}; !slices.Equal(pauses, want) {
+			t.Errorf("the reset was repeated after %v, want %v", pauses, want)
+		}
+		if names, synced := b.copied("pods"); len(names) != 3 || !synced {
+			t.Errorf("a consumer's copy is %v, synced %t", names, synced)
+		}
+		p.kill()
+		<-p.done
+	})
+}

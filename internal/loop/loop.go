@@ -27,6 +27,8 @@ const (
 	// LastPause is the longest pause. The first pause is firstPause, and each next pause is twice the previous one.
 	LastPause  = 2 * time.Minute
 	firstPause = 5 * time.Second
+	// firstResetPause is the pause before a reset is repeated because the bus has lost it, too. Later pauses are longer, up to LastPause.
+	firstResetPause = time.Second
 	// firstSidePause and lastSidePause are the shortest and the longest pause after a failed list beside the watch.
 	firstSidePause, lastSidePause = time.Second, time.Minute
 )
@@ -385,7 +387,10 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 			l.Encoder.Dropped(id)
 		}
 	}
-	for errors.Is(why, sink.ErrReset) {
+	for pause := time.Duration(0); errors.Is(why, sink.ErrReset); pause = min(2*pause+firstResetPause, LastPause) {
+		if err := l.answering(func() error { return sleep(ctx, pause) }); err != nil {
+			return err
+		}
 		l.Log.Warn("reset started: the bus no longer holds what it acknowledged", zap.Error(why))
 		state, err := durable.Load(l.Store)
 		if err != nil {
@@ -411,6 +416,15 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 		return why
 	}
 	return l.load()
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // take handles a message and the messages that wait behind it, while the batch has room.
