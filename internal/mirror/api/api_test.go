@@ -858,3 +858,52 @@ func TestTokenOfAnotherList(t *testing.T) {
 		}
 	}
 }
+
+// TestTokenOfAnotherCopy: another copy of the same bus has other positions, as after its directory was lost, and an era may not be complete at a
+// version. The answer is that to an expired token, so that a page is never taken for the rest of another list.
+func TestTokenOfAnotherCopy(t *testing.T) {
+	b := threePods(t)
+	page := func(token string) (int, metav1.Status) {
+		t.Helper()
+		code, _, body := b.get(t, "/api/v1/pods?limit=1&continue="+token, "")
+		var st metav1.Status
+		if err := json.Unmarshal([]byte(body), &st); err != nil {
+			t.Fatal(err)
+		}
+		return code, st
+	}
+	first := func(b *bus) string {
+		t.Helper()
+		l, err := b.client("").Resource(podsResource).List(t.Context(), metav1.ListOptions{Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.GetContinue()
+	}
+	own := first(b)
+	if code, _ := page(own); code != 200 {
+		t.Errorf("its own token: %d", code)
+	}
+	with := func(at store.Position) string {
+		t.Helper()
+		q := &request{resource: b.mirror.Resource(store.Resource{Cluster: "prod", Name: "pods"}), view: view{cluster: "prod"}}
+		x, err := q.parseToken(own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.At = at
+		return x.String()
+	}
+	b.gap("pods", event.ReasonExpired) // an era that is not complete
+	for name, token := range map[string]string{
+		"of another copy":             first(threePods(t)),
+		"before the era was complete": with(store.Position{Era: 1, Version: 49}),
+		"behind what was served":      with(store.Position{Era: 1, Version: 51}),
+		"of an era without a list":    with(store.Position{Era: 2, Version: 50}),
+		"of an era that is not there": with(store.Position{Era: 9, Version: 50}),
+	} {
+		if code, st := page(token); code != 410 || st.Reason != metav1.StatusReasonExpired || st.Continue == "" {
+			t.Errorf("a token %s: %d %+v", name, code, st)
+		}
+	}
+}

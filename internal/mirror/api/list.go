@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubebridge/kubebridge/internal/mirror"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -68,9 +70,10 @@ func parseOptions(q *request) (*options, error) {
 	return o, nil
 }
 
-// token is what a continue token holds: the list that it is of, its position, and the last object of the page.
+// token is what a continue token holds: the list that it is of, its position in one copy, and the last object of the page.
 type token struct {
 	List            string // see [request.listName]
+	Copy            string `json:",omitzero"` // that At is a position of: see [store.Store.ID]
 	At              store.Position
 	Namespace, Name string
 	Newest          bool `json:",omitzero"` // instead of At: the view of the list is not retained any more
@@ -110,8 +113,19 @@ func (q *request) pageExpired(after store.Name) error {
 	return e
 }
 
-// listed returns the position of a list.
-func (s *Server) listed(q *request, o *options) (at store.Position, after store.Name, warnings []string, err error) {
+// served reports whether a position is of a state that was served, and is retained.
+func served(r *mirror.Resource, at store.Position) bool {
+	return at.Compare(r.Floor) >= 0 && slices.ContainsFunc(r.Eras, func(e mirror.Era) bool {
+		last := e.Last
+		if e.Number == r.Served.Era {
+			last = r.Served
+		}
+		return e.Number == at.Era && e.Complete && e.Base <= at.Version && at.Compare(last) <= 0
+	})
+}
+
+// listed returns the position of a list. id is that of the store.
+func (s *Server) listed(q *request, o *options, id string) (at store.Position, after store.Name, warnings []string, err error) {
 	if o.Continue != "" {
 		t, err := q.parseToken(o.Continue)
 		if err != nil {
@@ -125,11 +139,8 @@ func (s *Server) listed(q *request, o *options) (at store.Position, after store.
 			at, warnings, err = s.position(q)
 			return at, after, warnings, err
 		}
-		if t.At.Compare(q.resource.Floor) < 0 {
+		if t.Copy != id || !served(q.resource, t.At) {
 			return at, after, nil, q.pageExpired(after)
-		}
-		if t.At.Compare(q.resource.Served) > 0 {
-			return at, after, nil, apierrors.NewBadRequest("continue key is not valid")
 		}
 		if err := s.covered(q, t.At); err != nil {
 			return at, after, nil, err
@@ -169,7 +180,11 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 	if err != nil {
 		return err
 	}
-	at, after, warnings, err := s.listed(q, o)
+	id, err := s.Mirror.Store().ID()
+	if err != nil {
+		return err
+	}
+	at, after, warnings, err := s.listed(q, o, id)
 	if err != nil {
 		return err
 	}
@@ -194,7 +209,7 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 		return s.failed(q, err)
 	}
 	if next != (store.Name{}) {
-		out.next = token{List: q.listName(), At: at, Namespace: next.Namespace, Name: next.Name}.String()
+		out.next = token{List: q.listName(), Copy: id, At: at, Namespace: next.Namespace, Name: next.Name}.String()
 	}
 	return out.end()
 }
