@@ -243,12 +243,17 @@ func (s *Server) page(ctx context.Context, v store.View, o *options, after store
 	return next, err
 }
 
-// checkTime returns an error if the client is gone, or has taken longer than it may for what began at a time: the store keeps old files as long.
+// checkTime returns an error if the client is gone, or has taken longer than it may for a list that began at a time: the store keeps old files as long.
 func (s *Server) checkTime(ctx context.Context, began time.Time) error {
-	if took := time.Since(began); took > s.limits.list {
-		return apierrors.NewTimeoutError(fmt.Sprintf("the answer took longer than %s: request pages (limit) or one namespace", s.limits.list), 0)
+	if time.Since(began) > s.limits.list {
+		return s.tooLong()
 	}
 	return ctx.Err()
+}
+
+// tooLong is the error after the time for a list, and for the changes that a watch is behind.
+func (s *Server) tooLong() error {
+	return apierrors.NewTimeoutError(fmt.Sprintf("the answer took longer than %s: request pages (limit) or one namespace", s.limits.list), 0)
 }
 
 func (s *Server) get(w http.ResponseWriter, q *request) error {

@@ -130,8 +130,8 @@ func TestListsEnd(t *testing.T) {
 	if code, _, body := b.get(t, "/api/v1/pods", ""); code != 504 || !strings.Contains(body, "request pages") {
 		t.Errorf("a list: %d %s", code, body)
 	}
-	for _, version := range []string{"", "50"} {
-		w, err := b.client("").Resource(podsResource).Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+	for _, c := range []struct{ namespace, version string }{{"", ""}, {"", "50"}, {"none", "50"}} {
+		w, err := b.client("").Resource(podsResource).Namespace(c.namespace).Watch(t.Context(), metav1.ListOptions{ResourceVersion: c.version})
 		if err != nil {
 			t.Fatal(err)
 		}
