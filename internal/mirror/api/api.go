@@ -312,6 +312,26 @@ func (s *Server) position(q *request) (at store.Position, warnings []string, err
 	return at, append(warnings, notes...), nil
 }
 
+// notOlder returns the position that a request sees, which must be that of a resourceVersion or later; 0: any. It waits for the version as [Server.reach]
+// does. The past does not reach a later version.
+func (s *Server) notOlder(q *request, version uint64) (at store.Position, warnings []string, err error) {
+	if version != 0 {
+		if err := s.reach(q.Context(), q, version); err != nil {
+			return at, nil, err
+		}
+	}
+	at, warnings, err = s.position(q)
+	if err == nil && version > at.Version {
+		err = q.laterThanPast(version)
+	}
+	return at, warnings, err
+}
+
+// laterThanPast is the answer to a resourceVersion that the past of a path does not have.
+func (q *request) laterThanPast(version uint64) error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("resourceVersion %d is later than /at/%s", version, q.past))
+}
+
 // covered returns an error if a request is limited to a namespace whose objects were not published at a position: an empty answer would say that
 // there are none. It is never a 404, which clients take for the deletion of an object.
 func (s *Server) covered(q *request, at store.Position) error {

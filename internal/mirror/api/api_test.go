@@ -709,6 +709,34 @@ func TestPast(t *testing.T) {
 	}
 }
 
+// TestLaterThanPast: what was then does not show a later resourceVersion, whatever asks for it.
+func TestLaterThanPast(t *testing.T) {
+	b := threePods(t)
+	now := b.clock.Format(time.RFC3339)
+	b.deleted("pods", web, 60)
+	for _, at := range []string{"/at/50", "/at/" + now} {
+		for path, expired := range map[string]bool{
+			"/api/v1/namespaces/shop/pods/web?resourceVersion=50":                                                                  false,
+			"/api/v1/namespaces/shop/pods/web?resourceVersion=60":                                                                  true,
+			"/api/v1/namespaces/shop/pods/web?resourceVersion=1000":                                                                true,
+			"/api/v1/pods?resourceVersion=50":                                                                                      false,
+			"/api/v1/pods?resourceVersion=60":                                                                                      true,
+			"/api/v1/pods?resourceVersion=60&resourceVersionMatch=Exact":                                                           true,
+			"/api/v1/pods?resourceVersion=1000&resourceVersionMatch=Exact":                                                         true,
+			"/api/v1/pods?resourceVersion=50&watch=1&timeoutSeconds=1":                                                             false,
+			"/api/v1/pods?resourceVersion=60&watch=1&timeoutSeconds=1":                                                             true,
+			"/api/v1/pods?resourceVersion=50&watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan":    false,
+			"/api/v1/pods?resourceVersion=60&watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan":    true,
+			"/api/v1/pods?resourceVersion=1000&watch=1&timeoutSeconds=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan": true,
+		} {
+			code, _, body := b.get(t, at+path, "")
+			if want := fmt.Sprintf("is later than %s", at); strings.Contains(body, want) != expired || strings.Contains(body, `"code":410`) != expired {
+				t.Errorf("%s%s: %d %s", at, path, code, body)
+			}
+		}
+	}
+}
+
 // TestPastWatch: a watch of the past has the changes up to its time that are read later, and ends with 410 where changes may be missing.
 func TestPastWatch(t *testing.T) {
 	b := threePods(t)

@@ -148,31 +148,28 @@ func (s *Server) listed(q *request, o *options, id string) (at store.Position, a
 		return t.At, after, []string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, t.At.Version)}, nil
 	}
 	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || o.ResourceVersionMatch == "" && o.Limit > 0 && o.version != 0
-	if o.version != 0 {
-		if err := s.reach(q.Context(), q, o.version); err != nil {
-			return at, after, nil, err
-		}
+	if !exact {
+		at, warnings, err = s.notOlder(q, o.version)
+		return at, after, warnings, err
 	}
-	if at, warnings, err = s.position(q); err != nil {
+	if err := s.reach(q.Context(), q, o.version); err != nil {
 		return at, after, nil, err
 	}
-	switch {
-	case exact:
-		now := at
-		if at, err = q.resource.AtVersion(o.version, q.at.Epoch); err != nil {
-			return at, after, nil, s.failed(q, err)
-		}
-		if err := s.covered(q, at); err != nil {
-			return at, after, nil, err
-		}
-		if q.past != "" && at.Compare(now) > 0 {
-			return at, after, nil, apierrors.NewResourceExpired(fmt.Sprintf("resourceVersion %d is later than /at/%s", o.version, q.past))
-		}
-		warnings = append([]string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, at.Version)}, warnings[1:]...)
-	case o.version > at.Version:
-		return at, after, nil, apierrors.NewResourceExpired(fmt.Sprintf("resourceVersion %d is later than /at/%s", o.version, q.past))
+	now, warnings, err := s.position(q)
+	if err != nil {
+		return at, after, nil, err
 	}
-	return at, after, warnings, nil
+	at, err = q.resource.AtVersion(o.version, q.at.Epoch)
+	if q.past != "" && (err == nil && at.Compare(now) > 0 || errors.Is(err, mirror.ErrTooNew)) {
+		return at, after, nil, q.laterThanPast(o.version)
+	}
+	if err != nil {
+		return at, after, nil, s.failed(q, err)
+	}
+	if err := s.covered(q, at); err != nil {
+		return at, after, nil, err
+	}
+	return at, after, append([]string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, at.Version)}, warnings[1:]...), nil
 }
 
 func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
@@ -267,10 +264,7 @@ func (s *Server) get(w http.ResponseWriter, q *request) error {
 			return apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: it is not a number", text))
 		}
 	}
-	if err := s.reach(q.Context(), q, version); err != nil {
-		return err
-	}
-	at, warnings, err := s.position(q)
+	at, warnings, err := s.notOlder(q, version)
 	if err != nil {
 		return err
 	}

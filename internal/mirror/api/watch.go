@@ -92,12 +92,7 @@ func (x *watcher) serve(list bool, expired error) {
 // begin finds where the watch begins. list is set if the objects that exist are sent first.
 func (x *watcher) begin() (list bool, warnings []string, err error) {
 	q, o := x.q, x.o
-	if o.version != 0 {
-		if err := x.s.reach(q.Context(), q, o.version); err != nil {
-			return false, nil, err
-		}
-	}
-	at, warnings, err := x.s.position(q)
+	at, warnings, err := x.s.notOlder(q, o.version)
 	if err != nil {
 		return false, nil, err
 	}
