@@ -67,8 +67,8 @@ type Options struct {
 	Check func(r *http.Request, a *auth.Attributes) error
 	// Self answers what senders of requests ask about themselves; nil: everybody may read everything.
 	Self Self
-	// AcquireList is called before a list is sent to an address, and release after it; ok is false if too many are being sent. Each of them keeps
-	// a buffer and an object in memory while its client reads. Nil: there is no limit.
+	// AcquireList is called before a list, an object of more than 64 KiB or an OpenAPI document is sent to an address, and release after it; ok is false
+	// if too many are being sent. Each of them keeps a buffer and an object, or a document, in memory while its client reads. Nil: there is no limit.
 	AcquireList func(ctx context.Context, address string) (release func(), ok bool)
 	Version     string // of the program
 	// Ready returns why the copy is not ready to be read, for /readyz; nil: it is. It may be nil.

@@ -27,6 +27,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
+// smallBody is the largest body of an object that is sent without a place among the lists.
+const smallBody = 64 << 10
+
 // options are the query parameters of a list or watch.
 type options struct {
 	metainternal.ListOptions
@@ -185,13 +188,11 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 	if err != nil {
 		return err
 	}
-	if s.AcquireList != nil {
-		release, ok := s.AcquireList(q.Context(), q.RemoteAddr)
-		if !ok {
-			return apierrors.NewTooManyRequests("too many lists are being sent: try again later", 5)
-		}
-		defer release()
+	release, err := s.acquire(q.Request)
+	if err != nil {
+		return err
 	}
+	defer release()
 	out := newListWriter(s, w, q, form)
 	out.warnings, out.version = warnings, at.Version
 	next, err := s.page(q.Context(), store.View{Resource: q.resource.ID, At: at}, o, after, out.add)
@@ -209,6 +210,18 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 		out.next = token{List: q.listName(), Copy: id, At: at, Namespace: next.Namespace, Name: next.Name}.String()
 	}
 	return out.end()
+}
+
+// acquire waits until a list, or another answer that takes much memory, may be sent. Call release after it was sent.
+func (s *Server) acquire(r *http.Request) (release func(), err error) {
+	if s.AcquireList == nil {
+		return func() {}, nil
+	}
+	release, ok := s.AcquireList(r.Context(), r.RemoteAddr)
+	if !ok {
+		return nil, apierrors.NewTooManyRequests("too many lists and other large answers are being sent: try again later", 5)
+	}
+	return release, nil
 }
 
 // page calls fn for the objects of a page. It returns the name of the last one if there are more. It ends with ctx, and after the time for a list.
@@ -268,9 +281,21 @@ func (s *Server) get(w http.ResponseWriter, q *request) error {
 	if err != nil {
 		return err
 	}
-	x, err := s.Mirror.Store().Get(store.View{Resource: q.resource.ID, At: at}, store.Name{Namespace: q.namespace, Name: event.BoundName(q.name)})
+	view, name := store.View{Resource: q.resource.ID, At: at}, store.Name{Namespace: q.namespace, Name: event.BoundName(q.name)}
+	x, err := s.Mirror.Store().Get(view, name)
 	if err != nil {
 		return err
+	}
+	if x != nil && len(x.Body) > smallBody {
+		x = nil // its body is not kept while the request waits
+		release, err := s.acquire(q.Request)
+		if err != nil {
+			return err
+		}
+		defer release()
+		if x, err = s.Mirror.Store().Get(view, name); err != nil {
+			return err
+		}
 	}
 	if x == nil || q.kind.Namespaced != (q.namespace != "") {
 		warn(w, warnings)
