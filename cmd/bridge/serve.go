@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubebridge/kubebridge/internal/access"
+	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/mirror"
 	"github.com/kubebridge/kubebridge/internal/mirror/api"
 	"github.com/kubebridge/kubebridge/internal/mirror/auth"
@@ -135,8 +136,14 @@ func (f *serveFlags) checkRights(p *past) error {
 	if f.authorization != authorizeBus {
 		return nil
 	}
+	unordered := false
 	for i := range p.config.Sinks {
-		if s := &p.config.Sinks[i]; s.Name == p.name && s.Oversize == "dead-letter" {
+		s := &p.config.Sinks[i]
+		if s.Name != p.name {
+			continue
+		}
+		unordered = isUnordered(s)
+		if s.Oversize == "dead-letter" {
 			return fmt.Errorf("--authorization bus: the sink %s has oversize: dead-letter: a binding that became too large would keep the rights that it had before: use oversize: truncate or fail", p.name)
 		}
 	}
@@ -146,6 +153,8 @@ func (f *serveFlags) checkRights(p *past) error {
 		switch {
 		case e == nil:
 			return fmt.Errorf("--authorization bus: the sink %s does not publish %s in an entry without a name: add one", p.name, name)
+		case unordered && e.SyncedEvery == 0:
+			return fmt.Errorf("--authorization bus: the entry of %s has no syncedEvery, and the sink %s has delivery: at-least-once, so a revoked right counts until each partition has a later event: add syncedEvery, for example 30s, or use delivery: exactly-once", name, p.name)
 		case f.rightsMaxAge > 0 && (e.SyncedEvery == 0 || 2*e.SyncedEvery > f.rightsMaxAge):
 			return fmt.Errorf("--authorization bus: the entry of %s needs syncedEvery: %s or less, half of --rights-max-age: else it is not known whether rights are as they are now", name, f.rightsMaxAge/2)
 		}
@@ -353,6 +362,10 @@ func (p *past) redacts(c *event.Collection) bool {
 	})
 }
 
+// isUnordered reports whether the partitions of a sink's topics can have no order between them. The configuration does not have the number of
+// partitions of a topic that exists.
+func isUnordered(s *config.Sink) bool { return s.Kafka != nil && !s.Kafka.ExactlyOnce() }
+
 // slow returns the resources whose changes are served late, because an entry has no syncedEvery, and they have several collections, or partitions
 // without an order between them.
 func (p *past) slow() []string {
@@ -362,7 +375,7 @@ func (p *past) slow() []string {
 		if s.Name != p.name {
 			continue
 		}
-		unordered := s.Kafka != nil && !s.Kafka.ExactlyOnce()
+		unordered := isUnordered(s)
 		for _, r := range p.config.ResourcesOf(s) {
 			name := r.Resource
 			if known, err := access.Builtin().FindUnversioned(discovery.Parse(name)); err == nil {

@@ -41,12 +41,25 @@ checkpoint: {file: {path: `+t.TempDir()+`}}
 			`{resource: rolebindings.rbac.authorization.k8s.io, syncedEvery: 30s}, ` + last
 	}
 	whole := conf(all(`{resource: roles.rbac.authorization.k8s.io, syncedEvery: 1m}`))
-	deadLetters := filepath.Join(t.TempDir(), "bridge.yaml")
-	text, err := os.ReadFile(whole)
-	if err != nil {
-		t.Fatal(err)
+	edited := func(path, from, to string) string {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(text), from) {
+			t.Fatalf("%s lacks %s (%v)", text, from, err)
+		}
+		other := filepath.Join(t.TempDir(), "bridge.yaml")
+		write(t, other, strings.Replace(string(text), from, to, 1))
+		return other
 	}
-	write(t, deadLetters, strings.Replace(string(text), "{name: audit,", "{name: audit, oversize: dead-letter,", 1))
+	deadLetters := edited(whole, "{name: audit,", "{name: audit, oversize: dead-letter,")
+	quiet := conf(all("roles.rbac.authorization.k8s.io"))
+	kafka := func(path, delivery string) string {
+		t.Helper()
+		if delivery == "exactly-once" { // its checkpoint is in Kafka
+			path = edited(path, "checkpoint:", "#")
+		}
+		return edited(path, `nats: {url: "nats://127.0.0.1:1"}`, `kafka: {brokers: ["127.0.0.1:1"], delivery: `+delivery+`}`)
+	}
 	for _, c := range []struct {
 		flags, config string
 		code          int
@@ -66,7 +79,11 @@ checkpoint: {file: {path: `+t.TempDir()+`}}
 		{"--data D --tls-cert c --tls-key k --authorization bus", whole, exitEnvironment, "no cluster"},
 		{"--data D --tls-cert c --tls-key k --authorization bus --client-ca /nope", whole, exitEnvironment, "--client-ca: CA of client certificates: open /nope"},
 		{"--data D --tls-cert c --tls-key k --authorization bus", conf("services"), exitConfig, "does not publish clusterrolebindings.rbac.authorization.k8s.io"},
-		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("roles.rbac.authorization.k8s.io")), exitConfig, "the entry of roles.rbac.authorization.k8s.io needs syncedEvery: 1m0s or less"},
+		{"--data D --tls-cert c --tls-key k --authorization bus", quiet, exitConfig, "the entry of roles.rbac.authorization.k8s.io needs syncedEvery: 1m0s or less"},
+		{"--data D --tls-cert c --tls-key k --authorization bus --rights-max-age 0", kafka(quiet, "at-least-once"), exitConfig, "the entry of roles.rbac.authorization.k8s.io has no syncedEvery, and the sink audit has delivery: at-least-once"},
+		{"--data D --tls-cert c --tls-key k --authorization bus --rights-max-age 0", kafka(whole, "at-least-once"), exitEnvironment, "no cluster"},
+		{"--data D --tls-cert c --tls-key k --authorization bus --rights-max-age 0", kafka(quiet, "exactly-once"), exitEnvironment, "no cluster"},
+		{"--data D --tls-cert c --tls-key k --authorization bus --rights-max-age 0", quiet, exitEnvironment, "no cluster"},
 		{"--data D --tls-cert c --tls-key k --authorization bus --rights-max-age 1m", whole, exitConfig, "the entry of roles.rbac.authorization.k8s.io needs syncedEvery: 30s or less"},
 		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, ignore: [rules]}")), exitConfig, "are not published if ignore covers them"},
 		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, labelSelector: a=b}")), exitConfig, "are selected by the labels"},

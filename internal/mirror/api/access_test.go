@@ -142,15 +142,25 @@ func TestReasonsOfOtherNamespaces(t *testing.T) {
 func TestForgedContinue(t *testing.T) {
 	b := threePods(t)
 	at := b.mirror.Resource(store.Resource{Cluster: "prod", Name: "pods"}).Served
-	for path, want := range map[string]int{
-		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{List: "prod/pods/at", At: at, Namespace: "infra", Name: "a"}.String():       400,
-		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{List: "prod/pods/at", At: at, Namespace: "", Name: ""}.String():             400,
-		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{List: "prod/pods/at", At: at, Namespace: "shop", Name: "d"}.String():        200,
-		"/api/v1/namespaces/shop/pods?limit=9&continue=" + token{List: "prod/pods/at", Newest: true, Namespace: "infra", Name: "a"}.String(): 400,
-		"/api/v1/pods?limit=9&continue=" + token{List: "prod/pods/at", At: at, Namespace: "infra", Name: "a"}.String():                       200,
+	id, err := b.mirror.Store().ID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path  string
+		token token
+		want  int
+	}{
+		{"/api/v1/namespaces/shop/pods", token{At: at, Namespace: "infra", Name: "a"}, 400},
+		{"/api/v1/namespaces/shop/pods", token{At: at}, 400},
+		{"/api/v1/namespaces/shop/pods", token{At: at, Namespace: "shop", Name: "d"}, 200},
+		{"/api/v1/namespaces/shop/pods", token{Newest: true, Namespace: "infra", Name: "a"}, 400},
+		{"/api/v1/pods", token{At: at, Namespace: "infra", Name: "a"}, 200},
 	} {
-		if status, _, body := b.get(t, path, ""); status != want || strings.Contains(path, "shop") && strings.Contains(body, "u-3") {
-			t.Errorf("%s: %d %s", path, status, body)
+		c.token.List, c.token.Copy = "prod/pods/at", id
+		status, _, body := b.get(t, c.path+"?limit=9&continue="+c.token.String(), "")
+		if status != c.want || strings.Contains(c.path, "shop") && strings.Contains(body, "u-3") {
+			t.Errorf("%s with %+v: %d %s", c.path, c.token, status, body)
 		}
 	}
 }

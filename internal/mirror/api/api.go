@@ -67,8 +67,8 @@ type Options struct {
 	Check func(r *http.Request, a *auth.Attributes) error
 	// Self answers what senders of requests ask about themselves; nil: everybody may read everything.
 	Self Self
-	// AcquireList is called before a list is sent to an address, and release after it; ok is false if too many are being sent. Each of them keeps
-	// a buffer and an object in memory while its client reads. Nil: there is no limit.
+	// AcquireList is called before a list, an object of more than 64 KiB or an OpenAPI document is sent to an address, and release after it; ok is false
+	// if too many are being sent. Each of them keeps a buffer and an object, or a document, in memory while its client reads. Nil: there is no limit.
 	AcquireList func(ctx context.Context, address string) (release func(), ok bool)
 	Version     string // of the program
 	// Ready returns why the copy is not ready to be read, for /readyz; nil: it is. It may be nil.
@@ -310,6 +310,26 @@ func (s *Server) position(q *request) (at store.Position, warnings []string, err
 		return at, nil, err
 	}
 	return at, append(warnings, notes...), nil
+}
+
+// notOlder returns the position that a request sees, which must be that of a resourceVersion or later; 0: any. It waits for the version as [Server.reach]
+// does. The past does not reach a later version.
+func (s *Server) notOlder(q *request, version uint64) (at store.Position, warnings []string, err error) {
+	if version != 0 {
+		if err := s.reach(q.Context(), q, version); err != nil {
+			return at, nil, err
+		}
+	}
+	at, warnings, err = s.position(q)
+	if err == nil && version > at.Version {
+		err = q.laterThanPast(version)
+	}
+	return at, warnings, err
+}
+
+// laterThanPast is the answer to a resourceVersion that the past of a path does not have.
+func (q *request) laterThanPast(version uint64) error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("resourceVersion %d is later than /at/%s", version, q.past))
 }
 
 // covered returns an error if a request is limited to a namespace whose objects were not published at a position: an empty answer would say that

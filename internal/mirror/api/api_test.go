@@ -709,6 +709,34 @@ func TestPast(t *testing.T) {
 	}
 }
 
+// TestLaterThanPast: what was then does not show a later resourceVersion, whatever asks for it.
+func TestLaterThanPast(t *testing.T) {
+	b := threePods(t)
+	now := b.clock.Format(time.RFC3339)
+	b.deleted("pods", web, 60)
+	for _, at := range []string{"/at/50", "/at/" + now} {
+		for path, expired := range map[string]bool{
+			"/api/v1/namespaces/shop/pods/web?resourceVersion=50":                                                                  false,
+			"/api/v1/namespaces/shop/pods/web?resourceVersion=60":                                                                  true,
+			"/api/v1/namespaces/shop/pods/web?resourceVersion=1000":                                                                true,
+			"/api/v1/pods?resourceVersion=50":                                                                                      false,
+			"/api/v1/pods?resourceVersion=60":                                                                                      true,
+			"/api/v1/pods?resourceVersion=60&resourceVersionMatch=Exact":                                                           true,
+			"/api/v1/pods?resourceVersion=1000&resourceVersionMatch=Exact":                                                         true,
+			"/api/v1/pods?resourceVersion=50&watch=1&timeoutSeconds=1":                                                             false,
+			"/api/v1/pods?resourceVersion=60&watch=1&timeoutSeconds=1":                                                             true,
+			"/api/v1/pods?resourceVersion=50&watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan":    false,
+			"/api/v1/pods?resourceVersion=60&watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan":    true,
+			"/api/v1/pods?resourceVersion=1000&watch=1&timeoutSeconds=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan": true,
+		} {
+			code, _, body := b.get(t, at+path, "")
+			if want := fmt.Sprintf("is later than %s", at); strings.Contains(body, want) != expired || strings.Contains(body, `"code":410`) != expired {
+				t.Errorf("%s%s: %d %s", at, path, code, body)
+			}
+		}
+	}
+}
+
 // TestPastWatch: a watch of the past has the changes up to its time that are read later, and ends with 410 where changes may be missing.
 func TestPastWatch(t *testing.T) {
 	b := threePods(t)
@@ -855,6 +883,55 @@ func TestTokenOfAnotherList(t *testing.T) {
 		code, _, body := b.get(t, path+"?limit=1&continue="+first.GetContinue(), "")
 		if code != want || code == 400 && !strings.Contains(body, "it is of another list") {
 			t.Errorf("%s: %d %s, want %d", path, code, body, want)
+		}
+	}
+}
+
+// TestTokenOfAnotherCopy: another copy of the same bus has other positions, as after its directory was lost, and an era may not be complete at a
+// version. The answer is that to an expired token, so that a page is never taken for the rest of another list.
+func TestTokenOfAnotherCopy(t *testing.T) {
+	b := threePods(t)
+	page := func(token string) (int, metav1.Status) {
+		t.Helper()
+		code, _, body := b.get(t, "/api/v1/pods?limit=1&continue="+token, "")
+		var st metav1.Status
+		if err := json.Unmarshal([]byte(body), &st); err != nil {
+			t.Fatal(err)
+		}
+		return code, st
+	}
+	first := func(b *bus) string {
+		t.Helper()
+		l, err := b.client("").Resource(podsResource).List(t.Context(), metav1.ListOptions{Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.GetContinue()
+	}
+	own := first(b)
+	if code, _ := page(own); code != 200 {
+		t.Errorf("its own token: %d", code)
+	}
+	with := func(at store.Position) string {
+		t.Helper()
+		q := &request{resource: b.mirror.Resource(store.Resource{Cluster: "prod", Name: "pods"}), view: view{cluster: "prod"}}
+		x, err := q.parseToken(own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.At = at
+		return x.String()
+	}
+	b.gap("pods", event.ReasonExpired) // an era that is not complete
+	for name, token := range map[string]string{
+		"of another copy":             first(threePods(t)),
+		"before the era was complete": with(store.Position{Era: 1, Version: 49}),
+		"behind what was served":      with(store.Position{Era: 1, Version: 51}),
+		"of an era without a list":    with(store.Position{Era: 2, Version: 50}),
+		"of an era that is not there": with(store.Position{Era: 9, Version: 50}),
+	} {
+		if code, st := page(token); code != 410 || st.Reason != metav1.StatusReasonExpired || st.Continue == "" {
+			t.Errorf("a token %s: %d %+v", name, code, st)
 		}
 	}
 }

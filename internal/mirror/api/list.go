@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,9 +22,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubebridge/kubebridge/internal/mirror"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
+
+// smallBody is the largest body of an object that is sent without a place among the lists.
+const smallBody = 64 << 10
 
 // options are the query parameters of a list or watch.
 type options struct {
@@ -68,9 +73,10 @@ func parseOptions(q *request) (*options, error) {
 	return o, nil
 }
 
-// token is what a continue token holds: the list that it is of, its position, and the last object of the page.
+// token is what a continue token holds: the list that it is of, its position in one copy, and the last object of the page.
 type token struct {
 	List            string // see [request.listName]
+	Copy            string `json:",omitzero"` // that At is a position of: see [store.Store.ID]
 	At              store.Position
 	Namespace, Name string
 	Newest          bool `json:",omitzero"` // instead of At: the view of the list is not retained any more
@@ -110,8 +116,19 @@ func (q *request) pageExpired(after store.Name) error {
 	return e
 }
 
-// listed returns the position of a list.
-func (s *Server) listed(q *request, o *options) (at store.Position, after store.Name, warnings []string, err error) {
+// served reports whether a position is of a state that was served, and is retained.
+func served(r *mirror.Resource, at store.Position) bool {
+	return at.Compare(r.Floor) >= 0 && slices.ContainsFunc(r.Eras, func(e mirror.Era) bool {
+		last := e.Last
+		if e.Number == r.Served.Era {
+			last = r.Served
+		}
+		return e.Number == at.Era && e.Complete && e.Base <= at.Version && at.Compare(last) <= 0
+	})
+}
+
+// listed returns the position of a list. id is that of the store.
+func (s *Server) listed(q *request, o *options, id string) (at store.Position, after store.Name, warnings []string, err error) {
 	if o.Continue != "" {
 		t, err := q.parseToken(o.Continue)
 		if err != nil {
@@ -125,11 +142,8 @@ func (s *Server) listed(q *request, o *options) (at store.Position, after store.
 			at, warnings, err = s.position(q)
 			return at, after, warnings, err
 		}
-		if t.At.Compare(q.resource.Floor) < 0 {
+		if t.Copy != id || !served(q.resource, t.At) {
 			return at, after, nil, q.pageExpired(after)
-		}
-		if t.At.Compare(q.resource.Served) > 0 {
-			return at, after, nil, apierrors.NewBadRequest("continue key is not valid")
 		}
 		if err := s.covered(q, t.At); err != nil {
 			return at, after, nil, err
@@ -137,31 +151,28 @@ func (s *Server) listed(q *request, o *options) (at store.Position, after store.
 		return t.At, after, []string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, t.At.Version)}, nil
 	}
 	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || o.ResourceVersionMatch == "" && o.Limit > 0 && o.version != 0
-	if o.version != 0 {
-		if err := s.reach(q.Context(), q, o.version); err != nil {
-			return at, after, nil, err
-		}
+	if !exact {
+		at, warnings, err = s.notOlder(q, o.version)
+		return at, after, warnings, err
 	}
-	if at, warnings, err = s.position(q); err != nil {
+	if err := s.reach(q.Context(), q, o.version); err != nil {
 		return at, after, nil, err
 	}
-	switch {
-	case exact:
-		now := at
-		if at, err = q.resource.AtVersion(o.version, q.at.Epoch); err != nil {
-			return at, after, nil, s.failed(q, err)
-		}
-		if err := s.covered(q, at); err != nil {
-			return at, after, nil, err
-		}
-		if q.past != "" && at.Compare(now) > 0 {
-			return at, after, nil, apierrors.NewResourceExpired(fmt.Sprintf("resourceVersion %d is later than /at/%s", o.version, q.past))
-		}
-		warnings = append([]string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, at.Version)}, warnings[1:]...)
-	case o.version > at.Version:
-		return at, after, nil, apierrors.NewResourceExpired(fmt.Sprintf("resourceVersion %d is later than /at/%s", o.version, q.past))
+	now, warnings, err := s.position(q)
+	if err != nil {
+		return at, after, nil, err
 	}
-	return at, after, warnings, nil
+	at, err = q.resource.AtVersion(o.version, q.at.Epoch)
+	if q.past != "" && (err == nil && at.Compare(now) > 0 || errors.Is(err, mirror.ErrTooNew)) {
+		return at, after, nil, q.laterThanPast(o.version)
+	}
+	if err != nil {
+		return at, after, nil, s.failed(q, err)
+	}
+	if err := s.covered(q, at); err != nil {
+		return at, after, nil, err
+	}
+	return at, after, append([]string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, at.Version)}, warnings[1:]...), nil
 }
 
 func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
@@ -169,17 +180,19 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 	if err != nil {
 		return err
 	}
-	at, after, warnings, err := s.listed(q, o)
+	id, err := s.Mirror.Store().ID()
 	if err != nil {
 		return err
 	}
-	if s.AcquireList != nil {
-		release, ok := s.AcquireList(q.Context(), q.RemoteAddr)
-		if !ok {
-			return apierrors.NewTooManyRequests("too many lists are being sent: try again later", 5)
-		}
-		defer release()
+	at, after, warnings, err := s.listed(q, o, id)
+	if err != nil {
+		return err
 	}
+	release, err := s.acquire(q.Request)
+	if err != nil {
+		return err
+	}
+	defer release()
 	out := newListWriter(s, w, q, form)
 	out.warnings, out.version = warnings, at.Version
 	next, err := s.page(q.Context(), store.View{Resource: q.resource.ID, At: at}, o, after, out.add)
@@ -194,9 +207,21 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 		return s.failed(q, err)
 	}
 	if next != (store.Name{}) {
-		out.next = token{List: q.listName(), At: at, Namespace: next.Namespace, Name: next.Name}.String()
+		out.next = token{List: q.listName(), Copy: id, At: at, Namespace: next.Namespace, Name: next.Name}.String()
 	}
 	return out.end()
+}
+
+// acquire waits until a list, or another answer that takes much memory, may be sent. Call release after it was sent.
+func (s *Server) acquire(r *http.Request) (release func(), err error) {
+	if s.AcquireList == nil {
+		return func() {}, nil
+	}
+	release, ok := s.AcquireList(r.Context(), r.RemoteAddr)
+	if !ok {
+		return nil, apierrors.NewTooManyRequests("too many lists and other large answers are being sent: try again later", 5)
+	}
+	return release, nil
 }
 
 // page calls fn for the objects of a page. It returns the name of the last one if there are more. It ends with ctx, and after the time for a list.
@@ -228,12 +253,17 @@ func (s *Server) page(ctx context.Context, v store.View, o *options, after store
 	return next, err
 }
 
-// checkTime returns an error if the client is gone, or has taken longer than it may for what began at a time: the store keeps old files as long.
+// checkTime returns an error if the client is gone, or has taken longer than it may for a list that began at a time: the store keeps old files as long.
 func (s *Server) checkTime(ctx context.Context, began time.Time) error {
-	if took := time.Since(began); took > s.limits.list {
-		return apierrors.NewTimeoutError(fmt.Sprintf("the answer took longer than %s: request pages (limit) or one namespace", s.limits.list), 0)
+	if time.Since(began) > s.limits.list {
+		return s.tooLong()
 	}
 	return ctx.Err()
+}
+
+// tooLong is the error after the time for a list, and for the changes that a watch is behind.
+func (s *Server) tooLong() error {
+	return apierrors.NewTimeoutError(fmt.Sprintf("the answer took longer than %s: request pages (limit) or one namespace", s.limits.list), 0)
 }
 
 func (s *Server) get(w http.ResponseWriter, q *request) error {
@@ -247,16 +277,25 @@ func (s *Server) get(w http.ResponseWriter, q *request) error {
 			return apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: it is not a number", text))
 		}
 	}
-	if err := s.reach(q.Context(), q, version); err != nil {
-		return err
-	}
-	at, warnings, err := s.position(q)
+	at, warnings, err := s.notOlder(q, version)
 	if err != nil {
 		return err
 	}
-	x, err := s.Mirror.Store().Get(store.View{Resource: q.resource.ID, At: at}, store.Name{Namespace: q.namespace, Name: event.BoundName(q.name)})
+	view, name := store.View{Resource: q.resource.ID, At: at}, store.Name{Namespace: q.namespace, Name: event.BoundName(q.name)}
+	x, err := s.Mirror.Store().Get(view, name)
 	if err != nil {
 		return err
+	}
+	if x != nil && len(x.Body) > smallBody {
+		x = nil // its body is not kept while the request waits
+		release, err := s.acquire(q.Request)
+		if err != nil {
+			return err
+		}
+		defer release()
+		if x, err = s.Mirror.Store().Get(view, name); err != nil {
+			return err
+		}
 	}
 	if x == nil || q.kind.Namespaced != (q.namespace != "") {
 		warn(w, warnings)

@@ -52,7 +52,9 @@ func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request, v view, pa
 		if err != nil {
 			return err
 		}
-		s.tagged(w, r, fmt.Sprintf("%X", sha256.Sum256(text)), func() any { return json.RawMessage(text) })
+		if !tagged(w, r, fmt.Sprintf("%X", sha256.Sum256(text))) {
+			s.answer(w, json.RawMessage(text))
+		}
 		return nil
 	}
 	name := strings.TrimPrefix(path, openAPI+"/")
@@ -69,12 +71,26 @@ func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request, v view, pa
 		w.Header().Set("Cache-Control", "private, immutable")
 		w.Header().Set("Expires", s.now().Add(documentLife).UTC().Format(http.TimeFormat))
 	}
-	s.tagged(w, r, hash, func() any {
-		s.documents <- struct{}{}
-		defer func() { <-s.documents }()
-		return document(kinds, s.Version, s.schema)
-	})
+	if tagged(w, r, hash) {
+		return nil
+	}
+	release, err := s.acquire(r)
+	if err != nil {
+		for _, name := range []string{"Cache-Control", "Expires", "Etag"} { // of the document
+			w.Header().Del(name)
+		}
+		return err
+	}
+	defer release()
+	s.answer(w, s.document(kinds))
 	return nil
+}
+
+// document returns the document of resources of one group version. Others wait while a few are made.
+func (s *Server) document(kinds []*kind) any {
+	s.documents <- struct{}{}
+	defer func() { <-s.documents }()
+	return document(kinds, s.Version, s.schema)
 }
 
 func acceptsJSON(r *http.Request) bool {
@@ -87,16 +103,16 @@ func documentURL(path, hash string) string {
 	return u.String()
 }
 
-// tagged answers with a value, or says that the client has it already.
-func (s *Server) tagged(w http.ResponseWriter, r *http.Request, tag string, value func() any) {
+// tagged sets the headers of an answer with a tag. If the client has the answer already, it says so, and returns true.
+func tagged(w http.ResponseWriter, r *http.Request, tag string) bool {
 	tag = strconv.Quote(tag)
 	w.Header().Set("Etag", tag)
 	w.Header().Set("Vary", "Accept")
 	if slices.Contains(strings.Split(strings.ReplaceAll(r.Header.Get("If-None-Match"), " ", ""), ","), tag) {
 		w.WriteHeader(http.StatusNotModified)
-		return
+		return true
 	}
-	s.answer(w, value())
+	return false
 }
 
 // hashOf returns a hash of what the document of resources of one group version says.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"sync"
 
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
@@ -36,22 +37,38 @@ type stretch struct {
 	stretchKey
 	upTo store.Position
 
-	read    sync.Once
+	once    sync.Once
 	all     []*store.Change
 	of      map[string][]*store.Change // by namespace
 	bytes   int
 	counted bool // in recent.bytes
 	tooLong bool // the changes are not kept
 	err     error
+	stopped bool // err is because the context of the watch that read ended
 }
 
 func newRecent(s *store.Store) *recent {
 	return &recent{store: s, known: map[stretchKey]*stretch{}}
 }
 
-// behind returns the changes of a resource behind a position, up to another or a later one that is served; nil if they are too many.
-func (r *recent) behind(id store.Resource, at, upTo store.Position) (*stretch, error) {
-	key := stretchKey{id, at}
+// behind returns the changes of a resource behind a position, up to another or a later one that is served; nil if they are too many. It ends with
+// the cause of ctx if ctx ends. Then another watch that waits for the same changes reads them.
+func (r *recent) behind(ctx context.Context, id store.Resource, at, upTo store.Position) (*stretch, error) {
+	for {
+		t := r.read(ctx, stretchKey{id, at}, upTo)
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case t.stopped:
+			continue
+		case t.err != nil || t.tooLong:
+			return nil, t.err
+		}
+		return t, nil
+	}
+}
+
+func (r *recent) read(ctx context.Context, key stretchKey, upTo store.Position) *stretch {
 	r.mu.Lock()
 	t := r.known[key]
 	if t == nil {
@@ -60,14 +77,11 @@ func (r *recent) behind(id store.Resource, at, upTo store.Position) (*stretch, e
 		r.order = append(r.order, t)
 	}
 	r.mu.Unlock()
-	t.read.Do(func() {
-		t.fill(r.store)
+	t.once.Do(func() {
+		t.fill(ctx, r.store)
 		r.keep(t)
 	})
-	if t.err != nil || t.tooLong {
-		return nil, t.err
-	}
-	return t, nil
+	return t
 }
 
 // keep counts what was read, and removes the oldest stretches if there is too much.
@@ -93,9 +107,9 @@ func (r *recent) keep(t *stretch) {
 	}
 }
 
-func (t *stretch) fill(s *store.Store) {
+func (t *stretch) fill(ctx context.Context, s *store.Store) {
 	t.of = map[string][]*store.Change{}
-	t.err = s.Changes(t.resource, "", t.behind, t.upTo, func(c *store.Change) bool {
+	t.err = s.ChangesContext(ctx, t.resource, "", t.behind, t.upTo, func(c *store.Change) bool {
 		kept := *c
 		t.all = append(t.all, &kept)
 		t.of[c.Namespace] = append(t.of[c.Namespace], &kept)
@@ -108,6 +122,7 @@ func (t *stretch) fill(s *store.Store) {
 		t.tooLong = t.bytes > stretchBytes
 		return !t.tooLong
 	})
+	t.stopped = t.err != nil && ctx.Err() != nil
 	if t.tooLong {
 		t.all, t.of, t.bytes = nil, nil, changeBytes
 	}

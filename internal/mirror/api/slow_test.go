@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubebridge/kubebridge/internal/serve"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // TestClientDoesNotRead: a client that asks and does not read what it gets does not keep the handler, whatever it has asked for.
@@ -122,6 +123,78 @@ func TestListsAtOnce(t *testing.T) {
 	}
 }
 
+// TestLargeAnswersAtOnce: large objects and OpenAPI documents count as lists while clients read them. Small objects, and what a client has
+// already, do not.
+func TestLargeAnswersAtOnce(t *testing.T) {
+	b := threePods(t)
+	large := thing{"shop", "large", "u-9", 60, "a=" + strings.Repeat("x", smallBody)}
+	b.object("pods", event.Added, event.Watch, large)
+	lists := serve.NewQuota(1, 1)
+	b.server.AcquireList = lists.Acquire
+	send := func(path string, header http.Header, w http.ResponseWriter) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		r := httptest.NewRequest(http.MethodGet, path, nil).WithContext(ctx)
+		r.Header = header
+		b.server.ServeHTTP(w, r)
+	}
+	table := http.Header{"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io"}}
+	_, document, _ := b.get(t, "/openapi/v3/api/v1", "")
+	tag := http.Header{"If-None-Match": {document.Get("Etag")}}
+	hash := "?hash=" + strings.Trim(document.Get("Etag"), `"`)
+	for _, c := range []struct {
+		path    string
+		header  http.Header
+		code    int
+		limited bool
+	}{
+		{"/api/v1/namespaces/shop/pods/large", nil, 200, true},
+		{"/api/v1/namespaces/shop/pods/large?includeObject=Object", table, 200, true},
+		{"/api/v1/namespaces/shop/pods/web", nil, 200, false},
+		{"/api/v1/namespaces/shop/pods/none", nil, 404, false},
+		{"/openapi/v3/api/v1", nil, 200, true},
+		{"/openapi/v3/api/v1" + hash, nil, 200, true},
+		{"/openapi/v3/api/v1" + hash, tag, 304, false},
+		{"/openapi/v3", nil, 200, false},
+	} {
+		asked := 0
+		w := &reading{ResponseRecorder: httptest.NewRecorder(), wrote: func() {
+			if asked++; asked > 1 {
+				return
+			}
+			other := httptest.NewRecorder()
+			send("/api/v1/pods", nil, other)
+			if limited := other.Code == http.StatusTooManyRequests; limited != c.limited {
+				t.Errorf("a list while a client reads %s: %d", c.path, other.Code)
+			}
+		}}
+		if send(c.path, c.header, w); w.Code != c.code {
+			t.Errorf("%s: %d %s", c.path, w.Code, w.Body)
+		}
+		release, _ := lists.Acquire(t.Context(), "192.0.2.1:1")
+		w = &reading{ResponseRecorder: httptest.NewRecorder(), wrote: func() {}}
+		send(c.path, c.header, w)
+		release()
+		if limited := w.Code == http.StatusTooManyRequests; limited != c.limited {
+			t.Errorf("%s beside a list: %d", c.path, w.Code)
+		}
+		if h := w.Header(); w.Code == http.StatusTooManyRequests && (h.Get("Cache-Control") != "" || h.Get("Expires") != "" || h.Get("Etag") != "") {
+			t.Errorf("%s: the client may keep the refusal: %v", c.path, h)
+		}
+	}
+}
+
+// reading is an answer that calls wrote before each part.
+type reading struct {
+	*httptest.ResponseRecorder
+	wrote func()
+}
+
+func (r *reading) Write(b []byte) (int, error) {
+	r.wrote()
+	return r.ResponseRecorder.Write(b)
+}
+
 // TestListsEnd: a list, and the changes that a watch is behind, end after a time, because the store keeps old files as long.
 func TestListsEnd(t *testing.T) {
 	b := threePods(t)
@@ -130,8 +203,8 @@ func TestListsEnd(t *testing.T) {
 	if code, _, body := b.get(t, "/api/v1/pods", ""); code != 504 || !strings.Contains(body, "request pages") {
 		t.Errorf("a list: %d %s", code, body)
 	}
-	for _, version := range []string{"", "50"} {
-		w, err := b.client("").Resource(podsResource).Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
+	for _, c := range []struct{ namespace, version string }{{"", ""}, {"", "50"}, {"none", "50"}} {
+		w, err := b.client("").Resource(podsResource).Namespace(c.namespace).Watch(t.Context(), metav1.ListOptions{ResourceVersion: c.version})
 		if err != nil {
 			t.Fatal(err)
 		}

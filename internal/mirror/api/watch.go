@@ -77,7 +77,7 @@ func (x *watcher) serve(list bool, expired error) {
 	if err == nil {
 		err = x.run(ctx, list)
 	}
-	if err == nil || errors.Is(err, errGone) {
+	if err == nil || errors.Is(err, errGone) || x.q.Context().Err() != nil { // the client is gone, or bridge serve ends
 		return
 	}
 	text, err := json.Marshal(statusOf(err))
@@ -92,12 +92,7 @@ func (x *watcher) serve(list bool, expired error) {
 // begin finds where the watch begins. list is set if the objects that exist are sent first.
 func (x *watcher) begin() (list bool, warnings []string, err error) {
 	q, o := x.q, x.o
-	if o.version != 0 {
-		if err := x.s.reach(q.Context(), q, o.version); err != nil {
-			return false, nil, err
-		}
-	}
-	at, warnings, err := x.s.position(q)
+	at, warnings, err := x.s.notOlder(q, o.version)
 	if err != nil {
 		return false, nil, err
 	}
@@ -238,16 +233,18 @@ func (x *watcher) changes(upTo store.Position) error {
 		}
 		return nil
 	}
-	n, began := 0, time.Now()
+	n := 0
+	ctx, cancel := context.WithTimeoutCause(x.q.Context(), x.s.limits.list, x.s.tooLong())
+	defer cancel()
 	send := func(c *store.Change) error {
 		n++
-		if err := x.s.checkTime(x.q.Context(), began); err != nil { // a selector may select nothing for long
-			return err
+		if ctx.Err() != nil { // a selector may select nothing for long
+			return context.Cause(ctx)
 		}
 		return x.change(c)
 	}
 	for x.live && x.q.past == "" && upTo.Compare(x.at) > 0 {
-		t, err := x.s.recent.behind(x.q.resource.ID, x.at, upTo)
+		t, err := x.s.recent.behind(ctx, x.q.resource.ID, x.at, upTo)
 		if err != nil {
 			return err
 		}
@@ -263,7 +260,7 @@ func (x *watcher) changes(upTo store.Position) error {
 	}
 	if upTo.Compare(x.at) > 0 {
 		var failed error
-		err := x.s.Mirror.Store().Changes(x.q.resource.ID, x.o.namespace, x.at, upTo, func(c *store.Change) bool {
+		err := x.s.Mirror.Store().ChangesContext(ctx, x.q.resource.ID, x.o.namespace, x.at, upTo, func(c *store.Change) bool {
 			failed = send(c)
 			return failed == nil
 		})

@@ -2,9 +2,9 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -131,7 +131,12 @@ type Change struct {
 // each. Changes of one object at one resourceVersion, such as those of two collections that it moves between, count as one. Changes
 // that do not change the view, such as those of one collection while another has a newer state, are left out. With a namespace it returns the
 // changes of that namespace only, and does not read the versions of others. It ends early, without an error, if fn returns false.
-func (s *Store) Changes(r Resource, namespace string, after, upTo Position, fn func(c *Change) bool) (err error) {
+func (s *Store) Changes(r Resource, namespace string, after, upTo Position, fn func(c *Change) bool) error {
+	return s.ChangesContext(context.Background(), r, namespace, after, upTo, fn)
+}
+
+// ChangesContext is Changes that ends with the cause of ctx if ctx ends, also while it reads changes for which it does not call fn.
+func (s *Store) ChangesContext(ctx context.Context, r Resource, namespace string, after, upTo Position, fn func(c *Change) bool) (err error) {
 	prefix := resourceKey(keyChange, r)
 	lower := append(changeKey(r, after), 0)
 	upper := append(changeKey(r, upTo), 0)
@@ -143,8 +148,11 @@ func (s *Store) Changes(r Resource, namespace string, after, upTo Position, fn f
 	if err := s.retained(View{r, after}); err != nil {
 		return err
 	}
-	var group []span // of one era and version
+	g := group{of: map[Name]int{}}
 	for ok := it.First(); ok; ok = it.Next() {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		id, err := readChange(len(prefix), it.Key(), it.Value())
 		if err != nil {
 			return err
@@ -152,35 +160,60 @@ func (s *Store) Changes(r Resource, namespace string, after, upTo Position, fn f
 		if namespace != "" && id.Namespace != namespace {
 			continue
 		}
-		if len(group) > 0 && (group[0].at.Era != id.at.Era || group[0].at.Version != id.at.Version) {
-			if more, err := s.changes(r, group, fn); err != nil || !more {
+		if len(g.spans) > 0 && (g.spans[0].at.Era != id.at.Era || g.spans[0].at.Version != id.at.Version) {
+			if more, err := s.changes(ctx, r, &g, fn); err != nil || !more {
 				return err
 			}
-			group = group[:0]
+			g.reset()
 		}
-		first := id.at
-		if i := slices.IndexFunc(group, func(x span) bool { return x.Name == id.Name }); i >= 0 {
-			first = group[i].first
-			group = slices.Delete(group, i, i+1)
-		}
-		group = append(group, span{id.versionID, first})
+		g.add(id.versionID)
 	}
 	if err := it.Error(); err != nil {
 		return err
 	}
-	_, err = s.changes(r, group, fn)
+	_, err = s.changes(ctx, r, &g, fn)
 	return err
 }
 
 // span are the changes of an object at one resourceVersion: the last one, and the position of the first.
 type span struct {
 	versionID
-	first Position
+	first    Position
+	replaced bool // by a later span of the same object
+}
+
+// group are the spans of one era and resourceVersion. All objects that a list showed to be deleted can be in one.
+type group struct {
+	spans []span
+	of    map[Name]int // the span of an object that is not replaced
+}
+
+func (g *group) add(id versionID) {
+	first := id.at
+	if i, ok := g.of[id.Name]; ok {
+		first, g.spans[i].replaced = g.spans[i].first, true
+	}
+	g.of[id.Name] = len(g.spans)
+	g.spans = append(g.spans, span{versionID: id, first: first})
+}
+
+// reset removes the spans. To clear the map would take as long as its largest group, each time.
+func (g *group) reset() {
+	for i := range g.spans {
+		delete(g.of, g.spans[i].Name)
+	}
+	g.spans = g.spans[:0]
 }
 
 // changes calls fn for the changes of a group, and reports whether more are wanted.
-func (s *Store) changes(r Resource, group []span, fn func(c *Change) bool) (more bool, err error) {
-	for _, x := range group {
+func (s *Store) changes(ctx context.Context, r Resource, g *group, fn func(c *Change) bool) (more bool, err error) {
+	for _, x := range g.spans {
+		if x.replaced {
+			continue
+		}
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
 		c := Change{At: x.at, Name: x.Name}
 		if c.Before, err = s.Get(View{r, x.first.before()}, x.Name); err != nil {
 			return false, err

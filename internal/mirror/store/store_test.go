@@ -416,6 +416,48 @@ func TestTrimWhileReading(t *testing.T) {
 	must(t, s.Close())
 }
 
+// TestChangesOfOneList: all deletions that a list shows have its resourceVersion. The time for them is not that of their number squared, and a reader
+// that is gone ends it before the first one.
+func TestChangesOfOneList(t *testing.T) {
+	s := openTest(t, vfs.NewMem())
+	defer s.Close()
+	const n = 100_000
+	b := s.Batch()
+	for i := range uint64(n) {
+		x := Version{UID: "u", Epoch: 1, ResourceVersion: 1, Deleted: true, Body: []byte("{}")}
+		must(t, b.Put(pods, Name{"ns", fmt.Sprintf("web-%06d", i)}, "pods", Position{2, 50, i + 1}, &x))
+	}
+	o := Name{"ns", "there"}
+	for seq, deleted := range []bool{false, true, false} {
+		x := Version{UID: "v", Epoch: 1, ResourceVersion: 1, Deleted: deleted, Body: []byte("{}")}
+		must(t, b.Put(pods, o, "pods", Position{2, 50, n + 1 + uint64(seq)}, &x))
+	}
+	must(t, b.Put(pods, o, "pods", Position{2, 51, n + 9}, &Version{UID: "v", Epoch: 1, ResourceVersion: 51, Body: []byte("{}")}))
+	must(t, b.Commit())
+	began := time.Now()
+	var got []string
+	must(t, s.Changes(pods, "", Position{2, 50, n}, Position{Era: 3}, func(c *Change) bool {
+		got = append(got, fmt.Sprint(c.At.Version, c.Before != nil, c.After != nil))
+		return true
+	}))
+	if !slices.Equal(got, []string{"50 false true", "51 true true"}) {
+		t.Errorf("the changes are %v", got)
+	}
+	all := &stopping{t.Context(), n + 4 + 10} // it has read the group
+	if err := s.ChangesContext(all, pods, "", Position{Era: 2}, Position{Era: 3}, func(c *Change) bool {
+		t.Errorf("a change: %+v", c)
+		return false
+	}); !errors.Is(err, context.Canceled) {
+		t.Errorf("in the group: %v", err)
+	}
+	if err := s.ChangesContext(&stopping{t.Context(), 10}, pods, "none", Position{Era: 2}, Position{Era: 3}, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("in another namespace: %v", err)
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
 // TestMoments: a time shows the last position that was served at or before it.
 func TestMoments(t *testing.T) {
 	s := openTest(t, vfs.NewMem())

@@ -295,6 +295,7 @@ func (s *server) list(ctx context.Context, path, name, from string, o *storage.L
 // continueToken is the content of a continue token of bridge serve. The tests make tokens as the API server has them, and compare them.
 type continueToken struct {
 	List            string
+	Copy            string
 	At              store.Position
 	Namespace, Name string
 	Newest          bool `json:",omitzero"`
@@ -308,7 +309,11 @@ func (s *server) tokenOf(text, key string) (string, error) {
 		return "", apierrors.NewBadRequest(err.Error())
 	}
 	from, behind := strings.CutSuffix(from, "\x00")
-	t := continueToken{List: pods.Cluster + "/" + pods.Name + "/at", Newest: version < 0}
+	id, err := s.bus.mirror.Store().ID()
+	if err != nil {
+		return "", err
+	}
+	t := continueToken{List: pods.Cluster + "/" + pods.Name + "/at", Copy: id, Newest: version < 0}
 	if !t.Newest {
 		t.At = store.Position{Era: 1, Version: uint64(version), Seq: math.MaxUint64}
 		if served := s.bus.mirror.Resource(pods).Served; served.Version == t.At.Version {

@@ -1,0 +1,28 @@
+package store
+
+import (
+	"crypto/rand"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// recordID is the name of the record with the store's ID.
+const recordID = "id"
+
+// ID returns a random text that no other store has: positions of two stores have nothing in common, even if both were read from one bus. The first
+// call makes it, and it stays the same after that. A copy of the directory has the same ID. Any goroutine may call it.
+func (s *Store) ID() (string, error) {
+	if id, err := s.Record(recordID); err != nil || id != nil {
+		return string(id), err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if id, err := s.Record(recordID); err != nil || id != nil { // another goroutine has made it
+		return string(id), err
+	}
+	text := rand.Text()
+	if err := s.db.Set(recordKey(recordID), []byte(text), pebble.Sync); err != nil {
+		return "", err
+	}
+	return text, s.disk.Err()
+}
