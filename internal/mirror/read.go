@@ -217,6 +217,11 @@ func (r *Resource) Watch(version uint64, view store.Position) (store.Position, e
 	if at.Compare(r.Floor) < 0 {
 		return at, fmt.Errorf("%w: too old resource version: %d (%d): older changes are not retained", ErrExpired, version, r.Floor.Version)
 	}
+	// Lists at the base have what came before the first served position, such as the deletions that the era's first list showed.
+	first := store.Position{Era: e.Number, Version: version, Seq: e.First}
+	if e.Complete && version == e.Base && e.First != 0 && first.Compare(r.Floor) >= 0 {
+		return first, nil
+	}
 	return at, nil
 }
 

@@ -26,7 +26,9 @@ type Era struct {
 	Reset      bool   `json:",omitzero"`
 	// Complete is set once the resource was complete in this era, with the resourceVersion Base of the epoch Epoch. Since is when.
 	Complete    bool `json:",omitzero"`
+	// First is the Seq of the first position that was served, which has the resourceVersion Base; 0: not known.
 	Base, Epoch uint64
+	First       uint64 `json:",omitzero"`
 	Since       time.Time
 	// MinServed is the highest resourceVersion of a list that ended in this era, and of changes that an era before keeps. Lower ones are not served: the
 	// objects at them are not known.
@@ -660,7 +662,7 @@ func (m *Mirror) serve(r *resource) error {
 		return err
 	}
 	if !now.Complete {
-		now.Complete, now.Base, now.Since, now.Absent = true, version, r.Moment, absent
+		now.Complete, now.Base, now.First, now.Since, now.Absent = true, version, next.Seq, r.Moment, absent
 		for _, c := range r.Collections {
 			now.Skipped += c.Skipped
 		}

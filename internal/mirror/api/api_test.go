@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -443,6 +444,42 @@ func TestChangesOfOneVersion(t *testing.T) {
 	}
 	defer w.Stop()
 	wantNext(t, w, "DELETED web@60", "DELETED cart@60")
+}
+
+// TestWatchFromBase: what the first list of an era shows to be deleted is at its resourceVersion. A client that has listed there had none of it, and must
+// get what comes later at the same version.
+func TestWatchFromBase(t *testing.T) {
+	b := threePods(t)
+	b.gap("pods", event.ReasonExpired)
+	gone := func(x thing, origin event.Origin) {
+		t.Helper()
+		b.send("pods", event.Event{
+			Type: event.Deleted, Origin: origin, APIVersion: "v1", Kind: "Pod", Namespace: x.namespace, Name: x.name, UID: x.uid,
+			ResourceVersion: strconv.Itoa(x.version), DeletionVersion: "60", Object: x.body("v1", "Pod"),
+		})
+	}
+	gone(web, event.Reconcile)
+	gone(cart, event.Reconcile)
+	b.synced("pods", 60, event.ReasonExpired)
+	pods := b.client("").Resource(podsResource)
+	l, err := pods.List(t.Context(), metav1.ListOptions{})
+	if err != nil || !slices.Equal(names(l), []string{"infra/log@43"}) {
+		t.Fatalf("the list is %v (%v)", names(l), err)
+	}
+	watch := func() apiwatch.Interface {
+		t.Helper()
+		w, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: l.GetResourceVersion()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Stop)
+		return w
+	}
+	w := watch()
+	gone(log, event.Watch)
+	late := "DELETED log@60"
+	wantNext(t, w, late)
+	wantNext(t, watch(), late)
 }
 
 // TestResync: a resync publishes every object again. Watches go on without it.

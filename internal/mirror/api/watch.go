@@ -108,6 +108,9 @@ func (x *watcher) begin() (list bool, warnings []string, err error) {
 	if x.at, err = q.resource.Watch(o.version, at); err != nil {
 		return false, nil, x.s.failed(q, err)
 	}
+	if x.at.Seq != ^uint64(0) { // the first position of the version that was served
+		return false, warnings, nil
+	}
 	n, err := x.s.Mirror.Store().CountAt(q.resource.ID, x.at.Era, o.version)
 	if err != nil {
 		return false, nil, err
