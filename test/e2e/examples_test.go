@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubebridge/kubebridge/internal/postgrestest"
@@ -179,6 +181,48 @@ func TestExamplesOnNATS(t *testing.T) {
 	url, stream := "nats://"+w.nats.Addr(), "K8S_"+w.ns
 	w.isCopied("Go", x.nats, url, stream)
 	w.isCopied("Python", x.python, filepath.Join(x.dir, "python", "nats_mirror.py"), url, stream)
+	w.noticesAnotherStream(stream, []string{x.nats, url, stream}, []string{x.python, filepath.Join(x.dir, "python", "nats_mirror.py"), url, stream})
+}
+
+// noticesAnotherStream checks that examples ignore a message that is no event, and end when the stream is deleted and created again: their copies
+// would lack what happened meanwhile, and still be called complete.
+func (w *world) noticesAnotherStream(name string, examples ...[]string) {
+	w.t.Helper()
+	conn, err := nats.Connect("nats://" + w.nats.Addr())
+	w.must(err)
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	w.must(err)
+	stream, err := js.Stream(w.soon(), name)
+	w.must(err)
+	w.nats.SkipForeign.Store(true)
+	subject := "k8s." + w.ns + ".foreign"
+	_, err = js.Publish(w.soon(), subject, []byte("hello"))
+	w.must(err)
+	var running []*bridge.Process
+	for _, args := range examples {
+		p, err := bridge.Start(args[0], args[1:]...)
+		w.must(err)
+		defer p.Kill()
+		w.awaitLast(p)
+		running = append(running, p)
+	}
+	w.bridge.Kill()
+	info, err := stream.Info(w.soon())
+	w.must(err)
+	w.must(js.DeleteStream(w.soon(), name))
+	_, err = js.CreateStream(w.soon(), jetstream.StreamConfig{Name: name, Subjects: []string{"k8s." + w.ns + ".>"}})
+	w.must(err)
+	for range info.State.LastSeq + 1 {
+		_, err := js.Publish(w.soon(), subject, []byte("hello"))
+		w.must(err)
+	}
+	for _, p := range running {
+		w.exits(p, 1)
+		if !strings.Contains(p.Log(), "begin again with an empty copy") {
+			w.t.Errorf("an example ended with:\n%s", p.Log())
+		}
+	}
 }
 
 // isCopied runs an example, and compares its copy with the cluster.
