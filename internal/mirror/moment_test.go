@@ -481,3 +481,79 @@ func TestSkippedInALaggingPartition(t *testing.T) {
 	listed(1, 6, "200", 40, 0)
 	b.latest(40, 30)
 }
+
+// TestBatchOfAnEraThatWasNotServed: gaps and ends of collections, while the resource is not complete, write nothing again that other collections have
+// published. All of it would be in memory at once.
+func TestBatchOfAnEraThatWasNotServed(t *testing.T) {
+	const namespaces, objects, size = 20, 50, 10 << 10
+	b := openBacklog(t)
+	b.partitions, b.collections = 1, map[string]uint64{}
+	all := make([]string, namespaces)
+	for i := range all {
+		all[i] = fmt.Sprintf("pods@n%02d", i)
+		b.collections[all[i]] = 1
+	}
+	for _, b.collection = range all {
+		b.gap(0, 1, "100", event.ReasonReset)
+		for i := range objects {
+			e := b.event(i, event.Present, 10+i)
+			e.Origin = event.Snapshot
+			e.Object = append(e.Object[:len(e.Object)-1], fmt.Sprintf(`,"x":"%0*d"}`, size, 0)...)
+			b.apply(0, 2, e)
+		}
+		b.commit()
+	}
+	small := func(what string) {
+		t.Helper()
+		if n := b.mirror.batch.Len(); n > 16<<10 {
+			t.Errorf("%s: the batch has %d bytes", what, n)
+		}
+		b.commit()
+	}
+	for _, b.collection = range all {
+		b.gap(0, 5, "200", event.ReasonExpired)
+		small("a gap of " + b.collection)
+	}
+	delete(b.collections, all[0])
+	b.collection, b.plan = all[0], 2
+	b.apply(0, 6, event.Event{Type: event.Closed, Run: "200", Origin: event.Reconcile, Report: &event.Report{Reason: "removed"}})
+	small("an end")
+	for _, b.collection = range all[1:] {
+		b.apply(0, 7, event.Event{Type: event.Deleted, Origin: event.Reconcile, Run: "100", APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: b.collection + "0", UID: b.collection + "0", ResourceVersion: "10", DeletionVersion: "90", Object: []byte("{}")})
+		b.synced(0, 8, "200", 1, 100)
+	}
+	b.commit()
+	at, err := b.mirror.Resource(pods).Latest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	err = b.mirror.Store().List(store.View{Resource: pods, At: at}, "", store.Name{}, func(*store.Object) bool { n++; return true })
+	if want := (namespaces - 1) * (objects - 1); err != nil || n != want {
+		t.Errorf("%d objects are shown (%v), want %d", n, err, want)
+	}
+}
+
+// TestOrderComesBack: a resource whose resourceVersions were no numbers is served once none of its former collections counts any more.
+func TestOrderComesBack(t *testing.T) {
+	b := openBacklog(t)
+	b.partitions = 1
+	b.gap(0, 1, "100", event.ReasonReset)
+	e := b.event(0, event.Present, 1)
+	e.Origin, e.ResourceVersion = event.Snapshot, "abc"
+	b.apply(0, 2, e)
+	b.synced(0, 3, "100", 1, 20)
+	b.commit()
+	if _, err := b.mirror.Resource(pods).Latest(); !errors.Is(err, ErrIncomplete) {
+		t.Fatalf("without an order: %v", err)
+	}
+	if err := b.mirror.Forget("messages were lost"); err != nil {
+		t.Fatal(err)
+	}
+	b.gap(0, 1, "100", event.ReasonReset)
+	e.ResourceVersion = "15"
+	b.apply(0, 2, e)
+	b.synced(0, 3, "100", 1, 20)
+	b.commit()
+	b.latest(20, 15)
+}
