@@ -305,8 +305,12 @@ func TestTrimDrops(t *testing.T) {
 		floor Position
 		drops []uint64
 	}{
-		{Position{3, 1, 3}, []uint64{2, 3, 4, 5}}, {Position{3, 1, 3}, []uint64{2, 3, 4, 5}}, {Position{4, 1, 4}, []uint64{3, 4, 5}}, {Position{5, 0, 0}, []uint64{4, 5}},
-		{Position{6, 0, 0}, []uint64{5}}, {Position{7, 0, 0}, nil},
+		{Position{3, 1, 3}, []uint64{2, 3, 4, 5}},
+		{Position{3, 1, 3}, []uint64{2, 3, 4, 5}},
+		{Position{4, 1, 4}, []uint64{3, 4, 5}},
+		{Position{5, 0, 0}, []uint64{4, 5}},
+		{Position{6, 0, 0}, []uint64{5}},
+		{Position{7, 0, 0}, nil},
 	} {
 		must(t, s.Trim(t.Context(), pods, want.floor))
 		var got []uint64
