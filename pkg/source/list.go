@@ -106,7 +106,7 @@ func (c *Collection) list(ctx context.Context, begun Signal) (rv string, err err
 	}
 	// The end of a list means that missing objects do not exist. Check the cluster's identity after the whole list was
 	// read, because the address may have moved to another cluster in the meantime.
-	if err := c.sameCluster(ctx, time.Now()); err != nil {
+	if err := c.stillSame(ctx); err != nil {
 		return "", err
 	}
 	if err := c.handler.Handle(ctx, Signal{Kind: ListEnded, RV: rv, Resume: rv}); err != nil {
@@ -188,7 +188,7 @@ func (c *Collection) Survey(ctx context.Context, handler Handler) (rv string, er
 		return handler.Handle(ctx, Signal{Kind: Listed, Object: o})
 	})
 	if err == nil {
-		err = c.sameCluster(ctx, time.Now()) // as in list
+		err = c.stillSame(ctx) // as in list
 	}
 	var fromHandler handlerError
 	switch {
