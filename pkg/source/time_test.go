@@ -683,10 +683,11 @@ func TestListsThatAreNotAnswered(t *testing.T) {
 		{"with an error again", []answer{hangs, status(http.StatusInternalServerError, "InternalError"), pageOf("50", "")}, []time.Duration{firstAnswer, 0, 0}, []string{"first", "retry", "first"}},
 		{"one byte", []answer{open("{"), open("{"), pageOf("50", "")}, []time.Duration{firstAnswer, pageTimeout, 0}, []string{"first", "retry", "retry"}},
 		{"a byte every second", []answer{dribble(begun+strings.Repeat(" ", 1000), 1, time.Second), pageOf("50", "")}, []time.Duration{firstAnswer, 0}, []string{"first", "retry"}},
-		{"a stalled later page", []answer{pageOf("40", "token", item("a", "5")), open("{"), pageOf("50", "")}, []time.Duration{laterAnswer, 0}, []string{"first", "retry"}},
+		{"a stalled later page", []answer{pageOf("40", "token", item("a", "5")), open("{"), pageOf("40", "", item("b", "6"))}, []time.Duration{laterAnswer}, []string{"first"}},
 		{"a large page on a slow link", []answer{dribble(pageText("50", "", item("a"+large, "5")), leastProgress, 4*time.Second)}, []time.Duration{84 * time.Second}, []string{"first"}},
 		{"a large page with pauses, as a retry", []answer{hangs, dribble(pageText("50", "", item("a"+large, "5")), 8*leastProgress, 20*time.Second)}, []time.Duration{firstAnswer, minute}, []string{"first", "retry"}},
-		{"a later page", []answer{pageOf("40", "token", item("a", "5")), hangs, pageOf("50", "")}, []time.Duration{laterAnswer, 0}, []string{"first", "retry"}},
+		{"a later page", []answer{pageOf("40", "token", item("a", "5")), hangs, pageOf("40", "", item("b", "6"))}, []time.Duration{laterAnswer}, []string{"first"}},
+		{"a later page, again and again", []answer{pageOf("40", "token", item("a", "5")), hangs, hangs, pageOf("50", "")}, []time.Duration{2 * laterAnswer, 0}, []string{"first", "retry"}},
 		{"too many requests", []answer{status(http.StatusTooManyRequests, "TooManyRequests"), pageOf("50", "")}, []time.Duration{0, 0}, []string{"first", "first"}},
 		{"nobody there", []answer{broken(), pageOf("50", "")}, []time.Duration{0, 0}, []string{"first", "first"}},
 	} {
