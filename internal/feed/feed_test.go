@@ -548,7 +548,7 @@ func TestResync(t *testing.T) {
 	}
 }
 
-// A resync reads a list whose first page takes longer than the first attempt waits: the next attempt waits longer.
+// A resync reads a list whose first page takes longer than the first attempt waits: the next attempt waits longer, and belongs to the same resync.
 func TestResyncOfASlowList(t *testing.T) {
 	s := newServer(t)
 	s.do(func() { s.write("red", "a") })
@@ -557,7 +557,7 @@ func TestResyncOfASlowList(t *testing.T) {
 	p.start()
 	p.expect("gap reset", "present a", "synced")
 	s.do(func() { s.slow = 6 * time.Second })
-	p.expect("gap resync", "gap resync", "present a", "synced")
+	p.expect("gap resync", "present a", "synced")
 }
 
 // If a backup was restored to an API server, this is noticed even though the server is not behind the position, which

@@ -24,6 +24,7 @@ type Client struct {
 	streams   pause         // set after a server showed that it does not support streamed lists
 	wide      chan struct{} // has one element for each busy watch on the wide connection
 	memory    pieces        // for pages and watch frames
+	bounds    pageBounds
 }
 
 // NewClient returns a client for the server that cfg names. It does not connect.

@@ -90,7 +90,7 @@ type Collection struct {
 	asked    questions
 	streams  pause       // begins when a streamed list breaks off; until its end, lists are paged
 	slow     atomic.Bool // the last list failed because the server was slow, see Attempt
-	bound    pageBound
+	bounds   Target      // the key of its bounds, see pageBounds
 
 	// Only Run's goroutine uses the fields below.
 	owner     Owner
@@ -104,6 +104,8 @@ func NewCollection(o Options) *Collection {
 		client: o.Client, target: o.Target, lists: o.Lists, seen: o.Seen, onState: o.OnState,
 		leavable: o.Target.leavable(), owner: o.Owner, epochs: o.Epochs,
 	}
+	c.bounds = o.Target
+	c.bounds.Collection.Entry = "" // as for watches
 	c.relay = &relay{c: c, to: o.Handler}
 	c.handler = c.relay
 	if c.lists == nil {

@@ -28,7 +28,7 @@ func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery, 
 			return
 		}
 		next.drop()
-		p, next = page{}, nil
+		p, next = page{took: time.Since(a.at)}, nil
 		if time.Since(began) >= firstAnswer {
 			err = slowError{err}
 		}
@@ -50,6 +50,7 @@ func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery, 
 	if err == nil && q.next > 0 {
 		after := q
 		after.limit = q.next
+		after = c.bounded(after)
 		if after.token = r.scan.parseHead(r.body.Bytes()); after.token != "" {
 			next = c.ask(ctx, after, unreadFor)
 		}
@@ -69,12 +70,14 @@ func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery, 
 	if p, err = r.scan.parsePage(r.body.Bytes()); err != nil {
 		return p, next, fmt.Errorf("list: parse: %w", err)
 	}
+	p.took = time.Since(a.at)
 	return p, next, nil
 }
 
 // asked is a page that was requested. nil: none.
 type asked struct {
 	q     pageQuery
+	at    time.Time // of the request
 	ctx   context.Context
 	end   context.CancelCauseFunc
 	timer *time.Timer
@@ -93,7 +96,7 @@ func slowPage(what string, within time.Duration) error {
 // ask requests a page. The request ends with errSlowPage if the page has not been read after the
 // time limit within.
 func (c *Collection) ask(ctx context.Context, q pageQuery, within time.Duration) *asked {
-	a := &asked{q: q, there: make(chan struct{})}
+	a := &asked{q: q, at: time.Now(), there: make(chan struct{})}
 	a.ctx, a.end = context.WithCancelCause(ctx)
 	a.timer = time.AfterFunc(within, func() { a.end(slowPage("whole page", pageTimeout)) })
 	go func() {

@@ -30,7 +30,7 @@ type identity struct {
 	turn     *semaphore.Weighted // guards the rest; unlike a mutex, waiting for it ends with a context
 	uid      string              // "" until it is known
 	expected bool                // the caller has set uid, see Client.ExpectCluster
-	at       time.Time           // time of the last check
+	at       time.Time           // when the last check began, or failed
 	err      error               // result of the last check
 }
 
@@ -91,7 +91,9 @@ func (c *Client) SameCluster(ctx context.Context, since time.Time) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	id.at, id.err = asked, id.judge(uid, err)
+	if id.at, id.err = asked, id.judge(uid, err); id.err != nil {
+		id.at = time.Now() // a failure may take getTimeout
+	}
 	return id.err
 }
 
@@ -103,11 +105,32 @@ func (c *Collection) sameCluster(ctx context.Context, since time.Time) error {
 	if err == nil || errors.Is(err, ErrOtherCluster) || ctx.Err() != nil {
 		return err
 	}
+	return unknownCluster(err)
+}
+
+func unknownCluster(err error) error {
 	const unknown = "it is not known whether this is still the same cluster"
 	if statusCode(err) == 0 {
 		return fmt.Errorf("%s: %w", unknown, err)
 	}
 	return fmt.Errorf("%s: %v", unknown, err) //nolint:errorlint // its status says nothing of the collection
+}
+
+// stillSame is sameCluster after a list was read. It retries, as for a page, so that one failed request does not make the list begin again.
+func (c *Collection) stillSame(ctx context.Context) error {
+	read, backoff := time.Now(), newBackoff()
+	for try := 1; ; try++ {
+		err := c.client.SameCluster(ctx, read)
+		if err == nil || errors.Is(err, ErrOtherCluster) || ctx.Err() != nil {
+			return err
+		}
+		if try == pageTries || !retryPage(err) {
+			return unknownCluster(err)
+		}
+		if err := sleep(ctx, max(backoff.after(err), sameRetry)); err != nil {
+			return err
+		}
+	}
 }
 
 // judge compares the answer of the server with the known UID.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +24,7 @@ const (
 	// requested, and not every server obeys a limit.
 	largestSingle = 256 << 20
 	pageTries     = 5 // attempts per page except the first page, before the list begins again
+	slowTries     = 1 // further attempts after one that the server did not answer in time: the list holds its slot
 	// firstAnswer is how long a first attempt waits for the server to begin its answer, and then for each further leastProgress
 	// bytes of the answer. Later pages have laterAnswer, because a failure there makes the list begin again. After that time
 	// the list ends and gives its slot back. A retry waits for pageTimeout.
@@ -54,39 +54,6 @@ type slowError struct{ error }
 
 func (e slowError) Unwrap() error { return e.error }
 
-// pageBound bounds the objects of a page, after a page that did not arrive whole. An API server breaks an answer off when it takes longer
-// than its --request-timeout, and over a slow link a page of large objects would be broken off each time. The zero value bounds nothing.
-type pageBound struct{ objects atomic.Int64 }
-
-// of returns the limit of a page that should have a limit.
-func (b *pageBound) of(limit int) int {
-	if n := int(b.objects.Load()); n > 0 {
-		return min(limit, n)
-	}
-	return limit
-}
-
-// failed follows a page that did not arrive whole.
-func (b *pageBound) failed(limit int) { b.objects.Store(int64(max(limit/4, 1))) }
-
-// arrived follows a page that did: the next one may be a little larger.
-func (b *pageBound) arrived(limit int) {
-	n := b.objects.Load()
-	switch {
-	case n == 0 || int64(limit) < n:
-	case n >= maxPage:
-		b.objects.Store(0)
-	default:
-		b.objects.Store(n + max(n/8, 1))
-	}
-}
-
-// notWhole reports whether a page with this error may arrive whole if it is smaller: it was broken off, or was slow.
-func notWhole(err error) bool {
-	var cut cutError
-	return errors.As(err, &cut) || isSlow(err)
-}
-
 // list reads the whole collection, consistently, and passes it on to the handler. It
 // passes begun on first, as soon as the server begins to answer; a refused request is
 // no list. It returns the list's resourceVersion. After an error the list has not ended,
@@ -106,7 +73,7 @@ func (c *Collection) list(ctx context.Context, begun Signal) (rv string, err err
 	}
 	// The end of a list means that missing objects do not exist. Check the cluster's identity after the whole list was
 	// read, because the address may have moved to another cluster in the meantime.
-	if err := c.sameCluster(ctx, time.Now()); err != nil {
+	if err := c.stillSame(ctx); err != nil {
 		return "", err
 	}
 	if err := c.handler.Handle(ctx, Signal{Kind: ListEnded, RV: rv, Resume: rv}); err != nil {
@@ -188,7 +155,7 @@ func (c *Collection) Survey(ctx context.Context, handler Handler) (rv string, er
 		return handler.Handle(ctx, Signal{Kind: Listed, Object: o})
 	})
 	if err == nil {
-		err = c.sameCluster(ctx, time.Now()) // as in list
+		err = c.stillSame(ctx) // as in list
 	}
 	var fromHandler handlerError
 	switch {
@@ -279,13 +246,13 @@ func (c *Collection) ahead(ctx context.Context, r *pageReader, q pageQuery, a *a
 			a.drop()
 			a = nil
 		}
-		p, next, err := c.page(ctx, r, q, a)
-		for errors.Is(err, errPageTooLarge) && q.limit > 1 {
-			q.limit = max(q.limit/8, 1)
+		p := c.page(ctx, r, q, a)
+		for errors.Is(p.err, errPageTooLarge) && p.limit > 1 {
+			q.limit = max(p.limit/8, 1)
 			q.next = min(q.next, q.limit)
-			p, next, err = c.page(ctx, r, q, nil)
+			p = c.page(ctx, r, q, nil)
 		}
-		out <- aheadPage{p, q.limit, next, err}
+		out <- p
 	}()
 	return out
 }
@@ -302,29 +269,67 @@ func (p *page) nextLimit(limit int) int {
 
 // page reads one page. It retries when the connection or the server fails, because the same
 // continue token gives the same page. It returns a 410 to the caller: the token has expired.
-// It does not retry a page of an exact list, which servers often cannot serve, a first page, because the
-// list can begin again at no cost, and a page that the server did not answer in time.
-func (c *Collection) page(ctx context.Context, r *pageReader, q pageQuery, a *asked) (page, *asked, error) {
-	backoff := newBackoff()
-	for try := 1; ; try++ {
-		if q.next = c.bound.of(q.next); a == nil {
-			q.limit = c.bound.of(q.limit)
-		}
+// A page whose size may be the reason is tried again with fewer objects; such an attempt does not count.
+// It does not retry a first page, because the list can begin again at no cost. It retries a page of an exact list, which servers often cannot
+// serve, and a page that the server did not answer in time, only with fewer objects, and the latter slowTries times.
+func (c *Collection) page(ctx context.Context, r *pageReader, q pageQuery, a *asked) aheadPage {
+	if a == nil {
+		q = c.bounded(q)
+	} else {
+		q.limit, q.bounded = a.q.limit, a.q.bounded
+	}
+	backoff, slow := newBackoff(), 0
+	for try := 1; ; {
 		p, next, err := c.fetchPage(ctx, r, q, a)
-		switch {
-		case err == nil:
-			c.bound.arrived(q.limit)
-		case ctx.Err() == nil && q.exact == "" && notWhole(err):
-			c.bound.failed(q.limit)
+		got := aheadPage{p, q.limit, next, err}
+		if err == nil {
+			if q.one == (Name{}) {
+				c.client.bounds.arrived(c.bounds, len(p.items), q.limit, q.bounded || q.token == "", p.took)
+			}
+			return got
 		}
-		if err == nil || ctx.Err() != nil || try == pageTries || !retryPage(err) || q.exact != "" || q.token == "" {
-			return p, next, err
+		if errors.Is(err, errSlowPage) {
+			slow++
+		}
+		smaller := c.smaller(ctx, &q, err, p.took)
+		switch {
+		case ctx.Err() != nil, q.exact == "" && q.token == "", slow > slowTries:
+			return got
+		case smaller:
+		case q.exact != "", try == pageTries, !retryPage(err):
+			return got
+		default:
+			try++
 		}
 		a = nil
 		if err := sleep(ctx, backoff.after(err)); err != nil {
-			return page{}, nil, err
+			return aheadPage{err: err}
 		}
 	}
+}
+
+// bounded returns q with its limit bounded by the bounds of the client.
+func (c *Collection) bounded(q pageQuery) pageQuery {
+	n := c.client.bounds.limit(c.bounds, q.limit)
+	q.limit, q.bounded = n, n < q.limit
+	return q
+}
+
+// smaller makes the limit of a page smaller that failed with err, if its size may be the reason. It also counts a page for which a Recall had no
+// time left, for the next Recall.
+func (c *Collection) smaller(ctx context.Context, q *pageQuery, err error, took time.Duration) bool {
+	switch {
+	case q.one != (Name{}), errors.Is(ctx.Err(), context.Canceled), !sizeExplains(err, took):
+		return false
+	case q.exact != "" && isForgotten(err) && took < firstAnswer: // for an exact list, 504 also means a future resourceVersion
+		return false
+	}
+	n := c.client.bounds.failed(c.bounds, q.limit, took)
+	if n == q.limit {
+		return false
+	}
+	q.limit, q.bounded = n, true
+	return true
 }
 
 func retryPage(err error) bool {
@@ -340,9 +345,11 @@ func retryPage(err error) bool {
 
 // pageQuery selects a page of a list.
 type pageQuery struct {
-	token string     // continue token of the previous page; "": the first page
-	limit int        // objects; 0: chosen by pages
-	next  int        // limit of the next page; 0: the next page is not requested before this page is read
+	token   string // continue token of the previous page; "": the first page
+	limit   int    // objects; 0: chosen by pages
+	next    int    // limit of the next page; 0: the next page is not requested before this page is read
+	bounded bool   // limit is a bound of pageBounds
+
 	exact string     // resourceVersion of an exact list; "": the latest
 	one   Name       // with exact: the only requested object, if not zero
 	left  func(page) // called with each page before its objects are passed on; may be nil

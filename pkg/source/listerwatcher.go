@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -262,6 +263,9 @@ func (l *ListerWatcher) watch(ctx context.Context, at *cursor, fresh bool, empty
 		fresh = false
 		before, began := at.resume, time.Now()
 		events, err := l.watchOnce(ctx, at, doubt)
+		if at.continues = errors.Is(err, errAgain); at.continues {
+			err = nil
+		}
 		lasted := time.Since(began)
 		if err == nil && lasted > soundWatch {
 			at.failures = 0
@@ -291,7 +295,7 @@ func (l *ListerWatcher) watch(ctx context.Context, at *cursor, fresh bool, empty
 }
 
 // watchOnce opens one watch, handles its events and returns their number. A nil
-// error means that the server ended the watch in order. doubt is the error of the probe before it.
+// error means that the server ended the watch in order, errAgain that the watch was closed because the handler blocked for maxBlocked. doubt is the error of the probe before it.
 func (l *ListerWatcher) watchOnce(ctx context.Context, at *cursor, doubt error) (events int, err error) {
 	timeout := minWatch + rand.N(minWatch)
 	seconds := int64(timeout / time.Second)
@@ -310,7 +314,8 @@ func (l *ListerWatcher) watchOnce(ctx context.Context, at *cursor, doubt error) 
 	}()
 	l.state(State{Phase: Watching})
 	opened := time.Now()
-	tooLong := time.AfterFunc(time.Hour, cancel)
+	var blocked atomic.Bool
+	tooLong := time.AfterFunc(time.Hour, func() { blocked.Store(true); cancel() })
 	defer tooLong.Stop()
 	at.last = at.resume // the next watch repeats events after resume
 	for {
@@ -320,7 +325,10 @@ func (l *ListerWatcher) watchOnce(ctx context.Context, at *cursor, doubt error) 
 		case <-stream.Done():
 		case e, open = <-w.ResultChan():
 		}
-		if !open || stream.Err() != nil {
+		switch {
+		case blocked.Load():
+			return events, errAgain
+		case !open || stream.Err() != nil:
 			return events, nil
 		}
 		s, rv, err := l.signal(e)
@@ -337,11 +345,20 @@ func (l *ListerWatcher) watchOnce(ctx context.Context, at *cursor, doubt error) 
 		events++
 		at.saw(rv)
 		s.Resume = at.resume
+		var handled handledEvent
+		if s.Object != nil {
+			if handled = newHandledEvent(string(e.Type), s.Object); at.repeats(handled) {
+				continue
+			}
+		}
 		tooLong.Reset(maxBlocked)
 		err = l.handle(ctx, s)
 		tooLong.Stop()
 		if err != nil {
 			return events, err
+		}
+		if s.Object != nil {
+			at.handle(handled)
 		}
 	}
 }

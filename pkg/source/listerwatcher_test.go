@@ -402,7 +402,26 @@ func TestListerWatcherBlockedHandler(t *testing.T) {
 		s.put("c")
 		synctest.Wait()
 		time.Sleep(maxBlocked + 2*time.Second)
-		r.expect("added b@12 >11", "added b@12 >11", "added c@13 >12")
+		r.expect("added b@12 >11", "added c@13 >12")
+		r.endCancelled()
+	})
+}
+
+// A handler that takes longer than maxBlocked for every event receives every event once.
+func TestListerWatcherHandlerThatAlwaysBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf(10, "a", "x", "y", "z")
+		r := read(t, s, at("14"), func(o *ListerWatcherOptions) {
+			o.Handler.(*recorder).hook = func(context.Context, Signal) error {
+				time.Sleep(maxBlocked + time.Second)
+				return nil
+			}
+		})
+		s.put("b")
+		s.put("c")
+		s.remove("x", "y", "z")
+		pass(10 * (maxBlocked + time.Second))
+		r.expect("added b@15 >14", "added c@16 >15", "deleted x@17 >16", "deleted y@17 >16", "deleted z@17 >16")
 		r.endCancelled()
 	})
 }

@@ -3,7 +3,6 @@ package source
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -23,7 +23,9 @@ type crowd struct {
 	n, size    int
 	itemsFirst bool // as in lists of custom resources
 	unpaged    bool // it does not heed the limit
-	cut        int  // a page of more objects is broken off in the middle; 0: none is
+	// Each object from slowFrom on takes the time each, and an answer that takes longer than timeout is broken off.
+	slowFrom      int
+	each, timeout time.Duration
 
 	mu    sync.Mutex
 	pages []int
@@ -45,6 +47,7 @@ func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		more = strconv.Itoa(to)
 	}
 	w.Header().Set("Content-Type", "application/json")
+	began := time.Now()
 	out := bufio.NewWriter(w)
 	defer out.Flush()
 	metadata := fmt.Sprintf(`"metadata":{"resourceVersion":"9","continue":%q}`, more)
@@ -57,7 +60,10 @@ func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if i > from {
 			_ = out.WriteByte(',')
 		}
-		if c.cut > 0 && i == from+c.cut {
+		if i >= c.slowFrom {
+			time.Sleep(c.each)
+		}
+		if time.Since(began) > c.timeout && c.timeout > 0 {
 			_ = out.Flush()
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
@@ -148,31 +154,6 @@ func TestPageTooLarge(t *testing.T) {
 	if server.pages[0] != firstPage || server.pages[1] != firstPage/8 || server.pages[2] != 1 {
 		t.Errorf("asked for pages of %v objects", server.pages)
 	}
-}
-
-// Pages that the server breaks off, as it does after its --request-timeout, become smaller until they arrive whole, in this list and in the next
-// one. Otherwise the list of large objects over a slow link would never end.
-func TestPagesThatAreBrokenOff(t *testing.T) {
-	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
-		server := &crowd{n: 300, size: 10 << 10, cut: 20}
-		h := &weigher{every: 1000}
-		col := NewCollection(Options{Client: serve(server), Target: configMaps(event.Collection{}), Handler: h})
-		if _, err := col.list(t.Context(), Signal{Kind: ListBegun}); !errors.As(err, new(cutError)) {
-			t.Fatalf("a first page that was broken off: %v", err)
-		}
-		for tries := 1; h.seen == 0; tries++ {
-			if _, err := col.list(t.Context(), Signal{Kind: ListBegun}); err != nil && (tries == 2 || !errors.As(err, new(cutError))) {
-				t.Fatal(err)
-			}
-		}
-		if h.seen != server.n {
-			t.Errorf("received %d objects, want %d", h.seen, server.n)
-		}
-		if server.pages[0] != firstPage || server.pages[1] != firstPage/4 || server.pages[2] != firstPage/16 {
-			t.Errorf("asked for pages of %v objects", server.pages)
-		}
-		t.Logf("asked for pages of %v objects", server.pages)
-	})
 }
 
 // A server that ignores the limit is read up to a bounded size.

@@ -3,6 +3,7 @@ package source
 import (
 	"errors"
 	"strconv"
+	"time"
 )
 
 // page is one page of a list.
@@ -12,6 +13,7 @@ type page struct {
 	remaining string // the continue token; "" on the last page
 	left      *int64 // objects on the following pages, if the server reports it
 	bytes     int
+	took      time.Duration // since its request
 }
 
 // parsePage parses a list. Items may come before or after the list's metadata. body must not

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -270,6 +271,81 @@ func TestSurveyOfAnotherCluster(t *testing.T) {
 		rv, err := NewCollection(Options{Client: client, Target: configMaps(event.Collection{})}).Survey(t.Context(), &recorder{})
 		if rv != "" || !errors.Is(err, ErrOtherCluster) {
 			t.Errorf("got %q, %v, want ErrOtherCluster", rv, err)
+		}
+	})
+}
+
+// failsFor answers as owner does, except for its first n answers after the first one.
+func failsFor(n int, fail answer) (a answer, asked *atomic.Int32) {
+	asked = new(atomic.Int32)
+	return func(w http.ResponseWriter, r *http.Request) {
+		if i := int(asked.Add(1)); i > 1 && i <= 1+n {
+			fail(w, r)
+			return
+		}
+		owner("1")(w, r)
+	}, asked
+}
+
+// A check of the cluster's identity that fails once does not make a list that was read begin again. If it keeps failing, or the server refuses it,
+// the list has no end.
+func TestClusterCheckAfterAListIsRetried(t *testing.T) {
+	hangs := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	for _, c := range []struct {
+		name  string
+		n     int
+		fail  answer
+		ends  bool
+		asked int32
+	}{
+		{"once", 1, failing(500), true, 3},
+		{"no answer", 1, hangs, true, 3},
+		{"often", pageTries - 1, failing(503), true, 1 + pageTries},
+		{"always", 100, failing(500), false, 1 + pageTries},
+		{"refused", 100, failing(403), false, 2},
+	} {
+		for name, list := range map[string]func(context.Context, *Collection) (string, error){
+			"list": func(ctx context.Context, c *Collection) (string, error) {
+				return c.list(ctx, Signal{Kind: ListBegun})
+			},
+			"survey": func(ctx context.Context, c *Collection) (string, error) { return c.Survey(ctx, &recorder{}) },
+		} {
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newStub(t, []answer{pageOf("9", "", item("a", "4"))}, nil)
+					a, asked := failsFor(c.n, c.fail)
+					s.others = map[string]answer{kubeSystem: a}
+					client := inMemory(t, s)
+					if _, err := client.ClusterUID(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					rv, err := list(t.Context(), NewCollection(Options{Client: client, Target: configMaps(event.Collection{}), Handler: &recorder{}}))
+					if (rv == "9") != c.ends || (err == nil) != c.ends || asked.Load() != c.asked {
+						t.Errorf("got %q, %v; asked %d times, want %d", rv, err, asked.Load(), c.asked)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Collections share a failed check of the cluster's identity also if the check took long.
+func TestSlowFailedClusterCheckIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, nil, nil)
+		a, asked := failsFor(100, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		s.others = map[string]answer{kubeSystem: a}
+		client := inMemory(t, s)
+		if _, err := client.ClusterUID(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := client.SameCluster(t.Context(), time.Now()); err == nil {
+				t.Error("a failed check is no error")
+			}
+		}
+		if n := asked.Load(); n != 2 {
+			t.Errorf("asked %d times, want 2", n)
 		}
 	})
 }

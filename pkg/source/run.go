@@ -172,6 +172,7 @@ func (r *reader) watchOnce(ctx context.Context) error {
 	}
 	before, began := r.at.resume, time.Now()
 	frames, err := r.watch(ctx, doubt)
+	r.at.continues = errors.Is(err, errAgain)
 	lasted := time.Since(began)
 	if r.at.resume != before || lasted > soundWatch {
 		r.retry.reset()

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -294,9 +296,7 @@ func TestBlockedHandlerClosesTheWatch(t *testing.T) {
 				for rv := 14; rv <= last; rv++ {
 					want = append(want, fmt.Sprintf("added o%d@%d >%d", rv, rv, rv-1))
 				}
-				from := last + 1
-				if c.ends {
-					from = last // further events may have its resourceVersion
+				if c.ends { // further events may have the last resourceVersion
 					w := s.await(2, true)
 					if got, want := w[1].Get("resourceVersion"), fmt.Sprint(last-1); got != want {
 						t.Errorf("watched again from %s, want %s", got, want)
@@ -305,13 +305,75 @@ func TestBlockedHandlerClosesTheWatch(t *testing.T) {
 						t.Errorf("watched again after %s, while the handler blocked for %s", d, c.block)
 					}
 				}
-				for rv := from; rv < 200; rv++ {
+				for rv := last + 1; rv < 200; rv++ {
 					want = append(want, fmt.Sprintf("added o%d@%d >%d", rv, rv, rv-1))
 				}
 				compare(t, got, want)
 			})
 		})
 	}
+}
+
+// A handler that takes longer than maxBlocked for every event, which closes each watch, receives every event once, also if the server has no
+// later event, or many at one resourceVersion.
+func TestHandlerThatAlwaysBlocks(t *testing.T) {
+	large := strings.Repeat("l", 2*slowBytes)
+	for name, rvs := range map[string][]int{
+		"one event":             {11},
+		"each its own":          {11, 12, 13, 14},
+		"all at one":            {11, 11, 11, 11},
+		"many at one, then one": append(slices.Repeat([]int{11}, aheadFrames+8), 12),
+	} {
+		for _, size := range []int{1, aheadBytes, len(large)} {
+			t.Run(fmt.Sprint(name, ", ", size), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var all, want []string
+					for i, rv := range rvs {
+						object := fmt.Sprint(i, large[:size])
+						all = append(all, frame("ADDED", object, fmt.Sprint(rv)))
+						want = append(want, object+"@"+fmt.Sprint(rv))
+					}
+					s := newStub(t, nil, answers(1000, func(w http.ResponseWriter, r *http.Request) {
+						from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+						var later []string
+						for i, rv := range rvs {
+							if rv > from {
+								later = append(later, all[i])
+							}
+						}
+						open(later...)(w, r)
+					}))
+					r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, func(context.Context, Signal) error {
+						time.Sleep(maxBlocked + time.Second)
+						return nil
+					})
+					pass(time.Duration(len(rvs)+4) * (maxBlocked + 2*time.Second))
+					r.stop()
+					var got []string
+					for _, s := range r.signals {
+						got = append(got, s.Object.Name+"@"+s.Object.ResourceVersion)
+					}
+					compare(t, got, want)
+				})
+			})
+		}
+	}
+}
+
+// The server may go back to an earlier history while the handler blocks. An event of the new history is passed on, although it has the
+// resourceVersion and the object of one that was handled.
+func TestBlockedHandlerAndAnotherHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		changed := strings.Replace(frame("MODIFIED", "a", "11"), `"uid"`, `"labels":{"new":"true"},"uid"`, 1)
+		s := newStub(t, nil, []answer{open(frame("MODIFIED", "a", "11")), open(changed)})
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, func(context.Context, Signal) error {
+			time.Sleep(maxBlocked + time.Second)
+			return nil
+		})
+		pass(time.Minute)
+		r.stop()
+		compare(t, r.received(), []string{"modified a@11 >10", "modified a@11 >10"})
+	})
 }
 
 // A slow pipeline that goes on keeps its watch, also where the frames that were read together take longer than one may.
@@ -621,10 +683,11 @@ func TestListsThatAreNotAnswered(t *testing.T) {
 		{"with an error again", []answer{hangs, status(http.StatusInternalServerError, "InternalError"), pageOf("50", "")}, []time.Duration{firstAnswer, 0, 0}, []string{"first", "retry", "first"}},
 		{"one byte", []answer{open("{"), open("{"), pageOf("50", "")}, []time.Duration{firstAnswer, pageTimeout, 0}, []string{"first", "retry", "retry"}},
 		{"a byte every second", []answer{dribble(begun+strings.Repeat(" ", 1000), 1, time.Second), pageOf("50", "")}, []time.Duration{firstAnswer, 0}, []string{"first", "retry"}},
-		{"a stalled later page", []answer{pageOf("40", "token", item("a", "5")), open("{"), pageOf("50", "")}, []time.Duration{laterAnswer, 0}, []string{"first", "retry"}},
+		{"a stalled later page", []answer{pageOf("40", "token", item("a", "5")), open("{"), pageOf("40", "", item("b", "6"))}, []time.Duration{laterAnswer}, []string{"first"}},
 		{"a large page on a slow link", []answer{dribble(pageText("50", "", item("a"+large, "5")), leastProgress, 4*time.Second)}, []time.Duration{84 * time.Second}, []string{"first"}},
 		{"a large page with pauses, as a retry", []answer{hangs, dribble(pageText("50", "", item("a"+large, "5")), 8*leastProgress, 20*time.Second)}, []time.Duration{firstAnswer, minute}, []string{"first", "retry"}},
-		{"a later page", []answer{pageOf("40", "token", item("a", "5")), hangs, pageOf("50", "")}, []time.Duration{laterAnswer, 0}, []string{"first", "retry"}},
+		{"a later page", []answer{pageOf("40", "token", item("a", "5")), hangs, pageOf("40", "", item("b", "6"))}, []time.Duration{laterAnswer}, []string{"first"}},
+		{"a later page, again and again", []answer{pageOf("40", "token", item("a", "5")), hangs, hangs, pageOf("50", "")}, []time.Duration{2 * laterAnswer, 0}, []string{"first", "retry"}},
 		{"too many requests", []answer{status(http.StatusTooManyRequests, "TooManyRequests"), pageOf("50", "")}, []time.Duration{0, 0}, []string{"first", "first"}},
 		{"nobody there", []answer{broken(), pageOf("50", "")}, []time.Duration{0, 0}, []string{"first", "first"}},
 	} {

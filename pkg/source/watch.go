@@ -73,7 +73,7 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 			case <-watchdog.timer.C:
 				watchdog.check()
 			case <-u.closed: // the watch was not read for too long
-				return frames, nil
+				return frames, errAgain
 			case <-ctx.Done():
 				return frames, ctx.Err()
 			case <-u.ready:
@@ -103,6 +103,13 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 		}
 		at.saw(f.object.ResourceVersion)
 		size := f.size() // before the handler releases the object
+		e := newHandledEvent(f.kind, f.object)
+		if at.repeats(e) {
+			f.object.Release()
+			u.handled(size)
+			watchdog.heard(f.kind)
+			continue
+		}
 		signal, err := r.signal(ctx, f)
 		if err != nil {
 			return frames, err
@@ -114,6 +121,7 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 		if err = r.handler.Handle(ctx, signal); err != nil {
 			return frames, handlerError{err}
 		}
+		at.handle(e)
 		u.handled(size)
 		watchdog.heard(f.kind)
 		// Continue a busy watch on a wide connection, unless it would begin again at the same
