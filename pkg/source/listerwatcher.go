@@ -50,6 +50,7 @@ type ListerWatcher struct {
 	scheme   *runtime.Scheme
 	resource Resource
 	onState  func(State)
+	bounds   pageBounds // for the zero Target
 }
 
 // FromListerWatcher returns a source over lw that is not yet running. Nothing that
@@ -185,13 +186,34 @@ func (l *ListerWatcher) page(ctx context.Context, o metav1.ListOptions) (anyList
 }
 
 // nextPage is page with retries if the connection or the server fails, so that a long
-// list does not begin again.
-func (l *ListerWatcher) nextPage(ctx context.Context, o metav1.ListOptions) (anyList, error) {
-	backoff := newBackoff()
-	for try := 1; ; try++ {
-		p, err := l.page(ctx, o)
-		if err == nil || ctx.Err() != nil || try == pageTries || !retryPage(err) {
+// list does not begin again, except for a first page. A page whose size may be the reason is tried again with fewer objects, as in Collection.page.
+func (l *ListerWatcher) nextPage(ctx context.Context, token string) (anyList, error) {
+	limit := l.bounds.limit(Target{}, adapterPage)
+	backoff, slow := newBackoff(), 0
+	for try := 1; ; {
+		began := time.Now()
+		p, err := l.page(ctx, metav1.ListOptions{Limit: int64(limit), Continue: token})
+		took := time.Since(began)
+		if err == nil {
+			l.bounds.arrived(Target{}, meta.LenList(p.object), limit, limit < adapterPage || token == "", took)
+			return p, nil
+		}
+		if took >= pageTimeout {
+			slow++
+		}
+		smaller := limit
+		if ctx.Err() == nil && sizeExplains(err, took) {
+			smaller = l.bounds.failed(Target{}, limit, took)
+		}
+		switch {
+		case ctx.Err() != nil, token == "", slow > slowTries:
 			return p, err
+		case smaller < limit:
+			limit = smaller
+		case try == pageTries, !retryPage(err):
+			return p, err
+		default:
+			try++
 		}
 		if err := sleep(ctx, backoff.after(err)); err != nil {
 			return p, err
@@ -203,8 +225,7 @@ func (l *ListerWatcher) nextPage(ctx context.Context, o metav1.ListOptions) (any
 // handler and moves at to the list's resourceVersion. With an error it also returns
 // the next list to begin.
 func (l *ListerWatcher) list(ctx context.Context, at *cursor, due *Signal) (*Signal, error) {
-	o := metav1.ListOptions{Limit: adapterPage}
-	p, err := l.page(ctx, o)
+	p, err := l.nextPage(ctx, "")
 	if err != nil {
 		return due, err
 	}
@@ -230,11 +251,12 @@ func (l *ListerWatcher) list(ctx context.Context, at *cursor, due *Signal) (*Sig
 		if err != nil {
 			break
 		}
-		if o.Continue = p.GetContinue(); o.Continue == "" {
+		token := p.GetContinue()
+		if token == "" {
 			*at = cursor{resume: rv, last: rv}
 			return nil, l.handle(ctx, Signal{Kind: ListEnded, RV: rv, Resume: rv})
 		}
-		p, err = l.nextPage(ctx, o)
+		p, err = l.nextPage(ctx, token)
 	}
 	return due, err
 }

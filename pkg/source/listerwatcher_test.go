@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -478,6 +480,42 @@ func TestListerWatcherKinds(t *testing.T) {
 				var typed *GVKError
 				if !errors.Is(err, x.err) || !errors.As(err, &typed) {
 					t.Errorf("Run returned %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Pages that are broken off become smaller, in this list and in the next one. Those that fail at once do not.
+func TestListerWatcherPagesThatAreBrokenOff(t *testing.T) {
+	for took, want := range map[time.Duration][]int64{
+		0:               {500, 500, 500, 500, 500, 500},
+		4 * time.Second: {500, 125, 125, 31, 7, 7},
+	} {
+		t.Run(took.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newShelf(10, "a", "b", "c")
+				s.pageSize = 2
+				n := 0
+				s.fail = func(asked string) error {
+					if n++; n == 1 || n == 3 || n == 4 { // the first page, and the second one twice
+						time.Sleep(took)
+						return io.ErrUnexpectedEOF
+					}
+					return nil
+				}
+				r := read(t, s, event.Position{}, nil)
+				pass(time.Minute)
+				s.forget()
+				s.hangUp()
+				s.put("d")
+				s.forget()
+				pass(time.Minute)
+				r.endCancelled()
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if !slices.Equal(s.limits[:6], want) {
+					t.Errorf("asked for pages of %v objects, want %v", s.limits, want)
 				}
 			})
 		})

@@ -26,6 +26,7 @@ type shelf struct {
 	open    map[*watch.RaceFreeFakeWatcher]bool
 
 	pageSize int                            // 0: it knows no pages
+	limits   []int64                        // of lists that are no probes
 	asked    []string                       // "list", "more <token>", "watch <rv>"
 	fail     func(asked string) error       // may be nil
 	alter    func(runtime.Object)           // changes lists on their way out; may be nil
@@ -146,6 +147,9 @@ func (s *shelf) ListWithContext(_ context.Context, o metav1.ListOptions) (runtim
 		what = "more " + o.Continue
 	case o.Limit == 1:
 		what = "probe"
+	}
+	if what != "probe" {
+		s.limits = append(s.limits, o.Limit)
 	}
 	if err := s.ask(what); err != nil {
 		return nil, err
