@@ -46,7 +46,6 @@ type Mirror struct {
 	seq     uint64
 	offsets map[string]Offset
 	uid     string // of the cluster; "": not known
-	number  uint64 // messages since the start
 
 	mu         sync.RWMutex
 	published  map[store.Resource]*Resource
@@ -185,9 +184,8 @@ func (m *Mirror) resourceOf(id store.Resource) *resource {
 
 // Apply applies a message and the event that it holds. Readers see it after Commit.
 func (m *Mirror) Apply(message consumer.Message, e *event.Received) error {
-	m.number++
 	m.uid = e.ClusterUID
-	s := &step{number: m.number, message: message, event: e, change: m.state.Take(message, e)}
+	s := &step{message: message, event: e, change: m.state.Take(message, e)}
 	if e.Type == event.Attributed {
 		return nil
 	}
@@ -304,9 +302,8 @@ func (m *Mirror) publish(changed []*resource) {
 // Forget ends every collection, because messages were lost: the copy begins again with what is read next. What was served before
 // stays as the past.
 func (m *Mirror) Forget(reason string) error {
-	m.number++
 	for _, r := range m.all {
-		s := &step{number: m.number, event: &event.Received{Time: r.Time}}
+		s := &step{event: &event.Received{Time: r.Time}}
 		s.change.Dropped = slices.Collect(maps.Keys(r.Collections))
 		for _, id := range s.change.Dropped {
 			if err := m.dropped(r, s, id, reason); err != nil {

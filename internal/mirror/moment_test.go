@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -480,4 +481,102 @@ func TestSkippedInALaggingPartition(t *testing.T) {
 	b.gap(1, 5, "200", event.ReasonResync)
 	listed(1, 6, "200", 40, 0)
 	b.latest(40, 30)
+}
+
+// TestFirstListsAreNotCopied: while the first lists of many collections are read, gaps and closed collections write little, and do not copy what
+// was read of other collections. Otherwise a batch does not fit in memory. What is then served is what the last list of each collection has shown.
+func TestFirstListsAreNotCopied(t *testing.T) {
+	const collections, objects = 20, 40
+	for _, partitions := range []int{1, 2} {
+		b := openBacklog(t)
+		b.partitions, b.collections = partitions, map[string]uint64{}
+		id := func(i int) string { return fmt.Sprintf("pods@n%02d", i) }
+		for i := range collections {
+			b.collections[id(i)] = 1
+		}
+		pod := func(i, n int, run string, version int) {
+			e := b.event(0, event.Present, version)
+			e.Name, e.UID, e.Run, e.Origin = fmt.Sprint(id(i), "-", n), fmt.Sprint(id(i), "-", n), run, event.Snapshot
+			e.Object = fmt.Appendf(nil, `{"filler":%q}`, strings.Repeat("x", 1000))
+			b.apply(partitions-1, 2, e) // that reads gaps after the others
+		}
+		small := func(what string) {
+			t.Helper()
+			if n := b.mirror.batch.Len(); n > 20_000 {
+				t.Errorf("%s of one collection writes %d bytes, with %d partitions", what, n, partitions)
+			}
+			b.commit()
+		}
+		for i := range collections {
+			b.collection = id(i)
+			for p := range partitions {
+				b.gap(p, 1, "100", event.ReasonReset)
+			}
+			for n := range objects {
+				pod(i, n, "100", 100+n)
+			}
+			b.commit()
+		}
+		for i := range collections / 2 { // the lists begin again, of a resource that was restored or selected anew: versions are lower
+			b.collection = id(i)
+			for p := range partitions {
+				b.gap(p, 3, "200", "expired")
+				small("a gap")
+			}
+			for n := range 2 {
+				pod(i, n, "200", 50+n)
+			}
+			small("a list")
+		}
+		for i := range 3 {
+			b.plan++
+			b.collection = id(i)
+			delete(b.collections, b.collection)
+			b.apply(0, 4, event.Event{Type: event.Closed, Run: "200", Origin: event.Reconcile, Report: &event.Report{Reason: "removed"}})
+			small("a closed collection")
+		}
+		for i := 3; i < collections; i++ {
+			b.collection = id(i)
+			run := "100"
+			if i < collections/2 {
+				run = "200"
+			}
+			for p := range partitions {
+				b.synced(p, 5, run, 1, 200)
+			}
+		}
+		b.commit()
+		var want []uint64
+		for i := 3; i < collections; i++ {
+			for n := range objects {
+				version := uint64(100 + n)
+				if i < collections/2 && n < 2 {
+					version = uint64(50 + n)
+				}
+				want = append(want, version)
+			}
+		}
+		r := b.mirror.Resource(pods)
+		at, err := r.Latest()
+		if err != nil || at.Version != 200 || at.Era != 1 {
+			t.Errorf("served is %v (%v)", at, err)
+		}
+		var got []uint64
+		err = b.mirror.Store().List(store.View{Resource: pods, At: at}, "", store.Name{}, func(o *store.Object) bool {
+			got = append(got, o.ResourceVersion)
+			return true
+		})
+		slices.Sort(got)
+		slices.Sort(want)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("the objects %v are served (%v), want %v", got, err, want)
+		}
+		err = b.mirror.Store().Changes(pods, "", store.Position{Era: at.Era, Version: r.Present().Base, Seq: ^uint64(0)}, at, func(c *store.Change) bool {
+			t.Errorf("a watch sees the change %v of %s", c.At, c.Name.Name)
+			return true
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
 }

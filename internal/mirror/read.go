@@ -253,7 +253,7 @@ func (m *Mirror) AtTime(r *Resource, t time.Time) (p Past, err error) {
 		case e.Number == at.Era && e.Skipped > 0:
 			return p, fmt.Errorf("%w: %s", ErrExpired, e.lacks())
 		case e.Number <= at.Era || e.Began.After(t):
-		case e.Reset:
+		case e.Reset && !t.Before(e.ResetAt):
 			return p, fmt.Errorf("%w: %s, and its list had not ended at %s", ErrExpired, e.Reason, stamp)
 		default:
 			p.Gap = e.Reason

@@ -18,12 +18,13 @@ import (
 // Era is a time in which a resource's changes have an order without a gap.
 type Era struct {
 	Number uint64
-	// Began is the time up to which the era before shows everything, and Reason says why it ended. Reset is set if what was held does not count
-	// any more. Collection is what the reason is about, which the reason may name; "": no collection.
+	// Began is the time up to which the era before shows everything, and Reason says why it ended, or is not complete since. Reset is set if what was held
+	// does not count any more, from ResetAt on if that is later. Collection is what the reason is about, which the reason may name; "": no collection.
 	Began      time.Time
 	Reason     string
-	Collection string `json:",omitzero"`
-	Reset      bool   `json:",omitzero"`
+	Collection string    `json:",omitzero"`
+	Reset      bool      `json:",omitzero"`
+	ResetAt    time.Time `json:",omitzero"`
 	// Complete is set once the resource was complete in this era, with the resourceVersion Base of the epoch Epoch. Since is when.
 	Complete    bool `json:",omitzero"`
 	Base, Epoch uint64
@@ -59,12 +60,15 @@ type collection struct {
 	// LastEvents are the times of the last events of the collection by partition, by the bridge's clock.
 	LastEvents map[string]time.Time
 	// Run and Epoch are those of the last gap, Begun are the runs of the last gaps by partition. Former are the eras for events of partitions
-	// that have not read the last gap yet, in the order of their runs.
+	// that have not read the last gap yet, in the order of their runs. Gaps are the numbers of the last versions before the last gaps, by partition.
 	Run, Epoch uint64
 	Begun      map[string]uint64
 	Former     []former
-	// Wrote is the last era in which the collection has a version. Since is the first one whose complete states include the collection.
+	Gaps       map[string]uint64 `json:",omitzero"`
+	// Wrote is the last era in which the collection has a version, and Top the highest resourceVersion that it has there. Since is the first era whose
+	// complete states include the collection.
 	Wrote, Since uint64
+	Top          uint64 `json:",omitzero"`
 	// Skipped is the number of objects of the last list that were not published (snapshot: skip), and have not changed since.
 	Skipped int `json:",omitzero"`
 
@@ -101,6 +105,16 @@ func (c *collection) eraOf(part string, present uint64) uint64 {
 		}
 	}
 	return present
+}
+
+// wrote records that the collection has a version in an era.
+func (c *collection) wrote(era, version uint64) {
+	switch {
+	case era == c.Wrote:
+		c.Top = max(c.Top, version)
+	case era > c.Wrote:
+		c.Wrote, c.Top = era, version
+	}
 }
 
 // mark is the position that a collection is proved to have reached in the partition that is furthest, in a run.
@@ -140,7 +154,6 @@ type resource struct {
 	recheckComplete bool     // completeness may have changed
 	complete        bool     // the union is complete
 	run             uint64   // an object event of a higher run may end completeness
-	stepped         uint64   // the message that began the present era
 	unserved        unserved
 }
 
@@ -206,38 +219,31 @@ func (r *resource) save(set func(name string, value []byte) error) error {
 
 // step is what one message does to a resource.
 type step struct {
-	number  uint64
 	message consumer.Message
 	event   *event.Received
 	change  consumer.Change
 }
 
-// begin starts an era, unless the present one is still unused: it was not complete and, if a collection is dropped, that has no version in it.
+// begin starts an era, unless the present one is not complete yet: nothing of it was served, so it goes on.
 func (m *Mirror) begin(r *resource, s *step, id, reason string, reset bool) error {
 	now := r.era()
-	used := now.Complete
-	if c := r.Collections[id]; reset && c != nil && c.Wrote == now.Number {
-		used = true
+	if now.Complete {
+		return m.nextEra(r, s, id, reason, reset)
 	}
-	if r.stepped == s.number || !used {
-		now.Reset = now.Reset || reset
-		if !now.Complete {
-			now.Reason, now.Collection = reason, id
-		}
-		return nil
+	now.Reason, now.Collection = reason, id
+	if reset && !now.Reset {
+		now.Reset, now.ResetAt = true, s.event.Time
 	}
-	return m.nextEra(r, s, id, reason, reset)
+	return nil
 }
 
 func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) error {
 	now := r.era()
-	if now.Complete {
-		now.Last = r.Served
-		r.keepMoments()
-	}
+	now.Last = r.Served
+	r.keepMoments()
 	r.Moment = later(r.Moment, s.event.Time)
 	next := Era{Number: now.Number + 1, Began: s.event.Time, Reason: reason, Collection: id, Reset: reset}
-	if now.Complete && r.unserved.number > 0 {
+	if r.unserved.number > 0 {
 		err := m.batch.ChangeTimes(r.id, r.Served, func(_ store.Position, t time.Time) bool {
 			next.Began = earlier(next.Began, t)
 			return true
@@ -247,17 +253,13 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 		}
 	}
 	next.Began = later(next.Began, r.Restarted)
-	after := store.Position{Era: now.Number}
-	if after.Compare(r.Served) < 0 {
-		after = r.Served
-	}
-	moved, left, err := m.batch.MoveAfter(r.id, after, next.Number, append(slices.Clone(s.change.Dropped), id))
+	moved, left, err := m.batch.MoveAfter(r.id, r.Served, next.Number, append(slices.Clone(s.change.Dropped), id))
 	if err != nil {
 		return err
 	}
-	for _, id := range moved {
+	for id, version := range moved {
 		if c := r.Collections[id]; c != nil {
-			c.Wrote = next.Number
+			c.wrote(next.Number, version)
 		}
 	}
 	for other, c := range r.Collections {
@@ -267,14 +269,9 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 			}
 		}
 	}
-	minServed := now.MinServed
-	if !now.Complete { // nothing was complete since
-		next.Reset = reset || now.Reset
-	} else {
-		minServed = reached{Epoch: now.Epoch, Version: r.Served.Version}
-	}
+	epoch := now.Epoch
 	r.eras, r.changedEras = append(r.eras, next), append(r.changedEras, now.Number)
-	r.raiseMinServed(minServed.Epoch, minServed.Version)
+	r.raiseMinServed(epoch, r.Served.Version)
 	if c := r.Collections[id]; c != nil && !reset {
 		for _, change := range left {
 			if change.Collection == id {
@@ -282,7 +279,7 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 			}
 		}
 	}
-	r.stepped, r.changed, r.unserved.number = s.number, true, several
+	r.changed, r.unserved.number = true, several
 	return nil
 }
 
@@ -296,7 +293,7 @@ func (r *resource) keepMoments() {
 // restart begins again with the times: messages are read again that were published before. The times up to the last one that was shown stay as
 // they were.
 func (r *resource) restart() {
-	r.Restarted = later(r.Restarted, r.era().Began)
+	r.Restarted = later(r.Restarted, later(r.era().Began, r.era().ResetAt))
 	r.Moment, r.Time, r.changed = time.Time{}, time.Time{}, true
 }
 
@@ -331,6 +328,7 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 	if err := m.begin(r, s, id, reason, true); err != nil {
 		return err
 	}
+	r.Moment = later(r.Moment, s.event.Time)
 	delete(r.Collections, id)
 	if until := r.era().Number; c.Since < until {
 		r.Ended = append(r.Ended, Span{id, c.Since, until})
@@ -340,7 +338,7 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 		r.Closed = s.event.Type == event.Closed && s.event.Collection == id
 	}
 	r.changed, r.recheckComplete = true, true
-	return m.batch.Drop(r.id, id, r.era().Number)
+	return m.batch.Drop(r.id, id, r.era().Number, m.seq)
 }
 
 // apply applies an event that counts.
@@ -392,6 +390,10 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	continues := event.GapCause(e.Report.Reason).Resync && s.change.Phase == consumer.InStep
 	if !continues {
 		delete(c.Reached, at)
+		if c.Gaps == nil {
+			c.Gaps = map[string]uint64{}
+		}
+		c.Gaps[at] = m.seq
 	} else if c.Run < e.Run {
 		c.Run = e.Run
 	}
@@ -401,16 +403,17 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 		}
 		return nil
 	}
-	// What a list shows can have a lower resourceVersion than what was read of the collection before: after a restore of the cluster, and
-	// for an object that an earlier list had proved to be absent. Other partitions, which have not read the gap, can still have such versions.
-	lower := c.Run != 0 && (c.Epoch < e.Epoch || c.Wrote == r.era().Number || s.message.Partitions > 1)
-	c.Former = append(slices.Clip(c.Former), former{c.Run, r.era().Number})
-	reason := fmt.Sprintf("a gap began in the collection %s (%s)", e.Collection, e.Report.Reason)
-	begin, reset := m.begin, e.Report.Reset && c.Wrote != 0
-	if lower && r.stepped != s.number {
-		begin, reset = m.nextEra, e.Report.Reset
+	if n := len(c.Former) - 1; n >= 0 && c.Former[n].Era == r.era().Number {
+		c.Former[n].Run = c.Run
+	} else {
+		c.Former = append(slices.Clip(c.Former), former{c.Run, r.era().Number})
 	}
-	err := begin(r, s, e.Collection, reason, reset)
+	if c.Wrote == r.era().Number { // the gap may hide objects that existed at what was read before
+		r.raiseMinServed(c.Epoch, c.Top)
+	}
+	reason := fmt.Sprintf("a gap began in the collection %s (%s)", e.Collection, e.Report.Reason)
+	err := m.begin(r, s, e.Collection, reason, e.Report.Reset && c.Wrote != 0)
+	r.Moment = later(r.Moment, e.Time)
 	c.Run, c.Epoch = e.Run, e.Epoch
 	if !c.lags(s.message.Partitions) {
 		c.Former = nil
@@ -485,7 +488,10 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 	}
 	known := found && !m.batch.Dropped(r.id, e.Collection, at, store.Position{Era: r.era().Number})
 	era := c.eraOf(s.message.String(), r.era().Number)
-	if known && r.repeats(e, version, era, at, &newest) {
+	// What a list shows can have a lower resourceVersion than what was read of the collection before: after a restore of the cluster, and for an object
+	// that an earlier list had proved to be absent. What was read before replaces nothing then. In an era that is complete it is in a former one.
+	replaced := known && at.Era == era && at.Seq <= c.Gaps[s.message.String()] && !r.wasComplete(era) && newest.Epoch <= e.Epoch
+	if known && !replaced && r.repeats(e, version, era, at, &newest) {
 		m.prove(r, c, s, version, text != "")
 		return nil
 	}
@@ -497,8 +503,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		r.recheckComplete = true
 		era = c.eraOf(s.message.String(), r.era().Number)
 	}
-	c.Wrote = max(c.Wrote, era)
-	if known && at.Era == era { // a deletion without a version, or of the same version
+	if known && !replaced && at.Era == era { // a deletion without a version, or of the same version
 		version = max(version, at.Version)
 	}
 	m.seq++
@@ -508,6 +513,12 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		Time: e.Time, Body: e.Object,
 	}
 	put := store.Position{Era: era, Version: version, Seq: m.seq}
+	if found && at.Era == era && at.Compare(put) > 0 { // replaced, or dropped
+		if err := m.batch.RemoveAfter(r.id, name, e.Collection, put); err != nil {
+			return err
+		}
+	}
+	c.wrote(era, version)
 	if err := m.batch.Put(r.id, name, e.Collection, put, &v); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,12 +15,6 @@ type Batch struct {
 	s     *Store
 	b     *pebble.Batch
 	drops []drop
-}
-
-type drop struct {
-	resource   Resource
-	collection string
-	era        uint64
 }
 
 // Batch begins a batch.
@@ -51,25 +46,47 @@ func (b *Batch) Newest(r Resource, o Name, collection string) (at Position, v Ve
 	return at, v, found, errors.Join(err, it.Error(), it.Close())
 }
 
-// Drop makes a collection hold no objects from the beginning of an era on.
-func (b *Batch) Drop(r Resource, collection string, era uint64) error {
-	b.drops = append(b.drops, drop{r, collection, era})
-	return b.b.Set(dropKey(r, collection, era), nil, nil)
+// RemoveAfter removes the states of an object in a collection that the era of a position has after it, with their changes. No view that was read may
+// show them.
+func (b *Batch) RemoveAfter(r Resource, o Name, collection string, after Position) error {
+	prefix := appendText(objectKey(r, o), collection)
+	it, err := b.b.NewIter(&pebble.IterOptions{
+		LowerBound: versionKey(r, o, collection, Position{after.Era, ^uint64(0), ^uint64(0)}), UpperBound: versionKey(r, o, collection, after),
+	})
+	if err != nil {
+		return err
+	}
+	var all []Position
+	for ok := it.First(); ok; ok = it.Next() {
+		all = append(all, readPosition(it.Key()[len(prefix):]).newestFirst())
+	}
+	err = errors.Join(it.Error(), it.Close())
+	for _, at := range all {
+		err = errors.Join(err, b.b.Delete(versionKey(r, o, collection, at), nil), b.b.Delete(changeKey(r, at), nil))
+	}
+	return err
+}
+
+// Drop makes a collection hold no objects in views of an era, or of later ones. Versions of the era that have a number up to seq do not count either.
+// No view of the era was read before.
+func (b *Batch) Drop(r Resource, collection string, era, seq uint64) error {
+	b.drops = append(b.drops, drop{r, collection, dropAt{era, seq}})
+	return b.b.Set(dropKey(r, collection, era), binary.BigEndian.AppendUint64(nil, seq), nil)
 }
 
 // Dropped reports whether a version of a collection does not count in a view, because the collection was dropped in between.
 func (b *Batch) Dropped(r Resource, collection string, at, view Position) bool {
 	for _, d := range b.drops {
-		if d.resource == r && d.collection == collection && at.Era < d.era && d.era <= view.Era {
+		if d.resource == r && d.collection == collection && d.hides(at, view) {
 			return true
 		}
 	}
 	return b.s.dropped(r, collection, at, view)
 }
 
-// MoveAfter gives the changes of an era after a position a new era, except those of some collections. They keep resourceVersion and order. It
-// returns the collections that they belong to, and the changes that it has left.
-func (b *Batch) MoveAfter(r Resource, after Position, era uint64, except []string) (moved []string, left []Left, err error) {
+// MoveAfter gives the changes of an era after a position a new era, except those of some collections and those that a drop hides. They keep
+// resourceVersion and order. It returns the collections that they belong to, with the highest resourceVersion of each, and the changes that it has left in these collections.
+func (b *Batch) MoveAfter(r Resource, after Position, era uint64, except []string) (moved map[string]uint64, left []Left, err error) {
 	prefix := resourceKey(keyChange, r)
 	it, err := b.b.NewIter(&pebble.IterOptions{LowerBound: changeKey(r, after), UpperBound: changeKey(r, Position{Era: after.Era + 1})})
 	if err != nil {
@@ -82,7 +99,7 @@ func (b *Batch) MoveAfter(r Resource, after Position, era uint64, except []strin
 			return nil, nil, errors.Join(err, it.Close())
 		}
 		switch {
-		case c.at == after:
+		case c.at == after, b.Dropped(r, c.collection, c.at, c.at):
 		case slices.Contains(except, c.collection):
 			left = append(left, Left{c.collection, c.at})
 		default:
@@ -92,13 +109,12 @@ func (b *Batch) MoveAfter(r Resource, after Position, era uint64, except []strin
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
 		return nil, nil, err
 	}
+	moved = map[string]uint64{}
 	for _, c := range moves {
 		if err := b.move(r, c, era); err != nil {
 			return nil, nil, err
 		}
-		if !slices.Contains(moved, c.collection) {
-			moved = append(moved, c.collection)
-		}
+		moved[c.collection] = c.at.Version
 	}
 	return moved, left, nil
 }
@@ -122,7 +138,8 @@ func (b *Batch) move(r Resource, c change, era uint64) error {
 	return errors.Join(err, closer.Close(), b.b.Set(changeKey(r, to), appendChange(nil, c.Name, c.collection, c.time), nil), b.b.Delete(from, nil), b.b.Delete(changeKey(r, c.at), nil))
 }
 
-// ChangeTimes calls fn for the changes of an era after a position, in order, with the time of each. It ends early, without an error, if fn returns false.
+// ChangeTimes calls fn for the changes of an era after a position, in order, with the time of each, except those that a drop hides. It ends early,
+// without an error, if fn returns false.
 func (b *Batch) ChangeTimes(r Resource, after Position, fn func(at Position, t time.Time) bool) (err error) {
 	prefix := resourceKey(keyChange, r)
 	it, err := b.b.NewIter(&pebble.IterOptions{LowerBound: append(changeKey(r, after), 0), UpperBound: changeKey(r, Position{Era: after.Era + 1})})
@@ -135,7 +152,7 @@ func (b *Batch) ChangeTimes(r Resource, after Position, fn func(at Position, t t
 		if err != nil {
 			return err
 		}
-		if !fn(c.at, c.time) {
+		if !b.Dropped(r, c.collection, c.at, c.at) && !fn(c.at, c.time) {
 			return nil
 		}
 	}
@@ -174,7 +191,7 @@ func (b *Batch) Commit() error {
 	}
 	b.s.mu.Lock()
 	for _, d := range b.drops {
-		b.s.addDrop(d.resource, d.collection, d.era)
+		b.s.addDrop(d)
 	}
 	b.s.mu.Unlock()
 	return b.b.Close()
@@ -182,3 +199,6 @@ func (b *Batch) Commit() error {
 
 // Discard ends a batch that is not committed.
 func (b *Batch) Discard() error { return b.b.Close() }
+
+// Len returns the size of the batch in bytes, which it takes in memory until it is committed.
+func (b *Batch) Len() int { return b.b.Len() }

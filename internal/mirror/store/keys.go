@@ -13,7 +13,7 @@ const (
 	keyVersion = 'v' // resource, namespace, name, collection, position from the newest
 	keyChange  = 'c' // resource, position
 	keyMoment  = 'm' // resource, time
-	keyDrop    = 'd' // resource, collection, era
+	keyDrop    = 'd' // resource, collection, era; the value is the number of the last version that does not count
 	keyRecord  = 'r' // the caller's name
 )
 

@@ -94,7 +94,7 @@ type Store struct {
 	disk *diskguard.Guard
 
 	mu     sync.RWMutex
-	drops  map[Resource]map[string][]uint64 // eras from which on older versions of a collection do not count, ascending
+	drops  map[Resource]map[string][]dropAt // of each collection, ascending
 	floors map[Resource]Position            // below which Trim deletes, or has deleted: see trimmed
 
 	trimming sync.Mutex            // for Trim
@@ -112,7 +112,7 @@ func Open(dir string, o Options) (_ *Store, err error) {
 	if base == nil {
 		base = vfs.Default
 	}
-	s := &Store{drops: map[Resource]map[string][]uint64{}, floors: map[Resource]Position{}, trimmed: map[Resource]Position{}, disk: diskguard.New(base, nil)}
+	s := &Store{drops: map[Resource]map[string][]dropAt{}, floors: map[Resource]Position{}, trimmed: map[Resource]Position{}, disk: diskguard.New(base, nil)}
 	opts := &pebble.Options{
 		FS: s.disk, Logger: logger{s.disk}, MemTableSize: memTableBytes, CacheSize: cacheBytes, FormatMajorVersion: pebble.FormatTableFormatV6,
 		EventListener: &pebble.EventListener{
@@ -153,7 +153,7 @@ func (s *Store) load() error {
 	case string(text) != format:
 		return fmt.Errorf("%w (it has %q, this program %q)", ErrFormat, text, format)
 	}
-	return s.scan([]byte{keyDrop}, func(key, _ []byte) error {
+	return s.scan([]byte{keyDrop}, func(key, value []byte) error {
 		rest := key[1:]
 		var parts [3]string
 		for i := range parts {
@@ -162,10 +162,15 @@ func (s *Store) load() error {
 				return err
 			}
 		}
+		at := dropAt{}
 		if len(rest) != 8 {
 			return errKey
 		}
-		s.addDrop(Resource{parts[0], parts[1]}, parts[2], binary.BigEndian.Uint64(rest))
+		at.era = binary.BigEndian.Uint64(rest)
+		if len(value) == 8 { // empty: written by a version in which a drop began an era
+			at.seq = binary.BigEndian.Uint64(value)
+		}
+		s.addDrop(drop{Resource{parts[0], parts[1]}, parts[2], at})
 		return nil
 	})
 }
@@ -173,23 +178,45 @@ func (s *Store) load() error {
 // Close closes the database. Readers and batches must have ended.
 func (s *Store) Close() error { return s.db.Close() }
 
-func (s *Store) addDrop(r Resource, collection string, era uint64) {
-	if s.drops[r] == nil {
-		s.drops[r] = map[string][]uint64{}
+// drop makes a collection hold no objects.
+type drop struct {
+	resource   Resource
+	collection string
+	dropAt
+}
+
+// dropAt says which versions of a collection do not count in views of an era and of later ones: those of eras before it, and those of the era up to a
+// number in the order of reading.
+type dropAt struct{ era, seq uint64 }
+
+func (d dropAt) hides(at, view Position) bool {
+	return d.era <= view.Era && (at.Era < d.era || at.Era == d.era && at.Seq <= d.seq)
+}
+
+func searchEra(drops []dropAt, era uint64) (int, bool) {
+	return slices.BinarySearchFunc(drops, era, func(d dropAt, era uint64) int { return cmp.Compare(d.era, era) })
+}
+
+func (s *Store) addDrop(d drop) {
+	if s.drops[d.resource] == nil {
+		s.drops[d.resource] = map[string][]dropAt{}
 	}
-	eras := s.drops[r][collection]
-	if i, found := slices.BinarySearch(eras, era); !found {
-		s.drops[r][collection] = slices.Insert(slices.Clone(eras), i, era)
+	drops := slices.Clone(s.drops[d.resource][d.collection]) // readers may use the former one
+	i, found := searchEra(drops, d.era)
+	if !found {
+		drops = slices.Insert(drops, i, d.dropAt)
 	}
+	drops[i].seq = max(drops[i].seq, d.seq)
+	s.drops[d.resource][d.collection] = drops
 }
 
 // dropped reports whether a version of a collection does not count in a view, because the collection was dropped in between.
 func (s *Store) dropped(r Resource, collection string, at, view Position) bool {
 	s.mu.RLock()
-	eras := s.drops[r][collection]
+	drops := s.drops[r][collection]
 	s.mu.RUnlock()
-	i, _ := slices.BinarySearch(eras, at.Era+1)
-	return i < len(eras) && eras[i] <= view.Era
+	i, found := searchEra(drops, at.Era)
+	return i < len(drops) && drops[i].hides(at, view) || found && i+1 < len(drops) && drops[i+1].hides(at, view)
 }
 
 // ErrTrimmed is returned for a view that is being deleted, or was: see [Store.Trim].

@@ -55,6 +55,13 @@ type model struct {
 	drops []drop
 }
 
+// hides reports whether a version does not count in a view, and dropped whether it counts in none of its era.
+func (m *model) hides(w written, view Position) bool {
+	return slices.ContainsFunc(m.drops, func(d drop) bool { return d.collection == w.collection && d.hides(w.at, view) })
+}
+
+func (m *model) dropped(w written) bool { return m.hides(w, w.at) }
+
 func (m *model) get(o Name, view Position) string {
 	newest := map[string]written{}
 	for _, w := range m.all {
@@ -65,7 +72,7 @@ func (m *model) get(o Name, view Position) string {
 	best := written{}
 	for _, c := range collections {
 		w, ok := newest[c]
-		gone := slices.ContainsFunc(m.drops, func(d drop) bool { return d.collection == c && w.at.Era < d.era && d.era <= view.Era })
+		gone := m.hides(w, view)
 		if ok && !w.Deleted && !gone && (best.Body == nil || w.Epoch > best.Epoch || w.Epoch == best.Epoch && w.ResourceVersion > best.ResourceVersion) {
 			best = w
 		}
@@ -95,7 +102,15 @@ func TestModel(t *testing.T) {
 		m := &model{}
 		era, seq, floor, served := uint64(1), uint64(0), Position{}, Position{Era: 1}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			switch n := rapid.IntRange(0, 19).Draw(t, "step"); {
+			switch n := rapid.IntRange(-1, 19).Draw(t, "step"); {
+			case n < 0:
+				if served.Era == era {
+					continue
+				}
+				b, d := s.Batch(), drop{pods, rapid.SampledFrom(collections).Draw(t, "dropped"), dropAt{era, seq}} // of an era that is not served yet
+				must(t, b.Drop(d.resource, d.collection, d.era, d.seq))
+				must(t, b.Commit())
+				m.drops = append(m.drops, d)
 			case n < 14:
 				seq++
 				w := written{
@@ -110,6 +125,13 @@ func TestModel(t *testing.T) {
 					Time: time.UnixMicro(int64(seq)).UTC(), Body: fmt.Appendf(nil, "%s %d", w.collection, seq),
 				}
 				b := s.Batch()
+				hidden := func(x written) bool { return x.collection == w.collection && m.dropped(x) && x.at.Era == era }
+				if slices.ContainsFunc(m.all, hidden) || served.Era < era && rapid.IntRange(0, 3).Draw(t, "replace") == 0 {
+					must(t, b.RemoveAfter(pods, w.Name, w.collection, w.at))
+					m.all = slices.DeleteFunc(m.all, func(x written) bool {
+						return x.Name == w.Name && x.collection == w.collection && x.at.Era == era && x.at.Compare(w.at) > 0
+					})
+				}
 				must(t, b.Put(pods, w.Name, w.collection, w.at, &w.Version))
 				must(t, b.Put(Resource{"prod", "pods\x00"}, w.Name, w.collection, w.at, &w.Version)) // another resource beside it
 				must(t, b.Commit())
@@ -126,17 +148,17 @@ func TestModel(t *testing.T) {
 				}
 				moved, _, err := b.MoveAfter(pods, after, era+1, []string{except})
 				must(t, err)
-				if slices.Contains(moved, except) {
+				if _, ok := moved[except]; ok {
 					t.Fatalf("moved are %v, without %s", moved, except)
 				}
 				if rapid.Bool().Draw(t, "drop") {
-					must(t, b.Drop(pods, except, era+1))
-					m.drops = append(m.drops, drop{pods, except, era + 1})
+					must(t, b.Drop(pods, except, era+1, seq))
+					m.drops = append(m.drops, drop{pods, except, dropAt{era + 1, seq}})
 				}
 				must(t, b.Commit())
 				era++
 				for i, w := range m.all {
-					if w.at.Compare(after) > 0 && w.collection != except {
+					if w.at.Compare(after) > 0 && w.collection != except && !m.dropped(w) {
 						m.all[i].at.Era = era
 					}
 				}
@@ -276,15 +298,22 @@ func TestTrimDrops(t *testing.T) {
 	b := s.Batch()
 	for era := range uint64(4) {
 		must(t, b.Put(pods, names[0], "pods", Position{era + 1, 1, era + 1}, &Version{UID: "u", Epoch: 1, ResourceVersion: 1}))
-		must(t, b.Drop(pods, "pods", era+2))
+		must(t, b.Drop(pods, "pods", era+2, era+1))
 	}
 	must(t, b.Commit())
 	for _, want := range []struct {
 		floor Position
 		drops []uint64
-	}{{Position{3, 1, 3}, []uint64{2, 3, 4, 5}}, {Position{3, 1, 3}, []uint64{2, 3, 4, 5}}, {Position{4, 1, 4}, []uint64{4, 5}}, {Position{5, 0, 0}, []uint64{5}}, {Position{6, 0, 0}, nil}} {
+	}{
+		{Position{3, 1, 3}, []uint64{2, 3, 4, 5}}, {Position{3, 1, 3}, []uint64{2, 3, 4, 5}}, {Position{4, 1, 4}, []uint64{3, 4, 5}}, {Position{5, 0, 0}, []uint64{4, 5}},
+		{Position{6, 0, 0}, []uint64{5}}, {Position{7, 0, 0}, nil},
+	} {
 		must(t, s.Trim(t.Context(), pods, want.floor))
-		if got := s.drops[pods]["pods"]; !slices.Equal(got, want.drops) {
+		var got []uint64
+		for _, d := range s.drops[pods]["pods"] {
+			got = append(got, d.era)
+		}
+		if !slices.Equal(got, want.drops) {
 			t.Errorf("trimmed below %v, the drops are of the eras %v, want %v", want.floor, got, want.drops)
 		}
 		kept := 0

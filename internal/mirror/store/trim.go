@@ -80,14 +80,14 @@ func (s *Store) Trim(ctx context.Context, r Resource, floor Position) error {
 func (s *Store) trimDrops(r Resource, remove func(key []byte) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for collection, eras := range s.drops[r] {
-		n, _ := slices.BinarySearch(eras, s.trimmed[r].Era+1)
-		for _, era := range eras[:n] {
-			if err := remove(dropKey(r, collection, era)); err != nil {
+	for collection, drops := range s.drops[r] {
+		n, _ := searchEra(drops, s.trimmed[r].Era) // a drop concerns versions of its own era as well
+		for _, d := range drops[:n] {
+			if err := remove(dropKey(r, collection, d.era)); err != nil {
 				return err
 			}
 		}
-		if s.drops[r][collection] = slices.Clone(eras[n:]); n == len(eras) {
+		if s.drops[r][collection] = slices.Clone(drops[n:]); n == len(drops) {
 			delete(s.drops[r], collection)
 		}
 	}
