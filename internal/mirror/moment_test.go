@@ -24,6 +24,7 @@ type backlog struct {
 	collection  string            // of the events that are applied next
 	partitions  int
 	plan        uint64
+	incarnation uint64
 }
 
 func openBacklog(t *testing.T) *backlog {
@@ -36,13 +37,13 @@ func openBacklog(t *testing.T) *backlog {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = m.Close(), s.Close() })
-	return &backlog{t, m, map[string]uint64{"pods": 1}, "pods", 2, 1}
+	return &backlog{t, m, map[string]uint64{"pods": 1}, "pods", 2, 1, 100}
 }
 
 func (b *backlog) apply(partition int, seconds int64, e event.Event) {
 	b.Helper()
 	col := event.ParseCollection(b.collection)
-	e.Collection, e.Time, e.Epoch, e.Incarnation = &col, time.Unix(seconds, 0), 1, 100
+	e.Collection, e.Time, e.Epoch, e.Incarnation = &col, time.Unix(seconds, 0), 1, b.incarnation
 	if e.Run == "" {
 		e.Run = "100"
 	}
@@ -578,5 +579,36 @@ func TestFirstListsAreNotCopied(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestUnorderedEnds: a resourceVersion that is not a number counts only until all collections of the resource are dropped.
+func TestUnorderedEnds(t *testing.T) {
+	for _, forget := range []bool{true, false} {
+		b := openBacklog(t)
+		b.partitions = 1
+		b.gap(0, 1, "100", event.ReasonReset)
+		e := b.event(0, event.Present, 10)
+		e.ResourceVersion, e.Origin = "ten", event.Snapshot
+		b.apply(0, 2, e)
+		b.commit()
+		if _, err := b.mirror.Resource(pods).Latest(); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "ten") {
+			t.Errorf("the error is %v", err)
+		}
+		if forget {
+			if err := b.mirror.Forget("messages were lost"); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			b.apply(0, 3, event.Event{Type: event.Closed, Run: "100", Origin: event.Reconcile, Report: &event.Report{Reason: "removed"}})
+			b.incarnation = 200
+		}
+		b.gap(0, 4, "200", event.ReasonReset)
+		e = b.event(0, event.Present, 10)
+		e.Run, e.Origin = "200", event.Snapshot
+		b.apply(0, 5, e)
+		b.synced(0, 6, "200", 1, 20)
+		b.commit()
+		b.latest(20, 10)
 	}
 }

@@ -144,7 +144,7 @@ type resource struct {
 	Collections map[string]*collection
 	Ended       []Span `json:",omitzero"` // collections of eras that are retained, which a later era does not have
 	Closed      bool   `json:",omitzero"` // the bridge has closed every collection: it does not publish the resource any more
-	// Unordered is a resourceVersion that is not a number; "": all are.
+	// Unordered is a resourceVersion that is not a number; "": all of the collections are.
 	Unordered string         `json:",omitzero"`
 	Floor     store.Position // what only lower positions need may be deleted
 
@@ -294,7 +294,7 @@ func (r *resource) keepMoments() {
 // they were.
 func (r *resource) restart() {
 	r.Restarted = later(r.Restarted, later(r.era().Began, r.era().ResetAt))
-	r.Moment, r.Time, r.changed = time.Time{}, time.Time{}, true
+	r.Moment, r.Time, r.Unordered, r.changed = time.Time{}, time.Time{}, "", true
 }
 
 // raiseMinServed keeps lower resourceVersions from being served in the present era, if it is not complete yet.
@@ -334,7 +334,7 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 		r.Ended = append(r.Ended, Span{id, c.Since, until})
 	}
 	if len(r.Collections) == 0 { // no list counts any more; epochs begin again if the checkpoint was lost
-		r.era().MinServed = reached{}
+		r.era().MinServed, r.Unordered = reached{}, ""
 		r.Closed = s.event.Type == event.Closed && s.event.Collection == id
 	}
 	r.changed, r.recheckComplete = true, true
