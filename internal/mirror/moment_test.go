@@ -518,7 +518,7 @@ func TestFirstListsAreNotCopied(t *testing.T) {
 			}
 			b.commit()
 		}
-		for i := range collections / 2 { // the lists begin again, of a resource that was restored or selected anew: versions are lower
+		for i := range collections / 2 { // the lists begin again, with another selection: versions can be lower
 			b.collection = id(i)
 			for p := range partitions {
 				b.gap(p, 3, "200", "expired")

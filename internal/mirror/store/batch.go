@@ -67,8 +67,8 @@ func (b *Batch) RemoveAfter(r Resource, o Name, collection string, after Positio
 	return err
 }
 
-// Drop makes a collection hold no objects in views of an era, or of later ones. Versions of the era that have a number up to seq do not count either.
-// No view of the era was read before.
+// Drop makes a collection hold no objects in views of an era, or of later ones, but for versions that have a number above seq. No view of the era was
+// read before.
 func (b *Batch) Drop(r Resource, collection string, era, seq uint64) error {
 	b.drops = append(b.drops, drop{r, collection, dropAt{era, seq}})
 	return b.b.Set(dropKey(r, collection, era), binary.BigEndian.AppendUint64(nil, seq), nil)
