@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ type backlog struct {
 	collection  string            // of the events that are applied next
 	partitions  int
 	plan        uint64
+	incarnation uint64
 }
 
 func openBacklog(t *testing.T) *backlog {
@@ -35,13 +37,13 @@ func openBacklog(t *testing.T) *backlog {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = m.Close(), s.Close() })
-	return &backlog{t, m, map[string]uint64{"pods": 1}, "pods", 2, 1}
+	return &backlog{t, m, map[string]uint64{"pods": 1}, "pods", 2, 1, 100}
 }
 
 func (b *backlog) apply(partition int, seconds int64, e event.Event) {
 	b.Helper()
 	col := event.ParseCollection(b.collection)
-	e.Collection, e.Time, e.Epoch, e.Incarnation = &col, time.Unix(seconds, 0), 1, 100
+	e.Collection, e.Time, e.Epoch, e.Incarnation = &col, time.Unix(seconds, 0), 1, b.incarnation
 	if e.Run == "" {
 		e.Run = "100"
 	}
@@ -482,78 +484,131 @@ func TestSkippedInALaggingPartition(t *testing.T) {
 	b.latest(40, 30)
 }
 
-// TestBatchOfAnEraThatWasNotServed: gaps and ends of collections, while the resource is not complete, write nothing again that other collections have
-// published. All of it would be in memory at once.
-func TestBatchOfAnEraThatWasNotServed(t *testing.T) {
-	const namespaces, objects, size = 20, 50, 10 << 10
-	b := openBacklog(t)
-	b.partitions, b.collections = 1, map[string]uint64{}
-	all := make([]string, namespaces)
-	for i := range all {
-		all[i] = fmt.Sprintf("pods@n%02d", i)
-		b.collections[all[i]] = 1
-	}
-	for _, b.collection = range all {
-		b.gap(0, 1, "100", event.ReasonReset)
-		for i := range objects {
-			e := b.event(i, event.Present, 10+i)
-			e.Origin = event.Snapshot
-			e.Object = append(e.Object[:len(e.Object)-1], fmt.Sprintf(`,"x":"%0*d"}`, size, 0)...)
-			b.apply(0, 2, e)
+// TestFirstListsAreNotCopied: while the first lists of many collections are read, gaps and closed collections write little, and do not copy what
+// was read of other collections. Otherwise a batch does not fit in memory. What is then served is what the last list of each collection has shown.
+func TestFirstListsAreNotCopied(t *testing.T) {
+	const collections, objects = 20, 40
+	for _, partitions := range []int{1, 2} {
+		b := openBacklog(t)
+		b.partitions, b.collections = partitions, map[string]uint64{}
+		id := func(i int) string { return fmt.Sprintf("pods@n%02d", i) }
+		for i := range collections {
+			b.collections[id(i)] = 1
+		}
+		pod := func(i, n int, run string, version int) {
+			e := b.event(0, event.Present, version)
+			e.Name, e.UID, e.Run, e.Origin = fmt.Sprint(id(i), "-", n), fmt.Sprint(id(i), "-", n), run, event.Snapshot
+			e.Object = fmt.Appendf(nil, `{"filler":%q}`, strings.Repeat("x", 1000))
+			b.apply(partitions-1, 2, e) // that reads gaps after the others
+		}
+		small := func(what string) {
+			t.Helper()
+			if n := b.mirror.batch.Len(); n > 20_000 {
+				t.Errorf("%s of one collection writes %d bytes, with %d partitions", what, n, partitions)
+			}
+			b.commit()
+		}
+		for i := range collections {
+			b.collection = id(i)
+			for p := range partitions {
+				b.gap(p, 1, "100", event.ReasonReset)
+			}
+			for n := range objects {
+				pod(i, n, "100", 100+n)
+			}
+			b.commit()
+		}
+		for i := range collections / 2 { // the lists begin again, with another selection: versions can be lower
+			b.collection = id(i)
+			for p := range partitions {
+				b.gap(p, 3, "200", "expired")
+				small("a gap")
+			}
+			for n := range 2 {
+				pod(i, n, "200", 50+n)
+			}
+			small("a list")
+		}
+		for i := range 3 {
+			b.plan++
+			b.collection = id(i)
+			delete(b.collections, b.collection)
+			b.apply(0, 4, event.Event{Type: event.Closed, Run: "200", Origin: event.Reconcile, Report: &event.Report{Reason: "removed"}})
+			small("a closed collection")
+		}
+		for i := 3; i < collections; i++ {
+			b.collection = id(i)
+			run := "100"
+			if i < collections/2 {
+				run = "200"
+			}
+			for p := range partitions {
+				b.synced(p, 5, run, 1, 200)
+			}
 		}
 		b.commit()
-	}
-	small := func(what string) {
-		t.Helper()
-		if n := b.mirror.batch.Len(); n > 16<<10 {
-			t.Errorf("%s: the batch has %d bytes", what, n)
+		var want []uint64
+		for i := 3; i < collections; i++ {
+			for n := range objects {
+				version := uint64(100 + n)
+				if i < collections/2 && n < 2 {
+					version = uint64(50 + n)
+				}
+				want = append(want, version)
+			}
 		}
-		b.commit()
-	}
-	for _, b.collection = range all {
-		b.gap(0, 5, "200", event.ReasonExpired)
-		small("a gap of " + b.collection)
-	}
-	delete(b.collections, all[0])
-	b.collection, b.plan = all[0], 2
-	b.apply(0, 6, event.Event{Type: event.Closed, Run: "200", Origin: event.Reconcile, Report: &event.Report{Reason: "removed"}})
-	small("an end")
-	for _, b.collection = range all[1:] {
-		b.apply(0, 7, event.Event{Type: event.Deleted, Origin: event.Reconcile, Run: "100", APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: b.collection + "0", UID: b.collection + "0", ResourceVersion: "10", DeletionVersion: "90", Object: []byte("{}")})
-		b.synced(0, 8, "200", 1, 100)
-	}
-	b.commit()
-	at, err := b.mirror.Resource(pods).Latest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	err = b.mirror.Store().List(store.View{Resource: pods, At: at}, "", store.Name{}, func(*store.Object) bool { n++; return true })
-	if want := (namespaces - 1) * (objects - 1); err != nil || n != want {
-		t.Errorf("%d objects are shown (%v), want %d", n, err, want)
+		r := b.mirror.Resource(pods)
+		at, err := r.Latest()
+		if err != nil || at.Version != 200 || at.Era != 1 {
+			t.Errorf("served is %v (%v)", at, err)
+		}
+		var got []uint64
+		err = b.mirror.Store().List(store.View{Resource: pods, At: at}, "", store.Name{}, func(o *store.Object) bool {
+			got = append(got, o.ResourceVersion)
+			return true
+		})
+		slices.Sort(got)
+		slices.Sort(want)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("the objects %v are served (%v), want %v", got, err, want)
+		}
+		err = b.mirror.Store().Changes(pods, "", store.Position{Era: at.Era, Version: r.Present().Base, Seq: ^uint64(0)}, at, func(c *store.Change) bool {
+			t.Errorf("a watch sees the change %v of %s", c.At, c.Name.Name)
+			return true
+		})
+		if err != nil {
+			t.Error(err)
+		}
 	}
 }
 
-// TestOrderComesBack: a resource whose resourceVersions were no numbers is served once none of its former collections counts any more.
-func TestOrderComesBack(t *testing.T) {
-	b := openBacklog(t)
-	b.partitions = 1
-	b.gap(0, 1, "100", event.ReasonReset)
-	e := b.event(0, event.Present, 1)
-	e.Origin, e.ResourceVersion = event.Snapshot, "abc"
-	b.apply(0, 2, e)
-	b.synced(0, 3, "100", 1, 20)
-	b.commit()
-	if _, err := b.mirror.Resource(pods).Latest(); !errors.Is(err, ErrIncomplete) {
-		t.Fatalf("without an order: %v", err)
+// TestUnorderedEnds: a resourceVersion that is not a number counts only until all collections of the resource are dropped.
+func TestUnorderedEnds(t *testing.T) {
+	for _, forget := range []bool{true, false} {
+		b := openBacklog(t)
+		b.partitions = 1
+		b.gap(0, 1, "100", event.ReasonReset)
+		e := b.event(0, event.Present, 10)
+		e.ResourceVersion, e.Origin = "ten", event.Snapshot
+		b.apply(0, 2, e)
+		b.commit()
+		if _, err := b.mirror.Resource(pods).Latest(); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "ten") {
+			t.Errorf("the error is %v", err)
+		}
+		if forget {
+			if err := b.mirror.Forget("messages were lost"); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			b.apply(0, 3, event.Event{Type: event.Closed, Run: "100", Origin: event.Reconcile, Report: &event.Report{Reason: "removed"}})
+			b.incarnation = 200
+		}
+		b.gap(0, 4, "200", event.ReasonReset)
+		e = b.event(0, event.Present, 10)
+		e.Run, e.Origin = "200", event.Snapshot
+		b.apply(0, 5, e)
+		b.synced(0, 6, "200", 1, 20)
+		b.commit()
+		b.latest(20, 10)
 	}
-	if err := b.mirror.Forget("messages were lost"); err != nil {
-		t.Fatal(err)
-	}
-	b.gap(0, 1, "100", event.ReasonReset)
-	e.ResourceVersion = "15"
-	b.apply(0, 2, e)
-	b.synced(0, 3, "100", 1, 20)
-	b.commit()
-	b.latest(20, 15)
 }

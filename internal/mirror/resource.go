@@ -25,6 +25,8 @@ type Era struct {
 	Collection string    `json:",omitzero"`
 	Reset      bool      `json:",omitzero"`
 	ResetAt    time.Time `json:",omitzero"`
+	// From is the epoch with which the era began, as far as it is known. Events of former epochs belong to an era before.
+	From uint64 `json:",omitzero"`
 	// Complete is set once the resource was complete in this era, with the resourceVersion Base of the epoch Epoch. Since is when.
 	Complete bool `json:",omitzero"`
 	// First is the Seq of the first position that was served, which has the resourceVersion Base; 0: not known.
@@ -67,10 +69,10 @@ type collection struct {
 	Begun      map[string]uint64
 	Former     []former
 	Gaps       map[string]uint64 `json:",omitzero"`
-	// Wrote is the last era in which the collection has a version, and Top is the highest resourceVersion there, of the highest epoch. Since is
-	// the first era whose complete states include the collection.
+	// Wrote is the last era in which the collection has a version, and Top the highest resourceVersion that it has there. Since is the first era whose
+	// complete states include the collection.
 	Wrote, Since uint64
-	Top          reached `json:",omitzero"`
+	Top          uint64 `json:",omitzero"`
 	// Skipped is the number of objects of the last list that were not published (snapshot: skip), and have not changed since.
 	Skipped int `json:",omitzero"`
 
@@ -110,10 +112,24 @@ func (c *collection) eraOf(part string, present uint64) uint64 {
 }
 
 // wrote records that the collection has a version in an era.
-func (c *collection) wrote(era, epoch, version uint64) {
-	if era > c.Wrote || era == c.Wrote && c.Top.below(epoch, version) {
-		c.Wrote, c.Top = era, reached{Epoch: epoch, Version: version}
+func (c *collection) wrote(era, version uint64) {
+	switch {
+	case era == c.Wrote:
+		c.Top = max(c.Top, version)
+	case era > c.Wrote:
+		c.Wrote, c.Top = era, version
 	}
+}
+
+// eraOf returns the number of the era for an event of a collection.
+func (r *resource) eraOf(c *collection, s *step) uint64 {
+	number := c.eraOf(s.message.String(), r.era().Number)
+	for _, e := range slices.Backward(r.eras) {
+		if e.Number <= number && e.From <= s.event.Epoch {
+			return e.Number
+		}
+	}
+	return number
 }
 
 // mark is the position that a collection is proved to have reached in the partition that is furthest, in a run.
@@ -143,7 +159,7 @@ type resource struct {
 	Collections map[string]*collection
 	Ended       []Span `json:",omitzero"` // collections of eras that are retained, which a later era does not have
 	Closed      bool   `json:",omitzero"` // the bridge has closed every collection: it does not publish the resource any more
-	// Unordered is a resourceVersion that is not a number; "": all are.
+	// Unordered is a resourceVersion that is not a number; "": all of the collections are.
 	Unordered string         `json:",omitzero"`
 	Floor     store.Position // what only lower positions need may be deleted
 
@@ -223,7 +239,7 @@ type step struct {
 	change  consumer.Change
 }
 
-// begin starts an era, unless the present one is not complete yet: it was not served, so it goes on.
+// begin starts an era, unless the present one is not complete yet: it was never served, so it goes on.
 func (m *Mirror) begin(r *resource, s *step, id, reason string, reset bool) error {
 	now := r.era()
 	if now.Complete {
@@ -241,7 +257,7 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	now.Last = r.Served
 	r.keepMoments()
 	r.Moment = later(r.Moment, s.event.Time)
-	next := Era{Number: now.Number + 1, Began: s.event.Time, Reason: reason, Collection: id, Reset: reset}
+	next := Era{Number: now.Number + 1, Began: s.event.Time, Reason: reason, Collection: id, Reset: reset, From: now.From}
 	if r.unserved.number > 0 {
 		err := m.batch.ChangeTimes(r.id, r.Served, func(_ store.Position, t time.Time) bool {
 			next.Began = earlier(next.Began, t)
@@ -258,7 +274,7 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	}
 	for id, version := range moved {
 		if c := r.Collections[id]; c != nil {
-			c.wrote(next.Number, c.Epoch, version)
+			c.wrote(next.Number, version)
 		}
 	}
 	for other, c := range r.Collections {
@@ -282,6 +298,24 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	return nil
 }
 
+// nextEpoch starts an era because the cluster was restored, at lower resourceVersions. Each collection begins a gap, and its list shows what differs
+// from the state before, so that state stays in a former era, which is never served: there, deletions count also above the list's resourceVersion.
+func (m *Mirror) nextEpoch(r *resource, s *step, id, reason string, reset bool) error {
+	if err := m.begin(r, s, id, reason, reset); err != nil {
+		return err
+	}
+	now := r.era()
+	if now.From == 0 || now.From >= s.event.Epoch {
+		return nil
+	}
+	next := Era{
+		Number: now.Number + 1, Began: later(s.event.Time, r.Restarted), Reason: reason, Collection: id, Reset: now.Reset, ResetAt: now.ResetAt, From: s.event.Epoch,
+	}
+	r.eras, r.changedEras = append(r.eras, next), append(r.changedEras, now.Number)
+	r.changed, r.unserved.number = true, several
+	return nil
+}
+
 // keepMoments keeps the served position as what later eras do not replace at its time.
 func (r *resource) keepMoments() {
 	if !r.Moment.Before(r.Before.Time) {
@@ -293,7 +327,10 @@ func (r *resource) keepMoments() {
 // they were.
 func (r *resource) restart() {
 	r.Restarted = later(r.Restarted, later(r.era().Began, r.era().ResetAt))
-	r.Moment, r.Time, r.changed = time.Time{}, time.Time{}, true
+	if now := r.era(); !now.Complete {
+		now.From = 0
+	}
+	r.Moment, r.Time, r.Unordered, r.changed = time.Time{}, time.Time{}, "", true
 }
 
 // raiseMinServed keeps lower resourceVersions from being served in the present era, if it is not complete yet.
@@ -333,7 +370,7 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 		r.Ended = append(r.Ended, Span{id, c.Since, until})
 	}
 	if len(r.Collections) == 0 { // no list counts any more; epochs begin again if the checkpoint was lost
-		r.era().MinServed, r.Unordered = reached{}, ""
+		r.era().MinServed, r.era().From, r.Unordered = reached{}, 0, ""
 		r.Closed = s.event.Type == event.Closed && s.event.Collection == id
 	}
 	r.changed, r.recheckComplete = true, true
@@ -357,6 +394,9 @@ func (m *Mirror) apply(r *resource, s *step) error {
 			c.Since, r.Ended = r.Ended[n].Since, r.Ended[:n]
 		}
 		r.Collections[e.Collection], r.Closed = c, false
+	}
+	if now := r.era(); now.From == 0 {
+		now.From = cmp.Or(now.Epoch, e.Epoch)
 	}
 	c.LastEvents[s.message.String()] = e.Time
 	if e.Type.OfCollection() {
@@ -408,10 +448,10 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 		c.Former = append(slices.Clip(c.Former), former{c.Run, r.era().Number})
 	}
 	if c.Wrote == r.era().Number { // the gap may hide objects that existed at what was read before
-		r.raiseMinServed(c.Top.Epoch, c.Top.Version)
+		r.raiseMinServed(c.Epoch, c.Top)
 	}
 	reason := fmt.Sprintf("a gap began in the collection %s (%s)", e.Collection, e.Report.Reason)
-	err := m.begin(r, s, e.Collection, reason, e.Report.Reset && c.Wrote != 0)
+	err := m.nextEpoch(r, s, e.Collection, reason, e.Report.Reset && c.Wrote != 0)
 	r.Moment = later(r.Moment, e.Time)
 	c.Run, c.Epoch = e.Run, e.Epoch
 	if !c.lags(s.message.Partitions) {
@@ -486,9 +526,9 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		return err
 	}
 	known := found && !m.batch.Dropped(r.id, e.Collection, at, store.Position{Era: r.era().Number})
-	era := c.eraOf(s.message.String(), r.era().Number)
-	// What a list shows can have a lower resourceVersion than what was read of the collection before: after a restore of the cluster, and for an object
-	// that an earlier list had proved to be absent. What was read before replaces nothing then. In an era that is complete it is in a former one.
+	era := r.eraOf(c, s)
+	// What a list shows can have a lower resourceVersion than what was read of the collection before, for an object that an earlier list had proved to be
+	// absent. What was read before replaces nothing then. If the era before was complete, it is there.
 	replaced := known && at.Era == era && at.Seq <= c.Gaps[s.message.String()] && !r.wasComplete(era) && newest.Epoch <= e.Epoch
 	if known && !replaced && r.repeats(e, version, era, at, &newest) {
 		m.prove(r, c, s, version, text != "")
@@ -500,7 +540,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 			return err
 		}
 		r.recheckComplete = true
-		era = c.eraOf(s.message.String(), r.era().Number)
+		era = r.eraOf(c, s)
 	}
 	if known && !replaced && at.Era == era { // a deletion without a version, or of the same version
 		version = max(version, at.Version)
@@ -517,7 +557,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 			return err
 		}
 	}
-	c.wrote(era, e.Epoch, version)
+	c.wrote(era, version)
 	if err := m.batch.Put(r.id, name, e.Collection, put, &v); err != nil {
 		return err
 	}
@@ -654,6 +694,9 @@ func (m *Mirror) serve(r *resource) error {
 		}
 	}
 	if next := (reached{Epoch: epoch, Version: version}); !now.Complete && !absent && next.below(now.MinServed.Epoch, now.MinServed.Version) {
+		return nil
+	}
+	if !absent && epoch < now.From { // of that epoch soon
 		return nil
 	}
 	if absent { // no resourceVersion says when

@@ -23,9 +23,6 @@ func (s *Store) Batch() *Batch { return &Batch{s: s, b: s.db.NewIndexedBatch()} 
 // Empty reports whether the batch has no changes.
 func (b *Batch) Empty() bool { return b.b.Empty() }
 
-// Len returns the size of the batch in bytes. All of it is in memory.
-func (b *Batch) Len() int { return b.b.Len() }
-
 // Put adds a state of an object in a collection, and the change that a watch sees.
 func (b *Batch) Put(r Resource, o Name, collection string, at Position, v *Version) error {
 	if err := b.b.Set(versionKey(r, o, collection, at), appendVersion(nil, v), nil); err != nil {
@@ -70,8 +67,8 @@ func (b *Batch) RemoveAfter(r Resource, o Name, collection string, after Positio
 	return err
 }
 
-// Drop makes a collection hold no objects in views of an era, or of later ones. Versions of the era that have a number up to seq do not count either.
-// No view of the era was read before.
+// Drop makes a collection hold no objects in views of an era, or of later ones, but for versions that have a number above seq. No view of the era was
+// read before.
 func (b *Batch) Drop(r Resource, collection string, era, seq uint64) error {
 	b.drops = append(b.drops, drop{r, collection, dropAt{era, seq}})
 	return b.b.Set(dropKey(r, collection, era), binary.BigEndian.AppendUint64(nil, seq), nil)
@@ -202,3 +199,6 @@ func (b *Batch) Commit() error {
 
 // Discard ends a batch that is not committed.
 func (b *Batch) Discard() error { return b.b.Close() }
+
+// Len returns the size of the batch in bytes, which it takes in memory until it is committed.
+func (b *Batch) Len() int { return b.b.Len() }

@@ -167,7 +167,7 @@ func (s *Store) load() error {
 			return errKey
 		}
 		at.era = binary.BigEndian.Uint64(rest)
-		if len(value) == 8 { // empty: written by a version in which a drop began an era
+		if len(value) == 8 {
 			at.seq = binary.BigEndian.Uint64(value)
 		}
 		s.addDrop(drop{Resource{parts[0], parts[1]}, parts[2], at})
@@ -185,12 +185,11 @@ type drop struct {
 	dropAt
 }
 
-// dropAt says which versions of a collection do not count in views of an era and of later ones: those of eras before it, and those of the era up to a
-// number in the order of reading.
+// dropAt says which versions of a collection do not count in views of an era and of later ones: those up to a number in the order of reading.
 type dropAt struct{ era, seq uint64 }
 
 func (d dropAt) hides(at, view Position) bool {
-	return d.era <= view.Era && (at.Era < d.era || at.Era == d.era && at.Seq <= d.seq)
+	return d.era <= view.Era && (at.Seq <= d.seq || d.seq == 0 && at.Era < d.era) // 0: a former version wrote it, when a drop began an era
 }
 
 func searchEra(drops []dropAt, era uint64) (int, bool) {
@@ -215,8 +214,8 @@ func (s *Store) dropped(r Resource, collection string, at, view Position) bool {
 	s.mu.RLock()
 	drops := s.drops[r][collection]
 	s.mu.RUnlock()
-	i, found := searchEra(drops, at.Era)
-	return i < len(drops) && drops[i].hides(at, view) || found && i+1 < len(drops) && drops[i+1].hides(at, view)
+	i, _ := searchEra(drops, view.Era+1)
+	return i > 0 && drops[i-1].hides(at, view) // a later drop hides more
 }
 
 // ErrTrimmed is returned for a view that is being deleted, or was: see [Store.Trim].
