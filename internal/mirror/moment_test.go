@@ -25,6 +25,7 @@ type backlog struct {
 	partitions  int
 	plan        uint64
 	incarnation uint64
+	epoch       uint64
 }
 
 func openBacklog(t *testing.T) *backlog {
@@ -37,13 +38,13 @@ func openBacklog(t *testing.T) *backlog {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = m.Close(), s.Close() })
-	return &backlog{t, m, map[string]uint64{"pods": 1}, "pods", 2, 1, 100}
+	return &backlog{t, m, map[string]uint64{"pods": 1}, "pods", 2, 1, 100, 1}
 }
 
 func (b *backlog) apply(partition int, seconds int64, e event.Event) {
 	b.Helper()
 	col := event.ParseCollection(b.collection)
-	e.Collection, e.Time, e.Epoch, e.Incarnation = &col, time.Unix(seconds, 0), 1, b.incarnation
+	e.Collection, e.Time, e.Epoch, e.Incarnation = &col, time.Unix(seconds, 0), b.epoch, b.incarnation
 	if e.Run == "" {
 		e.Run = "100"
 	}
@@ -611,4 +612,25 @@ func TestUnorderedEnds(t *testing.T) {
 		b.commit()
 		b.latest(20, 10)
 	}
+}
+
+// TestRestoreDuringFirstLists: an object was deleted at a higher resourceVersion than that to which the cluster was restored, and no list has ended in
+// between. No event says so again, and it is not shown.
+func TestRestoreDuringFirstLists(t *testing.T) {
+	b := openBacklog(t)
+	b.partitions, b.collections = 1, map[string]uint64{"pods@a": 1, "pods@b": 1}
+	for _, id := range []string{"pods@a", "pods@b"} {
+		b.collection = id
+		b.gap(0, 1, "100", event.ReasonReset)
+	}
+	for _, id := range []string{"pods@b", "pods@a"} { // the other one deletes its pod after this one has noticed the restore
+		b.collection, b.epoch = id, 1
+		b.pod(0, 2, event.Added, 34)
+		b.pod(0, 3, event.Deleted, 37)
+		b.epoch = 2
+		b.gap(0, 4, "200", event.ReasonHistory)
+		b.synced(0, 5, "200", 1, 35)
+		b.commit()
+	}
+	b.latest(35)
 }
