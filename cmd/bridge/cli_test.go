@@ -43,7 +43,7 @@ type result struct {
 
 func bridge(t *testing.T, args ...string) result {
 	t.Helper()
-	var out, errs bytes.Buffer
+	var out, errs screen
 	code := execute(t.Context(), args, streams{out: &out, err: &errs, in: strings.NewReader("yes\n")})
 	return result{code, out.String(), errs.String()}
 }

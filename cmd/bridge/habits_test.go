@@ -130,12 +130,12 @@ func TestExplainKnowsEveryKey(t *testing.T) {
 
 // -c - reads the configuration from standard input.
 func TestConfigFromStandardInput(t *testing.T) {
-	var out, errs bytes.Buffer
+	var out, errs screen
 	in := strings.NewReader("cluster: prod\nresources: [pods]\nsinks: [{name: a, stdout: {}}]\ncheckpoint: {file: {path: /cp}}\n")
 	if code := execute(t.Context(), []string{"validate", "-c", "-"}, streams{out: &out, err: &errs, in: in}); code != exitOK || !strings.Contains(out.String(), "1 resource, 1 sink") {
 		t.Errorf("code %d, %s%s", code, &out, &errs)
 	}
-	errs.Reset()
+	out, errs = screen{}, screen{}
 	if code := execute(t.Context(), []string{"validate", "-c", "-"}, streams{out: &out, err: &errs, in: strings.NewReader("clutser: x\n")}); code != exitConfig || !strings.Contains(errs.String(), "standard input:1:1: clutser") {
 		t.Errorf("code %d, %s", code, &errs)
 	}
@@ -243,12 +243,12 @@ func TestCheckpointShowWhileItRuns(t *testing.T) {
 
 // When the program runs as a kubectl plugin, its help shows the name of the plugin.
 func TestKubectlPlugin(t *testing.T) {
-	var out, errs bytes.Buffer
+	var out, errs screen
 	code := execute(t.Context(), []string{"checkpoint", "--help"}, streams{program: "/usr/bin/kubectl-bridge", out: &out, err: &errs, in: strings.NewReader("")})
 	if code != exitOK || !strings.Contains(out.String(), "kubectl bridge checkpoint [command]") {
 		t.Errorf("code %d:\n%s%s", code, &out, &errs)
 	}
-	out.Reset()
+	out = screen{}
 	code = execute(t.Context(), []string{"tail", "--help"}, streams{program: "kubectl-bridge.exe", out: &out, err: &errs, in: strings.NewReader("")})
 	if code != exitOK || !strings.Contains(out.String(), "\n  kubectl bridge tail pods") || strings.Contains(out.String(), "\n  bridge ") {
 		t.Errorf("code %d:\n%s%s", code, &out, &errs)

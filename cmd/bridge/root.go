@@ -30,8 +30,8 @@ const (
 
 // streams are the program's name, its standard streams, and its SIGHUPs.
 type streams struct {
-	program  string // the path of the executable; "": bridge
-	out, err io.Writer
+	program  string    // the path of the executable; "": bridge
+	out, err io.Writer // several goroutines may write to err at once
 	in       io.Reader
 	hangUps  <-chan os.Signal // nil: none
 	// setLibraryLog makes libraries log to the program's log. It may be called once in a process. nil: they log as they do.

@@ -15,7 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/admin"
 )
 
-// screen is a buffer for standard error that can be read while it is written.
+// screen is a buffer for a standard stream. Several goroutines may read and write it.
 type screen struct {
 	mu   sync.Mutex
 	text bytes.Buffer
