@@ -284,7 +284,7 @@ func (c *copier) time(r *Resource) {
 		return
 	}
 	last, _ := r.limit(e)
-	c.must(c.store.Changes(pods, "", p.At, last, func(x *store.Change) bool {
+	c.must(c.store.Changes(context.Background(), pods, "", p.At, last, func(x *store.Change) bool {
 		late := slices.ContainsFunc(c.events, func(e timedVersion) bool { return e.version <= x.At.Version && e.time.After(t) })
 		if !late {
 			c.T.Fatalf("at %d, that is at %v, the change %v of %d is not shown, and nothing up to it was published later", t.Unix(), p.At, x.At, x.Last.Time.Unix())
@@ -334,7 +334,7 @@ func (c *copier) watch(r *Resource, at store.Position, want objects) {
 // follow applies changes to a client's copy.
 func (c *copier) follow(from, to store.Position, have objects) {
 	last := from
-	c.must(c.store.Changes(pods, "", from, to, func(x *store.Change) bool {
+	c.must(c.store.Changes(context.Background(), pods, "", from, to, func(x *store.Change) bool {
 		c.continued++
 		if x.At.Compare(last) <= 0 {
 			c.T.Fatalf("change %v follows %v", x.At, last)

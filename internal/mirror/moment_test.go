@@ -573,7 +573,7 @@ func TestFirstListsAreNotCopied(t *testing.T) {
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("the objects %v are served (%v), want %v", got, err, want)
 		}
-		err = b.mirror.Store().Changes(pods, "", store.Position{Era: at.Era, Version: r.Present().Base, Seq: ^uint64(0)}, at, func(c *store.Change) bool {
+		err = b.mirror.Store().Changes(b.Context(), pods, "", store.Position{Era: at.Era, Version: r.Present().Base, Seq: ^uint64(0)}, at, func(c *store.Change) bool {
 			t.Errorf("a watch sees the change %v of %s", c.At, c.Name.Name)
 			return true
 		})

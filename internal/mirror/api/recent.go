@@ -37,7 +37,7 @@ type stretch struct {
 	stretchKey
 	upTo store.Position
 
-	once    sync.Once
+	done    chan struct{} // closed when the changes were read; until then only the watch that reads them uses the fields below
 	all     []*store.Change
 	of      map[string][]*store.Change // by namespace
 	bytes   int
@@ -68,19 +68,26 @@ func (r *recent) behind(ctx context.Context, id store.Resource, at, upTo store.P
 	}
 }
 
+// read returns the changes behind a position. One watch reads them, others wait for it. If ctx ends, nobody may use what it returns.
 func (r *recent) read(ctx context.Context, key stretchKey, upTo store.Position) *stretch {
 	r.mu.Lock()
-	t := r.known[key]
-	if t == nil {
-		t = &stretch{stretchKey: key, upTo: upTo}
+	t, known := r.known[key]
+	if !known {
+		t = &stretch{stretchKey: key, upTo: upTo, done: make(chan struct{})}
 		r.known[key] = t
 		r.order = append(r.order, t)
 	}
 	r.mu.Unlock()
-	t.once.Do(func() {
-		t.fill(ctx, r.store)
-		r.keep(t)
-	})
+	if known {
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+		}
+		return t
+	}
+	t.fill(ctx, r.store)
+	r.keep(t)
+	close(t.done)
 	return t
 }
 
@@ -109,7 +116,7 @@ func (r *recent) keep(t *stretch) {
 
 func (t *stretch) fill(ctx context.Context, s *store.Store) {
 	t.of = map[string][]*store.Change{}
-	t.err = s.ChangesContext(ctx, t.resource, "", t.behind, t.upTo, func(c *store.Change) bool {
+	t.err = s.Changes(ctx, t.resource, "", t.behind, t.upTo, func(c *store.Change) bool {
 		kept := *c
 		t.all = append(t.all, &kept)
 		t.of[c.Namespace] = append(t.of[c.Namespace], &kept)

@@ -3,13 +3,13 @@ package api
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 )
 
-// leaving is a context that ends when it is asked, after others had time to wait for what its owner reads.
+// leaving is a context that ends when it is asked. asked returns once another watch waits for what the owner of the context reads.
 type leaving struct {
 	context.Context
 	asked func()
@@ -18,6 +18,17 @@ type leaving struct {
 func (c leaving) Err() error {
 	c.asked()
 	return context.Canceled
+}
+
+// waiting is a context that closes begun when its owner begins to wait for something.
+type waiting struct {
+	context.Context
+	begun func()
+}
+
+func (c waiting) Done() <-chan struct{} {
+	c.begun()
+	return c.Context.Done()
 }
 
 // TestReaderLeaves: changes that several watches wait for are read by another one, if the client of the watch that reads them leaves.
@@ -31,22 +42,19 @@ func TestReaderLeaves(t *testing.T) {
 		changes int
 		err     error
 	}
-	answers, begun := make(chan answer), false
-	gone := leaving{t.Context(), func() {
-		if begun {
-			return
-		}
-		begun = true
+	answers, waits := make(chan answer), make(chan struct{})
+	other := waiting{t.Context(), sync.OnceFunc(func() { close(waits) })}
+	gone := leaving{t.Context(), sync.OnceFunc(func() {
 		go func() {
-			x, err := b.server.recent.behind(t.Context(), id, at, upTo)
+			x, err := b.server.recent.behind(other, id, at, upTo)
 			if err != nil {
 				answers <- answer{0, err}
 				return
 			}
 			answers <- answer{len(x.in("")), nil}
 		}()
-		time.Sleep(20 * time.Millisecond)
-	}}
+		<-waits
+	})}
 	if x, err := b.server.recent.behind(gone, id, at, upTo); x != nil || err == nil {
 		t.Errorf("for the client that left: %v (%v)", x, err)
 	}

@@ -263,7 +263,7 @@ func (x *watcher) changes(upTo store.Position) error {
 	}
 	if upTo.Compare(x.at) > 0 {
 		var failed error
-		err := x.s.Mirror.Store().ChangesContext(ctx, x.q.resource.ID, x.o.namespace, x.at, upTo, func(c *store.Change) bool {
+		err := x.s.Mirror.Store().Changes(ctx, x.q.resource.ID, x.o.namespace, x.at, upTo, func(c *store.Change) bool {
 			failed = send(c)
 			return failed == nil
 		})

@@ -130,13 +130,9 @@ type Change struct {
 // Changes calls fn for the changes of a resource after one position, up to and including another, in order, with the objects before and after
 // each. Changes of one object at one resourceVersion, such as those of two collections that it moves between, count as one. Changes
 // that do not change the view, such as those of one collection while another has a newer state, are left out. With a namespace it returns the
-// changes of that namespace only, and does not read the versions of others. It ends early, without an error, if fn returns false.
-func (s *Store) Changes(r Resource, namespace string, after, upTo Position, fn func(c *Change) bool) error {
-	return s.ChangesContext(context.Background(), r, namespace, after, upTo, fn)
-}
-
-// ChangesContext is Changes that ends with the cause of ctx if ctx ends, also while it reads changes for which it does not call fn.
-func (s *Store) ChangesContext(ctx context.Context, r Resource, namespace string, after, upTo Position, fn func(c *Change) bool) (err error) {
+// changes of that namespace only, and does not read the versions of others. It ends early, without an error, if fn returns false, and with the
+// cause of ctx if ctx ends, also while it reads changes for which it does not call fn.
+func (s *Store) Changes(ctx context.Context, r Resource, namespace string, after, upTo Position, fn func(c *Change) bool) (err error) {
 	prefix := resourceKey(keyChange, r)
 	lower := append(changeKey(r, after), 0)
 	upper := append(changeKey(r, upTo), 0)

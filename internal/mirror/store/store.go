@@ -162,15 +162,10 @@ func (s *Store) load() error {
 				return err
 			}
 		}
-		at := dropAt{}
-		if len(rest) != 8 {
+		if len(rest) != 8 || len(value) != 8 {
 			return errKey
 		}
-		at.era = binary.BigEndian.Uint64(rest)
-		if len(value) == 8 {
-			at.seq = binary.BigEndian.Uint64(value)
-		}
-		s.addDrop(drop{Resource{parts[0], parts[1]}, parts[2], at})
+		s.addDrop(drop{Resource{parts[0], parts[1]}, parts[2], dropAt{binary.BigEndian.Uint64(rest), binary.BigEndian.Uint64(value)}})
 		return nil
 	})
 }
@@ -189,7 +184,7 @@ type drop struct {
 type dropAt struct{ era, seq uint64 }
 
 func (d dropAt) hides(at, view Position) bool {
-	return d.era <= view.Era && (at.Seq <= d.seq || d.seq == 0 && at.Era < d.era) // 0: a former version wrote it, when a drop began an era
+	return d.era <= view.Era && at.Seq <= d.seq
 }
 
 func searchEra(drops []dropAt, era uint64) (int, bool) {

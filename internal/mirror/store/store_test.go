@@ -240,7 +240,7 @@ func checkChanges(t *rapid.T, s *Store, m *model, floor Position) {
 			want = append(want, fmt.Sprintf("%v %q: %s → %s", w.at, w.Name, before, after))
 		}
 	}
-	must(t, s.Changes(pods, "", floor, Position{^uint64(0), 0, 0}, func(c *Change) bool {
+	must(t, s.Changes(t.Context(), pods, "", floor, Position{^uint64(0), 0, 0}, func(c *Change) bool {
 		got = append(got, fmt.Sprintf("%v %q: %s → %s", c.At, c.Name, body(c.Before), body(c.After)))
 		if c.Last.Body == nil {
 			t.Fatalf("change %v has no version", c.At)
@@ -431,7 +431,7 @@ func TestTrimWhileReading(t *testing.T) {
 	must(t, b.Commit())
 	from, end := Position{1, 1, 1}, Position{1, 5, 5}
 	n := 0
-	err := s.Changes(pods, "", from, end, func(*Change) bool {
+	err := s.Changes(t.Context(), pods, "", from, end, func(*Change) bool {
 		if n++; n == 1 {
 			must(t, s.Trim(t.Context(), pods, end))
 		}
@@ -469,7 +469,7 @@ func TestChangesOfOneList(t *testing.T) {
 	must(t, b.Commit())
 	began := time.Now()
 	var got []string
-	must(t, s.Changes(pods, "", Position{2, 50, n}, Position{Era: 3}, func(c *Change) bool {
+	must(t, s.Changes(t.Context(), pods, "", Position{2, 50, n}, Position{Era: 3}, func(c *Change) bool {
 		got = append(got, fmt.Sprint(c.At.Version, c.Before != nil, c.After != nil))
 		return true
 	}))
@@ -477,13 +477,13 @@ func TestChangesOfOneList(t *testing.T) {
 		t.Errorf("the changes are %v", got)
 	}
 	all := &stopping{t.Context(), n + 4 + 10} // it has read the group
-	if err := s.ChangesContext(all, pods, "", Position{Era: 2}, Position{Era: 3}, func(c *Change) bool {
+	if err := s.Changes(all, pods, "", Position{Era: 2}, Position{Era: 3}, func(c *Change) bool {
 		t.Errorf("a change: %+v", c)
 		return false
 	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("in the group: %v", err)
 	}
-	if err := s.ChangesContext(&stopping{t.Context(), 10}, pods, "none", Position{Era: 2}, Position{Era: 3}, nil); !errors.Is(err, context.Canceled) {
+	if err := s.Changes(&stopping{t.Context(), 10}, pods, "none", Position{Era: 2}, Position{Era: 3}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("in another namespace: %v", err)
 	}
 	if took := time.Since(began); took > 30*time.Second {
