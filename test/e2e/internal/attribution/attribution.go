@@ -27,7 +27,7 @@ type Options struct {
 
 // Read returns the answers by the id of the event that has the change, and the broken rules:
 //
-//	twice    The change has two answers. Judged with exactly-once delivery.
+//	twice    The change has two answers. Judged with exactly-once delivery; an answer that the bus was made to lose may come again.
 //	unknown  The event that an attributed event explains is not on the bus, or is not a change.
 //	behind   An attributed event is not in the same topic and partition, or on the same subject, as the event that it explains, or is before it.
 //	reason   There is no request, and there are no candidates with a reason.
@@ -53,8 +53,8 @@ func Read(all []bus.Message, o Options) (answers map[string][]Answer, problems [
 		case explains == "":
 			continue
 		}
-		if earlier := answers[explains]; o.Exact && len(earlier) > 0 {
-			wrong("twice", "%s is attributed twice: %s and %s", explains, earlier[0].Place, m.Place)
+		if earlier := answers[explains]; o.Exact && len(earlier) > 0 && !earlier[len(earlier)-1].Forgotten {
+			wrong("twice", "%s is attributed twice: %s and %s", explains, earlier[len(earlier)-1].Place, m.Place)
 		}
 		answers[explains] = append(answers[explains], a)
 		if !m.Is("attributed") {

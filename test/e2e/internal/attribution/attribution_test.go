@@ -29,9 +29,17 @@ func TestRead(t *testing.T) {
 		o      Options
 		want   string // the rule that is broken; "": none
 	}{
-		"right":                        {func(all []bus.Message) []bus.Message { return all }, Options{Exact: true}, ""},
-		"twice":                        {func(all []bus.Message) []bus.Message { return append(all, all[1]) }, Options{Exact: true}, "[twice]"},
-		"twice, at least once":         {func(all []bus.Message) []bus.Message { return append(all, all[1]) }, Options{}, ""},
+		"right":                {func(all []bus.Message) []bus.Message { return all }, Options{Exact: true}, ""},
+		"twice":                {func(all []bus.Message) []bus.Message { return append(all, all[1]) }, Options{Exact: true}, "[twice]"},
+		"twice, at least once": {func(all []bus.Message) []bus.Message { return append(all, all[1]) }, Options{}, ""},
+		"again, after it was lost": {func(all []bus.Message) []bus.Message {
+			all[1].Forgotten = true
+			return append(all, explanation("a", exact))
+		}, Options{Exact: true}, ""},
+		"twice after it was lost": {func(all []bus.Message) []bus.Message {
+			all[1].Forgotten = true
+			return append(all, explanation("a", exact), explanation("a", exact))
+		}, Options{Exact: true}, "[twice]"},
 		"an actor, and an answer":      {func(all []bus.Message) []bus.Message { all[0].Data.Actor = alice; return all }, Options{Exact: true}, "[twice]"},
 		"no such event":                {func(all []bus.Message) []bus.Message { return all[1:] }, Options{}, "[unknown]"},
 		"no such event, and some lost": {func(all []bus.Message) []bus.Message { return all[1:] }, Options{Lost: true}, ""},

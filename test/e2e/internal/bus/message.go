@@ -23,6 +23,7 @@ type Message struct {
 	Writer    string // the writer, and Term its term, if the bus shows them: on Kafka the producer and its epoch
 	Term      int
 	At        time.Time // when the bus or the reader received it; zero: not known
+	Forgotten bool      // the bus was made to lose it, and the checkpoint may not have that it was written
 
 	Attributes map[string]string // CloudEvents attributes of the JSON
 	Headers    map[string]string // those repeated as headers, decoded
