@@ -228,7 +228,7 @@ func (a *Attribution) wait(c *Change, now time.Time) {
 func (a *Attribution) joined(c *Change) join.Change {
 	of := event.ParseCollection(c.Collection)
 	return join.Change{
-		ID: c.Number, Object: join.Object{Group: of.Group, Resource: of.Resource, Namespace: c.Namespace, Name: c.Name}, UID: c.UID,
+		ID: c.Number, Object: join.Object{Group: of.Group, Resource: of.Resource, Namespace: c.Namespace, Name: audit.Shortened(c.Name)}, UID: c.UID,
 		Kind: c.Did, Version: c.Made, Before: c.Before, Seen: a.marksAfter(c.live), Unrequested: c.Unrequested, Noticed: c.Noticed, At: a.now,
 	}
 }

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxShort is the greatest length of names, versions and the like. A name that the API server stores has at most 253 bytes; that of an
-	// RBAC object may be longer.
+	// maxShort is the length from which on names, versions and the like are shortened: see Shortened. Most names that the API server stores have
+	// at most 253 bytes; that of an RBAC object may be longer.
 	maxShort = 4 << 10
 	// maxURI and maxReason are the lengths from which on URI and Reason are cut.
 	maxURI    = 8 << 10
@@ -82,11 +82,11 @@ func (e *event) checkItem() error {
 	if e.kind.isNull() && e.apiVersion.isNull() {
 		return nil
 	}
-	kind, err := e.kind.text(maxShort)
+	kind, err := e.kind.text()
 	if err != nil {
 		return err
 	}
-	version, err := e.apiVersion.text(maxShort)
+	version, err := e.apiVersion.text()
 	if err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func readStatus(v value) (s status, err error) {
 		case "details":
 			return v.members(func(name []byte, v value) (err error) {
 				if string(name) == "uid" {
-					s.uid, err = v.text(maxShort)
+					s.uid, err = v.text()
 				}
 				return err
 			})
@@ -266,7 +266,7 @@ func (r *Record) readAnnotations(v value) error {
 	return v.members(func(name []byte, v value) (err error) {
 		switch string(name) {
 		case "authorization.k8s.io/decision":
-			r.Decision, err = v.text(maxShort)
+			r.Decision, err = r.text(v)
 		case "authorization.k8s.io/reason":
 			var cut bool
 			r.Reason, cut, err = v.cutText(maxReason)
@@ -284,29 +284,36 @@ func (r *Record) readRef(v value) error {
 	return v.members(func(name []byte, v value) (err error) {
 		switch string(name) {
 		case "apiGroup":
-			r.Group, err = v.text(maxShort)
+			r.Group, err = r.text(v)
 		case "apiVersion":
-			r.Version, err = v.text(maxShort)
+			r.Version, err = r.text(v)
 		case "resource":
-			r.Resource, err = v.text(maxShort)
+			r.Resource, err = r.text(v)
 		case "subresource":
-			r.Subresource, err = v.text(maxShort)
+			r.Subresource, err = r.text(v)
 		case "namespace":
-			r.Namespace, err = v.text(maxShort)
+			r.Namespace, err = r.text(v)
 		case "name":
-			r.Name, err = v.text(maxShort)
+			r.Name, err = r.text(v)
 		case "uid":
-			r.UID, err = v.text(maxShort)
+			r.UID, err = r.text(v)
 		case "resourceVersion":
-			r.Expected, err = v.text(maxShort) // readObjects decides whether it is one
+			r.Expected, err = v.version() // readObjects decides whether it is one
 		}
 		return err
 	})
 }
 
+// text is [value.text], and says in Cut that the text is shortened.
+func (r *Record) text(v value) (string, error) {
+	b, err := v.bytes()
+	r.Cut = r.Cut || len(b) > maxShort
+	return Shortened(string(b)), err
+}
+
 // readLog reads what describes the event itself.
 func (r *Record) readLog(e *event) (err error) {
-	if r.ID, err = e.id.text(maxShort); err != nil {
+	if r.ID, err = r.text(e.id); err != nil {
 		return err
 	}
 	if r.Received, err = e.received.time(); err != nil {

@@ -54,15 +54,18 @@ type Record struct {
 	Truncated bool `json:"truncated,omitzero"`
 	// Lost makes this no record of a request: records before it may be missing. Only ID and Input are set beside it.
 	Lost *Loss `json:"lost,omitzero"`
-	// Cut says that URI, Reason, Message or a text of Actor was too long and is cut, or that elements of a list of Actor are left out.
+	// Cut says that a text was too long and is cut, or that elements of a list of Actor are left out. Texts that name something are [Shortened].
 	Cut bool `json:"cut,omitzero"`
 }
 
 // Size returns about how many bytes of memory a record takes. A client can make it long: its texts are bounded, to about 80 KiB.
 func (r *Record) Size() int {
 	n := 1 << 10
-	for _, text := range []string{r.ID, r.Name, r.Namespace, r.URI, r.Reason, r.Message, r.Actor.UserAgent} {
+	for _, text := range []string{r.ID, r.Group, r.Resource, r.Subresource, r.Namespace, r.Name, r.UID, r.Expected, r.URI, r.Reason, r.Message, r.Actor.UserAgent} {
 		n += len(text)
+	}
+	if a := r.Answer; a != nil {
+		n += len(a.Namespace) + len(a.Name) + len(a.UID) + len(a.Version)
 	}
 	n += sizeOf(r.Actor.SourceIPs) + r.Actor.User.size()
 	if r.Actor.Impersonated != nil {
