@@ -154,6 +154,9 @@ func (p *Parser) record(e *event, verb string) (*Record, Drop, error) {
 	if err := r.readAnnotations(e.annotations); err != nil {
 		return nil, 0, err
 	}
+	if err := r.readRef(e.ref); err != nil {
+		return nil, 0, err
+	}
 	denied := p.options.Denied && r.Denied()
 	switch {
 	case denied:
@@ -162,11 +165,8 @@ func (p *Parser) record(e *event, verb string) (*Record, Drop, error) {
 		}
 	case isRead([]byte(verb)):
 		return nil, DropRead, nil
-	case r.refused() && !p.options.Ends:
+	case r.Refused() && !p.options.Ends:
 		return nil, DropRefused, nil
-	}
-	if err := r.readRef(e.ref); err != nil {
-		return nil, 0, err
 	}
 	if r.Group == "" && r.Resource == "namespaces" { // the API server says that it is in itself
 		r.Namespace = ""
@@ -207,13 +207,44 @@ func (v value) message(cut bool) (message string, _ bool, err error) {
 	return message, cut, err
 }
 
-// refused reports whether a request has changed nothing because the API server refused it. A deletecollection that fails may have
-// deleted some of its objects, unless it was not authorized.
-func (r *Record) refused() bool {
-	if r.Code < 400 || r.Code >= 500 {
-		return false
+// Refused reports whether a request has changed nothing because the API server refused it, by what k8s.io/apiserver does. Other codes of errors
+// can follow a write.
+//
+//	request                       refused with
+//	any                           401, 403 and 429 before the authorizer has allowed it
+//	create, update, patch         401, 403, 404, 405, 409, 413, 415, 422, 429
+//	delete                        404, 405
+//	create of eviction,           -
+//	deletecollection
+//
+// A create, an update and a patch make one write, after they are decoded, validated, and admitted, by which they end with these codes: 404 and 409
+// (also by the storage) if the object does not exist, exists, or has another version, 413 if it is too large, 415 and 422 if it is not read or not
+// valid, 401, 403, 422 and 429 by admission, a quota or the priority of the request, 405 if the resource has no such verb. What comes after the
+// write (transformResponseObject in pkg/endpoints/handlers/response.go) ends with 400 or 406 if the object cannot be returned in the form of the
+// header Accept, for example as a Table with a wrong includeObject. A webhook of admission may answer with any code: other ones are not taken as refused.
+//
+// A delete may make two writes: deletionTimestamp, and the removal, with an admission of its own, which may be refused for what the first
+// one wrote (Store.Delete in pkg/registry/generic/registry/store.go). If the object is gone by then, the delete succeeds, so 404 is of the first write. An
+// eviction and a deletecollection may fail when they have changed something.
+func (r *Record) Refused() bool {
+	switch r.Code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		if r.Decision != "allow" {
+			return true
+		}
 	}
-	return r.Verb != "deletecollection" || r.Decision != "allow"
+	switch {
+	case r.Verb == "deletecollection", r.Subresource == "eviction":
+		return false
+	case r.Verb == "delete":
+		return r.Code == http.StatusNotFound || r.Code == http.StatusMethodNotAllowed
+	}
+	switch r.Code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusConflict,
+		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity, http.StatusTooManyRequests:
+		return true
+	}
+	return false
 }
 
 // virtual reports whether a request is for a resource without objects, so that no change can follow from it.
