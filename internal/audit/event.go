@@ -171,6 +171,7 @@ func (p *Parser) record(e *event, verb string) (*Record, Drop, error) {
 	if r.Group == "" && r.Resource == "namespaces" { // the API server says that it is in itself
 		r.Namespace = ""
 	}
+	r.Group, r.Resource = ResourceOf(r.Group, r.Resource)
 	if r.Group == "" && r.Resource == "bindings" { // the older form of a POST to pods/binding
 		r.Resource, r.Subresource = "pods", "binding"
 	}
