@@ -67,7 +67,7 @@ func ResourceOf(group, resource string) (string, string) {
 	return group, resource
 }
 
-// Size returns about how many bytes of memory a record takes. A client can make it long: its texts are bounded, to about 80 KiB.
+// Size returns about how many bytes of memory a record takes. A client can make it long: its texts are bounded, to about 130 KiB.
 func (r *Record) Size() int {
 	n := 1 << 10
 	for _, text := range []string{r.ID, r.Group, r.Resource, r.Subresource, r.Namespace, r.Name, r.UID, r.Expected, r.URI, r.Reason, r.Message, r.Actor.UserAgent} {
