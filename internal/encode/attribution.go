@@ -2,7 +2,6 @@ package encode
 
 import (
 	"github.com/kubebridge/kubebridge/internal/attribute"
-	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -89,8 +88,8 @@ func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.E
 // expires reports whether the API server also removes objects of a collection without a request: Events after an hour, Endpoints
 // with their Service, custom resources with their CustomResourceDefinition.
 func expires(c *event.Collection) bool {
-	group, resource := audit.ResourceOf(c.Group, c.Resource)
-	return group == "" && (resource == "events" || resource == "endpoints") || !builtIn(group)
+	core := c.Group == "" && (c.Resource == "events" || c.Resource == "endpoints")
+	return core || c.Group == "events.k8s.io" && c.Resource == "events" || !builtIn(c.Group)
 }
 
 // builtIn reports whether kube-apiserver itself has a group.
