@@ -205,8 +205,11 @@ func (d *Delivery) openStore(ctx context.Context, reset bool) (mark []byte, err 
 			return nil, err
 		}
 	}
-	running := event.KV{Key: checkpoint.RunningKey(), Value: time.Now().UTC().AppendFormat(nil, time.RFC3339)}
-	return mark, d.Commit(ctx, 0, []event.KV{running})
+	changes := []event.KV{{Key: checkpoint.RunningKey(), Value: time.Now().UTC().AppendFormat(nil, time.RFC3339)}}
+	if d.mode == Transaction && mark != nil { // of another mode, which would find it outdated later
+		changes = append(changes, event.KV{Key: checkpoint.MarkKey()})
+	}
+	return mark, d.Commit(ctx, 0, changes)
 }
 
 func (d *Delivery) open(ctx context.Context, mark []byte) error {

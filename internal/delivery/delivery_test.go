@@ -261,6 +261,42 @@ func TestSettle(t *testing.T) {
 	must(t, d.Close())
 }
 
+// A topic is written to at least once, then exactly once, then created again with another number of partitions, and then written to at least once again:
+// the mark of the first time does not count any more.
+func TestMarkOfAnotherMode(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	must(t, err)
+	t.Cleanup(cluster.Close)
+	run := func(seq uint64, exactly bool) {
+		t.Helper()
+		o := kafka.Options{Identity: identity, Config: kafka.Config{Brokers: cluster.ListenAddrs(), Delivery: "at-least-once", Create: kafka.Create{Partitions: 2}}}
+		if exactly {
+			o.Config.Delivery = "exactly-once"
+		}
+		store, err := kafka.NewStore(kafka.StoreOptions{Options: o, StandAlone: !exactly})
+		must(t, err)
+		var s sink.Sink = kafka.NewTransactional(store)
+		if !exactly {
+			s, err = kafka.New(o)
+			must(t, err)
+		}
+		d := delivery.New(delivery.Options{Sink: s, Store: store})
+		must(t, d.Open(t.Context(), false))
+		must(t, d.Deliver(t.Context(), batch(seq, "k8s.test")))
+		if mark := get(t, store, string(checkpoint.MarkKey())); (mark == "") != exactly {
+			t.Errorf("batch %d: the mark is %q", seq, mark)
+		}
+		d.Finish(t.Context())
+		must(t, d.Close())
+		must(t, store.Close())
+	}
+	run(1, false)
+	run(2, true)
+	must(t, cluster.DeleteTopic("k8s.test"))
+	must(t, cluster.CreateTopic("k8s.test", 3, nil))
+	run(3, false)
+}
+
 // After Finish, a store that is committed later than its sink has all changes, also if the server ends with the sink.
 func TestFinish(t *testing.T) {
 	const key = "b/pods/shop/web" // no message contains this key

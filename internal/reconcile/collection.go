@@ -254,6 +254,7 @@ type handed struct {
 	record   Record   // as of the last item, or of the last batch
 	progress Progress // as of the last batch
 	recorded bool     // an item of the batch that fills has the record
+	drafted  bool     // the store has a draft, since [Core.Restore]
 	dirty    bool     // the batch that fills has something of the collection
 	silent   []Change // without an event since the last item
 }

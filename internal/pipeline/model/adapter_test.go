@@ -49,18 +49,19 @@ func (d delivery) String() string { return [...]string{"transaction", "log", "in
 
 // sinkWorld is the bus and the store of one sink. Both outlive processes.
 type sinkWorld struct {
-	name     string
-	mode     delivery
-	bus      *bus
-	store    *memory
-	dead     bool // records that do not fit go to the dead letters
-	window   bool // the bus drops repeats within its duplicate window, as NATS does
-	records  []event.Record
-	emptied  int    // how often the bus has lost everything
-	previous config // before the last edit
-	config   config
-	reset    bool    // requested by `bridge checkpoint reset`
-	edited   *edited // the configuration, if it has more than an entry of this package can express
+	name      string
+	mode      delivery
+	mayRepeat bool // a crash may have repeated what the bus has: mode is intents, or was
+	bus       *bus
+	store     *memory
+	dead      bool // records that do not fit go to the dead letters
+	window    bool // the bus drops repeats within its duplicate window, as NATS does
+	records   []event.Record
+	emptied   int    // how often the bus has lost everything
+	previous  config // before the last edit
+	config    config
+	reset     bool    // requested by `bridge checkpoint reset`
+	edited    *edited // the configuration, if it has more than an entry of this package can express
 }
 
 // resources returns the resources that the sink publishes.
@@ -360,7 +361,7 @@ func (w *writer) check(b *event.Batch) (int, error) {
 func (w *writer) keep(records []event.Record) {
 	for i := range records {
 		r := records[i]
-		if w.window && w.repeats(&r) {
+		if w.window && w.mode == intents && w.repeats(&r) {
 			continue
 		}
 		m, err := parse(r.Route, r.Value)

@@ -484,6 +484,17 @@ func opsTable() map[string]op {
 			w.bury()
 			return true
 		}},
+		// Like Kafka's delivery, it can change while the bridge is stopped. This input is only used in handwritten traces and by TestRandomWithDelivery, so that
+		// the seeds of other runs keep their meaning.
+		"delivery": {kind: "edit", args: []int{2}, apply: func(w *world, a []int) bool {
+			s := sinkOf(w, a[0])
+			if w.process != nil || w.standby != nil || s.mode == log {
+				return false
+			}
+			s.mode, s.mayRepeat = transaction+intents-s.mode, true
+			w.trace("      %s: %s", s.name, s.mode)
+			return true
+		}},
 		"start": {kind: "process", weight: 12, apply: func(w *world, _ []int) bool { return w.start() }},
 		"start-back": {kind: "edit", weight: 3, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
 			if w.process != nil {
