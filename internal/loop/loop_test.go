@@ -237,7 +237,7 @@ func (*encoder) Encode(i *reconcile.Item, _ string, _ time.Time) (event.Record, 
 	if err != nil {
 		panic(err)
 	}
-	return event.Record{ID: fmt.Sprintf("%s:%d:%s:%s:%s", n.Collection, n.Run, n.UID, n.Version, n.Type), Route: i.Route, Key: n.Key, Value: value}, nil
+	return event.Record{ID: fmt.Sprintf("%s:%d:%s:%s:%s", n.Collection, n.Run, n.UID, n.Version, n.Type), Route: i.Route, Key: n.Key, Value: value, Broadcast: i.Event != nil}, nil
 }
 
 // bus is a sink that keeps all records, and refuses a route on request.
@@ -344,6 +344,7 @@ type program struct {
 	made *encoder
 	seen *observer
 	with reconcile.Properties // properties of each collection, without its route
+	root string               // what precedes the name of a collection in its route
 
 	resyncEvery, verifyEvery, syncedEvery time.Duration
 	kill                                  context.CancelFunc
@@ -358,7 +359,12 @@ func start(t *testing.T, c loop.Reader, b sink.Sink, store checkpoint.Store, ids
 
 func startWith(t *testing.T, c loop.Reader, b sink.Sink, store checkpoint.Store, with reconcile.Properties, ids ...string) *program {
 	t.Helper()
-	p := &program{done: make(chan error, 1), made: &encoder{rejected: map[string]bool{}}, seen: &observer{objects: map[string]int64{}}, with: with}
+	return startTo(t, c, b, store, with, "topic ", ids...)
+}
+
+func startTo(t *testing.T, c loop.Reader, b sink.Sink, store checkpoint.Store, with reconcile.Properties, root string, ids ...string) *program {
+	t.Helper()
+	p := &program{done: make(chan error, 1), made: &encoder{rejected: map[string]bool{}}, seen: &observer{objects: map[string]int64{}}, with: with, root: root}
 	p.loop = loop.New(loop.Options{
 		Delivery: delivery.New(delivery.Options{Sink: b, Store: store}), Store: store, Reader: c, Encoder: p.made, Observer: p.seen, Log: zaptest.NewLogger(t),
 	})
@@ -380,7 +386,7 @@ func (p *program) set(t *testing.T, removed []string, ids ...string) {
 	for _, id := range ids {
 		next.Wanted = append(next.Wanted, loop.Wanted{ID: id, ResyncEvery: p.resyncEvery, VerifyEvery: p.verifyEvery, SyncedEvery: p.syncedEvery, Properties: func() (reconcile.Properties, error) {
 			properties := p.with
-			properties.Route = "topic " + id
+			properties.Route = p.root + id
 			return properties, nil
 		}})
 	}

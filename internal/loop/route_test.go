@@ -1,0 +1,168 @@
+package loop_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	client "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+)
+
+// js is a NATS server with JetStream.
+type js struct {
+	jetstream.JetStream
+	url string
+}
+
+func startJetStream(t *testing.T) js {
+	t.Helper()
+	srv, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	if !srv.ReadyForConnections(time.Minute) {
+		t.Fatal("the NATS server is not ready")
+	}
+	nc, err := client.Connect(srv.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	stream, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js{stream, fmt.Sprintf("nats://127.0.0.1:%d", srv.Addr().(*net.TCPAddr).Port)}
+}
+
+// lines returns the events of a collection in a stream, each with its subject in front.
+func (j js) lines(t *testing.T, stream, collection string) (lines []string) {
+	t.Helper()
+	s, err := j.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
+		m, err := s.GetMsg(t.Context(), seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n line
+		if json.Unmarshal(m.Data, &n) == nil && n.Collection == collection {
+			lines = append(lines, m.Subject+" "+n.Type)
+		}
+	}
+	return lines
+}
+
+// docs/upgrade.md: another subject, or another name of the cluster, is closed on the old route and a reset on the new one. What ends on a subject that
+// the stream does not have needs no closed, and must not hold anything up.
+func TestAnotherSubject(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		delivery       string
+		cluster, after string // the names of the cluster
+		subject        string // the first token of the subjects, afterwards
+		named          bool   // the stream has one name
+		removed        bool   // an operator replaces the subjects of the stream
+		closed         bool
+	}{
+		{name: "subject", delivery: "exactly-once", after: "prod", subject: "events", closed: true},
+		{name: "subject", delivery: "at-least-once", after: "prod", subject: "events", closed: true},
+		{name: "subject that is removed from the stream", delivery: "exactly-once", after: "prod", subject: "events", removed: true},
+		{name: "subject that is removed from the stream", delivery: "at-least-once", after: "prod", subject: "events", removed: true},
+		{name: "cluster", delivery: "exactly-once", after: "other", subject: "k8s"},
+		{name: "cluster", delivery: "at-least-once", after: "other", subject: "k8s"},
+		{name: "cluster in one stream", delivery: "exactly-once", after: "other", subject: "k8s", named: true, closed: true},
+		{name: "cluster in one stream", delivery: "at-least-once", after: "other", subject: "k8s", named: true, closed: true},
+	} {
+		t.Run(c.name+", "+c.delivery, func(t *testing.T) {
+			j, store, objects := startJetStream(t), memory(t), newCluster()
+			objects.write("web", false)
+			run := func(cluster, root string) (stream string, during func(collections []string, until func() bool)) {
+				config := nats.Config{URL: j.url, Delivery: c.delivery, Subject: root + ".{cluster}.{resource}.{name}"}
+				if stream = config.StreamName(cluster); c.named {
+					stream = "EVENTS"
+					config.Stream.Name = stream
+				}
+				return stream, func(collections []string, until func() bool) {
+					t.Helper()
+					s, err := nats.New(nats.Options{Config: config, Identity: event.Identity{Bridge: "b", Cluster: cluster, ClusterUID: "c", Sink: "s"}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer s.Close()
+					p := startTo(t, objects, s, store, reconcile.Properties{}, root+"."+cluster+".", collections...)
+					defer func() { p.kill(); <-p.done }()
+					for deadline := time.Now().Add(30 * time.Second); !until(); time.Sleep(20 * time.Millisecond) {
+						if time.Now().After(deadline) {
+							for _, id := range collections {
+								t.Errorf("%s: %s", id, strings.Join(j.lines(t, stream, id), "\n"))
+							}
+							t.FailNow()
+						}
+					}
+					p.stop()
+					if err := <-p.done; err != nil {
+						t.Fatal(err)
+					}
+					p.done <- nil
+				}
+			}
+			ids := []string{"pods", "secrets"}
+			synced := func(stream, subject string) func() bool {
+				return func() bool {
+					for _, id := range ids {
+						if _, err := j.Stream(t.Context(), stream); err != nil || !slices.Contains(j.lines(t, stream, id), subject+"."+id+" synced") {
+							return false
+						}
+					}
+					return true
+				}
+			}
+			old := "k8s.prod"
+			stream, during := run("prod", "k8s")
+			during(ids, synced(stream, old))
+			renewed := c.subject + "." + c.after
+			next, during := run(c.after, c.subject)
+			if s, err := j.Stream(t.Context(), next); err == nil {
+				config := s.CachedInfo().Config
+				if c.removed {
+					config.Subjects = slices.DeleteFunc(config.Subjects, func(s string) bool { return s == old+".>" })
+				}
+				if c.delivery == "at-least-once" || c.removed {
+					config.Subjects = append(config.Subjects, renewed+".>")
+				}
+				if _, err := j.UpdateStream(t.Context(), config); err != nil {
+					t.Fatal(err)
+				}
+			}
+			during(ids, synced(next, renewed))
+			for _, id := range ids {
+				lines := j.lines(t, next, id)
+				if got := slices.Contains(lines, old+"."+id+" closed"); got != c.closed {
+					t.Errorf("%s is closed on the old subject: %v, want %v:\n%s", id, got, c.closed, strings.Join(lines, "\n"))
+				}
+				want := []string{renewed + "." + id + " gap", renewed + "." + id + " present", renewed + "." + id + " synced"}
+				if got := lines[max(0, len(lines)-3):]; !slices.Equal(got, want) {
+					t.Errorf("%s has %q on the new subject, want %q", id, got, want)
+				}
+			}
+		})
+	}
+}
+
