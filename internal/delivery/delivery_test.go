@@ -165,7 +165,11 @@ func TestKilled(t *testing.T) {
 				must(t, d.Close())
 
 				s, store = bus.start(t)
-				d = delivery.New(delivery.Options{Sink: s, Store: loading{&killed{store, at + 1}, store}}) // Open commits that the program runs
+				left := at + 1 // Open commits that the program runs
+				if mode == delivery.Log {
+					left++ // and the mark
+				}
+				d = delivery.New(delivery.Options{Sink: s, Store: loading{&killed{store, left}, store}})
 				must(t, d.Open(t.Context(), false))
 				err := d.Deliver(t.Context(), batch(2, bus.route))
 				if err == nil {

@@ -156,6 +156,7 @@ type observer struct {
 	loop    *loop.Loop
 	mu      sync.Mutex
 	ids     []string // of records
+	lines   []line   // their content
 	objects map[string]int64
 }
 
@@ -168,6 +169,11 @@ func (o *observer) Committed(c *loop.Commit) {
 	}
 	for i := range c.Records {
 		o.ids = append(o.ids, c.Records[i].ID)
+		var n line
+		if err := json.Unmarshal(c.Records[i].Value, &n); err != nil {
+			panic(err)
+		}
+		o.lines = append(o.lines, n)
 	}
 	for _, id := range c.Changed {
 		o.objects[id] = o.loop.State(id).Objects

@@ -165,4 +165,3 @@ func TestAnotherSubject(t *testing.T) {
 		})
 	}
 }
-
