@@ -125,15 +125,17 @@ func TestStreamThatForgetsInAQuietTime(t *testing.T) {
 	stream, err := js.Stream(t.Context(), "K8S_test")
 	must(t, err)
 	config := stream.CachedInfo().Config
-	config.MaxAge, config.Duplicates = 200*time.Millisecond, 200*time.Millisecond
+	config.Duplicates = 200 * time.Millisecond // it may not be longer than MaxAge
+	forgetAfter := func(age time.Duration) {
+		t.Helper()
+		config.MaxAge = age
+		_, err = js.UpdateStream(t.Context(), config)
+		must(t, err)
+	}
 	for range 3 {
-		config.MaxAge = 0
-		_, err = js.UpdateStream(t.Context(), config)
-		must(t, err)
+		forgetAfter(0)
 		during(func(*delivery.Delivery) {})
-		config.MaxAge = 200 * time.Millisecond
-		_, err = js.UpdateStream(t.Context(), config)
-		must(t, err)
+		forgetAfter(200 * time.Millisecond)
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			info, err := stream.Info(t.Context())
 			must(t, err)

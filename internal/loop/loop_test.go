@@ -252,6 +252,7 @@ type bus struct {
 	lines   []line
 	ids     []string // of all records that were written to it
 	refused string
+	missing bool   // the refused route does not exist
 	reject  string // a key, rejected once
 	fails   error  // the error of every write
 	loses   int    // how many writes find that the bus has lost all messages
@@ -273,7 +274,7 @@ func (b *bus) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
 	}
 	for i, r := range batch.Records {
 		if r.Route == b.refused && r.Route != "" {
-			return nil, &sink.RouteError{Index: i, Route: r.Route, Err: errors.New("not allowed")}
+			return nil, &sink.RouteError{Index: i, Route: r.Route, Err: errors.New("not allowed"), Missing: b.missing}
 		}
 		if r.Key == b.reject && r.Key != "" {
 			b.reject = ""

@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	client "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
@@ -163,5 +165,31 @@ func TestAnotherSubject(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What is in doubt when the program ends is emitted again at the next start, on the route on which it began. If this route is gone by then, it needs no
+// end, and its collection begins on the new route.
+func TestInDoubtOnARouteThatIsGone(t *testing.T) {
+	c, store := newCluster(), memory(t)
+	c.write("web", false)
+	p := startTo(t, c, &bus{fails: errors.New("down")}, store, reconcile.Properties{}, "old ", "pods")
+	if err := <-p.done; err == nil {
+		t.Fatal("the bus is down, and the program has ended without an error")
+	}
+	p.kill()
+	if state, err := durable.Load(store); err != nil || !state.Drafts["pods"].Gap {
+		t.Fatalf("no gap of pods is in doubt: %v", err)
+	}
+	b := &bus{refused: "old pods", missing: true}
+	p = startTo(t, c, b, store, reconcile.Properties{}, "new ", "pods", "secrets")
+	defer p.kill()
+	wait(t, c, b, "pods", "secrets")
+	p.stop()
+	if err := <-p.done; err != nil {
+		t.Fatal(err)
+	}
+	if state, err := durable.Load(store); err != nil || state.Records["pods"].Route != "new pods" || len(state.Drafts) > 0 {
+		t.Errorf("%v: the route of pods is %q; %d drafts", err, state.Records["pods"].Route, len(state.Drafts))
 	}
 }
