@@ -75,8 +75,6 @@ type flight struct {
 	records []event.Record
 	settled settled
 	unkept  []event.KV // of the encoder, for the commit
-	// unwritten are the changes of records that were left out, which no reader of the bus finds there: see skip.
-	unwritten []event.KV
 }
 
 // settled are the records of a batch on its way that the bus already has, with their changes.
@@ -231,7 +229,6 @@ func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 	if needs.State {
 		d.Silent = f.memory.durable.Silent(f.sealed)
 		d.Silent = append(d.Silent, b.forgotten(d.Silent)...)
-		d.Silent = append(d.Silent, f.unwritten...)
 	}
 	b.running.Go(func() {
 		err := b.Delivery.Settle(ctx, settled)
@@ -324,7 +321,6 @@ func (b *batches) skip(ctx context.Context, index int) {
 		b.deliver(ctx)
 		return
 	}
-	f.unwritten = append(f.unwritten, f.records[index].State...)
 	b.deliver(ctx, b.settle(index+1)...)
 }
 
