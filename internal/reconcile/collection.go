@@ -370,6 +370,11 @@ func (c *Collection) Relists(p Properties) bool {
 	return c.Properties.Selection != p.Selection || c.Properties.Filter != p.Filter
 }
 
+// Ends reports whether nothing is published of the collection any more but the end of its last incarnation.
+func (c *Collection) Ends() bool {
+	return c.Phase == New || c.Phase == Leaving || c.Phase == Ending || c.Phase == Closed
+}
+
 func (c *Collection) remove() {
 	switch {
 	case c.Phase == Leaving || c.Phase == Closed:
