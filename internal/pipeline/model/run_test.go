@@ -475,7 +475,7 @@ func (w *world) counted() {
 
 func (w *world) heal() {
 	w.api.mu.Lock()
-	w.api.down, w.api.denied, w.api.brief = false, 0, 0
+	w.api.down, w.api.unknown, w.api.denied, w.api.brief = false, false, 0, 0
 	w.api.held = map[string]int{}
 	w.api.mu.Unlock()
 	if w.disk != nil {

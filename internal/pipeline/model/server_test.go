@@ -29,6 +29,7 @@ type server struct {
 	// forgotten is the resourceVersion at which the watch cache begins. Watches from an earlier one get a 410.
 	forgotten int
 	down      bool // connections are refused
+	unknown   bool // the definition of the resource exists, and the group is not served yet, as after a restart
 	denied    int  // the HTTP status of the answers to lists and watches; 0: no error
 	brief     int  // number of lists and watches that still get status briefStatus
 	pageSize  int
@@ -317,7 +318,7 @@ func ok(text string) answer { return answer{http.StatusOK, text} }
 
 // serves reports whether the resource is served in a version.
 func (s *server) serves(version string) bool {
-	return s.cluster.crd != "" && (version != "v2" || s.cluster.second)
+	return s.cluster.crd != "" && !s.unknown && (version != "v2" || s.cluster.second)
 }
 
 // resources returns the discovery document of a version of the group.
@@ -353,7 +354,7 @@ func (s *server) other(r *http.Request, q url.Values) *http.Response {
 		return reply(r, ok(`{"kind":"APIVersions","versions":["v1"]}`))
 	case path == "/apis":
 		groups := `{"name":"apiextensions.k8s.io","versions":[{"groupVersion":"apiextensions.k8s.io/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apiextensions.k8s.io/v1","version":"v1"}}`
-		if c.crd != "" {
+		if s.serves("v1") {
 			versions := fmt.Sprintf(`{"groupVersion":"%s/v1","version":"v1"}`, group)
 			if c.second {
 				versions += fmt.Sprintf(`,{"groupVersion":"%s/v2","version":"v2"}`, group)
