@@ -19,11 +19,12 @@ import (
 
 // metadata is what a recording must know after a restart. The spool has it with the frames that follow.
 type metadata struct {
-	Target source.Target
-	Sink   string // that is behind
-	Start  string // the position at which the recording begins
-	Epoch  uint64 // of Start, in the sink's count
-	End    end    // of the frames before
+	Cluster string // its UID
+	Target  source.Target
+	Sink    string // that is behind
+	Start   string // the position at which the recording begins
+	Epoch   uint64 // of Start, in the sink's count
+	End     end    // of the frames before
 }
 
 // end is how far a recording has come.

@@ -88,7 +88,7 @@ var things = source.Target{Resource: source.Resource{Version: "v1", Name: "thing
 func newRig(t *testing.T, start string, o spool.Options) *rig {
 	g := &rig{T: t, fs: vfs.NewMem(), o: o}
 	g.open()
-	r, err := newRecording(g.spool.Stream("s"), metadata{Target: things, Sink: "audit", Start: start, Epoch: 1, End: end{Resume: start, Seen: start, Reached: start}}, zaptest.NewLogger(t))
+	r, err := newRecording(g.spool.Stream("s"), metadata{Cluster: "a", Target: things, Sink: "audit", Start: start, Epoch: 1, End: end{Resume: start, Seen: start, Reached: start}}, zaptest.NewLogger(t))
 	g.must(err)
 	r.frames = new(atomic.Uint64)
 	g.r = r

@@ -62,7 +62,7 @@ type exchange struct {
 
 // bufferWhileStandby is Run with a disk buffer that is also open while this process is a standby.
 func (b *Bridge) bufferWhileStandby(stop context.Context, uid string) error {
-	disk, closeBuffer, err := b.openBuffer(stop)
+	disk, closeBuffer, err := b.openBuffer(stop, uid)
 	if err != nil {
 		return err
 	}

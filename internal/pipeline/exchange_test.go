@@ -87,7 +87,7 @@ func (l *lease) replica(name string) *exchanging {
 	e := &exchanging{lease: l, name: name, now: time.Now()}
 	e.exchange = &exchange{
 		buffer: buffer.New(buffer.Options{
-			Spool: files, Client: client, Slots: func() source.Slots { return feed.NewLists(1).Slots() }, Sinks: []string{"audit"}, Log: log,
+			Cluster: "a", Spool: files, Client: client, Slots: func() source.Slots { return feed.NewLists(1).Slots() }, Sinks: []string{"audit"}, Log: log,
 		}),
 		note: e, limit: leader.MaxNote, election: func() leader.Status { return leader.Status{Identity: name, Holder: l.holder} },
 		reminder: newReminder(log), log: log,

@@ -26,6 +26,7 @@ const watchTimeout = 5 * time.Minute
 type server struct {
 	mu      sync.Mutex
 	cluster *cluster
+	uid     string // of the cluster
 	// forgotten is the resourceVersion at which the watch cache begins. Watches from an earlier one get a 410.
 	forgotten int
 	down      bool // connections are refused
@@ -367,7 +368,7 @@ func (s *server) other(r *http.Request, q url.Values) *http.Response {
 	case path == "/apis/apiextensions.k8s.io/v1":
 		return reply(r, ok(`{"kind":"APIResourceList","groupVersion":"apiextensions.k8s.io/v1","resources":[{"name":"customresourcedefinitions","singularName":"customresourcedefinition","namespaced":false,"kind":"CustomResourceDefinition","verbs":["get","list","watch"]}]}`))
 	case path == nses+"/kube-system":
-		return reply(r, ok(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"cluster","resourceVersion":"1"}}`))
+		return reply(r, ok(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"cluster`+s.uid+`","resourceVersion":"1"}}`))
 	case strings.HasPrefix(path, nses+"/"):
 		n := strings.TrimPrefix(path, nses+"/")
 		if sp, exists := c.spaces[n]; exists && sp.uid != "" {

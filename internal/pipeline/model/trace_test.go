@@ -413,7 +413,7 @@ func opsTable() map[string]op {
 			return true
 		}},
 		// This input is only used in handwritten traces.
-		"group": {kind: "crd", causes: true, obstructs: true, args: []int{2}, apply: func(w *world, a []int) bool { return w.serveGroup(a[0] == 1) }},
+		"group":           {kind: "crd", causes: true, obstructs: true, args: []int{2}, apply: func(w *world, a []int) bool { return w.serveGroup(a[0] == 1) }},
 		"version-dropped": {kind: "version", weight: 1, causes: true, obstructs: true, apply: func(w *world, _ []int) bool { return w.serveSecond(false) }},
 		"version-served":  {kind: "version", weight: 2, causes: true, obstructs: true, apply: func(w *world, _ []int) bool { return w.serveSecond(true) }},
 		"space-leaves":    {kind: "space", weight: 2, causes: true, args: []int{2}, apply: func(w *world, a []int) bool { return w.label(a[0], false) }},

@@ -43,3 +43,31 @@ func TestRecordedWhileNotServed(t *testing.T) {
 		})
 	}
 }
+
+// TestRecordedOfAnotherCluster: during an outage of the bus, the bridge is started with another cluster, and then with its own again. It publishes what it
+// has recorded of its own cluster, and nothing of the other one.
+func TestRecordedOfAnotherCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(&setup{page: 1000, buffer: ample, sinks: []sinkSetup{{}}}, nil)
+		defer w.end()
+		w.does(t, "put 0 1 1 0\nsleep 1\nbus-stops 0\nput 0 2 1 0\nsecond\nsecond\nsecond\nput 0 1 1 0\nput 0 2 1 0\nsecond\nkill\nforget")
+		own := w.api
+		w.api = &server{cluster: newCluster(), uid: "-other", pageSize: 1000, held: map[string]int{}, sent: map[string]int{}, refusals: map[string]refusal{}, burst: 1, most: -1}
+		w.sinks[0].away = true
+		w.does(t, "start\nsleep 2\nkill")
+		w.api, w.sinks[0].away = own, false
+		w.does(t, "start\nsleep 1\nbus-heals 0\nsettle")
+		var got []string
+		for _, m := range w.sinks[0].bus.messages {
+			if !m.ofCollection() {
+				got = append(got, m.short())
+			}
+		}
+		if want := []string{"added", "modified", "modified", "modified"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if len(w.problems) > 0 {
+			t.Error(fmt.Sprint(w.problems))
+		}
+	})
+}
