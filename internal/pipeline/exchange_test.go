@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -313,6 +314,33 @@ func TestListCannotBeRead(t *testing.T) {
 	if _, problem := b.status(); problem != "" {
 		t.Errorf("the problem is still %q", problem)
 	}
+}
+
+// A leader that could not write its list, because the API server was away together with the bus, keeps what it has recorded when it loses the
+// Lease: there is no list that could say that nobody needs it. It goes on with it when it leads again, and so does a process that restarts before the first
+// list. Nobody else has it, but a leader that lists nothing may be in step: after some time it is dropped.
+func TestRecordedBeforeTheFirstList(t *testing.T) {
+	l := &lease{T: t}
+	a := l.replica("a")
+	a.lead()
+	l.fails = errors.New("the API server is on fire")
+	use := a.begin("shop", "10")
+	a.wait(exchangeEvery)
+	if err := use.Suspend(); err != nil {
+		t.Fatal(err)
+	}
+	a.stands()
+	l.fails = nil
+	for _, holder := range []string{"", "a", "b"} {
+		l.holder = holder
+		a.wait(exchangeEvery)
+		a.wait(heirWithin / 2)
+		want(t, "a standby while the Lease is held by "+strconv.Quote(holder), a.records(), "shop at 10")
+	}
+	a.wait(heirWithin)
+	want(t, "a standby of a leader that lists nothing", a.records(), "")
+	a.lead()
+	want(t, "the leader", a.records(), "shop at 10")
 }
 
 // What the leader has encrypted is not on the disk of a standby in clear.
