@@ -317,8 +317,8 @@ func TestListCannotBeRead(t *testing.T) {
 }
 
 // A leader that could not write its list, because the API server was away together with the bus, keeps what it has recorded when it loses the
-// Lease: there is no list that could say that nobody needs it. It goes on with it when it leads again, and so does a process that restarts before the first
-// list. Nobody else has it, but a leader that lists nothing may be in step: after some time it is dropped.
+// Lease: there is no list that could say that nobody needs it. It goes on with it when it leads again. A leader that lists nothing may be in step: after five minutes
+// of it the recording is not needed.
 func TestRecordedBeforeTheFirstList(t *testing.T) {
 	l := &lease{T: t}
 	a := l.replica("a")
