@@ -639,7 +639,7 @@ func (w *world) serveSecond(on bool) bool {
 
 // serveGroup makes the API server serve the group of the definition, or forget it until later.
 func (w *world) serveGroup(on bool) bool {
-	if w.api.unknown != on || w.cluster.crd == "" {
+	if w.api.unknown != on {
 		return false
 	}
 	w.locked(func(*cluster) bool { w.api.unknown = !on; return true })
