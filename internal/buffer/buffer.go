@@ -191,6 +191,14 @@ func (b *Buffer) Abandon(sink string, t source.Target) {
 	}
 }
 
+// Expect says that a sink has stopped to read a collection, for example because it is suspended, and may read again what it has not committed:
+// recordings of it that are still there wait for the sink.
+func (b *Buffer) Expect(sink string, t source.Target) {
+	for _, r := range b.of(sink, t) {
+		r.awaitsSink()
+	}
+}
+
 // Recorded returns the targets of a collection's recordings that a sink reads, or will read.
 func (b *Buffer) Recorded(sink, collection string) (targets []source.Target) {
 	for _, r := range b.all() {
