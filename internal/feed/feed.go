@@ -118,6 +118,9 @@ func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Rea
 		begun := time.Now()
 		switch err := f.follow(ctx); {
 		case ctx.Err() != nil:
+			if r.Buffering != nil {
+				r.Buffering.Buffer.Expect(r.Buffering.Sink, target)
+			}
 			return ctx.Err()
 		case errors.Is(err, errBehind):
 			f.refused = false

@@ -60,6 +60,7 @@ type sinkWorld struct {
 	emptied   int    // how often the bus has lost everything
 	previous  config // before the last edit
 	config    config
+	away      bool    // the sink cannot be opened
 	reset     bool    // requested by `bridge checkpoint reset`
 	edited    *edited // the configuration, if it has more than an entry of this package can express
 }
@@ -96,7 +97,11 @@ func start(api *server, sinks []*sinkWorld, disk *disk, b *board, logger *zap.Lo
 	for _, s := range sinks {
 		specs = append(specs, pipeline.SinkSpec{
 			SinkResources: s.resources(),
-			Open: func(context.Context, event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
+			Open: func(ctx context.Context, _ event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
+				if s.away {
+					<-ctx.Done()
+					return nil, nil, encode.Config{}, ctx.Err()
+				}
 				return s.open(p.life)
 			},
 		})

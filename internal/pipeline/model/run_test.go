@@ -62,7 +62,7 @@ func (w *world) caused(since int) bool {
 // hindered reports whether anything hinders an entry of a sink.
 func (w *world) hindered(s *sinkWorld, e entry) bool {
 	b := s.bus
-	if w.process == nil || b.stopped || b.blocked || b.refuses(topic(e.topic)) || w.api.down || w.api.denied != 0 {
+	if w.process == nil || b.stopped || b.blocked || b.refuses(topic(e.topic)) || w.api.down || w.api.unknown || w.api.denied != 0 {
 		return true
 	}
 	if e.version == "v2" && !w.cluster.second {
@@ -484,6 +484,7 @@ func (w *world) counted() {
 }
 
 func (w *world) heal() {
+	w.serveGroup(true)
 	w.api.mu.Lock()
 	w.api.down, w.api.denied, w.api.brief = false, 0, 0
 	w.api.held = map[string]int{}
