@@ -79,7 +79,7 @@ func (h *Handler) Committed(ctx context.Context) (position string, epoch uint64,
 }
 
 // Direct says that what comes next is read from the API server, and not from the disk buffer. An edit that waited for that then takes effect, and
-// ctx ends if it makes another read necessary. A reader that can use a buffer calls Direct each time before it asks the API server, and
+// ctx ends if it makes another read necessary. A reader calls Direct each time before it asks the API server, and
 // Buffered before it begins to record.
 //
 // Direct does not wait for messages before it: see Handled.
