@@ -69,8 +69,10 @@ func (f *follower) follow(ctx context.Context) error {
 	case use != nil:
 		return f.replay(ctx, use)
 	}
-	if err := f.handler.Direct(ctx); err != nil {
-		return err
+	if f.Buffering != nil {
+		if err := f.handler.Direct(ctx); err != nil {
+			return err
+		}
 	}
 	return f.run(ctx)
 }

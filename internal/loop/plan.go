@@ -298,10 +298,10 @@ func (l *Loop) known(id string) plan.Known {
 	c := l.core.Collection(id)
 	k := plan.Known{
 		ID: id, Held: held(l.core, id), Leaving: c.Phase == reconcile.Leaving || c.Phase == reconcile.Ending && c.Unwanted,
-		Selection: c.Properties.Selection, Storage: c.Properties.Storage, Epoch: c.Epoch,
+		Selection: c.Properties.Selection, Storage: c.Properties.Storage,
 	}
-	if l.reads.isDirect(id, l.core.Reading(id).Number) { // a recording may be of a history before, whose versions do not compare
-		k.Read = l.core.Complete(id)
+	if reading := l.reads.open[id]; reading != nil && reading.number == l.core.Reading(id).Number {
+		k.Read = reading.inStep
 	}
 	return k
 }

@@ -87,13 +87,6 @@ func (c *Cluster) exists(ctx context.Context, namespace string) (bool, error) {
 	return exists, err
 }
 
-// version returns the resourceVersion of a resource in all namespaces, at some time after since.
-func (c *Cluster) version(ctx context.Context, r discovery.Resource, since time.Time) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	return c.client.Version(ctx, source.Target{Collection: event.Collection{Group: r.Group, Resource: r.Name}, Resource: r}, since)
-}
-
 // need starts to follow the selectors of a follower that needs them, and wakes all waiting goroutines.
 func (c *Cluster) need(f *Follower, selectors func() (selectors []string, needed bool)) {
 	c.change(func() {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -36,9 +37,8 @@ type Known struct {
 	Leaving   bool   // a plan has removed it, and it is not closed yet
 	Selection string // as recorded, like Storage
 	Storage   string
-	// Read is the resourceVersion up to which everything was read from the API server, and is decided; "": it is not known. Epoch is its epoch.
-	Read  string
-	Epoch uint64
+	// Read is a time: every change of the collection that the API server made before it is read and decided. Zero: it is not known.
+	Read time.Time
 }
 
 // Outcome is what the plan does with a collection that the checkpoint has.

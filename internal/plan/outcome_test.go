@@ -30,7 +30,7 @@ func (w *world) outcomes(known []Known) Outcomes {
 		case slices.Contains(w.absent, c.Namespace):
 			return passed
 		case slices.Contains(w.unread, c.Namespace):
-			return bounded
+			return absent
 		case slices.Contains(w.unasked, c.Namespace):
 			return unasked
 		}

@@ -21,7 +21,7 @@ func TestNamespaceIsDeletedWithUnreadEvents(t *testing.T) {
 		frames bool // the watch then gets one frame in 20 seconds
 		want   string
 	}{
-		"no object":       {noBuffer, "sleep 0\nhold-watch 6\n" + put + remove + "space-deleted 1\nsleep 1\nrelease\n", false, "added a deleted a closed"},
+		"no object": {noBuffer, "sleep 0\nhold-watch 6\n" + put + remove + "space-deleted 1\nsleep 1\nrelease\n", false, "added a deleted a closed"},
 		"closed later, because another collection cannot be listed": {
 			noBuffer, put + remove + "space-leaves 0\nsleep 0\nhold-list 6 0\nspace-joins 0\nspace-deleted 1\nsleep 2\nversion-dropped\nsleep 0\nversion-served\nsleep 0\nrelease\n", false,
 			"added a deleted a closed",

@@ -257,7 +257,6 @@ func (w *world) sleep(d time.Duration) {
 			j.stored = j.stored || asking && passed >= 2*time.Minute && !w.api.down && w.api.denied == 0 && len(w.api.held) == 0
 		}
 		if passed += beat; passed%time.Minute == 0 {
-			w.locked(func(c *cluster) bool { return c.next() > 0 }) // nodes renew their leases all the time
 			w.api.bookmarks()
 			w.pump()
 		}
