@@ -15,7 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// askTimeout bounds a request about one namespace or resource.
+// askTimeout bounds the requests about one namespace.
 const askTimeout = 5 * time.Second
 
 // Cluster follows the inputs of plans: the resources that the API server serves, and the namespaces that
