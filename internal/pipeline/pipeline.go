@@ -232,13 +232,13 @@ func (p *Pipeline) setTarget(collection string, t target) {
 }
 
 // apply passes a plan on to the loop, and shows its collections in the status.
-func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, absent func(namespace string) bool) error {
+func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, departures *planning.Departures) error {
 	p.planned.log(p.log, made)
 	known, err := p.loop.Known(ctx)
 	if err != nil {
 		return err
 	}
-	out := made.Outcomes(known, absent)
+	out := departures.Outcomes(ctx, made, known)
 	allNamed := p.nameLater(known, out.Undecided)
 	next := loop.Plan{Outcomes: &out}
 	for _, c := range slices.Concat(out.Wanted, out.Unserved, out.Ended) {
