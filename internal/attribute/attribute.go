@@ -138,6 +138,9 @@ func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
 // Restore continues a collection with its changes in a store. Verdicts on them stay. Other changes were not committed: they come again with
 // other numbers.
 func (a *Attribution) Restore(store checkpoint.Store, collection string, now time.Time) error {
+	for _, j := range a.joins { // a change that has a verdict must not get another one
+		a.take(j)
+	}
 	before := map[uint64]*Change{}
 	for number, c := range a.waiting {
 		if c.Collection == collection {
