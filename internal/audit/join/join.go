@@ -67,7 +67,7 @@ type Verdict struct {
 	Reason     Reason // why it is not exact; "": it is
 
 	request *request // of Exact
-	uid     string   // of the change
+	reached state    // by the change, if Exact is not nil
 	places  []place  // of the records of Exact and Candidates
 }
 
@@ -232,21 +232,10 @@ func (a *resolved) forget(s state) {
 	delete(a.of, s)
 }
 
-// remove forgets the verdicts on an object.
-func (a *resolved) remove(uid string) {
-	a.order = slices.DeleteFunc(a.order, func(s state) bool {
-		if s.uid != uid {
-			return false
-		}
-		a.forget(s)
-		return true
-	})
-}
-
 // find returns the verdict on what a change has led to.
 func (a *resolved) find(c *Change) (Verdict, bool) {
 	v, known := a.of[c.reached()]
-	v.Change, v.request, v.uid = c.ID, nil, "" // the request is counted for the other one
+	v.Change = c.ID
 	return v, known
 }
 
@@ -303,7 +292,7 @@ func (j *Join) Decides(c Change) bool {
 	if _, known := j.resolved.find(&c); known {
 		return true
 	}
-	if slices.ContainsFunc(j.requests.of[c.Object], func(q *request) bool { return j.proves(q, &c) }) {
+	if j.maker(&c) != nil {
 		return true
 	}
 	if !j.options.Complete {
@@ -318,14 +307,15 @@ func (j *Join) Decides(c Change) bool {
 	return slices.Contains(decided, w)
 }
 
-// Return takes a verdict back, because the change was not published after all. If the verdict is exact, its request can be that of the same
-// change again.
-func (j *Join) Return(v Verdict) {
+// Return takes a verdict back, because the change was not published after all. The verdict stays true: if it is exact, and the same change comes
+// again, it gets the same request. Other collections may have other changes of the object by then, and their requests may be forgotten, so nothing else
+// may follow from the records that are left.
+func (j *Join) Return(v Verdict, now time.Time) {
 	if q := v.request; q != nil {
-		q.made--
-		j.requests.restore(q)
-		delete(j.judged, v.uid)
-		j.resolved.remove(v.uid)
+		if !q.reached(v.reached) {
+			q.returned = append(q.returned, v.reached)
+		}
+		j.requests.restore(q, now)
 	}
 }
 
@@ -392,6 +382,7 @@ func (j *Join) Settle(now time.Time) {
 // Begin says that records are read from behind marks on, and that those before may be missing. Their numbers may have been used before, for other
 // records, so the join forgets requests and their order. What waits is not seen: see [Change.Seen].
 func (j *Join) Begin(marks Marks, now time.Time) {
+	j.requests.all(func(q *request) { q.queued = nil })
 	j.requests, j.order = newRequests(), order{}
 	j.order.lose(marks, now)
 	for _, o := range j.objects {
@@ -474,14 +465,21 @@ func (j *Join) decide(key Object) {
 			j.verdict(o, c, v)
 			continue
 		}
-		for _, q := range j.requests.of[key] {
-			if j.proves(q, &c.Change) {
-				j.exact(o, c, q)
-				break
-			}
+		if q := j.maker(&c.Change); q != nil {
+			j.exact(o, c, q)
 		}
 	}
 	j.settleCertain(o)
+}
+
+// maker returns the request that has made a change, if one record says so alone, or if an earlier verdict on the same change did.
+func (j *Join) maker(c *Change) *request {
+	for _, q := range j.requests.about(c.Object) {
+		if q.reached(c.reached()) || j.proves(q, c) {
+			return q
+		}
+	}
+	return nil
 }
 
 // settleCertain gives verdicts to changes of which all possible requests are known and over.
@@ -541,12 +539,12 @@ func (j *Join) possible(o *object, c *waiting) (possible []*request) {
 	seen := func(q *request) bool { // the answer to a request that was over when q began has the change, or a later one
 		return slices.ContainsFunc(about, func(r *request) bool {
 			a := r.record.Answer
-			return a != nil && a.UID == c.UID && r.end.before(q.begin) && !event.Newer(c.Version, a.Version)
+			return a != nil && a.UID == c.UID && !r.restored && r.end.before(q.begin) && !event.Newer(c.Version, a.Version)
 		})
 	}
 	for _, q := range about {
 		switch {
-		case !can(q, &c.Change):
+		case q.restored, !can(q, &c.Change):
 		case !j.options.Complete:
 			possible = append(possible, q)
 		case q.overAt(floor): // over before the state to which the change was made
@@ -566,12 +564,11 @@ func (j *Join) ofEarlierHistory(q *request) bool {
 
 // exact gives a change the verdict that a request has made it.
 func (j *Join) exact(o *object, c *waiting, q *request) {
-	v := Verdict{Change: c.ID, Exact: q.record, places: []place{q.begin, q.end}}
-	if c.again { // the request is counted for another change of the version
+	v := Verdict{Change: c.ID, Exact: q.record, request: q, reached: c.reached(), places: []place{q.begin, q.end}}
+	if c.again || q.reached(v.reached) { // the request is counted for another change of the version
 		j.verdict(o, c, v)
 		return
 	}
-	v.request, v.uid = q, c.UID
 	j.resolved.add(c.reached(), v)
 	j.verdict(o, c, v)
 	if o.last == nil || event.Newer(c.Version, o.version) {

@@ -23,8 +23,13 @@ type request struct {
 	expired    time.Time     // when it was over, because it was open for too long; zero: it was not
 	at         time.Time     // when its latest record was read
 	made       int           // how many changes it has made
+	returned   []state       // to which it has led: see [Join.Return]
+	restored   bool          // it was removed, and is there again because of returned: it has made nothing else
 	queued     *list.Element // in requests.queue; nil: it was removed
 }
+
+// reached reports whether a verdict that was returned says that the request has led to a state.
+func (q *request) reached(s state) bool { return slices.Contains(q.returned, s) }
 
 // place is where a record was read. The zero value: it was not read.
 type place struct {
@@ -150,16 +155,17 @@ func (s *requests) remove(q *request) {
 	}
 }
 
-// restore adds a request that may have been removed, unless its records have been read again.
-func (s *requests) restore(q *request) {
-	key := keyOf(q.record)
-	if q.queued != nil || s.byKey[key] != nil {
+// restore adds a request that was removed.
+func (s *requests) restore(q *request, now time.Time) {
+	if q.at = now; q.queued != nil {
 		return
 	}
-	q.queued = s.queue.PushBack(q)
+	q.queued, q.restored = s.queue.PushBack(q), true
 	s.bytes += q.record.Size()
-	s.byKey[key] = q
 	s.of[q.object] = append(s.of[q.object], q)
+	if key := keyOf(q.record); s.byKey[key] == nil { // else its records have been read again
+		s.byKey[key] = q
+	}
 }
 
 // about returns the requests that may be about an object: its own, and those without a name.
