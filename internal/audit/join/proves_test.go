@@ -66,3 +66,51 @@ func TestDeletionOfMany(t *testing.T) {
 		t.Errorf("verdicts %+v; want one candidate, whose outcome is unknown", verdicts)
 	}
 }
+
+// A change whose event was not published comes again after any time, with the request that made it. Nothing else changes meanwhile: a patch that changed
+// nothing, and was answered with the next change of the object, has not made that one.
+func TestReturned(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	object := Object{"apps", "deployments", "shop", "web"}
+	number := uint64(0)
+	patch := func(j *Join, user, version string) {
+		r := audit.Record{Stage: audit.Received, Level: audit.RequestResponse, Verb: "patch", Group: object.Group, Resource: object.Resource, Namespace: object.Namespace, Name: object.Name, URI: user, Received: now, Reached: now}
+		over := r
+		over.Stage, over.Code, over.Answer = audit.Complete, 200, &audit.Answer{Namespace: "shop", Name: "web", UID: "u", Version: version}
+		for _, r := range []*audit.Record{&r, &over} {
+			number++
+			j.Read(0, number, r, now)
+		}
+	}
+	j := New(Options{Complete: true, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
+	j.Floor(Marks{0}, "10", now)
+	change := func(id uint64, version, want string) Verdict {
+		t.Helper()
+		j.Change(Change{ID: id, Object: object, UID: "u", Kind: Changed, Version: version, Seen: Marks{number}, At: now})
+		j.Settle(now)
+		v := j.Take()
+		if len(v) != 1 || v[0].Exact == nil || v[0].Exact.URI != want {
+			t.Fatalf("change %d has verdicts %+v, want %s", id, v, want)
+		}
+		return v[0]
+	}
+	patch(j, "alice", "11")
+	returned := change(1, "11", "alice")
+	patch(j, "bob", "12")
+	change(2, "12", "bob") // in another collection
+	patch(j, "carol", "12")
+	now = now.Add(2 * j.options.Keep)
+	j.resolved.limit, j.resolved.bytes = 0, 1 // nobody else remembers the verdicts
+	j.resolved.shrink()
+	j.Return(returned, now)
+	marks := Marks{number}
+	if j.Lower(marks); marks[0] != 1 {
+		t.Errorf("records are needed from %d on, want 1: the change was not published", marks[0])
+	}
+	change(3, "11", "alice")
+	j.Change(Change{ID: 4, Object: object, UID: "u", Kind: Changed, Version: "12", Seen: Marks{number}, At: now})
+	j.Settle(now.Add(2 * j.options.Keep))
+	if v := j.Take(); len(v) != 1 || v[0].Exact != nil && v[0].Exact.URI != "bob" {
+		t.Errorf("the change of bob has verdicts %+v", v)
+	}
+}
