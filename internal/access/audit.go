@@ -341,7 +341,9 @@ func auditFlags(c *config.Audit) []string {
 		} else {
 			out = append(out, "--audit-webhook-batch-max-wait=1s")
 		}
-		out = append(out, "--audit-webhook-truncate-enabled")
+		// With the default of 100 KiB, the API server drops a record that has a longer header of a client, without an error for anybody. Headers have
+		// at most 1 MiB, of which each byte takes up to six. 10 MiB is the limit of a batch.
+		out = append(out, "--audit-webhook-truncate-enabled", "--audit-webhook-truncate-max-event-size=10485760")
 	}
 	if c.File != "" {
 		out = append(out, "--audit-log-path="+c.File, "--audit-log-maxsize=100", "--audit-log-maxbackup=10")

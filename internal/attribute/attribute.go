@@ -36,7 +36,7 @@ const positionKey = "n/audit"
 // Options of an Attribution. All are required but MaxBytes and Wait.
 type Options struct {
 	Join join.Options // After is set by the Attribution
-	// Storage returns the storage of a group: resourceVersions compare within one. used says that there may be changes of the group.
+	// Storage returns the storage of a group of [audit.ResourceOf]: resourceVersions compare within one. used says that there may be changes of the group.
 	Storage func(group string) (storage string, used bool)
 	Inputs  int // number of inputs
 	// MaxBytes bounds the memory of records and of changes that wait, besides the bounds of Join. 0: those of Join are enough.
@@ -227,8 +227,9 @@ func (a *Attribution) wait(c *Change, now time.Time) {
 // joined returns a change as its join has it.
 func (a *Attribution) joined(c *Change) join.Change {
 	of := event.ParseCollection(c.Collection)
+	group, resource := audit.ResourceOf(of.Group, of.Resource)
 	return join.Change{
-		ID: c.Number, Object: join.Object{Group: of.Group, Resource: of.Resource, Namespace: c.Namespace, Name: c.Name}, UID: c.UID,
+		ID: c.Number, Object: join.Object{Group: group, Resource: resource, Namespace: c.Namespace, Name: audit.Shortened(c.Name)}, UID: c.UID,
 		Kind: c.Did, Version: c.Made, Before: c.Before, Seen: a.marksAfter(c.live), Unrequested: c.Unrequested, Noticed: c.Noticed, At: a.now,
 	}
 }
@@ -296,7 +297,9 @@ func (a *Attribution) Skip(number uint64, now time.Time) {
 }
 
 func (a *Attribution) storageOf(c *Change) string {
-	storage, _ := a.options.Storage(event.ParseCollection(c.Collection).Group)
+	of := event.ParseCollection(c.Collection)
+	group, _ := audit.ResourceOf(of.Group, of.Resource)
+	storage, _ := a.options.Storage(group)
 	return storage
 }
 

@@ -510,3 +510,16 @@ func TestRepeatedRecords(t *testing.T) {
 		t.Errorf("ready again: %v", numbers(more))
 	}
 }
+
+// RBAC objects may have names of any length. A record has a long one shortened, and is joined with the change all the same.
+func TestLongName(t *testing.T) {
+	a := newAttribution()
+	name := strings.Repeat("n", 5000)
+	a.Published(change(name, "9"), true, noon)
+	r := creation(audit.Shortened(name), "9", "alice")
+	r.Answer.UID = "uid-" + name
+	a.Read(1, r, noon)
+	if ready := readyAt(a, noon); len(ready) != 1 || !a.decided[ready[0].Number].exact() {
+		t.Errorf("got %d verdicts, want an exact one", len(ready))
+	}
+}

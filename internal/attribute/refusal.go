@@ -177,8 +177,8 @@ func (a *Attribution) RefusalEvent(id uint64) (e event.Event, done event.KV, is 
 		return e, event.KV{Key: r.key()}, true
 	}
 	version := r.Record.Version
-	if r.Record.Group != "" && version != "" {
-		version = r.Record.Group + "/" + version
+	if group := event.ParseCollection(r.Collection).Group; group != "" && version != "" {
+		version = group + "/" + version
 	}
 	e = event.Event{
 		Type: event.Denied, Origin: event.Audit, RequestID: r.requestID(), APIVersion: version, Namespace: r.Record.Namespace, Name: r.Record.Name,

@@ -52,7 +52,7 @@ func (r *reader) envelope(text []byte) {
 		}
 		return nil
 	})
-	category, categoryErr := one.category.text(maxShort)
+	category, categoryErr := one.category.text()
 	switch {
 	case err != nil || categoryErr != nil:
 		r.batch.Fail(errNoLog)

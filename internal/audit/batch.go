@@ -18,7 +18,7 @@ const (
 	DropRead        Drop = iota // get, list, watch
 	DropNonResource             // the URL is no resource
 	DropStarted                 // stage ResponseStarted: another event follows
-	DropRefused                 // the request was refused (4xx) before it changed an object
+	DropRefused                 // the request was refused before it changed an object: see [Record.Refused]
 	DropVirtual                 // the resource has no objects: a review, a token, a connection to a pod
 	DropForeign                 // it is in an envelope of another log
 	dropReasons

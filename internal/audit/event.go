@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxShort is the greatest length of names, versions and the like. A name that the API server stores has at most 253 bytes; that of an
-	// RBAC object may be longer.
+	// maxShort is the length from which on names, versions and the like are shortened: see Shortened. Most names that the API server stores have
+	// at most 253 bytes; that of an RBAC object may be longer.
 	maxShort = 4 << 10
 	// maxURI and maxReason are the lengths from which on URI and Reason are cut.
 	maxURI    = 8 << 10
@@ -82,11 +82,11 @@ func (e *event) checkItem() error {
 	if e.kind.isNull() && e.apiVersion.isNull() {
 		return nil
 	}
-	kind, err := e.kind.text(maxShort)
+	kind, err := e.kind.text()
 	if err != nil {
 		return err
 	}
-	version, err := e.apiVersion.text(maxShort)
+	version, err := e.apiVersion.text()
 	if err != nil {
 		return err
 	}
@@ -154,6 +154,9 @@ func (p *Parser) record(e *event, verb string) (*Record, Drop, error) {
 	if err := r.readAnnotations(e.annotations); err != nil {
 		return nil, 0, err
 	}
+	if err := r.readRef(e.ref); err != nil {
+		return nil, 0, err
+	}
 	denied := p.options.Denied && r.Denied()
 	switch {
 	case denied:
@@ -162,15 +165,13 @@ func (p *Parser) record(e *event, verb string) (*Record, Drop, error) {
 		}
 	case isRead([]byte(verb)):
 		return nil, DropRead, nil
-	case r.refused() && !p.options.Ends:
+	case r.Refused() && !p.options.Ends:
 		return nil, DropRefused, nil
-	}
-	if err := r.readRef(e.ref); err != nil {
-		return nil, 0, err
 	}
 	if r.Group == "" && r.Resource == "namespaces" { // the API server says that it is in itself
 		r.Namespace = ""
 	}
+	r.Group, r.Resource = ResourceOf(r.Group, r.Resource)
 	if r.Group == "" && r.Resource == "bindings" { // the older form of a POST to pods/binding
 		r.Resource, r.Subresource = "pods", "binding"
 	}
@@ -207,13 +208,44 @@ func (v value) message(cut bool) (message string, _ bool, err error) {
 	return message, cut, err
 }
 
-// refused reports whether a request has changed nothing because the API server refused it. A deletecollection that fails may have
-// deleted some of its objects, unless it was not authorized.
-func (r *Record) refused() bool {
-	if r.Code < 400 || r.Code >= 500 {
-		return false
+// Refused reports whether a request has changed nothing because the API server refused it, by what k8s.io/apiserver does. Other codes of errors
+// can follow a write.
+//
+//	request                       refused with
+//	any                           401, 403 and 429 before the authorizer has allowed it
+//	create, update, patch         401, 403, 404, 405, 409, 413, 415, 422, 429
+//	delete                        404, 405
+//	create of eviction,           -
+//	deletecollection
+//
+// A create, an update and a patch make one write, after they are decoded, validated, and admitted, by which they end with these codes: 404 and 409
+// (also by the storage) if the object does not exist, exists, or has another version, 413 if it is too large, 415 and 422 if it is not read or not
+// valid, 401, 403, 422 and 429 by admission, a quota or the priority of the request, 405 if the resource has no such verb. What comes after the
+// write (transformResponseObject in pkg/endpoints/handlers/response.go) ends with 400 or 406 if the object cannot be returned in the form of the
+// header Accept, for example as a Table with a wrong includeObject. A webhook of admission may answer with any code: other ones are not taken as refused.
+//
+// A delete may make two writes: deletionTimestamp, and the removal, with an admission of its own, which may be refused for what the first
+// one wrote (Store.Delete in pkg/registry/generic/registry/store.go). If the object is gone by then, the delete succeeds, so 404 is of the first write. An
+// eviction and a deletecollection may fail when they have changed something.
+func (r *Record) Refused() bool {
+	switch r.Code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		if r.Decision != "allow" {
+			return true
+		}
 	}
-	return r.Verb != "deletecollection" || r.Decision != "allow"
+	switch {
+	case r.Verb == "deletecollection", r.Subresource == "eviction":
+		return false
+	case r.Verb == "delete":
+		return r.Code == http.StatusNotFound || r.Code == http.StatusMethodNotAllowed
+	}
+	switch r.Code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusConflict,
+		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity, http.StatusTooManyRequests:
+		return true
+	}
+	return false
 }
 
 // virtual reports whether a request is for a resource without objects, so that no change can follow from it.
@@ -252,7 +284,7 @@ func readStatus(v value) (s status, err error) {
 		case "details":
 			return v.members(func(name []byte, v value) (err error) {
 				if string(name) == "uid" {
-					s.uid, err = v.text(maxShort)
+					s.uid, err = v.text()
 				}
 				return err
 			})
@@ -266,7 +298,7 @@ func (r *Record) readAnnotations(v value) error {
 	return v.members(func(name []byte, v value) (err error) {
 		switch string(name) {
 		case "authorization.k8s.io/decision":
-			r.Decision, err = v.text(maxShort)
+			r.Decision, err = r.text(v)
 		case "authorization.k8s.io/reason":
 			var cut bool
 			r.Reason, cut, err = v.cutText(maxReason)
@@ -284,29 +316,36 @@ func (r *Record) readRef(v value) error {
 	return v.members(func(name []byte, v value) (err error) {
 		switch string(name) {
 		case "apiGroup":
-			r.Group, err = v.text(maxShort)
+			r.Group, err = r.text(v)
 		case "apiVersion":
-			r.Version, err = v.text(maxShort)
+			r.Version, err = r.text(v)
 		case "resource":
-			r.Resource, err = v.text(maxShort)
+			r.Resource, err = r.text(v)
 		case "subresource":
-			r.Subresource, err = v.text(maxShort)
+			r.Subresource, err = r.text(v)
 		case "namespace":
-			r.Namespace, err = v.text(maxShort)
+			r.Namespace, err = r.text(v)
 		case "name":
-			r.Name, err = v.text(maxShort)
+			r.Name, err = r.text(v)
 		case "uid":
-			r.UID, err = v.text(maxShort)
+			r.UID, err = r.text(v)
 		case "resourceVersion":
-			r.Expected, err = v.text(maxShort) // readObjects decides whether it is one
+			r.Expected, err = v.version() // readObjects decides whether it is one
 		}
 		return err
 	})
 }
 
+// text is [value.text], and says in Cut that the text is shortened.
+func (r *Record) text(v value) (string, error) {
+	b, err := v.bytes()
+	r.Cut = r.Cut || len(b) > maxShort
+	return Shortened(string(b)), err
+}
+
 // readLog reads what describes the event itself.
 func (r *Record) readLog(e *event) (err error) {
-	if r.ID, err = e.id.text(maxShort); err != nil {
+	if r.ID, err = r.text(e.id); err != nil {
 		return err
 	}
 	if r.Received, err = e.received.time(); err != nil {

@@ -24,9 +24,9 @@ func readObject(v value) (o object, err error) {
 	err = v.members(func(name []byte, v value) (err error) {
 		switch string(name) {
 		case "kind":
-			o.kind, err = v.text(maxShort)
+			o.kind, err = v.text()
 		case "apiVersion":
-			o.apiVersion, err = v.text(maxShort)
+			o.apiVersion, err = v.text()
 		case "metadata":
 			err = o.meta.read(v)
 		}
@@ -40,13 +40,13 @@ func (a *Answer) read(metadata value) error {
 	return metadata.members(func(name []byte, v value) (err error) {
 		switch string(name) {
 		case "namespace":
-			a.Namespace, err = v.text(maxShort)
+			a.Namespace, err = v.text()
 		case "name":
-			a.Name, err = v.text(maxShort)
+			a.Name, err = v.text()
 		case "uid":
-			a.UID, err = v.text(maxShort)
+			a.UID, err = v.text()
 		case "resourceVersion":
-			a.Version, err = v.text(maxShort)
+			a.Version, err = v.version()
 		case "deletionTimestamp":
 			a.Ending = !v.isNull()
 		case "finalizers":
@@ -140,9 +140,9 @@ func (r *Record) readPreconditions(v value) error {
 	return v.members(func(name []byte, v value) (err error) {
 		switch string(name) {
 		case "uid":
-			r.UID, err = v.text(maxShort)
+			r.UID, err = v.text()
 		case "resourceVersion":
-			r.Expected, err = v.text(maxShort)
+			r.Expected, err = v.version()
 		}
 		return err
 	})

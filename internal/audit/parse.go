@@ -174,12 +174,12 @@ func (r *reader) read(text []byte) (kind string, err error) {
 	if err := r.scan.End(); err != nil {
 		return "", err
 	}
-	return r.event.kind.text(maxShort)
+	return r.event.kind.text()
 }
 
 // finish adds what read has noted, if it is an Event.
 func (r *reader) finish(kind string) {
-	version, err := r.event.apiVersion.text(maxShort)
+	version, err := r.event.apiVersion.text()
 	if err == nil {
 		err = checkKind(kind, version, eventKind)
 	}

@@ -15,8 +15,8 @@ type Record struct {
 	Input int    `json:"input,omitzero"` // where the record came from. Records of one input are in the order in which they were written
 	Level Level  `json:"level,omitzero"`
 
-	Verb        string `json:"verb,omitzero"` // create, update, patch, delete, deletecollection, or another one of the API server
-	Group       string `json:"group,omitzero"`
+	Verb        string `json:"verb,omitzero"`    // create, update, patch, delete, deletecollection, or another one of the API server
+	Group       string `json:"group,omitzero"`   // Group and Resource are those of [ResourceOf]
 	Version     string `json:"version,omitzero"` // of the API group
 	Resource    string `json:"resource,omitzero"`
 	Subresource string `json:"subresource,omitzero"`
@@ -54,15 +54,27 @@ type Record struct {
 	Truncated bool `json:"truncated,omitzero"`
 	// Lost makes this no record of a request: records before it may be missing. Only ID and Input are set beside it.
 	Lost *Loss `json:"lost,omitzero"`
-	// Cut says that URI, Reason, Message or a text of Actor was too long and is cut, or that elements of a list of Actor are left out.
+	// Cut says that a text was too long and is cut, or that elements of a list of Actor are left out. Texts that name something are [Shortened].
 	Cut bool `json:"cut,omitzero"`
 }
 
-// Size returns about how many bytes of memory a record takes. A client can make it long: its texts are bounded, to about 80 KiB.
+// ResourceOf returns the group and the resource by which requests for a resource are joined with changes of its objects: the same two for all names
+// under which the API server serves the objects. It serves Events in two groups. A record has them; those of a collection are asked for here.
+func ResourceOf(group, resource string) (string, string) {
+	if group == "events.k8s.io" && resource == "events" {
+		return "", resource
+	}
+	return group, resource
+}
+
+// Size returns about how many bytes of memory a record takes. A client can make it long: its texts are bounded, to about 130 KiB.
 func (r *Record) Size() int {
 	n := 1 << 10
-	for _, text := range []string{r.ID, r.Name, r.Namespace, r.URI, r.Reason, r.Message, r.Actor.UserAgent} {
+	for _, text := range []string{r.ID, r.Group, r.Resource, r.Subresource, r.Namespace, r.Name, r.UID, r.Expected, r.URI, r.Reason, r.Message, r.Actor.UserAgent} {
 		n += len(text)
+	}
+	if a := r.Answer; a != nil {
+		n += len(a.Namespace) + len(a.Name) + len(a.UID) + len(a.Version)
 	}
 	n += sizeOf(r.Actor.SourceIPs) + r.Actor.User.size()
 	if r.Actor.Impersonated != nil {

@@ -1,8 +1,9 @@
 package audit
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -34,16 +35,34 @@ func (v value) bytes() ([]byte, error) {
 	}
 }
 
-// text returns what a string says. It must not be longer than limit bytes.
-func (v value) text(limit int) (string, error) {
+// text returns what a string says, as [Shortened] returns it: a client can make most texts as long as it likes, and must not hide a request so.
+func (v value) text() (string, error) {
 	b, err := v.bytes()
-	if err == nil && len(b) > limit {
-		err = fmt.Errorf("a member has %d bytes, and must not have more than %d", len(b), limit)
+	return Shortened(string(b)), err
+}
+
+// Shortened returns a text that names something: if it has more than 4 KiB, a part of it with a digest of the whole. So two of them are equal if the
+// texts are, and one that is cut is neither a UID nor a resourceVersion of the API server.
+func Shortened(text string) string {
+	if len(text) <= maxShort {
+		return text
 	}
-	if err != nil {
-		return "", err
+	sum := sha256.Sum256([]byte(text))
+	digest := "~sha256:" + hex.EncodeToString(sum[:])
+	n := maxShort - len(digest)
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
 	}
-	return string(b), nil
+	return text[:n] + digest
+}
+
+// version is text for a resourceVersion. The API server reads one with any number of leading zeros.
+func (v value) version() (string, error) {
+	b, err := v.bytes()
+	if len(b) > maxShort {
+		return Shortened(plainVersion(string(b))), err
+	}
+	return string(b), err
 }
 
 // cutText is text, but cuts what is longer.
@@ -70,7 +89,7 @@ func (v value) integer() (int, error) {
 }
 
 func (v value) time() (time.Time, error) {
-	s, err := v.text(maxShort)
+	s, err := v.text()
 	if err != nil || s == "" {
 		return time.Time{}, err
 	}

@@ -173,7 +173,7 @@ func (b *Bridge) storages() map[string]source.Target {
 	for _, p := range b.pipelines {
 		p.mu.Lock()
 		for _, t := range p.targets {
-			if storage, known := p.storage[t.Collection.Group]; known && t.Resource.Version != "" {
+			if storage, known := p.storage[groupOf(&t.Collection)]; known && t.Resource.Version != "" {
 				found[storage] = t.Target
 			}
 		}
@@ -189,7 +189,7 @@ func (p *Pipeline) passed() map[string]string {
 	defer p.mu.Unlock()
 	lowest := map[string]string{}
 	for id, t := range p.targets {
-		storage, known := p.storage[t.Collection.Group]
+		storage, known := p.storage[groupOf(&t.Collection)]
 		if !known {
 			continue
 		}

@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/kubebridge/kubebridge/internal/audit"
-	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -36,8 +35,7 @@ func (p *Pipeline) publisher(r *audit.Record) string {
 // concerns reports whether a request was for an object that a collection can have, or for several that it can be among. Labels of the object
 // are not known, nor are other fields than its namespace and its name.
 func concerns(c *event.Collection, r *audit.Record) bool {
-	group, resource := join.ResourceOf(c.Group, c.Resource)
-	if g, n := join.ResourceOf(r.Group, r.Resource); g != group || n != resource {
+	if group, resource := audit.ResourceOf(c.Group, c.Resource); r.Group != group || r.Resource != resource {
 		return false
 	}
 	if c.Namespace != "" && r.Namespace != "" && c.Namespace != r.Namespace {

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/attribute"
+	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/feed"
@@ -67,7 +68,7 @@ type Pipeline struct {
 	mu      sync.Mutex
 	targets map[string]target // the targets that collections read
 	changed chan struct{}     // closed when targets changes
-	storage map[string]string // by group, of the collections that were configured, and of those in unnamed
+	storage map[string]string // by group of [audit.ResourceOf], of the collections that were configured, and of those in unnamed
 	unnamed map[string]string // the storage of each collection in the checkpoint that no plan has named since the start: see nameLater
 	shown   map[string]*collectionCounts
 	again   func() // requests another plan; nil: the pipeline does not follow a plan yet
@@ -114,7 +115,7 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	return p
 }
 
-// storageOf returns the storage of a group, and whether a collection of it is configured. The others share one that has none.
+// storageOf returns the storage of a group of [audit.ResourceOf], and whether a collection of it is configured. The others share one that has none.
 func (p *Pipeline) storageOf(group string) (storage string, configured bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,6 +123,12 @@ func (p *Pipeline) storageOf(group string) (storage string, configured bool) {
 		return s, true
 	}
 	return "none", false
+}
+
+// groupOf returns the group of a collection that audit records of its objects have.
+func groupOf(c *event.Collection) string {
+	group, _ := audit.ResourceOf(c.Group, c.Resource)
+	return group
 }
 
 func (p *Pipeline) setStorage(group, storage string) {
@@ -278,7 +285,8 @@ func (p *Pipeline) nameLater(known []planning.Known, undecided []string) (allNam
 		}
 		allNamed = false
 		p.unnamed[k.ID] = k.Storage
-		group := event.ParseCollection(k.ID).Group
+		c := event.ParseCollection(k.ID)
+		group := groupOf(&c)
 		if _, other := p.storage[group]; !other {
 			p.storage[group] = k.Storage
 		}
@@ -336,7 +344,7 @@ func (s *settings) uses(t target, compiled encode.Compiled) {
 	s.p.encoder.Use(compiled)
 	s.p.lagging.allow(s.p.name, s.id, &s.options, compiled.Hides())
 	s.p.setTarget(s.id, t)
-	s.p.setStorage(t.Collection.Group, s.storage)
+	s.p.setStorage(groupOf(&t.Collection), s.storage)
 	s.p.continued(s.id)
 }
 

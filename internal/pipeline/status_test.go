@@ -102,8 +102,14 @@ func newUnplannedRig(t *testing.T, bus sink.Sink, store checkpoint.Store, spec *
 // set makes the pipeline publish ConfigMaps with other options.
 func (r *rig) set(o CollectionOptions) {
 	r.t.Helper()
+	r.setCollection(event.Collection{Resource: "configmaps"}, o)
+}
+
+// setCollection makes the pipeline publish a collection.
+func (r *rig) setCollection(of event.Collection, o CollectionOptions) {
+	r.t.Helper()
 	c := planning.Collection{Options: o}
-	c.Target.Collection = event.Collection{Resource: "configmaps"}
+	c.Target.Collection = of
 	r.show(&c)
 	next := loop.Plan{Outcomes: &planning.Outcomes{Wanted: []planning.Collection{c}}, Wanted: []loop.Wanted{r.wanted(&c)}}
 	if err := r.loop.Set(r.t.Context(), next); err != nil {

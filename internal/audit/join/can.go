@@ -19,23 +19,17 @@ const (
 )
 
 // outcome returns what is known of the outcome. An error of the API server does not say that nothing was changed: a request may go on after
-// its client got code 504. Deletions of several objects, evictions and deletions can fail when they have changed something.
+// its client got code 504, and others may fail when they have changed something: see [audit.Record.Refused].
 func (q *request) outcome() outcome {
-	code := q.record.Code
 	switch {
 	case q.lasting():
 		return unknown
-	case code < 300:
+	case q.record.Code < 300:
 		return done
-	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusMethodNotAllowed:
+	case q.record.Refused():
 		return refused
-	case strings.HasPrefix(q.record.Verb, "delete") || q.record.Subresource == "eviction":
-		if code == http.StatusNotFound && q.record.Verb == "delete" {
-			return refused
-		}
-		return unknown
 	}
-	return refused
+	return unknown
 }
 
 // capacity returns how many changes a request can make.

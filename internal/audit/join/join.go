@@ -10,17 +10,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Object names an object. Its group and resource are those of [ResourceOf].
+// Object names an object. Its group and resource are those of [audit.ResourceOf].
 type Object struct {
 	Group, Resource, Namespace, Name string
-}
-
-// ResourceOf returns the group and resource under which the objects of a resource are joined. The API server serves Events in two groups.
-func ResourceOf(group, resource string) (string, string) {
-	if group == "events.k8s.io" && resource == "events" {
-		return "", resource
-	}
-	return group, resource
 }
 
 // Kind says what happened to an object.
@@ -276,7 +268,6 @@ func (j *Join) Take() []Verdict {
 
 // Change adds a change. The changes of an object come in order.
 func (j *Join) Change(c Change) {
-	c.Group, c.Resource = ResourceOf(c.Group, c.Resource)
 	o := j.objects[c.Object]
 	if o == nil {
 		o = &object{}
@@ -296,7 +287,6 @@ func (j *Join) Change(c Change) {
 
 // Decides reports whether a change would get its verdict at once if [Join.Change] was called now.
 func (j *Join) Decides(c Change) bool {
-	c.Group, c.Resource = ResourceOf(c.Group, c.Resource)
 	if _, known := j.resolved.find(&c); known {
 		return true
 	}

@@ -138,8 +138,7 @@ func (s *requests) add(p place, r *audit.Record, now time.Time) *request {
 
 // objectOf returns the object of a request, without a name if the record does not have it.
 func objectOf(r *audit.Record) Object {
-	group, resource := ResourceOf(r.Group, r.Resource)
-	o := Object{group, resource, r.Namespace, r.Name}
+	o := Object{r.Group, r.Resource, r.Namespace, r.Name}
 	if o.Name == "" && r.Verb != "deletecollection" && r.Answer != nil {
 		o.Name = r.Answer.Name
 	}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -378,11 +379,15 @@ func (w *world) finish(c *call) {
 	}
 	c.ended = true
 	r := c.record
-	r.Stage, r.Reached = audit.Complete, w.now
+	r.Stage, r.Reached, r.Decision = audit.Complete, w.now, "allow"
 	if !c.applied { // its client has waited too long; it may still change something
 		r.Code, r.Answer = 504, nil
 	} else if w.chance(3) {
 		r.Code, r.Answer = 0, nil // the client is gone
+	} else if r.Code < 300 && w.chance(5) {
+		r.Code, r.Answer = []int{400, 406}[w.n(2)], nil // what the request did is done, and the response is in no form that the client accepts
+	} else if r.Code < 300 && strings.HasPrefix(r.Verb, "delete") && w.chance(5) {
+		r.Code, r.Answer = 403, nil // by admission, which comes again before the second write, and before each object of a deletecollection
 	}
 	if r.Name == "" && r.Answer == nil && r.Verb == "create" {
 		r.Name = ""
@@ -758,7 +763,7 @@ func TestRandom(t *testing.T) {
 		percent int // of verdicts that are exact, at least
 	}{
 		{"complete", form{complete: true}, 55},
-		{"complete, one request at a time", form{complete: true, lone: true}, 85},
+		{"complete, one request at a time", form{complete: true, lone: true}, 80},
 		{"complete, also at level Metadata", form{complete: true, metadata: true}, 40},
 		{"complete, API servers end", form{complete: true, faults: true}, 40},
 		{"complete, API servers end, also at level Metadata", form{complete: true, metadata: true, faults: true}, 25},

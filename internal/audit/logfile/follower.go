@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	defaultMaxLine = 8 << 20
+	defaultMaxLine = 32 << 20
 	defaultPoll    = 250 * time.Millisecond
 	chunkBytes     = 1 << 20
 )
@@ -35,7 +35,8 @@ const (
 type Options struct {
 	Path   string
 	Parser *audit.Parser
-	// MaxLine limits the bytes of a line. Longer ones count as unparsable. 0 means 8 MiB; an audit event has up to twice a request's 3 MiB.
+	// MaxLine limits the bytes of a line. Longer ones count as unparsable. 0 means 32 MiB. An audit event has at most about
+	// 25 MiB: twice an object of 1.5 MiB (the limit of etcd) and 1 MiB of headers, of which each byte takes up to six in JSON.
 	MaxLine int
 	// Poll is the interval at which Wait looks for more. 0 means 250 ms.
 	Poll time.Duration
