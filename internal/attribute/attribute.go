@@ -138,6 +138,9 @@ func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
 // Restore continues a collection with its changes in a store. Verdicts on them stay. Other changes were not committed: they come again with
 // other numbers.
 func (a *Attribution) Restore(store checkpoint.Store, collection string, now time.Time) error {
+	for _, j := range a.joins { // a change that has a verdict must not get another one
+		a.take(j)
+	}
 	before := map[uint64]*Change{}
 	for number, c := range a.waiting {
 		if c.Collection == collection {
@@ -149,16 +152,13 @@ func (a *Attribution) Restore(store checkpoint.Store, collection string, now tim
 		j.Withdraw(func(number uint64) bool { return a.waiting[number] == nil })
 	}
 	a.ready = slices.DeleteFunc(a.ready, func(number uint64) bool { return a.waiting[number] == nil })
-	a.takeBack(collection)
+	a.takeBack(collection, now)
 	if err := a.scan(store, prefix+collection+"/", now); err != nil {
 		return err
 	}
 	for number, c := range before {
 		if d := a.decided[number]; d != nil && a.waiting[number] == nil {
-			j := a.joinOf(c, now)
-			if j.Return(d.verdict); d.verdict.Exact == nil { // what was possible then may be forgotten: the change must not get another verdict from what is left
-				j.Lost(a.marks(a.read), now)
-			}
+			a.joinOf(c, now).Return(d.verdict, now)
 			a.forget(number)
 		}
 	}

@@ -160,6 +160,42 @@ func TestSuspended(t *testing.T) {
 	}
 }
 
+// A collection is resumed before anybody has asked for the verdicts on its changes. Each change is attributed once, also if its event was not committed.
+func TestSuspendedBeforeVerdictsAreTaken(t *testing.T) {
+	s := store{}
+	a := newAttribution()
+	if err := a.Load(s, noon); err != nil {
+		t.Fatal(err)
+	}
+	a.Read(1, creation("web", "5", "alice"), noon)
+	a.Read(2, creation("api", "6", "bob"), noon)
+	committed := a.Published(change("web", "5"), true, noon)
+	a.Published(change("api", "6"), true, noon) // is discarded
+	if err := s.Commit(t.Context(), []event.KV{committed}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Restore(s, "deployments.apps", noon); err != nil {
+		t.Fatal(err)
+	}
+	if n := a.Needed(); n != 1 {
+		t.Errorf("records are needed from %d on, want 1: no verdict is committed", n)
+	}
+	a.Published(change("api", "6"), true, noon)
+	ready := readyAt(a, noon)
+	if len(ready) != 2 || ready[0].Name != "web" || ready[1].Name != "api" {
+		t.Fatalf("ready: %v, want each change once", numbers(ready))
+	}
+	for i, user := range []string{"alice", "bob"} {
+		if e, _ := a.Event(ready[i].Number); e.Attribution.Request == nil || e.Attribution.Request.User.Name != user {
+			t.Errorf("attributed to %+v, want %s", e.Attribution, user)
+		}
+		a.Committed(ready[i].Number)
+	}
+	if n := a.Counts(); a.decidedBytes != 0 || n.Exact != 2 || n.Waiting != 0 {
+		t.Errorf("%d bytes are counted, counts %+v", a.decidedBytes, n)
+	}
+}
+
 // Several collections can have the same object. The change is attributed in each of them, whenever they publish it.
 func TestSeveralCollections(t *testing.T) {
 	a := newAttribution()

@@ -77,11 +77,11 @@ func (a *Attribution) CommittedEvent(p Publication) {
 }
 
 // takeBack returns the requests of events of a collection that were not committed.
-func (a *Attribution) takeBack(collection string) {
+func (a *Attribution) takeBack(collection string, now time.Time) {
 	for p, c := range a.carried {
 		if p.Collection == collection {
 			if j := a.joins[c.history]; j != nil { // else its history has ended
-				j.Return(c.verdict)
+				j.Return(c.verdict, now)
 			}
 			delete(a.carried, p)
 		}

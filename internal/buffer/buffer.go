@@ -30,12 +30,13 @@ const (
 
 // Options of a buffer. All are required, except MaxAge.
 type Options struct {
-	Spool  *spool.Spool
-	Client *source.Client
-	Slots  func() source.Slots // returns the slots for the lists of one recording
-	MaxAge time.Duration       // frames that are older are deleted; 0: never
-	Sinks  []string            // names of all sinks: recordings of others are deleted
-	Log    *zap.Logger
+	Cluster string // UID of the cluster that Client reads
+	Spool   *spool.Spool
+	Client  *source.Client
+	Slots   func() source.Slots // returns the slots for the lists of one recording
+	MaxAge  time.Duration       // frames that are older are deleted; 0: never
+	Sinks   []string            // names of all sinks: recordings of others are deleted
+	Log     *zap.Logger
 }
 
 // Buffer has the recordings of all targets.
@@ -47,6 +48,7 @@ type Buffer struct {
 	mu         sync.Mutex
 	ctx        context.Context         // of Run; nil: it does not run
 	recordings map[string][]*Recording // by keyOf
+	foreign    []*Recording            // of other clusters; nothing is done with them here
 	come       map[string]time.Time    // when each sink began to read
 	running    sync.WaitGroup
 
@@ -96,7 +98,7 @@ func (b *Buffer) Run(ctx context.Context) {
 	}
 }
 
-// Load continues the recordings on disk, until ctx ends.
+// Load continues the recordings on disk, until ctx ends. Those of other clusters stay as they are, for a bridge that reads their cluster again.
 func (b *Buffer) Load(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,6 +115,9 @@ func (b *Buffer) Load(ctx context.Context) {
 		if err == nil && !slices.Contains(b.Sinks, r.Sink) {
 			err = fmt.Errorf("there is no sink %q", r.Sink)
 		}
+		if err == nil && r.Cluster == "" {
+			err = errors.New("it is not known of which cluster it is")
+		}
 		if err != nil {
 			b.Log.Warn("part of the buffer cannot be used, deleting it", zap.Error(err))
 			if err := st.Delete(); err != nil {
@@ -120,7 +125,15 @@ func (b *Buffer) Load(ctx context.Context) {
 			}
 			continue
 		}
+		if r.Cluster != b.Cluster {
+			b.foreign = append(b.foreign, r)
+			continue
+		}
 		b.add(r)
+	}
+	if n := len(b.foreign); n > 0 {
+		b.Log.Warn("part of the buffer is of another cluster, and stays until it is older than maxAge; start the bridge with that cluster to publish it",
+			zap.String("uid", b.foreign[0].Cluster), zap.Int("recordings", n))
 	}
 }
 
@@ -178,6 +191,14 @@ func (b *Buffer) Abandon(sink string, t source.Target) {
 	}
 }
 
+// Expect says that a sink has stopped to read a collection, for example because it is suspended, and may read again what it has not committed:
+// recordings of it that are still there wait for the sink.
+func (b *Buffer) Expect(sink string, t source.Target) {
+	for _, r := range b.of(sink, t) {
+		r.awaitsSink()
+	}
+}
+
 // Recorded returns the targets of a collection's recordings that a sink reads, or will read.
 func (b *Buffer) Recorded(sink, collection string) (targets []source.Target) {
 	for _, r := range b.all() {
@@ -199,7 +220,7 @@ func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) 
 	delete(b.recordings, key)
 	b.mu.Unlock()
 	name := fmt.Sprint(key, "-", time.Now().UnixNano())
-	m := metadata{Target: t, Sink: sink, Start: at.Committed, Epoch: at.Epoch, End: end{Resume: at.Committed, Seen: at.Seen, Owner: at.Owner, Reached: at.Committed}}
+	m := metadata{Cluster: b.Cluster, Target: t, Sink: sink, Start: at.Committed, Epoch: at.Epoch, End: end{Resume: at.Committed, Seen: at.Seen, Owner: at.Owner, Reached: at.Committed}}
 	r, err := newRecording(b.Spool.Stream(name), m, b.Log)
 	var use *Use
 	if err == nil {
@@ -222,23 +243,30 @@ func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) 
 func (b *Buffer) Forbid(sink, collection string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.remove(func(r *Recording) bool { return r.Sink == sink && r.Target.Collection.ID() == collection })
+	forbidden := func(r *Recording) bool { return r.Sink == sink && r.Target.Collection.ID() == collection }
+	b.remove(forbidden)
+	b.foreign = b.discarded(b.foreign, forbidden)
 }
 
 // remove ends and deletes the recordings that match. b.mu is held.
 func (b *Buffer) remove(match func(*Recording) bool) {
 	for key, list := range b.recordings {
-		b.recordings[key] = slices.DeleteFunc(list, func(r *Recording) bool {
-			if !match(r) {
-				return false
-			}
-			b.discard(r)
-			return true
-		})
+		b.recordings[key] = b.discarded(list, match)
 		if len(b.recordings[key]) == 0 {
 			delete(b.recordings, key)
 		}
 	}
+}
+
+// discarded discards the recordings that match, and returns the others. b.mu is held.
+func (b *Buffer) discarded(list []*Recording, match func(*Recording) bool) []*Recording {
+	return slices.DeleteFunc(list, func(r *Recording) bool {
+		if !match(r) {
+			return false
+		}
+		b.discard(r)
+		return true
+	})
 }
 
 // discard ends a recording and deletes its files. b.mu is held.

@@ -19,11 +19,12 @@ import (
 
 // metadata is what a recording must know after a restart. The spool has it with the frames that follow.
 type metadata struct {
-	Target source.Target
-	Sink   string // that is behind
-	Start  string // the position at which the recording begins
-	Epoch  uint64 // of Start, in the sink's count
-	End    end    // of the frames before
+	Cluster string // its UID
+	Target  source.Target
+	Sink    string // that is behind
+	Start   string // the position at which the recording begins
+	Epoch   uint64 // of Start, in the sink's count
+	End     end    // of the frames before
 }
 
 // end is how far a recording has come.
@@ -223,7 +224,8 @@ func (r *Recording) flush() error {
 
 // find returns the number of the first frame that a watch from a position would send. It returns false if the recording does not reach
 // back to the position, or has a list where the changes around the position would be. If that list begins a new history, the position may
-// be of that history, too: another bridge may have come there without noticing.
+// be of that history, too: another bridge may have come there without noticing. If resourceVersions are not numbers, the recording
+// reaches back to the positions that it has.
 func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 	segments := r.stream.Segments()
 	if len(segments) == 0 {
@@ -260,10 +262,10 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 		case f.Kind == source.ListBegun && event.Newer(at, reached):
 			reaches = false // until the position is reached again
 		case v == "": // in a list
-		case event.Newer(v, at):
-			return first, reaches, nil
-		default:
+		case v == at || event.Older(v, at):
 			first, reaches, reached = raw.Number+1, true, v
+		case reaches || event.Older(at, v):
+			return first, reaches, nil
 		}
 	}
 }
@@ -304,7 +306,7 @@ func (r *Recording) use(at Position) (*Use, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	u := &Use{recording: r, reader: r.stream.Reader(done), done: done - 1, read: at.Read, ahead: at.Read != at.Committed, owner: at.Owner}
+	u := &Use{recording: r, reader: r.stream.Reader(done), done: done - 1, read: at.Read, ahead: at.Read != at.Committed, passed: at.Read == at.Committed, owner: at.Owner}
 	r.needs, r.at = need{u, time.Now()}, at
 	return u, nil
 }

@@ -140,7 +140,7 @@ func (b *Buffer) close(use *Use) {
 	}
 }
 
-// Lead says that the sinks of this process will come: what was recorded as a standby waits for them.
+// Lead says that the sinks of this process will come: everything that is recorded waits for them.
 func (b *Buffer) Lead() {
 	for key, use := range b.followed.uses {
 		delete(b.followed.uses, key)
@@ -149,6 +149,9 @@ func (b *Buffer) Lead() {
 		}
 	}
 	clear(b.followed.tried)
+	for _, r := range b.all() {
+		r.awaitsSink()
+	}
 }
 
 // Stand says that the sinks of this process have ended, and that the process is a standby again. What was recorded for them goes on.

@@ -27,6 +27,12 @@ type replica struct {
 
 func newReplica(t *testing.T, fs vfs.FS, o spool.Options) *replica {
 	t.Helper()
+	return newReplicaIn(t, "a", fs, o)
+}
+
+// newReplicaIn is newReplica in a cluster with a UID.
+func newReplicaIn(t *testing.T, cluster string, fs vfs.FS, o spool.Options) *replica {
+	t.Helper()
 	o.FS = fs
 	s, err := spool.Open("buffer", o)
 	if err != nil {
@@ -37,7 +43,7 @@ func newReplica(t *testing.T, fs vfs.FS, o spool.Options) *replica {
 		t.Fatal(err)
 	}
 	b := New(Options{
-		Spool: s, Client: client, Slots: func() source.Slots { return noSlots{} }, Sinks: []string{"audit", "live"}, Log: zaptest.NewLogger(t),
+		Cluster: cluster, Spool: s, Client: client, Slots: func() source.Slots { return noSlots{} }, Sinks: []string{"audit", "live"}, Log: zaptest.NewLogger(t),
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	b.Load(ctx)
@@ -263,6 +269,45 @@ func TestStandbyRestarts(t *testing.T) {
 	}
 	p.Lead()
 	p.replays("20", 1, 21, 32)
+}
+
+// A bridge that is started with another cluster leaves what it has recorded of the first one as it is, and goes on with that when it is back: otherwise
+// the second cluster's objects would replace those of the first. Only what may no longer be on the disk is deleted.
+func TestAnotherCluster(t *testing.T) {
+	fs := vfs.NewMem()
+	in := func(cluster string, last *replica) *replica {
+		if last != nil {
+			if err := last.Spool.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return newReplicaIn(t, cluster, fs, spool.Options{})
+	}
+	at := Position{Committed: "10", Epoch: 1, Read: "10"}
+	a := in("a", nil)
+	if _, err := a.Begin("audit", things, at); err != nil {
+		t.Fatal(err)
+	}
+	a.record(11, 20)
+	b := in("b", a)
+	if s := b.State(); s.Targets != 0 || len(b.List()) > 0 || b.Find("audit", things, at) != nil {
+		t.Errorf("a recording of the other cluster is used: %+v", s)
+	}
+	if _, err := b.Begin("audit", things, Position{Committed: "500", Epoch: 1, Read: "500"}); err != nil {
+		t.Fatal(err)
+	}
+	b.record(501, 502)
+	b.Abandon("audit", things)
+	b.Follow(nil)
+	b.sweep(time.Now().Add(time.Hour))
+	a = in("a", b)
+	a.record(21, 22)
+	a.replays("10", 1, 11, 22)
+	b = in("b", a)
+	b.Forbid("audit", things.Collection.ID())
+	if n := len(b.Spool.List()); n > 0 {
+		t.Errorf("%d segments of what may not be buffered are left", n)
+	}
 }
 
 // The former leader keeps what it has recorded, and follows its successor.

@@ -15,8 +15,9 @@ import (
 var ErrEnd = errors.New("the buffer ends here")
 
 // ErrForgotten is returned by [Use.Next] when the recording begins with a list, because the API server no longer has the changes after the
-// committed position. The sink has read further, and can begin a recording there.
-var ErrForgotten = errors.New("the API server has forgotten the committed position")
+// committed position. The sink has read further, and can begin a recording there. It is also returned when the recording has gone on without the
+// position up to which the sink has read, and does not compare with it.
+var ErrForgotten = errors.New("the API server has forgotten the committed position, or the sink has read up to a position that is not in the buffer")
 
 // maxMarks bounds how many positions of a use wait for their commit.
 const maxMarks = 4096
@@ -27,6 +28,7 @@ type Use struct {
 	reader    *spool.Reader
 	read      string       // the sink has read up to here; "": frames are no longer compared with it
 	ahead     bool         // the sink has read further than it has committed
+	passed    bool         // the frame with the version read was there
 	done      uint64       // everything before it is committed; guarded by the recording's mu
 	marks     []mark       // positions behind done, in order
 	unmarked  bool         // a new history has begun: positions behind it do not compare with those before
@@ -46,16 +48,21 @@ type mark struct {
 func (u *Use) Next() (Frame, error) {
 	for {
 		f, err := u.next()
-		if v := f.version(); err == nil && u.read != "" && v != "" && !event.Newer(v, u.read) {
-			continue
+		if err != nil || u.read == "" {
+			return f, err
 		}
-		if err == nil && u.read != "" && u.ahead && f.Kind == source.ListBegun && f.Reason == event.ReasonExpired {
+		switch v := f.version(); {
+		case v == u.read:
+			u.passed = true
+		case event.Older(v, u.read):
+		case u.ahead && f.Kind == source.ListBegun && f.Reason == event.ReasonExpired:
+			return f, ErrForgotten
+		case v == "" || u.passed || event.Older(u.read, v):
+			u.read = ""
+			return f, nil
+		case f.Kind == source.Progress: // the API server has passed read: it was in a bookmark of another watch
 			return f, ErrForgotten
 		}
-		if err == nil {
-			u.read = ""
-		}
-		return f, err
 	}
 }
 
@@ -117,9 +124,11 @@ func (u *Use) Committed(position string, epoch uint64) {
 	if position == "" {
 		return
 	}
-	n := 0
-	for n < len(u.marks) && !event.Newer(u.marks[n].position, position) {
-		n++
+	n := 0 // marks up to the position; where positions do not compare, only its own mark says where it is
+	for i := range u.marks {
+		if at := u.marks[i].position; at == position || event.Older(at, position) {
+			n = i + 1
+		}
 	}
 	r := u.recording
 	r.mu.Lock()

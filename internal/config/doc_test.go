@@ -35,7 +35,7 @@ func TestEffectsOfEdits(t *testing.T) {
 		t.Fatal(err)
 	}
 	words := map[plan.Effect]string{
-		plan.NoEffect: "| nothing |", plan.Difference: "| the difference", plan.Reset: "| a reset", plan.Reroute: "| `closed` on the old route, and a reset on the new one |",
+		plan.NoEffect: "| nothing |", plan.Difference: "| the difference", plan.Reset: "| a reset", plan.Reroute: "| `closed` on the old route, and a reset on the new one",
 		plan.Replacement: "`closed` for ",
 	}
 	documented := func(setting, says string) bool {

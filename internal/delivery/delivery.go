@@ -158,22 +158,25 @@ func (d *Delivery) Foreign() *uint64 {
 // bus holds beyond it. reset says that the store's content will be given up: then Open does not look for the
 // end of the last batch on the bus, but in the mode Log, where it applies what the bus still has: collections of which
 // the store knows nothing yet must end, too. It may be called again after an error. An error that
-// wraps [sink.ErrReset] says that the bus has lost what it acknowledged; the delivery is open
+// wraps [sink.ErrReset] says that the bus has lost what it acknowledged, or that the store has lost everything: what the bus still has
+// does not replace it, since the numbers of the plan are not in records. The delivery is open
 // then, and [Delivery.Reset] has to follow. One that wraps [checkpoint.ErrMoved] is final: the store is not in force.
 func (d *Delivery) Open(ctx context.Context, reset bool) error {
 	mark, err := d.openStore(ctx, reset)
 	if err != nil || d.mode != Log || reset && mark == nil {
 		return err
 	}
-	err = d.fold(ctx, mark)
-	if reset && errors.Is(err, sink.ErrReset) {
+	records, err := d.fold(ctx, mark)
+	switch {
+	case reset && errors.Is(err, sink.ErrReset):
 		return nil
-	}
-	if err != nil || mark != nil {
+	case err != nil:
 		return err
+	case mark == nil && records > 0: // every start commits a mark before it publishes
+		return fmt.Errorf("%w, or the checkpoint is lost: the bus has %d records of this sink, and the checkpoint is empty", sink.ErrReset, records)
 	}
-	// The first start: which log this is must be known before it has anything, or a log that takes its place
-	// would not be noticed.
+	// Which log this is must be known before it has anything, or a log that takes its place would not be noticed. And the log may forget what the
+	// sink wrote when it opened: that is no loss.
 	return d.commitToStore(ctx, []event.KV{{Key: checkpoint.MarkKey(), Value: d.log.Mark()}})
 }
 
@@ -205,8 +208,11 @@ func (d *Delivery) openStore(ctx context.Context, reset bool) (mark []byte, err 
 			return nil, err
 		}
 	}
-	running := event.KV{Key: checkpoint.RunningKey(), Value: time.Now().UTC().AppendFormat(nil, time.RFC3339)}
-	return mark, d.Commit(ctx, 0, []event.KV{running})
+	changes := []event.KV{{Key: checkpoint.RunningKey(), Value: time.Now().UTC().AppendFormat(nil, time.RFC3339)}}
+	if d.mode == Transaction && mark != nil { // of another mode, which would find it outdated later
+		changes = append(changes, event.KV{Key: checkpoint.MarkKey()})
+	}
+	return mark, d.Commit(ctx, 0, changes)
 }
 
 func (d *Delivery) open(ctx context.Context, mark []byte) error {
@@ -230,14 +236,18 @@ func (d *Delivery) mark(reset bool) ([]byte, error) {
 	return mark, nil
 }
 
-// fold applies what the bus holds beyond the store.
-func (d *Delivery) fold(ctx context.Context, from []byte) error {
-	return d.retry(ctx, "read the bus back", func() error {
+// fold applies what the bus holds beyond the store, and returns the number of its records. If the store has lost its mark, the reset that follows
+// must survive a crash, so it is requested with the first changes.
+func (d *Delivery) fold(ctx context.Context, from []byte) (records int, err error) {
+	err = d.retry(ctx, "read the bus back", func() error {
 		var (
 			changes []event.KV
 			last    []byte
-			records int
 		)
+		records = 0
+		if from == nil {
+			changes = []event.KV{{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}}
+		}
 		flush := func() error {
 			if last == nil {
 				return nil
@@ -258,6 +268,7 @@ func (d *Delivery) fold(ctx context.Context, from []byte) error {
 		}
 		return flush()
 	})
+	return records, err
 }
 
 // Deliver blocks until a batch is durable. It returns one of these errors, or another one if

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/kubebridge/kubebridge/internal/delivery"
@@ -36,20 +35,10 @@ type bus struct {
 // buses has one bus for each mode.
 var buses = map[delivery.Mode]func(t *testing.T) bus{
 	delivery.Log: func(t *testing.T) bus {
-		srv, err := server.NewServer(&server.Options{
-			Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		srv.Start()
-		t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-		if !srv.ReadyForConnections(time.Minute) {
-			t.Fatal("the NATS server is not ready")
-		}
+		url, _ := streams(t)
 		store := memory(t)
-		return bus{"k8s.test.core.pods.shop.web", func(t *testing.T) (sink.Sink, checkpoint.Store) {
-			s, err := nats.New(nats.Options{Config: nats.Config{URL: srv.ClientURL()}, Identity: identity})
+		return bus{subject, func(t *testing.T) (sink.Sink, checkpoint.Store) {
+			s, err := nats.New(nats.Options{Config: nats.Config{URL: url}, Identity: identity})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +154,11 @@ func TestKilled(t *testing.T) {
 				must(t, d.Close())
 
 				s, store = bus.start(t)
-				d = delivery.New(delivery.Options{Sink: s, Store: loading{&killed{store, at + 1}, store}}) // Open commits that the program runs
+				left := at + 1 // Open commits that the program runs
+				if mode == delivery.Log {
+					left++ // and the mark
+				}
+				d = delivery.New(delivery.Options{Sink: s, Store: loading{&killed{store, left}, store}})
 				must(t, d.Open(t.Context(), false))
 				err := d.Deliver(t.Context(), batch(2, bus.route))
 				if err == nil {
@@ -261,6 +254,42 @@ func TestSettle(t *testing.T) {
 	must(t, d.Close())
 }
 
+// A topic is written to at least once, then exactly once, then created again with another number of partitions, and then written to at least once again:
+// the mark of the first time does not count any more.
+func TestMarkOfAnotherMode(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	must(t, err)
+	t.Cleanup(cluster.Close)
+	run := func(seq uint64, exactly bool) {
+		t.Helper()
+		o := kafka.Options{Identity: identity, Config: kafka.Config{Brokers: cluster.ListenAddrs(), Delivery: "at-least-once", Create: kafka.Create{Partitions: 2}}}
+		if exactly {
+			o.Config.Delivery = "exactly-once"
+		}
+		store, err := kafka.NewStore(kafka.StoreOptions{Options: o, StandAlone: !exactly})
+		must(t, err)
+		var s sink.Sink = kafka.NewTransactional(store)
+		if !exactly {
+			s, err = kafka.New(o)
+			must(t, err)
+		}
+		d := delivery.New(delivery.Options{Sink: s, Store: store})
+		must(t, d.Open(t.Context(), false))
+		must(t, d.Deliver(t.Context(), batch(seq, "k8s.test")))
+		if mark := get(t, store, string(checkpoint.MarkKey())); (mark == "") != exactly {
+			t.Errorf("batch %d: the mark is %q", seq, mark)
+		}
+		d.Finish(t.Context())
+		must(t, d.Close())
+		must(t, store.Close())
+	}
+	run(1, false)
+	run(2, true)
+	must(t, cluster.DeleteTopic("k8s.test"))
+	must(t, cluster.CreateTopic("k8s.test", 3, nil))
+	run(3, false)
+}
+
 // After Finish, a store that is committed later than its sink has all changes, also if the server ends with the sink.
 func TestFinish(t *testing.T) {
 	const key = "b/pods/shop/web" // no message contains this key
@@ -275,7 +304,7 @@ func TestFinish(t *testing.T) {
 		return d, store
 	}
 	d, store := start()
-	b := batch(1, "k8s.test.core.pods.shop.web")
+	b := batch(1, subject)
 	b.Changes = append(b.Changes, event.KV{Key: []byte(key), Value: []byte("a body")})
 	must(t, d.Deliver(t.Context(), b))
 	d.Finish(t.Context())

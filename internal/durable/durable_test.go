@@ -177,6 +177,52 @@ func TestSilent(t *testing.T) {
 	}
 }
 
+// A bridge whose store was not atomic with its sink is started with one that is. Each later start would continue from the drafts and the
+// intents that it finds, so the batch that settles them removes them in every mode.
+func TestSettledInEveryMode(t *testing.T) {
+	for mode, changes := range map[string]func(b *reconcile.Batch) []event.KV{
+		"transaction": func(b *reconcile.Batch) []event.KV { return durable.NewMemory().Changes(b, false) },
+		"intents":     func(b *reconcile.Batch) []event.KV { return durable.NewMemory().Changes(b, true) },
+		"log": func(b *reconcile.Batch) (all []event.KV) {
+			for i := range b.Items {
+				all = append(all, durable.NewMemory().ItemChanges(&b.Items[i])...)
+			}
+			return append(all, durable.NewMemory().Silent(b)...)
+		},
+	} {
+		store := open(t)
+		begun := func() *reconcile.Core {
+			state, err := durable.Load(store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			k := reconcile.NewCore(durable.NewInventory(store), state, 1)
+			give := func(in reconcile.Input) {
+				in.Collection, in.Read = "pods", k.Reading("pods").Number
+				k.Step(&in)
+			}
+			give(reconcile.Input{Kind: reconcile.Configure})
+			give(reconcile.Input{Kind: reconcile.ListBegun})
+			give(reconcile.Input{Kind: reconcile.Sighted, Sighting: &reconcile.Sighting{
+				Origin: reconcile.List, Key: durable.ObjectKey("shop", "a"), UID: "a", Version: "5", Digest: reconcile.Digest{1},
+			}})
+			give(reconcile.Input{Kind: reconcile.ListEnded, Version: "10"})
+			give(reconcile.Input{Kind: reconcile.ListDone})
+			return k
+		}
+		commit(t, store, durable.NewMemory().Before(begun().Seal())) // the bridge is killed
+		if state, err := durable.Load(store); err != nil || len(state.Drafts) != 1 || len(state.Intents) != 1 {
+			t.Fatalf("%s: %v: %d drafts and %d intents, want 1 and 1", mode, err, len(state.Drafts), len(state.Intents))
+		}
+		k := begun()
+		k.Omit(mode != "intents", mode != "log")
+		commit(t, store, changes(k.Seal()))
+		if state, err := durable.Load(store); err != nil || len(state.Drafts) != 0 || len(state.Intents) != 0 {
+			t.Errorf("%s: %v: %d drafts and %d intents are left", mode, err, len(state.Drafts), len(state.Intents))
+		}
+	}
+}
+
 // A reset removes drafts, because a start would continue from them. It also resets events in doubt.
 func TestResetChanges(t *testing.T) {
 	store, slot := open(t), reconcile.Slot{Collection: "pods", Key: durable.ObjectKey("shop", "a")}

@@ -152,23 +152,21 @@ func (m *Memory) Changes(b *reconcile.Batch, intents bool) []event.KV {
 	}
 	for _, id := range sorted(b.Progress) {
 		w.progress(id, b.Progress[id])
-		if intents {
-			w.key(prefixDraft, id)
-		}
 	}
 	for _, storage := range sorted(b.Epochs) {
 		w.key(prefixEpoch, storage).Value = encodeEpoch(b.Epochs[storage])
 	}
+	w.settled(b)
 	if !intents {
 		return w.done()
+	}
+	for _, id := range sorted(b.Drafts) {
+		w.key(prefixDraft, id)
 	}
 	for slot, list := range b.Intents {
 		for i := range list {
 			w.intent(slot, list[i].UID)
 		}
-	}
-	for _, i := range b.Settled {
-		w.intent(i.Slot, i.UID)
 	}
 	return w.done()
 }
@@ -190,7 +188,7 @@ func (m *Memory) ItemChanges(i *reconcile.Item) []event.KV {
 }
 
 // Silent returns the changes of a batch that are not in the [Memory.ItemChanges] of any item: changes without an
-// item, and records that changed after the collection's last item.
+// item, records that changed after the collection's last item, and removals of what is not in doubt any more.
 func (m *Memory) Silent(b *reconcile.Batch) []event.KV {
 	items := make(map[reconcile.Slot]struct{}, len(b.Items))
 	records := map[string]*reconcile.Record{} // by collection: the record of its last item that has one
@@ -220,6 +218,7 @@ func (m *Memory) Silent(b *reconcile.Batch) []event.KV {
 			w.progress(id, b.Progress[id])
 		}
 	}
+	w.settled(b)
 	return w.done()
 }
 

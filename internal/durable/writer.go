@@ -74,6 +74,16 @@ func (w *writer) intended(slot reconcile.Slot, i *reconcile.Intent) {
 	kv.Value = w.bytes.Appended(room, appendIntent(room, i))
 }
 
+// settled removes the drafts and intents of earlier batches that a batch settles.
+func (w *writer) settled(b *reconcile.Batch) {
+	for _, id := range b.SettledDrafts {
+		w.key(prefixDraft, id)
+	}
+	for _, i := range b.Settled {
+		w.intent(i.Slot, i.UID)
+	}
+}
+
 func (w *writer) record(id string, r reconcile.Record) {
 	w.key(prefixRecord, id).Value = encodeRecord(r)
 }

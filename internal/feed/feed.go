@@ -118,6 +118,9 @@ func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Rea
 		begun := time.Now()
 		switch err := f.follow(ctx); {
 		case ctx.Err() != nil:
+			if r.Buffering != nil {
+				r.Buffering.Buffer.Expect(r.Buffering.Sink, target)
+			}
 			return ctx.Err()
 		case errors.Is(err, errBehind):
 			f.refused = false
@@ -233,8 +236,9 @@ func (f *follower) run(ctx context.Context) error {
 	})
 	f.source = source.NewCollection(source.Options{
 		Client: f.Client, Target: f.target, Handler: f, Owner: f.owner, Lists: f.slot, Epochs: f.epochs,
-		Seen:    func() string { return f.seen },
-		OnState: func(s source.State) { f.OnState(f.collection, s) },
+		Seen:     func() string { return f.seen },
+		OnState:  func(s source.State) { f.OnState(f.collection, s) },
+		OnInStep: f.handler.InStep,
 	})
 	err := f.source.Run(ctx, event.Position{RV: f.resume, Void: f.list != nil})
 	if cause := context.Cause(ctx); errors.Is(cause, errMoved) || errors.Is(cause, errBehind) {

@@ -79,9 +79,11 @@ func (f *follower) follow(ctx context.Context) error {
 
 // buffered returns how the buffer is used, or nil if what comes next is read from the API server.
 func (f *follower) buffered(ctx context.Context) (*buffer.Use, error) {
-	first := !f.begun
+	if f.target.Resource.Version == "" { // the buffer is asked once the resource is served, or a plan has found its recording
+		return nil, nil
+	}
+	b, first := f.Buffering, !f.begun
 	f.begun = true
-	b := f.Buffering
 	if b == nil || !b.Allowed(f.collection) {
 		return nil, nil
 	}

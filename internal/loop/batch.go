@@ -284,12 +284,8 @@ func (b *batches) without(ctx context.Context, index int, ids []string) {
 	case delivery.NotWritten:
 		f.items = append(slices.DeleteFunc(before, dropped), after...)
 	case delivery.WithChanges:
-		settled = slices.Clone(f.records[:index])
-		b.core.Published(index)
-		f.settled.items, f.settled.records, f.items = append(f.settled.items, before...), append(f.settled.records, settled...), after
-		b.seq++ // without its first records it is another batch
-		f.seq = b.seq
-		f.notes = nil // they are durable, and settled items may remove their keys
+		settled = b.settle(index)
+		f.items = after
 	case delivery.MaybeWritten:
 		f.items = append(before, after...)
 	}
@@ -302,6 +298,30 @@ func (b *batches) without(ctx context.Context, index int, ids []string) {
 	b.measure()
 	f.sealed = b.core.Sealed()
 	b.deliver(ctx, settled...)
+}
+
+// settle takes the first n items out of the batch on its way, because the bus has what it is to have of them. It returns their records, whose
+// changes the store does not have yet.
+func (b *batches) settle(n int) []event.Record {
+	f := b.flying
+	records := slices.Clone(f.records[:n])
+	b.core.Published(n)
+	f.settled.items, f.settled.records, f.items = append(f.settled.items, f.items[:n]...), append(f.settled.records, records...), f.items[n:]
+	b.seq++ // without its first records it is another batch
+	f.seq = b.seq
+	f.notes = nil // they are durable, and settled items may remove their keys
+	return records
+}
+
+// skip delivers the batch on its way again, without one record, whose changes are committed.
+func (b *batches) skip(ctx context.Context, index int) {
+	f := b.flying
+	if b.Delivery.Needs().Preceding != delivery.WithChanges {
+		f.items = slices.Delete(slices.Clone(f.items), index, index+1)
+		b.deliver(ctx)
+		return
+	}
+	b.deliver(ctx, b.settle(index+1)...)
 }
 
 // measure follows [reconcile.Core.Drop]: the filling batch has fewer records, or none. A batch without content is not sent, so it must not be

@@ -391,7 +391,7 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 		if err := l.answering(func() error { return sleep(ctx, pause) }); err != nil {
 			return err
 		}
-		l.Log.Warn("reset started: the bus no longer holds what it acknowledged", zap.Error(why))
+		l.Log.Warn("reset started", zap.Error(why))
 		state, err := durable.Load(l.Store)
 		if err != nil {
 			return err

@@ -156,6 +156,7 @@ type observer struct {
 	loop    *loop.Loop
 	mu      sync.Mutex
 	ids     []string // of records
+	lines   []line   // their content
 	objects map[string]int64
 }
 
@@ -168,6 +169,11 @@ func (o *observer) Committed(c *loop.Commit) {
 	}
 	for i := range c.Records {
 		o.ids = append(o.ids, c.Records[i].ID)
+		var n line
+		if err := json.Unmarshal(c.Records[i].Value, &n); err != nil {
+			panic(err)
+		}
+		o.lines = append(o.lines, n)
 	}
 	for _, id := range c.Changed {
 		o.objects[id] = o.loop.State(id).Objects
@@ -237,7 +243,7 @@ func (*encoder) Encode(i *reconcile.Item, _ string, _ time.Time) (event.Record, 
 	if err != nil {
 		panic(err)
 	}
-	return event.Record{ID: fmt.Sprintf("%s:%d:%s:%s:%s", n.Collection, n.Run, n.UID, n.Version, n.Type), Route: i.Route, Key: n.Key, Value: value}, nil
+	return event.Record{ID: fmt.Sprintf("%s:%d:%s:%s:%s", n.Collection, n.Run, n.UID, n.Version, n.Type), Route: i.Route, Key: n.Key, Value: value, Broadcast: i.Event != nil}, nil
 }
 
 // bus is a sink that keeps all records, and refuses a route on request.
@@ -246,6 +252,7 @@ type bus struct {
 	lines   []line
 	ids     []string // of all records that were written to it
 	refused string
+	missing bool   // the refused route does not exist
 	reject  string // a key, rejected once
 	fails   error  // the error of every write
 	loses   int    // how many writes find that the bus has lost all messages
@@ -267,7 +274,7 @@ func (b *bus) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
 	}
 	for i, r := range batch.Records {
 		if r.Route == b.refused && r.Route != "" {
-			return nil, &sink.RouteError{Index: i, Route: r.Route, Err: errors.New("not allowed")}
+			return nil, &sink.RouteError{Index: i, Route: r.Route, Err: errors.New("not allowed"), Missing: b.missing}
 		}
 		if r.Key == b.reject && r.Key != "" {
 			b.reject = ""
@@ -344,6 +351,7 @@ type program struct {
 	made *encoder
 	seen *observer
 	with reconcile.Properties // properties of each collection, without its route
+	root string               // what precedes the name of a collection in its route
 
 	resyncEvery, verifyEvery, syncedEvery time.Duration
 	kill                                  context.CancelFunc
@@ -358,7 +366,12 @@ func start(t *testing.T, c loop.Reader, b sink.Sink, store checkpoint.Store, ids
 
 func startWith(t *testing.T, c loop.Reader, b sink.Sink, store checkpoint.Store, with reconcile.Properties, ids ...string) *program {
 	t.Helper()
-	p := &program{done: make(chan error, 1), made: &encoder{rejected: map[string]bool{}}, seen: &observer{objects: map[string]int64{}}, with: with}
+	return startTo(t, c, b, store, with, "topic ", ids...)
+}
+
+func startTo(t *testing.T, c loop.Reader, b sink.Sink, store checkpoint.Store, with reconcile.Properties, root string, ids ...string) *program {
+	t.Helper()
+	p := &program{done: make(chan error, 1), made: &encoder{rejected: map[string]bool{}}, seen: &observer{objects: map[string]int64{}}, with: with, root: root}
 	p.loop = loop.New(loop.Options{
 		Delivery: delivery.New(delivery.Options{Sink: b, Store: store}), Store: store, Reader: c, Encoder: p.made, Observer: p.seen, Log: zaptest.NewLogger(t),
 	})
@@ -380,7 +393,7 @@ func (p *program) set(t *testing.T, removed []string, ids ...string) {
 	for _, id := range ids {
 		next.Wanted = append(next.Wanted, loop.Wanted{ID: id, ResyncEvery: p.resyncEvery, VerifyEvery: p.verifyEvery, SyncedEvery: p.syncedEvery, Properties: func() (reconcile.Properties, error) {
 			properties := p.with
-			properties.Route = "topic " + id
+			properties.Route = p.root + id
 			return properties, nil
 		}})
 	}

@@ -274,8 +274,7 @@ func (l *Loop) Known(ctx context.Context) ([]plan.Known, error) {
 	var all []plan.Known // not used if ctx has ended, because the loop may still write it
 	err := l.do(ctx, func(context.Context) error {
 		for _, id := range l.core.IDs() {
-			properties := l.core.Collection(id).Properties
-			all = append(all, plan.Known{ID: id, Held: held(l.core, id), Selection: properties.Selection, Storage: properties.Storage})
+			all = append(all, l.known(id))
 		}
 		for id := range l.suspended.until {
 			k := plan.Known{ID: id, Held: plan.Objects}
@@ -294,6 +293,19 @@ func (l *Loop) Known(ctx context.Context) ([]plan.Known, error) {
 	return all, nil
 }
 
+// known returns a collection of the core.
+func (l *Loop) known(id string) plan.Known {
+	c := l.core.Collection(id)
+	k := plan.Known{
+		ID: id, Held: held(l.core, id), Leaving: c.Phase == reconcile.Leaving || c.Phase == reconcile.Ending && c.Unwanted,
+		Selection: c.Properties.Selection, Storage: c.Properties.Storage,
+	}
+	if reading := l.reads.open[id]; reading != nil && reading.number == l.core.Reading(id).Number {
+		k.Read = reading.inStep
+	}
+	return k
+}
+
 // held returns the copy of a collection that consumers have.
 func held(core *reconcile.Core, id string) plan.Held {
 	switch c := core.Collection(id); {
@@ -301,7 +313,9 @@ func held(core *reconcile.Core, id string) plan.Held {
 		return plan.NothingExists
 	case c.Phase == reconcile.Closed || c.Incarnation == 0:
 		return plan.Nothing
-	case c.Phase == reconcile.Absent, c.Phase == reconcile.InStep && !core.Holds(id):
+	case c.Phase == reconcile.Absent:
+		return plan.Gone
+	case c.Phase == reconcile.InStep && !core.Holds(id):
 		return plan.Empty
 	}
 	return plan.Objects

@@ -39,8 +39,9 @@ func newReads(o *Options) *reads {
 type reading struct {
 	number uint64
 	stop   context.CancelFunc
-	side   uint64 // the last started list beside the watch
-	direct bool   // it reads from the API server: see [Handler.Direct]
+	side   uint64    // the last started list beside the watch
+	direct bool      // it reads from the API server: see [Handler.Direct]
+	inStep time.Time // see [Handler.InStep]
 	// start runs f in a goroutine of its own until stop is called.
 	start func(f func(ctx context.Context) error)
 	// waiting are listed objects that replace another object of the same name, by key: see [Handler.Listed].
@@ -90,6 +91,18 @@ func (h *Handler) Direct(ctx context.Context) error {
 // Buffered says that what comes next may be read from the disk buffer: from now on, an edit may wait.
 func (h *Handler) Buffered(ctx context.Context) error {
 	return h.reads.source(ctx, h.collection, h.read, false)
+}
+
+// InStep says that all changes that were made before a time have been passed on. It does not block: if messages wait, it may have no effect.
+func (h *Handler) InStep(before time.Time) {
+	select {
+	case h.reads.in <- message{collection: h.collection, call: func(l *Loop) {
+		if now := l.reads.open[h.collection]; now != nil && now.number == h.read {
+			now.inStep = before
+		}
+	}}:
+	default:
+	}
 }
 
 // Handled waits until all messages before it are handled.

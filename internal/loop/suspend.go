@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -65,10 +67,17 @@ func (s *suspensions) delivered(items []reconcile.Item) {
 	}
 }
 
-// refused suspends the collections whose route refuses, and delivers the others.
+// refused suspends the collections whose route refuses, and delivers the others. A route that does not exist has no consumers, so what only
+// ends there is left out.
 func (l *Loop) refused(ctx context.Context, e *sink.RouteError) {
 	var ids []string
 	f := l.batches.flying
+	id := f.items[e.Index].Collection
+	if c := l.core.Collection(id); e.Missing && c != nil && c.Ends() {
+		l.Log.Info("collection ends without closed: its former route does not exist any more", zap.String("collection", id), zap.Error(e))
+		l.batches.skip(ctx, e.Index)
+		return
+	}
 	for i := range f.items {
 		if id := f.items[i].Collection; i >= e.Index && f.records[i].Route == e.Route && !slices.Contains(ids, id) {
 			ids = append(ids, id)

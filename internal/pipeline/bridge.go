@@ -182,7 +182,7 @@ func (b *Bridge) lead(held, stop context.Context, uid string) error {
 	opening, cancel := context.WithCancel(stop)
 	defer cancel()
 	defer context.AfterFunc(held, cancel)()
-	disk, closeBuffer, err := b.openBuffer(opening)
+	disk, closeBuffer, err := b.openBuffer(opening, uid)
 	if err != nil {
 		return err
 	}

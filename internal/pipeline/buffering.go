@@ -37,8 +37,8 @@ type openBuffer struct {
 	shared *exchange // with the other replicas; nil: standbys do not buffer
 }
 
-// openBuffer opens the disk buffer and lets it run until the returned function is called.
-func (b *Bridge) openBuffer(ctx context.Context) (o openBuffer, end func() error, err error) {
+// openBuffer opens the disk buffer of the cluster uid, and lets it run until the returned function is called.
+func (b *Bridge) openBuffer(ctx context.Context, uid string) (o openBuffer, end func() error, err error) {
 	if b.o.Buffer == nil {
 		return o, func() error { return nil }, nil
 	}
@@ -55,7 +55,7 @@ func (b *Bridge) openBuffer(ctx context.Context) (o openBuffer, end func() error
 		sinks = append(sinks, b.o.Sinks[i].Sink)
 	}
 	o.Buffer = buffer.New(buffer.Options{
-		Sinks: sinks,
+		Cluster: uid, Sinks: sinks,
 		Spool: o.spool, Client: b.o.Client, Slots: func() source.Slots { return b.lists.Slots() }, MaxAge: b.o.Buffer.MaxAge, Log: b.o.Log,
 	})
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))

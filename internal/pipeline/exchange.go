@@ -21,7 +21,7 @@ const (
 	positionsEvery = 5 * time.Second
 	// rereadEvery is how often the leader looks whether its list is still there.
 	rereadEvery = 15 * time.Second
-	// heirWithin is how long a standby records what a former leader has listed, if its successor lists nothing.
+	// heirWithin is how long a standby goes on recording if the leader lists nothing.
 	heirWithin = 5 * time.Minute
 )
 
@@ -34,7 +34,7 @@ type Note interface {
 // exchange lets standbys record what the leader records.
 //
 //	role      what happens every two seconds
-//	standby   the list is read, and the buffer follows it. A list of a former leader counts for five minutes more
+//	standby   the list is read, and the buffer follows it if the leader wrote it. Otherwise the buffer goes on for five minutes, and then stops
 //	leader    the list is written, if recordings have begun or ended, or positions have moved
 //
 // A standby that becomes the leader follows the last list once more, before its sinks are opened, and then owns it.
@@ -53,7 +53,7 @@ type exchange struct {
 	have    buffer.List // the leader: the list as it should be in the note
 	known   bool        // the leader: have is what is in the note
 	at      time.Time   // the leader: of the last write, or the last time when have was compared with the note
-	former  time.Time   // a standby: since when the list is that of a former leader, or cannot be read; zero: it is not
+	former  time.Time   // a standby: since when another process leads that has not written the list; zero: it has
 
 	shown    sync.Mutex
 	unlisted int
@@ -62,7 +62,7 @@ type exchange struct {
 
 // bufferWhileStandby is Run with a disk buffer that is also open while this process is a standby.
 func (b *Bridge) bufferWhileStandby(stop context.Context, uid string) error {
-	disk, closeBuffer, err := b.openBuffer(stop)
+	disk, closeBuffer, err := b.openBuffer(stop, uid)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,12 @@ func (x *exchange) follow(ctx context.Context, now time.Time) error {
 	if err != nil && requestFailed(err) {
 		return err
 	}
-	if holder := x.election().Holder; err != nil || len(list.Recordings) > 0 && list.Holder != holder {
+	leads := x.election()
+	if leads.Holder == "" || leads.Holder == leads.Identity { // no other process can say what is needed
+		x.former = time.Time{}
+		return err
+	}
+	if err != nil || list.Holder != leads.Holder {
 		if x.former.IsZero() {
 			x.former = now
 		}

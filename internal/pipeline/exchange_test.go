@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -87,7 +88,7 @@ func (l *lease) replica(name string) *exchanging {
 	e := &exchanging{lease: l, name: name, now: time.Now()}
 	e.exchange = &exchange{
 		buffer: buffer.New(buffer.Options{
-			Spool: files, Client: client, Slots: func() source.Slots { return feed.NewLists(1).Slots() }, Sinks: []string{"audit"}, Log: log,
+			Cluster: "a", Spool: files, Client: client, Slots: func() source.Slots { return feed.NewLists(1).Slots() }, Sinks: []string{"audit"}, Log: log,
 		}),
 		note: e, limit: leader.MaxNote, election: func() leader.Status { return leader.Status{Identity: name, Holder: l.holder} },
 		reminder: newReminder(log), log: log,
@@ -313,6 +314,33 @@ func TestListCannotBeRead(t *testing.T) {
 	if _, problem := b.status(); problem != "" {
 		t.Errorf("the problem is still %q", problem)
 	}
+}
+
+// A leader that could not write its list, because the API server was away together with the bus, keeps what it has recorded when it loses the
+// Lease: there is no list that could say that nobody needs it. It goes on with it when it leads again. A leader that lists nothing may be in step: after five minutes
+// of it the recording is not needed.
+func TestRecordedBeforeTheFirstList(t *testing.T) {
+	l := &lease{T: t}
+	a := l.replica("a")
+	a.lead()
+	l.fails = errors.New("the API server is on fire")
+	use := a.begin("shop", "10")
+	a.wait(exchangeEvery)
+	if err := use.Suspend(); err != nil {
+		t.Fatal(err)
+	}
+	a.stands()
+	l.fails = nil
+	for _, holder := range []string{"", "a", "b"} {
+		l.holder = holder
+		a.wait(exchangeEvery)
+		a.wait(heirWithin / 2)
+		want(t, "a standby while the Lease is held by "+strconv.Quote(holder), a.records(), "shop at 10")
+	}
+	a.wait(heirWithin)
+	want(t, "a standby of a leader that lists nothing", a.records(), "")
+	a.lead()
+	want(t, "the leader", a.records(), "shop at 10")
 }
 
 // What the leader has encrypted is not on the disk of a standby in clear.

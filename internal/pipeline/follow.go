@@ -16,11 +16,10 @@ import (
 
 // followPlan applies a new plan whenever the resources of the sink or the resources that the API server serves change.
 func (p *Pipeline) followPlan(ctx context.Context, b *Bridge) error {
+	departures := planning.NewDepartures(b.cluster)
 	f := planning.NewFollower(planning.FollowerOptions{
-		Cluster: b.cluster,
-		Apply: func(ctx context.Context, made *planning.Plan) error {
-			return p.apply(ctx, made, func(namespace string) bool { return b.cluster.Absent(ctx, namespace) })
-		},
+		Cluster:  b.cluster,
+		Apply:    func(ctx context.Context, made *planning.Plan) error { return p.apply(ctx, made, departures) },
 		Rejected: func(err error) { p.log.Error("new configuration rejected; keeping the previous one", zap.Error(err)) },
 	})
 	p.mu.Lock()

@@ -239,13 +239,13 @@ func (p *Pipeline) setTarget(collection string, t target) {
 }
 
 // apply passes a plan on to the loop, and shows its collections in the status.
-func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, absent func(namespace string) bool) error {
+func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, departures *planning.Departures) error {
 	p.planned.log(p.log, made)
 	known, err := p.loop.Known(ctx)
 	if err != nil {
 		return err
 	}
-	out := made.Outcomes(known, absent)
+	out := departures.Outcomes(ctx, made, known)
 	allNamed := p.nameLater(known, out.Undecided)
 	next := loop.Plan{Outcomes: &out}
 	for _, c := range slices.Concat(out.Wanted, out.Unserved, out.Ended) {
@@ -300,8 +300,14 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 	if o.Types == nil && planning.Expires(&c.Target.Collection) {
 		o.Types = []event.Type{event.Added, event.Modified}
 	}
-	s := &settings{p: p, id: c.ID(), options: o, target: target{c.Target, c.Selection}, storage: c.Storage}
-	if v := c.Target.Resource.Version; v != "" { // objects have other bodies in another version
+	t := c.Target
+	if t.Resource.Version == "" { // it is not served; what was recorded of it in the version before is published first
+		if recorded, ok := p.lagging.recorded(p.name, &t.Collection, c.Selection); ok {
+			t = recorded
+		}
+	}
+	s := &settings{p: p, id: c.ID(), options: o, target: target{t, c.Selection}, storage: c.Storage}
+	if v := t.Resource.Version; v != "" { // objects have other bodies in another version
 		base, _, _ := strings.Cut(c.Selection, inVersion) // a recorded selection already has a version
 		s.target.selection = base + inVersion + v
 	}

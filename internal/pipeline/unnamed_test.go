@@ -48,7 +48,7 @@ func TestRecordsOfUnnamedCollections(t *testing.T) {
 		read(r, 1, func(a *status.Attribution) bool { return a.Waiting == 1 })
 	})
 	run(func(r *rig) {
-		if err := r.apply(t.Context(), &planning.Plan{}, func(string) bool { return false }); err != nil {
+		if err := r.apply(t.Context(), &planning.Plan{}, planning.NewDepartures(planning.NewCluster(nil, nil))); err != nil {
 			t.Fatal(err)
 		}
 		denied := created("x", "", "carol")

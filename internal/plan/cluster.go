@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// absentTimeout bounds the request for a namespace.
-const absentTimeout = 5 * time.Second
+// askTimeout bounds the requests about one namespace.
+const askTimeout = 5 * time.Second
 
 // Cluster follows the inputs of plans: the resources that the API server serves, and the namespaces that
 // selectors select. Several followers share one Cluster.
@@ -71,14 +72,19 @@ func (c *Cluster) Catalog() *discovery.Catalog {
 	return c.catalog
 }
 
-// Absent reports whether the API server has confirmed that a namespace does not exist in this cluster.
-func (c *Cluster) Absent(ctx context.Context, namespace string) bool {
-	ctx, cancel := context.WithTimeout(ctx, absentTimeout)
+// exists reports whether a namespace exists in this cluster. A namespace that the bridge may not get counts as one that exists. An error says
+// that it is not known.
+func (c *Cluster) exists(ctx context.Context, namespace string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	alive, known := source.NewCollection(source.Options{
-		Client: c.client, Target: source.Target{Collection: event.Collection{Resource: "namespaces"}, Resource: namespacesResource()},
-	}).Alive(ctx, "", namespace, "")
-	return known && !alive && c.client.SameCluster(ctx, time.Now()) == nil
+	exists, err := c.client.NamespaceExists(ctx, namespace)
+	if apierrors.IsForbidden(err) {
+		return true, nil
+	}
+	if err == nil && !exists {
+		err = c.client.SameCluster(ctx, time.Now())
+	}
+	return exists, err
 }
 
 // need starts to follow the selectors of a follower that needs them, and wakes all waiting goroutines.

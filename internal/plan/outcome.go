@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -21,7 +22,9 @@ const (
 	// NothingExists: there is no incarnation, because it is proved that no object exists. Consumers
 	// have no event of the collection, so it does not belong to the plan that they compare with.
 	NothingExists
-	// Empty: an incarnation without objects. Consumers have events that prove that no object exists.
+	// Gone: an incarnation of which it is proved that no object exists. Consumers have the events that say so.
+	Gone
+	// Empty: an incarnation without objects. Objects of which the bridge has not read yet may have existed.
 	Empty
 	// Objects: an incarnation that may have objects.
 	Objects
@@ -31,8 +34,11 @@ const (
 type Known struct {
 	ID        string
 	Held      Held
+	Leaving   bool   // a plan has removed it, and it is not closed yet
 	Selection string // as recorded, like Storage
 	Storage   string
+	// Read is a time: every change of the collection that the API server made before it is read and decided. Zero: it is not known.
+	Read time.Time
 }
 
 // Outcome is what the plan does with a collection that the checkpoint has.
@@ -43,8 +49,7 @@ type Known struct {
 //		none                    –                               –                                 Removed
 //		has no such namespace   –                               –                                 Removed 1
 //		a namespaceSelector     not listed yet                  –                                 Undecided
-//		a namespaceSelector     left it, exists or unknown      –                                 Removed
-//		a namespaceSelector     left it, proved absent          –                                 Ended if objects are held, else Removed
+//		a namespaceSelector     left it: see [Departure]        –                                 Ended or Removed
 //		has the namespace       –                               group unknown, or not watchable   Undecided
 //		has the namespace       –                               not served in any version         Unserved if an incarnation is held, else Removed
 //		waits                   –                               served                            Undecided 2
@@ -70,8 +75,8 @@ const (
 	// stays, with its recorded properties. Its reader checks whether the CustomResourceDefinition
 	// is absent, and then emits the deletion of its objects.
 	Unserved
-	// Ended: its namespace is proved absent. Its reader emits the deletion of its objects, as after an empty
-	// list. The next plan after that removes it.
+	// Ended: its namespace has left the selector because it does not exist any more, or this is not known yet. It is read with its recorded
+	// properties, so that everything that happened before is published. A later plan removes it: see [Departure].
 	Ended
 	// Removed: it is not wanted any more. It is closed when every wanted collection of its
 	// resource has synced.
@@ -98,9 +103,8 @@ type Outcomes struct {
 }
 
 // Outcomes decides the outcome of each collection that the checkpoint has. known may include closed
-// collections. absent reports whether a namespace is proved not to exist in this cluster. It is called for
-// namespaces that no longer match a selector.
-func (p *Plan) Outcomes(known []Known, absent func(namespace string) bool) Outcomes {
+// collections. departure is called for collections whose namespace no longer matches a selector, if consumers may have objects of them.
+func (p *Plan) Outcomes(known []Known, departure func(k *Known) Departure) Outcomes {
 	out := Outcomes{Wanted: slices.Clone(p.Collections), nothingExists: map[string]bool{}, unlisted: p.unlisted}
 	for _, e := range p.in.entries {
 		out.entries = append(out.entries, e.String())
@@ -122,14 +126,14 @@ func (p *Plan) Outcomes(known []Known, absent func(namespace string) bool) Outco
 			}
 			continue
 		}
-		outcome, e := p.decide(k, absent)
+		outcome, e := p.decide(&k, departure)
 		switch outcome {
 		case Undecided:
 			out.Undecided = append(out.Undecided, k.ID)
 		case Unserved:
-			out.Unserved = append(out.Unserved, e.unserved(k))
+			out.Unserved = append(out.Unserved, e.unserved(&k))
 		case Ended:
-			out.Ended = append(out.Ended, e.ended(k, p.in.catalog))
+			out.Ended = append(out.Ended, e.ended(&k, p.in.catalog))
 		default:
 			out.Removed = append(out.Removed, k.ID)
 		}
@@ -160,7 +164,7 @@ func (o *Outcomes) counted(properties func(*Collection) string) map[string]strin
 
 // decide decides the outcome of a collection that is not in the plan. It also returns the
 // collection's entry, nil for none.
-func (p *Plan) decide(k Known, absent func(string) bool) (Outcome, *parsed) {
+func (p *Plan) decide(k *Known, departure func(*Known) Departure) (Outcome, *parsed) {
 	c := event.ParseCollection(k.ID)
 	if p.in.catalog == nil {
 		return Undecided, nil
@@ -173,15 +177,15 @@ func (p *Plan) decide(k Known, absent func(string) bool) (Outcome, *parsed) {
 	switch has, listed := e.has(c.Namespace, p.in.namespaces); {
 	case !listed:
 		return Undecided, e
-	case !has && e.NamespaceSelector != "" && c.Namespace != "" && k.Held == Objects && absent(c.Namespace):
-		return Ended, e
+	case !has && e.NamespaceSelector != "" && c.Namespace != "" && k.Held >= Empty && !k.Leaving:
+		return departure(k).outcome(k.Held), e
 	case !has:
 		return Removed, e
 	}
 	switch {
 	case unknown:
 		return Undecided, e
-	case !served && k.Held >= Empty:
+	case !served && k.Held >= Gone:
 		return Unserved, e
 	case served && p.Waiting[e.String()] != nil:
 		return Undecided, e
@@ -266,15 +270,15 @@ func (p *parsed) has(namespace string, namespaces Namespaces) (has, listed bool)
 }
 
 // unserved returns a collection whose resource the server does not serve.
-func (p *parsed) unserved(k Known) Collection {
+func (p *parsed) unserved(k *Known) Collection {
 	id := event.ParseCollection(k.ID)
 	// It is unknown whether the resource is namespaced. An entry that excludes namespaces can only mean a namespaced resource.
 	namespaced := id.Namespace != "" || p.namespaced() != ""
 	return p.asRecorded(k, discovery.Resource{Group: id.Group, Name: id.Resource, Namespaced: namespaced})
 }
 
-// ended returns a collection whose namespace is absent.
-func (p *parsed) ended(k Known, catalog *discovery.Catalog) Collection {
+// ended returns a collection whose namespace has left the selector.
+func (p *parsed) ended(k *Known, catalog *discovery.Catalog) Collection {
 	id := event.ParseCollection(k.ID)
 	r, err := catalog.Find(discovery.Parse(id.ResourceID()))
 	if err != nil {
@@ -284,7 +288,7 @@ func (p *parsed) ended(k Known, catalog *discovery.Catalog) Collection {
 }
 
 // asRecorded returns a collection with its recorded selection and storage.
-func (p *parsed) asRecorded(k Known, r discovery.Resource) Collection {
+func (p *parsed) asRecorded(k *Known, r discovery.Resource) Collection {
 	c := p.collection(r, r.Namespaced && !p.confined())
 	c.Target.Collection.Namespace = event.ParseCollection(k.ID).Namespace
 	c.Selection, c.Storage = k.Selection, k.Storage

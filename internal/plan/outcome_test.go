@@ -17,12 +17,25 @@ type world struct {
 	exclude    []string
 	catalog    *discovery.Catalog
 	namespaces map[string][]string
-	absent     []string // namespaces that are proved to be absent
+	absent     []string // namespaces that are proved to be absent, and of which everything is read
+	unread     []string // namespaces that are proved to be absent, and of which something may be unread
+	unasked    []string // namespaces of which it is not known whether they exist
 }
 
 func (w *world) outcomes(known []Known) Outcomes {
 	p := Make(w.entries, w.exclude, w.catalog, labelled(w.namespaces))
-	return p.Outcomes(known, func(n string) bool { return slices.Contains(w.absent, n) })
+	return p.Outcomes(known, func(k *Known) Departure {
+		c := event.ParseCollection(k.ID)
+		switch {
+		case slices.Contains(w.absent, c.Namespace):
+			return passed
+		case slices.Contains(w.unread, c.Namespace):
+			return absent
+		case slices.Contains(w.unasked, c.Namespace):
+			return unasked
+		}
+		return kept
+	})
 }
 
 // outline returns a line for each collection, "outcome ID".
@@ -131,6 +144,26 @@ func TestOutcomes(t *testing.T) {
 		{
 			name: "a selected namespace is absent, and its objects have ended", before: world{entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod"}}, namespaces: prod("a", "b")},
 			after: world{namespaces: prod("b"), absent: []string{"a"}}, held: Empty,
+			want: []string{"wanted pods@b", "removed pods@a"},
+		},
+		{
+			name: "a selected namespace is absent, and something in it is unread", before: world{entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod"}}, namespaces: prod("a", "b")},
+			after: world{namespaces: prod("b"), unread: []string{"a"}}, held: Empty,
+			want: []string{"wanted pods@b", "ended pods@a"},
+		},
+		{
+			name: "a selected namespace may be absent", before: world{entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod"}}, namespaces: prod("a", "b")},
+			after: world{namespaces: prod("b"), unasked: []string{"a"}}, held: Empty,
+			want: []string{"wanted pods@b", "ended pods@a"},
+		},
+		{
+			name: "a selected namespace is absent, and nothing was published", before: world{entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod"}}, namespaces: prod("a", "b")},
+			after: world{namespaces: prod("b"), unread: []string{"a"}}, held: Nothing,
+			want: []string{"wanted pods@b", "removed pods@a"},
+		},
+		{
+			name: "a selected namespace is absent, as its reader has found out", before: world{entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod"}}, namespaces: prod("a", "b")},
+			after: world{namespaces: prod("b"), unread: []string{"a"}}, held: Gone,
 			want: []string{"wanted pods@b", "removed pods@a"},
 		},
 		{
@@ -248,7 +281,7 @@ func TestOutcomes(t *testing.T) {
 			case c.after.catalog != nil:
 				after.catalog = c.after.catalog
 			}
-			after.exclude, after.absent = c.after.exclude, c.after.absent
+			after.exclude, after.absent, after.unread, after.unasked = c.after.exclude, c.after.absent, c.after.unread, c.after.unasked
 
 			first := c.before.outcomes(nil)
 			changed := after.outcomes(first.known(c.held))

@@ -69,10 +69,13 @@ type Batch struct {
 	Progress map[string]Progress // of the collections of which anything has changed
 	Epochs   map[string]uint64   // that have changed
 	// Drafts and Intents must be durable before the sink gets the items, if the store is not
-	// atomic with it. The commit removes them, and the intents of earlier batches in Settled.
+	// atomic with it. The commit removes them.
 	Drafts  map[string]Draft
 	Intents map[Slot][]Intent
-	Settled []SettledIntent
+	// The commit also removes drafts, by collection, and intents of earlier batches. Even a store that is atomic with its
+	// sink has some if it was not before.
+	SettledDrafts []string
+	Settled       []SettledIntent
 }
 
 // SettledIntent is an intent that a commit removes.
@@ -87,6 +90,7 @@ func (b *Batch) without(collection string) *Batch {
 	d.Items = slices.DeleteFunc(slices.Clone(b.Items), func(i Item) bool { return i.Collection == collection })
 	d.Changes = slices.DeleteFunc(slices.Clone(b.Changes), func(c Change) bool { return c.Collection == collection })
 	d.Settled = slices.DeleteFunc(slices.Clone(b.Settled), func(i SettledIntent) bool { return i.Collection == collection })
+	d.SettledDrafts = slices.DeleteFunc(slices.Clone(b.SettledDrafts), func(id string) bool { return id == collection })
 	d.Records, d.Progress, d.Drafts, d.Intents = maps.Clone(b.Records), maps.Clone(b.Progress), maps.Clone(b.Drafts), maps.Clone(b.Intents)
 	delete(d.Records, collection)
 	delete(d.Progress, collection)

@@ -254,6 +254,7 @@ type handed struct {
 	record   Record   // as of the last item, or of the last batch
 	progress Progress // as of the last batch
 	recorded bool     // an item of the batch that fills has the record
+	drafted  bool     // the store has a draft, since [Core.Restore]
 	dirty    bool     // the batch that fills has something of the collection
 	silent   []Change // without an event since the last item
 }
@@ -367,6 +368,11 @@ func (c *Collection) Relists(p Properties) bool {
 		return false
 	}
 	return c.Properties.Selection != p.Selection || c.Properties.Filter != p.Filter
+}
+
+// Ends reports whether nothing is published of the collection any more but the end of its last incarnation.
+func (c *Collection) Ends() bool {
+	return c.Phase == New || c.Phase == Leaving || c.Phase == Ending || c.Phase == Closed
 }
 
 func (c *Collection) remove() {

@@ -258,6 +258,9 @@ func (k *Core) Seal() *Batch {
 		if r := c.stored(); c.handed.recorded || r != c.handed.record {
 			b.Records[id] = r
 		}
+		if c.handed.drafted {
+			b.SettledDrafts = append(b.SettledDrafts, id)
+		}
 		c.handed = handed{record: c.stored(), progress: c.Progress}
 	}
 	return b

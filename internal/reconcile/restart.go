@@ -12,7 +12,7 @@ type State struct {
 	Progress map[string]Progress // by collection
 	Epochs   map[string]uint64   // by storage
 	// Drafts and Intents are what was written before a batch of which it is not known whether
-	// the bus has it. Both are empty where the store is atomic with the sink.
+	// the bus has it. A store that is atomic with the sink has none, unless it was not before.
 	Drafts  map[string]Draft
 	Intents map[Slot][]Intent
 }
@@ -117,8 +117,8 @@ func (d *Draft) ending(before Record) Record {
 // be in doubt, so no gap begins behind the position in the store.
 func (c *Collection) recover(s State) {
 	c.Record, c.Progress = s.Records[c.ID], s.Progress[c.ID]
-	c.handed = handed{record: c.Record, progress: c.Progress}
 	d, drafted := s.Drafts[c.ID]
+	c.handed = handed{record: c.Record, progress: c.Progress, drafted: drafted}
 	switch {
 	case !drafted:
 	case d.Phase == Ending || d.Phase == Leaving:

@@ -121,6 +121,8 @@ type RouteError struct {
 	Index int    // in Batch.Records: the first record that was refused
 	Route string // its topic or subject
 	Err   error  // names it
+	// Missing: the bus has no such route, and a write does not create it. What only ends a collection there is not needed.
+	Missing bool
 }
 
 func (e *RouteError) Error() string { return e.Err.Error() }

@@ -49,6 +49,16 @@ func (c *Collection) absent(ctx context.Context) absence {
 	return absence{}
 }
 
+// NamespaceExists reports whether a namespace exists, as of now. If the API server gives no answer about the namespace itself, it returns the error
+// of the request.
+func (c *Client) NamespaceExists(ctx context.Context, namespace string) (bool, error) {
+	_, err := c.uid(ctx, namespacePath+namespace)
+	if notFound(err, "namespaces", namespace) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 const (
 	crdPath        = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
 	apiServicePath = "/apis/apiregistration.k8s.io/v1/apiservices"

@@ -74,6 +74,9 @@ type Options struct {
 	Epochs *Epochs
 	// OnState is called with every change of state, from Run's goroutine. May be nil.
 	OnState func(State)
+	// OnInStep is called, from Run's goroutine and not more than some times a minute, when a watch has shown that the handler has
+	// received every change that was made before a time. It must not block. May be nil.
+	OnInStep func(before time.Time)
 }
 
 // Collection lists and watches one set of objects.
@@ -85,6 +88,7 @@ type Collection struct {
 	lists    Slots
 	seen     func() string
 	onState  func(State)
+	onInStep func(before time.Time)
 	epochs   *Epochs
 	leavable bool
 	asked    questions
@@ -101,7 +105,7 @@ type Collection struct {
 // NewCollection returns a collection that is not yet running.
 func NewCollection(o Options) *Collection {
 	c := &Collection{
-		client: o.Client, target: o.Target, lists: o.Lists, seen: o.Seen, onState: o.OnState,
+		client: o.Client, target: o.Target, lists: o.Lists, seen: o.Seen, onState: o.OnState, onInStep: o.OnInStep,
 		leavable: o.Target.leavable(), owner: o.Owner, epochs: o.Epochs,
 	}
 	c.bounds = o.Target
@@ -110,6 +114,9 @@ func NewCollection(o Options) *Collection {
 	c.handler = c.relay
 	if c.lists == nil {
 		c.lists = unbounded{}
+	}
+	if c.onInStep == nil {
+		c.onInStep = func(time.Time) {}
 	}
 	if c.epochs == nil {
 		c.epochs = new(Epochs)

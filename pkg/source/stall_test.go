@@ -105,6 +105,40 @@ func TestDeadWatchIsReplaced(t *testing.T) {
 	}
 }
 
+// A reader that counts a watch as complete too early removes collections of deleted namespaces with what is unread.
+func TestInStep(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		watch  answer
+		second answer
+		want   []time.Duration // since the begin: everything before that was received
+		within time.Duration
+	}{
+		{"a bookmark behind the probe", then(20*time.Second, "", bookmark("31")), closed(), []time.Duration{0}, 40 * time.Second},
+		{"an event behind the probe", then(20*time.Second, "", frame("ADDED", "a", "31")), closed(), []time.Duration{0}, 40 * time.Second},
+		{"a bookmark at the probe: more changes may have its version", then(20*time.Second, "", bookmark("30")), closed(), nil, 40 * time.Second},
+		{"a bookmark before the probe", then(20*time.Second, "", bookmark("29")), closed(), nil, 40 * time.Second},
+		{"nothing, and the second watch has nothing either", open(), closed(), []time.Duration{95 * time.Second}, 2 * time.Minute},
+		{"nothing, and the second watch has a change", open(), closed(frame("ADDED", "a", "20")), nil, 2 * time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, nil, []answer{c.watch, open()})
+				s.probes = append([]answer{pageOf("10", "")}, answers(20, pageOf("30", ""))...)
+				s.secondWatches = answers(3, c.second)
+				var got []time.Duration
+				begin := time.Now()
+				r := run(t, Options{Client: inMemory(t, s), OnInStep: func(before time.Time) { got = append(got, before.Sub(begin)) }}, event.Position{RV: "10"}, nil)
+				pass(c.within)
+				r.stop()
+				if len(got) != len(c.want) || len(got) > 0 && (got[0] < c.want[0] || got[0] > c.want[0]+probeEvery) {
+					t.Errorf("in step as of %v, want %v", got, c.want)
+				}
+			})
+		})
+	}
+}
+
 // Core Events never get bookmarks, and a quiet collection has no events: its watch stays open, and its state is unchanged.
 func TestQuietIsNotStalled(t *testing.T) {
 	for _, c := range []struct {

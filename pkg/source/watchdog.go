@@ -42,6 +42,7 @@ type watchdog struct {
 	last     time.Time     // time at which the watch was last known to be complete
 	frames   int           // number of frames
 	looking  bool          // look is running
+	ahead    finding       // the last one whose probe was ahead of the watch; the watch has not passed it yet
 	verified bool          // the history was verified since this watch opened
 	shown    Phase         // the last state that was reported
 	unsure   bool          // that state has an error
@@ -50,7 +51,9 @@ type watchdog struct {
 // finding is the result of look.
 type finding struct {
 	asked  time.Time // when look began
+	since  time.Time // the probe was sent after it
 	frames int       // number of frames at that time
+	rv     string    // of the probe
 	inStep bool      // the watch has missed no change
 	err    error
 }
@@ -71,9 +74,13 @@ func (r *reader) newWatchdog(ctx context.Context, doubt error) *watchdog {
 	return p
 }
 
-// heard records a frame after it was handled.
+// heard records a frame after it was handled. A watch that has passed the resourceVersion of a probe has every change from before the probe.
 func (p *watchdog) heard(kind string) {
 	p.frames, p.last = p.frames+1, time.Now()
+	if a := p.ahead; a.rv != "" && event.Older(a.rv, p.reader.at.last) {
+		p.ahead = finding{}
+		p.reader.onInStep(a.since)
+	}
 	if kind == "BOOKMARK" {
 		p.reader.bookmarks = true
 	}
@@ -101,13 +108,12 @@ func (p *watchdog) look() {
 	if p.verified {
 		since = now.Add(-probeFresh)
 	}
-	f := finding{asked: now, frames: p.frames}
+	f := finding{asked: now, since: since, frames: p.frames}
 	p.looks.Go(func() {
-		var rv string
-		rv, f.err = p.reader.probe(p.ctx, seen, since)
+		f.rv, f.err = p.reader.probe(p.ctx, seen, since)
 		switch {
 		case f.err != nil:
-		case !event.Newer(rv, at.last):
+		case !event.Newer(f.rv, at.last):
 			f.inStep = true
 		case long:
 			f.inStep, f.err = p.reader.secondWatch(p.ctx, at, bookmarks)
@@ -131,8 +137,12 @@ func (p *watchdog) judge(f finding) error {
 		return f.err
 	case f.err == nil || errors.Is(f.err, errDead):
 		p.verified = true
-		if f.inStep && !moved {
+		switch {
+		case f.inStep && !moved:
 			p.last = f.asked
+			p.reader.onInStep(f.since)
+		case f.err == nil && p.ahead.rv == "":
+			p.ahead = f
 		}
 		if p.shown == Stalled || p.unsure {
 			p.show(State{Phase: Watching})

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
@@ -84,19 +86,55 @@ func TestDeclaredReset(t *testing.T) {
 	}
 }
 
-// If a checkpoint is lost with its disk, it is restored from the stream, and no event is repeated.
+// If a checkpoint is lost while the bridge is off, consumers drop their copies because of the birth of the new one. So every collection is reset, though
+// the stream has what was published.
 func TestCheckpointLost(t *testing.T) {
-	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
-	w.bulk(kube.ConfigMaps, "o", 50)
-	w.start()
-	w.delete(kube.ConfigMaps, "o-0")
-	w.settle(kube.ConfigMaps)
-	w.stop()
-	w.delete(kube.ConfigMaps, "o-1")
-	w.patch(kube.ConfigMaps, "o-2", "while down")
-	w.config.Checkpoint = map[string]any{"file": map[string]any{"path": filepath.Join(w.dir, "fresh")}}
-	w.start()
-	w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
+	for name, lose := range map[string]func(w *world){
+		"directory": func(w *world) {
+			w.config.Checkpoint = map[string]any{"file": map[string]any{"path": filepath.Join(w.dir, "fresh")}}
+		},
+		"bucket": func(w *world) {
+			nc, err := nats.Connect("nats://" + w.nats.Addr())
+			w.must(err)
+			defer nc.Close()
+			js, err := jetstream.New(nc)
+			w.must(err)
+			names := js.StreamNames(w.soon(), jetstream.WithStreamListSubject("$KV.>"))
+			bucket := <-names.Name()
+			w.must(names.Err())
+			w.must(js.DeleteStream(w.soon(), bucket))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
+			if name == "bucket" {
+				delete(w.config.Checkpoint, "file") // keep the checkpoint on the bus
+			}
+			w.bulk(kube.ConfigMaps, "o", 50)
+			w.start()
+			w.delete(kube.ConfigMaps, "o-0")
+			before := len(w.settle(kube.ConfigMaps))
+			w.stop()
+			w.delete(kube.ConfigMaps, "o-1")
+			w.patch(kube.ConfigMaps, "o-2", "while down")
+			lose(w)
+			w.start()
+			w.onBus("synced", func(all []bus.Message) bool { return slices.ContainsFunc(after(all, before), isSynced) })
+			all := w.settle(kube.ConfigMaps)
+			said := check.Collections(after(all, before), w.collection(kube.ConfigMaps))
+			if len(said) != 2 || !said[0].Is("gap") || !said[0].Data.Reset || !isSynced(said[1]) {
+				t.Errorf("want a gap that says reset, and synced, got:\n%s", bus.Tail(said, 10))
+			}
+			for _, m := range said {
+				if m.Number("birth") > m.Incarnation() {
+					t.Errorf("consumers ignore an incarnation below the birth: %s", &m)
+				}
+			}
+			objects, _, err := w.kube.List(w.soon(), kube.ConfigMaps, metav1.ListOptions{})
+			w.must(err)
+			w.none(check.State(all, objects, kube.ConfigMaps.ResourceID()), all)
+		})
+	}
 }
 
 // The removal of a custom type deletes its objects. A type that is installed again is another one, with other objects.
@@ -123,13 +161,13 @@ func TestCustomTypeRemovedAndInstalledAgain(t *testing.T) {
 // Two sinks are two pipelines: an outage of one does not delay the other.
 func TestOneSinkDownTheOtherFlows(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
-	nats, toNATS, natsSink := w.log, w.proxy, w.config.Sinks[0]
+	onNATS, toNATS, natsSink := w.log, w.proxy, w.config.Sinks[0]
 	w.startKafka()
 	w.config.Sinks[0].Name = "kafka"
 	w.config.Sinks = append(w.config.Sinks, natsSink)
 	w.proxy.Refuse() // Kafka
 	w.run()
-	w.log, w.proxy = nats, toNATS
+	w.log, w.proxy = onNATS, toNATS
 	kafka, toKafka := w.kafka, w.kafka.Proxy
 	w.kafka = nil
 	for i := range 5 {

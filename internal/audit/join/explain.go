@@ -4,7 +4,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// maxTogether bounds the changes of an object that are explained together, and maxSteps the work for it.
+// maxTogether bounds the changes of an object that are looked at together, and maxSteps the work to explain them.
 const (
 	maxTogether = 6
 	maxSteps    = 10_000

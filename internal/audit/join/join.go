@@ -59,7 +59,7 @@ type Verdict struct {
 	Reason     Reason // why it is not exact; "": it is
 
 	request *request // of Exact
-	uid     string   // of the change
+	reached state    // by the change, if Exact is not nil
 	places  []place  // of the records of Exact and Candidates
 }
 
@@ -120,9 +120,11 @@ type Join struct {
 	order                order
 	judged               map[string]string // with complete records: the latest version of each UID on which there was a verdict
 	resolved             resolved
+	passed               *floor // the latest one of Passed
 	verdicts             []Verdict
 	// forgotten is what Forgotten returns.
 	forgotten Forgotten
+	steps     int // how often a request was looked at, for tests
 }
 
 // Forgotten says that there was no room for requests or changes.
@@ -150,6 +152,7 @@ type waiting struct {
 	Change
 	queued *list.Element // in Join.waiting
 	again  bool          // there was a verdict on the version: another collection has the same change, or it is published again
+	open   *request      // a possible one that was not over when that was looked at; nil: none is known
 }
 
 // New returns a join that has read nothing.
@@ -224,21 +227,10 @@ func (a *resolved) forget(s state) {
 	delete(a.of, s)
 }
 
-// remove forgets the verdicts on an object.
-func (a *resolved) remove(uid string) {
-	a.order = slices.DeleteFunc(a.order, func(s state) bool {
-		if s.uid != uid {
-			return false
-		}
-		a.forget(s)
-		return true
-	})
-}
-
 // find returns the verdict on what a change has led to.
 func (a *resolved) find(c *Change) (Verdict, bool) {
 	v, known := a.of[c.reached()]
-	v.Change, v.request, v.uid = c.ID, nil, "" // the request is counted for the other one
+	v.Change = c.ID
 	return v, known
 }
 
@@ -284,7 +276,12 @@ func (j *Join) Change(c Change) {
 	w := &waiting{Change: c, again: j.again(o, &c)}
 	w.queued = j.waiting.PushBack(w)
 	o.changes = append(o.changes, w)
-	j.decide(c.Object)
+	j.decide(c.Object, func(other *Change) *request {
+		if other != &w.Change {
+			return nil
+		}
+		return j.maker(other)
+	})
 	j.shrink(c.At)
 }
 
@@ -293,7 +290,7 @@ func (j *Join) Decides(c Change) bool {
 	if _, known := j.resolved.find(&c); known {
 		return true
 	}
-	if slices.ContainsFunc(j.requests.of[c.Object], func(q *request) bool { return j.proves(q, &c) }) {
+	if j.maker(&c) != nil {
 		return true
 	}
 	if !j.options.Complete {
@@ -308,14 +305,15 @@ func (j *Join) Decides(c Change) bool {
 	return slices.Contains(decided, w)
 }
 
-// Return takes a verdict back, because the change was not published after all. If the verdict is exact, its request can be that of the same
-// change again.
-func (j *Join) Return(v Verdict) {
+// Return takes a verdict back, because the change was not published after all. The verdict stays true: if it is exact, and the same change comes
+// again, it gets the same request. Other collections may have other changes of the object by then, and their requests may be forgotten, so nothing else
+// may follow from the records that are left.
+func (j *Join) Return(v Verdict, now time.Time) {
 	if q := v.request; q != nil {
-		q.made--
-		j.requests.restore(q)
-		delete(j.judged, v.uid)
-		j.resolved.remove(v.uid)
+		if !q.reached(v.reached) {
+			q.returned = append(q.returned, v.reached)
+		}
+		j.requests.restore(q, now)
 	}
 }
 
@@ -359,7 +357,12 @@ func (j *Join) Read(input int, number uint64, r *audit.Record, now time.Time) {
 		j.requests.remove(q)
 	}
 	if q.object.Name != "" {
-		j.decide(q.object)
+		j.decide(q.object, func(c *Change) *request {
+			if !j.proves(q, c) {
+				return nil
+			}
+			return q
+		})
 	}
 	j.shrink(now)
 }
@@ -367,13 +370,13 @@ func (j *Join) Read(input int, number uint64, r *audit.Record, now time.Time) {
 // Settle gives the verdicts that the records read so far, and the time, allow. Call it before the caller waits, and once a second.
 func (j *Join) Settle(now time.Time) {
 	j.requests.all(func(q *request) {
-		switch {
-		case !q.over() && now.Sub(q.at) >= j.options.MaxOpen: // the API server may have ended without a record
+		if !q.over() && now.Sub(q.at) >= j.options.MaxOpen { // the API server may have ended without a record
 			q.expired = now
-		case q.over() && !j.options.Complete && now.Sub(q.at) >= j.options.Keep:
-			j.forget(q)
 		}
 	})
+	if !j.options.Complete {
+		j.forget(func(q *request) bool { return q.over() && now.Sub(q.at) >= j.options.Keep })
+	}
 	for key := range j.objects {
 		j.settle(key, now)
 	}
@@ -382,6 +385,7 @@ func (j *Join) Settle(now time.Time) {
 // Begin says that records are read from behind marks on, and that those before may be missing. Their numbers may have been used before, for other
 // records, so the join forgets requests and their order. What waits is not seen: see [Change.Seen].
 func (j *Join) Begin(marks Marks, now time.Time) {
+	j.requests.all(func(q *request) { q.queued = nil })
 	j.requests, j.order = newRequests(), order{}
 	j.order.lose(marks, now)
 	for _, o := range j.objects {
@@ -404,35 +408,42 @@ func (j *Join) Floor(marks Marks, version string, at time.Time) {
 
 // Passed says that all changes up to version were passed to the join. Requests that can have made no later one are forgotten.
 func (j *Join) Passed(version string) {
-	floor := j.order.behind(version)
-	j.requests.all(func(q *request) {
-		if q.overAt(floor) {
-			j.forget(q)
-		}
-	})
+	if floor := j.order.behind(version); floor != j.passed {
+		j.passed = floor
+		j.forget(func(q *request) bool { return q.overAt(floor) })
+	}
 }
 
-// forget forgets a request unless a waiting change may need it.
-func (j *Join) forget(q *request) {
-	needed := func(o *object) bool {
-		return slices.ContainsFunc(o.changes, func(c *waiting) bool { return slices.Contains(j.possible(o, c), q) })
+// forget forgets the requests that match, unless a waiting change may need them.
+func (j *Join) forget(match func(*request) bool) {
+	tests := map[Object][]func(*request) bool{} // of the changes of an object
+	needed := func(key Object, q *request) bool {
+		of, known := tests[key]
+		if o := j.objects[key]; !known && o != nil {
+			for _, c := range o.changes {
+				of = append(of, j.possibleFor(o, c))
+			}
+			tests[key] = of
+		}
+		return slices.ContainsFunc(of, func(possible func(*request) bool) bool { return possible(q) })
 	}
-	if o := j.objects[q.object]; o != nil && needed(o) {
-		return
-	}
-	if q.object.Name == "" {
-		for key, o := range j.objects {
-			if key.Group == q.object.Group && key.Resource == q.object.Resource && needed(o) {
-				return
+	keep := func(q *request) bool {
+		if q.object.Name != "" {
+			return needed(q.object, q)
+		}
+		for key := range j.objects {
+			if q.object.has(key) && needed(key, q) {
+				return true
 			}
 		}
+		return false
 	}
-	j.requests.remove(q)
+	j.requests.removeIf(func(q *request) bool { return match(q) && !keep(q) })
 }
 
 // settle gives the changes of an object the verdicts that are possible now.
 func (j *Join) settle(key Object, now time.Time) {
-	j.decide(key)
+	j.decide(key, func(*Change) *request { return nil })
 	o := j.objects[key]
 	if o == nil {
 		return
@@ -453,8 +464,8 @@ func (j *Join) settle(key Object, now time.Time) {
 }
 
 // decide gives the changes of an object the verdicts that the records read so far allow, however long the changes have waited: only [Join.Settle] knows
-// whether other records are still to be read.
-func (j *Join) decide(key Object) {
+// whether other records are still to be read. news returns the request that has made a change, if this can be known since the last call.
+func (j *Join) decide(key Object, news func(*Change) *request) {
 	o := j.objects[key]
 	if o == nil {
 		return
@@ -462,20 +473,27 @@ func (j *Join) decide(key Object) {
 	for _, c := range slices.Clone(o.changes) {
 		if v, known := j.resolved.find(&c.Change); known {
 			j.verdict(o, c, v)
-			continue
-		}
-		for _, q := range j.requests.of[key] {
-			if j.proves(q, &c.Change) {
-				j.exact(o, c, q)
-				break
-			}
+		} else if q := news(&c.Change); q != nil {
+			j.exact(o, c, q)
 		}
 	}
-	j.settleCertain(o)
+	for j.settleCertain(o) {
+	}
 }
 
-// settleCertain gives verdicts to changes of which all possible requests are known and over.
-func (j *Join) settleCertain(o *object) {
+// maker returns the request that has made a change, if one record says so alone, or if an earlier verdict on the same change did.
+func (j *Join) maker(c *Change) *request {
+	for _, q := range j.requests.about(c.Object) {
+		j.steps++
+		if q.reached(c.reached()) || j.proves(q, c) {
+			return q
+		}
+	}
+	return nil
+}
+
+// settleCertain gives verdicts to changes of which all possible requests are known and over. It returns false if there are none.
+func (j *Join) settleCertain(o *object) bool {
 	changes, requests := j.explained(o, o.changes)
 	for i, only := range requests {
 		c := changes[i]
@@ -490,22 +508,31 @@ func (j *Join) settleCertain(o *object) {
 			j.exact(o, c, only)
 		}
 	}
+	return len(changes) > 0
 }
 
-// explained returns those of an object's changes of which all possible requests are known and over, and what explain says about them.
+// explained returns those of an object's first changes of which all possible requests are known and over, and what explain says about them. Later changes
+// wait for the first ones.
 func (j *Join) explained(o *object, all []*waiting) (changes []*waiting, requests []*request) {
 	var possible [][]*request
+	looked := 0
 	for _, c := range all {
-		if len(changes) == maxTogether {
+		if looked == maxTogether {
 			break
 		}
 		if !j.certain(c) || !j.order.read.reach(c.Seen) {
 			continue
 		}
-		list := j.possible(o, c)
-		if !slices.ContainsFunc(list, func(q *request) bool { return !q.over() }) {
-			changes, possible = append(changes, c), append(possible, list)
+		looked++
+		if c.open != nil && c.open.queued != nil && !c.open.over() {
+			continue
 		}
+		list := j.possible(o, c)
+		if i := slices.IndexFunc(list, func(q *request) bool { return !q.over() }); i >= 0 {
+			c.open = list[i]
+			continue
+		}
+		changes, possible = append(changes, c), append(possible, list)
 	}
 	return changes, explain(changes, possible)
 }
@@ -524,29 +551,55 @@ func (j *Join) hasLeft(c *Change) bool {
 	})
 }
 
-// possible returns the requests that can have made a change. Only complete records are in an order.
+// possible returns the requests that can have made a change.
 func (j *Join) possible(o *object, c *waiting) (possible []*request) {
-	floor := j.order.before(c.Version)
-	about := j.requests.about(c.Object)
-	seen := func(q *request) bool { // the answer to a request that was over when q began has the change, or a later one
-		return slices.ContainsFunc(about, func(r *request) bool {
-			a := r.record.Answer
-			return a != nil && a.UID == c.UID && r.end.before(q.begin) && !event.Newer(c.Version, a.Version)
-		})
-	}
-	for _, q := range about {
-		switch {
-		case !can(q, &c.Change):
-		case !j.options.Complete:
-			possible = append(possible, q)
-		case q.overAt(floor): // over before the state to which the change was made
-		case c.Seen != nil && q.begin.number > c.Seen.of(q.begin.input), seen(q): // begun after the change
-		case o.last != nil && event.Older(o.version, c.Version) && q.end.before(o.last.begin): // over before an earlier change
-		default:
+	test := j.possibleFor(o, c)
+	for _, q := range j.requests.about(c.Object) {
+		if test(q) {
 			possible = append(possible, q)
 		}
 	}
 	return possible
+}
+
+// possibleFor returns a function that reports whether a request about the object can have made a change, by the records so far. Only complete records are
+// in an order.
+func (j *Join) possibleFor(o *object, c *waiting) func(*request) bool {
+	alone := func(q *request) bool {
+		j.steps++
+		return !q.restored && can(q, &c.Change)
+	}
+	if !j.options.Complete {
+		return alone
+	}
+	floor, answered := j.order.before(c.Version), j.answered(c)
+	return func(q *request) bool {
+		switch {
+		case !alone(q):
+		case q.overAt(floor): // over before the state to which the change was made
+		case c.Seen != nil && q.begin.number > c.Seen.of(q.begin.input): // begun after the change
+		case answered.of(q.begin.input) != 0 && q.begin.number > answered.of(q.begin.input): // begun after an answer that has the change, or a later one
+		case o.last != nil && event.Older(o.version, c.Version) && q.end.before(o.last.begin): // over before an earlier change
+		default:
+			return true
+		}
+		return false
+	}
+}
+
+// answered returns for each input where the first request was over whose answer has a change, or a later one.
+func (j *Join) answered(c *waiting) (first Marks) {
+	for _, q := range j.requests.about(c.Object) {
+		j.steps++
+		if a := q.record.Answer; a == nil || a.UID != c.UID || q.restored || q.end.number == 0 || event.Newer(c.Version, a.Version) {
+			continue
+		}
+		if first.of(q.end.input) == 0 {
+			first.raise(q.end.input, q.end.number)
+		}
+		first.lower(q.end)
+	}
+	return first
 }
 
 // ofEarlierHistory reports whether a request may have come in another history than the changes.
@@ -556,12 +609,11 @@ func (j *Join) ofEarlierHistory(q *request) bool {
 
 // exact gives a change the verdict that a request has made it.
 func (j *Join) exact(o *object, c *waiting, q *request) {
-	v := Verdict{Change: c.ID, Exact: q.record, places: []place{q.begin, q.end}}
-	if c.again { // the request is counted for another change of the version
+	v := Verdict{Change: c.ID, Exact: q.record, request: q, reached: c.reached(), places: []place{q.begin, q.end}}
+	if c.again || q.reached(v.reached) { // the request is counted for another change of the version
 		j.verdict(o, c, v)
 		return
 	}
-	v.request, v.uid = q, c.UID
 	j.resolved.add(c.reached(), v)
 	j.verdict(o, c, v)
 	if o.last == nil || event.Newer(c.Version, o.version) {

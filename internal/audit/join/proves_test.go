@@ -66,3 +66,89 @@ func TestDeletionOfMany(t *testing.T) {
 		t.Errorf("verdicts %+v; want one candidate, whose outcome is unknown", verdicts)
 	}
 }
+
+// A change whose event was not published comes again after any time, with the request that made it. Nothing else changes meanwhile: a patch that changed
+// nothing, and was answered with the next change of the object, has not made that one.
+func TestReturned(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	object := Object{"apps", "deployments", "shop", "web"}
+	number := uint64(0)
+	patch := func(j *Join, user, version string) {
+		r := audit.Record{Stage: audit.Received, Level: audit.RequestResponse, Verb: "patch", Group: object.Group, Resource: object.Resource, Namespace: object.Namespace, Name: object.Name, URI: user, Received: now, Reached: now}
+		over := r
+		over.Stage, over.Code, over.Answer = audit.Complete, 200, &audit.Answer{Namespace: "shop", Name: "web", UID: "u", Version: version}
+		for _, r := range []*audit.Record{&r, &over} {
+			number++
+			j.Read(0, number, r, now)
+		}
+	}
+	j := New(Options{Complete: true, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
+	j.Floor(Marks{0}, "10", now)
+	change := func(id uint64, version, want string) Verdict {
+		t.Helper()
+		j.Change(Change{ID: id, Object: object, UID: "u", Kind: Changed, Version: version, Seen: Marks{number}, At: now})
+		j.Settle(now)
+		v := j.Take()
+		if len(v) != 1 || v[0].Exact == nil || v[0].Exact.URI != want {
+			t.Fatalf("change %d has verdicts %+v, want %s", id, v, want)
+		}
+		return v[0]
+	}
+	patch(j, "alice", "11")
+	returned := change(1, "11", "alice")
+	patch(j, "bob", "12")
+	change(2, "12", "bob") // in another collection
+	patch(j, "carol", "12")
+	now = now.Add(2 * j.options.Keep)
+	j.resolved.limit, j.resolved.bytes = 0, 1 // nobody else remembers the verdicts
+	j.resolved.shrink()
+	j.Return(returned, now)
+	marks := Marks{number}
+	if j.Lower(marks); marks[0] != 1 {
+		t.Errorf("records are needed from %d on, want 1: the change was not published", marks[0])
+	}
+	change(3, "11", "alice")
+	j.Change(Change{ID: 4, Object: object, UID: "u", Kind: Changed, Version: "12", Seen: Marks{number}, At: now})
+	j.Settle(now.Add(2 * j.options.Keep))
+	if v := j.Take(); len(v) != 1 || v[0].Exact != nil && v[0].Exact.URI != "bob" {
+		t.Errorf("the change of bob has verdicts %+v", v)
+	}
+}
+
+// The API server stores an object, cannot return it in the form that the client asks for, and answers with an error. A patch of another user that
+// changed nothing is not the only request that is possible then.
+func TestStoredDespiteTheError(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	object := Object{"apps", "deployments", "shop", "web"}
+	answer := audit.Answer{Namespace: "shop", Name: "web", UID: "u", Version: "7", Bare: true}
+	for code, exact := range map[int]bool{400: false, 406: false, 418: false, 409: true, 422: true} {
+		for _, complete := range []bool{true, false} {
+			j := New(Options{Complete: complete, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
+			j.Floor(Marks{0}, "5", now)
+			number := uint64(0)
+			patch := func(user string, code int, answer *audit.Answer) {
+				r := audit.Record{
+					ID: user, Stage: audit.Received, Level: audit.RequestResponse, Verb: "patch", Group: object.Group, Resource: object.Resource,
+					Namespace: object.Namespace, Name: object.Name, Received: now, Reached: now, Actor: audit.Actor{User: audit.User{Name: user}},
+				}
+				end := r
+				end.Stage, end.Code, end.Decision, end.Answer = audit.Complete, code, "allow", answer
+				j.Read(0, number+1, &r, now)
+				j.Read(0, number+2, &end, now)
+				number += 2
+			}
+			patch("mallory", code, nil)
+			patch("controller", 200, &answer)
+			j.Change(Change{ID: 1, Object: object, UID: "u", Kind: Changed, Version: "7", Before: "5", Seen: Marks{number}, At: now})
+			j.Settle(now.Add(2 * time.Minute))
+			verdicts := j.Take()
+			if len(verdicts) != 1 {
+				t.Fatalf("%d verdicts", len(verdicts))
+			}
+			v := verdicts[0]
+			if v.Exact != nil != (exact && complete) || !exact && len(v.Candidates) != 2 {
+				t.Errorf("code %d, complete records %t: exact is %v, with %d candidates", code, complete, v.Exact, len(v.Candidates))
+			}
+		}
+	}
+}

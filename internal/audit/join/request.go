@@ -23,7 +23,24 @@ type request struct {
 	expired    time.Time     // when it was over, because it was open for too long; zero: it was not
 	at         time.Time     // when its latest record was read
 	made       int           // how many changes it has made
+	returned   []state       // to which it has led: see [Join.Return]
+	restored   bool          // it was removed, and is there again because of returned: it has made nothing else
 	queued     *list.Element // in requests.queue; nil: it was removed
+}
+
+// reached reports whether a verdict that was returned says that the request has led to a state.
+func (q *request) reached(s state) bool { return slices.Contains(q.returned, s) }
+
+// has reports whether an object is another one, or one of those of a request without a name.
+func (o Object) has(other Object) bool {
+	all := o
+	if all.Name == "" {
+		all.Name = other.Name
+		if all.Namespace == "" {
+			all.Namespace = other.Namespace
+		}
+	}
+	return all == other
 }
 
 // place is where a record was read. The zero value: it was not read.
@@ -97,7 +114,7 @@ func (s *requests) add(p place, r *audit.Record, now time.Time) *request {
 	case q != nil && (r.Stage == audit.Received || q.record.Stage == r.Stage && q.record.Reached.Equal(r.Reached)):
 		return q
 	case q != nil && q.record.Stage == audit.Received:
-		s.leave(q)
+		s.leave(q.object, func(other *request) bool { return other == q })
 	default:
 		q = &request{}
 		q.queued = s.queue.PushBack(q)
@@ -128,19 +145,39 @@ func objectOf(r *audit.Record) Object {
 	return o
 }
 
-// leave removes a request from its object.
-func (s *requests) leave(q *request) {
-	left := slices.DeleteFunc(s.of[q.object], func(other *request) bool { return other == q })
-	if s.of[q.object] = left; len(left) == 0 {
-		delete(s.of, q.object)
+// leave removes requests from an object.
+func (s *requests) leave(o Object, match func(*request) bool) {
+	left := slices.DeleteFunc(s.of[o], match)
+	if s.of[o] = left; len(left) == 0 {
+		delete(s.of, o)
 	}
 }
 
 func (s *requests) remove(q *request) {
-	if q.queued == nil {
-		return
+	if q.queued != nil {
+		s.removeQueued(q)
+		s.leave(q.object, isRemoved)
 	}
-	s.leave(q)
+}
+
+// removeIf removes the requests that match.
+func (s *requests) removeIf(match func(*request) bool) {
+	objects := map[Object]bool{}
+	s.all(func(q *request) {
+		if match(q) {
+			s.removeQueued(q)
+			objects[q.object] = true
+		}
+	})
+	for o := range objects {
+		s.leave(o, isRemoved)
+	}
+}
+
+func isRemoved(q *request) bool { return q.queued == nil }
+
+// removeQueued removes a request, except from its object.
+func (s *requests) removeQueued(q *request) {
 	s.queue.Remove(q.queued)
 	s.bytes -= q.record.Size()
 	q.queued = nil
@@ -149,16 +186,17 @@ func (s *requests) remove(q *request) {
 	}
 }
 
-// restore adds a request that may have been removed, unless its records have been read again.
-func (s *requests) restore(q *request) {
-	key := keyOf(q.record)
-	if q.queued != nil || s.byKey[key] != nil {
+// restore adds a request that was removed.
+func (s *requests) restore(q *request, now time.Time) {
+	if q.at = now; q.queued != nil {
 		return
 	}
-	q.queued = s.queue.PushBack(q)
+	q.queued, q.restored = s.queue.PushBack(q), true
 	s.bytes += q.record.Size()
-	s.byKey[key] = q
 	s.of[q.object] = append(s.of[q.object], q)
+	if key := keyOf(q.record); s.byKey[key] == nil { // else its records have been read again
+		s.byKey[key] = q
+	}
 }
 
 // about returns the requests that may be about an object: its own, and those without a name.

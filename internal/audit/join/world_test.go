@@ -29,6 +29,7 @@ type form struct {
 	lossy    bool // records are lost, and that is said
 	lists    bool // lists find changes that the watch has not seen
 	busy     bool // long runs with one object, so that more requests than a verdict names can have made a change
+	pair     bool // two collections have all objects, and are suspended now and then
 }
 
 // world is a cluster with two API servers, clients, their audit logs, a watch, and a join.
@@ -56,6 +57,8 @@ type world struct {
 	ends  map[string]*call // by UID: the request that removed the object; nil: none did
 	truth map[uint64]*call
 
+	pair [2]member // collections, in the form with this name
+
 	join     *Join
 	changes  uint64
 	verdicts map[uint64]Verdict
@@ -64,6 +67,13 @@ type world struct {
 	lost     map[string]bool // requests with a lost record, by URI
 	then     floor           // marks and version of some time ago
 	thenAt   time.Time
+}
+
+// member is one of two collections with the same objects.
+type member struct {
+	seen      int // changes of watch that it has passed on
+	committed int // of these, those whose events are committed: they do not come again
+	suspended bool
 }
 
 type loose struct {
@@ -413,9 +423,12 @@ func (w *world) step() {
 	case k < 15:
 		w.readOne(w.n(2))
 	case k < 18:
-		if w.form.lists && w.chance(20) {
+		switch {
+		case w.form.pair:
+			w.watchMember(w.n(2))
+		case w.form.lists && w.chance(20):
 			w.list()
-		} else {
+		default:
 			w.watchOne()
 		}
 	case k == 18 && (w.chance(30) || w.form.lossy):
@@ -513,6 +526,57 @@ func (w *world) watchOne() {
 	}
 }
 
+// watchMember passes a change on from one of two collections, or suspends or resumes the collection.
+func (w *world) watchMember(side int) {
+	m := &w.pair[side]
+	switch {
+	case m.suspended && w.chance(30):
+		w.resume(side)
+	case m.suspended:
+	case w.chance(10):
+		m.suspended = true
+	case m.seen < len(w.watch):
+		c := w.watch[m.seen]
+		m.seen++
+		if w.chance(50) {
+			m.committed += w.n(m.seen - m.committed + 1)
+		}
+		c.ID, c.At = c.ID+uint64(side)*ofTwin, w.now
+		if !w.chance(5) {
+			c.Seen, c.Noticed = w.marks(), w.now
+		}
+		w.join.Change(c)
+	}
+	if passed := min(w.pair[0].seen, w.pair[1].seen); passed > 0 && !w.pair[0].suspended && !w.pair[1].suspended && w.chance(20) {
+		w.join.Passed(w.watch[passed-1].Version)
+	}
+}
+
+// resume continues a collection where it was committed. Changes that are committed still wait for their verdict, and nobody knows when they were seen.
+func (w *world) resume(side int) {
+	m := &w.pair[side]
+	m.suspended = false
+	w.take()
+	waits := map[uint64]bool{}
+	w.join.Withdraw(func(id uint64) bool {
+		waits[id] = id/ofTwin == uint64(side)
+		return waits[id]
+	})
+	for i, c := range w.watch[:m.seen] {
+		c.ID += uint64(side) * ofTwin
+		v, given := w.verdicts[c.ID]
+		switch {
+		case i < m.committed && waits[c.ID]:
+			c.At = w.now
+			w.join.Change(c)
+		case i >= m.committed && given:
+			delete(w.verdicts, c.ID)
+			w.join.Return(v, w.now)
+		}
+	}
+	m.seen = m.committed
+}
+
 // leave makes the removal of an object of some of its changes, if the object does not exist any more.
 func (w *world) leave(c Change) Change {
 	made := w.truth[c.ID%ofTwin]
@@ -604,7 +668,7 @@ func (w *world) judge(c Change, v Verdict, made *call) {
 			w.named++
 		}
 	}
-	whole := w.form.complete || !w.form.faults
+	whole := (w.form.complete || !w.form.faults) && !w.form.pair // the request of a change that comes again can be forgotten
 	if whole && !named && !v.LeftOut && !w.form.bounds && !w.form.lossy {
 		w.t.Errorf("%+v was made by %s, and the verdict %s with %d candidates does not name it", c, name(made), v.Reason, len(v.Candidates))
 	}
@@ -633,6 +697,14 @@ func (w *world) endAll() {
 	w.calls = nil
 }
 
+// unseen reports whether changes are to be passed on.
+func (w *world) unseen() bool {
+	if w.form.pair {
+		return slices.ContainsFunc(w.pair[:], func(m member) bool { return m.suspended || m.seen < len(w.watch) })
+	}
+	return w.seen < len(w.watch)
+}
+
 // run makes a random run. It returns how many verdicts are exact, and how many changes were made by requests when the records were
 // trusted.
 func (w *world) run(steps int) (exact, all int) {
@@ -643,10 +715,15 @@ func (w *world) run(steps int) (exact, all int) {
 		w.step()
 	}
 	w.endAll()
-	for w.seen < len(w.watch) || w.read[0] < len(w.logs[0]) || w.read[1] < len(w.logs[1]) || len(w.loose) > 0 {
+	for w.unseen() || w.read[0] < len(w.logs[0]) || w.read[1] < len(w.logs[1]) || len(w.loose) > 0 {
 		w.readOne(0)
 		w.readOne(1)
-		w.watchOne()
+		if w.form.pair {
+			w.watchMember(0)
+			w.watchMember(1)
+		} else {
+			w.watchOne()
+		}
 		w.settle()
 		w.take()
 	}
@@ -662,6 +739,9 @@ func (w *world) run(steps int) (exact, all int) {
 		}
 		if !given {
 			w.t.Errorf("no verdict on %+v", c)
+		}
+		if _, given := w.verdicts[c.ID+ofTwin]; w.form.pair && !given {
+			w.t.Errorf("no verdict on %+v in the second collection", c)
 		}
 		all++
 		if v.Exact != nil {
@@ -692,6 +772,9 @@ func TestRandom(t *testing.T) {
 		{"complete, little room", form{complete: true, bounds: true, metadata: true}, 1},
 		{"complete, also lists", form{complete: true, metadata: true, lists: true}, 25},
 		{"not complete, also lists", form{lists: true}, 30},
+		{"complete, collections are suspended", form{complete: true, pair: true}, 25},
+		{"complete, collections are suspended, API servers end, also at level Metadata", form{complete: true, pair: true, metadata: true, faults: true}, 10},
+		{"not complete, collections are suspended", form{pair: true}, 10},
 		{"not complete", form{}, 20},
 		{"not complete, also at level Metadata", form{metadata: true}, 5},
 		{"records are lost, repeated, late", form{faults: true, expiry: true}, 10},

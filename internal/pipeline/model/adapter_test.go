@@ -49,18 +49,20 @@ func (d delivery) String() string { return [...]string{"transaction", "log", "in
 
 // sinkWorld is the bus and the store of one sink. Both outlive processes.
 type sinkWorld struct {
-	name     string
-	mode     delivery
-	bus      *bus
-	store    *memory
-	dead     bool // records that do not fit go to the dead letters
-	window   bool // the bus drops repeats within its duplicate window, as NATS does
-	records  []event.Record
-	emptied  int    // how often the bus has lost everything
-	previous config // before the last edit
-	config   config
-	reset    bool    // requested by `bridge checkpoint reset`
-	edited   *edited // the configuration, if it has more than an entry of this package can express
+	name      string
+	mode      delivery
+	mayRepeat bool // a crash may have repeated what the bus has: mode is intents, or was
+	bus       *bus
+	store     *memory
+	dead      bool // records that do not fit go to the dead letters
+	window    bool // the bus drops repeats within its duplicate window, as NATS does
+	records   []event.Record
+	emptied   int    // how often the bus has lost everything
+	previous  config // before the last edit
+	config    config
+	away      bool    // the sink cannot be opened
+	reset     bool    // requested by `bridge checkpoint reset`
+	edited    *edited // the configuration, if it has more than an entry of this package can express
 }
 
 // resources returns the resources that the sink publishes.
@@ -95,7 +97,11 @@ func start(api *server, sinks []*sinkWorld, disk *disk, b *board, logger *zap.Lo
 	for _, s := range sinks {
 		specs = append(specs, pipeline.SinkSpec{
 			SinkResources: s.resources(),
-			Open: func(context.Context, event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
+			Open: func(ctx context.Context, _ event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
+				if s.away {
+					<-ctx.Done()
+					return nil, nil, encode.Config{}, ctx.Err()
+				}
 				return s.open(p.life)
 			},
 		})
@@ -360,7 +366,7 @@ func (w *writer) check(b *event.Batch) (int, error) {
 func (w *writer) keep(records []event.Record) {
 	for i := range records {
 		r := records[i]
-		if w.window && w.repeats(&r) {
+		if w.window && w.mode == intents && w.repeats(&r) {
 			continue
 		}
 		m, err := parse(r.Route, r.Value)

@@ -289,7 +289,7 @@ func newEditWorld(t *testing.T, mode delivery, base *edited) *editWorld {
 	for i, key := range [][2]string{{"n1", "a"}, {"n1", "b"}, {"n2", "c"}} {
 		c.put(key[0], key[1], func(o *object) { o.x, o.keep = i, i < 2 })
 	}
-	s := &sinkWorld{name: "s", mode: mode, bus: newBus(), store: newMemory()}
+	s := &sinkWorld{name: "s", mode: mode, mayRepeat: mode == intents, bus: newBus(), store: newMemory()}
 	s.bus.written = func(message) {}
 	w := &editWorld{t: t, sink: s, world: &world{
 		cluster: c, sinks: []*sinkWorld{s}, logger: zap.NewNop(), restored: -1,

@@ -27,6 +27,7 @@ const (
 	reasons    = "reason"   // a deletion says whether the object exists
 	bodies     = "body"     // a deletion has the last state of the object, if the bridge can know it
 	atRest     = "at rest"  // a bridge that is stopped and started again while nothing is waiting publishes nothing
+	settled    = "settled"  // once nothing is waiting, the checkpoint has nothing in doubt
 	counts     = "counts"   // the status has as many objects as the inventory, once nothing is waiting
 )
 
@@ -207,7 +208,7 @@ func (j *judge) message(m *message) {
 		if first.Type != m.Type || first.UID != m.UID || m.short() != "deleted" && first.Version != m.Version {
 			j.wrong(sameID, "%s was %s", m, first)
 		}
-		if j.s.mode != intents && !m.DeadLetter { // the record is written again under its id
+		if !j.s.mayRepeat && !m.DeadLetter { // the record is written again under its id
 			j.wrong(repeated, "id twice: %s, first %s", m, first)
 		}
 		if m.ofCollection() && m.short() != "gap" {
@@ -251,7 +252,7 @@ func (j *judge) object(m *message) {
 		j.wrong(inOrder, "%s after %s", m, last)
 	}
 	if now == was && last.short() != "deleted" && last.Collection == m.Collection && string(last.Data.Object) == string(m.Data.Object) &&
-		last.Step > j.resets && last.Number > j.of[m.Collection].closedAt && (j.s.mode != intents || j.crashes < last.Step && !j.givenUp(last.Step)) {
+		last.Step > j.resets && last.Number > j.of[m.Collection].closedAt && (!j.s.mayRepeat || j.crashes < last.Step && !j.givenUp(last.Step)) {
 		j.wrong(repeated, "unchanged: %s after %s", m, last)
 	}
 }
@@ -263,7 +264,7 @@ func (j *judge) givenUp(since int) bool { return j.refusals >= since }
 // typed checks whether the type of an event fits the copy of consumers. If an event may be written again after a
 // crash, or may never arrive, consumers may or may not have the object.
 func (j *judge) typed(m *message) {
-	plain := j.s.mode != intents && !m.DeadLetter && !slices.ContainsFunc(j.selections(m.Collection, 0), func(s selection) bool { return s.entry.types != "" })
+	plain := !j.s.mayRepeat && !m.DeadLetter && !slices.ContainsFunc(j.selections(m.Collection, 0), func(s selection) bool { return s.entry.types != "" })
 	have, there := j.copy.of(m.Collection, m.UID)
 	switch {
 	case !plain:
@@ -609,7 +610,7 @@ func (j *judge) agree() {
 		{"from a compacted topic", compacted(j.s.bus.messages)},
 		{"from what the bus holds", byPartition(j.s.bus.messages[j.s.bus.kept:])},
 	} {
-		if j.s.mode == intents && r.name == "from a compacted topic" {
+		if j.s.mayRepeat && r.name == "from a compacted topic" {
 			continue // the contract excludes compaction with at-least-once delivery
 		}
 		mine, theirs := j.copy.all(), r.copy.all()

@@ -64,6 +64,26 @@ func TestRandomWithStandby(t *testing.T) {
 	})
 }
 
+// TestRandomWithDelivery runs such traces in which the delivery of sinks changes between at least once and exactly once, mostly after a crash.
+func TestRandomWithDelivery(t *testing.T) {
+	random(t, func(n int) *trace {
+		tr, r := drawn(n), rand.New(rand.NewPCG(*seed, uint64(n)))
+		for i := range tr.setup.sinks {
+			tr.setup.sinks[i].mode = []delivery{transaction, intents}[r.IntN(2)]
+		}
+		for range 1 + r.IntN(3) {
+			sink := r.IntN(2)
+			end := []input{{"second", nil}, {"crash-after-commit", []int{sink, r.IntN(2)}}, {"crash-after-write", []int{sink, 0}}, {"refuse-route", []int{sink, r.IntN(2), 0}}}[r.IntN(4)]
+			doubt := []input{{"entry-added", []int{sink, r.IntN(7)}}, {"forget", nil}, {"resync", []int{sink}}, {"put", []int{r.IntN(6), r.IntN(3), 1, 0}}}[r.IntN(4)]
+			stop := []input{{"kill", nil}, {"stop", nil}}[r.IntN(2)]
+			edit := []input{end, doubt, {"second", nil}, stop, {"delivery", []int{sink}}, {"heal-routes", []int{sink}}, {"start", nil}}
+			tr.inputs = slices.Insert(tr.inputs, r.IntN(min(tr.most, len(tr.inputs)+1)), edit...)
+			tr.most += len(edit)
+		}
+		return tr
+	})
+}
+
 func random(t *testing.T, drawn func(n int) *trace) {
 	t.Helper()
 	left, found, count := leftOut(t), map[string]*failure{}, map[string]int{}

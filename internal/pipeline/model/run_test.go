@@ -62,7 +62,7 @@ func (w *world) caused(since int) bool {
 // hindered reports whether anything hinders an entry of a sink.
 func (w *world) hindered(s *sinkWorld, e entry) bool {
 	b := s.bus
-	if w.process == nil || b.stopped || b.blocked || b.refuses(topic(e.topic)) || w.api.down || w.api.denied != 0 {
+	if w.process == nil || b.stopped || b.blocked || b.refuses(topic(e.topic)) || w.api.down || w.api.unknown || w.api.denied != 0 {
 		return true
 	}
 	if e.version == "v2" && !w.cluster.second {
@@ -147,7 +147,7 @@ func newWorld(s *setup, out io.Writer) *world {
 	}
 	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}, sent: map[string]int{}, refusals: map[string]refusal{}, burst: 1 + s.crowd, most: -1, notation: s.notation}
 	for i, ss := range s.sinks {
-		sw := &sinkWorld{name: fmt.Sprintf("s%d", i), mode: ss.mode, dead: ss.dead, window: ss.window, bus: newBus(), store: newMemory(), config: presets[ss.preset].named()}
+		sw := &sinkWorld{name: fmt.Sprintf("s%d", i), mode: ss.mode, mayRepeat: ss.mode == intents, dead: ss.dead, window: ss.window, bus: newBus(), store: newMemory(), config: presets[ss.preset].named()}
 		if s.first != nil {
 			sw.config = s.first.named()
 		}
@@ -459,6 +459,16 @@ func (w *world) counted() {
 			j.wrong(counts, "%v", err)
 			continue
 		}
+		if len(state.Drafts) > 0 {
+			j.wrong(settled, "the checkpoint has the drafts %v", state.Drafts)
+		}
+		for slot, list := range state.Intents {
+			for _, i := range list { // a watch need not see the object again: then the next list settles the intent
+				if i.Run < state.Records[slot.Collection].Run {
+					j.wrong(settled, "the checkpoint has the intent %v of %v, and a list has settled it", i, slot)
+				}
+			}
+		}
 		for _, c := range report.Sinks[i].Collections {
 			stored, err := durable.Count(store, c.ID, state.Records[c.ID].Incarnation)
 			switch {
@@ -474,6 +484,7 @@ func (w *world) counted() {
 }
 
 func (w *world) heal() {
+	w.serveGroup(true)
 	w.api.mu.Lock()
 	w.api.down, w.api.denied, w.api.brief = false, 0, 0
 	w.api.held = map[string]int{}

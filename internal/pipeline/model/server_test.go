@@ -26,9 +26,11 @@ const watchTimeout = 5 * time.Minute
 type server struct {
 	mu      sync.Mutex
 	cluster *cluster
+	uid     string // of the cluster
 	// forgotten is the resourceVersion at which the watch cache begins. Watches from an earlier one get a 410.
 	forgotten int
 	down      bool // connections are refused
+	unknown   bool // the definition of the resource exists, and the group is not served yet, as after a restart
 	denied    int  // the HTTP status of the answers to lists and watches; 0: no error
 	brief     int  // number of lists and watches that still get status briefStatus
 	pageSize  int
@@ -317,7 +319,7 @@ func ok(text string) answer { return answer{http.StatusOK, text} }
 
 // serves reports whether the resource is served in a version.
 func (s *server) serves(version string) bool {
-	return s.cluster.crd != "" && (version != "v2" || s.cluster.second)
+	return s.cluster.crd != "" && !s.unknown && (version != "v2" || s.cluster.second)
 }
 
 // resources returns the discovery document of a version of the group.
@@ -353,7 +355,7 @@ func (s *server) other(r *http.Request, q url.Values) *http.Response {
 		return reply(r, ok(`{"kind":"APIVersions","versions":["v1"]}`))
 	case path == "/apis":
 		groups := `{"name":"apiextensions.k8s.io","versions":[{"groupVersion":"apiextensions.k8s.io/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apiextensions.k8s.io/v1","version":"v1"}}`
-		if c.crd != "" {
+		if s.serves("v1") {
 			versions := fmt.Sprintf(`{"groupVersion":"%s/v1","version":"v1"}`, group)
 			if c.second {
 				versions += fmt.Sprintf(`,{"groupVersion":"%s/v2","version":"v2"}`, group)
@@ -366,7 +368,7 @@ func (s *server) other(r *http.Request, q url.Values) *http.Response {
 	case path == "/apis/apiextensions.k8s.io/v1":
 		return reply(r, ok(`{"kind":"APIResourceList","groupVersion":"apiextensions.k8s.io/v1","resources":[{"name":"customresourcedefinitions","singularName":"customresourcedefinition","namespaced":false,"kind":"CustomResourceDefinition","verbs":["get","list","watch"]}]}`))
 	case path == nses+"/kube-system":
-		return reply(r, ok(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"cluster","resourceVersion":"1"}}`))
+		return reply(r, ok(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"cluster`+s.uid+`","resourceVersion":"1"}}`))
 	case strings.HasPrefix(path, nses+"/"):
 		n := strings.TrimPrefix(path, nses+"/")
 		if sp, exists := c.spaces[n]; exists && sp.uid != "" {

@@ -412,6 +412,8 @@ func opsTable() map[string]op {
 			w.api.definitionChanged()
 			return true
 		}},
+		// This input is only used in handwritten traces.
+		"group":           {kind: "crd", causes: true, obstructs: true, args: []int{2}, apply: func(w *world, a []int) bool { return w.serveGroup(a[0] == 1) }},
 		"version-dropped": {kind: "version", weight: 1, causes: true, obstructs: true, apply: func(w *world, _ []int) bool { return w.serveSecond(false) }},
 		"version-served":  {kind: "version", weight: 2, causes: true, obstructs: true, apply: func(w *world, _ []int) bool { return w.serveSecond(true) }},
 		"space-leaves":    {kind: "space", weight: 2, causes: true, args: []int{2}, apply: func(w *world, a []int) bool { return w.label(a[0], false) }},
@@ -482,6 +484,17 @@ func opsTable() map[string]op {
 			}
 			w.disk.crash([]int{0, 50, 90}[a[0]])
 			w.bury()
+			return true
+		}},
+		// Like Kafka's delivery, it can change while the bridge is stopped. This input is only used in handwritten traces and by TestRandomWithDelivery, so that
+		// the seeds of other runs keep their meaning.
+		"delivery": {kind: "edit", args: []int{2}, apply: func(w *world, a []int) bool {
+			s := sinkOf(w, a[0])
+			if w.process != nil || w.standby != nil || s.mode == log {
+				return false
+			}
+			s.mode, s.mayRepeat = transaction+intents-s.mode, true
+			w.trace("      %s: %s", s.name, s.mode)
 			return true
 		}},
 		"start": {kind: "process", weight: 12, apply: func(w *world, _ []int) bool { return w.start() }},
@@ -630,6 +643,17 @@ func (w *world) serveSecond(on bool) bool {
 	}
 	w.locked(func(c *cluster) bool { c.second = on; return true })
 	w.forget()
+	w.api.cut(io.EOF)
+	w.api.definitionChanged()
+	return true
+}
+
+// serveGroup makes the API server serve the group of the definition, or forget it until later.
+func (w *world) serveGroup(on bool) bool {
+	if w.api.unknown != on {
+		return false
+	}
+	w.locked(func(*cluster) bool { w.api.unknown = !on; return true })
 	w.api.cut(io.EOF)
 	w.api.definitionChanged()
 	return true

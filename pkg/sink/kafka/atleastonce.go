@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -154,7 +155,18 @@ func (s *Sink) write(ctx context.Context, b *event.Batch) error {
 	if err != nil {
 		return err
 	}
-	return s.refusedRoute(b, s.send(ctx, b, queues))
+	err = s.send(ctx, b, queues)
+	var poison *sink.RecordError
+	if errors.As(err, &poison) && errors.Is(err, kerr.InvalidRecord) {
+		again, e := s.topics.rekeyed(ctx, b.Records[poison.Index].Route)
+		switch {
+		case e != nil:
+			return e
+		case again:
+			return s.write(ctx, b)
+		}
+	}
+	return s.refusedRoute(b, err)
 }
 
 // refusedRoute converts a refusal to a [sink.RouteError] with the index in the batch.

@@ -235,7 +235,7 @@ func (x *Transactional) pin(b *event.Batch, names []string) ([]event.KV, pins, e
 }
 
 // refused returns the error of a transaction in which one record was not written. It returns nil if the broker rejects the content of
-// a request: the rejected record is then found by sending the partition's records one by one.
+// a request: the rejected record is then found by sending the partition's records one by one. It also returns nil if the records have other keys now.
 func (x *Transactional) refused(ctx context.Context, b *event.Batch, names []string, failed *deliveryError) error {
 	cause := failed.err
 	if !aboutRecords(cause) {
@@ -251,6 +251,8 @@ func (x *Transactional) refused(ctx context.Context, b *event.Batch, names []str
 	rejected := q.reject(cause)
 	if tooLarge(cause) {
 		failed.topic.limit = 0 // the limit was too high
+	} else if again, err := x.topics.rekeyed(ctx, failed.partition.topic); again || err != nil {
+		return err
 	}
 	if x.alone[failed.partition] {
 		return rejected

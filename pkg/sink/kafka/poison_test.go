@@ -20,6 +20,12 @@ import (
 // setLimit changes a topic's max.message.bytes, as an operator does.
 func (b *bus) setLimit(t *testing.T, topic string, bytes int) {
 	t.Helper()
+	b.set(t, topic, "max.message.bytes", fmt.Sprint(bytes))
+}
+
+// set changes a setting of a topic.
+func (b *bus) set(t *testing.T, topic, name, value string) {
+	t.Helper()
 	transport := &kafka.Transport{}
 	defer transport.CloseIdleConnections()
 	client := &kafka.Client{Addr: kafka.TCP(b.brokers...), Transport: transport}
@@ -27,7 +33,7 @@ func (b *bus) setLimit(t *testing.T, topic string, bytes int) {
 		Resources: []kafka.IncrementalAlterConfigsRequestResource{{
 			ResourceType: kafka.ResourceTypeTopic,
 			ResourceName: topic,
-			Configs:      []kafka.IncrementalAlterConfigsRequestConfig{{Name: "max.message.bytes", Value: fmt.Sprint(bytes), ConfigOperation: kafka.ConfigOperationSet}},
+			Configs:      []kafka.IncrementalAlterConfigsRequestConfig{{Name: name, Value: value, ConfigOperation: kafka.ConfigOperationSet}},
 		}},
 	})
 	if err == nil {

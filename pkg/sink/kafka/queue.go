@@ -92,7 +92,7 @@ func (t *topics) plan(ctx context.Context, b *event.Batch, acked map[delivery]bo
 			continue
 		}
 		// The limit may have been raised since it was read.
-		if err := t.readLimits(ctx, []string{r.Route}); err != nil {
+		if err := t.readSettings(ctx, []string{r.Route}); err != nil {
 			return nil, err
 		}
 		if n := batchOverhead + it.size; n > to.limit {

@@ -37,27 +37,28 @@ const (
 )
 
 // topics looks up the topics that a sink writes to, creates missing ones, compares them with the pins in the
-// checkpoint, and reads the limits of their records.
+// checkpoint, and reads their settings.
 type topics struct {
 	*admin
 	dead   string            // topic of dead letters, "" for none
 	pins   pins              // the pins in the checkpoint
 	known  map[string]*topic // the topics as of the last look-up
 	fresh  map[string]bool   // names that need no look-up: looked up in the last minute, and no request has failed since
-	looked time.Time
+	looked time.Time         // when all names needed a look-up for the last time
 }
 
 // topic is the sink's data about a topic.
 type topic struct {
 	partitions []int
 	id         string // see pin
-	// limit is max.message.bytes, the maximum bytes of a record batch. 0: it
-	// must be read (again).
+	// limit is max.message.bytes, the maximum bytes of a record batch. 0: the settings
+	// must be read (again), as after each look-up.
 	limit   int
-	assumed bool // limit could not be read
+	assumed bool // the settings could not be read
 	// compacted: the topic keeps the last record of each key, and each record must
 	// have a key. Read together with limit.
 	compacted  bool
+	warned     bool   // that the topic is not compacted
 	tombstones bool   // as configured
 	hashed     []byte // scratch of span, which one goroutine calls at a time
 }
@@ -83,12 +84,13 @@ func checkTopicName(name string) error {
 	return nil
 }
 
-// resolve makes sure that topics exist, match their pins, and that their limits are known. Topics
+// resolve makes sure that topics exist, match their pins, and that their settings are known. Topics
 // that were looked up in the last minute are not looked up again, unless a request has failed since. The error of a topic
 // that was deleted and created again is a [*remadeError]. The topic then counts as a new one.
 func (t *topics) resolve(ctx context.Context, names []string) error {
 	if time.Since(t.looked) > metadataTTL {
 		t.forget()
+		t.looked = time.Now()
 	}
 	var stale []string
 	for _, name := range names {
@@ -110,9 +112,8 @@ func (t *topics) resolve(ctx context.Context, names []string) error {
 		if err != nil {
 			return err
 		}
-		t.looked = time.Now()
 	}
-	return t.readLimits(ctx, slices.DeleteFunc(slices.Clone(names), func(name string) bool { return t.known[name].limit > 0 }))
+	return t.readSettings(ctx, slices.DeleteFunc(slices.Clone(names), func(name string) bool { return t.known[name].limit > 0 }))
 }
 
 // refresh looks up topics, and all topics that were written to before, and compares them with their pins.
@@ -195,7 +196,7 @@ func (t *topics) remember(name string, is *topic) error {
 	if was, is := len(known.partitions), len(is.partitions); was != is {
 		return &partitionsError{topic: name, was: was, is: is}
 	}
-	known.id = is.id
+	known.id, known.limit = is.id, 0
 	t.fresh[name] = true
 	return nil
 }
@@ -299,8 +300,8 @@ func (c Config) TopicConfigs(dead bool) map[string]string {
 	return configs
 }
 
-// readLimits reads max.message.bytes and cleanup.policy of known topics.
-func (t *topics) readLimits(ctx context.Context, names []string) error {
+// readSettings reads max.message.bytes and cleanup.policy of known topics.
+func (t *topics) readSettings(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -314,20 +315,30 @@ func (t *topics) readLimits(ctx context.Context, names []string) error {
 			}
 			is.limit, is.assumed, is.compacted = brokerMaxBytes, true, is.tombstones
 		case err != nil:
-			failed = fmt.Errorf("read max.message.bytes of topic %q: %w", name, t.explain(err))
+			failed = fmt.Errorf("read the settings of topic %q: %w", name, t.explain(err))
 		default:
 			is.limit, is.assumed = brokerMaxBytes, false
 			if n, err := strconv.Atoi(configs[maxMessageBytes]); err == nil {
 				is.limit = n
 			}
 			is.compacted = strings.Contains(configs[cleanupPolicy], policyCompact)
-			if is.tombstones && !is.compacted {
+			lacks := is.tombstones && !is.compacted
+			if lacks && !is.warned {
 				t.log.Warn("tombstones are written to a topic that is not compacted: set its cleanup.policy to compact, or tombstones to false", zap.String("topic", name))
 			}
+			is.warned = lacks
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("read max.message.bytes of topic %q: %w", names[0], t.explain(err))
+		return fmt.Errorf("read the settings of topic %q: %w", names[0], t.explain(err))
 	}
 	return failed
+}
+
+// rekeyed reads the settings of a topic that has refused a record, and reports whether its records have other keys now.
+func (t *topics) rekeyed(ctx context.Context, name string) (bool, error) {
+	is := t.known[name]
+	was := is.compacted
+	err := t.readSettings(ctx, []string{name})
+	return is.compacted != was, err
 }

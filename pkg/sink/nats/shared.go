@@ -252,7 +252,7 @@ func (r *round) room(record *event.Record) bool {
 
 func (r *round) send(index int) error {
 	record := &r.records[index]
-	if err := r.outside(record); err != nil {
+	if err := r.stream.outside(index, record); err != nil {
 		return err
 	}
 	m := r.names.compose(record)
@@ -366,10 +366,17 @@ func (r *round) acknowledged(index string, m *nats.Msg, failed bool) error {
 
 // end returns the result of the round once no more answers are expected.
 func (r *round) end(cause error) error {
-	var poison *sink.RecordError
+	var (
+		poison *sink.RecordError
+		route  *sink.RouteError
+	)
 	switch {
 	case cause == nil:
 		return nil
+	case errors.As(cause, &route):
+		r.look = true // the stream may have the subject when this is tried again
+		clear(r.acked[route.Index:])
+		return cause
 	case errors.As(cause, &poison):
 		r.look = poison.Limit > 0 // the stream may take more when this is tried again
 		return cause

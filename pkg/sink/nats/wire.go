@@ -167,15 +167,14 @@ func (l *link) checkMessage(m *nats.Msg, r *event.Record, streamLimit int) (size
 	return size, nil
 }
 
-// outside returns an error for a record whose subject the stream is not for.
-func (l *link) outside(r *event.Record) error {
-	for _, pattern := range l.subjects {
-		if covers(pattern, r.Route) {
-			return nil
-		}
+// outside returns a [sink.RouteError] for the ith record if the stream does not have its subject: that of a collection which ends on the route of an
+// earlier configuration.
+func (s stream) outside(i int, r *event.Record) error {
+	if len(uncovered([]string{r.Route}, s.config.Subjects)) == 0 {
+		return nil
 	}
-	return fmt.Errorf("record %s: subject %q is outside %s, which stream %q is for",
-		r.ID, r.Route, strings.Join(l.subjects, " and "), l.name)
+	return &sink.RouteError{Index: i, Route: r.Route, Missing: true, Err: fmt.Errorf("stream %q does not have subject %q: it has %s",
+		s.config.Name, r.Route, strings.Join(s.config.Subjects, ", "))}
 }
 
 // addedHeaders is the maximum size of the headers that are added when a chunk is complete, and of what frames headers.

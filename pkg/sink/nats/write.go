@@ -110,7 +110,7 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 
 // check returns at least the size of the message of the ith record, or an error if the bus does not accept it.
 func (s *Sink) check(i int, r *event.Record, m *nats.Msg) (size int, err error) {
-	if err := s.outside(r); err != nil {
+	if err := s.stream.outside(i, r); err != nil {
 		return 0, err
 	}
 	size, wrong := s.checkMessage(m, r, int(s.stream.config.MaxMsgSize))

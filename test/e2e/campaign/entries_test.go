@@ -448,3 +448,32 @@ func TestOneCommit(t *testing.T) {
 		}
 	}
 }
+
+// A gap with reset comes again only if a bridge that was killed may not have known that it had written it.
+func TestResetInDoubt(t *testing.T) {
+	gap := func(second string, reset bool) *bus.Message {
+		return &bus.Message{Attributes: map[string]string{"time": "2026-03-14T09:26:" + second + "Z"}, Data: bus.Data{Reset: reset}}
+	}
+	for name, c := range map[string]struct {
+		delivery string
+		former   *bus.Message
+		fault    string
+		expected bool
+	}{
+		"killed":            {"at-least-once", gap("50", true), "bridge kill -9", true},
+		"exactly once":      {"exactly-once", gap("50", true), "bridge kill -9", false},
+		"not killed":        {"at-least-once", gap("50", true), "bridge frozen", false},
+		"no reset":          {"at-least-once", gap("50", false), "bridge kill -9", false},
+		"killed afterwards": {"at-least-once", gap("50", true), "", false},
+	} {
+		again := gap("55", true)
+		h := happening{c.fault, timeOf(again).Add(-time.Second)}
+		if c.fault == "" {
+			h = happening{"bridge kill -9", timeOf(again).Add(time.Second)}
+		}
+		r := &entriesReader{entriesVerdict: &entriesVerdict{pair: Pair{Delivery: c.delivery}, happened: []happening{h}}}
+		if got := r.inDoubt(c.former, again); got != c.expected {
+			t.Errorf("%s: %v, want %v", name, got, c.expected)
+		}
+	}
+}

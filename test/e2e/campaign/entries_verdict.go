@@ -66,7 +66,7 @@ func (v *entriesVerdict) judge() []string {
 	for _, part := range parts {
 		reader := &entriesReader{
 			entriesVerdict: v, copy: &check.Copy{}, first: map[string]*bus.Message{}, last: map[string]*bus.Message{},
-			latest: map[string]uint64{}, met: map[string]bool{}, opened: map[string]*bus.Message{},
+			latest: map[string]uint64{}, met: map[string]*bus.Message{}, opened: map[string]*bus.Message{},
 		}
 		for _, m := range part {
 			reader.take(m)
@@ -125,8 +125,15 @@ type entriesReader struct {
 	first  map[string]*bus.Message // by id
 	last   map[string]*bus.Message // by collection and UID
 	latest map[string]uint64       // by collection and UID: the version of the last change that was published
-	met    map[string]bool         // collections that had a gap, and are not closed
+	met    map[string]*bus.Message // by collection that is not closed: its last gap
 	opened map[string]*bus.Message // by collection: the open gap
+}
+
+// inDoubt reports whether a killed bridge may not have known that it had written a gap with reset: it writes another one then.
+func (r *entriesReader) inDoubt(former, m *bus.Message) bool {
+	return !r.pair.exact() && former.Data.Reset && slices.ContainsFunc(r.happened, func(h happening) bool {
+		return strings.Contains(h.name, "kill") && !h.at.After(timeOf(m))
+	})
 }
 
 func (r *entriesReader) take(m *bus.Message) {
@@ -153,10 +160,10 @@ func (r *entriesReader) take(m *bus.Message) {
 	switch {
 	case m.Is("gap"):
 		r.gaps++
-		if !caused(m, !r.met[collection], r.happened) && !r.lost {
+		if !caused(m, r.met[collection] == nil || r.inDoubt(r.met[collection], m), r.happened) && !r.lost {
 			r.wrong("cause", "no fault or edit before the gap, at %s, has its reason: %s", timeOf(m).Format(time.TimeOnly+".000"), m)
 		}
-		r.met[collection], r.opened[collection] = true, m
+		r.met[collection], r.opened[collection] = m, m
 	case m.Is("synced"):
 		delete(r.opened, collection)
 	case m.Is("closed"):

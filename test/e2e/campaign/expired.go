@@ -58,9 +58,25 @@ func (n *nemesis) mayExpire(t target) bool {
 	return n.spec.Harm || t.Type == n.widgets.Type
 }
 
+var tooOldVersion = regexp.MustCompile(`too old resource version: (\d+) \((\d+)\)`)
+
+// tooOld returns the versions of the API server's answer that it has not kept: after from, up to and including to. It keeps each change for
+// historyKept, but it does not know whether there was one between the version that a watch begins at and the first change that it has kept: if
+// it has removed any change since it listed, it refuses such a watch.
+func tooOld(detail string) (from, to uint64, ok bool) {
+	m := tooOldVersion.FindStringSubmatch(detail)
+	if m == nil {
+		return 0, 0, false
+	}
+	return number(m[1]), number(m[2]), true
+}
+
 // expired judges a gap for which the API server is said to have lost the history. since is when the collection's last event was published before it.
 func (r *reader) expired(resource string, m *bus.Message, since time.Time) {
 	if r.expires == nil || r.expires[resource] || !since.IsZero() && timeOf(m).Sub(since) >= historyKept {
+		return
+	}
+	if from, to, ok := tooOld(m.Data.Detail); ok && !r.ledger.changed(resource, from, to) {
 		return
 	}
 	r.wrong("declared", "a gap because the API server has lost the history, which it has not: %s: %s", m, m.Data.Detail)

@@ -210,3 +210,21 @@ func (o *object) find(rv uint64) (version, bool) {
 	}
 	return version{}, false
 }
+
+// changed reports whether the resource has changed, or may have, after one version and up to another.
+func (l *ledger) changed(resource string, after, upTo uint64) bool {
+	for _, o := range l.objects {
+		if o.typ.ResourceID() != resource {
+			continue
+		}
+		if o.deleted && o.after < upTo && after+1 < o.before {
+			return true
+		}
+		for _, v := range o.versions {
+			if after < v.rv && v.rv <= upTo {
+				return true
+			}
+		}
+	}
+	return false
+}
