@@ -2,6 +2,7 @@ package encode
 
 import (
 	"github.com/kubebridge/kubebridge/internal/attribute"
+	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -88,8 +89,8 @@ func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.E
 // expires reports whether the API server also removes objects of a collection without a request: Events after an hour, Endpoints
 // with their Service, custom resources with their CustomResourceDefinition.
 func expires(c *event.Collection) bool {
-	core := c.Group == "" && (c.Resource == "events" || c.Resource == "endpoints")
-	return core || c.Group == "events.k8s.io" && c.Resource == "events" || !builtIn(c.Group)
+	group, resource := audit.ResourceOf(c.Group, c.Resource)
+	return group == "" && (resource == "events" || resource == "endpoints") || !builtIn(group)
 }
 
 // builtIn reports whether kube-apiserver itself has a group.
