@@ -110,6 +110,7 @@ type call struct {
 	provable   bool // its record alone is a proof, if it has a body and the call has written
 	private    bool // nobody else writes to the object meanwhile
 	conditions bool // its record says which version it replaces
+	accept     string
 }
 
 // mayHaveDone reports whether the call has succeeded, or may have.
@@ -331,6 +332,12 @@ func (w *writer) do(c *call, method, path, contentType, body string) (answer, er
 	}
 	req.Header.Set("Content-Type", contentType)
 	req.Header.Set("User-Agent", fmt.Sprintf("call/%d", c.n))
+	if c.accept != "" {
+		req.Header.Set("Accept", c.accept)
+	}
+	if c.n%50 == 0 {
+		req.Header.Set("Audit-ID", strings.Repeat("a", 5000)) // a client may choose it
+	}
 	for name, value := range c.who.header {
 		req.Header.Set(name, value)
 	}

@@ -382,6 +382,10 @@ func (w *writer) shared() error {
 	case n < 8:
 		begin("merge patch")
 		method, path, kind, body = merge(stampPatch)
+		if w.chance(25) { // the API server stores the object, and cannot make the table: its answer has code 400
+			c.what, c.accept = "merge patch with an answer that cannot be made", "application/json;as=Table;v=v1;g=meta.k8s.io"
+			path += "?includeObject=x"
+		}
 	case n < 10:
 		begin("JSON patch")
 		method, path, kind, body = http.MethodPatch, at, jsonPatchType, fmt.Sprintf(`[{"op":"add","path":"/metadata/annotations/stamp","value":%q}]`, stampOf(c))
