@@ -29,7 +29,7 @@ type form struct {
 	lossy    bool // records are lost, and that is said
 	lists    bool // lists find changes that the watch has not seen
 	busy     bool // long runs with one object, so that more requests than a verdict names can have made a change
-	pair     bool // two collections have all objects, and are suspended now and then
+	pair     bool // two collections have all objects, and are suspended sometimes
 }
 
 // world is a cluster with two API servers, clients, their audit logs, a watch, and a join.
