@@ -361,7 +361,8 @@ func (r *Record) readLog(e *event) (err error) {
 		return err
 	}
 	uri, cut, err := e.uri.cutText(maxURI)
-	r.URI, r.Cut = uri, r.Cut || cut
+	uri, content := withoutContent(uri, r.Subresource)
+	r.URI, r.Cut = uri, r.Cut || cut || content
 	return err
 }
 

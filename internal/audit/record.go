@@ -54,7 +54,7 @@ type Record struct {
 	Truncated bool `json:"truncated,omitzero"`
 	// Lost makes this no record of a request: records before it may be missing. Only ID and Input are set beside it.
 	Lost *Loss `json:"lost,omitzero"`
-	// Cut says that a text was too long and is cut, or that elements of a list of Actor are left out. Texts that name something are [Shortened].
+	// Cut says that a text was too long and is cut, that content is left out of URI, or that elements of a list of Actor are left out. Texts that name something are [Shortened].
 	Cut bool `json:"cut,omitzero"`
 }
 

@@ -59,7 +59,7 @@ type Request struct {
 	Decision     string   `json:"decision,omitzero"`
 	// DecisionReason is the authorizer's, for example the name of a role binding.
 	DecisionReason string `json:"decisionreason,omitzero"`
-	// Cut says that a text was too long and is cut, or that elements of a list are left out: texts have at most 1 KiB to 8 KiB, and all
+	// Cut says that a text was too long and is cut, that content is left out of URI, or that elements of a list are left out: texts have at most 1 KiB to 8 KiB, and all
 	// texts about the users 64 KiB.
 	Cut bool `json:"cut,omitzero"`
 }

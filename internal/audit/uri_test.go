@@ -1,0 +1,28 @@
+package audit
+
+import "testing"
+
+// A URI shows what the API is asked for, and nothing of what goes on to a container, a pod, a service or a node.
+func TestURIsWithoutContent(t *testing.T) {
+	const pod = "/api/v1/namespaces/shop/pods/db-0"
+	for _, c := range []struct {
+		uri, subresource, want string
+		cut                    bool
+	}{
+		{pod, "", pod, false},
+		{pod + "?fieldManager=kubectl&dry%52un=%41ll&force=true", "", pod + "?fieldManager=kubectl&dry%52un=%41ll&force=true", false},
+		{"/api/v1/pods?labelSelector=app%3Dweb&watch=1&", "", "/api/v1/pods?labelSelector=app%3Dweb&watch=1", false},
+		{pod + "/exec?command=mysql&command=-pS3CRET&container=db&stdin=true", "exec", pod + "/exec?container=db&stdin=true", true},
+		{pod + "/exec?c%6Fmmand=S3CRET", "exec", pod + "/exec", true},
+		{pod + "/log?S3CRET", "log", pod + "/log", true},
+		{pod + "/attach?%zz=S3CRET", "attach", pod + "/attach", true},
+		{pod + "/proxy/login/S3CRET?token=S3CRET&watch=S3CRET", "proxy", pod + "/proxy", true},
+		{pod + "/proxy?watch=S3CRET", "proxy", pod + "/proxy", true},
+		{"/api/v1/nodes/n/proxy/run/S3CRET", "proxy", "/api/v1/nodes/n/proxy", true},
+		{"/api/v1/namespaces/proxy/services/https:web:443/proxy/S3CRET", "proxy", "/api/v1/namespaces/proxy/services/https:web:443/proxy", true},
+	} {
+		if got, cut := withoutContent(c.uri, c.subresource); got != c.want || cut != c.cut {
+			t.Errorf("%s: %s, cut %t, want %s, %t", c.uri, got, cut, c.want, c.cut)
+		}
+	}
+}
