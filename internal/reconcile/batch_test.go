@@ -440,3 +440,32 @@ func TestMemoryOfEvents(t *testing.T) {
 		t.Errorf("20 batches allocated %d events and %d inventory entries, want 2 of each", len(events), len(entries))
 	}
 }
+
+// TestSettledDrafts: the first batch with anything of a collection settles the draft that the store has of it.
+func TestSettledDrafts(t *testing.T) {
+	s := newStore()
+	for _, id := range []string{"x", "y", "z"} {
+		s.records[id] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{SyncedEpoch: 1}}
+		s.progress[id] = Progress{Position: "10", Seen: "10"}
+	}
+	for _, id := range []string{"x", "y"} {
+		d := Draft{Record: s.records[id], Progress: Progress{Position: "20"}, Confirmed: true}
+		d.Syncs = 7
+		s.drafts[id] = d
+	}
+	b := newBench(t, s)
+	b.do(seen(Watch, "a", "21"), of("y", seen(Watch, "a", "22")), of("z", seen(Watch, "a", "23")))
+	batch := b.core.Seal()
+	if slices.Sort(batch.SettledDrafts); fmt.Sprint(batch.SettledDrafts) != "[x y]" {
+		t.Errorf("the batch settles the drafts of %v, want [x y]", batch.SettledDrafts)
+	}
+	b.core.Drop("y")
+	if kept := b.core.Sealed().SettledDrafts; fmt.Sprint(kept) != "[x]" {
+		t.Errorf("without y, the batch settles the drafts of %v, want [x]", kept)
+	}
+	b.core.Committed()
+	b.do(seen(Watch, "a", "31"))
+	if next := b.core.Seal().SettledDrafts; len(next) > 0 {
+		t.Errorf("the next batch settles the drafts of %v, want none", next)
+	}
+}

@@ -457,3 +457,14 @@ func TestReasonAfterAnInterruptedList(t *testing.T) {
 		}
 	}
 }
+
+// TestEnds: in these phases, only the end of the last incarnation is published.
+func TestEnds(t *testing.T) {
+	for p, ends := range map[Phase]bool{
+		New: true, Listing: false, InStep: false, Resyncing: false, Verifying: false, Absent: false, Leaving: true, Ending: true, Closed: true,
+	} {
+		if c := (&Collection{Record: Record{Phase: p}}); c.Ends() != ends {
+			t.Errorf("%s: Ends is %t, want %t", p, c.Ends(), ends)
+		}
+	}
+}
