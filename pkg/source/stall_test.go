@@ -364,12 +364,14 @@ func TestContact(t *testing.T) {
 		{
 			"a probe, the watch and frames, and then no answers",
 			then(20*time.Second, frame("ADDED", "a", "31"), bookmark("32")+errorFrame(500, "InternalError")), nil,
-			append([]answer{pageOf("30", ""), pageOf("30", "")}, answers(100, failing(403))...), []time.Duration{0, 0, 20 * time.Second},
+			append([]answer{pageOf("30", ""), pageOf("30", "")}, answers(100, failing(403))...),
+			[]time.Duration{0, 0, 20 * time.Second},
 		},
 		{
 			"a handler that blocks",
 			closed(frame("ADDED", "a", "31"), frame("ADDED", "b", "32"), errorFrame(500, "InternalError")), slow,
-			append([]answer{pageOf("30", ""), pageOf("30", "")}, answers(100, failing(403))...), []time.Duration{0, 0, 0},
+			append([]answer{pageOf("30", ""), pageOf("30", "")}, answers(100, failing(403))...),
+			[]time.Duration{0, 0, 0},
 		},
 		{
 			"the probe before the watch is refused",
