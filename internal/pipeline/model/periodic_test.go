@@ -1,6 +1,7 @@
 package model
 
 import (
+	"encoding/json"
 	"io"
 	"testing"
 	"testing/synctest"
@@ -18,7 +19,7 @@ func TestNoPeriodicSyncedWithoutTheServer(t *testing.T) {
 			func(s *server) { s.denied = 0 },
 		},
 		"away": {
-			func(s *server) { s.down = true; s.mu.Unlock(); s.drop(); s.mu.Lock() },
+			func(s *server) { s.down = true; s.mu.Unlock(); s.drop(); s.cut(io.ErrUnexpectedEOF); s.mu.Lock() },
 			func(s *server) { s.down = false },
 		},
 	} {
@@ -57,4 +58,48 @@ func TestNoPeriodicSyncedWithoutTheServer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A sink that publishes from its disk buffer what is long ago does not know either what the API server has now.
+func TestNoPeriodicSyncedFromTheBuffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(&setup{page: 1000, buffer: ample, sinks: []sinkSetup{{}}}, nil)
+		defer w.end()
+		s := w.sinks[0]
+		w.does(t, "put 0 1 1 0\nsleep 1")
+		s.edited = unedited(func(e *edited) { e.options.SyncedEvery = time.Second })
+		w.process.edit(s)
+		w.does(t, "sleep 1\nbus-stops 0\nput 0 2 1 0\nsecond\nsecond\nsecond\nput 0 1 1 0\nput 0 2 1 0\nput 1 1 1 0\nsleep 2")
+		w.api.mu.Lock()
+		w.api.down = true
+		w.api.mu.Unlock()
+		w.api.drop()
+		w.api.cut(io.ErrUnexpectedEOF)
+		w.sleep(10 * time.Second) // a synced event may be due
+		away := time.Now()
+		w.sleep(30 * time.Minute)
+		before := len(s.bus.messages)
+		w.does(t, "bus-heals 0")
+		w.sleep(30 * time.Minute)
+		changes, periodic := 0, 0
+		for _, m := range s.bus.messages[before:] {
+			switch {
+			case !m.ofCollection():
+				changes++
+			case m.short() == "synced" && m.Data.Reason == string(event.ReasonPeriodic) && timeOf(t, &m).After(away):
+				periodic++
+			}
+		}
+		if changes < 3 || periodic > 0 {
+			t.Errorf("%d changes, and %d periodic synced events that claim to know what the API server has", changes, periodic)
+		}
+	})
+}
+
+func timeOf(t *testing.T, m *message) time.Time {
+	var e struct{ Time time.Time }
+	if err := json.Unmarshal(m.Value, &e); err != nil || e.Time.IsZero() {
+		t.Fatalf("an event without a time: %s: %v", m.Value, err)
+	}
+	return e.Time
 }
