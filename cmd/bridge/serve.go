@@ -50,6 +50,9 @@ const (
 	authorizeBus     = "bus"
 )
 
+// minRightsMaxAge is the smallest --rights-max-age. The synced events of a quiet resource are about a minute apart: see [loop.Handler.Contact].
+const minRightsMaxAge = 2 * time.Minute
+
 func newServe() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
@@ -78,7 +81,7 @@ topics that are not compacted, or NATS with a stream that keeps all messages.`,
 	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the key of the certificate, PEM")
 	flags.StringVar(&f.clientCA, "client-ca", "", "file with the CAs of client certificates, PEM: the common name is the user, the organizations are the groups")
 	flags.StringVar(&f.authorization, "authorization", authorizeNone, "who may read what: none (everybody everything), cluster (the source cluster is asked), or bus (by the RBAC objects on the bus)")
-	flags.DurationVar(&f.rightsMaxAge, "rights-max-age", 2*time.Minute, "with --authorization bus: largest age of the last event of each RBAC resource in each partition; 0: any")
+	flags.DurationVar(&f.rightsMaxAge, "rights-max-age", minRightsMaxAge, "with --authorization bus: largest age of the last event of each RBAC resource in each partition, at least 2m; 0: any")
 	return cmd
 }
 
@@ -91,6 +94,8 @@ func (f *serveFlags) check(path string) error {
 		return fmt.Errorf("--retain %s: it must not be negative", f.retain)
 	case f.maxConnections < 2:
 		return fmt.Errorf("--max-connections %d: it must be at least 2", f.maxConnections)
+	case f.authorization == authorizeBus && f.rightsMaxAge > 0 && f.rightsMaxAge < minRightsMaxAge:
+		return fmt.Errorf("--rights-max-age %s: use at least %s: the API server shows only about once a minute that a quiet resource has no changes", f.rightsMaxAge, minRightsMaxAge)
 	case f.rightsMaxAge < 0:
 		return fmt.Errorf("--rights-max-age %s: it must not be negative", f.rightsMaxAge)
 	case !slices.Contains([]string{authorizeNone, authorizeCluster, authorizeBus}, f.authorization):

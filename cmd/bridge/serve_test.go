@@ -84,7 +84,7 @@ checkpoint: {file: {path: `+t.TempDir()+`}}
 		{"--data D --tls-cert c --tls-key k --authorization bus --rights-max-age 0", kafka(whole, "at-least-once"), exitEnvironment, "no cluster"},
 		{"--data D --tls-cert c --tls-key k --authorization bus --rights-max-age 0", kafka(quiet, "exactly-once"), exitEnvironment, "no cluster"},
 		{"--data D --tls-cert c --tls-key k --authorization bus --rights-max-age 0", quiet, exitEnvironment, "no cluster"},
-		{"--data D --tls-cert c --tls-key k --authorization bus --rights-max-age 1m", whole, exitConfig, "the entry of roles.rbac.authorization.k8s.io needs syncedEvery: 30s or less"},
+		{"--data D --tls-cert c --tls-key k --authorization bus --rights-max-age 1m", whole, exitConfig, "--rights-max-age 1m0s: use at least 2m0s"},
 		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, ignore: [rules]}")), exitConfig, "are not published if ignore covers them"},
 		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, labelSelector: a=b}")), exitConfig, "are selected by the labels"},
 		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, types: [added, modified]}")), exitConfig, "deleted are left out"},

@@ -34,7 +34,7 @@ type Resource struct {
 	// because they expire.
 	Types []string `yaml:"types"`
 
-	SyncedEvery time.Duration `yaml:"syncedEvery"` // publish synced at least this often; at least 1s. Default: never
+	SyncedEvery time.Duration `yaml:"syncedEvery"` // publish synced this often, while the API server answers; at least 1s. Default: never
 	Resync      time.Duration `yaml:"resync"`      // publish every object again, as present, this often; at least 1m. Default: never
 	VerifyEvery time.Duration `yaml:"verifyEvery"` // list this often, and publish what differs from what was published; at least 1m. Default: never
 

@@ -89,12 +89,13 @@ func (g *gated) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
 	}
 }
 
-// feeder is a reader that lists objects of one size.
+// feeder is a reader that lists objects of one size. The API server answers it twice a second, unless it is away.
 type feeder struct {
 	objects, size int
 	pause         time.Duration // between the gap, which is committed meanwhile, and the first object
 	mu            sync.Mutex
 	taken         int // number of objects that the loop has accepted
+	away          bool
 	read          []time.Time
 }
 
@@ -123,8 +124,25 @@ func (f *feeder) Read(ctx context.Context, _ string, want reconcile.Read, h *loo
 			}
 		}
 	}
-	<-ctx.Done()
-	return ctx.Err()
+	for {
+		f.mu.Lock()
+		if !f.away {
+			h.Contact(time.Now())
+		}
+		f.mu.Unlock()
+		select {
+		case <-time.After(time.Second / 2):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// leave makes the API server answer no more, or again.
+func (f *feeder) leave(away bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away = away
 }
 
 // Side implements [loop.Reader].
@@ -303,6 +321,54 @@ func TestPeriodicSyncedIsBounded(t *testing.T) {
 			t.Errorf("the largest batch has %d events, want at most %d", n, loop.BatchRecords)
 		}
 	})
+}
+
+// A periodic synced event says that the collection is complete up to its time: while the API server does not answer, nobody knows that.
+func TestNoPeriodicSyncedWithoutContact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, f := openGate(), &feeder{objects: 3}
+		p := runs(t, b, &mapStore{values: map[string][]byte{}}, f, &encoder{rejected: map[string]bool{}})
+		p.syncedEvery = time.Second
+		p.set(t, nil, "pods")
+		syncedIn := func(d time.Duration) int {
+			before := b.synced()
+			time.Sleep(d)
+			return b.synced() - before
+		}
+		if n := syncedIn(time.Minute); n < 55 {
+			t.Errorf("%d synced events in a minute, want about 60", n)
+		}
+		f.leave(true)
+		if n := syncedIn(time.Hour); n > 1 {
+			t.Errorf("%d synced events in an hour without an answer of the API server, want at most one", n)
+		}
+		f.leave(false)
+		if n := syncedIn(time.Minute); n < 55 {
+			t.Errorf("%d synced events in the minute after the API server is back, want about 60", n)
+		}
+		p.syncedEvery = time.Hour
+		p.set(t, nil, "pods")
+		time.Sleep(3 * time.Hour)
+		time.Sleep(10 * time.Minute) // the API server answers since the last synced event
+		f.leave(true)
+		if n := syncedIn(3 * time.Hour); n > 0 {
+			t.Errorf("%d synced events long after the last answer of the API server", n)
+		}
+		p.kill()
+		<-p.done
+	})
+}
+
+// synced returns how many synced events the bus has.
+func (b *bus) synced() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.lines {
+		if l.Type == "synced" {
+			n++
+		}
+	}
+	return n
 }
 
 // torn is a store that rejects commits after the bus has a batch.

@@ -44,11 +44,18 @@ type wanted struct {
 	edit       editState
 	// Times of the last synced event, the last verification and, for resyncDue, the last resync; zero: none since the start. See passed.
 	synced, verified, resynced time.Time
+	confirmed                  confirmed
 	// After a failed list beside the watch, the next one begins at retryAt, after a pause; zero: the last one did not fail.
 	retryAt time.Time
 	pause   time.Duration
 	// demanded is the lowest run that satisfies the last [Loop.Resync]: the run of a resync or a reset. 0: nothing was demanded.
 	demanded uint64
+}
+
+// confirmed is what the last periodic synced event says: at what position the collection was, and when the API server had answered last.
+type confirmed struct {
+	position string
+	contact  time.Time
 }
 
 // sideOver is called at the end of a list beside the watch. After a failed one, the next one waits: the pause doubles each time.
@@ -120,6 +127,7 @@ func (n *planned) set(p Plan) error {
 		if before := n.wanted[w.ID]; before != nil {
 			next.properties, next.edit = before.properties, before.edit
 			next.synced, next.verified, next.resynced = before.synced, before.verified, before.resynced
+			next.confirmed = before.confirmed
 			next.retryAt, next.pause, next.demanded = before.retryAt, before.pause, before.demanded
 		}
 		n.wanted[w.ID] = next

@@ -265,7 +265,7 @@ func (a *AsOf) lowerTo(b AsOf) {
 // read past the move.
 //
 // The time does not advance while there are no events, unless the bridge is configured to
-// repeat synced events (syncedEvery).
+// repeat synced events (syncedEvery) and the API server answers it.
 func (s *State) Complete(cluster, resource string) (at AsOf, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

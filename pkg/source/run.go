@@ -139,13 +139,14 @@ func (r *reader) reconcile(ctx context.Context) error {
 			return err // other failures will also fail the list
 		}
 	}
-	begun := *r.due
+	begun, began := *r.due, time.Now()
 	begun.Kind, begun.RV = ListBegun, r.at.resume
 	r.relay.begun = false
 	rv, err := r.list(ctx, begun)
 	if err == nil {
 		r.at, r.due, r.trouble = cursor{resume: rv, last: rv}, nil, time.Time{}
 		r.listed, r.listedAt = rv, time.Now()
+		r.onContact(began)
 		r.empty = emptyWatches{}
 		return nil
 	}

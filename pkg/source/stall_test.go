@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -346,5 +347,51 @@ func TestHalfOpenConnection(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A time at which the API server had not answered counts as one up to which nothing is missing. A frame counts as of when it was read, and not as
+// of when a slow handler had room for it.
+func TestContact(t *testing.T) {
+	slow := func(context.Context, Signal) error { time.Sleep(5 * time.Second); return nil }
+	for _, c := range []struct {
+		name   string
+		watch  answer
+		hook   func(context.Context, Signal) error
+		probes []answer
+		want   []time.Duration // since the begin, rounded to seconds
+	}{
+		{
+			"a probe, the watch and frames, and then no answers",
+			then(20*time.Second, frame("ADDED", "a", "31"), bookmark("32")+errorFrame(500, "InternalError")), nil,
+			append([]answer{pageOf("30", ""), pageOf("30", "")}, answers(100, failing(403))...),
+			[]time.Duration{0, 0, 20 * time.Second},
+		},
+		{
+			"a handler that blocks",
+			closed(frame("ADDED", "a", "31"), frame("ADDED", "b", "32"), errorFrame(500, "InternalError")), slow,
+			append([]answer{pageOf("30", ""), pageOf("30", "")}, answers(100, failing(403))...),
+			[]time.Duration{0, 0, 0},
+		},
+		{
+			"the probe before the watch is refused",
+			closed(errorFrame(500, "InternalError")), nil, answers(100, failing(403)), nil,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, nil, append([]answer{c.watch}, answers(200, failing(403))...))
+				s.probes = c.probes
+				var got []time.Duration
+				begin := time.Now()
+				r := run(t, Options{Client: inMemory(t, s), OnContact: func(at time.Time) { got = append(got, at.Sub(begin).Round(time.Second)) }},
+					event.Position{RV: "10"}, c.hook)
+				pass(10 * time.Minute)
+				r.stop()
+				if !slices.Equal(got, c.want) {
+					t.Errorf("contacts at %v, want %v", got, c.want)
+				}
+			})
+		})
 	}
 }

@@ -80,7 +80,8 @@ type subscriber struct {
 type watchFrame struct {
 	kind   string
 	object *Object
-	busy   bool // the watch is busy
+	busy   bool      // the watch is busy
+	read   time.Time // when it was read
 	err    error
 }
 
@@ -174,7 +175,7 @@ func (s *stream) read(c *Collection, r *frameReader) {
 		case "ADDED", "MODIFIED", "DELETED":
 			c.restore(o, nil)
 		}
-		s.give(watchFrame{kind: kind, object: o, busy: r.busy})
+		s.give(watchFrame{kind: kind, object: o, busy: r.busy, read: time.Now()})
 		for !s.hasRoom() {
 			select {
 			case <-s.room:

@@ -45,6 +45,9 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 	}
 	defer u.close()
 	r.state(State{Phase: Watching, Err: doubt})
+	if doubt == nil && !r.trouble.IsZero() { // a probe has just succeeded, so this answer is not that of a gateway
+		r.onContact(time.Now())
+	}
 	at.last = at.resume // the next watch repeats events after resume
 	opened := time.Now()
 	watchdog := r.newWatchdog(ctx, doubt)
@@ -107,7 +110,7 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 		if at.repeats(e) {
 			f.object.Release()
 			u.handled(size)
-			watchdog.heard(f.kind)
+			watchdog.heard(&f)
 			continue
 		}
 		signal, err := r.signal(ctx, f)
@@ -123,7 +126,7 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 		}
 		at.handle(e)
 		u.handled(size)
-		watchdog.heard(f.kind)
+		watchdog.heard(&f)
 		// Continue a busy watch on a wide connection, unless it would begin again at the same
 		// resourceVersion.
 		if f.busy && at.resume != began && !r.throwAway && r.elsewhere == nil && !u.stream.wide && !u.stream.stopped() && len(r.client.wide) < wideWatches {

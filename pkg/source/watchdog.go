@@ -75,13 +75,14 @@ func (r *reader) newWatchdog(ctx context.Context, doubt error) *watchdog {
 }
 
 // heard records a frame after it was handled. A watch that has passed the resourceVersion of a probe has every change from before the probe.
-func (p *watchdog) heard(kind string) {
+func (p *watchdog) heard(f *watchFrame) {
 	p.frames, p.last = p.frames+1, time.Now()
+	p.reader.onContact(f.read)
 	if a := p.ahead; a.rv != "" && event.Older(a.rv, p.reader.at.last) {
 		p.ahead = finding{}
 		p.reader.onInStep(a.since)
 	}
-	if kind == "BOOKMARK" {
+	if f.kind == "BOOKMARK" {
 		p.reader.bookmarks = true
 	}
 	if p.shown == Stalled {
@@ -140,6 +141,7 @@ func (p *watchdog) judge(f finding) error {
 		switch {
 		case f.inStep && !moved:
 			p.last = f.asked
+			p.reader.onContact(f.since)
 			p.reader.onInStep(f.since)
 		case f.err == nil && p.ahead.rv == "":
 			p.ahead = f

@@ -107,7 +107,8 @@ func TestSyncedEvery(t *testing.T) {
 	w.asks(bridge.Resource{SyncedEvery: "1s"})
 	w.create(kube.ConfigMaps, "o")
 	w.start()
-	_, rv := w.patch(kube.ConfigMaps, "o", "live")
+	w.onBus("the second synced", func(all []bus.Message) bool { return len(syncedOf(all)) >= 2 })
+	_, rv := w.patch(kube.ConfigMaps, "o", "live") // in a quiet collection, the API server shows only about once a minute that it is there
 	all := w.onBus("the third synced", func(all []bus.Message) bool { return len(syncedOf(all)) >= 3 })
 	w.uniqueIDs()
 	for _, m := range syncedOf(all) {
