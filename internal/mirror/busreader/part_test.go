@@ -25,7 +25,9 @@ type topics struct {
 
 func (b *topics) Parts() []sink.Part { return b.parts }
 
-func (b *topics) At(context.Context, time.Time) ([]int64, error) { return make([]int64, len(b.parts)), nil }
+func (b *topics) At(context.Context, time.Time) ([]int64, error) {
+	return make([]int64, len(b.parts)), nil
+}
 
 func (b *topics) Refresh(context.Context) error {
 	b.parts = nil
