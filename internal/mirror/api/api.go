@@ -42,10 +42,11 @@ const (
 type limits struct {
 	write time.Duration // for a part of an answer
 	list  time.Duration // for a list, and for the changes that a watch is behind
+	share time.Duration // for the changes that a watch is behind and has in memory with others; it reads the rest on its own
 	bytes int           // of a list that are collected before its header is written; a longer list is written while it is read
 }
 
-var standardLimits = limits{write: 30 * time.Second, list: 5 * time.Minute, bytes: 256 << 10}
+var standardLimits = limits{write: 30 * time.Second, list: 5 * time.Minute, share: time.Second, bytes: 256 << 10}
 
 // Builtin describes a resource that Kubernetes itself has.
 type Builtin struct {
