@@ -90,6 +90,9 @@ func (l *Log) Refresh(ctx context.Context) error {
 	return err
 }
 
+// Place returns the place of the messages of a part, as [Log.Events] passes it on.
+func (l *Log) Place(part int) consumer.Message { return l.places[part] }
+
 // Events calls fn for the events of the cluster within the ranges, in the order of each part. at is the place of m, as a copy takes it. Other
 // errors than those of the bus and of fn wrap [ErrNewer] or [ErrClusters].
 func (l *Log) Events(ctx context.Context, ranges []sink.Range, fn func(m *sink.Message, at consumer.Message, e *event.Received) error) error {

@@ -280,11 +280,12 @@ func (m *Mirror) MarkReached() {
 	}
 }
 
-// ProveMarked is called when every message that was published before the last call of MarkReached has been applied, in all partitions. So the
-// collections are complete up to what was remembered. Readers see it after Commit.
-func (m *Mirror) ProveMarked() {
+// ProveMarked is called when every message of some partitions that was published before the last call of MarkReached has been applied. So the
+// collections are complete up to what was remembered in these partitions, which have the names of [consumer.Message.String]. A partition that is not
+// among them holds its collections back. Readers see it after Commit.
+func (m *Mirror) ProveMarked(partitions map[string]bool) {
 	for _, r := range m.all {
-		r.proveMarked()
+		r.proveMarked(partitions)
 	}
 }
 

@@ -160,7 +160,7 @@ func TestMomentsOfBacklog(t *testing.T) {
 			} else {
 				b.commit()
 				b.mirror.MarkReached()
-				b.mirror.ProveMarked()
+				b.mirror.ProveMarked(map[string]bool{b.collection + "/0": true, b.collection + "/1": true})
 			}
 			b.commit()
 			if _, err := b.mirror.AtTime(b.mirror.Resource(pods), time.Unix(2, 0)); err == nil {

@@ -627,14 +627,14 @@ func (r *resource) markReached() {
 	}
 }
 
-// proveMarked raises the positions of all partitions to what was marked, unless a gap began since.
-func (r *resource) proveMarked() {
+// proveMarked raises the positions of partitions to what was marked, unless a gap began since.
+func (r *resource) proveMarked(partitions map[string]bool) {
 	for _, c := range r.Collections {
 		if c.marked.run == 0 || c.marked.run != c.Run {
 			continue
 		}
 		for part, at := range c.Reached {
-			if !at.Gone && at.Epoch == c.marked.Epoch && at.Version < c.marked.Version {
+			if partitions[part] && !at.Gone && at.Epoch == c.marked.Epoch && at.Version < c.marked.Version {
 				c.Reached[part] = c.marked.reached
 				r.recheckServed, r.changed = true, true
 			}

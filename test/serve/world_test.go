@@ -123,6 +123,19 @@ func (w *world) startServe(dir string, flags ...string) (p *process, address str
 // ready waits until `bridge serve` has what the API server has, so that clients of both begin with the same.
 func (w *world) ready() {
 	w.t.Helper()
+	w.eventually("/readyz is 200", func() string { // before that there is no discovery
+		q, err := http.NewRequestWithContext(w.ctx, http.MethodGet, w.url+"/readyz", nil)
+		w.must(err)
+		a, err := http.DefaultClient.Do(q)
+		if err != nil {
+			return err.Error()
+		}
+		defer a.Body.Close()
+		if a.StatusCode != http.StatusOK {
+			return a.Status
+		}
+		return ""
+	})
 	for _, r := range published {
 		path := "/apis/" + r.GroupVersion().String() + "/" + r.Resource
 		if r.Group == "" {

@@ -379,7 +379,7 @@ func TestMetrics(t *testing.T) {
 	r.MustRegister(NewCollector(func() []State { return States(b.mirror, "prod") }))
 	ready := errors.New("the bus was not read")
 	b.server.Ready = func() error { return ready }
-	for path, want := range map[string]int{"/livez": 200, "/healthz": 200, "/readyz": 503, "/api/v1/pods": 200, "/api/v1/nodes": 404, "/api/v1/namespaces/shop/pods/web": 200} {
+	for path, want := range map[string]int{"/livez": 200, "/healthz": 200, "/readyz": 503, "/api/v1/pods": 200, "/api/v1/nodes": 503, "/api/v1/namespaces/shop/pods/web": 200} {
 		if status, _, body := b.get(t, path, ""); status != want {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
@@ -399,7 +399,7 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	has(`kubebridge_serve_requests_total{code="200",verb="list"} 1`, `kubebridge_serve_requests_total{code="404",verb="list"} 1`,
+	has(`kubebridge_serve_requests_total{code="200",verb="list"} 1`, `kubebridge_serve_requests_total{code="503",verb="list"} 1`,
 		`kubebridge_serve_requests_total{code="200",verb="get"} 1`, `kubebridge_serve_watches{resource="pods"} 1`,
 		`kubebridge_serve_current{resource="pods"} 1`, `kubebridge_serve_last_event_timestamp_seconds{resource="pods"} 1.773478805e+09`)
 	b.gap("pods", event.ReasonExpired)

@@ -42,10 +42,11 @@ const (
 type limits struct {
 	write time.Duration // for a part of an answer
 	list  time.Duration // for a list, and for the changes that a watch is behind
+	share time.Duration // for the changes that a watch is behind and has in memory with others; it reads the rest on its own
 	bytes int           // of a list that are collected before its header is written; a longer list is written while it is read
 }
 
-var standardLimits = limits{write: 30 * time.Second, list: 5 * time.Minute, bytes: 256 << 10}
+var standardLimits = limits{write: 30 * time.Second, list: 5 * time.Minute, share: time.Second, bytes: 256 << 10}
 
 // Builtin describes a resource that Kubernetes itself has.
 type Builtin struct {
@@ -71,7 +72,8 @@ type Options struct {
 	// if too many are being sent. Each of them keeps a buffer and an object, or a document, in memory while its client reads. Nil: there is no limit.
 	AcquireList func(ctx context.Context, address string) (release func(), ok bool)
 	Version     string // of the program
-	// Ready returns why the copy is not ready to be read, for /readyz; nil: it is. It may be nil.
+	// Ready returns why the bus was not read yet up to where it ended at the start, for /readyz; nil: it was. Until then nothing is said to be absent of
+	// which the copy has no event, and there is no discovery. It may be nil.
 	Ready func() error
 	// Metrics counts requests; nil: they are not counted. Exported serves /metrics; nil: there is none.
 	Metrics  *Metrics
@@ -105,6 +107,9 @@ func New(o Options) *Server {
 	}
 	if o.Self == nil {
 		o.Self = auth.Everybody{}
+	}
+	if o.Ready == nil {
+		o.Ready = func() error { return nil }
 	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(prometheus.NewRegistry())
@@ -162,7 +167,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // probe answers the probes of a kubelet, which has no credentials.
 func (s *Server) probe(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/readyz" && s.Ready != nil {
+	if r.URL.Path == "/readyz" {
 		if err := s.Ready(); err != nil {
 			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 			return
@@ -196,8 +201,15 @@ func (s *Server) serve(w *counted, r *http.Request) error {
 	case path == "/metrics" && s.Exported != nil:
 		s.Exported.ServeHTTP(w, r)
 	case path == openAPI || strings.HasPrefix(path, openAPI+"/"):
+		if err := s.unread("discovery"); err != nil {
+			return err
+		}
 		return s.serveOpenAPI(w, r, v, path)
-	case s.discovery(w, r, v, parts):
+	case isDiscovery(parts):
+		if err := s.unread("discovery"); err != nil {
+			return err
+		}
+		s.discovery(w, r, v, parts)
 	default:
 		return notFound(r.URL.Path)
 	}
@@ -255,7 +267,10 @@ func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) e
 	case wrong != nil:
 		return wrong
 	}
-	q.kind = s.kindOf(v, t.GroupVersion, t.resource)
+	var err error
+	if q.kind, err = s.kindOf(v, t.GroupVersion, t.resource); err != nil {
+		return err
+	}
 	if q.kind == nil || q.namespace != "" && !q.kind.Namespaced {
 		return notFound(r.URL.Path)
 	}
@@ -420,6 +435,14 @@ func notFound(path string) error {
 	e := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "", 0, true)
 	e.ErrStatus.Message = "the server could not find the requested resource: the bus has no events of " + path
 	return e
+}
+
+// unread returns the answer to a request for what the copy may not have yet, while the bus was not read up to where it ended at the start; nil: it was.
+func (s *Server) unread(what string) error {
+	if err := s.Ready(); err != nil {
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not complete: %v", what, err))
+	}
+	return nil
 }
 
 // statusOf returns the Status of an error.

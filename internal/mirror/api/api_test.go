@@ -972,3 +972,63 @@ func TestTokenOfAnotherCopy(t *testing.T) {
 		}
 	}
 }
+
+// TestUnreadIsNotAbsent: while the bus was not read up to where it ended at the start, what was not read is not known, and is not said to be absent:
+// controllers would take it for deleted. What was read is served.
+func TestUnreadIsNotAbsent(t *testing.T) {
+	unread := errors.New("the bus was not read yet")
+	b := newBus(t)
+	b.server.Ready = func() error { return unread }
+	want := func(code int, paths ...string) {
+		t.Helper()
+		for _, path := range paths {
+			for _, prefix := range []string{"", "/clusters/prod", "/at/2026-03-14T10:00:00Z"} {
+				if got, _, text := b.get(t, prefix+path, ""); got != code || code == 503 && !strings.Contains(text, `"reason":"ServiceUnavailable"`) {
+					t.Errorf("%s: %d %s, want %d", prefix+path, got, text, code)
+				}
+			}
+		}
+	}
+	resources := []string{"/api/v1/pods", "/api/v1/namespaces/shop/pods/web", "/apis/example.com/v1/widgets", "/apis/example.com/v1/namespaces/shop/widgets/w"}
+	found := []string{"/api", "/apis", "/api/v1", "/openapi/v3"}
+	groups := []string{"/apis/example.com", "/apis/example.com/v1", "/openapi/v3/apis/example.com/v1"}
+	want(503, slices.Concat(resources, found, groups)...)
+	want(200, "/version")
+	b.snapshot("pods", 50, web, cart, log)
+	want(200, resources[:2]...)
+	want(404, "/api/v1/namespaces/shop/pods/none")
+	want(503, slices.Concat(resources[2:], found, groups)...)
+	unread = nil
+	want(200, slices.Concat(resources[:2], found)...)
+	want(404, slices.Concat(resources[2:], groups)...)
+}
+
+// TestUnknownKind: of a custom resource that has neither an object nor a definition on the bus, nobody knows the kind. That is no absence, unless the
+// resource does not exist in the cluster or is not published any more.
+func TestUnknownKind(t *testing.T) {
+	b := newBus(t)
+	const widgets, gadgets = "widgets.example.com", "gadgets.example.com"
+	want := func(resource string, code int) {
+		t.Helper()
+		for _, path := range []string{"/apis/example.com/v1/" + resource, "/apis/example.com/v1/namespaces/shop/" + resource + "/x"} {
+			if got, _, text := b.get(t, path, ""); got != code {
+				t.Errorf("%s: %d %s, want %d", path, got, text, code)
+			}
+		}
+	}
+	want("widgets", 404)
+	b.gap(widgets, event.ReasonReset)
+	want("widgets", 503)
+	b.synced(widgets, 50, event.ReasonReset)
+	want("widgets", 503)
+	if code, _, text := b.get(t, "/apis", ""); code != 200 || strings.Contains(text, "example.com") {
+		t.Errorf("discovery: %d %s", code, text)
+	}
+	b.close(widgets)
+	want("widgets", 404)
+	b.gap(gadgets, event.ReasonReset)
+	b.send(gadgets, event.Event{
+		Type: event.Synced, Origin: event.Reconcile, Nth: 1, Report: &event.Report{Reason: event.ReasonReset}, Plan: b.plan(gadgets),
+	})
+	want("gadgets", 404)
+}

@@ -104,3 +104,17 @@ func TestFieldSelectors(t *testing.T) {
 	pod(event.Modified, event.Watch, web, `"status":{"phase":"Failed"}`)
 	wantNext(t, w, "DELETED web@52")
 }
+
+// TestLongNameSelected: a field selector with a name that is too long for an event compares it as the bus has it.
+func TestLongNameSelected(t *testing.T) {
+	b := newBus(t)
+	long := strings.Repeat("n", event.MaxName+1)
+	x := thing{"shop", event.BoundName(long), "u-1", 41, ""}
+	b.snapshot("pods", 50, x, cart)
+	for selector, want := range map[string]string{"metadata.name=": x.name, "metadata.name!=": "cart", "metadata.namespace=shop,metadata.name=": x.name} {
+		l, err := b.client("").Resource(podsResource).List(t.Context(), metav1.ListOptions{FieldSelector: selector + long})
+		if err != nil || len(l.Items) != 1 || l.Items[0].GetName() != want {
+			t.Errorf("%s: %d objects (%v)", selector, len(l.Items), err)
+		}
+	}
+}

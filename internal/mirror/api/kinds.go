@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"sync"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -76,20 +78,29 @@ var categoryAll = []string{
 
 const definitions = "customresourcedefinitions.apiextensions.k8s.io"
 
-// kindOf returns a resource of a group version; nil if the bus has no events of it.
-func (s *Server) kindOf(v view, gv schema.GroupVersion, plural string) *kind {
+// kindOf returns a resource of a group version; nil if the bus has no events of it. If the copy may lack them, or does not have the resource's kind,
+// it is an error, and not an absence.
+func (s *Server) kindOf(v view, gv schema.GroupVersion, plural string) (*kind, error) {
 	name := plural
 	if gv.Group != "" {
 		name += "." + gv.Group
 	}
+	unread := s.unread(name) // before the look-up: it has everything then
 	r := s.Mirror.Resource(store.Resource{Cluster: v.cluster, Name: name})
 	if r == nil {
-		return nil
+		return nil, unread
 	}
-	if k := s.describe(v, r); k != nil && k.gv == gv {
-		return k
+	k := s.describe(v, r)
+	switch {
+	case k != nil && k.gv == gv:
+		return k, nil
+	case k != nil || unread != nil:
+		return nil, unread
 	}
-	return nil
+	if _, err := r.Latest(); errors.Is(err, mirror.ErrAbsent) {
+		return nil, nil
+	}
+	return nil, apierrors.NewServiceUnavailable(name + ": its kind is not known: the bus has no object of it, and no CustomResourceDefinition")
 }
 
 // describe returns what is known of a resource; nil if its kind is not known, because there was no object of it.
@@ -259,42 +270,43 @@ func (s *Server) kinds(v view) (all []*kind) {
 
 var readVerbs = metav1.Verbs{"get", "list", "watch"}
 
-// discovery serves the paths of discovery, and reports whether it is one.
-func (s *Server) discovery(w http.ResponseWriter, r *http.Request, v view, parts []string) bool {
+// isDiscovery reports whether a path is one of discovery.
+func isDiscovery(parts []string) bool {
+	return parts[0] == "api" && len(parts) <= 2 || parts[0] == "apis" && len(parts) <= 3
+}
+
+// discovery serves the paths of discovery.
+func (s *Server) discovery(w http.ResponseWriter, r *http.Request, v view, parts []string) {
 	core := parts[0] == "api"
-	if !core && parts[0] != "apis" || len(parts) > 3 || core && len(parts) > 2 {
-		return false
-	}
 	all := slices.DeleteFunc(s.kinds(v), func(k *kind) bool { return core != (k.gv.Group == "") })
 	switch len(parts) {
 	case 1:
 		if wantsAggregated(r) {
 			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 			s.encode(w, aggregated(all))
-			return true
+			return
 		}
 		if core {
 			s.answer(w, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"}, Versions: []string{"v1"}})
-			return true
+			return
 		}
 		s.answer(w, metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: groups(all)})
 	case 2:
 		if core {
 			s.resources(w, r, all, schema.GroupVersion{Version: parts[1]})
-			return true
+			return
 		}
 		for _, g := range groups(all) {
 			if g.Name == parts[1] {
 				g.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
 				s.answer(w, g)
-				return true
+				return
 			}
 		}
 		s.fail(w, notFound(r.URL.Path))
 	case 3:
 		s.resources(w, r, all, schema.GroupVersion{Group: parts[1], Version: parts[2]})
 	}
-	return true
 }
 
 func (s *Server) resources(w http.ResponseWriter, r *http.Request, all []*kind, gv schema.GroupVersion) {

@@ -60,6 +60,16 @@ func parseOptions(q *request) (*options, error) {
 		if ns, ok := o.selector.RequiresExactMatch("metadata.namespace"); ok && o.namespace == "" {
 			o.namespace = ns
 		}
+		var err error
+		o.selector, err = o.selector.Transform(func(field, value string) (string, string, error) {
+			if field == "metadata.name" {
+				value = event.BoundName(value)
+			}
+			return field, value, nil
+		})
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
 	}
 	if o.ResourceVersion != "" {
 		var err error

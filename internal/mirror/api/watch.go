@@ -254,12 +254,15 @@ func (x *watcher) changes(upTo store.Position) error {
 		if t == nil {
 			break
 		}
-		for _, c := range t.in(x.o.namespace) {
-			if err := send(c); err != nil {
-				return err
-			}
+		if err := x.sendAll(t, send); err != nil {
+			return err
 		}
-		x.at = t.upTo
+		if t.upTo.Compare(upTo) > 0 {
+			upTo = t.upTo
+		}
+		if x.at != t.upTo {
+			break
+		}
 	}
 	if upTo.Compare(x.at) > 0 {
 		var failed error
@@ -275,6 +278,23 @@ func (x *watcher) changes(upTo store.Position) error {
 	if n > 0 && !x.flush() {
 		return errGone
 	}
+	return nil
+}
+
+// sendAll sends the changes of a stretch, and releases it. It ends early, between two resourceVersions, if the client reads slowly.
+func (x *watcher) sendAll(t *stretch, send func(c *store.Change) error) error {
+	defer x.s.recent.release(t)
+	began := time.Now()
+	for _, c := range t.in(x.o.namespace) {
+		if c.At.Version != x.at.Version && time.Since(began) > x.s.limits.share {
+			return nil
+		}
+		if err := send(c); err != nil {
+			return err
+		}
+		x.at = c.At
+	}
+	x.at = t.upTo
 	return nil
 }
 

@@ -62,7 +62,7 @@ type busReader struct {
 	known    map[string]bool  // the parts as of the last refresh
 	unproved bool             // messages were applied since the last mark
 	marked   bool             // a mark waits for the ends of the parts
-	ends     map[string]int64 // once they are read, what was marked is proved; nil: no mark waits
+	ends     map[string]int64 // of the parts that the bus had then: once they are read, what was marked is proved in them; nil: no mark waits
 	waiting  map[string]waiting
 }
 
@@ -165,7 +165,7 @@ func (f *busReader) connect(ctx context.Context) error {
 		if err := l.Refresh(ctx); err != nil {
 			return err
 		}
-		if err := f.prove(l.Parts()); err != nil {
+		if err := f.prove(l); err != nil {
 			return err
 		}
 	}
@@ -230,8 +230,10 @@ func (f *busReader) mark(read bool) {
 	}
 }
 
-// prove takes what was marked as proved, if all parts are read to the ends that they had after that.
-func (f *busReader) prove(parts []sink.Part) error {
+// prove takes what was marked as proved, if all parts are read to the ends that they had after that. It proves nothing about a part that was not
+// among them, or is not any more: it may have messages that were not read.
+func (f *busReader) prove(l *history.Log) error {
+	parts := l.Parts()
 	ordered := len(parts) > 0
 	for _, p := range parts {
 		ordered = ordered && p.Ordered
@@ -247,17 +249,24 @@ func (f *busReader) prove(parts []sink.Part) error {
 	if f.ends == nil {
 		return nil
 	}
-	for _, p := range parts {
+	proved := map[string]bool{}
+	for i, p := range parts {
+		end, known := f.ends[p.Name]
+		if !known {
+			continue
+		}
 		o, read := f.Mirror.Offset(p.Name)
 		if !read {
 			o.Next = p.First
 		}
-		if o.Next < f.ends[p.Name] {
+		if o.Next < end {
 			return nil
 		}
+		place := l.Place(i)
+		proved[place.String()] = true
 	}
 	f.ends = nil
-	f.Mirror.ProveMarked()
+	f.Mirror.ProveMarked(proved)
 	return ofMirror(f.Mirror.Commit(nil))
 }
 
