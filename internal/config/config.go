@@ -301,8 +301,14 @@ func (c *Config) Entries(s *Sink) (all []plan.Entry) {
 		at := slices.IndexFunc(c.Sinks, func(other Sink) bool { return other.Name == s.Name })
 		list = fmt.Sprintf("sinks[%d].resources", at)
 	}
+	var redacted []string
+	for i := range c.Redact {
+		redacted = append(redacted, c.Redact[i].Resources...)
+	}
 	for i, r := range c.ResourcesOf(s) {
-		all = append(all, r.planned(c.places[fmt.Sprintf("%s[%d]", list, i)]))
+		e := r.planned(c.places[fmt.Sprintf("%s[%d]", list, i)])
+		e.Redacted = redacted
+		all = append(all, e)
 	}
 	return all
 }

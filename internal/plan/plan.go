@@ -47,7 +47,7 @@ type Plan struct {
 	Unmatched   []string         // patterns that match nothing; Waiting says why
 	Unknown     map[string]error // API groups that patterns may match and whose discovery fails; their known collections stay
 	Skipped     []string         // resources that patterns leave out, as "resource: reason"; sorted
-	Warnings    []string         // entries of one resource that may select the same objects
+	Warnings    []string         // entries of one resource that may select the same objects, and rules for resources that are not served
 	// Err is a *[ConfigError] if entries contradict each other or the server. The other entries
 	// still have their collections.
 	Err error
@@ -83,6 +83,8 @@ var (
 	ErrNamespacesUnknown = errors.New("the namespaces that match are not known yet")
 	// ErrContradiction: the entry contradicts another one or the server. [Plan.Err] also has the error.
 	ErrContradiction = errors.New("only a change of the configuration helps")
+	// ErrNotPlural: a rule that hides values has a singular or short name of the resource, so that its values would not be hidden.
+	ErrNotPlural = errors.New("it is not published until the name in `redact` is corrected")
 )
 
 // Make computes the wanted collections. The narrowest entry takes a resource: a name takes precedence over
@@ -167,6 +169,7 @@ func (p *planner) collect() {
 			unclear = e.Resource
 		}
 	}
+	p.ineffective()
 	for b := range discovery.Breadths {
 		for _, e := range p.in.entries {
 			switch {
@@ -301,9 +304,38 @@ func (p *planner) unknownGroups(e *parsed) {
 	}
 }
 
+// ineffective warns of rules that hide nothing, because the server serves no resource that they are for.
+func (p *planner) ineffective() {
+	warned := map[string]bool{}
+	for _, e := range p.in.entries {
+		for _, n := range e.redacted {
+			if warned[n.String()] || p.in.catalog.MayServe(n) {
+				continue
+			}
+			warned[n.String()] = true
+			p.Warnings = append(p.Warnings, fmt.Sprintf("redact: %q is the plural of no resource that the server serves: the rule hides nothing", n))
+		}
+	}
+}
+
+// notPlural returns the name in a rule that is a singular or short name of a resource, or "".
+func (p *planner) notPlural(e *parsed, gr schema.GroupResource) string {
+	for _, n := range e.redacted {
+		if !n.IsPattern() && n.Resource() != gr.Resource && slices.Contains(p.in.catalog.Meanings(n), gr) {
+			return n.String()
+		}
+	}
+	return ""
+}
+
 // take adds an entry's collections of a resource.
 func (p *planner) take(e *parsed, r discovery.Resource) {
 	gr := r.GroupResource()
+	if name := p.notPlural(e, gr); name != "" {
+		p.taken[gr] = true
+		p.waits(e, fmt.Errorf("redact: %q is a singular or short name of %s, and rules need the plural: write %s: %w", name, gr, gr, ErrNotPlural))
+		return
+	}
 	for _, other := range p.takers[gr] {
 		if other.Name == e.Name {
 			p.contradicts(e, "name: %w", sameName(gr.String(), other))
