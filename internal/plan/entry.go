@@ -97,8 +97,9 @@ type parsed struct {
 	found discovery.Resource
 	err   error // why found is not set
 	// named are the resources that the entry means in any case: the resource that was found, or the resources that
-	// its text names.
+	// its text names; and those that patterns leave to it.
 	named []schema.GroupResource
+	other bool // Resource is a singular or short name, and not one of Kubernetes' own resources
 }
 
 // Mistake is an error in an entry that does not depend on the cluster.

@@ -83,6 +83,8 @@ var (
 	ErrNamespacesUnknown = errors.New("the namespaces that match are not known yet")
 	// ErrContradiction: the entry contradicts another one or the server. [Plan.Err] also has the error.
 	ErrContradiction = errors.New("only a change of the configuration helps")
+	// ErrAmbiguous: the entry's name may mean several resources. Patterns take none of them, because the entry's options may be meant for any.
+	ErrAmbiguous = errors.New("it is not published until both are written with their groups")
 	// ErrNotPlural: a rule that hides values has a singular or short name of the resource, so that its values would not be hidden.
 	ErrNotPlural = errors.New("it is not published until the name in `redact` is corrected")
 )
@@ -91,6 +93,9 @@ var (
 // the pattern of a group ("*.apps"), and a group pattern over "*.*". exclude has names and patterns of
 // resources that patterns leave out. A nil catalog is not known yet; the plan then has no
 // collections.
+//
+// A pattern takes no resource that a named entry may mean, by plural, singular or short name in any group, so that the options of the entry,
+// which may hide values, do not give way to those of the pattern.
 //
 // Entries of one resource need different names; one of them may have no name. An entry with the name of
 // an earlier entry has no collections, and [Plan.Err] has the error. If only the catalog shows that two entries mean one
@@ -101,7 +106,7 @@ func Make(entries []Entry, exclude []string, catalog *discovery.Catalog, namespa
 			Waiting: map[string]error{}, Unknown: map[string]error{}, partial: map[string]bool{},
 			in: inputs{exclude: discovery.ParseAll(exclude), excluded: map[schema.GroupResource]string{}, catalog: catalog, namespaces: namespaces},
 		},
-		taken: map[schema.GroupResource]bool{}, takers: map[schema.GroupResource][]*parsed{}, left: map[string]string{}, warned: map[*parsed]bool{},
+		taken: map[schema.GroupResource]bool{}, takers: map[schema.GroupResource][]*parsed{}, mayBe: map[schema.GroupResource]*parsed{}, left: map[string]string{}, warned: map[*parsed]bool{},
 	}
 	p.parse(entries)
 	if catalog == nil {
@@ -134,6 +139,7 @@ type planner struct {
 	Plan
 	taken  map[schema.GroupResource]bool      // resources taken by a narrower entry
 	takers map[schema.GroupResource][]*parsed // the entries that have collections of a resource
+	mayBe  map[schema.GroupResource]*parsed   // resources that the name of an entry may mean, and no entry means for certain
 	left   map[string]string                  // resources that patterns leave out, with the reason
 	warned map[*parsed]bool
 	errs   []error
@@ -170,6 +176,7 @@ func (p *planner) collect() {
 		}
 	}
 	p.ineffective()
+	p.ambiguities()
 	for b := range discovery.Breadths {
 		for _, e := range p.in.entries {
 			switch {
@@ -193,6 +200,42 @@ func (p *planner) collect() {
 		}
 	}
 	slices.Sort(p.Skipped)
+}
+
+// ambiguities finds the resources that the names of entries may mean besides the one that they mean now.
+func (p *planner) ambiguities() {
+	own := discovery.Builtin()
+	for _, e := range p.in.entries {
+		if e.resource.IsPattern() {
+			continue
+		}
+		if e.err == nil {
+			if _, err := own.Find(nameOf(e.found.GroupResource())); err == nil {
+				continue // a name of one of Kubernetes' own resources does not come to mean another
+			}
+			e.other = e.found.Name != e.resource.Resource()
+		}
+		for _, r := range p.in.catalog.Meanings(e.resource) {
+			p.mayBe[r] = e
+		}
+	}
+	for _, e := range p.in.entries {
+		for _, r := range e.named {
+			delete(p.mayBe, r)
+		}
+	}
+}
+
+// nameOf returns the full name of a resource.
+func nameOf(r schema.GroupResource) discovery.Name { return discovery.Parse(r.Resource + "." + r.Group) }
+
+// patternFor returns the first pattern that would take a resource if no entry named it, or nil.
+func (p *planner) patternFor(r schema.GroupResource) *parsed {
+	i := slices.IndexFunc(p.in.entries, func(e *parsed) bool { return e.resource.IsPattern() && e.resource.Matches(r.Group, r.Resource) })
+	if i < 0 {
+		return nil
+	}
+	return p.in.entries[i]
 }
 
 // excludedBy returns the name or pattern that excludes a resource from patterns, or "".
@@ -230,12 +273,18 @@ func (p *planner) named(e *parsed) {
 		}
 		return
 	}
-	if by, ok := p.in.excluded[e.found.GroupResource()]; ok {
+	gr := e.found.GroupResource()
+	p.taken[gr] = true // also if the entry contradicts: its options may hide values
+	if by, ok := p.in.excluded[gr]; ok {
 		p.contradicts(e, "it is both configured and excluded (as %q): remove one of the two", by)
 		return
 	}
 	if what := e.namespaced(); what != "" && !e.found.Namespaced {
 		p.contradicts(e, "it is cluster-scoped: remove its %s", what)
+		return
+	}
+	if pattern := p.patternFor(gr); e.other && pattern != nil {
+		p.contradicts(e, "it is a singular or short name, which %s may lose, and then %q would take the resource with other options: write %s", gr, pattern, gr)
 		return
 	}
 	p.take(e, e.found)
@@ -269,6 +318,9 @@ func (p *planner) pattern(e *parsed) {
 			p.left[gr.String()] = secret + ": name them to have them"
 		case !r.Namespaced && e.confined():
 			p.left[gr.String()] = fmt.Sprintf("cluster-scoped, and %q is confined to namespaces", e.String())
+		case p.mayBe[gr] != nil:
+			used++
+			p.leaveTo(p.mayBe[gr], gr)
 		default:
 			used++
 			p.take(e, r)
@@ -291,6 +343,15 @@ func (p *planner) pattern(e *parsed) {
 		}
 		p.Unmatched = append(p.Unmatched, e.String())
 		p.waits(e, fmt.Errorf("pattern %q: %w %s", e.Resource, discovery.ErrNoResource, what))
+	}
+}
+
+// leaveTo leaves a resource out of patterns, because the name of an entry may mean it. What was published of it stays as it is.
+func (p *planner) leaveTo(e *parsed, r schema.GroupResource) {
+	p.left[r.String()] = fmt.Sprintf("%q may mean it: write it with its group", e.String())
+	p.waits(e, fmt.Errorf("resource %q: it may also mean %s: %w", e.String(), r, ErrAmbiguous))
+	if !slices.Contains(e.named, r) {
+		e.named = append(e.named, r)
 	}
 }
 
