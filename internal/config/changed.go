@@ -63,6 +63,7 @@ func (c *Config) Reloaded(next *Config) *Config {
 	}
 	merged.Exclude = next.Exclude
 	merged.Resources = next.Resources
+	merged.digest = next.digest
 	merged.places, merged.warnings = nil, nil // the places of sinks in next may differ
 	merged.Sinks = slices.Clone(c.Sinks)
 	for i := range merged.Sinks {

@@ -45,6 +45,7 @@ type Config struct {
 
 	places   map[string]string // where entries of resources are in the file, by their paths
 	warnings []string
+	digest   string
 }
 
 // Kubernetes says where the API server is. Both empty: in-cluster, else the

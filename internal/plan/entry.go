@@ -88,7 +88,7 @@ type parsed struct {
 	Entry
 	resource    discovery.Name // Resource
 	redacted    []discovery.Name
-	in          []string       // Namespaces without ExcludeNamespaces, sorted
+	in          []string // Namespaces without ExcludeNamespaces, sorted
 	labels      labels.Selector
 	ofNamespace labels.Selector
 	fields      fields.Requirements // sorted, each once

@@ -227,7 +227,9 @@ func (p *planner) ambiguities() {
 }
 
 // nameOf returns the full name of a resource.
-func nameOf(r schema.GroupResource) discovery.Name { return discovery.Parse(r.Resource + "." + r.Group) }
+func nameOf(r schema.GroupResource) discovery.Name {
+	return discovery.Parse(r.Resource + "." + r.Group)
+}
 
 // patternFor returns the first pattern that would take a resource if no entry named it, or nil.
 func (p *planner) patternFor(r schema.GroupResource) *parsed {
