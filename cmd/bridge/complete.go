@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
@@ -90,7 +89,7 @@ func clusterOf(cmd *cobra.Command) config.Kubernetes {
 
 // completeResources completes with the resources that the cluster serves, or with Kubernetes' own resources if the cluster does not answer.
 func completeResources(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	catalog := access.Builtin()
+	catalog := discovery.Builtin()
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
 	if client, err := newClient(clusterOf(cmd)); err == nil {

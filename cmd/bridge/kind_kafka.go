@@ -148,7 +148,7 @@ func topicRoutes(c *config.Config, s *config.Sink) []history.Route {
 // resourceID returns the ID of the resource that a name means. It returns "" for a pattern, and for a name that only the cluster can
 // resolve.
 func resourceID(n discovery.Name) string {
-	r, _, err := access.Builtin().Identify(n)
+	r, _, err := discovery.Builtin().Identify(n)
 	if n.IsPattern() || err != nil {
 		return ""
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/internal/plan"
@@ -75,7 +74,7 @@ func newPast(c *config.Config, s *config.Sink) *past {
 	for i := range entries {
 		entries[i].Options = &resources[i]
 	}
-	p.plan = plan.Make(entries, c.Exclude, access.Builtin(), func(string) ([]string, bool) { return nil, false })
+	p.plan = plan.Make(entries, c.Exclude, discovery.Builtin(), func(string) ([]string, bool) { return nil, false })
 	return p
 }
 
@@ -91,7 +90,7 @@ func resourceNames(args []string) ([]discovery.Name, error) {
 		if err != nil {
 			return nil, &exitError{exitConfig, err}
 		}
-		if r, err := access.Builtin().FindUnversioned(n); err == nil && r.Name != n.Resource() {
+		if r, err := discovery.Builtin().FindUnversioned(n); err == nil && r.Name != n.Resource() {
 			names[i] = discovery.Parse(r.Name + strings.ToLower(n.String())[len(n.Resource()):])
 		}
 	}
@@ -101,7 +100,7 @@ func resourceNames(args []string) ([]discovery.Name, error) {
 // didYouMean suggests one of Kubernetes' own resources, or of the configured ones, for a name that the bus does not have.
 func (p *past) didYouMean(name discovery.Name) string {
 	var known []string
-	for _, r := range access.Builtin().Match(discovery.Parse("*.*")) {
+	for _, r := range discovery.Builtin().Match(discovery.Parse("*.*")) {
 		known = append(known, r.Name)
 	}
 	for i := range p.config.Sinks {

@@ -194,16 +194,16 @@ func TestReloadSaysAMistakeOnce(t *testing.T) {
 	}
 }
 
+// The entries of a file that changes anything else wait for the restart, too. The log level does not.
 func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bridge.yaml")
 	write(t, path, strings.ReplaceAll(configText("nodes"), "prod", "other")+"log: {level: debug, format: json}\n")
 	f := follow(t, path, 5*time.Millisecond)
-	f.applies("nodes")
-	f.says(zap.WarnLevel, 1, "need a restart", "[cluster log.format]")
-	f.says(zap.InfoLevel, 1, "[resources log.level]")
-	write(t, path, strings.ReplaceAll(configText("services"), "prod", "other")+"log: {level: debug, format: json}\n")
+	f.applies("pods")
+	f.says(zap.WarnLevel, 1, "need a restart", "[cluster resources log.format]")
+	f.says(zap.InfoLevel, 1, "[log.level]")
+	write(t, path, configText("services")+"log: {level: debug}\n")
 	f.applies("services")
-	f.says(zap.WarnLevel, 2, "[cluster log.format]")
 	f.says(zap.InfoLevel, 2, "[resources]")
 }
 

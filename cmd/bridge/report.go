@@ -1,30 +1,12 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"os"
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/internal/status"
 )
-
-// fileDigest is the SHA-256 of a configuration file in hex, "" if it can be read
-// only once, or not at all.
-func fileDigest(path string) string {
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() {
-		return ""
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
-}
 
 // reporter adds facts that the program has to the status of a bridge.
 type reporter struct {

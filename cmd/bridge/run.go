@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -164,14 +163,14 @@ func run(ctx context.Context, o runOptions) error {
 	bridge := pipeline.NewBridge(options)
 	registry.MustRegister(pipeline.NewCollector(bridge.Status), newReady(bridge.Status))
 	var digest atomic.Value
-	digest.Store(fileDigest(o.reload.path))
+	digest.Store(c.Digest())
 	shown := &reporter{bridge: bridge, last: last, digest: func() string { return digest.Load().(string) }, started: time.Now()}
 	servers, err := openServers(c, shown, registry, log)
 	if err != nil {
 		return &exitError{exitEnvironment, err}
 	}
 	o.reload.apply = func(c *config.Config) {
-		digest.Store(hex.EncodeToString(o.reload.seen[:]))
+		digest.Store(c.Digest())
 		o.level.SetLevel(logLevel(c.Log.Level))
 		var all []pipeline.SinkResources
 		for i := range c.Sinks {

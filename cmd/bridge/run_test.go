@@ -96,9 +96,12 @@ func TestRunReloadsAndTakesCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, path, strings.Replace(string(text), "[pods,", "[nodes,", 1)+"log: {level: debug}\nname: other\n")
+	changed := strings.Replace(string(text), "[pods,", "[nodes,", 1) + "log: {level: debug}\n"
+	write(t, path, changed)
 	hangUps <- syscall.SIGHUP
 	log.awaits(t, `"settings":["resources","log.level"]`)
+	write(t, path, changed+"name: other\n")
+	hangUps <- syscall.SIGHUP
 	log.awaits(t, `"settings":["name"]`)
 
 	second, stopSecond := start(t, path)

@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/mirror"
 	"github.com/kubebridge/kubebridge/internal/mirror/api"
@@ -293,7 +292,7 @@ func skipped(log *zap.Logger) func(resource, namespace, name string) {
 
 // builtin describes Kubernetes' own resources.
 func builtin() func(resource string) (api.Builtin, bool) {
-	catalog := access.Builtin()
+	catalog := discovery.Builtin()
 	return func(resource string) (b api.Builtin, ok bool) {
 		name := discovery.Parse(resource)
 		r, err := catalog.Find(name)
@@ -383,7 +382,7 @@ func (p *past) slow() []string {
 		unordered := isUnordered(s)
 		for _, r := range p.config.ResourcesOf(s) {
 			name := r.Resource
-			if known, err := access.Builtin().FindUnversioned(discovery.Parse(name)); err == nil {
+			if known, err := discovery.Builtin().FindUnversioned(discovery.Parse(name)); err == nil {
 				c := event.Collection{Group: known.Group, Resource: known.Name}
 				name = c.ResourceID()
 			}

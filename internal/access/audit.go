@@ -187,7 +187,7 @@ func (a *asker) hides(r *config.Resource, gr schema.GroupResource) string {
 		return "`drop` of the resource"
 	}
 	for i := range a.config.Redact {
-		if redacts(&a.config.Redact[i], gr) {
+		if a.redacts(&a.config.Redact[i], gr) {
 			return fmt.Sprintf("redact[%d]", i)
 		}
 	}
@@ -195,9 +195,11 @@ func (a *asker) hides(r *config.Resource, gr schema.GroupResource) string {
 }
 
 // redacts reports whether a rule for all resources hides values of a resource.
-func redacts(rule *config.Redaction, gr schema.GroupResource) bool {
+func (a *asker) redacts(rule *config.Redaction, gr schema.GroupResource) bool {
 	if len(rule.Resources) > 0 {
-		return slices.ContainsFunc(discovery.ParseAll(rule.Resources), func(n discovery.Name) bool { return n.Matches(gr.Group, gr.Resource) })
+		return slices.ContainsFunc(discovery.ParseAll(rule.Resources), func(n discovery.Name) bool {
+			return n.Matches(gr.Group, gr.Resource) || slices.Contains(a.options.Catalog.Meanings(n), gr)
+		})
 	}
 	switch rule.Preset {
 	case shape.ConfigMapKeys:
@@ -228,6 +230,11 @@ func (a *asker) addHidden(scopes auditScopes, pattern discovery.Name) {
 			resources = []string{"configmaps.core"}
 		}
 		for _, n := range discovery.ParseAll(resources) {
+			for _, gr := range a.options.Catalog.Meanings(n) { // also by a singular or short name
+				if pattern.Matches(gr.Group, gr.Resource) {
+					scopes.add(gr, nil, fmt.Sprintf("redact[%d]", i))
+				}
+			}
 			group, known := n.Group()
 			own, _ := pattern.Group()
 			if !known {

@@ -4,8 +4,13 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -51,5 +56,34 @@ func TestAuditPolicy(t *testing.T) {
 				t.Errorf("the policy is not %s: if that is meant, run go test ./internal/access -update\n%s", path, &got)
 			}
 		})
+	}
+}
+
+// A rule with a short name of a custom resource hides nothing, and the bridge does not publish the resource until the name is corrected. API
+// servers do not record its bodies either.
+func TestAuditPolicyKnowsOtherNames(t *testing.T) {
+	v := metav1.GroupVersionForDiscovery{GroupVersion: "velero.io/v1", Version: "v1"}
+	catalog := discovery.NewCatalog([]*metav1.APIGroup{{Name: "velero.io", PreferredVersion: v, Versions: []metav1.GroupVersionForDiscovery{v}}}, []*metav1.APIResourceList{{
+		GroupVersion: "velero.io/v1",
+		APIResources: []metav1.APIResource{{Name: "backups", Kind: "Backup", ShortNames: []string{"bk"}, Namespaced: true, Verbs: metav1.Verbs{"list", "watch"}}},
+	}}, nil)
+	for _, name := range []string{"backups", "backup", "bk", "bk.velero.io"} {
+		for _, resource := range []string{"backups.velero.io", "'*.velero.io'", "'*.*'"} {
+			text := "audit: {path: /audit, file: /var/log/audit.log}\nredact: [{paths: [spec.key], resources: [" + name + "]}]\nresources: [" + resource + "]\n" +
+				"sinks: [{name: a, kafka: {brokers: ['k:9092']}}]"
+			p, err := ForAudit(parse(t, text), ClusterOptions{Catalog: catalog})
+			if err != nil {
+				t.Fatal(err)
+			}
+			level := ""
+			for _, r := range p.Rules {
+				if list := r.Resources["velero.io"]; level == "" && slices.Contains(list, "backups") {
+					level = r.Level
+				}
+			}
+			if level != levelMetadata {
+				t.Errorf("%s, with a rule for %s: bodies are recorded: %+v", resource, name, p.Rules)
+			}
+		}
 	}
 }

@@ -80,7 +80,7 @@ type asker struct {
 func newAsker(c *config.Config, o ClusterOptions) *asker {
 	a := &asker{options: o, config: c, wants: map[want]*grant{}}
 	if o.Catalog == nil {
-		a.options.Catalog, a.guess = Builtin(), true
+		a.options.Catalog, a.guess = discovery.Builtin(), true
 	}
 	return a
 }

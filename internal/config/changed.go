@@ -8,12 +8,13 @@ import (
 
 // Changed returns the settings that differ in next, as paths of the file
 // (sinks[NAME].kafka.topic for a setting of a sink): reloadable are settings that a running
-// bridge can apply, restart are settings that need a restart.
+// bridge can apply, restart are settings that need a restart. The entries of a file that changes anything else need a restart, too: they may rely
+// on it, for example on a rule that moved from an entry to the bridge, or on the sink's new destination.
 func (c *Config) Changed(next *Config) (reloadable, restart []string) {
 	names := c.changed(next)
-	waits := slices.ContainsFunc(names, hides)
+	waits := slices.ContainsFunc(names, needsRestart)
 	for _, name := range names {
-		if name == "log.level" || isEntries(name) && !waits {
+		if name == logLevel || isEntries(name) && !waits {
 			reloadable = append(reloadable, name)
 		} else {
 			restart = append(restart, name)
@@ -43,36 +44,30 @@ func (c *Config) changed(next *Config) (names []string) {
 	return names
 }
 
+const logLevel = "log.level"
+
 // isEntries reports whether a setting says which objects are published, and how.
 func isEntries(name string) bool {
 	return name == "resources" || name == "exclude" || strings.HasSuffix(name, "].resources")
 }
 
-// hides reports whether a setting of the bridge hides values. It needs a restart, and so do the entries of the same file: without the new
-// setting they may publish values that both files hide, because a rule was moved from an entry to the bridge.
-func hides(name string) bool {
-	return name == "redact" || name == "secrets" || strings.HasPrefix(name, "secrets.")
-}
+func needsRestart(name string) bool { return name != logLevel && !isEntries(name) }
 
-// Reloaded returns c with all settings of next that a running bridge can apply. A
-// sink that next does not have keeps its resources: it runs until the restart.
+// Reloaded returns c with the settings of next that a running bridge can apply: all that differ, or the log level alone. So the result is correct
+// as c and next are.
 func (c *Config) Reloaded(next *Config) *Config {
 	merged := *c
 	merged.Log.Level = next.Log.Level
-	if slices.ContainsFunc(c.changed(next), hides) {
+	if slices.ContainsFunc(c.changed(next), needsRestart) {
 		return &merged
 	}
 	merged.Exclude = next.Exclude
 	merged.Resources = next.Resources
+	merged.digest = next.digest
 	merged.places, merged.warnings = nil, nil // the places of sinks in next may differ
 	merged.Sinks = slices.Clone(c.Sinks)
 	for i := range merged.Sinks {
-		s := &merged.Sinks[i]
-		if is := next.sink(s.Name); is != nil {
-			s.Resources = is.Resources
-		} else {
-			s.Resources = c.ResourcesOf(s)
-		}
+		merged.Sinks[i].Resources = next.sink(merged.Sinks[i].Name).Resources
 	}
 	return &merged
 }

@@ -59,8 +59,8 @@ log: {format: json}
 sinks:
   - {name: a, linger: 1s, kafka: {brokers: ["k:1", "k:2"], delivery: at-least-once, create: {enabled: false}, sasl: {mechanism: PLAIN, username: u, password: hunter3}}}
   - {name: c, stdout: {}}
-`, reloadable: []string{"resources"}, restart: []string{
-			"name", "cluster", "kubernetes.context", "checkpoint.file.path", "buffer.path", "buffer.maxBytes", "buffer.maxAge", "admin.socket", "log.format",
+`, restart: []string{
+			"name", "cluster", "kubernetes.context", "resources", "checkpoint.file.path", "buffer.path", "buffer.maxBytes", "buffer.maxAge", "admin.socket", "log.format",
 			"sinks[a].linger", "sinks[a].kafka.brokers", "sinks[a].kafka.create.enabled", "sinks[a].kafka.sasl.password",
 			"sinks[b]", "sinks[c]",
 		}},
@@ -137,7 +137,7 @@ sinks: [{name: a, stdout: {}}]
 	}
 }
 
-// Until the restart that removes a sink, the sink must not receive closed events for its collections.
+// Until the restart that removes or adds a sink, the sinks keep what they have. A removed one must not receive closed events for its collections.
 func TestReloadedKeepsARemovedSink(t *testing.T) {
 	c := mustParse(t, base)
 	next := mustParse(t, `cluster: x
@@ -145,10 +145,74 @@ checkpoint: {file: {path: /cp}}
 sinks: [{name: b, stdout: {}, resources: [nodes]}]
 `)
 	merged := c.Reloaded(next)
-	if got := merged.ResourcesOf(&merged.Sinks[0]); len(got) != 1 || got[0].Resource != "pods" {
-		t.Errorf("the removed sink has %v", got)
+	for i, want := range []string{"pods", "secrets"} {
+		if got := merged.ResourcesOf(&merged.Sinks[i]); len(got) != 1 || got[0].Resource != want {
+			t.Errorf("sink %d has %v", i, got)
+		}
 	}
-	if got := merged.ResourcesOf(&merged.Sinks[1]); len(got) != 1 || got[0].Resource != "nodes" {
-		t.Errorf("the kept sink has %v", got)
+}
+
+// A sink moves to a bus of its own, and gets entries that only that bus may have. Until the restart it still writes to the old bus, so the entries
+// wait.
+func TestEntriesWaitForTheDestination(t *testing.T) {
+	text := func(sink, resources, top string) string {
+		return "cluster: x\n" + top + "\ncheckpoint: {file: {path: /cp}}\nsinks: [{name: a, " + sink + resources + "}]\n"
+	}
+	const kafka = `kafka: {brokers: ["shared:1"], topic: one, delivery: at-least-once}`
+	was := mustParse(t, text(kafka, "", "exclude: [configmaps]\nresources: ['*.core']"))
+	for name, sink := range map[string]string{
+		"sinks[a].kafka.topic":   `kafka: {brokers: ["shared:1"], topic: two, delivery: at-least-once}`,
+		"sinks[a].kafka.brokers": `kafka: {brokers: ["own:1"], topic: one, delivery: at-least-once}`,
+		"sinks[a].nats":          `nats: {url: "nats://own:4222", delivery: at-least-once}`,
+	} {
+		for _, resources := range []struct{ own, top, wait string }{
+			{", resources: [configmaps]", "resources: ['*.core']", "sinks[a].resources"},
+			{"", "resources: [configmaps]", "resources"},
+			{"", "resources: ['*.core']", "exclude"},
+		} {
+			next := mustParse(t, text(sink, resources.own, resources.top+"\nlog: {level: debug}"))
+			reloadable, restart := was.Changed(next)
+			if !slices.Equal(reloadable, []string{"log.level"}) || !slices.Contains(restart, name) || !slices.Contains(restart, resources.wait) {
+				t.Errorf("%s, %s: reloadable are %q, a restart needs %q", name, resources.wait, reloadable, restart)
+			}
+			merged := was.Reloaded(next)
+			if diff := cmp.Diff(was.Resources, merged.Resources); diff != "" || merged.Sinks[0].Resources != nil || !slices.Equal(merged.Exclude, was.Exclude) {
+				t.Errorf("%s, %s: taken over was %+v", name, resources.wait, merged)
+			}
+		}
+	}
+}
+
+// What a running bridge has after a reload is correct: no file is applied in part.
+func TestReloadedIsCorrect(t *testing.T) {
+	const tombstones = `kafka: {brokers: ["k:1"], delivery: at-least-once, tombstones: true}`
+	var all []*Config
+	for _, sink := range []string{tombstones, `kafka: {brokers: ["k:1"], delivery: at-least-once}`, `kafka: {brokers: ["k:1"]}`, "stdout: {}", `nats: {url: "nats://n:4222", delivery: at-least-once}`} {
+		for _, entry := range []string{"pods", `{resource: pods, key: "{name}"}`, `{resource: pods, topic: x}`, `{resource: pods, subject: k8s.x.n}`, "'*.*'"} {
+			for _, more := range []string{"", "exclude: [nodes]", "redact: [spec.x]", "log: {level: debug}", "sinks[b]"} {
+				text := "cluster: x\nresources: [" + entry + "]\ncheckpoint: {file: {path: /cp}}\n"
+				if more == "sinks[b]" {
+					text += "sinks: [{name: b, stdout: {}, resources: [nodes]}, {name: a, " + sink + "}]\n"
+				} else {
+					text += more + "\nsinks: [{name: a, " + sink + "}]\n"
+				}
+				if c, err := parse("test", []byte(text), nil, testEnv); err == nil {
+					all = append(all, c)
+				}
+			}
+		}
+	}
+	if len(all) < 60 {
+		t.Fatalf("only %d configurations", len(all))
+	}
+	for i, was := range all {
+		for j, next := range all {
+			merged := was.Reloaded(next)
+			p := problems{}
+			p.check(merged)
+			if err := p.errors(); err != nil {
+				t.Fatalf("%d, then %d: %v", i, j, err)
+			}
+		}
 	}
 }

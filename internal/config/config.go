@@ -45,6 +45,7 @@ type Config struct {
 
 	places   map[string]string // where entries of resources are in the file, by their paths
 	warnings []string
+	digest   string
 }
 
 // Kubernetes says where the API server is. Both empty: in-cluster, else the
@@ -301,8 +302,14 @@ func (c *Config) Entries(s *Sink) (all []plan.Entry) {
 		at := slices.IndexFunc(c.Sinks, func(other Sink) bool { return other.Name == s.Name })
 		list = fmt.Sprintf("sinks[%d].resources", at)
 	}
+	var redacted []string
+	for i := range c.Redact {
+		redacted = append(redacted, c.Redact[i].Resources...)
+	}
 	for i, r := range c.ResourcesOf(s) {
-		all = append(all, r.planned(c.places[fmt.Sprintf("%s[%d]", list, i)]))
+		e := r.planned(c.places[fmt.Sprintf("%s[%d]", list, i)])
+		e.Redacted = redacted
+		all = append(all, e)
 	}
 	return all
 }

@@ -102,7 +102,8 @@ func parse(path string, text []byte, flags *pflag.FlagSet, env func(string) (str
 		return nil, err
 	}
 	c.places, c.warnings = p.entryPlaces(c), inOrder(p.weak)
-	return c, nil
+	c.digest, err = p.digest(text, flags, env)
+	return c, err
 }
 
 // decode reads the file's settings, overrides them and replaces references.

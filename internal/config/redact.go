@@ -82,7 +82,9 @@ func (p *problems) redactions(at string, list []Redaction, ofResource bool) {
 			p.meant(path, text, shape.Presets())
 		}
 		for j, pattern := range r.Resources {
-			p.rule(fmt.Sprintf("%s[%d]", at+".resources", j), shape.Rule{Preset: shape.PodEnv, Resources: []string{pattern}})
+			path := fmt.Sprintf("%s[%d]", at+".resources", j)
+			p.rule(path, shape.Rule{Preset: shape.PodEnv, Resources: []string{pattern}})
+			p.plural(path, pattern)
 		}
 		switch whole := r.rule(); {
 		case r.Preset != "" && !slices.Contains(shape.Presets(), r.Preset): // reported above
@@ -94,6 +96,16 @@ func (p *problems) redactions(at string, list []Redaction, ofResource bool) {
 			p.rule(at, whole)
 		}
 	}
+}
+
+// plural rejects a name that Kubernetes has as a singular or short name, because a rule for it would hide nothing.
+func (p *problems) plural(at, text string) {
+	name := discovery.Parse(text)
+	r, err := discovery.Builtin().Find(name)
+	if name.IsPattern() || err != nil || r.Name == name.Resource() {
+		return
+	}
+	p.add(at, "%q is a singular or short name, and rules need the plural: write %s, or for a custom resource its plural with its group", text, r.GroupResource())
 }
 
 // rule records the mistakes of one rule.

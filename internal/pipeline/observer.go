@@ -134,7 +134,7 @@ func (l *plannedLog) log(log *zap.Logger, p *planning.Plan) {
 	}
 	if !slices.Equal(l.warnings, p.Warnings) {
 		if l.warnings = p.Warnings; len(p.Warnings) > 0 {
-			log.Warn("entries that may select the same objects", zap.Strings("entries", p.Warnings))
+			log.Warn("found entries or rules that may not do what is meant", zap.Strings("warnings", p.Warnings))
 		}
 	}
 }

@@ -42,6 +42,8 @@ type Entry struct {
 	MetadataOnly      bool // bodies hold metadata alone
 	Required          bool // if the server does not serve the resource at the start, that is an error
 	Options           any  // the caller's; collections carry them
+	// Redacted are the names and patterns of resources for which rules hide values. Such a name means only the resource whose plural it is.
+	Redacted []string
 	// Place is where the entry is configured, for example "bridge.yaml:7:5". Errors and warnings begin
 	// with it. "": they begin with the resource.
 	Place string
@@ -85,7 +87,8 @@ func (e *Entry) namespaced() string {
 type parsed struct {
 	Entry
 	resource    discovery.Name // Resource
-	in          []string       // Namespaces without ExcludeNamespaces, sorted
+	redacted    []discovery.Name
+	in          []string // Namespaces without ExcludeNamespaces, sorted
 	labels      labels.Selector
 	ofNamespace labels.Selector
 	fields      fields.Requirements // sorted, each once
@@ -94,8 +97,9 @@ type parsed struct {
 	found discovery.Resource
 	err   error // why found is not set
 	// named are the resources that the entry means in any case: the resource that was found, or the resources that
-	// its text names.
+	// its text names; and those that patterns leave to it.
 	named []schema.GroupResource
+	other bool // Resource is a singular or short name, and not one of Kubernetes' own resources
 }
 
 // Mistake is an error in an entry that does not depend on the cluster.
@@ -139,7 +143,7 @@ func parseAll(entries []Entry) (good []*parsed, wrong []Mistake) {
 // parse parses an entry. Its mistakes have no index.
 func parse(e Entry) (p *parsed, wrong []Mistake) {
 	n := discovery.Parse(e.Resource)
-	p = &parsed{Entry: e, resource: n, in: without(e.Namespaces, e.ExcludeNamespaces)}
+	p = &parsed{Entry: e, resource: n, redacted: discovery.ParseAll(e.Redacted), in: without(e.Namespaces, e.ExcludeNamespaces)}
 	mistake := func(field, format string, args ...any) {
 		wrong = append(wrong, Mistake{Field: field, Err: fmt.Errorf(format, args...)})
 	}

@@ -195,7 +195,7 @@ func TestOutcomes(t *testing.T) {
 			want: []string{"removed widgets.example.com"},
 		},
 		{
-			name: "not served, and of a pattern and a short name", before: world{entries: []Entry{{Resource: "wi"}, {Resource: "*.example.com"}}}, after: world{catalog: gone}, held: Objects,
+			name: "not served, and of a pattern and a name", before: world{entries: []Entry{{Resource: "widgets"}, {Resource: "*.example.com"}}}, after: world{catalog: gone}, held: Objects,
 			want: []string{"unserved gadgets.example.com", "unserved widgets.example.com"},
 		},
 		{

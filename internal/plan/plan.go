@@ -47,7 +47,7 @@ type Plan struct {
 	Unmatched   []string         // patterns that match nothing; Waiting says why
 	Unknown     map[string]error // API groups that patterns may match and whose discovery fails; their known collections stay
 	Skipped     []string         // resources that patterns leave out, as "resource: reason"; sorted
-	Warnings    []string         // entries of one resource that may select the same objects
+	Warnings    []string         // entries of one resource that may select the same objects, and rules for resources that are not served
 	// Err is a *[ConfigError] if entries contradict each other or the server. The other entries
 	// still have their collections.
 	Err error
@@ -83,12 +83,19 @@ var (
 	ErrNamespacesUnknown = errors.New("the namespaces that match are not known yet")
 	// ErrContradiction: the entry contradicts another one or the server. [Plan.Err] also has the error.
 	ErrContradiction = errors.New("only a change of the configuration helps")
+	// ErrAmbiguous: the entry's name may mean several resources. Patterns take none of them, because the entry's options may be meant for any.
+	ErrAmbiguous = errors.New("it is not published until both are written with their groups")
+	// ErrNotPlural: a rule that hides values has a singular or short name of the resource, so that its values would not be hidden.
+	ErrNotPlural = errors.New("it is not published until the name in `redact` is corrected")
 )
 
 // Make computes the wanted collections. The narrowest entry takes a resource: a name takes precedence over
 // the pattern of a group ("*.apps"), and a group pattern over "*.*". exclude has names and patterns of
 // resources that patterns leave out. A nil catalog is not known yet; the plan then has no
 // collections.
+//
+// A pattern takes no resource that a named entry may mean, by plural, singular or short name in any group, so that the options of the entry,
+// which may hide values, do not give way to those of the pattern.
 //
 // Entries of one resource need different names; one of them may have no name. An entry with the name of
 // an earlier entry has no collections, and [Plan.Err] has the error. If only the catalog shows that two entries mean one
@@ -99,7 +106,7 @@ func Make(entries []Entry, exclude []string, catalog *discovery.Catalog, namespa
 			Waiting: map[string]error{}, Unknown: map[string]error{}, partial: map[string]bool{},
 			in: inputs{exclude: discovery.ParseAll(exclude), excluded: map[schema.GroupResource]string{}, catalog: catalog, namespaces: namespaces},
 		},
-		taken: map[schema.GroupResource]bool{}, takers: map[schema.GroupResource][]*parsed{}, left: map[string]string{}, warned: map[*parsed]bool{},
+		taken: map[schema.GroupResource]bool{}, takers: map[schema.GroupResource][]*parsed{}, mayBe: map[schema.GroupResource]*parsed{}, left: map[string]string{}, warned: map[*parsed]bool{},
 	}
 	p.parse(entries)
 	if catalog == nil {
@@ -132,6 +139,7 @@ type planner struct {
 	Plan
 	taken  map[schema.GroupResource]bool      // resources taken by a narrower entry
 	takers map[schema.GroupResource][]*parsed // the entries that have collections of a resource
+	mayBe  map[schema.GroupResource]*parsed   // resources that the name of an entry may mean, and no entry means for certain
 	left   map[string]string                  // resources that patterns leave out, with the reason
 	warned map[*parsed]bool
 	errs   []error
@@ -167,6 +175,8 @@ func (p *planner) collect() {
 			unclear = e.Resource
 		}
 	}
+	p.ineffective()
+	p.ambiguities()
 	for b := range discovery.Breadths {
 		for _, e := range p.in.entries {
 			switch {
@@ -190,6 +200,44 @@ func (p *planner) collect() {
 		}
 	}
 	slices.Sort(p.Skipped)
+}
+
+// ambiguities finds the resources that the names of entries may mean besides the one that they mean now.
+func (p *planner) ambiguities() {
+	own := discovery.Builtin()
+	for _, e := range p.in.entries {
+		if e.resource.IsPattern() {
+			continue
+		}
+		if e.err == nil {
+			if _, err := own.Find(nameOf(e.found.GroupResource())); err == nil {
+				continue // a name of one of Kubernetes' own resources does not come to mean another
+			}
+			e.other = e.found.Name != e.resource.Resource()
+		}
+		for _, r := range p.in.catalog.Meanings(e.resource) {
+			p.mayBe[r] = e
+		}
+	}
+	for _, e := range p.in.entries {
+		for _, r := range e.named {
+			delete(p.mayBe, r)
+		}
+	}
+}
+
+// nameOf returns the full name of a resource.
+func nameOf(r schema.GroupResource) discovery.Name {
+	return discovery.Parse(r.Resource + "." + r.Group)
+}
+
+// patternFor returns the first pattern that would take a resource if no entry named it, or nil.
+func (p *planner) patternFor(r schema.GroupResource) *parsed {
+	i := slices.IndexFunc(p.in.entries, func(e *parsed) bool { return e.resource.IsPattern() && e.resource.Matches(r.Group, r.Resource) })
+	if i < 0 {
+		return nil
+	}
+	return p.in.entries[i]
 }
 
 // excludedBy returns the name or pattern that excludes a resource from patterns, or "".
@@ -227,12 +275,18 @@ func (p *planner) named(e *parsed) {
 		}
 		return
 	}
-	if by, ok := p.in.excluded[e.found.GroupResource()]; ok {
+	gr := e.found.GroupResource()
+	p.taken[gr] = true // also if the entry contradicts: its options may hide values
+	if by, ok := p.in.excluded[gr]; ok {
 		p.contradicts(e, "it is both configured and excluded (as %q): remove one of the two", by)
 		return
 	}
 	if what := e.namespaced(); what != "" && !e.found.Namespaced {
 		p.contradicts(e, "it is cluster-scoped: remove its %s", what)
+		return
+	}
+	if pattern := p.patternFor(gr); e.other && pattern != nil {
+		p.contradicts(e, "it is a singular or short name, which %s may lose, and then %q would take the resource with other options: write %s", gr, pattern, gr)
 		return
 	}
 	p.take(e, e.found)
@@ -266,6 +320,9 @@ func (p *planner) pattern(e *parsed) {
 			p.left[gr.String()] = secret + ": name them to have them"
 		case !r.Namespaced && e.confined():
 			p.left[gr.String()] = fmt.Sprintf("cluster-scoped, and %q is confined to namespaces", e.String())
+		case p.mayBe[gr] != nil:
+			used++
+			p.leaveTo(p.mayBe[gr], gr)
 		default:
 			used++
 			p.take(e, r)
@@ -291,6 +348,15 @@ func (p *planner) pattern(e *parsed) {
 	}
 }
 
+// leaveTo leaves a resource out of patterns, because the name of an entry may mean it. What was published of it stays as it is.
+func (p *planner) leaveTo(e *parsed, r schema.GroupResource) {
+	p.left[r.String()] = fmt.Sprintf("%q may mean it: write it with its group", e.String())
+	p.waits(e, fmt.Errorf("resource %q: it may also mean %s: %w", e.String(), r, ErrAmbiguous))
+	if !slices.Contains(e.named, r) {
+		e.named = append(e.named, r)
+	}
+}
+
 // unknownGroups records the API groups that a pattern may match and whose discovery fails.
 func (p *planner) unknownGroups(e *parsed) {
 	for _, gv := range p.in.catalog.Unknown() {
@@ -301,9 +367,38 @@ func (p *planner) unknownGroups(e *parsed) {
 	}
 }
 
+// ineffective warns of rules that hide nothing, because the server serves no resource that they are for.
+func (p *planner) ineffective() {
+	warned := map[string]bool{}
+	for _, e := range p.in.entries {
+		for _, n := range e.redacted {
+			if warned[n.String()] || p.in.catalog.MayServe(n) {
+				continue
+			}
+			warned[n.String()] = true
+			p.Warnings = append(p.Warnings, fmt.Sprintf("redact: %q is the plural of no resource that the server serves: the rule hides nothing", n))
+		}
+	}
+}
+
+// notPlural returns the name in a rule that is a singular or short name of a resource, or "".
+func (p *planner) notPlural(e *parsed, gr schema.GroupResource) string {
+	for _, n := range e.redacted {
+		if !n.IsPattern() && n.Resource() != gr.Resource && slices.Contains(p.in.catalog.Meanings(n), gr) {
+			return n.String()
+		}
+	}
+	return ""
+}
+
 // take adds an entry's collections of a resource.
 func (p *planner) take(e *parsed, r discovery.Resource) {
 	gr := r.GroupResource()
+	if name := p.notPlural(e, gr); name != "" {
+		p.taken[gr] = true
+		p.waits(e, fmt.Errorf("redact: %q is a singular or short name of %s, and rules need the plural: write %s: %w", name, gr, gr, ErrNotPlural))
+		return
+	}
 	for _, other := range p.takers[gr] {
 		if other.Name == e.Name {
 			p.contradicts(e, "name: %w", sameName(gr.String(), other))

@@ -22,8 +22,8 @@ type Report struct {
 	ClusterUID string    `json:"clusterUID,omitzero"`
 	Started    time.Time `json:"started"`
 	At         time.Time `json:"at"` // the time of the report
-	// ConfigDigest is the SHA-256 of the configuration file that is in effect,
-	// in hex; empty: it is not known.
+	// ConfigDigest is a SHA-256 of the settings in effect, in hex, without passwords, tokens and URLs: replicas with equal settings have equal
+	// digests. Empty: it is not known.
 	ConfigDigest string    `json:"configDigest,omitzero"`
 	Election     *Election `json:"election,omitzero"` // nil: there is no leader election
 	Watches      int       `json:"watches"`           // open at the API server: sinks that read the same objects share one

@@ -197,6 +197,26 @@ func (c *Catalog) Identify(n Name) (r schema.GroupResource, served bool, err err
 	return schema.GroupResource{Group: n.group, Resource: n.resource}, false, nil
 }
 
+// Meanings returns the resources that a name may mean, by plural, singular or short name, in every group that the name may be of. [Catalog.Find]
+// returns one of them: which one depends on what else the server serves, now and later.
+func (c *Catalog) Meanings(n Name) (all []schema.GroupResource) {
+	for _, g := range c.groups {
+		if !n.MayBeOf(g.name) {
+			continue
+		}
+		for _, v := range g.versions {
+			for i := range v.resources {
+				r := &v.resources[i]
+				if n.resource == r.Name || n.resource == r.singular || slices.Contains(r.short, n.resource) {
+					all = append(all, r.GroupResource())
+				}
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(all)
+}
+
 // read returns the resource that one reading of a name means; nil if there is none.
 func (c *Catalog) read(r schema.GroupVersionResource, bare bool) *apiResource {
 	if !bare {
@@ -286,6 +306,13 @@ func (c *Catalog) versionsOf(r schema.GroupResource) []string {
 		}
 	}
 	return out
+}
+
+// MayServe reports whether the server serves a resource that a name or pattern matches by its text, or whether it may do so in a group that could
+// not be asked.
+func (c *Catalog) MayServe(n Name) bool {
+	return len(c.match(n, true)) > 0 || len(c.match(n, false)) > 0 ||
+		slices.ContainsFunc(c.unknown, func(gv schema.GroupVersion) bool { return n.MayBeOf(gv.Group) })
 }
 
 // Match returns the resources that a pattern matches and that can be listed and watched, sorted by name and group. Each comes

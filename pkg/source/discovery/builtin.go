@@ -1,11 +1,9 @@
-package access
+package discovery
 
 import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // ownResources has the resources that kube-apiserver 1.36 serves without additions and that can
@@ -94,7 +92,7 @@ flowcontrol.apiserver.k8s.io v1
 
 // Builtin returns the catalog of a cluster that serves only Kubernetes' own resources.
 // A name without a group means one of these, even if a cluster has custom resources of that name.
-func Builtin() *discovery.Catalog {
+func Builtin() *Catalog {
 	var (
 		groups []*metav1.APIGroup
 		lists  []*metav1.APIResourceList
@@ -117,5 +115,5 @@ func Builtin() *discovery.Catalog {
 		l := lists[len(lists)-1]
 		l.APIResources = append(l.APIResources, r)
 	}
-	return discovery.NewCatalog(groups, lists, nil)
+	return NewCatalog(groups, lists, nil)
 }
