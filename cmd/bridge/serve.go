@@ -208,7 +208,7 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	group.Go(func() error {
 		err := busreader.Run(ctx, busreader.Options{
 			Mirror: m, Cluster: p.config.Cluster, Retain: f.retain, Progress: progress.note, Dropped: progress.drop, Log: log,
-			Open: func(ctx context.Context) (sink.Reader, error) { return p.read(ctx, wanted{stays: true}) },
+			Open: func(ctx context.Context) (sink.Reader, error) { return p.follow(ctx, m) },
 		})
 		if err != nil {
 			return &exitError{exitEnvironment, err}
@@ -216,6 +216,12 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 		return nil
 	})
 	return group.Wait()
+}
+
+// follow opens a reader for a copy. It also reads the topics of collections whose entry or route is not in the configuration any more: the bridge closes
+// them there, maybe later.
+func (p *past) follow(ctx context.Context, m *mirror.Mirror) (sink.Reader, error) {
+	return p.read(ctx, wanted{stays: true, logs: m.OpenLogs()})
 }
 
 // confirm ends with an error if the API server is of another cluster than the events on the bus.

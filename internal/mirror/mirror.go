@@ -37,7 +37,7 @@ type Offset struct {
 	Next int64
 }
 
-// Mirror writes a store. Apply, Commit, Forget and Trim are called by one goroutine; the other methods by any.
+// Mirror writes a store. Apply, Commit, Forget, OpenLogs and Trim are called by one goroutine; the other methods by any.
 type Mirror struct {
 	store   *store.Store
 	state   consumer.State
@@ -163,8 +163,18 @@ func (m *Mirror) Offset(part string) (Offset, bool) {
 	return o, ok
 }
 
-// Parts returns the names of the parts that were read, sorted.
-func (m *Mirror) Parts() []string { return slices.Sorted(maps.Keys(m.offsets)) }
+// OpenLogs returns the topics or streams from which collections that are not closed were read, sorted.
+func (m *Mirror) OpenLogs() []string {
+	logs := map[string]bool{}
+	for _, r := range m.all {
+		for _, c := range r.Collections {
+			for place := range c.LastEvents {
+				logs[place[:strings.LastIndex(place, "/")]] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(logs))
+}
 
 // ClusterUID returns the UID of the cluster whose events readers see; "" if there was none.
 func (m *Mirror) ClusterUID() string {
