@@ -178,6 +178,9 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 		return &exitError{exitEnvironment, err}
 	}
 	defer func() { _ = m.Close() }()
+	if err := m.LeaveOut(p.unserved()); err != nil {
+		return &exitError{exitEnvironment, err}
+	}
 	registry, progress := newRegistry(), &copyProgress{}
 	guard, from, err := f.guard(p, m, progress.check, log)
 	if err != nil {
@@ -357,6 +360,18 @@ func (p *past) notes() func(collections []string) []string {
 			}
 		}
 		return notes
+	}
+}
+
+// unserved returns types of events, of those that the configuration does not publish for a collection, without which it is not known which objects exist.
+func (p *past) unserved() func(collection string) string {
+	unpublished := p.unpublished()
+	return func(collection string) string {
+		types := unpublished(collection)
+		if types == "modified" { // objects can be older: notes says so
+			return ""
+		}
+		return types
 	}
 }
 

@@ -47,6 +47,8 @@ type Mirror struct {
 	offsets map[string]Offset
 	uid     string // of the cluster; "": not known
 
+	unpublished func(collection string) string // see LeaveOut
+
 	mu         sync.RWMutex
 	published  map[store.Resource]*Resource
 	clusterUID string // that readers see; "": not known
@@ -56,6 +58,7 @@ type Mirror struct {
 // Open continues with what a store holds.
 func Open(s *store.Store) (*Mirror, error) {
 	m := &Mirror{store: s, all: map[store.Resource]*resource{}, offsets: map[string]Offset{}, published: map[store.Resource]*Resource{}, commits: make(chan struct{})}
+	m.unpublished = func(string) string { return "" }
 	if err := m.load(); err != nil {
 		return nil, fmt.Errorf("read the data directory: %w", err)
 	}
@@ -65,6 +68,42 @@ func Open(s *store.Store) (*Mirror, error) {
 		m.published[r.id] = r.published()
 	}
 	return m, nil
+}
+
+// LeaveOut makes the mirror keep no objects of some collections, and serve no state of their resources. For each of them, unpublished returns types of
+// events without which it is not known which objects exist; "" for other collections. A collection is left out until its next reset, as the bridge resets
+// one whose types change. LeaveOut is called before Apply.
+func (m *Mirror) LeaveOut(unpublished func(collection string) string) error {
+	m.unpublished = unpublished
+	for _, r := range m.all {
+		for id, c := range r.Collections {
+			types := unpublished(id)
+			if types == "" {
+				continue
+			}
+			c.Unpublished, r.changed = types, true
+			if e := findEra(r.eras, r.Served.Era); e != nil {
+				e.Unpublished, r.changedEras = types, append(r.changedEras, e.Number)
+			}
+		}
+	}
+	return m.Commit(nil)
+}
+
+// leftOut returns the resource and the collection of an object's event that changes nothing; nil for other events.
+func (m *Mirror) leftOut(e *event.Received) (*resource, *collection) {
+	r := m.all[store.Resource{Cluster: e.Cluster, Name: consumer.NameOf(e).Resource}]
+	if r == nil || e.Type.OfCollection() {
+		return nil, nil
+	}
+	c := r.Collections[e.Collection]
+	if c == nil || c.Unpublished == "" {
+		return nil, nil
+	}
+	if known, _ := m.state.Collection(e.Cluster, e.Collection); known.Incarnation != e.Incarnation {
+		return nil, nil
+	}
+	return r, c
 }
 
 func (m *Mirror) load() error {
@@ -195,6 +234,11 @@ func (m *Mirror) resourceOf(id store.Resource) *resource {
 // Apply applies a message and the event that it holds. Readers see it after Commit.
 func (m *Mirror) Apply(message consumer.Message, e *event.Received) error {
 	m.uid = e.ClusterUID
+	if r, c := m.leftOut(e); r != nil {
+		r.noteKind(e)
+		r.Time, c.LastEvents[message.String()], r.changed = later(r.Time, e.Time), e.Time, true
+		return nil
+	}
 	s := &step{message: message, event: e, change: m.state.Take(message, e)}
 	if e.Type == event.Attributed {
 		return nil
