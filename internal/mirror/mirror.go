@@ -386,7 +386,11 @@ func (m *Mirror) Trim(before time.Time) (map[store.Resource]store.Position, erro
 		if err != nil {
 			return nil, err
 		}
-		if found && at.Compare(r.Floor) > 0 && at.Compare(r.Served) <= 0 {
+		found = found && at.Compare(r.Served) <= 0
+		if r.Closed && r.Time.Before(before) { // the present era begins without objects
+			at, found = store.Position{Era: r.era().Number}, true
+		}
+		if found && at.Compare(r.Floor) > 0 {
 			r.Floor, r.changed = at, true
 			if err := m.forgetEras(r); err != nil {
 				return nil, err
