@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -122,13 +121,13 @@ func TestServeRemovedEntry(t *testing.T) {
 					put(c, event.Event{Type: event.Gap, Report: &event.Report{Reason: event.ReasonReset, Reset: true}})
 					synced(c, "20", 1)
 				}
-				disk := vfs.NewMem()
-				keepCopy(t, disk, "resources: [{resource: deployments.apps, name: canary, "+b.canary+"}, deployments.apps]\nsinks: [{name: a, "+b.sink+"}]\ncheckpoint: {file: {path: /x}}", func(r *mirror.Resource) bool {
+				dir := t.TempDir()
+				keepCopy(t, dir, "resources: [{resource: deployments.apps, name: canary, "+b.canary+"}, deployments.apps]\nsinks: [{name: a, "+b.sink+"}]\ncheckpoint: {file: {path: /x}}", func(r *mirror.Resource) bool {
 					at, err := r.Latest()
 					return err == nil && at.Version == 20 && len(r.Collections) == len(all)
 				})
 
-				keepCopy(t, disk, "resources: [deployments.apps]\nsinks: [{name: a, "+b.sink+"}]\ncheckpoint: {file: {path: /x}}", func(r *mirror.Resource) bool {
+				keepCopy(t, dir, "resources: [deployments.apps]\nsinks: [{name: a, "+b.sink+"}]\ncheckpoint: {file: {path: /x}}", func(r *mirror.Resource) bool {
 					if _, sent := edits["deployments.apps:canary"]; sent { // it has begun with the new configuration
 						delete(edits, "deployments.apps:canary")
 						put("deployments.apps:canary", event.Event{Type: event.Closed, Report: &event.Report{Reason: "removed"}})
@@ -147,10 +146,10 @@ func TestServeRemovedEntry(t *testing.T) {
 	}
 }
 
-// keepCopy keeps a copy on a disk, with a configuration, until the resource deployments.apps is as it must be.
-func keepCopy(t *testing.T, disk vfs.FS, text string, until func(r *mirror.Resource) bool) {
+// keepCopy keeps a copy in a directory, with a configuration, until the resource deployments.apps is as it must be.
+func keepCopy(t *testing.T, dir, text string, until func(r *mirror.Resource) bool) {
 	t.Helper()
-	s, err := store.Open("/data", store.Options{FS: disk})
+	s, err := store.Open(dir, store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
