@@ -42,7 +42,7 @@ func kafkaKind(c *config.Config, s *config.Sink) sinkKind {
 		},
 		check: checkKafka,
 		read: func(ctx context.Context, w wanted) (sink.Reader, error) {
-			return readKafka(ctx, c, s, w.resources)
+			return readKafka(ctx, c, s, w)
 		},
 		permissions: func(w io.Writer, o access.BusOptions, who principals) error { return printKafka(w, c, s, o, who) },
 	}
@@ -156,9 +156,12 @@ func resourceID(n discovery.Name) string {
 	return c.ResourceID()
 }
 
-func readKafka(ctx context.Context, c *config.Config, s *config.Sink, resources []discovery.Name) (sink.Reader, error) {
+func readKafka(ctx context.Context, c *config.Config, s *config.Sink, w wanted) (sink.Reader, error) {
 	routes := topicRoutes(c, s)
-	r, err := kafka.NewReader(ctx, kafka.Options{Config: *s.Kafka, Identity: sinkIdentity(c, s)}, history.Topics(routes, c.Cluster, resources))
+	configured := history.Topics(routes, c.Cluster, w.resources)
+	r, err := kafka.NewReader(ctx, kafka.Options{Config: *s.Kafka, Identity: sinkIdentity(c, s)}, func(topic string) bool {
+		return configured(topic) || slices.Contains(w.logs, topic)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +175,7 @@ func readKafka(ctx context.Context, c *config.Config, s *config.Sink, resources 
 			like = append(like, of.Template)
 		}
 	}
-	return nil, fmt.Errorf("not covered: there is no topic like %s for %s", strings.Join(like, ", "), orAll(resources))
+	return nil, fmt.Errorf("not covered: there is no topic like %s for %s", strings.Join(like, ", "), orAll(w.resources))
 }
 
 func printKafka(w io.Writer, c *config.Config, s *config.Sink, o access.BusOptions, who principals) error {

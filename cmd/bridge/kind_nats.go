@@ -51,6 +51,9 @@ func natsKind(c *config.Config, s *config.Sink) sinkKind {
 	if s.NATS.Delivery != "at-most-once" {
 		k.read = func(ctx context.Context, w wanted) (sink.Reader, error) {
 			all, collections := history.Subjects(subjectRoutes(c, s), c.Cluster, w.resources, w.object)
+			if w.stays { // the bridge may close collections whose subject is not in the configuration any more
+				all = nil
+			}
 			return nats.NewReader(ctx, nats.ReaderOptions{Config: *s.NATS, Identity: sinkIdentity(c, s), Subjects: all, Collections: collections, Stays: w.stays})
 		}
 	}

@@ -121,7 +121,8 @@ func (p *past) didYouMean(name discovery.Name) string {
 type wanted struct {
 	resources []discovery.Name
 	object    *history.Name
-	stays     bool // the reader stays open beside a bridge, which may not run yet
+	stays     bool     // the reader stays open beside a bridge, which may not run yet
+	logs      []string // topics to read beside those of the configuration
 }
 
 // read connects to the bus.

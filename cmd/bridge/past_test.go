@@ -107,6 +107,9 @@ sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
 		if got := unpublished(collection); got != want {
 			t.Errorf("of %s unpublished is %q, want %q", collection, got, want)
 		}
+		if got := p.unserved()(collection); got != strings.TrimPrefix(want, "modified") {
+			t.Errorf("of %s unserved is %q", collection, got)
+		}
 	}
 }
 

@@ -182,6 +182,9 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 		return &exitError{exitEnvironment, err}
 	}
 	defer func() { _ = m.Close() }()
+	if err := m.LeaveOut(p.unserved()); err != nil {
+		return &exitError{exitEnvironment, err}
+	}
 	registry, progress := newRegistry(), &copyProgress{}
 	guard, from, err := f.guard(p, m, progress.check, log)
 	if err != nil {
@@ -212,7 +215,7 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	group.Go(func() error {
 		err := busreader.Run(ctx, busreader.Options{
 			Mirror: m, Cluster: p.config.Cluster, Retain: f.retain, Progress: progress.note, Dropped: progress.drop, Log: log,
-			Open: func(ctx context.Context) (sink.Reader, error) { return p.read(ctx, wanted{stays: true}) },
+			Open: func(ctx context.Context) (sink.Reader, error) { return p.follow(ctx, m) },
 		})
 		if err != nil {
 			return &exitError{exitEnvironment, err}
@@ -220,6 +223,12 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 		return nil
 	})
 	return group.Wait()
+}
+
+// follow opens a reader for a copy. It also reads the topics of collections whose entry or route is not in the configuration any more: the bridge closes
+// them there, maybe later.
+func (p *past) follow(ctx context.Context, m *mirror.Mirror) (sink.Reader, error) {
+	return p.read(ctx, wanted{stays: true, logs: m.OpenLogs()})
 }
 
 // confirm ends with an error if the API server is of another cluster than the events on the bus.
@@ -355,6 +364,18 @@ func (p *past) notes() func(collections []string) []string {
 			}
 		}
 		return notes
+	}
+}
+
+// unserved returns types of events, of those that the configuration does not publish for a collection, without which it is not known which objects exist.
+func (p *past) unserved() func(collection string) string {
+	unpublished := p.unpublished()
+	return func(collection string) string {
+		types := unpublished(collection)
+		if types == "modified" { // objects can be older: notes says so
+			return ""
+		}
+		return types
 	}
 }
 

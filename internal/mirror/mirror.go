@@ -37,7 +37,7 @@ type Offset struct {
 	Next int64
 }
 
-// Mirror writes a store. Apply, Commit, Forget and Trim are called by one goroutine; the other methods by any.
+// Mirror writes a store. Apply, Commit, Forget, OpenLogs and Trim are called by one goroutine; the other methods by any.
 type Mirror struct {
 	store   *store.Store
 	state   consumer.State
@@ -46,6 +46,8 @@ type Mirror struct {
 	seq     uint64
 	offsets map[string]Offset
 	uid     string // of the cluster; "": not known
+
+	unpublished func(collection string) string // see LeaveOut
 
 	mu         sync.RWMutex
 	published  map[store.Resource]*Resource
@@ -56,6 +58,7 @@ type Mirror struct {
 // Open continues with what a store holds.
 func Open(s *store.Store) (*Mirror, error) {
 	m := &Mirror{store: s, all: map[store.Resource]*resource{}, offsets: map[string]Offset{}, published: map[store.Resource]*Resource{}, commits: make(chan struct{})}
+	m.unpublished = func(string) string { return "" }
 	if err := m.load(); err != nil {
 		return nil, fmt.Errorf("read the data directory: %w", err)
 	}
@@ -65,6 +68,42 @@ func Open(s *store.Store) (*Mirror, error) {
 		m.published[r.id] = r.published()
 	}
 	return m, nil
+}
+
+// LeaveOut makes the mirror keep no objects of some collections, and serve no state of their resources. For each of them, unpublished returns types of
+// events without which it is not known which objects exist; "" for other collections. A collection is left out until its next reset, as the bridge resets
+// one whose types change. LeaveOut is called before Apply.
+func (m *Mirror) LeaveOut(unpublished func(collection string) string) error {
+	m.unpublished = unpublished
+	for _, r := range m.all {
+		for id, c := range r.Collections {
+			types := unpublished(id)
+			if types == "" {
+				continue
+			}
+			c.Unpublished, r.changed = types, true
+			if e := findEra(r.eras, r.Served.Era); e != nil {
+				e.Unpublished, r.changedEras = types, append(r.changedEras, e.Number)
+			}
+		}
+	}
+	return m.Commit(nil)
+}
+
+// leftOut returns the resource and the collection of an object's event that changes nothing; nil for other events.
+func (m *Mirror) leftOut(e *event.Received) (*resource, *collection) {
+	r := m.all[store.Resource{Cluster: e.Cluster, Name: consumer.NameOf(e).Resource}]
+	if r == nil || e.Type.OfCollection() {
+		return nil, nil
+	}
+	c := r.Collections[e.Collection]
+	if c == nil || c.Unpublished == "" {
+		return nil, nil
+	}
+	if known, _ := m.state.Collection(e.Cluster, e.Collection); known.Incarnation != e.Incarnation {
+		return nil, nil
+	}
+	return r, c
 }
 
 func (m *Mirror) load() error {
@@ -163,8 +202,18 @@ func (m *Mirror) Offset(part string) (Offset, bool) {
 	return o, ok
 }
 
-// Parts returns the names of the parts that were read, sorted.
-func (m *Mirror) Parts() []string { return slices.Sorted(maps.Keys(m.offsets)) }
+// OpenLogs returns the topics or streams from which collections that are not closed were read, sorted.
+func (m *Mirror) OpenLogs() []string {
+	logs := map[string]bool{}
+	for _, r := range m.all {
+		for _, c := range r.Collections {
+			for place := range c.LastEvents {
+				logs[place[:strings.LastIndex(place, "/")]] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(logs))
+}
 
 // ClusterUID returns the UID of the cluster whose events readers see; "" if there was none.
 func (m *Mirror) ClusterUID() string {
@@ -185,6 +234,11 @@ func (m *Mirror) resourceOf(id store.Resource) *resource {
 // Apply applies a message and the event that it holds. Readers see it after Commit.
 func (m *Mirror) Apply(message consumer.Message, e *event.Received) error {
 	m.uid = e.ClusterUID
+	if r, c := m.leftOut(e); r != nil {
+		r.noteKind(e)
+		r.Time, c.LastEvents[message.String()], r.changed = later(r.Time, e.Time), e.Time, true
+		return nil
+	}
 	s := &step{message: message, event: e, change: m.state.Take(message, e)}
 	if e.Type == event.Attributed {
 		return nil
@@ -333,7 +387,11 @@ func (m *Mirror) Trim(before time.Time) (map[store.Resource]store.Position, erro
 		if err != nil {
 			return nil, err
 		}
-		if found && at.Compare(r.Floor) > 0 && at.Compare(r.Served) <= 0 {
+		found = found && at.Compare(r.Served) <= 0
+		if r.Closed && r.Time.Before(before) { // the present era begins without objects
+			at, found = store.Position{Era: r.era().Number}, true
+		}
+		if found && at.Compare(r.Floor) > 0 {
 			r.Floor, r.changed = at, true
 			if err := m.forgetEras(r); err != nil {
 				return nil, err

@@ -134,14 +134,29 @@ func (r *Resource) Latest() (store.Position, error) {
 	switch {
 	case e != nil && e.Absent:
 		return r.Served, fmt.Errorf("%w in the cluster", ErrAbsent)
-	case e != nil && e.Skipped > 0:
+	case e != nil && e.lacks() != "":
 		return r.Served, fmt.Errorf("%w: %s", ErrIncomplete, e.lacks())
 	}
 	return r.Served, nil
 }
 
-// lacks says which objects the era's states lack.
+// Unpublished returns types of events that are not published, so that no present state is served: see [Mirror.LeaveOut]. It returns "" if there is one, or
+// for another reason none.
+func (r *Resource) Unpublished() string {
+	if e := r.eraOf(r.Served.Era); e != nil {
+		return e.Unpublished
+	}
+	return ""
+}
+
+// lacks says why the era's states are not those of the cluster; "": they are.
 func (e *Era) lacks() string {
+	switch {
+	case e.Unpublished != "":
+		return fmt.Sprintf("its %s events are not published, so it is not known which objects exist: set types: [added, modified, deleted] in its entry", e.Unpublished)
+	case e.Skipped == 0:
+		return ""
+	}
 	return fmt.Sprintf("%d objects existed before the bridge began, and were not published (snapshot: skip)", e.Skipped)
 }
 
@@ -183,7 +198,7 @@ func (r *Resource) AtVersion(version, epoch uint64) (store.Position, error) {
 		return store.Position{}, fmt.Errorf("%w: no complete state of %s at resourceVersion %d is retained", ErrExpired, r.ID.Name, version)
 	}
 	e := found[len(found)-1]
-	if e.Skipped > 0 {
+	if e.lacks() != "" {
 		return store.Position{}, fmt.Errorf("%w: %s", ErrExpired, e.lacks())
 	}
 	if epoch == 0 && found[0].Epoch != e.Epoch {
@@ -255,7 +270,7 @@ func (m *Mirror) AtTime(r *Resource, t time.Time) (p Past, err error) {
 		switch {
 		case e.Number == at.Era && e.Absent:
 			return p, fmt.Errorf("%w in the cluster at %s", ErrAbsent, stamp)
-		case e.Number == at.Era && e.Skipped > 0:
+		case e.Number == at.Era && e.lacks() != "":
 			return p, fmt.Errorf("%w: %s", ErrExpired, e.lacks())
 		case e.Number <= at.Era || e.Began.After(t):
 		case e.Reset && !t.Before(e.ResetAt):

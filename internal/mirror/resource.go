@@ -40,6 +40,8 @@ type Era struct {
 	Absent bool `json:",omitzero"`
 	// Skipped is the number of objects that existed and were not published (snapshot: skip). States of the era lack them.
 	Skipped int `json:",omitzero"`
+	// Unpublished are types of a collection's events that are not published: see [Mirror.LeaveOut].
+	Unpublished string `json:",omitzero"`
 	// Last is the last position that was served; zero for the newest era.
 	Last store.Position
 }
@@ -75,6 +77,8 @@ type collection struct {
 	Top          uint64 `json:",omitzero"`
 	// Skipped is the number of objects of the last list that were not published (snapshot: skip), and have not changed since.
 	Skipped int `json:",omitzero"`
+	// Unpublished are types of its events that are not published: its objects are not kept.
+	Unpublished string `json:",omitzero"`
 
 	marked mark // of the last call of MarkReached
 }
@@ -389,7 +393,7 @@ func (m *Mirror) apply(r *resource, s *step) error {
 		if err := m.begin(r, s, e.Collection, "the collection "+e.Collection+" was added", false); err != nil {
 			return err
 		}
-		c = &collection{Reached: map[string]reached{}, LastEvents: map[string]time.Time{}, Begun: map[string]uint64{}, Since: r.era().Number}
+		c = &collection{Reached: map[string]reached{}, LastEvents: map[string]time.Time{}, Begun: map[string]uint64{}, Since: r.era().Number, Unpublished: m.unpublished(e.Collection)}
 		if n := len(r.Ended) - 1; n >= 0 && r.Ended[n].Collection == e.Collection && r.Ended[n].Until == c.Since { // a reset
 			c.Since, r.Ended = r.Ended[n].Since, r.Ended[:n]
 		}
@@ -500,15 +504,20 @@ func (r *resource) number(version string) (uint64, bool) {
 	return n, err == nil
 }
 
-func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
-	e := s.event
-	// A deletion has the API version in which the object was published last, and a partition that is behind has older events.
+// noteKind takes the kind of the resource from an event of an object. A deletion has the API version in which the object was published last, and a
+// partition that is behind has older events.
+func (r *resource) noteKind(e *event.Received) {
 	if r.Kind.Kind == "" {
 		r.Kind = Kind{e.APIVersion, e.Kind, e.Namespace != ""}
 	}
 	if e.Type != event.Deleted && !e.Time.Before(r.KindTime) {
 		r.Kind, r.KindTime = Kind{e.APIVersion, e.Kind, e.Namespace != ""}, e.Time
 	}
+}
+
+func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
+	e := s.event
+	r.noteKind(e)
 	text := e.ResourceVersion
 	if e.Type == event.Deleted {
 		text = e.DeletionVersion
@@ -716,6 +725,7 @@ func (m *Mirror) serve(r *resource) error {
 		now.Complete, now.Base, now.First, now.Since, now.Absent = true, version, next.Seq, r.Moment, absent
 		for _, c := range r.Collections {
 			now.Skipped += c.Skipped
+			now.Unpublished = cmp.Or(now.Unpublished, c.Unpublished)
 		}
 	}
 	r.Served, r.changed = next, true

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // TestTrim: what is not retained any more is also forgotten by the records, which would otherwise grow without end, and eras that are retained are
@@ -55,4 +57,56 @@ func TestTrim(t *testing.T) {
 		must(m.Close())
 		must(s.Close())
 	}
+}
+
+// TestTrimClosed: nothing of a resource that was closed before the retention is kept. Its objects would stay on the disk for good. It can come back.
+func TestTrimClosed(t *testing.T) {
+	b := openBacklog(t)
+	b.partitions = 1
+	trim := func(before int64) (kept bool) {
+		t.Helper()
+		floors, err := b.mirror.Trim(time.Unix(before, 0))
+		if err == nil {
+			err = b.mirror.Store().Trim(t.Context(), pods, floors[pods])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, kept, err = b.mirror.batch.Newest(pods, store.Name{Namespace: "shop", Name: "pods0"}, "pods"); err != nil {
+			t.Fatal(err)
+		}
+		return kept
+	}
+	list := func(seconds int64, run string, version int) {
+		t.Helper()
+		b.gap(0, seconds, run, event.ReasonReset)
+		b.pod(0, seconds+1, event.Present, version)
+		b.synced(0, seconds+2, run, 1, version+10)
+		b.commit()
+		b.latest(uint64(version+10), uint64(version))
+	}
+	list(10, "100", 20)
+	b.collections, b.plan = map[string]uint64{}, 2
+	b.apply(0, 20, event.Event{Type: event.Closed, Origin: event.Reconcile, Report: &event.Report{Reason: event.ReasonRemoved}})
+	b.commit()
+	if !trim(20) {
+		t.Error("the object is deleted within the retention")
+	}
+	b.want(15, false, 20)
+	if trim(21) {
+		t.Error("the object is not deleted")
+	}
+	r := b.mirror.Resource(pods)
+	if _, err := r.Latest(); !errors.Is(err, ErrAbsent) {
+		t.Errorf("the present: %v", err)
+	}
+	if _, err := b.mirror.AtTime(r, time.Unix(15, 0)); !errors.Is(err, ErrExpired) {
+		t.Errorf("the past: %v", err)
+	}
+	b.collections, b.plan, b.incarnation = map[string]uint64{"pods": 1}, 3, 300
+	list(30, "300", 40)
+	if !trim(25) {
+		t.Error("the object that came back is deleted")
+	}
+	b.latest(50, 40)
 }

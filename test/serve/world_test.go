@@ -86,7 +86,11 @@ func newWorld(t *testing.T) *world {
 	w.config = filepath.Join(dir, "bridge.yaml")
 	var resources []string
 	for _, r := range published {
-		resources = append(resources, r.GroupResource().String())
+		entry := r.GroupResource().String()
+		if r.Resource == "events" { // by default without deleted, and so not served
+			entry = "{resource: " + entry + ", types: [added, modified, deleted]}"
+		}
+		resources = append(resources, entry)
 	}
 	w.must(os.WriteFile(w.config, fmt.Appendf(nil, `{cluster: test, kubernetes: {kubeconfig: %q}, resources: [%s], sinks: [{name: audit, nats: {url: %q}}],
   checkpoint: {file: {path: %q}}, status: {listen: "127.0.0.1:0"}, log: {format: json}}`,

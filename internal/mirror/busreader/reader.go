@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -211,9 +212,9 @@ func (f *busReader) check(parts []sink.Part) error {
 			f.Log.Warn("partition added: its topic's resources are incomplete until bridge checkpoint reset publishes them again", zap.String("partition", p.Name))
 		}
 	}
-	for _, name := range f.Mirror.Parts() {
-		if !names[name] {
-			f.Log.Warn("partition or stream not found, or it may not be described: its resources are served as they were last", zap.String("part", name))
+	for _, name := range f.Mirror.OpenLogs() {
+		if !slices.ContainsFunc(parts, func(p sink.Part) bool { return p.Log == name }) {
+			f.Log.Warn("topic or stream not found, or it may not be described: its resources are served as they were last", zap.String("name", name))
 		}
 	}
 	f.Log.Info("reading the bus", zap.Int("parts", len(parts)))

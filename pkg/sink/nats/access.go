@@ -155,14 +155,20 @@ func bucketDefinition(stream, prefix string, id event.Identity, replicas int) je
 
 // subjects are the patterns of the records' subjects.
 func (c Config) subjects(id event.Identity) []string {
-	subjects := []string{subjectRoot(c.Subject, id.Cluster)}
-	if !strings.HasSuffix(subjects[0], ">") { // collection events need room
-		subjects = append(subjects, subjects[0]+".>")
-	}
+	subjects := c.eventSubjects(id)
 	if c.DeadLetter != nil {
 		subjects = append(subjects, c.deadRoot(id)+".>")
 	}
 	return subjects
+}
+
+// eventSubjects returns the subjects of a sink's events. The subject of each of its entries is within them.
+func (c Config) eventSubjects(id event.Identity) []string {
+	root := subjectRoot(c.Subject, id.Cluster)
+	if strings.HasSuffix(root, ">") {
+		return []string{root}
+	}
+	return []string{root, root + ".>"} // collection events need room
 }
 
 // inboxPrefix begins the subjects of answers. Each pipeline has its own, so that a user who may subscribe

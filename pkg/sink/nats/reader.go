@@ -21,7 +21,7 @@ type ReaderOptions struct {
 	Config   Config // completed by NewReader
 	Identity event.Identity
 	// Subjects are patterns of the subjects to read, Collections are patterns of the subjects of
-	// collection events only. Patterns of one list must not overlap.
+	// collection events only. Patterns of one list must not overlap. Without Subjects all events of the sink are read.
 	Subjects, Collections []string
 	// Stays is set for a reader that stays open: it does not run an embedded server that is not running, because it would keep the bridge from
 	// running it. NewReader returns an error then.
@@ -53,6 +53,9 @@ func NewReader(ctx context.Context, o ReaderOptions) (_ *Reader, err error) {
 		return nil, err
 	}
 	r := &Reader{link: l, subjects: o.Subjects, collections: o.Collections}
+	if len(r.subjects) == 0 {
+		r.subjects = conf.eventSubjects(o.Identity)
+	}
 	if err = l.choose(ctx); err == nil {
 		err = r.lookUp(ctx)
 	}
