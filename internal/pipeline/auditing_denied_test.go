@@ -7,7 +7,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/internal/status"
-	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -48,14 +47,7 @@ func TestWhatRefusedRequestsConcern(t *testing.T) {
 
 // Refused requests are published once, also after a restart that reads their records again. Others are not, nor those of another resource.
 func TestRefusedRequestsFollow(t *testing.T) {
-	store, err := file.OpenMem(identity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	a := newAuditing(t, nil)
-	a.spec.Denied = true
-	a.spec.Join = patient
+	a, store := newDenying(t)
 	requests := func(user string) {
 		t.Helper()
 		r := audit.Record{

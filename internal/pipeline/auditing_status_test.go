@@ -42,6 +42,19 @@ func newAuditing(t *testing.T, lines []byte) *auditing {
 	return &auditing{spec: spec, log: zap.NewNop(), inbox: box, sinks: []string{"sink"}, begun: time.Now(), needed: map[string]inbox.Position{}, floors: map[string]floor{}}
 }
 
+// newDenying returns an auditing that publishes denied requests and waits for records, and an empty store.
+func newDenying(t *testing.T) (*auditing, *file.Store) {
+	t.Helper()
+	store, err := file.OpenMem(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	a := newAuditing(t, nil)
+	a.spec.Denied, a.spec.Join = true, patient
+	return a, store
+}
+
 // patient are the options of a join that gives up neither changes nor records while a test runs.
 var patient = join.Options{Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100}
 

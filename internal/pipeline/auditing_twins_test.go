@@ -7,7 +7,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/internal/status"
-	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -23,14 +22,7 @@ func TestRequestsOfTheOtherGroup(t *testing.T) {
 }
 
 func exactOf(t *testing.T, collection, request string) {
-	store, err := file.OpenMem(identity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	a := newAuditing(t, nil)
-	a.spec.Denied = true
-	a.spec.Join = patient
+	a, store := newDenying(t)
 	r := newUnplannedRig(t, &nowhere{}, store, a.spec)
 	defer r.stop()
 	defer r.followsAudit(a)()

@@ -11,7 +11,6 @@ import (
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/internal/status"
-	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -19,14 +18,7 @@ import (
 // that are read meanwhile explain the changes that the collection publishes later, refused requests and losses wait, and nothing is published about the collection,
 // since its settings are not known.
 func TestRecordsOfUnnamedCollections(t *testing.T) {
-	store, err := file.OpenMem(identity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	a := newAuditing(t, nil)
-	a.spec.Denied = true
-	a.spec.Join = patient
+	a, store := newDenying(t)
 	bus := &refusesUsers{accepts: true}
 	read := func(r *rig, collections int, is func(a *status.Attribution) bool) {
 		t.Helper()
