@@ -794,7 +794,7 @@ func (m *Mirror) setMoment(r *resource, t time.Time, at store.Position) error {
 // published returns what readers see of the resource.
 func (r *resource) published() *Resource {
 	p := &Resource{
-		ID: r.id, Kind: r.Kind, Eras: slices.Clone(r.eras), Served: r.Served, Floor: r.Floor, Time: r.Time, LastEvent: r.lastEvent(),
+		ID: r.id, Kind: r.Kind, KindTime: r.KindTime, Eras: slices.Clone(r.eras), Served: r.Served, Floor: r.Floor, Time: r.Time, LastEvent: r.lastEvent(),
 		Complete: r.complete && r.era().Complete, Unordered: r.Unordered, Collections: slices.Sorted(maps.Keys(r.Collections)), Closed: r.Closed,
 	}
 	p.spans = slices.Clone(r.Ended)
