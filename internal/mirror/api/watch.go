@@ -281,12 +281,14 @@ func (x *watcher) changes(upTo store.Position) error {
 	return nil
 }
 
-// sendAll sends the changes of a stretch, and releases it. It ends early, between two resourceVersions, if the client reads slowly.
+// sendAll sends the changes of a stretch, and releases it. It ends early, between two resourceVersions, if the client reads slowly. It is behind all
+// changes of the lower one then, also those that are not sent because several together change nothing: the next stretch would have only some of them.
 func (x *watcher) sendAll(t *stretch, send func(c *store.Change) error) error {
 	defer x.s.recent.release(t)
 	began := time.Now()
 	for _, c := range t.in(x.o.namespace) {
 		if c.At.Version != x.at.Version && time.Since(began) > x.s.limits.share {
+			x.at.Seq = ^uint64(0)
 			return nil
 		}
 		if err := send(c); err != nil {
