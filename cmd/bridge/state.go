@@ -148,7 +148,7 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, reso
 	var foreign ignored
 	state, err := history.Rebuild(cmd.Context(), history.Query{
 		Reader: r, Cluster: p.config.Cluster, At: at, Resources: resources, Namespace: f.namespace,
-		Unpublished: p.unpublished(), Progress: progress.report, Ignored: foreign.add,
+		Progress: progress.report, Ignored: foreign.add,
 		Whole: func(ctx context.Context) (sink.Reader, error) { return p.read(ctx, wanted{}) },
 	})
 	progress.end()
@@ -315,7 +315,7 @@ func (f *stateFlags) restore(cmd *cobra.Command, p *past, to *rest.Config, s *hi
 	encoder := json.NewEncoder(document(out))
 	encoder.SetEscapeHTML(false)
 	err := restore.Run(cmd.Context(), restore.Options{
-		Config: to, State: s, Namespace: f.namespace, Until: s.Until(at), ByRV: at.RV != 0, Hides: p.hides(), Collection: p.collection(),
+		Config: to, State: s, Namespace: f.namespace, Until: s.Until(at), ByRV: at.RV != 0,
 		Named: func(group, resource string) bool {
 			return slices.ContainsFunc(resources, func(n discovery.Name) bool { return n.Matches(group, resource) })
 		},
