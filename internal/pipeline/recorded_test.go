@@ -12,7 +12,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// TestRecordedSelection: a collection whose resource is not served goes on with its recorded selectors, so its events tell consumers these, and not those
+// TestRecordedSelection: a collection whose resource is not served goes on with its recorded selectors, so its events name these, and not those
 // that its entry has by now.
 func TestRecordedSelection(t *testing.T) {
 	store, err := file.OpenMem(identity)
