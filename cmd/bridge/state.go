@@ -176,6 +176,9 @@ func printCoverage(w io.Writer, s *history.State, at history.Point) {
 	for i := range s.Collections {
 		c := &s.Collections[i]
 		show(w, "%s: at %s, from the list of %s (resourceVersion %s), %s", c.Collection, at, c.Base.UTC().Format(time.RFC3339), c.BaseRV, reached(c))
+		for _, note := range c.Selection.Notes(c.Collection) {
+			show(w, "  %s", note)
+		}
 		if c.Gap != nil {
 			show(w, "  incomplete: a gap is open since %s (%s): changes may be missing", c.Gap.Time.UTC().Format(time.RFC3339), c.Gap.Report.Reason)
 		}

@@ -48,11 +48,6 @@ func admits(selector, namespace string) bool {
 // Notes returns what the complete states of an era leave out of the resource's objects and what is changed in them, one sentence each, for somebody who may
 // see some namespaces.
 func (r *Resource) Notes(era uint64, sees func(namespace string) bool) (notes []string) {
-	add := func(when bool, text string) {
-		if when && !slices.Contains(notes, text) {
-			notes = append(notes, text)
-		}
-	}
 	for _, x := range r.spans {
 		c := event.ParseCollection(x.Collection)
 		if !x.within(era) || c.Namespace != "" && !sees(c.Namespace) {
@@ -60,20 +55,18 @@ func (r *Resource) Notes(era uint64, sees func(namespace string) bool) (notes []
 		}
 		confined := c.Namespace != ""
 		c.Namespace = "" // one text for all namespaces of an entry
-		name, s := c.ID(), x.Selection
-		add(confined, "objects of "+name+" are those of some namespaces")
-		add(s.Filtered, "a filter leaves objects of "+name+" out")
-		add(s.Dropped, "rules take values out of objects of "+name)
-		add(s.StatusDropped, "rules take the status out of objects of "+name+", or a part of it")
-		add(s.Redacted, "values in objects of "+name+" are redacted")
-		add(s.Labels != "", "objects of "+name+" are selected by the labels "+s.Labels)
-		shown := shownFields(s.Fields, sees)
-		add(shown != "", "objects of "+name+" are selected by the fields "+shown)
-		add(s.MetadataOnly, "objects of "+name+" have metadata only")
-		add(s.Types != 0, "events of "+name+" are not all published: "+strings.Join(s.Types.LeftOut(), " and ")+" are left out")
-		add(s.Ignores, "changes of objects of "+name+" are not published if ignore covers them: these fields can be older")
+		if confined {
+			notes = append(notes, "objects of "+c.ID()+" are those of some namespaces")
+		}
+		x.Selection.Fields = shownFields(x.Selection.Fields, sees)
+		notes = append(notes, x.Selection.Notes(c.ID())...)
 	}
-	return notes
+	seen := map[string]bool{}
+	return slices.DeleteFunc(notes, func(text string) bool {
+		again := seen[text]
+		seen[text] = true
+		return again
+	})
 }
 
 // shownFields returns a field selector without its terms about namespaces that somebody may not see. They leave nothing out of the others.

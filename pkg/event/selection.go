@@ -3,6 +3,7 @@ package event
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // Selection says what a collection has of its resource. Two of them are equal if == says so. The zero value means every object as it is, without
@@ -18,6 +19,29 @@ type Selection struct {
 	Dropped       bool   `json:"dropped,omitzero"`       // rules remove fields, other than those of StatusDropped and metadata.managedFields
 	StatusDropped bool   `json:"statusdropped,omitzero"` // rules remove status, or fields of it
 	Redacted      bool   `json:"redacted,omitzero"`      // rules replace values
+}
+
+// Notes says in sentences what is left out of the objects of a collection, or of several, and what is changed in them. of is their name.
+func (s *Selection) Notes(of string) (notes []string) {
+	for _, n := range []struct {
+		applies bool
+		text    string
+	}{
+		{s.Filtered, "a filter leaves objects of " + of + " out"},
+		{s.Dropped, "rules take values out of objects of " + of},
+		{s.StatusDropped, "rules take the status out of objects of " + of + ", or a part of it"},
+		{s.Redacted, "values in objects of " + of + " are redacted"},
+		{s.Labels != "", "objects of " + of + " are selected by the labels " + s.Labels},
+		{s.Fields != "", "objects of " + of + " are selected by the fields " + s.Fields},
+		{s.MetadataOnly, "objects of " + of + " have metadata only"},
+		{s.Types != 0, "events of " + of + " are not all published: " + strings.Join(s.Types.LeftOut(), " and ") + " are left out"},
+		{s.Ignores, "changes of objects of " + of + " are not published if ignore covers them: these fields can be older"},
+	} {
+		if n.applies {
+			notes = append(notes, n.text)
+		}
+	}
+	return notes
 }
 
 // Types is a set of the types Added, Modified and Deleted. Present goes with Added. The zero value has all of them. In JSON it is the list of their
