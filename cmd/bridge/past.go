@@ -15,7 +15,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
@@ -151,67 +150,6 @@ func (p *past) entry(c *event.Collection) *config.Resource {
 		return e.Options.(*config.Resource)
 	}
 	return nil
-}
-
-// unpublished returns the event types that the configuration does not publish for a collection.
-func (p *past) unpublished() func(collection string) string {
-	return func(collection string) string {
-		c := event.ParseCollection(collection)
-		all := []string{"added", "modified", "deleted"}
-		types := all
-		if e := p.entry(&c); e != nil && e.Types != nil {
-			types = e.Types
-		} else if plan.Expires(&c) {
-			types = all[:2]
-		}
-		return strings.Join(slices.DeleteFunc(all, func(t string) bool { return slices.Contains(types, t) }), " and ")
-	}
-}
-
-// collection returns a collection with the selectors of the configuration. The collection has no resource if the
-// configuration does not have its entry.
-func (p *past) collection() func(id string) event.Collection {
-	return func(id string) event.Collection {
-		c := event.ParseCollection(id)
-		e := p.entry(&c)
-		if e == nil {
-			return event.Collection{}
-		}
-		fields := slices.DeleteFunc([]string{e.FieldSelector}, func(s string) bool { return s == "" })
-		if c.Namespace == "" {
-			for _, n := range e.ExcludeNamespaces {
-				fields = append(fields, "metadata.namespace!="+n)
-			}
-		}
-		c.LabelSelector, c.FieldSelector, c.MetadataOnly = e.LabelSelector, strings.Join(fields, ","), e.MetadataOnly
-		return c
-	}
-}
-
-// hides reports whether the filter of a collection leaves objects out, and whether a rule takes fields out of them.
-// Both are true for a collection that the configuration does not have.
-func (p *past) hides() func(collection string) (filtered, dropped bool) {
-	return func(collection string) (filtered, dropped bool) {
-		c := event.ParseCollection(collection)
-		e := p.entry(&c)
-		if e == nil {
-			return true, true
-		}
-		for _, r := range p.config.Rules(e) {
-			dropped = dropped || r.Concerns(c.Group, c.Resource) && removes(r)
-		}
-		return e.Filter != "", dropped
-	}
-}
-
-// removes reports whether a rule removes fields that a restore would need.
-func removes(r shape.Rule) bool {
-	if r.Preset != "" {
-		return r.With != shape.WithHash && r.With != shape.WithMask
-	}
-	return r.With == shape.WithRemove && slices.ContainsFunc(r.Paths, func(path string) bool {
-		return path != "status" && !strings.HasPrefix(path, "status.") && path != "metadata.managedFields"
-	})
 }
 
 // pastError adds the exit code to an error of reading the bus.

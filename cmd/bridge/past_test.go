@@ -86,33 +86,6 @@ func TestPastWithoutStream(t *testing.T) {
 	bridge(t, "state", "--at", "12", "pods", "-c", file).failed(t, exitEnvironment, "K8S_prod", "not found")
 }
 
-// TestUnpublished: a state cannot be rebuilt if the configuration does not publish deletions, or other types.
-func TestUnpublished(t *testing.T) {
-	p := parsePast(t, `
-resources:
-  - pods
-  - {resource: pods, name: few, types: [added, modified]}
-  - {resource: nodes, types: [added, modified]}
-  - {resource: "*.apps", types: [added, deleted]}
-  - deployments.apps
-  - {resource: certs, types: [modified]}
-  - events
-sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
-`)
-	unpublished := p.unpublished()
-	for collection, want := range map[string]string{
-		"pods": "", "pods@shop": "", "pods:few": "deleted", "pods:few@shop": "deleted", "pods:removed": "", "nodes": "deleted", "replicasets.apps": "modified",
-		"deployments.apps": "", "events": "deleted", "events.events.k8s.io": "deleted", "jobs.batch": "", "certs.example.com": "added and deleted",
-	} {
-		if got := unpublished(collection); got != want {
-			t.Errorf("of %s unpublished is %q, want %q", collection, got, want)
-		}
-		if got := p.unserved()(collection); got != strings.TrimPrefix(want, "modified") {
-			t.Errorf("of %s unserved is %q", collection, got)
-		}
-	}
-}
-
 // parsePast returns the first sink of a configuration, to which it adds the cluster's name.
 func parsePast(t *testing.T, text string) *past {
 	t.Helper()
@@ -123,55 +96,8 @@ func parsePast(t *testing.T, text string) *past {
 	return newPast(c, &c.Sinks[0])
 }
 
-// TestHides: a restore keeps objects and fields that a filter or a rule may have hidden. Filters and rules are those of the entry.
-func TestHides(t *testing.T) {
-	hides := parsePast(t, `
-resources:
-  - {resource: po, namespaces: [a], drop: [status, metadata.managedFields]}
-  - {resource: pods, name: some, namespaces: [b], filter: "object.metadata.name != 'a'"}
-  - {resource: "*.apps", filter: "object.metadata.name != 'a'"}
-  - {resource: deploy, drop: [spec.replicas]}
-  - services
-  - configmaps
-redact: [{paths: [data.a], with: remove, resources: [configmaps]}, {paths: [data.b]}]
-sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
-`).hides()
-	for collection, want := range map[string][2]bool{
-		"pods@a": {false, false}, "pods:some@b": {true, false}, "pods:removed": {true, true}, "replicasets.apps": {true, false}, "deployments.apps": {false, true},
-		"services": {false, false}, "configmaps": {false, true}, "widgets.example.com": {true, true},
-	} {
-		if filtered, dropped := hides(collection); [2]bool{filtered, dropped} != want {
-			t.Errorf("%s is filtered: %t, fields are taken out: %t", collection, filtered, dropped)
-		}
-	}
-}
-
-// TestPastCollection: an exact restore uses these selectors to list the cluster. Without one of them it would delete objects
-// that the bridge never published.
-func TestPastCollection(t *testing.T) {
-	collection := parsePast(t, `
-resources:
-  - {resource: pods, labelSelector: app=web, fieldSelector: status.phase=Running, excludeNamespaces: [kube-system, dev]}
-  - {resource: pods, name: shop, namespaces: [shop], metadataOnly: true}
-sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
-`).collection()
-	for id, want := range map[string]event.Collection{
-		"pods": {
-			Resource: "pods", LabelSelector: "app=web",
-			FieldSelector: "status.phase=Running,metadata.namespace!=kube-system,metadata.namespace!=dev",
-		},
-		"pods:shop@shop": {Resource: "pods", Entry: "shop", Namespace: "shop", MetadataOnly: true},
-		"pods:removed":   {},
-		"nodes":          {},
-	} {
-		if got := collection(id); got != want {
-			t.Errorf("%s is %+v, want %+v", id, got, want)
-		}
-	}
-}
-
-// TestServeNotes: warnings name what the configuration leaves out, and the log names the resources that are served late.
-func TestServeNotes(t *testing.T) {
+// TestServedLate: the log names the resources that are served late.
+func TestServedLate(t *testing.T) {
 	p := parsePast(t, `
 resources:
   - pods
@@ -184,21 +110,6 @@ resources:
 redact: [{paths: [data.a], with: hash, resources: [configmaps]}]
 sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
 `)
-	notes := p.notes()
-	for id, want := range map[string][]string{
-		"pods":                       nil,
-		"pods:some@b":                {"objects of pods:some are those of some namespaces", "a filter leaves objects of pods:some out", "objects of pods:some are selected by the labels app=web"},
-		"nodes":                      {"objects of nodes have metadata only"},
-		"deployments.apps@a":         {"objects of deployments.apps are those of some namespaces", "rules take values out of objects of deployments.apps"},
-		"events":                     {"events of events are not all published: deleted are left out"},
-		"configmaps":                 {"values in objects of configmaps are redacted"},
-		"leases.coordination.k8s.io": {"changes of objects of leases.coordination.k8s.io are not published if ignore covers them: these fields can be older"},
-		"widgets.example.com":        {"the configuration does not have widgets.example.com any more"},
-	} {
-		if diff := cmp.Diff(want, notes([]string{id})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", id, diff)
-		}
-	}
 	if diff := cmp.Diff([]string{"deployments.apps", "pods"}, p.slow()); diff != "" {
 		t.Errorf("served late (-want +got):\n%s", diff)
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 	"github.com/kubebridge/kubebridge/internal/serve"
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
@@ -162,9 +161,6 @@ func (f *serveFlags) checkRights(p *past) error {
 		case f.rightsMaxAge > 0 && (e.SyncedEvery == 0 || 2*e.SyncedEvery > f.rightsMaxAge):
 			return fmt.Errorf("--authorization bus: the entry of %s needs syncedEvery: %s or less, half of --rights-max-age: else it is not known whether rights are as they are now", name, f.rightsMaxAge/2)
 		}
-		if notes := p.notes()([]string{name}); len(notes) > 0 {
-			return fmt.Errorf("--authorization bus: it needs whole objects of %s: %s", name, notes[0])
-		}
 	}
 	return nil
 }
@@ -182,9 +178,6 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 		return &exitError{exitEnvironment, err}
 	}
 	defer func() { _ = m.Close() }()
-	if err := m.LeaveOut(p.unserved()); err != nil {
-		return &exitError{exitEnvironment, err}
-	}
 	registry, progress := newRegistry(), &copyProgress{}
 	guard, from, err := f.guard(p, m, progress.check, log)
 	if err != nil {
@@ -192,7 +185,7 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	}
 	registry.MustRegister(newServeMetrics(func() []api.State { return api.States(m, p.config.Cluster) }, progress, func() int64 { return bytesOf(f.data) })...)
 	o := api.Options{
-		Mirror: m, Cluster: p.config.Cluster, Builtin: builtin(), Notes: p.notes(), Version: currentVersion().Version, Ready: progress.check,
+		Mirror: m, Cluster: p.config.Cluster, Builtin: builtin(), Version: currentVersion().Version, Ready: progress.check,
 		Metrics: api.NewMetrics(registry), Exported: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Log: log,
 		AcquireList: serve.NewQuota(listsAtOnce, listsPerAddress).Acquire,
 	}
@@ -278,7 +271,7 @@ func (f *serveFlags) guard(p *past, m *mirror.Mirror, ready func() error, log *z
 		}
 	}
 	if f.authorization == authorizeBus {
-		o.Authorizer = auth.NewBus(auth.BusOptions{Mirror: m, Altered: p.notes(), Ready: ready, MaxAge: f.rightsMaxAge, Skipped: skipped(log)})
+		o.Authorizer = auth.NewBus(auth.BusOptions{Mirror: m, Ready: ready, MaxAge: f.rightsMaxAge, Skipped: skipped(log)})
 		return auth.NewGuard(o), from, nil
 	}
 	if o.Authorizer, err = auth.NewReviews(cfg, from); err != nil {
@@ -314,77 +307,6 @@ func builtin() func(resource string) (api.Builtin, bool) {
 		}
 		return api.Builtin{APIVersion: r.APIVersion(), Kind: r.Kind, Namespaced: r.Namespaced, ShortNames: catalog.ShortNames(name)}, true
 	}
-}
-
-// notes returns what the configuration leaves out of collections, changes in them, or does not publish at once.
-func (p *past) notes() func(collections []string) []string {
-	collection, hides, unpublished := p.collection(), p.hides(), p.unpublished()
-	return func(collections []string) (notes []string) {
-		add := func(text string) {
-			if !slices.Contains(notes, text) {
-				notes = append(notes, text)
-			}
-		}
-		for _, id := range collections {
-			c := collection(id)
-			if c.Resource == "" {
-				add("the configuration does not have " + id + " any more")
-				continue
-			}
-			filtered, dropped := hides(id)
-			all := c
-			all.Namespace = "" // one text for all namespaces of an entry
-			name := all.ID()
-			if c.Namespace != "" {
-				add("objects of " + name + " are those of some namespaces")
-			}
-			if filtered {
-				add("a filter leaves objects of " + name + " out")
-			}
-			if dropped {
-				add("rules take values out of objects of " + name)
-			}
-			if p.redacts(&c) {
-				add("values in objects of " + name + " are redacted")
-			}
-			if c.LabelSelector != "" {
-				add("objects of " + name + " are selected by the labels " + c.LabelSelector)
-			}
-			if c.FieldSelector != "" {
-				add("objects of " + name + " are selected by the fields " + c.FieldSelector)
-			}
-			if c.MetadataOnly {
-				add("objects of " + name + " have metadata only")
-			}
-			if types := unpublished(id); types != "" {
-				add("events of " + name + " are not all published: " + types + " are left out")
-			}
-			if e := p.entry(&c); e != nil && len(e.Ignore) > 0 {
-				add("changes of objects of " + name + " are not published if ignore covers them: these fields can be older")
-			}
-		}
-		return notes
-	}
-}
-
-// unserved returns types of events, of those that the configuration does not publish for a collection, without which it is not known which objects exist.
-func (p *past) unserved() func(collection string) string {
-	unpublished := p.unpublished()
-	return func(collection string) string {
-		types := unpublished(collection)
-		if types == "modified" { // objects can be older: notes says so
-			return ""
-		}
-		return types
-	}
-}
-
-// redacts reports whether a rule puts something else in the place of values in a collection's objects.
-func (p *past) redacts(c *event.Collection) bool {
-	e := p.entry(c)
-	return e != nil && slices.ContainsFunc(p.config.Rules(e), func(r shape.Rule) bool {
-		return r.Concerns(c.Group, c.Resource) && (r.Preset != "" || r.With != shape.WithRemove)
-	})
 }
 
 // isUnordered reports whether the partitions of a sink's topics can have no order between them. The configuration does not have the number of

@@ -85,10 +85,6 @@ checkpoint: {file: {path: `+t.TempDir()+`}}
 		{"--data D --tls-cert c --tls-key k --authorization bus --rights-max-age 0", kafka(quiet, "exactly-once"), exitEnvironment, "no cluster"},
 		{"--data D --tls-cert c --tls-key k --authorization bus --rights-max-age 0", quiet, exitEnvironment, "no cluster"},
 		{"--data D --tls-cert c --tls-key k --authorization bus --rights-max-age 1m", whole, exitConfig, "--rights-max-age 1m0s: use at least 2m0s"},
-		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, ignore: [rules]}")), exitConfig, "are not published if ignore covers them"},
-		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, labelSelector: a=b}")), exitConfig, "are selected by the labels"},
-		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, types: [added, modified]}")), exitConfig, "deleted are left out"},
-		{"--data D --tls-cert c --tls-key k --authorization bus", conf(all("{resource: roles.rbac.authorization.k8s.io, syncedEvery: 30s, metadataOnly: true}")), exitConfig, "have metadata only"},
 		{"--data D --tls-cert c --tls-key k --authorization bus", deadLetters, exitConfig, "the sink audit has oversize: dead-letter"},
 	} {
 		t.Run(c.flags+" "+c.says, func(t *testing.T) {

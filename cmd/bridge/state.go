@@ -148,7 +148,7 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, reso
 	var foreign ignored
 	state, err := history.Rebuild(cmd.Context(), history.Query{
 		Reader: r, Cluster: p.config.Cluster, At: at, Resources: resources, Namespace: f.namespace,
-		Unpublished: p.unpublished(), Progress: progress.report, Ignored: foreign.add,
+		Progress: progress.report, Ignored: foreign.add,
 		Whole: func(ctx context.Context) (sink.Reader, error) { return p.read(ctx, wanted{}) },
 	})
 	progress.end()
@@ -176,6 +176,9 @@ func printCoverage(w io.Writer, s *history.State, at history.Point) {
 	for i := range s.Collections {
 		c := &s.Collections[i]
 		show(w, "%s: at %s, from the list of %s (resourceVersion %s), %s", c.Collection, at, c.Base.UTC().Format(time.RFC3339), c.BaseRV, reached(c))
+		for _, note := range c.Selection.Notes(c.Collection) {
+			show(w, "  %s", note)
+		}
 		if c.Gap != nil {
 			show(w, "  incomplete: a gap is open since %s (%s): changes may be missing", c.Gap.Time.UTC().Format(time.RFC3339), c.Gap.Report.Reason)
 		}
@@ -315,7 +318,7 @@ func (f *stateFlags) restore(cmd *cobra.Command, p *past, to *rest.Config, s *hi
 	encoder := json.NewEncoder(document(out))
 	encoder.SetEscapeHTML(false)
 	err := restore.Run(cmd.Context(), restore.Options{
-		Config: to, State: s, Namespace: f.namespace, Until: s.Until(at), ByRV: at.RV != 0, Hides: p.hides(), Collection: p.collection(),
+		Config: to, State: s, Namespace: f.namespace, Until: s.Until(at), ByRV: at.RV != 0,
 		Named: func(group, resource string) bool {
 			return slices.ContainsFunc(resources, func(n discovery.Name) bool { return n.Matches(group, resource) })
 		},

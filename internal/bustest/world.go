@@ -114,6 +114,7 @@ func (w *World) Configure() {
 			Selection: rapid.SampledFrom([]string{"", "1", "2", "12"}).Draw(w.T, "selection"),
 			Route:     rapid.SampledFrom([]string{"t1", "t1", "t2"}).Draw(w.T, "topic"),
 		}
+		p.Contents.Labels = p.Selection
 		if w.Wanted[id] = p; !had || p != was {
 			w.Edits[id] = w.Plan
 		}
@@ -207,7 +208,7 @@ func (w *World) ofObject(e *event.Event, o *reconcile.ObjectEvent) {
 
 func (w *World) ofCollection(e *event.Event, c *reconcile.CollectionEvent, edit uint64) {
 	e.Type, e.ResourceVersion, e.Nth = c.Type, c.Version, c.Nth
-	e.Report = &event.Report{Reason: c.Reason, Reset: c.Reset, From: c.From, To: c.Version}
+	e.Report = &event.Report{Reason: c.Reason, Reset: c.Reset, From: c.From, To: c.Version, Selection: c.Selection}
 	if c.Reason == "" {
 		e.Report.Reason = "removed"
 	}

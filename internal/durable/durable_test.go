@@ -70,7 +70,7 @@ func TestRoundTrip(t *testing.T) {
 		node := reconcile.Slot{Collection: "nodes", Key: durable.ObjectKey("", "worker-7")}
 		r := reconcile.Record{
 			Phase: reconcile.InStep, Run: 7, Incarnation: 5, Epoch: 2, Reason: "expired", Syncs: 3,
-			Resync: true, LastList: reconcile.LastList{SyncedEpoch: 2, ListedSelection: "a=b"}, Properties: reconcile.Properties{Selection: "a=b", Types: 3}, Route: "k8s", Unwanted: true,
+			Resync: true, LastList: reconcile.LastList{SyncedEpoch: 2, ListedSelection: "a=b"}, Properties: reconcile.Properties{Selection: "a=b", Types: event.Types(0).Without(event.Added), Contents: event.Selection{Labels: "a=b", Filtered: true}}, Route: "k8s", Unwanted: true,
 		}
 		p := reconcile.Progress{Position: "1042", Seen: "1043"}
 		b := &reconcile.Batch{

@@ -95,7 +95,8 @@ func New(o Options) *Encoder {
 // Compiled are the checked settings of a collection: see [Encoder.Compile] and [Encoder.Use].
 type Compiled struct{ rules *rules }
 
-// Properties returns the properties that follow from the settings. The caller sets Selection and Storage.
+// Properties returns the properties that follow from the settings. The caller sets Selection and Storage, and the selectors of Contents if Selection
+// has other ones than the collection that was compiled.
 func (c Compiled) Properties() reconcile.Properties { return c.rules.properties }
 
 // Hides reports whether values of the collection's objects are hidden on the bus.
@@ -432,7 +433,7 @@ func (e *Encoder) deep(c *collection, ev *event.Event, o *source.Object) {
 func (e *Encoder) report(c *collection, i *reconcile.Item, ev *event.Event, detail string) {
 	x := i.Event
 	ev.Type, ev.Nth = x.Type, x.Nth
-	ev.Report = &event.Report{Reason: x.Reason, Detail: detail, Reset: x.Reset, From: x.From}
+	ev.Report = &event.Report{Reason: x.Reason, Detail: detail, Reset: x.Reset, From: x.From, Selection: x.Selection}
 	switch x.Type {
 	case event.Gap:
 		if ev.ResourceVersion = x.From; event.GapCause(x.Reason).NewEpoch {

@@ -69,7 +69,7 @@ func (o *Options) compile(c event.Collection, s Settings) (*rules, error) {
 	}
 	r.properties = reconcile.Properties{
 		Filter: filterDigest(s), Shape: o.shape(r, redact), Route: r.route.write(r.values), Skip: s.SkipSnapshot, Types: typesOf(s.Types),
-		Tombstones: o.Tombstones, FilterText: filterText(s),
+		Tombstones: o.Tombstones, FilterText: filterText(s), Contents: o.contents(&c, s),
 	}
 	r.stamp = settingsDigest(r.properties.Shape)
 	return r, nil
@@ -89,6 +89,30 @@ func rulesFor(c *event.Collection, all []shape.Rule) []shape.Rule {
 	return slices.DeleteFunc(slices.Clone(all), func(r shape.Rule) bool {
 		return !r.Concerns(c.Group, c.Resource)
 	})
+}
+
+// contents describes for consumers what settings leave out of a collection's objects and what they change, without Types.
+func (o *Options) contents(c *event.Collection, s Settings) event.Selection {
+	out := event.Selection{
+		Labels: c.LabelSelector, Fields: c.FieldSelector, Filtered: s.Filter != "", Ignores: len(s.Ignore) > 0, MetadataOnly: c.MetadataOnly,
+		Redacted: c.ResourceID() == "secrets" && !o.Secrets.Plain,
+	}
+	for _, r := range rulesFor(c, s.Redact) {
+		if r.With != shape.WithRemove {
+			out.Redacted = true
+			continue
+		}
+		out.Dropped = out.Dropped || r.Preset != ""
+		for _, path := range r.Paths {
+			switch {
+			case path == "status" || strings.HasPrefix(path, "status.") || strings.HasPrefix(path, "status["):
+				out.StatusDropped = true
+			case path != "metadata.managedFields":
+				out.Dropped = true
+			}
+		}
+	}
+	return out
 }
 
 // shape returns a text that changes if an unchanged object would be published with another body. It
@@ -166,7 +190,7 @@ func settingsDigest(text string) reconcile.Digest {
 }
 
 // typesOf returns the published types from a list of types; nil means all types.
-func typesOf(list []event.Type) (types reconcile.Types) {
+func typesOf(list []event.Type) (types event.Types) {
 	if list == nil {
 		return types
 	}

@@ -15,6 +15,8 @@ type collectionReport struct {
 	resource          string
 	incarnation, edit uint64
 	closed            *event.Received
+	run               uint64 // of selection
+	selection         event.Selection
 }
 
 // ledger records which collections a sink has. It accepts events about collections in any order.
@@ -37,6 +39,9 @@ func (l *ledger) take(e *event.Received) {
 	}
 	if m.incarnation == e.Incarnation && e.Type == event.Closed {
 		m.closed = e
+	}
+	if m.incarnation == e.Incarnation && e.Type != event.Closed && e.Run >= m.run {
+		m.run, m.selection = e.Run, e.Report.Selection
 	}
 	if e.Plan == nil {
 		return

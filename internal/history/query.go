@@ -20,9 +20,6 @@ type Query struct {
 	At        Point
 	Resources []discovery.Name // plural names, no patterns; none: all resources on the bus
 	Namespace string           // only objects in this namespace; "": all objects
-	// Unpublished returns the event types, such as "deleted", that the configuration does not publish for a collection, so
-	// that its state cannot be rebuilt; "" if it publishes all. nil means that every collection publishes all types.
-	Unpublished func(collection string) string
 	// Whole opens a reader of all resources. It is called if the resourceVersion is newer than every event that
 	// Reader has. nil means that Reader has all resources.
 	Whole    func(context.Context) (sink.Reader, error)
@@ -90,15 +87,6 @@ func (o *Object) Incomplete() string {
 	return ""
 }
 
-// Bare reports whether the body has no fields beside apiVersion, kind and metadata.
-func (o *Object) Bare() bool {
-	v, err := o.Value()
-	delete(v, "apiVersion")
-	delete(v, "kind")
-	delete(v, "metadata")
-	return err == nil && len(v) == 0
-}
-
 // Covered is a collection whose state is known.
 type Covered struct {
 	Collection string
@@ -106,6 +94,8 @@ type Covered struct {
 	Base       time.Time // the time of the list that the state is rebuilt from
 	BaseRV     string    // and its resourceVersion
 	Filtered   bool      // a filter left objects of that list out
+	// Selection is what the collection had of its resource at the point.
+	Selection event.Selection
 	// Gap is the gap that was open at the point, so that changes may be missing. nil means that none was open.
 	Gap *event.Received
 	// Last is the time of the collection's last event before the point. Silent is true

@@ -143,12 +143,12 @@ func (b *builder) ids() (out []string) {
 	return slices.DeleteFunc(slices.Compact(out), func(id string) bool { return !b.needs(id) })
 }
 
-// unpublished returns the event types that are not published for a collection.
+// unpublished returns the event types that are not published for a collection; "" if all are, or if no event of the bus says so.
 func (b *builder) unpublished(id string) string {
-	if b.q.Unpublished == nil {
-		return ""
+	if m := b.ledger.collections[id]; m != nil {
+		return strings.Join(m.selection.Types.LeftOut(), " and ")
 	}
-	return b.q.Unpublished(id)
+	return ""
 }
 
 // collection returns the coverage of a collection, or why its state is not known.
@@ -248,7 +248,7 @@ func (b *builder) unreached(c *collectionCopy) string {
 func (b *builder) covered(c *collectionCopy) Covered {
 	s := c.base.synced
 	out := Covered{
-		Collection: c.id, Resource: c.resource, Base: s.Time, BaseRV: s.ResourceVersion,
+		Collection: c.id, Resource: c.resource, Base: s.Time, BaseRV: s.ResourceVersion, Selection: b.ledger.collections[c.id].selection,
 		Filtered: s.Report.Counts != nil && s.Report.Counts.Filtered > 0, Last: c.last, Silent: c.firstAfter.IsZero(),
 		Replaced: b.latest[c.base.log] && !c.firstAfter.IsZero(),
 	}

@@ -607,12 +607,12 @@ func TestNamespace(t *testing.T) {
 // A resource whose deletions are not published is left out of an answer about all resources. If the query names it, it is an error.
 func TestLeavesOut(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": "", "events": ""})
+	w.edit("events", func(p *reconcile.Properties) { p.Types = p.Types.Without(event.Deleted) })
 	w.Cluster.Set("x", "1")
 	w.settle()
 	for _, resources := range [][]string{nil, {"events"}} {
 		s, err := history.Rebuild(t.Context(), history.Query{
 			Reader: w, Cluster: "prod", At: history.Point{Time: w.mark()}, Resources: discovery.ParseAll(resources),
-			Unpublished: func(collection string) string { return map[string]string{"events": "deleted"}[collection] },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -623,6 +623,37 @@ func TestLeavesOut(t *testing.T) {
 		}
 		if resources == nil && !cmp.Equal(objects(s), []string{"x 1"}) {
 			t.Errorf("the objects are %v", objects(s))
+		}
+	}
+}
+
+// What a collection left out is that of the point: the settings may be others before and after it.
+func TestSelectionOfPoint(t *testing.T) {
+	w := newWorld(t, 2, map[string]string{"pods": ""})
+	w.edit("pods", func(p *reconcile.Properties) { p.Types = p.Types.Without(event.Deleted) })
+	w.Cluster.Set("a", "1") // 1
+	w.settle()
+	without := w.mark()
+	w.edit("pods", func(p *reconcile.Properties) { p.Types, p.Contents.Filtered, p.Filter = 0, true, "f" })
+	w.Cluster.Set("a", "1") // 2
+	w.settle()
+	filtered := w.mark()
+	w.edit("pods", func(p *reconcile.Properties) { p.Contents.Filtered, p.Filter = false, "" })
+	w.Cluster.Set("a", "1") // 3
+	w.settle()
+	whole := w.mark()
+	w.edit("pods", func(p *reconcile.Properties) { p.Types = p.Types.Without(event.Modified) })
+	w.settle()
+	w.ask(
+		question{at: stamp(without), err: "its deleted events are not published"},
+		question{at: stamp(filtered), want: []string{"a 2"}},
+		question{at: stamp(whole), want: []string{"a 3"}},
+		question{at: "2", want: []string{"a 2"}},
+		question{at: stamp(w.mark()), err: "its modified events are not published"},
+	)
+	for at, want := range map[time.Time]event.Selection{filtered: {Filtered: true}, whole: {}} {
+		if s := w.rebuild(stamp(at)); len(s.Collections) != 1 || s.Collections[0].Selection != want {
+			t.Errorf("at %s: %+v, want the selection %+v", stamp(at), s.Collections, want)
 		}
 	}
 }

@@ -107,9 +107,14 @@ func (w *world) addTopic(name string, parts int) {
 
 // move moves a collection to another topic.
 func (w *world) move(id, topic string) {
+	w.edit(id, func(p *reconcile.Properties) { p.Route = topic })
+}
+
+// edit changes the properties of a collection.
+func (w *world) edit(id string, change func(p *reconcile.Properties)) {
 	w.plan = w.now()
 	p := w.Wanted[id]
-	p.Route = topic
+	change(&p)
 	w.Wanted[id], w.edits[id] = p, w.plan
 	w.Apply()
 }
@@ -199,7 +204,7 @@ func (w *world) encode(i *reconcile.Item) {
 	}
 	x := i.Event
 	e.Type, e.ResourceVersion, e.Nth = x.Type, x.Version, x.Nth
-	e.Report = &event.Report{Reason: x.Reason, Reset: x.Reset, From: x.From, To: x.Version}
+	e.Report = &event.Report{Reason: x.Reason, Reset: x.Reset, From: x.From, To: x.Version, Selection: x.Selection}
 	if x.Type == event.Gap {
 		w.present[i.Collection] = 0
 	}

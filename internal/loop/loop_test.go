@@ -478,7 +478,7 @@ func (p *program) counts(t *testing.T, store checkpoint.Store, id string) {
 func TestObjectsWithoutDeletions(t *testing.T) {
 	c, b, store := newCluster(), &bus{}, memory(t)
 	c.write("first", false)
-	p := startWith(t, c, b, store, reconcile.Properties{Types: reconcile.Types(0).Without(event.Deleted)}, "pods")
+	p := startWith(t, c, b, store, reconcile.Properties{Types: event.Types(0).Without(event.Deleted)}, "pods")
 	defer p.kill()
 	wait(t, c, b, "pods")
 	for i := range 100 {

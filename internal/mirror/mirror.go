@@ -47,8 +47,6 @@ type Mirror struct {
 	offsets map[string]Offset
 	uid     string // of the cluster; "": not known
 
-	unpublished func(collection string) string // see LeaveOut
-
 	mu         sync.RWMutex
 	published  map[store.Resource]*Resource
 	clusterUID string // that readers see; "": not known
@@ -58,7 +56,6 @@ type Mirror struct {
 // Open continues with what a store holds.
 func Open(s *store.Store) (*Mirror, error) {
 	m := &Mirror{store: s, all: map[store.Resource]*resource{}, offsets: map[string]Offset{}, published: map[store.Resource]*Resource{}, commits: make(chan struct{})}
-	m.unpublished = func(string) string { return "" }
 	if err := m.load(); err != nil {
 		return nil, fmt.Errorf("read the data directory: %w", err)
 	}
@@ -70,34 +67,15 @@ func Open(s *store.Store) (*Mirror, error) {
 	return m, nil
 }
 
-// LeaveOut makes the mirror keep no objects of some collections, and serve no state of their resources. For each of them, unpublished returns types of
-// events without which it is not known which objects exist; "" for other collections. A collection is left out until its next reset, as the bridge resets
-// one whose types change. LeaveOut is called before Apply.
-func (m *Mirror) LeaveOut(unpublished func(collection string) string) error {
-	m.unpublished = unpublished
-	for _, r := range m.all {
-		for id, c := range r.Collections {
-			types := unpublished(id)
-			if types == "" {
-				continue
-			}
-			c.Unpublished, r.changed = types, true
-			if e := findEra(r.eras, r.Served.Era); e != nil {
-				e.Unpublished, r.changedEras = types, append(r.changedEras, e.Number)
-			}
-		}
-	}
-	return m.Commit(nil)
-}
-
-// leftOut returns the resource and the collection of an object's event that changes nothing; nil for other events.
+// leftOut returns the resource and the collection of an object's event, if objects of the collection are not kept, because its events do not show which
+// objects exist; nil for other events.
 func (m *Mirror) leftOut(e *event.Received) (*resource, *collection) {
 	r := m.all[store.Resource{Cluster: e.Cluster, Name: consumer.NameOf(e).Resource}]
 	if r == nil || e.Type.OfCollection() {
 		return nil, nil
 	}
 	c := r.Collections[e.Collection]
-	if c == nil || c.Unpublished == "" {
+	if c == nil || unpublished(c.Selection) == "" {
 		return nil, nil
 	}
 	if known, _ := m.state.Collection(e.Cluster, e.Collection); known.Incarnation != e.Incarnation {

@@ -47,6 +47,7 @@ type copier struct {
 	watched    objects                      // the copy of a client that watches
 	watchedAt  store.Position
 	past       map[store.Position]objects // what was served
+	described  map[uint64]string          // what was said that the collections have, by era
 	served     int                        // how often a new position was served
 	proved     int                        // how often a mark was proved
 	continued  int                        // how often a watch continued over changes
@@ -64,7 +65,7 @@ type timedVersion struct {
 func newCopier(w *bustest.World) *copier {
 	w.Compacts = false
 	c := &copier{
-		World: w, fs: vfs.NewMem(), pos: map[bustest.Place]int{}, first: map[bustest.Place]int{}, begun: map[bustest.Place]bool{}, past: map[store.Position]objects{},
+		World: w, fs: vfs.NewMem(), pos: map[bustest.Place]int{}, first: map[bustest.Place]int{}, begun: map[bustest.Place]bool{}, past: map[store.Position]objects{}, described: map[uint64]string{},
 		selections: map[string]map[uint64]string{}, unknown: map[string][2]uint64{},
 	}
 	c.open()
@@ -239,9 +240,42 @@ func (c *copier) check() {
 			c.T.Fatalf("at %v (-cluster +served):\n%s", at, diff)
 		}
 	}
+	c.describes(r, at)
 	c.watch(r, at, got)
 	c.resume(r, at, got)
 	c.time(r)
+}
+
+// describes checks what is said that the collections have: in the present era what their events say, and in retained eras what was said of them before.
+func (c *copier) describes(r *Resource, at store.Position) {
+	said := func(era uint64) string {
+		var parts []string
+		for _, x := range r.spans {
+			if x.within(era) {
+				parts = append(parts, fmt.Sprintf("%s has %q", x.Collection, x.Selection.Labels))
+			}
+		}
+		slices.Sort(parts)
+		return strings.Join(parts, ", ")
+	}
+	if at.Era == r.Present().Number {
+		var want []string
+		for _, id := range r.Collections {
+			x, _ := c.mirror.state.Collection("test", id)
+			want = append(want, fmt.Sprintf("%s has %q", id, c.selections[id][x.Run]))
+		}
+		if got, want := said(at.Era), strings.Join(want, ", "); got != want && r.Complete {
+			c.T.Fatalf("at %v it is said that %s, want %s", at, got, want)
+		}
+	}
+	if r.Complete {
+		c.described[at.Era] = said(at.Era)
+	}
+	for era, before := range c.described {
+		if r.eraOf(era) != nil && said(era) != before {
+			c.T.Fatalf("of era %d it is said that %s, before it was %s", era, said(era), before)
+		}
+	}
 }
 
 // isUnknown reports whether it is not known which objects existed at a resourceVersion: nobody watched a collection then, and when it was read again

@@ -26,6 +26,7 @@ type backlog struct {
 	plan        uint64
 	incarnation uint64
 	epoch       uint64
+	selection   event.Selection // of the gap and synced events that are applied next
 }
 
 func openBacklog(t *testing.T) *backlog {
@@ -38,7 +39,7 @@ func openBacklog(t *testing.T) *backlog {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = m.Close(), s.Close() })
-	return &backlog{t, m, map[string]uint64{"pods": 1}, "pods", 2, 1, 100, 1}
+	return &backlog{t, m, map[string]uint64{"pods": 1}, "pods", 2, 1, 100, 1, event.Selection{}}
 }
 
 func (b *backlog) apply(partition int, seconds int64, e event.Event) {
@@ -50,6 +51,7 @@ func (b *backlog) apply(partition int, seconds int64, e event.Event) {
 	}
 	if e.Type.OfCollection() {
 		e.Plan = &event.Plan{Number: b.plan, Edit: 1, Birth: 1, Digest: event.PlanDigest(b.collections)}
+		e.Report.Selection = b.selection
 	}
 	encoder := event.Encoder{Cluster: "test", ClusterUID: "c", Format: event.Structured}
 	message := consumer.Message{Topic: b.collection, Partition: partition, Partitions: b.partitions, Value: event.Structured.Append(nil, encoder.Attributes(&e), &e)}

@@ -102,14 +102,6 @@ func (r *Resource) For(sees func(namespace string) bool) *Resource {
 	return &other
 }
 
-// Covers reports whether the complete states of an era have the objects of a namespace: one of its collections is of this namespace, or of all.
-func (r *Resource) Covers(namespace string, era uint64) bool {
-	return slices.ContainsFunc(r.spans, func(x Span) bool {
-		of := event.ParseCollection(x.Collection).Namespace
-		return (of == "" || of == namespace) && x.Since <= era && (x.Until == 0 || era < x.Until)
-	})
-}
-
 // Present returns the present era.
 func (r *Resource) Present() *Era { return &r.Eras[len(r.Eras)-1] }
 
@@ -141,8 +133,7 @@ func (r *Resource) Latest() (store.Position, error) {
 	return r.Served, nil
 }
 
-// Unpublished returns types of events that are not published, so that no present state is served: see [Mirror.LeaveOut]. It returns "" if there is one, or
-// for another reason none.
+// Unpublished returns types of events that are not published, so that no present state is served. It returns "" if there is one, or for another reason none.
 func (r *Resource) Unpublished() string {
 	if e := r.eraOf(r.Served.Era); e != nil {
 		return e.Unpublished

@@ -40,7 +40,7 @@ type Era struct {
 	Absent bool `json:",omitzero"`
 	// Skipped is the number of objects that existed and were not published (snapshot: skip). States of the era lack them.
 	Skipped int `json:",omitzero"`
-	// Unpublished are types of a collection's events that are not published: see [Mirror.LeaveOut].
+	// Unpublished are types of a collection's events that are not published, without which it is not known which objects exist; "": there are none.
 	Unpublished string `json:",omitzero"`
 	// Last is the last position that was served; zero for the newest era.
 	Last store.Position
@@ -77,16 +77,18 @@ type collection struct {
 	Top          uint64 `json:",omitzero"`
 	// Skipped is the number of objects of the last list that were not published (snapshot: skip), and have not changed since.
 	Skipped int `json:",omitzero"`
-	// Unpublished are types of its events that are not published: its objects are not kept.
-	Unpublished string `json:",omitzero"`
+	// Selection is that of the last gap, or of a later synced event.
+	Selection event.Selection `json:",omitzero"`
 
 	marked mark // of the last call of MarkReached
 }
 
-// Span is a collection in the eras from Since, before Until. Their complete states include it. Until is 0 while the collection is not closed.
+// Span is a collection with a selection in the eras from Since, before Until. Their complete states include it. Until is 0 while the collection is not
+// closed and its selection has not changed.
 type Span struct {
 	Collection   string
 	Since, Until uint64
+	Selection    event.Selection `json:",omitzero"`
 }
 
 // former is the era of a run.
@@ -371,7 +373,7 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 	r.Moment = later(r.Moment, s.event.Time)
 	delete(r.Collections, id)
 	if until := r.era().Number; c.Since < until {
-		r.Ended = append(r.Ended, Span{id, c.Since, until})
+		r.Ended = append(r.Ended, Span{id, c.Since, until, c.Selection})
 	}
 	if len(r.Collections) == 0 { // no list counts any more; epochs begin again if the checkpoint was lost
 		r.era().MinServed, r.era().From, r.Unordered = reached{}, 0, ""
@@ -393,10 +395,7 @@ func (m *Mirror) apply(r *resource, s *step) error {
 		if err := m.begin(r, s, e.Collection, "the collection "+e.Collection+" was added", false); err != nil {
 			return err
 		}
-		c = &collection{Reached: map[string]reached{}, LastEvents: map[string]time.Time{}, Begun: map[string]uint64{}, Since: r.era().Number, Unpublished: m.unpublished(e.Collection)}
-		if n := len(r.Ended) - 1; n >= 0 && r.Ended[n].Collection == e.Collection && r.Ended[n].Until == c.Since { // a reset
-			c.Since, r.Ended = r.Ended[n].Since, r.Ended[:n]
-		}
+		c = &collection{Reached: map[string]reached{}, LastEvents: map[string]time.Time{}, Begun: map[string]uint64{}, Since: r.era().Number}
 		r.Collections[e.Collection], r.Closed = c, false
 	}
 	if now := r.era(); now.From == 0 {
@@ -418,6 +417,9 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 		if !listed {
 			r.raiseMinServed(e.Epoch, version)
 		}
+		if e.Run >= c.Run { // else it is of a partition that is behind
+			r.selected(c, e)
+		}
 		if err := m.skipped(r, c, s); err != nil {
 			return err
 		}
@@ -437,7 +439,7 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 			c.Gaps = map[string]uint64{}
 		}
 		c.Gaps[at] = m.seq
-	} else if c.Run < e.Run {
+	} else if c.Run < e.Run { // the selection is the same
 		c.Run = e.Run
 	}
 	if c.Begun[at] = e.Run; e.Run <= c.Run { // the era goes on, or the copy of another partition began it
@@ -458,10 +460,27 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	err := m.nextEpoch(r, s, e.Collection, reason, e.Report.Reset && c.Wrote != 0)
 	r.Moment = later(r.Moment, e.Time)
 	c.Run, c.Epoch = e.Run, e.Epoch
+	r.selected(c, e)
 	if !c.lags(s.message.Partitions) {
 		c.Former = nil
 	}
 	return err
+}
+
+// selected notes the selection of a gap or synced event, from the present era on. If it is that of the eras before, they are one span, also over a reset.
+func (r *resource) selected(c *collection, e *event.Received) {
+	now := r.era().Number
+	if c.Selection != e.Report.Selection && c.Since < now {
+		r.Ended = append(r.Ended, Span{e.Collection, c.Since, now, c.Selection})
+		c.Since = now
+	}
+	c.Selection = e.Report.Selection
+	before := slices.IndexFunc(r.Ended, func(x Span) bool {
+		return x.Collection == e.Collection && x.Until == c.Since && x.Selection == c.Selection
+	})
+	if before >= 0 {
+		c.Since, r.Ended = r.Ended[before].Since, slices.Delete(slices.Clone(r.Ended), before, before+1)
+	}
 }
 
 // skipped notes how many objects of a list were not published. An era's states have all of the objects, or lack some.
@@ -741,7 +760,7 @@ func (m *Mirror) serve(r *resource) error {
 		now.Complete, now.Base, now.First, now.Since, now.Absent = true, version, next.Seq, r.Moment, absent
 		for _, c := range r.Collections {
 			now.Skipped += c.Skipped
-			now.Unpublished = cmp.Or(now.Unpublished, c.Unpublished)
+			now.Unpublished = cmp.Or(now.Unpublished, unpublished(c.Selection))
 		}
 	}
 	r.Served, r.changed = next, true
@@ -815,7 +834,7 @@ func (r *resource) published() *Resource {
 	}
 	p.spans = slices.Clone(r.Ended)
 	for _, id := range p.Collections {
-		p.spans = append(p.spans, Span{Collection: id, Since: r.Collections[id].Since})
+		p.spans = append(p.spans, Span{Collection: id, Since: r.Collections[id].Since, Selection: r.Collections[id].Selection})
 	}
 	return p
 }

@@ -130,7 +130,7 @@ func (l *lagging) recorded(sink string, c *event.Collection, selection string) (
 		return t, false
 	}
 	for _, t := range l.buffer.Recorded(sink, c.ID()) {
-		if planning.SelectionOf(&t.Collection)+inVersion+t.Resource.Version == selection && t.Collection.MetadataOnly == c.MetadataOnly {
+		if planning.InVersion(planning.SelectionOf(&t.Collection), t.Resource.Version) == selection && t.Collection.MetadataOnly == c.MetadataOnly {
 			return t, true
 		}
 	}

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,9 +27,6 @@ import (
 
 // replanAfter is how long after a plan with unserved or ended collections the next plan is made.
 const replanAfter = 10 * time.Second
-
-// inVersion separates a selection from the API version in which the resource is read.
-const inVersion = " version="
 
 // pipelineOptions are the options of a pipeline. Shown, Linger and Delivered are optional.
 type pipelineOptions struct {
@@ -308,8 +304,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 	}
 	s := &settings{p: p, id: c.ID(), options: o, target: target{t, c.Selection}, storage: c.Storage}
 	if v := t.Resource.Version; v != "" { // objects have other bodies in another version
-		base, _, _ := strings.Cut(c.Selection, inVersion) // a recorded selection already has a version
-		s.target.selection = base + inVersion + v
+		s.target.selection = planning.InVersion(c.Selection, v)
 	}
 	return loop.Wanted{
 		ID: s.id, SyncedEvery: o.SyncedEvery, ResyncEvery: o.ResyncEvery, VerifyEvery: o.VerifyEvery,
@@ -334,6 +329,7 @@ func (s *settings) properties() (properties reconcile.Properties, err error) {
 	}
 	properties = s.compiled.Properties()
 	properties.Selection, properties.Storage = s.target.selection, s.storage
+	properties.Contents.Labels, properties.Contents.Fields = planning.Selectors(s.target.selection) // a recorded selection has its own
 	return properties, nil
 }
 

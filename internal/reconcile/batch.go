@@ -33,6 +33,8 @@ type CollectionEvent struct {
 	Version string // of synced: the collection is complete up to it; "" if the resource does not exist
 	From    string // of gap: the collection was complete up to it before
 	Nth     uint64 // of synced: its number in the run, from 1
+	// Selection, of gap and synced, is what the collection has by its properties.
+	Selection event.Selection
 }
 
 // Item is what one event of a batch is made of.

@@ -92,7 +92,7 @@ func TestItemsAlone(t *testing.T) {
 		t.Errorf("the changes are %s and the store has %d inventory entries, want [] and 0", got, len(b.store.objects))
 	}
 
-	b = inStep(t).do(configured(Properties{Types: Types(0).Without(event.Added)})).commit().do(Input{Kind: Forgot}).commit()
+	b = inStep(t).do(configured(Properties{Types: event.Types(0).Without(event.Added)})).commit().do(Input{Kind: Forgot}).commit()
 	b.do(listBegun, seen(List, "a", "5")).do(listEnded("10"), listDone)
 	for _, i := range b.core.Items() {
 		if i.Object != nil {

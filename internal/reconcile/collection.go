@@ -103,31 +103,19 @@ type Properties struct {
 	Storage   string `json:"storage,omitzero"`   // whose history and resourceVersions the objects have
 	Route     string `json:"route,omitzero"`     // topic or subject, key
 	Skip      bool   `json:"skip,omitzero"`      // the first list is not published
-	Types     Types  `json:"types,omitzero"`     // object events that are published
+	// Types are the object events that are published. The inventory changes as if all types were published.
+	Types event.Types `json:"types,omitzero"`
 	// Tombstones: the topic is compacted, and an ending writes a null value for each key.
 	Tombstones bool `json:"tombstones,omitzero"`
 	// FilterText is what Filter is a digest of, for a restart that has to go on with it; "": there is none, or it is too long. It is not compared.
 	FilterText string `json:"filterText,omitzero"`
+	// Contents is what Selection, Filter and Shape mean for consumers, without Types. It is not compared: it changes with them.
+	Contents event.Selection `json:"contents,omitzero"`
 }
 
 // needsReset reports whether consumers have to drop what was published by other properties.
 func (p Properties) needsReset(o Properties) bool {
 	return p.Shape != o.Shape || p.Storage != o.Storage || p.Types != o.Types
-}
-
-// Types are the types of object events that are published; the zero value is all. The inventory
-// changes as if all types were published.
-type Types uint8
-
-// Without returns t without a type. The bits that are set are the types left out.
-func (t Types) Without(typ event.Type) Types { return t | 1<<typ }
-
-// has reports whether events of the type are published. Present goes with Added.
-func (t Types) has(typ event.Type) bool {
-	if typ == event.Present {
-		typ = event.Added
-	}
-	return t&(1<<typ) == 0
 }
 
 // Progress is what is durable of a collection and changes with each frame.
@@ -632,7 +620,7 @@ func (c *Collection) applySighting(s *Sighting) (newHistory bool) {
 		if !c.core.intents.overtake(slot, &e.Object) {
 			c.core.settle(slot, e.Object.UID)
 		}
-		if !c.Properties.Types.has(e.Type) || s.Lost != nil && s.Lost(e) {
+		if !c.Properties.Types.Has(e.Type) || s.Lost != nil && s.Lost(e) {
 			continue
 		}
 		if i < len(r.events)-1 { // a deletion
@@ -691,4 +679,10 @@ func (c *Collection) known(key string) (o *Object, inDoubt []Intent) {
 }
 
 // emit adds an event about the collection to the batch.
-func (c *Collection) emit(e CollectionEvent) { c.core.add(c, Item{Event: &e}) }
+func (c *Collection) emit(e CollectionEvent) {
+	if e.Type != event.Closed {
+		e.Selection = c.Properties.Contents
+		e.Selection.Types = c.Properties.Types
+	}
+	c.core.add(c, Item{Event: &e})
+}

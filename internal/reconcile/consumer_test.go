@@ -154,7 +154,7 @@ func (w *world) promised(c *Collection, version string) map[string]int {
 			continue
 		}
 		bodies[name] = w.seen(c.Properties, t)
-		if w.unfit(t) || skipped || !w.exact() && !c.Properties.Types.has(event.Modified) && w.wasUnfit(t) {
+		if w.unfit(t) || skipped || !w.exact() && !c.Properties.Types.Has(event.Modified) && w.wasUnfit(t) {
 			bodies[name] = unfit
 		}
 	}
@@ -215,16 +215,16 @@ func (w *world) seen(p Properties, t *thing) int {
 }
 
 // agrees compares a copy with what is promised.
-func agrees(types Types, got, want map[string]int) bool {
+func agrees(types event.Types, got, want map[string]int) bool {
 	for name := range got {
-		if _, ok := want[name]; !ok && types.has(event.Deleted) {
+		if _, ok := want[name]; !ok && types.Has(event.Deleted) {
 			return false
 		}
 	}
 	for name, body := range want {
 		have, ok := got[name]
 		switch {
-		case body == unfit, have == body, !ok && !types.has(event.Added), ok && !types.has(event.Modified):
+		case body == unfit, have == body, !ok && !types.Has(event.Added), ok && !types.Has(event.Modified):
 		default:
 			return false
 		}
@@ -406,7 +406,7 @@ func (w *world) consumeObject(c *copied, i *Item) {
 	c.last[e.Key] = o
 	before, had := c.objects[e.Object.UID]
 	if o.deleted {
-		if !had && w.exact() && w.runs[runKey(i.Collection, i.Run)].Types.has(event.Added) {
+		if !had && w.exact() && w.runs[runKey(i.Collection, i.Run)].Types.Has(event.Added) {
 			w.fail("invented: a deletion of uid %s, which the copy does not have", e.Object.UID)
 		}
 		w.complete(c, i, before, had, e.Version)
@@ -420,7 +420,7 @@ func (w *world) consumeObject(c *copied, i *Item) {
 	for uid, x := range c.objects {
 		switch {
 		case x.name != e.Key || uid == e.Object.UID:
-		case !w.runs[runKey(i.Collection, i.Run)].Types.has(event.Deleted):
+		case !w.runs[runKey(i.Collection, i.Run)].Types.Has(event.Deleted):
 			delete(c.objects, uid) // a name has at most one object
 		default:
 			w.fail("the copy has two objects named %s: %s and %s", e.Key, uid, e.Object.UID)
@@ -439,11 +439,11 @@ func (w *world) typed(c *copied, i *Item, had, repeats bool) {
 	case e.Type == event.Added && !c.settled, e.Type == event.Present && c.settled && !resync && w.exact():
 		w.fail("type: %s has the wrong type: the first list of the incarnation is complete: %t", describe(i), c.settled)
 	case !w.exact():
-	case repeats && !resync && p.Types.has(event.Deleted):
+	case repeats && !resync && p.Types.Has(event.Deleted):
 		w.fail("repeated: %s: the object has not changed since its last event", describe(i))
-	case (e.Type == event.Added || e.Type == event.Present && !resync) && had && p.Types.has(event.Deleted):
+	case (e.Type == event.Added || e.Type == event.Present && !resync) && had && p.Types.Has(event.Deleted):
 		w.fail("type: %s has the wrong type: the copy has the object", describe(i))
-	case e.Type == event.Modified && !had && p.Types.has(event.Added):
+	case e.Type == event.Modified && !had && p.Types.Has(event.Added):
 		w.fail("type: %s has the wrong type: the copy does not have the object", describe(i))
 	case e.Type == event.Added && !p.Skip && i.Epoch == c.syncedAt.epoch && p == c.syncedAt.properties && number(e.Version) <= c.syncedAt.version && !c.refused(e):
 		w.fail("history: %s is in the same epoch as the list at %d, which did not have the object", describe(i), c.syncedAt.version)

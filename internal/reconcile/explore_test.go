@@ -151,9 +151,9 @@ func worlds() map[string][]map[string]Properties {
 		"skip":      {{"x": {Skip: true}}, {"x": {Skip: true, Selection: "1"}}},
 		"types": {
 			everything,
-			{"x": {Types: Types(0).Without(event.Modified)}},
-			{"x": {Types: Types(0).Without(event.Deleted)}},
-			{"x": {Types: Types(0).Without(event.Added)}},
+			{"x": {Types: event.Types(0).Without(event.Modified)}},
+			{"x": {Types: event.Types(0).Without(event.Deleted)}},
+			{"x": {Types: event.Types(0).Without(event.Added)}},
 		},
 		"swap": {selections("x", "1", "y", "2"), selections("x", "2", "y", "1")},
 	}

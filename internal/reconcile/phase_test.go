@@ -311,7 +311,7 @@ func TestPhaseNotes(t *testing.T) {
 		{"1: a selection", inPhase(t, InStep), []Input{selection}, "gap → Listing"},
 		{"2: a shape", inPhase(t, InStep), []Input{configured(Properties{Shape: "s"})}, "→ Ending"},
 		{"2: a storage", inPhase(t, InStep), []Input{configured(Properties{Storage: "s"})}, "→ Ending"},
-		{"2: types", inPhase(t, InStep), []Input{configured(Properties{Types: Types(0).Without(event.Modified)})}, "→ Ending"},
+		{"2: types", inPhase(t, InStep), []Input{configured(Properties{Types: event.Types(0).Without(event.Modified)})}, "→ Ending"},
 		{"2: a route", inPhase(t, InStep), []Input{moved}, "→ Ending"},
 		{"3: a list of a new epoch", inPhase(t, Listing), []Input{newHistory(listBegun)}, "gap → Listing"},
 		{"3: an object has ended within the list", inStep(t, seen(List, "a", "5")).do(listBegun, gone(List, "a", "11")).commit(), []Input{listBegun}, "gap → Listing"},

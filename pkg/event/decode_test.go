@@ -83,7 +83,7 @@ func TestParse(t *testing.T) {
 			Collection: "secrets:audit@payments", Resource: "secrets", Entry: "audit", Origin: event.Reconcile, Epoch: 1,
 			Namespace: "payments", ResourceVersion: "2214", Run: 1773480360000, Incarnation: 1773400000000,
 			Plan:   &event.Plan{Number: 1773470000000, Digest: event.PlanDigest(map[string]uint64{"secrets:audit@payments": 1773400000000}), Edit: 1773400000000, Birth: 1773300000000},
-			Report: &event.Report{Reason: "expired", To: "2214", Since: &since, Counts: &event.Counts{Listed: 40, Added: 2, Modified: 1, Deleted: 3, Unchanged: 37}},
+			Report: &event.Report{Reason: "expired", To: "2214", Since: &since, Counts: &event.Counts{Listed: 40, Added: 2, Modified: 1, Deleted: 3, Unchanged: 37}, Selection: event.Selection{Redacted: true}},
 		},
 	} {
 		got := parsed(t, want.Type.String())

@@ -222,6 +222,8 @@ type Report struct {
 	To     string     `json:"to,omitzero"`     // in Synced: the resourceVersion up to which the collection is complete
 	Since  *time.Time `json:"since,omitzero"`  // in Synced: when the gap began
 	Counts *Counts    `json:"counts,omitzero"` // in Synced: how the list differed from the inventory
+	// Selection, in Gap and Synced, is what the collection has from this event on.
+	Selection Selection `json:"selection,omitzero"`
 }
 
 // MarshalJSON writes Since in [TimeFormat].

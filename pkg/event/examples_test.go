@@ -29,6 +29,7 @@ func examples() []example {
 	const podUID, webUID = "6f1b1a2c-8f0e-4b7a-9d55-2f3a4c5d6e7f", "c1d2e3f4-0a1b-4c2d-8e3f-4a5b6c7d8e9f"
 	const secretUID, nodeUID, cronUID = "a0a1a2a3-b0b1-4c0c-8d0d-e0e1e2e3e4e5", "11111111-2222-4333-8444-555555555555", "99999999-8888-4777-8666-555555555555"
 	since := at(0).In(berlin)
+	redacted := event.Selection{Redacted: true}
 
 	return []example{
 		{"added", event.Event{
@@ -151,19 +152,22 @@ func examples() []example {
 		}},
 		{"gap", event.Event{
 			Type: event.Gap, Origin: event.Reconcile, Time: at(8), Collection: secrets, ResourceVersion: "1190", Run: run, Incarnation: first, Plan: plan,
-			Report: &event.Report{Reason: "expired", Detail: "resourceVersion 1190 is no longer served: too old resource version: 1190 (1875)", From: "1190"},
+			Report: &event.Report{Reason: "expired", Detail: "resourceVersion 1190 is no longer served: too old resource version: 1190 (1875)", From: "1190", Selection: redacted},
 		}},
 		{"gap-reset", event.Event{
 			Type: event.Gap, Origin: event.Snapshot, Time: at(8), Collection: secrets, Run: "1773400000000", Incarnation: first, Plan: plan,
-			Report: &event.Report{Reason: "reset", Reset: true},
+			Report: &event.Report{Reason: "reset", Reset: true, Selection: event.Selection{
+				Labels: "app in (a,b)", Fields: "metadata.namespace!=kube-system", Types: event.Types(0).Without(event.Deleted),
+				Filtered: true, Ignores: true, MetadataOnly: true, Dropped: true, StatusDropped: true, Redacted: true,
+			}},
 		}},
 		{"synced", event.Event{
 			Type: event.Synced, Origin: event.Reconcile, Time: at(9), Collection: secrets, ResourceVersion: "2214", Run: run, Nth: 1, Incarnation: first, Plan: plan,
-			Report: &event.Report{Reason: "expired", To: "2214", Since: &since, Counts: &event.Counts{Listed: 40, Added: 2, Modified: 1, Deleted: 3, Unchanged: 37}},
+			Report: &event.Report{Reason: "expired", To: "2214", Since: &since, Counts: &event.Counts{Listed: 40, Added: 2, Modified: 1, Deleted: 3, Unchanged: 37}, Selection: redacted},
 		}},
 		{"synced-gone", event.Event{
 			Type: event.Synced, Origin: event.Reconcile, Time: at(9), Collection: secrets, Run: run, Nth: 1, Incarnation: first, Plan: plan,
-			Report: &event.Report{Reason: "gone", Since: &since, Counts: &event.Counts{Deleted: 3}},
+			Report: &event.Report{Reason: "gone", Since: &since, Counts: &event.Counts{Deleted: 3}, Selection: redacted},
 		}},
 		{"synced-periodic", event.Event{
 			Type: event.Synced, Origin: event.Watch, Time: at(9), Collection: secrets, ResourceVersion: "2214", Run: run, Nth: 2, Incarnation: first, Plan: plan,

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // ErrOtherCluster is returned if [Options.Exact] is set and the state is from another cluster: objects that the state
@@ -80,11 +81,7 @@ func (r *restorer) findExtras(ctx context.Context) error {
 }
 
 func (r *restorer) listExtras(ctx context.Context, c *history.Covered, known map[string]bool) error {
-	of := r.collection(c.Collection)
-	if of.Resource == "" {
-		r.report(Line{What: Left, Object: c.Collection, Why: "what is not in the state is not looked for: the configuration does not have its selectors"})
-		return nil
-	}
+	of := event.ParseCollection(c.Collection)
 	found, err := r.mapper.ResourcesFor(schema.GroupVersionResource{Group: of.Group, Resource: of.Resource})
 	if err != nil && !meta.IsNoMatchError(err) {
 		return err
@@ -108,7 +105,7 @@ func (r *restorer) listExtras(ctx context.Context, c *history.Covered, known map
 		return nil // the query asked for one namespace only
 	}
 	var client dynamic.ResourceInterface = r.client.Resource(gvr)
-	options := metav1.ListOptions{LabelSelector: of.LabelSelector, FieldSelector: of.FieldSelector}
+	options := metav1.ListOptions{LabelSelector: c.Selection.Labels, FieldSelector: c.Selection.Fields}
 	switch in := max(of.Namespace, r.Namespace); {
 	case namespaces && r.Namespace != "":
 		options.FieldSelector = "metadata.name=" + r.Namespace
@@ -157,9 +154,7 @@ func (r *restorer) keepReason(c *history.Covered, u *unstructured.Unstructured) 
 	case schema.GroupKind{Kind: "Namespace"}, schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
 		return "deleting it would delete everything in it"
 	}
-	of := r.collection(c.Collection)
-	filtered, _ := r.hides(c.Resource)
-	parted := of.LabelSelector != "" || of.FieldSelector != "" || c.Filtered || filtered
+	parted := c.Selection.Labels != "" || c.Selection.Fields != "" || c.Selection.Filtered || c.Filtered
 	created := u.GetCreationTimestamp().Time // in whole seconds, rounded down
 	switch {
 	case !created.Add(time.Second).After(r.Until):

@@ -20,7 +20,8 @@ func TestKeeps(t *testing.T) {
 	until := time.Date(2026, 3, 14, 9, 26, 5, 500e6, time.UTC)
 	controller := true
 	all := history.Covered{Collection: "configmaps", Resource: "configmaps"}
-	part := history.Covered{Collection: "configmaps:part", Resource: "configmaps"}
+	part := history.Covered{Collection: "configmaps:part", Resource: "configmaps", Selection: event.Selection{Labels: "a"}}
+	passing := history.Covered{Collection: "configmaps:canary", Resource: "configmaps", Selection: event.Selection{Filtered: true}}
 	filtered := history.Covered{Collection: "configmaps", Resource: "configmaps", Filtered: true}
 	bindings := history.Covered{Collection: "rolebindings.rbac.authorization.k8s.io", Resource: "rolebindings.rbac.authorization.k8s.io"}
 	binding := func(u *unstructured.Unstructured) {
@@ -40,7 +41,8 @@ func TestKeeps(t *testing.T) {
 		"later, selected":                  {of: part, created: time.Second},
 		"in the same second, selected":     {of: part, why: "a selector or a filter"},
 		"in the same second, was filtered": {of: filtered, why: "a selector or a filter"},
-		"in the same second, is filtered":  {of: all, options: Options{Hides: func(string) (bool, bool) { return true, false }}, why: "a selector or a filter"},
+		"in the same second, is filtered":  {of: passing, why: "a selector or a filter"},
+		"later than a version, filtered":   {of: passing, created: time.Second, options: Options{ByRV: true}, why: "a selector or a filter"},
 		"later than a version, selected":   {of: part, created: time.Second, options: Options{ByRV: true}, why: "a selector or a filter"},
 		"a controller's": {of: all, created: time.Second, change: func(u *unstructured.Unstructured) {
 			u.SetOwnerReferences([]metav1.OwnerReference{{Kind: "Web", Name: "web", Controller: &controller}})
@@ -64,13 +66,6 @@ func TestKeeps(t *testing.T) {
 				c.change(u)
 			}
 			c.options.Until = until
-			c.options.Collection = func(id string) event.Collection {
-				c := event.ParseCollection(id)
-				if c.Entry == "part" {
-					c.LabelSelector = "a"
-				}
-				return c
-			}
 			r := &restorer{Options: c.options}
 			if why := r.keepReason(&c.of, u); c.why == "" != (why == "") || !strings.Contains(why, c.why) {
 				t.Errorf("it is kept because %q, want %q", why, c.why)

@@ -43,12 +43,6 @@ type Options struct {
 	// event before it.
 	Until time.Time
 	ByRV  bool
-	// Hides reports whether the filter of a collection leaves objects out, and whether a rule removes fields from its objects.
-	// nil means that no collection has such a filter or rule.
-	Hides func(collection string) (filtered, dropped bool)
-	// Collection returns a collection by its ID, with its selectors and MetadataOnly. If these are not known, the result has
-	// no resource. nil means that collections have no selectors and are not MetadataOnly.
-	Collection func(id string) event.Collection
 	// Named reports whether the user asked for a resource by its name. nil means that no resource was named.
 	Named  func(group, resource string) bool
 	DryRun bool // the server checks everything and changes nothing
@@ -108,6 +102,8 @@ type restorer struct {
 	found  map[types.UID]*extra    // extras by UID
 	uids   map[types.UID]types.UID // UID in the state to UID of the restored object
 	failed int
+	// selections are those of the state's collections, by their IDs.
+	selections map[string]event.Selection
 }
 
 // Run restores o.State and reports the outcome for each object. First it checks by a dry run all objects that can be
@@ -125,8 +121,11 @@ func Run(ctx context.Context, o Options, report func(Line)) error {
 		return fmt.Errorf("restore: the cluster at %s does not answer: %w", o.Config.Host, err)
 	}
 	r := &restorer{
-		Options: o, report: report, client: client, uids: map[types.UID]types.UID{},
+		Options: o, report: report, client: client, uids: map[types.UID]types.UID{}, selections: map[string]event.Selection{},
 		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco)),
+	}
+	for i := range o.State.Collections {
+		r.selections[o.State.Collections[i].Collection] = o.State.Collections[i].Selection
 	}
 	if err := r.sameCluster(ctx); err != nil {
 		return err
@@ -165,8 +164,7 @@ func (r *restorer) prepare(ctx context.Context) error {
 			continue
 		}
 		it := &item{Unstructured: u, resource: schema.GroupResource{Group: o.Group, Resource: o.Resource}, line: line, uid: u.GetUID(), owners: u.GetOwnerReferences(), rank: rank(u.GroupVersionKind().GroupKind())}
-		_, dropped := r.hides(body.Collection)
-		it.exact = r.Exact && !dropped
+		it.exact = r.Exact && !r.selections[body.Collection].Dropped
 		strip(u)
 		if it.rank == rankNamespace {
 			held[u.GetName()] = true
@@ -194,8 +192,7 @@ func (r *restorer) body(o *history.Object) (body *history.Object, why string) {
 			why = cmp.Or(why, unfit)
 			continue
 		}
-		_, dropped := r.hides(e.Collection)
-		if !dropped {
+		if !r.selections[e.Collection].Dropped {
 			return one, ""
 		}
 		if body == nil {
@@ -246,14 +243,11 @@ func (e *otherResourceError) Error() string {
 
 // unfit returns why a publication does not have the whole object; "" if it has.
 func (r *restorer) unfit(o *history.Object) string {
-	c := r.collection(o.Collection)
 	switch {
 	case o.Incomplete() != "":
 		return o.Incomplete()
-	case c.MetadataOnly:
+	case r.selections[o.Collection].MetadataOnly:
 		return "the bus has its metadata only"
-	case c.Resource == "" && o.Bare():
-		return "the bus may have its metadata only: the configuration does not have the collection " + o.Collection
 	case o.Hidden():
 		return "the bus hides values of it"
 	}
@@ -273,20 +267,6 @@ func (r *restorer) needNamespace(ctx context.Context, name string, held bool) er
 	r.report(Line{What: Changed, Object: "namespaces " + name, Why: "it is not in the state: it is created without labels and annotations"})
 	r.items = append(r.items, &item{Unstructured: u, resource: schema.GroupResource{Resource: "namespaces"}, line: "namespaces " + name, rank: rankNamespace})
 	return nil
-}
-
-func (r *restorer) hides(collection string) (filtered, dropped bool) {
-	if r.Hides == nil {
-		return false, false
-	}
-	return r.Hides(collection)
-}
-
-func (r *restorer) collection(id string) event.Collection {
-	if r.Collection == nil {
-		return event.ParseCollection(id)
-	}
-	return r.Collection(id)
 }
 
 func wrap(doing string, err error) error {

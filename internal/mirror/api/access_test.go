@@ -279,7 +279,7 @@ func TestRightsOfAllPartitions(t *testing.T) {
 	b := newBus(t)
 	b.parts, b.clock = 2, time.Now().Add(-2*time.Hour)
 	unread := errors.New("the bus was not read yet")
-	authorizer := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return nil }, Ready: func() error { return unread }, MaxAge: time.Hour})
+	authorizer := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Ready: func() error { return unread }, MaxAge: time.Hour})
 	asks := func(want string) { t.Helper(); asksOf(t, authorizer, want) }
 	all := auth.RBACResources()
 	for _, name := range all {
@@ -308,7 +308,7 @@ func TestRightsOfAllPartitions(t *testing.T) {
 func TestRightsOfTheFuture(t *testing.T) {
 	b := newBus(t)
 	ready := func() error { return nil }
-	authorizer := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return nil }, Ready: ready, MaxAge: time.Hour})
+	authorizer := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Ready: ready, MaxAge: time.Hour})
 	b.clock = time.Now().Add(-time.Minute)
 	for _, name := range auth.RBACResources() {
 		b.snapshot(name, 50)
@@ -327,8 +327,7 @@ func TestRightsOfTheFuture(t *testing.T) {
 func TestRightsOnTheBus(t *testing.T) {
 	b := threePods(t)
 	b.clock = time.Now().Add(-time.Minute)
-	var altered []string
-	authorizer := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Altered: func([]string) []string { return altered }, Ready: func() error { return nil }, MaxAge: time.Hour})
+	authorizer := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Ready: func() error { return nil }, MaxAge: time.Hour})
 	asks := func(want string) { t.Helper(); asksOf(t, authorizer, want) }
 	asks("clusterrolebindings.rbac.authorization.k8s.io of cluster \"prod\" are not on the bus")
 	rules, ref := `"rules":[{"verbs":["list"],"apiGroups":[""],"resources":["pods"]}]`, `"subjects":[{"kind":"User","name":"ann"}],"roleRef":{"kind":"Role","name":"reader"}`
@@ -348,9 +347,17 @@ func TestRightsOnTheBus(t *testing.T) {
 	asks("false")
 	b.rbac(event.Added, event.Watch, "RoleBinding", "shop", "ann", 63, ref)
 	asks("true")
-	altered = []string{"rules take values out of objects of roles"}
-	asks("are not whole: rules take values out")
-	altered = nil
+	alters := func(s event.Selection) {
+		t.Helper()
+		b.selections["roles.rbac.authorization.k8s.io"] = s
+		b.gap("roles.rbac.authorization.k8s.io", event.ReasonReset)
+		b.rbac(event.Present, event.Snapshot, "Role", "shop", "reader", 40, rules)
+		b.synced("roles.rbac.authorization.k8s.io", 64, event.ReasonReset)
+	}
+	alters(event.Selection{Dropped: true})
+	asks("are not whole: rules take values out of objects of roles")
+	alters(event.Selection{})
+	asks("true")
 	b.gap("rolebindings.rbac.authorization.k8s.io", event.ReasonExpired)
 	asks("may lack changes: a gap began")
 	b.synced("rolebindings.rbac.authorization.k8s.io", 70, event.ReasonExpired)

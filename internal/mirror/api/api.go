@@ -26,7 +26,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/mirror"
 	"github.com/kubebridge/kubebridge/internal/mirror/auth"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
-	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 const (
@@ -61,8 +60,6 @@ type Options struct {
 	Cluster string // of paths without /clusters/<name>
 	// Builtin returns one of Kubernetes' own resources, such as "deployments.apps"; ok is false if it is another one.
 	Builtin func(resource string) (b Builtin, ok bool)
-	// Notes returns what the configuration leaves out of the collections, one sentence each. It may be nil.
-	Notes func(collections []string) []string
 	// Check returns an error of the API if the sender of a request may not read what the attributes say, or if that is not known now. It is called
 	// again while a watch is open. Nil: everybody may read everything.
 	Check func(r *http.Request, a *auth.Attributes) error
@@ -102,9 +99,6 @@ type Server struct {
 
 // New returns a server.
 func New(o Options) *Server {
-	if o.Notes == nil {
-		o.Notes = func([]string) []string { return nil }
-	}
 	if o.Self == nil {
 		o.Self = auth.Everybody{}
 	}
@@ -291,7 +285,6 @@ func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) e
 // position returns the position that a request sees, if it does not ask for a resourceVersion, and warnings about it.
 func (s *Server) position(q *request) (at store.Position, warnings []string, err error) {
 	r := q.resource
-	notes := s.Notes(q.collections())
 	switch {
 	case q.past == "":
 		at, err = r.Latest()
@@ -324,7 +317,7 @@ func (s *Server) position(q *request) (at store.Position, warnings []string, err
 	if err := s.covered(q, at); err != nil {
 		return at, nil, err
 	}
-	return at, append(warnings, notes...), nil
+	return at, append(warnings, r.Notes(at.Era, q.sees)...), nil
 }
 
 // notOlder returns the position that a request sees, which must be that of a resourceVersion or later; 0: any. It waits for the version as [Server.reach]
@@ -359,23 +352,13 @@ func (s *Server) covered(q *request, at store.Position) error {
 	return s.failed(q, fmt.Errorf("%w: at resourceVersion %d the bridge did not publish %s of namespace %q", mirror.ErrExpired, at.Version, q.resource.ID.Name, q.within))
 }
 
-// notPublished is the error of a request that is limited to a namespace of which no collection is open.
+// notPublished is the error of a request that is limited to a namespace of which no collection is open, or that the collections leave out.
 func notPublished(q *request) error {
 	return fmt.Errorf("%w: the bridge does not publish it for namespace %q", mirror.ErrIncomplete, q.within)
 }
 
 // sees reports whether the client may know of a namespace.
 func (q *request) sees(namespace string) bool { return q.namespace == "" || q.namespace == namespace }
-
-// collections returns the collections that a request sees. The names of others may have namespaces that the client does not know.
-func (q *request) collections() (ids []string) {
-	for _, id := range q.resource.Collections {
-		if ns := event.ParseCollection(id).Namespace; ns == "" || q.sees(ns) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -144,14 +145,16 @@ func TestExpiredToken(t *testing.T) {
 
 // TestGet: an object's body is that of the bus, byte for byte.
 func TestGet(t *testing.T) {
-	b := threePods(t)
+	b := newBus(t)
+	b.selections["pods"] = event.Selection{Redacted: true}
+	b.snapshot("pods", 50, web, cart, log)
 	code, header, body := b.get(t, "/api/v1/namespaces/shop/pods/web", "")
 	if want := string(web.body("v1", "Pod")); code != 200 || body != want {
 		t.Errorf("%d, and the body is %s, want %s", code, body, want)
 	}
 	want := []string{
 		`299 - "pods is complete as of resourceVersion 50; the last event of it is of 2026-03-14T09:00:05Z"`,
-		`299 - "values of secrets are redacted"`,
+		`299 - "values in objects of pods are redacted"`,
 	}
 	if diff := cmp.Diff(want, header.Values("Warning")); diff != "" {
 		t.Errorf("the warnings (-want +got):\n%s", diff)
@@ -217,8 +220,15 @@ func TestLostMessages(t *testing.T) {
 
 // TestWarningsAreBounded: an answer does not have a header for each of thousands of collections.
 func TestWarningsAreBounded(t *testing.T) {
-	b := threePods(t)
-	b.server.Notes = func([]string) []string { return slices.Repeat([]string{"a note"}, 3000) }
+	b := newBus(t)
+	for n := range 2 * maxWarnings {
+		id := fmt.Sprintf("pods:%d", n)
+		b.selections[id] = event.Selection{Filtered: true}
+		b.plan(id)
+	}
+	for _, id := range slices.Sorted(maps.Keys(b.selections)) {
+		b.snapshot(id, 50)
+	}
 	if _, header, _ := b.get(t, "/api/v1/pods", ""); len(header.Values("Warning")) != maxWarnings+1 {
 		t.Errorf("%d warnings", len(header.Values("Warning")))
 	}
@@ -854,6 +864,77 @@ func TestNamespaceNotPublished(t *testing.T) {
 		"/api/v1/namespaces/infra/pods/log": 503, // not 404: the object may exist
 		"/api/v1/pods":                      404,
 	})
+}
+
+// TestNamespaceExcluded: a namespace that the field selector of the published collection leaves out is not one without objects, from the gap on in which
+// the configuration has excluded it.
+func TestNamespaceExcluded(t *testing.T) {
+	b := newBus(t)
+	b.snapshot("pods", 50, web, log)
+	b.synced("pods", 55, event.ReasonPeriodic)
+	before := b.clock.Format(time.RFC3339)
+	w, err := b.client("").Resource(podsResource).Namespace("infra").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "50"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	answers := func(want map[string]int) {
+		t.Helper()
+		for path, code := range want {
+			got, header, body := b.get(t, path, "")
+			if got != code || got == 503 && !strings.Contains(body, `the bridge does not publish it for namespace`) {
+				t.Errorf("%s: %d %s, want %d", path, got, body, code)
+			}
+			if strings.Contains(path, "/namespaces/shop/") && strings.Contains(fmt.Sprint(header, body), "infra") {
+				t.Errorf("%s shows another namespace: %s %v", path, body, header)
+			}
+		}
+	}
+	answers(map[string]int{"/api/v1/namespaces/infra/pods": 200, "/api/v1/namespaces/infra/pods/log": 200})
+	b.selections["pods"] = event.Selection{Fields: "metadata.namespace!=infra,status.phase=Running"}
+	b.gap("pods", event.ReasonSelection)
+	answers(map[string]int{"/api/v1/namespaces/infra/pods/log": 200}) // as of the last complete version
+	b.send("pods", event.Event{
+		Type: event.Deleted, Origin: event.Reconcile, APIVersion: "v1", Kind: "Pod", Namespace: "infra", Name: "log", UID: log.uid, ResourceVersion: "43", DeletionVersion: "60", Reason: "left",
+		Object: log.body("v1", "Pod"),
+	})
+	b.synced("pods", 60, event.ReasonSelection)
+	wantNext(t, w, "ERROR 410", "end")
+	b.synced("pods", 65, event.ReasonPeriodic)
+	after := b.clock.Format(time.RFC3339)
+	answers(map[string]int{
+		"/api/v1/namespaces/infra/pods":                                               503,
+		"/api/v1/namespaces/infra/pods/log":                                           503,
+		"/api/v1/namespaces/infra/pods?watch=1":                                       503,
+		"/api/v1/pods?fieldSelector=metadata.namespace%3Dinfra":                       503,
+		"/api/v1/namespaces/infra/pods?resourceVersion=50&resourceVersionMatch=Exact": 503,
+		"/at/" + before + "/api/v1/namespaces/infra/pods":                             200,
+		"/at/50/api/v1/namespaces/infra/pods/log":                                     200,
+		"/at/" + after + "/api/v1/namespaces/infra/pods":                              410,
+		"/at/60/api/v1/namespaces/infra/pods/log":                                     410,
+		"/api/v1/namespaces/shop/pods":                                                200,
+		"/api/v1/namespaces/new/pods":                                                 200,
+		"/api/v1/pods":                                                                200,
+	})
+	_, header, _ := b.get(t, "/api/v1/pods", "")
+	_, of, _ := b.get(t, "/api/v1/namespaces/shop/pods", "")
+	_, past, _ := b.get(t, "/at/"+before+"/api/v1/pods", "")
+	for name, c := range map[string]struct {
+		header http.Header
+		want   string
+	}{
+		"all namespaces": {header, "are selected by the fields metadata.namespace!=infra,status.phase=Running"},
+		"one namespace":  {of, "are selected by the fields status.phase=Running"},
+		"the past":       {past, ""},
+	} {
+		warnings := strings.Join(c.header.Values("Warning"), "\n")
+		if c.want == "" && strings.Contains(warnings, "selected") || !strings.Contains(warnings, c.want) {
+			t.Errorf("the warnings of %s are %s, want %q", name, warnings, c.want)
+		}
+	}
+	b.selections["pods"] = event.Selection{Fields: "metadata.namespace=infra"}
+	b.snapshot("pods", 80, log)
+	answers(map[string]int{"/api/v1/namespaces/infra/pods/log": 200, "/api/v1/namespaces/shop/pods": 503, "/api/v1/namespaces/shop/pods/web": 503, "/at/60/api/v1/namespaces/shop/pods": 200})
 }
 
 // TestSkippedObjects: where the first list did not publish what existed, a list of the rest is not shown as complete.

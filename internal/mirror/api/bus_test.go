@@ -33,6 +33,8 @@ type bus struct {
 	starts map[string]uint64 // incarnations
 	nth    map[string]uint64
 	edits  map[string]map[string]uint64 // by resource
+	// selections are those of collections, by their IDs, from the next gap or synced event on.
+	selections map[string]event.Selection
 	// parts is the number of partitions; 0: one. Events of collections go to all of them, or to those of only.
 	parts int
 	only  []int
@@ -60,7 +62,6 @@ func newBus(t *testing.T) *bus {
 			}[resource]
 			return b, ok
 		},
-		Notes: func(collections []string) []string { return []string{"values of secrets are redacted"} },
 	})
 	handler.now = func() time.Time { return start.Add(2 * time.Hour) }
 	served, answered := counting(handler)
@@ -78,7 +79,7 @@ func newBus(t *testing.T) *bus {
 	})
 	return &bus{
 		t: t, mirror: m, server: handler, url: server.URL, clock: start,
-		runs: map[string]uint64{}, starts: map[string]uint64{}, nth: map[string]uint64{}, edits: map[string]map[string]uint64{},
+		runs: map[string]uint64{}, starts: map[string]uint64{}, nth: map[string]uint64{}, edits: map[string]map[string]uint64{}, selections: map[string]event.Selection{},
 	}
 }
 
@@ -153,7 +154,7 @@ func (b *bus) gap(collection string, reason event.Reason) {
 		b.starts[collection] = b.runs[collection]
 	}
 	b.nth[collection] = 0
-	b.send(collection, event.Event{Type: event.Gap, Origin: event.Reconcile, Report: &event.Report{Reason: reason, Reset: reset}, Plan: b.plan(collection)})
+	b.send(collection, event.Event{Type: event.Gap, Origin: event.Reconcile, Report: &event.Report{Reason: reason, Reset: reset, Selection: b.selections[collection]}, Plan: b.plan(collection)})
 }
 
 func (b *bus) synced(collection string, version int, reason event.Reason) {
@@ -168,7 +169,7 @@ func (b *bus) listed(collection string, version int, reason event.Reason, counts
 	rv := strconv.Itoa(version)
 	b.send(collection, event.Event{
 		Type: event.Synced, Origin: event.Reconcile, ResourceVersion: rv, Nth: b.nth[collection],
-		Report: &event.Report{Reason: reason, To: rv, Counts: counts}, Plan: b.plan(collection),
+		Report: &event.Report{Reason: reason, To: rv, Counts: counts, Selection: b.selections[collection]}, Plan: b.plan(collection),
 	})
 }
 

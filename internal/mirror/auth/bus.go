@@ -29,8 +29,6 @@ const clockTolerance = 10 * time.Second
 // BusOptions are the options of a [Bus].
 type BusOptions struct {
 	Mirror *mirror.Mirror
-	// Altered returns what the configuration leaves out of the objects of collections, or changes in them, one sentence each.
-	Altered func(collections []string) []string
 	// Ready returns why the bus was not read yet up to where it ended at the start; nil: it was. Rights may have been revoked by what was not read yet.
 	Ready func() error
 	// Skipped is called with each Role or binding that does not count, because the bus has only a part of it: its body was too large.
@@ -146,7 +144,7 @@ func (b *Bus) unusable(r *mirror.Resource) string {
 	if len(r.Collections) != 1 {
 		return fmt.Sprintf("are published by %d collections, and --authorization bus needs one", len(r.Collections))
 	}
-	if notes := b.Altered(r.Collections); len(notes) > 0 {
+	if notes := r.Notes(r.Served.Era, func(string) bool { return true }); len(notes) > 0 {
 		return "are not whole: " + notes[0]
 	}
 	if err := b.Ready(); err != nil {

@@ -1,0 +1,89 @@
+package mirror
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// unpublished returns the types of events that a collection does not publish, if it is not known without them which objects exist; otherwise "". Without
+// modified events, objects can be older: see [Resource.Notes].
+func unpublished(s event.Selection) string {
+	if s.Types.Has(event.Added) && s.Types.Has(event.Deleted) {
+		return ""
+	}
+	return strings.Join(s.Types.LeftOut(), " and ")
+}
+
+// within reports whether the complete states of an era have the span's collection.
+func (x *Span) within(era uint64) bool { return x.Since <= era && (x.Until == 0 || era < x.Until) }
+
+// Covers reports whether the complete states of an era have the objects of a namespace: one of its collections is of this namespace, or of all, and its
+// field selector does not leave the namespace out.
+func (r *Resource) Covers(namespace string, era uint64) bool {
+	return slices.ContainsFunc(r.spans, func(x Span) bool {
+		of := event.ParseCollection(x.Collection).Namespace
+		return x.within(era) && (of == "" || of == namespace) && admits(x.Selection.Fields, namespace)
+	})
+}
+
+// namespaceField is the field of field selectors that selects namespaces.
+const namespaceField = "metadata.namespace"
+
+// admits reports whether a field selector leaves a namespace in.
+func admits(selector, namespace string) bool {
+	terms, err := fields.ParseSelector(selector)
+	if err != nil { // no bridge wrote it
+		return false
+	}
+	return !slices.ContainsFunc(terms.Requirements(), func(term fields.Requirement) bool {
+		return term.Field == namespaceField && (term.Operator == selection.NotEquals) == (term.Value == namespace)
+	})
+}
+
+// Notes returns what the complete states of an era leave out of the resource's objects and what is changed in them, one sentence each, for somebody who may
+// see some namespaces.
+func (r *Resource) Notes(era uint64, sees func(namespace string) bool) (notes []string) {
+	for _, x := range r.spans {
+		c := event.ParseCollection(x.Collection)
+		if !x.within(era) || c.Namespace != "" && !sees(c.Namespace) {
+			continue
+		}
+		confined := c.Namespace != ""
+		c.Namespace = "" // one text for all namespaces of an entry
+		if confined {
+			notes = append(notes, "objects of "+c.ID()+" are those of some namespaces")
+		}
+		x.Selection.Fields = shownFields(x.Selection.Fields, sees)
+		notes = append(notes, x.Selection.Notes(c.ID())...)
+	}
+	seen := map[string]bool{}
+	return slices.DeleteFunc(notes, func(text string) bool {
+		again := seen[text]
+		seen[text] = true
+		return again
+	})
+}
+
+// shownFields returns a field selector without its terms about namespaces that somebody may not see. They leave nothing out of the others.
+func shownFields(selector string, sees func(namespace string) bool) string {
+	terms, err := fields.ParseSelector(selector)
+	if err != nil {
+		return ""
+	}
+	var shown []string
+	for _, term := range terms.Requirements() {
+		if term.Field != namespaceField || sees(term.Value) {
+			op := "="
+			if term.Operator == selection.NotEquals {
+				op = "!="
+			}
+			shown = append(shown, term.Field+op+fields.EscapeValue(term.Value))
+		}
+	}
+	return strings.Join(shown, ",")
+}
