@@ -89,8 +89,11 @@ var (
 	ErrNoCatalog = errors.New("it is not known yet what the server serves")
 	// ErrNamespacesUnknown: the namespaces that a selector selects have not been listed.
 	ErrNamespacesUnknown = errors.New("the namespaces that match are not known yet")
-	// ErrContradiction: the entry contradicts another one or the server. [Plan.Err] also has the error.
+	// ErrContradiction: the entry contradicts another one or the server about one of Kubernetes' own resources. [Plan.Err] also has the error.
 	ErrContradiction = errors.New("only a change of the configuration helps")
+	// ErrMismatch is like ErrContradiction, about another resource. What somebody installs must not be an error that ends the bridge, so [Plan.Err]
+	// does not have it.
+	ErrMismatch = errors.New("only a change of the configuration helps")
 	// ErrAmbiguous: the entry's name may mean several resources, now or later. Neither patterns nor the entry take the resource, because the entry's
 	// options may be meant for another one.
 	ErrAmbiguous = errors.New("it is not published until an entry has its plural and group")
@@ -108,10 +111,9 @@ var (
 //
 // Entries of one resource need different names; one of them may have no name. An entry with the name of
 // an earlier entry has no collections, and [Plan.Err] has the error. If only the catalog shows that two entries mean one
-// resource, this may begin while the bridge runs; then [Plan.Waiting] also has the entry.
+// resource, this may begin while the bridge runs; then [Plan.Waiting] has the entry.
 //
-// [Plan.Err] has only errors that the entries and their own resources bring about. An entry whose name may come to mean another resource, because it has
-// no group or is a short name, waits instead.
+// [Plan.Err] has only errors that do not depend on what somebody installs in the cluster: see [ErrMismatch].
 func Make(entries []Entry, exclude []string, catalog *discovery.Catalog, namespaces Namespaces) Plan {
 	p := planner{
 		Plan: Plan{
@@ -343,15 +345,17 @@ func (p *planner) says(e *parsed, err error) {
 	}
 }
 
-// contradicts records that an entry contradicts another one or the server about a resource. If a resource of somebody else can bring that about, the
-// entry only waits.
+// contradicts records that an entry contradicts another one or the server about a resource.
 func (p *planner) contradicts(e *parsed, r schema.GroupResource, err error) {
-	if !e.certain {
-		p.holds(e, r, fmt.Errorf("resource %q means %s now: %w: %w", e.String(), r, err, ErrAmbiguous))
-		return
+	reason := ErrMismatch
+	if p.isOwn(r) {
+		reason = ErrContradiction
+		p.errs = append(p.errs, e.errorf("%w", err))
 	}
-	p.errs = append(p.errs, e.errorf("%w", err))
-	p.holds(e, r, fmt.Errorf("resource %q: %w: %w", e.String(), err, ErrContradiction))
+	if !e.certain {
+		err = fmt.Errorf("it means %s now: %w", r, err)
+	}
+	p.holds(e, r, fmt.Errorf("resource %q: %w: %w", e.String(), err, reason))
 }
 
 func (p *planner) named(e *parsed) {
