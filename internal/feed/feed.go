@@ -238,7 +238,7 @@ func (f *follower) run(ctx context.Context) error {
 		Client: f.Client, Target: f.target, Handler: f, Owner: f.owner, Lists: f.slot, Epochs: f.epochs,
 		Seen:     func() string { return f.seen },
 		OnState:  func(s source.State) { f.OnState(f.collection, s) },
-		OnInStep: f.handler.InStep, OnContact: f.handler.Contact,
+		OnInStep: func(before time.Time) { _ = f.handler.InStep(ctx, before) }, // fails only if ctx has ended
 	})
 	err := f.source.Run(ctx, event.Position{RV: f.resume, Void: f.list != nil})
 	if cause := context.Cause(ctx); errors.Is(cause, errMoved) || errors.Is(cause, errBehind) {

@@ -157,9 +157,7 @@ func (f *follower) replay(ctx context.Context, use *buffer.Use) error {
 		frame, err := use.Next()
 		if err == nil {
 			f.handler.Received, flushed = frame.At, false
-			if err = f.Handle(ctx, frame.Signal); err == nil {
-				f.handler.Contact(frame.At)
-			}
+			err = f.Handle(ctx, frame.Signal)
 		}
 		if now := time.Now(); err == nil && now.Sub(trimmed) > trimEvery || errors.Is(err, io.EOF) {
 			trimmed = now
