@@ -37,11 +37,11 @@ func newReads(o *Options) *reads {
 
 // reading is a collection that is being read.
 type reading struct {
-	number  uint64
-	stop    context.CancelFunc
-	side    uint64    // the last started list beside the watch
-	direct  bool      // it reads from the API server: see [Handler.Direct]
-	inStep  time.Time // see [Handler.InStep]
+	number uint64
+	stop   context.CancelFunc
+	side   uint64    // the last started list beside the watch
+	direct bool      // it reads from the API server: see [Handler.Direct]
+	inStep time.Time // see [Handler.InStep]
 	// start runs f in a goroutine of its own until stop is called.
 	start func(f func(ctx context.Context) error)
 	// waiting are listed objects that replace another object of the same name, by key: see [Handler.Listed].
