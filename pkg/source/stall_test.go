@@ -208,7 +208,7 @@ func TestInStepOftenEnough(t *testing.T) {
 		oldest time.Duration // the latest proof
 	}{
 		{"a quiet collection", 0, true, false, 0, 80 * time.Second},
-		{"a quiet collection, and an etcd that reports no progress by itself", 0, true, true, 0, 90 * time.Second},
+		{"a quiet collection, and an etcd that reports progress only when it is asked", 0, true, true, 0, 90 * time.Second},
 		{"a busy collection", time.Second, true, false, 0, 80 * time.Second},
 		{"a collection with few events", 39 * time.Second, true, false, 0, 2 * time.Minute},
 		{"no bookmarks", 0, false, false, 0, 125 * time.Second},
