@@ -48,7 +48,7 @@ const (
 	authorizeBus     = "bus"
 )
 
-// minRightsMaxAge is the smallest --rights-max-age. The synced events of a quiet resource are about a minute apart: see [loop.Handler.Contact].
+// minRightsMaxAge is the smallest --rights-max-age. The synced events of a quiet resource are about a minute apart: see [source.Options].OnInStep.
 const minRightsMaxAge = 2 * time.Minute
 
 func newServe() *cobra.Command {

@@ -169,19 +169,20 @@ type Position struct {
 }
 
 // Find makes a sink use its recording of the target from before a restart, if that reaches back to the position that the sink has
-// committed and read. It returns nil if there is none. Recordings that waited for the sink then wait no longer.
-func (b *Buffer) Find(sink string, t source.Target, at Position) *Use {
+// committed and read. It returns nil if there is none. Recordings that do not reach back, and waited for the sink, then wait no longer. After an error
+// it is not known whether a recording reaches back: it can be used by a later call, and must not be replaced by Begin.
+func (b *Buffer) Find(sink string, t source.Target, at Position) (*Use, error) {
 	for _, r := range b.of(sink, t) {
 		use, err := r.use(at)
 		if err != nil {
-			b.Log.Warn("use of the buffer failed", zap.Error(err))
+			return nil, fmt.Errorf("search the buffer: %w", err)
 		}
 		if use != nil {
-			return use
+			return use, nil
 		}
 		r.leave(nil)
 	}
-	return nil
+	return nil, nil
 }
 
 // Abandon says that a sink begins a collection with a list: recordings of it that waited for the sink wait no longer.

@@ -112,7 +112,7 @@ func (r *Recording) begin() error {
 	return err
 }
 
-// continued returns a recording that is on disk. It has ended where frames are missing in it.
+// continued returns a recording that is on disk. It has ended where frames are missing in it, or its end cannot be read.
 func continued(st *spool.Stream, log *zap.Logger) (*Recording, error) {
 	parts := spool.Ranges(st.Segments())
 	if len(parts) == 0 {
@@ -135,7 +135,10 @@ func continued(st *spool.Stream, log *zap.Logger) (*Recording, error) {
 		r.ended = fmt.Errorf("frames are missing behind frame %d", tail.Last)
 		return r, nil
 	}
-	return r, r.readEnd(tail)
+	if err := r.readEnd(tail); err != nil { // what is there can be replayed all the same
+		r.ended, r.End.Resume = err, ""
+	}
+	return r, nil
 }
 
 // readEnd finds how far the recording has come: each frame says it, but for what only the metadata has.
@@ -226,6 +229,8 @@ func (r *Recording) flush() error {
 // back to the position, or has a list where the changes around the position would be. If that list begins a new history, the position may
 // be of that history, too: another bridge may have come there without noticing. If resourceVersions are not numbers, the recording
 // reaches back to the positions that it has.
+//
+// What is damaged counts as missing. After an error the recording could not be read, and it is not known whether it reaches back.
 func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 	segments := r.stream.Segments()
 	if len(segments) == 0 {
@@ -234,9 +239,7 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 	whole := segments[0].First == 1
 	first, reaches = segments[0].First, whole && !event.Newer(r.Start, at)
 	reached := r.Start // up to where the frames before are complete
-	if n, position, err := latest(segments, at); err != nil {
-		return 0, false, err
-	} else if n != 0 {
+	if n, position := latest(segments, at); n != 0 {
 		first, reaches, reached = n, true, position
 	}
 	reader := r.stream.Reader(first)
@@ -254,7 +257,7 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 		}
 		f, _, err := decodeHead(raw.Data)
 		if err != nil {
-			return 0, false, err
+			return first, reaches, nil
 		}
 		switch v := f.version(); {
 		case f.NewEpoch: // versions behind it are of another history
@@ -272,30 +275,28 @@ func (r *Recording) find(at string) (first uint64, reaches bool, err error) {
 
 // latest returns the last segment whose metadata says that the frames before it are complete up to a position that is not newer than at. It
 // returns 0 if there is none. So not all frames before at have to be read.
-func latest(segments []spool.Segment, at string) (first uint64, position string, err error) {
+func latest(segments []spool.Segment, at string) (first uint64, position string) {
 	parts := spool.Ranges(segments)
 	if len(parts) == 0 {
-		return 0, "", nil
+		return 0, ""
 	}
 	for _, s := range parts[0] {
 		if s.First != s.Chain { // the metadata is of an earlier segment
 			continue
 		}
 		var m metadata
-		if err := json.Unmarshal(s.Meta, &m); err != nil {
-			return 0, "", fmt.Errorf("its metadata: %w", err)
-		}
-		if m.End.NewHistory || event.Newer(m.End.Reached, at) {
+		if json.Unmarshal(s.Meta, &m) != nil || m.End.NewHistory || event.Newer(m.End.Reached, at) {
 			break
 		}
 		if m.End.Resume != "" { // not in a list
 			first, position = s.First, m.End.Reached
 		}
 	}
-	return first, position, nil
+	return first, position
 }
 
-// use makes the sink use the recording. It returns nil if the recording does not reach back to what the sink has committed.
+// use makes the sink use the recording. It returns nil if the recording does not reach back to what the sink has committed, and an error if
+// that is not known.
 func (r *Recording) use(at Position) (*Use, error) {
 	if at.Epoch != r.Epoch {
 		return nil, nil

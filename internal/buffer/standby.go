@@ -64,7 +64,7 @@ func (r *Recording) listed() (l Listed, needed bool) {
 // follower is what a standby does for the leader's recordings. Follow and Lead use it, which are not called at once.
 type follower struct {
 	uses  map[string]*Use      // by keyOf
-	tried map[string]time.Time // when a recording could not be begun
+	tried map[string]time.Time // when a recording could not be begun, or the buffer could not be searched
 }
 
 func newFollower() follower { return follower{uses: map[string]*Use{}, tried: map[string]time.Time{}} }
@@ -115,7 +115,14 @@ func (b *Buffer) follow(l *Listed) {
 	if at.Committed == "" {
 		return
 	}
-	next := b.Find(l.Sink, l.Target, at)
+	next, err := b.Find(l.Sink, l.Target, at)
+	if err != nil { // what is there may be of use: the next list asks again
+		if time.Since(f.tried[key]) > beginAgain {
+			f.tried[key] = time.Now()
+			b.Log.Warn("the buffer cannot be searched, trying again", zap.String("collection", l.Target.Collection.ID()), zap.Error(err))
+		}
+		return
+	}
 	if (next == nil || next.recording.endsBefore(at.Committed)) && !l.NewHistory && time.Since(f.tried[key]) > beginAgain {
 		begun, err := b.Begin(l.Sink, l.Target, at)
 		next = begun

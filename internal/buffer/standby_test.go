@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.uber.org/zap/zaptest"
 	"k8s.io/client-go/rest"
 
@@ -94,10 +98,20 @@ func (p *replica) record(from, to int) {
 	}
 }
 
+// found is Find on a disk that can be read.
+func (p *replica) found(sink string, t source.Target, at Position) *Use {
+	p.Helper()
+	u, err := p.Find(sink, t, at)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return u
+}
+
 // replays checks which changes the sink gets after a takeover.
 func (p *replica) replays(committed string, epoch uint64, from, to int) *Use {
 	p.Helper()
-	u := p.Find("audit", things, Position{Committed: committed, Epoch: epoch, Read: committed})
+	u := p.found("audit", things, Position{Committed: committed, Epoch: epoch, Read: committed})
 	if u == nil {
 		p.Fatalf("nothing is found at %s", committed)
 	}
@@ -126,12 +140,12 @@ func TestStandbyTakesOver(t *testing.T) {
 	if got := p.List(); len(got) != 1 || !got[0].Waits || got[0].At.Committed != "10" {
 		t.Errorf("a new leader whose sinks have not come lists %+v", got)
 	}
-	if u := p.Find("live", things, Position{Committed: "10", Epoch: 1, Read: "10"}); u != nil {
+	if u := p.found("live", things, Position{Committed: "10", Epoch: 1, Read: "10"}); u != nil {
 		t.Error("another sink finds it")
 	}
 	other := things
 	other.Collection.LabelSelector = "x=y"
-	if u := p.Find("audit", other, Position{Committed: "10", Epoch: 1, Read: "10"}); u != nil {
+	if u := p.found("audit", other, Position{Committed: "10", Epoch: 1, Read: "10"}); u != nil {
 		t.Error("another selection finds it")
 	}
 	p.replays("15", 1, 16, 30)
@@ -290,7 +304,7 @@ func TestAnotherCluster(t *testing.T) {
 	}
 	a.record(11, 20)
 	b := in("b", a)
-	if s := b.State(); s.Targets != 0 || len(b.List()) > 0 || b.Find("audit", things, at) != nil {
+	if s := b.State(); s.Targets != 0 || len(b.List()) > 0 || b.found("audit", things, at) != nil {
 		t.Errorf("a recording of the other cluster is used: %+v", s)
 	}
 	if _, err := b.Begin("audit", things, Position{Committed: "500", Epoch: 1, Read: "500"}); err != nil {
@@ -418,4 +432,63 @@ func TestEncodeList(t *testing.T) {
 			t.Errorf("%d bytes of it are read: %v", len(damaged), err)
 		}
 	}
+}
+
+// A disk that cannot be read for a moment, for example because the process has too many open files, does not show that a recording is of no use.
+// A standby that replaced it would lose what the API server no longer has.
+func TestUnreadableIsNotUseless(t *testing.T) {
+	for _, c := range []struct {
+		kind errorfs.OpKind
+		err  error
+	}{{errorfs.OpOpen, syscall.EMFILE}, {errorfs.OpFileReadAt, syscall.EIO}} {
+		t.Run(c.err.Error(), func(t *testing.T) {
+			var failing atomic.Bool
+			fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if failing.Load() && op.Kind == c.kind {
+					return c.err
+				}
+				return nil
+			}))
+			p := newReplica(t, fs, spool.Options{})
+			p.Follow([]Listed{listed("10")})
+			p.record(11, 30)
+			before := p.only()
+			failing.Store(true)
+			p.Follow([]Listed{listed("20")})
+			failing.Store(false)
+			if p.only() != before {
+				t.Fatal("the recording was replaced")
+			}
+			p.Follow([]Listed{listed("20")})
+			if got := p.List(); p.only() != before || len(got) != 1 || got[0].At.Committed != "20" {
+				t.Errorf("the next list does not use it: %+v", got)
+			}
+			p.Lead()
+			if err := p.replays("20", 1, 21, 30).Suspend(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// A process that cannot read a recording when it starts keeps what is there.
+func TestUnreadableAtTheStart(t *testing.T) {
+	fs := vfs.NewMem()
+	p := newReplica(t, fs, spool.Options{})
+	p.Follow([]Listed{listed("10")})
+	p.record(11, 30)
+	if err := p.Spool.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var opened atomic.Int32 // the spool opens each segment first
+	p = newReplica(t, errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpOpen && !strings.HasSuffix(op.Path, "LOCK") && opened.Add(1) == 2 {
+			return syscall.EMFILE
+		}
+		return nil
+	})), spool.Options{})
+	if opened.Load() < 2 {
+		t.Fatalf("%d files were opened", opened.Load())
+	}
+	p.replays("20", 1, 21, 30)
 }

@@ -102,6 +102,7 @@ func (r *Reader) epochsOf(storage string) *source.Epochs {
 // Read waits until Options.Changed wakes it, at most for a minute (see firstAgain), and then begins with a list. It
 // returns when ctx ends or another cluster answers.
 func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Read, h *loop.Handler) error {
+	defer r.forget(collection)
 	f := &follower{Reader: r, collection: collection, selection: want.Selection, handler: h, resume: want.From, seen: want.Seen, before: want.Before, owner: parseOwner(want.Owner), slot: r.newSlot(), epochs: r.epochsOf(want.Storage)}
 	again := firstAgain
 	for {
@@ -198,6 +199,13 @@ func (r *Reader) keepSide(collection string, s *side) {
 	r.failed[collection] = s
 }
 
+// forget forgets the failed list of a collection that is not read any more.
+func (r *Reader) forget(collection string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.failed, collection)
+}
+
 // Side implements [loop.Reader].
 func (r *Reader) Side(ctx context.Context, collection string, want reconcile.Read, h *loop.Handler) error {
 	target, known := r.Target(collection, want.Selection)
@@ -210,7 +218,9 @@ func (r *Reader) Side(ctx context.Context, collection string, want reconcile.Rea
 		return s.slot.lend(ctx, func() error { return h.Input(ctx, &in.Input, len(in.object.Raw), in.release) })
 	}))
 	if err != nil {
-		r.keepSide(collection, s)
+		if ctx.Err() == nil { // else the collection may not be read any more
+			r.keepSide(collection, s)
+		}
 		return err
 	}
 	return h.Input(ctx, &reconcile.Input{Kind: reconcile.SideEnded, Version: rv}, 0, nil)
@@ -238,7 +248,7 @@ func (f *follower) run(ctx context.Context) error {
 		Client: f.Client, Target: f.target, Handler: f, Owner: f.owner, Lists: f.slot, Epochs: f.epochs,
 		Seen:     func() string { return f.seen },
 		OnState:  func(s source.State) { f.OnState(f.collection, s) },
-		OnInStep: f.handler.InStep, OnContact: f.handler.Contact,
+		OnInStep: func(before time.Time) { _ = f.handler.InStep(ctx, before) }, // fails only if ctx has ended
 	})
 	err := f.source.Run(ctx, event.Position{RV: f.resume, Void: f.list != nil})
 	if cause := context.Cause(ctx); errors.Is(cause, errMoved) || errors.Is(cause, errBehind) {

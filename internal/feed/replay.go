@@ -14,8 +14,13 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// trimEvery is how often a replay says what is committed.
-const trimEvery = time.Second
+const (
+	// trimEvery is how often a replay says what is committed.
+	trimEvery = time.Second
+	// While the buffer cannot be searched, it is asked again after findAgain, for at most findFor: a process may have too many open files for a
+	// moment. Then the API server is next, which may still have what is missing.
+	findAgain, findFor = time.Second, 30 * time.Second
+)
 
 var (
 	// errBehind ends a run because the sink is behind, and what the API server sends is to be buffered.
@@ -103,11 +108,11 @@ func (f *follower) buffered(ctx context.Context) (*buffer.Use, error) {
 	}
 	at := buffer.Position{Committed: committed, Epoch: epoch, Read: f.resume, Seen: f.seen, Owner: f.owner}
 	if first && committed == f.resume {
-		if use := b.Buffer.Find(b.Sink, f.target, at); use != nil {
-			return use, nil
+		if use, err := f.find(ctx, at); err != nil || use != nil {
+			return use, err
 		}
 	}
-	if !behind {
+	if !behind || f.refused {
 		return nil, nil
 	}
 	if err := f.handler.Buffered(ctx); err != nil {
@@ -120,6 +125,30 @@ func (f *follower) buffered(ctx context.Context) (*buffer.Use, error) {
 		f.Log.Warn("buffering failed; reading goes on without it until the sink is in step", zap.String("collection", f.collection), zap.Error(err))
 	}
 	return use, nil
+}
+
+// find returns the use of a recording that reaches back to a position. If the buffer cannot be searched, no recording is begun until the sink was
+// in step, because the next one would replace what is there.
+func (f *follower) find(ctx context.Context, at buffer.Position) (*buffer.Use, error) {
+	b := f.Buffering
+	for begun := time.Now(); ; {
+		use, err := b.Buffer.Find(b.Sink, f.target, at)
+		if err == nil {
+			return use, nil
+		}
+		if time.Since(begun) >= findFor {
+			f.refused = true
+			f.Log.Warn("the buffer cannot be searched; reading from the API server, and a gap may follow", zap.String("collection", f.collection), zap.Error(err))
+			return nil, nil
+		}
+		f.OnState(f.collection, source.State{Phase: source.Waiting, Since: time.Now(), Until: time.Now().Add(findAgain), Err: err})
+		again := time.NewTimer(findAgain)
+		err = wait(ctx, nil, again.C)
+		again.Stop()
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 // recordFrom returns where a recording begins: at the committed position, so that it is of use after a restart. Where the API server has
@@ -157,9 +186,7 @@ func (f *follower) replay(ctx context.Context, use *buffer.Use) error {
 		frame, err := use.Next()
 		if err == nil {
 			f.handler.Received, flushed = frame.At, false
-			if err = f.Handle(ctx, frame.Signal); err == nil {
-				f.handler.Contact(frame.At)
-			}
+			err = f.Handle(ctx, frame.Signal)
 		}
 		if now := time.Now(); err == nil && now.Sub(trimmed) > trimEvery || errors.Is(err, io.EOF) {
 			trimmed = now

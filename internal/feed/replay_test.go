@@ -2,10 +2,16 @@ package feed
 
 import (
 	"context"
+	"errors"
+	"net"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.uber.org/zap/zaptest"
 	"k8s.io/client-go/rest"
 
@@ -64,5 +70,77 @@ func TestRecordFrom(t *testing.T) {
 		if got := f.recordFrom(c.committed); got != c.want {
 			t.Errorf("committed %s, after %s was forgotten with everything up to %s read: from %s, want %s", c.committed, c.forgotten, c.readThen, got, c.want)
 		}
+	}
+}
+
+// A disk that cannot be read for a moment costs no gap: the recording is found a moment later. A disk that cannot be read at all does not keep the
+// sink from reading, and what is on it is not replaced.
+func TestBufferThatCannotBeSearched(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		lasts time.Duration
+		found bool
+		takes time.Duration
+	}{
+		{"for a moment", 2500 * time.Millisecond, true, 3 * time.Second},
+		{"for long", time.Hour, false, findFor},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var until time.Time
+				files, err := spool.Open("buffer", spool.Options{FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+					if op.Kind == errorfs.OpOpen && time.Now().Before(until) {
+						return syscall.EMFILE
+					}
+					return nil
+				}))})
+				if err != nil {
+					t.Fatal(err)
+				}
+				client, err := source.NewClient(&rest.Config{Host: "http://nowhere", Dial: func(context.Context, string, string) (net.Conn, error) {
+					return nil, errors.New("there is no API server")
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				b := &Buffering{Sink: "audit", Buffer: buffer.New(buffer.Options{
+					Spool: files, Client: client, Slots: func() source.Slots { return NewLists(1).Slots() }, Log: zaptest.NewLogger(t),
+				})}
+				ctx, cancel := context.WithCancel(t.Context())
+				b.Buffer.Load(ctx)
+				var running sync.WaitGroup
+				running.Go(func() { b.Buffer.Run(ctx) })
+				target := source.Target{Collection: event.Collection{Resource: "pods"}, Resource: source.Resource{Version: "v1", Name: "pods", Kind: "Pod"}}
+				at := buffer.Position{Committed: "10", Read: "10"}
+				use, err := b.Buffer.Begin("audit", target, at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := use.Suspend(); err != nil {
+					t.Fatal(err)
+				}
+				begun := time.Now()
+				until = begun.Add(c.lasts)
+				f := &follower{Reader: New(Options{Buffering: b, Log: zaptest.NewLogger(t)}), collection: "pods", target: target}
+				use, err = f.find(ctx, at)
+				if took := time.Since(begun); (use != nil) != c.found || err != nil || took != c.takes || f.refused == c.found {
+					t.Errorf("found: %t after %s, refused: %t, %v", use != nil, took, f.refused, err)
+				}
+				if n := b.Buffer.State().Targets; n != 1 {
+					t.Errorf("there are %d recordings", n)
+				}
+				if use != nil {
+					if err := use.Suspend(); err != nil {
+						t.Error(err)
+					}
+				}
+				cancel()
+				running.Wait()
+				client.Close()
+				if err := files.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }

@@ -126,10 +126,13 @@ func (f *feeder) Read(ctx context.Context, _ string, want reconcile.Read, h *loo
 	}
 	for {
 		f.mu.Lock()
-		if !f.away {
-			h.Contact(time.Now())
-		}
+		away := f.away
 		f.mu.Unlock()
+		if !away {
+			if err := h.InStep(ctx, time.Now()); err != nil {
+				return err
+			}
+		}
 		select {
 		case <-time.After(time.Second / 2):
 		case <-ctx.Done():
@@ -324,7 +327,7 @@ func TestPeriodicSyncedIsBounded(t *testing.T) {
 }
 
 // A periodic synced event says that the collection is complete up to its time: while the API server does not answer, nobody knows that.
-func TestNoPeriodicSyncedWithoutContact(t *testing.T) {
+func TestNoPeriodicSyncedOutOfStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, f := openGate(), &feeder{objects: 3}
 		p := runs(t, b, &mapStore{values: map[string][]byte{}}, f, &encoder{rejected: map[string]bool{}})

@@ -40,10 +40,10 @@ const (
 	frameBudget = 32 << 20
 	// maxWaiting bounds the bytes of listed objects that wait: see [Handler.Listed].
 	maxWaiting = frameBudget / 8
-	// contactFor is how long a contact with the API server counts: a synced event without a gap claims that the collection is complete up to
-	// its time, so it is not published if the API server has not answered for longer. pkg/source decides within that time whether a
-	// watch without frames is quiet or dead.
-	contactFor = 2 * time.Minute
+	// inStepFor is how long it counts that a collection was in step with the API server: a synced event without a gap claims that the
+	// collection is complete up to its time, so it is not published if the last proof is older. pkg/source has one about once a minute,
+	// and decides within that time whether a watch without frames is quiet or dead.
+	inStepFor = 2 * time.Minute
 	// silentDelay is how long a batch without records waits before it is committed.
 	silentDelay = time.Second
 )
@@ -613,7 +613,7 @@ func (l *Loop) tick(at time.Time) {
 			l.step(reconcile.Release, id)
 		case c.Phase != reconcile.InStep || w == nil: // how its events are published may not be known yet: see unnamed
 		case l.batches.full(): // what is due stays due until the bus has taken a batch
-		case l.plan.owes(id) && !c.Resync && l.inContact(id, at): // a synced event would close the gap of the resync
+		case l.plan.owes(id) && !c.Resync && l.inStep(id, at): // a synced event would close the gap of the resync
 			l.confirm(w)
 			l.batches.encode("", time.Now())
 		case c.Resync:
@@ -628,27 +628,26 @@ func (l *Loop) tick(at time.Time) {
 			l.step(reconcile.Demand, id)
 		case passed(&w.verified, at, w.VerifyEvery):
 			l.step(reconcile.SideBegun, id)
-		case l.inContact(id, at) && l.unconfirmed(w) && passed(&w.synced, at, w.SyncedEvery):
+		case l.inStep(id, at) && l.unconfirmed(w) && passed(&w.synced, at, w.SyncedEvery):
 			l.confirm(w)
 		}
 	}
 }
 
-// inContact reports whether the API server has answered for a collection lately.
-func (l *Loop) inContact(id string, at time.Time) bool {
-	last := l.reads.contact(id)
-	return !last.IsZero() && at.Sub(last) <= contactFor
+// inStep reports whether a collection was in step with the API server lately.
+func (l *Loop) inStep(id string, at time.Time) bool {
+	last := l.reads.inStep(id)
+	return !last.IsZero() && at.Sub(last) <= inStepFor
 }
 
-// unconfirmed reports whether the API server has answered since the last periodic synced event, or the position is another one: it moves later
-// than the contact, when the loop handles what the contact has brought.
+// unconfirmed reports whether a periodic synced event would say more than the last one: the collection was in step later, or has come further.
 func (l *Loop) unconfirmed(w *wanted) bool {
-	return l.reads.contact(w.ID).After(w.confirmed.contact) || l.core.Collection(w.ID).Position != w.confirmed.position
+	return l.reads.inStep(w.ID).After(w.confirmed.inStep) || l.core.Collection(w.ID).Position != w.confirmed.position
 }
 
 // confirm emits a periodic synced event.
 func (l *Loop) confirm(w *wanted) {
-	w.confirmed = confirmed{l.core.Collection(w.ID).Position, l.reads.contact(w.ID)}
+	w.confirmed = confirmed{l.core.Collection(w.ID).Position, l.reads.inStep(w.ID)}
 	l.step(reconcile.Confirm, w.ID)
 }
 

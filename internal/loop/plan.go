@@ -52,10 +52,10 @@ type wanted struct {
 	demanded uint64
 }
 
-// confirmed is what the last periodic synced event says: at what position the collection was, and when the API server had answered last.
+// confirmed is what the last periodic synced event says: at what position the collection was, and when it was last known to be in step.
 type confirmed struct {
 	position string
-	contact  time.Time
+	inStep   time.Time
 }
 
 // sideOver is called at the end of a list beside the watch. After a failed one, the next one waits: the pause doubles each time.

@@ -37,12 +37,11 @@ func newReads(o *Options) *reads {
 
 // reading is a collection that is being read.
 type reading struct {
-	number  uint64
-	stop    context.CancelFunc
-	side    uint64    // the last started list beside the watch
-	direct  bool      // it reads from the API server: see [Handler.Direct]
-	inStep  time.Time // see [Handler.InStep]
-	contact contact
+	number uint64
+	stop   context.CancelFunc
+	side   uint64    // the last started list beside the watch
+	direct bool      // it reads from the API server: see [Handler.Direct]
+	inStep time.Time // see [Handler.InStep]
 	// start runs f in a goroutine of its own until stop is called.
 	start func(f func(ctx context.Context) error)
 	// waiting are listed objects that replace another object of the same name, by key: see [Handler.Listed].
@@ -72,19 +71,6 @@ type Handler struct {
 	reads      *reads
 	collection string
 	read, side uint64
-	contact    *contact
-}
-
-// contact is when the API server was last known to have answered for a collection: see [Handler.Contact].
-type contact struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func (c *contact) latest() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
 }
 
 // Committed returns the position from which a restart would watch the collection: everything up to it is on the bus and in the store. "":
@@ -107,26 +93,14 @@ func (h *Handler) Buffered(ctx context.Context) error {
 	return h.reads.source(ctx, h.collection, h.read, false)
 }
 
-// InStep says that all changes that were made before a time have been passed on. It does not block: if messages wait, it may have no effect.
-func (h *Handler) InStep(before time.Time) {
-	select {
-	case h.reads.in <- message{collection: h.collection, call: func(l *Loop) {
+// InStep says that all changes that were made before a time have been passed on. Without it, no periodic synced event is published: see
+// inStepFor.
+func (h *Handler) InStep(ctx context.Context, before time.Time) error {
+	return h.send(ctx, message{collection: h.collection, call: func(l *Loop) {
 		if now := l.reads.open[h.collection]; now != nil && now.number == h.read {
 			now.inStep = before
 		}
-	}}:
-	default:
-	}
-}
-
-// Contact says that the API server answered for the collection at a time, and that what it had sent by then was passed on. Without it, no
-// periodic synced event is published: see contactFor. It does not block.
-func (h *Handler) Contact(at time.Time) {
-	h.contact.mu.Lock()
-	defer h.contact.mu.Unlock()
-	if at.After(h.contact.at) {
-		h.contact.at = at
-	}
+	}})
 }
 
 // Handled waits until all messages before it are handled.
@@ -244,23 +218,23 @@ func (r *reads) follow(ctx context.Context, id string, want reconcile.Read) {
 	if now == nil {
 		now = r.newReading(ctx, want.Number)
 		r.open[id] = now
-		h := &Handler{reads: r, collection: id, read: want.Number, contact: &now.contact}
+		h := &Handler{reads: r, collection: id, read: want.Number}
 		now.start(func(ctx context.Context) error { return r.reader.Read(ctx, id, want, h) })
 	}
 	if want.Side != 0 && now.side != want.Side {
 		now.side = want.Side
-		h := &Handler{reads: r, collection: id, side: want.Side, contact: &now.contact}
+		h := &Handler{reads: r, collection: id, side: want.Side}
 		now.start(func(ctx context.Context) error { return r.readBeside(ctx, want, h) })
 	}
 }
 
-// contact returns the time of [Handler.Contact] of a collection; zero: there was no contact.
-func (r *reads) contact(id string) time.Time {
+// inStep returns the time before which all changes of a collection are known to have been passed on; zero: it is not known.
+func (r *reads) inStep(id string) time.Time {
 	now := r.open[id]
 	if now == nil {
 		return time.Time{}
 	}
-	return now.contact.latest()
+	return now.inStep
 }
 
 // isDirect reports whether a read has said that it reads from the API server.

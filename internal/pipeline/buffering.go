@@ -123,6 +123,13 @@ func (l *lagging) allow(sink, collection string, o *CollectionOptions, hides boo
 	}
 }
 
+// forget forgets whether a collection is buffered.
+func (l *lagging) forget(collection string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.allowed, collection)
+}
+
 // recorded returns the target of a recording of a sink's collection by a selection that the sink reads, or will read. Whether it has whole objects
 // is as for c. ok is false if there is none.
 func (l *lagging) recorded(sink string, c *event.Collection, selection string) (t source.Target, ok bool) {

@@ -223,7 +223,10 @@ func TestListIsInherited(t *testing.T) {
 	}
 	want(t, "another standby", c.records(), "shop at 10")
 	want(t, "the former leader", a.records(), "shop at 10")
-	use := b.buffer.Find("audit", podsIn("shop"), buffer.Position{Committed: "12", Epoch: 1, Read: "12"})
+	use, err := b.buffer.Find("audit", podsIn("shop"), buffer.Position{Committed: "12", Epoch: 1, Read: "12"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if use == nil {
 		t.Fatal("the sink finds nothing")
 	}

@@ -411,6 +411,7 @@ func (p *Pipeline) hide(id string) {
 		p.changed = make(chan struct{})
 	}
 	p.mu.Unlock()
+	p.lagging.forget(id)
 	p.encoder.Remove(id)
 	p.remove(id)
 }

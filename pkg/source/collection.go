@@ -74,33 +74,28 @@ type Options struct {
 	Epochs *Epochs
 	// OnState is called with every change of state, from Run's goroutine. May be nil.
 	OnState func(State)
-	// OnInStep is called, from Run's goroutine and not more than some times a minute, when a watch has shown that the handler has
-	// received every change that was made before a time. It must not block. May be nil.
+	// OnInStep is called, from Run's goroutine, when it is known that the handler has received every change that was made before a time: the
+	// time is that of the begin of a complete list, or of a probe that the watch has passed. While a watch is in step with the API server, that is
+	// about once a minute, and about every two minutes if the server sends no bookmarks. While it blocks, the collection stops reading. May be nil.
 	OnInStep func(before time.Time)
-	// OnContact is called, from Run's goroutine, with the latest time at which the API server is known to have answered for the collection: when
-	// a list began that is complete, when a watch was opened after a successful probe, when a frame was read that the handler has
-	// received, or before the probe that shows that a watch without frames has missed nothing. It is called for each frame, and must not
-	// block. May be nil.
-	OnContact func(at time.Time)
 }
 
 // Collection lists and watches one set of objects.
 type Collection struct {
-	client    *Client
-	target    Target
-	handler   Handler // the relay
-	relay     *relay
-	lists     Slots
-	seen      func() string
-	onState   func(State)
-	onInStep  func(before time.Time)
-	onContact func(at time.Time)
-	epochs    *Epochs
-	leavable  bool
-	asked     questions
-	streams   pause       // begins when a streamed list breaks off; until its end, lists are paged
-	slow      atomic.Bool // the last list failed because the server was slow, see Attempt
-	bounds    Target      // the key of its bounds, see pageBounds
+	client   *Client
+	target   Target
+	handler  Handler // the relay
+	relay    *relay
+	lists    Slots
+	seen     func() string
+	onState  func(State)
+	onInStep func(before time.Time)
+	epochs   *Epochs
+	leavable bool
+	asked    questions
+	streams  pause       // begins when a streamed list breaks off; until its end, lists are paged
+	slow     atomic.Bool // the last list failed because the server was slow, see Attempt
+	bounds   Target      // the key of its bounds, see pageBounds
 
 	// Only Run's goroutine uses the fields below.
 	owner     Owner
@@ -111,7 +106,7 @@ type Collection struct {
 // NewCollection returns a collection that is not yet running.
 func NewCollection(o Options) *Collection {
 	c := &Collection{
-		client: o.Client, target: o.Target, lists: o.Lists, seen: o.Seen, onState: o.OnState, onInStep: o.OnInStep, onContact: o.OnContact,
+		client: o.Client, target: o.Target, lists: o.Lists, seen: o.Seen, onState: o.OnState, onInStep: o.OnInStep,
 		leavable: o.Target.leavable(), owner: o.Owner, epochs: o.Epochs,
 	}
 	c.bounds = o.Target
@@ -123,9 +118,6 @@ func NewCollection(o Options) *Collection {
 	}
 	if c.onInStep == nil {
 		c.onInStep = func(time.Time) {}
-	}
-	if c.onContact == nil {
-		c.onContact = func(time.Time) {}
 	}
 	if c.epochs == nil {
 		c.epochs = new(Epochs)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -20,6 +21,8 @@ const (
 	// probeFresh is the maximum age of a probe that another collection of the same resource
 	// can share.
 	probeFresh = 5 * time.Second
+	// probeKept is how long after its request a probe is kept at least: the collections of one resource look for it at about the same time.
+	probeKept = time.Minute
 	// Probes per second, and burst, over all collections. With these values, 500 collections of
 	// different resources are all probed within ten seconds after a restart.
 	probeRate  = 50
@@ -32,6 +35,7 @@ type probes struct {
 	limit *rate.Limiter
 	mu    *sync.Mutex
 	last  map[string]*probe
+	swept time.Time // when old probes were forgotten
 }
 
 func newProbes() probes {
@@ -95,6 +99,7 @@ func (c *Client) probe(ctx context.Context, t Target, since time.Time) (*probe, 
 		p := c.probes.last[key]
 		mine := p == nil || !p.sent.IsZero() && !p.sent.After(since)
 		if mine {
+			c.probes.sweep(time.Now())
 			p = &probe{done: make(chan struct{})}
 			c.probes.last[key] = p
 		}
@@ -113,6 +118,15 @@ func (c *Client) probe(ctx context.Context, t Target, since time.Time) (*probe, 
 		}
 		c.probes.forget(key, p)
 	}
+}
+
+// sweep forgets old probes: those of a namespace that no longer exists would stay. p.mu is held.
+func (p *probes) sweep(now time.Time) {
+	if now.Sub(p.swept) < probeKept {
+		return
+	}
+	p.swept = now
+	maps.DeleteFunc(p.last, func(_ string, old *probe) bool { return !old.sent.IsZero() && now.Sub(old.sent) >= probeKept })
 }
 
 func (p *probes) forget(key string, old *probe) {

@@ -50,7 +50,7 @@ const (
 func (c *Collection) Run(ctx context.Context, from event.Position) error {
 	watched, leave := c.client.watches.enter(c.target)
 	defer leave()
-	r := &reader{Collection: c, watched: watched, at: cursor{resume: from.RV, last: from.RV}, retry: newBackoff(), trouble: time.Now()}
+	r := &reader{Collection: c, watched: watched, at: cursor{resume: from.RV, last: from.RV}, retry: newBackoff(), trouble: time.Now(), progress: progress{moved: time.Now()}}
 	switch {
 	case from.Void:
 		r.needList(event.ReasonInterrupted, "an earlier list did not come to its end")
@@ -104,8 +104,9 @@ type reader struct {
 	*Collection
 	watched *watched // the watches of the target
 	at      cursor
-	due     *Signal // ListBegun of the next list; nil: a watch is next
-	retry   *backoff
+	progress
+	due   *Signal // ListBegun of the next list; nil: a watch is next
+	retry *backoff
 
 	// trouble is the time of the last failure after which the server may have another
 	// history. It is zero after a successful probe.
@@ -146,7 +147,8 @@ func (r *reader) reconcile(ctx context.Context) error {
 	if err == nil {
 		r.at, r.due, r.trouble = cursor{resume: rv, last: rv}, nil, time.Time{}
 		r.listed, r.listedAt = rv, time.Now()
-		r.onContact(began)
+		r.progress = progress{moved: time.Now()}
+		r.inStep(began)
 		r.empty = emptyWatches{}
 		return nil
 	}

@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,27 +108,46 @@ func TestDeadWatchIsReplaced(t *testing.T) {
 	}
 }
 
-// A reader that counts a watch as complete too early removes collections of deleted namespaces with what is unread.
+// A reader that counts a watch as complete too early removes collections of deleted namespaces with what is unread, and a periodic synced event
+// claims that nothing is missing.
 func TestInStep(t *testing.T) {
+	behind := append([]answer{pageOf("10", "")}, answers(20, pageOf("30", ""))...)
 	for _, c := range []struct {
 		name   string
 		watch  answer
+		probes []answer
 		second answer
 		want   []time.Duration // since the begin: everything before that was received
 		within time.Duration
 	}{
-		{"a bookmark behind the probe", then(20*time.Second, "", bookmark("31")), closed(), []time.Duration{0}, 40 * time.Second},
-		{"an event behind the probe", then(20*time.Second, "", frame("ADDED", "a", "31")), closed(), []time.Duration{0}, 40 * time.Second},
-		{"a bookmark at the probe: more changes may have its version", then(20*time.Second, "", bookmark("30")), closed(), nil, 40 * time.Second},
-		{"a bookmark before the probe", then(20*time.Second, "", bookmark("29")), closed(), nil, 40 * time.Second},
-		{"nothing, and the second watch has nothing either", open(), closed(), []time.Duration{95 * time.Second}, 2 * time.Minute},
-		{"nothing, and the second watch has a change", open(), closed(frame("ADDED", "a", "20")), nil, 2 * time.Minute},
+		{"a bookmark behind the probe", then(20*time.Second, "", bookmark("31")), behind, closed(), []time.Duration{0}, 40 * time.Second},
+		{"an event behind the probe", then(20*time.Second, "", frame("ADDED", "a", "31")), behind, closed(), []time.Duration{0}, 40 * time.Second},
+		{"a bookmark at the probe, and nothing more", then(20*time.Second, "", bookmark("30")), behind, closed(), []time.Duration{0}, 40 * time.Second},
+		{"a bookmark at the probe: more changes may have its version", then(20*time.Second, "", bookmark("30")), behind, closed(), nil, 24 * time.Second},
+		{"a bookmark before the probe", then(20*time.Second, "", bookmark("29")), behind, closed(), nil, 40 * time.Second},
+		{"nothing, and the second watch has nothing either", open(), behind, closed(), []time.Duration{95 * time.Second}, 2 * time.Minute},
+		{"nothing, and the second watch has a change", open(), behind, closed(frame("ADDED", "a", "20")), nil, 2 * time.Minute},
+		{
+			"the server has lost its etcd: the same bookmark again, and probes fail", paced(time.Minute, bookmark("31"), bookmark("31"), bookmark("31"), bookmark("31")),
+			append(answers(2, pageOf("30", "")), answers(20, failing(500))...), closed(bookmark("31")), []time.Duration{0}, 290 * time.Second,
+		},
+		{
+			"another server than that of the watches answers the probes", paced(time.Minute, bookmark("29"), bookmark("29"), bookmark("29"), bookmark("29")),
+			behind, closed(bookmark("29")), nil, 290 * time.Second,
+		},
+		{
+			"a second watch at that server", paced(time.Minute, bookmark("29"), bookmark("29"), bookmark("29")),
+			behind, closed(bookmark("30")), []time.Duration{155 * time.Second}, 4 * time.Minute,
+		},
+		{"the server does not answer", failing(403), answers(20, failing(403)), closed(), nil, 2 * time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newStub(t, nil, []answer{c.watch, open()})
-				s.probes = append([]answer{pageOf("10", "")}, answers(20, pageOf("30", ""))...)
-				s.secondWatches = answers(3, c.second)
+				s := newStub(t, nil, append([]answer{c.watch}, answers(20, failing(403))...))
+				if len(c.want) == 0 || c.want[0] > 0 {
+					s.watches[1] = open()
+				}
+				s.probes, s.secondWatches = c.probes, answers(9, c.second)
 				var got []time.Duration
 				begin := time.Now()
 				r := run(t, Options{Client: inMemory(t, s), OnInStep: func(before time.Time) { got = append(got, before.Sub(begin)) }}, event.Position{RV: "10"}, nil)
@@ -135,6 +156,136 @@ func TestInStep(t *testing.T) {
 				if len(got) != len(c.want) || len(got) > 0 && (got[0] < c.want[0] || got[0] > c.want[0]+probeEvery) {
 					t.Errorf("in step as of %v, want %v", got, c.want)
 				}
+			})
+		})
+	}
+}
+
+// paced answers a watch with frames, each after a pause, and leaves it open.
+func paced(pause time.Duration, frames ...string) answer {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		for _, f := range frames {
+			select {
+			case <-time.After(pause):
+			case <-r.Context().Done():
+			}
+			_, _ = w.Write([]byte(f))
+			_ = http.NewResponseController(w).Flush()
+		}
+		<-r.Context().Done()
+	}
+}
+
+// A watch that was just opened has not brought yet what was missed. The collection is in step when it has passed what a probe showed.
+func TestInStepAfterTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, nil, []answer{paced(2*time.Second, frame("ADDED", "a", "11"), frame("ADDED", "b", "12"), bookmark("13"))})
+		s.probes = append(answers(2, pageOf("12", "")), answers(20, failing(500))...)
+		received := 0
+		var had []int
+		r := run(t, Options{Client: inMemory(t, s), OnInStep: func(time.Time) { had = append(had, received) }}, event.Position{RV: "10"},
+			func(context.Context, Signal) error { received++; return nil })
+		pass(time.Minute)
+		r.stop()
+		if !slices.Equal(had, []int{3}) {
+			t.Errorf("in step after %v signals, want once, after all three", had)
+		}
+	})
+}
+
+// Consumers of a periodic synced event rely on it that a quiet collection is shown to be complete about once a minute, and that no proof is older than
+// two minutes. In the cluster of this test, something changes all the time.
+func TestInStepOftenEnough(t *testing.T) {
+	const minutes = 5
+	for _, c := range []struct {
+		name   string
+		events time.Duration // between two events; 0: there are none
+		marks  bool          // the server sends bookmarks
+		lazy   bool          // what the server's cache knows comes from probes
+		ends   time.Duration // when the server ends each watch in order
+		oldest time.Duration // the latest proof
+	}{
+		{"a quiet collection", 0, true, false, 0, 80 * time.Second},
+		{"a quiet collection, and an etcd that reports progress only when it is asked", 0, true, true, 0, 90 * time.Second},
+		{"a busy collection", time.Second, true, false, 0, 80 * time.Second},
+		{"a collection with few events", 39 * time.Second, true, false, 0, 2 * time.Minute},
+		{"no bookmarks", 0, false, false, 0, 125 * time.Second},
+		{"a proxy that ends watches before their first bookmark", 0, true, false, 30 * time.Second, 150 * time.Second},
+		{"such a proxy, and an event that each watch repeats", 1000 * time.Hour, true, false, 30 * time.Second, 150 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				version := func() string { return strconv.Itoa(1000 + int(time.Since(begin)/time.Millisecond)) }
+				var known atomic.Value
+				known.Store("1000")
+				cached := func() string {
+					if !c.lazy {
+						return version()
+					}
+					return known.Load().(string)
+				}
+				s := newStub(t, nil, nil)
+				watch := func(ends, mark time.Duration) answer {
+					return func(w http.ResponseWriter, r *http.Request) {
+						flush := func(text string) {
+							_, _ = w.Write([]byte(text))
+							_ = http.NewResponseController(w).Flush()
+						}
+						flush("")
+						if c.events > time.Hour {
+							flush(frame("ADDED", "a", "1000"))
+						}
+						over, marks, events := make(<-chan time.Time), make(<-chan time.Time), make(<-chan time.Time)
+						if ends > 0 {
+							over = time.After(ends)
+						}
+						if c.marks {
+							marks = time.Tick(mark)
+						}
+						if c.events > 0 {
+							events = time.Tick(c.events)
+						}
+						for {
+							select {
+							case <-r.Context().Done():
+								return
+							case <-over:
+								return
+							case <-marks:
+								flush(bookmark(cached()))
+							case <-events:
+								flush(frame("ADDED", "b", version()))
+							}
+						}
+					}
+				}
+				s.watches, s.secondWatches = answers(30, watch(c.ends, time.Minute)), answers(30, watch(secondWatchFor, secondWatchFor-2*time.Second))
+				s.probes = answers(100, func(w http.ResponseWriter, r *http.Request) {
+					known.Store(version())
+					pageOf(version(), "")(w, r)
+				})
+				proven, oldest, proofs := begin, time.Duration(0), 0
+				r := run(t, Options{Client: inMemory(t, s), OnInStep: func(before time.Time) {
+					oldest = max(oldest, time.Since(proven))
+					proven = before
+					proofs++
+				}}, event.Position{RV: "999"}, nil)
+				pass(minutes*time.Minute - time.Second)
+				r.stop()
+				if oldest = max(oldest, time.Since(proven)); oldest > c.oldest {
+					t.Errorf("the last proof was up to %s old, want at most %s", oldest, c.oldest)
+				}
+				if n := len(s.probed); n > 4*minutes {
+					t.Errorf("%d probes in %d minutes", n, minutes)
+				}
+				if n := len(s.secondAsked); n > 3 {
+					t.Errorf("%d second watches", n)
+				}
+				compare(t, slices.Compact(phases(r)), []string{"watching"})
+				t.Logf("%s: oldest %s, %d proofs, %d probes, %d second watches", c.name, oldest, proofs, len(s.probed), len(s.secondAsked))
 			})
 		})
 	}
@@ -347,51 +498,5 @@ func TestHalfOpenConnection(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// A time at which the API server had not answered counts as one up to which nothing is missing. A frame counts as of when it was read, and not as
-// of when a slow handler had room for it.
-func TestContact(t *testing.T) {
-	slow := func(context.Context, Signal) error { time.Sleep(5 * time.Second); return nil }
-	for _, c := range []struct {
-		name   string
-		watch  answer
-		hook   func(context.Context, Signal) error
-		probes []answer
-		want   []time.Duration // since the begin, rounded to seconds
-	}{
-		{
-			"a probe, the watch and frames, and then no answers",
-			then(20*time.Second, frame("ADDED", "a", "31"), bookmark("32")+errorFrame(500, "InternalError")), nil,
-			append([]answer{pageOf("30", ""), pageOf("30", "")}, answers(100, failing(403))...),
-			[]time.Duration{0, 0, 20 * time.Second},
-		},
-		{
-			"a handler that blocks",
-			closed(frame("ADDED", "a", "31"), frame("ADDED", "b", "32"), errorFrame(500, "InternalError")), slow,
-			append([]answer{pageOf("30", ""), pageOf("30", "")}, answers(100, failing(403))...),
-			[]time.Duration{0, 0, 0},
-		},
-		{
-			"the probe before the watch is refused",
-			closed(errorFrame(500, "InternalError")), nil, answers(100, failing(403)), nil,
-		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newStub(t, nil, append([]answer{c.watch}, answers(200, failing(403))...))
-				s.probes = c.probes
-				var got []time.Duration
-				begin := time.Now()
-				r := run(t, Options{Client: inMemory(t, s), OnContact: func(at time.Time) { got = append(got, at.Sub(begin).Round(time.Second)) }},
-					event.Position{RV: "10"}, c.hook)
-				pass(10 * time.Minute)
-				r.stop()
-				if !slices.Equal(got, c.want) {
-					t.Errorf("contacts at %v, want %v", got, c.want)
-				}
-			})
-		})
 	}
 }

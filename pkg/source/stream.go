@@ -80,8 +80,7 @@ type subscriber struct {
 type watchFrame struct {
 	kind   string
 	object *Object
-	busy   bool      // the watch is busy
-	read   time.Time // when it was read
+	busy   bool // the watch is busy
 	err    error
 }
 
@@ -175,7 +174,7 @@ func (s *stream) read(c *Collection, r *frameReader) {
 		case "ADDED", "MODIFIED", "DELETED":
 			c.restore(o, nil)
 		}
-		s.give(watchFrame{kind: kind, object: o, busy: r.busy, read: time.Now()})
+		s.give(watchFrame{kind: kind, object: o, busy: r.busy})
 		for !s.hasRoom() {
 			select {
 			case <-s.room:

@@ -45,8 +45,8 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 	}
 	defer u.close()
 	r.state(State{Phase: Watching, Err: doubt})
-	if doubt == nil && !r.trouble.IsZero() { // a probe has just succeeded, so this answer is not that of a gateway
-		r.onContact(time.Now())
+	if !r.trouble.IsZero() { // otherwise the watch continues one that has ended in order
+		r.moved = time.Now()
 	}
 	at.last = at.resume // the next watch repeats events after resume
 	opened := time.Now()
@@ -55,11 +55,19 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 	tooLong := time.AfterFunc(time.Hour, u.leave)
 	defer tooLong.Stop()
 	var armed time.Time // time at which tooLong was set; zero: stopped
+	arm := func() {
+		tooLong.Reset(maxBlocked)
+		armed = time.Now()
+	}
 	for {
 		var f watchFrame
-		select { // findings of the watchdog take precedence over frames
+		select { // the watchdog takes precedence over frames
 		case found := <-watchdog.findings:
+			arm()
 			err = watchdog.judge(found)
+		case <-watchdog.timer.C:
+			arm()
+			watchdog.check()
 		default:
 			var ok bool
 			if f, ok = u.next(); ok {
@@ -72,8 +80,10 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 			armed = time.Time{}
 			select {
 			case found := <-watchdog.findings:
+				arm()
 				err = watchdog.judge(found)
 			case <-watchdog.timer.C:
+				arm()
 				watchdog.check()
 			case <-u.closed: // the watch was not read for too long
 				return frames, errAgain
@@ -101,32 +111,32 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 			continue
 		}
 		frames++
-		if event.Older(f.object.ResourceVersion, at.last) {
-			return frames, fmt.Errorf("%w: a watch is at resourceVersion %s, and %s was seen", errHistory, f.object.ResourceVersion, at.last)
+		rv := f.object.ResourceVersion
+		if event.Older(rv, at.last) {
+			return frames, fmt.Errorf("%w: a watch is at resourceVersion %s, and %s was seen", errHistory, rv, at.last)
 		}
-		at.saw(f.object.ResourceVersion)
+		at.saw(rv)
 		size := f.size() // before the handler releases the object
 		e := newHandledEvent(f.kind, f.object)
 		if at.repeats(e) {
 			f.object.Release()
 			u.handled(size)
-			watchdog.heard(&f)
+			watchdog.heard(f.kind, rv)
 			continue
 		}
 		signal, err := r.signal(ctx, f)
 		if err != nil {
 			return frames, err
 		}
-		if armed.IsZero() || watchdog.last.Sub(armed) > maxBlocked/10 { // resetting the timer for each frame would cost more
-			tooLong.Reset(maxBlocked)
-			armed = time.Now()
+		if armed.IsZero() || watchdog.handled.Sub(armed) > maxBlocked/10 { // resetting the timer for each frame would cost more
+			arm()
 		}
 		if err = r.handler.Handle(ctx, signal); err != nil {
 			return frames, handlerError{err}
 		}
 		at.handle(e)
 		u.handled(size)
-		watchdog.heard(&f)
+		watchdog.heard(f.kind, rv)
 		// Continue a busy watch on a wide connection, unless it would begin again at the same
 		// resourceVersion.
 		if f.busy && at.resume != began && !r.throwAway && r.elsewhere == nil && !u.stream.wide && !u.stream.stopped() && len(r.client.wide) < wideWatches {

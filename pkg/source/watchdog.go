@@ -13,23 +13,44 @@ import (
 )
 
 const (
-	// A watch without a frame for about quietFor is checked with a probe, and again
+	// A watch that has not moved for about quietFor is checked with a probe, and again
 	// every probeEvery. The server sends bookmarks about every
-	// minute, so a watch without a frame for longer than quietLong gets no bookmarks or
+	// minute, so a watch that has not moved for longer than quietLong gets no bookmarks that lead further, or
 	// is dead. Including probeTimeout, the watchdog decides within two minutes.
 	quietFor   = 45 * time.Second
 	quietSpan  = 10 * time.Second
 	probeEvery = 30 * time.Second
 	quietLong  = 100 * time.Second
+	// proofEvery is the age at which the last proof that a watch is in step is too old, so that a watch that moves is probed, too. It is
+	// longer than the pause between two bookmarks, so that a quiet watch is always probed shortly before its bookmark.
+	proofEvery = 65 * time.Second
+	// settled is how long after a frame no other change with the same resourceVersion can come: the server sends such changes at once.
+	settled = 5 * time.Second
+	// maxPending bounds how many probes wait until the watch has passed them. If there are more, the watch is minutes late.
+	maxPending = 4
 	// secondWatchFor is the duration of the second watch, which distinguishes a quiet watch
 	// from a dead one. The server sends a bookmark two seconds before the end of a watch.
 	secondWatchFor   = 5 * time.Second
 	secondWatchGrace = 3 * time.Second
 )
 
+// progress is how far the watches of a Run are known to have come. A watch that continues another one keeps it: a server or a proxy may end
+// every watch before its first bookmark.
+type progress struct {
+	last   string    // the latest resourceVersion of their frames
+	moved  time.Time // when they last came to a later one, or a check showed that there was none
+	proven time.Time // the handler has every change that was made before; zero: it is not known
+	// pending are the probes that they have not passed yet, at most maxPending, with different resourceVersions.
+	pending []finding
+}
+
 // watchdog checks, during an open watch, whether the position still belongs to the server's
-// history, and whether a watch without frames is quiet or dead. All methods except
+// history, whether the watch is in step with the server, and whether a watch that does not move is quiet or dead. All methods except
 // look run in Run's goroutine.
+//
+// A frame alone does not show that the watch is in step: a server that has lost its etcd sends the same bookmark again every minute, and a watch
+// that was just opened sends what is minutes old. Only a watch that has passed the resourceVersion of a probe has every change that was
+// made before that probe. See [watchdog.passed].
 type watchdog struct {
 	reader   *reader
 	timer    *time.Timer
@@ -39,10 +60,10 @@ type watchdog struct {
 	stop     func()
 
 	quiet    time.Duration // this watch's quietFor
-	last     time.Time     // time at which the watch was last known to be complete
-	frames   int           // number of frames
+	handled  time.Time     // time of the last frame; at first, when the watch was opened
+	frames   int           // number of frames that moved the watch
 	looking  bool          // look is running
-	ahead    finding       // the last one whose probe was ahead of the watch; the watch has not passed it yet
+	judged   time.Time     // time of the last finding
 	verified bool          // the history was verified since this watch opened
 	shown    Phase         // the last state that was reported
 	unsure   bool          // that state has an error
@@ -54,7 +75,8 @@ type finding struct {
 	since  time.Time // the probe was sent after it
 	frames int       // number of frames at that time
 	rv     string    // of the probe
-	inStep bool      // the watch has missed no change
+	second bool      // a second watch has received nothing that the watch did not
+	inStep bool      // that second watch has passed the probe
 	err    error
 }
 
@@ -62,7 +84,7 @@ func (r *reader) newWatchdog(ctx context.Context, doubt error) *watchdog {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &watchdog{
 		reader: r, findings: make(chan finding, 1), ctx: ctx,
-		quiet: quietFor - quietSpan/2 + rand.N(quietSpan), last: time.Now(), shown: Watching, unsure: doubt != nil,
+		quiet: quietFor - quietSpan/2 + rand.N(quietSpan), handled: time.Now(), shown: Watching, unsure: doubt != nil,
 	}
 	p.timer = time.NewTimer(time.Hour)
 	p.stop = func() {
@@ -74,50 +96,121 @@ func (r *reader) newWatchdog(ctx context.Context, doubt error) *watchdog {
 	return p
 }
 
-// heard records a frame after it was handled. A watch that has passed the resourceVersion of a probe has every change from before the probe.
-func (p *watchdog) heard(f *watchFrame) {
-	p.frames, p.last = p.frames+1, time.Now()
-	p.reader.onContact(f.read)
-	if a := p.ahead; a.rv != "" && event.Older(a.rv, p.reader.at.last) {
-		p.ahead = finding{}
-		p.reader.onInStep(a.since)
+// heard records a frame after it was handled. A frame that repeats a resourceVersion says nothing about the server.
+func (p *watchdog) heard(kind, rv string) {
+	r := p.reader
+	p.handled = time.Now()
+	if kind == "BOOKMARK" {
+		r.bookmarks = true
 	}
-	if f.kind == "BOOKMARK" {
-		p.reader.bookmarks = true
+	if !resumable(rv) || event.Newer(rv, r.progress.last) {
+		p.frames, r.progress.last, r.moved = p.frames+1, rv, p.handled
+		if p.shown == Stalled {
+			p.show(State{Phase: Watching})
+		}
 	}
-	if p.shown == Stalled {
-		p.show(State{Phase: Watching})
+	if !p.passed() && p.reached(0) && !p.looking {
+		p.wait()
 	}
+}
+
+// passed reports whether the watch has passed a probe, and then reports that it is in step. One resourceVersion can have
+// many events, and a bookmark can come between them, so a watch has passed a resourceVersion when it is at a later one, when it began there, or
+// when no frame has followed for some time.
+func (p *watchdog) passed() bool {
+	r := p.reader
+	complete := r.at.last == r.at.resume || time.Since(p.handled) >= settled
+	n := 0
+	for n < len(r.pending) && (event.Older(r.pending[n].rv, r.at.last) || complete && p.reached(n)) {
+		n++
+	}
+	if n == 0 {
+		return false
+	}
+	before, left := r.pending[n-1].since, r.pending[n:]
+	r.inStep(before)
+	r.pending = left
+	return true
+}
+
+// reached reports whether there is an nth probe that waits, and the watch is at its resourceVersion or a later one.
+func (p *watchdog) reached(n int) bool {
+	r := p.reader
+	return n < len(r.pending) && !event.Newer(r.pending[n].rv, r.at.last)
+}
+
+// expect records a probe that the watch has to pass.
+func (r *reader) expect(f finding) {
+	n := len(r.pending)
+	switch {
+	case n > 0 && r.pending[n-1].rv == f.rv: // without a change in between, the later probe shows more
+		r.pending[n-1] = f
+	case n < maxPending:
+		r.pending = append(r.pending, f)
+	}
+}
+
+// inStep records that the handler has received every change that was made before a time.
+func (r *reader) inStep(before time.Time) {
+	r.proven, r.pending = before, nil
+	r.onInStep(before)
+}
+
+// wait sets the timer for the next check. look must not be running.
+func (p *watchdog) wait() {
+	now := time.Now()
+	next := probeEvery - now.Sub(p.judged)
+	if p.verified {
+		next = max(next, p.untilLook())
+	}
+	if p.reached(0) {
+		next = min(next, settled-now.Sub(p.handled))
+	}
+	p.timer.Reset(next)
+}
+
+// untilLook returns when a watch whose history was verified is probed again.
+func (p *watchdog) untilLook() time.Duration {
+	r := p.reader
+	probed := r.proven
+	if n := len(r.pending); n > 0 {
+		probed = r.pending[n-1].asked
+	}
+	return min(p.quiet-time.Since(r.moved), proofEvery-time.Since(probed))
 }
 
 // check runs when the timer fires.
 func (p *watchdog) check() {
-	switch left := p.quiet - time.Since(p.last); {
-	case p.looking: // judge will set the timer
-	case p.verified && left > 0:
-		p.timer.Reset(left)
-	default:
-		p.look()
+	if p.looking { // judge will set the timer
+		return
 	}
+	p.passed()
+	if time.Since(p.judged) < probeEvery || p.verified && p.untilLook() > 0 {
+		p.wait()
+		return
+	}
+	p.look()
 }
 
 // look probes the server while the watch is open.
 func (p *watchdog) look() {
 	p.looking = true
-	at, seen, long, now := p.reader.at, p.reader.highest(p.reader.at.last), time.Since(p.last) >= quietLong, time.Now()
-	bookmarks, since := p.reader.bookmarks, now // the watch was open before now
+	r, now := p.reader, time.Now()
+	at, seen, bookmarks := r.at, r.highest(r.at.last), r.bookmarks
+	long, silent := now.Sub(r.moved) >= quietLong, now.Sub(p.handled) >= quietLong
+	if event.Older(at.last, r.progress.last) { // a watch before this one has brought more
+		at.last = r.progress.last
+	}
+	since := now // the watch was open before now
 	if p.verified {
 		since = now.Add(-probeFresh)
 	}
 	f := finding{asked: now, since: since, frames: p.frames}
 	p.looks.Go(func() {
-		f.rv, f.err = p.reader.probe(p.ctx, seen, since)
-		switch {
-		case f.err != nil:
-		case !event.Newer(f.rv, at.last):
-			f.inStep = true
-		case long:
-			f.inStep, f.err = p.reader.secondWatch(p.ctx, at, bookmarks)
+		f.rv, f.err = r.probe(p.ctx, seen, since)
+		if f.err == nil && long && event.Newer(f.rv, at.last) {
+			f.inStep, f.err = r.secondWatch(p.ctx, at, f.rv, bookmarks, silent)
+			f.second = f.err == nil
 		}
 		p.findings <- f
 	})
@@ -128,9 +221,8 @@ func (p *watchdog) judge(f finding) error {
 	if p.ctx.Err() != nil {
 		return p.ctx.Err()
 	}
-	p.looking = false
-	since := time.Since(p.last)
-	moved := p.frames != f.frames
+	r, moved := p.reader, p.frames != f.frames
+	p.looking, p.judged = false, time.Now()
 	switch {
 	case errors.Is(f.err, errHistory):
 		return f.err
@@ -138,27 +230,27 @@ func (p *watchdog) judge(f finding) error {
 		return f.err
 	case f.err == nil || errors.Is(f.err, errDead):
 		p.verified = true
+		if f.err == nil {
+			r.expect(f)
+		}
+		passed := p.passed()
 		switch {
-		case f.inStep && !moved:
-			p.last = f.asked
-			p.reader.onContact(f.since)
-			p.reader.onInStep(f.since)
-		case f.err == nil && p.ahead.rv == "":
-			p.ahead = f
+		case moved:
+		case f.inStep:
+			r.moved = f.asked
+			r.inStep(f.since)
+		case passed, f.second:
+			r.moved = f.asked
 		}
 		if p.shown == Stalled || p.unsure {
 			p.show(State{Phase: Watching})
 		}
-	case since >= p.quiet:
+	case time.Since(r.moved) >= p.quiet:
 		p.show(State{Phase: Stalled, Err: f.err, Until: time.Now().Add(probeEvery)})
 	case !p.unsure:
 		p.show(State{Phase: Watching, Err: f.err})
 	}
-	next := probeEvery
-	if p.verified {
-		next = max(next, p.quiet-time.Since(p.last))
-	}
-	p.timer.Reset(next)
+	p.wait()
 	return nil
 }
 
@@ -167,9 +259,12 @@ func (p *watchdog) show(s State) {
 	p.reader.state(s)
 }
 
-// secondWatch opens a second watch from the position of a quiet watch, and reports whether it is certain
-// that the quiet watch has missed no change.
-func (c *Collection) secondWatch(ctx context.Context, at cursor, bookmarks bool) (inStep bool, err error) {
+// secondWatch opens a second watch from the position of a watch that does not move. It returns errDead if the second watch receives something that
+// the first one should have: a change, or a bookmark if the first watch is silent, which means that it has had no frame at all for a long time.
+//
+// inStep is true if the second watch shows that there was no change until the probe with the resourceVersion rv: its bookmark is not before rv, or
+// the server sends no bookmarks. An older bookmark may come from a server that has lost its etcd, or whose etcd reports no progress.
+func (c *Collection) secondWatch(ctx context.Context, at cursor, rv string, bookmarks, silent bool) (inStep bool, err error) {
 	u, err := c.open(throwAway(ctx), &watched{all: &c.client.watches}, at.resume, at.resume, secondWatchFor, secondWatchGrace)
 	if isExpired(err) {
 		return false, nil // an open watch does not need the expired history
@@ -178,7 +273,7 @@ func (c *Collection) secondWatch(ctx context.Context, at cursor, bookmarks bool)
 		return false, fmt.Errorf("second watch: %w", plainCause(err))
 	}
 	defer u.close()
-	bookmarked := false
+	last := "" // the resourceVersion of the last bookmark
 	for {
 		f, ok := u.next()
 		switch {
@@ -193,14 +288,16 @@ func (c *Collection) secondWatch(ctx context.Context, at cursor, bookmarks bool)
 			return false, nil
 		case f.err != nil && !errors.Is(f.err, io.EOF) && !errors.Is(f.err, context.DeadlineExceeded):
 			return false, fmt.Errorf("second watch: %w", plainCause(f.err))
-		case f.err != nil && !bookmarked && bookmarks:
+		case f.err != nil && last == "" && bookmarks:
 			return false, errors.New("the server sends no bookmarks any more: whether it sends all changes is not known")
 		case f.err != nil:
-			return true, nil
-		case event.Newer(f.object.ResourceVersion, at.last):
+			return last == "" || !event.Newer(rv, last), nil
+		case event.Newer(f.object.ResourceVersion, at.last) && (silent || f.kind != "BOOKMARK"):
 			return false, fmt.Errorf("%w: resourceVersion %s", errDead, f.object.ResourceVersion)
 		}
-		bookmarked = bookmarked || f.kind == "BOOKMARK"
+		if f.kind == "BOOKMARK" {
+			last = f.object.ResourceVersion
+		}
 		u.handled(f.size())
 	}
 }
