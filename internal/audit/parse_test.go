@@ -200,6 +200,8 @@ func TestAnswer(t *testing.T) {
 	}{
 		{"object", fields{"responseObject": fields{"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta}}, &audit.Answer{Name: "b", UID: "u", Version: "9", Bare: true}},
 		{"ending", fields{"responseObject": fields{"metadata": fields{"uid": "u", "deletionTimestamp": "2026-11-26T00:00:00Z", "finalizers": []string{"f"}}}}, &audit.Answer{UID: "u", Ending: true}},
+		{"in its grace period", fields{"responseObject": fields{"metadata": fields{"uid": "u", "deletionTimestamp": "2026-11-26T00:00:00Z", "deletionGracePeriodSeconds": 30}}}, &audit.Answer{UID: "u", Ending: true}},
+		{"grace period 0", fields{"responseObject": fields{"metadata": fields{"uid": "u", "deletionTimestamp": "2026-11-26T00:00:00Z", "deletionGracePeriodSeconds": 0}}}, &audit.Answer{UID: "u", Ending: true, Bare: true}},
 		{"null", fields{"responseObject": fields{"metadata": fields{"uid": "u", "deletionTimestamp": json.RawMessage("null"), "finalizers": []string{}}}}, &audit.Answer{UID: "u", Bare: true}},
 		{"Status", fields{"responseObject": fields{"kind": "Status", "apiVersion": "v1", "metadata": fields{}}}, nil},
 		{"custom resource of the kind Status", fields{"responseObject": fields{"kind": "Status", "apiVersion": "x.io/v1", "metadata": fields{"uid": "u"}}}, &audit.Answer{UID: "u", Bare: true}},

@@ -117,7 +117,8 @@ type Answer struct {
 	Name      string `json:"name,omitzero"`
 	UID       string `json:"uid,omitzero"`
 	Version   string `json:"version,omitzero"` // resourceVersion
-	// Ending says that the object has a deletionTimestamp, and Bare that it has no finalizers.
+	// Ending says that the object has a deletionTimestamp, and Bare that neither finalizers nor a grace period keep it then: a Pod in its grace
+	// period remains, and deletions that do not shorten the grace period change nothing (BeforeDelete in k8s.io/apiserver pkg/registry/rest/delete.go).
 	Ending bool `json:"ending,omitzero"`
 	Bare   bool `json:"bare,omitzero"`
 }

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -47,6 +48,39 @@ func TestProofs(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A second deletion of a Pod that is in its grace period changes nothing, and is answered with the Pod. If the Pod has left the selection with that
+// version, and does not exist any more when that is asked, then somebody else has removed it.
+func TestSecondDeletionOfAPod(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	for grace, removes := range map[string]bool{"30": false, "1": false, "0": true, "null": true} {
+		for _, complete := range []bool{true, false} {
+			var b audit.Batch
+			audit.NewParser(audit.Options{}).Message(fmt.Appendf(nil, `{
+				"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "RequestResponse", "auditID": "1", "stage": "ResponseComplete",
+				"requestURI": "/api/v1/namespaces/shop/pods/web", "verb": "delete", "user": {"username": "bob"},
+				"objectRef": {"resource": "pods", "namespace": "shop", "name": "web", "apiVersion": "v1"}, "responseStatus": {"code": 200},
+				"requestObject": {"kind": "DeleteOptions", "apiVersion": "v1"},
+				"responseObject": {"kind": "Pod", "apiVersion": "v1", "metadata": {
+					"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+					"deletionTimestamp": "2026-11-26T00:00:00Z", "deletionGracePeriodSeconds": %s}},
+				"requestReceivedTimestamp": "2026-11-26T00:00:00.000000Z", "stageTimestamp": "2026-11-26T00:00:00.000000Z"
+			}`, grace), &b)
+			if len(b.Records) != 1 {
+				t.Fatalf("grace period %s: %+v is no record", grace, b)
+			}
+			j := New(Options{Complete: complete, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
+			j.Floor(Marks{0}, "5", now)
+			j.Change(Change{ID: 1, Object: Object{"", "pods", "shop", "web"}, UID: "u", Kind: Removed, Version: "7", Seen: Marks{1}, At: now})
+			j.Read(0, 1, &b.Records[0], now)
+			j.Settle(now)
+			verdicts := j.Take()
+			if exact := len(verdicts) == 1 && verdicts[0].Exact != nil; exact != removes {
+				t.Errorf("grace period %s, complete records %t: bob is the one who removed the Pod: %t; want %t", grace, complete, exact, removes)
+			}
+		}
 	}
 }
 

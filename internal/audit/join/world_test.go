@@ -26,6 +26,7 @@ type form struct {
 	lone     bool // one request at a time
 	bounds   bool // the join has little room
 	expiry   bool // objects expire
+	graceful bool // deletions give objects a grace period, as those of Pods do
 	lossy    bool // records are lost, and that is said
 	lists    bool // lists find changes that the watch has not seen
 	busy     bool // long runs with one object, so that more requests than a verdict names can have made a change
@@ -86,6 +87,7 @@ type stored struct {
 	version    uint64
 	finalizers bool
 	ending     bool
+	grace      bool // it has a grace period, and is removed by a deletion with another one of 0 only
 }
 
 // call is a request of a client.
@@ -266,7 +268,7 @@ func finalize(w *world, c *call) {
 	case o == nil:
 		c.record.Code = 404
 		return
-	case o.ending:
+	case o.ending && !o.grace:
 		o.finalizers = false
 		w.answer(c, o) // with the version before
 		w.end(c, o)
@@ -282,7 +284,16 @@ func finalize(w *world, c *call) {
 // remove deletes an object, or marks it.
 func (w *world) remove(c *call, o *stored) {
 	switch {
-	case !o.finalizers && w.chance(20): // two writes
+	case w.form.graceful && !o.ending && w.chance(70):
+		o.ending, o.grace = true, true
+		w.change(c, o, Changed)
+	case o.grace && w.chance(50): // the request does not shorten the grace period
+		w.answer(c, o)
+	case o.grace && o.finalizers:
+		o.grace = false
+		w.change(c, o, Changed)
+	case !o.finalizers && (o.grace || w.chance(20)): // two writes
+		o.grace = false
 		o.ending = true
 		w.change(c, o, Changed)
 		fallthrough
@@ -304,7 +315,7 @@ func (w *world) remove(c *call, o *stored) {
 func (w *world) answer(c *call, o *stored) {
 	c.record.Answer = nil
 	if c.record.Level == audit.RequestResponse {
-		c.record.Answer = &audit.Answer{Namespace: resource.Namespace, Name: o.name, UID: o.uid, Version: strconv.FormatUint(o.version, 10), Ending: o.ending, Bare: !o.finalizers}
+		c.record.Answer = &audit.Answer{Namespace: resource.Namespace, Name: o.name, UID: o.uid, Version: strconv.FormatUint(o.version, 10), Ending: o.ending, Bare: !o.finalizers && !o.grace}
 	}
 }
 
@@ -768,6 +779,7 @@ func TestRandom(t *testing.T) {
 		{"complete, API servers end", form{complete: true, faults: true}, 40},
 		{"complete, API servers end, also at level Metadata", form{complete: true, metadata: true, faults: true}, 25},
 		{"complete, objects expire", form{complete: true, metadata: true, faults: true, expiry: true}, 25},
+		{"complete, objects have grace periods", form{complete: true, graceful: true}, 40},
 		{"complete, but for records of which the loss is said", form{complete: true, lossy: true}, 25},
 		{"complete, little room", form{complete: true, bounds: true, metadata: true}, 1},
 		{"complete, also lists", form{complete: true, metadata: true, lists: true}, 25},
@@ -776,6 +788,7 @@ func TestRandom(t *testing.T) {
 		{"complete, collections are suspended, API servers end, also at level Metadata", form{complete: true, pair: true, metadata: true, faults: true}, 10},
 		{"not complete, collections are suspended", form{pair: true}, 10},
 		{"not complete", form{}, 20},
+		{"not complete, objects have grace periods", form{graceful: true}, 15},
 		{"not complete, also at level Metadata", form{metadata: true}, 5},
 		{"records are lost, repeated, late", form{faults: true, expiry: true}, 10},
 		{"records are lost, repeated, late, little room", form{faults: true, metadata: true, bounds: true}, 1},
