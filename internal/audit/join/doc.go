@@ -32,8 +32,8 @@
 //
 // # What is not known
 //
-// Changes that the API server makes without a request have no record: Events that expire, objects of a removed
-// CustomResourceDefinition, Endpoints of a removed Service. The caller says where this is possible: [Change.Unrequested].
+// Changes that the API server makes without a request have no record: Events that expire, Endpoints of a removed Service, objects of a removed
+// CustomResourceDefinition, of which those with finalizers get a deletionTimestamp first. The caller says where this is possible: [Change.Unrequested].
 //
 // A mutating webhook that removes the resourceVersion from an update makes the API server skip the comparison; such a webhook makes the
 // second proof wrong.

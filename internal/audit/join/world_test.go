@@ -25,7 +25,7 @@ type form struct {
 	faults   bool // records are lost, repeated, late and out of order; API servers end
 	lone     bool // one request at a time
 	bounds   bool // the join has little room
-	expiry   bool // objects expire
+	expiry   bool // objects expire, or are deleted with their CustomResourceDefinition
 	graceful bool // deletions give objects a grace period, as those of Pods do
 	lossy    bool // records are lost, and that is said
 	lists    bool // lists find changes that the watch has not seen
@@ -312,6 +312,17 @@ func (w *world) remove(c *call, o *stored) {
 	}
 }
 
+// expire deletes an object without a request.
+func (w *world) expire(o *stored) {
+	switch {
+	case !o.finalizers:
+		w.end(nil, o)
+	case !o.ending:
+		o.ending = true
+		w.change(nil, o, Changed)
+	}
+}
+
 func (w *world) answer(c *call, o *stored) {
 	c.record.Answer = nil
 	if c.record.Level == audit.RequestResponse {
@@ -351,7 +362,7 @@ func (w *world) emit(c *call, o *stored, kind Kind, before string) {
 	if kind != Removed && w.chance(10) {
 		change.Kind = Written
 	}
-	change.Unrequested = w.form.expiry && kind == Removed
+	change.Unrequested = w.form.expiry && (kind == Removed || o.ending)
 	w.truth[w.changes] = c
 	w.watch = append(w.watch, change)
 }
@@ -444,7 +455,7 @@ func (w *world) step() {
 		}
 	case k == 18 && (w.chance(30) || w.form.lossy):
 		if o := w.objects[w.pick()]; o != nil && w.form.expiry {
-			w.end(nil, o)
+			w.expire(o)
 		}
 		if w.form.faults && w.chance(20) {
 			w.crash(w.n(2))
