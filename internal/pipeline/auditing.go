@@ -94,7 +94,7 @@ type auditing struct {
 	mu     sync.Mutex
 	begun  time.Time                 // when the sinks were started here; zero: this process is a standby
 	needed map[string]inbox.Position // by sink: records behind it are needed
-	caught caught                    // of the file
+	caught [inputs]caught            // of the file and of the topic
 	floors map[string]floor          // the latest of each storage
 }
 
@@ -348,26 +348,46 @@ func (a *auditing) fileEnds(found bool, at time.Time) bool {
 		_, missing = os.Stat(a.spec.File.Path)
 	}
 	a.shown.met(readFile, missing)
-	a.fileRead(at)
+	a.hasRead(fromFile, at)
 	return missing == nil
 }
 
-// fileRead notes that everything that was written to the file before a time is in the inbox.
-func (a *auditing) fileRead(at time.Time) {
+// hasRead notes that everything that was written to the file or to the topic before a time is in the inbox.
+func (a *auditing) hasRead(input int, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.caught = caught{at, a.inbox.Last()}
+	a.caught[input] = caught{at, a.inbox.Last()}
 }
 
-// caughtUp returns up to where the records of both inputs are in the inbox. Those of the webhook are there before the API server goes on.
+// read returns what hasRead noted last of an input.
+func (a *auditing) read(input int) caught {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.caught[input]
+}
+
+// caughtUp returns up to where the records of all inputs are in the inbox. Those of the webhook are there before the API server goes on. The time is zero
+// until the end of the file and of the topic was reached.
 func (a *auditing) caughtUp() caught {
-	if a.spec.File == nil {
+	var all []caught
+	if a.spec.File != nil {
+		all = append(all, a.read(fromFile))
+	}
+	if a.spec.Topic != nil {
+		all = append(all, a.read(fromTopic))
+	}
+	if len(all) == 0 {
 		at := time.Now()
 		return caught{at, a.inbox.Last()}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.caught
+	least := all[0]
+	for _, one := range all[1:] {
+		if one.at.Before(least.at) {
+			least.at = one.at
+		}
+		least.number = max(least.number, one.number)
+	}
+	return least
 }
 
 // findFloors asks the API server again and again how far it has come, until ctx ends.

@@ -145,7 +145,7 @@ func TestFloorsAreAskedForBehindTheirRecords(t *testing.T) {
 	if err := a.Append([]audit.Record{{ID: "1"}}); err != nil {
 		t.Fatal(err)
 	}
-	a.fileRead(begun)
+	a.hasRead(fromFile, begun)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
