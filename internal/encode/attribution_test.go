@@ -19,7 +19,7 @@ import (
 func TestAddedIsNoCreation(t *testing.T) {
 	a := attribute.New(attribute.Options{
 		Join:    join.Options{Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100},
-		Storage: func(string) (string, bool) { return "", true }, Inputs: 1,
+		Storage: func(join.Resource) (string, bool) { return "", true }, Inputs: 1,
 	})
 	r := newRig(t, configMaps, encode.Settings{SkipSnapshot: true}, func(o *encode.Options) { o.Attribution = a })
 	if err := a.Load(r.store, start); err != nil {
@@ -55,7 +55,7 @@ func TestDeletionWithoutRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := attribute.New(attribute.Options{
 				Join:    join.Options{Complete: true, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100},
-				Storage: func(string) (string, bool) { return "", true }, Inputs: 1,
+				Storage: func(join.Resource) (string, bool) { return "", true }, Inputs: 1,
 			})
 			r := newRig(t, test.target, encode.Settings{}, func(o *encode.Options) { o.Attribution = a })
 			if err := a.Load(r.store, start); err != nil {
@@ -81,7 +81,7 @@ func TestDeletionWithoutRequest(t *testing.T) {
 			r.commit()
 			read("patch", "nobody", audit.Received, nil)
 			read("patch", "nobody", audit.Complete, &audit.Answer{Namespace: "shop", Name: "a", UID: "ua", Version: "5"})
-			a.Floor("", "10", number, start.Add(2*time.Minute))
+			a.Floor(attribute.Resource{Resource: attribute.ResourceOf(r.id)}, "10", number, start.Add(2*time.Minute), start.Add(2*time.Minute))
 			if test.deleted {
 				read("delete", "alice", audit.Received, nil)
 				read("delete", "alice", audit.Complete, &audit.Answer{Namespace: "shop", Name: "a", UID: "ua", Version: "11", Ending: true})
@@ -112,7 +112,7 @@ func TestDeletionWithoutRequest(t *testing.T) {
 func TestRejectedAttribution(t *testing.T) {
 	a := attribute.New(attribute.Options{
 		Join:    join.Options{Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100},
-		Storage: func(string) (string, bool) { return "", true }, Inputs: 1,
+		Storage: func(join.Resource) (string, bool) { return "", true }, Inputs: 1,
 	})
 	r := newRig(t, configMaps, encode.Settings{}, func(o *encode.Options) { o.Attribution = a })
 	if err := a.Load(r.store, start); err != nil {

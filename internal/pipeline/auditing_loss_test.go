@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubebridge/kubebridge/internal/attribute"
 	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/audit/inbox"
 	"github.com/kubebridge/kubebridge/internal/audit/join"
@@ -181,7 +182,7 @@ func TestLostInbox(t *testing.T) {
 		answered.Stage, answered.Code, answered.Reached = audit.Complete, 201, time.Now()
 		after.hasRead(fromFile, time.Now())
 		after.mu.Lock()
-		after.floors[""] = floor{after.caught[fromFile], "5000"}
+		after.floors[attribute.Resource{Resource: join.Resource{Resource: "configmaps"}}] = floor{after.caught[fromFile], "5000"}
 		after.mu.Unlock()
 		if err := after.Append([]audit.Record{request}); err != nil {
 			t.Fatal(err)

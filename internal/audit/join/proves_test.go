@@ -72,7 +72,7 @@ func TestSecondDeletionOfAPod(t *testing.T) {
 				t.Fatalf("grace period %s: %+v is no record", grace, b)
 			}
 			j := New(Options{Complete: complete, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
-			j.Floor(Marks{0}, "5", now)
+			j.Floor(Resource{"", "pods"}, Marks{0}, "5", now)
 			j.Change(Change{ID: 1, Object: Object{"", "pods", "shop", "web"}, UID: "u", Kind: Removed, Version: "7", Seen: Marks{1}, At: now})
 			j.Read(0, 1, &b.Records[0], now)
 			j.Settle(now)
@@ -88,7 +88,7 @@ func TestSecondDeletionOfAPod(t *testing.T) {
 func TestDeletionOfMany(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	j := New(Options{Complete: true, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
-	j.Floor(Marks{0}, "5", now)
+	j.Floor(Resource{"apps", "deployments"}, Marks{0}, "5", now)
 	r := audit.Record{Stage: audit.Received, Verb: "deletecollection", Group: "apps", Resource: "deployments", Namespace: "shop", Received: now, Reached: now}
 	j.Read(0, 1, &r, now)
 	over := r
@@ -117,7 +117,7 @@ func TestReturned(t *testing.T) {
 		}
 	}
 	j := New(Options{Complete: true, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
-	j.Floor(Marks{0}, "10", now)
+	j.Floor(Resource{"apps", "deployments"}, Marks{0}, "10", now)
 	change := func(id uint64, version, want string) Verdict {
 		t.Helper()
 		j.Change(Change{ID: id, Object: object, UID: "u", Kind: Changed, Version: version, Seen: Marks{number}, At: now})
@@ -158,7 +158,7 @@ func TestStoredDespiteTheError(t *testing.T) {
 	for code, exact := range map[int]bool{400: false, 406: false, 418: false, 409: true, 422: true} {
 		for _, complete := range []bool{true, false} {
 			j := New(Options{Complete: complete, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
-			j.Floor(Marks{0}, "5", now)
+			j.Floor(Resource{"apps", "deployments"}, Marks{0}, "5", now)
 			number := uint64(0)
 			patch := func(user string, code int, answer *audit.Answer) {
 				r := audit.Record{

@@ -478,7 +478,7 @@ func (w *world) step() {
 					version = then.version
 				}
 			}
-			w.join.Floor(marks, version, at)
+			w.join.Floor(resource.resource(), marks, version, at)
 		}
 		w.settle()
 	}
@@ -544,7 +544,7 @@ func (w *world) watchOne() {
 	w.left[c.UID] = c.ID >= ofLeft
 	w.join.Change(c)
 	if w.chance(20) {
-		w.join.Passed(c.Version)
+		w.join.Passed(resource.resource(), c.Version)
 	}
 }
 
@@ -570,7 +570,7 @@ func (w *world) watchMember(side int) {
 		w.join.Change(c)
 	}
 	if passed := min(w.pair[0].seen, w.pair[1].seen); passed > 0 && !w.pair[0].suspended && !w.pair[1].suspended && w.chance(20) {
-		w.join.Passed(w.watch[passed-1].Version)
+		w.join.Passed(resource.resource(), w.watch[passed-1].Version)
 	}
 }
 
@@ -633,7 +633,7 @@ func (w *world) list() {
 		c.Before, c.At, c.Noticed = "", w.now, w.now
 		w.join.Change(c)
 	}
-	w.join.Passed(strconv.FormatUint(w.version, 10))
+	w.join.Passed(resource.resource(), strconv.FormatUint(w.version, 10))
 }
 
 // settle settles. In a busy world, changes wait until the records that are written are read, as the callers of a join have it.
@@ -732,7 +732,7 @@ func (w *world) unseen() bool {
 func (w *world) run(steps int) (exact, all int) {
 	w.join.Lost(Marks{0, 0}, w.now)
 	w.now = w.now.Add(2 * time.Minute)
-	w.join.Floor(w.marks(), strconv.FormatUint(w.version, 10), w.now)
+	w.join.Floor(resource.resource(), w.marks(), strconv.FormatUint(w.version, 10), w.now)
 	for range steps {
 		w.step()
 	}
