@@ -36,8 +36,9 @@ const positionKey = "n/audit"
 // Options of an Attribution. All are required but MaxBytes and Wait.
 type Options struct {
 	Join join.Options // After is set by the Attribution
-	// Storage returns the storage of a group of [audit.ResourceOf]: resourceVersions compare within one. used says that there may be changes of the group.
-	Storage func(group string) (storage string, used bool)
+	// Storage returns the storage of a resource of [audit.ResourceOf], in which the resourceVersions of the resource compare. used says that there may be
+	// changes of the resource.
+	Storage func(r join.Resource) (storage string, used bool)
 	Inputs  int // number of inputs
 	// MaxBytes bounds the memory of records and of changes that wait, besides the bounds of Join. 0: those of Join are enough.
 	MaxBytes int
@@ -82,6 +83,12 @@ type Counts struct {
 	Dropped    uint64 // consumers had no copy of the collection any more
 	Rejected   uint64 // the bus has taken no event about them
 	Refusals   RefusalCounts
+}
+
+// Resource is a resource in a storage.
+type Resource struct {
+	Storage string
+	join.Resource
 }
 
 // Change is a published change whose request is not known yet.
@@ -221,15 +228,16 @@ func (a *Attribution) wait(c *Change, now time.Time) {
 		a.ready = append(a.ready, c.Number)
 		return
 	}
-	a.joinOf(c, now).Change(a.joined(c))
+	j, change := a.joinOf(c, now), a.joined(c)
+	j.Use(join.Resource{Group: change.Group, Resource: change.Resource}, now)
+	j.Change(change)
 }
 
 // joined returns a change as its join has it.
 func (a *Attribution) joined(c *Change) join.Change {
-	of := event.ParseCollection(c.Collection)
-	group, resource := audit.ResourceOf(of.Group, of.Resource)
+	of := ResourceOf(c.Collection)
 	return join.Change{
-		ID: c.Number, Object: join.Object{Group: group, Resource: resource, Namespace: c.Namespace, Name: audit.Shortened(c.Name)}, UID: c.UID,
+		ID: c.Number, Object: join.Object{Group: of.Group, Resource: of.Resource, Namespace: c.Namespace, Name: audit.Shortened(c.Name)}, UID: c.UID,
 		Kind: c.Did, Version: c.Made, Before: c.Before, Seen: a.marksAfter(c.live), Unrequested: c.Unrequested, Noticed: c.Noticed, At: a.now,
 	}
 }
@@ -267,9 +275,10 @@ func (a *Attribution) tick(now time.Time) {
 // Read adds a record. Numbers increase, also from one input to another.
 func (a *Attribution) Read(number uint64, r *audit.Record, now time.Time) {
 	a.tick(now)
-	storage, used := a.options.Storage(r.Group)
+	resource := join.Resource{Group: r.Group, Resource: r.Resource}
+	storage, used := a.options.Storage(resource)
 	if used {
-		a.join(a.present(storage), now) // its first change may come after the record
+		a.join(a.present(storage), now).Use(resource, now) // its first change may come after the record
 	}
 	for h, j := range a.joins {
 		if h.storage == storage {
@@ -297,10 +306,15 @@ func (a *Attribution) Skip(number uint64, now time.Time) {
 }
 
 func (a *Attribution) storageOf(c *Change) string {
-	of := event.ParseCollection(c.Collection)
-	group, _ := audit.ResourceOf(of.Group, of.Resource)
-	storage, _ := a.options.Storage(group)
+	storage, _ := a.options.Storage(ResourceOf(c.Collection))
 	return storage
+}
+
+// ResourceOf returns the resource of a collection as audit records of its objects have it.
+func ResourceOf(collection string) join.Resource {
+	c := event.ParseCollection(collection)
+	group, resource := audit.ResourceOf(c.Group, c.Resource)
+	return join.Resource{Group: group, Resource: resource}
 }
 
 // marks returns a number as the mark of each input.
@@ -335,16 +349,24 @@ func (a *Attribution) Lost(now time.Time) {
 }
 
 // Floor is that of [join.Join.Floor], for the records of all inputs up to a number.
-func (a *Attribution) Floor(storage, version string, number uint64, at time.Time) {
-	if j := a.joins[a.present(storage)]; j != nil {
-		j.Floor(a.marks(number), version, at)
+func (a *Attribution) Floor(r Resource, version string, number uint64, at, now time.Time) {
+	if j := a.joins[a.present(r.Storage)]; j != nil {
+		j.Use(r.Resource, now)
+		j.Floor(r.Resource, a.marks(number), version, at)
 	}
 }
 
-// Passed says that all changes of a storage up to version were published.
-func (a *Attribution) Passed(storage, version string) {
-	if j := a.joins[a.present(storage)]; j != nil {
-		j.Passed(version)
+// Passed says that all changes of a resource up to version were published.
+func (a *Attribution) Passed(r Resource, version string) {
+	if j := a.joins[a.present(r.Storage)]; j != nil {
+		j.Passed(r.Resource, version)
+	}
+}
+
+// Idle says that no collection has the resource any more.
+func (a *Attribution) Idle(r Resource) {
+	if j := a.joins[a.present(r.Storage)]; j != nil {
+		j.Idle(r.Resource, a.upTo)
 	}
 }
 

@@ -45,7 +45,7 @@ var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 func newAttribution() *Attribution {
 	return New(Options{
 		Join:    join.Options{Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100},
-		Storage: func(string) (string, bool) { return "", true }, Inputs: 1,
+		Storage: func(join.Resource) (string, bool) { return "", true }, Inputs: 1,
 	})
 }
 
@@ -234,7 +234,7 @@ func TestAnotherInbox(t *testing.T) {
 	floorAt := noon.Add(2 * time.Minute)
 	a.Read(1, creation("other", "6", "alice"), floorAt)
 	a.Caught(floorAt, 1)
-	a.Floor("", "10", 1, floorAt)
+	a.Floor(Resource{Resource: join.Resource{Group: "apps", Resource: "deployments"}}, "10", 1, floorAt, floorAt)
 	patch := creation("web", "11", "bob")
 	patch.Verb, patch.Code = "patch", 200
 	open := *patch

@@ -14,7 +14,7 @@ func TestMemoryIsShared(t *testing.T) {
 	const limit = 16 << 20
 	a := New(Options{
 		Join:    join.Options{Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100_000, MaxRequests: 100_000},
-		Storage: func(group string) (string, bool) { return group, true }, Inputs: 1, MaxBytes: limit,
+		Storage: func(r join.Resource) (string, bool) { return r.Group, true }, Inputs: 1, MaxBytes: limit,
 	})
 	if err := a.Load(store{}, noon); err != nil {
 		t.Fatal(err)

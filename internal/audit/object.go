@@ -49,6 +49,8 @@ func (a *Answer) read(metadata value) error {
 			a.Version, err = v.version()
 		case "deletionTimestamp":
 			a.Ending = !v.isNull()
+		case "deletionGracePeriodSeconds":
+			a.Bare = a.Bare && (v.isNull() || string(v) == "0")
 		case "finalizers":
 			err = v.elements(func(value) error {
 				a.Bare = false

@@ -200,6 +200,8 @@ func TestAnswer(t *testing.T) {
 	}{
 		{"object", fields{"responseObject": fields{"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta}}, &audit.Answer{Name: "b", UID: "u", Version: "9", Bare: true}},
 		{"ending", fields{"responseObject": fields{"metadata": fields{"uid": "u", "deletionTimestamp": "2026-11-26T00:00:00Z", "finalizers": []string{"f"}}}}, &audit.Answer{UID: "u", Ending: true}},
+		{"in its grace period", fields{"responseObject": fields{"metadata": fields{"uid": "u", "deletionTimestamp": "2026-11-26T00:00:00Z", "deletionGracePeriodSeconds": 30}}}, &audit.Answer{UID: "u", Ending: true}},
+		{"grace period 0", fields{"responseObject": fields{"metadata": fields{"uid": "u", "deletionTimestamp": "2026-11-26T00:00:00Z", "deletionGracePeriodSeconds": 0}}}, &audit.Answer{UID: "u", Ending: true, Bare: true}},
 		{"null", fields{"responseObject": fields{"metadata": fields{"uid": "u", "deletionTimestamp": json.RawMessage("null"), "finalizers": []string{}}}}, &audit.Answer{UID: "u", Bare: true}},
 		{"Status", fields{"responseObject": fields{"kind": "Status", "apiVersion": "v1", "metadata": fields{}}}, nil},
 		{"custom resource of the kind Status", fields{"responseObject": fields{"kind": "Status", "apiVersion": "x.io/v1", "metadata": fields{"uid": "u"}}}, &audit.Answer{UID: "u", Bare: true}},
@@ -228,6 +230,9 @@ func TestHostileActor(t *testing.T) {
 	}
 	if !r.Cut || len(text) > 512<<10 {
 		t.Errorf("the record has %d bytes, and is cut: %v", len(text), r.Cut)
+	}
+	if err := r.Check(); err != nil {
+		t.Errorf("another replica cannot take the record: %v", err)
 	}
 	if !strings.HasPrefix(r.Actor.User.Name, "a\x00\u202e\"") || !utf8.ValidString(r.Actor.User.Name) || len(r.Actor.User.Name) < 4000 {
 		t.Errorf("the user's name became %.20q with %d bytes", r.Actor.User.Name, len(r.Actor.User.Name))
@@ -295,6 +300,26 @@ func TestLongTexts(t *testing.T) {
 			}
 			if text, err := json.Marshal(&b.Records[0]); err != nil || len(text) > 128<<10 || !utf8.Valid(text) {
 				t.Errorf("%s of %d bytes: the record has %d bytes, error %v", name, length, len(text), err)
+			}
+			if err := b.Records[0].Check(); err != nil {
+				t.Errorf("%s of %d bytes: another replica cannot take the record: %v", name, length, err)
+			}
+		}
+	}
+}
+
+// A time whose year in UTC JSON cannot have makes no record: the inbox could not store it.
+func TestYears(t *testing.T) {
+	for text, stored := range map[string]bool{
+		"9999-12-31T23:59:59.999999Z": true, "9999-12-31T23:59:59-00:01": false, "0000-01-01T00:00:00Z": true, "0000-01-01T00:00:00+00:01": false,
+	} {
+		for _, name := range []string{"requestReceivedTimestamp", "stageTimestamp"} {
+			b := parse(t, audit.Options{}, event(t, fields{name: text}))
+			if len(b.Records) == 1 != stored || len(b.Records) == 1 != (b.Unparsable == 0) {
+				t.Errorf("%s %s: %d records, %d unparsable; is it a record: %t", name, text, len(b.Records), b.Unparsable, stored)
+			}
+			if _, err := json.Marshal(b.Records); err != nil {
+				t.Errorf("%s %s: %v", name, text, err)
 			}
 		}
 	}

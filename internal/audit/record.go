@@ -5,7 +5,11 @@
 // audit events are delivered.
 package audit
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"time"
+)
 
 // Record is what the API server says about one request at one stage.
 type Record struct {
@@ -67,10 +71,41 @@ func ResourceOf(group, resource string) (string, string) {
 	return group, resource
 }
 
+// maxSize is more than the size of any record that a [Parser] makes.
+const maxSize = 1 << 20
+
+// Check returns an error if no [Parser] makes such a record, nor another replica a loss: its stage is unknown, it is too long, or a time has a year that
+// JSON does not have. It is for records that come from outside. Their Input is not checked.
+func (r *Record) Check() error {
+	times := []time.Time{r.Received, r.Reached}
+	if r.Lost != nil {
+		times = append(times, r.Lost.Since, r.Lost.Until)
+	} else if r.Stage < Received || r.Stage > Panicked {
+		return errors.New("an audit record has an unknown stage")
+	}
+	for _, t := range times {
+		if !hasYear(t) {
+			return errors.New("an audit record has a time outside of the years 0 to 9999")
+		}
+	}
+	if n := r.Size(); n > maxSize {
+		return fmt.Errorf("an audit record has %d bytes, which is more than %d", n, maxSize)
+	}
+	return nil
+}
+
+// hasYear reports whether RFC 3339 has the year of a time in UTC.
+func hasYear(t time.Time) bool {
+	year := t.UTC().Year()
+	return year >= 0 && year <= 9999
+}
+
 // Size returns about how many bytes of memory a record takes. A client can make it long: its texts are bounded, to about 130 KiB.
 func (r *Record) Size() int {
 	n := 1 << 10
-	for _, text := range []string{r.ID, r.Group, r.Resource, r.Subresource, r.Namespace, r.Name, r.UID, r.Expected, r.URI, r.Reason, r.Message, r.Actor.UserAgent} {
+	for _, text := range []string{
+		r.ID, r.Verb, r.Group, r.Version, r.Resource, r.Subresource, r.Namespace, r.Name, r.UID, r.Expected, r.StatusUID, r.URI, r.Decision, r.Reason, r.Message, r.Actor.UserAgent,
+	} {
 		n += len(text)
 	}
 	if a := r.Answer; a != nil {
@@ -117,7 +152,8 @@ type Answer struct {
 	Name      string `json:"name,omitzero"`
 	UID       string `json:"uid,omitzero"`
 	Version   string `json:"version,omitzero"` // resourceVersion
-	// Ending says that the object has a deletionTimestamp, and Bare that it has no finalizers.
+	// Ending says that the object has a deletionTimestamp, and Bare that neither finalizers nor a grace period keep it then: a Pod in its grace
+	// period remains, and deletions that do not shorten the grace period change nothing (BeforeDelete in k8s.io/apiserver pkg/registry/rest/delete.go).
 	Ending bool `json:"ending,omitzero"`
 	Bare   bool `json:"bare,omitzero"`
 }

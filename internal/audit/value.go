@@ -94,7 +94,7 @@ func (v value) time() (time.Time, error) {
 		return time.Time{}, err
 	}
 	t, err := time.Parse(time.RFC3339, s) // accepts fractions of a second
-	if err != nil {
+	if err != nil || !hasYear(t) {
 		return time.Time{}, errNoText
 	}
 	return t.UTC(), nil

@@ -6,6 +6,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // attributed completes the event that says who made a change, or that a request was refused, and makes its record.
@@ -67,7 +68,7 @@ func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.E
 	case event.Deleted:
 		switch {
 		case i.Object.Fate == reconcile.Gone:
-			w.Did, w.Unrequested = join.Removed, expires(&c.eventCollection)
+			w.Did = join.Removed
 		case !live || i.Object.Fate == reconcile.Unknown:
 			return change, false
 		}
@@ -75,6 +76,7 @@ func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.E
 			w.Made = ""
 		}
 	}
+	w.Unrequested = unrequested(&c.eventCollection, i, w.Did)
 	change = e.Attribution.Published(w, live, ev.Time)
 	inDoubt := n.inDoubt
 	if ev.Type == event.Deleted && !inDoubt {
@@ -86,11 +88,16 @@ func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.E
 	return change, ev.Actor == nil
 }
 
-// expires reports whether the API server also removes objects of a collection without a request: Events after an hour, Endpoints
-// with their Service, custom resources with their CustomResourceDefinition.
-func expires(c *event.Collection) bool {
+// unrequested reports whether the API server may have made the change of an object without a request. It removes Events after an hour and Endpoints
+// with their Service. It deletes custom resources with their CustomResourceDefinition: those with finalizers get a deletionTimestamp
+// (deleteInstances in k8s.io/apiextensions-apiserver pkg/controller/finalizer/crd_finalizer.go).
+func unrequested(c *event.Collection, i *reconcile.Item, did join.Kind) bool {
 	group, resource := audit.ResourceOf(c.Group, c.Resource)
-	return group == "" && (resource == "events" || resource == "endpoints") || !builtIn(group)
+	if did == join.Removed {
+		return !builtIn(group) || group == "" && (resource == "events" || resource == "endpoints")
+	}
+	o, _ := i.Object.Body.(*source.Object)
+	return !builtIn(group) && o != nil && o.Ending
 }
 
 // builtIn reports whether kube-apiserver itself has a group.

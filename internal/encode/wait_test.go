@@ -73,7 +73,7 @@ func (g *auditLog) follow(ctx context.Context, l *loop.Loop, floor *atomic.Int64
 			}
 			a.Caught(caught, last)
 			if version := floor.Swap(0); version > 0 {
-				a.Floor("", strconv.FormatInt(version, 10), last, caught)
+				a.Floor(attribute.Resource{Resource: join.Resource{Resource: "configmaps"}}, strconv.FormatInt(version, 10), last, caught, caught)
 			}
 			return []event.KV{attribute.StorePosition(strconv.AppendUint(nil, min(a.Needed()-1, uint64(at)), 10))}
 		})
@@ -214,7 +214,7 @@ func newWaitRun(t *testing.T, mode delivery.Mode, wait time.Duration) *waitRun {
 // life runs a loop. end ends it at once, or after it has delivered what it has emitted.
 func (w *waitRun) life() (end func(gently bool)) {
 	w.t.Helper()
-	a := attribute.New(attribute.Options{Join: w.join, Storage: func(string) (string, bool) { return "", true }, Inputs: 1, Wait: w.wait})
+	a := attribute.New(attribute.Options{Join: w.join, Storage: func(join.Resource) (string, bool) { return "", true }, Inputs: 1, Wait: w.wait})
 	e := encode.New(encode.Options{Store: w.store, Log: zap.NewNop(), Attribution: a, Reports: encode.Reports{Plan: reports().Plan}, Config: encode.Config{
 		Encoder: event.Encoder{Cluster: "prod", ClusterUID: "uid"}, Route: encode.Route{Topic: template(w.t, "{resource}")}, Oversize: encode.Truncate,
 	}, Count: func(string, encode.Count, event.Type) {}})

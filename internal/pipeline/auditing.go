@@ -49,6 +49,8 @@ const (
 	lookEvery = 250 * time.Millisecond
 	// floorEvery is how often the API server is asked how far it has come, if records are complete.
 	floorEvery = 20 * time.Second
+	// floorsAtOnce is how many resources are asked for at once.
+	floorsAtOnce = 4
 )
 
 // The inputs.
@@ -89,13 +91,13 @@ type auditing struct {
 	shown  auditStatus
 
 	client  *source.Client
-	targets func() map[string]source.Target // a target of each storage
+	targets func() map[attribute.Resource]source.Target // a target of each resource
 
 	mu     sync.Mutex
 	begun  time.Time                 // when the sinks were started here; zero: this process is a standby
 	needed map[string]inbox.Position // by sink: records behind it are needed
-	caught caught                    // of the file
-	floors map[string]floor          // the latest of each storage
+	caught [inputs]caught            // of the file and of the topic
+	floors map[attribute.Resource]floor
 }
 
 // caught says that all records that were written to the inputs before at have at most the given number.
@@ -104,7 +106,7 @@ type caught struct {
 	number uint64
 }
 
-// floor says that the state of a storage was not later than version at some time after the inputs had been read as caught says.
+// floor says that the state of a resource was not later than version at some time after the inputs had been read as caught says.
 type floor struct {
 	caught
 	version string
@@ -136,7 +138,7 @@ func (b *Bridge) openInbox(o inbox.Options) (*auditing, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &auditing{spec: b.o.Audit, log: b.o.Log, inbox: box, needed: map[string]inbox.Position{}, client: b.o.Client, targets: b.storages, floors: map[string]floor{}}
+	a := &auditing{spec: b.o.Audit, log: b.o.Log, inbox: box, needed: map[string]inbox.Position{}, client: b.o.Client, targets: b.resources, floors: map[attribute.Resource]floor{}}
 	for _, s := range b.o.Sinks {
 		a.sinks = append(a.sinks, s.Sink)
 	}
@@ -165,16 +167,16 @@ func (a *auditing) identify() error {
 	return writeJSON(path, a.id)
 }
 
-// storages returns a target of each storage that a sink reads.
-func (b *Bridge) storages() map[string]source.Target {
+// resources returns a target of each resource that a sink reads.
+func (b *Bridge) resources() map[attribute.Resource]source.Target {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	found := map[string]source.Target{}
+	found := map[attribute.Resource]source.Target{}
 	for _, p := range b.pipelines {
 		p.mu.Lock()
-		for _, t := range p.targets {
-			if storage, known := p.storage[groupOf(&t.Collection)]; known && t.Resource.Version != "" {
-				found[storage] = t.Target
+		for id, t := range p.targets {
+			if r, known := p.stored(id); known && t.Resource.Version != "" {
+				found[r] = t.Target
 			}
 		}
 		p.mu.Unlock()
@@ -182,14 +184,14 @@ func (b *Bridge) storages() map[string]source.Target {
 	return found
 }
 
-// passed returns for each storage up to which resourceVersion all collections are published, at least. It is called from the loop's
+// passed returns for each resource up to which resourceVersion all its collections are published, at least. It is called from the loop's
 // goroutine.
-func (p *Pipeline) passed() map[string]string {
+func (p *Pipeline) passed() map[attribute.Resource]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	lowest := map[string]string{}
-	for id, t := range p.targets {
-		storage, known := p.storage[groupOf(&t.Collection)]
+	lowest := map[attribute.Resource]string{}
+	for id := range p.targets {
+		r, known := p.stored(id)
 		if !known {
 			continue
 		}
@@ -198,19 +200,40 @@ func (p *Pipeline) passed() map[string]string {
 			continue
 		}
 		position := s.Position
-		if before, more := lowest[storage]; !more || before != "" && !event.Newer(position, before) {
-			lowest[storage] = position
+		if before, more := lowest[r]; !more || before != "" && !event.Newer(position, before) {
+			lowest[r] = position
 		}
 	}
-	for _, storage := range p.unnamed {
-		delete(lowest, storage)
+	for id := range p.unnamed {
+		if r, known := p.stored(id); known {
+			delete(lowest, r)
+		}
 	}
-	for storage, position := range lowest {
+	for r, position := range lowest {
 		if position == "" {
-			delete(lowest, storage)
+			delete(lowest, r)
 		}
 	}
 	return lowest
+}
+
+// idle returns the resources that have no collections any more.
+func (p *Pipeline) idle() (list []attribute.Resource) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	used := map[join.Resource]bool{}
+	for id := range p.targets {
+		used[attribute.ResourceOf(id)] = true
+	}
+	for id := range p.unnamed {
+		used[attribute.ResourceOf(id)] = true
+	}
+	for r, storage := range p.storage {
+		if !used[r] {
+			list = append(list, attribute.Resource{Storage: storage, Resource: r})
+		}
+	}
+	return list
 }
 
 // run gets records until ctx ends. Those of the topic are got by readTopic, at the leader only.
@@ -348,43 +371,69 @@ func (a *auditing) fileEnds(found bool, at time.Time) bool {
 		_, missing = os.Stat(a.spec.File.Path)
 	}
 	a.shown.met(readFile, missing)
-	a.fileRead(at)
+	a.hasRead(fromFile, at)
 	return missing == nil
 }
 
-// fileRead notes that everything that was written to the file before a time is in the inbox.
-func (a *auditing) fileRead(at time.Time) {
+// hasRead notes that everything that was written to the file or to the topic before a time is in the inbox.
+func (a *auditing) hasRead(input int, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.caught = caught{at, a.inbox.Last()}
+	a.caught[input] = caught{at, a.inbox.Last()}
 }
 
-// caughtUp returns up to where the records of both inputs are in the inbox. Those of the webhook are there before the API server goes on.
+// read returns what hasRead noted last of an input.
+func (a *auditing) read(input int) caught {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.caught[input]
+}
+
+// caughtUp returns up to where the records of all inputs are in the inbox. Those of the webhook are there before the API server goes on. The time is zero
+// until the end of the file and of the topic was reached.
 func (a *auditing) caughtUp() caught {
-	if a.spec.File == nil {
+	var all []caught
+	if a.spec.File != nil {
+		all = append(all, a.read(fromFile))
+	}
+	if a.spec.Topic != nil {
+		all = append(all, a.read(fromTopic))
+	}
+	if len(all) == 0 {
 		at := time.Now()
 		return caught{at, a.inbox.Last()}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.caught
+	least := all[0]
+	for _, one := range all[1:] {
+		if one.at.Before(least.at) {
+			least.at = one.at
+		}
+		least.number = max(least.number, one.number)
+	}
+	return least
 }
 
-// findFloors asks the API server again and again how far it has come, until ctx ends.
+// findFloors asks the API server again and again how far each resource has come, until ctx ends.
 func (a *auditing) findFloors(ctx context.Context) {
 	for pause(ctx, min(floorEvery, a.spec.Join.MaxOpen/2)) {
 		read := a.caughtUp()
 		asked := time.Now() // the number was known before the version is
-		for storage, t := range a.targets() {
-			version, err := a.client.Version(ctx, t, asked)
-			if err != nil {
-				a.log.Debug("it is not known how far the API server has come", zap.Error(err))
-				continue
-			}
-			a.mu.Lock()
-			a.floors[storage] = floor{read, version}
-			a.mu.Unlock()
+		var group errgroup.Group
+		group.SetLimit(floorsAtOnce)
+		for r, t := range a.targets() {
+			group.Go(func() error {
+				version, err := a.client.Version(ctx, t, asked)
+				if err != nil {
+					a.log.Debug("it is not known how far the API server has come", zap.Error(err))
+					return nil
+				}
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				a.floors[r] = floor{read, version}
+				return nil
+			})
 		}
+		_ = group.Wait() // there are no errors
 	}
 }
 
@@ -511,7 +560,7 @@ func (a *auditing) lowest() (upTo inbox.Position) {
 
 // followAudit passes audit records to the sink until ctx ends.
 func (p *Pipeline) followAudit(ctx context.Context, a *auditing) error {
-	r := recordReader{pipeline: p, auditing: a, floors: map[string]time.Time{}}
+	r := recordReader{pipeline: p, auditing: a, floors: map[attribute.Resource]time.Time{}}
 	defer r.close()
 	for ctx.Err() == nil {
 		if err := r.next(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
@@ -533,15 +582,15 @@ type recordReader struct {
 	before     []numbered     // the records that may be needed again
 	from       storedPosition // that the sink's store had at the start; it may be one in another inbox
 	at         inbox.Position
-	gap        error                // why records behind at are missing; nil: none is, as far as it is known
-	other      bool                 // the inbox is not the one that the sink's position is of, so its numbers begin again
-	taken      uint64               // see storedPosition
-	known      time.Time            // of the last record
-	stored     time.Time            // when a position was stored last
-	trimmed    time.Time            // when records that are not needed were released last
-	forgotten  join.Forgotten       // that is not published yet
-	declared   time.Time            // when that was published last
-	floors     map[string]time.Time // of the last floor that was passed on, by storage
+	gap        error                            // why records behind at are missing; nil: none is, as far as it is known
+	other      bool                             // the inbox is not the one that the sink's position is of, so its numbers begin again
+	taken      uint64                           // see storedPosition
+	known      time.Time                        // of the last record
+	stored     time.Time                        // when a position was stored last
+	trimmed    time.Time                        // when records that are not needed were released last
+	forgotten  join.Forgotten                   // that is not published yet
+	declared   time.Time                        // when that was published last
+	floors     map[attribute.Resource]time.Time // of the last floor that was passed on
 }
 
 // numbered is a record with the position before it.
@@ -660,9 +709,12 @@ func (r *recordReader) next(ctx context.Context) error {
 			a.Lost(now)
 		}
 		a.Caught(caught.at, caught.number)
-		r.passFloors(a)
-		for storage, version := range r.pipeline.passed() {
-			a.Passed(storage, version)
+		r.passFloors(a, now)
+		for resource, version := range r.pipeline.passed() {
+			a.Passed(resource, version)
+		}
+		for _, resource := range r.pipeline.idle() {
+			a.Idle(resource)
 		}
 		changes = append(changes, r.declare(a, now)...)
 		if now.Sub(r.trimmed) > trimEvery {
@@ -717,13 +769,13 @@ func (r *recordReader) refuse(a *attribute.Attribution, number uint64, record *a
 }
 
 // passFloors passes on the floors that came since the last call.
-func (r *recordReader) passFloors(a *attribute.Attribution) {
+func (r *recordReader) passFloors(a *attribute.Attribution, now time.Time) {
 	r.auditing.mu.Lock()
 	defer r.auditing.mu.Unlock()
-	for storage, f := range r.auditing.floors {
-		if r.floors[storage].Before(f.at) {
-			r.floors[storage] = f.at
-			a.Floor(storage, f.version, f.number, f.at)
+	for resource, f := range r.auditing.floors {
+		if r.floors[resource].Before(f.at) {
+			r.floors[resource] = f.at
+			a.Floor(resource, f.version, f.number, f.at, now)
 		}
 	}
 }

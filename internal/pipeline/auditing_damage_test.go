@@ -76,7 +76,7 @@ func TestDamagedEnd(t *testing.T) {
 	r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
 	r.reads(watched(reconcile.Seen, "new", "11", "10"))
 	r.shows("there is no record", func(s status.Sink, _ status.Collection) bool {
-		a.fileRead(time.Now())
+		a.hasRead(fromFile, time.Now())
 		return s.Attribution != nil && s.Attribution.Waiting == 0 && s.Attribution.NoRecord == 1
 	})
 }

@@ -96,7 +96,7 @@ func TestDroppedChangesDoNotStay(t *testing.T) {
 			<-stuck
 			r.reads(watched(reconcile.Seen, "second", "12", "11"))
 			r.shows("there is no record", func(s status.Sink, _ status.Collection) bool {
-				a.fileRead(time.Now())
+				a.hasRead(fromFile, time.Now())
 				return s.Attribution != nil && s.Attribution.Waiting == 0 && s.Attribution.NoRecord == 2
 			})
 			close(x.bus.goOn)

@@ -79,8 +79,11 @@ func newWebhookStore(a *auditing) *webhookStore {
 	return s
 }
 
-// Append implements [webhook.Store].
+// Append implements [webhook.Store]. Records of another replica have its inputs, or what a client has made up: here they are of the webhook.
 func (s *webhookStore) Append(records []audit.Record) error {
+	for i := range records {
+		records[i].Input = fromWebhook
+	}
 	if err := s.auditing.Append(records); err != nil {
 		return err
 	}

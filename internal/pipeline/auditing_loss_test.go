@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubebridge/kubebridge/internal/attribute"
 	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/audit/inbox"
 	"github.com/kubebridge/kubebridge/internal/audit/join"
@@ -179,9 +180,9 @@ func TestLostInbox(t *testing.T) {
 		}
 		answered := request
 		answered.Stage, answered.Code, answered.Reached = audit.Complete, 201, time.Now()
-		after.fileRead(time.Now())
+		after.hasRead(fromFile, time.Now())
 		after.mu.Lock()
-		after.floors[""] = floor{after.caught, "5000"}
+		after.floors[attribute.Resource{Resource: join.Resource{Resource: "configmaps"}}] = floor{after.caught[fromFile], "5000"}
 		after.mu.Unlock()
 		if err := after.Append([]audit.Record{request}); err != nil {
 			t.Fatal(err)
@@ -191,7 +192,7 @@ func TestLostInbox(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.shows("the user of a change behind the loss", func(s status.Sink, _ status.Collection) bool {
-			after.fileRead(time.Now())
+			after.hasRead(fromFile, time.Now())
 			return s.Attribution != nil && s.Attribution.Exact == 1
 		})
 	})

@@ -16,8 +16,10 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/kubebridge/kubebridge/internal/attribute"
 	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/audit/inbox"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/audit/topic"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
@@ -120,47 +122,61 @@ func TestBrokenIdentity(t *testing.T) {
 }
 
 // A floor says how far the API server had come after a number of records was known. An answer that was asked for before is not one: another change, by
-// a request with a later number, may have come in between.
+// a request with a later number, may have come in between. Each resource has floors of its own: its etcd may be another one, with other resourceVersions.
 func TestFloorsAreAskedForBehindTheirRecords(t *testing.T) {
 	var version atomic.Int64
 	version.Store(100)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"%d"}}`, version.Add(1))
+		at := version.Add(1)
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			at += 5_000_000
+		}
+		fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"%d"}}`, at)
 	}))
 	defer server.Close()
 	client, err := source.NewClient(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := source.Target{Collection: event.Collection{Resource: "configmaps"}, Resource: source.Resource{Version: "v1", Name: "configmaps"}}
+	of := func(resource string) (attribute.Resource, source.Target) {
+		return attribute.Resource{Storage: "core", Resource: join.Resource{Resource: resource}},
+			source.Target{Collection: event.Collection{Resource: resource}, Resource: source.Resource{Version: "v1", Name: resource}}
+	}
+	maps, targetOfMaps := of("configmaps")
+	events, targetOfEvents := of("events")
 	a := newAuditing(t, nil)
 	a.spec.Join.MaxOpen = time.Millisecond
-	a.client, a.targets = client, func() map[string]source.Target { return map[string]source.Target{"core": of} }
-	begun := time.Now()                                        // of the read that reaches the end of the file
-	early, err := client.Version(t.Context(), of, time.Time{}) // the answer for another one
+	a.client, a.targets = client, func() map[attribute.Resource]source.Target {
+		return map[attribute.Resource]source.Target{maps: targetOfMaps, events: targetOfEvents}
+	}
+	begun := time.Now()                                                  // of the read that reaches the end of the file
+	early, err := client.Version(t.Context(), targetOfMaps, time.Time{}) // the answer for another one
 	if err != nil || early != "101" {
 		t.Fatal(early, err)
 	}
 	if err := a.Append([]audit.Record{{ID: "1"}}); err != nil {
 		t.Fatal(err)
 	}
-	a.fileRead(begun)
+	a.hasRead(fromFile, begun)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		a.findFloors(ctx)
 	}()
-	floorOf := func() floor {
+	floorOf := func(r attribute.Resource) floor {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return a.floors["core"]
+		return a.floors[r]
 	}
-	await(t, "there is no floor", func() bool { return floorOf().version != "" })
+	await(t, "there are no floors", func() bool { return floorOf(maps).version != "" && floorOf(events).version != "" })
 	cancel()
 	<-ended
-	if f := floorOf(); f.number != 1 || f.version == early {
-		t.Errorf("the floor of number %d is %s, which was known before", f.number, f.version)
+	if f := floorOf(maps); f.number != 1 || f.version == early || event.Newer(f.version, "1000000") {
+		t.Errorf("the floor of number %d is %s, which was known before, or is of other resourceVersions", f.number, f.version)
+	}
+	if f := floorOf(events); f.number != 1 || !event.Newer(f.version, "1000000") {
+		t.Errorf("the floor of events of number %d is %s, which is of other resourceVersions", f.number, f.version)
 	}
 }

@@ -124,7 +124,7 @@ func (a *auditing) status() *status.Audit {
 	}
 	out.Dropped = dropped.ByName()
 	if a.spec.File != nil {
-		out.FileRead = ifAny(a.caughtUp().at)
+		out.FileRead = ifAny(a.read(fromFile).at)
 	}
 	return out
 }

@@ -39,7 +39,7 @@ func newAuditing(t *testing.T, lines []byte) *auditing {
 	}
 	t.Cleanup(func() { _ = box.Close() })
 	spec := &AuditSpec{Path: dir, File: &logfile.Options{Path: path, Parser: audit.NewParser(audit.Options{}), Poll: time.Millisecond}}
-	return &auditing{spec: spec, log: zap.NewNop(), inbox: box, sinks: []string{"sink"}, begun: time.Now(), needed: map[string]inbox.Position{}, floors: map[string]floor{}}
+	return &auditing{spec: spec, log: zap.NewNop(), inbox: box, sinks: []string{"sink"}, begun: time.Now(), needed: map[string]inbox.Position{}, floors: map[attribute.Resource]floor{}}
 }
 
 // newDenying returns an auditing that publishes denied requests and waits for records, and an empty store.

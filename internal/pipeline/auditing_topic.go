@@ -53,6 +53,9 @@ func (a *auditing) readTopic(ctx context.Context) error {
 		}
 		a.shown.count(&chunk.Batch)
 		a.storePosition(path, chunk.Position)
+		if !chunk.Caught.IsZero() {
+			a.hasRead(fromTopic, chunk.Caught)
+		}
 	}
 }
 

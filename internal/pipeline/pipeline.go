@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/attribute"
-	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/feed"
@@ -62,10 +62,10 @@ type Pipeline struct {
 	attribution   atomic.Pointer[status.Attribution] // nil: not known
 
 	mu      sync.Mutex
-	targets map[string]target // the targets that collections read
-	changed chan struct{}     // closed when targets changes
-	storage map[string]string // by group of [audit.ResourceOf], of the collections that were configured, and of those in unnamed
-	unnamed map[string]string // the storage of each collection in the checkpoint that no plan has named since the start: see nameLater
+	targets map[string]target        // the targets that collections read
+	changed chan struct{}            // closed when targets changes
+	unnamed map[string]bool          // the collections in the checkpoint that no plan has named since the start: see nameLater
+	storage map[join.Resource]string // of the collections that were configured, and of those in unnamed
 	shown   map[string]*collectionCounts
 	again   func() // requests another plan; nil: the pipeline does not follow a plan yet
 
@@ -80,7 +80,7 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	o.Shown.Name = o.Identity.Sink
 	p := &Pipeline{
 		reporter: newReporter(o.Shown, o.Log, o.Metrics, o.Outage), identity: o.Identity, delivered: o.Delivered,
-		targets: map[string]target{}, storage: map[string]string{}, unnamed: map[string]string{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
+		targets: map[string]target{}, storage: map[join.Resource]string{}, unnamed: map[string]bool{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
 	}
 	p.lagging.buffer = o.Buffer
 	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
@@ -111,26 +111,27 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	return p
 }
 
-// storageOf returns the storage of a group of [audit.ResourceOf], and whether a collection of it is configured. The others share one that has none.
-func (p *Pipeline) storageOf(group string) (storage string, configured bool) {
+// storageOf returns the storage of a resource, and whether a collection of it is configured. The others share one that has none.
+func (p *Pipeline) storageOf(r join.Resource) (storage string, configured bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s, known := p.storage[group]; known {
+	if s, known := p.storage[r]; known {
 		return s, true
 	}
 	return "none", false
 }
 
-// groupOf returns the group of a collection that audit records of its objects have.
-func groupOf(c *event.Collection) string {
-	group, _ := audit.ResourceOf(c.Group, c.Resource)
-	return group
+// stored returns the resource of a collection with its storage; false: that is not known. p.mu is held.
+func (p *Pipeline) stored(collection string) (r attribute.Resource, known bool) {
+	r.Resource = attribute.ResourceOf(collection)
+	r.Storage, known = p.storage[r.Resource]
+	return r, known
 }
 
-func (p *Pipeline) setStorage(group, storage string) {
+func (p *Pipeline) setStorage(collection, storage string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.storage[group] = storage
+	p.storage[attribute.ResourceOf(collection)] = storage
 }
 
 func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
@@ -280,11 +281,9 @@ func (p *Pipeline) nameLater(known []planning.Known, undecided []string) (allNam
 			continue
 		}
 		allNamed = false
-		p.unnamed[k.ID] = k.Storage
-		c := event.ParseCollection(k.ID)
-		group := groupOf(&c)
-		if _, other := p.storage[group]; !other {
-			p.storage[group] = k.Storage
+		p.unnamed[k.ID] = true
+		if r, other := p.stored(k.ID); !other {
+			p.storage[r.Resource] = k.Storage
 		}
 	}
 	return allNamed
@@ -340,7 +339,7 @@ func (s *settings) uses(t target, compiled encode.Compiled) {
 	s.p.encoder.Use(compiled)
 	s.p.lagging.allow(s.p.name, s.id, &s.options, compiled.Hides())
 	s.p.setTarget(s.id, t)
-	s.p.setStorage(groupOf(&t.Collection), s.storage)
+	s.p.setStorage(s.id, s.storage)
 	s.p.continued(s.id)
 }
 

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/audit"
+	"github.com/kubebridge/kubebridge/internal/audit/join"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/internal/status"
@@ -76,10 +77,10 @@ func TestNameLater(t *testing.T) {
 	if p.nameLater(known, []string{"pods@a", "gadgets.example.com@b"}) {
 		t.Error("all collections are named, before a plan has named one of them")
 	}
-	if storage, configured := p.storageOf("example.com"); storage != "crds" || !configured {
+	if storage, configured := p.storageOf(join.Resource{Group: "example.com", Resource: "gadgets"}); storage != "crds" || !configured {
 		t.Errorf("the storage of the collection that is not named yet is %q, configured: %t", storage, configured)
 	}
-	if _, configured := p.storageOf("batch"); configured {
+	if _, configured := p.storageOf(join.Resource{Group: "batch", Resource: "jobs"}); configured {
 		t.Error("a collection that the plan removes is configured")
 	}
 	if !p.nameLater(known, []string{"pods@a"}) {

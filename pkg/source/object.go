@@ -23,6 +23,7 @@ type Object struct {
 	Name            string
 	UID             string
 	ResourceVersion string
+	Ending          bool // it has a deletionTimestamp
 	// CutFrom is the original size of an object in bytes if it was nested in more than
 	// [event.MaxLevels] levels. A [Collection] then keeps in Raw only its apiVersion, its kind, and its metadata without annotations and
 	// managedFields. 0: Raw is whole.
@@ -163,6 +164,13 @@ func (s *scanner) metadata(o *Object) error {
 			return s.str(&o.UID, "")
 		case "resourceVersion":
 			return s.str(&o.ResourceVersion, "")
+		case "deletionTimestamp":
+			c, err := s.Peek()
+			if err != nil {
+				return err
+			}
+			o.Ending = c != 'n'
+			return s.Skip()
 		case "managedFields":
 			return s.once(&o.managedFields, "managedFields", start, s.Skip)
 		default:

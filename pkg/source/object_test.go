@@ -261,6 +261,9 @@ func checkObject(t rapid.TB, raw string) {
 	if got := []string{o.APIVersion, o.Kind, o.Name, o.Namespace, o.UID, o.ResourceVersion}; !slices.Equal(got, fields) {
 		t.Fatalf("%s: fields %q, want %q", raw, got, fields)
 	}
+	if ending := meta["deletionTimestamp"] != nil; o.Ending != ending {
+		t.Fatalf("%s: it has a deletionTimestamp: %t, want %t", raw, o.Ending, ending)
+	}
 	hash := hashOf(&o)
 
 	before := string(o.Raw)
@@ -321,6 +324,9 @@ func TestObjectsLikeEncodingJSON(t *testing.T) {
 		meta = meta[:rapid.IntRange(0, len(meta)).Draw(t, "known")]
 		if rapid.Bool().Draw(t, "managed") {
 			meta = append(meta, member{"managedFields", anyValue().Draw(t, "managedFields")})
+		}
+		if rapid.Bool().Draw(t, "deleted") {
+			meta = append(meta, member{"deletionTimestamp", rapid.SampledFrom([]string{"null", quoted("2026-11-26T00:00:00Z")}).Draw(t, "deletionTimestamp")})
 		}
 		metadata := rapid.SampledFrom([]string{"null", text(anyMembers(t, "metadata", meta...), space)}).Draw(t, "metadata")
 		top := []member{{"metadata", metadata}}

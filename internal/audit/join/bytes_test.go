@@ -15,7 +15,7 @@ func TestRequestsAreBoundedByBytes(t *testing.T) {
 	j := New(Options{Complete: true, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 1000, MaxRequests: 1000, MaxBytes: 1 << 20})
 	j.Lost(Marks{0}, now)
 	now = now.Add(2 * time.Minute)
-	j.Floor(Marks{0}, "10", now)
+	j.Floor(Resource{"apps", "deployments"}, Marks{0}, "10", now)
 	patch := func(n int, extra int) *audit.Record {
 		r := &audit.Record{ID: strconv.Itoa(n), Stage: audit.Complete, Level: audit.Metadata, Verb: "patch", Group: "apps", Resource: "deployments", Namespace: "shop", Name: "x", Code: 200, Received: now, Reached: now}
 		r.Actor.User.Extra = map[string][]string{"e": {strings.Repeat("x", extra)}}

@@ -52,7 +52,8 @@ func capacity(r *audit.Record) int {
 //	create of eviction               -                 yes                 yes
 //	create of another subresource    -                 yes                 -
 //	update, patch                    201 *             200 *               200, and the answer is an object that has a
-//	                                                                       deletionTimestamp and no finalizers
+//	                                                                       deletionTimestamp, no finalizers and no
+//	                                                                       grace period
 //	delete                           -                 yes **              yes **
 //	deletecollection                 -                 yes                 yes
 //	others                           -                 -                   -
@@ -62,7 +63,8 @@ func capacity(r *audit.Record) int {
 // can have made what they make with any code.
 //
 // ** If the answer is the object, it has its UID, and the resourceVersion of the change, if that is known. For a change it may also have a later
-// one: that of the removal, which the request has made as well. For a removal it is no object with a deletionTimestamp and finalizers: these remain.
+// one: that of the removal, which the request has made as well. For a removal it is no object with a deletionTimestamp that finalizers or a grace
+// period keep.
 func can(q *request, c *Change) bool {
 	if c.Kind == Written {
 		return can(q, c.as(Created)) || can(q, c.as(Changed))

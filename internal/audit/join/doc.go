@@ -14,7 +14,7 @@
 //	            resourceVersion, so the API server has compared it
 //	removal     a deletion of which the answer is the object, with its UID and the resourceVersion of the removal. The API server
 //	            returns the removed object for some resources, for example Pods, Services and ServiceAccounts. It is not proved by an
-//	            object with a deletionTimestamp and finalizers, which remains
+//	            object with a deletionTimestamp that has finalizers or a grace period, which remains
 //
 // Nothing else does. A patch, and an update without a resourceVersion, may have changed nothing: then the answer has the resourceVersion of
 // somebody else's change. A deletion of another resource answers with success also if another one was quicker.
@@ -32,8 +32,8 @@
 //
 // # What is not known
 //
-// Changes that the API server makes without a request have no record: Events that expire, objects of a removed
-// CustomResourceDefinition, Endpoints of a removed Service. The caller says where this is possible: [Change.Unrequested].
+// Changes that the API server makes without a request have no record: Events that expire, Endpoints of a removed Service, objects of a removed
+// CustomResourceDefinition, of which those with finalizers get a deletionTimestamp first. The caller says where this is possible: [Change.Unrequested].
 //
 // A mutating webhook that removes the resourceVersion from an update makes the API server skip the comparison; such a webhook makes the
 // second proof wrong.

@@ -15,6 +15,11 @@ type Object struct {
 	Group, Resource, Namespace, Name string
 }
 
+// Resource is the group and the resource of objects.
+type Resource struct{ Group, Resource string }
+
+func (o Object) resource() Resource { return Resource{o.Group, o.Resource} }
+
 // Kind says what happened to an object.
 type Kind uint8
 
@@ -108,7 +113,7 @@ type Options struct {
 	After time.Time
 }
 
-// Join joins changes with records. One Join is for the objects of one storage in one history: their resourceVersions compare.
+// Join joins changes with records. One Join is for the objects of one storage in one history: the resourceVersions of one resource compare.
 type Join struct {
 	options Options
 	// maxChanges and maxBytes are those of options, until Limit sets others.
@@ -120,7 +125,6 @@ type Join struct {
 	order                order
 	judged               map[string]string // with complete records: the latest version of each UID on which there was a verdict
 	resolved             resolved
-	passed               *floor // the latest one of Passed
 	verdicts             []Verdict
 	// forgotten is what Forgotten returns.
 	forgotten Forgotten
@@ -386,8 +390,8 @@ func (j *Join) Settle(now time.Time) {
 // records, so the join forgets requests and their order. What waits is not seen: see [Change.Seen].
 func (j *Join) Begin(marks Marks, now time.Time) {
 	j.requests.all(func(q *request) { q.queued = nil })
-	j.requests, j.order = newRequests(), order{}
-	j.order.lose(marks, now)
+	j.requests = newRequests()
+	j.order.restart(marks, now)
 	for _, o := range j.objects {
 		o.last, o.version = nil, ""
 		for _, c := range o.changes {
@@ -399,18 +403,39 @@ func (j *Join) Begin(marks Marks, now time.Time) {
 // Lost says that records may be missing that were written to the inputs up to marks, for example because an input begins there.
 func (j *Join) Lost(marks Marks, now time.Time) { j.order.lose(marks, now) }
 
-// Floor says that the state of the API server was not later than version at some time after marks had been written to the inputs, which
-// was at the time at. One that is older than another one has no effect. With complete records, call it every minute or so: verdicts are
-// exact for changes later than the first floor after [Options.MaxOpen].
-func (j *Join) Floor(marks Marks, version string, at time.Time) {
-	j.order.floor(marks, version, at, j.options.MaxOpen)
+// Use says that the records of a resource are read and kept from now on, unless that was said before. Those of requests before may be missing. Where it
+// is never called, there are none before.
+func (j *Join) Use(r Resource, now time.Time) {
+	if j.options.Complete && j.order.resources[r] == nil {
+		j.order.counter(r).unused.add(j.order.read, now)
+	}
 }
 
-// Passed says that all changes up to version were passed to the join. Requests that can have made no later one are forgotten.
-func (j *Join) Passed(version string) {
-	if floor := j.order.behind(version); floor != j.passed {
-		j.passed = floor
-		j.forget(func(q *request) bool { return q.overAt(floor) })
+// Idle says that changes of a resource do not come any more. Its requests are then forgotten after [Options.Keep], and if it is used again, those before
+// may be missing.
+func (j *Join) Idle(r Resource, now time.Time) {
+	delete(j.order.resources, r)
+	if j.options.Complete {
+		j.forget(func(q *request) bool { return q.object.resource() == r && q.over() && now.Sub(q.at) >= j.options.Keep })
+	}
+}
+
+// Floor says that the state of a resource in the API server was not later than version at some time after marks had been written to the inputs, which
+// was at the time at. One that is older than another one has no effect. With complete records, call it every minute or so for each resource: verdicts
+// are exact for changes later than the first floor after [Options.MaxOpen].
+func (j *Join) Floor(r Resource, marks Marks, version string, at time.Time) {
+	j.order.floor(r, &floor{slices.Clone(marks), version, at}, j.options.MaxOpen)
+}
+
+// Passed says that all changes of a resource up to version were passed to the join. Requests that can have made no later one are forgotten.
+func (j *Join) Passed(r Resource, version string) {
+	c := j.order.resources[r]
+	if c == nil {
+		return
+	}
+	if floor := c.behind(version); floor != c.passed {
+		c.passed = floor
+		j.forget(func(q *request) bool { return q.object.resource() == r && q.overAt(floor) })
 	}
 }
 
@@ -572,7 +597,7 @@ func (j *Join) possibleFor(o *object, c *waiting) func(*request) bool {
 	if !j.options.Complete {
 		return alone
 	}
-	floor, answered := j.order.before(c.Version), j.answered(c)
+	floor, answered := j.order.before(c.resource(), c.Version), j.answered(c)
 	return func(q *request) bool {
 		switch {
 		case !alone(q):

@@ -1,7 +1,6 @@
 package join
 
 import (
-	"slices"
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -43,21 +42,45 @@ func (m Marks) lower(p place) {
 }
 
 // order is what is known about the order of records and changes.
+type order struct {
+	read      Marks // up to where records were read
+	lost      loss
+	resources map[Resource]*counter
+}
+
+// loss says that records may be missing up to marks.
+type loss struct {
+	marks Marks
+	at    time.Time // when they were missing last
+}
+
+func (l *loss) add(marks Marks, now time.Time) {
+	for input, number := range marks {
+		l.marks.raise(input, number)
+	}
+	l.at = now
+}
+
+// over reports whether a floor is behind these records, and behind all requests that were open then.
+func (l *loss) over(f *floor, maxOpen time.Duration) bool {
+	return f.marks.reach(l.marks) && f.at.Sub(l.at) >= maxOpen
+}
+
+// counter is what is known about the resourceVersions of a resource. Each resource may have an etcd of its own (--etcd-servers-overrides of the API
+// server), so those of two resources do not compare.
 //
 //	state     records                                       next
-//	missing   may be missing up to the marks missing        trusted, when a floor is behind these marks, and no request is open
-//	                                                        any more that was open then
+//	missing   may be missing up to a loss                   trusted, when a floor is behind the losses
 //	trusted   none is missing for a change that is later    missing, when records are lost
 //	          than since
 //
 // The zero value is missing.
-type order struct {
-	read    Marks // up to where records were read
-	missing Marks
-	lost    time.Time // when records were missing last
+type counter struct {
+	unused  loss // of the time before the resource was used
 	trusted bool
 	since   string
 	floors  []*floor
+	passed  *floor // the latest one of [Join.Passed]
 }
 
 // floor says that all changes later than version were made by requests that were not over at marks.
@@ -71,32 +94,58 @@ type floor struct {
 const maxFloors = 64
 
 func (o *order) lose(marks Marks, now time.Time) {
-	for input, number := range marks {
-		o.missing.raise(input, number)
+	o.lost.add(marks, now)
+	for _, c := range o.resources {
+		c.trusted = false
 	}
-	o.lost, o.trusted = now, false
 }
 
-// floor adds a floor, unless a later one was added before. Requests take at most maxOpen.
-func (o *order) floor(marks Marks, version string, at time.Time, maxOpen time.Duration) {
-	if n := len(o.floors); n > 0 && at.Before(o.floors[n-1].at) {
+// restart forgets all but which resources are used: records are read from marks on.
+func (o *order) restart(marks Marks, now time.Time) {
+	used := o.resources
+	*o = order{}
+	for r := range used {
+		o.counter(r)
+	}
+	o.lose(marks, now)
+}
+
+// counter returns the counter of a resource, which may be new.
+func (o *order) counter(r Resource) *counter {
+	if o.resources == nil {
+		o.resources = map[Resource]*counter{}
+	}
+	if o.resources[r] == nil {
+		o.resources[r] = &counter{}
+	}
+	return o.resources[r]
+}
+
+// floor adds a floor of a resource, unless a later one was added before. Requests take at most maxOpen.
+func (o *order) floor(r Resource, f *floor, maxOpen time.Duration) {
+	c := o.counter(r)
+	if n := len(c.floors); n > 0 && f.at.Before(c.floors[n-1].at) {
 		return
 	}
-	if !o.trusted && marks.reach(o.missing) && at.Sub(o.lost) >= maxOpen {
-		o.trusted, o.since = true, version
+	if !c.trusted && o.lost.over(f, maxOpen) && c.unused.over(f, maxOpen) {
+		c.trusted, c.since = true, f.version
 	}
-	o.floors = append(o.floors, &floor{slices.Clone(marks), version, at})
-	if len(o.floors) > maxFloors {
+	c.floors = append(c.floors, f)
+	if len(c.floors) > maxFloors {
 		for i := range maxFloors / 2 {
-			o.floors[i] = o.floors[2*i+1]
+			c.floors[i] = c.floors[2*i+1]
 		}
-		o.floors = o.floors[:maxFloors/2]
+		c.floors = c.floors[:maxFloors/2]
 	}
 }
 
 // before returns the latest floor before a change to version; nil: none is known. None is if the version is not known, or is no number.
-func (o *order) before(version string) (latest *floor) {
-	for _, f := range o.floors {
+func (o *order) before(r Resource, version string) (latest *floor) {
+	c := o.resources[r]
+	if c == nil {
+		return nil
+	}
+	for _, f := range c.floors {
 		if event.Older(f.version, version) {
 			latest = f
 		}
@@ -105,8 +154,8 @@ func (o *order) before(version string) (latest *floor) {
 }
 
 // behind returns the latest floor that is not later than version; nil: none is known.
-func (o *order) behind(version string) (latest *floor) {
-	for _, f := range o.floors {
+func (c *counter) behind(version string) (latest *floor) {
+	for _, f := range c.floors {
 		if !event.Newer(f.version, version) {
 			latest = f
 		}
@@ -115,4 +164,7 @@ func (o *order) behind(version string) (latest *floor) {
 }
 
 // trusts reports whether no record is missing of the requests that can have made a change. Some may not have been read yet.
-func (o *order) trusts(c *Change) bool { return o.trusted && event.Older(o.since, c.Version) }
+func (o *order) trusts(change *Change) bool {
+	c := o.resources[change.resource()]
+	return c != nil && c.trusted && event.Older(c.since, change.Version)
+}

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -50,11 +51,44 @@ func TestProofs(t *testing.T) {
 	}
 }
 
+// A second deletion of a Pod that is in its grace period changes nothing, and is answered with the Pod. If the Pod has left the selection with that
+// version, and does not exist any more when that is asked, then somebody else has removed it.
+func TestSecondDeletionOfAPod(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	for grace, removes := range map[string]bool{"30": false, "1": false, "0": true, "null": true} {
+		for _, complete := range []bool{true, false} {
+			var b audit.Batch
+			audit.NewParser(audit.Options{}).Message(fmt.Appendf(nil, `{
+				"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "RequestResponse", "auditID": "1", "stage": "ResponseComplete",
+				"requestURI": "/api/v1/namespaces/shop/pods/web", "verb": "delete", "user": {"username": "bob"},
+				"objectRef": {"resource": "pods", "namespace": "shop", "name": "web", "apiVersion": "v1"}, "responseStatus": {"code": 200},
+				"requestObject": {"kind": "DeleteOptions", "apiVersion": "v1"},
+				"responseObject": {"kind": "Pod", "apiVersion": "v1", "metadata": {
+					"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+					"deletionTimestamp": "2026-11-26T00:00:00Z", "deletionGracePeriodSeconds": %s}},
+				"requestReceivedTimestamp": "2026-11-26T00:00:00.000000Z", "stageTimestamp": "2026-11-26T00:00:00.000000Z"
+			}`, grace), &b)
+			if len(b.Records) != 1 {
+				t.Fatalf("grace period %s: %+v is no record", grace, b)
+			}
+			j := New(Options{Complete: complete, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
+			j.Floor(Resource{"", "pods"}, Marks{0}, "5", now)
+			j.Change(Change{ID: 1, Object: Object{"", "pods", "shop", "web"}, UID: "u", Kind: Removed, Version: "7", Seen: Marks{1}, At: now})
+			j.Read(0, 1, &b.Records[0], now)
+			j.Settle(now)
+			verdicts := j.Take()
+			if exact := len(verdicts) == 1 && verdicts[0].Exact != nil; exact != removes {
+				t.Errorf("grace period %s, complete records %t: bob is the one who removed the Pod: %t; want %t", grace, complete, exact, removes)
+			}
+		}
+	}
+}
+
 // A deletion of many objects succeeds although it has found none: the object may have gone in another way.
 func TestDeletionOfMany(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	j := New(Options{Complete: true, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
-	j.Floor(Marks{0}, "5", now)
+	j.Floor(Resource{"apps", "deployments"}, Marks{0}, "5", now)
 	r := audit.Record{Stage: audit.Received, Verb: "deletecollection", Group: "apps", Resource: "deployments", Namespace: "shop", Received: now, Reached: now}
 	j.Read(0, 1, &r, now)
 	over := r
@@ -83,7 +117,7 @@ func TestReturned(t *testing.T) {
 		}
 	}
 	j := New(Options{Complete: true, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
-	j.Floor(Marks{0}, "10", now)
+	j.Floor(Resource{"apps", "deployments"}, Marks{0}, "10", now)
 	change := func(id uint64, version, want string) Verdict {
 		t.Helper()
 		j.Change(Change{ID: id, Object: object, UID: "u", Kind: Changed, Version: version, Seen: Marks{number}, At: now})
@@ -124,7 +158,7 @@ func TestStoredDespiteTheError(t *testing.T) {
 	for code, exact := range map[int]bool{400: false, 406: false, 418: false, 409: true, 422: true} {
 		for _, complete := range []bool{true, false} {
 			j := New(Options{Complete: complete, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
-			j.Floor(Marks{0}, "5", now)
+			j.Floor(Resource{"apps", "deployments"}, Marks{0}, "5", now)
 			number := uint64(0)
 			patch := func(user string, code int, answer *audit.Answer) {
 				r := audit.Record{

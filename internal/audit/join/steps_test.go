@@ -20,8 +20,8 @@ var hotObject = Object{"", "secrets", "shop", "hot"}
 func newHot(complete bool) *hot {
 	h := &hot{now: time.Unix(1_800_000_000, 0)}
 	h.Join = New(Options{Complete: complete, Settle: time.Minute, Keep: time.Minute, MaxOpen: time.Hour, MaxChanges: 10_000, MaxRequests: 10_000})
-	h.Floor(Marks{0}, "10", h.now)
-	h.Floor(Marks{0}, "10", h.now.Add(time.Hour))
+	h.Floor(hotObject.resource(), Marks{0}, "10", h.now)
+	h.Floor(hotObject.resource(), Marks{0}, "10", h.now.Add(time.Hour))
 	h.read("open", audit.Received)
 	return h
 }
@@ -65,8 +65,8 @@ func TestForgettingIsQuick(t *testing.T) {
 			h.patch()
 		}
 		h.change(20)
-		h.Floor(Marks{over}, "15", h.now.Add(2*time.Hour))
-		h.Floor(Marks{h.number}, "25", h.now.Add(3*time.Hour))
+		h.Floor(hotObject.resource(), Marks{over}, "15", h.now.Add(2*time.Hour))
+		h.Floor(hotObject.resource(), Marks{h.number}, "25", h.now.Add(3*time.Hour))
 		for _, passed := range []struct {
 			version string
 			left    int
@@ -74,7 +74,7 @@ func TestForgettingIsQuick(t *testing.T) {
 			{"15", n + 1}, // a patch that was over before the state to which the change was made has not made it
 			{"25", n + 1}, // any of the others can have made it
 		} {
-			steps := h.stepsOf(func() { h.Passed(passed.version) })
+			steps := h.stepsOf(func() { h.Passed(hotObject.resource(), passed.version) })
 			if changes, requests := h.Waiting(); changes != 1 || requests != passed.left {
 				t.Errorf("behind version %s, %d changes and %d requests wait, want 1 and %d", passed.version, changes, requests, passed.left)
 			}

@@ -25,7 +25,8 @@ type form struct {
 	faults   bool // records are lost, repeated, late and out of order; API servers end
 	lone     bool // one request at a time
 	bounds   bool // the join has little room
-	expiry   bool // objects expire
+	expiry   bool // objects expire, or are deleted with their CustomResourceDefinition
+	graceful bool // deletions give objects a grace period, as those of Pods do
 	lossy    bool // records are lost, and that is said
 	lists    bool // lists find changes that the watch has not seen
 	busy     bool // long runs with one object, so that more requests than a verdict names can have made a change
@@ -86,6 +87,7 @@ type stored struct {
 	version    uint64
 	finalizers bool
 	ending     bool
+	grace      bool // it has a grace period, and is removed by a deletion with another one of 0 only
 }
 
 // call is a request of a client.
@@ -266,7 +268,7 @@ func finalize(w *world, c *call) {
 	case o == nil:
 		c.record.Code = 404
 		return
-	case o.ending:
+	case o.ending && !o.grace:
 		o.finalizers = false
 		w.answer(c, o) // with the version before
 		w.end(c, o)
@@ -282,7 +284,16 @@ func finalize(w *world, c *call) {
 // remove deletes an object, or marks it.
 func (w *world) remove(c *call, o *stored) {
 	switch {
-	case !o.finalizers && w.chance(20): // two writes
+	case w.form.graceful && !o.ending && w.chance(70):
+		o.ending, o.grace = true, true
+		w.change(c, o, Changed)
+	case o.grace && w.chance(50): // the request does not shorten the grace period
+		w.answer(c, o)
+	case o.grace && o.finalizers:
+		o.grace = false
+		w.change(c, o, Changed)
+	case !o.finalizers && (o.grace || w.chance(20)): // two writes
+		o.grace = false
 		o.ending = true
 		w.change(c, o, Changed)
 		fallthrough
@@ -301,10 +312,21 @@ func (w *world) remove(c *call, o *stored) {
 	}
 }
 
+// expire deletes an object without a request.
+func (w *world) expire(o *stored) {
+	switch {
+	case !o.finalizers:
+		w.end(nil, o)
+	case !o.ending:
+		o.ending = true
+		w.change(nil, o, Changed)
+	}
+}
+
 func (w *world) answer(c *call, o *stored) {
 	c.record.Answer = nil
 	if c.record.Level == audit.RequestResponse {
-		c.record.Answer = &audit.Answer{Namespace: resource.Namespace, Name: o.name, UID: o.uid, Version: strconv.FormatUint(o.version, 10), Ending: o.ending, Bare: !o.finalizers}
+		c.record.Answer = &audit.Answer{Namespace: resource.Namespace, Name: o.name, UID: o.uid, Version: strconv.FormatUint(o.version, 10), Ending: o.ending, Bare: !o.finalizers && !o.grace}
 	}
 }
 
@@ -340,7 +362,7 @@ func (w *world) emit(c *call, o *stored, kind Kind, before string) {
 	if kind != Removed && w.chance(10) {
 		change.Kind = Written
 	}
-	change.Unrequested = w.form.expiry && kind == Removed
+	change.Unrequested = w.form.expiry && (kind == Removed || o.ending)
 	w.truth[w.changes] = c
 	w.watch = append(w.watch, change)
 }
@@ -433,7 +455,7 @@ func (w *world) step() {
 		}
 	case k == 18 && (w.chance(30) || w.form.lossy):
 		if o := w.objects[w.pick()]; o != nil && w.form.expiry {
-			w.end(nil, o)
+			w.expire(o)
 		}
 		if w.form.faults && w.chance(20) {
 			w.crash(w.n(2))
@@ -456,7 +478,7 @@ func (w *world) step() {
 					version = then.version
 				}
 			}
-			w.join.Floor(marks, version, at)
+			w.join.Floor(resource.resource(), marks, version, at)
 		}
 		w.settle()
 	}
@@ -522,7 +544,7 @@ func (w *world) watchOne() {
 	w.left[c.UID] = c.ID >= ofLeft
 	w.join.Change(c)
 	if w.chance(20) {
-		w.join.Passed(c.Version)
+		w.join.Passed(resource.resource(), c.Version)
 	}
 }
 
@@ -548,7 +570,7 @@ func (w *world) watchMember(side int) {
 		w.join.Change(c)
 	}
 	if passed := min(w.pair[0].seen, w.pair[1].seen); passed > 0 && !w.pair[0].suspended && !w.pair[1].suspended && w.chance(20) {
-		w.join.Passed(w.watch[passed-1].Version)
+		w.join.Passed(resource.resource(), w.watch[passed-1].Version)
 	}
 }
 
@@ -611,7 +633,7 @@ func (w *world) list() {
 		c.Before, c.At, c.Noticed = "", w.now, w.now
 		w.join.Change(c)
 	}
-	w.join.Passed(strconv.FormatUint(w.version, 10))
+	w.join.Passed(resource.resource(), strconv.FormatUint(w.version, 10))
 }
 
 // settle settles. In a busy world, changes wait until the records that are written are read, as the callers of a join have it.
@@ -710,7 +732,7 @@ func (w *world) unseen() bool {
 func (w *world) run(steps int) (exact, all int) {
 	w.join.Lost(Marks{0, 0}, w.now)
 	w.now = w.now.Add(2 * time.Minute)
-	w.join.Floor(w.marks(), strconv.FormatUint(w.version, 10), w.now)
+	w.join.Floor(resource.resource(), w.marks(), strconv.FormatUint(w.version, 10), w.now)
 	for range steps {
 		w.step()
 	}
@@ -768,6 +790,7 @@ func TestRandom(t *testing.T) {
 		{"complete, API servers end", form{complete: true, faults: true}, 40},
 		{"complete, API servers end, also at level Metadata", form{complete: true, metadata: true, faults: true}, 25},
 		{"complete, objects expire", form{complete: true, metadata: true, faults: true, expiry: true}, 25},
+		{"complete, objects have grace periods", form{complete: true, graceful: true}, 40},
 		{"complete, but for records of which the loss is said", form{complete: true, lossy: true}, 25},
 		{"complete, little room", form{complete: true, bounds: true, metadata: true}, 1},
 		{"complete, also lists", form{complete: true, metadata: true, lists: true}, 25},
@@ -776,6 +799,7 @@ func TestRandom(t *testing.T) {
 		{"complete, collections are suspended, API servers end, also at level Metadata", form{complete: true, pair: true, metadata: true, faults: true}, 10},
 		{"not complete, collections are suspended", form{pair: true}, 10},
 		{"not complete", form{}, 20},
+		{"not complete, objects have grace periods", form{graceful: true}, 15},
 		{"not complete, also at level Metadata", form{metadata: true}, 5},
 		{"records are lost, repeated, late", form{faults: true, expiry: true}, 10},
 		{"records are lost, repeated, late, little room", form{faults: true, metadata: true, bounds: true}, 1},

@@ -22,7 +22,7 @@ import (
 const (
 	maxPoll        = 1000
 	fetchBytes     = 8 << 20
-	refreshDefault = time.Minute
+	refreshDefault = 10 * time.Second
 )
 
 // Options of a [Reader]. Client, Topic and Parser are required.
@@ -31,7 +31,7 @@ type Options struct {
 	Client []kgo.Opt
 	Topic  string
 	Parser *audit.Parser
-	// Refresh is the interval at which new partitions are looked for. 0 means a minute.
+	// Refresh is the interval at which new partitions and the ends of all are looked for. 0 means 10 seconds.
 	Refresh time.Duration
 }
 
@@ -45,6 +45,8 @@ type Position struct {
 type Chunk struct {
 	audit.Batch
 	Position Position
+	// Caught says that the messages that had been written before this time are in former chunks. Zero: it is not known whether they are.
+	Caught time.Time
 }
 
 // GapError is returned where messages may be missing in a partition. The reader continues behind them.
@@ -66,6 +68,8 @@ type Reader struct {
 	position  Position
 	reading   map[int32]bool
 	refreshed time.Time
+	asked     time.Time       // when ends were asked for; zero: they were reached
+	ends      map[int32]int64 // of the partitions
 	gaps      []*GapError
 }
 
@@ -76,7 +80,7 @@ func Open(o Options, from Position) (*Reader, error) {
 	}
 	client, err := kgo.NewClient(append(slices.Clone(o.Client),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{}), kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxBytes(fetchBytes), kgo.KeepRetryableFetchErrors())...)
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxBytes(fetchBytes), kgo.KeepRetryableFetchErrors())...)
 	if err != nil {
 		return nil, fmt.Errorf("audit topic %s: %w", o.Topic, err)
 	}
@@ -105,7 +109,7 @@ func Check(ctx context.Context, o Options) error {
 // Close ends the reader.
 func (r *Reader) Close() { r.client.Close() }
 
-// Next waits for messages and returns what they have. Its errors are a *[GapError], those of ctx, and those of Kafka, after which it can be
+// Next waits for messages and returns what they have, or that the end of the topic was reached. Its errors are a *[GapError], those of ctx, and those of Kafka, after which it can be
 // called again.
 func (r *Reader) Next(ctx context.Context) (Chunk, error) {
 	for {
@@ -113,6 +117,9 @@ func (r *Reader) Next(ctx context.Context) (Chunk, error) {
 			gap := r.gaps[0]
 			r.gaps = r.gaps[1:]
 			return Chunk{}, gap
+		}
+		if at := r.caughtUp(); !at.IsZero() {
+			return Chunk{Position: r.present(), Caught: at}, nil
 		}
 		if time.Since(r.refreshed) >= r.options.Refresh {
 			if err := r.refresh(ctx); err != nil {
@@ -141,14 +148,29 @@ func (r *Reader) take(fetches kgo.Fetches) (c Chunk, ok bool) {
 	fetches.EachRecord(func(m *kgo.Record) {
 		ok = true
 		r.position.Next[m.Partition] = m.Offset + 1
-		if len(m.Value) > 0 {
+		if len(m.Value) > 0 && !m.Attrs.IsControl() { // the end of a transaction has an offset
 			r.options.Parser.Message(m.Value, &c.Batch)
 		}
 	})
 	if ok {
-		c.Position = Position{r.position.TopicID, maps.Clone(r.position.Next)}
+		c.Position = r.present()
 	}
 	return c, ok
+}
+
+// present returns a copy of the position.
+func (r *Reader) present() Position { return Position{r.position.TopicID, maps.Clone(r.position.Next)} }
+
+// caughtUp returns once for each look at the ends of the partitions when that was, as soon as all up to there is read; zero: it is not.
+func (r *Reader) caughtUp() time.Time {
+	for partition, end := range r.ends {
+		if r.position.Next[partition] < end {
+			return time.Time{}
+		}
+	}
+	at := r.asked
+	r.asked = time.Time{}
+	return at
 }
 
 // failed handles the errors of fetches. A partition whose offset is not there is looked up again.
@@ -170,9 +192,9 @@ func (r *Reader) failed(fetches kgo.Fetches) (err error) {
 	return err
 }
 
-// refresh begins to read partitions that are not read yet.
+// refresh begins to read partitions that are not read yet, and notes where all end.
 func (r *Reader) refresh(ctx context.Context) error {
-	topic := r.options.Topic
+	topic, begun := r.options.Topic, time.Now()
 	id, starts, ends, err := r.lookUp(ctx)
 	if err != nil {
 		return err
@@ -187,7 +209,8 @@ func (r *Reader) refresh(ctx context.Context) error {
 		}
 	})
 	r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: add})
-	r.refreshed = time.Now()
+	r.refreshed, r.asked, r.ends = time.Now(), begun, map[int32]int64{}
+	ends.Each(func(end kadm.ListedOffset) { r.ends[end.Partition] = end.Offset })
 	return nil
 }
 

@@ -74,6 +74,27 @@ func (b *bus) send(partition int32, values ...string) {
 	}
 }
 
+// begin writes messages to a partition in a transaction. The result ends it.
+func (b *bus) begin(partition int32, values ...string) (end func(commit bool)) {
+	b.t.Helper()
+	client, err := kgo.NewClient(append(slices.Clone(b.options), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(fmt.Sprint("t", partition)))...)
+	must(b.t, err)
+	b.t.Cleanup(client.Close)
+	must(b.t, client.BeginTransaction())
+	for _, v := range values {
+		must(b.t, client.ProduceSync(b.t.Context(), &kgo.Record{Topic: name, Partition: partition, Value: []byte(v)}).FirstErr())
+	}
+	return func(commit bool) {
+		b.t.Helper()
+		must(b.t, client.EndTransaction(b.t.Context(), kgo.TransactionEndTry(commit)))
+	}
+}
+
+func (b *bus) transaction(partition int32, commit bool, values ...string) {
+	b.t.Helper()
+	b.begin(partition, values...)(commit)
+}
+
 func (b *bus) open(from Position) *Reader {
 	b.t.Helper()
 	r, err := Open(Options{Client: append(slices.Clone(b.options), kgo.MetadataMinAge(10*time.Millisecond)), Topic: name, Parser: audit.NewParser(audit.Options{}), Refresh: 200 * time.Millisecond}, from)
@@ -178,7 +199,78 @@ func TestNextEndsWithItsContext(t *testing.T) {
 	r := b.open(Position{})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := r.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
+	for {
+		c, err := r.Next(ctx)
+		if err == nil && !c.Caught.IsZero() { // the end of the topic
+			continue
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		return
+	}
+}
+
+// caught reads until the reader says that it has reached the end of the topic, and returns the IDs that it has read before.
+func (b *bus) caught(r *Reader) (ids []string, at time.Time) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+	defer cancel()
+	for {
+		c, err := r.Next(ctx)
+		must(b.t, err)
+		for _, one := range c.Records {
+			ids = append(ids, one.ID)
+		}
+		if !c.Caught.IsZero() {
+			slices.Sort(ids)
+			return ids, c.Caught
+		}
+	}
+}
+
+// Changes wait for their records until the topic is read up to where it ended at a later time. The end can be that of a transaction, which is no message.
+func TestEndOfTheTopic(t *testing.T) {
+	b := newBus(t, 3)
+	b.send(0, event(1), event(2))
+	b.send(1, event(3))
+	b.transaction(1, true, event(4))
+	b.transaction(0, false, event(5))
+	written := time.Now()
+	r := b.open(Position{})
+	ids, first := b.caught(r)
+	if want := []string{"1", "2", "3", "4"}; !slices.Equal(ids, want) || first.Before(written) {
+		t.Errorf("read %q, all that was written before %s; want %q, after %s", ids, first, want, written)
+	}
+	ids, second := b.caught(r)
+	if len(ids) > 0 || !second.After(first) {
+		t.Errorf("without messages: read %q, all that was written before %s; before that %s", ids, second, first)
+	}
+	b.send(2, event(6))
+	written = time.Now()
+	var later []string
+	for second.Before(written) {
+		ids, second = b.caught(r)
+		later = append(later, ids...)
+	}
+	if want := []string{"6"}; !slices.Equal(later, want) {
+		t.Errorf("behind the end: read %q, want %q", later, want)
+	}
+}
+
+// What is in a transaction that is open may still come.
+func TestOpenTransactionIsNotTheEnd(t *testing.T) {
+	b := newBus(t, 1)
+	end := b.begin(0, event(1))
+	written := time.Now()
+	r := b.open(Position{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if c, err := r.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	end(true)
+	if ids, at := b.caught(r); !slices.Equal(ids, []string{"1"}) || at.Before(written) {
+		t.Errorf("read %q, all that was written before %s; want 1, after %s", ids, at, written)
 	}
 }

@@ -14,7 +14,7 @@
 //	503  the records could not be stored, or the token file not be read; with Retry-After
 //
 // A replica of the bridge that does not lead sends the records that it has accepted to [RecordsPath] of the leader. That request has the same form
-// and the same answers, and the body is a JSON array of [audit.Record]. A replica that does not lead answers 503.
+// and the same answers, and the body is a JSON array of [audit.Record], of which each passes [audit.Record.Check]. A replica that does not lead answers 503.
 //
 // In the modes blocking and blocking-strict, the API server lets clients wait for these answers.
 //
@@ -44,6 +44,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/audit/inbox"
+	"github.com/kubebridge/kubebridge/internal/scan"
 	"github.com/kubebridge/kubebridge/internal/serve"
 )
 
@@ -69,7 +70,7 @@ const (
 
 // Store keeps records.
 type Store interface {
-	// Append returns nil when the records are durable, and an error that wraps inbox.ErrFull if there is no place for them.
+	// Append returns nil when the records are durable, and an error that wraps inbox.ErrFull if there is no place for them. Their Input means nothing.
 	Append(records []audit.Record) error
 }
 
@@ -106,7 +107,7 @@ type Server struct {
 	login    serve.Login // nil: none
 	listener net.Listener
 	http     http.Server
-	memory   *semaphore.Weighted // bytes of bodies
+	memory   *semaphore.Weighted // bytes of bodies, and of the records of other replicas
 	counts   counts
 	log      rarely
 }
@@ -285,8 +286,7 @@ func (s *Server) receive(r *http.Request) (body []byte, held int64, no *refusal)
 		if len(body) == cap(body) {
 			more := min(max(64<<10, int64(cap(body))), limit+1-int64(cap(body)))
 			if !s.memory.TryAcquire(more) {
-				s.log.warn("audit webhook receives too much at once", zap.Int64("limit", 2*limit))
-				return nil, held, &refusal{http.StatusTooManyRequests, RefusedBusy, "too much is being received", busyDelay}
+				return nil, held, s.busy()
 			}
 			held += more
 			body = append(make([]byte, 0, int64(cap(body))+more), body...)
@@ -305,6 +305,13 @@ func (s *Server) receive(r *http.Request) (body []byte, held int64, no *refusal)
 			return nil, held, &refusal{http.StatusBadRequest, RefusedSlow, "the body did not come as a whole", 0}
 		}
 	}
+}
+
+var errBusy = errors.New("too much is being received")
+
+func (s *Server) busy() *refusal {
+	s.log.warn("audit webhook receives too much at once", zap.Int64("limit", 2*s.options.MaxBody))
+	return &refusal{http.StatusTooManyRequests, RefusedBusy, errBusy.Error(), busyDelay}
 }
 
 func (s *Server) warnSize(r *http.Request, size int64) {
@@ -335,10 +342,40 @@ func (s *Server) keep(r *http.Request, body []byte) *refusal {
 	return nil
 }
 
-// keepRecords stores the records of another replica, which has parsed and counted them.
+// keepRecords stores the records of another replica, which has parsed and counted them. They count as memory, because their JSON can be much shorter.
 func (s *Server) keepRecords(r *http.Request, body []byte) *refusal {
 	var records []audit.Record
-	if err := json.Unmarshal(body, &records); err != nil {
+	held := int64(0)
+	defer func() { s.memory.Release(held) }()
+	var list scan.Scanner
+	list.Reset(body)
+	err := list.Elements(func() error {
+		text, err := list.Value()
+		if err != nil {
+			return err
+		}
+		var one audit.Record
+		if err := json.Unmarshal(text, &one); err != nil {
+			return err
+		}
+		if err := one.Check(); err != nil {
+			return err
+		}
+		size := int64(one.Size())
+		if !s.memory.TryAcquire(size) {
+			return errBusy
+		}
+		held += size
+		records = append(records, one)
+		return nil
+	})
+	if err == nil {
+		err = list.End()
+	}
+	switch {
+	case errors.Is(err, errBusy):
+		return s.busy()
+	case err != nil:
 		s.log.warn("audit webhook received what are no records of another replica: do all run the same version?", zap.Error(err), zap.String("address", r.RemoteAddr))
 		return &refusal{http.StatusBadRequest, RefusedForm, err.Error(), 0}
 	}

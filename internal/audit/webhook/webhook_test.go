@@ -341,7 +341,7 @@ func TestOnlyBatchesMayBeLost(t *testing.T) {
 	for _, one := range []struct {
 		path, body string
 		code       int
-	}{{RecordsPath, `[{"id":"a"}]`, 429}, {RecordsPath, long, 413}, {"/audit", list(item), 429}, {"/audit", long, 413}} {
+	}{{RecordsPath, `[{"id":"a","stage":2}]`, 429}, {RecordsPath, long, 413}, {"/audit", list(item), 429}, {"/audit", long, 413}} {
 		req := r.request(strings.NewReader(one.body))
 		req.URL.Path = one.path
 		if code, _, text := r.do(c, req); code != one.code {
@@ -350,6 +350,45 @@ func TestOnlyBatchesMayBeLost(t *testing.T) {
 	}
 	if got := strings.Join(lost, ", "); got != "alice, a batch was refused: the inbox is full, a batch was refused: the limit is 2000 bytes" {
 		t.Errorf("lost may be %q", got)
+	}
+}
+
+// What another replica sends is held to what a parser can make, and counts as memory: a client that has the token stops no replica.
+func TestRecordsOfAReplica(t *testing.T) {
+	const limit = 2 << 20
+	r := newRig(t, func(r *rig) { r.options.MaxBody, r.options.Leads = limit, func() bool { return true } })
+	c := r.client(nil, "")
+	send := func(body string) (int, string) {
+		req := r.request(strings.NewReader(body))
+		req.URL.Path = RecordsPath
+		code, _, text := r.do(c, req)
+		return code, text
+	}
+	for _, one := range []struct {
+		name, body string
+		code       int
+	}{
+		{"a record and a loss", `[{"id":"a","stage":2},{"id":"b","lost":{"until":"2026-11-26T00:00:00Z","detail":"d"}}]`, 200},
+		{"none", `[]`, 200},
+		{"no array", `{"id":"a","stage":2}`, 400},
+		{"two texts", `[] []`, 400},
+		{"no record", `[{"id":"a","stage":2},null]`, 400},
+		{"an empty record", `[{}]`, 400},
+		{"an unknown stage", `[{"stage":9}]`, 400},
+		{"a number that is too large", `[{"stage":900}]`, 400},
+		{"the year 10000 in UTC", `[{"stage":2,"received":"9999-12-31T23:59:59-01:00"}]`, 400},
+		{"the year 10000 in a loss", `[{"lost":{"until":"9999-12-31T23:59:59-01:00","detail":"d"}}]`, 400},
+		{"a long text", `[{"stage":2,"uri":"` + strings.Repeat("x", limit*3/4) + `"}]`, 400},
+		{"more than the memory for them", `[` + strings.Repeat(`{"stage":2},`, 4<<10) + `{"stage":2}]`, 429},
+		{"many empty records", `[` + strings.Repeat(`{},`, limit/3-1) + `{}]`, 400},
+		{"all memory is free again", `[` + strings.Repeat(`{"stage":2},`, 1<<10) + `{"stage":2}]`, 200},
+	} {
+		if code, text := send(one.body); code != one.code {
+			t.Errorf("%s: got %d %s, want %d", one.name, code, text, one.code)
+		}
+	}
+	if got := len(r.store.records); got != 2+1+1<<10 {
+		t.Errorf("%d records are stored, want those of the requests that were answered with 200", got)
 	}
 }
 
