@@ -129,7 +129,9 @@ func TestInStep(t *testing.T) {
 		{"nothing, and the second watch has a change", open(), behind, closed(frame("ADDED", "a", "20")), nil, 2 * time.Minute},
 		{
 			"the server has lost its etcd: the same bookmark again, and probes fail", paced(time.Minute, bookmark("31"), bookmark("31"), bookmark("31"), bookmark("31")),
-			append(answers(2, pageOf("30", "")), answers(20, failing(500))...), closed(bookmark("31")), []time.Duration{0}, 290 * time.Second,
+			append(answers(2, pageOf("30", "")), answers(20, failing(500))...), closed(bookmark("31")),
+			[]time.Duration{0},
+			290 * time.Second,
 		},
 		{
 			"another server than that of the watches answers the probes", paced(time.Minute, bookmark("29"), bookmark("29"), bookmark("29"), bookmark("29")),
@@ -137,7 +139,9 @@ func TestInStep(t *testing.T) {
 		},
 		{
 			"a second watch at that server", paced(time.Minute, bookmark("29"), bookmark("29"), bookmark("29")),
-			behind, closed(bookmark("30")), []time.Duration{155 * time.Second}, 4 * time.Minute,
+			behind, closed(bookmark("30")),
+			[]time.Duration{155 * time.Second},
+			4 * time.Minute,
 		},
 		{"the server does not answer", failing(403), answers(20, failing(403)), closed(), nil, 2 * time.Minute},
 	} {
@@ -207,8 +211,8 @@ func TestInStepOftenEnough(t *testing.T) {
 		ends   time.Duration // when the server ends each watch in order
 		oldest time.Duration // the latest proof
 	}{
-		{"a quiet collection", 0, true, false, 0, 80 * time.Second},
-		{"a quiet collection, and an etcd that reports progress only when it is asked", 0, true, true, 0, 90 * time.Second},
+		{"a quiet collection", 0, true, false, 0, 90 * time.Second},
+		{"a quiet collection, and an etcd that reports progress only when it is asked", 0, true, true, 0, 100 * time.Second},
 		{"a busy collection", time.Second, true, false, 0, 80 * time.Second},
 		{"a collection with few events", 39 * time.Second, true, false, 0, 2 * time.Minute},
 		{"no bookmarks", 0, false, false, 0, 125 * time.Second},

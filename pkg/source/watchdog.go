@@ -37,7 +37,7 @@ const (
 // progress is how far the watches of a Run are known to have come. A watch that continues another one keeps it: a server or a proxy may end
 // every watch before its first bookmark.
 type progress struct {
-	last   string    // the latest resourceVersion of their frames
+	latest string    // the highest resourceVersion of their frames
 	moved  time.Time // when they last came to a later one, or a check showed that there was none
 	proven time.Time // the handler has every change that was made before; zero: it is not known
 	// pending are the probes that they have not passed yet, at most maxPending, with different resourceVersions.
@@ -103,8 +103,8 @@ func (p *watchdog) heard(kind, rv string) {
 	if kind == "BOOKMARK" {
 		r.bookmarks = true
 	}
-	if !resumable(rv) || event.Newer(rv, r.progress.last) {
-		p.frames, r.progress.last, r.moved = p.frames+1, rv, p.handled
+	if !resumable(rv) || event.Newer(rv, r.latest) {
+		p.frames, r.latest, r.moved = p.frames+1, rv, p.handled
 		if p.shown == Stalled {
 			p.show(State{Phase: Watching})
 		}
@@ -198,8 +198,8 @@ func (p *watchdog) look() {
 	r, now := p.reader, time.Now()
 	at, seen, bookmarks := r.at, r.highest(r.at.last), r.bookmarks
 	long, silent := now.Sub(r.moved) >= quietLong, now.Sub(p.handled) >= quietLong
-	if event.Older(at.last, r.progress.last) { // a watch before this one has brought more
-		at.last = r.progress.last
+	if event.Older(at.last, r.latest) { // a watch before this one has brought more
+		at.last = r.latest
 	}
 	since := now // the watch was open before now
 	if p.verified {
