@@ -285,7 +285,7 @@ func TestInStepOftenEnough(t *testing.T) {
 				if n := len(s.probed); n > 4*minutes {
 					t.Errorf("%d probes in %d minutes", n, minutes)
 				}
-				if n := len(s.secondAsked); n > 3 {
+				if n := len(s.secondAsked); n > minutes {
 					t.Errorf("%d second watches", n)
 				}
 				compare(t, slices.Compact(phases(r)), []string{"watching"})
