@@ -905,7 +905,7 @@ func TestNamespaceExcluded(t *testing.T) {
 	answers(map[string]int{
 		"/api/v1/namespaces/infra/pods":                                               503,
 		"/api/v1/namespaces/infra/pods/log":                                           503,
-		"/api/v1/namespaces/infra/pods?watch=1":                                       503,
+		"/api/v1/namespaces/infra/pods?watch=1&timeoutSeconds=1":                      503,
 		"/api/v1/pods?fieldSelector=metadata.namespace%3Dinfra":                       503,
 		"/api/v1/namespaces/infra/pods?resourceVersion=50&resourceVersionMatch=Exact": 503,
 		"/at/" + before + "/api/v1/namespaces/infra/pods":                             200,
