@@ -57,7 +57,7 @@ type Known struct {
 //
 //	 1. Or the entry changed from all namespaces to one collection per namespace, or back.
 //	 2. For example, the entry names a version that is not served, or contradicts another entry. Other resources of a pattern do not wait.
-//	 3. No known reason leads to this.
+//	 3. The plan lacks it for no reason that is known.
 //
 // An entry belongs to a collection if it means the resource and has the collection's entry
 // name. A pattern does not mean what patterns leave out. If several entries mean the resource, only the narrowest ones count. An entry whose resource is
