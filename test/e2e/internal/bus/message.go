@@ -49,6 +49,8 @@ type Data struct {
 	Since  string  `json:"since"`
 	Counts *Counts `json:"counts"`
 
+	Selection *Selection `json:"selection"`
+
 	Before    json.RawMessage `json:"before"`
 	Patch     json.RawMessage `json:"patch"`
 	Base      string          `json:"base"`
@@ -73,6 +75,19 @@ type Counts struct {
 	Unchanged int `json:"unchanged"`
 	Skipped   int `json:"skipped"`
 	Filtered  int `json:"filtered"`
+}
+
+// Selection is what a collection has, as a gap or a synced event says it.
+type Selection struct {
+	Labels        string   `json:"labels"`
+	Fields        string   `json:"fields"`
+	Types         []string `json:"types"`
+	Filtered      bool     `json:"filtered"`
+	Ignores       bool     `json:"ignores"`
+	MetadataOnly  bool     `json:"metadataonly"`
+	Dropped       bool     `json:"dropped"`
+	StatusDropped bool     `json:"statusdropped"`
+	Redacted      bool     `json:"redacted"`
 }
 
 // parse reads a CloudEvent in structured JSON. headers are the CloudEvents attributes in the message's headers.
