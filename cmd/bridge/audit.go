@@ -47,7 +47,11 @@ func auditSpec(c *config.Config, sinks int, elector *leader.Elector, log *zap.Lo
 		return nil
 	}
 	omits := func(what string) bool { return slices.Contains(a.Omit, what) }
-	parser := audit.NewParser(audit.Options{Denied: a.Denied, Ends: a.Complete, OmitGroups: omits("groups"), OmitSourceIPs: omits("sourceIPs"), OmitExtra: omits("extra")})
+	o := audit.Options{Denied: a.Denied, Ends: a.Complete, OmitGroups: omits("groups"), OmitSourceIPs: omits("sourceIPs"), OmitExtra: omits("extra")}
+	if a.Kafka != nil {
+		o.AzureResourceID = a.Kafka.AzureResourceID
+	}
+	parser := audit.NewParser(o)
 	s := &pipeline.AuditSpec{
 		Path: a.Path, Wait: a.Wait, Denied: a.Denied,
 		Join:     join.Options{Complete: a.Complete, Settle: a.Settle, Keep: a.Keep, MaxOpen: 2 * a.RequestTimeout, MaxChanges: maxChanges, MaxRequests: maxRequests},

@@ -247,6 +247,7 @@ func (a *Attribution) joined(c *Change) join.Change {
 func (a *Attribution) Published(c *Change, live bool, now time.Time) event.KV {
 	a.tick(now)
 	c.Number, c.Storage, c.Noticed = a.nextID(), a.storageOf(c), now.UTC().Truncate(time.Millisecond)
+	c.Unrequested = c.Unrequested || c.Storage != "" // another API server may make changes without a request to this one
 	if live {
 		c.live = now
 	}

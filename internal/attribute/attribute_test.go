@@ -256,6 +256,39 @@ func TestAnotherInbox(t *testing.T) {
 	t.Error("the patch is not decided: records are not trusted again")
 }
 
+// An aggregated API server may change its objects itself, or by requests for another resource that has the same objects: a patch is not the only possible
+// origin of a change.
+func TestObjectsOfAnotherServer(t *testing.T) {
+	for storage, exact := range map[string]bool{"": true, "apps": false} {
+		a := newAttribution()
+		a.options.Join.Complete = true
+		a.options.Storage = func(join.Resource) (string, bool) { return storage, true }
+		if err := a.Load(store{}, noon); err != nil {
+			t.Fatal(err)
+		}
+		a.Read(1, creation("other", "6", "alice"), noon)
+		trusted := noon.Add(2 * time.Minute)
+		a.Floor(Resource{storage, join.Resource{Group: "apps", Resource: "deployments"}}, "10", 1, trusted, trusted)
+		patch := creation("web", "11", "bob")
+		patch.Verb, patch.Code = "patch", 200
+		open := *patch
+		open.Stage, open.Code, open.Answer = audit.Received, 0, nil
+		a.Read(2, &open, trusted)
+		changed := change("web", "11")
+		changed.Type, changed.Did, changed.Before = event.Modified, join.Changed, "9"
+		a.Published(changed, true, trusted)
+		a.Read(3, patch, trusted)
+		a.Caught(trusted, 3)
+		ready := a.Ready(trusted)
+		if len(ready) != 1 {
+			t.Fatalf("storage %q: %d changes have a verdict, want 1", storage, len(ready))
+		}
+		if e, _ := a.Event(ready[0].Number); (e.Attribution.Request != nil) != exact {
+			t.Errorf("storage %q: attribution %+v, want one that is exact: %t", storage, e.Attribution, exact)
+		}
+	}
+}
+
 // While records are not read, for example because the bus is away, no change is given up.
 func TestUnreadRecords(t *testing.T) {
 	a := newAttribution()

@@ -2,11 +2,12 @@ package audit
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/kubebridge/kubebridge/internal/scan"
 )
 
-// Azure Monitor sends the resource logs of an AKS cluster to Event Hubs as {"records": [...]}. The properties of a record of the
+// Azure Monitor sends the resource logs of AKS clusters to Event Hubs as {"records": [...]}, each with the resource ID of its cluster. The properties of a record of the
 // categories kube-audit and kube-audit-admin have the audit event as text in the field log, which k8saudit-aks of
 // github.com/falcosecurity/plugins reads as well (shared/go/azure/eventhub). The other categories are logs of components.
 //
@@ -15,9 +16,12 @@ import (
 
 var errNoLog = errors.New("an Azure record has no text in properties.log")
 
+// ErrNoCluster is in [Batch.Err] if an Azure record is not used because [Options.AzureResourceID] is not set.
+var ErrNoCluster = errors.New("an Azure record can be of another cluster, and is not used")
+
 // envelope are the parts of an Azure record that are used.
 type envelope struct {
-	category, log value
+	category, cluster, log value
 }
 
 // envelopes reads the array of records of a text that is valid.
@@ -42,6 +46,8 @@ func (r *reader) envelope(text []byte) {
 		switch string(name) {
 		case "category":
 			one.category = v
+		case "resourceId":
+			one.cluster = v
 		case "properties":
 			return v.members(func(name []byte, v value) error {
 				if string(name) == "log" {
@@ -53,10 +59,16 @@ func (r *reader) envelope(text []byte) {
 		return nil
 	})
 	category, categoryErr := one.category.text()
+	cluster, clusterErr := one.cluster.text()
+	wanted := r.parser.options.AzureResourceID
 	switch {
-	case err != nil || categoryErr != nil:
+	case err != nil || categoryErr != nil || clusterErr != nil:
 		r.batch.Fail(errNoLog)
 	case category != "" && category != "kube-audit" && category != "kube-audit-admin":
+		r.batch.drop(DropForeign)
+	case wanted == "":
+		r.batch.Fail(ErrNoCluster)
+	case !strings.EqualFold(cluster, wanted):
 		r.batch.drop(DropForeign)
 	case len(one.log) == 0 || one.log[0] != '"':
 		r.batch.Fail(errNoLog)

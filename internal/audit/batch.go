@@ -8,6 +8,9 @@ type Options struct {
 	Ends bool
 	// OmitGroups, OmitSourceIPs and OmitExtra leave out parts of actors.
 	OmitGroups, OmitSourceIPs, OmitExtra bool
+	// AzureResourceID is the resource ID of the AKS cluster whose records in Azure's envelope are kept; upper and lower case are the same. "": none are,
+	// because an event hub can have the records of other clusters, too: see [ErrNoCluster].
+	AzureResourceID string
 }
 
 // Drop is why an audit event does not become a record.
@@ -20,7 +23,7 @@ const (
 	DropStarted                 // stage ResponseStarted: another event follows
 	DropRefused                 // the request was refused before it changed an object: see [Record.Refused]
 	DropVirtual                 // the resource has no objects: a review, a token, a connection to a pod
-	DropForeign                 // it is in an envelope of another log
+	DropForeign                 // it is in an envelope of another log, or of another cluster
 	dropReasons
 )
 

@@ -361,7 +361,7 @@ func (r *Record) readLog(e *event) (err error) {
 		return err
 	}
 	uri, cut, err := e.uri.cutText(maxURI)
-	uri, content := withoutContent(uri, r.Subresource)
+	uri, content := withoutContent(uri, r.Verb, r.Subresource)
 	r.URI, r.Cut = uri, r.Cut || cut || content
 	return err
 }

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -389,7 +390,7 @@ func TestFormats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return `{"time":"2026-11-26T00:00:00Z","category":"` + category + `","properties":{"pod":"kube-apiserver-x","log":` + string(quoted) + `}}`
+		return `{"time":"2026-11-26T00:00:00Z","resourceId":"` + strings.ToUpper(cluster) + `","category":"` + category + `","properties":{"pod":"kube-apiserver-x","log":` + string(quoted) + `}}`
 	}
 	item := strings.Replace(strings.Replace(string(good), `"kind":"Event",`, "", 1), `"apiVersion":"audit.k8s.io/v1",`, "", 1)
 	for _, c := range []struct {
@@ -414,13 +415,39 @@ func TestFormats(t *testing.T) {
 		{"Azure without records", `{"records":5}`, 0, 0, 0, 1},
 		{"Azure in Azure", `{"records":[` + azure("kube-audit", `{"records":[`+azure("kube-audit", string(good))+`]}`) + `]}`, 0, 0, 0, 1},
 	} {
-		b := parse(t, audit.Options{}, []byte(c.text))
+		b := parse(t, audit.Options{AzureResourceID: cluster}, []byte(c.text))
 		if len(b.Records) != c.records || b.Dropped[audit.DropRead] != c.dropped || b.Dropped[audit.DropForeign] != c.foreign || b.Unparsable != c.unparsable {
 			t.Errorf("%s: got %d records, dropped %v, %d unparsable (%v), want %d, %d+%d, %d", c.name, len(b.Records), b.Dropped, b.Unparsable, b.Err, c.records, c.dropped, c.foreign, c.unparsable)
 		}
 		if (b.Err != nil) != (b.Unparsable > 0) {
 			t.Errorf("%s: error %v", c.name, b.Err)
 		}
+	}
+}
+
+// cluster is the resource ID of an AKS cluster.
+const cluster = "/subscriptions/1/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/a"
+
+// An event hub may have the records of several clusters, with objects of the same names. The users of another cluster have changed nothing in this one, and
+// nothing was denied to them here.
+func TestRecordsOfAnotherCluster(t *testing.T) {
+	azure := func(id, user string) string {
+		log, err := json.Marshal(string(event(t, fields{"user": fields{"username": user}, "responseStatus": fields{"code": 403}, "annotations": fields{}})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf(`{"category":"kube-audit",%s"properties":{"log":%s}}`, id, log)
+	}
+	text := []byte(`{"records":[` + strings.Join([]string{
+		azure(`"resourceId":"`+strings.ToUpper(cluster)+`",`, "alice"), azure(`"resourceId":"`+cluster+`b",`, "mallory"), azure(`"resourceId":null,`, "eve"), azure(``, "eve"),
+	}, ",") + `]}`)
+	b := parse(t, audit.Options{Denied: true, AzureResourceID: cluster}, text)
+	if len(b.Records) != 1 || b.Records[0].Actor.User.Name != "alice" || b.Dropped[audit.DropForeign] != 3 || b.Unparsable != 0 {
+		t.Errorf("got %+v, want the record of alice, and three of other clusters", b)
+	}
+	b = parse(t, audit.Options{Denied: true}, text)
+	if len(b.Records) != 0 || b.Unparsable != 4 || !errors.Is(b.Err, audit.ErrNoCluster) {
+		t.Errorf("without a resource ID: got %+v, want no record", b)
 	}
 }
 
@@ -458,9 +485,9 @@ func FuzzMessage(f *testing.F) {
 		f.Add(line)
 	}
 	f.Add([]byte(`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","items":[{"verb":"x","stage":"Panic","objectRef":{},"level":"Request"},5]}`))
-	f.Add([]byte(`{"records":[{"category":"kube-audit","properties":{"log":"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\"}\n"}}]}`))
+	f.Add([]byte(`{"records":[{"category":"kube-audit","resourceId":"` + cluster + `","properties":{"log":"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\"}\n"}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		p := audit.NewParser(audit.Options{Denied: true})
+		p := audit.NewParser(audit.Options{Denied: true, AzureResourceID: cluster})
 		var b, again, list audit.Batch
 		p.Message(text, &b)
 		for i := range b.Records {

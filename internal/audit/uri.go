@@ -16,18 +16,15 @@ var shownParameters = map[string]bool{
 }
 
 // withoutContent returns a requestURI without what it may hand on to a container, a pod, a service or a node, which can be a password or a token: the
-// command of exec and other parameters that are not of the API, and what follows the subresource proxy. cut says that something is left out.
-func withoutContent(uri, subresource string) (_ string, cut bool) {
+// command of exec and other parameters that are not of the API, and what follows the subresource proxy, or the prefix proxy that the API server had before
+// (/api/v1/proxy/…, with the verb proxy). cut says that something is left out.
+func withoutContent(uri, verb, subresource string) (_ string, cut bool) {
 	path, query, asked := strings.Cut(uri, "?")
-	if subresource == "proxy" {
-		parts := strings.Split(path, "/")
-		for i := 5; i < len(parts)-1; i++ { // /api/v1/nodes/NAME/proxy/…
-			if parts[i] == "proxy" {
-				path, cut = strings.Join(parts[:i+1], "/"), true
-				break
-			}
-		}
-		return path, cut || asked
+	switch {
+	case subresource == "proxy":
+		return upToProxy(path, 5, asked) // /api/v1/nodes/NAME/proxy/…
+	case verb == "proxy":
+		return upToProxy(path, 3, asked)
 	}
 	var shown []string
 	for parameter := range strings.SplitSeq(query, "&") {
@@ -44,4 +41,16 @@ func withoutContent(uri, subresource string) (_ string, cut bool) {
 		path += "?" + strings.Join(shown, "&")
 	}
 	return path, cut
+}
+
+// upToProxy returns a path without what follows the part proxy, the first one from an index on. A path that does not show this part, because slashes in it
+// are escaped, is left out.
+func upToProxy(path string, from int, asked bool) (_ string, cut bool) {
+	parts := strings.Split(path, "/")
+	for i := from; i < len(parts); i++ {
+		if part, err := url.PathUnescape(parts[i]); err == nil && part == "proxy" {
+			return strings.Join(parts[:i+1], "/"), asked || i+1 < len(parts)
+		}
+	}
+	return "", true
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -16,6 +17,9 @@ const leastAudit = 64 << 20
 
 // leastWait and mostWait bound audit.wait: a shorter one is meant in another unit, and a longer one delays all events that long.
 const leastWait, mostWait = 10 * time.Millisecond, time.Minute
+
+// azureCluster is the form of the resource ID of an AKS cluster.
+var azureCluster = regexp.MustCompile(`(?i)^/subscriptions/[^/]+/resourcegroups/[^/]+/providers/microsoft\.containerservice/managedclusters/[^/]+$`)
 
 // Bytes returns MaxBytes as a number.
 func (a *Audit) Bytes() (int64, error) {
@@ -114,6 +118,9 @@ func (p *problems) auditTopic(a *Audit) {
 	p.fields("audit", "kafka", err)
 	if !topicForm.MatchString(t.Topic) {
 		p.add("audit.kafka.topic", "%q is not a topic name: letters, digits, '.', '_' and '-'", t.Topic)
+	}
+	if id := t.AzureResourceID; id != "" && !azureCluster.MatchString(id) {
+		p.add("audit.kafka.azureResourceId", "%q is not the resource ID of an AKS cluster: use what az aks show --query id prints, /subscriptions/…/managedClusters/NAME", id)
 	}
 	if a.Complete {
 		p.add("audit.complete", "records come late through a topic, and in no order, so an answer by order would be a guess: leave it out, or use the webhook or a file without audit.kafka")

@@ -178,6 +178,9 @@ type AuditTopic struct {
 	Topic   string     `yaml:"topic"`   // its name; required
 	SASL    kafka.SASL `yaml:"sasl"`
 	TLS     kafka.TLS  `yaml:"tls"`
+	// AzureResourceID is the resource ID of the AKS cluster (/subscriptions/…/managedClusters/NAME), required if Azure Monitor writes to the topic:
+	// records of other clusters are left out. Default: no records of Azure Monitor are used
+	AzureResourceID string `yaml:"azureResourceId"`
 }
 
 // Connection returns how to connect to the brokers.

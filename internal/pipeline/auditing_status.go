@@ -12,11 +12,12 @@ import (
 	"github.com/kubebridge/kubebridge/internal/status"
 )
 
-// The operations on audit records that are retried, as the status names them.
+// The operations on audit records, as the status names them. All but useAzure are retried.
 const (
 	storeRecords  = "store audit records"
 	readFile      = "read audit.file"
 	readTopic     = "read audit.kafka"
+	useAzure      = "use the Azure records of audit.kafka"
 	storePosition = "store the position of an input"
 	deleteRecords = "delete audit records that are not needed"
 	sendRecords   = "send audit records to the leader"
@@ -83,6 +84,8 @@ func auditAdvice(operation string, err error) string {
 		return "let the bridge read audit.file and its directory"
 	case operation == sendRecords:
 		return "check audit.replicas, and that the replicas reach one another; nothing is lost meanwhile, unless the directory is full"
+	case operation == useAzure:
+		return "set audit.kafka.azureResourceId to the resource ID of this cluster"
 	case operation == readTopic:
 		return "check audit.kafka, and that the bridge may read and describe the topic"
 	}

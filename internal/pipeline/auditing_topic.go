@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/audit/topic"
 )
 
@@ -24,6 +25,7 @@ func (a *auditing) readTopic(ctx context.Context) error {
 	}
 	defer r.Close()
 	var known time.Time // of the last record that was read
+	unused := false     // there are Azure records
 	for {
 		chunk, err := r.Next(ctx)
 		var gap *topic.GapError
@@ -44,6 +46,11 @@ func (a *auditing) readTopic(ctx context.Context) error {
 			continue
 		}
 		a.shown.met(readTopic, nil)
+		if errors.Is(chunk.Err, audit.ErrNoCluster) && !unused { // this stays until the configuration says which cluster this is
+			unused = true
+			a.shown.met(useAzure, chunk.Err)
+			a.log.Warn("records of Azure Monitor are not used: set audit.kafka.azureResourceId", zap.Int("events", chunk.Unparsable))
+		}
 		known = lastTime(chunk.Records, known)
 		for i := range chunk.Records {
 			chunk.Records[i].Input = fromTopic

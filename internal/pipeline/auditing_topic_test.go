@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,8 +28,9 @@ func TestChangesWaitForTheTopic(t *testing.T) {
 	}
 	defer client.Close()
 	const message = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"1","stage":"ResponseComplete","requestURI":"/","verb":"create","user":{"username":"alice"},"objectRef":{"resource":"pods"},"responseStatus":{"code":201}}`
-	for range 3 {
-		if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: "audit", Value: []byte(message)}).FirstErr(); err != nil {
+	const azure = `{"records":[{"category":"kube-audit","resourceId":"/SUBSCRIPTIONS/1","properties":{"log":"{}"}}]}` // the configuration names no cluster
+	for _, value := range []string{message, message, azure, message} {
+		if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: "audit", Value: []byte(value)}).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,6 +52,9 @@ func TestChangesWaitForTheTopic(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+	if s := a.status(); s.Unparsable != 1 || !strings.Contains(s.Failing, "Azure") || s.LastError == nil || !strings.Contains(s.LastError.Advice, "audit.kafka.azureResourceId") {
+		t.Errorf("the status does not say that Azure records are not used: %+v", s)
 	}
 	if c := a.read(fromTopic); c.at.Before(begun) || c.number != 3 {
 		t.Errorf("the records up to number %d are those that were written before %s; want 3, and after %s", c.number, c.at, begun)

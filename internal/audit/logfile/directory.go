@@ -93,6 +93,9 @@ func (d directory) list() ([]entry, error) {
 	return append(list, present...), nil
 }
 
+// name returns the name of the file before it was compressed.
+func (e *entry) name() string { return strings.TrimSuffix(filepath.Base(e.path), packedSuffix) }
+
 func (d directory) isBackup(name string) bool {
 	text, ok := strings.CutPrefix(strings.TrimSuffix(name, packedSuffix), d.prefix)
 	if !ok {

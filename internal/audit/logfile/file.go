@@ -109,16 +109,7 @@ func (l *logFile) among(list []entry) (int, error) {
 	return at, err
 }
 
-// find opens the file that a position is in. nil: it is not in the list.
-func find(list []entry, p Position) (entry, *logFile, error) {
-	at, file, err := search(list, p)
-	if file == nil || err != nil {
-		return entry{}, nil, err
-	}
-	return list[at], file, nil
-}
-
-// search looks for the file of a position, by its inode first.
+// search opens the file that a position is in, by its inode first, and returns its index. nil: it is not in the list.
 func search(list []entry, p Position) (int, *logFile, error) {
 	for _, byID := range []bool{true, false} {
 		for i, e := range list {

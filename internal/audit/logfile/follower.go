@@ -2,7 +2,8 @@
 //
 // The API server rotates with gopkg.in/natefinch/lumberjack.v2: it renames audit.log to audit-2026-11-26T02-19-22.123.log in the same
 // directory, and creates audit.log. Later it may compress the renamed file to .log.gz, and it removes the oldest ones. A [Follower] reads
-// renamed files to their end and in the order of their names. It recognizes a file by device and inode together with its first bytes, because
+// renamed files to their end and in the order of their names. If the clock of the API server is set back, a file can get a name before those that were
+// read already: it is read next, and that is a gap, because the order of the lines is not known. It recognizes a file by device and inode together with its first bytes, because
 // inodes are used again, or by its first bytes alone, because device numbers change when a machine starts, and compression makes another file.
 //
 // Each complete line is read once, or a [GapError] is returned: a file that is due was removed, or the file was truncated. Lines that
@@ -18,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -76,12 +78,13 @@ type Follower struct {
 	from    Position // behind the last line that was returned
 
 	started bool
-	file    *logFile // that is being read; nil: none is open
-	final   bool     // the file was renamed, so nothing will be added to it
-	done    int64    // where in the file the last line ends that was returned
-	skipped int64    // bytes behind it that belong to a line that is too long
-	buffer  []byte   // what was read behind them
-	torn    int      // files that ended in the middle of a line
+	file    *logFile        // that is being read; nil: none is open
+	final   bool            // the file was renamed, so nothing will be added to it
+	done    int64           // where in the file the last line ends that was returned
+	skipped int64           // bytes behind it that belong to a line that is too long
+	buffer  []byte          // what was read behind them
+	torn    int             // files that ended in the middle of a line
+	read    map[string]bool // names of renamed files that were read to their ends, but for the oldest ones
 }
 
 // Open returns a follower of a log from a position on. The file needs not exist yet.
@@ -156,7 +159,7 @@ func (f *Follower) start() error {
 	case len(list) == 0:
 		return io.EOF
 	case f.from != (Position{}):
-		e, file, err := find(list, f.from)
+		at, file, err := search(list, f.from)
 		if err != nil {
 			return fmt.Errorf("follow audit log: %w", err)
 		}
@@ -164,14 +167,25 @@ func (f *Follower) start() error {
 			f.from, f.started = Position{}, true
 			return &GapError{"the file that was read last is not there any more"}
 		}
-		f.use(file, e)
+		f.hasRead(list[:at])
+		f.use(file, list[at])
 		return nil
 	case f.started: // behind a gap
+		f.hasRead(nil)
 		return f.open(list[0])
 	case list[len(list)-1].present:
+		f.hasRead(list[:len(list)-1])
 		return f.open(list[len(list)-1])
 	}
 	return io.EOF
+}
+
+// hasRead notes that these files, and no others, were read to their ends.
+func (f *Follower) hasRead(list []entry) {
+	f.read = map[string]bool{}
+	for i := range list {
+		f.read[list[i].name()] = true
+	}
 }
 
 // open begins to read a file from its start. [ErrChanging]: it was renamed or removed since it was listed.
@@ -279,6 +293,7 @@ func (f *Follower) leave() error {
 	case len(list) == 0:
 		return fmt.Errorf("follow audit log: %w", errNoFile)
 	case at < 0:
+		f.hasRead(nil)
 		if err := f.open(list[0]); err != nil {
 			return err
 		}
@@ -286,10 +301,34 @@ func (f *Follower) leave() error {
 	case list[at].present:
 		f.final = false // it had another name for a while
 		return ErrChanging
-	case at+1 == len(list): // the next one is not there yet
+	}
+	next := f.next(list, at)
+	if next < 0 { // it is not there yet
 		return io.EOF
 	}
-	return f.open(list[at+1])
+	if err := f.open(list[next]); err != nil {
+		return err
+	}
+	if next < at {
+		return &GapError{"files were not renamed in the order of their names, as if the clock of the API server was set back"}
+	}
+	return nil
+}
+
+// next returns the index of the file behind one that was read to its end, -1 if it is not there yet. It is the first one, in the order of names, that is
+// not read and has not come back from the time before: it is behind the newest one that was read with a lower name.
+func (f *Follower) next(list []entry, at int) int {
+	name, before := list[at].name(), ""
+	for read := range f.read {
+		if read < name {
+			before = max(before, read)
+		}
+	}
+	maps.DeleteFunc(f.read, func(read string, _ bool) bool { return read < before })
+	f.read[name] = true
+	return slices.IndexFunc(list, func(e entry) bool {
+		return !f.read[e.name()] && (e.present || e.name() > name || before != "" && e.name() > before)
+	})
 }
 
 var (

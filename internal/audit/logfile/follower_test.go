@@ -185,6 +185,38 @@ func TestResumeBehindRotations(t *testing.T) {
 	l.want(l.open(at), "- 5 6 7 8 9")
 }
 
+// The clock of the API server was ahead when it renamed a file, and is set back before it renames the next one: the names are in another order than the
+// files. A follower that is behind skips none, and says that their order is not known.
+func TestClockIsSetBack(t *testing.T) {
+	for _, compressed := range []bool{false, true} {
+		l := newLog(t)
+		l.write(1)
+		l.rotate()
+		l.write(1)
+		f := l.open(Position{})
+		l.want(f, "1")
+		l.times += 10 // ahead
+		l.rotate()
+		l.write(2)
+		l.times -= 5 // set back
+		l.rotate()
+		l.write(1)
+		if compressed {
+			for _, path := range l.backups() {
+				l.compress(path)
+			}
+		}
+		l.want(f, "- 2 3 4")
+		l.times += 10
+		l.rotate()
+		l.write(1)
+		l.rotate()
+		l.write(1)
+		l.want(f, "5 6")
+		must(t, f.Close())
+	}
+}
+
 // The first lines could not be kept, for example because the disk was full, and the bridge starts again behind a rotation: they are not skipped, or there
 // is a gap.
 func TestResumeBehindNothing(t *testing.T) {

@@ -97,7 +97,7 @@ func (b *bus) transaction(partition int32, commit bool, values ...string) {
 
 func (b *bus) open(from Position) *Reader {
 	b.t.Helper()
-	r, err := Open(Options{Client: append(slices.Clone(b.options), kgo.MetadataMinAge(10*time.Millisecond)), Topic: name, Parser: audit.NewParser(audit.Options{}), Refresh: 200 * time.Millisecond}, from)
+	r, err := Open(Options{Client: append(slices.Clone(b.options), kgo.MetadataMinAge(10*time.Millisecond)), Topic: name, Parser: audit.NewParser(audit.Options{AzureResourceID: "/subscriptions/1"}), Refresh: 200 * time.Millisecond}, from)
 	must(b.t, err)
 	b.t.Cleanup(r.Close)
 	return r
@@ -136,7 +136,7 @@ func (b *bus) want(r *Reader, ids string) (last Position) {
 func TestContinueFromAPosition(t *testing.T) {
 	b := newBus(t, 2)
 	b.send(0, event(1), event(2)+"\n"+event(3), "", "no JSON")
-	b.send(1, `{"records":[{"category":"kube-audit","properties":{"log":`+strconv.Quote(event(4))+`}}]}`)
+	b.send(1, `{"records":[{"category":"kube-audit","resourceId":"/subscriptions/1","properties":{"log":`+strconv.Quote(event(4))+`}}]}`)
 	r := b.open(Position{})
 	at := b.want(r, "1 2 3 4 x")
 	if want := map[int32]int64{0: 4, 1: 1}; !maps.Equal(at.Next, want) || at.TopicID == "" {
