@@ -93,8 +93,8 @@ func TestReader(t *testing.T) {
 		{4, 7, "", nil},
 		{0, end, "2", []string{"1", "2"}},
 		{5, 5, "", nil},
-		{8, end + 3, "", []string{"7"}},
-		{end + 1, end + 3, "", nil}, // the part ends before
+		{8, end + 3, "", []string{"7"}}, // the part ends before
+		{end + 1, end + 3, "", nil},
 	} {
 		if got := read(c.from, c.to, c.enough); !slices.Equal(got, c.want) {
 			t.Errorf("from %d to %d are %v, want %v", c.from, c.to, got, c.want)
