@@ -56,6 +56,8 @@ type Data struct {
 	LeftOut   []string        `json:"leftout"`
 	Actor     json.RawMessage `json:"actor"`
 
+	Selection Selection `json:"selection"`
+
 	Explains   string          `json:"explains"`
 	Request    json.RawMessage `json:"request"`
 	Candidates json.RawMessage `json:"candidates"`
@@ -73,6 +75,19 @@ type Counts struct {
 	Unchanged int `json:"unchanged"`
 	Skipped   int `json:"skipped"`
 	Filtered  int `json:"filtered"`
+}
+
+// Selection says what a collection has of its resource, in gap and synced events.
+type Selection struct {
+	Labels        string   `json:"labels"`
+	Fields        string   `json:"fields"`
+	Types         []string `json:"types"`
+	Filtered      bool     `json:"filtered"`
+	Ignores       bool     `json:"ignores"`
+	MetadataOnly  bool     `json:"metadataonly"`
+	Dropped       bool     `json:"dropped"`
+	StatusDropped bool     `json:"statusdropped"`
+	Redacted      bool     `json:"redacted"`
 }
 
 // parse reads a CloudEvent in structured JSON. headers are the CloudEvents attributes in the message's headers.
