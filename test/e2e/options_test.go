@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
@@ -30,6 +31,20 @@ func (w *world) asks(r bridge.Resource) {
 	w.config.Resources = []bridge.Resource{r}
 }
 
+// says checks what the gap and synced events say that the collections have.
+func (w *world) says(all []bus.Message, want bus.Selection) {
+	w.t.Helper()
+	if len(syncedOf(all)) == 0 {
+		w.t.Error("there is no synced event")
+	}
+	for i := range all {
+		m := &all[i]
+		if (m.Type() == "gap" || isSynced(*m)) && !reflect.DeepEqual(m.Data.Selection, want) {
+			w.t.Errorf("it says that the collection has %+v, want %+v: %s", m.Data.Selection, want, m)
+		}
+	}
+}
+
 // With metadataOnly, objects are published with their metadata only, under their own kind.
 func TestMetadataOnly(t *testing.T) {
 	w := newWorld(t, options{})
@@ -47,6 +62,7 @@ func TestMetadataOnly(t *testing.T) {
 			t.Errorf("its data are on the bus: %s", m)
 		}
 	}
+	w.says(all, bus.Selection{MetadataOnly: true})
 }
 
 // With snapshot skip, the objects that exist at the start are not published, but all their later changes are.
@@ -87,6 +103,7 @@ func TestTypes(t *testing.T) {
 	if got, want := typesOf(all, uid), []string{"present", "deleted"}; !slices.Equal(got, want) {
 		t.Errorf("published %v, want %v", got, want)
 	}
+	w.says(all, bus.Selection{Types: []string{"added", "deleted"}})
 }
 
 // Core events expire, thousands an hour. By default their deletions are not published.
@@ -96,9 +113,11 @@ func TestExpiryOfEventsIsNotPublished(t *testing.T) {
 	w.start()
 	w.patch(kube.Events, "o", "live")
 	w.delete(kube.Events, "o")
-	if got, want := typesOf(w.settle(kube.Events), uid), []string{"present", "modified"}; !slices.Equal(got, want) {
+	all := w.settle(kube.Events)
+	if got, want := typesOf(all, uid), []string{"present", "modified"}; !slices.Equal(got, want) {
 		t.Errorf("published %v, want %v", got, want)
 	}
+	w.says(all, bus.Selection{Types: []string{"added", "modified"}})
 }
 
 // With syncedEvery, synced events are repeated, so that a consumer can distinguish a quiet cluster from a failed bridge.

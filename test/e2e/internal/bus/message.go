@@ -49,14 +49,14 @@ type Data struct {
 	Since  string  `json:"since"`
 	Counts *Counts `json:"counts"`
 
-	Selection *Selection `json:"selection"`
-
 	Before    json.RawMessage `json:"before"`
 	Patch     json.RawMessage `json:"patch"`
 	Base      string          `json:"base"`
 	ChangedBy json.RawMessage `json:"changedby"`
 	LeftOut   []string        `json:"leftout"`
 	Actor     json.RawMessage `json:"actor"`
+
+	Selection Selection `json:"selection"`
 
 	Explains   string          `json:"explains"`
 	Request    json.RawMessage `json:"request"`
@@ -77,7 +77,7 @@ type Counts struct {
 	Filtered  int `json:"filtered"`
 }
 
-// Selection is what a collection has, as a gap or a synced event says it.
+// Selection says what a collection has of its resource, in gap and synced events.
 type Selection struct {
 	Labels        string   `json:"labels"`
 	Fields        string   `json:"fields"`
