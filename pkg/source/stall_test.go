@@ -126,10 +126,13 @@ func TestInStep(t *testing.T) {
 		{"a bookmark at the probe: more changes may have its version", then(20*time.Second, "", bookmark("30")), behind, closed(), nil, 24 * time.Second},
 		{"a bookmark before the probe", then(20*time.Second, "", bookmark("29")), behind, closed(), nil, 40 * time.Second},
 		{"nothing, and the second watch has nothing either", open(), behind, closed(), []time.Duration{95 * time.Second}, 2 * time.Minute},
+		{"nothing, and the second watch hangs", open(), behind, open(), nil, 4 * time.Minute},
 		{"nothing, and the second watch has a change", open(), behind, closed(frame("ADDED", "a", "20")), nil, 2 * time.Minute},
 		{
 			"the server has lost its etcd: the same bookmark again, and probes fail", paced(time.Minute, bookmark("31"), bookmark("31"), bookmark("31"), bookmark("31")),
-			append(answers(2, pageOf("30", "")), answers(20, failing(500))...), closed(bookmark("31")), []time.Duration{0}, 290 * time.Second,
+			append(answers(2, pageOf("30", "")), answers(20, failing(500))...), closed(bookmark("31")),
+			[]time.Duration{0},
+			290 * time.Second,
 		},
 		{
 			"another server than that of the watches answers the probes", paced(time.Minute, bookmark("29"), bookmark("29"), bookmark("29"), bookmark("29")),
@@ -137,7 +140,9 @@ func TestInStep(t *testing.T) {
 		},
 		{
 			"a second watch at that server", paced(time.Minute, bookmark("29"), bookmark("29"), bookmark("29")),
-			behind, closed(bookmark("30")), []time.Duration{155 * time.Second}, 4 * time.Minute,
+			behind, closed(bookmark("30")),
+			[]time.Duration{155 * time.Second},
+			4 * time.Minute,
 		},
 		{"the server does not answer", failing(403), answers(20, failing(403)), closed(), nil, 2 * time.Minute},
 	} {

@@ -37,7 +37,7 @@ const (
 // progress is how far the watches of a Run are known to have come. A watch that continues another one keeps it: a server or a proxy may end
 // every watch before its first bookmark.
 type progress struct {
-	last   string    // the latest resourceVersion of their frames
+	latest string    // resourceVersion of their frames
 	moved  time.Time // when they last came to a later one, or a check showed that there was none
 	proven time.Time // the handler has every change that was made before; zero: it is not known
 	// pending are the probes that they have not passed yet, at most maxPending, with different resourceVersions.
@@ -103,8 +103,8 @@ func (p *watchdog) heard(kind, rv string) {
 	if kind == "BOOKMARK" {
 		r.bookmarks = true
 	}
-	if !resumable(rv) || event.Newer(rv, r.progress.last) {
-		p.frames, r.progress.last, r.moved = p.frames+1, rv, p.handled
+	if !resumable(rv) || event.Newer(rv, r.latest) {
+		p.frames, r.latest, r.moved = p.frames+1, rv, p.handled
 		if p.shown == Stalled {
 			p.show(State{Phase: Watching})
 		}
@@ -198,8 +198,8 @@ func (p *watchdog) look() {
 	r, now := p.reader, time.Now()
 	at, seen, bookmarks := r.at, r.highest(r.at.last), r.bookmarks
 	long, silent := now.Sub(r.moved) >= quietLong, now.Sub(p.handled) >= quietLong
-	if event.Older(at.last, r.progress.last) { // a watch before this one has brought more
-		at.last = r.progress.last
+	if event.Older(at.last, r.latest) { // a watch before this one has brought more
+		at.last = r.latest
 	}
 	since := now // the watch was open before now
 	if p.verified {
@@ -262,8 +262,9 @@ func (p *watchdog) show(s State) {
 // secondWatch opens a second watch from the position of a watch that does not move. It returns errDead if the second watch receives something that
 // the first one should have: a change, or a bookmark if the first watch is silent, which means that it has had no frame at all for a long time.
 //
-// inStep is true if the second watch shows that there was no change until the probe with the resourceVersion rv: its bookmark is not before rv, or
-// the server sends no bookmarks. An older bookmark may come from a server that has lost its etcd, or whose etcd reports no progress.
+// inStep is true if the second watch shows that there was no change until the probe with the resourceVersion rv: the server has ended it in order, and
+// its bookmark is not before rv, or the server sends no bookmarks. An older bookmark may come from a server that has lost its etcd, or whose etcd
+// reports no progress.
 func (c *Collection) secondWatch(ctx context.Context, at cursor, rv string, bookmarks, silent bool) (inStep bool, err error) {
 	u, err := c.open(throwAway(ctx), &watched{all: &c.client.watches}, at.resume, at.resume, secondWatchFor, secondWatchGrace)
 	if isExpired(err) {
@@ -291,7 +292,7 @@ func (c *Collection) secondWatch(ctx context.Context, at cursor, rv string, book
 		case f.err != nil && last == "" && bookmarks:
 			return false, errors.New("the server sends no bookmarks any more: whether it sends all changes is not known")
 		case f.err != nil:
-			return last == "" || !event.Newer(rv, last), nil
+			return errors.Is(f.err, io.EOF) && (last == "" || !event.Newer(rv, last)), nil
 		case event.Newer(f.object.ResourceVersion, at.last) && (silent || f.kind != "BOOKMARK"):
 			return false, fmt.Errorf("%w: resourceVersion %s", errDead, f.object.ResourceVersion)
 		}
