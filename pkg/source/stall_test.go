@@ -126,6 +126,7 @@ func TestInStep(t *testing.T) {
 		{"a bookmark at the probe: more changes may have its version", then(20*time.Second, "", bookmark("30")), behind, closed(), nil, 24 * time.Second},
 		{"a bookmark before the probe", then(20*time.Second, "", bookmark("29")), behind, closed(), nil, 40 * time.Second},
 		{"nothing, and the second watch has nothing either", open(), behind, closed(), []time.Duration{95 * time.Second}, 2 * time.Minute},
+		{"nothing, and the second watch hangs", open(), behind, open(), nil, 4 * time.Minute},
 		{"nothing, and the second watch has a change", open(), behind, closed(frame("ADDED", "a", "20")), nil, 2 * time.Minute},
 		{
 			"the server has lost its etcd: the same bookmark again, and probes fail", paced(time.Minute, bookmark("31"), bookmark("31"), bookmark("31"), bookmark("31")),

@@ -262,8 +262,9 @@ func (p *watchdog) show(s State) {
 // secondWatch opens a second watch from the position of a watch that does not move. It returns errDead if the second watch receives something that
 // the first one should have: a change, or a bookmark if the first watch is silent, which means that it has had no frame at all for a long time.
 //
-// inStep is true if the second watch shows that there was no change until the probe with the resourceVersion rv: its bookmark is not before rv, or
-// the server sends no bookmarks. An older bookmark may come from a server that has lost its etcd, or whose etcd reports no progress.
+// inStep is true if the second watch shows that there was no change until the probe with the resourceVersion rv: the server has ended it in order, and
+// its bookmark is not before rv, or the server sends no bookmarks. An older bookmark may come from a server that has lost its etcd, or whose etcd
+// reports no progress.
 func (c *Collection) secondWatch(ctx context.Context, at cursor, rv string, bookmarks, silent bool) (inStep bool, err error) {
 	u, err := c.open(throwAway(ctx), &watched{all: &c.client.watches}, at.resume, at.resume, secondWatchFor, secondWatchGrace)
 	if isExpired(err) {
@@ -291,7 +292,7 @@ func (c *Collection) secondWatch(ctx context.Context, at cursor, rv string, book
 		case f.err != nil && last == "" && bookmarks:
 			return false, errors.New("the server sends no bookmarks any more: whether it sends all changes is not known")
 		case f.err != nil:
-			return last == "" || !event.Newer(rv, last), nil
+			return errors.Is(f.err, io.EOF) && (last == "" || !event.Newer(rv, last)), nil
 		case event.Newer(f.object.ResourceVersion, at.last) && (silent || f.kind != "BOOKMARK"):
 			return false, fmt.Errorf("%w: resourceVersion %s", errDead, f.object.ResourceVersion)
 		}
