@@ -235,7 +235,8 @@ func (a *Attribution) wait(c *Change, now time.Time) {
 
 // joined returns a change as its join has it.
 func (a *Attribution) joined(c *Change) join.Change {
-	of := ResourceOf(c.Collection)
+	collection := event.ParseCollection(c.Collection)
+	of := ResourceOf(&collection)
 	return join.Change{
 		ID: c.Number, Object: join.Object{Group: of.Group, Resource: of.Resource, Namespace: c.Namespace, Name: audit.Shortened(c.Name)}, UID: c.UID,
 		Kind: c.Did, Version: c.Made, Before: c.Before, Seen: a.marksAfter(c.live), Unrequested: c.Unrequested, Noticed: c.Noticed, At: a.now,
@@ -307,13 +308,13 @@ func (a *Attribution) Skip(number uint64, now time.Time) {
 }
 
 func (a *Attribution) storageOf(c *Change) string {
-	storage, _ := a.options.Storage(ResourceOf(c.Collection))
+	of := event.ParseCollection(c.Collection)
+	storage, _ := a.options.Storage(ResourceOf(&of))
 	return storage
 }
 
 // ResourceOf returns the resource of a collection as audit records of its objects have it.
-func ResourceOf(collection string) join.Resource {
-	c := event.ParseCollection(collection)
+func ResourceOf(c *event.Collection) join.Resource {
 	group, resource := audit.ResourceOf(c.Group, c.Resource)
 	return join.Resource{Group: group, Resource: resource}
 }

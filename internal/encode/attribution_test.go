@@ -81,7 +81,7 @@ func TestDeletionWithoutRequest(t *testing.T) {
 			r.commit()
 			read("patch", "nobody", audit.Received, nil)
 			read("patch", "nobody", audit.Complete, &audit.Answer{Namespace: "shop", Name: "a", UID: "ua", Version: "5"})
-			a.Floor(attribute.Resource{Resource: attribute.ResourceOf(r.id)}, "10", number, start.Add(2*time.Minute), start.Add(2*time.Minute))
+			a.Floor(attribute.Resource{Resource: attribute.ResourceOf(&test.target)}, "10", number, start.Add(2*time.Minute), start.Add(2*time.Minute))
 			if test.deleted {
 				read("delete", "alice", audit.Received, nil)
 				read("delete", "alice", audit.Complete, &audit.Answer{Namespace: "shop", Name: "a", UID: "ua", Version: "11", Ending: true})

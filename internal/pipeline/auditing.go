@@ -174,8 +174,8 @@ func (b *Bridge) resources() map[attribute.Resource]source.Target {
 	found := map[attribute.Resource]source.Target{}
 	for _, p := range b.pipelines {
 		p.mu.Lock()
-		for id, t := range p.targets {
-			if r, known := p.stored(id); known && t.Resource.Version != "" {
+		for _, t := range p.targets {
+			if r, known := p.stored(&t.Collection); known && t.Resource.Version != "" {
 				found[r] = t.Target
 			}
 		}
@@ -190,8 +190,8 @@ func (p *Pipeline) passed() map[attribute.Resource]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	lowest := map[attribute.Resource]string{}
-	for id := range p.targets {
-		r, known := p.stored(id)
+	for id, t := range p.targets {
+		r, known := p.stored(&t.Collection)
 		if !known {
 			continue
 		}
@@ -205,7 +205,8 @@ func (p *Pipeline) passed() map[attribute.Resource]string {
 		}
 	}
 	for id := range p.unnamed {
-		if r, known := p.stored(id); known {
+		c := event.ParseCollection(id)
+		if r, known := p.stored(&c); known {
 			delete(lowest, r)
 		}
 	}
@@ -222,11 +223,12 @@ func (p *Pipeline) idle() (list []attribute.Resource) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	used := map[join.Resource]bool{}
-	for id := range p.targets {
-		used[attribute.ResourceOf(id)] = true
+	for _, t := range p.targets {
+		used[attribute.ResourceOf(&t.Collection)] = true
 	}
 	for id := range p.unnamed {
-		used[attribute.ResourceOf(id)] = true
+		c := event.ParseCollection(id)
+		used[attribute.ResourceOf(&c)] = true
 	}
 	for r, storage := range p.storage {
 		if !used[r] {
@@ -713,8 +715,10 @@ func (r *recordReader) next(ctx context.Context) error {
 		for resource, version := range r.pipeline.passed() {
 			a.Passed(resource, version)
 		}
-		for _, resource := range r.pipeline.idle() {
-			a.Idle(resource)
+		if r.auditing.spec.Join.Complete {
+			for _, resource := range r.pipeline.idle() {
+				a.Idle(resource)
+			}
 		}
 		changes = append(changes, r.declare(a, now)...)
 		if now.Sub(r.trimmed) > trimEvery {

@@ -122,16 +122,16 @@ func (p *Pipeline) storageOf(r join.Resource) (storage string, configured bool) 
 }
 
 // stored returns the resource of a collection with its storage; false: that is not known. p.mu is held.
-func (p *Pipeline) stored(collection string) (r attribute.Resource, known bool) {
-	r.Resource = attribute.ResourceOf(collection)
+func (p *Pipeline) stored(c *event.Collection) (r attribute.Resource, known bool) {
+	r.Resource = attribute.ResourceOf(c)
 	r.Storage, known = p.storage[r.Resource]
 	return r, known
 }
 
-func (p *Pipeline) setStorage(collection, storage string) {
+func (p *Pipeline) setStorage(c *event.Collection, storage string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.storage[attribute.ResourceOf(collection)] = storage
+	p.storage[attribute.ResourceOf(c)] = storage
 }
 
 func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
@@ -282,7 +282,8 @@ func (p *Pipeline) nameLater(known []planning.Known, undecided []string) (allNam
 		}
 		allNamed = false
 		p.unnamed[k.ID] = true
-		if r, other := p.stored(k.ID); !other {
+		c := event.ParseCollection(k.ID)
+		if r, other := p.stored(&c); !other {
 			p.storage[r.Resource] = k.Storage
 		}
 	}
@@ -339,7 +340,7 @@ func (s *settings) uses(t target, compiled encode.Compiled) {
 	s.p.encoder.Use(compiled)
 	s.p.lagging.allow(s.p.name, s.id, &s.options, compiled.Hides())
 	s.p.setTarget(s.id, t)
-	s.p.setStorage(s.id, s.storage)
+	s.p.setStorage(&t.Collection, s.storage)
 	s.p.continued(s.id)
 }
 

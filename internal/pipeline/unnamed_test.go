@@ -7,11 +7,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/attribute"
 	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/audit/join"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -89,5 +91,24 @@ func TestNameLater(t *testing.T) {
 	p.setTarget("gadgets.example.com@b", target{selection: "s"})
 	if !p.nameLater(known, []string{"pods@a", "gadgets.example.com@b"}) {
 		t.Error("not all collections are named, after plans have named all")
+	}
+}
+
+// Complete records of a resource whose entry was removed take no room: no position says any more up to where its changes are published.
+func TestResourcesWithoutCollections(t *testing.T) {
+	p := newPipeline(pipelineOptions{Identity: identity, Sink: &nowhere{}, Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry())})
+	pods := event.Collection{Resource: "pods"}
+	for _, id := range []string{"pods@a", "pods@b"} {
+		p.setTarget(id, target{Target: source.Target{Collection: pods}, selection: id})
+	}
+	p.setStorage(&pods, "core")
+	p.hide("pods@a")
+	if idle := p.idle(); len(idle) != 0 {
+		t.Errorf("%v have no collections, and one has pods", idle)
+	}
+	p.hide("pods@b")
+	want := attribute.Resource{Storage: "core", Resource: join.Resource{Resource: "pods"}}
+	if idle := p.idle(); len(idle) != 1 || idle[0] != want {
+		t.Errorf("%v have no collections, want %v", idle, want)
 	}
 }
