@@ -31,13 +31,24 @@ const (
 	recordCluster  = "cluster-uid"
 )
 
+// saveRead is how often it is made durable how far the bus was read, if nothing else is.
+const saveRead = time.Minute
+
 // Offset is how far a part of the bus was read.
 type Offset struct {
 	Log  string // identity of the topic or stream: another one after it was deleted and created again
 	Next int64
+	// Last is the last message that was read, which the bus must still have unless retention has removed it. Zero: none was read.
+	Last Message `json:",omitzero"`
 }
 
-// Mirror writes a store. Apply, Commit, Forget, OpenLogs and Trim are called by one goroutine; the other methods by any.
+// Message identifies a message: another one at its offset has another digest.
+type Message struct {
+	Offset int64
+	Digest uint64
+}
+
+// Mirror writes a store. Apply, Commit, Forget, OpenLogs, ReadUntil and Trim are called by one goroutine; the other methods by any.
 type Mirror struct {
 	store   *store.Store
 	state   consumer.State
@@ -47,9 +58,12 @@ type Mirror struct {
 	offsets map[string]Offset
 	uid     string // of the cluster; "": not known
 
+	saved time.Time // see ReadUntil
+
 	mu         sync.RWMutex
 	published  map[store.Resource]*Resource
 	clusterUID string // that readers see; "": not known
+	until      time.Time
 	commits    chan struct{}
 }
 
@@ -61,6 +75,7 @@ func Open(s *store.Store) (*Mirror, error) {
 	}
 	m.batch, m.clusterUID = s.Batch(), m.uid
 	for _, r := range m.all {
+		m.until = later(m.until, r.Read)
 		_, r.complete = m.state.Complete(r.id.Cluster, r.id.Name)
 		m.published[r.id] = r.published()
 	}
@@ -132,7 +147,7 @@ func (m *Mirror) loadResources() error {
 			return fmt.Errorf("record %s: %w", name, cmp.Or(err, errRecord))
 		}
 		r.id = store.Resource{Cluster: parts[1], Name: parts[2]}
-		r.unserved.number = several
+		r.unserved.number, r.recheckWaiting = several, true
 		m.all[r.id] = r
 		return nil
 	})
@@ -321,6 +336,36 @@ func (m *Mirror) ProveMarked(partitions map[string]bool) {
 	}
 }
 
+// ReadUntil is called after Commit, when everything is applied that the bus had at a time in its partitions, which have the names of
+// [consumer.Message.String]. Readers are shown states up to that time. A resource that was also read from another partition is not shown further.
+func (m *Mirror) ReadUntil(t time.Time, partitions map[string]bool) error {
+	save := t.Sub(m.saved) >= saveRead
+	for _, r := range m.all {
+		if err := m.findWaiting(r); err != nil {
+			return err
+		}
+		if r.readIn(partitions) {
+			r.Read = later(r.Read, t)
+		}
+		r.changed = r.changed || save
+	}
+	if save {
+		m.saved = t
+		if err := m.Commit(nil); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.until = later(m.until, t)
+	for id, p := range m.published {
+		shown := *p
+		shown.Until = m.all[id].until()
+		m.published[id] = &shown
+	}
+	return nil
+}
+
 func (m *Mirror) publish(changed []*resource) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -336,14 +381,15 @@ func (m *Mirror) publish(changed []*resource) {
 // stays as the past.
 func (m *Mirror) Forget(reason string) error {
 	for _, r := range m.all {
-		s := &step{event: &event.Received{Time: r.Time}}
+		r.Read, r.Waiting = r.until(), time.Time{}
+		s := &step{event: &event.Received{Time: later(r.Time, r.Read.Add(tick))}}
 		s.change.Dropped = slices.Collect(maps.Keys(r.Collections))
 		for _, id := range s.change.Dropped {
 			if err := m.dropped(r, s, id, reason); err != nil {
 				return err
 			}
 		}
-		r.restart()
+		r.restart(s.event.Time)
 		r.recheckComplete = true
 	}
 	for _, prefix := range []string{statePrefix, objectPrefix, offsetPrefix} {
@@ -366,7 +412,7 @@ func (m *Mirror) Trim(before time.Time) (map[store.Resource]store.Position, erro
 			return nil, err
 		}
 		found = found && at.Compare(r.Served) <= 0
-		if r.Closed && r.Time.Before(before) { // the present era begins without objects
+		if !r.ClosedAt.IsZero() && r.ClosedAt.Before(before) { // the present era begins without objects
 			at, found = store.Position{Era: r.era().Number}, true
 		}
 		if found && at.Compare(r.Floor) > 0 {

@@ -53,6 +53,9 @@ type copier struct {
 	continued  int                        // how often a watch continued over changes
 	timed      int                        // how often a time was shown that is not the present
 	events     []timedVersion             // that were applied
+	ends       map[bustest.Place]int      // of the partitions when everything was read
+	answers    []answer                   // that were given about times
+	compared   int                        // how often an answer was compared with one that was given before
 	unknown    map[string][2]uint64       // by collection that does not exist: the resourceVersions between which it is not known what it had
 }
 
@@ -60,6 +63,13 @@ type copier struct {
 type timedVersion struct {
 	version uint64
 	time    time.Time
+}
+
+// answer is what was shown at a time.
+type answer struct {
+	time    time.Time
+	objects objects
+	ends    map[bustest.Place]int // of the partitions when everything was read
 }
 
 func newCopier(w *bustest.World) *copier {
@@ -160,7 +170,21 @@ func (c *copier) commit() {
 		offsets[name(at)] = Offset{Log: at.Topic, Next: int64(n)}
 	}
 	c.must(c.mirror.Commit(offsets))
+	c.readUntil()
 	c.check()
+}
+
+// readUntil says how far the bus was read, if it was read to its end.
+func (c *copier) readUntil() {
+	all, ends := map[string]bool{}, map[bustest.Place]int{}
+	for _, at := range c.places() {
+		if c.pos[at] < len(c.Bus[at]) {
+			return
+		}
+		all[name(at)], ends[at] = true, len(c.Bus[at])
+	}
+	c.ends = ends
+	c.must(c.mirror.ReadUntil(time.Unix(int64(c.Clock), 0), all))
 }
 
 // mark remembers what was read, if a batch reaches all partitions at once. Once all partitions are read to their present ends, what was read
@@ -310,6 +334,8 @@ func (c *copier) time(r *Resource) {
 	if p.At != r.Served {
 		c.timed++
 	}
+	c.answers = append(c.answers, answer{t, c.list(p.At), c.ends})
+	c.again(rapid.SampledFrom(c.answers).Draw(c.T, "answer"))
 	c.must(c.store.List(store.View{Resource: pods, At: p.At}, "", store.Name{}, func(o *store.Object) bool {
 		if o.Time.After(t) && !c.cut { // a partition that has lost its first messages can show later ones too early
 			c.T.Fatalf("at %d, that is at %v, the object %s of %d is shown at %v", t.Unix(), p.At, o.Name.Name, o.Time.Unix(), o.At)
@@ -333,6 +359,29 @@ func (c *copier) time(r *Resource) {
 		}
 		return false
 	}))
+}
+
+// again checks that an answer about a time does not change, unless messages with earlier times were published after everything was read.
+func (c *copier) again(a answer) {
+	for at, log := range c.Bus {
+		for _, m := range log[min(a.ends[at], len(log)):] {
+			e, err := consumer.Decode(m.Message)
+			if errors.Is(err, consumer.ErrNoEvent) {
+				continue
+			}
+			if c.must(err); !e.Time.After(a.time) {
+				return
+			}
+		}
+	}
+	p, err := c.mirror.AtTime(c.mirror.Resource(pods), a.time)
+	if err != nil {
+		return
+	}
+	c.compared++
+	if diff := cmp.Diff(a.objects, c.list(p.At)); diff != "" {
+		c.T.Fatalf("the answer about %d, now from %v, has changed (-before +now):\n%s", a.time.Unix(), p.At, diff)
+	}
 }
 
 // highest returns the highest epoch of the cluster.
@@ -503,8 +552,10 @@ func (c *copier) consume() {
 		c.pos[at] -= rapid.IntRange(0, c.pos[at]-c.first[at]).Draw(c.T, "again")
 	case n == 1 && c.late:
 		c.Bus[at] = append(log, log[rapid.IntRange(0, len(log)-1).Draw(c.T, "late")])
-	case n < 4 && c.cut && !c.begun[at]:
+	case n < 4 && c.cut && !c.begun[at] && len(c.answers) == 0:
 		c.Bus[at] = slices.Clone(log[rapid.IntRange(0, len(log)).Draw(c.T, "gone"):])
+	case n == 4:
+		c.readAll()
 	default:
 		for range rapid.IntRange(1, 8).Draw(c.T, "messages") {
 			c.next(at)
@@ -528,7 +579,7 @@ func (c *copier) readAll() {
 // TestMirror: whatever happens to a cluster, a bridge, a bus and this program, what is served is what the cluster had at that resourceVersion, a
 // watch leads from one list to the next, the past does not change, and once everything is read, the cluster's state is served.
 func TestMirror(t *testing.T) {
-	served, continued, proved, timed := 0, 0, 0, 0
+	served, continued, proved, timed, compared := 0, 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := bustest.New(t, event.Structured, event.Binary, event.Plain)
 		c := newCopier(w)
@@ -559,9 +610,10 @@ func TestMirror(t *testing.T) {
 		continued += c.continued
 		proved += c.proved
 		timed += c.timed
+		compared += c.compared
 	})
-	if served == 0 || continued == 0 || proved == 0 || timed == 0 {
-		t.Errorf("%d positions were served, %d changes were watched, %d marks were proved, and %d times of the past were shown", served, continued, proved, timed)
+	if served == 0 || continued == 0 || proved == 0 || timed == 0 || compared == 0 {
+		t.Errorf("%d positions were served, %d changes were watched, %d marks were proved, %d times of the past were shown, and %d of them compared", served, continued, proved, timed, compared)
 	}
 }
 
@@ -584,6 +636,9 @@ func (c *copier) final() {
 	}
 	for range 10 {
 		c.time(r)
+	}
+	for _, a := range c.answers {
+		c.again(a)
 	}
 	for at, want := range c.past {
 		if diff := cmp.Diff(want, c.list(at)); diff != "" {

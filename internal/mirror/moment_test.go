@@ -104,9 +104,24 @@ func (b *backlog) commit() {
 	}
 }
 
-// want checks what is shown at a time.
+// readUntil says that everything is read that the bus had at a time.
+func (b *backlog) readUntil(seconds int64) {
+	b.Helper()
+	all := map[string]bool{}
+	for _, c := range b.mirror.all[pods].Collections {
+		for at := range c.Begun {
+			all[at] = true
+		}
+	}
+	if err := b.mirror.ReadUntil(time.Unix(seconds, 0), all); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// want checks what is shown at a time, when the bus was read up to it.
 func (b *backlog) want(seconds int64, gap bool, versions ...uint64) {
 	b.Helper()
+	b.readUntil(seconds)
 	p, err := b.mirror.AtTime(b.mirror.Resource(pods), time.Unix(seconds, 0))
 	if err != nil {
 		b.Errorf("at %d: %v", seconds, err)
@@ -321,16 +336,16 @@ func (b *backlog) resynced(seconds int64, run string, version int) {
 	b.apply(0, seconds, e)
 }
 
-// wantNone checks that no state is shown at a time.
-func (b *backlog) wantNone(seconds int64) {
+// unread checks that the state of a time is not known yet.
+func (b *backlog) unread(seconds int64) {
 	b.Helper()
-	if p, err := b.mirror.AtTime(b.mirror.Resource(pods), time.Unix(seconds, 0)); !errors.Is(err, ErrExpired) {
+	if p, err := b.mirror.AtTime(b.mirror.Resource(pods), time.Unix(seconds, 0)); !errors.Is(err, ErrUnread) {
 		b.Errorf("at %d is shown %+v (%v)", seconds, p, err)
 	}
 }
 
-// TestMomentsOfCopyReadAgain: messages were lost, and everything is read again. Meanwhile the past is shown as before, and the time at which it ended is
-// not shown with an older state.
+// TestMomentsOfCopyReadAgain: messages were lost, and everything is read again. Meanwhile the past is shown as before, and later times are not shown with
+// an older state.
 func TestMomentsOfCopyReadAgain(t *testing.T) {
 	b := openBacklog(t)
 	b.partitions = 1
@@ -346,44 +361,92 @@ func TestMomentsOfCopyReadAgain(t *testing.T) {
 	b.synced(0, 6, "200", 1, 35)
 	b.pod(0, 10, event.Modified, 40)
 	b.commit()
-	past := func(to int64) {
+	past := func() {
 		t.Helper()
 		b.want(3, false, 10)
 		b.want(4, false, 30)
 		b.want(9, false, 30)
-		if to > 10 {
-			b.want(11, false, 40)
-		}
+		b.want(10, false, 40)
+		b.want(11, false, 40)
+		b.unread(12)
 	}
-	past(11)
+	past()
 	for range 2 { // messages can be lost again before all are read
 		if err := b.mirror.Forget("messages were lost"); err != nil {
 			t.Fatal(err)
 		}
-		past(0)
-		b.wantNone(10)
+		past()
 		first()
 		b.latest(20, 10)
-		past(0)
-		b.wantNone(10)
-		b.wantNone(100)
+		past()
 		b.pod(0, 4, event.Modified, 30)
 		b.gap(0, 5, "200", "expired")
 		b.commit()
-		past(0)
-		b.wantNone(10)
+		past()
 		b.synced(0, 6, "200", 1, 35)
 		b.commit()
-		b.wantNone(10)
-		past(0)
+		past()
 	}
 	b.pod(0, 10, event.Modified, 40)
 	b.commit()
-	past(11)
+	past()
 	b.pod(0, 12, event.Modified, 50)
 	b.commit()
-	past(11)
+	past()
 	b.want(12, false, 50)
+}
+
+// TestUnreadTimes: a time is shown once everything is read that was published by then, and served. Before that the answer would be an older state.
+func TestUnreadTimes(t *testing.T) {
+	b := openTwo(t)
+	b.commit()
+	b.unread(3)
+	b.want(5, false, 10, 11)
+	b.unread(6)
+	b.collection = "pods@a"
+	b.pod(0, 10, event.Modified, 30)
+	b.pod(0, 12, event.Modified, 32)
+	b.commit()
+	b.unread(9)
+	b.want(9, false, 10, 11)
+	b.readUntil(20)
+	b.want(9, false, 10, 11)
+	b.unread(10) // the change is not served, because the other collection is behind
+	b.unread(20)
+	b.collection = "pods@b"
+	b.pod(0, 18, event.Modified, 31)
+	b.commit()
+	b.unread(12)
+	b.readUntil(20)
+	b.want(10, false, 30, 11)
+	b.want(11, false, 30, 11)
+	b.unread(12)
+	b.synced(0, 25, "100", 2, 40)
+	b.collection = "pods@a"
+	b.synced(0, 25, "100", 2, 40)
+	b.commit()
+	b.want(12, false, 30, 11)
+	b.want(18, false, 32, 31)
+	b.want(20, false, 32, 31)
+	b.unread(25)
+	b.want(25, false, 32, 31)
+}
+
+// TestUnreadPartition: how far another partition was read says nothing about a resource of one that is not seen any more.
+func TestUnreadPartition(t *testing.T) {
+	b := openBacklog(t)
+	for i := range 2 {
+		b.gap(i, 1, "100", event.ReasonReset)
+		b.pod(i, 2, event.Present, 10+i)
+		b.synced(i, 3, "100", 1, 20)
+	}
+	b.commit()
+	b.want(5, false, 10, 11)
+	if err := b.mirror.ReadUntil(time.Unix(9, 0), map[string]bool{"pods/0": true}); err != nil {
+		t.Fatal(err)
+	}
+	b.unread(6)
+	b.want(6, false, 10, 11)
 }
 
 // TestMomentsOfClosedCollection: when a collection is closed, what is left is complete at once. The time before shows the collection's objects.

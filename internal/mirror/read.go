@@ -18,6 +18,8 @@ var (
 	ErrExpired = errors.New("not covered")
 	// ErrTooNew is returned for a resourceVersion that the resource has not reached.
 	ErrTooNew = errors.New("too large resource version")
+	// ErrUnread is returned for a time whose state is not known yet, because messages that were published by then may not have been read, or are not served.
+	ErrUnread = errors.New("not read yet")
 	// ErrAbsent is returned for a resource that does not exist in the cluster, or that the bridge does not publish any more.
 	ErrAbsent = errors.New("the resource does not exist")
 )
@@ -35,6 +37,7 @@ type Resource struct {
 	Unordered   string         // a resourceVersion that is not a number; "": all are numbers
 	Collections []string       // that are not closed, sorted; empty also if messages were lost and no collection was read again yet
 	Closed      bool           // the bridge has closed every collection: it does not publish the resource any more
+	Until       time.Time      // the last time whose state is known: see [Mirror.AtTime]
 
 	spans []Span
 }
@@ -69,6 +72,13 @@ func (m *Mirror) Clusters() (names []string) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// Until returns the time up to which everything that was published is applied, as far as its partitions were seen: see [Mirror.ReadUntil].
+func (m *Mirror) Until() time.Time {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.until
 }
 
 // Commits returns a channel that is closed at the next commit. Call it before [Mirror.Resource], so that no commit is missed.
@@ -245,8 +255,12 @@ type Past struct {
 	Gap   string    // why changes before the time may be missing; "": none is known to be
 }
 
-// AtTime returns the resource with everything that was published by a time. Errors wrap [ErrExpired] or [ErrAbsent].
+// AtTime returns the resource with everything that was published by a time. It refuses a time for which a message that is still to be read or served could
+// change the answer. Errors wrap [ErrUnread], [ErrExpired] or [ErrAbsent].
 func (m *Mirror) AtTime(r *Resource, t time.Time) (p Past, err error) {
+	if t.After(r.Until) {
+		return p, fmt.Errorf("%w: %s at %s, which is known up to %s", ErrUnread, r.ID.Name, t.UTC().Format(time.RFC3339Nano), r.Until.UTC().Format(time.RFC3339Nano))
+	}
 	at, since, found, err := m.store.Moment(r.ID, t)
 	if err != nil {
 		return p, err

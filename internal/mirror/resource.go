@@ -155,16 +155,18 @@ type resource struct {
 	id   store.Resource
 	eras []Era // ascending; the last one is the present era
 
-	Kind        Kind
-	KindTime    time.Time `json:",omitzero"` // of the event that Kind is of. Older ones do not change it
-	Served      store.Position
-	Moment      time.Time // what the served position shows everything up to. It is not lower than the event that began the present era
-	Before      reached   `json:",omitzero"` // the last position of the eras before that has a time, and this time. States that show less do not replace it
-	Restarted   time.Time `json:",omitzero"` // the time up to which everything was read before messages were lost, and all was read again
-	Time        time.Time // the highest time of an event, by the bridge's clock
+	Kind      Kind
+	KindTime  time.Time `json:",omitzero"` // of the event that Kind is of. Older ones do not change it
+	Served    store.Position
+	Moment    time.Time // what the served position shows everything up to. It is not lower than the event that began the present era
+	Restarted time.Time `json:",omitzero"` // the time up to which everything was read before messages were lost, and all was read again
+	Time      time.Time // the highest time of an event, by the bridge's clock
+	Read      time.Time `json:",omitzero"` // everything that was published by then is applied: see [Mirror.ReadUntil]
+	// Waiting is not later than any change of the present era that is not served, if the era is complete; zero: all are served.
+	Waiting     time.Time `json:",omitzero"`
 	Collections map[string]*collection
-	Ended       []Span `json:",omitzero"` // collections of eras that are retained, which a later era does not have
-	Closed      bool   `json:",omitzero"` // the bridge has closed every collection: it does not publish the resource any more
+	Ended       []Span    `json:",omitzero"` // collections of eras that are retained, which a later era does not have
+	ClosedAt    time.Time `json:",omitzero"` // when the bridge closed the last collection: it does not publish the resource any more; zero: it does
 	// Unordered is a resourceVersion that is not a number; "": all of the collections are.
 	Unordered string         `json:",omitzero"`
 	Floor     store.Position // what only lower positions need may be deleted
@@ -176,6 +178,49 @@ type resource struct {
 	complete        bool     // the union is complete
 	run             uint64   // an object event of a higher run may end completeness
 	unserved        unserved
+	recheckWaiting  bool // Waiting may be earlier than all changes
+}
+
+// tick is the smallest difference between two times in the store.
+const tick = time.Microsecond
+
+// until returns the last time whose state is known.
+func (r *resource) until() time.Time {
+	if !r.Waiting.IsZero() {
+		return earlier(r.Read, r.Waiting.Add(-tick))
+	}
+	return r.Read
+}
+
+// waits records that a change of the present era is not served yet.
+func (r *resource) waits(t time.Time) {
+	if t = t.Truncate(tick); r.era().Complete && (r.Waiting.IsZero() || t.Before(r.Waiting)) {
+		r.Waiting = t
+	}
+}
+
+// findWaiting looks up the changes that are not served, if some of those before were served.
+func (m *Mirror) findWaiting(r *resource) error {
+	if !r.recheckWaiting || r.Waiting.IsZero() {
+		return nil
+	}
+	r.Waiting, r.recheckWaiting = time.Time{}, false
+	return m.batch.ChangeTimes(r.id, r.Served, func(_ store.Position, t time.Time) bool {
+		r.waits(t)
+		return true
+	})
+}
+
+// readIn reports whether all partitions that the collections were read from are among some.
+func (r *resource) readIn(partitions map[string]bool) bool {
+	for _, c := range r.Collections {
+		for at := range c.Begun {
+			if !partitions[at] {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // unserved are the changes of the present era after the served position, as far as they are known without reading the store.
@@ -261,7 +306,6 @@ func (m *Mirror) begin(r *resource, s *step, id, reason string, reset bool) erro
 func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) error {
 	now := r.era()
 	now.Last = r.Served
-	r.keepMoments()
 	r.Moment = later(r.Moment, s.event.Time)
 	next := Era{Number: now.Number + 1, Began: s.event.Time, Reason: reason, Collection: id, Reset: reset, From: now.From}
 	if r.unserved.number > 0 {
@@ -300,7 +344,7 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 			}
 		}
 	}
-	r.changed, r.unserved.number = true, several
+	r.changed, r.unserved.number, r.Waiting = true, several, time.Time{}
 	return nil
 }
 
@@ -322,21 +366,14 @@ func (m *Mirror) nextEpoch(r *resource, s *step, id, reason string, reset bool) 
 	return nil
 }
 
-// keepMoments keeps the served position as what later eras do not replace at its time.
-func (r *resource) keepMoments() {
-	if !r.Moment.Before(r.Before.Time) {
-		r.Before = reached{Epoch: r.era().Epoch, Version: r.Served.Version, Time: r.Moment}
-	}
-}
-
-// restart begins again with the times: messages are read again that were published before. The times up to the last one that was shown stay as
-// they were.
-func (r *resource) restart() {
-	r.Restarted = later(r.Restarted, later(r.era().Began, r.era().ResetAt))
+// restart begins again at a time that is later than all that was shown: messages are read again that were published before. What was shown up to then stays
+// as it was.
+func (r *resource) restart(at time.Time) {
+	r.Restarted = later(r.Restarted, at)
 	if now := r.era(); !now.Complete {
 		now.From = 0
 	}
-	r.Moment, r.Time, r.Unordered, r.changed = time.Time{}, time.Time{}, "", true
+	r.Time, r.Unordered, r.changed = time.Time{}, "", true
 }
 
 // raiseMinServed keeps lower resourceVersions from being served in the present era, if it is not complete yet.
@@ -377,7 +414,9 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 	}
 	if len(r.Collections) == 0 { // no list counts any more; epochs begin again if the checkpoint was lost
 		r.era().MinServed, r.era().From, r.Unordered = reached{}, 0, ""
-		r.Closed = s.event.Type == event.Closed && s.event.Collection == id
+		if s.event.Type == event.Closed && s.event.Collection == id {
+			r.ClosedAt = s.event.Time
+		}
 	}
 	r.changed, r.recheckComplete = true, true
 	return m.batch.Drop(r.id, id, r.era().Number, m.seq)
@@ -396,7 +435,7 @@ func (m *Mirror) apply(r *resource, s *step) error {
 			return err
 		}
 		c = &collection{Reached: map[string]reached{}, LastEvents: map[string]time.Time{}, Begun: map[string]uint64{}, Since: r.era().Number}
-		r.Collections[e.Collection], r.Closed = c, false
+		r.Collections[e.Collection], r.ClosedAt = c, time.Time{}
 	}
 	if now := r.era(); now.From == 0 {
 		now.From = cmp.Or(now.Epoch, e.Epoch)
@@ -591,6 +630,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 	}
 	if era == r.era().Number {
 		r.unserved.add(put, e.Time)
+		r.waits(e.Time)
 	} else {
 		r.leftOut(put, e.Time)
 		r.raiseMinServed(e.Epoch, version)
@@ -753,20 +793,23 @@ func (m *Mirror) serve(r *resource) error {
 
 // setMoments records the times of the positions from the served one up to the next. The time of a position is the highest of a change up to
 // it, so that a time shows all that was published by then, also if partitions are read one after the other. An era begins with the position at
-// which it became complete. proved is the time of the event that proves the next position.
+// which it became complete, at a time that was not shown without it. proved is the time of the event that proves the next position.
 func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) error {
 	after, complete := r.Served, r.era().Complete
 	if !complete {
 		after = store.Position{Era: next.Era}
 	}
 	t, last := r.Moment, after
+	if !complete {
+		t = later(t, r.Read.Add(tick))
+	}
 	add := func(at store.Position, when time.Time) error {
 		before, until := last, t
 		last, t = at, later(t, when)
 		if !complete || before == after || before.Version == at.Version {
 			return nil
 		}
-		return m.setMoment(r, until, before)
+		return m.batch.SetMoment(r.id, until, before)
 	}
 	switch u := &r.unserved; {
 	case complete && u.number == 1 && u.at.Compare(next) <= 0:
@@ -791,30 +834,24 @@ func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) 
 	}
 	if !complete || last == after || last.Version != next.Version {
 		if complete && last != after {
-			if err := m.setMoment(r, t, last); err != nil {
+			if err := m.batch.SetMoment(r.id, t, last); err != nil {
 				return err
 			}
 		}
 		t = later(t, proved)
 	}
-	r.Moment = t
-	return m.setMoment(r, t, next)
-}
-
-// setMoment records the time of a position of the present era, unless an era before has shown more by then.
-func (m *Mirror) setMoment(r *resource, t time.Time, at store.Position) error {
-	epoch := r.era().Epoch
-	if t.Before(r.Before.Time) || t.Equal(r.Before.Time) && (epoch < r.Before.Epoch || epoch == r.Before.Epoch && at.Version < r.Before.Version) {
-		return nil
+	r.Moment, r.recheckWaiting = t, true
+	if r.unserved.number == 0 {
+		r.Waiting = time.Time{}
 	}
-	return m.batch.SetMoment(r.id, t, at)
+	return m.batch.SetMoment(r.id, t, next)
 }
 
 // published returns what readers see of the resource.
 func (r *resource) published() *Resource {
 	p := &Resource{
 		ID: r.id, Kind: r.Kind, Eras: slices.Clone(r.eras), Served: r.Served, Floor: r.Floor, Time: r.Time, LastEvent: r.lastEvent(),
-		Complete: r.complete && r.era().Complete, Unordered: r.Unordered, Collections: slices.Sorted(maps.Keys(r.Collections)), Closed: r.Closed,
+		Complete: r.complete && r.era().Complete, Unordered: r.Unordered, Collections: slices.Sorted(maps.Keys(r.Collections)), Closed: !r.ClosedAt.IsZero(), Until: r.until(),
 	}
 	p.spans = slices.Clone(r.Ended)
 	for _, id := range p.Collections {

@@ -20,6 +20,7 @@ func TestUnpublishedTypes(t *testing.T) {
 	refused := func(past int64) {
 		t.Helper()
 		b.commit()
+		b.readUntil(past)
 		r := b.mirror.Resource(pods)
 		_, err := r.Latest()
 		if !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "deleted events are not published") {

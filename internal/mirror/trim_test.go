@@ -59,6 +59,36 @@ func TestTrim(t *testing.T) {
 	}
 }
 
+// TestTrimClosedAfterLoss: messages were lost after a resource was closed. The states before are kept for as long as others.
+func TestTrimClosedAfterLoss(t *testing.T) {
+	b := openBacklog(t)
+	b.partitions = 1
+	b.gap(0, 10, "100", event.ReasonReset)
+	b.pod(0, 11, event.Present, 20)
+	b.synced(0, 12, "100", 1, 30)
+	b.collections, b.plan = map[string]uint64{}, 2
+	b.apply(0, 20, event.Event{Type: event.Closed, Origin: event.Reconcile, Report: &event.Report{Reason: event.ReasonRemoved}})
+	b.commit()
+	b.readUntil(25)
+	if err := b.mirror.Forget("messages were lost"); err != nil {
+		t.Fatal(err)
+	}
+	trim := func(before int64) error {
+		t.Helper()
+		if _, err := b.mirror.Trim(time.Unix(before, 0)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := b.mirror.AtTime(b.mirror.Resource(pods), time.Unix(15, 0))
+		return err
+	}
+	if err := trim(20); err != nil {
+		t.Errorf("within the retention: %v", err)
+	}
+	if err := trim(21); !errors.Is(err, ErrExpired) {
+		t.Errorf("after the retention: %v", err)
+	}
+}
+
 // TestTrimClosed: nothing of a resource that was closed before the retention is kept. Its objects would stay on the disk for good. It can come back.
 func TestTrimClosed(t *testing.T) {
 	b := openBacklog(t)

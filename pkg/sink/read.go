@@ -26,7 +26,8 @@ type Reader interface {
 	// only collection events are wanted, and a reader may leave other events
 	// out. An error of fn ends Read and is returned, except for [ErrEnough], which
 	// ends only the part. Read returns an error if the bus removed messages of a range before they were read. It may begin later than a range
-	// that begins at the part's First and is not Continued.
+	// that begins at the part's First and is not Continued. A range may end behind the part's End: what the part does not have there is left out,
+	// without an error, once those have answered who know it, such as the part's leader.
 	Read(ctx context.Context, ranges []Range, collections bool, fn func(m *Message) error) error
 
 	// Refresh looks up again where the parts begin and end. Parts may be added, and those of a topic that does not exist any more are
@@ -67,6 +68,7 @@ type Range struct {
 type Message struct {
 	Part    int // index among the parts
 	Offset  int64
+	Time    time.Time // when it was written, by the clock of the bus or of the sink
 	Headers []Header
 	Value   []byte // nil: a tombstone
 	// Foreign says that the sink did not write the message, or wrote it to another place. It is false if the bus does not show that.

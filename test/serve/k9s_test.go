@@ -3,6 +3,7 @@ package serve
 import (
 	"bufio"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -181,6 +182,17 @@ func TestK9s(t *testing.T) {
 	w.createPod("late", "node-1", nil)
 	w.restart()
 	same("pods after bridge serve was killed", "late ● 0/1 Pending")
+	w.eventually("the time is known", func() string {
+		a, err := http.Get(w.url + "/at/" + began + "/api")
+		if err != nil {
+			return err.Error()
+		}
+		a.Body.Close()
+		if a.StatusCode == http.StatusGatewayTimeout {
+			return a.Status
+		}
+		return ""
+	})
 	past := w.k9s(w.kubeconfig(w.url+"/at/"+began, "", ""))
 	past.shows("10.2.0.3", "Pending")
 	if rows := past.rows(); strings.Contains(rows, "late") || strings.Contains(rows, "10.2.0.4") {

@@ -227,6 +227,9 @@ func (s *Server) parseView(path string) (v view, rest string, err error) {
 			if now := s.now(); v.at.Time.After(now) { // what is served now may not be what is then
 				return v, "", apierrors.NewTimeoutError(fmt.Sprintf("/at/%s is later than now, %s", value, stamp(now)), 0)
 			}
+			if until := s.Mirror.Until(); v.at.Time.After(until) { // resources that are published by then may not be known
+				return v, "", notRead(value, until)
+			}
 		default:
 			return v, path, nil
 		}
@@ -310,6 +313,9 @@ func (s *Server) position(q *request) (at store.Position, warnings []string, err
 		}
 		at = p.At
 		warnings = append(warnings, fmt.Sprintf("%s at %s is as of resourceVersion %d, which was complete at %s", r.ID.Name, q.past, at.Version, stamp(p.Since)))
+		if q.at.Time.After(r.Time) && !r.Time.IsZero() {
+			warnings = append(warnings, fmt.Sprintf("the bridge has published no event of it since %s: changes that it publishes late are missing", stamp(r.Time)))
+		}
 		if p.Gap != "" {
 			warnings = append(warnings, "a gap was open, changes before that time are missing: "+p.Gap)
 		}
@@ -362,6 +368,15 @@ func (q *request) sees(namespace string) bool { return q.namespace == "" || q.na
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
+// notRead is the answer about a time that is later than the time up to which the bus was read.
+func notRead(at string, until time.Time) error {
+	known := "the bus was not read to its end"
+	if !until.IsZero() {
+		known = "what was published is known up to " + stamp(until)
+	}
+	return apierrors.NewTimeoutError(fmt.Sprintf("/at/%s is not read yet: %s", at, known), 0)
+}
+
 // maxWarnings is the number of warnings of one answer. Some clients and proxies refuse answers with more than 100 headers.
 const maxWarnings = 16
 
@@ -397,6 +412,8 @@ func (s *Server) failed(q *request, err error) error {
 		e := apierrors.NewTimeoutError(err.Error(), 1)
 		e.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
 		return e
+	case errors.Is(err, mirror.ErrUnread):
+		return apierrors.NewTimeoutError(err.Error(), 0)
 	case errors.Is(err, mirror.ErrIncomplete):
 		e := apierrors.NewServiceUnavailable(fmt.Sprintf("%s is %v", gr, err))
 		// Without Retry-After: with it, client-go would hide the reason from kubectl's users for a minute.

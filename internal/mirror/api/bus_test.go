@@ -134,6 +134,19 @@ func (b *bus) send(collection string, e event.Event) {
 	if err := b.mirror.Commit(map[string]mirror.Offset{"K8S": {Log: "1", Next: int64(b.n)}}); err != nil {
 		b.t.Fatal(err)
 	}
+	b.readUntil(b.clock)
+}
+
+// readUntil says that everything is read that the bus had at a time.
+func (b *bus) readUntil(t time.Time) {
+	b.t.Helper()
+	all := map[string]bool{}
+	for n := range max(b.parts, 1) {
+		all[fmt.Sprintf("K8S/%d", n)] = true
+	}
+	if err := b.mirror.ReadUntil(t, all); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 func (b *bus) plan(collection string) *event.Plan {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -58,6 +59,7 @@ func (s *self) Rules(_ *http.Request, cluster, namespace string) (st authorizati
 // TestEverybodyReviews: without authorization everybody may read everything, and reviews say so; nobody may write.
 func TestEverybodyReviews(t *testing.T) {
 	b := threePods(t)
+	b.readUntil(start.Add(time.Hour))
 	for _, prefix := range []string{"", "/at/50", "/clusters/prod", "/clusters/prod/at/2026-03-14T10:00:00Z"} {
 		k := b.typed(prefix, "application/json")
 		for verb, allowed := range map[string]bool{"get": true, "list": true, "watch": true, "create": false, "delete": false, "*": false, "": false} {

@@ -20,6 +20,7 @@ type topics struct {
 	names  []string
 	all    map[string][]sink.Message
 	hidden map[string]bool // they were deleted, or may not be described
+	open   int64           // records of open transactions, behind the end of each topic
 	parts  []sink.Part
 }
 
@@ -33,7 +34,7 @@ func (b *topics) Refresh(context.Context) error {
 	b.parts = nil
 	for _, name := range b.names {
 		if end := int64(len(b.all[name])); !b.hidden[name] {
-			b.parts = append(b.parts, sink.Part{Name: name + "/0", Log: name, ID: name, End: end, Written: end, Ordered: true})
+			b.parts = append(b.parts, sink.Part{Name: name + "/0", Log: name, ID: name, End: end, Written: end + b.open, Ordered: true})
 		}
 	}
 	return nil
@@ -68,18 +69,62 @@ func (b *topics) synced(topic string, nth uint64, version int) {
 	})
 }
 
-// TestHiddenPart: what was read of one topic proves nothing about a topic that was deleted, or may not be described any more.
-func TestHiddenPart(t *testing.T) {
+// copyOf returns an empty copy.
+func copyOf(t *testing.T) *mirror.Mirror {
+	t.Helper()
 	db, err := store.Open("/data", store.Options{FS: vfs.NewMem()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
 	m, err := mirror.Open(db)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close()
+	t.Cleanup(func() { _, _ = m.Close(), db.Close() })
+	return m
+}
+
+// TestReadUntil: times are known up to shortly before everything was read. Messages that are held back by a transaction were not read.
+func TestReadUntil(t *testing.T) {
+	m, began := copyOf(t), time.Now()
+	b := &topics{names: []string{"a"}, all: map[string][]sink.Message{}, open: 1}
+	b.put("a", event.Event{Type: event.Gap, Origin: event.Snapshot, Report: &event.Report{Reason: event.ReasonReset, Reset: true}})
+	b.synced("a", 1, 50)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	n := 0
+	progress := func(unread int64) { // each time that everything is read
+		if unread > 0 {
+			return
+		}
+		n++
+		until := m.Until()
+		switch {
+		case n < 4 && !until.IsZero():
+			t.Errorf("while a transaction is open, times up to %s are known", until)
+			cancel()
+		case n == 3:
+			b.open = 0
+			b.synced("a", 2, 60)
+		case !until.IsZero():
+			if until.Before(began.Add(-publishing)) || until.After(time.Now().Add(-publishing)) {
+				t.Errorf("times are known up to %s, want %v before %s or later", until, publishing, began)
+			}
+			cancel()
+		}
+	}
+	err := Run(ctx, Options{
+		Mirror: m, Cluster: "prod", Log: zaptest.NewLogger(t), Progress: progress,
+		Open: func(ctx context.Context) (sink.Reader, error) { return b, b.Refresh(ctx) },
+	})
+	if m.Until().IsZero() || err != nil {
+		t.Errorf("no time is known (%v)", err)
+	}
+}
+
+// TestHiddenPart: what was read of one topic proves nothing about a topic that was deleted, or may not be described any more.
+func TestHiddenPart(t *testing.T) {
+	m := copyOf(t)
 	b := &topics{names: []string{"a", "b"}, all: map[string][]sink.Message{}, hidden: map[string]bool{}}
 	for _, topic := range b.names {
 		b.put(topic, event.Event{Type: event.Gap, Origin: event.Snapshot, Report: &event.Report{Reason: event.ReasonReset, Reset: true}})
@@ -110,13 +155,15 @@ func TestHiddenPart(t *testing.T) {
 			if got := served(); got != 50 {
 				t.Errorf("without the topic b, version %d is served, want 50", got)
 			}
+		case n == 9:
 			b.hidden["b"] = false
+		case n > 9 && served() == 110: // no message has followed
 			b.synced("a", 4, 120)
-		case n > 5 && served() == 120:
+		case n > 9 && served() == 120:
 			cancel()
 		}
 	}
-	err = Run(ctx, Options{
+	err := Run(ctx, Options{
 		Mirror: m, Cluster: "prod", Log: zaptest.NewLogger(t), Progress: progress,
 		Open: func(ctx context.Context) (sink.Reader, error) { return b, b.Refresh(ctx) },
 	})

@@ -28,6 +28,11 @@ const (
 	// The pause before the bus is connected to again doubles from retryFirst to retryLast.
 	retryFirst, retryLast = time.Second, 30 * time.Second
 	trimEvery             = time.Hour
+	// lostAfter is how long a part must lack the last message that was read of it until the copy is dropped: a new leader may not have all messages yet.
+	lostAfter = 10 * time.Second
+	// publishing is how long it may take from the time of an event until the bus shows it: the bridge's batches and transactions, the difference of the
+	// clocks, and up to 10 s until a new topic is found. States are shown up to so long before the time at which everything was read.
+	publishing = 15 * time.Second
 	// heldBack is how long a part may have messages that are not committed until the log says so.
 	heldBack = time.Minute
 )
@@ -48,11 +53,14 @@ type Options struct {
 	// Dropped is called before the copy is dropped because messages were lost, and everything is read again. It may be nil.
 	Dropped func()
 	Log     *zap.Logger
+
+	lostAfter time.Duration // 0: lostAfter
 }
 
 // busReader is one run.
 type busReader struct {
 	Options
+	bus      *continued
 	messages int // of the open batch
 	bytes    int
 	next     map[string]mirror.Offset // of the open batch
@@ -60,11 +68,18 @@ type busReader struct {
 	trimming chan error // what is running sends its result; nil: history is not being deleted
 	foreign  bool
 
-	known    map[string]bool  // the parts as of the last refresh
-	unproved bool             // messages were applied since the last mark
-	marked   bool             // a mark waits for the ends of the parts
-	ends     map[string]int64 // of the parts that the bus had then: once they are read, what was marked is proved in them; nil: no mark waits
+	known    map[string]bool // the parts as of the last refresh
+	unproved bool            // messages were applied, or there are other parts, since the last mark
+	round    *round          // nil: none is open
+	lacking  time.Time       // since when a part lacks the last message that was read of it; zero: none does
 	waiting  map[string]waiting
+}
+
+// round is the time until the ends that the parts had at one moment are read.
+type round struct {
+	began  time.Time        // before the ends were looked up
+	marked bool             // what was applied before is marked
+	ends   map[string]int64 // of the parts that the bus had then; nil: they are not looked up yet
 }
 
 // waiting says since when a part has an end after which messages wait for their transaction.
@@ -81,6 +96,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if o.Dropped == nil {
 		o.Dropped = func() {}
+	}
+	if o.lostAfter == 0 {
+		o.lostAfter = lostAfter
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	f := &busReader{Options: o, next: map[string]mirror.Offset{}, waiting: map[string]waiting{}}
@@ -136,11 +154,12 @@ func (f *busReader) connect(ctx context.Context) error {
 		return err
 	}
 	defer r.Close()
-	l := history.NewLog(r, history.LogOptions{
+	f.bus = &continued{Reader: r, offset: f.Mirror.Offset}
+	l := history.NewLog(f.bus, history.LogOptions{
 		Cluster: f.Cluster, ClusterUID: f.Mirror.ClusterUID(), Ignored: f.ignored,
 		Progress: func(p history.Progress) { f.Progress(p.Total - p.Messages) },
 	})
-	f.known, f.unproved, f.marked, f.ends = nil, true, false, nil
+	f.known, f.round = nil, nil
 	for {
 		if err := f.check(l.Parts()); err != nil {
 			return err
@@ -150,12 +169,19 @@ func (f *busReader) connect(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			return errors.Join(err, f.commit())
+			if failed := f.commit(); failed != nil {
+				return errors.Join(err, failed)
+			}
+			if err := f.lost(err); err != nil {
+				return err
+			}
+			continue
 		}
+		f.lacking = time.Time{}
 		if err := f.trim(ctx); err != nil {
 			return err
 		}
-		f.mark(read)
+		f.begin(read)
 		if !read {
 			select {
 			case <-ctx.Done():
@@ -166,13 +192,13 @@ func (f *busReader) connect(ctx context.Context) error {
 		if err := l.Refresh(ctx); err != nil {
 			return err
 		}
-		if err := f.prove(l); err != nil {
+		if err := f.end(l); err != nil {
 			return err
 		}
 	}
 }
 
-// check compares the parts with what was read of them. It begins with an empty copy if messages were lost.
+// check compares the parts with what was read of them. It begins with an empty copy if messages were lost that were not read.
 func (f *busReader) check(parts []sink.Part) error {
 	names, logs := map[string]bool{}, map[string]bool{}
 	for _, p := range parts {
@@ -189,8 +215,6 @@ func (f *busReader) check(parts []sink.Part) error {
 		case !known:
 		case o.Log != p.ID && o.Log != "" && p.ID != "":
 			reason = p.Log + " was deleted and created again"
-		case o.Next > p.End:
-			reason = p.Log + " has lost messages that were read"
 		case o.Next < p.First:
 			reason = p.Log + " deleted messages before they were read"
 		}
@@ -198,11 +222,7 @@ func (f *busReader) check(parts []sink.Part) error {
 		if reason == "" {
 			continue
 		}
-		f.Log.Warn("copy dropped, reading what the bus has; resources that stay incomplete need bridge resync",
-			zap.String("reason", reason), zap.String("part", p.Name), zap.Int64("next", o.Next), zap.Int64("first", p.First), zap.Int64("end", p.End))
-		f.unproved, f.marked, f.ends = true, false, nil
-		f.Dropped()
-		return ofMirror(f.Mirror.Forget(reason))
+		return f.drop(p, reason)
 	}
 	if maps.Equal(names, f.known) {
 		return nil
@@ -218,41 +238,66 @@ func (f *busReader) check(parts []sink.Part) error {
 		}
 	}
 	f.Log.Info("reading the bus", zap.Int("parts", len(parts)))
-	f.known = names
+	f.known, f.unproved = names, true
 	return nil
 }
 
-// mark remembers what is applied, so that the ends of the parts, if they are looked up after that, prove it.
-func (f *busReader) mark(read bool) {
+// drop begins with an empty copy.
+func (f *busReader) drop(p sink.Part, reason string) error {
+	o, _ := f.Mirror.Offset(p.Name)
+	f.Log.Warn("copy dropped, reading what the bus has; resources that stay incomplete need bridge resync",
+		zap.String("reason", reason), zap.String("part", p.Name), zap.Int64("next", o.Next), zap.Int64("first", p.First), zap.Int64("end", p.End))
+	f.unproved, f.round, f.lacking = true, nil, time.Time{}
+	f.Dropped()
+	return ofMirror(f.Mirror.Forget(reason))
+}
+
+// lost begins with an empty copy if an error of reading proves that messages were lost that had been read. It returns other errors.
+func (f *busReader) lost(err error) error {
+	var e *lostError
+	if !errors.As(err, &e) {
+		return err
+	}
+	if f.lacking.IsZero() {
+		f.lacking = time.Now()
+	}
+	if !e.proved && time.Since(f.lacking) < f.lostAfter {
+		return err
+	}
+	return f.drop(e.part, e.part.Log+" has lost messages that were read")
+}
+
+// begin begins a round, unless one is open: the ends of the parts, which are looked up after that, prove what is applied.
+func (f *busReader) begin(read bool) {
 	f.unproved = f.unproved || read
-	if f.unproved && f.ends == nil {
+	if f.round != nil {
+		return
+	}
+	f.round = &round{began: time.Now(), marked: f.unproved}
+	if f.unproved {
 		f.Mirror.MarkReached()
-		f.unproved, f.marked = false, true
+		f.unproved = false
 	}
 }
 
-// prove takes what was marked as proved, if all parts are read to the ends that they had after that. It proves nothing about a part that was not
-// among them, or is not any more: it may have messages that were not read.
-func (f *busReader) prove(l *history.Log) error {
+// end ends the round if all parts are read to the ends that they had: then what was marked is proved, and everything is read that the bus had when the
+// round began. That says nothing about a part that was not among them, or is not any more: it may have messages that were not read.
+func (f *busReader) end(l *history.Log) error {
 	parts := l.Parts()
 	ordered := len(parts) > 0
 	for _, p := range parts {
 		ordered = ordered && p.Ordered
 		f.warnHeldBack(p)
 	}
-	if f.marked && ordered {
-		f.ends = map[string]int64{}
+	if f.round.ends == nil {
+		f.round.ends, f.round.marked = map[string]int64{}, f.round.marked && ordered
 		for _, p := range parts {
-			f.ends[p.Name] = p.Written
+			f.round.ends[p.Name] = max(p.End, p.Written)
 		}
-	}
-	f.marked = false
-	if f.ends == nil {
-		return nil
 	}
 	proved := map[string]bool{}
 	for i, p := range parts {
-		end, known := f.ends[p.Name]
+		end, known := f.round.ends[p.Name]
 		if !known {
 			continue
 		}
@@ -266,9 +311,15 @@ func (f *busReader) prove(l *history.Log) error {
 		place := l.Place(i)
 		proved[place.String()] = true
 	}
-	f.ends = nil
-	f.Mirror.ProveMarked(proved)
-	return ofMirror(f.Mirror.Commit(nil))
+	ended := f.round
+	f.round = nil
+	if ended.marked {
+		f.Mirror.ProveMarked(proved)
+		if err := ofMirror(f.Mirror.Commit(nil)); err != nil {
+			return err
+		}
+	}
+	return ofMirror(f.Mirror.ReadUntil(ended.began.Add(-publishing), proved))
 }
 
 // warnHeldBack logs a transaction that holds the messages of a part back.
@@ -290,14 +341,14 @@ func (f *busReader) warnHeldBack(p sink.Part) {
 // read reads all parts to their ends, and reports whether there was anything.
 func (f *busReader) read(ctx context.Context, l *history.Log) (bool, error) {
 	parts := l.Parts()
-	ranges, more := make([]sink.Range, len(parts)), false
+	ranges, more := make([]sink.Range, len(parts)), !f.bus.checked
 	for i, p := range parts {
 		o, known := f.Mirror.Offset(p.Name)
 		if !known {
 			o.Next = p.First
 		}
 		ranges[i] = sink.Range{From: o.Next, To: p.End, Continued: known}
-		more = more || o.Next < p.End
+		more = more || o.Next != p.End
 	}
 	if !more {
 		f.Progress(0)
@@ -308,7 +359,7 @@ func (f *busReader) read(ctx context.Context, l *history.Log) (bool, error) {
 			return err
 		}
 		p := parts[m.Part]
-		f.next[p.Name] = mirror.Offset{Log: p.ID, Next: m.Offset + 1}
+		f.next[p.Name] = mirror.Offset{Log: p.ID, Next: m.Offset + 1, Last: f.bus.read[m.Part]}
 		f.messages, f.bytes = f.messages+1, f.bytes+len(m.Value)
 		if f.messages < batchMessages && f.bytes < batchBytes {
 			return nil
@@ -319,7 +370,7 @@ func (f *busReader) read(ctx context.Context, l *history.Log) (bool, error) {
 		return true, err
 	}
 	for i, p := range parts { // after messages that are no events of the cluster
-		next := mirror.Offset{Log: p.ID, Next: max(ranges[i].From, ranges[i].To)}
+		next := mirror.Offset{Log: p.ID, Next: p.End, Last: f.bus.read[i]}
 		if o, known := f.Mirror.Offset(p.Name); !known || o != next {
 			f.next[p.Name] = next
 		} else {

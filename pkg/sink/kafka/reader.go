@@ -270,11 +270,11 @@ func (r *Reader) At(ctx context.Context, t time.Time) ([]int64, error) {
 func (r *Reader) Read(ctx context.Context, ranges []sink.Range, _ bool, fn func(*sink.Message) error) error {
 	spans := slices.Clone(r.spans)
 	for i, want := range ranges {
-		spans[i].from, spans[i].to = want.From, want.To
+		spans[i].from, spans[i].to = want.From, min(want.To, spans[i].to)
 	}
 	var m sink.Message
 	return r.admin.read(ctx, spans, func(i int, k *kgo.Record) error {
-		m.Part, m.Offset, m.Value, m.Headers = i, k.Offset, k.Value, m.Headers[:0]
+		m.Part, m.Offset, m.Time, m.Value, m.Headers = i, k.Offset, k.Timestamp, k.Value, m.Headers[:0]
 		for _, h := range k.Headers {
 			m.Headers = append(m.Headers, sink.Header{Name: h.Key, Value: h.Value})
 		}

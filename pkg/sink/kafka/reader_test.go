@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,10 @@ func TestReader(t *testing.T) {
 			if m.Part != 1 || len(m.Headers) != 1 || string(m.Headers[0].Value) != string(m.Value) {
 				t.Errorf("message %d of part %d has %v", m.Offset, m.Part, m.Headers)
 			}
+			n, _ := strconv.Atoi(string(m.Value))
+			if want := start.Add(time.Duration(n) * time.Second); !m.Time.Equal(want) {
+				t.Errorf("message %d was written at %s, want %s", m.Offset, m.Time, want)
+			}
 			got = append(got, string(m.Value))
 			if string(m.Value) == enough {
 				return sink.ErrEnough
@@ -83,7 +88,13 @@ func TestReader(t *testing.T) {
 		enough   string
 		want     []string
 	}{
-		{0, end, "", []string{"1", "2", "3", "6", "7"}}, {1, 2, "", []string{"2"}}, {4, 7, "", nil}, {0, end, "2", []string{"1", "2"}}, {5, 5, "", nil},
+		{0, end, "", []string{"1", "2", "3", "6", "7"}},
+		{1, 2, "", []string{"2"}},
+		{4, 7, "", nil},
+		{0, end, "2", []string{"1", "2"}},
+		{5, 5, "", nil},
+		{8, end + 3, "", []string{"7"}}, // the part ends before
+		{end + 1, end + 3, "", nil},
 	} {
 		if got := read(c.from, c.to, c.enough); !slices.Equal(got, c.want) {
 			t.Errorf("from %d to %d are %v, want %v", c.from, c.to, got, c.want)

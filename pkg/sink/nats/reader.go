@@ -134,7 +134,13 @@ func (r *Reader) lookUp(ctx context.Context) error {
 	if r.part.First == 0 {
 		r.part.First = 1
 	}
-	return nil
+	if s.config.Replicas < 2 {
+		return nil
+	}
+	// While a stream has no leader, a replica that lags may answer with its own end.
+	last, err := r.link.nextOnLeader(ctx, uint64(r.part.End), nil)
+	r.part.End = max(r.part.End, int64(last)+1)
+	return err
 }
 
 // Refresh implements [sink.Reader].

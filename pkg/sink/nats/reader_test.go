@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -66,9 +67,14 @@ func TestReader(t *testing.T) {
 		{1, 7, true, []string{"2", "4", "6"}},
 		{5, 6, true, nil},
 		{6, 6, false, nil},
+		{6, 9, false, []string{"6"}}, // the stream ends before
+		{8, 9, false, nil},
 	} {
 		var got []string
-		err := r.Read(t.Context(), []sink.Range{{From: c.from, To: c.to}}, c.collections, func(m *sink.Message) error {
+		err := r.Read(t.Context(), []sink.Range{{From: c.from, To: c.to, Continued: true}}, c.collections, func(m *sink.Message) error {
+			if stored, err := stream.GetMsg(t.Context(), uint64(m.Offset)); err != nil || !m.Time.Equal(stored.Time) {
+				t.Errorf("message %d was written at %s, want %+v (%v)", m.Offset, m.Time, stored, err)
+			}
 			got = append(got, string(m.Value))
 			return nil
 		})
@@ -386,6 +392,36 @@ func TestReaderLaggingReplica(t *testing.T) {
 	}
 	if got := read("3"); !slices.Equal(got, []string{"2", "3"}) {
 		t.Errorf("up to enough it has read %v", got)
+	}
+}
+
+// TestReaderStaleEnd: the end of a stream with replicas is that of its leader. A replica may answer for it while there is none, and does not know
+// what it lacks.
+func TestReaderStaleEnd(t *testing.T) {
+	b := startBus(t, nil)
+	js := b.client(t)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 7 {
+		if _, err := js.Publish(t.Context(), "k8s.test.core.pods.shop.web", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := startChangingProxy(t, strings.TrimPrefix(b.url(), "nats://"), func(line []byte) []byte {
+		line = bytes.ReplaceAll(line, []byte(`"num_replicas":1`), []byte(`"num_replicas":3`))
+		return bytes.ReplaceAll(line, []byte(`"last_seq":7`), []byte(`"last_seq":6`))
+	})
+	r, err := NewReader(t.Context(), ReaderOptions{Config: Config{URL: "nats://" + p.Addr().String()}, Identity: testIdentity})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if got := r.stream.state.LastSeq; got != 6 {
+		t.Fatalf("the answer was not changed: the last sequence is %d", got)
+	}
+	if got := r.Parts()[0].End; got != 8 {
+		t.Errorf("the end is %d, want 8", got)
 	}
 }
 

@@ -74,16 +74,20 @@ func (w *whole) flush(ctx context.Context) error {
 
 // pass passes a message on.
 func (w *whole) pass(raw keptMessage) error {
+	meta, err := raw.Metadata()
+	if err != nil {
+		return err
+	}
 	w.next = raw.seq + 1
 	headers := raw.Headers()
-	w.m.Offset, w.m.Value, w.m.Headers = raw.seq, raw.Data(), w.m.Headers[:0]
+	w.m.Offset, w.m.Time, w.m.Value, w.m.Headers = raw.seq, meta.Timestamp, raw.Data(), w.m.Headers[:0]
 	w.m.Foreign = w.link.config.IsLog() && !w.namesPlace(headers.Get(headerPlace), uint64(raw.seq))
 	for name, values := range headers {
 		if len(values) > 0 {
 			w.m.Headers = append(w.m.Headers, sink.Header{Name: name, Value: []byte(values[0])})
 		}
 	}
-	err := w.fn(&w.m)
+	err = w.fn(&w.m)
 	w.enough = errors.Is(err, sink.ErrEnough)
 	return err
 }

@@ -178,6 +178,12 @@ func serveAll(t *testing.T, w *world) {
 	}
 	w.wantChanges(s, version)
 	at := "/at/" + past.UTC().Format(time.RFC3339Nano)
+	w.eventually("the time is known", func() string {
+		if status, body := w.page(s, at+"/api/v1/namespaces/"+w.ns+"/configmaps"); status != http.StatusOK {
+			return body
+		}
+		return ""
+	})
 	for _, prefix := range []string{at, "/at/" + version, "/clusters/" + w.ns + at} {
 		got, _, err := w.listed(w.dynamic(&rest.Config{Host: s.url + prefix}, kube.ConfigMaps))
 		w.must(err)

@@ -249,6 +249,9 @@ func TestTransactions(t *testing.T) {
 	b.commit(w, b.pod("d", 40, 2))
 	r = b.read("exactly-once")
 	r.serves(40, "a", "b", "c", "d", "first0", "first1", "first2")
+	if now := r.mirror.Resource(pods).Present(); now.Number != 1 {
+		t.Errorf("the copy was dropped: %s", now.Reason)
+	}
 }
 
 // With at-least-once, a batch reaches the partitions in no order, so only what each partition proves itself is served.
