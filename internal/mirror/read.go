@@ -28,7 +28,8 @@ var (
 type Resource struct {
 	ID          store.Resource
 	Kind        Kind
-	Eras        []Era // ascending; the last one is the present era
+	KindTime    time.Time // of the last event that Kind is of, by the bridge's clock; zero: it is that of a deletion
+	Eras        []Era     // ascending; the last one is the present era
 	Served      store.Position
 	Floor       store.Position // lower positions are not retained; zero: all are
 	Time        time.Time      // the highest of an event, by the bridge's clock

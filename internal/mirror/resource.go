@@ -614,9 +614,15 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 	}
 	m.seq++
 	own, _ := strconv.ParseUint(e.ResourceVersion, 10, 64)
-	v := store.Version{
-		Deleted: e.Type == event.Deleted, Partial: !e.BodyKnown || e.Truncated != nil, UID: e.UID, Epoch: e.Epoch, ResourceVersion: own,
-		Time: e.Time, Body: e.Object,
+	v := store.Version{Deleted: e.Type == event.Deleted, UID: e.UID, Epoch: e.Epoch, ResourceVersion: own, Time: e.Time, Body: e.Object}
+	switch {
+	case !e.BodyKnown:
+		v.Extent = store.Identity
+		if v.Body, err = identity(e); err != nil {
+			return err
+		}
+	case e.Truncated != nil:
+		v.Extent = store.Head
 	}
 	put := store.Position{Era: era, Version: version, Seq: m.seq}
 	if found && at.Era == era && at.Compare(put) > 0 { // replaced, or dropped
@@ -637,6 +643,16 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 	}
 	m.prove(r, c, s, version, text != "")
 	return nil
+}
+
+// identity returns the JSON of an object of which the event has only the identity. That of the event has no resourceVersion, without which clients
+// cannot continue a watch.
+func identity(e *event.Received) ([]byte, error) {
+	metadata := map[string]string{"name": e.Name, "uid": e.UID, "resourceVersion": e.ResourceVersion}
+	if e.Namespace != "" {
+		metadata["namespace"] = e.Namespace
+	}
+	return json.Marshal(map[string]any{"apiVersion": e.APIVersion, "kind": e.Kind, "metadata": metadata})
 }
 
 // leftOut records that a change of an era that has ended is not served.
@@ -850,7 +866,7 @@ func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) 
 // published returns what readers see of the resource.
 func (r *resource) published() *Resource {
 	p := &Resource{
-		ID: r.id, Kind: r.Kind, Eras: slices.Clone(r.eras), Served: r.Served, Floor: r.Floor, Time: r.Time, LastEvent: r.lastEvent(),
+		ID: r.id, Kind: r.Kind, KindTime: r.KindTime, Eras: slices.Clone(r.eras), Served: r.Served, Floor: r.Floor, Time: r.Time, LastEvent: r.lastEvent(),
 		Complete: r.complete && r.era().Complete, Unordered: r.Unordered, Collections: slices.Sorted(maps.Keys(r.Collections)), Closed: !r.ClosedAt.IsZero(), Until: r.until(),
 	}
 	p.spans = slices.Clone(r.Ended)

@@ -1126,3 +1126,41 @@ func TestUnknownKind(t *testing.T) {
 	})
 	want("gadgets", 404)
 }
+
+// TestDefinedAgain: a CustomResourceDefinition comes back with another version and scope. Clients find its resource there before its first object. A
+// definition that is older than an object of another version does not hide the object.
+func TestDefinedAgain(t *testing.T) {
+	b := newBus(t)
+	const widgets = "widgets.example.com"
+	define := func(typ event.Type, origin event.Origin, uid string, version int, scope, versions string) {
+		t.Helper()
+		b.sendObject(definitions, typ, origin, thing{"", widgets, uid, version, ""}, "CustomResourceDefinition", "apiextensions.k8s.io/v1",
+			fmt.Sprintf(`"spec":{"names":{"kind":"Widget"},"scope":%q,"versions":[%s]}`, scope, versions))
+	}
+	want := func(codes map[string]int) {
+		t.Helper()
+		for path, code := range codes {
+			if got, _, text := b.get(t, "/apis/example.com/"+path, ""); got != code {
+				t.Errorf("%s: %d %s, want %d", path, got, text, code)
+			}
+		}
+	}
+	b.gap(definitions, event.ReasonReset)
+	define(event.Present, event.Snapshot, "u-8", 40, "Namespaced", `{"name":"v1","served":true}`)
+	b.synced(definitions, 50, event.ReasonReset)
+	w := thing{"shop", "w", "u-9", 44, ""}
+	b.snapshot(widgets, 50, w)
+	b.deleted(widgets, w, 55)
+	define(event.Modified, event.Watch, "u-8", 56, "Namespaced", `{"name":"v1","served":true},{"name":"v2","served":true}`)
+	want(map[string]int{"v1/widgets": 200, "v2/widgets": 404}) // the bridge reads v1, as far as the bus shows
+	b.deleted(definitions, thing{"", widgets, "u-8", 56, ""}, 60)
+	define(event.Added, event.Watch, "u-18", 61, "Cluster", `{"name":"v2beta1","served":true},{"name":"v1","served":false},{"name":"v2","served":true}`)
+	b.gap(widgets, event.ReasonExpired)
+	b.synced(widgets, 62, event.ReasonExpired)
+	want(map[string]int{"v2/widgets": 200, "v2/widgets/w": 404, "v1/widgets": 404, "v2beta1/widgets": 404, "v2/namespaces/shop/widgets": 404})
+	if _, _, text := b.get(t, "/apis/example.com/v2", ""); !strings.Contains(text, `"namespaced":false`) {
+		t.Errorf("discovery: %s", text)
+	}
+	b.sendObject(widgets, event.Added, event.Watch, thing{"", "w", "u-19", 63, ""}, "Widget", "example.com/v3", `"spec":{}`)
+	want(map[string]int{"v3/widgets/w": 200, "v2/widgets": 404})
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 
@@ -80,19 +81,51 @@ func withVersion(body []byte, version uint64) ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// selects reports whether a request's selectors select an object. A nil object is not selected.
-func (o *options) selects(x *store.Object) (bool, error) {
+// selection is whether selectors select an object. All of them must, so the lowest one counts.
+type selection int
+
+const (
+	notSelected selection = iota
+	undecided             // the bus does not have what a selector needs of the object
+	selected
+)
+
+// selects returns whether a request's selectors select an object. A nil object is not selected.
+func (o *options) selects(x *store.Object) (selection, error) {
 	if x == nil || o.name != "" && x.Name.Name != o.name || o.namespace != "" && x.Namespace != o.namespace {
-		return false, nil
+		return notSelected, nil
 	}
-	if o.labels != nil && !o.labels.Empty() {
-		set, err := labelsOf(x.Body)
-		if err != nil {
-			return false, fmt.Errorf("read the labels of %s: %w", x.Name.Name, err)
-		}
-		if !o.labels.Matches(set) {
-			return false, nil
-		}
+	byLabels, err := o.selectsLabels(x)
+	if err != nil || byLabels == notSelected {
+		return notSelected, err
 	}
-	return o.selectsFields(x), nil
+	return min(byLabels, o.selectsFields(x)), nil
+}
+
+// selectsLabels returns whether the label selector selects an object.
+func (o *options) selectsLabels(x *store.Object) (selection, error) {
+	if o.labels == nil || o.labels.Empty() {
+		return selected, nil
+	}
+	if x.Extent == store.Identity {
+		return undecided, nil
+	}
+	set, err := labelsOf(x.Body)
+	if err != nil {
+		return notSelected, fmt.Errorf("read the labels of %s: %w", x.Name.Name, err)
+	}
+	if !o.labels.Matches(set) {
+		return notSelected, nil
+	}
+	return selected, nil
+}
+
+// undecidedError returns the error of a request whose answer would need to say whether an object is selected, which is not known. kind says which
+// answer it leads to.
+func undecidedError(kind error, x *store.Object) error {
+	has := "metadata"
+	if x.Extent == store.Identity {
+		has = "name and UID"
+	}
+	return fmt.Errorf("%w: it is not known whether the selectors select %q: the bus has only its %s", kind, path.Join(x.Namespace, x.Name.Name), has)
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
+	operator "k8s.io/apimachinery/pkg/selection"
 
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
 )
@@ -92,22 +92,41 @@ func (o *options) find(k *kind) error {
 	return nil
 }
 
-// selectsFields reports whether the field selector selects an object.
-func (o *options) selectsFields(x *store.Object) bool {
-	if o.selector == nil || o.selector.Empty() {
-		return true
+// selectsFields returns whether the field selector selects an object.
+func (o *options) selectsFields(x *store.Object) selection {
+	if o.selector == nil {
+		return selected
 	}
-	set := fields.Set{"metadata.name": x.Name.Name, "metadata.namespace": x.Namespace}
-	for label, f := range o.fields {
-		set[label] = f.none
-		for _, path := range f.paths {
-			if value := valueAt(x.Body, path); value != "" {
-				set[label] = value
-				break
-			}
+	result := selected
+	for _, r := range o.selector.Requirements() {
+		value, known := o.field(x, r.Field)
+		switch {
+		case !known:
+			result = undecided
+		case (value == r.Value) == (r.Operator == operator.NotEquals):
+			return notSelected
 		}
 	}
-	return o.selector.Matches(set)
+	return result
+}
+
+// field returns the value of a field for field selectors. known is false if the bus does not have this part of the object.
+func (o *options) field(x *store.Object, label string) (value string, known bool) {
+	switch {
+	case label == "metadata.name":
+		return x.Name.Name, true
+	case label == "metadata.namespace":
+		return x.Namespace, true
+	case x.Extent != store.Whole:
+		return "", false
+	}
+	f := o.fields[label]
+	for _, path := range f.paths {
+		if value := valueAt(x.Body, path); value != "" {
+			return value, true
+		}
+	}
+	return f.none, true
 }
 
 // valueAt returns a text, number or boolean of an object's JSON, by its path of names with dots; "" if there is none.

@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/kubebridge/kubebridge/internal/mirror"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
@@ -52,6 +54,7 @@ type column struct {
 type definition struct {
 	view store.View
 	name string
+	time time.Time // when the bridge saw it
 
 	Spec struct {
 		Names struct {
@@ -60,14 +63,30 @@ type definition struct {
 			Categories     []string
 		}
 		Scope    string
-		Versions []struct {
-			Name                     string
-			AdditionalPrinterColumns []column
-			Schema                   struct{ OpenAPIV3Schema json.RawMessage }
-			SelectableFields         []struct{ JSONPath string }
-			schemaHash               string
+		Versions []definedVersion
+	}
+}
+
+// definedVersion is a version of a CustomResourceDefinition.
+type definedVersion struct {
+	Name                     string
+	Served                   bool
+	AdditionalPrinterColumns []column
+	Schema                   struct{ OpenAPIV3Schema json.RawMessage }
+	SelectableFields         []struct{ JSONPath string }
+	schemaHash               string
+}
+
+// kinds returns the kinds that the API server serves of the resource, in the order in which it prefers them.
+func (d *definition) kinds(group string) (all []mirror.Kind) {
+	for _, v := range slices.SortedFunc(slices.Values(d.Spec.Versions), func(a, b definedVersion) int {
+		return version.CompareKubeAwareVersionStrings(b.Name, a.Name)
+	}) {
+		if v.Served {
+			all = append(all, mirror.Kind{APIVersion: group + "/" + v.Name, Kind: d.Spec.Names.Kind, Namespaced: d.Spec.Scope == "Namespaced"})
 		}
 	}
+	return all
 }
 
 // categoryAll are Kubernetes' own resources that `kubectl get all` lists.
@@ -131,11 +150,13 @@ func (s *Server) describe(v view, r *mirror.Resource) *kind {
 	return k
 }
 
-// define adds what a CustomResourceDefinition says.
+// define adds what a CustomResourceDefinition says. The kind is that of the resource's last event, unless the definition was read later and does not have
+// this kind any more: no event has shown the new one yet then.
 func (k *kind) define(d *definition, group string) {
 	k.shortNames, k.singular, k.categories = d.Spec.Names.ShortNames, d.Spec.Names.Singular, d.Spec.Names.Categories
-	if k.Kind.Kind == "" && len(d.Spec.Versions) > 0 {
-		k.Kind = mirror.Kind{APIVersion: group + "/" + d.Spec.Versions[0].Name, Kind: d.Spec.Names.Kind, Namespaced: d.Spec.Scope == "Namespaced"}
+	newer := k.Kind.Kind == "" || d.time.After(k.resource.KindTime)
+	if kinds := d.kinds(group); newer && len(kinds) > 0 && !slices.Contains(kinds, k.Kind) {
+		k.Kind = kinds[0]
 	}
 	for _, v := range d.Spec.Versions {
 		if group+"/"+v.Name == k.APIVersion {
@@ -184,7 +205,7 @@ func (s *Server) readDefinition(v store.View, name string, schemas bool) (*defin
 	if err != nil || x == nil {
 		return nil, err
 	}
-	d := &definition{view: v, name: name}
+	d := &definition{view: v, name: name, time: x.Time}
 	if err := json.Unmarshal(x.Body, d); err != nil {
 		return nil, nil //nolint:nilerr,nilnil // it is not better the next time
 	}

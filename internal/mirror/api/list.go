@@ -205,9 +205,13 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 	defer release()
 	out := newListWriter(s, w, q, form)
 	out.warnings, out.version = warnings, at.Version
-	next, err := s.page(q.Context(), store.View{Resource: q.resource.ID, At: at}, o, after, out.add)
+	next, err := s.page(q, o, at, after, out.add)
 	if err != nil && out.begun {
-		s.Log.Debug("list broken off", zap.Error(err))
+		level := zap.InfoLevel
+		if errors.Is(err, errGone) || q.Context().Err() != nil {
+			level = zap.DebugLevel
+		}
+		s.Log.Log(level, "list broken off", zap.String("resource", q.resource.ID.Name), zap.Error(err))
 		panic(http.ErrAbortHandler) // the client must not take what it has for the whole list
 	}
 	switch {
@@ -234,17 +238,22 @@ func (s *Server) acquire(r *http.Request) (release func(), err error) {
 	return release, nil
 }
 
-// page calls fn for the objects of a page. It returns the name of the last one if there are more. It ends with ctx, and after the time for a list.
-func (s *Server) page(ctx context.Context, v store.View, o *options, after store.Name, fn func(*store.Object) error) (next store.Name, err error) {
+// page calls fn for the objects of a page. It returns the name of the last one if there are more. It ends with an error if the client is gone, after the
+// time for a list, and at an object of which it is not known whether it is selected: clients would take an object that is missing for deleted.
+func (s *Server) page(q *request, o *options, at store.Position, after store.Name, fn func(*store.Object) error) (next store.Name, err error) {
 	began := time.Now()
 	n, last, more := int64(0), store.Name{}, false
-	failed := s.Mirror.Store().List(v, o.namespace, after, func(x *store.Object) bool {
-		if err = s.checkTime(ctx, began); err != nil { // a selector may select nothing for long
+	failed := s.Mirror.Store().List(store.View{Resource: q.resource.ID, At: at}, o.namespace, after, func(x *store.Object) bool {
+		if err = s.checkTime(q.Context(), began); err != nil { // a selector may select nothing for long
 			return false
 		}
-		var selected bool
-		if selected, err = o.selects(x); err != nil || !selected {
+		var is selection
+		switch is, err = o.selects(x); {
+		case err != nil || is == notSelected:
 			return err == nil
+		case is == undecided:
+			err = s.failed(q, undecidedError(mirror.ErrIncomplete, x))
+			return false
 		}
 		if o.Limit > 0 && n == o.Limit {
 			more = true
@@ -311,7 +320,7 @@ func (s *Server) get(w http.ResponseWriter, q *request) error {
 		warn(w, warnings)
 		return apierrors.NewNotFound(q.kind.groupResource(), q.name)
 	}
-	if x.Partial {
+	if x.Extent != store.Whole {
 		warnings = append(warnings, "the object is not whole: the bus has only a part of it")
 	}
 	warn(w, warnings)

@@ -181,8 +181,7 @@ func (x *watcher) recheck() error {
 
 // initial sends the objects that exist, and the bookmark that ends them.
 func (x *watcher) initial() error {
-	v := store.View{Resource: x.q.resource.ID, At: x.at}
-	_, err := x.s.page(x.q.Context(), v, x.o, store.Name{}, func(o *store.Object) error { return x.object(apiwatch.Added, o, o.Body) })
+	_, err := x.s.page(x.q, x.o, x.at, store.Name{}, func(o *store.Object) error { return x.object(apiwatch.Added, o, o.Body) })
 	if err != nil {
 		return err
 	}
@@ -281,12 +280,14 @@ func (x *watcher) changes(upTo store.Position) error {
 	return nil
 }
 
-// sendAll sends the changes of a stretch, and releases it. It ends early, between two resourceVersions, if the client reads slowly.
+// sendAll sends the changes of a stretch, and releases it. It ends early, between two resourceVersions, if the client reads slowly. It is behind all
+// changes of the lower one then, also those that are not sent because several together change nothing: the next stretch would have only some of them.
 func (x *watcher) sendAll(t *stretch, send func(c *store.Change) error) error {
 	defer x.s.recent.release(t)
 	began := time.Now()
 	for _, c := range t.in(x.o.namespace) {
 		if c.At.Version != x.at.Version && time.Since(began) > x.s.limits.share {
+			x.at.Seq = ^uint64(0)
 			return nil
 		}
 		if err := send(c); err != nil {
@@ -298,20 +299,29 @@ func (x *watcher) sendAll(t *stretch, send func(c *store.Change) error) error {
 	return nil
 }
 
+// decide returns whether the client has selected an object. If that is not known, the watch ends with 410, so that the client lists again.
+func (x *watcher) decide(o *store.Object) (bool, error) {
+	is, err := x.o.selects(o)
+	if err == nil && is == undecided {
+		err = x.s.failed(x.q, undecidedError(mirror.ErrExpired, o))
+	}
+	return is == selected, err
+}
+
 // change sends what a change means for the client's selection.
 func (x *watcher) change(c *store.Change) error {
-	before, err := x.o.selects(c.Before)
+	before, err := x.decide(c.Before)
 	if err != nil {
 		return err
 	}
-	after, err := x.o.selects(c.After)
+	after, err := x.decide(c.After)
 	if err != nil {
 		return err
 	}
 	another := c.Before != nil && c.After != nil && c.Before.UID != c.After.UID
 	if before && (!after || another) {
 		body := c.Before.Body
-		if c.After == nil && c.Last.Deleted && !c.Last.Partial && c.Last.UID == c.Before.UID {
+		if c.After == nil && c.Last.Deleted && c.Last.Extent == store.Whole && c.Last.UID == c.Before.UID {
 			body = c.Last.Body
 		}
 		if body, err = withVersion(body, c.At.Version); err != nil {

@@ -98,7 +98,7 @@ func newListWriter(s *Server, w http.ResponseWriter, q *request, f form) *listWr
 var errGone = fmt.Errorf("the client is gone")
 
 func (l *listWriter) add(x *store.Object) error {
-	if x.Partial {
+	if x.Extent != store.Whole {
 		l.partial++
 	}
 	body := x.Body

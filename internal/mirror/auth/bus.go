@@ -99,7 +99,7 @@ func (b *Bus) policy(cluster string) (*Policy, error) {
 	} {
 		var failed error
 		err := b.Mirror.Store().List(store.View{Resource: from[i].ID, At: at[i]}, "", store.Name{}, func(x *store.Object) bool {
-			if x.Partial { // RBAC only grants: a large Role takes no rights from other users
+			if x.Extent != store.Whole { // RBAC only grants: a large Role takes no rights from other users
 				b.Skipped(from[i].ID.Name, x.Namespace, x.Name.Name)
 				return true
 			}

@@ -248,7 +248,7 @@ func same(a, b *Object) bool {
 	if a.At == b.At && a.Collection == b.Collection {
 		return true
 	}
-	return a.UID == b.UID && a.Epoch == b.Epoch && a.ResourceVersion == b.ResourceVersion && a.Partial == b.Partial && bytes.Equal(a.Body, b.Body)
+	return a.UID == b.UID && a.Epoch == b.Epoch && a.ResourceVersion == b.ResourceVersion && a.Extent == b.Extent && bytes.Equal(a.Body, b.Body)
 }
 
 // CountAt returns how many changes have a resourceVersion in an era, but not more than two.

@@ -24,7 +24,7 @@ import (
 )
 
 // format is the format of the database. A database of another format is refused.
-const format = "4"
+const format = "5"
 
 const (
 	cacheBytes    = 64 << 20
@@ -65,15 +65,24 @@ type Name struct{ Namespace, Name string }
 // Version is a state of an object in a collection.
 type Version struct {
 	// Deleted is set if the collection does not hold the object any more. Body is then its last state.
-	Deleted bool
-	// Partial is set if Body is not the whole object: it was cut down, or only the identity is known.
-	Partial         bool
+	Deleted         bool
+	Extent          Extent
 	UID             string
 	Epoch           uint64
 	ResourceVersion uint64
 	Time            time.Time // when the bridge saw it, in microseconds
 	Body            []byte    // JSON as the bus has it
 }
+
+// Extent is how much of an object a body has.
+type Extent uint8
+
+// The extents. The bus has no more than these of an object that it did not take whole.
+const (
+	Whole    Extent = iota
+	Head            // apiVersion, kind, and metadata without annotations and managedFields
+	Identity        // apiVersion, kind, and the metadata's name, namespace, UID and resourceVersion
+)
 
 // Object is an object in a view.
 type Object struct {
@@ -264,17 +273,14 @@ func (s *Store) Records(prefix string, fn func(name string, value []byte) error)
 func (s *Store) Record(name string) ([]byte, error) { return s.get(recordKey(name)) }
 
 const (
-	flagDeleted = 1 << iota
-	flagPartial
+	flagDeleted = 1
+	extentShift = 1 // the other bits are the extent
 )
 
 func appendVersion(dst []byte, v *Version) []byte {
-	flags := byte(0)
+	flags := byte(v.Extent) << extentShift
 	if v.Deleted {
 		flags |= flagDeleted
-	}
-	if v.Partial {
-		flags |= flagPartial
 	}
 	dst = append(dst, flags)
 	dst = binary.AppendUvarint(dst, v.Epoch)
@@ -313,7 +319,10 @@ func (v *Version) readHead(b []byte) (rest []byte, err error) {
 	if len(b) == 0 {
 		return nil, errVersion
 	}
-	v.Deleted, v.Partial = b[0]&flagDeleted != 0, b[0]&flagPartial != 0
+	v.Deleted, v.Extent = b[0]&flagDeleted != 0, Extent(b[0]>>extentShift)
+	if v.Extent > Identity {
+		return nil, errVersion
+	}
 	b = b[1:]
 	for _, to := range []*uint64{&v.Epoch, &v.ResourceVersion} {
 		n, size := binary.Uvarint(b)

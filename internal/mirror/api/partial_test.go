@@ -1,0 +1,164 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// truncated sends a change of a pod that the bus did not take whole, and shows body instead; nil: only the identity.
+func (b *bus) truncated(x thing, body []byte) {
+	b.t.Helper()
+	b.send("pods", event.Event{
+		Type: event.Modified, Origin: event.Watch, APIVersion: "v1", Kind: "Pod", Namespace: x.namespace, Name: x.name, UID: x.uid,
+		ResourceVersion: strconv.Itoa(x.version), Object: body, Truncated: &event.Truncation{Size: 2 << 20, Limit: 1 << 20},
+	})
+}
+
+// podsOnNodes is a bus with pods at resourceVersion 50: web and log on the node n1, cart on n2.
+func podsOnNodes(t *testing.T) *bus {
+	b := newBus(t)
+	b.gap("pods", event.ReasonReset)
+	for i, x := range []thing{web, cart, log} {
+		b.sendObject("pods", event.Present, event.Snapshot, x, "Pod", "v1", fmt.Sprintf(`"spec":{"nodeName":"n%d"}`, i%2+1))
+	}
+	b.synced("pods", 50, event.ReasonReset)
+	return b
+}
+
+// watchPods begins a watch of all pods.
+func (b *bus) watchPods(o metav1.ListOptions) apiwatch.Interface {
+	b.t.Helper()
+	w, err := b.client("").Resource(podsResource).Watch(b.t.Context(), o)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(w.Stop)
+	return w
+}
+
+// wantList lists all pods. A want of nil is that the answer is 503 because of an object.
+func (b *bus) wantList(o metav1.ListOptions, object string, want []string) {
+	b.t.Helper()
+	l, err := b.client("").Resource(podsResource).List(b.t.Context(), o)
+	switch {
+	case want == nil:
+		if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), object) {
+			b.t.Errorf("%+v: %v, want 503 because of %s", o, err, object)
+		}
+	case err != nil:
+		b.t.Errorf("%+v: %v", o, err)
+	case !slices.Equal(names(l), want):
+		b.t.Errorf("%+v: %v, want %v", o, names(l), want)
+	}
+}
+
+// TestTruncatedAndFields: a pod becomes too large for the bus. A client that selects pods by a field that the bus does not have any more must not take
+// the pod for deleted: its list fails, and its watch ends. Clients whose selection does not depend on this field are not concerned.
+func TestTruncatedAndFields(t *testing.T) {
+	b := podsOnNodes(t)
+	node := metav1.ListOptions{FieldSelector: "spec.nodeName=n1", ResourceVersion: "50"}
+	byNode := b.watchPods(node)
+	byNameAndNode := b.watchPods(metav1.ListOptions{FieldSelector: "spec.nodeName=n2,metadata.name=cart", ResourceVersion: "50"})
+	byLabel := b.watchPods(metav1.ListOptions{LabelSelector: "app=web", ResourceVersion: "50"})
+	large := web
+	large.version = 51
+	b.truncated(large, large.body("v1", "Pod"))
+	wantNext(t, byNode, "ERROR 410", "end")
+	wantNext(t, byLabel, "MODIFIED web@51")
+
+	node.ResourceVersion = ""
+	b.wantList(node, "shop/web", nil)
+	b.wantList(metav1.ListOptions{FieldSelector: "spec.nodeName!=n1"}, "shop/web", nil)
+	b.wantList(metav1.ListOptions{FieldSelector: "spec.nodeName=n1,metadata.namespace!=shop"}, "", []string{"infra/log@43"})
+	b.wantList(metav1.ListOptions{FieldSelector: "spec.nodeName=n1", LabelSelector: "app=cart"}, "", []string{})
+	b.wantList(metav1.ListOptions{FieldSelector: "metadata.name=web"}, "", []string{"shop/web@51"})
+	b.wantList(metav1.ListOptions{LabelSelector: "app=web"}, "", []string{"infra/log@43", "shop/web@51"})
+	b.wantList(metav1.ListOptions{}, "", []string{"infra/log@43", "shop/cart@42", "shop/web@51"})
+	initial := true
+	wantNext(t, b.watchPods(metav1.ListOptions{
+		FieldSelector: node.FieldSelector, AllowWatchBookmarks: true, SendInitialEvents: &initial, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+	}), "ADDED log@43", "ERROR 503", "end")
+
+	other := cart
+	other.version = 52
+	b.sendObject("pods", event.Modified, event.Watch, other, "Pod", "v1", `"spec":{"nodeName":"n2"}`)
+	wantNext(t, byNameAndNode, "MODIFIED cart@52")
+	large.version = 53
+	b.sendObject("pods", event.Modified, event.Watch, large, "Pod", "v1", `"spec":{"nodeName":"n1"}`)
+	b.wantList(node, "", []string{"infra/log@43", "shop/web@53"})
+	node.ResourceVersion = "52" // nobody knows whether the client has the pod
+	wantNext(t, b.watchPods(node), "ERROR 410", "end")
+}
+
+// TestIdentityAndLabels: of a pod whose metadata is too large, the labels are not known either.
+func TestIdentityAndLabels(t *testing.T) {
+	b := podsOnNodes(t)
+	label := metav1.ListOptions{LabelSelector: "app=web", ResourceVersion: "50"}
+	byLabel := b.watchPods(label)
+	all := b.watchPods(metav1.ListOptions{ResourceVersion: "50"})
+	large := web
+	large.version = 51
+	b.truncated(large, nil)
+	wantNext(t, byLabel, "ERROR 410", "end")
+	wantNext(t, all, "MODIFIED web@51") // the watch goes on from its resourceVersion
+	label.ResourceVersion = ""
+	b.wantList(label, "shop/web", nil)
+	b.wantList(metav1.ListOptions{LabelSelector: "app!=web"}, "shop/web", nil)
+	b.wantList(metav1.ListOptions{LabelSelector: "app=web", FieldSelector: "metadata.name!=web"}, "", []string{"infra/log@43"})
+	b.wantList(metav1.ListOptions{}, "", []string{"infra/log@43", "shop/cart@42", "shop/web@51"})
+}
+
+// TestSlowWatchOfMoves: a watch that sends slowly stops behind all changes of a resourceVersion. If it stopped between those of an object that two
+// collections hand over, the object would be new to it.
+func TestSlowWatchOfMoves(t *testing.T) {
+	b := threePods(t)
+	b.server.limits.share = -1
+	id := store.Resource{Cluster: "prod", Name: "pods"}
+	batch := b.mirror.Store().Batch()
+	put := func(collection string, version, seq uint64, x thing, deleted bool) {
+		t.Helper()
+		v := store.Version{Deleted: deleted, UID: x.uid, Epoch: 1, ResourceVersion: uint64(x.version), Body: x.body("v1", "Pod")}
+		if err := batch.Put(id, store.Name{Namespace: x.namespace, Name: x.name}, collection, store.Position{Era: 1, Version: version, Seq: seq}, &v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("pods", 60, 100, web, true)
+	put("pods", 60, 101, thing{"shop", "new", "u-5", 60, ""}, false)
+	put("pods:other", 60, 102, web, false)
+	put("pods", 61, 103, thing{"shop", "newer", "u-6", 61, ""}, false)
+	if err := batch.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	var sent recorded
+	q := &request{Request: httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1", nil), resource: b.mirror.Resource(id)}
+	w := &watcher{s: b.server, q: q, o: &options{}, at: store.Position{Era: 1, Version: 60}, live: true, w: &sent}
+	w.nextCheck = b.server.now().AddDate(1, 0, 0)
+	if err := w.changes(store.Position{Era: 1, Version: 61, Seq: 103}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{`"name":"new"`, `"name":"newer"`}; len(sent) != 2 || !strings.Contains(sent[0], want[0]) || !strings.Contains(sent[1], want[1]) {
+		t.Errorf("the watch has %q, want %v", sent, want)
+	}
+}
+
+// recorded is an answer that keeps its events.
+type recorded []string
+
+func (r *recorded) write(parts ...[]byte) error {
+	*r = append(*r, string(slices.Concat(parts...)))
+	return nil
+}
+
+func (r *recorded) flush() error { return nil }
