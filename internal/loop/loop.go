@@ -177,8 +177,8 @@ func (l *Loop) committed(ctx context.Context, collection string) (position strin
 	var found answer
 	err = l.do(ctx, func(context.Context) error {
 		position, r, err := durable.Position(l.Store, collection)
-		// Before the gap of the present run is committed, the store has a position of an earlier one.
-		if c := l.core.Collection(collection); c != nil && c.Run == r.Run && c.Epoch == r.Epoch {
+		// Before the gap of a list is committed, the store has a position of before the list.
+		if c := l.core.Collection(collection); c != nil && c.Continues(&r) {
 			found = answer{position, r.Epoch}
 		}
 		return err

@@ -88,7 +88,7 @@ func (c *contact) latest() time.Time {
 }
 
 // Committed returns the position from which a restart would watch the collection: everything up to it is on the bus and in the store. "":
-// a restart would begin with a list, or the gap of the present run is not committed yet. epoch is that of the position.
+// a restart would begin with a list, or the gap of the last list is not committed yet. epoch is that of the position.
 func (h *Handler) Committed(ctx context.Context) (position string, epoch uint64, err error) {
 	return h.reads.committed(ctx, h.collection)
 }

@@ -93,13 +93,33 @@ type parsed struct {
 	ofNamespace labels.Selector
 	fields      fields.Requirements // sorted, each once
 
+	// err is why it is not known what the entry means.
+	err error
+	// lacks: the entry lacks collections that it may have once more is known of the server, or the server serves more.
+	lacks bool
+	// held are resources of which the entry has no collections until the configuration is another. What was published of them stays as it is.
+	held []schema.GroupResource
+
 	// The fields below are set for an entry without a pattern.
-	found discovery.Resource
-	err   error // why found is not set
+	found discovery.Resource // if err is nil
 	// named are the resources that the entry means in any case: the resource that was found, or the resources that
 	// its text names; and those that patterns leave to it.
 	named []schema.GroupResource
-	other bool // Resource is a singular or short name, and not one of Kubernetes' own resources
+	// certain: Resource means the same whatever else the server serves. It means one of Kubernetes' own resources, or is a plural with its group.
+	certain bool
+}
+
+// rank is higher for an entry that takes precedence over others of the same breadth that mean the same resource now.
+func (p *parsed) rank() int {
+	if p.certain {
+		return 1
+	}
+	return 0
+}
+
+// complete reports whether the entry has all its collections, apart from those of some resources of several that are held.
+func (p *parsed) complete() bool {
+	return !p.lacks && (p.resource.IsPattern() || !slices.Contains(p.held, p.found.GroupResource()))
 }
 
 // Mistake is an error in an entry that does not depend on the cluster.

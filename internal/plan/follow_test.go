@@ -252,14 +252,16 @@ func TestFollowerPlans(t *testing.T) {
 			t.Errorf("%s: got %q, rejected %d times; want %q, %d", what, got, rejected, want, rejections)
 		}
 	}
-	clusterScoped := []string{"pods.v1.", "-widgets.v1.example.com"}
-	f.Set([]Entry{{Resource: "pods"}, {Resource: "widgets.example.com", Namespaces: []string{"a"}}}, nil)
-	expect("at the start", plan("pods.v1.", "widgets.v1.example.com"), 0, "watch pods", "watch widgets.example.com@a")
-	waits := `wait widgets.example.com: resource "widgets.example.com": it is cluster-scoped: remove its namespaces: only a change of the configuration helps`
-	expect("another scope", plan(clusterScoped...), 0, "watch pods", waits)
+	f.Set([]Entry{{Resource: "pods"}, {Resource: "events", Namespaces: []string{"a"}}, {Resource: "widgets.example.com", Namespaces: []string{"a"}}}, nil)
+	expect("at the start", plan("pods.v1.", "events.v1.", "widgets.v1.example.com"), 0, "watch events@a", "watch pods", "watch widgets.example.com@a")
+	clusterScoped := []string{"pods.v1.", "-events.v1.", "-nodes.v1.", "-widgets.v1.example.com"}
+	waits := func(name string) string {
+		return fmt.Sprintf("wait %s: resource %q: it is cluster-scoped: remove its namespaces: only a change of the configuration helps", name, name)
+	}
+	expect("another scope", plan(clusterScoped...), 0, "watch pods", waits("events"), waits("widgets.example.com"))
 	f.Set([]Entry{{Resource: "nodes", Namespaces: []string{"a"}}}, nil)
 	for range 2 {
-		expect("edited to a contradiction", plan("pods.v1.", "-nodes.v1.", "-widgets.v1.example.com"), 1, "watch pods", waits)
+		expect("edited to a contradiction", plan(clusterScoped...), 1, "watch pods", waits("events"), waits("widgets.example.com"))
 	}
 	expect("which is over", plan("pods.v1.", "nodes.v1."), 1, "watch nodes@a")
 }

@@ -117,3 +117,116 @@ func TestPatternsTakeNamesakesOfOwnResources(t *testing.T) {
 		t.Errorf("both are named: %q, %v", ids(&both), both.Waiting)
 	}
 }
+
+// A resource that waits must not hold up the others of its entry. Otherwise removed Secrets would go on being published, and with `snapshot: skip`
+// every resource or namespace that is added later would be skipped, too.
+func TestOneResourceWaits(t *testing.T) {
+	catalog := ordinary("backups.v1.k8up.io", "backups.v1.velero.io")
+	for _, entries := range [][]Entry{
+		{{Resource: "*.*", Redacted: []string{"ba"}}},
+		{{Resource: "backups"}, {Resource: "*.*"}},
+	} {
+		p := Make(entries, nil, catalog, labelled(nil))
+		if len(p.Waiting) != 1 {
+			t.Fatalf("%s: %v", entries[0].Resource, p.Waiting)
+		}
+		out := p.Outcomes([]Known{{ID: "secrets", Held: Objects}, {ID: "leases.coordination.k8s.io", Held: Objects}, {ID: "backups.velero.io", Held: Objects}}, nil)
+		if !slices.Equal(out.Removed, []string{"leases.coordination.k8s.io", "secrets"}) || !slices.Equal(out.Undecided, []string{"backups.velero.io"}) {
+			t.Errorf("%s: removed %q, undecided %q", entries[0].Resource, out.Removed, out.Undecided)
+		}
+		if n, _ := (Numbers{}).Next(&out, func(*Collection) string { return "1" }, 100); len(n.Begun) != len(entries) {
+			t.Errorf("%s: with all their collections: %q", entries[0].Resource, n.Begun)
+		}
+	}
+	named := Make([]Entry{{Resource: "backups.velero.io", Redacted: []string{"ba"}}}, nil, catalog, labelled(nil))
+	out := named.Outcomes(nil, nil)
+	if n, _ := (Numbers{}).Next(&out, func(*Collection) string { return "1" }, 100); len(n.Begun) > 0 {
+		t.Errorf("an entry without its only resource has all its collections: %q", n.Begun)
+	}
+}
+
+// A resource that `exclude` names must not be published because of what else is installed.
+func TestExcludedNames(t *testing.T) {
+	const aaa, acme = "tokens.v1.aaa.io", "tokens.v1.acme.io"
+	everything := []Entry{{Resource: "*.*"}}
+	for _, name := range []string{"tokens", "tokens.acme.io", "token", "to", "to.acme.io"} {
+		for _, catalog := range [][]string{{acme}, {aaa, acme}, {"~" + aaa, acme}, {"toes.v1.aaa.io", acme}} {
+			p := Make(everything, []string{name}, ordinary(catalog...), labelled(nil))
+			if slices.Contains(ids(&p), "tokens.acme.io") {
+				t.Errorf("without %s, the plan of %q has %q", name, catalog, ids(&p))
+			}
+			warned := slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "write tokens.acme.io") })
+			if plural := strings.HasPrefix(name, "tokens"); warned == plural || plural && len(p.Warnings) > 0 {
+				t.Errorf("%s, %q: warnings %q", name, catalog, p.Warnings)
+			}
+		}
+		p := Make(everything, []string{name}, ordinary("pods.v1.acme.io"), labelled(nil))
+		if out := p.Outcomes([]Known{{ID: "tokens.acme.io", Held: Objects}}, nil); strings.HasPrefix(name, "tokens") && len(out.Removed) != 1 {
+			t.Errorf("without %s, which is not served: %q", name, out.outline())
+		}
+	}
+	p := Make([]Entry{{Resource: "pods"}}, []string{"to"}, ordinary(acme), labelled(nil))
+	if len(p.Warnings) > 0 {
+		t.Errorf("warned of an exclusion without a pattern: %q", p.Warnings)
+	}
+}
+
+// A name of one of Kubernetes' own resources excludes nothing else, also while its group does not answer: another outcome would close collections.
+func TestExcludedNamesOfOwnResources(t *testing.T) {
+	for _, name := range []string{"pods", "po", "pods.core"} {
+		for _, own := range []string{"pods.v1.", "?v1"} {
+			p := Make([]Entry{{Resource: "*.*"}}, []string{name}, catalogOf(own, "pods.v1.acme.io"), labelled(nil))
+			if got := ids(&p); !slices.Equal(got, []string{"pods.acme.io"}) || len(p.Warnings) > 0 {
+				t.Errorf("without %s, with %s: %q, %q", name, own, got, p.Warnings)
+			}
+		}
+	}
+}
+
+// A correct configuration must not become wrong because of a CustomResourceDefinition of somebody else: the next start would end the bridge, for all
+// resources.
+func TestDefinitionsOfOthers(t *testing.T) {
+	everything := Entry{Resource: "*.*", Options: "in clear"}
+	for _, c := range []struct {
+		name    string
+		entries []Entry
+		exclude []string
+		catalog []string
+		waits   string   // the entry that waits; "": none
+		want    []string // the collections of entries without a pattern
+	}{
+		{"a short name like the entry", []Entry{{Resource: "th"}, everything}, nil, []string{"things.v1.evil.io"}, "th", nil},
+		{"also excluded", []Entry{{Resource: "th"}, everything}, []string{"things"}, []string{"things.v1.evil.io"}, "th", nil},
+		{"excluded by the plural alone", []Entry{{Resource: "things.good.io"}, everything}, []string{"things"}, []string{"things.v1.good.io"}, "things.good.io", nil},
+		{"excluded by the plural, and another one of the plural", []Entry{{Resource: "things.good.io"}, everything}, []string{"things"}, []string{"things.v1.evil.io", "things.v1.good.io"}, "things.good.io", nil},
+		{"the name of the entry, of another scope", []Entry{{Resource: "things.good.io", Namespaces: []string{"a"}}, everything}, nil, []string{"-things.v1.good.io"}, "things.good.io", nil},
+		{"of another scope", []Entry{{Resource: "th", Namespaces: []string{"a"}}}, nil, []string{"-things.v1.evil.io"}, "th", nil},
+		{"a plural like the entry, of another scope", []Entry{{Resource: "things", Namespaces: []string{"a"}}, everything}, nil, []string{"-things.v1.evil.io", "things.v1.good.io"}, "things", nil},
+		{"a short name like an exclusion", []Entry{{Resource: "things.good.io"}, everything}, []string{"th"}, []string{"thoughts.v1.evil.io", "things.v1.good.io"}, "", []string{"things.good.io"}},
+		{"none any more", []Entry{{Resource: "things"}, {Resource: "things.good.io", Options: "hides values"}, everything}, nil, []string{"things.v1.good.io"}, "things", []string{"things.good.io"}},
+		{"a short name of what an exclusion leaves out", []Entry{{Resource: "th"}, everything}, []string{"*.good.io"}, []string{"things.v1.good.io"}, "", []string{"things.good.io"}},
+		{"a short name of what a pattern leaves out", []Entry{{Resource: "th"}, {Resource: "*.*", Namespaces: []string{"a"}, Options: "in clear"}}, nil, []string{"-things.v1.good.io"}, "", []string{"things.good.io"}},
+	} {
+		p := Make(c.entries, c.exclude, ordinary(c.catalog...), labelled(nil))
+		var got []string
+		for _, one := range p.Collections {
+			id := one.ID()
+			if one.Options != "in clear" {
+				got = append(got, id)
+			} else if strings.HasPrefix(id, "things.") {
+				t.Errorf("%s: a pattern has %s", c.name, id)
+			}
+		}
+		if p.Err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, %v, want %q", c.name, got, p.Err, c.want)
+		}
+		waits := p.Waiting[c.waits]
+		if c.waits != "" && !errors.Is(waits, ErrAmbiguous) && !errors.Is(waits, ErrMismatch) || c.waits == "" && len(p.Waiting) > 0 {
+			t.Errorf("%s: waiting: %v", c.name, p.Waiting)
+		}
+	}
+	hiding := Make([]Entry{{Resource: "things"}, {Resource: "things.good.io", Options: "hides values"}}, nil, ordinary("things.v1.good.io"), labelled(nil))
+	if len(hiding.Collections) != 1 || hiding.Collections[0].Options != "hides values" {
+		t.Errorf("the entry with the full name has not its resource: %+v", hiding.Collections)
+	}
+}

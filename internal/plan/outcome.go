@@ -52,15 +52,15 @@ type Known struct {
 //		a namespaceSelector     left it: see [Departure]        –                                 Ended or Removed
 //		has the namespace       –                               group unknown, or not watchable   Undecided
 //		has the namespace       –                               not served in any version         Unserved if an incarnation is held, else Removed
-//		waits                   –                               served                            Undecided 2
+//		waits for the resource  –                               served                            Undecided 2
 //		has the namespace       –                               served                            Removed 3
 //
 //	 1. Or the entry changed from all namespaces to one collection per namespace, or back.
-//	 2. For example, the entry names a version that is not served, or contradicts another entry.
-//	 3. A pattern leaves the resource out now, or a narrower entry names it.
+//	 2. For example, the entry names a version that is not served, or contradicts another entry. Other resources of a pattern do not wait.
+//	 3. The plan lacks it for no reason that is known.
 //
 // An entry belongs to a collection if it means the resource and has the collection's entry
-// name. If several entries mean the resource, only the narrowest ones count. An entry whose resource is
+// name. A pattern does not mean what patterns leave out. If several entries mean the resource, only the narrowest ones count. An entry whose resource is
 // not found means the resource if its name is the plural. An entry with a short or singular name counts only if there
 // is no other entry.
 type Outcome uint8
@@ -75,8 +75,8 @@ const (
 	// stays, with its recorded properties. Its reader checks whether the CustomResourceDefinition
 	// is absent, and then emits the deletion of its objects.
 	Unserved
-	// Ended: its namespace has left the selector because it does not exist any more, or this is not known yet. It is read with its recorded
-	// properties, so that everything that happened before is published. A later plan removes it: see [Departure].
+	// Ended: its namespace has left the selector because it does not exist any more, or this is not known yet. It is read as if it were wanted, so
+	// that everything that happened before is published. A later plan removes it: see [Departure].
 	Ended
 	// Removed: it is not wanted any more. It is closed when every wanted collection of its
 	// resource has synced.
@@ -108,7 +108,7 @@ func (p *Plan) Outcomes(known []Known, departure func(k *Known) Departure) Outco
 	out := Outcomes{Wanted: slices.Clone(p.Collections), nothingExists: map[string]bool{}, unlisted: p.unlisted}
 	for _, e := range p.in.entries {
 		out.entries = append(out.entries, e.String())
-		if p.Waiting[e.String()] == nil && !p.partial[e.String()] {
+		if e.complete() {
 			out.complete = append(out.complete, e.String())
 		}
 	}
@@ -121,9 +121,7 @@ func (p *Plan) Outcomes(known []Known, departure func(k *Known) Departure) Outco
 	for _, k := range known {
 		if at, ok := wanted[k.ID]; ok {
 			out.nothingExists[k.ID] = k.Held == NothingExists
-			if _, known := p.in.catalog.Storage(out.Wanted[at].Target.Resource.Group); !known {
-				out.Wanted[at].Storage = k.Storage
-			}
+			out.Wanted[at].Storage = p.storage(&k)
 			continue
 		}
 		outcome, e := p.decide(&k, departure)
@@ -133,7 +131,7 @@ func (p *Plan) Outcomes(known []Known, departure func(k *Known) Departure) Outco
 		case Unserved:
 			out.Unserved = append(out.Unserved, e.unserved(&k))
 		case Ended:
-			out.Ended = append(out.Ended, e.ended(&k, p.in.catalog))
+			out.Ended = append(out.Ended, p.ended(e, &k))
 		default:
 			out.Removed = append(out.Removed, k.ID)
 		}
@@ -178,7 +176,7 @@ func (p *Plan) decide(k *Known, departure func(*Known) Departure) (Outcome, *par
 	case !listed:
 		return Undecided, e
 	case !has && e.NamespaceSelector != "" && c.Namespace != "" && k.Held >= Empty && !k.Leaving:
-		return departure(k).outcome(k.Held), e
+		return departure(k).outcome(), e
 	case !has:
 		return Removed, e
 	}
@@ -187,7 +185,7 @@ func (p *Plan) decide(k *Known, departure func(*Known) Departure) (Outcome, *par
 		return Undecided, e
 	case !served && k.Held >= Gone:
 		return Unserved, e
-	case served && p.Waiting[e.String()] != nil:
+	case served && e.waitsFor(resourceOf(&c)):
 		return Undecided, e
 	}
 	return Removed, e
@@ -251,8 +249,7 @@ func (p *Plan) means(e *parsed, r schema.GroupResource, served bool) bool {
 	if !e.resource.IsPattern() {
 		return slices.Contains(e.named, r) || e.resource.Matches(r.Group, r.Resource) && e.mayMean(r, served, p.in.catalog)
 	}
-	excluded := func(n discovery.Name) bool { return n.Unversioned() == r.String() } // also if it is not served
-	return e.resource.Matches(r.Group, r.Resource) && p.in.excludedBy(r) == "" && !slices.ContainsFunc(p.in.exclude, excluded)
+	return e.resource.Matches(r.Group, r.Resource) && p.in.leftOut(r) == ""
 }
 
 func resourceOf(c *event.Collection) schema.GroupResource {
@@ -269,28 +266,43 @@ func (p *parsed) has(namespace string, namespaces Namespaces) (has, listed bool)
 	return slices.Contains(names, namespace) && !slices.Contains(p.ExcludeNamespaces, namespace), known
 }
 
-// unserved returns a collection whose resource the server does not serve.
+// unserved returns a collection whose resource the server does not serve. It is not read, so it keeps its recorded selection and storage.
 func (p *parsed) unserved(k *Known) Collection {
 	id := event.ParseCollection(k.ID)
 	// It is unknown whether the resource is namespaced. An entry that excludes namespaces can only mean a namespaced resource.
 	namespaced := id.Namespace != "" || p.namespaced() != ""
-	return p.asRecorded(k, discovery.Resource{Group: id.Group, Name: id.Resource, Namespaced: namespaced})
-}
-
-// ended returns a collection whose namespace has left the selector.
-func (p *parsed) ended(k *Known, catalog *discovery.Catalog) Collection {
-	id := event.ParseCollection(k.ID)
-	r, err := catalog.Find(discovery.Parse(id.ResourceID()))
-	if err != nil {
-		return p.unserved(k)
-	}
-	return p.asRecorded(k, r)
-}
-
-// asRecorded returns a collection with its recorded selection and storage.
-func (p *parsed) asRecorded(k *Known, r discovery.Resource) Collection {
-	c := p.collection(r, r.Namespaced && !p.confined())
-	c.Target.Collection.Namespace = event.ParseCollection(k.ID).Namespace
+	c := p.collection(discovery.Resource{Group: id.Group, Name: id.Resource, Namespaced: namespaced}, namespaced && !p.confined())
+	c.Target.Collection.Namespace = id.Namespace
 	c.Selection, c.Storage = k.Selection, k.Storage
 	return c
+}
+
+// ended returns a collection whose namespace has left the selector of e. Its selection is that of its target, as that of a wanted collection: an edit
+// leads to a list. A collection that would wait is not read, so that it has the form of an unserved one.
+func (p *Plan) ended(e *parsed, k *Known) Collection {
+	id := event.ParseCollection(k.ID)
+	r := e.found
+	if e.resource.IsPattern() {
+		r, _ = p.in.catalog.Find(discovery.Parse(id.ResourceID()))
+	}
+	if r.GroupResource() != resourceOf(&id) || e.waitsFor(r.GroupResource()) {
+		return e.unserved(k)
+	}
+	c := e.collection(r, false)
+	c.Target.Collection.Namespace, c.Storage = id.Namespace, p.storage(k)
+	return c
+}
+
+// waitsFor reports whether the entry has no collections of a resource that it means, because too little is known, or until the configuration is another.
+func (p *parsed) waitsFor(r schema.GroupResource) bool {
+	return p.err != nil || slices.Contains(p.held, r)
+}
+
+// storage returns the storage of a collection: the recorded one if the present one is not known.
+func (p *Plan) storage(k *Known) string {
+	c := event.ParseCollection(k.ID)
+	if storage, known := p.in.catalog.Storage(c.Group); known {
+		return storage
+	}
+	return k.Storage
 }

@@ -138,13 +138,18 @@ func TestOutcomes(t *testing.T) {
 		},
 		{
 			name: "a selected namespace is absent", before: world{entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod"}}, namespaces: prod("a", "b")},
-			after: world{namespaces: prod("b"), absent: []string{"a"}}, held: Objects,
-			want: []string{"wanted pods@b", "ended pods@a"},
+			after: world{namespaces: prod("b"), absent: []string{"a"}}, held: Objects, // of a namespace of the same name that is not selected
+			want: []string{"wanted pods@b", "removed pods@a"},
 		},
 		{
 			name: "a selected namespace is absent, and its objects have ended", before: world{entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod"}}, namespaces: prod("a", "b")},
 			after: world{namespaces: prod("b"), absent: []string{"a"}}, held: Empty,
 			want: []string{"wanted pods@b", "removed pods@a"},
+		},
+		{
+			name: "a selected namespace is absent, and a pattern leaves the resource out", before: world{entries: []Entry{{Resource: "*.core", NamespaceSelector: "env=prod"}, {Resource: "secrets", NamespaceSelector: "env=prod"}}, namespaces: prod("a")},
+			after: world{entries: []Entry{{Resource: "*.core", NamespaceSelector: "env=prod"}}, namespaces: prod(), unread: []string{"a"}}, held: Objects,
+			want: []string{"ended pods@a", "removed secrets@a"},
 		},
 		{
 			name: "a selected namespace is absent, and something in it is unread", before: world{entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod"}}, namespaces: prod("a", "b")},
@@ -314,6 +319,37 @@ func TestUnservedKeepsItsSelection(t *testing.T) {
 	c := out.Unserved[0]
 	if c.Selection != "labels=old" || c.Target.Resource.Version != "" || c.Target.Resource.Group != "example.com" || c.Options != 7 {
 		t.Errorf("got %+v", c)
+	}
+}
+
+// The selection of a collection whose namespace was deleted is that of its target. With the recorded one, an edit would not lead to a list, and the
+// deletions of what was selected before would be missing.
+func TestEndedHasTheSelectionOfItsTarget(t *testing.T) {
+	for name, c := range map[string]struct {
+		entry     Entry
+		selection string
+		version   string // "": it is not read
+	}{
+		"an edit":                {Entry{Resource: "deployments.apps", LabelSelector: "app=b"}, "labels=app=b", "v1"},
+		"a pattern":              {Entry{Resource: "*.apps", LabelSelector: "app=b"}, "labels=app=b", "v1"},
+		"a version":              {Entry{Resource: "deployments.v1beta1.apps"}, "", "v1beta1"},
+		"a version that is gone": {Entry{Resource: "deployments.v2.apps"}, "recorded", ""},
+		"a rule that is wrong":   {Entry{Resource: "*.apps", Redacted: []string{"de"}}, "recorded", ""},
+	} {
+		c.entry.NamespaceSelector = "env=prod"
+		w := world{entries: []Entry{c.entry}, catalog: ordinary().WithAggregated([]string{"apps"}), namespaces: map[string][]string{"env=prod": nil}, unread: []string{"a"}}
+		out := w.outcomes([]Known{{ID: "deployments.apps@a", Held: Objects, Selection: "recorded", Storage: "apps"}})
+		if len(out.Ended) != 1 {
+			t.Errorf("%s: %q", name, out.outline())
+			continue
+		}
+		got := out.Ended[0]
+		if got.ID() != "deployments.apps@a" || got.Selection != c.selection || got.Target.Resource.Version != c.version || got.Storage != "apps" {
+			t.Errorf("%s: got %+v", name, got)
+		}
+		if c.version != "" && SelectionOf(&got.Target.Collection) != got.Selection {
+			t.Errorf("%s: the target selects %q, and the selection is %q", name, SelectionOf(&got.Target.Collection), got.Selection)
+		}
 	}
 }
 

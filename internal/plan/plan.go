@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -53,7 +54,6 @@ type Plan struct {
 	Err error
 
 	in       inputs
-	partial  map[string]bool // by [Entry.String]: patterns that may match API groups whose discovery fails
 	unlisted []unlisted
 }
 
@@ -68,11 +68,19 @@ const notListed = "?"
 
 // inputs are the inputs of a plan.
 type inputs struct {
-	entries    []*parsed
-	exclude    []discovery.Name
-	excluded   map[schema.GroupResource]string // the resources that exclude names
+	entries    []*parsed // those whose meaning is certain come first
+	exclude    exclusions
 	catalog    *discovery.Catalog
 	namespaces Namespaces
+}
+
+// exclusions are the resources that patterns leave out because the configuration says so.
+type exclusions struct {
+	all      []discovery.Name                // as configured
+	patterns []discovery.Name                // those of all
+	own      map[schema.GroupResource]string // Kubernetes' own resources, with the names that mean them
+	plurals  []discovery.Name                // other names: each excludes every resource of that plural
+	others   map[schema.GroupResource]string // what else a name may mean, for example as a short name
 }
 
 // Errors of [Plan.Waiting].
@@ -81,31 +89,41 @@ var (
 	ErrNoCatalog = errors.New("it is not known yet what the server serves")
 	// ErrNamespacesUnknown: the namespaces that a selector selects have not been listed.
 	ErrNamespacesUnknown = errors.New("the namespaces that match are not known yet")
-	// ErrContradiction: the entry contradicts another one or the server. [Plan.Err] also has the error.
+	// ErrContradiction: the entry contradicts another one or the server about one of Kubernetes' own resources. [Plan.Err] also has the error.
 	ErrContradiction = errors.New("only a change of the configuration helps")
-	// ErrAmbiguous: the entry's name may mean several resources. Patterns take none of them, because the entry's options may be meant for any.
-	ErrAmbiguous = errors.New("it is not published until both are written with their groups")
+	// ErrMismatch is like ErrContradiction, about another resource. What somebody installs must not be an error that ends the bridge, so [Plan.Err]
+	// does not have it.
+	ErrMismatch = errors.New("only a change of the configuration helps")
+	// ErrAmbiguous: the entry's name may mean several resources, now or later. Neither patterns nor the entry take the resource, because the entry's
+	// options may be meant for another one.
+	ErrAmbiguous = errors.New("it is not published until an entry has its plural and group")
 	// ErrNotPlural: a rule that hides values has a singular or short name of the resource, so that its values would not be hidden.
 	ErrNotPlural = errors.New("it is not published until the name in `redact` is corrected")
 )
 
 // Make computes the wanted collections. The narrowest entry takes a resource: a name takes precedence over
 // the pattern of a group ("*.apps"), and a group pattern over "*.*". exclude has names and patterns of
-// resources that patterns leave out. A nil catalog is not known yet; the plan then has no
-// collections.
+// resources that patterns leave out. Such a name means the one of Kubernetes' own resources, or every other resource that it may mean. A nil
+// catalog is not known yet; the plan then has no collections.
 //
 // A pattern takes no resource that a named entry may mean, by plural, singular or short name in any group, so that the options of the entry,
 // which may hide values, do not give way to those of the pattern.
 //
 // Entries of one resource need different names; one of them may have no name. An entry with the name of
 // an earlier entry has no collections, and [Plan.Err] has the error. If only the catalog shows that two entries mean one
-// resource, this may begin while the bridge runs; then [Plan.Waiting] also has the entry.
+// resource, this may begin while the bridge runs; then [Plan.Waiting] has the entry.
+//
+// [Plan.Err] has only errors that do not depend on what somebody installs in the cluster: see [ErrMismatch].
 func Make(entries []Entry, exclude []string, catalog *discovery.Catalog, namespaces Namespaces) Plan {
 	p := planner{
 		Plan: Plan{
-			Waiting: map[string]error{}, Unknown: map[string]error{}, partial: map[string]bool{},
-			in: inputs{exclude: discovery.ParseAll(exclude), excluded: map[schema.GroupResource]string{}, catalog: catalog, namespaces: namespaces},
+			Waiting: map[string]error{}, Unknown: map[string]error{},
+			in: inputs{
+				exclude: exclusions{all: discovery.ParseAll(exclude), own: map[schema.GroupResource]string{}, others: map[schema.GroupResource]string{}},
+				catalog: catalog, namespaces: namespaces,
+			},
 		},
+		own:   discovery.Builtin(),
 		taken: map[schema.GroupResource]bool{}, takers: map[schema.GroupResource][]*parsed{}, mayBe: map[schema.GroupResource]*parsed{}, left: map[string]string{}, warned: map[*parsed]bool{},
 	}
 	p.parse(entries)
@@ -114,7 +132,7 @@ func Make(entries []Entry, exclude []string, catalog *discovery.Catalog, namespa
 			p.waits(e, ErrNoCatalog)
 		}
 	} else {
-		p.exclusions()
+		p.exclude()
 		p.collect()
 	}
 	if len(p.errs) > 0 {
@@ -137,6 +155,7 @@ func (p *Plan) Missing() error {
 // planner makes a plan.
 type planner struct {
 	Plan
+	own    *discovery.Catalog                 // of Kubernetes' own resources
 	taken  map[schema.GroupResource]bool      // resources taken by a narrower entry
 	takers map[schema.GroupResource][]*parsed // the entries that have collections of a resource
 	mayBe  map[schema.GroupResource]*parsed   // resources that the name of an entry may mean, and no entry means for certain
@@ -154,16 +173,43 @@ func (p *planner) parse(entries []Entry) {
 	}
 }
 
-// exclusions finds the resources that exclude names, without its patterns.
-func (p *planner) exclusions() {
-	for _, name := range p.in.exclude {
+// exclude finds the resources that are excluded. Which of several resources of a name kubectl means depends on what else is installed, so all of them
+// are. A name of one of Kubernetes' own resources does not come to mean another.
+func (p *planner) exclude() {
+	x := &p.in.exclude
+	for _, name := range x.all {
 		if name.IsPattern() {
+			x.patterns = append(x.patterns, name)
 			continue
 		}
-		if r, err := p.in.catalog.Find(name); err == nil {
-			p.in.excluded[r.GroupResource()] = name.String()
+		if own, ok := p.meansOwn(name); ok {
+			x.own[own] = name.String()
+			continue
+		}
+		x.plurals = append(x.plurals, name)
+		for _, r := range p.in.catalog.Meanings(name) {
+			x.others[r] = name.String()
 		}
 	}
+	for r, name := range x.others {
+		pattern := slices.IndexFunc(p.in.entries, func(e *parsed) bool { return e.resource.IsPattern() && e.resource.Matches(r.Group, r.Resource) })
+		if pattern >= 0 && x.naming(r) == "" && matching(x.patterns, r) == "" {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("exclude: %q is a singular or short name of %s, which may lose it, and then %q takes the resource: write %s",
+				name, r, p.in.entries[pattern], r))
+		}
+	}
+	slices.Sort(p.Warnings)
+}
+
+// meansOwn returns the one of Kubernetes' own resources that a name means, also while its group does not answer.
+func (p *planner) meansOwn(name discovery.Name) (own schema.GroupResource, ok bool) {
+	r, err := p.own.Find(name)
+	if err != nil {
+		return own, false
+	}
+	own = r.GroupResource()
+	found, err := p.in.catalog.Find(name)
+	return own, err != nil || found.GroupResource() == own || !p.in.catalog.Known(own.Group)
 }
 
 // collect makes the collections.
@@ -177,6 +223,7 @@ func (p *planner) collect() {
 	}
 	p.ineffective()
 	p.ambiguities()
+	slices.SortStableFunc(p.in.entries, func(a, b *parsed) int { return cmp.Compare(b.rank(), a.rank()) })
 	for b := range discovery.Breadths {
 		for _, e := range p.in.entries {
 			switch {
@@ -184,7 +231,8 @@ func (p *planner) collect() {
 			case b == discovery.OneResource:
 				p.named(e)
 			case unclear != "":
-				p.waits(e, fmt.Errorf("pattern %q: it is not known yet which resource %q is: %w", e.Resource, unclear, discovery.ErrUnknownGroup))
+				e.err = fmt.Errorf("pattern %q: it is not known yet which resource %q is: %w", e.Resource, unclear, discovery.ErrUnknownGroup)
+				p.waits(e, e.err)
 			default:
 				p.pattern(e)
 			}
@@ -204,16 +252,15 @@ func (p *planner) collect() {
 
 // ambiguities finds the resources that the names of entries may mean besides the one that they mean now.
 func (p *planner) ambiguities() {
-	own := discovery.Builtin()
 	for _, e := range p.in.entries {
 		if e.resource.IsPattern() {
 			continue
 		}
-		if e.err == nil {
-			if _, err := own.Find(nameOf(e.found.GroupResource())); err == nil {
-				continue // a name of one of Kubernetes' own resources does not come to mean another
-			}
-			e.other = e.found.Name != e.resource.Resource()
+		own := e.err == nil && p.isOwn(e.found.GroupResource())
+		_, grouped := e.resource.Group()
+		e.certain = own || grouped && (e.err != nil || e.resource.Matches(e.found.Group, e.found.Name))
+		if own {
+			continue // a name of one of Kubernetes' own resources does not come to mean another
 		}
 		for _, r := range p.in.catalog.Meanings(e.resource) {
 			p.mayBe[r] = e
@@ -226,45 +273,89 @@ func (p *planner) ambiguities() {
 	}
 }
 
-// nameOf returns the full name of a resource.
-func nameOf(r schema.GroupResource) discovery.Name {
-	return discovery.Parse(r.Resource + "." + r.Group)
+// isOwn reports whether a resource is one of Kubernetes' own.
+func (p *planner) isOwn(r schema.GroupResource) bool {
+	_, err := p.own.Find(discovery.Parse(r.Resource + "." + r.Group))
+	return err == nil
 }
 
 // patternFor returns the first pattern that would take a resource if no entry named it, or nil.
-func (p *planner) patternFor(r schema.GroupResource) *parsed {
-	i := slices.IndexFunc(p.in.entries, func(e *parsed) bool { return e.resource.IsPattern() && e.resource.Matches(r.Group, r.Resource) })
+func (p *planner) patternFor(r discovery.Resource) *parsed {
+	i := slices.IndexFunc(p.in.entries, func(e *parsed) bool {
+		return e.resource.IsPattern() && e.resource.Matches(r.Group, r.Name) && p.leavesOut(e, r) == ""
+	})
 	if i < 0 {
 		return nil
 	}
 	return p.in.entries[i]
 }
 
-// excludedBy returns the name or pattern that excludes a resource from patterns, or "".
-func (in *inputs) excludedBy(r schema.GroupResource) string {
-	if name, ok := in.excluded[r]; ok {
-		return name
+// leavesOut returns the reason why a pattern leaves out a resource that it matches and that no entry names, or "".
+func (p *planner) leavesOut(e *parsed, r discovery.Resource) string {
+	if !r.Namespaced && e.confined() {
+		return fmt.Sprintf("cluster-scoped, and %q is confined to namespaces", e.String())
 	}
-	for _, name := range in.exclude {
-		if name.IsPattern() && name.Matches(r.Group, r.Resource) {
-			return name.String()
-		}
+	return p.in.leftOut(r.GroupResource())
+}
+
+// leftOut returns the reason why every pattern leaves out a resource that no entry names, or "".
+func (in *inputs) leftOut(r schema.GroupResource) string {
+	if by := in.exclude.by(r); by != "" {
+		return fmt.Sprintf("excluded by %q", by)
+	}
+	if secret := unlessNamed(r); secret != "" {
+		return secret + ": name them to have them"
 	}
 	return ""
 }
 
-// waits records why an entry lacks collections.
+// by returns the name or pattern that excludes a resource from patterns, or "".
+func (x *exclusions) by(r schema.GroupResource) string {
+	return cmp.Or(x.naming(r), matching(x.patterns, r), x.others[r])
+}
+
+// naming returns the name that excludes a resource whatever else the server serves, or "". An entry for the resource contradicts it.
+func (x *exclusions) naming(r schema.GroupResource) string {
+	return cmp.Or(x.own[r], matching(x.plurals, r))
+}
+
+// matching returns the first name or pattern that matches a resource, or "".
+func matching(names []discovery.Name, r schema.GroupResource) string {
+	if i := slices.IndexFunc(names, func(n discovery.Name) bool { return n.Matches(r.Group, r.Resource) }); i >= 0 {
+		return names[i].String()
+	}
+	return ""
+}
+
+// waits records why an entry lacks collections that it may have once more is known of the server, or the server serves more.
 func (p *planner) waits(e *parsed, err error) {
+	e.lacks = true
+	p.says(e, err)
+}
+
+// holds records why an entry does not have the collections of one resource until the configuration is another.
+func (p *planner) holds(e *parsed, r schema.GroupResource, err error) {
+	e.held = append(e.held, r)
+	p.says(e, err)
+}
+
+func (p *planner) says(e *parsed, err error) {
 	if p.Waiting[e.String()] == nil {
 		p.Waiting[e.String()] = err
 	}
 }
 
-// contradicts records that an entry contradicts another one or the server.
-func (p *planner) contradicts(e *parsed, format string, args ...any) {
-	err := e.errorf(format, args...)
-	p.errs = append(p.errs, err)
-	p.waits(e, fmt.Errorf("%w: %w", err, ErrContradiction))
+// contradicts records that an entry contradicts another one or the server about a resource.
+func (p *planner) contradicts(e *parsed, r schema.GroupResource, err error) {
+	reason := ErrMismatch
+	if p.isOwn(r) {
+		reason = ErrContradiction
+		p.errs = append(p.errs, e.errorf("%w", err))
+	}
+	if !e.certain {
+		err = fmt.Errorf("it means %s now: %w", r, err)
+	}
+	p.holds(e, r, fmt.Errorf("resource %q: %w: %w", e.String(), err, reason))
 }
 
 func (p *planner) named(e *parsed) {
@@ -277,16 +368,17 @@ func (p *planner) named(e *parsed) {
 	}
 	gr := e.found.GroupResource()
 	p.taken[gr] = true // also if the entry contradicts: its options may hide values
-	if by, ok := p.in.excluded[gr]; ok {
-		p.contradicts(e, "it is both configured and excluded (as %q): remove one of the two", by)
+	if by := p.in.exclude.naming(gr); by != "" {
+		p.contradicts(e, gr, fmt.Errorf("it is both configured and excluded (as %q): remove one of the two", by))
 		return
 	}
 	if what := e.namespaced(); what != "" && !e.found.Namespaced {
-		p.contradicts(e, "it is cluster-scoped: remove its %s", what)
+		p.contradicts(e, gr, fmt.Errorf("it is cluster-scoped: remove its %s", what))
 		return
 	}
-	if pattern := p.patternFor(gr); e.other && pattern != nil {
-		p.contradicts(e, "it is a singular or short name, which %s may lose, and then %q would take the resource with other options: write %s", gr, pattern, gr)
+	if pattern := p.patternFor(e.found); !e.certain && e.found.Name != e.resource.Resource() && pattern != nil {
+		p.holds(e, gr, fmt.Errorf("resource %q: it is a singular or short name of %s, which may lose it, and then %q would take the resource with other options: write %s: %w",
+			e.String(), gr, pattern, gr, ErrAmbiguous))
 		return
 	}
 	p.take(e, e.found)
@@ -310,16 +402,12 @@ func (p *planner) pattern(e *parsed) {
 	used := 0
 	for _, r := range matched {
 		gr := r.GroupResource()
-		by, secret := p.in.excludedBy(gr), unlessNamed(gr)
+		reason := p.leavesOut(e, r)
 		switch {
 		case p.taken[gr]:
 			used++
-		case by != "":
-			p.left[gr.String()] = fmt.Sprintf("excluded by %q", by)
-		case secret != "":
-			p.left[gr.String()] = secret + ": name them to have them"
-		case !r.Namespaced && e.confined():
-			p.left[gr.String()] = fmt.Sprintf("cluster-scoped, and %q is confined to namespaces", e.String())
+		case reason != "":
+			p.left[gr.String()] = reason
 		case p.mayBe[gr] != nil:
 			used++
 			p.leaveTo(p.mayBe[gr], gr)
@@ -329,14 +417,15 @@ func (p *planner) pattern(e *parsed) {
 		}
 	}
 	for _, r := range p.in.catalog.Unwatchable(e.resource) {
-		if gr := r.GroupResource(); p.in.excludedBy(gr) == "" {
+		if gr := r.GroupResource(); p.in.exclude.by(gr) == "" {
 			p.left[gr.String()] = "cannot be listed and watched"
 		}
 	}
-	p.unknownGroups(e)
+	partial := p.unknownGroups(e)
 	switch {
 	case used > 0:
-	case p.partial[e.String()]:
+		e.lacks = e.lacks || partial
+	case partial:
 		p.waits(e, fmt.Errorf("pattern %q: %w", e.Resource, discovery.ErrUnknownGroup))
 	default:
 		what := "that can be listed and watched"
@@ -351,20 +440,21 @@ func (p *planner) pattern(e *parsed) {
 // leaveTo leaves a resource out of patterns, because the name of an entry may mean it. What was published of it stays as it is.
 func (p *planner) leaveTo(e *parsed, r schema.GroupResource) {
 	p.left[r.String()] = fmt.Sprintf("%q may mean it: write it with its group", e.String())
-	p.waits(e, fmt.Errorf("resource %q: it may also mean %s: %w", e.String(), r, ErrAmbiguous))
+	p.holds(e, r, fmt.Errorf("resource %q: it may also mean %s: %w", e.String(), r, ErrAmbiguous))
 	if !slices.Contains(e.named, r) {
 		e.named = append(e.named, r)
 	}
 }
 
-// unknownGroups records the API groups that a pattern may match and whose discovery fails.
-func (p *planner) unknownGroups(e *parsed) {
+// unknownGroups records the API groups that a pattern may match and whose discovery fails, and reports whether there are any.
+func (p *planner) unknownGroups(e *parsed) (partial bool) {
 	for _, gv := range p.in.catalog.Unknown() {
-		if e.resource.MayBeOf(gv.Group) && p.in.excludedBy(schema.GroupResource{Group: gv.Group}) == "" {
-			p.partial[e.String()] = true
+		if e.resource.MayBeOf(gv.Group) && p.in.exclude.by(schema.GroupResource{Group: gv.Group}) == "" {
+			partial = true
 			p.Unknown["API group "+gv.String()] = fmt.Errorf("pattern %q: %w: the server behind its APIService does not answer", e.Resource, discovery.ErrUnknownGroup)
 		}
 	}
+	return partial
 }
 
 // ineffective warns of rules that hide nothing, because the server serves no resource that they are for.
@@ -396,12 +486,12 @@ func (p *planner) take(e *parsed, r discovery.Resource) {
 	gr := r.GroupResource()
 	if name := p.notPlural(e, gr); name != "" {
 		p.taken[gr] = true
-		p.waits(e, fmt.Errorf("redact: %q is a singular or short name of %s, and rules need the plural: write %s: %w", name, gr, gr, ErrNotPlural))
+		p.holds(e, gr, fmt.Errorf("redact: %q is a singular or short name of %s, and rules need the plural: write %s: %w", name, gr, gr, ErrNotPlural))
 		return
 	}
 	for _, other := range p.takers[gr] {
 		if other.Name == e.Name {
-			p.contradicts(e, "name: %w", sameName(gr.String(), other))
+			p.contradicts(e, gr, fmt.Errorf("name: %w", sameName(gr.String(), other)))
 			return
 		}
 	}

@@ -232,6 +232,7 @@ type Collection struct {
 	list    *list  // that reconciles; nil: none has begun, as in all phases but Listing
 	side    *side  // nil in all phases but Resyncing and Verifying
 	rest    *rest  // nil in all phases but Ending
+	listed  uint64 // the run of the last gap before a list that was emitted since the start or [Core.Restore]; 0: none was
 	broken  uint64 // the run of a resync whose list broke off; 0: none did, or it has synced since
 	barrier uint64 // the batch that must be committed before an ending or a beginning goes on
 	handed  handed
@@ -680,9 +681,18 @@ func (c *Collection) known(key string) (o *Object, inDoubt []Intent) {
 
 // emit adds an event about the collection to the batch.
 func (c *Collection) emit(e CollectionEvent) {
+	if e.Type == event.Gap && !event.GapCause(e.Reason).Resync {
+		c.listed = c.Run
+	}
 	if e.Type != event.Closed {
 		e.Selection = c.Properties.Contents
 		e.Selection.Types = c.Properties.Types
 	}
 	c.core.add(c, Item{Event: &e})
+}
+
+// Continues reports whether the collection goes on from the position that the store has with a record: all gaps since then are of resyncs, before which
+// nothing is missing.
+func (c *Collection) Continues(stored *Record) bool {
+	return c.Epoch == stored.Epoch && c.listed <= stored.Run
 }

@@ -48,6 +48,19 @@ func TestNamespaceIsDeletedWithUnreadEvents(t *testing.T) {
 			ample, "sleep 0\n" + outage + put + remove + "second\nkill\nspace-deleted 1\nforget\nstart\nsleep 1\nbus-heals 0\n", false,
 			"added a deleted a gap closed",
 		},
+		"edited while the bridge is off": {
+			noBuffer, put + "sleep 0\nkill\n" + remove + "space-deleted 1\nedit 0 0 0 1\nstart\nsleep 2\n", false,
+			"added a gap deleted a closed",
+		},
+		"edited while the bridge is off, and buffered": {
+			ample, put + "sleep 0\n" + outage + remove + "second\nkill\nspace-deleted 1\nforget\nedit 0 0 0 1\nstart\nsleep 1\nbus-heals 0\nsleep 1\n", false,
+			"added a deleted a gap gap closed", // of the list that the buffer has, and of the edit
+		},
+		"created again, and not selected": {noBuffer, put + "sleep 0\nspace-deleted 1\nsecond\nspace-created-other 1\nsleep 0\n" + putOther, false, "added a deleted a closed"},
+		"created again, and not selected, while the bus is away": {
+			ample, put + "sleep 0\n" + outage + "space-deleted 1\nsecond\nspace-created-other 1\n" + putOther + "sleep 1\nbus-heals 0\n", false,
+			"added a deleted a closed",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

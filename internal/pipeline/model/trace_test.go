@@ -430,20 +430,9 @@ func opsTable() map[string]op {
 			w.api.spaceChanged(n, was, space{})
 			return true
 		}},
-		"space-created": {kind: "space", weight: 2, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
-			n := namespaces[a[0]]
-			if w.cluster.spaces[n].uid != "" {
-				return false
-			}
-			is := space{}
-			w.locked(func(c *cluster) bool {
-				is = space{uid: c.uid("ns"), team: true, rv: c.next()}
-				c.spaces[n] = is
-				return true
-			})
-			w.api.spaceChanged(n, space{}, is)
-			return true
-		}},
+		"space-created": {kind: "space", weight: 2, causes: true, args: []int{2}, apply: func(w *world, a []int) bool { return w.createSpace(a[0], true) }},
+		// This input is only used in handwritten traces.
+		"space-created-other": {kind: "space", causes: true, args: []int{2}, apply: func(w *world, a []int) bool { return w.createSpace(a[0], false) }},
 		"edit": {kind: "edit", weight: 12, causes: true, args: []int{2, 3, len(properties), 8}, apply: func(w *world, a []int) bool {
 			s := sinkOf(w, a[0])
 			if a[1] >= len(s.config) {
@@ -656,6 +645,22 @@ func (w *world) serveGroup(on bool) bool {
 	w.locked(func(*cluster) bool { w.api.unknown = !on; return true })
 	w.api.cut(io.EOF)
 	w.api.definitionChanged()
+	return true
+}
+
+// createSpace creates a namespace, with or without the label that selectors select by.
+func (w *world) createSpace(n int, team bool) bool {
+	name := namespaces[n]
+	if w.cluster.spaces[name].uid != "" {
+		return false
+	}
+	is := space{}
+	w.locked(func(c *cluster) bool {
+		is = space{uid: c.uid("ns"), team: team, rv: c.next()}
+		c.spaces[name] = is
+		return true
+	})
+	w.api.spaceChanged(name, space{}, is)
 	return true
 }
 
