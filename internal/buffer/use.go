@@ -19,6 +19,9 @@ var ErrEnd = errors.New("the buffer ends here")
 // position up to which the sink has read, and does not compare with it.
 var ErrForgotten = errors.New("the API server has forgotten the committed position, or the sink has read up to a position that is not in the buffer")
 
+// ErrUnreadable is returned by [Use.Next], besides [ErrEnd], when the disk could not be read. The same call can be made again.
+var ErrUnreadable = errors.New("the disk cannot be read")
+
 // maxMarks bounds how many positions of a use wait for their commit.
 const maxMarks = 4096
 
@@ -43,8 +46,8 @@ type mark struct {
 	owner    source.Owner // of the last complete list up to there
 }
 
-// Next returns the next frame. If there is none yet, it returns io.EOF. It returns an error that wraps [ErrEnd] if there will be none, or
-// [ErrForgotten].
+// Next returns the next frame. If there is none yet, it returns io.EOF. It returns an error that wraps [ErrEnd] if there will be none, and
+// [ErrUnreadable] if that may change, or [ErrForgotten].
 func (u *Use) Next() (Frame, error) {
 	for {
 		f, err := u.next()
@@ -77,8 +80,10 @@ func (u *Use) next() (Frame, error) {
 		return Frame{}, fmt.Errorf("%w: %w", ErrEnd, ended)
 	case errors.Is(err, io.EOF):
 		return Frame{}, err
-	case err != nil: // missing, damaged, too old, or not readable
+	case errors.Is(err, spool.ErrBroken), errors.Is(err, spool.ErrTrimmed), errors.Is(err, spool.ErrClosed):
 		return Frame{}, fmt.Errorf("%w: %w", ErrEnd, err)
+	case err != nil:
+		return Frame{}, fmt.Errorf("%w: %w: %w", ErrEnd, ErrUnreadable, err)
 	}
 	f, err := Decode(raw.Data)
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 const (
 	// trimEvery is how often a replay says what is committed.
 	trimEvery = time.Second
-	// While the buffer cannot be searched, it is asked again after findAgain, for at most findFor: a process may have too many open files for a
+	// While the disk cannot be read, it is read again after readAgain, for at most readFor: a process may have too many open files for a
 	// moment. Then the API server is next, which may still have what is missing.
-	findAgain, findFor = time.Second, 30 * time.Second
+	readAgain, readFor = time.Second, 30 * time.Second
 )
 
 var (
@@ -130,23 +130,53 @@ func (f *follower) buffered(ctx context.Context) (*buffer.Use, error) {
 // find returns the use of a recording that reaches back to a position. If the buffer cannot be searched, no recording is begun until the sink was
 // in step, because the next one would replace what is there.
 func (f *follower) find(ctx context.Context, at buffer.Position) (*buffer.Use, error) {
-	b := f.Buffering
-	for begun := time.Now(); ; {
-		use, err := b.Buffer.Find(b.Sink, f.target, at)
-		if err == nil {
-			return use, nil
+	var use *buffer.Use
+	err := f.readDisk(ctx, func() (again bool, err error) {
+		use, err = f.Buffering.Buffer.Find(f.Buffering.Sink, f.target, at)
+		return true, err
+	})
+	if err == nil || ctx.Err() != nil {
+		return use, ctx.Err()
+	}
+	f.refused = true
+	f.Log.Warn("the buffer cannot be searched; reading from the API server, and a gap may follow", zap.String("collection", f.collection), zap.Error(err))
+	return nil, nil
+}
+
+// next returns the next frame of a recording: see [buffer.Use.Next].
+func (f *follower) next(ctx context.Context, use *buffer.Use) (frame buffer.Frame, err error) {
+	if frame, err = use.Next(); !errors.Is(err, buffer.ErrUnreadable) {
+		return frame, err
+	}
+	err = f.readDisk(ctx, func() (again bool, err error) {
+		frame, err = use.Next()
+		return errors.Is(err, buffer.ErrUnreadable), err
+	})
+	f.OnState(f.collection, source.State{Phase: source.Buffered, Since: time.Now()})
+	return frame, err
+}
+
+// readDisk calls read until it succeeds, or another call is of no use. It returns the error of the last one.
+func (f *follower) readDisk(ctx context.Context, read func() (again bool, err error)) error {
+	var begun time.Time
+	for {
+		again, err := read()
+		if err == nil || !again {
+			return err
 		}
-		if time.Since(begun) >= findFor {
-			f.refused = true
-			f.Log.Warn("the buffer cannot be searched; reading from the API server, and a gap may follow", zap.String("collection", f.collection), zap.Error(err))
-			return nil, nil
+		now := time.Now()
+		if begun.IsZero() {
+			begun = now
 		}
-		f.OnState(f.collection, source.State{Phase: source.Waiting, Since: time.Now(), Until: time.Now().Add(findAgain), Err: err})
-		again := time.NewTimer(findAgain)
-		err = wait(ctx, nil, again.C)
-		again.Stop()
+		if now.Sub(begun) >= readFor {
+			return err
+		}
+		f.OnState(f.collection, source.State{Phase: source.Waiting, Since: now, Until: now.Add(readAgain), Err: err})
+		timer := time.NewTimer(readAgain)
+		err = wait(ctx, nil, timer.C)
+		timer.Stop()
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 }
@@ -183,7 +213,7 @@ func (f *follower) replay(ctx context.Context, use *buffer.Use) error {
 	var trimmed time.Time
 	flushed := false // since the last frame
 	for {
-		frame, err := use.Next()
+		frame, err := f.next(ctx, use)
 		if err == nil {
 			f.handler.Received, flushed = frame.At, false
 			err = f.Handle(ctx, frame.Signal)

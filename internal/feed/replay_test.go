@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -73,17 +74,18 @@ func TestRecordFrom(t *testing.T) {
 	}
 }
 
-// A disk that cannot be read for a moment costs no gap: the recording is found a moment later. A disk that cannot be read at all does not keep the
-// sink from reading, and what is on it is not replaced.
-func TestBufferThatCannotBeSearched(t *testing.T) {
+// A disk that cannot be read for a moment costs no gap: the recording is found, and read, a moment later. A disk that cannot be read at all does not
+// keep the sink from reading, and what is on it is not replaced.
+func TestDiskThatCannotBeRead(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		lasts time.Duration
-		found bool
 		takes time.Duration
+		found bool
+		next  error // of a recording that has no frame yet
 	}{
-		{"for a moment", 2500 * time.Millisecond, true, 3 * time.Second},
-		{"for long", time.Hour, false, findFor},
+		{"for a moment", 2500 * time.Millisecond, 3 * time.Second, true, io.EOF},
+		{"for long", time.Hour, readFor, false, buffer.ErrEnd},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -112,25 +114,36 @@ func TestBufferThatCannotBeSearched(t *testing.T) {
 				running.Go(func() { b.Buffer.Run(ctx) })
 				target := source.Target{Collection: event.Collection{Resource: "pods"}, Resource: source.Resource{Version: "v1", Name: "pods", Kind: "Pod"}}
 				at := buffer.Position{Committed: "10", Read: "10"}
+				var state source.Phase
+				f := &follower{collection: "pods", target: target, Reader: New(Options{
+					Buffering: b, Log: zaptest.NewLogger(t), OnState: func(_ string, s source.State) { state = s.Phase },
+				})}
 				use, err := b.Buffer.Begin("audit", target, at)
 				if err != nil {
 					t.Fatal(err)
 				}
+
+				begun := time.Now()
+				until = begun.Add(c.lasts)
+				_, err = f.next(ctx, use)
+				if took := time.Since(begun); !errors.Is(err, c.next) || took != c.takes || state != source.Buffered {
+					t.Errorf("next: %v after %s, in phase %q", err, took, state)
+				}
 				if err := use.Suspend(); err != nil {
 					t.Fatal(err)
 				}
-				begun := time.Now()
+
+				begun = time.Now()
 				until = begun.Add(c.lasts)
-				f := &follower{Reader: New(Options{Buffering: b, Log: zaptest.NewLogger(t)}), collection: "pods", target: target}
-				use, err = f.find(ctx, at)
-				if took := time.Since(begun); (use != nil) != c.found || err != nil || took != c.takes || f.refused == c.found {
-					t.Errorf("found: %t after %s, refused: %t, %v", use != nil, took, f.refused, err)
+				found, err := f.find(ctx, at)
+				if took := time.Since(begun); (found != nil) != c.found || err != nil || took != c.takes || f.refused == c.found || state != source.Waiting {
+					t.Errorf("found: %t after %s, refused: %t, %v", found != nil, took, f.refused, err)
 				}
 				if n := b.Buffer.State().Targets; n != 1 {
 					t.Errorf("there are %d recordings", n)
 				}
-				if use != nil {
-					if err := use.Suspend(); err != nil {
+				if found != nil {
+					if err := found.Suspend(); err != nil {
 						t.Error(err)
 					}
 				}
