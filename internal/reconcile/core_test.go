@@ -1267,3 +1267,59 @@ func TestRelists(t *testing.T) {
 		}
 	}
 }
+
+// TestItemsSayWhatTheCollectionHas: a gap and a synced event have what the properties of their run say; a closed event has nothing.
+func TestItemsSayWhatTheCollectionHas(t *testing.T) {
+	without := event.Types(0).Without(event.Deleted)
+	b := newBench(t, nil).do(configured(Properties{Types: without, Contents: event.Selection{Labels: "a=b", Filtered: true}}), listBegun, listEnded("10"), listDone)
+	want := event.Selection{Labels: "a=b", Filtered: true, Types: without}
+	says := func(types ...event.Type) {
+		t.Helper()
+		var got []event.Type
+		for _, i := range b.core.Items() {
+			if i.Event == nil {
+				continue
+			}
+			got = append(got, i.Event.Type)
+			has := want
+			if i.Event.Type == event.Closed {
+				has = event.Selection{}
+			}
+			if i.Event.Selection != has {
+				t.Errorf("a %s event has %+v, want %+v", i.Event.Type, i.Event.Selection, has)
+			}
+		}
+		if !slices.Equal(got, types) {
+			t.Errorf("the events are %v, want %v", got, types)
+		}
+	}
+	says(event.Gap, event.Synced)
+	b.do(removed, released).commit().do(Input{Kind: Forgot})
+	says(event.Closed)
+}
+
+// TestContinues: after the gap of a list, a collection does not go on from the position of before it. A resync makes no such gap, because nothing is missing
+// before it.
+func TestContinues(t *testing.T) {
+	for what, c := range map[string]struct {
+		do   []Input
+		want bool
+	}{
+		"nothing":                               {nil, true},
+		"a resync":                              {[]Input{demanded, sideBegun}, true},
+		"a list":                                {[]Input{listBegun}, false},
+		"a resync, and a periodic synced event": {[]Input{demanded, sideBegun, sideEnded("10"), {Kind: Confirm}}, true},
+		"a resync and a list":                   {[]Input{demanded, sideBegun, listBegun}, false},
+	} {
+		b := inStep(t, seen(List, "a", "5"))
+		stored := b.store.records["x"]
+		b.do(c.do...)
+		if got := b.x().Continues(&stored); got != c.want {
+			t.Errorf("after %s: %t, want %t", what, got, c.want)
+		}
+		stored.Epoch++
+		if b.x().Continues(&stored) {
+			t.Errorf("after %s: it continues in another epoch", what)
+		}
+	}
+}
