@@ -34,8 +34,8 @@ bench: ## how fast the bridge is, beside a floor and a baseline (BENCH="-bench l
 bench-compare: ## the latest run of make bench with an older one: OLD=file
 	scripts/bench.sh compare $(OLD)
 
-campaign: ## seeds of faults, resumable: SEEDS=200, or one again: SEED=n PAIR=nats-eo/nats (docs/reliability.md)
-	SEEDS="$(SEEDS)" SEED="$(SEED)" PAIR="$(PAIR)" scripts/campaign.sh $(CAMPAIGN)
+campaign: ## 300 seeds of faults, resumable: SEEDS=n, FIRST=n, or one again: SEED=n PAIR=nats-eo/nats (docs/reliability.md)
+	SEEDS="$(SEEDS)" FIRST="$(FIRST)" SEED="$(SEED)" PAIR="$(PAIR)" scripts/campaign.sh $(CAMPAIGN)
 
 kills: ## two entries of one resource, edited under load while the bridge is killed 30 times, for every sink and store: KILLS=30 (docs/reliability.md)
 	SEEDS="$(or $(SEEDS),9)" SEED="$(SEED)" PAIR="$(PAIR)" scripts/campaign.sh -out var/kills -kills "$(or $(KILLS),30)"
