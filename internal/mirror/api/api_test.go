@@ -169,7 +169,7 @@ func TestGet(t *testing.T) {
 	want = []string{
 		`299 - "pods at 2026-03-14T09:30:00Z is as of resourceVersion 50, which was complete at 2026-03-14T09:00:05Z"`,
 		`299 - "the bridge has published no event of it since 2026-03-14T09:00:05Z: changes that it publishes late are missing"`,
-		`299 - "values of secrets are redacted"`,
+		`299 - "values in objects of pods are redacted"`,
 	}
 	if diff := cmp.Diff(want, header.Values("Warning")); diff != "" {
 		t.Errorf("the warnings of a time after the last event (-want +got):\n%s", diff)
