@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
@@ -53,6 +55,7 @@ func chaos(t *testing.T, busName string, gone bool) {
 	w.install()
 	types := []kube.Type{kube.ConfigMaps, w.widgets}
 	w.bridges(types...)
+	w.keepHistory()
 	w.start() // before the changes, because the first list would publish only their outcome
 	changing, stop := context.WithTimeout(t.Context(), duration)
 	defer stop()
@@ -99,6 +102,18 @@ func chaos(t *testing.T, busName string, gone bool) {
 	}
 	all := w.verify(check.Options{Types: types, Gap: gone, Repeats: busName == busKafka})
 	t.Logf("%d events about %d objects, over %v", len(all), len(w.kube.Ledger.Objects(types...)), count)
+}
+
+// keepHistory makes the API server keep ConfigMaps' changes from the present on for as long as it keeps any, which is 75 s at least. It refuses a watch from
+// before the first change that it has kept, although nothing happened in between. That can be the test's first change, if those before it are old.
+func (w *world) keepHistory() {
+	w.t.Helper()
+	client, err := kubernetes.NewForConfig(w.cluster.RESTConfig())
+	w.must(err)
+	maps := client.CoreV1().ConfigMaps(metav1.NamespaceDefault)
+	m, err := maps.Create(w.soon(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "history-"}}, metav1.CreateOptions{})
+	w.must(err)
+	w.t.Cleanup(func() { _ = maps.Delete(context.Background(), m.Name, metav1.DeleteOptions{}) })
 }
 
 // waitABit waits for up to half a second.
