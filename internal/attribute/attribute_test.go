@@ -219,6 +219,20 @@ func TestSeveralCollections(t *testing.T) {
 	}
 }
 
+// patched publishes a change of web and reads the records of bob's patch, which made it. The change comes between the two records.
+func patched(a *Attribution, at time.Time) {
+	patch := creation("web", "11", "bob")
+	patch.Verb, patch.Code = "patch", 200
+	open := *patch
+	open.Stage, open.Code, open.Answer = audit.Received, 0, nil
+	a.Read(2, &open, at)
+	changed := change("web", "11")
+	changed.Type, changed.Did, changed.Before = event.Modified, join.Changed, "9"
+	a.Published(changed, true, at)
+	a.Read(3, patch, at)
+	a.Caught(at, 3)
+}
+
 // After a loss of the inbox, numbers begin again. Complete records are trusted again when all requests are over that were open then, as after other losses.
 func TestAnotherInbox(t *testing.T) {
 	a := newAttribution()
@@ -235,16 +249,7 @@ func TestAnotherInbox(t *testing.T) {
 	a.Read(1, creation("other", "6", "alice"), floorAt)
 	a.Caught(floorAt, 1)
 	a.Floor(Resource{Resource: join.Resource{Group: "apps", Resource: "deployments"}}, "10", 1, floorAt, floorAt)
-	patch := creation("web", "11", "bob")
-	patch.Verb, patch.Code = "patch", 200
-	open := *patch
-	open.Stage, open.Code, open.Answer = audit.Received, 0, nil
-	a.Read(2, &open, floorAt)
-	changed := change("web", "11")
-	changed.Type, changed.Did, changed.Before = event.Modified, join.Changed, "9"
-	a.Published(changed, true, floorAt)
-	a.Read(3, patch, floorAt)
-	a.Caught(floorAt, 3)
+	patched(a, floorAt)
 	for _, c := range a.Ready(floorAt) {
 		if c.Name == "web" {
 			if e, _ := a.Event(c.Number); e.Attribution.Request == nil || e.Attribution.Request.User.Name != "bob" {
@@ -269,16 +274,7 @@ func TestObjectsOfAnotherServer(t *testing.T) {
 		a.Read(1, creation("other", "6", "alice"), noon)
 		trusted := noon.Add(2 * time.Minute)
 		a.Floor(Resource{storage, join.Resource{Group: "apps", Resource: "deployments"}}, "10", 1, trusted, trusted)
-		patch := creation("web", "11", "bob")
-		patch.Verb, patch.Code = "patch", 200
-		open := *patch
-		open.Stage, open.Code, open.Answer = audit.Received, 0, nil
-		a.Read(2, &open, trusted)
-		changed := change("web", "11")
-		changed.Type, changed.Did, changed.Before = event.Modified, join.Changed, "9"
-		a.Published(changed, true, trusted)
-		a.Read(3, patch, trusted)
-		a.Caught(trusted, 3)
+		patched(a, trusted)
 		ready := a.Ready(trusted)
 		if len(ready) != 1 {
 			t.Fatalf("storage %q: %d changes have a verdict, want 1", storage, len(ready))

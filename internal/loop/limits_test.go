@@ -334,9 +334,9 @@ func TestNoPeriodicSyncedOutOfStep(t *testing.T) {
 		p.syncedEvery = time.Second
 		p.set(t, nil, "pods")
 		syncedIn := func(d time.Duration) int {
-			before := b.synced()
+			before := b.count("synced")
 			time.Sleep(d)
-			return b.synced() - before
+			return b.count("synced") - before
 		}
 		if n := syncedIn(time.Minute); n < 55 {
 			t.Errorf("%d synced events in a minute, want about 60", n)
@@ -361,18 +361,6 @@ func TestNoPeriodicSyncedOutOfStep(t *testing.T) {
 		p.kill()
 		<-p.done
 	})
-}
-
-// synced returns how many synced events the bus has.
-func (b *bus) synced() (n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, l := range b.lines {
-		if l.Type == "synced" {
-			n++
-		}
-	}
-	return n
 }
 
 // torn is a store that rejects commits after the bus has a batch.

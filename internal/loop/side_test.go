@@ -59,12 +59,12 @@ func (b *beside) refuse(refused bool) {
 	b.refused = refused
 }
 
-// gaps returns how many gap events the bus has.
-func (b *bus) gaps() (n int) {
+// count returns how many events of a type the bus has.
+func (b *bus) count(typ string) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, l := range b.lines {
-		if l.Type == "gap" {
+		if l.Type == typ {
 			n++
 		}
 	}
@@ -103,7 +103,7 @@ func TestFailedListBesideTheWatchIsPaced(t *testing.T) {
 				if resync {
 					want = 2
 				}
-				if n := b.gaps(); n != want {
+				if n := b.count("gap"); n != want {
 					t.Errorf("%d gaps, want %d", n, want)
 				}
 				f.refuse(false)
@@ -175,7 +175,7 @@ func TestResyncIsNotForgotten(t *testing.T) {
 				b.refuse("")
 				f.refuse(false)
 				time.Sleep(time.Hour)
-				if n := b.gaps() - 1; n != c.lists {
+				if n := b.count("gap") - 1; n != c.lists {
 					t.Errorf("%d resyncs, want %d", n, c.lists)
 				}
 				if _, synced := b.copied("pods"); !synced {
