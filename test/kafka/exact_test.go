@@ -39,42 +39,54 @@ type exact struct {
 	options kafka.StoreOptions
 }
 
-// middle is a hook of the client that runs a function in the middle of a transaction.
+// middle is a hook of the client that lets a fault happen in the middle of a transaction.
 type middle struct {
-	mu    sync.Mutex
-	after int // number of acknowledged events after which it runs
-	amid  func()
+	mu    sync.Mutex   // locked while the fault happens
+	after int          // number of acknowledged events after which the fault happens
+	fault func() error // nil if it has happened
+	err   error        // what the fault returned
 }
 
-// OnProduceRecordUnbuffered calls amid once, when all events of a batch are acknowledged and the transaction is not committed.
+// OnProduceRecordUnbuffered lets the fault happen once, when all events of a batch are acknowledged and the transaction is not committed.
 func (m *middle) OnProduceRecordUnbuffered(r *kgo.Record, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case m.amid == nil || strings.HasPrefix(r.Topic, "kubebridge."): // the checkpoint's
+	case m.fault == nil || strings.HasPrefix(r.Topic, "kubebridge."): // the checkpoint's
 		return
 	case err != nil:
 		m.after = batchRecords
 		return
 	}
 	if m.after--; m.after == 0 {
-		amid := m.amid
-		m.amid = nil
-		amid()
+		fault := m.fault
+		m.fault = nil
+		m.err = fault()
 	}
 }
 
-// arm makes fn run in the middle of the next batch of batchRecords.
-func (m *middle) arm(fn func()) {
+// arm makes fault happen in the middle of the next batch of batchRecords. The write waits for it, so its context ends well before the
+// patience of a write does.
+func (m *middle) arm(ctx context.Context, fault func(context.Context) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.after, m.amid = batchRecords, fn
+	m.after, m.err = batchRecords, nil
+	m.fault = func() error {
+		bounded, end := context.WithTimeout(ctx, patience/2)
+		defer end()
+		return fault(bounded)
+	}
 }
 
-func (m *middle) armed() bool {
+// happened fails the test unless the fault has happened, without an error.
+func (m *middle) happened(t *testing.T) {
+	t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.amid != nil
+	if m.fault != nil {
+		t.Fatal("there was no transaction for it to happen in")
+	}
+	must(t, m.err)
 }
 
 const batchRecords = 200

@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -25,47 +26,49 @@ func TestExactlyOnce(t *testing.T) {
 	topic := newTopic(t, c, 3, 0, map[string]string{"min.insync.replicas": "2"})
 	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, c)}, TransactionTimeout: 4 * time.Second}
 	transactions := kafka.TransactionalID(o.Identity)
-	aborted := func() error { // the coordinator aborts the transaction after its timeout
-		return await(t, "the transaction to be aborted", func() bool {
-			state, err := c.Transaction(t.Context(), transactions)
-			return err == nil && state == "CompleteAbort"
+	aborted := func(ctx context.Context) error { // the coordinator aborts the transaction after its timeout
+		return await(ctx, "the transaction to be aborted", func() error {
+			state, err := c.Transaction(ctx, transactions)
+			if err == nil && state != "CompleteAbort" {
+				err = errors.New("its state is " + state)
+			}
+			return err
 		})
 	}
+	nothing := func(context.Context) error { return nil }
 	lifetime := t // sinks outlive the subtests
 	l, x := newWriter(t, c, topic), openExact(t, exactly(c), o)
 	// amid writes a batch while fault happens, and one afterwards.
-	amid := func(t *testing.T, fault func() error) (errs []error) {
+	amid := func(t *testing.T, fault func(context.Context) error) (errs []error) {
 		t.Helper()
 		l.t = t
-		x.arm(func() { must(t, fault()) })
+		x.arm(t.Context(), fault)
 		errs = l.write(x, l.batch(batchRecords, 100))
-		if x.armed() {
-			t.Fatal("there was no transaction for it to happen in")
-		}
+		x.happened(t)
 		l.write(x, l.batch(batchRecords, 100))
 		return errs
 	}
-	amid(t, func() error { return nil })
+	amid(t, nothing)
 	l.checkExactly(x)
 
 	// The request is executed and its answer is lost. Client and sink must find out whether it was executed.
 	for name, lost := range map[string]struct {
 		request int16
 		times   int
-		fault   func() error
+		fault   func(context.Context) error
 	}{
-		"acknowledgement":    {0, 3, func() error { return nil }},
-		"end of transaction": {26, 3, func() error { return nil }},
+		"acknowledgement":    {0, 3, nothing},
+		"end of transaction": {26, 3, nothing},
 		"initialisation":     {22, 1, aborted}, // requested only after a failure
 	} {
 		t.Run(name+" lost", func(t *testing.T) {
 			for range lost.times {
 				var answers []<-chan struct{}
-				errs := amid(t, func() error {
+				errs := amid(t, func(ctx context.Context) error {
 					for _, b := range c.Brokers() { // any of them may receive the request
 						answers = append(answers, b.Proxy().LoseAnswer(lost.request))
 					}
-					return lost.fault()
+					return lost.fault(ctx)
 				})
 				if !slices.ContainsFunc(answers, ended) {
 					t.Error("no answer was lost")
@@ -79,9 +82,9 @@ func TestExactlyOnce(t *testing.T) {
 	t.Run("leaders move", func(t *testing.T) {
 		moves := map[string]int32{topic: 3, kafka.CheckpointTopic("", o.Identity): 1, "__transaction_state": 3}
 		for name, partitions := range moves {
-			amid(t, func() (err error) {
+			amid(t, func(ctx context.Context) (err error) {
 				for p := range partitions {
-					_, e := c.MoveLeader(t.Context(), name, p)
+					_, e := c.MoveLeader(ctx, name, p)
 					err = errors.Join(err, e)
 				}
 				return err
@@ -94,7 +97,7 @@ func TestExactlyOnce(t *testing.T) {
 		for _, b := range c.Brokers() {
 			t.Cleanup(func() { must(t, b.Start(context.Background())) })
 			began := time.Now()
-			errs := amid(t, b.Kill)
+			errs := amid(t, func(context.Context) error { return b.Kill() })
 			t.Log(time.Since(began).Round(time.Millisecond), errs)
 			must(t, b.Start(t.Context()))
 			l.write(x, l.batch(200, 100))
@@ -110,7 +113,7 @@ func TestExactlyOnce(t *testing.T) {
 		b := c.Broker(id)
 		t.Cleanup(func() { must(t, b.Resume()) })
 		began := time.Now()
-		errs := amid(t, b.Pause)
+		errs := amid(t, func(context.Context) error { return b.Pause() })
 		t.Log(time.Since(began).Round(time.Millisecond), errs)
 		must(t, b.Resume())
 		l.write(x, l.batch(200, 100))
@@ -126,7 +129,7 @@ func TestExactlyOnce(t *testing.T) {
 		}
 		l.t = t
 		t.Cleanup(func() { must(t, all((*kafkatest.Broker).Resume)) })
-		x.arm(func() { must(t, all((*kafkatest.Broker).Pause)) })
+		x.arm(t.Context(), func(context.Context) error { return all((*kafkatest.Broker).Pause) })
 		batch := l.batch(batchRecords, 100)
 		for began := time.Now(); time.Since(began) < 2*o.TransactionTimeout; {
 			attempt, end := context.WithTimeout(t.Context(), o.TransactionTimeout)
@@ -137,6 +140,7 @@ func TestExactlyOnce(t *testing.T) {
 			}
 		}
 		must(t, all((*kafkatest.Broker).Resume))
+		x.happened(t)
 		l.write(x, batch)
 		l.checkExactly(x)
 	})
@@ -160,11 +164,11 @@ func TestExactlyOnce(t *testing.T) {
 		l.t = t
 		for range 3 {
 			next := newExact(lifetime, exactly(c), o)
-			opened := false
-			x.arm(func() {
-				must(t, next.Open(t.Context(), nil))
-				must(t, next.Load(t.Context()))
-				opened = true
+			x.arm(t.Context(), func(ctx context.Context) error {
+				if err := next.Open(ctx, nil); err != nil {
+					return err
+				}
+				return next.Load(ctx)
 			})
 			batch := l.batch(batchRecords, 100)
 			var err error
@@ -174,9 +178,7 @@ func TestExactlyOnce(t *testing.T) {
 				}
 				t.Log(err)
 			}
-			if !opened {
-				t.Fatal("there was no transaction to take over")
-			}
+			x.happened(t)
 			if _, err := x.Write(t.Context(), batch); !errors.Is(err, sink.ErrFenced) {
 				t.Errorf("Write: %v, want ErrFenced for good", err)
 			}
@@ -240,12 +242,14 @@ func TestExactlyOnce(t *testing.T) {
 		for _, b := range c.Brokers() {
 			b.Proxy().Pass()
 		}
-		var err error
-		must(t, await(t, "the new number to be seen", func() bool {
-			_, err = x.Write(t.Context(), batch)
-			return err == nil || errors.As(err, new(*sink.RefusedError))
+		var seen error
+		must(t, await(t.Context(), "the new number to be seen", func() error {
+			if _, seen = x.Write(t.Context(), batch); errors.As(seen, new(*sink.RefusedError)) {
+				return nil
+			}
+			return seen
 		}))
-		want(err)
+		want(seen)
 		l.take(batch)
 		want(newExact(t, exactly(c), o).Open(t.Context(), nil))
 		l.checkExactly(x)
@@ -332,12 +336,19 @@ func ended(c <-chan struct{}) bool {
 	}
 }
 
-func await(t *testing.T, what string, so func() bool) error {
-	t.Helper()
-	for end := time.Now().Add(patience); !so(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			return errors.New("waited in vain for " + what)
+// await tries until there is no error. It returns the last one when ctx ends, and when its patience does.
+func await(ctx context.Context, what string, try func() error) error {
+	ctx, end := context.WithTimeout(ctx, patience)
+	defer end()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited in vain for %s: %w", what, err)
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	return nil
 }

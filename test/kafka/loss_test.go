@@ -17,13 +17,16 @@ import (
 // untilReset writes a batch until the sink reports that acknowledged records are lost, and returns the errors before.
 func untilReset(t *testing.T, x *exact, b *event.Batch) (errs []error) {
 	t.Helper()
-	must(t, await(t, "the loss to be reported", func() bool {
+	must(t, await(t.Context(), "the loss to be reported", func() error {
 		_, err := x.Write(t.Context(), b)
 		if err == nil || errors.Is(err, sink.ErrFenced) {
 			t.Fatalf("Write: %v, want ErrReset; before that: %v", err, errs)
 		}
 		errs = append(errs, err)
-		return errors.Is(err, sink.ErrReset)
+		if errors.Is(err, sink.ErrReset) {
+			return nil
+		}
+		return err
 	}))
 	return errs
 }
