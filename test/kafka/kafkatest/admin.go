@@ -144,20 +144,27 @@ func (c *Cluster) Grow(ctx context.Context, topic string, partitions int) error 
 	})
 }
 
-// Transaction returns the state of a transactional id as its coordinator has it: Ongoing, CompleteCommit, CompleteAbort or another.
-func (c *Cluster) Transaction(ctx context.Context, id string) (state string, err error) {
+// Transaction is what the coordinator of a transactional id says of its latest transaction.
+type Transaction struct {
+	State string // Ongoing, CompleteCommit, CompleteAbort or another
+	Start int64  // milliseconds since 1970; -1 if it is over
+	Epoch int16  // of the producer
+}
+
+// Transaction returns the latest transaction of a transactional id.
+func (c *Cluster) Transaction(ctx context.Context, id string) (last Transaction, err error) {
 	err = c.admin(func(a *kadm.Client) error {
 		all, err := a.DescribeTransactions(ctx, id)
 		if err != nil {
 			return err
 		}
-		state = all[id].State
+		last = Transaction{all[id].State, all[id].StartTimestamp, all[id].ProducerEpoch}
 		return all[id].Err
 	})
 	if err != nil {
-		return "", fmt.Errorf("look up transactional id %q: %w", id, err)
+		return Transaction{}, fmt.Errorf("look up transactional id %q: %w", id, err)
 	}
-	return state, nil
+	return last, nil
 }
 
 // Leader returns the id of the broker that leads a partition; -1 if the partition has no leader.
