@@ -113,6 +113,8 @@ func TestEachFires(t *testing.T) {
 		"KubebridgeSinkFailing":   {[]string{"kubebridge_sink_up", `sink="audit"`, "1" + hour + "0x119"}, at(5), at(7), auditSink, []string{"audit", "bridges"}},
 		"KubebridgeBufferFilling": {[]string{"kubebridge_buffer_bytes", "", "0" + hour + "8.5e9x119"}, at(0), at(3), pod, []string{"audit-kubebridge-0", "85%"}},
 		"KubebridgeBufferEnded":   {[]string{"kubebridge_buffer_ended_recordings", "", "0" + hour + "2x119"}, at(-1), at(2), pod, []string{"audit-kubebridge-0", "2 watches"}},
+		"KubebridgeBufferAged":    {[]string{"kubebridge_buffer_aged_recordings", "", "0" + hour + "2x119"}, at(-1), at(2), pod, []string{"audit-kubebridge-0", "2 watches"}},
+		"KubebridgeBufferFailed":  {[]string{"kubebridge_buffer_failed_recordings_total", "", "0" + hour + "2x119"}, at(-1), at(2), pod, []string{"audit-kubebridge-0"}},
 		"KubebridgeAuditFilling":  {[]string{"kubebridge_audit_bytes", "", "0" + hour + "9e8x119"}, at(0), at(3), pod, []string{"audit-kubebridge-0", "90%"}},
 		"KubebridgeAuditRefused": {
 			[]string{"kubebridge_audit_refused_total", `reason="full"`, "0" + hour + "1+1x119"},

@@ -171,10 +171,14 @@ func objectsWith(t *testing.T, base, more string) map[string]any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]any{}
+	unready := map[string]bool{} // of Services: whether they have pods that are not ready
+	out := map[string]any{"unready": unready}
 	for _, manifest := range r.objects {
 		object := decode(t, manifest)
 		out[strings.TrimPrefix(fmt.Sprintf("%T", object), "*v1.")] = object
+		if s, ok := object.(*corev1.Service); ok {
+			unready[s.Name] = s.Spec.PublishNotReadyAddresses
+		}
 		if template := podTemplate(object); template != nil {
 			out["pods"] = template
 		}
@@ -203,6 +207,7 @@ func TestHabits(t *testing.T) {
 		}
 		return text(t, c.Buffer)
 	}
+	unready := func(o map[string]any) any { return text(t, o["unready"]) }
 	auditing := func(o map[string]any) any {
 		var c struct{ Audit map[string]any }
 		if err := yaml.Unmarshal([]byte(o["ConfigMap"].(*corev1.ConfigMap).Data["config.yaml"]), &c); err != nil {
@@ -252,6 +257,9 @@ func TestHabits(t *testing.T) {
 			}
 			return strings.Join(ports, ", ")
 		}, "status 8080, audit 9000"},
+		{"the only pod gets audit records while a sink's bus is away", kafka, "audit: {enabled: true, webhook: {tlsSecret: t, tokenSecret: t}}", unready, `{"audit-kubebridge":true}`},
+		{"with replicas, only pods that are ready get them from API servers", kafka, "audit: {enabled: true, replicas: true, webhook: {tlsSecret: t, tokenSecret: t}}", unready, `{"audit-kubebridge":false,"audit-kubebridge-replicas":true}`},
+		{"no audit records", kafka, "", unready, `{"audit-kubebridge":false}`},
 		{"an audit claim that is there", kafka, "audit: {enabled: true, webhook: {tlsSecret: t, tokenSecret: t}, persistence: {existingClaim: mine}}", func(o map[string]any) any {
 			s := o["StatefulSet"].(*appsv1.StatefulSet).Spec
 			return fmt.Sprint(*s.Replicas, len(s.VolumeClaimTemplates))

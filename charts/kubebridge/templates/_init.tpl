@@ -18,7 +18,7 @@ itself. The marker saves doing it again for every template.
 {{- range $name, $default := dict "mountPath" "/var/lib/kubebridge" "size" "10Gi" "accessModes" (list "ReadWriteOnce") -}}
 {{- if not (index $v.persistence $name) -}}{{- $_ := set $v.persistence $name $default -}}{{- end -}}
 {{- end -}}
-{{- range $name, $default := dict "authorization" "cluster" "listen" ":8443" "retain" "168h" "rightsMaxAge" "2m" -}}
+{{- range $name, $default := dict "authorization" "cluster" "listen" ":8443" "retain" "168h" "maxConnections" 1024 "rightsMaxAge" "2m" -}}
 {{- if not (index $v.serve $name) -}}{{- $_ := set $v.serve $name $default -}}{{- end -}}
 {{- end -}}
 {{- if not (hasKey $v.serve.persistence "enabled") -}}{{- $_ := set $v.serve.persistence "enabled" true -}}{{- end -}}

@@ -24,7 +24,7 @@
 {{/* The arguments of `bridge serve`, as a JSON list. */}}
 {{- define "kubebridge.serveArgs" -}}
 {{- $s := .Values.serve -}}
-{{- $args := list "serve" "--data" (include "kubebridge.servePath" .) "--listen" $s.listen "--retain" (toString $s.retain) "--authorization" $s.authorization -}}
+{{- $args := list "serve" "--data" (include "kubebridge.servePath" .) "--listen" $s.listen "--retain" (toString $s.retain) "--max-connections" (toString (int $s.maxConnections)) "--authorization" $s.authorization -}}
 {{- with include "kubebridge.serveSink" . -}}{{- $args = concat $args (list "--sink" .) -}}{{- end -}}
 {{- if eq $s.authorization "bus" -}}{{- $args = concat $args (list "--rights-max-age" (toString $s.rightsMaxAge)) -}}{{- end -}}
 {{- if $s.tlsSecret -}}{{- $args = concat $args (list "--tls-cert" "/etc/kubebridge/serve-tls/tls.crt" "--tls-key" "/etc/kubebridge/serve-tls/tls.key") -}}{{- end -}}
