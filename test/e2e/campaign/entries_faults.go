@@ -323,8 +323,6 @@ func (n *nemesis) blockSecond(ctx context.Context, r *chance) error {
 	if n.spec.Harm { // the API server may restart twice, which takes long on a busy machine
 		patience *= 4
 	}
-	limit, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %s", patience))
-	defer cancel()
 	n.mu.Lock()
 	last := g.edition()
 	n.mu.Unlock()
@@ -339,7 +337,10 @@ func (n *nemesis) blockSecond(ctx context.Context, r *chance) error {
 		}); err != nil {
 			return err
 		}
-		if err := n.await(limit, string(marker.GetUID())+" "+marker.GetResourceVersion()); err != nil {
+		limit, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %s", patience)) // for each marker: the one before may have been undone
+		err := n.await(limit, string(marker.GetUID())+" "+marker.GetResourceVersion())
+		cancel()
+		if err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
