@@ -40,6 +40,9 @@ func (s store) Commit(_ context.Context, changes []event.KV) error {
 	return nil
 }
 
+// deployments are in the storage that has no name.
+var deployments = Resource{Resource: join.Resource{Group: "apps", Resource: "deployments"}}
+
 var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 
 func newAttribution() *Attribution {
@@ -119,6 +122,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	after.Committed(ready[0].Number)
+	after.Passed(deployments, "5")
 	if n := after.Needed(); n != 2 {
 		t.Errorf("records are needed from %d on, want 2", n)
 	}
