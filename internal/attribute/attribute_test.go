@@ -40,9 +40,6 @@ func (s store) Commit(_ context.Context, changes []event.KV) error {
 	return nil
 }
 
-// deployments are in the storage that has no name.
-var deployments = Resource{Resource: join.Resource{Group: "apps", Resource: "deployments"}}
-
 var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 
 func newAttribution() *Attribution {
@@ -122,7 +119,6 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	after.Committed(ready[0].Number)
-	after.Passed(deployments, "5")
 	if n := after.Needed(); n != 2 {
 		t.Errorf("records are needed from %d on, want 2", n)
 	}
@@ -220,6 +216,18 @@ func TestSeveralCollections(t *testing.T) {
 	in("deployments.apps@shop")
 	if ready := readyAt(a, noon); len(ready) != 1 || !a.decided[ready[0].Number].exact() {
 		t.Errorf("ready in a collection that is late: %v", numbers(ready))
+	}
+	for number := range a.waiting {
+		a.Committed(number)
+	}
+	of := Resource{Resource: join.Resource{Group: "apps", Resource: "deployments"}}
+	a.Overlap(map[join.Resource]bool{of.Resource: true})
+	if n := a.Needed(); n != 1 {
+		t.Errorf("records are needed from %d on, want 1: another collection may publish the change after a restart", n)
+	}
+	a.Passed(of, "5")
+	if n := a.Needed(); n != 2 {
+		t.Errorf("records are needed from %d on, want 2: all collections have published the change", n)
 	}
 }
 

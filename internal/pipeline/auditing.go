@@ -230,6 +230,33 @@ func lowerPosition(a, b string) string {
 	return ""
 }
 
+// overlapping returns the resources of which several collections can have the same object, as far as their namespaces say.
+func (p *Pipeline) overlapping() map[join.Resource]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found, namespaces := map[join.Resource]bool{}, map[join.Resource]map[string]bool{}
+	add := func(c *event.Collection) {
+		r := attribute.ResourceOf(c)
+		others := namespaces[r]
+		if others == nil {
+			others = map[string]bool{}
+			namespaces[r] = others
+		}
+		if others[c.Namespace] || others[""] || c.Namespace == "" && len(others) > 0 {
+			found[r] = true
+		}
+		others[c.Namespace] = true
+	}
+	for _, t := range p.targets {
+		add(&t.Collection)
+	}
+	for id := range p.unnamed {
+		c := event.ParseCollection(id)
+		add(&c)
+	}
+	return found
+}
+
 // idle returns the resources that have no collections any more.
 func (p *Pipeline) idle() (list []attribute.Resource) {
 	p.mu.Lock()
@@ -727,6 +754,7 @@ func (r *recordReader) next(ctx context.Context) error {
 		for resource, version := range r.pipeline.passed(r.floors) {
 			a.Passed(resource, version)
 		}
+		a.Overlap(r.pipeline.overlapping())
 		if r.auditing.spec.Join.Complete {
 			for _, resource := range r.pipeline.idle() {
 				a.Idle(resource)

@@ -3,6 +3,9 @@ package pipeline
 import (
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
 	"github.com/kubebridge/kubebridge/internal/attribute"
 	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
@@ -57,6 +60,35 @@ func TestAbsentCollections(t *testing.T) {
 	r.reads(&reconcile.Input{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot, Absent: true})
 	if version := r.passedNow(); version != "90" {
 		t.Errorf("ConfigMaps are published up to %q, want 90", version)
+	}
+}
+
+// A collection of one namespace has no object of another namespace. All other collections of a resource may have the same ones.
+func TestOverlappingCollections(t *testing.T) {
+	for _, test := range []struct {
+		ids  []string
+		want bool
+	}{
+		{[]string{"pods"}, false},
+		{[]string{"pods@a", "pods@b", "pods:web@c"}, false},
+		{[]string{"pods@a", "pods:web@a"}, true},
+		{[]string{"pods", "pods:web"}, true},
+		{[]string{"pods@a", "pods:web"}, true},
+		{[]string{"pods", "services"}, false},
+	} {
+		for _, unnamed := range []bool{false, true} {
+			p := newPipeline(pipelineOptions{Identity: identity, Sink: &nowhere{}, Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry())})
+			for i, id := range test.ids {
+				if unnamed && i == 0 {
+					p.unnamed[id] = true
+					continue
+				}
+				p.setTarget(id, target{Target: source.Target{Collection: event.ParseCollection(id)}, selection: id})
+			}
+			if got := p.overlapping()[join.Resource{Resource: "pods"}]; got != test.want {
+				t.Errorf("the collections %v overlap: %t, want %t", test.ids, got, test.want)
+			}
+		}
 	}
 }
 

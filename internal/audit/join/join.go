@@ -252,17 +252,18 @@ func (a *resolved) find(c *Change) (Verdict, bool) {
 	return r.Verdict, known
 }
 
-// lower lowers marks to the first record of the changes that a collection may still have to publish.
-func (a *resolved) lower(marks Marks) {
-	for s, r := range a.of {
-		if event.Newer(s.version, a.passed[Resource{r.Exact.Group, r.Exact.Resource}]) && r.at.After(a.expired) {
-			r.Lower(marks)
+// lower lowers marks to the first record of the changes that a collection of some resources may still have to publish.
+func (a *resolved) lower(marks Marks, of map[Resource]bool) {
+	for s, v := range a.of {
+		r := Resource{v.Exact.Group, v.Exact.Resource}
+		if of[r] && event.Newer(s.version, a.passed[r]) && v.at.After(a.expired) {
+			v.Lower(marks)
 		}
 	}
 }
 
-// misplace forgets where the records are.
-func (a *resolved) misplace() {
+// forgetPlaces forgets where the records are.
+func (a *resolved) forgetPlaces() {
 	for s, r := range a.of {
 		r.places = nil
 		a.of[s] = r
@@ -283,13 +284,14 @@ func (j *Join) Forgotten() Forgotten {
 	return f
 }
 
-// Lower lowers marks to the first record that the join still needs, also for verdicts that Take has not returned yet, and for changes with an exact verdict
-// that another collection may still have to publish: until [Join.Passed] says that none has, or for [Options.Keep].
-func (j *Join) Lower(marks Marks) {
+// Lower lowers marks to the first record that the join still needs, also for verdicts that Take has not returned yet. Several collections can have the same
+// object of an overlapping resource: so the records of an exact verdict are needed until [Join.Passed] says that all collections have its change, or for
+// [Options.Keep].
+func (j *Join) Lower(marks Marks, overlapping map[Resource]bool) {
 	for i := range j.verdicts {
 		j.verdicts[i].Lower(marks)
 	}
-	j.resolved.lower(marks)
+	j.resolved.lower(marks, overlapping)
 	j.requests.all(func(q *request) {
 		marks.lower(q.begin)
 		marks.lower(q.end)
@@ -322,6 +324,7 @@ func (j *Join) Change(c Change) {
 	j.shrink(c.At)
 }
 
+// newWaiting returns a change as it waits for its verdict.
 func (j *Join) newWaiting(o *object, c Change) *waiting {
 	return &waiting{Change: c, again: j.again(o, &c), late: j.order.hasForgotten(&c)}
 }
@@ -429,7 +432,7 @@ func (j *Join) Settle(now time.Time) {
 func (j *Join) Begin(marks Marks, now time.Time) {
 	j.requests.all(func(q *request) { q.queued = nil })
 	j.requests = newRequests()
-	j.resolved.misplace()
+	j.resolved.forgetPlaces()
 	j.order.restart(marks, now)
 	for _, o := range j.objects {
 		o.last, o.version = nil, ""

@@ -249,17 +249,23 @@ func TestRecordsOfLateCollections(t *testing.T) {
 			if v := j.Take(); len(v) != 1 || v[0].Exact == nil {
 				t.Fatalf("verdicts %+v, want one that is exact", v)
 			}
-			needed := func() uint64 {
-				marks := Marks{2}
-				j.Lower(marks)
+			needed := func(overlapping ...Resource) uint64 {
+				marks, all := Marks{2}, map[Resource]bool{}
+				for _, r := range overlapping {
+					all[r] = true
+				}
+				j.Lower(marks, all)
 				return marks[0]
 			}
 			j.Passed(deployments, "6")
-			if n := needed(); n != 1 {
+			if n := needed(deployments); n != 1 {
 				t.Errorf("records are needed from %d on, want 1: a collection has not passed the change", n)
 			}
+			if n := needed(events); n != 2 {
+				t.Errorf("records are needed from %d on, want 2: no other collection has the object", n)
+			}
 			test.passed(j)
-			if n := needed(); n != 2 {
+			if n := needed(deployments); n != 2 {
 				t.Errorf("records are needed from %d on, want 2", n)
 			}
 		})

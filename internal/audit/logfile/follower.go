@@ -176,6 +176,7 @@ func (f *Follower) start() error {
 		for name := range strings.SplitSeq(f.from.Read, "/") { // others may have been renamed since, also to a name that sorts before these
 			f.read[name] = true
 		}
+		delete(f.read, "") // there was no name
 		f.use(file, list[at])
 		return nil
 	case f.started: // behind a gap
