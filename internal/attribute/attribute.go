@@ -66,6 +66,8 @@ type Attribution struct {
 	read     uint64 // the number of the last record
 	counts   Counts
 
+	overlapping map[join.Resource]bool // see Overlap
+
 	histories map[string]begun // by storage; none of a storage in its first history
 	stored    map[string]begun // of histories, in the store or on the way there
 
@@ -364,6 +366,9 @@ func (a *Attribution) Passed(r Resource, version string) {
 		j.Passed(r.Resource, version)
 	}
 }
+
+// Overlap says of which resources several collections can have the same object. The records of a change are then needed until all have published it.
+func (a *Attribution) Overlap(resources map[join.Resource]bool) { a.overlapping = resources }
 
 // Idle says that no collection has the resource any more.
 func (a *Attribution) Idle(r Resource) {

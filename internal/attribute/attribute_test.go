@@ -217,6 +217,18 @@ func TestSeveralCollections(t *testing.T) {
 	if ready := readyAt(a, noon); len(ready) != 1 || !a.decided[ready[0].Number].exact() {
 		t.Errorf("ready in a collection that is late: %v", numbers(ready))
 	}
+	for number := range a.waiting {
+		a.Committed(number)
+	}
+	of := Resource{Resource: join.Resource{Group: "apps", Resource: "deployments"}}
+	a.Overlap(map[join.Resource]bool{of.Resource: true})
+	if n := a.Needed(); n != 1 {
+		t.Errorf("records are needed from %d on, want 1: another collection may publish the change after a restart", n)
+	}
+	a.Passed(of, "5")
+	if n := a.Needed(); n != 2 {
+		t.Errorf("records are needed from %d on, want 2: all collections have published the change", n)
+	}
 }
 
 // patched publishes a change of web and reads the records of bob's patch, which made it. The change comes between the two records.

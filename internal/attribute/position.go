@@ -12,7 +12,7 @@ import (
 func (a *Attribution) Needed() uint64 {
 	needed := a.marks(a.read + 1)
 	for _, j := range a.joins {
-		j.Lower(needed)
+		j.Lower(needed, a.overlapping)
 	}
 	for _, d := range a.decided {
 		d.verdict.Lower(needed)

@@ -184,9 +184,9 @@ func (b *Bridge) resources() map[attribute.Resource]source.Target {
 	return found
 }
 
-// passed returns for each resource up to which resourceVersion all its collections are published, at least. It is called from the loop's
-// goroutine.
-func (p *Pipeline) passed() map[attribute.Resource]string {
+// passed returns for each resource up to which resourceVersion all its collections are published, at least. A collection that is absent publishes nothing:
+// what it will publish when it exists comes behind the last floor. It is called from the loop's goroutine.
+func (p *Pipeline) passed(floors map[attribute.Resource]floor) map[attribute.Resource]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	lowest := map[attribute.Resource]string{}
@@ -196,13 +196,14 @@ func (p *Pipeline) passed() map[attribute.Resource]string {
 			continue
 		}
 		s := p.loop.State(id)
-		if s.Absent { // its objects come by a list, which says nothing about requests
-			continue
-		}
 		position := s.Position
-		if before, more := lowest[r]; !more || before != "" && !event.Newer(position, before) {
-			lowest[r] = position
+		if s.Absent { // its objects come by a list, which says nothing about requests
+			position = floors[r].version
 		}
+		if other, more := lowest[r]; more {
+			position = lowerPosition(position, other)
+		}
+		lowest[r] = position
 	}
 	for id := range p.unnamed {
 		c := event.ParseCollection(id)
@@ -216,6 +217,44 @@ func (p *Pipeline) passed() map[attribute.Resource]string {
 		}
 	}
 	return lowest
+}
+
+// lowerPosition returns the lower one of two positions; "" if one is not known, or if they cannot be compared.
+func lowerPosition(a, b string) string {
+	switch {
+	case a == b, event.Older(a, b):
+		return a
+	case event.Older(b, a):
+		return b
+	}
+	return ""
+}
+
+// overlapping returns the resources of which several collections can have the same object, as far as their namespaces say.
+func (p *Pipeline) overlapping() map[join.Resource]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found, namespaces := map[join.Resource]bool{}, map[join.Resource]map[string]bool{}
+	add := func(c *event.Collection) {
+		r := attribute.ResourceOf(c)
+		others := namespaces[r]
+		if others == nil {
+			others = map[string]bool{}
+			namespaces[r] = others
+		}
+		if others[c.Namespace] || others[""] || c.Namespace == "" && len(others) > 0 {
+			found[r] = true
+		}
+		others[c.Namespace] = true
+	}
+	for _, t := range p.targets {
+		add(&t.Collection)
+	}
+	for id := range p.unnamed {
+		c := event.ParseCollection(id)
+		add(&c)
+	}
+	return found
 }
 
 // idle returns the resources that have no collections any more.
@@ -562,7 +601,7 @@ func (a *auditing) lowest() (upTo inbox.Position) {
 
 // followAudit passes audit records to the sink until ctx ends.
 func (p *Pipeline) followAudit(ctx context.Context, a *auditing) error {
-	r := recordReader{pipeline: p, auditing: a, floors: map[attribute.Resource]time.Time{}}
+	r := recordReader{pipeline: p, auditing: a, floors: map[attribute.Resource]floor{}}
 	defer r.close()
 	for ctx.Err() == nil {
 		if err := r.next(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
@@ -584,15 +623,15 @@ type recordReader struct {
 	before     []numbered     // the records that may be needed again
 	from       storedPosition // that the sink's store had at the start; it may be one in another inbox
 	at         inbox.Position
-	gap        error                            // why records behind at are missing; nil: none is, as far as it is known
-	other      bool                             // the inbox is not the one that the sink's position is of, so its numbers begin again
-	taken      uint64                           // see storedPosition
-	known      time.Time                        // of the last record
-	stored     time.Time                        // when a position was stored last
-	trimmed    time.Time                        // when records that are not needed were released last
-	forgotten  join.Forgotten                   // that is not published yet
-	declared   time.Time                        // when that was published last
-	floors     map[attribute.Resource]time.Time // of the last floor that was passed on
+	gap        error                        // why records behind at are missing; nil: none is, as far as it is known
+	other      bool                         // the inbox is not the one that the sink's position is of, so its numbers begin again
+	taken      uint64                       // see storedPosition
+	known      time.Time                    // of the last record
+	stored     time.Time                    // when a position was stored last
+	trimmed    time.Time                    // when records that are not needed were released last
+	forgotten  join.Forgotten               // that is not published yet
+	declared   time.Time                    // when that was published last
+	floors     map[attribute.Resource]floor // that were passed on last
 }
 
 // numbered is a record with the position before it.
@@ -712,9 +751,10 @@ func (r *recordReader) next(ctx context.Context) error {
 		}
 		a.Caught(caught.at, caught.number)
 		r.passFloors(a, now)
-		for resource, version := range r.pipeline.passed() {
+		for resource, version := range r.pipeline.passed(r.floors) {
 			a.Passed(resource, version)
 		}
+		a.Overlap(r.pipeline.overlapping())
 		if r.auditing.spec.Join.Complete {
 			for _, resource := range r.pipeline.idle() {
 				a.Idle(resource)
@@ -777,8 +817,8 @@ func (r *recordReader) passFloors(a *attribute.Attribution, now time.Time) {
 	r.auditing.mu.Lock()
 	defer r.auditing.mu.Unlock()
 	for resource, f := range r.auditing.floors {
-		if r.floors[resource].Before(f.at) {
-			r.floors[resource] = f.at
+		if r.floors[resource].at.Before(f.at) {
+			r.floors[resource] = f
 			a.Floor(resource, f.version, f.number, f.at, now)
 		}
 	}

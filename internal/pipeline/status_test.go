@@ -108,10 +108,18 @@ func (r *rig) set(o CollectionOptions) {
 // setCollection makes the pipeline publish a collection.
 func (r *rig) setCollection(of event.Collection, o CollectionOptions) {
 	r.t.Helper()
-	c := planning.Collection{Options: o}
-	c.Target.Collection = of
-	r.show(&c)
-	next := loop.Plan{Outcomes: &planning.Outcomes{Wanted: []planning.Collection{c}}, Wanted: []loop.Wanted{r.wanted(&c)}}
+	r.setCollections(o, of)
+}
+
+func (r *rig) setCollections(o CollectionOptions, all ...event.Collection) {
+	r.t.Helper()
+	next := loop.Plan{Outcomes: &planning.Outcomes{}}
+	for _, of := range all {
+		c := planning.Collection{Options: o}
+		c.Target.Collection = of
+		r.show(&c)
+		next.Outcomes.Wanted, next.Wanted = append(next.Outcomes.Wanted, c), append(next.Wanted, r.wanted(&c))
+	}
 	if err := r.loop.Set(r.t.Context(), next); err != nil {
 		r.t.Fatal(err)
 	}

@@ -15,13 +15,15 @@ type outcome uint8
 const (
 	unknown outcome = iota // it may have changed something, or may still do so
 	done                   // it has succeeded, and may have changed nothing
-	refused                // it has changed nothing
+	refused                // it has changed nothing; so has a dry run
 )
 
 // outcome returns what is known of the outcome. An error of the API server does not say that nothing was changed: a request may go on after
 // its client got code 504, and others may fail when they have changed something: see [audit.Record.Refused].
 func (q *request) outcome() outcome {
 	switch {
+	case q.record.DryRun:
+		return refused
 	case q.lasting():
 		return unknown
 	case q.record.Code < 300:

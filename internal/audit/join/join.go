@@ -156,12 +156,13 @@ type waiting struct {
 	Change
 	queued *list.Element // in Join.waiting
 	again  bool          // there was a verdict on the version: another collection has the same change, or it is published again
+	late   bool          // requests that can have made it may be forgotten: the caller had said that all changes up to its version were passed on
 	open   *request      // a possible one that was not over when that was looked at; nil: none is known
 }
 
 // New returns a join that has read nothing.
 func New(o Options) *Join {
-	return &Join{options: o, maxChanges: o.MaxChanges, maxBytes: o.MaxBytes, objects: map[Object]*object{}, waiting: list.New(), requests: newRequests(), judged: map[string]string{}, resolved: resolved{of: map[state]Verdict{}, limit: maxResolvedBytes}}
+	return &Join{options: o, maxChanges: o.MaxChanges, maxBytes: o.MaxBytes, objects: map[Object]*object{}, waiting: list.New(), requests: newRequests(), judged: map[string]string{}, resolved: newResolved()}
 }
 
 // Limit sets other bounds than [Options].MaxChanges and MaxBytes, for example because the memory is shared with another join now. The number of
@@ -176,8 +177,8 @@ func (j *Join) Limit(maxChanges, maxBytes int, now time.Time) {
 // shrink gives up the oldest requests and changes where there are more than the bounds allow.
 func (j *Join) shrink(now time.Time) {
 	for j.requests.len() > j.options.MaxRequests || j.maxBytes > 0 && j.requests.bytes > j.maxBytes {
-		j.order.lose(j.order.read, now)
 		oldest := j.requests.oldest()
+		j.order.loseOf(oldest.object.resource(), now)
 		j.forgotten.add(oldest.record.Received)
 		j.requests.remove(oldest)
 	}
@@ -199,20 +200,33 @@ func (c *Change) reached() state { return state{c.UID, c.Version, c.Kind == Remo
 
 // resolved has exact verdicts for changes that another collection publishes as well.
 type resolved struct {
-	of    map[state]Verdict
-	order []state
-	bytes int // of their records
-	limit int // of bytes
+	of      map[state]resolution
+	order   []state
+	bytes   int                 // of their records
+	limit   int                 // of bytes
+	passed  map[Resource]string // up to which version all collections have the changes: see [Join.Passed]
+	expired time.Time           // the records of changes until then are not needed any more
+}
+
+// resolution is the verdict on a change that came at a time.
+type resolution struct {
+	Verdict
+	at time.Time
+}
+
+func newResolved() resolved {
+	return resolved{of: map[state]resolution{}, limit: maxResolvedBytes, passed: map[Resource]string{}}
 }
 
 // maxResolved and maxResolvedBytes bound resolved. The oldest ones go.
 const maxResolved, maxResolvedBytes = 10_000, 16 << 20
 
-func (a *resolved) add(s state, v Verdict) {
+func (a *resolved) add(c *Change, v Verdict) {
+	s := c.reached()
 	if _, known := a.of[s]; known || s.uid == "" || s.version == "" {
 		return
 	}
-	a.of[s], a.order = v, append(a.order, s)
+	a.of[s], a.order = resolution{v, c.At}, append(a.order, s)
 	a.bytes += v.Exact.Size()
 	a.shrink()
 }
@@ -233,9 +247,27 @@ func (a *resolved) forget(s state) {
 
 // find returns the verdict on what a change has led to.
 func (a *resolved) find(c *Change) (Verdict, bool) {
-	v, known := a.of[c.reached()]
-	v.Change = c.ID
-	return v, known
+	r, known := a.of[c.reached()]
+	r.Change = c.ID
+	return r.Verdict, known
+}
+
+// lower lowers marks to the first record of the changes that a collection of some resources may still have to publish.
+func (a *resolved) lower(marks Marks, of map[Resource]bool) {
+	for s, v := range a.of {
+		r := Resource{v.Exact.Group, v.Exact.Resource}
+		if of[r] && event.Newer(s.version, a.passed[r]) && v.at.After(a.expired) {
+			v.Lower(marks)
+		}
+	}
+}
+
+// forgetPlaces forgets where the records are.
+func (a *resolved) forgetPlaces() {
+	for s, r := range a.of {
+		r.places = nil
+		a.of[s] = r
+	}
 }
 
 // End says that the history of the storage has ended. Requests in the next one may lead to the same resourceVersions, so no verdict is exact
@@ -252,11 +284,14 @@ func (j *Join) Forgotten() Forgotten {
 	return f
 }
 
-// Lower lowers marks to the first record that the join still needs, also for verdicts that Take has not returned yet.
-func (j *Join) Lower(marks Marks) {
+// Lower lowers marks to the first record that the join still needs, also for verdicts that Take has not returned yet. Several collections can have the same
+// object of an overlapping resource: so the records of an exact verdict are needed until [Join.Passed] says that all collections have its change, or for
+// [Options.Keep].
+func (j *Join) Lower(marks Marks, overlapping map[Resource]bool) {
 	for i := range j.verdicts {
 		j.verdicts[i].Lower(marks)
 	}
+	j.resolved.lower(marks, overlapping)
 	j.requests.all(func(q *request) {
 		marks.lower(q.begin)
 		marks.lower(q.end)
@@ -277,7 +312,7 @@ func (j *Join) Change(c Change) {
 		o = &object{}
 		j.objects[c.Object] = o
 	}
-	w := &waiting{Change: c, again: j.again(o, &c)}
+	w := j.newWaiting(o, c)
 	w.queued = j.waiting.PushBack(w)
 	o.changes = append(o.changes, w)
 	j.decide(c.Object, func(other *Change) *request {
@@ -287,6 +322,11 @@ func (j *Join) Change(c Change) {
 		return j.maker(other)
 	})
 	j.shrink(c.At)
+}
+
+// newWaiting returns a change as it waits for its verdict.
+func (j *Join) newWaiting(o *object, c Change) *waiting {
+	return &waiting{Change: c, again: j.again(o, &c), late: j.order.hasForgotten(&c)}
 }
 
 // Decides reports whether a change would get its verdict at once if [Join.Change] was called now.
@@ -304,7 +344,7 @@ func (j *Join) Decides(c Change) bool {
 	if o == nil {
 		o = &object{}
 	}
-	w := &waiting{Change: c, again: j.again(o, &c)}
+	w := j.newWaiting(o, c)
 	decided, _ := j.explained(o, append(slices.Clone(o.changes), w))
 	return slices.Contains(decided, w)
 }
@@ -353,7 +393,7 @@ func (j *Join) Withdraw(match func(id uint64) bool) {
 // record. Numbers of an input increase.
 func (j *Join) Read(input int, number uint64, r *audit.Record, now time.Time) {
 	j.order.read.raise(input, number)
-	if r == nil || r.DryRun || r.Resource == "" {
+	if r == nil || r.Resource == "" {
 		return
 	}
 	q := j.requests.add(place{input, number}, r, now)
@@ -373,6 +413,7 @@ func (j *Join) Read(input int, number uint64, r *audit.Record, now time.Time) {
 
 // Settle gives the verdicts that the records read so far, and the time, allow. Call it before the caller waits, and once a second.
 func (j *Join) Settle(now time.Time) {
+	j.resolved.expired = now.Add(-j.options.Keep)
 	j.requests.all(func(q *request) {
 		if !q.over() && now.Sub(q.at) >= j.options.MaxOpen { // the API server may have ended without a record
 			q.expired = now
@@ -391,6 +432,7 @@ func (j *Join) Settle(now time.Time) {
 func (j *Join) Begin(marks Marks, now time.Time) {
 	j.requests.all(func(q *request) { q.queued = nil })
 	j.requests = newRequests()
+	j.resolved.forgetPlaces()
 	j.order.restart(marks, now)
 	for _, o := range j.objects {
 		o.last, o.version = nil, ""
@@ -406,8 +448,9 @@ func (j *Join) Lost(marks Marks, now time.Time) { j.order.lose(marks, now) }
 // Use says that the records of a resource are read and kept from now on, unless that was said before. Those of requests before may be missing. Where it
 // is never called, there are none before.
 func (j *Join) Use(r Resource, now time.Time) {
-	if j.options.Complete && j.order.resources[r] == nil {
-		j.order.counter(r).unused.add(j.order.read, now)
+	if j.options.Complete && !j.order.counter(r).used {
+		j.order.counter(r).used = true
+		j.order.loseOf(r, now)
 	}
 }
 
@@ -415,6 +458,7 @@ func (j *Join) Use(r Resource, now time.Time) {
 // may be missing.
 func (j *Join) Idle(r Resource, now time.Time) {
 	delete(j.order.resources, r)
+	delete(j.resolved.passed, r)
 	if j.options.Complete {
 		j.forget(func(q *request) bool { return q.object.resource() == r && q.over() && now.Sub(q.at) >= j.options.Keep })
 	}
@@ -427,14 +471,19 @@ func (j *Join) Floor(r Resource, marks Marks, version string, at time.Time) {
 	j.order.floor(r, &floor{slices.Clone(marks), version, at}, j.options.MaxOpen)
 }
 
-// Passed says that all changes of a resource up to version were passed to the join. Requests that can have made no later one are forgotten.
+// Passed says that all changes of a resource up to version were passed to the join. Requests that can have made no later one are forgotten. If such a
+// change is added nevertheless, its verdict is not exact, unless one record is proof.
 func (j *Join) Passed(r Resource, version string) {
+	j.resolved.passed[r] = version
 	c := j.order.resources[r]
 	if c == nil {
 		return
 	}
-	if floor := c.behind(version); floor != c.passed {
+	if floor := c.behind(version); floor != nil && floor != c.passed {
 		c.passed = floor
+		if !event.Older(floor.version, c.forgotten) {
+			c.forgotten = floor.version
+		}
 		j.forget(func(q *request) bool { return q.object.resource() == r && q.overAt(floor) })
 	}
 }
@@ -564,7 +613,7 @@ func (j *Join) explained(o *object, all []*waiting) (changes []*waiting, request
 
 // certain reports whether the request that made a change is, or will be, among those that are read.
 func (j *Join) certain(c *waiting) bool {
-	return j.options.Complete && !j.ended && !c.again && c.Seen != nil && c.Version != "" && j.order.trusts(&c.Change) && !j.hasLeft(&c.Change)
+	return j.options.Complete && !j.ended && !c.again && !c.late && c.Seen != nil && c.Version != "" && j.order.trusts(&c.Change) && !j.hasLeft(&c.Change)
 }
 
 // hasLeft reports whether an answer shows that an object existed in the version of its removal. Then it has only left the selection of the collection with
@@ -639,7 +688,7 @@ func (j *Join) exact(o *object, c *waiting, q *request) {
 		j.verdict(o, c, v)
 		return
 	}
-	j.resolved.add(c.reached(), v)
+	j.resolved.add(&c.Change, v)
 	j.verdict(o, c, v)
 	if o.last == nil || event.Newer(c.Version, o.version) {
 		o.last, o.version = q, c.Version

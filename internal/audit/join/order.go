@@ -76,11 +76,13 @@ func (l *loss) over(f *floor, maxOpen time.Duration) bool {
 //
 // The zero value is missing.
 type counter struct {
-	unused  loss // of the time before the resource was used
-	trusted bool
-	since   string
-	floors  []*floor
-	passed  *floor // the latest one of [Join.Passed]
+	used      bool // see [Join.Use]
+	missing   loss // of records of this resource: of the time before it was used, and those that there was no room for
+	trusted   bool
+	since     string
+	floors    []*floor
+	passed    *floor // of the last call of [Join.Passed]
+	forgotten string // the requests of changes up to this version may be forgotten
 }
 
 // floor says that all changes later than version were made by requests that were not over at marks.
@@ -100,12 +102,20 @@ func (o *order) lose(marks Marks, now time.Time) {
 	}
 }
 
+// loseOf says that records of one resource are missing among those that were read. Requests are looked at for changes of their own resource only, so no
+// other one needs them.
+func (o *order) loseOf(r Resource, now time.Time) {
+	c := o.counter(r)
+	c.missing.add(o.read, now)
+	c.trusted = false
+}
+
 // restart forgets all but which resources are used: records are read from marks on.
 func (o *order) restart(marks Marks, now time.Time) {
-	used := o.resources
+	before := o.resources
 	*o = order{}
-	for r := range used {
-		o.counter(r)
+	for r, c := range before {
+		o.counter(r).used = c.used
 	}
 	o.lose(marks, now)
 }
@@ -127,7 +137,7 @@ func (o *order) floor(r Resource, f *floor, maxOpen time.Duration) {
 	if n := len(c.floors); n > 0 && f.at.Before(c.floors[n-1].at) {
 		return
 	}
-	if !c.trusted && o.lost.over(f, maxOpen) && c.unused.over(f, maxOpen) {
+	if !c.trusted && o.lost.over(f, maxOpen) && c.missing.over(f, maxOpen) {
 		c.trusted, c.since = true, f.version
 	}
 	c.floors = append(c.floors, f)
@@ -167,4 +177,10 @@ func (c *counter) behind(version string) (latest *floor) {
 func (o *order) trusts(change *Change) bool {
 	c := o.resources[change.resource()]
 	return c != nil && c.trusted && event.Older(c.since, change.Version)
+}
+
+// hasForgotten reports whether requests that can have made a change may be forgotten.
+func (o *order) hasForgotten(change *Change) bool {
+	c := o.resources[change.resource()]
+	return c != nil && c.forgotten != "" && !event.Older(c.forgotten, change.Version)
 }

@@ -29,24 +29,45 @@ func (p *patches) at(r Resource, version string) {
 	p.Floor(r, Marks{p.number}, version, p.now)
 }
 
-// patch reads the records of a patch that was answered with a version. It returns the numbers of its beginning and of its end.
+var web = Object{"apps", "deployments", "shop", "web"}
+
+// patch reads the records of a patch of the Deployment that was answered with a version. It returns the numbers of its beginning and of its end.
 func (p *patches) patch(user, version string) (begin, end uint64) {
-	r := audit.Record{
-		ID: user, Stage: audit.Received, Level: audit.RequestResponse, Verb: "patch", Group: "apps", Resource: "deployments", Namespace: "shop", Name: "web",
-		Received: p.now, Reached: p.now, Actor: audit.Actor{User: audit.User{Name: user}},
-	}
-	over := r
-	over.Stage, over.Code, over.Decision, over.Answer = audit.Complete, 200, "allow", &audit.Answer{Namespace: "shop", Name: "web", UID: "u", Version: version}
-	p.Read(0, p.number+1, &r, p.now)
-	p.Read(0, p.number+2, &over, p.now)
-	p.number += 2
-	return p.number - 1, p.number
+	return p.patchOf(web, user, version)
 }
 
-// change returns the user that a verdict on the change to a version names; "": there is none, or it is not exact.
-func (p *patches) change(version string, seen uint64) string {
-	p.Change(Change{ID: p.number, Object: Object{"apps", "deployments", "shop", "web"}, UID: "u", Kind: Changed, Version: version, Seen: Marks{seen}, At: p.now})
+func (p *patches) patchOf(o Object, user, version string) (begin, end uint64) {
+	r := p.record(o, "patch", user)
+	over := r
+	over.Stage, over.Code, over.Decision, over.Answer = audit.Complete, 200, "allow", &audit.Answer{Namespace: o.Namespace, Name: o.Name, UID: "u", Version: version}
+	return p.read(r), p.read(over)
+}
+
+// record returns the first record of a request.
+func (p *patches) record(o Object, verb, user string) audit.Record {
+	return audit.Record{
+		ID: user, Stage: audit.Received, Level: audit.RequestResponse, Verb: verb, Group: o.Group, Resource: o.Resource, Namespace: o.Namespace, Name: o.Name,
+		URI: strconv.FormatUint(p.number, 10), Received: p.now, Reached: p.now, Actor: audit.Actor{User: audit.User{Name: user}},
+	}
+}
+
+func (p *patches) read(r audit.Record) (number uint64) {
+	p.number++
+	p.Read(0, p.number, &r, p.now)
+	return p.number
+}
+
+// change returns the user that a verdict on the change of the Deployment to a version names; "": there is none, or it is not exact.
+func (p *patches) change(version string, seen uint64) string { return p.changeOf(web, version, seen) }
+
+func (p *patches) changeOf(o Object, version string, seen uint64) string {
+	p.Change(Change{ID: p.number, Object: o, UID: "u", Kind: Changed, Version: version, Seen: Marks{seen}, At: p.now})
 	p.Settle(p.now)
+	return p.user()
+}
+
+// user returns the user that the verdicts since the last call name.
+func (p *patches) user() string {
 	for _, v := range p.Take() {
 		if v.Exact != nil {
 			return v.Exact.Actor.User.Name
@@ -114,5 +135,139 @@ func TestUsedLater(t *testing.T) {
 	begin, _ = p.patch("dave", "310")
 	if user := p.change("310", begin); user != "dave" {
 		t.Errorf("%q has made the change, want dave", user)
+	}
+}
+
+// A caller says that all changes up to a version were passed to the join, and one of them comes later. Its request is forgotten, so the only one that is
+// left has not made the change.
+func TestPassedTooEarly(t *testing.T) {
+	p := newPatches()
+	p.at(deployments, "100")
+	p.patch("alice", "120")
+	p.at(deployments, "140")
+	p.Passed(deployments, "150")
+	p.Passed(deployments, "110") // another collection is behind
+	begin, _ := p.patch("bob", "120")
+	if user := p.change("120", begin); user != "" {
+		t.Errorf("%s has made the change, although its request is forgotten", user)
+	}
+	begin, _ = p.patch("carol", "160")
+	if user := p.change("160", begin); user != "carol" {
+		t.Errorf("%q has made the change, want carol", user)
+	}
+}
+
+// A deletion has its options in the body, which only the last record has. If they say that it is a dry run, it has changed nothing: a patch that was sent
+// meanwhile does not wait for it any more.
+func TestDryRunInTheBody(t *testing.T) {
+	p := newPatches()
+	p.at(deployments, "100")
+	dry := p.record(web, "delete", "bob")
+	dry.MaybeDryRun = true
+	p.read(dry)
+	p.patch("alice", "110")
+	if user := p.change("110", p.number); user != "" {
+		t.Errorf("%s has made the change, although a deletion is open", user)
+	}
+	dry.Stage, dry.Code, dry.MaybeDryRun, dry.DryRun = audit.Complete, 200, false, true
+	dry.Answer = &audit.Answer{Namespace: "shop", Name: "web", UID: "u", Version: "110", Bare: true}
+	p.read(dry)
+	if user := p.user(); user != "alice" {
+		t.Errorf("%q has made the change, want alice", user)
+	}
+	if changes, requests := p.Waiting(); changes+requests != 0 {
+		t.Errorf("%d changes and %d requests wait", changes, requests)
+	}
+}
+
+// A resource whose requests cannot be forgotten, because one of its collections is never read, takes the room of all. What is given up then makes no
+// other resource inexact: requests for Events change no Deployment.
+func TestRoomTakenByOneResource(t *testing.T) {
+	p := newPatches()
+	for _, r := range []Resource{deployments, events} {
+		p.Use(r, p.now)
+		p.at(r, "100")
+	}
+	event := Object{"", "events", "shop", "e"}
+	for range 3 * p.options.MaxRequests {
+		p.patchOf(event, "kubelet", "")
+	}
+	if f := p.Forgotten(); f.Number == 0 {
+		t.Fatal("there was room for all requests")
+	}
+	begin, _ := p.patch("alice", "110")
+	if user := p.change("110", begin); user != "alice" {
+		t.Errorf("%q has made the change of the Deployment, want alice", user)
+	}
+	for _, o := range []struct{ version, user string }{{"120", ""}, {"220", "scheduler"}} {
+		begin, _ := p.patchOf(event, "scheduler", o.version)
+		if user := p.changeOf(event, o.version, begin); user != o.user {
+			t.Errorf("%q has made the change of the Event to %s, want %q", user, o.version, o.user)
+		}
+		p.at(events, "200")
+		p.Passed(events, "200")
+	}
+}
+
+// Requests of a resource without collections may be given up as well, before it is used again.
+func TestRoomTakenBeforeItIsUsed(t *testing.T) {
+	p := newPatches()
+	p.Use(deployments, p.now)
+	p.at(deployments, "100")
+	p.Idle(deployments, p.now)
+	for range 2 * p.options.MaxRequests {
+		p.patch("alice", "110")
+	}
+	p.Use(deployments, p.now.Add(2*p.options.MaxOpen))
+	p.Floor(deployments, Marks{p.number}, "120", p.now.Add(2*p.options.MaxOpen))
+	begin, _ := p.patch("bob", "130")
+	if user := p.change("130", begin); user != "" {
+		t.Errorf("%s has made the change, although records may be missing", user)
+	}
+}
+
+// After a restart, a collection that is behind publishes a change that another one has published. The records that say who made it are needed until
+// then, or until no request is waited for any more.
+func TestRecordsOfLateCollections(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	for _, test := range []struct {
+		name   string
+		passed func(j *Join)
+	}{
+		{"all collections have the change", func(j *Join) { j.Passed(deployments, "7") }},
+		{"it is too late", func(j *Join) { j.Settle(now.Add(j.options.Keep)) }},
+		{"records are read again from another position", func(j *Join) { j.Begin(Marks{0}, now) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			j := New(Options{Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
+			r := audit.Record{
+				Stage: audit.Complete, Level: audit.RequestResponse, Verb: "create", Code: 201, Group: "apps", Resource: "deployments", Namespace: "shop", Name: "web",
+				Answer: &audit.Answer{Namespace: "shop", Name: "web", UID: "u", Version: "7"}, Received: now, Reached: now,
+			}
+			j.Read(0, 1, &r, now)
+			j.Change(Change{ID: 1, Object: web, UID: "u", Kind: Created, Version: "7", At: now})
+			if v := j.Take(); len(v) != 1 || v[0].Exact == nil {
+				t.Fatalf("verdicts %+v, want one that is exact", v)
+			}
+			needed := func(overlapping ...Resource) uint64 {
+				marks, all := Marks{2}, map[Resource]bool{}
+				for _, r := range overlapping {
+					all[r] = true
+				}
+				j.Lower(marks, all)
+				return marks[0]
+			}
+			j.Passed(deployments, "6")
+			if n := needed(deployments); n != 1 {
+				t.Errorf("records are needed from %d on, want 1: a collection has not passed the change", n)
+			}
+			if n := needed(events); n != 2 {
+				t.Errorf("records are needed from %d on, want 2: no other collection has the object", n)
+			}
+			test.passed(j)
+			if n := needed(deployments); n != 2 {
+				t.Errorf("records are needed from %d on, want 2", n)
+			}
+		})
 	}
 }

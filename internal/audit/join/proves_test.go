@@ -138,7 +138,7 @@ func TestReturned(t *testing.T) {
 	j.resolved.shrink()
 	j.Return(returned, now)
 	marks := Marks{number}
-	if j.Lower(marks); marks[0] != 1 {
+	if j.Lower(marks, nil); marks[0] != 1 {
 		t.Errorf("records are needed from %d on, want 1: the change was not published", marks[0])
 	}
 	change(3, "11", "alice")

@@ -31,6 +31,7 @@ type form struct {
 	lists    bool // lists find changes that the watch has not seen
 	busy     bool // long runs with one object, so that more requests than a verdict names can have made a change
 	pair     bool // two collections have all objects, and are suspended sometimes
+	early    bool // the caller says too early that all changes were passed on
 }
 
 // world is a cluster with two API servers, clients, their audit logs, a watch, and a join.
@@ -66,6 +67,7 @@ type world struct {
 	crowded  int             // verdicts that leave candidates out
 	named    int             // of these: with the request that made the change
 	lost     map[string]bool // requests with a lost record, by URI
+	dry      map[string]bool // requests of which the last record that was read says that they are dry runs, by URI
 	then     floor           // marks and version of some time ago
 	thenAt   time.Time
 }
@@ -105,7 +107,7 @@ var resource = Object{Group: "apps", Resource: "deployments", Namespace: "shop"}
 func newWorld(t *testing.T, seed uint64, f form) *world {
 	w := &world{
 		t: t, rand: rand.New(rand.NewPCG(seed, 7)), form: f, now: time.Unix(1_800_000_000, 0), version: 100,
-		objects: map[string]*stored{}, gone: map[uint64]bool{}, left: map[string]bool{}, ends: map[string]*call{}, truth: map[uint64]*call{}, verdicts: map[uint64]Verdict{}, lost: map[string]bool{},
+		objects: map[string]*stored{}, gone: map[uint64]bool{}, left: map[string]bool{}, ends: map[string]*call{}, truth: map[uint64]*call{}, verdicts: map[uint64]Verdict{}, lost: map[string]bool{}, dry: map[string]bool{},
 	}
 	o := Options{Complete: f.complete, Settle: 30 * time.Second, Keep: 10 * time.Minute, MaxOpen: time.Minute, MaxChanges: 1000, MaxRequests: 1000}
 	if f.bounds {
@@ -146,6 +148,9 @@ func (w *world) begin() {
 	w.choose(c)
 	if w.chance(4) {
 		r.DryRun, r.Code, c.apply = true, 200, func(*world, *call) {}
+		if strings.HasPrefix(r.Verb, "delete") && w.chance(50) { // the option is in the body, which the first record does not have, nor others at level Metadata
+			r.DryRun, r.MaybeDryRun = false, true
+		}
 	}
 	if w.form.complete || !w.form.faults && w.chance(50) {
 		w.write(c.input, *r)
@@ -402,6 +407,9 @@ func (w *world) finish(c *call) {
 	c.ended = true
 	r := c.record
 	r.Stage, r.Reached, r.Decision = audit.Complete, w.now, "allow"
+	if r.MaybeDryRun && r.Level == audit.RequestResponse {
+		r.DryRun, r.MaybeDryRun = true, false
+	}
 	if !c.applied { // its client has waited too long; it may still change something
 		r.Code, r.Answer = 504, nil
 	} else if w.chance(3) {
@@ -480,9 +488,23 @@ func (w *world) step() {
 			}
 			w.join.Floor(resource.resource(), marks, version, at)
 		}
+		if w.form.early {
+			w.passEarly()
+		}
 		w.settle()
 	}
 	w.take()
+}
+
+// passEarly says that all changes were passed on, also those that the watch has still to bring, when all records are read.
+func (w *world) passEarly() {
+	for w.read[0] < len(w.logs[0]) || w.read[1] < len(w.logs[1]) {
+		w.readOne(0)
+		w.readOne(1)
+	}
+	version := strconv.FormatUint(w.version, 10)
+	w.join.Floor(resource.resource(), w.marks(), version, w.now)
+	w.join.Passed(resource.resource(), version)
 }
 
 // crash ends an API server: what its requests have changed is changed, and there is no record of their end.
@@ -509,6 +531,8 @@ func (w *world) readOne(input int) {
 		r := w.logs[input][w.read[input]]
 		w.read[input]++
 		w.join.Read(input, uint64(w.read[input]), r, w.now)
+		w.take()
+		w.dry[r.URI] = r.DryRun
 	}
 }
 
@@ -667,6 +691,11 @@ func (w *world) take() {
 		if v.Reason == "" {
 			w.t.Errorf("the verdict on change %d has no reason", v.Change)
 		}
+		for _, r := range v.Candidates {
+			if w.dry[r.URI] {
+				w.t.Errorf("%+v has the candidate %s, which is a dry run", c, describe(r))
+			}
+		}
 		if v.Reason == NoRecord != (len(v.Candidates) == 0) {
 			w.t.Errorf("the verdict on change %d has reason %s and %d candidates", v.Change, v.Reason, len(v.Candidates))
 		}
@@ -691,7 +720,7 @@ func (w *world) judge(c Change, v Verdict, made *call) {
 		}
 	}
 	whole := (w.form.complete || !w.form.faults) && !w.form.pair // the request of a change that comes again can be forgotten
-	if whole && !named && !v.LeftOut && !w.form.bounds && !w.form.lossy {
+	if whole && !named && !v.LeftOut && !w.form.bounds && !w.form.lossy && !w.form.early {
 		w.t.Errorf("%+v was made by %s, and the verdict %s with %d candidates does not name it", c, name(made), v.Reason, len(v.Candidates))
 	}
 }
@@ -798,6 +827,8 @@ func TestRandom(t *testing.T) {
 		{"complete, collections are suspended", form{complete: true, pair: true}, 25},
 		{"complete, collections are suspended, API servers end, also at level Metadata", form{complete: true, pair: true, metadata: true, faults: true}, 10},
 		{"not complete, collections are suspended", form{pair: true}, 10},
+		{"complete, requests are forgotten too early", form{complete: true, early: true}, 20},
+		{"complete, requests are forgotten too early, also at level Metadata", form{complete: true, metadata: true, early: true}, 10},
 		{"not complete", form{}, 20},
 		{"not complete, objects have grace periods", form{graceful: true}, 15},
 		{"not complete, also at level Metadata", form{metadata: true}, 5},

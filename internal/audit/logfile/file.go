@@ -87,7 +87,7 @@ func (l *logFile) check(size int64) error {
 // position returns a position in the file.
 func (l *logFile) position(offset int64) Position {
 	head := l.head[:min(int64(len(l.head)), offset)]
-	return Position{l.id, offset, digest(head), len(head)}
+	return Position{fileID: l.id, Offset: offset, Head: digest(head), HeadBytes: len(head)}
 }
 
 func digest(head []byte) string {

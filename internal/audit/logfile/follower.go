@@ -22,6 +22,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/audit"
@@ -31,6 +32,8 @@ const (
 	defaultMaxLine = 32 << 20
 	defaultPoll    = 250 * time.Millisecond
 	chunkBytes     = 1 << 20
+	// maxNames bounds the names in a position.
+	maxNames = 100
 )
 
 // Options of a [Follower]. Path and Parser are required.
@@ -51,6 +54,8 @@ type Position struct {
 	// Head is a digest of the first HeadBytes bytes of the file.
 	Head      string `json:"head,omitzero"`
 	HeadBytes int    `json:"headBytes,omitzero"`
+	// Read has the names of the newest renamed files that were read to their ends, sorted, with a slash between two of them.
+	Read string `json:"read,omitzero"`
 }
 
 // Chunk is what some lines have, and the position behind them.
@@ -105,7 +110,7 @@ func (f *Follower) Next() (Chunk, error) {
 				return Chunk{}, err
 			}
 			if f.from == (Position{}) && f.file.id != (fileID{}) {
-				f.from = f.file.position(0)
+				f.from = f.position(0)
 				return Chunk{Position: f.from}, nil
 			}
 		}
@@ -167,7 +172,11 @@ func (f *Follower) start() error {
 			f.from, f.started = Position{}, true
 			return &GapError{"the file that was read last is not there any more"}
 		}
-		f.hasRead(list[:at])
+		f.read = map[string]bool{}
+		for name := range strings.SplitSeq(f.from.Read, "/") { // others may have been renamed since, also to a name that sorts before these
+			f.read[name] = true
+		}
+		delete(f.read, "") // there was no name
 		f.use(file, list[at])
 		return nil
 	case f.started: // behind a gap
@@ -186,6 +195,14 @@ func (f *Follower) hasRead(list []entry) {
 	for i := range list {
 		f.read[list[i].name()] = true
 	}
+}
+
+// position returns a position in the file that is being read.
+func (f *Follower) position(offset int64) Position {
+	p := f.file.position(offset)
+	names := slices.Sorted(maps.Keys(f.read))
+	p.Read = strings.Join(names[max(0, len(names)-maxNames):], "/")
+	return p
 }
 
 // open begins to read a file from its start. [ErrChanging]: it was renamed or removed since it was listed.
@@ -252,7 +269,7 @@ func (f *Follower) lines() (c Chunk, ok bool) {
 	for ; f.torn > 0; f.torn-- {
 		c.Fail(errTorn)
 	}
-	f.from = f.file.position(f.done)
+	f.from = f.position(f.done)
 	c.Position = f.from
 	return c, true
 }

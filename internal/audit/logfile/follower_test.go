@@ -217,6 +217,36 @@ func TestClockIsSetBack(t *testing.T) {
 	}
 }
 
+// The clock is set back while the bridge is down. The file that was renamed later sorts before the one that was read last, and it is not skipped either; nor
+// is a file read again after one more restart.
+func TestClockIsSetBackMeanwhile(t *testing.T) {
+	l := newLog(t)
+	l.write(1)
+	l.rotate()
+	l.write(1)
+	f := l.open(Position{})
+	l.want(f, "1")
+	at := f.from
+	must(t, f.Close())
+	l.times += 10 // ahead
+	l.rotate()
+	l.write(2)
+	l.times -= 5 // set back
+	l.rotate()
+	l.write(1)
+	f = l.open(at)
+	var gap *GapError
+	if _, err := f.Next(); !errors.As(err, &gap) {
+		t.Errorf("the error is %v, want a gap", err)
+	}
+	c, err := f.Next()
+	must(t, errors.Join(err, f.Close()))
+	if len(c.Records) != 2 || c.Records[0].ID != "2" {
+		t.Errorf("behind the gap is %+v, want the file that was renamed later", c.Records)
+	}
+	l.want(l.open(c.Position), "4")
+}
+
 // The first lines could not be kept, for example because the disk was full, and the bridge starts again behind a rotation: they are not skipped, or there
 // is a gap.
 func TestResumeBehindNothing(t *testing.T) {
