@@ -142,14 +142,29 @@ func (v *auditVerdict) lastEnds() map[string]int {
 //	of an object, seen by a watch   its version on, or deletionversion
 //	of an object, found by a list   -
 //	synced                          its version on
+//
+// A list that was interrupted before its end is made again without another gap. A list finds an object once: so if lists between a gap and its synced have
+// found different things of an object, all but the last event are in doubt.
 func inDoubt(messages []bus.Message) map[string]bool {
 	type place struct{ collection, part string }
 	type one struct{ id, cover string }
 	since, seen := map[place][]one{}, map[string]bool{} // since: events since the last gap
-	doubted, committed := map[string]bool{}, map[string]bool{}
+	found := map[place]map[string]string{}              // by uid: the event of an object that a list has found between a gap and its synced
+	doubted, committed, replaced := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for i := range messages {
 		m := &messages[i]
 		at := place{m.Collection(), m.Part()}
+		switch list := found[at]; {
+		case m.Is("gap"):
+			found[at] = map[string]string{}
+		case m.Is("synced"):
+			delete(found, at)
+		case list != nil && m.Attributes["origin"] == string(event.Reconcile):
+			if former := list[m.UID()]; former != "" && former != m.ID() {
+				replaced[former] = true
+			}
+			list[m.UID()] = m.ID()
+		}
 		switch {
 		case m.OfAudit() || m.Is("attributed", "denied"):
 		case m.Is("gap"):
@@ -181,6 +196,7 @@ func inDoubt(messages []bus.Message) map[string]bool {
 		}
 	}
 	maps.DeleteFunc(doubted, func(id string, _ bool) bool { return committed[id] })
+	maps.Copy(doubted, replaced)
 	return doubted
 }
 
