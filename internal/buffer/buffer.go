@@ -22,6 +22,8 @@ const (
 	// flushEvery is how long a frame may be in memory before it is written. A process that is killed reads it again.
 	flushEvery = 50 * time.Millisecond
 	sweepEvery = 5 * time.Second
+	// readAgain is the pause between two attempts to read the end of a recording.
+	readAgain = time.Second
 	// keepFor is how long a recording goes on when its sink does not need it any more. A restart in that time still finds it.
 	keepFor = 30 * time.Second
 	// comeWithin is how long a recording waits for a sink that reads its collections: longer than a suspended collection pauses.
@@ -143,6 +145,7 @@ func (b *Buffer) add(r *Recording) {
 	key := keyOf(r.Sink, r.Target)
 	b.recordings[key] = append(b.recordings[key], r)
 	if r.ended != nil {
+		r.finish(r.ended)
 		return
 	}
 	ctx, stop := context.WithCancel(b.ctx)
@@ -169,13 +172,13 @@ type Position struct {
 }
 
 // Find makes a sink use its recording of the target from before a restart, if that reaches back to the position that the sink has
-// committed and read. It returns nil if there is none. Recordings that do not reach back, and waited for the sink, then wait no longer. After an error
+// committed and read. It returns nil if there is none. Recordings that do not reach back, and waited for the sink, then wait no longer. After an error, which wraps [ErrUnreadable],
 // it is not known whether a recording reaches back: it can be used by a later call, and must not be replaced by Begin.
 func (b *Buffer) Find(sink string, t source.Target, at Position) (*Use, error) {
 	for _, r := range b.of(sink, t) {
 		use, err := r.use(at)
 		if err != nil {
-			return nil, fmt.Errorf("search the buffer: %w", err)
+			return nil, fmt.Errorf("search the buffer: %w: %w", ErrUnreadable, err)
 		}
 		if use != nil {
 			return use, nil

@@ -63,7 +63,8 @@ type Recording struct {
 
 	mu sync.Mutex
 	metadata
-	ended error // why nothing is recorded any more; nil: it is recorded
+	tail  *spool.Segment // its end, which could not be read at the start; nil: how far the recording has come is known
+	ended error          // why nothing is recorded any more; nil: it is recorded
 	needs need
 	idle  time.Time // since when the sink has not needed the recording
 	at    Position  // the last known one of the sink. Committed is "" if it has not been known since the start. Read and Seen have no meaning
@@ -112,7 +113,7 @@ func (r *Recording) begin() error {
 	return err
 }
 
-// continued returns a recording that is on disk. It has ended where frames are missing in it, or its end cannot be read.
+// continued returns a recording that is on disk. It has ended where frames are missing in it, or its end is damaged.
 func continued(st *spool.Stream, log *zap.Logger) (*Recording, error) {
 	parts := spool.Ranges(st.Segments())
 	if len(parts) == 0 {
@@ -135,40 +136,74 @@ func continued(st *spool.Stream, log *zap.Logger) (*Recording, error) {
 		r.ended = fmt.Errorf("frames are missing behind frame %d", tail.Last)
 		return r, nil
 	}
-	if err := r.readEnd(tail); err != nil { // what is there can be replayed all the same
-		r.ended, r.End.Resume = err, ""
+	again, err := r.readEnd(tail)
+	if again {
+		r.tail = &tail
+	} else {
+		r.ended = err // what is there can be replayed all the same
 	}
 	return r, nil
 }
 
-// readEnd finds how far the recording has come: each frame says it, but for what only the metadata has.
-func (r *Recording) readEnd(tail spool.Segment) error {
+// readEnd finds how far the recording has come: each frame says it, but for what only the metadata has. again says that the disk could not be
+// read: the same call can be made again.
+func (r *Recording) readEnd(tail spool.Segment) (again bool, err error) {
 	reader := r.stream.Reader(tail.First)
 	defer func() { _ = reader.Close() }()
-	for n := tail.First; n <= tail.Last; n++ {
-		raw, err := reader.Next()
-		if err != nil {
-			return fmt.Errorf("read its end: %w", err)
+	found := r.End
+	for n := tail.First; n <= tail.Last && err == nil; n++ {
+		var raw spool.Frame
+		raw, err = reader.Next()
+		if unreadable(err) {
+			return true, fmt.Errorf("read its end: %w", err)
 		}
-		if len(raw.Data) == 0 {
+		if err != nil || len(raw.Data) == 0 {
 			continue
 		}
-		f, _, err := decodeHead(raw.Data)
-		if err != nil {
-			return fmt.Errorf("read its end: %w", err)
+		var f Frame
+		if f, _, err = decodeHead(raw.Data); err == nil {
+			found.add(&f)
 		}
-		r.End.add(&f)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.End = found
+	if err != nil {
+		return false, fmt.Errorf("read its end: %w", err)
+	}
+	return false, nil
+}
+
+// findEnd reads the end of the recording, if that could not be read at the start, until it succeeds, the end is damaged, or ctx ends.
+func (r *Recording) findEnd(ctx context.Context) error {
+	for warned := false; r.tail != nil; warned = true {
+		again, err := r.readEnd(*r.tail)
+		if !again {
+			r.tail = nil
+			return err
+		}
+		if !warned {
+			r.log.Warn("the buffer cannot be read, trying again; nothing is recorded until then", zap.String("resource", r.Target.Collection.ResourceID()), zap.Error(err))
+		}
+		select {
+		case <-time.After(readAgain):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return nil
 }
 
 // run records until ctx ends or the recording ends. It must not be called for a recording that has ended.
 func (r *Recording) run(ctx context.Context, client *source.Client, slots source.Slots) {
-	r.mu.Lock()
-	from := r.End
-	r.mu.Unlock()
-	c := source.NewCollection(source.Options{Client: client, Target: r.Target, Handler: r, Lists: slots, Owner: from.Owner, Seen: r.seen})
-	err := c.Run(ctx, event.Position{RV: from.Resume, Void: from.Resume == ""})
+	err := r.findEnd(ctx)
+	if err == nil {
+		r.mu.Lock()
+		from := r.End
+		r.mu.Unlock()
+		c := source.NewCollection(source.Options{Client: client, Target: r.Target, Handler: r, Lists: slots, Owner: from.Owner, Seen: r.seen})
+		err = c.Run(ctx, event.Position{RV: from.Resume, Void: from.Resume == ""})
+	}
 	flushed := r.stream.Flush(true)
 	if ctx.Err() == nil {
 		r.finish(errors.Join(err, flushed))

@@ -179,5 +179,5 @@ func (r *Recording) isAt(at Position) bool {
 func (r *Recording) endsBefore(position string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ended != nil && (r.End.Resume == position || event.Older(r.End.Resume, position))
+	return r.ended != nil && (r.End.Reached == position || event.Older(r.End.Reached, position))
 }

@@ -455,7 +455,11 @@ func TestUnreadableIsNotUseless(t *testing.T) {
 			before := p.only()
 			failing.Store(true)
 			p.Follow([]Listed{listed("20")})
+			_, err := p.Find("audit", things, listed("20").At)
 			failing.Store(false)
+			if !errors.Is(err, ErrUnreadable) || !errors.Is(err, c.err) {
+				t.Errorf("the error of a search does not say that the disk is the reason: %v", err)
+			}
 			if p.only() != before {
 				t.Fatal("the recording was replaced")
 			}
@@ -471,7 +475,7 @@ func TestUnreadableIsNotUseless(t *testing.T) {
 	}
 }
 
-// A process that cannot read a recording when it starts keeps what is there.
+// A process that cannot read a recording when it starts keeps what is there, and goes on recording when it can.
 func TestUnreadableAtTheStart(t *testing.T) {
 	fs := vfs.NewMem()
 	p := newReplica(t, fs, spool.Options{})
@@ -490,5 +494,53 @@ func TestUnreadableAtTheStart(t *testing.T) {
 	if opened.Load() < 2 {
 		t.Fatalf("%d files were opened", opened.Load())
 	}
-	p.replays("20", 1, 21, 30)
+	if err := p.replays("20", 1, 21, 30).Suspend(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); p.List()[0].At.Seen != "30"; time.Sleep(10 * time.Millisecond) {
+		if why := p.only().hasEnded(); why != nil || time.Now().After(deadline) {
+			t.Fatalf("its end is not known: %+v, ended: %v", p.List(), why)
+		}
+	}
+	p.record(31, 40)
+	p.replays("20", 1, 21, 40)
+}
+
+// A standby replaces a recording that has ended once the sink has committed what it has, also if its last frame is damaged, or in a list.
+func TestStandbyReplacesWhatHasEnded(t *testing.T) {
+	for name, end := range map[string]func(*replica) *replica{
+		"its last frame is damaged": func(p *replica) *replica {
+			stream := p.only().stream
+			_, err := stream.Append([]byte("damaged"))
+			if err := errors.Join(err, stream.Flush(true), p.Spool.Close()); err != nil {
+				p.Fatal(err)
+			}
+			return newReplica(p.T, p.fs, spool.Options{})
+		},
+		"it is in a list": func(p *replica) *replica {
+			r := p.only()
+			if err := errors.Join(r.Handle(p.Context(), signal(p.T, "list")), r.flush()); err != nil {
+				p.Fatal(err)
+			}
+			r.finish(errors.New("full"))
+			return p
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newReplica(t, vfs.NewMem(), spool.Options{})
+			p.Follow([]Listed{listed("10")})
+			p.record(11, 30)
+			p = end(p)
+			before := p.only()
+			if before.hasEnded() == nil {
+				t.Fatal("it has not ended")
+			}
+			if p.Follow([]Listed{listed("20")}); p.only() != before {
+				t.Error("it was replaced while it was of use")
+			}
+			if p.Follow([]Listed{listed("30")}); p.only() == before || p.only().Start != "30" {
+				t.Error("it was not replaced")
+			}
+		})
+	}
 }

@@ -19,7 +19,7 @@ var ErrEnd = errors.New("the buffer ends here")
 // position up to which the sink has read, and does not compare with it.
 var ErrForgotten = errors.New("the API server has forgotten the committed position, or the sink has read up to a position that is not in the buffer")
 
-// ErrUnreadable is returned by [Use.Next], besides [ErrEnd], when the disk could not be read. The same call can be made again.
+// ErrUnreadable is returned by [Use.Next], besides [ErrEnd], and by [Buffer.Find] when the disk could not be read. The same call can be made again.
 var ErrUnreadable = errors.New("the disk cannot be read")
 
 // maxMarks bounds how many positions of a use wait for their commit.
@@ -80,10 +80,10 @@ func (u *Use) next() (Frame, error) {
 		return Frame{}, fmt.Errorf("%w: %w", ErrEnd, ended)
 	case errors.Is(err, io.EOF):
 		return Frame{}, err
-	case errors.Is(err, spool.ErrBroken), errors.Is(err, spool.ErrTrimmed), errors.Is(err, spool.ErrClosed):
-		return Frame{}, fmt.Errorf("%w: %w", ErrEnd, err)
-	case err != nil:
+	case unreadable(err):
 		return Frame{}, fmt.Errorf("%w: %w: %w", ErrEnd, ErrUnreadable, err)
+	case err != nil:
+		return Frame{}, fmt.Errorf("%w: %w", ErrEnd, err)
 	}
 	f, err := Decode(raw.Data)
 	if err != nil {
@@ -95,6 +95,11 @@ func (u *Use) next() (Frame, error) {
 	}
 	u.mark(raw.Number, f.after())
 	return f, nil
+}
+
+// unreadable reports whether an error of a spool's reader is one of the disk: what it could not read may still be there.
+func unreadable(err error) bool {
+	return err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, spool.ErrBroken) && !errors.Is(err, spool.ErrTrimmed) && !errors.Is(err, spool.ErrClosed)
 }
 
 // mark notes the position behind a frame. Where there are too many, every second one is forgotten.

@@ -156,7 +156,8 @@ func (f *follower) next(ctx context.Context, use *buffer.Use) (frame buffer.Fram
 	return frame, err
 }
 
-// readDisk calls read until it succeeds, or another call is of no use. It returns the error of the last one.
+// readDisk calls read until it succeeds, or another call is of no use. It returns the error of the last one. Errors of the disk wrap
+// [buffer.ErrUnreadable]: the API server has nothing to do with them.
 func (f *follower) readDisk(ctx context.Context, read func() (again bool, err error)) error {
 	var begun time.Time
 	for {

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/kubebridge/kubebridge/internal/buffer"
 	"github.com/kubebridge/kubebridge/pkg/source"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
@@ -68,8 +69,11 @@ const apiServer = "the API server"
 // judge distinguishes errors of the server from errors of the collection. An error that is
 // neither is expected and leads to an event: for example, an expired resourceVersion leads to a gap.
 func (o *outage) judge(err error) (lost, own bool) {
-	if errors.Is(err, source.ErrExpired) {
+	switch {
+	case errors.Is(err, source.ErrExpired):
 		return false, false
+	case errors.Is(err, buffer.ErrUnreadable): // the disk of the buffer
+		return false, true
 	}
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"testing"
 
 	"go.uber.org/zap"
@@ -11,8 +12,35 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubebridge/kubebridge/internal/buffer"
+	"github.com/kubebridge/kubebridge/pkg/source"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
+
+// Only an error of the server may be logged as one.
+func TestOutageJudges(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for _, c := range []struct {
+		name      string
+		err       error
+		lost, own bool
+	}{
+		{"nothing", nil, false, false},
+		{"the history is gone", fmt.Errorf("watch: %w", source.ErrExpired), false, false},
+		{"the history is gone, as the server says it", apierrors.NewResourceExpired("too old"), false, false},
+		{"no such resource", fmt.Errorf("crs: %w", discovery.ErrNoResource), false, true},
+		{"forbidden", fmt.Errorf("list: %w", apierrors.NewForbidden(pods, "", errors.New("no"))), false, true},
+		{"overloaded", apierrors.NewTooManyRequests("later", 1), true, false},
+		{"a connection that breaks", errors.New("watch: the connection broke"), true, false},
+		{"both a broken connection and a refusal", errors.Join(errors.New("broken"), apierrors.NewForbidden(pods, "", errors.New("no"))), false, true},
+		{"the buffer's disk, in a replay", fmt.Errorf("%w: %w: %w", buffer.ErrEnd, buffer.ErrUnreadable, syscall.EIO), false, true},
+		{"the buffer's disk, in a search", fmt.Errorf("search the buffer: %w: %w", buffer.ErrUnreadable, syscall.EMFILE), false, true},
+	} {
+		if lost, own := newOutage(zap.NewNop()).judge(c.err); lost != c.lost || own != c.own {
+			t.Errorf("%s: lost %t, own %t", c.name, lost, own)
+		}
+	}
+}
 
 // A restart of the API server is logged in one line, however many reads it interrupts. An error of a single resource
 // is logged for that resource, and does not delay the message that the server is back.

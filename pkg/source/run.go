@@ -111,6 +111,7 @@ type reader struct {
 	// trouble is the time of the last failure after which the server may have another
 	// history. It is zero after a successful probe.
 	trouble   time.Time
+	lastOpen  time.Time // when a watch was open last
 	throwAway bool      // the next watch gets a connection of its own
 	elsewhere *other    // if not nil, the next watch gets a connection that may reach another server
 	listed    string    // resourceVersion of the last list

@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -84,21 +85,31 @@ func TestStalledWatchShows(t *testing.T) {
 // A watch that is dead while the server works is detected by a second watch, and opened again from where all events are known
 // to be passed on.
 func TestDeadWatchIsReplaced(t *testing.T) {
-	for name, second := range map[string]answer{
-		"by an event":    closed(frame("ADDED", "b", "12"), frame("ADDED", "c", "13")),
-		"by a bookmark":  closed(frame("ADDED", "b", "12"), bookmark("90")),
-		"by what is new": then(4*time.Second, frame("ADDED", "b", "12"), frame("ADDED", "c", "13")),
+	const present = "999999999999999999999999" // the resourceVersion of the probes
+	const later = "999999999999999999999999999"
+	for name, second := range map[string][]answer{
+		"by an event":    {closed(frame("ADDED", "b", "12"), frame("ADDED", "c", "13"))},
+		"by a bookmark":  {closed(frame("ADDED", "b", "12"), bookmark("90"))},
+		"by what is new": {then(4*time.Second, frame("ADDED", "b", "12"), frame("ADDED", "c", "13"))},
+		"by a bookmark, although the history that the position needs is gone": {failing(410), closed(bookmark(present))},
+		"by a later bookmark, although the history is gone, in the stream":    {closed(errorFrame(410, "Expired")), then(4*time.Second, "", bookmark(later))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStub(t, nil, []answer{open(frame("ADDED", "a", "11"), frame("ADDED", "b", "12")), open(frame("ADDED", "b", "12"), frame("ADDED", "c", "13"))})
-				s.secondWatches = []answer{second}
+				s.secondWatches = second
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
 				pass(2 * time.Minute)
 				r.stop()
 				compare(t, r.received(), []string{"added a@11 >10", "added b@12 >11", "added b@12 >11", "added c@13 >12"})
 				if rv := s.secondAsked[0].Get("resourceVersion"); rv != "11" || s.secondAsked[0].Get("allowWatchBookmarks") != "true" {
 					t.Errorf("the second watch: %v", s.secondAsked[0].Values)
+				}
+				if n := len(s.secondAsked); n < len(second) {
+					t.Fatalf("%d second watches", n)
+				}
+				if len(second) > 1 && s.secondAsked[1].Get("resourceVersion") != present {
+					t.Errorf("after a 410, the second watch: %v", s.secondAsked[1].Values)
 				}
 				if rv := s.await(2, true)[1].Get("resourceVersion"); rv != "11" {
 					t.Errorf("watched again from %s, want 11", rv)
@@ -209,16 +220,23 @@ func TestInStepOftenEnough(t *testing.T) {
 		events time.Duration // between two events; 0: there are none
 		marks  bool          // the server sends bookmarks
 		lazy   bool          // what the server's cache knows comes from probes
-		ends   time.Duration // when the server ends each watch in order
+		ends   time.Duration // when the server ends each watch
+		breaks bool          // the server breaks it then, instead of ending it in order
 		oldest time.Duration // the latest proof
 	}{
-		{"a quiet collection", 0, true, false, 0, 90 * time.Second},
-		{"a quiet collection, and an etcd that reports progress only when it is asked", 0, true, true, 0, 100 * time.Second},
-		{"a busy collection", time.Second, true, false, 0, 80 * time.Second},
-		{"a collection with few events", 39 * time.Second, true, false, 0, 2 * time.Minute},
-		{"no bookmarks", 0, false, false, 0, 125 * time.Second},
-		{"a proxy that ends watches before their first bookmark", 0, true, false, 30 * time.Second, 150 * time.Second},
-		{"such a proxy, and an event that each watch repeats", 1000 * time.Hour, true, false, 30 * time.Second, 150 * time.Second},
+		{"a quiet collection", 0, true, false, 0, false, 90 * time.Second},
+		{"a quiet collection, and an etcd that reports progress only when it is asked", 0, true, true, 0, false, 100 * time.Second},
+		{"a busy collection", time.Second, true, false, 0, false, 80 * time.Second},
+		{"a collection with few events", 39 * time.Second, true, false, 0, false, 2 * time.Minute},
+		{"no bookmarks", 0, false, false, 0, false, 125 * time.Second},
+		{"a proxy that ends watches before their first bookmark", 0, true, false, 30 * time.Second, false, 150 * time.Second},
+		{"such a proxy, and an event that each watch repeats", 1000 * time.Hour, true, false, 30 * time.Second, false, 150 * time.Second},
+		{"a proxy that breaks watches after 15 s", 0, true, false, 15 * time.Second, true, 150 * time.Second},
+		{"a proxy that breaks watches after 30 s", 0, true, false, 30 * time.Second, true, 150 * time.Second},
+		{"a proxy that breaks watches after 60 s", 0, true, false, 60 * time.Second, true, 170 * time.Second}, // with or without a bookmark
+		{"a proxy that breaks watches after 15 s, and no bookmarks", 0, false, false, 15 * time.Second, true, 150 * time.Second},
+		{"a proxy that breaks watches after 30 s, and no bookmarks", 0, false, false, 30 * time.Second, true, 150 * time.Second},
+		{"a proxy that breaks watches after 60 s, and no bookmarks", 0, false, false, 60 * time.Second, true, 150 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -233,7 +251,7 @@ func TestInStepOftenEnough(t *testing.T) {
 					return known.Load().(string)
 				}
 				s := newStub(t, nil, nil)
-				watch := func(ends, mark time.Duration) answer {
+				watch := func(ends, mark time.Duration, breaks bool) answer {
 					return func(w http.ResponseWriter, r *http.Request) {
 						flush := func(text string) {
 							_, _ = w.Write([]byte(text))
@@ -258,6 +276,9 @@ func TestInStepOftenEnough(t *testing.T) {
 							case <-r.Context().Done():
 								return
 							case <-over:
+								if breaks {
+									panic(http.ErrAbortHandler)
+								}
 								return
 							case <-marks:
 								flush(bookmark(cached()))
@@ -267,7 +288,7 @@ func TestInStepOftenEnough(t *testing.T) {
 						}
 					}
 				}
-				s.watches, s.secondWatches = answers(30, watch(c.ends, time.Minute)), answers(30, watch(secondWatchFor, secondWatchFor-2*time.Second))
+				s.watches, s.secondWatches = answers(30, watch(c.ends, time.Minute, c.breaks)), answers(30, watch(secondWatchFor, secondWatchFor-2*time.Second, false))
 				s.probes = answers(100, func(w http.ResponseWriter, r *http.Request) {
 					known.Store(version())
 					pageOf(version(), "")(w, r)
@@ -283,17 +304,101 @@ func TestInStepOftenEnough(t *testing.T) {
 				if oldest = max(oldest, time.Since(proven)); oldest > c.oldest {
 					t.Errorf("the last proof was up to %s old, want at most %s", oldest, c.oldest)
 				}
-				if n := len(s.probed); n > 4*minutes {
+				most := 4 * minutes
+				if c.breaks { // one before each watch, and one when it is open
+					most += 2 * len(s.await(1, true))
+				}
+				if n := len(s.probed); n > most {
 					t.Errorf("%d probes in %d minutes", n, minutes)
 				}
 				if n := len(s.secondAsked); n > minutes {
 					t.Errorf("%d second watches", n)
 				}
-				compare(t, slices.Compact(phases(r)), []string{"watching"})
+				shown := slices.DeleteFunc(phases(r), func(phase string) bool { return c.breaks && phase == string(Waiting) })
+				compare(t, slices.Compact(shown), []string{"watching"})
 				t.Logf("%s: oldest %s, %d proofs, %d probes, %d second watches", c.name, oldest, proofs, len(s.probed), len(s.secondAsked))
 			})
 		})
 	}
+}
+
+// Where resourceVersions are not numbers, nobody can see that the watch is behind a probe whose version it was at for less than settled. Such probes
+// must not keep later ones from being a proof.
+func TestInStepAfterProbesThatWereOvertaken(t *testing.T) {
+	for _, overtaken := range []int{1, maxPending + 2} {
+		t.Run(strconv.Itoa(overtaken), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				version := func(n int) string { return fmt.Sprint("v", n) }
+				frames := make(chan string, 100)
+				s := newStub(t, nil, []answer{func(w http.ResponseWriter, r *http.Request) {
+					for {
+						_ = http.NewResponseController(w).Flush()
+						select {
+						case f := <-frames:
+							_, _ = w.Write([]byte(f))
+						case <-r.Context().Done():
+							return
+						}
+					}
+				}})
+				var quiet time.Time
+				s.probes = append([]answer{pageOf(version(0), "")}, answers(100, func(w http.ResponseWriter, r *http.Request) {
+					n := len(s.probed) - 1
+					if n > overtaken {
+						pageOf(version(2*overtaken), "")(w, r)
+						return
+					}
+					pageOf(version(2*n-1), "")(w, r)
+					quiet = time.Now()
+					frames <- frame("ADDED", "a", version(2*n-1)) + frame("ADDED", "b", version(2*n))
+				})...)
+				var proven []time.Time
+				r := run(t, Options{Client: inMemory(t, s), OnInStep: func(before time.Time) { proven = append(proven, before) }}, event.Position{RV: version(0)}, nil)
+				pass(time.Duration(overtaken) * time.Minute)
+				r.stop()
+				if len(r.received()) != 2*overtaken {
+					t.Fatalf("received %v", r.received())
+				}
+				if len(proven) == 0 || proven[0].Sub(quiet) > quietFor+quietSpan/2 {
+					t.Errorf("in step as of %v, and nothing changes since %s", proven, quiet)
+				}
+			})
+		})
+	}
+}
+
+// While OnInStep blocks, nothing is read. That no frame is handled then does not show that none follows.
+func TestInStepWhileNothingIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const blocks = settled + 2*time.Second
+		second := make(chan struct{})
+		s := newStub(t, nil, []answer{func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			<-second
+			time.Sleep(probeEvery - blocks/2) // so that the next probe is due while OnInStep blocks
+			_, _ = w.Write([]byte(frame("ADDED", "a", "12")))
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(time.Second)
+			_, _ = w.Write([]byte(frame("ADDED", "b", "12")))
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}})
+		s.probes = append([]answer{pageOf("10", ""), pageOf("11", ""), func(w http.ResponseWriter, r *http.Request) {
+			pageOf("12", "")(w, r)
+			close(second)
+		}}, answers(100, pageOf("12", ""))...)
+		var received atomic.Int32
+		var had []int32
+		r := run(t, Options{Client: inMemory(t, s), OnInStep: func(time.Time) {
+			had = append(had, received.Load())
+			time.Sleep(blocks)
+		}}, event.Position{RV: "10"}, func(context.Context, Signal) error { received.Add(1); return nil })
+		pass(90 * time.Second)
+		r.stop()
+		if len(had) < 2 || had[0] != 1 || had[1] != 2 {
+			t.Errorf("in step after %v frames, want 1, which is behind the probe at 11, and then 2", had)
+		}
+	})
 }
 
 // Core Events never get bookmarks, and a quiet collection has no events: its watch stays open, and its state is unchanged.

@@ -22,6 +22,9 @@ const (
 	// openTimeout is how long a server may take to begin its answer. A server begins at
 	// once, and a proxy that waits for content gets a bookmark within this time.
 	openTimeout = 90 * time.Second
+	// continuedWithin is how long after a watch another one continues it, also if the first one broke: a proxy may break every watch before its
+	// first bookmark. It is longer than the longest pause between two attempts.
+	continuedWithin = time.Minute
 )
 
 var (
@@ -43,9 +46,12 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 	if err != nil {
 		return 0, r.watchError(err)
 	}
-	defer u.close()
+	defer func() {
+		u.close()
+		r.lastOpen = time.Now()
+	}()
 	r.state(State{Phase: Watching, Err: doubt})
-	if !r.trouble.IsZero() { // otherwise the watch continues one that has ended in order
+	if doubt != nil || time.Since(r.lastOpen) > continuedWithin {
 		r.moved = time.Now()
 	}
 	at.last = at.resume // the next watch repeats events after resume

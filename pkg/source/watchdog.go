@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,7 +39,7 @@ const (
 // every watch before its first bookmark.
 type progress struct {
 	latest string    // the highest resourceVersion of their frames
-	moved  time.Time // when they last came to a later one, or a check showed that there was none
+	moved  time.Time // when they last came to a later one, a check showed that there was none, or the first of them was opened
 	proven time.Time // the handler has every change that was made before; zero: it is not known
 	// pending are the probes that they have not passed yet, at most maxPending, with different resourceVersions.
 	pending []finding
@@ -61,6 +62,7 @@ type watchdog struct {
 
 	quiet    time.Duration // this watch's quietFor
 	handled  time.Time     // time of the last frame; at first, when the watch was opened
+	resumed  time.Time     // when OnInStep returned last: no frame is read while it blocks
 	frames   int           // number of frames that moved the watch
 	looking  bool          // look is running
 	judged   time.Time     // time of the last finding
@@ -109,45 +111,53 @@ func (p *watchdog) heard(kind, rv string) {
 			p.show(State{Phase: Watching})
 		}
 	}
-	if !p.passed() && p.reached(0) && !p.looking {
+	if !p.passed() && p.reached() && !p.looking {
 		p.wait()
 	}
 }
 
 // passed reports whether the watch has passed a probe, and then reports that it is in step. One resourceVersion can have
 // many events, and a bookmark can come between them, so a watch has passed a resourceVersion when it is at a later one, when it began there, or
-// when no frame has followed for some time.
+// when no frame has followed for some time. It has then passed all earlier probes, too, also where resourceVersions do not compare.
 func (p *watchdog) passed() bool {
 	r := p.reader
-	complete := r.at.last == r.at.resume || time.Since(p.handled) >= settled
-	n := 0
-	for n < len(r.pending) && (event.Older(r.pending[n].rv, r.at.last) || complete && p.reached(n)) {
-		n++
+	complete := r.at.last == r.at.resume || p.unfollowed() >= settled
+	for n, f := range slices.Backward(r.pending) {
+		if event.Older(f.rv, r.at.last) || complete && r.isAt(f) {
+			left := r.pending[n+1:]
+			p.inStep(f.since)
+			r.pending = left
+			return true
+		}
 	}
-	if n == 0 {
-		return false
-	}
-	before, left := r.pending[n-1].since, r.pending[n:]
-	r.inStep(before)
-	r.pending = left
-	return true
+	return false
 }
 
-// reached reports whether there is an nth probe that waits, and the watch is at its resourceVersion or a later one.
-func (p *watchdog) reached(n int) bool {
-	r := p.reader
-	return n < len(r.pending) && !event.Newer(r.pending[n].rv, r.at.last)
+// unfollowed returns for how long no frame has followed the last one although frames were read.
+func (p *watchdog) unfollowed() time.Duration {
+	return min(time.Since(p.handled), time.Since(p.resumed))
 }
 
-// expect records a probe that the watch has to pass.
+// reached reports whether there is a probe whose resourceVersion, or a later one, the watch is at.
+func (p *watchdog) reached() bool { return slices.ContainsFunc(p.reader.pending, p.reader.isAt) }
+
+// isAt reports whether the watch is at the resourceVersion of a probe, or at a later one.
+func (r *reader) isAt(f finding) bool { return !event.Newer(f.rv, r.at.last) }
+
+// expect records a probe that the watch has to pass. If there are too many, it replaces the last one.
 func (r *reader) expect(f finding) {
 	n := len(r.pending)
-	switch {
-	case n > 0 && r.pending[n-1].rv == f.rv: // without a change in between, the later probe shows more
+	if n == maxPending || n > 0 && r.pending[n-1].rv == f.rv { // without a change in between, the later probe shows more
 		r.pending[n-1] = f
-	case n < maxPending:
-		r.pending = append(r.pending, f)
+		return
 	}
+	r.pending = append(r.pending, f)
+}
+
+// inStep is [reader.inStep] while the watch is open.
+func (p *watchdog) inStep(before time.Time) {
+	p.reader.inStep(before)
+	p.resumed = time.Now()
 }
 
 // inStep records that the handler has received every change that was made before a time.
@@ -163,8 +173,8 @@ func (p *watchdog) wait() {
 	if p.verified {
 		next = max(next, p.untilLook())
 	}
-	if p.reached(0) {
-		next = min(next, settled-now.Sub(p.handled))
+	if p.reached() {
+		next = min(next, settled-p.unfollowed())
 	}
 	p.timer.Reset(next)
 }
@@ -238,7 +248,7 @@ func (p *watchdog) judge(f finding) error {
 		case moved:
 		case f.inStep:
 			r.moved = f.asked
-			r.inStep(f.since)
+			p.inStep(f.since)
 		case passed, f.second:
 			r.moved = f.asked
 		}
@@ -260,16 +270,30 @@ func (p *watchdog) show(s State) {
 }
 
 // secondWatch opens a second watch from the position of a watch that does not move. It returns errDead if the second watch receives something that
-// the first one should have: a change, or a bookmark if the first watch is silent, which means that it has had no frame at all for a long time.
+// the first one should have: a change that was made before the probe with the resourceVersion rv, or a bookmark if the first watch is silent, which
+// means that it has had no frame at all for a long time.
 //
-// inStep is true if the second watch shows that there was no change until the probe with the resourceVersion rv: the server has ended it in order, and
+// inStep is true if the second watch shows that there was no change until the probe: the server has ended it in order, and
 // its bookmark is not before rv, or the server sends no bookmarks. An older bookmark may come from a server that has lost its etcd, or whose etcd
 // reports no progress.
+//
+// An open watch does not need the history behind its position. If the server no longer has that, the second watch begins at the probe, and shows nothing
+// about the changes before.
 func (c *Collection) secondWatch(ctx context.Context, at cursor, rv string, bookmarks, silent bool) (inStep bool, err error) {
-	u, err := c.open(throwAway(ctx), &watched{all: &c.client.watches}, at.resume, at.resume, secondWatchFor, secondWatchGrace)
-	if isExpired(err) {
-		return false, nil // an open watch does not need the expired history
+	inStep, err = c.trySecondWatch(ctx, at, rv, bookmarks, silent)
+	if !isExpired(err) {
+		return inStep, err
 	}
+	at.resume = rv
+	if _, err = c.trySecondWatch(ctx, at, rv, bookmarks, silent); isExpired(err) {
+		return false, nil
+	}
+	return false, err
+}
+
+// trySecondWatch opens the second watch from at.resume, and compares it with a watch that is at at.last.
+func (c *Collection) trySecondWatch(ctx context.Context, at cursor, rv string, bookmarks, silent bool) (inStep bool, err error) {
+	u, err := c.open(throwAway(ctx), &watched{all: &c.client.watches}, at.resume, at.resume, secondWatchFor, secondWatchGrace)
 	if err != nil {
 		return false, fmt.Errorf("second watch: %w", plainCause(err))
 	}
@@ -285,19 +309,21 @@ func (c *Collection) secondWatch(ctx context.Context, at cursor, rv string, book
 				return false, ctx.Err()
 			}
 			continue
-		case isExpired(f.err):
-			return false, nil
 		case f.err != nil && !errors.Is(f.err, io.EOF) && !errors.Is(f.err, context.DeadlineExceeded):
 			return false, fmt.Errorf("second watch: %w", plainCause(f.err))
 		case f.err != nil && last == "" && bookmarks:
 			return false, errors.New("the server sends no bookmarks any more: whether it sends all changes is not known")
 		case f.err != nil:
 			return errors.Is(f.err, io.EOF) && (last == "" || !event.Newer(rv, last)), nil
-		case event.Newer(f.object.ResourceVersion, at.last) && (silent || f.kind != "BOOKMARK"):
-			return false, fmt.Errorf("%w: resourceVersion %s", errDead, f.object.ResourceVersion)
 		}
+		version, proves := f.object.ResourceVersion, silent
 		if f.kind == "BOOKMARK" {
-			last = f.object.ResourceVersion
+			last = version
+		} else {
+			proves = !event.Older(rv, version) // both watches receive a later change at about the same time
+		}
+		if proves && event.Newer(version, at.last) {
+			return false, fmt.Errorf("%w: resourceVersion %s", errDead, version)
 		}
 		u.handled(f.size())
 	}
