@@ -143,9 +143,9 @@ func (b *builder) ids() (out []string) {
 	return slices.DeleteFunc(slices.Compact(out), func(id string) bool { return !b.needs(id) })
 }
 
-// unpublished returns the event types that are not published for a collection; "" if all are, or if no event of the bus says so.
+// unpublished returns the event types that are not published for a collection that is open; "" if all are, or if no event of the bus says so.
 func (b *builder) unpublished(id string) string {
-	if m := b.ledger.collections[id]; m != nil {
+	if m := b.ledger.collections[id]; m != nil && b.ledger.open(m) {
 		return strings.Join(m.selection.Types.LeftOut(), " and ")
 	}
 	return ""

@@ -627,6 +627,29 @@ func TestLeavesOut(t *testing.T) {
 	}
 }
 
+// A collection whose deletions were not published is closed. It does not keep the resource's other collection from an answer that names the resource.
+func TestLeavesOutClosed(t *testing.T) {
+	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "2"})
+	w.edit("pods:b", func(p *reconcile.Properties) { p.Types = p.Types.Without(event.Deleted) })
+	w.Cluster.Set("x", "1")
+	w.Cluster.Set("y", "2")
+	w.settle()
+	w.configure(map[string]string{"pods:a": "1"})
+	w.settle()
+	s, err := history.Rebuild(t.Context(), history.Query{
+		Reader: w, Cluster: "prod", At: history.Point{Time: w.mark()}, Resources: discovery.ParseAll([]string{"pods"}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Err(); err != nil || !cmp.Equal(objects(s), []string{"x 1 a"}) {
+		t.Errorf("the objects are %v (%v)", objects(s), err)
+	}
+	if m := s.Missing; len(m) != 1 || m[0].Name != "pods:b" || !m[0].LeftOut || !strings.Contains(m[0].Why, "not watched since") {
+		t.Errorf("what is left out: %+v", m)
+	}
+}
+
 // What a collection left out is that of the point: the settings may be others before and after it.
 func TestSelectionOfPoint(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods": ""})

@@ -326,7 +326,11 @@ func (c *copier) returns(id string) bool {
 
 // time checks what is shown at a time: nothing that was published later, and everything before.
 func (c *copier) time(r *Resource) {
-	t := time.Unix(int64(rapid.Uint64Range(0, c.Clock+1).Draw(c.T, "time")), 0)
+	from, to := int64(0), int64(c.Clock)+1
+	if moment, until := c.mirror.all[pods].Moment.Unix(), r.Until.Unix(); 0 < moment && moment <= until && rapid.Bool().Draw(c.T, "of the served position") {
+		from, to = moment, until // changes of these times may not be served yet
+	}
+	t := time.Unix(rapid.Int64Range(from, to).Draw(c.T, "time"), 0)
 	p, err := c.mirror.AtTime(r, t)
 	if err != nil {
 		return
@@ -500,7 +504,12 @@ func (c *copier) act() {
 		c.restart()
 	case n < 73 && c.cut:
 		c.lose()
-	case n < 80:
+	case n < 76 && !c.Vanishes: // everything is published and read, and one collection has come further than another
+		for c.Flying != nil || !c.Core.Idle() {
+			c.Seal()
+		}
+		c.readAll()
+	case n < 82:
 		c.commit()
 	default:
 		c.consume()

@@ -38,8 +38,22 @@ func openBacklog(t *testing.T) *backlog {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = m.Close(), s.Close() })
-	return &backlog{t, m, map[string]uint64{"pods": 1}, "pods", 2, 1, 100, 1, event.Selection{}}
+	b := &backlog{t, m, map[string]uint64{"pods": 1}, "pods", 2, 1, 100, 1, event.Selection{}}
+	t.Cleanup(func() { _, _ = b.mirror.Close(), s.Close() })
+	return b
+}
+
+// restart continues with what was committed.
+func (b *backlog) restart() {
+	b.Helper()
+	s := b.mirror.Store()
+	err := b.mirror.Close()
+	if err == nil {
+		b.mirror, err = Open(s)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
 }
 
 func (b *backlog) apply(partition int, seconds int64, e event.Event) {
@@ -430,6 +444,41 @@ func TestUnreadTimes(t *testing.T) {
 	b.want(20, false, 32, 31)
 	b.unread(25)
 	b.want(25, false, 32, 31)
+}
+
+// TestUnreadFirstTimes: a resource becomes complete below changes that were read already. The times of these changes are not shown before they are served,
+// also after a restart.
+func TestUnreadFirstTimes(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart %v", restarts), func(t *testing.T) {
+			b := openBacklog(t)
+			b.collections, b.partitions = map[string]uint64{"pods@a": 1, "pods@b": 1}, 1
+			b.collection = "pods@a"
+			b.gap(0, 1, "100", event.ReasonReset)
+			b.pod(0, 2, event.Present, 10)
+			b.synced(0, 3, "100", 1, 20)
+			b.pod(0, 4, event.Modified, 30)
+			b.collection = "pods@b"
+			b.gap(0, 1, "100", event.ReasonReset)
+			b.pod(0, 2, event.Present, 11)
+			b.synced(0, 5, "100", 1, 25)
+			b.commit()
+			b.latest(25, 10, 11)
+			if restarts {
+				b.restart()
+			}
+			b.readUntil(20)
+			b.unread(10)
+			if restarts {
+				b.restart()
+				b.unread(10)
+			}
+			b.synced(0, 25, "100", 2, 40)
+			b.commit()
+			b.latest(30, 30, 11)
+			b.want(10, false, 30, 11)
+		})
+	}
 }
 
 // TestUnreadPartition: how far another partition was read says nothing about a resource of one that is not seen any more.

@@ -178,7 +178,7 @@ type resource struct {
 	complete        bool     // the union is complete
 	run             uint64   // an object event of a higher run may end completeness
 	unserved        unserved
-	recheckWaiting  bool // Waiting may be earlier than all changes
+	recheckWaiting  bool // Waiting may be earlier than all changes, or that of a store in which it was later than one
 }
 
 // tick is the smallest difference between two times in the store.
@@ -199,12 +199,15 @@ func (r *resource) waits(t time.Time) {
 	}
 }
 
-// findWaiting looks up the changes that are not served, if some of those before were served.
+// findWaiting looks up the changes that are not served, if the served position has moved since.
 func (m *Mirror) findWaiting(r *resource) error {
-	if !r.recheckWaiting || r.Waiting.IsZero() {
+	if !r.recheckWaiting {
 		return nil
 	}
 	r.Waiting, r.recheckWaiting = time.Time{}, false
+	if r.unserved.number == 0 {
+		return nil
+	}
 	return m.batch.ChangeTimes(r.id, r.Served, func(_ store.Position, t time.Time) bool {
 		r.waits(t)
 		return true
@@ -796,15 +799,16 @@ func (m *Mirror) serve(r *resource) error {
 	if err := m.setMoments(r, next, proved); err != nil {
 		return err
 	}
-	if !now.Complete {
-		now.Complete, now.Base, now.First, now.Since, now.Absent = true, version, next.Seq, r.Moment, absent
-		for _, c := range r.Collections {
-			now.Skipped += c.Skipped
-			now.Unpublished = cmp.Or(now.Unpublished, unpublished(c.Selection))
-		}
-	}
 	r.Served, r.changed = next, true
-	return nil
+	if now.Complete {
+		return nil
+	}
+	now.Complete, now.Base, now.First, now.Since, now.Absent = true, version, next.Seq, r.Moment, absent
+	for _, c := range r.Collections {
+		now.Skipped += c.Skipped
+		now.Unpublished = cmp.Or(now.Unpublished, unpublished(c.Selection))
+	}
+	return m.findWaiting(r) // changes are noted only in an era that is complete
 }
 
 // setMoments records the times of the positions from the served one up to the next. The time of a position is the highest of a change up to

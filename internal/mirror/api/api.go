@@ -305,7 +305,6 @@ func (s *Server) position(q *request) (at store.Position, warnings []string, err
 		if at, err = r.AtVersion(q.at.RV, q.at.Epoch); err != nil {
 			return at, nil, s.failed(q, err)
 		}
-		warnings = append(warnings, fmt.Sprintf("%s as of resourceVersion %d", r.ID.Name, at.Version))
 	default:
 		p, err := s.Mirror.AtTime(r, q.at.Time)
 		if err != nil {
@@ -323,7 +322,16 @@ func (s *Server) position(q *request) (at store.Position, warnings []string, err
 	if err := s.covered(q, at); err != nil {
 		return at, nil, err
 	}
-	return at, append(warnings, r.Notes(at.Era, q.sees)...), nil
+	return at, q.warningsAt(at, warnings...), nil
+}
+
+// warningsAt returns the warnings of an answer as of a position: as of when it is, or what is said about that instead, and what the states of the era
+// leave out.
+func (q *request) warningsAt(at store.Position, instead ...string) []string {
+	if len(instead) == 0 {
+		instead = []string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, at.Version)}
+	}
+	return append(instead, q.resource.Notes(at.Era, q.sees)...)
 }
 
 // notOlder returns the position that a request sees, which must be that of a resourceVersion or later; 0: any. It waits for the version as [Server.reach]

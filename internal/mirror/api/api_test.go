@@ -249,6 +249,43 @@ func TestWarningsAreBounded(t *testing.T) {
 	}
 }
 
+// TestWarningsOfAnEra: a list of an earlier state has the warnings of that state, also on its further pages. The collection had another selection then.
+func TestWarningsOfAnEra(t *testing.T) {
+	b := newBus(t)
+	b.selections["pods"] = event.Selection{Filtered: true}
+	b.snapshot("pods", 50, web, cart)
+	b.selections["pods"] = event.Selection{Redacted: true}
+	b.gap("pods", event.ReasonSelection)
+	b.synced("pods", 60, event.ReasonSelection)
+	warnings := func(path string) []string {
+		t.Helper()
+		code, header, body := b.get(t, path, "")
+		if code != http.StatusOK {
+			t.Errorf("%s is %d: %s", path, code, body)
+		}
+		return header.Values("Warning")
+	}
+	for version, word := range map[string]string{"50": "filter", "60": "redact"} {
+		want := warnings("/at/" + version + "/api/v1/pods")
+		if len(want) != 2 || !strings.Contains(want[1], word) {
+			t.Errorf("the warnings at %s are %q, want one about %s", version, want, word)
+		}
+		for _, query := range []string{"?resourceVersionMatch=Exact&resourceVersion=", "?limit=1&resourceVersion="} {
+			if diff := cmp.Diff(want, warnings("/api/v1/pods"+query+version)); diff != "" {
+				t.Errorf("%s%s (-/at/%s +it):\n%s", query, version, version, diff)
+			}
+		}
+		_, _, body := b.get(t, "/at/"+version+"/api/v1/pods?limit=1", "")
+		var page metav1.PartialObjectMetadataList
+		if err := json.Unmarshal([]byte(body), &page); err != nil || page.Continue == "" {
+			t.Fatalf("the first page is %s (%v)", body, err)
+		}
+		if diff := cmp.Diff(want, warnings("/at/"+version+"/api/v1/pods?limit=1&continue="+page.Continue)); diff != "" {
+			t.Errorf("the second page at %s (-first +second):\n%s", version, diff)
+		}
+	}
+}
+
 // get sends a request and reads the whole answer.
 func (b *bus) get(t *testing.T, path, accept string) (int, http.Header, string) {
 	t.Helper()

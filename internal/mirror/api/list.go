@@ -158,7 +158,7 @@ func (s *Server) listed(q *request, o *options, id string) (at store.Position, a
 		if err := s.covered(q, t.At); err != nil {
 			return at, after, nil, err
 		}
-		return t.At, after, []string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, t.At.Version)}, nil
+		return t.At, after, q.warningsAt(t.At), nil
 	}
 	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || o.ResourceVersionMatch == "" && o.Limit > 0 && o.version != 0
 	if !exact {
@@ -168,7 +168,7 @@ func (s *Server) listed(q *request, o *options, id string) (at store.Position, a
 	if err := s.reach(q.Context(), q, o.version); err != nil {
 		return at, after, nil, err
 	}
-	now, warnings, err := s.position(q)
+	now, _, err := s.position(q)
 	if err != nil {
 		return at, after, nil, err
 	}
@@ -182,7 +182,7 @@ func (s *Server) listed(q *request, o *options, id string) (at store.Position, a
 	if err := s.covered(q, at); err != nil {
 		return at, after, nil, err
 	}
-	return at, after, append([]string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, at.Version)}, warnings[1:]...), nil
+	return at, after, q.warningsAt(at), nil
 }
 
 func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {

@@ -19,8 +19,8 @@ import (
 type topics struct {
 	names  []string
 	all    map[string][]sink.Message
-	hidden map[string]bool // they were deleted, or may not be described
-	open   int64           // records of open transactions, behind the end of each topic
+	hidden map[string]bool  // they were deleted, or may not be described
+	open   map[string]int64 // records of open transactions, behind the end of each topic
 	parts  []sink.Part
 }
 
@@ -34,7 +34,7 @@ func (b *topics) Refresh(context.Context) error {
 	b.parts = nil
 	for _, name := range b.names {
 		if end := int64(len(b.all[name])); !b.hidden[name] {
-			b.parts = append(b.parts, sink.Part{Name: name + "/0", Log: name, ID: name, End: end, Written: end + b.open, Ordered: true})
+			b.parts = append(b.parts, sink.Part{Name: name + "/0", Log: name, ID: name, End: end, Written: end + b.open[name], Ordered: true})
 		}
 	}
 	return nil
@@ -87,7 +87,7 @@ func copyOf(t *testing.T) *mirror.Mirror {
 // TestReadUntil: times are known up to shortly before everything was read. Messages that are held back by a transaction were not read.
 func TestReadUntil(t *testing.T) {
 	m, began := copyOf(t), time.Now()
-	b := &topics{names: []string{"a"}, all: map[string][]sink.Message{}, open: 1}
+	b := &topics{names: []string{"a"}, all: map[string][]sink.Message{}, open: map[string]int64{"a": 1}}
 	b.put("a", event.Event{Type: event.Gap, Origin: event.Snapshot, Report: &event.Report{Reason: event.ReasonReset, Reset: true}})
 	b.synced("a", 1, 50)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -104,7 +104,7 @@ func TestReadUntil(t *testing.T) {
 			t.Errorf("while a transaction is open, times up to %s are known", until)
 			cancel()
 		case n == 3:
-			b.open = 0
+			b.open["a"] = 0
 			b.synced("a", 2, 60)
 		case !until.IsZero():
 			if until.Before(began.Add(-publishing)) || until.After(time.Now().Add(-publishing)) {
@@ -169,5 +169,49 @@ func TestHiddenPart(t *testing.T) {
 	})
 	if got := served(); got != 120 || err != nil {
 		t.Errorf("with the topic b again, version %d is served (%v), want 120", got, err)
+	}
+}
+
+// TestHeldBackPart: a transaction that stays open on one topic does not hold back what is served of the others. It holds back the times that are known:
+// what it has written may be of any resource.
+func TestHeldBackPart(t *testing.T) {
+	m := copyOf(t)
+	b := &topics{names: []string{"a", "b", "c"}, all: map[string][]sink.Message{}, open: map[string]int64{"a": 1}}
+	for _, topic := range []string{"b", "c"} {
+		b.put(topic, event.Event{Type: event.Gap, Origin: event.Snapshot, Report: &event.Report{Reason: event.ReasonReset, Reset: true}})
+		b.put(topic, event.Event{Type: event.Synced, Origin: event.Snapshot, ResourceVersion: "50", Nth: 1, Report: &event.Report{Reason: event.ReasonReset, To: "50"}})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	served := func() uint64 {
+		at, err := m.Resource(pods).Latest()
+		if err != nil {
+			t.Error(err)
+		}
+		return at.Version
+	}
+	n := 0
+	progress := func(unread int64) { // each time that everything is read
+		if unread > 0 {
+			return
+		}
+		switch n++; {
+		case n == 1:
+			b.synced("b", 2, 100)
+		case b.open["a"] == 0 && !m.Until().IsZero():
+			cancel()
+		case served() == 100 && b.open["a"] > 0:
+			if until := m.Until(); !until.IsZero() {
+				t.Errorf("while a transaction is open, times up to %s are known", until)
+			}
+			b.open["a"] = 0
+		}
+	}
+	err := Run(ctx, Options{
+		Mirror: m, Cluster: "prod", Log: zaptest.NewLogger(t), Progress: progress, heldBack: time.Millisecond,
+		Open: func(ctx context.Context) (sink.Reader, error) { return b, b.Refresh(ctx) },
+	})
+	if got := served(); got != 100 || m.Until().IsZero() || err != nil {
+		t.Errorf("version %d is served, and times up to %s are known (%v)", got, m.Until(), err)
 	}
 }

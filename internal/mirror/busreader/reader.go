@@ -33,7 +33,7 @@ const (
 	// publishing is how long it may take from the time of an event until the bus shows it: the bridge's batches and transactions, the difference of the
 	// clocks, and up to 10 s until a new topic is found. States are shown up to so long before the time at which everything was read.
 	publishing = 15 * time.Second
-	// heldBack is how long a part may have messages that are not committed until the log says so.
+	// heldBack is how long a part may have messages that are not committed until the log says so, and other parts do not wait for them any more.
 	heldBack = time.Minute
 )
 
@@ -55,6 +55,7 @@ type Options struct {
 	Log     *zap.Logger
 
 	lostAfter time.Duration // 0: lostAfter
+	heldBack  time.Duration // 0: heldBack
 }
 
 // busReader is one run.
@@ -71,7 +72,7 @@ type busReader struct {
 	known    map[string]bool // the parts as of the last refresh
 	unproved bool            // messages were applied, or there are other parts, since the last mark
 	round    *round          // nil: none is open
-	lacking  time.Time       // since when a part lacks the last message that was read of it; zero: none does
+	lacking  time.Time       // since when each look finds that a part lacks the last message that was read of it; zero: the last one did not
 	waiting  map[string]waiting
 }
 
@@ -100,6 +101,9 @@ func Run(ctx context.Context, o Options) error {
 	if o.lostAfter == 0 {
 		o.lostAfter = lostAfter
 	}
+	if o.heldBack == 0 {
+		o.heldBack = heldBack
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	f := &busReader{Options: o, next: map[string]mirror.Offset{}, waiting: map[string]waiting{}}
 	defer func() {
@@ -121,6 +125,9 @@ func Run(ctx context.Context, o Options) error {
 			return fmt.Errorf("%w: the bus must have events of one of them only; if the cluster was created again, also use an empty data directory", err)
 		case errors.Is(err, ErrLatest), errors.Is(err, store.ErrFailed), errors.Is(err, history.ErrNewer), errors.As(err, new(*sink.RefusedError)), errors.As(err, new(*mirrorError)):
 			return err
+		}
+		if !errors.As(err, new(*lostError)) { // nobody knows whether the part still lacks the message
+			f.lacking = time.Time{}
 		}
 		if time.Since(began) > retryLast {
 			pause = retryFirst
@@ -281,7 +288,8 @@ func (f *busReader) begin(read bool) {
 }
 
 // end ends the round if all parts are read to the ends that they had: then what was marked is proved, and everything is read that the bus had when the
-// round began. That says nothing about a part that was not among them, or is not any more: it may have messages that were not read.
+// round began. That says nothing about a part that was not among them, or is not any more: it may have messages that were not read. A part that is held
+// back for long is not waited for, and nothing is proved about it. What it has may be of any resource, so no time is known meanwhile.
 func (f *busReader) end(l *history.Log) error {
 	parts := l.Parts()
 	ordered := len(parts) > 0
@@ -295,7 +303,7 @@ func (f *busReader) end(l *history.Log) error {
 			f.round.ends[p.Name] = max(p.End, p.Written)
 		}
 	}
-	proved := map[string]bool{}
+	proved, all := map[string]bool{}, true
 	for i, p := range parts {
 		end, known := f.round.ends[p.Name]
 		if !known {
@@ -304,6 +312,10 @@ func (f *busReader) end(l *history.Log) error {
 		o, read := f.Mirror.Offset(p.Name)
 		if !read {
 			o.Next = p.First
+		}
+		if w, waits := f.waiting[p.Name]; o.Next < end && waits && time.Since(w.since) > f.heldBack {
+			all = false
+			continue
 		}
 		if o.Next < end {
 			return nil
@@ -319,6 +331,9 @@ func (f *busReader) end(l *history.Log) error {
 			return err
 		}
 	}
+	if !all {
+		return nil
+	}
 	return ofMirror(f.Mirror.ReadUntil(ended.began.Add(-publishing), proved))
 }
 
@@ -330,7 +345,7 @@ func (f *busReader) warnHeldBack(p sink.Part) {
 		delete(f.waiting, p.Name)
 	case w.end != p.End || w.since.IsZero():
 		f.waiting[p.Name] = waiting{end: p.End, since: time.Now()}
-	case !w.logged && time.Since(w.since) > heldBack:
+	case !w.logged && time.Since(w.since) > f.heldBack:
 		w.logged = true
 		f.waiting[p.Name] = w
 		f.Log.Warn("a transaction is open and holds messages back: if this lasts, find it with kafka-transactions.sh find-hanging",

@@ -32,6 +32,7 @@ type stream struct {
 	stale  int // how many refreshes show the end that was before the last message
 	empty  int // how many reads find no message
 	early  int // how many reads begin one message too early, as on a replica that lags
+	down   int // how many connections fail after the first read
 	reads  []sink.Range
 	broken int     // how many connections fail in the middle
 	behind []int64 // what the reader has reported
@@ -108,7 +109,13 @@ func (s *stream) note(behind int64) {
 	}
 }
 
-func (s *stream) open(ctx context.Context) (sink.Reader, error) { return s, s.Refresh(ctx) }
+func (s *stream) open(ctx context.Context) (sink.Reader, error) {
+	if s.down > 0 && len(s.reads) > 0 {
+		s.down--
+		return nil, errors.New("no server answers")
+	}
+	return s, s.Refresh(ctx)
+}
 
 var pods = store.Resource{Cluster: "prod", Name: "pods"}
 
@@ -328,6 +335,24 @@ func TestStaleEnd(t *testing.T) {
 		t.Errorf("%d objects (%v)", n, err)
 	}
 	if s.drops != 0 || s.atEnd != nil {
+		t.Errorf("the copy was dropped %d times", s.drops)
+	}
+}
+
+// TestStaleEndAfterOutage: messages are missing before an outage and again after it. Nobody has looked in between, so the time for which they may be missing
+// begins again.
+func TestStaleEndAfterOutage(t *testing.T) {
+	s, fsys := &stream{id: "1", first: 1}, vfs.NewMem()
+	s.snapshot()
+	if n, err := run(t, fsys, s, 20); n != 5 || err != nil {
+		t.Fatalf("%d objects (%v)", n, err)
+	}
+	s.pod(event.Added, "new", 25)
+	s.reads, s.empty, s.down = nil, 2, 1
+	if n, err := run(t, fsys, s, 25); n != 6 || err != nil {
+		t.Errorf("%d objects (%v)", n, err)
+	}
+	if s.drops != 0 || s.empty != 0 || s.down != 0 {
 		t.Errorf("the copy was dropped %d times", s.drops)
 	}
 }
