@@ -273,8 +273,11 @@ func (l *Loop) unnamed(id string) bool {
 	return l.plan.wanted[id] == nil && !removed && l.core.Collection(id) != nil
 }
 
-// replaced reports whether every wanted collection of a collection's resource has synced.
+// replaced reports whether every wanted collection of a collection's resource has synced, and none is about to come.
 func (n *planned) replaced(id string, core *reconcile.Core) bool {
+	if !n.made || n.outcomes.Lacks(Resource(id)) {
+		return false
+	}
 	for other := range n.wanted {
 		if Resource(other) == Resource(id) && !core.Settled(other) {
 			return false

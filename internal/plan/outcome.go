@@ -109,12 +109,17 @@ type Outcomes struct {
 	complete      []string        // those that have all their collections
 	nothingExists map[string]bool // collections of Wanted without any object
 	unlisted      []unlisted
+	lacking       map[string]bool // by resource: see Lacks
 }
+
+// Lacks reports whether collections may come of a resource that a plan has removed collections of: an entry that means the resource waits for
+// something, or it is not decided what becomes of others. What is removed is not replaced before.
+func (o *Outcomes) Lacks(resource string) bool { return o.lacking[resource] }
 
 // Outcomes decides the outcome of each collection that the checkpoint has. known may include closed
 // collections. departure is called for collections whose namespace no longer matches a selector, if consumers may have objects of them.
 func (p *Plan) Outcomes(known []Known, departure func(k *Known) Departure) Outcomes {
-	out := Outcomes{Wanted: slices.Clone(p.Collections), nothingExists: map[string]bool{}, unlisted: p.unlisted}
+	out := Outcomes{Wanted: slices.Clone(p.Collections), nothingExists: map[string]bool{}, unlisted: p.unlisted, lacking: map[string]bool{}}
 	for _, e := range p.in.entries {
 		out.entries = append(out.entries, e.String())
 		if e.complete() {
@@ -134,6 +139,10 @@ func (p *Plan) Outcomes(known []Known, departure func(k *Known) Departure) Outco
 			continue
 		}
 		outcome, e := p.decide(&k, departure)
+		c := event.ParseCollection(k.ID)
+		if resource := c.ResourceID(); !out.lacking[resource] {
+			out.lacking[resource] = outcome == Undecided || outcome == Outdated || outcome == Removed && p.lacks(&c)
+		}
 		switch outcome {
 		case Undecided:
 			out.Undecided = append(out.Undecided, k.ID)
@@ -316,6 +325,40 @@ func (p *Plan) ended(e *parsed, k *Known) Collection {
 	c := e.collection(r, false)
 	c.Target.Collection.Namespace, c.Storage = id.Namespace, p.storage(k)
 	return c
+}
+
+// lacks reports whether one of the narrowest entries that mean a collection's resource waits with collections of it. None is waited for if the server
+// does not serve the resource: what was published of it exists no more.
+func (p *Plan) lacks(c *event.Collection) bool {
+	r := resourceOf(c)
+	served, unknown := p.serves(c)
+	if !served && !unknown {
+		return false
+	}
+	for b := range discovery.Breadths {
+		meant := false
+		for _, e := range p.in.entries {
+			if e.resource.Breadth() != b || !p.means(e, r, served) && !e.mayMean(r, served, p.in.catalog) {
+				continue
+			}
+			if meant = true; unknown || e.waitsFor(r) || e.unlisted(p.in.namespaces) {
+				return true
+			}
+		}
+		if meant {
+			break
+		}
+	}
+	return false
+}
+
+// unlisted reports whether the namespaces of an entry have not been listed.
+func (p *parsed) unlisted(namespaces Namespaces) bool {
+	if p.NamespaceSelector == "" {
+		return false
+	}
+	_, known := namespaces(p.NamespaceSelector)
+	return !known
 }
 
 // waitsFor reports whether the entry has no collections of a resource that it means, because too little is known, or until the configuration is another.

@@ -93,6 +93,75 @@ func TestEditsOfUndecidedCollections(t *testing.T) {
 	}
 }
 
+// A collection is not closed before what replaces it has synced, also if it is not known yet which collections that are: consumers would have nothing
+// meanwhile.
+func TestReplacedByUndecidedCollections(t *testing.T) {
+	for name, c := range map[string]struct {
+		make    func(e *edited)
+		fails   func(s *server, fails bool) // what makes the plan undecided; nil: the edit itself
+		decided func(e *edited)             // after the edit; nil: nothing
+	}{
+		"the namespaces may not be listed": {
+			make:  func(e *edited) { e.plan.Name, e.plan.NamespaceSelector = "x", "team=a" },
+			fails: func(s *server, fails bool) { s.spaceless = fails },
+		},
+		"the group is not discovered": {
+			make:  func(e *edited) { e.plan.Name = "x" },
+			fails: func(s *server, fails bool) { s.stale = fails },
+		},
+		"the group of a pattern is not discovered": {
+			make:  func(e *edited) { e.plan.Name, e.plan.Resource = "x", "*."+group },
+			fails: func(s *server, fails bool) { s.stale = fails },
+		},
+		"the name of the entry may mean another resource later": {
+			make: func(e *edited) {
+				e.plan.Name, e.plan.Resource, e.beside = "x", "thing", []plan.Entry{{Resource: "*." + group}}
+			},
+			decided: func(e *edited) { e.plan.Resource = resource + "." + group },
+		},
+		"the version is not served": {
+			make:    func(e *edited) { e.plan.Name, e.plan.Resource = "x", resource+".v3."+group },
+			decided: func(e *edited) { e.plan.Resource = resource + "." + group },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, restarts := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					base, next := unedited(nil), unedited(nil)
+					c.make(next)
+					w := newEditWorld(t, transaction, base)
+					fails := func(fails bool) {
+						if c.fails != nil {
+							w.locked(func(*cluster) bool { c.fails(w.api, fails); return true })
+							w.sleep(5 * time.Minute)
+						}
+					}
+					fails(true)
+					w.edit(next)
+					w.settles()
+					if restarts {
+						w.halt()
+						w.starts(next)
+					}
+					if said := w.said(); said != "" {
+						t.Errorf("before it is known what replaces the collection: %q", said)
+					}
+					if c.decided != nil {
+						c.decided(next)
+						w.edit(next)
+					}
+					fails(false)
+					w.settles()
+					if said := w.said(); said != "reset on one, closed on one" {
+						t.Errorf("once it is known: %q", said)
+					}
+					w.end()
+				})
+			}
+		})
+	}
+}
+
 // put writes an object with a long value, and waits until the bridge has nothing left to do.
 func (w *editWorld) put(namespace, name string) {
 	w.locked(func(c *cluster) bool { return c.put(namespace, name, func(o *object) { o.keep, o.big = true, true }) })
