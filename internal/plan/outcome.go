@@ -53,7 +53,7 @@ type Known struct {
 //	has no such namespace   –                               –                                 Removed 1
 //	a namespaceSelector     not listed yet                  –                                 Undecided
 //	a namespaceSelector     left it: see [Departure]        –                                 Ended or Removed
-//	has the namespace       –                               group unknown, or not watchable   Undecided
+//	has the namespace       –                               group unknown, or not watchable   Undecided 4
 //	has the namespace       –                               not served in any version         Unserved if an incarnation is held, else Removed
 //	waits for the resource  –                               served                            Undecided 2
 //	has the namespace       –                               served                            Removed 3
@@ -63,6 +63,7 @@ type Known struct {
 //  1. Or the entry changed from all namespaces to one collection per namespace, or back.
 //  2. For example, the entry names a version that is not served, or contradicts another entry. Other resources of a pattern do not wait.
 //  3. The plan lacks it for no reason that is known.
+//  4. Also if a version that the group may prefer is unknown. The collection is read on in its version.
 //
 // An entry belongs to a collection if it means the resource and has the collection's entry
 // name. A pattern does not mean what patterns leave out. If several entries mean the resource, only the narrowest ones count. An entry whose resource is
@@ -215,12 +216,16 @@ func (p *Plan) decide(k *Known, departure func(*Known) Departure) (Outcome, *par
 	return Removed, e
 }
 
-// serves reports whether the server serves a collection's resource in any version, or whether this is
+// serves reports whether the server serves a collection's resource in any version, or whether this, or which version it prefers, is
 // unknown.
 func (p *Plan) serves(c *event.Collection) (served, unknown bool) {
-	r, err := p.in.catalog.Find(discovery.Parse(c.ResourceID()))
-	if err != nil {
+	name := discovery.Parse(c.ResourceID())
+	r, err := p.in.catalog.Find(name)
+	switch {
+	case err != nil:
 		return false, !errors.Is(err, discovery.ErrNoResource)
+	case !p.in.catalog.IsCertain(name, r):
+		return false, true
 	}
 	return r.Group == c.Group && r.Name == c.Resource, false
 }
@@ -318,6 +323,9 @@ func (p *Plan) ended(e *parsed, k *Known) Collection {
 	r := e.found
 	if e.resource.IsPattern() {
 		r, _ = p.in.catalog.Find(discovery.Parse(id.ResourceID()))
+		if !p.in.catalog.IsCertain(e.resource, r) {
+			r = discovery.Resource{}
+		}
 	}
 	if r.GroupResource() != resourceOf(&id) || e.waitsFor(r.GroupResource()) {
 		return e.unserved(k)

@@ -310,6 +310,34 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// A version that does not answer discovery for a moment must not move a collection to another version: rules may not fit its paths, and a gap would
+// follow, and another one back. A version that the group does not prefer makes no difference, so that one that never answers does not keep others
+// from being read.
+func TestUnknownVersions(t *testing.T) {
+	for _, c := range []struct {
+		resource string
+		catalog  []string
+		want     string
+	}{
+		{"widgets.example.com", []string{"widgets.v1beta1.example.com", "?example.com/v1"}, "undecided widgets.example.com"},
+		{"*.example.com", []string{"widgets.v1beta1.example.com", "?example.com/v1"}, "undecided widgets.example.com"},
+		{"*.*", []string{"widgets.v1beta1.example.com", "?example.com/v1"}, "undecided widgets.example.com"},
+		{"widgets", []string{"widgets.v1beta1.example.com", "?example.com/v1"}, "undecided widgets.example.com"},
+		{"wi", []string{"widgets.v1beta1.example.com", "?example.com/v1"}, "undecided widgets.example.com"},
+		{"widgets.v1beta1.example.com", []string{"widgets.v1beta1.example.com", "?example.com/v1"}, "wanted widgets.example.com"},
+		{"widgets.v1.example.com", []string{"widgets.v1beta1.example.com", "?example.com/v1"}, "undecided widgets.example.com"},
+		{"widgets.example.com", []string{"widgets.v1.example.com", "?example.com/v1beta1"}, "wanted widgets.example.com"},
+		{"*.example.com", []string{"widgets.v1.example.com", "?example.com/v1beta1"}, "wanted widgets.example.com"},
+		{"*.example.com", []string{"widgets.v1.example.com", "?other.com/v1"}, "wanted widgets.example.com"},
+	} {
+		w := world{entries: []Entry{{Resource: c.resource}}, catalog: catalogOf(c.catalog...)}
+		out := w.outcomes([]Known{{ID: "widgets.example.com", Held: Objects}})
+		if got := out.outline(); !slices.Equal(got, []string{c.want}) {
+			t.Errorf("%s with %q: %q, want %q", c.resource, c.catalog, got, c.want)
+		}
+	}
+}
+
 // An edit holds for a collection also while it is not decided what becomes of it: otherwise what the entry hides now would be published in clear.
 func TestOutdated(t *testing.T) {
 	short := []Entry{{Resource: "ga"}, {Resource: "wi", Options: 1}}
