@@ -169,7 +169,8 @@ func (c *Catalog) doubtful(group, version string) bool {
 }
 
 // Find returns the resource that a name means, as kubectl resolves it. If the name has no version, Find takes the group's preferred
-// version, or the first one that has the resource. Errors wrap [ErrNoResource], [ErrNotWatchable] or [ErrUnknownGroup].
+// version, or the first one that has the resource, of those that could be asked: see [Catalog.IsCertain]. Errors wrap [ErrNoResource],
+// [ErrNotWatchable] or [ErrUnknownGroup].
 func (c *Catalog) Find(n Name) (Resource, error) {
 	var found *apiResource
 	for _, r := range n.readings() {
@@ -352,7 +353,7 @@ func (c *Catalog) MayServe(n Name) bool {
 }
 
 // Match returns the resources that a pattern matches and that can be listed and watched, sorted by name and group. Each comes
-// once, in its group's preferred version or the first version that has it.
+// once, in its group's preferred version or the first version that has it, of those that could be asked: see [Catalog.IsCertain].
 func (c *Catalog) Match(pattern Name) []Resource { return c.match(pattern, true) }
 
 // Unwatchable returns the resources that [Catalog.Match] leaves out because they cannot be listed
