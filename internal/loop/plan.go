@@ -78,7 +78,8 @@ type Plan struct {
 	Wanted []Wanted
 }
 
-// Set passes a plan to the loop. A collection that the plan does not name does not change.
+// Set passes a plan to the loop. A collection that the plan does not name does not change. The reader has no target for Outdated of Outcomes when
+// Set is called.
 func (l *Loop) Set(ctx context.Context, p Plan) error {
 	return l.do(ctx, func(context.Context) error { return l.set(p) })
 }
@@ -90,6 +91,9 @@ func (l *Loop) set(p Plan) error {
 	for _, w := range p.Wanted {
 		l.adopt(w.ID)
 	}
+	for _, id := range p.Outcomes.Outdated {
+		l.interrupt(id)
+	}
 	l.batches.noteLatest(l.plan.number()...)
 	for _, w := range p.Wanted {
 		l.configure(w.ID)
@@ -98,6 +102,16 @@ func (l *Loop) set(p Plan) error {
 		l.step(reconcile.Remove, id)
 	}
 	return nil
+}
+
+// interrupt ends the reading of a collection by the settings of a plan before: see [plan.Outdated]. Until a plan names it again, it is as after a
+// restart: see unnamed.
+func (l *Loop) interrupt(id string) {
+	if w := l.plan.wanted[id]; w != nil && w.edit == waiting {
+		l.Observer.EditWaits(id, false)
+	}
+	delete(l.plan.wanted, id)
+	l.core.Interrupt(id)
 }
 
 // planned has the present plan: its wanted collections, its numbers, and the collections whose events
@@ -252,15 +266,18 @@ func (l *Loop) Numbers(id string) *event.Plan {
 	return l.plan.numbers.Of(&c)
 }
 
-// unnamed reports whether no plan since the start has said what becomes of a collection of the store, because it is not known well enough what the
-// API server has. How events about it are published is not known either.
+// unnamed reports whether no plan since the start, or since the last edit of its entry, has said what becomes of a collection of the store, because it
+// is not known well enough what the API server has. How events about it are published is not known either.
 func (l *Loop) unnamed(id string) bool {
 	_, removed := l.plan.removed[id]
 	return l.plan.wanted[id] == nil && !removed && l.core.Collection(id) != nil
 }
 
-// replaced reports whether every wanted collection of a collection's resource has synced.
+// replaced reports whether every wanted collection of a collection's resource has synced, and none is about to come.
 func (n *planned) replaced(id string, core *reconcile.Core) bool {
+	if !n.made || n.outcomes.Lacks(Resource(id)) {
+		return false
+	}
 	for other := range n.wanted {
 		if Resource(other) == Resource(id) && !core.Settled(other) {
 			return false

@@ -64,14 +64,15 @@ type Pipeline struct {
 	mu      sync.Mutex
 	targets map[string]target        // the targets that collections read
 	changed chan struct{}            // closed when targets changes
-	unnamed map[string]bool          // the collections in the checkpoint that no plan has named since the start: see nameLater
+	unnamed map[string]bool          // the collections in the checkpoint that no plan has named since the start or an edit: see nameLater
 	storage map[join.Resource]string // of the collections that were configured, and of those in unnamed
 	shown   map[string]*collectionCounts
 	again   func() // requests another plan; nil: the pipeline does not follow a plan yet
 
 	// Only the goroutine that follows the plan uses these.
 	planned plannedLog
-	replans *time.Timer // requests the next plan; nil: not yet
+	last    map[string]planning.Collection // see [planning.Known].Last
+	replans *time.Timer                    // requests the next plan; nil: not yet
 	lagging lagging
 }
 
@@ -80,7 +81,7 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	o.Shown.Name = o.Identity.Sink
 	p := &Pipeline{
 		reporter: newReporter(o.Shown, o.Log, o.Metrics, o.Outage), identity: o.Identity, delivered: o.Delivered,
-		targets: map[string]target{}, storage: map[join.Resource]string{}, unnamed: map[string]bool{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
+		targets: map[string]target{}, storage: map[join.Resource]string{}, unnamed: map[string]bool{}, changed: make(chan struct{}), last: map[string]planning.Collection{}, shown: map[string]*collectionCounts{},
 	}
 	p.lagging.buffer = o.Buffer
 	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
@@ -242,10 +243,19 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, departures *p
 	if err != nil {
 		return err
 	}
+	for i := range known {
+		if last, read := p.last[known[i].ID]; read {
+			known[i].Last = &last
+		}
+	}
 	out := departures.Outcomes(ctx, made, known)
-	allNamed := p.nameLater(known, out.Undecided)
+	for _, id := range out.Outdated {
+		p.readNoMore(id)
+	}
+	allNamed := p.nameLater(known, slices.Concat(out.Undecided, out.Outdated))
 	next := loop.Plan{Outcomes: &out}
 	for _, c := range slices.Concat(out.Wanted, out.Unserved, out.Ended) {
+		p.last[c.ID()] = c
 		p.show(&c)
 		next.Wanted = append(next.Wanted, p.wanted(&c))
 	}
@@ -266,8 +276,27 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, departures *p
 	return p.loop.Set(ctx, next)
 }
 
-// nameLater notes the collections of the checkpoint of which the first plans after a start cannot say what becomes of them. Audit records are read
-// before later plans can, and a list may find changes of these collections then. It returns whether there are no such collections.
+// readNoMore ends the reading of a collection by settings that are not those of its entry any more. What is recorded of it on disk may have values
+// in clear that the entry hides.
+func (p *Pipeline) readNoMore(id string) {
+	delete(p.last, id)
+	p.dropTarget(id)
+	p.lagging.allow(p.name, id, &CollectionOptions{}, true)
+}
+
+// dropTarget removes the target of a collection.
+func (p *Pipeline) dropTarget(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, had := p.targets[id]; had {
+		delete(p.targets, id)
+		close(p.changed)
+		p.changed = make(chan struct{})
+	}
+}
+
+// nameLater notes the collections of the checkpoint of which the first plans after a start or an edit cannot say what becomes of them. Audit records
+// are read before later plans can, and a list may find changes of these collections then. It returns whether there are no such collections.
 func (p *Pipeline) nameLater(known []planning.Known, undecided []string) (allNamed bool) {
 	later := map[string]bool{}
 	for _, id := range undecided {
@@ -405,12 +434,9 @@ func (p *Pipeline) hide(id string) {
 	p.mu.Lock()
 	delete(p.shown, id)
 	delete(p.unnamed, id)
-	if _, had := p.targets[id]; had {
-		delete(p.targets, id)
-		close(p.changed)
-		p.changed = make(chan struct{})
-	}
 	p.mu.Unlock()
+	delete(p.last, id)
+	p.dropTarget(id)
 	p.lagging.forget(id)
 	p.encoder.Remove(id)
 	p.remove(id)

@@ -44,14 +44,16 @@ func (d Departure) outcome() Outcome {
 // askAgain is how many absent namespaces a plan asks for again.
 const askAgain = 16
 
-// Departures has the departures of one sink. It asks the API server for each namespace until it has an answer. Each plan asks for up to askAgain absent
-// namespaces again, in turns: while a bus is away, thousands of short namespaces must not cost a request each in every plan. It is not safe for
+// Departures has the departures of one sink. It asks the API server for each namespace until it has an answer, once in a plan. Each plan asks for up to
+// askAgain absent namespaces again, in turns: while a bus is away, thousands of short namespaces must not cost a request each in every plan. It is not safe for
 // concurrent use.
 type Departures struct {
 	exists func(ctx context.Context, namespace string) (bool, error)
 	absent map[string]absence
-	plan   int  // the number of the present plan
-	failed bool // a request of the present plan, which sends no other one
+	plan   int // the number of the present plan
+	// The fields below are of the requests of the present plan.
+	kept   map[string]bool // namespaces that exist
+	failed bool            // a request has failed: the plan sends no other one
 }
 
 // absence is a namespace that does not exist.
@@ -68,7 +70,7 @@ func NewDepartures(c *Cluster) *Departures {
 // Outcomes returns the outcomes of a plan: see [Plan.Outcomes].
 func (d *Departures) Outcomes(ctx context.Context, p *Plan, known []Known) Outcomes {
 	d.plan++
-	d.failed = false
+	d.kept, d.failed = map[string]bool{}, false
 	due := d.due()
 	out := p.Outcomes(known, func(k *Known) Departure { return d.of(ctx, k, due) })
 	still := map[string]absence{}
@@ -99,6 +101,8 @@ func (d *Departures) of(ctx context.Context, k *Known, due map[string]bool) Depa
 	namespace := event.ParseCollection(k.ID).Namespace
 	a, known := d.absent[namespace]
 	switch {
+	case d.kept[namespace]:
+		return kept
 	case known && k.Read.After(a.since):
 		return passed
 	case known && (!due[namespace] || a.asked == d.plan):
@@ -113,6 +117,7 @@ func (d *Departures) of(ctx context.Context, k *Known, due map[string]bool) Depa
 		return unknown(known)
 	case exists:
 		delete(d.absent, namespace)
+		d.kept[namespace] = true
 		return kept
 	case !known:
 		a.since = time.Now()

@@ -95,3 +95,37 @@ func TestDeparturesOfManyNamespaces(t *testing.T) {
 		}
 	}
 }
+
+// A namespace that exists must cost one request in a plan, however many resources have a collection of it: plans are made one after another, and each
+// waits for its requests.
+func TestDeparturesOfExistingNamespaces(t *testing.T) {
+	const resources, many = 50, 20
+	asked := map[string]int{}
+	d := NewDepartures(&Cluster{})
+	d.exists = func(_ context.Context, namespace string) (bool, error) {
+		asked[namespace]++
+		return true, nil
+	}
+	var (
+		entries []Entry
+		known   []Known
+	)
+	for i := range resources {
+		name := fmt.Sprintf("e%d", i)
+		entries = append(entries, Entry{Resource: "pods", Name: name, NamespaceSelector: "ci"})
+		for n := range many {
+			known = append(known, Known{ID: fmt.Sprintf("pods:%s@n%d", name, n), Held: Objects})
+		}
+	}
+	p := Make(entries, nil, catalogOf("pods.v1."), labelled(map[string][]string{"ci": nil}))
+	for plans := 1; plans <= 2; plans++ {
+		if out := d.Outcomes(t.Context(), &p, known); len(out.Removed) != resources*many {
+			t.Fatalf("plan %d: %d collections are removed", plans, len(out.Removed))
+		}
+		for n := range many {
+			if namespace := fmt.Sprintf("n%d", n); asked[namespace] != plans { // another plan asks again: the namespace may be absent by now
+				t.Errorf("%d plans asked %d times about %s", plans, asked[namespace], namespace)
+			}
+		}
+	}
+}

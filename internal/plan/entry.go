@@ -93,7 +93,7 @@ type parsed struct {
 	ofNamespace labels.Selector
 	fields      fields.Requirements // sorted, each once
 
-	// err is why it is not known what the entry means.
+	// err is why it is not known what the entry means, or in which version.
 	err error
 	// lacks: the entry lacks collections that it may have once more is known of the server, or the server serves more.
 	lacks bool
@@ -101,7 +101,7 @@ type parsed struct {
 	held []schema.GroupResource
 
 	// The fields below are set for an entry without a pattern.
-	found discovery.Resource // if err is nil
+	found discovery.Resource // zero: it was not found
 	// named are the resources that the entry means in any case: the resource that was found, or the resources that
 	// its text names; and those that patterns leave to it.
 	named []schema.GroupResource
@@ -207,6 +207,10 @@ func (p *parsed) find(catalog *discovery.Catalog) {
 	}
 	if p.found, p.err = catalog.Find(p.resource); p.err == nil {
 		p.named = []schema.GroupResource{p.found.GroupResource()}
+		if !catalog.IsCertain(p.resource, p.found) {
+			p.err = fmt.Errorf("resource %q: %w: it may be preferred to version %s: see whether the APIService of each version is available, or write the version",
+				p.Resource, discovery.ErrUnknownGroup, p.found.Version)
+		}
 		return
 	}
 	p.named = p.resource.Candidates()
@@ -218,7 +222,7 @@ func (p *parsed) find(catalog *discovery.Catalog) {
 // mayMean reports whether an entry whose resource was not found may mean r. served says whether the catalog
 // has r.
 func (p *parsed) mayMean(r schema.GroupResource, served bool, catalog *discovery.Catalog) bool {
-	if p.resource.IsPattern() || p.err == nil || !p.resource.MayBeOf(r.Group) {
+	if p.resource.IsPattern() || p.found.Name != "" || !p.resource.MayBeOf(r.Group) {
 		return false
 	}
 	// A name that was not found cannot mean a served resource, except if the core group is unknown:

@@ -205,6 +205,11 @@ func TestFirstCollectionsOfAnEntry(t *testing.T) {
 		{"the catalog is not known for a while", []world{selected("a"), {entries: selected().entries}, selected("a", "b")}, []string{"pods@a first", "pods@b"}},
 		{
 			"a part of a group is not known at first",
+			[]world{group("deployments.v1.apps", "?apps/v1beta1"), group("deployments.v1.apps", "others.v2.apps"), group("deployments.v1.apps", "others.v2.apps", "more.v2.apps")},
+			[]string{"deployments.apps first", "more.apps", "others.apps first"},
+		},
+		{
+			"the preferred version of a group is not known at first",
 			[]world{group("deployments.v1.apps", "?apps/v2"), group("deployments.v1.apps", "others.v2.apps"), group("deployments.v1.apps", "others.v2.apps", "more.v2.apps")},
 			[]string{"deployments.apps first", "more.apps", "others.apps first"},
 		},

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -37,38 +38,46 @@ type Known struct {
 	Leaving   bool   // a plan has removed it, and it is not closed yet
 	Selection string // as recorded, like Storage
 	Storage   string
+	// Last is what the last plan said of the collection, by which it is read; nil: no plan has, or the last one said that it is not read.
+	Last *Collection
 	// Read is a time: every change of the collection that the API server made before it is read and decided. Zero: it is not known.
 	Read time.Time
 }
 
 // Outcome is what the plan does with a collection that the checkpoint has.
 //
-//		its entry               its namespace                   its resource                      outcome
-//		in the plan             –                               –                                 Wanted
-//		any                     –                               no catalog                        Undecided
-//		none                    –                               –                                 Removed
-//		has no such namespace   –                               –                                 Removed 1
-//		a namespaceSelector     not listed yet                  –                                 Undecided
-//		a namespaceSelector     left it: see [Departure]        –                                 Ended or Removed
-//		has the namespace       –                               group unknown, or not watchable   Undecided
-//		has the namespace       –                               not served in any version         Unserved if an incarnation is held, else Removed
-//		waits for the resource  –                               served                            Undecided 2
-//		has the namespace       –                               served                            Removed 3
+//	its entry               its namespace                   its resource                      outcome
+//	in the plan             –                               –                                 Wanted
+//	any                     –                               no catalog                        Undecided
+//	none                    –                               –                                 Removed
+//	has no such namespace   –                               –                                 Removed 1
+//	a namespaceSelector     not listed yet                  –                                 Undecided
+//	a namespaceSelector     left it: see [Departure]        –                                 Ended or Removed
+//	has the namespace       –                               group unknown, or not watchable   Undecided 4
+//	has the namespace       –                               not served in any version         Unserved if an incarnation is held, else Removed
+//	waits for the resource  –                               served                            Undecided 2
+//	has the namespace       –                               served                            Removed 3
 //
-//	 1. Or the entry changed from all namespaces to one collection per namespace, or back.
-//	 2. For example, the entry names a version that is not served, or contradicts another entry. Other resources of a pattern do not wait.
-//	 3. The plan lacks it for no reason that is known.
+// Undecided is Outdated if [Known].Last says something else than the entry does now.
+//
+//  1. Or the entry changed from all namespaces to one collection per namespace, or back.
+//  2. For example, the entry names a version that is not served, or contradicts another entry. Other resources of a pattern do not wait.
+//  3. The plan lacks it for no reason that is known.
+//  4. Also if a version that the group may prefer is unknown. The collection is read on in its version.
 //
 // An entry belongs to a collection if it means the resource and has the collection's entry
 // name. A pattern does not mean what patterns leave out. If several entries mean the resource, only the narrowest ones count. An entry whose resource is
 // not found means the resource if its name is the plural. An entry with a short or singular name counts only if there
-// is no other entry.
+// is no other entry; of several, the one of [Known].Last counts.
 type Outcome uint8
 
 // The outcomes.
 const (
 	// Undecided: the catalog or the namespaces are not known well enough. The collection does not change.
 	Undecided Outcome = iota
+	// Outdated: as Undecided, and its entry has changed. The collection stays as it is, and is not read: consumers must not get what the
+	// entry leaves out or hides now.
+	Outdated
 	// Wanted: the plan has it.
 	Wanted
 	// Unserved: an entry means it, and the server does not serve its resource. The collection
@@ -84,7 +93,7 @@ const (
 )
 
 func (o Outcome) String() string {
-	return [...]string{"undecided", "wanted", "unserved", "ended", "removed"}[o]
+	return [...]string{"undecided", "outdated", "wanted", "unserved", "ended", "removed"}[o]
 }
 
 // Outcomes has the outcome of every collection of the plan and of the checkpoint. Each collection is
@@ -94,18 +103,24 @@ type Outcomes struct {
 	Unserved  []Collection // their Resource has no Version and no Kind
 	Ended     []Collection
 	Undecided []string
+	Outdated  []string
 	Removed   []string
 
 	entries       []string        // all, by [Entry.String]
 	complete      []string        // those that have all their collections
 	nothingExists map[string]bool // collections of Wanted without any object
 	unlisted      []unlisted
+	lacking       map[string]bool // by resource: see Lacks
 }
+
+// Lacks reports whether collections may come of a resource that a plan has removed collections of: an entry that means the resource waits for
+// something, or it is not decided what becomes of others. What is removed is not replaced before.
+func (o *Outcomes) Lacks(resource string) bool { return o.lacking[resource] }
 
 // Outcomes decides the outcome of each collection that the checkpoint has. known may include closed
 // collections. departure is called for collections whose namespace no longer matches a selector, if consumers may have objects of them.
 func (p *Plan) Outcomes(known []Known, departure func(k *Known) Departure) Outcomes {
-	out := Outcomes{Wanted: slices.Clone(p.Collections), nothingExists: map[string]bool{}, unlisted: p.unlisted}
+	out := Outcomes{Wanted: slices.Clone(p.Collections), nothingExists: map[string]bool{}, unlisted: p.unlisted, lacking: map[string]bool{}}
 	for _, e := range p.in.entries {
 		out.entries = append(out.entries, e.String())
 		if e.complete() {
@@ -125,9 +140,15 @@ func (p *Plan) Outcomes(known []Known, departure func(k *Known) Departure) Outco
 			continue
 		}
 		outcome, e := p.decide(&k, departure)
+		c := event.ParseCollection(k.ID)
+		if resource := c.ResourceID(); !out.lacking[resource] {
+			out.lacking[resource] = outcome == Undecided || outcome == Outdated || outcome == Removed && p.lacks(&c)
+		}
 		switch outcome {
 		case Undecided:
 			out.Undecided = append(out.Undecided, k.ID)
+		case Outdated:
+			out.Outdated = append(out.Outdated, k.ID)
 		case Unserved:
 			out.Unserved = append(out.Unserved, e.unserved(&k))
 		case Ended:
@@ -154,7 +175,7 @@ func (o *Outcomes) counted(properties func(*Collection) string) map[string]strin
 	for i := range o.Ended {
 		all[o.Ended[i].ID()] = asBefore
 	}
-	for _, id := range o.Undecided {
+	for _, id := range slices.Concat(o.Undecided, o.Outdated) {
 		all[id] = asBefore
 	}
 	return all
@@ -168,13 +189,17 @@ func (p *Plan) decide(k *Known, departure func(*Known) Departure) (Outcome, *par
 		return Undecided, nil
 	}
 	served, unknown := p.serves(&c)
-	e := p.entryOf(&c, served)
+	e := p.entryOf(&c, served, k.Last)
 	if e == nil {
 		return Removed, nil
 	}
+	undecided := Undecided
+	if k.Last != nil && e.differs(k.Last) {
+		undecided = Outdated
+	}
 	switch has, listed := e.has(c.Namespace, p.in.namespaces); {
 	case !listed:
-		return Undecided, e
+		return undecided, e
 	case !has && e.NamespaceSelector != "" && c.Namespace != "" && k.Held >= Empty && !k.Leaving:
 		return departure(k).outcome(), e
 	case !has:
@@ -182,21 +207,25 @@ func (p *Plan) decide(k *Known, departure func(*Known) Departure) (Outcome, *par
 	}
 	switch {
 	case unknown:
-		return Undecided, e
+		return undecided, e
 	case !served && k.Held >= Gone:
 		return Unserved, e
 	case served && e.waitsFor(resourceOf(&c)):
-		return Undecided, e
+		return undecided, e
 	}
 	return Removed, e
 }
 
-// serves reports whether the server serves a collection's resource in any version, or whether this is
+// serves reports whether the server serves a collection's resource in any version, or whether this, or which version it prefers, is
 // unknown.
 func (p *Plan) serves(c *event.Collection) (served, unknown bool) {
-	r, err := p.in.catalog.Find(discovery.Parse(c.ResourceID()))
-	if err != nil {
+	name := discovery.Parse(c.ResourceID())
+	r, err := p.in.catalog.Find(name)
+	switch {
+	case err != nil:
 		return false, !errors.Is(err, discovery.ErrNoResource)
+	case !p.in.catalog.IsCertain(name, r):
+		return false, true
 	}
 	return r.Group == c.Group && r.Name == c.Resource, false
 }
@@ -211,17 +240,27 @@ func (p *Plan) Entry(c *event.Collection) *Entry {
 	return nil
 }
 
-// entryOf finds the entry of a collection, nil for none.
-func (p *Plan) entryOf(c *event.Collection, served bool) *parsed {
-	if e := p.clearEntryOf(c, served); e != nil {
-		return e
+// entryOf finds the entry of a collection, nil for none. last is [Known].Last.
+func (p *Plan) entryOf(c *event.Collection, served bool, last *Collection) *parsed {
+	found := p.clearEntryOf(c, served)
+	if found != nil {
+		return found
 	}
 	for _, e := range p.in.entries {
-		if e.Name == c.Entry && e.mayMean(resourceOf(c), served, p.in.catalog) {
-			return e
+		if e.Name == c.Entry && e.mayMean(resourceOf(c), served, p.in.catalog) && (found == nil || last != nil && e.String() == last.Entry) {
+			found = e
 		}
 	}
-	return nil
+	return found
+}
+
+// differs reports whether an entry says something else of a collection than a plan before. What it does not say, such as the version of the
+// resource, does not count.
+func (p *parsed) differs(before *Collection) bool {
+	r := before.Target.Resource
+	now := p.collection(r, r.Namespaced && !p.confined())
+	now.Target.Collection.Namespace = before.Target.Collection.Namespace
+	return now.Target.Collection != before.Target.Collection || !reflect.DeepEqual(now.Options, before.Options)
 }
 
 // clearEntryOf finds the entry of a collection among the narrowest entries that mean its resource.
@@ -284,6 +323,9 @@ func (p *Plan) ended(e *parsed, k *Known) Collection {
 	r := e.found
 	if e.resource.IsPattern() {
 		r, _ = p.in.catalog.Find(discovery.Parse(id.ResourceID()))
+		if !p.in.catalog.IsCertain(e.resource, r) {
+			r = discovery.Resource{}
+		}
 	}
 	if r.GroupResource() != resourceOf(&id) || e.waitsFor(r.GroupResource()) {
 		return e.unserved(k)
@@ -291,6 +333,40 @@ func (p *Plan) ended(e *parsed, k *Known) Collection {
 	c := e.collection(r, false)
 	c.Target.Collection.Namespace, c.Storage = id.Namespace, p.storage(k)
 	return c
+}
+
+// lacks reports whether one of the narrowest entries that mean a collection's resource waits with collections of it. None is waited for if the server
+// does not serve the resource: what was published of it exists no more.
+func (p *Plan) lacks(c *event.Collection) bool {
+	r := resourceOf(c)
+	served, unknown := p.serves(c)
+	if !served && !unknown {
+		return false
+	}
+	for b := range discovery.Breadths {
+		meant := false
+		for _, e := range p.in.entries {
+			if e.resource.Breadth() != b || !p.means(e, r, served) && !e.mayMean(r, served, p.in.catalog) {
+				continue
+			}
+			if meant = true; unknown || e.waitsFor(r) || e.unlisted(p.in.namespaces) {
+				return true
+			}
+		}
+		if meant {
+			break
+		}
+	}
+	return false
+}
+
+// unlisted reports whether the namespaces of an entry have not been listed.
+func (p *parsed) unlisted(namespaces Namespaces) bool {
+	if p.NamespaceSelector == "" {
+		return false
+	}
+	_, known := namespaces(p.NamespaceSelector)
+	return !known
 }
 
 // waitsFor reports whether the entry has no collections of a resource that it means, because too little is known, or until the configuration is another.

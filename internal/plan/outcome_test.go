@@ -53,6 +53,7 @@ func (o *Outcomes) outline() []string {
 		}
 	}
 	add("undecided", o.Undecided)
+	add("outdated", o.Outdated)
 	for i := range o.Ended {
 		out = append(out, "ended "+o.Ended[i].ID())
 	}
@@ -306,6 +307,76 @@ func TestOutcomes(t *testing.T) {
 				t.Errorf("changed back: %s", diff)
 			}
 		})
+	}
+}
+
+// A version that does not answer discovery for a moment must not move a collection to another version: rules may not fit its paths, and a gap would
+// follow, and another one back. A version that the group does not prefer makes no difference, so that one that never answers does not keep others
+// from being read.
+func TestUnknownVersions(t *testing.T) {
+	for _, c := range []struct {
+		resource string
+		catalog  []string
+		want     string
+	}{
+		{"widgets.example.com", []string{"widgets.v1beta1.example.com", "?example.com/v1"}, "undecided widgets.example.com"},
+		{"*.example.com", []string{"widgets.v1beta1.example.com", "?example.com/v1"}, "undecided widgets.example.com"},
+		{"*.*", []string{"widgets.v1beta1.example.com", "?example.com/v1"}, "undecided widgets.example.com"},
+		{"widgets", []string{"widgets.v1beta1.example.com", "?example.com/v1"}, "undecided widgets.example.com"},
+		{"wi", []string{"widgets.v1beta1.example.com", "?example.com/v1"}, "undecided widgets.example.com"},
+		{"widgets.v1beta1.example.com", []string{"widgets.v1beta1.example.com", "?example.com/v1"}, "wanted widgets.example.com"},
+		{"widgets.v1.example.com", []string{"widgets.v1beta1.example.com", "?example.com/v1"}, "undecided widgets.example.com"},
+		{"widgets.example.com", []string{"widgets.v1.example.com", "?example.com/v1beta1"}, "wanted widgets.example.com"},
+		{"*.example.com", []string{"widgets.v1.example.com", "?example.com/v1beta1"}, "wanted widgets.example.com"},
+		{"*.example.com", []string{"widgets.v1.example.com", "?other.com/v1"}, "wanted widgets.example.com"},
+	} {
+		w := world{entries: []Entry{{Resource: c.resource}}, catalog: catalogOf(c.catalog...)}
+		out := w.outcomes([]Known{{ID: "widgets.example.com", Held: Objects}})
+		if got := out.outline(); !slices.Equal(got, []string{c.want}) {
+			t.Errorf("%s with %q: %q, want %q", c.resource, c.catalog, got, c.want)
+		}
+	}
+}
+
+// An edit holds for a collection also while it is not decided what becomes of it: otherwise what the entry hides now would be published in clear.
+func TestOutdated(t *testing.T) {
+	short := []Entry{{Resource: "ga"}, {Resource: "wi", Options: 1}}
+	for name, c := range map[string]struct {
+		before, after []Entry
+		unlisted      bool // the namespaces are not listed after the edit; else the group is unknown
+		want          string
+	}{
+		"no edit":               {[]Entry{{Resource: "widgets.example.com", Options: 1}}, []Entry{{Resource: "widgets.example.com", Options: 1, Place: "2:1"}}, false, "undecided"},
+		"other options":         {[]Entry{{Resource: "widgets.example.com"}}, []Entry{{Resource: "widgets.example.com", Options: 1}}, false, "outdated"},
+		"metadata only":         {[]Entry{{Resource: "widgets.example.com"}}, []Entry{{Resource: "widgets.example.com", MetadataOnly: true}}, false, "outdated"},
+		"a label selector":      {[]Entry{{Resource: "*.*"}}, []Entry{{Resource: "*.*", LabelSelector: "x"}}, false, "outdated"},
+		"an excluded namespace": {[]Entry{{Resource: "*.*"}}, []Entry{{Resource: "*.*", ExcludeNamespaces: []string{"a"}}}, false, "outdated"},
+		"another entry":         {[]Entry{{Resource: "*.*"}}, []Entry{{Resource: "*.*"}, {Resource: "widgets.example.com", Options: 1}}, false, "outdated"},
+		"two short names":       {short, short, false, "undecided"},
+		"one of two short names": {
+			[]Entry{{Resource: "ga", Options: 1}, {Resource: "wi"}}, []Entry{{Resource: "ga"}, {Resource: "wi", Options: 1}}, false, "outdated",
+		},
+		"namespaces not listed": {[]Entry{{Resource: "widgets.example.com", NamespaceSelector: "b"}}, []Entry{{Resource: "widgets.example.com", NamespaceSelector: "a"}}, true, "undecided"},
+		"namespaces not listed, and other options": {
+			[]Entry{{Resource: "widgets.example.com", NamespaceSelector: "b"}}, []Entry{{Resource: "widgets.example.com", NamespaceSelector: "a", Options: 1}}, true, "outdated",
+		},
+	} {
+		w := world{entries: c.before, catalog: catalogOf("widgets.v1.example.com", "gadgets.v1.example.com"), namespaces: map[string][]string{"b": {"n"}}}
+		first := w.outcomes(nil)
+		var known []Known
+		for i := range first.Wanted {
+			if last := &first.Wanted[i]; last.Target.Collection.Resource == "widgets" {
+				known = append(known, Known{ID: last.ID(), Held: Objects, Last: last})
+			}
+		}
+		w.entries = c.after
+		if !c.unlisted {
+			w.catalog = catalogOf("?example.com/v1")
+		}
+		out := w.outcomes(known)
+		if want := c.want + " " + known[0].ID; !slices.Equal(out.outline(), []string{want}) {
+			t.Errorf("%s: %q, want %q", name, out.outline(), want)
+		}
 	}
 }
 

@@ -404,6 +404,7 @@ func (p *planner) pattern(e *parsed) {
 		gr := r.GroupResource()
 		reason := p.leavesOut(e, r)
 		switch {
+		case !p.in.catalog.IsCertain(e.resource, r): // see unknownGroups
 		case p.taken[gr]:
 			used++
 		case reason != "":

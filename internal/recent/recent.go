@@ -96,19 +96,24 @@ func isChange(e *event.Event) bool {
 	return !e.Type.OfCollection() && !e.Type.OfRequest() && e.Type != event.Present && (e.Type != event.Added || e.Origin != event.Snapshot)
 }
 
+// ends reports whether consumers drop what they have of a collection: changes of before may have values that are redacted now.
+func ends(e *event.Event) bool {
+	return e.Type == event.Closed || e.Type == event.Gap && e.Report != nil && e.Report.Reset
+}
+
 // take keeps the changes of a batch. Of a large one no more is copied than can stay.
 func (c *Changes) take(sink string, records []event.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var (
-		closed []place
-		last   *event.Collection
-		at     place
-		r      *ring
+		ended []place
+		last  *event.Collection
+		at    place
+		r     *ring
 	)
 	for i := len(records) - 1; i >= 0; i-- {
 		e := records[i].Event
-		if e.Type != event.Closed && !isChange(e) {
+		if !ends(e) && !isChange(e) {
 			continue
 		}
 		if e.Collection != last {
@@ -119,9 +124,9 @@ func (c *Changes) take(sink string, records []event.Record) {
 			}
 		}
 		switch {
-		case e.Type == event.Closed:
+		case ends(e):
 			c.cut(r, 0)
-			closed = append(closed, at)
+			ended = append(ended, at)
 			r.coming = perCollection // nothing that is older
 		case r.coming < perCollection:
 			r.coming++
@@ -139,7 +144,7 @@ func (c *Changes) take(sink string, records []event.Record) {
 			c.attribute(c.rings[place{sink, e.Collection.ID()}], e.Attribution)
 		}
 	}
-	for _, at := range closed {
+	for _, at := range ended {
 		if r := c.rings[at]; r != nil && len(r.changes) == 0 {
 			delete(c.rings, at)
 		}

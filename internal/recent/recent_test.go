@@ -114,7 +114,8 @@ func TestUsers(t *testing.T) {
 }
 
 // TestWhatIsKept: changes are kept by sink and collection, newest first. Objects of a first list are not kept, because
-// they would leave no room for changes. Changes of closed or removed collections are not kept.
+// they would leave no room for changes. Changes of closed or removed collections are not kept, nor changes of before a reset: they
+// may have values in clear that are redacted now.
 func TestWhatIsKept(t *testing.T) {
 	c := New()
 	other := &event.Collection{Resource: "nodes"}
@@ -152,6 +153,22 @@ func TestWhatIsKept(t *testing.T) {
 	})
 	if got := names(c.Of("s", "pods", false)); got != "new" {
 		t.Errorf("closed and opened again: %q", got)
+	}
+	listen([]event.Record{
+		record(event.Event{Type: event.Gap, Report: &event.Report{}}),
+		record(event.Event{Type: event.Added, Origin: event.Reconcile, Name: "missed"}),
+	})
+	if got := names(c.Of("s", "pods", false)); got != "missed new" {
+		t.Errorf("after a gap without a reset: %q", got)
+	}
+	listen([]event.Record{
+		record(event.Event{Type: event.Modified, Name: "clear"}),
+		record(event.Event{Type: event.Gap, Report: &event.Report{Reset: true}}),
+		record(event.Event{Type: event.Added, Origin: event.Snapshot, Name: "redacted"}),
+		record(event.Event{Type: event.Synced, Report: &event.Report{}}),
+	})
+	if got := names(c.Of("s", "pods", false)); got != "" || len(c.rings) != 2 {
+		t.Errorf("after a reset, because values are redacted now: %q, %d collections are kept", got, len(c.rings))
 	}
 	c.Forget("s")
 	if len(c.rings) != 1 || c.bytes != c.rings[place{"t", "pods"}].bytes {

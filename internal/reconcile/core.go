@@ -99,6 +99,15 @@ func (k *Core) Drop(collection string) {
 	k.drop(collection)
 }
 
+// Interrupt begins another read of a collection at its position: what the present read and a list beside the watch have read, and the core does
+// not have yet, is dropped.
+func (k *Core) Interrupt(collection string) {
+	if c := k.collections[collection]; c != nil {
+		k.Step(&Input{Kind: SideBroken, Collection: collection, Now: k.now})
+		c.restart()
+	}
+}
+
 // Step handles one input.
 func (k *Core) Step(in *Input) {
 	c := k.collections[in.Collection]

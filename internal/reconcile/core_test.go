@@ -802,6 +802,29 @@ func TestReadingAnother(t *testing.T) {
 	}
 }
 
+// TestInterrupt: what an interrupted read has passed on and the core does not have yet is dropped, and the next read goes on at the position. Otherwise
+// objects would be published in a form that the configuration does not allow any more.
+func TestInterrupt(t *testing.T) {
+	for p := range phases {
+		b := inPhase(t, p)
+		before, number := b.core.Reading("x"), b.x().read
+		b.core.Interrupt("x")
+		r := b.core.Reading("x")
+		if b.do(Input{Kind: Sighted, Read: number, Sighting: seen(Watch, "late", "12").Sighting}); b.emitted() != "" || b.x().read == number {
+			t.Errorf("%s: read %d goes on", p, number)
+		}
+		if r.From != before.From || r.Stop != before.Stop || r.Side != 0 {
+			t.Errorf("%s: the read is %+v, was %+v", p, r, before)
+		}
+		if !p.watching() {
+			continue
+		}
+		if got := b.do(seen(Watch, "next", "13")).emitted(); got != "added unext" || b.x().Phase != InStep {
+			t.Errorf("%s: the next read emits %q in phase %s", p, got, b.x().Phase)
+		}
+	}
+}
+
 // TestSettled: Settled is true once a collection has synced in its incarnation, or is absent. The collections that it
 // replaces are then closed.
 func TestSettled(t *testing.T) {

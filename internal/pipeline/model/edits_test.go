@@ -250,12 +250,13 @@ func join(events string) string {
 	return ", " + events
 }
 
-// edited is a configuration of one entry.
+// edited is a configuration of one entry, and of others beside it.
 type edited struct {
 	plan    plan.Entry
 	options pipeline.CollectionOptions
 	form    encode.Config // of the sink
 	removed bool          // there is no entry
+	beside  []plan.Entry  // other entries
 }
 
 func unedited(base func(*edited)) *edited {
@@ -272,7 +273,7 @@ func (e *edited) entries() []plan.Entry {
 	}
 	p := e.plan
 	p.Options = e.options
-	return []plan.Entry{p}
+	return append([]plan.Entry{p}, e.beside...)
 }
 
 // editWorld is a bridge with one sink whose configuration is edited.

@@ -31,6 +31,8 @@ type server struct {
 	forgotten int
 	down      bool // connections are refused
 	unknown   bool // the definition of the resource exists, and the group is not served yet, as after a restart
+	stale     bool // the server of the group does not answer discovery
+	spaceless bool // namespaces may not be listed
 	denied    int  // the HTTP status of the answers to lists and watches; 0: no error
 	brief     int  // number of lists and watches that still get status briefStatus
 	pageSize  int
@@ -241,6 +243,9 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 		version, rest, _ = strings.Cut(rest, "/")
 		if rest == "" { // discovery
 			defer s.mu.Unlock()
+			if s.stale {
+				return reply(r, status(http.StatusServiceUnavailable, "ServiceUnavailable", "the server is currently unable to handle the request")), nil
+			}
 			return reply(r, s.resources(version)), nil
 		}
 		switch {
@@ -382,6 +387,8 @@ func (s *server) other(r *http.Request, q url.Values) *http.Response {
 		return reply(r, notFound("customresourcedefinitions", strings.TrimPrefix(path, crds+"/")))
 	case path == svcs && q.Get("watch") == "":
 		return reply(r, ok(fmt.Sprintf(`{"kind":"APIServiceList","apiVersion":"apiregistration.k8s.io/v1","metadata":{"resourceVersion":"%d"},"items":[]}`, c.now().rv)))
+	case path == nses && q.Get("watch") == "" && s.spaceless:
+		return reply(r, forbidden)
 	case (path == nses || path == crds) && q.Get("watch") == "":
 		var items []string
 		kind, gv := "NamespaceList", "v1"

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubeversion "k8s.io/apimachinery/pkg/version"
 )
 
 // Errors of [Catalog.Find].
@@ -39,7 +40,9 @@ type apiGroup struct {
 }
 
 type apiVersion struct {
-	name      string
+	name string
+	// second: a version that could not be asked may come before it in the group's order of preference.
+	second    bool
 	resources []apiResource // by name; no subresources
 }
 
@@ -79,9 +82,31 @@ func NewCatalog(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, unkn
 				group.versions = append(group.versions, version)
 			}
 		}
+		for i := range group.versions {
+			group.versions[i].second = slices.ContainsFunc(c.unknown, func(gv schema.GroupVersion) bool {
+				return gv.Group == g.Name && precedes(g, gv.Version, group.versions[i].name)
+			})
+		}
 		c.groups = append(c.groups, group)
 	}
 	return c
+}
+
+// precedes reports whether a version comes before another one in a group's order of preference. Aggregated discovery leaves out the versions that do
+// not answer, and takes one of the others for the preferred one: then the order is that in which Kubernetes sorts the versions of
+// CustomResourceDefinitions.
+func precedes(g *metav1.APIGroup, version, other string) bool {
+	index := func(version string) int {
+		return slices.IndexFunc(g.Versions, func(v metav1.GroupVersionForDiscovery) bool { return v.Version == version })
+	}
+	switch at := index(version); {
+	case at < 0:
+		return kubeversion.CompareKubeAwareVersionStrings(version, other) > 0
+	case version == g.PreferredVersion.Version:
+		return true
+	default:
+		return other != g.PreferredVersion.Version && at < index(other)
+	}
 }
 
 func resourcesOf(gv schema.GroupVersion, l *metav1.APIResourceList) []apiResource {
@@ -144,7 +169,8 @@ func (c *Catalog) doubtful(group, version string) bool {
 }
 
 // Find returns the resource that a name means, as kubectl resolves it. If the name has no version, Find takes the group's preferred
-// version, or the first one that has the resource. Errors wrap [ErrNoResource], [ErrNotWatchable] or [ErrUnknownGroup].
+// version, or the first one that has the resource, of those that could be asked: see [Catalog.IsCertain]. Errors wrap [ErrNoResource],
+// [ErrNotWatchable] or [ErrUnknownGroup].
 func (c *Catalog) Find(n Name) (Resource, error) {
 	var found *apiResource
 	for _, r := range n.readings() {
@@ -159,6 +185,17 @@ func (c *Catalog) Find(n Name) (Resource, error) {
 		return Resource{}, fmt.Errorf("resource %q: %w: its verbs are %s", n.text, ErrNotWatchable, strings.Join(found.verbs, ", "))
 	}
 	return found.Resource, nil
+}
+
+// IsCertain reports whether r, which [Catalog.Find] or [Catalog.Match] has found for a name, has the version that the name means. It is false if the
+// name has no version, and a version of the group that could not be asked may be preferred: it may have the resource, too.
+func (c *Catalog) IsCertain(n Name, r Resource) bool {
+	if slices.ContainsFunc(n.readings(), func(x schema.GroupVersionResource) bool { return x.Group == r.Group && x.Version == r.Version }) {
+		return true
+	}
+	return !slices.ContainsFunc(c.group(r.Group), func(g apiGroup) bool {
+		return slices.ContainsFunc(g.versions, func(v apiVersion) bool { return v.name == r.Version && v.second })
+	})
 }
 
 // ShortNames returns the short names of a resource, such as "po".
@@ -316,7 +353,7 @@ func (c *Catalog) MayServe(n Name) bool {
 }
 
 // Match returns the resources that a pattern matches and that can be listed and watched, sorted by name and group. Each comes
-// once, in its group's preferred version or the first version that has it.
+// once, in its group's preferred version or the first version that has it, of those that could be asked: see [Catalog.IsCertain].
 func (c *Catalog) Match(pattern Name) []Resource { return c.match(pattern, true) }
 
 // Unwatchable returns the resources that [Catalog.Match] leaves out because they cannot be listed

@@ -160,3 +160,49 @@ func TestCatalogEqual(t *testing.T) {
 		}
 	}
 }
+
+// Which version a group prefers is known from the group, and without that from the names of the versions.
+func TestIsCertain(t *testing.T) {
+	widgets := []metav1.APIResource{{Name: "widgets", Kind: "Widget", Verbs: readable}}
+	for _, c := range []struct {
+		versions, unknown string // of the group; the first one is the preferred one
+		certain           bool
+	}{
+		{"v1beta1", "v1", false},
+		{"v1", "v1beta1", true},
+		{"v1 v1beta1", "v1", false}, // each version was asked for
+		{"v1beta1 v1", "v1", true},
+		{"v2 v1 v1beta1", "v1", true},
+		{"v2 v1 v1beta1", "v1 v2", false},
+	} {
+		g := &metav1.APIGroup{Name: "x.io"}
+		var lists []*metav1.APIResourceList
+		var unknown []schema.GroupVersion
+		for _, v := range strings.Fields(c.unknown) {
+			unknown = append(unknown, schema.GroupVersion{Group: "x.io", Version: v})
+		}
+		for _, v := range strings.Fields(c.versions) {
+			gv := schema.GroupVersion{Group: "x.io", Version: v}
+			g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: v})
+			if !slices.Contains(unknown, gv) {
+				lists = append(lists, &metav1.APIResourceList{GroupVersion: gv.String(), APIResources: widgets})
+			}
+		}
+		g.PreferredVersion = g.Versions[0]
+		catalog := NewCatalog([]*metav1.APIGroup{g}, lists, unknown)
+		for _, text := range []string{"widgets", "widgets.x.io"} {
+			r, err := catalog.Find(Parse(text))
+			if err != nil || catalog.IsCertain(Parse(text), r) != c.certain {
+				t.Errorf("%s with %s, without %s: certain %t, %v", text, c.versions, c.unknown, !c.certain, err)
+			}
+		}
+		for _, r := range catalog.Match(Parse("*.x.io")) {
+			if catalog.IsCertain(Parse("*.x.io"), r) != c.certain {
+				t.Errorf("*.x.io with %s, without %s: certain %t", c.versions, c.unknown, !c.certain)
+			}
+			if n := Parse("widgets." + r.Version + ".x.io"); !catalog.IsCertain(n, r) {
+				t.Errorf("%s is not certain", n)
+			}
+		}
+	}
+}
