@@ -419,9 +419,17 @@ func (j *Join) Settle(now time.Time) {
 			q.expired = now
 		}
 	})
-	if !j.options.Complete {
-		j.forget(func(q *request) bool { return q.over() && now.Sub(q.at) >= j.options.Keep })
-	}
+	stuck := j.order.stuck(now, j.options.Keep)
+	j.forget(func(q *request) bool {
+		r := q.object.resource()
+		if !q.over() || now.Sub(q.at) < j.options.Keep || j.options.Complete && !stuck[r] {
+			return false
+		}
+		if j.options.Complete {
+			j.order.loseOf(r, now)
+		}
+		return true
+	})
 	for key := range j.objects {
 		j.settle(key, now)
 	}
@@ -479,6 +487,7 @@ func (j *Join) Passed(r Resource, version string) {
 	if c == nil {
 		return
 	}
+	c.passing = true
 	if floor := c.behind(version); floor != nil && floor != c.passed {
 		c.passed = floor
 		if !event.Older(floor.version, c.forgotten) {

@@ -81,8 +81,10 @@ type counter struct {
 	trusted   bool
 	since     string
 	floors    []*floor
-	passed    *floor // of the last call of [Join.Passed]
-	forgotten string // the requests of changes up to this version may be forgotten
+	passed    *floor    // of the last call of [Join.Passed]
+	passing   bool      // Passed was called since the last Settle
+	passedAt  time.Time // of the last Settle with passing, or of the first one
+	forgotten string    // the requests of changes up to this version may be forgotten
 }
 
 // floor says that all changes later than version were made by requests that were not over at marks.
@@ -118,6 +120,20 @@ func (o *order) restart(marks Marks, now time.Time) {
 		o.counter(r).used = c.used
 	}
 	o.lose(marks, now)
+}
+
+// stuck returns the resources that have not been passed for a time, such as those of which a collection cannot be listed.
+func (o *order) stuck(now time.Time, keep time.Duration) map[Resource]bool {
+	all := map[Resource]bool{}
+	for r, c := range o.resources {
+		if c.passing || c.passedAt.IsZero() {
+			c.passing, c.passedAt = false, now
+		}
+		if now.Sub(c.passedAt) >= keep {
+			all[r] = true
+		}
+	}
+	return all
 }
 
 // counter returns the counter of a resource, which may be new.

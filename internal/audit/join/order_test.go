@@ -180,6 +180,42 @@ func TestDryRunInTheBody(t *testing.T) {
 	}
 }
 
+// A dry run is over, and says nothing about another request with the same audit ID and times: clients can send both.
+func TestDryRunWithTheKeyOfAnother(t *testing.T) {
+	p := newPatches()
+	p.at(deployments, "100")
+	dry := p.record(web, "delete", "alice")
+	p.read(dry) // the deletion
+	p.read(dry)
+	p.patch("bob", "110")
+	dry.Stage, dry.Code, dry.DryRun = audit.Complete, 200, true
+	p.read(dry)
+	if user := p.change("110", p.number); user != "" {
+		t.Errorf("%s has made the change, although a deletion is open", user)
+	}
+}
+
+// If a resource is not passed, because one of its collections cannot be listed, its requests are not kept without an end: other resources and the API server
+// need the room of their records. Its changes are not exact then.
+func TestResourceThatIsStuck(t *testing.T) {
+	p := newPatches()
+	p.Use(deployments, p.now)
+	p.at(deployments, "100")
+	p.Settle(p.now)
+	p.patch("alice", "110")
+	last := p.number
+	p.patch("bob", "120")
+	p.now = p.now.Add(p.options.Keep)
+	p.Settle(p.now)
+	marks := Marks{p.number + 1}
+	if p.Lower(marks, nil); marks[0] <= last {
+		t.Errorf("records from %d on are needed", marks[0])
+	}
+	if user := p.change("120", p.number); user != "" {
+		t.Errorf("%s has made the change, although requests are forgotten", user)
+	}
+}
+
 // A resource whose requests cannot be forgotten, because one of its collections is never read, takes the room of all. What is given up then makes no
 // other resource inexact: requests for Events change no Deployment.
 func TestRoomTakenByOneResource(t *testing.T) {

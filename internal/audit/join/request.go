@@ -19,6 +19,7 @@ import (
 type request struct {
 	object     Object        // without a name if that is not known
 	record     *audit.Record // the latest
+	others     int           // how many more requests have its key and are open: a client can send such requests, and an API server can send a record twice
 	begin, end place         // of its records. begin is zero if that record was not read, end if the request is open
 	expired    time.Time     // when it was over, because it was open for too long; zero: it was not
 	at         time.Time     // when its latest record was read
@@ -111,6 +112,12 @@ func (s *requests) add(p place, r *audit.Record, now time.Time) *request {
 	key := keyOf(r)
 	q := s.byKey[key]
 	switch {
+	case q != nil && r.Stage == audit.Received && q.record.Stage == audit.Received && q.begin != p:
+		q.others++
+		return q
+	case q != nil && q.others > 0 && (&request{record: r}).outcome() == refused: // it is not known which one
+		q.others--
+		return q
 	case q != nil && (r.Stage == audit.Received || q.record.Stage == r.Stage && q.record.Reached.Equal(r.Reached)):
 		return q
 	case q != nil && q.record.Stage == audit.Received:

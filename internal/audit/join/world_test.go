@@ -67,7 +67,8 @@ type world struct {
 	crowded  int             // verdicts that leave candidates out
 	named    int             // of these: with the request that made the change
 	lost     map[string]bool // requests with a lost record, by URI
-	dry      map[string]bool // requests of which the last record that was read says that they are dry runs, by URI
+	dry      map[string]bool // requests of which the last record that was read says that they are dry runs, by URI. Not repeated ones, which may be open
+	repeated map[string]bool // requests with a record that comes twice, by URI
 	then     floor           // marks and version of some time ago
 	thenAt   time.Time
 }
@@ -107,7 +108,7 @@ var resource = Object{Group: "apps", Resource: "deployments", Namespace: "shop"}
 func newWorld(t *testing.T, seed uint64, f form) *world {
 	w := &world{
 		t: t, rand: rand.New(rand.NewPCG(seed, 7)), form: f, now: time.Unix(1_800_000_000, 0), version: 100,
-		objects: map[string]*stored{}, gone: map[uint64]bool{}, left: map[string]bool{}, ends: map[string]*call{}, truth: map[uint64]*call{}, verdicts: map[uint64]Verdict{}, lost: map[string]bool{}, dry: map[string]bool{},
+		objects: map[string]*stored{}, gone: map[uint64]bool{}, left: map[string]bool{}, ends: map[string]*call{}, truth: map[uint64]*call{}, verdicts: map[uint64]Verdict{}, lost: map[string]bool{}, dry: map[string]bool{}, repeated: map[string]bool{},
 	}
 	o := Options{Complete: f.complete, Settle: 30 * time.Second, Keep: 10 * time.Minute, MaxOpen: time.Minute, MaxChanges: 1000, MaxRequests: 1000}
 	if f.bounds {
@@ -372,6 +373,12 @@ func (w *world) emit(c *call, o *stored, kind Kind, before string) {
 	w.watch = append(w.watch, change)
 }
 
+// repeat makes a record come again.
+func (w *world) repeat(input int, r audit.Record) {
+	w.loose = append(w.loose, loose{input, &r})
+	w.repeated[r.URI] = true
+}
+
 // write writes a record to the log of an API server.
 func (w *world) write(input int, r audit.Record) {
 	if w.form.lossy && (w.chance(4) || w.lost[r.URI] && w.chance(50)) {
@@ -380,8 +387,7 @@ func (w *world) write(input int, r audit.Record) {
 		return
 	}
 	if w.form.complete && w.form.faults && w.chance(10) { // repeated
-		copied := r
-		w.loose = append(w.loose, loose{input, &copied})
+		w.repeat(input, r)
 	}
 	if w.form.faults && !w.form.complete {
 		if w.chance(15) {
@@ -392,8 +398,7 @@ func (w *world) write(input int, r audit.Record) {
 			return
 		}
 		if w.chance(10) {
-			copied := r
-			w.loose = append(w.loose, loose{input, &copied})
+			w.repeat(input, r)
 		}
 	}
 	w.logs[input] = append(w.logs[input], &r)
@@ -532,7 +537,7 @@ func (w *world) readOne(input int) {
 		w.read[input]++
 		w.join.Read(input, uint64(w.read[input]), r, w.now)
 		w.take()
-		w.dry[r.URI] = r.DryRun
+		w.dry[r.URI] = r.DryRun && !w.repeated[r.URI]
 	}
 }
 
