@@ -275,7 +275,7 @@ func (l *Loop) unnamed(id string) bool {
 
 // replaced reports whether every wanted collection of a collection's resource has synced, and none is about to come.
 func (n *planned) replaced(id string, core *reconcile.Core) bool {
-	if !n.made || n.outcomes.Lacks(Resource(id)) {
+	if !n.made || n.outcomes.Lacks(id) {
 		return false
 	}
 	for other := range n.wanted {

@@ -184,8 +184,9 @@ func (b *Bridge) resources() map[attribute.Resource]source.Target {
 	return found
 }
 
-// passed returns for each resource up to which resourceVersion all its collections are published, at least. A collection that is absent publishes nothing:
-// what it will publish when it exists comes behind the last floor. It is called from the loop's goroutine.
+// passed returns for each resource up to which resourceVersion all its collections are published, at least. A collection that is absent publishes nothing, so it counts
+// as one that has published all up to the last floor: changes from before the reader has noticed that it exists may have no answer. It is called from the
+// loop's goroutine.
 func (p *Pipeline) passed(floors map[attribute.Resource]floor) map[attribute.Resource]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

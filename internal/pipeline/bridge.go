@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"syscall"
@@ -38,6 +39,12 @@ type CollectionOptions struct {
 	ResyncEvery time.Duration // 0: only on demand
 	VerifyEvery time.Duration // between two comparisons with a list; 0: never
 	Unbuffered  bool          // it is not buffered on disk
+}
+
+// HidesAs implements [planning.Hider].
+func (o CollectionOptions) HidesAs(other any) bool {
+	before, _ := other.(CollectionOptions)
+	return reflect.DeepEqual(o.Redact, before.Redact)
 }
 
 // SinkResources are the resources whose events a sink gets.

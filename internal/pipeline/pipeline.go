@@ -273,21 +273,30 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, departures *p
 	if allNamed { // else what was recorded of a collection waits for a later plan
 		p.lagging.planned(p.name)
 	}
-	return p.loop.Set(ctx, next)
+	err = p.loop.Set(ctx, next)
+	for _, id := range out.Outdated { // the loop may have set it again before it took the plan, for example when a pause has ended
+		p.dropTarget(id, true)
+	}
+	return err
 }
 
 // readNoMore ends the reading of a collection by settings that are not those of its entry any more. What is recorded of it on disk may have values
 // in clear that the entry hides.
 func (p *Pipeline) readNoMore(id string) {
 	delete(p.last, id)
-	p.dropTarget(id)
+	p.dropTarget(id, true)
 	p.lagging.allow(p.name, id, &CollectionOptions{}, true)
 }
 
-// dropTarget removes the target of a collection.
-func (p *Pipeline) dropTarget(id string) {
+// dropTarget removes the target of a collection. unnamed says whether another plan may name the collection again: see nameLater.
+func (p *Pipeline) dropTarget(id string, unnamed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if unnamed {
+		p.unnamed[id] = true
+	} else {
+		delete(p.unnamed, id)
+	}
 	if _, had := p.targets[id]; had {
 		delete(p.targets, id)
 		close(p.changed)
@@ -433,10 +442,9 @@ func (p *Pipeline) ownRoute(c *event.Collection, own encode.Route) string {
 func (p *Pipeline) hide(id string) {
 	p.mu.Lock()
 	delete(p.shown, id)
-	delete(p.unnamed, id)
 	p.mu.Unlock()
 	delete(p.last, id)
-	p.dropTarget(id)
+	p.dropTarget(id, false)
 	p.lagging.forget(id)
 	p.encoder.Remove(id)
 	p.remove(id)

@@ -58,7 +58,7 @@ type Known struct {
 //	waits for the resource  –                               served                            Undecided 2
 //	has the namespace       –                               served                            Removed 3
 //
-// Undecided is Outdated if [Known].Last says something else than the entry does now.
+// Undecided is Outdated if the entry hides something else now than [Known].Last says: see [Hider].
 //
 //  1. Or the entry changed from all namespaces to one collection per namespace, or back.
 //  2. For example, the entry names a version that is not served, or contradicts another entry. Other resources of a pattern do not wait.
@@ -75,8 +75,8 @@ type Outcome uint8
 const (
 	// Undecided: the catalog or the namespaces are not known well enough. The collection does not change.
 	Undecided Outcome = iota
-	// Outdated: as Undecided, and its entry has changed. The collection stays as it is, and is not read: consumers must not get what the
-	// entry leaves out or hides now.
+	// Outdated: as Undecided, and its entry hides something else now. The collection stays as it is, and is not read: consumers must not get what
+	// the entry hides.
 	Outdated
 	// Wanted: the plan has it.
 	Wanted
@@ -110,17 +110,24 @@ type Outcomes struct {
 	complete      []string        // those that have all their collections
 	nothingExists map[string]bool // collections of Wanted without any object
 	unlisted      []unlisted
-	lacking       map[string]bool // by resource: see Lacks
+	undecided     map[string]bool // resources with a collection in Undecided or Outdated
+	// lacking has the collections that others may replace, and whether an entry that means their resource waits. Those of Undecided and Outdated do.
+	lacking map[string]bool
 }
 
-// Lacks reports whether collections may come of a resource that a plan has removed collections of: an entry that means the resource waits for
-// something, or it is not decided what becomes of others. What is removed is not replaced before.
-func (o *Outcomes) Lacks(resource string) bool { return o.lacking[resource] }
+// Lacks reports whether a collection that a plan has removed must not be closed yet, because others may replace it that are not known: an entry that
+// means its resource waits for something, or it is not decided what becomes of it or of another collection. A collection of a namespace that a selector
+// does not match any more is replaced by none.
+func (o *Outcomes) Lacks(id string) bool {
+	c := event.ParseCollection(id)
+	lacks, replaceable := o.lacking[id]
+	return lacks || replaceable && o.undecided[c.ResourceID()]
+}
 
 // Outcomes decides the outcome of each collection that the checkpoint has. known may include closed
 // collections. departure is called for collections whose namespace no longer matches a selector, if consumers may have objects of them.
 func (p *Plan) Outcomes(known []Known, departure func(k *Known) Departure) Outcomes {
-	out := Outcomes{Wanted: slices.Clone(p.Collections), nothingExists: map[string]bool{}, unlisted: p.unlisted, lacking: map[string]bool{}}
+	out := Outcomes{Wanted: slices.Clone(p.Collections), nothingExists: map[string]bool{}, unlisted: p.unlisted, undecided: map[string]bool{}, lacking: map[string]bool{}}
 	for _, e := range p.in.entries {
 		out.entries = append(out.entries, e.String())
 		if e.complete() {
@@ -141,20 +148,23 @@ func (p *Plan) Outcomes(known []Known, departure func(k *Known) Departure) Outco
 		}
 		outcome, e := p.decide(&k, departure)
 		c := event.ParseCollection(k.ID)
-		if resource := c.ResourceID(); !out.lacking[resource] {
-			out.lacking[resource] = outcome == Undecided || outcome == Outdated || outcome == Removed && p.lacks(&c)
-		}
 		switch outcome {
-		case Undecided:
-			out.Undecided = append(out.Undecided, k.ID)
-		case Outdated:
-			out.Outdated = append(out.Outdated, k.ID)
+		case Undecided, Outdated:
+			list := &out.Undecided
+			if outcome == Outdated {
+				list = &out.Outdated
+			}
+			*list = append(*list, k.ID)
+			out.undecided[c.ResourceID()], out.lacking[k.ID] = true, true
 		case Unserved:
 			out.Unserved = append(out.Unserved, e.unserved(&k))
 		case Ended:
 			out.Ended = append(out.Ended, p.ended(e, &k))
 		default:
 			out.Removed = append(out.Removed, k.ID)
+			if e == nil || e.NamespaceSelector == "" || c.Namespace == "" || e.waitsFor(resourceOf(&c)) {
+				out.lacking[k.ID] = p.lacks(&c)
+			}
 		}
 	}
 	return out
@@ -194,7 +204,7 @@ func (p *Plan) decide(k *Known, departure func(*Known) Departure) (Outcome, *par
 		return Removed, nil
 	}
 	undecided := Undecided
-	if k.Last != nil && e.differs(k.Last) {
+	if k.Last != nil && e.hidesOther(k.Last) {
 		undecided = Outdated
 	}
 	switch has, listed := e.has(c.Namespace, p.in.namespaces); {
@@ -254,13 +264,21 @@ func (p *Plan) entryOf(c *event.Collection, served bool, last *Collection) *pars
 	return found
 }
 
-// differs reports whether an entry says something else of a collection than a plan before. What it does not say, such as the version of the
-// resource, does not count.
-func (p *parsed) differs(before *Collection) bool {
-	r := before.Target.Resource
-	now := p.collection(r, r.Namespaced && !p.confined())
-	now.Target.Collection.Namespace = before.Target.Collection.Namespace
-	return now.Target.Collection != before.Target.Collection || !reflect.DeepEqual(now.Options, before.Options)
+// Hider is implemented by [Entry].Options with settings that hide nothing.
+type Hider interface {
+	// HidesAs reports whether other options hide the same values.
+	HidesAs(other any) bool
+}
+
+// hidesOther reports whether an entry hides something else in a collection than a plan before.
+func (p *parsed) hidesOther(before *Collection) bool {
+	if p.MetadataOnly != before.Target.Collection.MetadataOnly {
+		return true
+	}
+	if h, ok := p.Options.(Hider); ok {
+		return !h.HidesAs(before.Options)
+	}
+	return !reflect.DeepEqual(p.Options, before.Options)
 }
 
 // clearEntryOf finds the entry of a collection among the narrowest entries that mean its resource.
@@ -349,7 +367,7 @@ func (p *Plan) lacks(c *event.Collection) bool {
 			if e.resource.Breadth() != b || !p.means(e, r, served) && !e.mayMean(r, served, p.in.catalog) {
 				continue
 			}
-			if meant = true; unknown || e.waitsFor(r) || e.unlisted(p.in.namespaces) {
+			if meant = true; unknown && e.resource.IsPattern() || e.waitsFor(r) || e.unlisted(p.in.namespaces) {
 				return true
 			}
 		}

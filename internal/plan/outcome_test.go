@@ -349,8 +349,8 @@ func TestOutdated(t *testing.T) {
 		"no edit":               {[]Entry{{Resource: "widgets.example.com", Options: 1}}, []Entry{{Resource: "widgets.example.com", Options: 1, Place: "2:1"}}, false, "undecided"},
 		"other options":         {[]Entry{{Resource: "widgets.example.com"}}, []Entry{{Resource: "widgets.example.com", Options: 1}}, false, "outdated"},
 		"metadata only":         {[]Entry{{Resource: "widgets.example.com"}}, []Entry{{Resource: "widgets.example.com", MetadataOnly: true}}, false, "outdated"},
-		"a label selector":      {[]Entry{{Resource: "*.*"}}, []Entry{{Resource: "*.*", LabelSelector: "x"}}, false, "outdated"},
-		"an excluded namespace": {[]Entry{{Resource: "*.*"}}, []Entry{{Resource: "*.*", ExcludeNamespaces: []string{"a"}}}, false, "outdated"},
+		"a label selector":      {[]Entry{{Resource: "*.*"}}, []Entry{{Resource: "*.*", LabelSelector: "x"}}, false, "undecided"},
+		"an excluded namespace": {[]Entry{{Resource: "*.*"}}, []Entry{{Resource: "*.*", ExcludeNamespaces: []string{"a"}}}, false, "undecided"},
 		"another entry":         {[]Entry{{Resource: "*.*"}}, []Entry{{Resource: "*.*"}, {Resource: "widgets.example.com", Options: 1}}, false, "outdated"},
 		"two short names":       {short, short, false, "undecided"},
 		"one of two short names": {
@@ -376,6 +376,33 @@ func TestOutdated(t *testing.T) {
 		out := w.outcomes(known)
 		if want := c.want + " " + known[0].ID; !slices.Equal(out.outline(), []string{want}) {
 			t.Errorf("%s: %q, want %q", name, out.outline(), want)
+		}
+	}
+}
+
+// A collection that is removed waits for the entries that may replace it, and for no other ones.
+func TestLacks(t *testing.T) {
+	for name, c := range map[string]struct {
+		entries []Entry
+		catalog []string
+		want    bool
+	}{
+		"renamed":                        {[]Entry{{Resource: "widgets.example.com", Name: "x"}}, []string{"widgets.v1.example.com"}, false},
+		"renamed, not served":            {[]Entry{{Resource: "widgets.v3.example.com", Name: "x"}}, []string{"widgets.v1.example.com"}, true},
+		"renamed, another version known": {[]Entry{{Resource: "widgets.v1beta1.example.com", Name: "x"}}, []string{"widgets.v1beta1.example.com", "?example.com/v1"}, false},
+		"renamed, its version unknown":   {[]Entry{{Resource: "widgets.example.com", Name: "x"}}, []string{"widgets.v1beta1.example.com", "?example.com/v1"}, true},
+		"renamed, namespaces not listed": {[]Entry{{Resource: "widgets.example.com", Name: "x", NamespaceSelector: "a"}}, []string{"widgets.v1.example.com"}, true},
+		"its namespace is gone": {
+			[]Entry{{Resource: "widgets.example.com", NamespaceSelector: "b"}, {Resource: "widgets.v3.example.com", Name: "y"}}, []string{"widgets.v1.example.com"}, false,
+		},
+	} {
+		w := world{entries: c.entries, catalog: catalogOf(c.catalog...), namespaces: map[string][]string{"b": nil}, absent: []string{"n"}}
+		out := w.outcomes([]Known{{ID: "widgets.example.com@n", Held: Objects}})
+		if !slices.Contains(out.Removed, "widgets.example.com@n") {
+			t.Errorf("%s: %q, want it removed", name, out.outline())
+		}
+		if got := out.Lacks("widgets.example.com@n"); got != c.want {
+			t.Errorf("%s: Lacks is %t", name, got)
 		}
 	}
 }
