@@ -78,8 +78,8 @@ type Plan struct {
 	Wanted []Wanted
 }
 
-// Set passes a plan to the loop. A collection that the plan does not name does not change. The reader has no target for Outdated of Outcomes when
-// Set is called.
+// Set passes a plan to the loop. A collection that the plan does not name does not change. The caller removes the targets of Outdated of
+// Outcomes before the call, and again afterwards: the loop may set them until it takes the plan.
 func (l *Loop) Set(ctx context.Context, p Plan) error {
 	return l.do(ctx, func(context.Context) error { return l.set(p) })
 }

@@ -122,23 +122,31 @@ func TestReadUntil(t *testing.T) {
 	}
 }
 
+// begin puts a first list, which is complete at version 50, on topics.
+func (b *topics) begin(names ...string) {
+	for _, topic := range names {
+		b.put(topic, event.Event{Type: event.Gap, Origin: event.Snapshot, Report: &event.Report{Reason: event.ReasonReset, Reset: true}})
+		b.put(topic, event.Event{Type: event.Synced, Origin: event.Snapshot, ResourceVersion: "50", Nth: 1, Report: &event.Report{Reason: event.ReasonReset, To: "50"}})
+	}
+}
+
+// latest returns the version of pods that is served.
+func latest(t *testing.T, m *mirror.Mirror) uint64 {
+	at, err := m.Resource(pods).Latest()
+	if err != nil {
+		t.Error(err)
+	}
+	return at.Version
+}
+
 // TestHiddenPart: what was read of one topic proves nothing about a topic that was deleted, or may not be described any more.
 func TestHiddenPart(t *testing.T) {
 	m := copyOf(t)
 	b := &topics{names: []string{"a", "b"}, all: map[string][]sink.Message{}, hidden: map[string]bool{}}
-	for _, topic := range b.names {
-		b.put(topic, event.Event{Type: event.Gap, Origin: event.Snapshot, Report: &event.Report{Reason: event.ReasonReset, Reset: true}})
-		b.put(topic, event.Event{Type: event.Synced, Origin: event.Snapshot, ResourceVersion: "50", Nth: 1, Report: &event.Report{Reason: event.ReasonReset, To: "50"}})
-	}
+	b.begin(b.names...)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	served := func() uint64 {
-		at, err := m.Resource(pods).Latest()
-		if err != nil {
-			t.Error(err)
-		}
-		return at.Version
-	}
+	served := func() uint64 { return latest(t, m) }
 	n := 0
 	progress := func(unread int64) { // each time that everything is read
 		if unread > 0 {
@@ -177,19 +185,10 @@ func TestHiddenPart(t *testing.T) {
 func TestHeldBackPart(t *testing.T) {
 	m := copyOf(t)
 	b := &topics{names: []string{"a", "b", "c"}, all: map[string][]sink.Message{}, open: map[string]int64{"a": 1}}
-	for _, topic := range []string{"b", "c"} {
-		b.put(topic, event.Event{Type: event.Gap, Origin: event.Snapshot, Report: &event.Report{Reason: event.ReasonReset, Reset: true}})
-		b.put(topic, event.Event{Type: event.Synced, Origin: event.Snapshot, ResourceVersion: "50", Nth: 1, Report: &event.Report{Reason: event.ReasonReset, To: "50"}})
-	}
+	b.begin("b", "c")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	served := func() uint64 {
-		at, err := m.Resource(pods).Latest()
-		if err != nil {
-			t.Error(err)
-		}
-		return at.Version
-	}
+	served := func() uint64 { return latest(t, m) }
 	n := 0
 	progress := func(unread int64) { // each time that everything is read
 		if unread > 0 {
