@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -39,6 +41,7 @@ type serveFlags struct {
 	authorization             string
 	rightsMaxAge              time.Duration
 	maxConnections            int
+	allowOrigins              []string
 }
 
 // Values of --authorization.
@@ -75,6 +78,7 @@ topics that are not compacted, or NATS with a stream that keeps all messages.`,
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8443", "address and port; other addresses than loopback need TLS and --authorization")
 	flags.DurationVar(&f.retain, "retain", 7*24*time.Hour, "how long states that were replaced are kept; 0: always")
 	flags.IntVar(&f.maxConnections, "max-connections", serve.DefaultStreams, "connections at once, of which one address may have half; each open watch needs one")
+	flags.StringSliceVar(&f.allowOrigins, "allow-origin", nil, "pages of these servers, such as http://127.0.0.1:4466, may watch over WebSockets as pages of this server may: for dashboards such as Headlamp; comma separated")
 	flags.StringVar(&f.tlsCert, "tls-cert", "", "file with the server's certificate, PEM; a new one is used from the next connection on")
 	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the key of the certificate, PEM")
 	flags.StringVar(&f.clientCA, "client-ca", "", "file with the CAs of client certificates, PEM: the common name is the user, the organizations are the groups")
@@ -106,6 +110,12 @@ func (f *serveFlags) check(path string) error {
 		return errors.New("--client-ca: it needs --authorization cluster or bus, which say what users may read")
 	case f.authorization == authorizeNone && !isLoopback(f.listen):
 		return fmt.Errorf("--listen %s: with --authorization none everybody who reaches the port sees everything: use a loopback address such as 127.0.0.1:8443, or --authorization cluster or bus with --tls-cert and --tls-key", f.listen)
+	}
+	for _, origin := range f.allowOrigins {
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || origin != u.Scheme+"://"+strings.ToLower(u.Host) {
+			return fmt.Errorf("--allow-origin %q: give the scheme, the host and the port as browsers do, in lower case and without a path, for example http://127.0.0.1:4466", origin)
+		}
 	}
 	return nil
 }
@@ -186,7 +196,7 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	registry.MustRegister(newServeMetrics(func() []api.State { return api.States(m, p.config.Cluster) }, progress, func() int64 { return bytesOf(f.data) })...)
 	o := api.Options{
 		Mirror: m, Cluster: p.config.Cluster, Builtin: builtin(), Version: currentVersion().Version, Ready: progress.check,
-		Metrics: api.NewMetrics(registry), Exported: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Log: log,
+		Metrics: api.NewMetrics(registry), Exported: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Log: log, Origins: f.allowOrigins,
 		AcquireList: serve.NewQuota(listsAtOnce, listsPerAddress).Acquire,
 	}
 	if guard != nil {

@@ -74,6 +74,8 @@ checkpoint: {file: {path: `+t.TempDir()+`}}
 		{"--data D --tls-cert c", whole, exitConfig, "belong together"},
 		{"--data D --client-ca c", whole, exitConfig, "--client-ca: it needs --authorization"},
 		{"--data D --max-connections 1", whole, exitConfig, "--max-connections 1: it must be at least 2"},
+		{"--data D --allow-origin http://127.0.0.1:4466,https://dashboard.example.com/", whole, exitConfig, `--allow-origin "https://dashboard.example.com/": give the scheme`},
+		{"--data D --allow-origin *", whole, exitConfig, `--allow-origin "*": give the scheme`},
 		{"--data D --retain -1s", whole, exitConfig, "--retain -1s"},
 		{"--data D --tls-cert c --tls-key k --authorization cluster", whole, exitEnvironment, "no cluster"},
 		{"--data D --tls-cert c --tls-key k --authorization bus", whole, exitEnvironment, "no cluster"},

@@ -26,6 +26,7 @@
 {{- $s := .Values.serve -}}
 {{- $args := list "serve" "--data" (include "kubebridge.servePath" .) "--listen" $s.listen "--retain" (toString $s.retain) "--max-connections" (toString (int $s.maxConnections)) "--authorization" $s.authorization -}}
 {{- with include "kubebridge.serveSink" . -}}{{- $args = concat $args (list "--sink" .) -}}{{- end -}}
+{{- range $s.allowOrigins -}}{{- $args = concat $args (list "--allow-origin" .) -}}{{- end -}}
 {{- if eq $s.authorization "bus" -}}{{- $args = concat $args (list "--rights-max-age" (toString $s.rightsMaxAge)) -}}{{- end -}}
 {{- if $s.tlsSecret -}}{{- $args = concat $args (list "--tls-cert" "/etc/kubebridge/serve-tls/tls.crt" "--tls-key" "/etc/kubebridge/serve-tls/tls.key") -}}{{- end -}}
 {{- if $s.clientCASecret -}}{{- $args = concat $args (list "--client-ca" "/etc/kubebridge/serve-client-ca/ca.crt") -}}{{- end -}}

@@ -63,6 +63,8 @@ type Options struct {
 	// Check returns an error of the API if the sender of a request may not read what the attributes say, or if that is not known now. It is called
 	// again while a watch is open. Nil: everybody may read everything.
 	Check func(r *http.Request, a *auth.Attributes) error
+	// Origins are those of other servers, such as "https://dashboard.example.com", whose pages may open WebSockets as pages of this server may.
+	Origins []string
 	// Self answers what senders of requests ask about themselves; nil: everybody may read everything.
 	Self Self
 	// AcquireList is called before a list, an object of more than 64 KiB or an OpenAPI document is sent to an address, and release after it; ok is false
@@ -136,9 +138,8 @@ type request struct {
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch r.URL.Path {
-	case "/healthz", "/livez", "/readyz":
-		s.probe(w, r)
+	if isProbe(r.URL.Path) { // a kubelet has no credentials
+		s.probe(w, r.URL.Path)
 		return
 	}
 	c := &counted{ResponseWriter: w, verb: "other", time: s.limits.write}
@@ -159,9 +160,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// probe answers the probes of a kubelet, which has no credentials.
-func (s *Server) probe(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/readyz" {
+func isProbe(path string) bool { return path == "/healthz" || path == "/livez" || path == "/readyz" }
+
+// probe answers whether the server lives or is ready.
+func (s *Server) probe(w http.ResponseWriter, path string) {
+	if path == "/readyz" {
 		if err := s.Ready(); err != nil {
 			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 			return
@@ -190,6 +193,8 @@ func (s *Server) serve(w *counted, r *http.Request) error {
 		return err
 	}
 	switch {
+	case isProbe(path): // below a prefix, where dashboards look whether a cluster answers
+		s.probe(w, path)
 	case path == "/version":
 		s.answer(w, version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.0-kubebridge+" + s.Version})
 	case path == "/metrics" && s.Exported != nil:

@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -97,16 +99,16 @@ func discard(c *websocket.Conn) {
 
 // checkOrigin refuses WebSockets of pages that have no right to open them. Browsers do not restrict to which server a page may open one, and name the
 // page's server in the header Origin. As at the API server, this header must be there. Pages that send a valid token may be of any server. Where no
-// token is needed, or the client has a certificate, which browsers send for every page, the page must be of this server.
+// token is needed, or the client has a certificate, which browsers send for every page, the page must be of this server, or of one of Origins.
 func (s *Server) checkOrigin(r *http.Request) error {
 	origin, err := websocket.Origin(&websocket.Config{Version: websocket.ProtocolVersionHybi13}, r)
 	switch {
 	case err != nil || origin == nil:
 		err = errors.New("a WebSocket needs the header Origin with a URL")
-	case (s.Check == nil || r.TLS != nil && len(r.TLS.PeerCertificates) > 0) && !strings.EqualFold(origin.Host, r.Host):
-		err = errors.New("a WebSocket without --authorization, or with a client certificate, needs the header Origin with the host of the request, " + r.Host)
-	default:
+	case s.Check != nil && (r.TLS == nil || len(r.TLS.PeerCertificates) == 0), strings.EqualFold(origin.Host, r.Host), slices.Contains(s.Origins, origin.String()):
 		return nil
+	default:
+		err = fmt.Errorf("a WebSocket without --authorization, or with a client certificate, needs the header Origin with the host of the request, %s, or one of --allow-origin: it has %s", r.Host, origin)
 	}
 	return apierrors.NewForbidden(schema.GroupResource{}, "", err)
 }

@@ -259,6 +259,9 @@ func TestWebSocketRefused(t *testing.T) {
 	}{
 		{"the page of this server", pods, "http://bridge.example.com:8443", "", nil, false, 101},
 		{"another page", pods, "http://evil.example.com", "", nil, false, 403},
+		{"an allowed page", pods, "http://dashboard.example.com", "", nil, false, 101},
+		{"an allowed page with another scheme", pods, "https://dashboard.example.com", "", nil, false, 403},
+		{"an allowed page with the user's certificate", pods, "http://dashboard.example.com", "", checks, true, 101},
 		{"another port", pods, "http://bridge.example.com", "", nil, false, 403},
 		{"another page that says that it has a token", pods, "http://evil.example.com", token, nil, false, 403},
 		{"another page where tokens are needed", pods, "https://dashboard.example.com", token, checks, false, 101},
@@ -272,7 +275,7 @@ func TestWebSocketRefused(t *testing.T) {
 		{"no such resource", "/api/v1/nothing?watch=1", "http://bridge.example.com:8443", "", nil, false, 404},
 		{"a list", "/api/v1/pods", "http://evil.example.com", "", nil, false, 200},
 	} {
-		b.server.Check = c.check
+		b.server.Check, b.server.Origins = c.check, []string{"http://dashboard.example.com"}
 		ctx, stop := context.WithCancel(t.Context())
 		served, answered := counting(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if c.certificate {
