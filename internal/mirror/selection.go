@@ -31,6 +31,17 @@ func (r *Resource) Covers(namespace string, era uint64) bool {
 	})
 }
 
+// Selections returns what the collections have of the resource in the complete states of an era, by collection.
+func (r *Resource) Selections(era uint64) map[string]event.Selection {
+	all := map[string]event.Selection{}
+	for _, x := range r.spans {
+		if x.within(era) {
+			all[x.Collection] = x.Selection
+		}
+	}
+	return all
+}
+
 // namespaceField is the field of field selectors that selects namespaces.
 const namespaceField = "metadata.namespace"
 

@@ -123,9 +123,10 @@ func (o *options) selectsLabels(x *store.Object) (selection, error) {
 // undecidedError returns the error of a request whose answer would need to say whether an object is selected, which is not known. kind says which
 // answer it leads to.
 func undecidedError(kind error, x *store.Object) error {
-	has := "metadata"
-	if x.Extent == store.Identity {
-		has = "name and UID"
+	why := map[store.Extent]string{
+		store.Whole:    "metadataOnly or rules leave out what the selectors need",
+		store.Head:     "the bus has only its metadata",
+		store.Identity: "the bus has only its name and UID",
 	}
-	return fmt.Errorf("%w: it is not known whether the selectors select %q: the bus has only its %s", kind, path.Join(x.Namespace, x.Name.Name), has)
+	return fmt.Errorf("%w: it is not known whether the selectors select %q: %s", kind, path.Join(x.Namespace, x.Name.Name), why[x.Extent])
 }

@@ -10,7 +10,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	operator "k8s.io/apimachinery/pkg/selection"
 
+	"github.com/kubebridge/kubebridge/internal/mirror"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // selectable is a field of an object that field selectors know.
@@ -92,6 +94,13 @@ func (o *options) find(k *kind) error {
 	return nil
 }
 
+// readIn notes what the collections of the resource have in the era that is read.
+func (o *options) readIn(r *mirror.Resource, era uint64) {
+	if o.fields != nil {
+		o.selections = r.Selections(era)
+	}
+}
+
 // selectsFields returns whether the field selector selects an object.
 func (o *options) selectsFields(x *store.Object) selection {
 	if o.selector == nil {
@@ -126,7 +135,13 @@ func (o *options) field(x *store.Object, label string) (value string, known bool
 			return value, true
 		}
 	}
-	return f.none, true
+	return f.none, !lacks(o.selections[x.Collection], f)
+}
+
+// lacks reports whether objects of a collection do not have a field because of metadataOnly, or maybe because of rules about their status. Which other
+// fields rules remove is not on the bus: see docs/serve.md, "Limits".
+func lacks(s event.Selection, f selectable) bool {
+	return s.MetadataOnly || s.StatusDropped && slices.ContainsFunc(f.paths, func(path string) bool { return strings.HasPrefix(path, "status.") })
 }
 
 // valueAt returns a text, number or boolean of an object's JSON, by its path of names with dots; "" if there is none.

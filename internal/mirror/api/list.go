@@ -35,10 +35,11 @@ type options struct {
 	metainternal.ListOptions
 	labels          labels.Selector
 	selector        fields.Selector
-	name, namespace string                // that the field selector requires; name is in the bounded form of the bus
-	exactName       string                // as the client has written it
-	fields          map[string]selectable // that the field selector needs beside name and namespace
-	version         uint64                // 0: any, or the newest
+	name, namespace string                     // that the field selector requires; name is in the bounded form of the bus
+	exactName       string                     // as the client has written it
+	fields          map[string]selectable      // that the field selector needs beside name and namespace
+	version         uint64                     // 0: any, or the newest
+	selections      map[string]event.Selection // of the collections, in the era that is read; nil: fields is nil
 }
 
 // parseOptions reads the query parameters.
@@ -198,6 +199,7 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 	if err != nil {
 		return err
 	}
+	o.readIn(q.resource, at.Era)
 	release, err := s.acquire(q.Request)
 	if err != nil {
 		return err

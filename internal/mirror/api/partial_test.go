@@ -162,3 +162,35 @@ func (r *recorded) write(parts ...[]byte) error {
 }
 
 func (r *recorded) flush() error { return nil }
+
+// TestLeftOutAndFields: a client that selects by a field that metadataOnly or rules leave out must not take the answer for all objects. Fields that objects have
+// decide, and what is not selected for another reason needs no field.
+func TestLeftOutAndFields(t *testing.T) {
+	for name, c := range map[string]struct {
+		selection event.Selection
+		fields    string // of the pods
+		decides   []string
+		undecided []string
+	}{
+		"metadata only": {event.Selection{MetadataOnly: true}, `"spec":null`, []string{"metadata.name=none", "metadata.namespace=none,status.phase=Running"}, []string{"spec.nodeName=n1", "status.phase!=Running", "spec.hostNetwork=false"}},
+		"no status":     {event.Selection{StatusDropped: true}, `"spec":{"nodeName":"n2"}`, []string{"spec.nodeName=n1", "spec.nodeName=n1,status.phase=Running", "spec.nodeName=n2,spec.hostNetwork=true"}, []string{"status.phase=Running", "spec.nodeName=n2,status.phase!=Running"}},
+		"some status":   {event.Selection{StatusDropped: true}, `"status":{"phase":"Pending"}`, []string{"status.phase=Running", "status.phase!=Pending"}, []string{"status.podIP=10.0.0.1"}},
+		"some fields":   {event.Selection{Dropped: true}, `"spec":{"nodeName":"n2"}`, []string{"spec.nodeName=n1"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBus(t)
+			b.selections["pods"] = c.selection
+			b.gap("pods", event.ReasonReset)
+			b.sendObject("pods", event.Present, event.Snapshot, web, "Pod", "v1", c.fields)
+			b.synced("pods", 50, event.ReasonReset)
+			for _, selector := range c.decides {
+				b.wantList(metav1.ListOptions{FieldSelector: selector}, "", []string{})
+			}
+			for _, selector := range c.undecided {
+				b.wantList(metav1.ListOptions{FieldSelector: selector}, `"shop/web": metadataOnly or rules leave out`, nil)
+				later := b.watchPods(metav1.ListOptions{FieldSelector: selector})
+				wantNext(t, later, "ERROR 503", "end")
+			}
+		})
+	}
+}

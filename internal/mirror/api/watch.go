@@ -47,6 +47,7 @@ func (s *Server) watch(w *counted, q *request, o *options) error {
 	if expired != nil && !apierrors.IsResourceExpired(expired) {
 		return expired
 	}
+	o.readIn(q.resource, x.at.Era)
 	warn(w, warnings)
 	if auth.IsWebSocket(q.Request) {
 		return s.webSocket(w, q.Request, func(ctx context.Context, events eventWriter) {
