@@ -57,7 +57,7 @@ class Copy:
         self.at_end = {}  # by topic and partition
 
     def apply(self, value, headers=None, topic="", partition=0, partitions=1, at_end=False):
-        """Takes a message. Returns the event, or None if it changed nothing."""
+        """Takes a message. Returns the event, or None if it does not count."""
         self.at_end[topic, partition] = at_end
         event = self.decode(value, headers or {})  # 1
         if event is None:

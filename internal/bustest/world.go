@@ -261,9 +261,11 @@ func (w *World) Crash() {
 	w.start()
 }
 
-// Reset discards the published state, and starts without it.
+// Reset discards the published state, and starts without it. As in the program, consumers learn from a new birth that no older copy counts.
 func (w *World) Reset() {
 	next := w.Store.Reset()
+	w.Plan, w.Birth = w.now(), w.Clock
+	w.Plans[w.Plan] = slices.Sorted(maps.Keys(w.Wanted))
 	w.Store.Records, w.Store.Progress, w.Store.Drafts = next.Records, next.Progress, map[string]reconcile.Draft{}
 	w.start()
 }

@@ -362,7 +362,7 @@ func describe(state *consumer.State, change consumer.Change) string {
 	if at, ok := state.Complete("test", "pods"); ok {
 		words[0] = "complete " + at.ResourceVersion
 	}
-	if change.Event != nil && !change.Event.Type.OfRequest() { // that changes no object
+	if change.Applied {
 		words = append(words, "True")
 	} else {
 		words = append(words, "False")
