@@ -11,8 +11,8 @@ from mirror import Copy
 
 
 async def messages(js, stream):
-    """The messages of a stream, from the first one on, in order. The consumer pulls: the client has no other one that
-    readers with an account of their own may create. If a consumer or one of its messages is lost, another one continues."""
+    """The messages of a stream, from the first one on, in order. If a consumer or one of its messages is lost, another
+    one continues."""
     last, created = 0, None
 
     async def check():

@@ -68,6 +68,8 @@ func (c Config) Accounts(id event.Identity) (a Accounts, err error) {
 	}
 	a.request("looks the stream up", api+"STREAM.INFO."+stream)
 	a.request("reads what the stream keeps", api+"CONSUMER.CREATE."+stream+".>", api+"CONSUMER.MSG.NEXT."+stream+".*")
+	a.request("creates consumers as older clients do, and nats-py 2.16 (not for `bridge state` and `bridge history`)",
+		api+"CONSUMER.CREATE."+stream, api+"CONSUMER.DURABLE.CREATE."+stream+".*")
 	a.request("reads what the replica that answers may lack (only for a stream with replicas)", api+"STREAM.MSG.GET."+stream)
 	a.request("lets a durable consumer be looked up, and acknowledge (not for `bridge state` and `bridge history`)",
 		api+"CONSUMER.INFO."+stream+".*", ackPrefix+stream+".>")

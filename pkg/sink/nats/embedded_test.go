@@ -2,6 +2,7 @@ package nats
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -128,6 +129,21 @@ func TestEmbeddedReadersOnlyRead(t *testing.T) {
 		if _, err := pushed.NextMsg(2 * time.Minute); err != nil {
 			t.Errorf("a push consumer of an older client: %v", err)
 		}
+	}
+	legacy, err := js.Conn().JetStream(nats.UseLegacyDurableConsumers())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pulled, err := legacy.PullSubscribe("k8s.>", "durable", nats.BindStream(streamName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := pulled.Fetch(2); len(all) != 2 {
+		t.Errorf("a durable consumer of an older client has %d messages: %v", len(all), err)
+	}
+	unnamed, err := js.Conn().Request(api+"CONSUMER.CREATE."+streamName, fmt.Appendf(nil, `{"stream_name": %q, "config": {"ack_policy": "none"}}`, streamName), 2*time.Minute)
+	if err != nil || !strings.Contains(string(unnamed.Data), `"created"`) {
+		t.Errorf("a consumer without a name: %v, %s", err, unnamed.Data)
 	}
 }
 

@@ -258,7 +258,8 @@ func attack(t *testing.T, js jetstream.JetStream, stream string, to []string) {
 		// The server refuses or ignores some of these.
 		_, _ = js.CreatePushConsumer(t.Context(), stream, jetstream.ConsumerConfig{DeliverSubject: subject, AckPolicy: jetstream.AckNonePolicy})
 		for _, request := range []string{
-			"STREAM.INFO." + stream, "CONSUMER.INFO." + stream + "." + name, "CONSUMER.CREATE." + stream + ".x", "STREAM.NAMES", "INFO",
+			"STREAM.INFO." + stream, "CONSUMER.INFO." + stream + "." + name, "CONSUMER.CREATE." + stream + ".x", "CONSUMER.CREATE." + stream,
+			"CONSUMER.DURABLE.CREATE." + stream + ".x", "STREAM.NAMES", "INFO",
 			"STREAM.MSG.GET." + stream, "DIRECT.GET." + stream, "DIRECT.GET." + stream + ".x", "CONSUMER.MSG.NEXT." + stream + "." + name,
 		} {
 			answered(t, js, request, subject)
