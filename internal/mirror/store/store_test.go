@@ -124,6 +124,9 @@ func TestModel(t *testing.T) {
 					Deleted: rapid.IntRange(0, 3).Draw(t, "deleted") == 0, UID: "u", Epoch: rapid.Uint64Range(1, 2).Draw(t, "epoch"), ResourceVersion: w.at.Version,
 					Time: time.UnixMicro(int64(seq)).UTC(), Body: fmt.Appendf(nil, "%s %d", w.collection, seq),
 				}
+				if rapid.Bool().Draw(t, "large") { // pebble writes it to a file of its own
+					w.Body = append(w.Body, make([]byte, 2*separation().MinimumSize)...)
+				}
 				b := s.Batch()
 				hidden := func(x written) bool { return x.collection == w.collection && m.dropped(x) && x.at.Era == era }
 				if slices.ContainsFunc(m.all, hidden) || served.Era < era && rapid.IntRange(0, 3).Draw(t, "replace") == 0 {
@@ -163,6 +166,10 @@ func TestModel(t *testing.T) {
 					}
 				}
 			case n < 18:
+				if rapid.Bool().Draw(t, "merge") {
+					must(t, s.db.Flush())
+					must(t, s.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
+				}
 				must(t, s.Close())
 				s = openTest(t, fsys)
 			default:
@@ -403,9 +410,30 @@ func crashRun(t *testing.T, fsys vfs.FS, fail int, confirmed *int) (ops int) {
 		if confirmed != nil {
 			*confirmed = i + 1
 		}
+		if i%8 == 7 { // a failure is that of a later commit
+			flush(t, s)
+		}
 	}
 	_ = s.Close()
 	return ops
+}
+
+// flush writes tables, and files of bodies, until that is done or the disk has failed.
+func flush(t *testing.T, s *Store) {
+	flushed, err := s.db.AsyncFlush()
+	if err != nil {
+		if s.disk.Err() == nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	for s.disk.Err() == nil {
+		select {
+		case <-flushed:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 // TestFormat: a directory of another format is refused with one clear error.
