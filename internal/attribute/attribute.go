@@ -226,7 +226,8 @@ func (a *Attribution) wait(c *Change, now time.Time) {
 	if a.decided[c.Number] == nil && c.Verdict != nil {
 		a.decide(restored(c))
 	}
-	if a.decided[c.Number] != nil {
+	if d := a.decided[c.Number]; d != nil {
+		d.sent = false
 		a.ready = append(a.ready, c.Number)
 		return
 	}
@@ -354,10 +355,9 @@ func (a *Attribution) Lost(now time.Time) {
 
 // Floor is that of [join.Join.Floor], for the records of all inputs up to a number.
 func (a *Attribution) Floor(r Resource, version string, number uint64, at, now time.Time) {
-	if j := a.joins[a.present(r.Storage)]; j != nil {
-		j.Use(r.Resource, now)
-		j.Floor(r.Resource, a.marks(number), version, at)
-	}
+	j := a.join(a.present(r.Storage), now) // the first record or change may come much later
+	j.Use(r.Resource, now)
+	j.Floor(r.Resource, a.marks(number), version, at)
 }
 
 // Passed says that all changes of a resource up to version were published.
@@ -417,9 +417,14 @@ func (a *Attribution) Ready(now time.Time) []*Change {
 // take takes the verdicts of a join.
 func (a *Attribution) take(j *join.Join) {
 	for _, v := range j.Take() {
-		if c := a.waiting[v.Change]; c != nil {
+		switch {
+		case a.waiting[v.Change] == nil:
+		case a.decided[v.Change] == nil:
 			a.decide(made(v))
 			a.ready = append(a.ready, v.Change)
+		case !a.decided[v.Change].sent: // the later verdict counts
+			a.revoke(v.Change)
+			a.decide(made(v))
 		}
 	}
 }

@@ -273,6 +273,92 @@ func TestAnotherInbox(t *testing.T) {
 	t.Error("the patch is not decided: records are not trusted again")
 }
 
+// In a quiet cluster, records are complete although none has come yet: the first change has an exact request.
+func TestFirstChangeOfAQuietCluster(t *testing.T) {
+	a := newAttribution()
+	a.options.Join.Complete = true
+	if err := a.Load(store{}, noon); err != nil {
+		t.Fatal(err)
+	}
+	a.Begin(0, noon)
+	at := noon
+	for range 3 {
+		a.Floor(Resource{Resource: join.Resource{Group: "apps", Resource: "deployments"}}, "10", 0, at, at)
+		at = at.Add(time.Minute)
+	}
+	patched(a, at)
+	ready := a.Ready(at)
+	if len(ready) != 1 {
+		t.Fatalf("%d changes have a verdict, want 1", len(ready))
+	}
+	if e, _ := a.Event(ready[0].Number); e.Attribution.Request == nil || e.Attribution.Request.User.Name != "bob" {
+		t.Errorf("attribution %+v, want bob", e.Attribution)
+	}
+}
+
+// A record of another user proves the change as well, before the answer is published: then neither is exact, also where the first answer is stored. What is
+// published stays.
+func TestContradiction(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		until func(a *Attribution, s store, list []*Change) // the second record
+		exact bool
+	}{
+		{"it waits", func(a *Attribution, _ store, list []*Change) { a.Later(list) }, false},
+		{"it is stored, because the collection is suspended", func(a *Attribution, s store, _ []*Change) {
+			keep(t, a, s)
+			a.Sealed()
+			a.BatchCommitted()
+		}, false},
+		{"it is in a batch that is not committed", func(a *Attribution, _ store, list []*Change) { a.Event(list[0].Number) }, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := store{}
+			a := newAttribution()
+			if err := a.Load(s, noon); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Commit(t.Context(), []event.KV{a.Published(change("web", "5"), true, noon)}); err != nil {
+				t.Fatal(err)
+			}
+			a.Read(1, creation("web", "5", "alice"), noon)
+			ready := readyAt(a, noon)
+			if len(ready) != 1 || !a.decided[ready[0].Number].exact() {
+				t.Fatalf("%d changes are ready, want one that is exact", len(ready))
+			}
+			test.until(a, s, ready)
+			a.Read(2, creation("web", "5", "mallory"), noon)
+			readyAt(a, noon)
+			e, _ := a.Event(ready[0].Number)
+			if exact := e.Attribution.Request != nil; exact != test.exact || !exact && len(e.Attribution.Candidates) != 2 {
+				t.Errorf("attribution %+v", e.Attribution)
+			}
+			keep(t, a, s)
+			after := newAttribution()
+			if err := after.Load(s, noon); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range after.waiting {
+				if c.Verdict == nil || (c.Verdict.Request != nil) != test.exact {
+					t.Errorf("the store has the verdict %+v", c.Verdict)
+				}
+			}
+		})
+	}
+}
+
+// keep stores verdicts.
+func keep(t *testing.T, a *Attribution, s store) {
+	t.Helper()
+	changes, err := a.Keep(func(string) bool { return true })
+	if err == nil {
+		err = s.Commit(t.Context(), changes)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // An aggregated API server may change its objects itself, or by requests for another resource that has the same objects: a patch is not the only possible
 // origin of a change.
 func TestObjectsOfAnotherServer(t *testing.T) {

@@ -32,6 +32,7 @@ type decision struct {
 	attribution *event.Attribution // instead of the records of the verdict, which has none; nil: the verdict has them
 	bytes       int                // of the records
 	storing     bool
+	sent        bool // a batch has its event
 }
 
 func (d *decision) exact() bool {
@@ -116,13 +117,23 @@ func (a *Attribution) isCommitted(number uint64) bool {
 	return err == nil && value != nil
 }
 
-// forget forgets a change, with its verdict.
-func (a *Attribution) forget(number uint64) {
+// revoke forgets a verdict, also one that is stored: [Attribution.Keep] stores the next one.
+func (a *Attribution) revoke(number uint64) {
 	if d := a.decided[number]; d != nil {
 		a.decidedBytes -= d.bytes
 	}
-	delete(a.waiting, number)
 	delete(a.decided, number)
+	if c := a.waiting[number]; c != nil {
+		c.Verdict = nil
+	}
+	is := func(other uint64) bool { return other == number }
+	a.storing.filling, a.storing.flying = slices.DeleteFunc(a.storing.filling, is), slices.DeleteFunc(a.storing.flying, is)
+}
+
+// forget forgets a change, with its verdict.
+func (a *Attribution) forget(number uint64) {
+	a.revoke(number)
+	delete(a.waiting, number)
 	delete(a.rejected, number)
 }
 
@@ -169,7 +180,7 @@ func (a *Attribution) keptDurably() {
 			continue
 		}
 		c.Verdict = d.attributed(maxBytes)
-		a.decided[number] = &decision{verdict: join.Verdict{Change: number, Reason: d.verdict.Reason}, attribution: c.Verdict, bytes: d.bytes, storing: true}
+		a.decided[number] = &decision{verdict: join.Verdict{Change: number, Reason: d.verdict.Reason}, attribution: c.Verdict, bytes: d.bytes, storing: true, sent: d.sent}
 	}
 	a.storing.flying = nil
 }

@@ -9,6 +9,7 @@ import (
 // the checkpoint that is to be committed with it.
 func (a *Attribution) Event(number uint64) (e event.Event, done event.KV) {
 	c := a.waiting[number]
+	a.decided[number].sent = true
 	e = event.Event{
 		Type: event.Attributed, Explained: c.Type, Origin: event.Audit, Run: c.Run, Incarnation: c.Incarnation,
 		APIVersion: c.APIVersion, Kind: c.Kind, Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.Published,

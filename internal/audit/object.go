@@ -21,6 +21,7 @@ func readObject(v value) (o object, err error) {
 	if !v.isObject() {
 		return o, nil
 	}
+	var spec value
 	err = v.members(func(name []byte, v value) (err error) {
 		switch string(name) {
 		case "kind":
@@ -29,10 +30,28 @@ func readObject(v value) (o object, err error) {
 			o.apiVersion, err = v.text()
 		case "metadata":
 			err = o.meta.read(v)
+		case "spec":
+			spec = v
 		}
 		return err
 	})
-	return o, err
+	if err != nil || o.apiVersion != "v1" || o.kind != "Namespace" || !spec.isObject() {
+		return o, err
+	}
+	return o, spec.members(func(name []byte, v value) error { // a Namespace has finalizers there, too
+		if string(name) != "finalizers" {
+			return nil
+		}
+		return o.meta.keep(v)
+	})
+}
+
+// keep says that the elements of a list of finalizers keep the object.
+func (a *Answer) keep(finalizers value) error {
+	return finalizers.elements(func(value) error {
+		a.Bare = false
+		return nil
+	})
 }
 
 func (a *Answer) read(metadata value) error {
@@ -52,10 +71,7 @@ func (a *Answer) read(metadata value) error {
 		case "deletionGracePeriodSeconds":
 			a.Bare = a.Bare && (v.isNull() || string(v) == "0")
 		case "finalizers":
-			err = v.elements(func(value) error {
-				a.Bare = false
-				return nil
-			})
+			err = a.keep(v)
 		}
 		return err
 	})

@@ -202,6 +202,8 @@ func TestAnswer(t *testing.T) {
 		{"object", fields{"responseObject": fields{"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta}}, &audit.Answer{Name: "b", UID: "u", Version: "9", Bare: true}},
 		{"ending", fields{"responseObject": fields{"metadata": fields{"uid": "u", "deletionTimestamp": "2026-11-26T00:00:00Z", "finalizers": []string{"f"}}}}, &audit.Answer{UID: "u", Ending: true}},
 		{"in its grace period", fields{"responseObject": fields{"metadata": fields{"uid": "u", "deletionTimestamp": "2026-11-26T00:00:00Z", "deletionGracePeriodSeconds": 30}}}, &audit.Answer{UID: "u", Ending: true}},
+		{"Namespace that its controller keeps", fields{"responseObject": fields{"kind": "Namespace", "apiVersion": "v1", "metadata": meta, "spec": fields{"finalizers": []string{"kubernetes"}}}}, &audit.Answer{Name: "b", UID: "u", Version: "9"}},
+		{"Namespace that nothing keeps", fields{"responseObject": fields{"kind": "Namespace", "apiVersion": "v1", "metadata": meta, "spec": fields{}}}, &audit.Answer{Name: "b", UID: "u", Version: "9", Bare: true}},
 		{"grace period 0", fields{"responseObject": fields{"metadata": fields{"uid": "u", "deletionTimestamp": "2026-11-26T00:00:00Z", "deletionGracePeriodSeconds": 0}}}, &audit.Answer{UID: "u", Ending: true, Bare: true}},
 		{"null", fields{"responseObject": fields{"metadata": fields{"uid": "u", "deletionTimestamp": json.RawMessage("null"), "finalizers": []string{}}}}, &audit.Answer{UID: "u", Bare: true}},
 		{"Status", fields{"responseObject": fields{"kind": "Status", "apiVersion": "v1", "metadata": fields{}}}, nil},

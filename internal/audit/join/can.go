@@ -53,9 +53,7 @@ func capacity(r *audit.Record) int {
 //	create                           201 *             -                   -
 //	create of eviction               -                 yes                 yes
 //	create of another subresource    -                 yes                 -
-//	update, patch                    201 *             200 *               200, and the answer is an object that has a
-//	                                                                       deletionTimestamp, no finalizers and no
-//	                                                                       grace period
+//	update, patch                    201 *             200 *               200 ***
 //	delete                           -                 yes **              yes **
 //	deletecollection                 -                 yes                 yes
 //	others                           -                 -                   -
@@ -64,9 +62,12 @@ func capacity(r *audit.Record) int {
 // that names a resourceVersion must name that of the object before, where this is known. Requests of which the outcome is unknown
 // can have made what they make with any code.
 //
-// ** If the answer is the object, it has its UID, and the resourceVersion of the change, if that is known. For a change it may also have a later
-// one: that of the removal, which the request has made as well. For a removal it is no object with a deletionTimestamp that finalizers or a grace
-// period keep.
+// ** If the answer is an object: see deletes.
+//
+// *** If there is an answer, it is an object that has a deletionTimestamp, no finalizers and no grace period, with an earlier resourceVersion than
+// that of the removal. What the request names excludes nothing, nor does the UID of its answer: the API server compares the resourceVersion in a
+// first step, and removes whatever has the name in a second one (deleteWithoutFinalizers in pkg/registry/generic/registry/store.go of
+// k8s.io/apiserver). Another request can write in between.
 func can(q *request, c *Change) bool {
 	if c.Kind == Written {
 		return can(q, c.as(Created)) || can(q, c.as(Changed))
@@ -93,27 +94,52 @@ func can(q *request, c *Change) bool {
 		case Changed:
 			return written(http.StatusOK) && answers(r, c) && expects(r, c)
 		}
-		return written(http.StatusOK) && (r.Answer == nil || !remains(r) && sameUID(r, c)) && expects(r, c)
+		a := r.Answer
+		return written(http.StatusOK) && (a == nil || !remains(r) && (a.Version == "" || event.Newer(c.Version, a.Version)))
 	case "delete":
-		if r.Answer == nil || c.Kind == Created {
-			return c.Kind != Created
-		}
-		if c.Kind == Removed && remains(r) {
-			return false
-		}
-		return sameUID(r, c) && (c.Version == "" || r.Answer.Version == c.Version || c.Kind == Changed && event.Newer(r.Answer.Version, c.Version))
+		return c.Kind != Created && (r.Answer == nil || deletes(r, c))
 	case "deletecollection":
 		return c.Kind != Created
 	}
 	return false
 }
 
-// remains reports whether the answer of a request is an object that still exists after the request.
+// deletes reports whether a deletion whose answer is an object can have made a change, which is no creation.
+//
+//	the answer is                     changed                                    removed
+//	an object with another UID        if the answer has a later version          -
+//	the object, and it remains        if the answer has the version              if the answer has the version
+//	the object, and it is removed     if the answer has no earlier version       if the answer has a version
+//
+// A deletion makes up to two writes: the deletionTimestamp, and the removal (Store.Delete in pkg/registry/generic/registry/store.go of
+// k8s.io/apiserver). In between, other requests can remove the object: then the answer has no resourceVersion (lastExisting). They can also create
+// another one with its name: then that one is removed, and is the answer. The second write does not look at finalizers, so the removed object can look as
+// if it remained.
+func deletes(r *audit.Record, c *Change) bool {
+	version := r.Answer.Version
+	switch {
+	case !sameUID(r, c):
+		return c.Kind == Changed && event.Newer(version, c.Version)
+	case remains(r):
+		return version == c.Version
+	case c.Kind == Changed:
+		return version == "" || !event.Older(version, c.Version)
+	}
+	return version != ""
+}
+
+// remains reports whether the answer of a request is an object that looks as if it still existed after the request.
 func remains(r *audit.Record) bool {
 	if r.Answer.Ending {
 		return !r.Answer.Bare
 	}
 	return r.Verb != "delete"
+}
+
+// removes reports whether the answer of a request is an object that the request has removed. That of a deletion of a Namespace does not say so: it can
+// be the Namespace with its new deletionTimestamp (REST.Delete in pkg/registry/core/namespace/storage of k8s.io/kubernetes).
+func removes(r *audit.Record) bool {
+	return r.Verb == "delete" && !remains(r) && (r.Group != "" || r.Resource != "namespaces")
 }
 
 // effective reports whether the success of a request that can have made a change says that it has changed the object. A deletion of many
@@ -172,7 +198,7 @@ func (j *Join) proves(q *request, c *Change) bool {
 	case Changed:
 		return r.Code == http.StatusOK && r.Verb == "update" && names(r) && r.Expected != r.Answer.Version
 	case Removed:
-		return r.Verb == "delete" && !remains(r)
+		return removes(r)
 	}
 	return false
 }

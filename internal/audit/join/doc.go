@@ -14,14 +14,16 @@
 //	            resourceVersion, so the API server has compared it
 //	removal     a deletion of which the answer is the object, with its UID and the resourceVersion of the removal. The API server
 //	            returns the removed object for some resources, for example Pods, Services and ServiceAccounts. It is not proved by an
-//	            object with a deletionTimestamp that has finalizers or a grace period, which remains
+//	            object with a deletionTimestamp that has finalizers or a grace period, which remains, nor by a Namespace
 //
 // Nothing else does. A patch, and an update without a resourceVersion, may have changed nothing: then the answer has the resourceVersion of
-// somebody else's change. A deletion of another resource answers with success also if another one was quicker.
+// somebody else's change. A deletion of another resource answers with success also if another one was quicker. If two records prove a change for different
+// users, one of them is wrong, and neither is exact.
 //
 // All other verdicts need that the records are complete: see [Options.Complete]. Then the request that made a change is among those that
 // are known, and the verdict is exact if only one of them is possible. Two things make a request impossible: what it is and what it answers
-// (see the table of can), and the order, which is a fact and no timestamp:
+// (see the table of can), and the order, which is a fact and no timestamp. What its client names does so only where the API server compares it with what it
+// replaces: some requests make several writes, with those of others in between.
 //
 //   - A request that was begun after the change was seen has not made it: [Change.Seen]. The answer to another request counts as seen, too.
 //   - A request that was over when the API server's state was still older has not made it: [Join.Floor].

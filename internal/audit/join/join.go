@@ -211,7 +211,26 @@ type resolved struct {
 // resolution is the verdict on a change that came at a time.
 type resolution struct {
 	Verdict
-	at time.Time
+	at    time.Time
+	given []uint64      // the changes that have the verdict
+	rival *audit.Record // proves the change as well, for another user; nil: none is known
+}
+
+// verdict returns the verdict on a change.
+func (r *resolution) verdict(id uint64) Verdict {
+	v := r.Verdict
+	if r.rival != nil {
+		v = Verdict{Reason: Several, Candidates: []*audit.Record{r.Exact, r.rival}, places: r.places}
+	}
+	v.Change = id
+	return v
+}
+
+func (r *resolution) size() int {
+	if r.rival == nil {
+		return r.Exact.Size()
+	}
+	return r.Exact.Size() + r.rival.Size()
 }
 
 func newResolved() resolved {
@@ -226,7 +245,7 @@ func (a *resolved) add(c *Change, v Verdict) {
 	if _, known := a.of[s]; known || s.uid == "" || s.version == "" {
 		return
 	}
-	a.of[s], a.order = resolution{v, c.At}, append(a.order, s)
+	a.of[s], a.order = resolution{Verdict: v, at: c.At}, append(a.order, s)
 	a.bytes += v.Exact.Size()
 	a.shrink()
 }
@@ -240,16 +259,15 @@ func (a *resolved) shrink() {
 }
 
 func (a *resolved) forget(s state) {
-	v := a.of[s]
-	a.bytes -= v.Exact.Size()
+	r := a.of[s]
+	a.bytes -= r.size()
 	delete(a.of, s)
 }
 
 // find returns the verdict on what a change has led to.
 func (a *resolved) find(c *Change) (Verdict, bool) {
 	r, known := a.of[c.reached()]
-	r.Change = c.ID
-	return r.Verdict, known
+	return r.verdict(c.ID), known
 }
 
 // lower lowers marks to the first record of the changes that a collection of some resources may still have to publish.
@@ -298,7 +316,7 @@ func (j *Join) Lower(marks Marks, overlapping map[Resource]bool) {
 	})
 }
 
-// Take returns the verdicts since the last call.
+// Take returns the verdicts since the last call. A change gets a second one if a record has come that contradicts the first one: see [Join.contest].
 func (j *Join) Take() []Verdict {
 	v := j.verdicts
 	j.verdicts = nil
@@ -401,6 +419,8 @@ func (j *Join) Read(input int, number uint64, r *audit.Record, now time.Time) {
 		j.requests.remove(q)
 	}
 	if q.object.Name != "" {
+		j.contest(q, Written)
+		j.contest(q, Removed)
 		j.decide(q.object, func(c *Change) *request {
 			if !j.proves(q, c) {
 				return nil
@@ -409,6 +429,44 @@ func (j *Join) Read(input int, number uint64, r *audit.Record, now time.Time) {
 		})
 	}
 	j.shrink(now)
+}
+
+// contest takes exact verdicts back if a request proves the change as well, for another user: one of the two records is wrong then. The changes get
+// another verdict, which counts if the first one is not published.
+func (j *Join) contest(q *request, kind Kind) {
+	a := q.record.Answer
+	if a == nil {
+		return
+	}
+	c := Change{Object: q.object, Kind: kind, UID: a.UID, Version: a.Version}
+	r, known := j.resolved.of[c.reached()]
+	if !known || r.rival != nil || sameUser(r.Exact, q.record) || !j.proves(q, &c) {
+		return
+	}
+	r.rival, r.places = q.record, append(slices.Clone(r.places), q.end)
+	j.resolved.of[c.reached()] = r
+	j.resolved.bytes += q.record.Size()
+	for _, id := range r.given {
+		j.verdicts = append(j.verdicts, r.verdict(id))
+	}
+}
+
+func sameUser(a, b *audit.Record) bool {
+	if (a.Actor.Impersonated == nil) != (b.Actor.Impersonated == nil) || a.Actor.User.Name != b.Actor.User.Name {
+		return false
+	}
+	return a.Actor.Impersonated == nil || a.Actor.Impersonated.Name == b.Actor.Impersonated.Name
+}
+
+// rival returns a request of another user that proves a change as well as a request that is said to have made it.
+func (j *Join) rival(q *request, c *Change) *request {
+	for _, other := range j.requests.about(c.Object) {
+		j.steps++
+		if !sameUser(other.record, q.record) && j.proves(other, c) {
+			return other
+		}
+	}
+	return nil
 }
 
 // Settle gives the verdicts that the records read so far, and the time, allow. Call it before the caller waits, and once a second.
@@ -625,12 +683,12 @@ func (j *Join) certain(c *waiting) bool {
 	return j.options.Complete && !j.ended && !c.again && !c.late && c.Seen != nil && c.Version != "" && j.order.trusts(&c.Change) && !j.hasLeft(&c.Change)
 }
 
-// hasLeft reports whether an answer shows that an object existed in the version of its removal. Then it has only left the selection of the collection with
-// that version, and something later has removed it: see [Removed].
+// hasLeft reports whether an answer shows that an object existed in the version of its removal, or later. Then it has only left the selection of the
+// collection with that version, and something later has removed it: see [Removed].
 func (j *Join) hasLeft(c *Change) bool {
 	return c.Kind == Removed && slices.ContainsFunc(j.requests.of[c.Object], func(q *request) bool {
 		a := q.record.Answer
-		return a != nil && a.UID == c.UID && a.Version == c.Version && remains(q.record)
+		return a != nil && a.UID == c.UID && (a.Version == c.Version && !removes(q.record) || event.Older(c.Version, a.Version))
 	})
 }
 
@@ -690,8 +748,12 @@ func (j *Join) ofEarlierHistory(q *request) bool {
 	return j.ended || !j.options.After.IsZero() && !q.record.Received.After(j.options.After)
 }
 
-// exact gives a change the verdict that a request has made it.
+// exact gives a change the verdict that a request has made it, unless another user's request proves it as well.
 func (j *Join) exact(o *object, c *waiting, q *request) {
+	if j.rival(q, &c.Change) != nil {
+		j.inexact(o, c, Several)
+		return
+	}
 	v := Verdict{Change: c.ID, Exact: q.record, request: q, reached: c.reached(), places: []place{q.begin, q.end}}
 	if c.again || q.reached(v.reached) { // the request is counted for another change of the version
 		j.verdict(o, c, v)
@@ -741,6 +803,10 @@ func (j *Join) verdict(o *object, c *waiting, v Verdict) {
 	j.remove(o, c)
 	j.judge(c)
 	j.verdicts = append(j.verdicts, v)
+	if r, known := j.resolved.of[c.reached()]; known {
+		r.given = append(r.given, c.ID)
+		j.resolved.of[c.reached()] = r
+	}
 }
 
 // judge remembers that there is a verdict on a version. Its request can be forgotten then, so a second verdict on the same version must not be from

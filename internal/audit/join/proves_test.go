@@ -186,3 +186,132 @@ func TestStoredDespiteTheError(t *testing.T) {
 		}
 	}
 }
+
+// A request is excluded only by what the API server guarantees, also if other requests write between its steps: an excluded one makes an innocent the
+// only one that is possible.
+func TestPossible(t *testing.T) {
+	gone, marked, untouched := audit.Answer{Ending: true, Bare: true}, audit.Answer{Ending: true}, audit.Answer{Bare: true}
+	answer := func(a audit.Answer, uid, version string) *audit.Answer {
+		a.Namespace, a.Name, a.UID, a.Version = "shop", "web", uid, version
+		return &a
+	}
+	change := Change{UID: "u", Version: "9", Before: "8"}
+	for _, test := range []struct {
+		name       string
+		record     audit.Record
+		kind       Kind
+		impossible bool
+	}{
+		{"update that names the version before", audit.Record{Verb: "update", Code: 200, Expected: "8"}, Changed, false},
+		{"update that names an earlier version", audit.Record{Verb: "update", Code: 200, Expected: "7"}, Changed, true},
+		{"it takes the last finalizer away, and another write came between its steps", audit.Record{Verb: "update", Code: 200, Expected: "7", Answer: answer(gone, "u", "7")}, Removed, false},
+		{"the same, answered with a Table", audit.Record{Verb: "update", Code: 200, Expected: "7"}, Removed, false},
+		{"the same of a Namespace", audit.Record{Verb: "update", Subresource: "finalize", Code: 200, Expected: "7", Answer: answer(gone, "u", "7")}, Removed, false},
+		{"a patch that takes it away, and the name was used again between its steps", audit.Record{Verb: "patch", Code: 200, Answer: answer(gone, "old", "5")}, Removed, false},
+		{"update that leaves a finalizer", audit.Record{Verb: "update", Code: 200, Expected: "8", Answer: answer(marked, "u", "8")}, Removed, true},
+		{"update after the removal", audit.Record{Verb: "update", Code: 200, Answer: answer(gone, "u", "9")}, Removed, true},
+		{"deletion that sets deletionTimestamp", audit.Record{Verb: "delete", Code: 200, Answer: answer(marked, "u", "9")}, Changed, false},
+		{"deletion that finds it set", audit.Record{Verb: "delete", Code: 200, Answer: answer(marked, "u", "10")}, Changed, true},
+		{"deletion that sets it and removes", audit.Record{Verb: "delete", Code: 200, Answer: answer(gone, "u", "10")}, Changed, false},
+		{"forced deletion that sets it, and another one removes: 200 without a resourceVersion", audit.Record{Verb: "delete", Code: 200, Answer: answer(gone, "u", "")}, Changed, false},
+		{"the same has not removed", audit.Record{Verb: "delete", Code: 200, Answer: answer(gone, "u", "")}, Removed, true},
+		{"deletion that sets it, and removes an object that has the name by then", audit.Record{Verb: "delete", Code: 200, Answer: answer(untouched, "new", "12")}, Changed, false},
+		{"deletion that has removed one with the name before", audit.Record{Verb: "delete", Code: 200, Answer: answer(gone, "old", "5")}, Changed, true},
+		{"deletion that removes", audit.Record{Verb: "delete", Code: 200, Answer: answer(untouched, "u", "9")}, Removed, false},
+		{"deletion that removes an object that got a finalizer and a deletionTimestamp between its steps", audit.Record{Verb: "delete", Code: 200, Answer: answer(marked, "u", "9")}, Removed, false},
+		{"deletion of another object", audit.Record{Verb: "delete", Code: 200, Answer: answer(gone, "old", "9")}, Removed, true},
+	} {
+		r := test.record
+		r.Stage = audit.Complete
+		change.Kind = test.kind
+		if possible := can(&request{record: &r}, &change); possible == test.impossible {
+			t.Errorf("%s: possible is %t", test.name, possible)
+		}
+	}
+}
+
+// A forced deletion of a Pod sets its deletionTimestamp, and the kubelet's deletion removes the Pod before it. The API server answers it with 200, and an object
+// without a resourceVersion. It has changed the Pod and has not removed it. Nobody else who patches or deletes the Pod at that time is named instead.
+func TestForcedDeletionThatIsTooLate(t *testing.T) {
+	p := newPatches()
+	pods := Resource{"", "pods"}
+	pod := Object{"", "pods", "shop", "web"}
+	p.at(pods, "100")
+	request := func(verb, user string, answer audit.Answer) func() {
+		r := p.record(pod, verb, user)
+		p.read(r)
+		r.Stage, r.Code, r.Decision = audit.Complete, 200, "allow"
+		answer.Namespace, answer.Name, answer.UID = "shop", "web", "u"
+		r.Answer = &answer
+		return func() { p.read(r) }
+	}
+	force := request("delete", "alice", audit.Answer{Ending: true, Bare: true})
+	kubelet := request("delete", "kubelet", audit.Answer{Version: "112", Ending: true, Bare: true})
+	label := request("patch", "bob", audit.Answer{Version: "110", Ending: true})
+	kubelet()
+	force()
+	label()
+	if user := p.changeOf(pod, "111", p.number); user == "bob" || user == "kubelet" {
+		t.Errorf("%s has set the deletionTimestamp", user)
+	}
+	p.Change(Change{ID: 99, Object: pod, UID: "u", Kind: Removed, Version: "112", Seen: Marks{p.number}, At: p.now})
+	p.Settle(p.now)
+	if user := p.user(); user != "kubelet" {
+		t.Errorf("%q has removed the Pod, want the kubelet", user)
+	}
+}
+
+// Two records prove the same change for different users: one of them is wrong, for example because it is forged. Neither is exact, in whichever order the records and
+// the change come. The second record may also come when there is a verdict: then the change gets another one, and later ones of other collections are alike.
+func TestTwoProofs(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	for _, kind := range []Kind{Created, Changed, Removed} {
+		for at := range 3 { // where the change comes
+			for _, complete := range []bool{false, true} {
+				j := New(Options{Complete: complete, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
+				for i, user := range []string{"alice", "mallory"} {
+					if at == i {
+						j.Change(Change{ID: 1, Object: web, UID: "u", Kind: kind, Version: "7", At: now})
+					}
+					j.Read(0, uint64(i+1), proof(kind, user, now), now)
+				}
+				if at == 2 {
+					j.Change(Change{ID: 1, Object: web, UID: "u", Kind: kind, Version: "7", At: now})
+				}
+				j.Change(Change{ID: 2, Object: web, UID: "u", Kind: kind, Version: "7", At: now}) // in another collection
+				j.Settle(now.Add(j.options.Keep))
+				last := map[uint64]Verdict{}
+				for _, v := range j.Take() {
+					last[v.Change] = v
+				}
+				for id := uint64(1); id <= 2; id++ {
+					if v, given := last[id]; !given || v.Exact != nil || v.Reason != Several || len(v.Candidates) != 2 {
+						t.Errorf("kind %d, change at %d, complete records %t: the verdict on change %d is %+v", kind, at, complete, id, v)
+					}
+				}
+			}
+		}
+	}
+}
+
+// proof returns a record that proves a change of the Deployment to version 7.
+func proof(kind Kind, user string, now time.Time) *audit.Record {
+	r := map[Kind]audit.Record{Created: {Verb: "create", Code: 201}, Changed: {Verb: "update", Code: 200, Expected: "6"}, Removed: {Verb: "delete", Code: 200}}[kind]
+	r.ID, r.Stage, r.Level, r.Actor.User.Name, r.Received, r.Reached = user, audit.Complete, audit.RequestResponse, user, now, now
+	r.Group, r.Resource, r.Namespace, r.Name = web.Group, web.Resource, web.Namespace, web.Name
+	r.Answer = &audit.Answer{Namespace: "shop", Name: "web", UID: "u", Version: "7", Bare: true}
+	return &r
+}
+
+// An API server sends a batch again, and an aggregated one records the same request once more: both are of the same user, so the verdict stays.
+func TestOneProofTwice(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	j := New(Options{Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 10, MaxRequests: 10})
+	j.Change(Change{ID: 1, Object: web, UID: "u", Kind: Changed, Version: "7", At: now})
+	for i := range 3 {
+		j.Read(0, uint64(i+1), proof(Changed, "alice", now.Add(time.Duration(i/2)*time.Millisecond)), now)
+	}
+	if v := j.Take(); len(v) != 1 || v[0].Exact == nil {
+		t.Errorf("verdicts %+v, want one that is exact", v)
+	}
+}

@@ -97,8 +97,8 @@ type stored struct {
 type call struct {
 	number  int
 	input   int
-	record  audit.Record // as it will be written
-	apply   func(*world, *call)
+	record  audit.Record        // as it will be written
+	apply   func(*world, *call) // its next step. If there is another one, it sets it, and applied to false
 	applied bool
 	ended   bool // the record of its end was written
 }
@@ -190,7 +190,10 @@ func (w *world) choose(c *call) {
 			patch(w, c, w.chance(50))
 		}
 	case 8:
-		r.Verb, c.apply = "patch", finalize
+		r.Verb, c.apply = []string{"patch", "update"}[w.n(2)], finalize
+		if r.Verb == "update" && o != nil && w.chance(70) {
+			r.Expected = strconv.FormatUint(o.version, 10)
+		}
 	case 9:
 		r.Verb, r.Subresource, c.apply = "create", "binding", func(w *world, c *call) {
 			if o := w.objects[c.record.Name]; o != nil {
@@ -267,17 +270,25 @@ func patch(w *world, c *call, changes bool) {
 	w.answer(c, o)
 }
 
-// finalize removes the finalizers of an object, which ends it if it is to end.
+// finalize removes the finalizers of an object, which ends it in a second step if it is to end.
 func finalize(w *world, c *call) {
 	o := w.objects[c.record.Name]
 	switch {
 	case o == nil:
 		c.record.Code = 404
 		return
+	case c.record.Expected != "" && c.record.Expected != strconv.FormatUint(o.version, 10):
+		c.record.Code = 409
+		return
 	case o.ending && !o.grace:
-		o.finalizers = false
-		w.answer(c, o) // with the version before
-		w.end(c, o)
+		bare := *o
+		bare.finalizers = false
+		w.answer(c, &bare) // with the version before
+		w.next(c, func(w *world, c *call) {
+			if found := w.objects[c.record.Name]; found != nil { // by now it can have another version, or be another one
+				w.end(c, found)
+			}
+		})
 	case o.finalizers:
 		o.finalizers = false
 		w.change(c, o, Changed)
@@ -285,6 +296,15 @@ func finalize(w *world, c *call) {
 		w.answer(c, o)
 	}
 	c.record.Code = 200
+}
+
+// next makes the next step of a request, at once or later.
+func (w *world) next(c *call, step func(*world, *call)) {
+	if c.record.Verb == "deletecollection" || w.chance(50) {
+		step(w, c)
+		return
+	}
+	c.apply, c.applied = step, false
 }
 
 // remove deletes an object, or marks it.
@@ -302,19 +322,39 @@ func (w *world) remove(c *call, o *stored) {
 		o.grace = false
 		o.ending = true
 		w.change(c, o, Changed)
-		fallthrough
+		marked := *o
+		w.next(c, func(w *world, c *call) { w.delete(c, &marked) })
 	case !o.finalizers:
-		w.end(c, o)
-		c.record.Answer = nil
-		if w.chance(50) { // the resource is one whose deletions return the object
-			o.version = w.version
-			w.answer(c, o)
-		}
+		found := *o
+		w.next(c, func(w *world, c *call) {
+			if w.objects[found.name] == nil {
+				c.record.Code, c.record.Answer = 404, nil
+				return
+			}
+			w.delete(c, &found)
+		})
 	case !o.ending:
 		o.ending = true
 		w.change(c, o, Changed)
 	default:
 		w.answer(c, o)
+	}
+}
+
+// delete removes the object that has the name of one that was found before, whatever it is by now.
+func (w *world) delete(c *call, found *stored) {
+	o := w.objects[found.name]
+	if o != nil {
+		w.end(c, o)
+		o.version = w.version
+	} else {
+		o = found
+	}
+	c.record.Answer = nil
+	if w.chance(50) { // the resource is one whose deletions return the object
+		if w.answer(c, o); o == found && c.record.Answer != nil {
+			c.record.Answer.Version = "" // another request was quicker
+		}
 	}
 }
 
@@ -419,6 +459,8 @@ func (w *world) finish(c *call) {
 		r.Code, r.Answer = 504, nil
 	} else if w.chance(3) {
 		r.Code, r.Answer = 0, nil // the client is gone
+	} else if r.Code < 300 && w.chance(10) {
+		r.Answer = nil // it is a Table
 	} else if r.Code < 300 && w.chance(5) {
 		r.Code, r.Answer = []int{400, 406}[w.n(2)], nil // what the request did is done, and the response is in no form that the client accepts
 	} else if r.Code < 300 && strings.HasPrefix(r.Verb, "delete") && w.chance(5) {
@@ -443,10 +485,7 @@ func (w *world) step() {
 		}
 	case k < 8 && len(w.calls) > 0:
 		c := w.calls[w.n(len(w.calls))]
-		if !c.applied {
-			c.applied = true
-			c.apply(w, c)
-		}
+		w.apply(c)
 	case k < 12 && len(w.calls) > 0:
 		i := w.n(len(w.calls))
 		if c := w.calls[i]; c.applied || w.chance(3) && !w.form.lone {
@@ -499,6 +538,14 @@ func (w *world) step() {
 		w.settle()
 	}
 	w.take()
+}
+
+// apply makes the next step of a request, if there is one.
+func (w *world) apply(c *call) {
+	if !c.applied {
+		c.applied = true
+		c.apply(w, c)
+	}
 }
 
 // passEarly says that all changes were passed on, also those that the watch has still to bring, when all records are read.
@@ -744,9 +791,8 @@ func describe(r *audit.Record) string {
 // endAll ends all requests.
 func (w *world) endAll() {
 	for _, c := range w.calls {
-		if !c.applied {
-			c.applied = true
-			c.apply(w, c)
+		for !c.applied {
+			w.apply(c)
 		}
 		w.finish(c)
 	}
