@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
 // Change is one published change of an object. It is part of the API: field names and meanings do not change; fields
@@ -114,12 +116,18 @@ type changeView struct {
 
 type diffLine struct{ Class, Text string }
 
+// newChangesPage returns the values that the page shows. Names of users, field managers and RBAC objects may hold any character.
 func newChangesPage(l listing) changesPage {
 	p := changesPage{Sink: l.Sink, Collection: l.Collection, At: l.At.Format(clock), JSON: changesLink("api/", l.Sink, l.Collection)}
 	for _, c := range l.Changes {
 		v := changeView{Change: c, Class: "busy", When: c.Time.UTC().Format("2006-01-02 15:04:05.000 UTC"), Object: c.Name}
 		if c.Namespace != "" {
 			v.Object = c.Namespace + "/" + c.Name
+		}
+		v.Object, v.Who, v.Note = stdout.Legible(v.Object), stdout.Legible(v.Who), stdout.Legible(v.Note)
+		v.Users = nil
+		for _, line := range c.Users {
+			v.Users = append(v.Users, stdout.Legible(line))
 		}
 		switch c.Type {
 		case "added":
@@ -128,7 +136,7 @@ func newChangesPage(l listing) changesPage {
 			v.Class = "off"
 		}
 		for line := range strings.Lines(c.Diff) {
-			v.Lines = append(v.Lines, diffLine{classOfLine(line), strings.TrimRight(line, "\n")})
+			v.Lines = append(v.Lines, diffLine{classOfLine(line), stdout.Legible(strings.TrimRight(line, "\n"))})
 		}
 		p.Changes = append(p.Changes, v)
 	}

@@ -119,3 +119,15 @@ func TestNoChanges(t *testing.T) {
 		t.Errorf("the golden page is not one without changes: %v", err)
 	}
 }
+
+// A user chooses its name, and that of an RBAC object, which may hold any character: the page does not show it as something else.
+func TestChangesPageIsLegible(t *testing.T) {
+	const hostile = "bob\x1b[2K\u202eecila"
+	page := newChangesPage(listing{Changes: []Change{{Name: hostile, Who: hostile, Users: []string{"user " + hostile}, Note: hostile, Diff: "+ " + hostile + "\n"}}})
+	c := page.Changes[0]
+	for _, text := range []string{c.Object, c.Who, c.Users[0], c.Note, c.Lines[0].Text} {
+		if !strings.Contains(text, `bob\x1b[2K\u202eecila`) {
+			t.Errorf("the page shows %q", text)
+		}
+	}
+}
