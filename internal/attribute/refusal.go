@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -21,6 +22,34 @@ const refusalPrefix = "r/"
 // lost.
 const maxRefusals, maxRefusalBytes = 10_000, 16 << 20
 
+const (
+	// maxDeniedPerMinute is how many requests of a user for a collection that were refused in the same minute have events of their own. The next one's
+	// event counts the rest: clients without credentials can send any number.
+	maxDeniedPerMinute = 60
+	// maxDeniedText and maxDeniedURI bound the texts of a refused request that its client chooses, in bytes.
+	maxDeniedText, maxDeniedURI = 256, 2 << 10
+	// maxSenders bounds the users and collections whose requests are counted. If there are more, the counts begin again.
+	maxSenders = 10_000
+)
+
+// sender is a user whose requests for a collection are refused.
+type sender struct{ user, impersonated, collection string }
+
+func senderOf(r *Refusal) sender {
+	s := sender{user: r.Record.Actor.User.Name, collection: r.Collection}
+	if r.Record.Actor.Impersonated != nil {
+		s.impersonated = r.Record.Actor.Impersonated.Name
+	}
+	return s
+}
+
+// minute has what a sender was refused in a minute.
+type minute struct {
+	at     time.Time // by the clock of the API server
+	events int
+	rest   *Refusal // counts the requests beyond maxDeniedPerMinute; nil: there are none
+}
+
 // Refusal is a request that was refused, or a loss of records (see [audit.Record.Lost]), whose event is not published and committed yet.
 //
 // It is in the checkpoint from the commit of the position behind its record on, until the commit of its event. So where a sink is exactly
@@ -31,7 +60,12 @@ type Refusal struct {
 	Collection string       `json:"c"`
 	Number     uint64       `json:"n"` // of the record
 	Record     audit.Record `json:"r"`
+	// More is how many more requests of the user for the collection the event counts, and Until is up to when they are counted: the event is not
+	// published before. Zero: it counts none.
+	More  uint64    `json:"m,omitzero"`
+	Until time.Time `json:"u,omitzero"`
 
+	counted bool // More has changed since it was noted for the store
 	passed  bool // its event is in a batch
 	durable bool // the store has it, or had it
 	final   bool // the bus does not take its event
@@ -43,12 +77,14 @@ type refusals struct {
 	byRequest map[string]*Refusal
 	waiting   map[string]int // by collection
 	bytes     map[string]int // of records, by collection
-	filling   []*Refusal     // noted in the batch that fills
-	flying    []*Refusal     // noted in the batch on its way
+	senders   map[sender]*minute
+	counted   []*Refusal // since CountRefusals
+	filling   []*Refusal // noted in the batch that fills
+	flying    []*Refusal // noted in the batch on its way
 }
 
 func newRefusals() refusals {
-	return refusals{byID: map[uint64]*Refusal{}, byRequest: map[string]*Refusal{}, waiting: map[string]int{}, bytes: map[string]int{}}
+	return refusals{byID: map[uint64]*Refusal{}, byRequest: map[string]*Refusal{}, waiting: map[string]int{}, bytes: map[string]int{}, senders: map[sender]*minute{}}
 }
 
 func (s *refusals) add(r *Refusal) {
@@ -104,12 +140,14 @@ func requestID(r *audit.Record) string {
 // changes of the checkpoint that become durable before its event, with the position of the reader: none if the request is known, or if too
 // many wait.
 func (a *Attribution) Refuse(number uint64, record *audit.Record, collection string) []event.KV {
-	r := &Refusal{Request: requestID(record), Collection: collection, Number: number, Record: *record}
+	r := &Refusal{Request: requestID(record), Collection: collection, Number: number, Record: short(*record)}
 	if record.Lost != nil { // it concerns several collections
 		r.Request += "/" + collection
 	}
 	switch {
 	case a.refusals.byRequest[r.Request] != nil: // its sender has repeated it
+		return nil
+	case record.Lost == nil && a.refusals.count(r, a.now):
 		return nil
 	case a.refusals.waiting[collection] >= maxRefusals, record.Lost == nil && a.refusals.bytes[collection]+record.Size() > maxRefusalBytes:
 		a.counts.Refusals.Lost++
@@ -118,8 +156,52 @@ func (a *Attribution) Refuse(number uint64, record *audit.Record, collection str
 	r.ID = a.nextID()
 	a.refusals.add(r)
 	a.refusals.filling = append(a.refusals.filling, r)
-	value, _ := json.Marshal(r) // strings and numbers always encode
-	return []event.KV{{Key: r.key(), Value: value}}
+	return []event.KV{r.kv()}
+}
+
+// count reports whether a refusal has no event of its own, because that of an earlier one counts it. It can make the refusal one that counts others.
+func (s *refusals) count(r *Refusal, now time.Time) bool {
+	of, at := senderOf(r), r.Record.Received.Truncate(time.Minute)
+	m := s.senders[of]
+	if m == nil || m.at.Before(at) {
+		if len(s.senders) >= maxSenders {
+			clear(s.senders)
+		}
+		m = &minute{at: at}
+		s.senders[of] = m
+	}
+	if m.rest != nil && now.Before(m.rest.Until) {
+		if m.rest.More++; !m.rest.counted {
+			m.rest.counted, s.counted = true, append(s.counted, m.rest)
+		}
+		return true
+	}
+	if m.events++; m.events > maxDeniedPerMinute {
+		m.rest, r.Until = r, now.Add(time.Minute).UTC()
+	}
+	return false
+}
+
+// CountRefusals returns the changes of the checkpoint that follow from counting refusals: one for each event that counts. It is called after Refuse, before
+// the position of the reader is stored.
+func (a *Attribution) CountRefusals() (changes []event.KV) {
+	for _, r := range a.refusals.counted {
+		r.counted = false
+		changes = append(changes, r.kv())
+	}
+	a.refusals.counted = nil
+	return changes
+}
+
+// short returns a record of which the texts that its client chooses are short.
+func short(r audit.Record) audit.Record {
+	for _, text := range []*string{&r.ID, &r.Namespace, &r.Name, &r.Subresource, &r.Actor.UserAgent} {
+		r.Cut = r.Cut || len(*text) > maxDeniedText
+		*text = audit.ShortenedTo(*text, maxDeniedText)
+	}
+	r.Cut = r.Cut || len(r.URI) > maxDeniedURI
+	r.URI = strings.ToValidUTF8(r.URI[:min(len(r.URI), maxDeniedURI)], "")
+	return r
 }
 
 // requestID returns the ID of the request, or of the loss.
@@ -128,13 +210,19 @@ func (r *Refusal) requestID() string {
 	return id
 }
 
+// kv returns the change of the checkpoint that stores a refusal.
+func (r *Refusal) kv() event.KV {
+	value, _ := json.Marshal(r) // strings, numbers and times always encode
+	return event.KV{Key: r.key(), Value: value}
+}
+
 func (r *Refusal) key() []byte { return []byte(refusalPrefix + r.Request) }
 
-// Refusals returns the refusals whose events are in no batch, in the order of their records. The caller calls Pass or Drop for each, or
-// leaves it for a later call.
+// Refusals returns the refusals whose events are in no batch, and that count no more requests, in the order of their records. The caller calls
+// Pass or Drop for each, or leaves it for a later call.
 func (a *Attribution) Refusals() (list []*Refusal) {
 	for _, r := range a.refusals.byID {
-		if !r.passed {
+		if !r.passed && !a.now.Before(r.Until) {
 			list = append(list, r)
 		}
 	}
@@ -182,7 +270,7 @@ func (a *Attribution) RefusalEvent(id uint64) (e event.Event, done event.KV, is 
 	}
 	e = event.Event{
 		Type: event.Denied, Origin: event.Audit, RequestID: r.requestID(), APIVersion: version, Namespace: r.Record.Namespace, Name: r.Record.Name,
-		Denial: &event.Denial{Request: request(&r.Record), Message: r.Record.Message},
+		Denial: &event.Denial{Request: request(&r.Record), Message: r.Record.Message, More: r.More},
 	}
 	boundDenial(e.Denial, maxBytes>>(2*a.rejected[id]))
 	return e, event.KV{Key: r.key()}, true
@@ -237,7 +325,7 @@ func (s *refusals) restore(store checkpoint.Store, collection string, counts *Re
 // published counts a refusal whose event is published. Losses are not counted: they are no requests.
 func (c *RefusalCounts) published(r *Refusal) {
 	if r.Record.Lost == nil {
-		c.Published++
+		c.Published += 1 + r.More
 	}
 }
 

@@ -1,8 +1,11 @@
 package attribute
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -200,5 +203,63 @@ func TestRejectedRefusal(t *testing.T) {
 	}
 	if n := w.Counts().Refusals; n.Rejected != 1 || n.Waiting != 0 {
 		t.Errorf("counts %+v", n)
+	}
+}
+
+// A client, also one without credentials, does not decide how much is written: its texts are short, and beyond a number of requests in a minute one event
+// counts the rest, also after a crash. Other users, resources and minutes have events of their own.
+func TestFloodOfRefusals(t *testing.T) {
+	const flood, together = 5000, 100
+	w := newWorld(t)
+	long := strings.Repeat("x", 60<<10)
+	refuse := func(n int, user, collection string, received time.Time) []event.KV {
+		r := refused(user)
+		r.ID, r.URI, r.Name, r.Subresource, r.Actor.UserAgent, r.Received = fmt.Sprint(n, long), "/"+long, long, long, long, received
+		return w.Refuse(uint64(n), r, collection)
+	}
+	published := map[string]int{}
+	requests, bytes := 0, 0
+	publish := func(changes ...event.KV) {
+		t.Helper()
+		changes = append(changes, w.CountRefusals()...)
+		for _, kv := range changes {
+			bytes += len(kv.Value)
+		}
+		w.commit(changes...)
+		for _, r := range w.Refusals() {
+			e, _, _ := w.RefusalEvent(r.ID)
+			text, _ := json.Marshal(e.Denial)
+			bytes += len(text)
+			published[e.Denial.Request.User.Name]++
+			requests += 1 + int(e.Denial.More)
+		}
+		w.publish()
+	}
+	for n := 0; n < flood; {
+		var changes []event.KV
+		for range together {
+			changes = append(changes, refuse(n, "mallory", pods, noon)...)
+			n++
+		}
+		publish(changes...)
+	}
+	publish(append(refuse(flood, "alice", pods, noon), refuse(flood+1, "mallory", "secrets", noon)...)...)
+	if published["mallory"] != maxDeniedPerMinute+1 || published["alice"] != 1 {
+		t.Errorf("within the minute, the numbers of events are %v", published)
+	}
+	w.start() // after a crash
+	w.Ready(noon.Add(time.Minute))
+	publish()
+	if published["mallory"] != maxDeniedPerMinute+2 || requests != flood+2 {
+		t.Errorf("%v events stand for %d requests, want %d", published, requests, flood+2)
+	}
+	for n := range 2 {
+		publish(refuse(flood+2+n, "mallory", pods, noon.Add(time.Minute))...)
+	}
+	if published["mallory"] != maxDeniedPerMinute+4 || len(w.store) != 0 {
+		t.Errorf("in the next minute, the numbers of events are %v; the store has %d refusals", published, len(w.store))
+	}
+	if most := (maxDeniedPerMinute + flood/together) * 10 << 10; bytes > most {
+		t.Errorf("%d bytes are written, want at most %d", bytes, most)
 	}
 }

@@ -5,6 +5,9 @@ const (
 	maxName   = 4 << 10  // of a user
 	maxAgent  = 4 << 10  // the API server cuts after 1,024 bytes, of which each may become three
 	perString = 8        // what an element of a list counts in addition to its text
+	// deniedAddresses is how many source addresses of a denied request are kept, the last ones: a client without credentials can send thousands in
+	// X-Forwarded-For.
+	deniedAddresses = 4
 )
 
 // budget bounds the texts of an actor.
@@ -41,11 +44,14 @@ func (b *budget) add(list []string, v value, limit int) ([]string, error) {
 	return append(list, s), err
 }
 
-// addresses returns the source addresses. The last one is never left out: it alone is not the client's word.
-func (b *budget) addresses(v value) (list []string, err error) {
+// addresses returns the source addresses, of a denied request the last ones. The last one is never left out: it alone is not the client's word.
+func (b *budget) addresses(v value, denied bool) (list []string, err error) {
 	var all []value
 	if err := v.elements(func(v value) error { all = append(all, v); return nil }); err != nil || len(all) == 0 {
 		return nil, err
+	}
+	if n := len(all) - deniedAddresses; denied && n > 0 {
+		all, b.cut = all[n:], true
 	}
 	last, err := b.add(nil, all[len(all)-1], maxName)
 	if err != nil {
@@ -102,7 +108,7 @@ func (p *Parser) readActor(r *Record, e *event) error {
 		return err
 	}
 	if !p.options.OmitSourceIPs {
-		if r.Actor.SourceIPs, err = b.addresses(e.sourceIPs); err != nil {
+		if r.Actor.SourceIPs, err = b.addresses(e.sourceIPs, r.Denied()); err != nil {
 			return err
 		}
 	}

@@ -258,6 +258,10 @@ func TestLastAddress(t *testing.T) {
 	if r = one(t, audit.Options{}, fields{"sourceIPs": []string{"192.0.2.1", "10.0.0.1"}}); strings.Join(r.Actor.SourceIPs, " ") != "192.0.2.1 10.0.0.1" || r.Cut {
 		t.Errorf("two addresses became %q", r.Actor.SourceIPs)
 	}
+	denied := fields{"responseStatus": fields{"code": 403}, "annotations": fields{"authorization.k8s.io/decision": "forbid"}, "sourceIPs": append(addresses, "10.0.0.1")}
+	if r = one(t, audit.Options{Denied: true}, denied); len(r.Actor.SourceIPs) != 4 || r.Actor.SourceIPs[3] != "10.0.0.1" || !r.Cut {
+		t.Errorf("of a denied request, the addresses are %.100q", r.Actor.SourceIPs)
+	}
 }
 
 // clientTexts are events in which a client has chosen a text: with a header, with the path, or with the body. A client must not be able to hide

@@ -43,13 +43,16 @@ func (v value) text() (string, error) {
 
 // Shortened returns a text that names something: if it has more than 4 KiB, a part of it with a digest of the whole. So two of them are equal if the
 // texts are, and one that is cut is neither a UID nor a resourceVersion of the API server.
-func Shortened(text string) string {
-	if len(text) <= maxShort {
+func Shortened(text string) string { return ShortenedTo(text, maxShort) }
+
+// ShortenedTo is [Shortened] for another limit of at least 80 bytes.
+func ShortenedTo(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
 	sum := sha256.Sum256([]byte(text))
 	digest := "~sha256:" + hex.EncodeToString(sum[:])
-	n := maxShort - len(digest)
+	n := limit - len(digest)
 	for n > 0 && !utf8.RuneStart(text[n]) {
 		n--
 	}

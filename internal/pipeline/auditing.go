@@ -747,6 +747,7 @@ func (r *recordReader) next(ctx context.Context) error {
 			a.Read(at.Number, &records[i].Record, now)
 			changes = append(changes, r.refuse(a, at.Number, &records[i].Record)...)
 		}
+		changes = append(changes, a.CountRefusals()...)
 		if lost != nil { // some of the records behind the missing ones may have come before them
 			a.Lost(now)
 		}

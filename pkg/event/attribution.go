@@ -30,6 +30,8 @@ type Denial struct {
 	Request Request `json:"request"`
 	// Message is what the API server has answered.
 	Message string `json:"message,omitzero"`
+	// More is how many more requests of the user for the collection were refused in about the same minute, and have no event of their own.
+	More uint64 `json:"more,omitzero"`
 	// LeftOut names the members that would have made the event too large, as in [Attribution]; and "message".
 	LeftOut []string `json:"leftout,omitzero"`
 }
