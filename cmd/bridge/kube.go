@@ -11,8 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
@@ -35,30 +33,6 @@ func newClient(k config.Kubernetes) (*source.Client, error) {
 	client.ExpectCluster(k.ClusterUID)
 	return client, nil
 }
-
-func restConfig(k config.Kubernetes) (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = k.Kubeconfig
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-		&clientcmd.ConfigOverrides{CurrentContext: k.Context}).ClientConfig()
-	switch {
-	case err == nil:
-		cfg.UserAgent = "kubebridge/" + currentVersion().Version
-		return cfg, nil
-	case clientcmd.IsEmptyConfig(err):
-		looked := "no kubeconfig"
-		if path := os.Getenv("KUBECONFIG"); path != "" {
-			looked = fmt.Sprintf("no kubeconfig at KUBECONFIG (%s)", path)
-		}
-		return nil, &exitError{exitEnvironment, fmt.Errorf("no cluster: not in a pod, and %s: give --kubeconfig, or set kubernetes.kubeconfig or KUBECONFIG", looked)}
-	case k.Kubeconfig != "":
-		return nil, &exitError{exitConfig, fmt.Errorf("kubernetes.kubeconfig %s: %w", k.Kubeconfig, oneLine(err))}
-	default:
-		return nil, &exitError{exitEnvironment, fmt.Errorf("kubeconfig: %w", oneLine(err))}
-	}
-}
-
-func oneLine(err error) error { return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) }
 
 // ownNamespace is where a pod finds the name of its namespace.
 const ownNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"

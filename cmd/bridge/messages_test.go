@@ -25,7 +25,35 @@ func TestFirstMistakes(t *testing.T) {
 	}
 	t.Setenv("KUBECONFIG", "/nope/kubeconfig")
 	t.Setenv("HOME", t.TempDir())
-	bridge(t, "validate", "--connect", "-c", path).failed(t, exitEnvironment, "no kubeconfig at KUBECONFIG (/nope/kubeconfig)", "--kubeconfig")
+	bridge(t, "validate", "--connect", "-c", path).failed(t, exitEnvironment, "KUBECONFIG (/nope/kubeconfig): there is no such file", "give --kubeconfig")
+}
+
+// A kubeconfig that cannot be used is named, with what is wrong in it. --kubeconfig and its key are input: exit code 2.
+func TestKubeconfigIsWrong(t *testing.T) {
+	path, _ := configFile(t)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	const parts = `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}, {name: none, cluster: {insecure-skip-tls-verify: true}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: b, context: {cluster: c, user: u}}, {name: a, context: {cluster: nosuch, user: u}}, {name: d, context: {cluster: none, user: u}}]
+`
+	for text, why := range map[string]string{
+		"":                               ": it is empty",
+		"apiVersion: v1\nkind: Config\n": ": it is empty",
+		parts:                            ": it has no current-context (contexts: a, b, d): choose one with --context or kubernetes.context",
+		parts + "current-context: x\n":   `: it has no context "x" (contexts: a, b, d)`,
+		parts + "current-context: a\n":   `: context "a" is for the cluster "nosuch", which is not in the file`,
+		parts + "current-context: d\n":   `: cluster "none" has no server`,
+		"current-context: x\n":           `: it has no context "x" (it has no contexts)`,
+	} {
+		write(t, file, text)
+		t.Setenv("KUBECONFIG", "")
+		bridge(t, "validate", "--connect", "-c", path, "--kubeconfig", file).failed(t, exitConfig, "kubernetes.kubeconfig "+file+why)
+		bridge(t, "state", "--at", "1", "--apply", "-c", path, "--kubeconfig", file).failed(t, exitConfig, "--kubeconfig "+file+why)
+		t.Setenv("KUBECONFIG", file)
+		bridge(t, "tail", "pods").failed(t, exitEnvironment, "KUBECONFIG ("+file+")"+why)
+	}
 }
 
 // A warning does not break scripts: exit code and standard output are those of a configuration without warnings.

@@ -112,6 +112,9 @@ func exitCode(err error) int {
 	)
 	switch {
 	case errors.As(err, &exit):
+		if errors.As(exit.err, new(*exitError)) { // the first one knows the cause
+			return exitCode(exit.err)
+		}
 		return exit.code
 	case errors.As(err, &mistakes), errors.As(err, &mistake):
 		return exitConfig

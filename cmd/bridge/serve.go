@@ -270,7 +270,7 @@ func (f *serveFlags) guard(p *past, m *mirror.Mirror, ready func() error, log *z
 		if o.Tokens, err = auth.NewTokens(cfg, from); err != nil {
 			return nil, nil, &exitError{exitEnvironment, err}
 		}
-	case f.authorization == authorizeBus && f.clientCA != "":
+	case f.authorization == authorizeBus && f.clientCA != "" && p.config.Kubernetes.Kubeconfig == "":
 		log.Warn("no cluster to ask: bearer tokens are refused, client certificates are accepted", zap.Error(err))
 	default:
 		return nil, nil, err

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/internal/history/restore"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -302,10 +302,9 @@ func printDifference(out io.Writer, d *history.Difference) error {
 
 // cluster returns the client configuration of the cluster to restore to.
 func (f *stateFlags) cluster() (*rest.Config, error) {
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: f.kubeconfig}
-	conf, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
+	conf, err := loadKubeconfig("--kubeconfig", config.Kubernetes{Kubeconfig: f.kubeconfig, Context: f.context})
 	if err != nil {
-		return nil, &exitError{exitConfig, fmt.Errorf("--kubeconfig %s: %w", f.kubeconfig, oneLine(err))}
+		return nil, err
 	}
 	conf.QPS, conf.Burst = restoreRate, 2*restoreRate
 	return conf, nil

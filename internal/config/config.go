@@ -48,10 +48,11 @@ type Config struct {
 	digest   string
 }
 
-// Kubernetes says where the API server is. Both empty: in-cluster, else the
-// usual kubeconfig rules.
+// Kubernetes says where the API server is.
 type Kubernetes struct {
-	Kubeconfig string `yaml:"kubeconfig"` // path of a kubeconfig. Default: the pod's service account, else KUBECONFIG, else ~/.kube/config
+	// Kubeconfig is the path of a kubeconfig. Default: KUBECONFIG, else ~/.kube/config if it exists, else the pod's
+	// service account.
+	Kubeconfig string `yaml:"kubeconfig"`
 	Context    string `yaml:"context"`    // context in that kubeconfig. Default: the current one
 	ClusterUID string `yaml:"clusterUID"` // UID of the namespace kube-system, for a bridge that may not get it
 	// ConcurrentLists is how many lists run at once. Lists that the API server did not answer in time before get
