@@ -73,7 +73,7 @@ func newPast(c *config.Config, s *config.Sink) *past {
 	for i := range entries {
 		entries[i].Options = &resources[i]
 	}
-	p.plan = plan.Make(entries, c.Exclude, discovery.Builtin(), func(string) ([]string, bool) { return nil, false })
+	p.plan = plan.Make(entries, c.Exclude, discovery.Builtin(), func(string) ([]string, bool) { return nil, false }, nil)
 	return p
 }
 

@@ -221,7 +221,12 @@ func (a *asker) resolve(r config.Resource) ([]schema.GroupResource, error) {
 	return nil, fmt.Errorf("resource %q: it is not known which permissions cover this pattern and nothing else: name groups or resources instead", r.Name())
 }
 
+// single returns the resource that a name means. Of several, the bridge goes on with the one that it has published, which the checkpoint knows.
 func (a *asker) single(name discovery.Name, grouped bool) ([]schema.GroupResource, error) {
+	if choices, clear := a.options.Catalog.Choices(name); !clear && len(choices) > 1 {
+		a.note("%s may be any of %v here: all are granted. Write the plural and the group.", name, choices)
+		return choices, nil
+	}
 	found, served, err := a.options.Catalog.Identify(name)
 	switch {
 	case err != nil:

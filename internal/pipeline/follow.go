@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubebridge/kubebridge/internal/loop"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
-	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
@@ -18,8 +19,11 @@ import (
 func (p *Pipeline) followPlan(ctx context.Context, b *Bridge) error {
 	departures := planning.NewDepartures(b.cluster)
 	f := planning.NewFollower(planning.FollowerOptions{
-		Cluster:  b.cluster,
-		Apply:    func(ctx context.Context, made *planning.Plan) error { return p.apply(ctx, made, departures) },
+		Cluster: b.cluster,
+		Known:   p.known,
+		Apply: func(ctx context.Context, made *planning.Plan, known []planning.Known) error {
+			return p.apply(ctx, made, departures.Outcomes(ctx, made, known), known)
+		},
 		Rejected: func(err error) { p.log.Error("new configuration rejected; keeping the previous one", zap.Error(err)) },
 	})
 	p.mu.Lock()
@@ -107,18 +111,16 @@ func (b *Bridge) Resync(ctx context.Context, sink, resource string) ([]string, e
 	if e := b.o.Elector; e != nil && len(pipelines) == 0 {
 		return nil, fmt.Errorf("this process is a standby: ask the leader, %q", e.Status().Holder)
 	}
-	name := resource
-	if catalog := b.cluster.Catalog(); catalog != nil {
-		if r, err := catalog.FindUnversioned(discovery.Parse(resource)); err == nil {
-			name = (&event.Collection{Group: r.Group, Resource: r.Name}).ResourceID()
-		}
+	if sink != "" {
+		pipelines = slices.DeleteFunc(pipelines, func(p *Pipeline) bool { return p.name != sink })
+	}
+	names := b.watchedAs(resource, pipelines)
+	if len(names) > 1 {
+		return nil, fmt.Errorf("%q may mean %s: write the plural and the group", resource, strings.Join(names, " or "))
 	}
 	var all []string
 	for _, p := range pipelines {
-		if sink != "" && p.name != sink {
-			continue
-		}
-		ids, err := p.Resync(ctx, name)
+		ids, err := p.Resync(ctx, names[0])
 		if err != nil {
 			return nil, fmt.Errorf("sink %q: %w", p.name, err)
 		}
@@ -128,4 +130,24 @@ func (b *Bridge) Resync(ctx context.Context, sink, resource string) ([]string, e
 		return nil, &UnknownResourceError{sink, resource}
 	}
 	return all, nil
+}
+
+// watchedAs returns the resources that a name may mean and that pipelines watch; the name if they watch none of them.
+func (b *Bridge) watchedAs(name string, pipelines []*Pipeline) (watched []string) {
+	var choices []schema.GroupResource
+	if catalog := b.cluster.Catalog(); catalog != nil {
+		var clear bool
+		if choices, clear = catalog.Choices(discovery.Parse(name)); clear {
+			choices = choices[:1]
+		}
+	}
+	for _, r := range choices {
+		if slices.ContainsFunc(pipelines, func(p *Pipeline) bool { return p.shows(r.String()) }) {
+			watched = append(watched, r.String())
+		}
+	}
+	if len(watched) == 0 {
+		return []string{name}
+	}
+	return watched
 }

@@ -236,19 +236,20 @@ func (p *Pipeline) setTarget(collection string, t target) {
 	p.changed = make(chan struct{})
 }
 
-// apply passes a plan on to the loop, and shows its collections in the status.
-func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, departures *planning.Departures) error {
-	p.planned.log(p.log, made)
+// known returns the collections that are in the checkpoint or wanted.
+func (p *Pipeline) known(ctx context.Context) ([]planning.Known, error) {
 	known, err := p.loop.Known(ctx)
-	if err != nil {
-		return err
-	}
 	for i := range known {
 		if last, read := p.last[known[i].ID]; read {
 			known[i].Last = &last
 		}
 	}
-	out := departures.Outcomes(ctx, made, known)
+	return known, err
+}
+
+// apply passes a plan on to the loop, and shows its collections in the status.
+func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, out planning.Outcomes, known []planning.Known) error {
+	p.planned.log(p.log, made)
 	for _, id := range out.Outdated {
 		p.readNoMore(id)
 	}
@@ -273,7 +274,7 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, departures *p
 	if allNamed { // else what was recorded of a collection waits for a later plan
 		p.lagging.planned(p.name)
 	}
-	err = p.loop.Set(ctx, next)
+	err := p.loop.Set(ctx, next)
 	for _, id := range out.Outdated { // the loop may have set it again before it took the plan, for example when a pause has ended
 		p.dropTarget(id, true)
 	}
@@ -455,4 +456,16 @@ func (p *Pipeline) countsOf(id string) *collectionCounts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.shown[id]
+}
+
+// shows reports whether the status shows a collection of a resource.
+func (p *Pipeline) shows(resource string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id := range p.shown {
+		if loop.Resource(id) == resource {
+			return true
+		}
+	}
+	return false
 }

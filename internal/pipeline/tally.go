@@ -6,6 +6,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
@@ -30,6 +31,8 @@ func advice(err error) string {
 		return "let the bridge's account get, list and watch the resource"
 	case apierrors.IsUnauthorized(err):
 		return "renew the bridge's credentials: its service account or kubeconfig"
+	case errors.Is(err, planning.ErrSeveral), errors.Is(err, planning.ErrAmbiguous):
+		return "write the resource with its plural and group"
 	case errors.Is(err, discovery.ErrNoResource):
 		return "install what defines the resource, correct its name, or take it out of the configuration"
 	case errors.Is(err, discovery.ErrNotWatchable):

@@ -43,7 +43,12 @@ func TestRecordsOfUnnamedCollections(t *testing.T) {
 		read(r, 1, func(a *status.Attribution) bool { return a.Waiting == 1 })
 	})
 	run(func(r *rig) {
-		if err := r.apply(t.Context(), &planning.Plan{}, planning.NewDepartures(planning.NewCluster(nil, nil))); err != nil {
+		known, err := r.known(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		made := &planning.Plan{}
+		if err := r.apply(t.Context(), made, made.Outcomes(known, nil), known); err != nil {
 			t.Fatal(err)
 		}
 		denied := created("x", "", "carol")

@@ -48,7 +48,8 @@ func Check(ctx context.Context, client *source.Client, entries []Entry, exclude 
 		for i, err := range tried {
 			tried[i] = p.placed(p.Collections[i].Entry, err)
 		}
-		return p.Warnings, errors.Join(append(p.problems(), tried...)...)
+		warnings, wrong := p.problems()
+		return warnings, errors.Join(append(wrong, tried...)...)
 	}
 }
 
@@ -58,19 +59,23 @@ func ask(ctx context.Context, client *source.Client, entries []Entry, exclude []
 	if err != nil {
 		return Plan{}, err
 	}
-	return Make(entries, exclude, catalog, func(string) ([]string, bool) { return nil, false }), nil
+	return Make(entries, exclude, catalog, func(string) ([]string, bool) { return nil, false }, nil), nil
 }
 
-// problems returns the errors of a plan, except for namespaces that are not known.
-func (p *Plan) problems() []error {
-	all := []error{p.Err}
+// problems returns the warnings and the errors of a plan, except for namespaces that are not known. A name that several resources have is a warning,
+// because the checkpoint, which is not read, may say which one the entry has.
+func (p *Plan) problems() (warnings []string, wrong []error) {
+	warnings, wrong = p.Warnings, []error{p.Err}
 	for _, entry := range slices.Sorted(maps.Keys(p.Waiting)) {
-		err := p.Waiting[entry]
-		if !errors.Is(err, ErrNamespacesUnknown) && !errors.Is(err, ErrContradiction) { // p.Err has the latter
-			all = append(all, p.placed(entry, err))
+		switch err := p.Waiting[entry]; {
+		case errors.Is(err, ErrSeveral):
+			warnings = append(warnings, p.placed(entry, err).Error())
+		case errors.Is(err, ErrNamespacesUnknown), errors.Is(err, ErrContradiction): // p.Err has the latter
+		default:
+			wrong = append(wrong, p.placed(entry, err))
 		}
 	}
-	return all
+	return warnings, wrong
 }
 
 // placed puts the place of an entry before an error about it.

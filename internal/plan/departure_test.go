@@ -23,7 +23,7 @@ func TestDepartures(t *testing.T) {
 		return namespace == "kept" || namespace == "c" && again, failure
 	}
 	begun := time.Now()
-	p := Make([]Entry{{Resource: "pods", NamespaceSelector: "ci"}}, nil, catalogOf("pods.v1."), labelled(map[string][]string{"ci": nil}))
+	p := Make([]Entry{{Resource: "pods", NamespaceSelector: "ci"}}, nil, catalogOf("pods.v1."), labelled(map[string][]string{"ci": nil}), nil)
 	at := func(namespace string, held Held, read time.Time) Known {
 		return Known{ID: "pods@" + namespace, Held: held, Read: read}
 	}
@@ -63,7 +63,7 @@ func TestDeparturesOfManyNamespaces(t *testing.T) {
 		return false, nil
 	}
 	entries := []Entry{{Resource: "pods", NamespaceSelector: "ci"}, {Resource: "pods", Name: "b", NamespaceSelector: "ci"}}
-	p := Make(entries, nil, catalogOf("pods.v1."), labelled(map[string][]string{"ci": nil}))
+	p := Make(entries, nil, catalogOf("pods.v1."), labelled(map[string][]string{"ci": nil}), nil)
 	var known []Known
 	for i := range many {
 		known = append(known, Known{ID: fmt.Sprintf("pods@n%d", i), Held: Objects}, Known{ID: fmt.Sprintf("pods:b@n%d", i), Held: Objects})
@@ -117,7 +117,7 @@ func TestDeparturesOfExistingNamespaces(t *testing.T) {
 			known = append(known, Known{ID: fmt.Sprintf("pods:%s@n%d", name, n), Held: Objects})
 		}
 	}
-	p := Make(entries, nil, catalogOf("pods.v1."), labelled(map[string][]string{"ci": nil}))
+	p := Make(entries, nil, catalogOf("pods.v1."), labelled(map[string][]string{"ci": nil}), nil)
 	for plans := 1; plans <= 2; plans++ {
 		if out := d.Outcomes(t.Context(), &p, known); len(out.Removed) != resources*many {
 			t.Fatalf("plan %d: %d collections are removed", plans, len(out.Removed))

@@ -200,23 +200,22 @@ func sameName(resource string, other *parsed) error {
 	return fmt.Errorf("another entry of %s has the name %q too, %s: choose another name", resource, other.Name, other.describe())
 }
 
-// find looks for the entry's resource in the catalog.
-func (p *parsed) find(catalog *discovery.Catalog) {
-	if p.resource.IsPattern() {
+// finds looks in the catalog for the resource r that the entry means.
+func (p *parsed) finds(r schema.GroupResource, catalog *discovery.Catalog) {
+	p.named = []schema.GroupResource{r}
+	if p.found, p.err = catalog.FindAs(p.resource, r); p.err != nil {
+		p.named = append(p.named, p.resource.Candidates()...)
 		return
 	}
-	if p.found, p.err = catalog.Find(p.resource); p.err == nil {
-		p.named = []schema.GroupResource{p.found.GroupResource()}
-		if !catalog.IsCertain(p.resource, p.found) {
-			p.err = fmt.Errorf("resource %q: %w: it may be preferred to version %s: see whether the APIService of each version is available, or write the version",
-				p.Resource, discovery.ErrUnknownGroup, p.found.Version)
-		}
-		return
+	if !catalog.IsCertain(p.resource, p.found) {
+		p.err = fmt.Errorf("resource %q: %w: it may be preferred to version %s: see whether the APIService of each version is available, or write the version",
+			p.Resource, discovery.ErrUnknownGroup, p.found.Version)
 	}
-	p.named = p.resource.Candidates()
-	if r, err := catalog.FindUnversioned(p.resource); err == nil {
-		p.named = append(p.named, r.GroupResource())
-	}
+}
+
+// lacksResource records why it is not known which resource the entry means. may are those that it may mean.
+func (p *parsed) lacksResource(err error, may ...schema.GroupResource) {
+	p.err, p.named = err, append(may, p.resource.Candidates()...)
 }
 
 // mayMean reports whether an entry whose resource was not found may mean r. served says whether the catalog

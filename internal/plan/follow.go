@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // settleTime is the pause before another plan. Discovery may show a change later than a reader has found it.
@@ -14,9 +16,11 @@ const settleTime = 2 * time.Second
 // FollowerOptions are the options of a follower. All are required.
 type FollowerOptions struct {
 	Cluster *Cluster // Run by the caller
-	// Apply takes a new plan. It is called from Run's goroutine whenever the plan may have changed.
+	// Known returns the collections of the checkpoint. An error ends Run.
+	Known func(ctx context.Context) ([]Known, error)
+	// Apply takes a new plan, and the collections that it was made with. It is called from Run's goroutine whenever the plan may have changed.
 	// An error ends Run.
-	Apply func(ctx context.Context, p *Plan) error
+	Apply func(ctx context.Context, p *Plan, known []Known) error
 	// Rejected is called when entries of [Follower.Set] contradict each other or the server. The
 	// previous entries stay in force until others are set or the contradiction is over.
 	Rejected func(err error)
@@ -91,10 +95,7 @@ func (f *Follower) Run(ctx context.Context) error {
 	for {
 		catalog, namespaces, changed := f.o.Cluster.now()
 		if catalog != nil {
-			p, err := f.plan(func(c configuration) Plan { return Make(c.entries, c.exclude, catalog, namespaces) })
-			if err == nil {
-				err = f.o.Apply(ctx, &p)
-			}
+			err := f.apply(ctx, catalog, namespaces)
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -114,6 +115,19 @@ func (f *Follower) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// apply makes a plan and applies it.
+func (f *Follower) apply(ctx context.Context, catalog *discovery.Catalog, namespaces Namespaces) error {
+	known, err := f.o.Known(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := f.plan(func(c configuration) Plan { return Make(c.entries, c.exclude, catalog, namespaces, known) })
+	if err != nil {
+		return err
+	}
+	return f.o.Apply(ctx, &p, known)
 }
 
 // plan makes the plan of the configuration that was set, or of the one that was accepted before. A

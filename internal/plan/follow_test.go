@@ -137,7 +137,8 @@ func follow(t *testing.T, s *apiServer, entries []Entry) *followed {
 	f := &followed{t: t, plans: make(chan []string, 1000), rejected: make(chan error, 1000), done: make(chan error, 1)}
 	f.Follower = NewFollower(FollowerOptions{
 		Cluster: cluster,
-		Apply: func(_ context.Context, p *Plan) error {
+		Known:   func(context.Context) ([]Known, error) { return nil, nil },
+		Apply: func(_ context.Context, p *Plan, _ []Known) error {
 			f.plans <- p.outline()
 			return nil
 		},
@@ -240,7 +241,9 @@ func TestFollowerPlans(t *testing.T) {
 	f := NewFollower(FollowerOptions{Cluster: NewCluster(nil, quiet), Rejected: func(error) { rejected++ }})
 	plan := func(catalog ...string) []string {
 		t.Helper()
-		p, err := f.plan(func(c configuration) Plan { return Make(c.entries, c.exclude, catalogOf(catalog...), labelled(nil)) })
+		p, err := f.plan(func(c configuration) Plan {
+			return Make(c.entries, c.exclude, catalogOf(catalog...), labelled(nil), nil)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

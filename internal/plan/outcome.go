@@ -229,7 +229,7 @@ func (p *Plan) decide(k *Known, departure func(*Known) Departure) (Outcome, *par
 // serves reports whether the server serves a collection's resource in any version, or whether this, or which version it prefers, is
 // unknown.
 func (p *Plan) serves(c *event.Collection) (served, unknown bool) {
-	name := discovery.Parse(c.ResourceID())
+	name := discovery.NameOf(resourceOf(c), "")
 	r, err := p.in.catalog.Find(name)
 	switch {
 	case err != nil:
@@ -340,7 +340,7 @@ func (p *Plan) ended(e *parsed, k *Known) Collection {
 	id := event.ParseCollection(k.ID)
 	r := e.found
 	if e.resource.IsPattern() {
-		r, _ = p.in.catalog.Find(discovery.Parse(id.ResourceID()))
+		r, _ = p.in.catalog.Find(discovery.NameOf(resourceOf(&id), ""))
 		if !p.in.catalog.IsCertain(e.resource, r) {
 			r = discovery.Resource{}
 		}

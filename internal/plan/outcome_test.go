@@ -23,7 +23,7 @@ type world struct {
 }
 
 func (w *world) outcomes(known []Known) Outcomes {
-	p := Make(w.entries, w.exclude, w.catalog, labelled(w.namespaces))
+	p := Make(w.entries, w.exclude, w.catalog, labelled(w.namespaces), known)
 	return p.Outcomes(known, func(k *Known) Departure {
 		c := event.ParseCollection(k.ID)
 		switch {
@@ -460,7 +460,7 @@ func TestUnservedKeepsItsEntry(t *testing.T) {
 	if len(out.Unserved) != 2 || out.Unserved[0].Options != "pattern" || out.Unserved[1].Options != "named" {
 		t.Errorf("got %v, %+v", out.outline(), out.Unserved)
 	}
-	p := Make(append(entries, Entry{Resource: "ga", Name: "short"}), nil, w.catalog, nil)
+	p := Make(append(entries, Entry{Resource: "ga", Name: "short"}), nil, w.catalog, nil, nil)
 	for id, want := range map[string]string{
 		"pods": "*.*", "widgets.example.com": "widgets", "gadgets.example.com": "*.*", "gadgets.example.com:short": "", "widgets.example.com:other": "",
 	} {
@@ -482,7 +482,7 @@ func TestStorage(t *testing.T) {
 	entries := []Entry{{Resource: "pods"}, {Resource: "packages.v1.operators.example.com"}}
 	served := ordinary("packages.v1.operators.example.com")
 	storages := func(catalog *discovery.Catalog, known ...Known) string {
-		p := Make(entries, nil, catalog, nil)
+		p := Make(entries, nil, catalog, nil, nil)
 		out := p.Outcomes(known, nil)
 		var text []string
 		for _, list := range [][]Collection{out.Wanted, out.Unserved} {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -72,6 +73,7 @@ type inputs struct {
 	exclude    exclusions
 	catalog    *discovery.Catalog
 	namespaces Namespaces
+	known      []Known
 }
 
 // exclusions are the resources that patterns leave out because the configuration says so.
@@ -97,6 +99,8 @@ var (
 	// ErrAmbiguous: the entry's name may mean several resources, now or later. Neither patterns nor the entry take the resource, because the entry's
 	// options may be meant for another one.
 	ErrAmbiguous = errors.New("it is not published until an entry has its plural and group")
+	// ErrSeveral: several resources have the entry's name, and it is not known which one it has: see [Make].
+	ErrSeveral = errors.New("the bridge goes on with the one that it has published, and waits if there is none: write the plural and the group")
 	// ErrNotPlural: a rule that hides values has a singular or short name of the resource, so that its values would not be hidden.
 	ErrNotPlural = errors.New("it is not published until the name in `redact` is corrected")
 )
@@ -106,6 +110,9 @@ var (
 // resources that patterns leave out. Such a name means the one of Kubernetes' own resources, or every other resource that it may mean. A nil
 // catalog is not known yet; the plan then has no collections.
 //
+// known are the collections of the checkpoint: a name that several resources have means the one of which the checkpoint has a collection. Otherwise
+// somebody who installs a resource could take an entry away, and hide changes.
+//
 // A pattern takes no resource that a named entry may mean, by plural, singular or short name in any group, so that the options of the entry,
 // which may hide values, do not give way to those of the pattern.
 //
@@ -114,13 +121,13 @@ var (
 // resource, this may begin while the bridge runs; then [Plan.Waiting] has the entry.
 //
 // [Plan.Err] has only errors that do not depend on what somebody installs in the cluster: see [ErrMismatch].
-func Make(entries []Entry, exclude []string, catalog *discovery.Catalog, namespaces Namespaces) Plan {
+func Make(entries []Entry, exclude []string, catalog *discovery.Catalog, namespaces Namespaces, known []Known) Plan {
 	p := planner{
 		Plan: Plan{
 			Waiting: map[string]error{}, Unknown: map[string]error{},
 			in: inputs{
 				exclude: exclusions{all: discovery.ParseAll(exclude), own: map[schema.GroupResource]string{}, others: map[schema.GroupResource]string{}},
-				catalog: catalog, namespaces: namespaces,
+				catalog: catalog, namespaces: namespaces, known: known,
 			},
 		},
 		own:   discovery.Builtin(),
@@ -208,15 +215,17 @@ func (p *planner) meansOwn(name discovery.Name) (own schema.GroupResource, ok bo
 		return own, false
 	}
 	own = r.GroupResource()
-	found, err := p.in.catalog.Find(name)
-	return own, err != nil || found.GroupResource() == own || !p.in.catalog.Known(own.Group)
+	choices, clear := p.in.catalog.Choices(name)
+	return own, len(choices) == 0 || clear && choices[0] == own
 }
 
 // collect makes the collections.
 func (p *planner) collect() {
 	unclear := ""
 	for _, e := range p.in.entries {
-		e.find(p.in.catalog)
+		if !e.resource.IsPattern() {
+			p.find(e)
+		}
 		if e.ambiguous(p.in.catalog) {
 			unclear = e.Resource
 		}
@@ -259,10 +268,11 @@ func (p *planner) ambiguities() {
 		own := e.err == nil && p.isOwn(e.found.GroupResource())
 		_, grouped := e.resource.Group()
 		e.certain = own || grouped && (e.err != nil || e.resource.Matches(e.found.Group, e.found.Name))
-		if own {
-			continue // a name of one of Kubernetes' own resources does not come to mean another
+		choices, clear := p.in.catalog.Choices(e.resource)
+		if clear && choices[0] == e.found.GroupResource() {
+			continue // it does not come to mean another one
 		}
-		for _, r := range p.in.catalog.Meanings(e.resource) {
+		for _, r := range choices {
 			p.mayBe[r] = e
 		}
 	}
@@ -271,11 +281,16 @@ func (p *planner) ambiguities() {
 			delete(p.mayBe, r)
 		}
 	}
+	for _, r := range slices.SortedFunc(maps.Keys(p.mayBe), compare) {
+		if e := p.mayBe[r]; e.err == nil {
+			p.says(e, fmt.Errorf("resource %q: it means %s, and %s has the name, too: %w", e.String(), e.found.GroupResource(), r, ErrAmbiguous))
+		}
+	}
 }
 
 // isOwn reports whether a resource is one of Kubernetes' own.
 func (p *planner) isOwn(r schema.GroupResource) bool {
-	_, err := p.own.Find(discovery.Parse(r.Resource + "." + r.Group))
+	_, err := p.own.Find(discovery.NameOf(r, ""))
 	return err == nil
 }
 

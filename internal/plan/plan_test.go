@@ -265,7 +265,7 @@ func TestPlan(t *testing.T) {
 			if c.catalog == nil {
 				c.catalog = ordinary()
 			}
-			p := Make(c.entries, c.exclude, c.catalog, labelled(c.namespaces))
+			p := Make(c.entries, c.exclude, c.catalog, labelled(c.namespaces), nil)
 			if p.Err != nil {
 				t.Fatal(p.Err)
 			}
@@ -274,7 +274,7 @@ func TestPlan(t *testing.T) {
 			}
 			slices.Reverse(c.entries)
 			slices.Reverse(c.exclude)
-			again := Make(c.entries, c.exclude, c.catalog, labelled(c.namespaces))
+			again := Make(c.entries, c.exclude, c.catalog, labelled(c.namespaces), nil)
 			slices.Sort(p.Unmatched)
 			slices.Sort(again.Unmatched)
 			p.Warnings, again.Warnings = nil, nil // the warnings name the first of two entries first
@@ -353,7 +353,7 @@ func TestPlanRefuses(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := Make(c.entries, c.exclude, ordinary(), labelled(nil))
+			p := Make(c.entries, c.exclude, ordinary(), labelled(nil), nil)
 			var config *ConfigError
 			if !errors.As(p.Err, &config) {
 				t.Fatalf("got %v", p.Err)

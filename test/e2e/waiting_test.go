@@ -59,12 +59,18 @@ var (
 	clusterRoleBindings = kube.Type{GroupVersionResource: rbac.WithResource("clusterrolebindings"), Kind: "ClusterRoleBinding"}
 )
 
-// allow lets a user read a resource in all namespaces.
+// allow lets a user read a resource of the core group in all namespaces.
 func (w *world) allow(user, resource string, verbs ...any) {
+	w.t.Helper()
+	w.allowIn(user, "", resource, verbs...)
+}
+
+// allowIn is allow for a resource of a group.
+func (w *world) allowIn(user, group, resource string, verbs ...any) {
 	w.t.Helper()
 	name := w.ns + "-" + resource
 	_, err := w.kube.Create(w.soon(), clusterRoles, name, kube.Fields{"rules": []any{map[string]any{
-		"apiGroups": []any{""}, "resources": []any{resource}, "verbs": verbs,
+		"apiGroups": []any{group}, "resources": []any{resource}, "verbs": verbs,
 	}}})
 	w.must(err)
 	_, err = w.kube.Create(w.soon(), clusterRoleBindings, name, kube.Fields{

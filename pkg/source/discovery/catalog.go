@@ -168,7 +168,7 @@ func (c *Catalog) doubtful(group, version string) bool {
 	})
 }
 
-// Find returns the resource that a name means, as kubectl resolves it. If the name has no version, Find takes the group's preferred
+// Find returns the resource that a name means now, much as kubectl resolves it: see [Catalog.Choices]. If the name has no version, Find takes the group's preferred
 // version, or the first one that has the resource, of those that could be asked: see [Catalog.IsCertain]. Errors wrap [ErrNoResource],
 // [ErrNotWatchable] or [ErrUnknownGroup].
 func (c *Catalog) Find(n Name) (Resource, error) {
@@ -212,18 +212,32 @@ func (c *Catalog) ShortNames(n Name) []string {
 // resource in another version.
 func (c *Catalog) FindUnversioned(n Name) (Resource, error) {
 	found, err := c.Find(n)
-	if readings := n.readings(); err != nil && readings[0].Version != "" {
-		other := readings[0].GroupResource()
-		if r, e := c.Find(Parse(other.Resource + "." + other.Group)); e == nil {
+	if err != nil && n.version != "" {
+		if r, e := c.Find(NameOf(n.readings()[0].GroupResource(), "")); e == nil {
 			return r, nil
 		}
 	}
 	return found, err
 }
 
+// FindAs is like [Catalog.Find] for a name of which it is known that it means the resource r, in the version of the name.
+func (c *Catalog) FindAs(n Name, r schema.GroupResource) (Resource, error) {
+	as := NameOf(r, "")
+	for _, reading := range n.readings() {
+		if !n.bare && reading.Group == r.Group {
+			as = NameOf(r, reading.Version)
+		}
+	}
+	as.text = n.text
+	return c.Find(as)
+}
+
 // Identify returns the resource that a name means, in any version. If the server does not serve it, served is false and the result
 // has the resource and group of the name. A name without a group is then an error, that of [Catalog.Find].
 func (c *Catalog) Identify(n Name) (r schema.GroupResource, served bool, err error) {
+	if choices, clear := c.Choices(n); clear {
+		return choices[0], true, nil
+	}
 	found, err := c.FindUnversioned(n)
 	switch {
 	case err == nil:
@@ -232,6 +246,22 @@ func (c *Catalog) Identify(n Name) (r schema.GroupResource, served bool, err err
 		return r, false, err
 	}
 	return schema.GroupResource{Group: n.group, Resource: n.resource}, false, nil
+}
+
+// Choices returns the resources that a name may mean on this server. clear reports that it means the first one, whatever else somebody
+// installs: one of Kubernetes' own resources, or the plural in a group that cannot be taken for a version.
+func (c *Catalog) Choices(n Name) (choices []schema.GroupResource, clear bool) {
+	choices = c.Meanings(n)
+	one := schema.GroupResource{Group: n.group, Resource: n.resource}
+	clear = !n.bare && n.version == "" && slices.Contains(choices, one)
+	if own, err := Builtin().FindUnversioned(n); err == nil && (!c.Known(own.Group) || len(c.Meanings(NameOf(own.GroupResource(), ""))) > 0) {
+		one, clear = own.GroupResource(), true
+	}
+	if clear {
+		choices = slices.DeleteFunc(choices, func(r schema.GroupResource) bool { return r == one })
+		choices = slices.Insert(choices, 0, one)
+	}
+	return choices, clear
 }
 
 // Meanings returns the resources that a name may mean, by plural, singular or short name, in every group that the name may be of. [Catalog.Find]

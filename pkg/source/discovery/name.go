@@ -25,6 +25,7 @@ type Name struct {
 	group    string // "*": every group
 	version  string // "": not written
 	bare     bool   // the text has no group
+	exact    bool   // made by NameOf: group and version are known
 }
 
 // all stands for every resource, or every group.
@@ -54,6 +55,15 @@ func Parse(text string) Name {
 		n.group, n.bare = all, false
 	}
 	return n
+}
+
+// NameOf returns the name of one resource, which means the same on every cluster. An empty version is the one that the server prefers.
+func NameOf(r schema.GroupResource, version string) Name {
+	text := Resource{Group: r.Group, Version: version, Name: r.Resource}.String()
+	if version == "" {
+		text = r.String()
+	}
+	return Name{text: text, resource: r.Resource, group: r.Group, version: version, exact: true}
 }
 
 // ParseAll reads several names and patterns.
@@ -111,7 +121,7 @@ func (n Name) Breadth() Breadth {
 		return AllGroups
 	case n == Name{text: n.text, resource: all, group: n.group} && !wild:
 		return OneGroup
-	case n == Name{text: n.text, resource: n.resource, group: n.group, version: n.version, bare: n.bare} && !wild && !strings.Contains(n.resource, all):
+	case n == Name{text: n.text, resource: n.resource, group: n.group, version: n.version, bare: n.bare, exact: n.exact} && !wild && !strings.Contains(n.resource, all):
 		return OneResource
 	}
 	return OtherBreadth
@@ -146,7 +156,7 @@ func (n Name) Matches(group, resource string) bool {
 	if n.resource != all && n.resource != resource {
 		return false
 	}
-	return n.bare || n.group == all || n.group == group || n.version != "" && n.version+"."+n.group == group
+	return n.bare || n.group == all || n.group == group || n.version != "" && !n.exact && n.version+"."+n.group == group
 }
 
 // Covers reports whether n means every resource that other means, on any cluster. A name without a group counts as
@@ -159,7 +169,7 @@ func (n Name) Covers(other Name) bool {
 }
 
 // Candidates returns the resources that a name, which is no pattern, may mean: one whose group is everything behind the first
-// dot ("" without a dot) and, as kubectl reads it, one whose version is the part behind the first dot.
+// dot ("" without a dot) and, as kubectl reads it, one whose version is the part behind the first dot. The likelier one comes first.
 func (n Name) Candidates() []schema.GroupResource {
 	var list []schema.GroupResource
 	for _, r := range n.readings() {
@@ -173,16 +183,24 @@ func (n Name) MayBeOf(group string) bool {
 	return n.bare || n.group == all || slices.ContainsFunc(n.Candidates(), func(r schema.GroupResource) bool { return r.Group == group })
 }
 
-// readings returns the ways to read a name, in kubectl's order: with a version first. The part behind the first dot may be a
-// version even if it does not look like one: versions of CustomResourceDefinitions can be any label.
+// readings returns the ways to read a name. The part behind the first dot may be a version even if it does not look like
+// one: versions of CustomResourceDefinitions can be any label. The reading with a version comes first only if it looks like one. So
+// nobody takes the entry widgets.stable.example.com away with a version named stable.
 func (n Name) readings() []schema.GroupVersionResource {
+	if n.exact {
+		return []schema.GroupVersionResource{{Group: n.group, Version: n.version, Resource: n.resource}}
+	}
 	_, rest, _ := strings.Cut(strings.ToLower(n.text), ".")
 	plain := schema.GroupVersionResource{Group: GroupNamed(rest), Resource: n.resource}
 	version, group, ok := strings.Cut(rest, ".")
 	if !ok {
 		return []schema.GroupVersionResource{plain}
 	}
-	return []schema.GroupVersionResource{{Group: GroupNamed(group), Version: version, Resource: n.resource}, plain}
+	versioned := schema.GroupVersionResource{Group: GroupNamed(group), Version: version, Resource: n.resource}
+	if n.version == "" {
+		return []schema.GroupVersionResource{plain, versioned}
+	}
+	return []schema.GroupVersionResource{versioned, plain}
 }
 
 // GroupNamed returns the name of a group from its written form: "core" stands for the core group, whose name is "".

@@ -17,7 +17,7 @@ func TestName(t *testing.T) {
 		{"pods.v1.core", `pods of "" in v1; pods; or pods, pods.v1.core`},
 		{"deployments.apps", `deployments of "apps"; deployments.apps; or deployments.apps`},
 		{"deployments.v1beta2.apps", `deployments of "apps" in v1beta2; deployments.apps; or deployments.apps, deployments.v1beta2.apps`},
-		{"widgets.stable.example.com", `widgets of "stable.example.com"; widgets.stable.example.com; or widgets.example.com, widgets.stable.example.com`},
+		{"widgets.stable.example.com", `widgets of "stable.example.com"; widgets.stable.example.com; or widgets.stable.example.com, widgets.example.com`},
 		{"*.apps", `* of "apps"; *.apps`},
 		{"*.Apps", `* of "apps"; *.apps`},
 		{"*.core", `* of ""; *.core`},
