@@ -71,6 +71,11 @@ func settings(c jetstream.StreamConfig, replicas int, alone bool) []finding {
 	}
 }
 
+// transforms reports whether a transform changes messages of a subject, which may be a pattern.
+func transforms(t *jetstream.SubjectTransformConfig, subject string) bool {
+	return t != nil && (t.Source == "" || overlap(t.Source, subject))
+}
+
 // inspect refuses a stream whose settings break the guarantee of the delivery, and
 // warns about other settings that are not as configured, about each once until it changes.
 func (l *link) inspect(c jetstream.StreamConfig) error {
@@ -112,6 +117,7 @@ func (l *link) judge(c jetstream.StreamConfig) (breaks, weak []finding) {
 		{c.MaxMsgSize > 0, false, fmt.Sprintf("its max_msg_size is %d", c.MaxMsgSize), "-1", "larger events are cut down to it"},
 		{c.Discard != jetstream.DiscardOld, false, "its discard is new", "old", "once it is full it takes nothing, and the bridge waits"},
 		{!alone && c.Duplicates < duplicateWindow, false, fmt.Sprintf("its duplicate_window is %v", c.Duplicates), duplicateWindow.String(), "what is sent again later than that is there twice"},
-		{c.SubjectTransform != nil, false, "it changes subjects (subject_transform)", "none", "consumers find events under the changed ones"},
+		{alone && transforms(c.SubjectTransform, termSubject(l.id)), true, "it changes the subject " + termSubject(l.id) + " (subject_transform)", "none", "the bridge would not find its own messages: " + correct},
+		{c.SubjectTransform != nil, false, "it changes subjects (subject_transform)", "none", "consumers find events under the changed ones, and `bridge serve`, `bridge state` and `bridge history` do not read them"},
 	})
 }

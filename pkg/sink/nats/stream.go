@@ -246,7 +246,7 @@ func (l *link) explain(verb string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse),
 		errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return fmt.Errorf("%s stream %q: nobody answers for JetStream on %s: is it enabled, and has the cluster a leader? (%w)", verb, l.name, l.conn.address, err)
+		return fmt.Errorf("%s stream %q: nobody answers for JetStream on %s: is it enabled, has the cluster a leader, and does the account leave the subject as it is (mappings)? (%w)", verb, l.name, l.conn.address, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s stream %q: no answer from %s: %w", verb, l.name, l.conn.address, err)
 	}
@@ -321,6 +321,9 @@ func (s *Sink) beginTermAfter(ctx context.Context, of stream, last string, seq u
 	})
 	if err == nil && ack.Stream != s.name {
 		err = fmt.Errorf("subject %q belongs to stream %q", s.termSubject, ack.Stream)
+	}
+	if lostRace(err) {
+		err = fmt.Errorf("%w: another writer has begun one, or the server stores subject %q under another one (subject_transform of the stream, mappings of the account)", err, s.termSubject)
 	}
 	if err != nil {
 		return s.explain(fmt.Sprintf("begin term %d on", number), err)
