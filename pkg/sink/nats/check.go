@@ -120,7 +120,7 @@ func (c *checker) checkGrants(ctx context.Context, checkpoint bool) error {
 		return err
 	}
 	if checkpoint {
-		need.Publish = append(need.Publish, CheckpointGrants(c.id)...)
+		need.Publish = append(need.Publish, c.config.CheckpointGrants(c.id)...)
 	}
 	var granted userPermissions
 	answer := c.conn.do(ctx, func(ctx context.Context) (err error) {

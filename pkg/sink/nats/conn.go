@@ -173,7 +173,7 @@ func (e *endpoint) dial(more ...nats.Option) (nc *nats.Conn, address string, err
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	address = e.config.address()
-	opts := append(baseOptions(e.id), more...)
+	opts := append(baseOptions(e.id), append(more, nats.CustomInboxPrefix(e.config.inbox(e.id)))...)
 	switch {
 	case e.server != nil:
 		address = "embedded server at " + e.server.url()
@@ -209,7 +209,7 @@ func (l *link) connect() (*conn, error) {
 	}
 	c.nc = nc
 	c.inbox = nc.NewInbox()
-	if err := c.prepare(); err != nil {
+	if err := c.prepare(strings.TrimSuffix(l.config.api(), ".")); err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("connect to %s: %w", c.address, err)
 	}
@@ -240,7 +240,7 @@ func (l *link) dialUnlessOpen() error {
 	return nil
 }
 
-func (c *conn) prepare() (err error) {
+func (c *conn) prepare(api string) (err error) {
 	if _, err := c.nc.ChanSubscribe(c.inbox+".>", c.acks); err != nil {
 		return err
 	}
@@ -250,17 +250,16 @@ func (c *conn) prepare() (err error) {
 	if err := c.nc.LastError(); err != nil { // the subscription was denied
 		return err
 	}
-	if c.js, err = jetstream.New(c.nc); err != nil {
+	if c.js, err = jetstream.NewWithAPIPrefix(c.nc, api); err != nil {
 		return err
 	}
-	c.leader, err = c.nc.JetStream()
+	c.leader, err = c.nc.JetStream(nats.APIPrefix(api))
 	return err
 }
 
 func baseOptions(id event.Identity) []nats.Option {
 	return []nats.Option{
 		nats.Name("kubebridge " + id.Bridge + "/" + id.Sink),
-		nats.CustomInboxPrefix(inboxPrefix(id)),
 		nats.Timeout(dialTimeout),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),

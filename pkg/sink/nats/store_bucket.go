@@ -388,6 +388,7 @@ func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg, fast bool) error
 	pass, writer := []string{strconv.FormatUint(b.pass, 10)}, []string{b.writer}
 	for _, m := range msgs {
 		m.Header[headerPass], m.Header[headerWriter] = pass, writer
+		m.Subject = b.config.keyPrefix() + m.Subject
 	}
 	b.expect(c, fast)
 	err := b.appendChunk(ctx, c)
