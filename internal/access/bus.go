@@ -226,7 +226,7 @@ func ForNATS(c *config.Config, s *config.Sink, o BusOptions) (out NATS, err erro
 		return out, err
 	}
 	if c.InNATS(s) {
-		out.Writer.Publish = append(out.Writer.Publish, nats.CheckpointGrants(id)...)
+		out.Writer.Publish = append(out.Writer.Publish, s.NATS.CheckpointGrants(id)...)
 		if err := out.stream(nats.BucketDefinition(id, s.NATS.Stream.Replicas)); err != nil {
 			return out, err
 		}

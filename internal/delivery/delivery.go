@@ -67,6 +67,9 @@ const (
 	CommitCheckpoint = "commit the checkpoint"
 )
 
+// CheckBus is the operation that [Options.Once] is given.
+const CheckBus = "check the bus"
+
 // foldChanges is how many records of the bus are applied to the store in one commit.
 const foldChanges = 2000
 
@@ -87,13 +90,15 @@ type Batch struct {
 	Silent []event.KV
 }
 
-// Options are what a [Delivery] is made of. All are required but Retry.
+// Options are what a [Delivery] is made of. All are required but Retry and Once.
 type Options struct {
 	Sink  sink.Sink
 	Store checkpoint.Store
 	// Retry repeats do until it succeeds, ctx ends, or it fails for good; operation is for logs.
 	// nil: do is called once.
 	Retry func(ctx context.Context, operation string, do func() error) error
+	// Once calls do once. It returns errors that are for good, and reports the others. nil: all errors are returned.
+	Once func(ctx context.Context, operation string, do func() error) error
 }
 
 // Delivery writes to one sink and its store. One goroutine uses it; it neither opens nor closes
@@ -102,6 +107,7 @@ type Delivery struct {
 	sink  sink.Sink
 	store checkpoint.Store
 	retry func(ctx context.Context, operation string, do func() error) error
+	once  func(ctx context.Context, operation string, do func() error) error
 	mode  Mode
 	// Each is nil if the sink or the store does not offer it. transactions is of the mode Transaction, log of the mode Log.
 	transactions sink.Transactional
@@ -109,13 +115,23 @@ type Delivery struct {
 	lossy        sink.Lossy
 	exposed      sink.Exposed
 	loader       checkpoint.Loader
+	checkers     []sink.Checker // the sink, the store, or both
 }
 
 // New returns a delivery that is not open yet.
 func New(o Options) *Delivery {
-	d := &Delivery{sink: o.Sink, store: o.Store, retry: o.Retry, mode: Intents}
+	d := &Delivery{sink: o.Sink, store: o.Store, retry: o.Retry, once: o.Once, mode: Intents}
+	call := func(_ context.Context, _ string, do func() error) error { return do() }
 	if d.retry == nil {
-		d.retry = func(_ context.Context, _ string, do func() error) error { return do() }
+		d.retry = call
+	}
+	if d.once == nil {
+		d.once = call
+	}
+	for _, part := range []any{o.Sink, o.Store} {
+		if c, ok := part.(sink.Checker); ok {
+			d.checkers = append(d.checkers, c)
+		}
 	}
 	d.transactions, _ = o.Sink.(sink.Transactional)
 	d.log, _ = o.Sink.(sink.Log)
@@ -305,6 +321,21 @@ func (d *Delivery) Deliver(ctx context.Context, b *Batch) error {
 		return d.commitToStore(ctx, b.Silent)
 	}
 	return nil
+}
+
+// Checks reports whether [Delivery.Check] does anything.
+func (d *Delivery) Checks() bool { return len(d.checkers) > 0 }
+
+// Check finds out whether the bus works while nothing is delivered. Its error is one for good, as of [Delivery.Deliver], or that of ctx.
+func (d *Delivery) Check(ctx context.Context) error {
+	return d.once(ctx, CheckBus, func() error {
+		for _, c := range d.checkers {
+			if err := c.Check(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // Settle is for the mode Log, after Deliver has returned an error: it commits the changes of those

@@ -29,7 +29,12 @@ type batches struct {
 	flying  *flight
 	spare   *memory // of the batch that was committed last
 	written chan error
-	running sync.WaitGroup    // the delivery
+	// checked gets the results of checks of the bus. No batch is on its way while one runs.
+	checked  chan error
+	checkDue bool               // before the next batch
+	checking context.CancelFunc // nil: none runs
+
+	running sync.WaitGroup    // the delivery, or the check
 	seq     uint64            // number of batches; unlike the core's number, it continues after a reset
 	objects map[string]int64  // in the inventories of the store, by collection
 	counted map[string]uint64 // the incarnations of objects, by collection
@@ -173,7 +178,14 @@ func (b *batches) dispatch(ctx context.Context) {
 	if b.filling.since.IsZero() && !b.core.Empty() {
 		b.filling.since = time.Now()
 	}
-	if b.flying != nil || b.core.Idle() || b.wait() > 0 {
+	if b.flying != nil || b.checking != nil {
+		return
+	}
+	if b.checkDue {
+		b.check(ctx)
+		return
+	}
+	if b.core.Idle() || b.wait() > 0 {
 		return
 	}
 	b.seq++
@@ -181,6 +193,13 @@ func (b *batches) dispatch(ctx context.Context) {
 	b.flying = &flight{batch: b.filling, seq: b.seq, sealed: sealed, items: sealed.Items, unkept: b.Encoder.Sealed()}
 	b.filling = b.newBatch()
 	b.deliver(ctx)
+}
+
+// check begins a check of the bus.
+func (b *batches) check(ctx context.Context) {
+	b.checkDue = false
+	ctx, b.checking = context.WithCancel(ctx)
+	b.running.Go(func() { b.checked <- b.Delivery.Check(ctx) })
 }
 
 // newBatch returns an empty batch. It reuses the memory of a committed batch if there is one.

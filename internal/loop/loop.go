@@ -155,7 +155,7 @@ type Loop struct {
 // New returns a loop that is not running yet.
 func New(o Options) *Loop {
 	l := &Loop{Options: o, calls: newCalls(), reads: newReads(&o), plan: newPlanned(), suspended: newSuspensions(o.Observer)}
-	l.batches = &batches{Options: &l.Options, plan: l.plan, budget: l.reads.budget, written: make(chan error, 1), objects: map[string]int64{}, counted: map[string]uint64{}}
+	l.batches = &batches{Options: &l.Options, plan: l.plan, budget: l.reads.budget, written: make(chan error, 1), checked: make(chan error, 1), objects: map[string]int64{}, counted: map[string]uint64{}}
 	l.batches.filling = l.batches.newBatch()
 	l.reads.committed = l.committed
 	l.reads.source = func(ctx context.Context, collection string, read uint64, direct bool) error {
@@ -217,7 +217,7 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		if err := l.advance(ctx); err != nil {
 			return err
 		}
-		if l.stopping && l.batches.flying == nil && (l.core.Idle() || !l.plan.made) {
+		if l.stopping && l.batches.flying == nil && l.batches.checking == nil && (l.core.Idle() || !l.plan.made) {
 			l.Delivery.Finish(ctx)
 			return nil
 		}
@@ -228,6 +228,8 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 			err = f(ctx)
 		case err = <-l.batches.written:
 			err = l.finished(ctx, err)
+		case err = <-l.batches.checked:
+			err = l.checked(ctx, err)
 		case l.pings <- struct{}{}:
 		case now := <-tick.C:
 			l.tick(now)
@@ -235,6 +237,10 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		case <-l.delayed():
 		case <-stopped:
 			stopped, l.stopping, l.batches.hurry = nil, true, true
+			l.batches.checkDue = false
+			if l.batches.checking != nil {
+				l.batches.checking()
+			}
 			l.reads.stopAll()
 		case <-ctx.Done():
 			return l.stopped()
@@ -556,6 +562,19 @@ func (l *Loop) finished(ctx context.Context, err error) error {
 	return err
 }
 
+// checked handles the end of a check of the bus.
+func (l *Loop) checked(ctx context.Context, err error) error {
+	l.batches.checking()
+	l.batches.checking = nil
+	switch {
+	case l.stopping: // it was ended; what is left to deliver shows whether the bus works
+		return nil
+	case errors.Is(err, sink.ErrReset):
+		return l.reset(ctx, err)
+	}
+	return err
+}
+
 // stopped returns the error for a stop before the bus has acknowledged every event.
 func (l *Loop) stopped() error {
 	return fmt.Errorf("stopped while %d events were not acknowledged by the bus: they are delivered after the next start", l.batches.unacknowledged())
@@ -601,6 +620,7 @@ func (l *Loop) follow(ctx context.Context, id string) {
 
 // tick takes the steps that are due at intervals.
 func (l *Loop) tick(at time.Time) {
+	l.batches.checkDue = l.Delivery.Checks() && !l.stopping
 	l.attribute(at)
 	if l.plan.made && l.Replan != nil && !slices.Equal(absent(l.core), l.plan.proved) {
 		l.Replan()

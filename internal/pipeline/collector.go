@@ -48,7 +48,7 @@ func NewCollector(report func() status.Report) *Collector {
 		status:  report,
 		watches: of("watches_open", "Open watches at the API server. Sinks that read the same objects share one."),
 		sink: sinkDescs{
-			up:         of("sink_up", "1 while writes to the bus and the checkpoint succeed, 0 while a failed write is retried.", "sink"),
+			up:         of("sink_up", "1 while the bus and the checkpoint work; 0 while a write or a check of the bus fails, or has had no answer for 15 seconds.", "sink"),
 			lost:       of("events_lost_total", "Events that are lost: the bus refused them even as dead letters, or they were sent with delivery at-most-once and the bus did not, or may not, have received them.", "sink"),
 			foreign:    of("foreign_messages_total", "Messages on the sink's stream or in its checkpoint that the bridge did not write. They are ignored.", "sink"),
 			events:     of("queue_events", "Events in the two batches of the queue: the batch being written and the next one.", "sink"),

@@ -103,7 +103,7 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	}
 	encoding.Attribution = attribution
 	p.encoder = encode.New(encoding)
-	p.delivery = delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry})
+	p.delivery = delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry, Once: p.once})
 	p.loop = loop.New(loop.Options{
 		Delivery: p.delivery,
 		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Attribution: attribution, Log: p.log,

@@ -47,8 +47,8 @@ func newReminder(log *zap.Logger) *reminder {
 	return &reminder{log: log, failures: map[string]*failure{}}
 }
 
-// failed records one more failed attempt of key.
-func (r *reminder) failed(key string, f failure) {
+// failed records one more failed attempt of key. It reports whether the attempt before did not fail.
+func (r *reminder) failed(key string, f failure) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -64,6 +64,7 @@ func (r *reminder) failed(key string, f failure) {
 	if before == nil || !f.steady && before.err.Error() != f.err.Error() {
 		r.say(&f, now)
 	}
+	return before == nil
 }
 
 // works records that key works. It returns how long key has failed, 0 if it has not failed.

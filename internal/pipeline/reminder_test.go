@@ -182,7 +182,7 @@ func TestAdvice(t *testing.T) {
 		{discovery.ErrNoResource, "correct its name"},
 	} {
 		if step.err == nil {
-			l.status.failing("", "")
+			l.status.ends(&l.status.operation, "", "")
 		} else if got := l.status.advice(step.err); len(got) < len(step.want) || got[:len(step.want)] != step.want && step.want != "correct its name" {
 			t.Errorf("%v: the advice is %q", step.err, got)
 		}

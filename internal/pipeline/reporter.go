@@ -34,7 +34,7 @@ func newReporter(shown status.Sink, log *zap.Logger, metrics *Metrics, shared *o
 	if r.outage == nil {
 		r.outage = newOutage(r.log)
 	}
-	r.status.failed, r.status.since = "open the bus: it has not answered yet", time.Now()
+	r.status.operation = operation{failing: "open the bus: it has not answered yet", since: time.Now()}
 	return r
 }
 
@@ -92,11 +92,12 @@ func (r *reporter) present() status.Sink {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := r.shown
-	out.Ready, out.Failing, out.Delivered, out.Collections = s.failed == "", s.failed, s.count, []status.Collection{}
-	out.LastError, out.LastEvent, out.LastCommit = s.lastError, ifAny(s.last), ifAny(s.committed)
-	if s.failed != "" {
-		out.Since = ifAny(s.since)
+	failing, since := s.operation.failure()
+	if failing == "" {
+		failing, since = s.check.failure()
 	}
+	out.Ready, out.Failing, out.Since, out.Delivered, out.Collections = failing == "", failing, ifAny(since), s.count, []status.Collection{}
+	out.LastError, out.LastEvent, out.LastCommit = s.lastError, ifAny(s.last), ifAny(s.committed)
 	out.Queue = s.queue()
 	for _, c := range s.collections {
 		out.Collections = append(out.Collections, c.status())
@@ -197,46 +198,65 @@ func (r *reporter) stateChanged(id string, st source.State) {
 // have the duration of the successful attempt, and resets that the bus makes necessary.
 func (r *reporter) retry(ctx context.Context, what string, do func() error) error {
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 1 << 30, Cap: 5 * time.Second}
-	key := r.name + ": " + what
-	defer r.reminder().works(key)
-	for first := true; ; first = false {
-		began := time.Now()
-		err := do()
-		if err == nil {
-			if h := r.metrics.seconds[what]; h != nil {
-				h.WithLabelValues(r.name).Observe(time.Since(began).Seconds())
-			}
-			if after := r.reminder().works(key); after > 0 {
-				r.log.Info("operation recovered", zap.String("operation", what), zap.Duration("after", after))
-			}
-			r.status.failing("", "")
-			return nil
+	defer r.reminder().works(r.name + ": " + what)
+	for {
+		again, err := r.attempt(ctx, &r.status.operation, what, do)
+		if !again {
+			return err
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if errors.Is(err, sink.ErrReset) {
-			r.metrics.resets.WithLabelValues(r.name).Inc()
-		}
-		var refused *sink.RefusedError
-		if errors.Is(err, sink.ErrFenced) || errors.Is(err, checkpoint.ErrFenced) || errors.Is(err, sink.ErrReset) || errors.As(err, &refused) || final(err) {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		r.metrics.failures.WithLabelValues(r.name).Inc()
-		if first {
-			r.metrics.outages.WithLabelValues(r.name).Inc()
-		}
-		todo := r.status.advice(err)
-		r.reminder().failed(key, failure{
-			message: tryingAgain, fields: []zap.Field{zap.String("sink", r.name), zap.String("operation", what)}, err: err, advice: todo,
-		})
-		r.status.failing(what+": "+err.Error(), todo)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(pause.Step()):
 		}
 	}
+}
+
+// once is retry for what is done again and again anyway: it does not wait until do succeeds, and returns nil meanwhile.
+func (r *reporter) once(ctx context.Context, what string, do func() error) error {
+	again, err := r.attempt(ctx, &r.status.check, what, do)
+	if again {
+		return nil
+	}
+	return err
+}
+
+// attempt calls do, and shows the result in a part of the status. again: do has failed, and may succeed later.
+func (r *reporter) attempt(ctx context.Context, shown *operation, what string, do func() error) (again bool, err error) {
+	key, began := r.name+": "+what, time.Now()
+	fails := failure{message: tryingAgain, fields: []zap.Field{zap.String("sink", r.name), zap.String("operation", what)}}
+	if shown == &r.status.check {
+		fails.lasts = remindOutage // it may not be called again, because the loop ends
+	}
+	r.status.begins(shown, what)
+	defer r.status.begins(shown, "")
+	if err = do(); err == nil {
+		if h := r.metrics.seconds[what]; h != nil {
+			h.WithLabelValues(r.name).Observe(time.Since(began).Seconds())
+		}
+		if after := r.reminder().works(key); after > 0 {
+			r.log.Info("operation recovered", zap.String("operation", what), zap.Duration("after", after))
+		}
+		r.status.ends(shown, "", "")
+		return false, nil
+	}
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if errors.Is(err, sink.ErrReset) {
+		r.metrics.resets.WithLabelValues(r.name).Inc()
+	}
+	var refused *sink.RefusedError
+	if errors.Is(err, sink.ErrFenced) || errors.Is(err, checkpoint.ErrFenced) || errors.Is(err, sink.ErrReset) || errors.As(err, &refused) || final(err) {
+		return false, fmt.Errorf("%s: %w", what, err)
+	}
+	r.metrics.failures.WithLabelValues(r.name).Inc()
+	fails.err, fails.advice = err, r.status.advice(err)
+	if r.reminder().failed(key, fails) {
+		r.metrics.outages.WithLabelValues(r.name).Inc()
+	}
+	r.status.ends(shown, what+": "+err.Error(), fails.advice)
+	return true, nil
 }
 
 const tryingAgain = "operation failed; trying again, no event is lost meanwhile"

@@ -17,9 +17,9 @@ type sinkStatus struct {
 	flying, filling load
 
 	mu          sync.Mutex
-	failed      string
+	operation   operation // that is retried until it succeeds
+	check       operation // the check of the bus between two writes
 	worked      bool      // an operation has succeeded since the start
-	since       time.Time // of failed
 	lastError   *status.Trouble
 	count       uint64
 	last        time.Time
@@ -36,15 +36,45 @@ type shown struct {
 	own   bool   // Error concerns only this collection: see outage
 }
 
-// failing shows the failure that is being retried; "" for none.
-func (s *sinkStatus) failing(why, advice string) {
+// operation is the state of what a sink does with its bus and its checkpoint.
+type operation struct {
+	failing string    // what fails, and why; "": nothing
+	since   time.Time // of failing
+
+	what  string    // what is under way; "": nothing
+	began time.Time // of what
+}
+
+// silent is how long an operation may have no result before it counts as failing.
+const silent = 15 * time.Second
+
+// failure returns what fails, and since when; "": nothing.
+func (o *operation) failure() (failing string, since time.Time) {
+	if o.failing == "" && o.what != "" && time.Since(o.began) > silent {
+		return o.what + ": no answer yet", o.began
+	}
+	return o.failing, o.since
+}
+
+// begins shows an operation that is under way; "": none is.
+func (s *sinkStatus) begins(o *operation, what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failed == "" || why == "" {
-		s.since = time.Now()
+	o.what, o.began = what, time.Now()
+}
+
+// ends shows the result of an operation: why it fails and is done again, "" if it does not fail.
+func (s *sinkStatus) ends(o *operation, why, advice string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case why == "":
+		o.since = time.Time{}
+		s.worked = true
+	case o.failing == "":
+		o.since = time.Now()
 	}
-	s.failed = why
-	s.worked = s.worked || why == ""
+	o.failing = why
 	if why != "" {
 		s.lastError = &status.Trouble{Error: why, Advice: advice, At: time.Now()}
 	}

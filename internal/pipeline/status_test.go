@@ -287,7 +287,7 @@ func TestStatusOfABusThatIsLost(t *testing.T) {
 		return !l.Ready && strings.Contains(l.Failing, "broken pipe") && l.Since != nil && l.Queue.Events == 3 &&
 			l.Queue.Bytes > 0 && !l.Queue.Oldest.Before(before.Add(-time.Second)) && l.LastError.Advice != ""
 	})
-	want := "# HELP kubebridge_sink_up 1 while writes to the bus and the checkpoint succeed, 0 while a failed write is retried.\n" +
+	want := "# HELP kubebridge_sink_up 1 while the bus and the checkpoint work; 0 while a write or a check of the bus fails, or has had no answer for 15 seconds.\n" +
 		"# TYPE kubebridge_sink_up gauge\nkubebridge_sink_up{sink=%q} %d\n"
 	if err := testutil.GatherAndCompare(r, strings.NewReader(fmt.Sprintf(want, identity.Sink, 0)), "kubebridge_sink_up"); err != nil {
 		t.Error(err)

@@ -83,6 +83,16 @@ type Exposed interface {
 	Foreign() uint64
 }
 
+// Checker is implemented by a Sink, or by a store on the bus, that can find out whether its bus works while there is nothing to write.
+type Checker interface {
+	// Check returns nil if the bus works as far as the sink knows. It is called about once a second after Open, while no other method runs, and
+	// writes wait for it. So Check itself decides how often it sends a request, and waits at most 15 s for an answer.
+	//
+	// While Check returns an error, the sink counts as failing. Check and Write are called as before. Errors: as of Write, except
+	// [RecordError] and [RouteError].
+	Check(ctx context.Context) error
+}
+
 // ErrFenced is returned when another writer has taken over. It is final: the
 // sink does not write again.
 var ErrFenced = errors.New("another writer has taken over")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -73,16 +74,19 @@ func (a *admin) dialAll(ctx context.Context) error {
 		return err
 	}
 	a.client, a.kill = c, kill
-	return a.bounded(ctx, dialTimeout, func(ctx context.Context) (err error) {
-		for _, seed := range c.SeedBrokers() {
-			req := kmsg.NewPtrMetadataRequest()
-			req.Topics = []kmsg.MetadataRequestTopic{} // no topics: the list of brokers is enough
-			if _, err = seed.Request(ctx, req); err == nil || ctx.Err() != nil || final(a.cause(err)) {
-				return err
-			}
+	return a.bounded(ctx, dialTimeout, func(ctx context.Context) error { return a.reach(ctx, c.SeedBrokers()) })
+}
+
+// reach sends a small request to one broker after the other, until one answers. The client does not repeat these requests.
+func (a *admin) reach(ctx context.Context, brokers []*kgo.Broker) (err error) {
+	for _, broker := range brokers {
+		req := kmsg.NewPtrMetadataRequest()
+		req.Topics = []kmsg.MetadataRequestTopic{} // no topics: the list of brokers is enough
+		if _, err = broker.Request(ctx, req); err == nil || ctx.Err() != nil || final(a.cause(err)) {
+			return err
 		}
-		return err
-	})
+	}
+	return err
 }
 
 // final reports whether an error is the same on all brokers, so that retries are useless and might lock an account.
@@ -142,6 +146,42 @@ func (a *admin) cause(err error) error {
 		return first.Unwrap()
 	}
 	return err
+}
+
+const (
+	// pingEvery is the pause between two small requests to a quiet bus. pingTimeout bounds the time for the answer.
+	pingEvery   = 5 * time.Second
+	pingTimeout = 15 * time.Second
+)
+
+// ping finds out whether the brokers answer.
+func (a *admin) ping(ctx context.Context) error {
+	err := a.do(ctx, pingTimeout, func(ctx context.Context, c *kgo.Client) error {
+		brokers := slices.Concat(c.DiscoveredBrokers(), c.SeedBrokers())
+		return a.reach(ctx, append(brokers, brokers...)) // twice: a broker may have closed the connection because it was idle
+	})
+	if err != nil {
+		return fmt.Errorf("send a small request to Kafka: %w", a.explain(err))
+	}
+	return nil
+}
+
+// finding is the result of the last look at something that can change. The zero value: nobody has looked.
+type finding struct {
+	at  time.Time
+	err error
+}
+
+// latest returns the result of the last look, or of another one if the last is older than every; after a bad result, than pingEvery.
+func (f *finding) latest(every time.Duration, look func() error) error {
+	if f.err != nil {
+		every = min(every, pingEvery)
+	}
+	if f.at.IsZero() || time.Since(f.at) >= every {
+		f.err = look()
+		f.at = time.Now()
+	}
+	return f.err
 }
 
 // close closes the client. The next request makes another one.

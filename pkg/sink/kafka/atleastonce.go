@@ -30,9 +30,13 @@ type Sink struct {
 	open     bool
 	progress progress
 	marked   int // number of pins in the latest mark; pins are never removed
+	answer   finding
 }
 
-var _ sink.Sink = (*Sink)(nil)
+var (
+	_ sink.Sink    = (*Sink)(nil)
+	_ sink.Checker = (*Sink)(nil)
+)
 
 // New returns a sink for `delivery: at-least-once` that has not connected yet. It returns an error if the
 // configuration is wrong or a file that it names cannot be read.
@@ -130,6 +134,7 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 		err = s.write(ctx, b)
 	}
 	if err == nil {
+		s.answer = finding{at: time.Now()}
 		return s.completed()
 	}
 	if ctx.Err() != nil {
@@ -179,6 +184,11 @@ func (s *Sink) refusedRoute(b *event.Batch, err error) error {
 		}
 	}
 	return err
+}
+
+// Check implements [sink.Checker].
+func (s *Sink) Check(ctx context.Context) error {
+	return s.answer.latest(pingEvery, func() error { return s.topics.ping(ctx) })
 }
 
 // completed finishes a durable batch.

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -33,6 +34,8 @@ type Transactional struct {
 	// alone are partitions of the latest batch whose records are sent one by one,
 	// to find the one that the broker rejects.
 	alone map[partition]bool
+	// answer is that of the brokers, state is that of the topics.
+	answer, state finding
 
 	mu     sync.Mutex // the client calls limit from a goroutine of its own
 	limits map[string]int
@@ -41,6 +44,7 @@ type Transactional struct {
 var (
 	_ sink.Sink          = (*Transactional)(nil)
 	_ sink.Transactional = (*Transactional)(nil)
+	_ sink.Checker       = (*Transactional)(nil)
 )
 
 // NewTransactional returns a sink for `delivery: exactly-once` that has not
@@ -145,17 +149,50 @@ func (x *Transactional) Write(ctx context.Context, b *event.Batch) ([]byte, erro
 	if err == nil {
 		err = x.write(ctx, b)
 	}
+	switch {
+	case err == nil:
+		x.done = true
+		x.answer = finding{at: time.Now()}
+		return nil, nil
+	case errors.As(err, new(*sink.RecordError)):
+		return nil, err
+	}
+	x.topics.close() // the next connection reads the layout again
+	x.topics.forget()
+	return nil, x.judge(ctx, err)
+}
+
+// Check implements [sink.Checker]. It looks at the checkpoint's topic and at the topics of events once a minute: both can change, and can be
+// deleted and created again, while there is nothing to write.
+func (x *Transactional) Check(ctx context.Context) error {
+	if x.final != nil {
+		return x.final
+	}
+	err := x.answer.latest(pingEvery, func() error { return x.topics.ping(ctx) })
+	if err != nil {
+		return err
+	}
+	err = x.state.latest(metadataTTL, func() error {
+		if err := x.store.inspect(ctx); err != nil {
+			return err
+		}
+		if len(x.topics.pins) == 0 {
+			return nil
+		}
+		_, err := x.topics.refresh(ctx, nil)
+		return err
+	})
+	return x.judge(ctx, err)
+}
+
+// judge converts an error of the topics or the store to one of [sink].
+func (x *Transactional) judge(ctx context.Context, err error) error {
 	var (
-		poison *sink.RecordError
 		moved  *partitionsError
 		remade *remadeError
 	)
 	switch {
 	case err == nil:
-		x.done = true
-		return nil, nil
-	case errors.As(err, &poison):
-		return nil, err
 	case errors.As(err, &moved):
 		err = refuse(err)
 	case errors.As(err, &remade):
@@ -170,9 +207,10 @@ func (x *Transactional) Write(ctx context.Context, b *event.Batch) ([]byte, erro
 	case ctx.Err() != nil:
 		err = fmt.Errorf("write to Kafka: %w", ctx.Err())
 	}
-	x.topics.close() // the next connection reads the layout again
-	x.topics.forget()
-	return nil, err
+	if errors.Is(err, sink.ErrReset) {
+		x.state = finding{} // the error is about the state before the reset
+	}
+	return err
 }
 
 func (x *Transactional) write(ctx context.Context, b *event.Batch) error {

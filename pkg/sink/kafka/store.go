@@ -13,6 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // DefaultCheckpointTopic is the template of a checkpoint's topic. It has the cluster's name and
@@ -80,16 +81,20 @@ type Store struct {
 	copy    *file.Store
 	next    int64  // offset up to which copy holds the topic
 	owner   []byte // identity record in the topic; nil: none
+	ownerAt int64  // its offset, or a later one of its transaction: it comes before all content
 	used    bool   // the topic has or had records
 	wasRead bool   // this process has read the topic
 
 	writer writer
-	warned bool // the warning that the topic's configuration cannot be read was logged
+	state  finding // of the topic
+	answer finding // of the brokers
+	warned bool    // the warning that the topic's configuration cannot be read was logged
 }
 
 var (
 	_ checkpoint.Store  = (*Store)(nil)
 	_ checkpoint.Loader = (*Store)(nil)
+	_ sink.Checker      = (*Store)(nil)
 )
 
 // NewStore returns a store that has not connected yet. The caller closes it. An error is about the configuration, a file
@@ -149,6 +154,18 @@ func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 		}
 	}
 	return s.copy.Commit(ctx, changes)
+}
+
+// Check implements [sink.Checker]. For a sink that writes in transactions it does nothing, because the sink looks at the topic.
+func (s *Store) Check(ctx context.Context) error {
+	if !s.o.StandAlone {
+		return nil
+	}
+	err := s.answer.latest(pingEvery, func() error { return s.admin.ping(ctx) })
+	if err == nil {
+		err = s.final(s.state.latest(metadataTTL, func() error { return s.inspect(ctx) }))
+	}
+	return err
 }
 
 // Load implements [checkpoint.Loader]. With StandAlone it is Open. Otherwise the sink has called Open, which has read the topic as its only
@@ -251,7 +268,7 @@ func (s *Store) fill(ctx context.Context, end end) error {
 		s.used = true
 		switch key := string(r.Key); key {
 		case string(checkpoint.IdentityKey()):
-			s.owner = r.Value
+			s.owner, s.ownerAt = r.Value, r.Offset
 			return nil
 		case writerKey:
 			return nil
@@ -290,8 +307,8 @@ func (s *Store) checkOwner() error {
 // advise adds the remedy to an error of [checkpoint.CheckIdentity].
 func (s *Store) advise(err error) error {
 	reset := "give it up with `bridge checkpoint reset`"
-	if sink := s.id.Sink; sink != "" {
-		reset = "give it up with `bridge checkpoint reset --sink " + sink + "`"
+	if name := s.id.Sink; name != "" {
+		reset = "give it up with `bridge checkpoint reset --sink " + name + "`"
 	}
 	switch {
 	case errors.Is(err, checkpoint.ErrForeign):

@@ -119,6 +119,46 @@ func (s *Store) checkTopic(ctx context.Context) error {
 	return unusable
 }
 
+// inspect finds out, while nothing is written, whether the topic keeps what the store has written, and whether it has lost a part. The
+// errors are those of Settle.
+func (s *Store) inspect(ctx context.Context) error {
+	found, _, err := s.lookUp(ctx)
+	switch {
+	case errors.Is(err, kerr.UnknownTopicOrPartition): // Settle finds out whether it was deleted
+		s.Release()
+		_, err = s.Settle(ctx, 0)
+		return err
+	case err != nil:
+		err = fmt.Errorf("look it up: %w", explain(err))
+	default:
+		if err = checkPartitions(found); err == nil {
+			err = s.checkTopic(ctx)
+		}
+	}
+	var first int64
+	if err == nil {
+		first, err = s.end(ctx, beginning)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("checkpoint topic %q: %w", s.topic, laterError(err))
+	case first <= s.ownerAt:
+		return nil
+	}
+	s.writer.lost = &lostError{fmt.Sprintf("its first records, up to offset %d, were removed", first)}
+	s.Release()
+	_, err = s.Settle(ctx, 0)
+	return err
+}
+
+// laterError makes an error temporary that is for good at the start only: while the store is in use, the topic can be corrected.
+func laterError(err error) error {
+	if errors.Is(err, checkpoint.ErrUnusable) {
+		return errors.New(err.Error())
+	}
+	return err
+}
+
 // explain adds the remedy to an error of the checkpoint topic.
 func explain(err error) error {
 	switch {

@@ -98,10 +98,7 @@ func (s *Store) Settle(ctx context.Context, seq uint64) (committed bool, err err
 		return false, nil
 	}
 	if err := s.renew(ctx); err != nil {
-		if errors.Is(err, checkpoint.ErrUnusable) { // final at the start only
-			err = errors.New(err.Error())
-		}
-		return false, fmt.Errorf("checkpoint topic %q: %w", s.topic, err)
+		return false, fmt.Errorf("checkpoint topic %q: %w", s.topic, laterError(err))
 	}
 	was := w.unknown
 	w.unknown = doubt{}
@@ -163,7 +160,7 @@ func (s *Store) takeOver(ctx context.Context) error {
 	if s.owner != nil {
 		return nil
 	}
-	s.owner = first[0].Value
+	s.owner, s.ownerAt = first[0].Value, s.writer.base
 	return s.copy.Commit(ctx, first[1:])
 }
 
@@ -242,6 +239,7 @@ func (s *Store) restart(ctx context.Context) error {
 	if err := s.attempt(ctx, transaction{changes: first}); err != nil {
 		return err
 	}
+	s.ownerAt = w.base
 	err, w.lost = w.lost, nil
 	return err
 }

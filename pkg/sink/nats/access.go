@@ -34,16 +34,16 @@ func (c Config) Grants(id event.Identity) (g Grants, err error) {
 	if err != nil || c.Embedded != nil {
 		return g, err
 	}
-	allow := g.publish
+	allow, api := g.publish, c.api()
 	allow("events", c.subjects(id)...)
-	g.Subscribe = []Grant{{inboxPrefix(id) + ".>", "answers to this bridge alone"}}
+	g.Subscribe = []Grant{{c.inbox(id) + ".>", "answers to this bridge alone"}}
 	stream := c.StreamName(id.Cluster)
 	found := stream
 	switch {
 	case c.Delivery == exactlyOnce:
 		allow("fences a predecessor", termSubject(id))
 		allow("adopts an empty stream, adds subjects that it lacks", api+"STREAM.UPDATE."+stream)
-		allow("reads back what a crash interrupted", consumerAPI(stream)...)
+		allow("reads back what a crash interrupted", c.consumerAPI(stream)...)
 		allow("reads what the replica that answers may lack (only for a stream with replicas)", api+"STREAM.MSG.GET."+stream)
 	case c.Delivery == atLeastOnce && c.Stream.Name == "":
 		allow("finds the stream that takes the subjects; give nats.stream.name to need less", api+"STREAM.NAMES")
@@ -60,17 +60,19 @@ func (c Config) Grants(id event.Identity) (g Grants, err error) {
 }
 
 // consumerAPI returns the API subjects for reading a stream.
-func consumerAPI(stream string) []string {
+func (c Config) consumerAPI(stream string) []string {
+	api := c.api()
 	return []string{api + "CONSUMER.CREATE." + stream + ".*", api + "CONSUMER.MSG.NEXT." + stream + ".*", api + "CONSUMER.DELETE." + stream + ".*"}
 }
 
 // CheckpointGrants are the subjects that a [Store] publishes to beside the sink's. It
 // subscribes to nothing but its connection's inbox.
-func CheckpointGrants(id event.Identity) []Grant {
+func (c Config) CheckpointGrants(id event.Identity) []Grant {
 	var g Grants
 	stream, prefix := bucketStream(BucketName(id))
-	g.publish("the checkpoint", append(consumerAPI(stream),
-		prefix+">", api+"STREAM.INFO."+stream, api+"STREAM.CREATE."+stream, api+"STREAM.PURGE."+stream, api+"STREAM.MSG.GET."+stream)...)
+	api := c.api()
+	g.publish("the checkpoint", append(c.consumerAPI(stream),
+		c.keyPrefix()+prefix+">", api+"STREAM.INFO."+stream, api+"STREAM.CREATE."+stream, api+"STREAM.PURGE."+stream, api+"STREAM.MSG.GET."+stream)...)
 	return g.Publish
 }
 
@@ -169,10 +171,4 @@ func (c Config) eventSubjects(id event.Identity) []string {
 		return []string{root}
 	}
 	return []string{root, root + ".>"} // collection events need room
-}
-
-// inboxPrefix begins the subjects of answers. Each pipeline has its own, so that a user who may subscribe
-// to it sees no answers to other clients.
-func inboxPrefix(id event.Identity) string {
-	return "_INBOX.kubebridge." + event.EscapeToken(id.Bridge) + "." + event.EscapeToken(id.Sink)
 }

@@ -57,7 +57,7 @@ func (c Config) Accounts(id event.Identity) (a Accounts, err error) {
 	if c, err = c.Complete(); err != nil {
 		return a, err
 	}
-	a.Events, a.inbox = c.subjects(id), inboxPrefix(id)+".>"
+	a.Events, a.inbox = c.subjects(id), c.inbox(id)+".>"
 	if c.Delivery == atMostOnce {
 		return a, nil // such readers need no requests
 	}

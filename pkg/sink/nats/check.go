@@ -120,22 +120,12 @@ func (c *checker) checkGrants(ctx context.Context, checkpoint bool) error {
 		return err
 	}
 	if checkpoint {
-		need.Publish = append(need.Publish, CheckpointGrants(c.id)...)
+		need.Publish = append(need.Publish, c.config.CheckpointGrants(c.id)...)
 	}
-	type side struct{ Allow, Deny []string }
-	var info struct {
-		Data struct {
-			Permissions struct{ Publish, Subscribe *side }
-		}
-	}
-	answer := c.conn.do(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, userInfoWait)
-		defer cancel()
-		m, err := c.conn.nc.RequestWithContext(ctx, userInfo, nil)
-		if err != nil {
-			return err
-		}
-		return json.Unmarshal(m.Data, &info)
+	var granted userPermissions
+	answer := c.conn.do(ctx, func(ctx context.Context) (err error) {
+		granted, err = c.conn.permissions(ctx)
+		return err
 	})
 	if answer != nil {
 		return nil // it is optional
@@ -152,7 +142,40 @@ func (c *checker) checkGrants(ctx context.Context, checkpoint bool) error {
 			}
 		}
 	}
-	lacking("publish to", info.Data.Permissions.Publish, need.Publish)
-	lacking("subscribe to", info.Data.Permissions.Subscribe, need.Subscribe)
+	lacking("publish to", granted.Publish, need.Publish)
+	lacking("subscribe to", granted.Subscribe, need.Subscribe)
 	return errors.Join(bad...)
+}
+
+// side is what a user may publish to, or subscribe to.
+type side struct{ Allow, Deny []string }
+
+type userPermissions struct{ Publish, Subscribe *side }
+
+// permissions returns what the server says of the user. Servers behind leaf nodes answer, too, about the leaf node's user.
+func (c *conn) permissions(ctx context.Context) (userPermissions, error) {
+	ctx, cancel := context.WithTimeout(ctx, userInfoWait)
+	defer cancel()
+	inbox := c.nc.NewInbox()
+	answers, err := c.nc.SubscribeSync(inbox)
+	if err != nil {
+		return userPermissions{}, err
+	}
+	defer func() { _ = answers.Unsubscribe() }() // the connection is closed next
+	if err := c.nc.PublishRequest(userInfo, inbox, nil); err != nil {
+		return userPermissions{}, err
+	}
+	for {
+		var info struct {
+			Server struct{ ID string }
+			Data   struct{ Permissions userPermissions }
+		}
+		m, err := answers.NextMsgWithContext(ctx)
+		if err == nil && len(m.Data) > 0 {
+			err = json.Unmarshal(m.Data, &info)
+		}
+		if err != nil || info.Server.ID == c.nc.ConnectedServerId() {
+			return info.Data.Permissions, err
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -152,4 +153,61 @@ func TestCheckServer(t *testing.T) {
 		checked(t, Config{URL: b.url(), Auth: Auth{Username: "u", Password: "p"}}, []string{"1000 bytes (max_payload)"},
 			[]string{`publish to "k8s.test.>"|events`, `publish to "kubebridge.test.bridge.live.term"`, `publish to "$KV.kubebridge_bridge_uid-1_live.>"|checkpoint`}, true)
 	})
+}
+
+// Servers behind leaf nodes answer the question for the user's permissions, too. Only the answer of the connected one counts.
+func TestCheckAsksTheConnectedServer(t *testing.T) {
+	b := startBus(t, nil)
+	other := b.client(t).Conn()
+	if _, err := other.Subscribe(userInfo, func(m *nats.Msg) { // on this server, this answer comes first
+		must(t, m.Respond([]byte(`{"server":{"id":"OTHER"},"data":{"permissions":{"publish":{"deny":["k8s.>"]}}}}`)))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	must(t, other.Flush())
+	for range 20 {
+		checked(t, Config{URL: b.url()}, nil, nil, true)
+	}
+}
+
+// A stream that changes subjects: exactly-once refuses it if the bridge would not find its own messages, otherwise a warning names
+// who finds no events, and readers refuse it.
+func TestSubjectTransform(t *testing.T) {
+	for source, refused := range map[string]bool{">": true, "kubebridge.>": true, "k8s.>": false} {
+		t.Run(source, func(t *testing.T) {
+			b := startBus(t, nil)
+			_, err := b.client(t).CreateStream(t.Context(), jetstream.StreamConfig{
+				Name: streamName, Subjects: []string{"k8s.test.>", "kubebridge.test.>"}, AllowAtomicPublish: true,
+				SubjectTransform: &jetstream.SubjectTransformConfig{Source: source, Destination: "moved." + source},
+			})
+			must(t, err)
+			s := newSink(t, Config{URL: b.url()})
+			if refused {
+				wantRefused(t, s.Open(t.Context(), nil), "subject_transform", "kubebridge.test.bridge.live.term")
+				return
+			}
+			checked(t, Config{URL: b.url()}, []string{"subject_transform|bridge serve"}, nil, false)
+			mustOpen(t, s, nil)
+			mustWrite(t, s, records(1, 2))
+			next := newSink(t, Config{URL: b.url()})
+			mustOpen(t, next, nil)
+			mustWrite(t, next, records(2, 1))
+			_, err = NewReader(t.Context(), ReaderOptions{Config: Config{URL: b.url()}, Identity: testIdentity})
+			wantPlain(t, err, "subject_transform", `"moved.k8s.>"`)
+		})
+	}
+}
+
+// An account that maps subjects elsewhere is named as a possible cause.
+func TestMappedSubjects(t *testing.T) {
+	for source, delivery := range map[string]string{"kubebridge.>": exactlyOnce, "k8s.>": atLeastOnce} {
+		b := startBus(t, nil)
+		s := newAny(t, testIdentity, Config{URL: b.url(), Delivery: delivery})
+		must(t, b.srv.GlobalAccount().AddMapping(source, "elsewhere."+source))
+		err := s.Open(t.Context(), nil)
+		if err == nil {
+			_, err = s.Write(t.Context(), records(1, 1))
+		}
+		wantPlain(t, err, "mappings")
+	}
 }

@@ -31,6 +31,12 @@ type Config struct {
 	DeadLetter *DeadLetter `yaml:"deadLetter"`
 	Auth       Auth        `yaml:"auth"`
 	TLS        TLS         `yaml:"tls"`
+	// Domain is the JetStream domain of the stream, for a bridge that connects to a leaf node. Default: the server's own
+	Domain string `yaml:"domain"`
+	// APIPrefix takes the place of $JS.API in requests, for a JetStream of another account. Default: $JS.API
+	APIPrefix string `yaml:"apiPrefix"`
+	// InboxPrefix begins the subjects of answers. Default: _INBOX.kubebridge.<name>.<sink>
+	InboxPrefix string `yaml:"inboxPrefix"`
 }
 
 // DeadLetter says where dead letters are published: on the sink's own stream, so
@@ -98,7 +104,7 @@ func (c Config) Complete() (Config, error) {
 		e.Listen = defaultListen
 		c.Embedded = &e
 	}
-	return c, errors.Join(c.checkServer(), c.checkSubject(), c.checkDeadLetter(), c.checkDelivery(), c.checkStream(), c.checkSecurity())
+	return c, errors.Join(c.checkServer(), c.checkSubject(), c.checkDeadLetter(), c.checkDelivery(), c.checkStream(), c.checkPrefixes(), c.checkSecurity())
 }
 
 // IsLog reports whether the sink is a [sink.Log], which a checkpoint may trail.
@@ -111,6 +117,52 @@ func (c Config) StreamName(cluster string) string {
 		return c.Stream.Name
 	}
 	return "K8S_" + event.EscapeToken(cluster)
+}
+
+// api begins the subjects of requests to JetStream.
+func (c Config) api() string {
+	switch {
+	case c.Domain != "":
+		return "$JS." + c.Domain + ".API."
+	case c.APIPrefix != "":
+		return c.APIPrefix + "."
+	}
+	return api
+}
+
+// keyPrefix begins the subjects to which values of buckets are published, before the subjects under which they are stored.
+func (c Config) keyPrefix() string {
+	if prefix := c.api(); prefix != api {
+		return prefix
+	}
+	return ""
+}
+
+// inbox begins the subjects of answers. Each pipeline has its own by default, so that a user who may subscribe
+// to it sees no answers to other clients.
+func (c Config) inbox(id event.Identity) string {
+	if c.InboxPrefix != "" {
+		return c.InboxPrefix
+	}
+	return "_INBOX.kubebridge." + event.EscapeToken(id.Bridge) + "." + event.EscapeToken(id.Sink)
+}
+
+func (c Config) checkPrefixes() error {
+	if c.Embedded != nil && c.Domain+c.APIPrefix+c.InboxPrefix != "" {
+		return errors.New("domain, apiPrefix, inboxPrefix: they are for connecting to a server: leave them out with embedded")
+	}
+	if c.Domain != "" && c.APIPrefix != "" {
+		return errors.New("domain, apiPrefix: keep one: a domain has the prefix $JS.<domain>.API")
+	}
+	for field, value := range map[string]string{"domain": c.Domain, "apiPrefix": c.APIPrefix, "inboxPrefix": c.InboxPrefix} {
+		if value == "" {
+			continue
+		}
+		if err := checkSubject(value); err != nil || field == "domain" && strings.Contains(value, ".") {
+			return fmt.Errorf("%s: %q: want tokens without spaces and wildcards, and no dot at the end; a domain is one token", field, value)
+		}
+	}
+	return nil
 }
 
 func (c Config) checkServer() error {

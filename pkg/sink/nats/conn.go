@@ -43,7 +43,14 @@ type conn struct {
 	events chan error
 	// key identifies the nkey that the connection was made with.
 	key [sha256.Size]byte
+	// deaf is set once the server has ended a subscription: the client does not subscribe again when it may.
+	deaf atomic.Bool
+	// unanswered is the number of the last requests that got no answer over an open connection.
+	unanswered atomic.Int32
 }
+
+// mostUnanswered is the number of requests without an answer after which a writer connects again.
+const mostUnanswered = 2
 
 // endpoint has the servers that a configuration names, or the embedded server. A sink and
 // its store share one endpoint.
@@ -72,12 +79,12 @@ type link struct {
 
 	conn *conn // nil when not open
 
-	looked    time.Time     // when the stream was looked up last
-	lookEvery time.Duration // after that a writer looks at its settings again: another user may have changed them
+	lookEvery time.Duration   // after that a writer looks at its stream again: another user may have changed it
+	warned    map[string]bool // the weak settings that the log has
 }
 
-// lookDue reports whether the stream's settings are to be looked at again.
-func (l *link) lookDue() bool { return time.Since(l.looked) > l.lookEvery }
+// lookDue reports whether a stream that was accepted is to be looked at again.
+func (l *link) lookDue(s *stream) bool { return time.Since(s.looked) > l.lookEvery }
 
 // run runs the embedded server if there is one.
 func (e *endpoint) run(log *zap.Logger) error {
@@ -166,7 +173,7 @@ func (e *endpoint) dial(more ...nats.Option) (nc *nats.Conn, address string, err
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	address = e.config.address()
-	opts := append(baseOptions(e.id), more...)
+	opts := append(baseOptions(e.id), append(more, nats.CustomInboxPrefix(e.config.inbox(e.id)))...)
 	switch {
 	case e.server != nil:
 		address = "embedded server at " + e.server.url()
@@ -202,14 +209,14 @@ func (l *link) connect() (*conn, error) {
 	}
 	c.nc = nc
 	c.inbox = nc.NewInbox()
-	if err := c.prepare(); err != nil {
+	if err := c.prepare(strings.TrimSuffix(l.config.api(), ".")); err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("connect to %s: %w", c.address, err)
 	}
 	return c, nil
 }
 
-// renew connects again if the client has given up, or if it has lost the connection and
+// renew connects again if the client has given up, if it gets no answers, or if it has lost the connection and
 // its nkey was replaced, which the client does not see.
 func (l *link) renew() error {
 	if l.conn == nil {
@@ -220,7 +227,8 @@ func (l *link) renew() error {
 
 // dialUnlessOpen connects unless there is an open connection, or one that the client reopens.
 func (l *link) dialUnlessOpen() error {
-	if c := l.conn; c != nil && !c.nc.IsClosed() && (c.nc.IsConnected() || c.key == l.config.keyDigest()) {
+	if c := l.conn; c != nil && !c.nc.IsClosed() && !c.deaf.Load() && c.unanswered.Load() < mostUnanswered &&
+		(c.nc.IsConnected() || c.key == l.config.keyDigest()) {
 		return nil
 	}
 	c, err := l.connect()
@@ -232,7 +240,7 @@ func (l *link) dialUnlessOpen() error {
 	return nil
 }
 
-func (c *conn) prepare() (err error) {
+func (c *conn) prepare(api string) (err error) {
 	if _, err := c.nc.ChanSubscribe(c.inbox+".>", c.acks); err != nil {
 		return err
 	}
@@ -242,17 +250,16 @@ func (c *conn) prepare() (err error) {
 	if err := c.nc.LastError(); err != nil { // the subscription was denied
 		return err
 	}
-	if c.js, err = jetstream.New(c.nc); err != nil {
+	if c.js, err = jetstream.NewWithAPIPrefix(c.nc, api); err != nil {
 		return err
 	}
-	c.leader, err = c.nc.JetStream()
+	c.leader, err = c.nc.JetStream(nats.APIPrefix(api))
 	return err
 }
 
 func baseOptions(id event.Identity) []nats.Option {
 	return []nats.Option{
 		nats.Name("kubebridge " + id.Bridge + "/" + id.Sink),
-		nats.CustomInboxPrefix(inboxPrefix(id)),
 		nats.Timeout(dialTimeout),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
@@ -286,7 +293,11 @@ func (l *link) callbacks(c *conn) []nats.Option {
 			l.log.Info("connection to NATS restored", zap.String("server", WithoutCredentials(nc.ConnectedUrl())))
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if errors.Is(err, nats.ErrPermissionViolation) {
+			switch {
+			case !errors.Is(err, nats.ErrPermissionViolation):
+			case strings.Contains(err.Error(), "Violation for Subscription to"): // only the text distinguishes the two
+				c.deaf.Store(true)
+			default:
 				l.denied.Add(1)
 			}
 			report(err)
@@ -316,12 +327,19 @@ func (c *conn) doWithin(ctx context.Context, timeout time.Duration, f func(ctx c
 	if err := c.connected(); err != nil {
 		return err
 	}
+	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	result := make(chan error, 1)
 	go func() { result <- f(ctx) }()
 	select {
 	case err := <-result:
+		switch {
+		case ctx.Err() == nil:
+			c.unanswered.Store(0)
+		case outer.Err() == nil && c.nc.IsConnected():
+			c.unanswered.Add(1)
+		}
 		return err
 	case event := <-c.events:
 		cancel()

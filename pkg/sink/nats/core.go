@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -21,9 +22,10 @@ const coreWait = 5 * time.Second
 // and given up, and what may have been sent is not sent again.
 type Core struct {
 	link
-	lost   atomic.Uint64
-	logged uint64 // how many of the lost events the log has
-	outage bool
+	lost         atomic.Uint64
+	logged       uint64 // how many of the lost events the log has
+	deniedBefore uint64 // events that the server had denied before the last batch
+	losing       error  // why the last batch could not be sent; nil: it was
 }
 
 var (
@@ -63,6 +65,7 @@ func (s *Core) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	if len(msgs) == 0 {
 		return nil, nil
 	}
+	s.deniedBefore = s.denied.Load()
 	sent, err := s.send(ctx, msgs)
 	if ctx.Err() != nil && sent == 0 {
 		return nil, ctx.Err()
@@ -72,6 +75,22 @@ func (s *Core) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	}
 	s.logLoss(err)
 	return nil, nil
+}
+
+// Check returns an error without a connection, and from the first lost event until a batch is sent.
+func (s *Core) Check(context.Context) error {
+	if err := s.renew(); err != nil {
+		return err
+	}
+	switch err := s.conn.connected(); {
+	case err != nil:
+		return err
+	case s.losing != nil:
+		return fmt.Errorf("the last events could not be sent, and are lost: %w", s.losing)
+	case s.denied.Load() > s.deniedBefore:
+		return fmt.Errorf("the last events were denied, and are lost: %w", s.conn.nc.LastError())
+	}
+	return nil
 }
 
 // send returns how many messages were passed to the connection. After an error it is unknown
@@ -94,7 +113,7 @@ func (s *Core) send(ctx context.Context, msgs []*nats.Msg) (sent int, err error)
 // connected waits for a connection, once per outage.
 func (s *Core) connected(ctx context.Context) error {
 	wait := coreWait
-	if s.outage {
+	if s.losing != nil {
 		wait = 0
 	}
 	deadline := time.NewTimer(wait)
@@ -120,13 +139,13 @@ func (s *Core) connected(ctx context.Context) error {
 func (s *Core) logLoss(err error) {
 	lost := s.Lost()
 	switch {
-	case err != nil && !s.outage:
+	case err != nil && s.losing == nil:
 		s.log.Warn("events cannot be sent and are lost", zap.String("server", s.conn.address), zap.Error(err))
 	case err == nil && lost > s.logged:
 		s.log.Warn("events were lost", zap.String("server", s.conn.address), zap.Uint64("events", lost-s.logged), zap.NamedError("last", s.conn.nc.LastError()))
 		s.logged = lost
 	}
-	s.outage = err != nil
+	s.losing = err
 }
 
 // Lost returns the number of records that were not sent, or may not have been, since the sink

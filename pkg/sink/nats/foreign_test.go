@@ -298,7 +298,7 @@ func TestReadersCannotWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writer.Publish = append(writer.Publish, CheckpointGrants(testIdentity)...)
+	writer.Publish = append(writer.Publish, Config{}.CheckpointGrants(testIdentity)...)
 	external := startBus(t, func(o *server.Options) {
 		if err := o.ProcessConfigString(accounts.ServerConfig(
 			"{user: bridge, password: b, "+permitted(writer)+"}, {user: admin, password: a}", "{user: reader, password: r, "+permitted(accounts.Reader())+"}")); err != nil {
@@ -310,7 +310,7 @@ func TestReadersCannotWrite(t *testing.T) {
 		config Config
 		reader []nats.Option
 	}{
-		"external": {Config{URL: external.url(), Auth: Auth{Username: "bridge", Password: "b"}}, []nats.Option{nats.UserInfo("reader", "r"), nats.CustomInboxPrefix(inboxPrefix(testIdentity))}},
+		"external": {Config{URL: external.url(), Auth: Auth{Username: "bridge", Password: "b"}}, []nats.Option{nats.UserInfo("reader", "r"), nats.CustomInboxPrefix(Config{}.inbox(testIdentity))}},
 		"embedded": {inner, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

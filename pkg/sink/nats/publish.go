@@ -271,7 +271,7 @@ type ack struct {
 
 func (l *link) parseAck(m *nats.Msg) (a ack, err error) {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return a, fmt.Errorf("stream %q on %s does not answer: it has no leader, or is gone", l.name, l.conn.address)
+		return a, fmt.Errorf("stream %q on %s does not answer: it has no leader, is gone, or the account changes the subject (mappings)", l.name, l.conn.address)
 	}
 	if err := json.Unmarshal(m.Data, &a); err != nil {
 		return a, fmt.Errorf("acknowledgement of stream %q does not parse: %w", l.name, err)

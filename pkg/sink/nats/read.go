@@ -106,7 +106,7 @@ func (l *link) nextOnLeader(ctx context.Context, from uint64, subjects []string)
 			return 0, err
 		}
 		var answer *nats.Msg
-		to := api + "STREAM.MSG.GET." + l.name
+		to := l.config.api() + "STREAM.MSG.GET." + l.name
 		err = l.conn.do(ctx, func(ctx context.Context) (err error) {
 			answer, err = l.conn.nc.RequestWithContext(ctx, to, request)
 			return err

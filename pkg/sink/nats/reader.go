@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -128,6 +129,9 @@ func (r *Reader) lookUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.readable(s.config); err != nil {
+		return err
+	}
 	r.stream = s
 	r.part = sink.Part{Name: r.link.name, Log: r.link.name, ID: strconv.FormatInt(s.created, 10), First: int64(s.state.FirstSeq), End: int64(s.state.LastSeq) + 1}
 	r.part.Latest = s.config.MaxMsgsPerSubject > 0
@@ -141,6 +145,29 @@ func (r *Reader) lookUp(ctx context.Context) error {
 	last, err := r.link.nextOnLeader(ctx, uint64(r.part.End), nil)
 	r.part.End = max(r.part.End, int64(last)+1)
 	return err
+}
+
+// readable returns an error if events are not under the subjects at which this reader looks for them.
+func (r *Reader) readable(c jetstream.StreamConfig) error {
+	all := []*jetstream.SubjectTransformConfig{c.SubjectTransform}
+	sources := c.Sources
+	if c.Mirror != nil {
+		sources = append(slices.Clone(sources), c.Mirror)
+	}
+	for _, source := range sources {
+		for i := range source.SubjectTransforms {
+			all = append(all, &source.SubjectTransforms[i])
+		}
+	}
+	for _, t := range all {
+		for _, subject := range r.subjects {
+			if transforms(t, subject) {
+				return fmt.Errorf("read stream %q on %s: its subject_transform changes %q to %q, so events are not under %s: remove it with `nats stream edit`",
+					r.link.name, r.link.conn.address, t.Source, t.Destination, subject)
+			}
+		}
+	}
+	return nil
 }
 
 // Refresh implements [sink.Reader].

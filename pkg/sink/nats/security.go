@@ -35,6 +35,8 @@ type TLS struct {
 	Cert       string `yaml:"cert"`       // PEM file: the bridge's own certificate. Default: none
 	Key        string `yaml:"key"`        // PEM file: its key
 	ServerName string `yaml:"serverName"` // name that the servers' certificates must have. Default: the URL's host
+	// HandshakeFirst begins TLS before the server says anything, as servers with handshake_first want it. Default: false
+	HandshakeFirst bool `yaml:"handshakeFirst"`
 }
 
 // ServerTLS makes an embedded server's listener demand TLS. Files are read again for
@@ -224,7 +226,7 @@ func (l *Leaf) remote() (*server.RemoteLeafOpts, error) {
 		if r.TLSConfig, err = l.TLS.load(); err != nil {
 			return nil, err
 		}
-		r.TLS = true
+		r.TLS, r.TLSHandshakeFirst = true, l.TLS.HandshakeFirst
 	}
 	return r, nil
 }
@@ -274,6 +276,9 @@ func (c Config) securityOptions() ([]nats.Option, error) {
 	}
 	if t.Cert != "" {
 		opts = append(opts, nats.ClientCert(t.Cert, t.Key))
+	}
+	if t.HandshakeFirst {
+		opts = append(opts, nats.TLSHandshakeFirst())
 	}
 	return opts, nil
 }

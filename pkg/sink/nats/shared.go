@@ -49,11 +49,13 @@ type Shared struct {
 
 	stream stream
 	last   uint64 // the highest sequence acknowledged
+	own    uint64 // the last sequence that this Shared has written
 	// What a predecessor may have sent in vain, and this Shared repeats, has sequences
 	// above committed and up to opened.
 	committed, opened uint64
 	look              bool   // whether the stream must be looked up before anything is sent
 	lost              string // what the stream lost: the pipeline hears of it at the next Write
+	suspect           bool   // its settings may have removed messages since it was accepted
 	attempt           uint64
 
 	seq     uint64
@@ -77,6 +79,7 @@ func (s *Shared) Open(ctx context.Context, recorded []byte) error {
 		s.disconnect()
 		return err
 	}
+	s.own, s.suspect = 0, false
 	if m, err := decodeMark(recorded); err == nil {
 		s.compare(m.created, m.seq)
 		if m.created == s.stream.created {
@@ -101,6 +104,7 @@ func (s *Shared) find(ctx context.Context) (found stream, err error) {
 	}
 	if err == nil {
 		err = s.inspect(found.config)
+		s.suspect = s.suspect || err != nil
 	}
 	if err == nil {
 		err = s.accept(found.config)
@@ -137,9 +141,6 @@ func (s *Shared) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := s.renew(); err != nil {
-		return nil, err
-	}
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
@@ -163,23 +164,38 @@ func (s *Shared) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	return mark{s.stream.created, s.last, "-"}.encode(), nil
 }
 
-// ready looks the stream up if it may have changed, and
+// Check returns why nothing can be written now. It looks at the stream as often as Write does.
+func (s *Shared) Check(ctx context.Context) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	return s.conn.connected()
+}
+
+// ready connects again if the client has given up, looks the stream up if it may have changed, and
 // reports a loss to the pipeline.
 func (s *Shared) ready(ctx context.Context) error {
-	if s.look || s.lookDue() {
-		created, last := s.stream.created, s.last
+	if err := s.renew(); err != nil {
+		return err
+	}
+	if s.look || s.lookDue(&s.stream) {
+		before := s.stream
 		found, err := s.find(ctx)
 		if err != nil {
 			return temporary(err)
 		}
+		found.own = before.ownAt(s.own)
 		s.stream, s.look = found, false
-		s.compare(created, last)
+		if s.compare(before.created, s.last); s.lost == "" {
+			s.lost = before.loss(&found, s.suspect, s.largest())
+		}
+		s.suspect = false
 	}
 	if s.lost == "" {
 		return nil
 	}
 	err := fmt.Errorf("%w: stream %q on %s: %s", sink.ErrReset, s.name, s.conn.address, s.lost)
-	s.lost, s.last = "", s.stream.state.LastSeq
+	s.lost, s.last, s.own, s.stream.own = "", s.stream.state.LastSeq, 0, kept{}
 	s.committed, s.opened = 0, 0 // after a reset nothing is repeated
 	return err
 }
@@ -361,6 +377,9 @@ func (r *round) acknowledged(index string, m *nats.Msg, failed bool) error {
 	}
 	r.acked[i] = true
 	r.last = max(r.last, ack.Sequence)
+	if !ack.Duplicate {
+		r.own = max(r.own, ack.Sequence)
+	}
 	return nil
 }
 

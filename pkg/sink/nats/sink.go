@@ -35,7 +35,7 @@ type Sink struct {
 
 	fenced error  // final
 	lost   string // what the stream has lost; a new term must begin before the pipeline gets this error
-	hole   bool   // it lost messages between others, which cannot come back
+	hole   bool   // it lost its first messages, or some between others, which cannot come back
 	progress
 }
 
@@ -45,6 +45,9 @@ var (
 
 	_ sink.Exposed = (*Sink)(nil)
 )
+
+// lookEvery is how often a writer looks at its stream.
+const lookEvery = time.Minute
 
 // termRoot is the first token of the subjects on which terms begin.
 const termRoot = "kubebridge"
@@ -63,7 +66,7 @@ func New(o Options) (sink.Sink, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	l := link{endpoint: newEndpoint(c, o.Identity, o.Logger), log: o.Logger, subjects: c.subjects(o.Identity), lookEvery: time.Minute}
+	l := link{endpoint: newEndpoint(c, o.Identity, o.Logger), log: o.Logger, subjects: c.subjects(o.Identity), lookEvery: lookEvery}
 	switch c.Delivery {
 	case atLeastOnce:
 		return &Shared{link: l, writer: nuid.Next()}, nil

@@ -43,18 +43,19 @@ type bucket struct {
 	redo        int    // number of messages of a redo whose write is not known to be complete
 	pass        uint64 // number of the present cleaning pass, which all new messages carry: see store_clean.go
 	valid       uint64 // messages of lower passes are dead
-	headUnknown bool   // the stream's end must be read before the next write
+	headUnknown bool   // the stream's end must be read before the next write, as at every look
 	// damaged has the keys, as tokens, whose messages were replaced by foreign ones and are not written again yet.
-	damaged map[string]bool
-	fast    bool  // the stream accepts fast batches
-	fenced  error // set once another writer has taken over
+	damaged  map[string]bool
+	fast     bool  // the stream accepts fast batches
+	breached bool  // its settings may have removed messages
+	fenced   error // set once another writer has taken over
 }
 
 // newBucket returns the bucket of a pipeline. It connects as the pipeline's sink does.
 func newBucket(e *endpoint) bucket {
 	b := bucket{
 		appender: appender{
-			link:   link{endpoint: e, log: zap.NewNop()}, // no log: the sink logs when the connection is lost
+			link:   link{endpoint: e, log: zap.NewNop(), lookEvery: lookEvery}, // no log: the sink logs when the connection is lost
 			writer: nuid.Next(), most: chunkMessages, patience: apiTimeout,
 		},
 		cleanFrom: cleanFrom, purgeDelay: defaultPurgeDelay, damaged: map[string]bool{},
@@ -84,9 +85,12 @@ func (b *bucket) find(ctx context.Context) (stream, error) {
 	if err != nil {
 		return stream{}, err
 	}
+	if _, err = b.inspectBucket(found.config); err != nil {
+		b.breached = true
+		return stream{}, err
+	}
 	b.fast, b.stream = found.config.AllowBatchPublish, found
-	_, err = b.inspectBucket(found.config)
-	return found, err
+	return found, nil
 }
 
 // inspectBucket returns an error for a stream that cannot hold a checkpoint. weak has the settings that work but are not
@@ -163,7 +167,7 @@ func (b *bucket) ready(ctx context.Context) (lost bool, err error) {
 	if err := b.dialUnlessOpen(); err != nil {
 		return false, err
 	}
-	if !b.headUnknown {
+	if !b.headUnknown && !b.lookDue(&b.stream) {
 		return false, nil
 	}
 	found, err := b.find(ctx)
@@ -196,12 +200,12 @@ func (b *bucket) ready(ctx context.Context) (lost bool, err error) {
 		}
 		b.redo = h.Redo
 	}
-	lost = m == nil || found.state.LastSeq < b.head
+	lost = m == nil || b.breached || found.state.LastSeq < b.head
 	if lost {
 		if err := b.purge(ctx, found); err != nil {
 			return false, err // head shows the loss again to the next call
 		}
-		b.redo = 0
+		b.redo, b.breached = 0, false
 	}
 	b.head, b.headUnknown = found.state.LastSeq, false
 	return lost, nil
@@ -384,6 +388,7 @@ func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg, fast bool) error
 	pass, writer := []string{strconv.FormatUint(b.pass, 10)}, []string{b.writer}
 	for _, m := range msgs {
 		m.Header[headerPass], m.Header[headerWriter] = pass, writer
+		m.Subject = b.config.keyPrefix() + m.Subject
 	}
 	b.expect(c, fast)
 	err := b.appendChunk(ctx, c)

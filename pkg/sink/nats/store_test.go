@@ -541,3 +541,29 @@ func TestOvertakenStarter(t *testing.T) {
 	}
 	commit(t, next, kv("e/a", "1"))
 }
+
+// A setting of the bucket's stream that would lose the checkpoint is found while the bridge runs. Once it is right again, all is
+// written again, because values may be gone.
+func TestBucketSettingsAreLookedAtAgain(t *testing.T) {
+	b := startBus(t, nil)
+	o := options(b.url())
+	s := mustOpenStore(t, o)
+	commit(t, s, kv("e/a", "1"))
+	s.bucket.lookEvery = 0 // a minute passes
+	js := b.client(t)
+	stream, _ := bucketStream(BucketName(testIdentity))
+	reconfigure(t, js, stream, func(c *jetstream.StreamConfig) { c.Duplicates, c.MaxAge = 100*time.Millisecond, 100*time.Millisecond })
+	for range 2 {
+		if err := s.Commit(t.Context(), []event.KV{kv("e/b", "2")}); err == nil || !strings.Contains(err.Error(), "forgets values") {
+			t.Fatalf("Commit: %v", err)
+		}
+	}
+	wait(t, "values to be forgotten", func() bool {
+		handle, err := js.Stream(t.Context(), stream)
+		return err == nil && handle.CachedInfo().State.Msgs == 0
+	})
+	reconfigure(t, js, stream, func(c *jetstream.StreamConfig) { c.MaxAge = 0 })
+	commit(t, s, kv("e/c", "3"))
+	crash(s)
+	wantKeys(t, mustOpenStore(t, o), kv("e/a", "1"), kv("e/b", "2"), kv("e/c", "3"))
+}

@@ -12,7 +12,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// lookAgain looks up the stream of this term, and its settings. It records a loss if the stream is another one, or has lost its end.
+// lookAgain looks up the stream of this term, and its settings. It records a loss if the stream is another one, or has lost messages.
 func (s *Sink) lookAgain(ctx context.Context) (stream, error) {
 	now, err := s.lookUp(ctx)
 	switch {
@@ -25,8 +25,15 @@ func (s *Sink) lookAgain(ctx context.Context) (stream, error) {
 	case now.state.LastSeq < s.head:
 		return stream{}, s.lose("it ends at sequence %d, and %d was acknowledged", now.state.LastSeq, s.head)
 	}
-	now, err = s.fit(ctx, now)
-	return now, temporary(err)
+	if now, err = s.fit(ctx, now); err != nil {
+		return stream{}, temporary(err)
+	}
+	now.own = s.stream.ownAt(s.own)
+	if why := s.stream.loss(&now, true, s.largest()); why != "" {
+		s.hole = true
+		return stream{}, s.lose("%s", why)
+	}
+	return now, nil
 }
 
 // findStored reads the stream after head, to find out how much of the rest of a batch is
@@ -99,6 +106,7 @@ func (s *Sink) reset(ctx context.Context) error {
 	same := !s.hole && found.created == s.stream.created && (last == "" || last == s.token(s.term))
 	if same && found.state.LastSeq >= s.head && found.state.FirstSeq <= s.head+1 {
 		s.log.Info("stream is complete again", zap.String("stream", s.name), zap.String("before", s.lost))
+		found.own = s.stream.ownAt(s.own)
 		s.stream, s.lost = found, ""
 		return nil
 	}

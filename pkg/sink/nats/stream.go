@@ -34,13 +34,17 @@ const lastMessages = 100
 
 const headerExpectedTerm = jetstream.ExpectedLastSubjSeqHeader
 
-// stream is the state of a stream at the last look-up.
+// stream is the state of a stream at a look-up. A writer keeps the last one that it has accepted, so a look-up
+// with wrong settings leaves the next look due.
 type stream struct {
 	handle  jetstream.Stream
 	config  jetstream.StreamConfig
 	state   jetstream.StreamState
 	created int64 // Unix nanoseconds: another creation is another stream
 	after   uint64
+	looked  time.Time // when it was looked up
+	at      time.Time // the same by the server's clock
+	own     kept      // the last message of this sink, as it was known then
 }
 
 // anywhere is the sequence in the place of a message whose sequence is not known in advance.
@@ -65,8 +69,10 @@ func (l *link) streamOf(ctx context.Context, verb string, ask func(context.Conte
 	}
 	info := handle.CachedInfo()
 	after, _ := strconv.ParseUint(info.Config.Metadata[metaAfter], 10, 64)
-	l.looked = time.Now()
-	return stream{handle, info.Config, info.State, info.Created.UnixNano(), after}, nil
+	return stream{
+		handle: handle, config: info.Config, state: info.State, created: info.Created.UnixNano(), after: after,
+		looked: time.Now(), at: info.TimeStamp,
+	}, nil
 }
 
 func (l *link) lookUp(ctx context.Context) (stream, error) {
@@ -240,7 +246,7 @@ func (l *link) explain(verb string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse),
 		errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return fmt.Errorf("%s stream %q: nobody answers for JetStream on %s: is it enabled, and has the cluster a leader? (%w)", verb, l.name, l.conn.address, err)
+		return fmt.Errorf("%s stream %q: nobody answers for JetStream on %s: is it enabled, has the cluster a leader, and does the account leave the subject as it is (mappings)? (%w)", verb, l.name, l.conn.address, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s stream %q: no answer from %s: %w", verb, l.name, l.conn.address, err)
 	}
@@ -315,6 +321,9 @@ func (s *Sink) beginTermAfter(ctx context.Context, of stream, last string, seq u
 	})
 	if err == nil && ack.Stream != s.name {
 		err = fmt.Errorf("subject %q belongs to stream %q", s.termSubject, ack.Stream)
+	}
+	if lostRace(err) {
+		err = fmt.Errorf("%w: another writer has begun one, or the server stores subject %q under another one (subject_transform of the stream, mappings of the account)", err, s.termSubject)
 	}
 	if err != nil {
 		return s.explain(fmt.Sprintf("begin term %d on", number), err)

@@ -189,7 +189,7 @@ func TestSettingsAreChanged(t *testing.T) {
 			mustOpen(t, s, nil)
 			mustWrite(t, s, records(1, 2))
 			reconfigure(t, b.client(t), streamName, c.change)
-			l.looked = time.Time{} // a minute passes
+			l.lookEvery = 0 // a minute passes
 			if _, err := s.Write(t.Context(), records(2, 2)); c.refuse != "" {
 				wantPlain(t, err, c.refuse)
 			} else if err != nil {

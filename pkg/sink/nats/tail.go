@@ -99,6 +99,8 @@ func (s *Sink) tailStart(now stream, from []byte) (start uint64, after *mark, er
 		return 0, nil, s.gone("it ended at sequence %d, and %d is recorded", s.opened-1, m.seq)
 	case m.seq+1 < first:
 		return 0, nil, s.gone("it begins at sequence %d, and %d is recorded: retention has removed what follows", first, m.seq)
+	case m.seq < first && !now.expires(&now, time.Time{}, true, s.largest()):
+		return 0, nil, s.gone("it begins at sequence %d, and its limits do not explain that message %d, which is recorded, is gone: it was purged", first, m.seq)
 	case m.seq < first:
 		return first, nil, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,7 +16,7 @@ import (
 
 func TestTailResets(t *testing.T) {
 	b := startBus(t, nil)
-	s := newSink(t, Config{URL: b.url()})
+	s := newSink(t, Config{URL: b.url(), Stream: Stream{MaxAge: time.Hour}})
 	mustOpen(t, s, nil)
 	var marks [][]byte
 	for seq := range uint64(4) {
@@ -51,7 +52,7 @@ func TestTailResets(t *testing.T) {
 			mustWrite(t, next, b)
 		})
 	}
-	t.Run("what precedes the mark may go", func(t *testing.T) {
+	t.Run("retention may remove what precedes the mark", func(t *testing.T) {
 		if got, err := tailOf(t, reopen(), marks[0]); err != nil || got != "2/0 2/1 3/0 3/1 4/0 4/1" {
 			t.Errorf("Tail: %q, %v", got, err)
 		}
@@ -81,6 +82,22 @@ func TestTailResets(t *testing.T) {
 		mustWrite(t, next, records(5, 1))
 		wantValues(t, b.read(t), "5/0")
 	})
+}
+
+// A stream without limits that is purged while the bridge is down has lost what consumers need.
+func TestPurgedWhileDown(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	mark := mustWrite(t, s, records(1, 2))
+	st, err := b.client(t).Stream(t.Context(), streamName)
+	must(t, err)
+	must(t, st.Purge(t.Context()))
+	next := newSink(t, Config{URL: b.url()})
+	mustOpen(t, next, mark)
+	_, err = tailOf(t, next, mark)
+	wantReset(t, err, "purged")
+	mustWrite(t, next, records(1, 2))
 }
 
 // A writer that was frozen between Open and Tail reads the checkpoint of its successor, whose end is beyond what the writer has

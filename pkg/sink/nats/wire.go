@@ -347,6 +347,23 @@ func checkSubject(s string) error {
 	return nil
 }
 
+// overlap reports whether there is a subject that two patterns match.
+func overlap(a, b string) bool {
+	for {
+		x, aRest, aMore := strings.Cut(a, ".")
+		y, bRest, bMore := strings.Cut(b, ".")
+		switch {
+		case x == ">", y == ">":
+			return true
+		case x != y && x != "*" && y != "*":
+			return false
+		case !aMore || !bMore:
+			return aMore == bMore
+		}
+		a, b = aRest, bRest
+	}
+}
+
 // covers reports whether pattern matches every subject that subject, which may itself be a
 // pattern, matches.
 func covers(pattern, subject string) bool {

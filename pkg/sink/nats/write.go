@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -57,6 +58,17 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 // Mark implements [sink.Log].
 func (s *Sink) Mark() []byte { return mark{s.stream.created, s.own, s.token(s.term)}.encode() }
 
+// Check returns why nothing can be written now. It looks at the stream as often as Write does.
+func (s *Sink) Check(ctx context.Context) error {
+	if s.fenced != nil {
+		return s.fenced
+	}
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	return s.conn.connected()
+}
+
 // ready connects again if the client has given up, begins a new term on a stream
 // that has lost data, and looks at the settings of the stream at times.
 func (s *Sink) ready(ctx context.Context) error {
@@ -66,7 +78,7 @@ func (s *Sink) ready(ctx context.Context) error {
 	if s.lost != "" {
 		return s.reset(ctx)
 	}
-	if !s.lookDue() {
+	if !s.lookDue(&s.stream) {
 		return nil
 	}
 	now, err := s.lookAgain(ctx)
@@ -158,6 +170,8 @@ func (s *Sink) publish(ctx context.Context, c *chunk, rest []event.Record) error
 		return err
 	case err == nil && s.head > before:
 		return nil
+	case err != nil && errors.As(cause, new(*jetstream.APIError)): // what the stream refuses follows from its settings
+		return err
 	}
 	if errors.Is(cause, nats.ErrPermissionViolation) {
 		if len(c.msgs) == 1 {

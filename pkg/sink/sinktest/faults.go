@@ -107,6 +107,32 @@ func testBusDownAtWrite(t *testing.T, h *Harness) {
 	l.check(t, h.Read(t))
 }
 
+// An outage must be seen also while there is nothing to write, and its end, too.
+func testCheck(t *testing.T, h *Harness) {
+	l := newLedger(h)
+	s, _ := open(t, h, nil)
+	c, ok := s.(sink.Checker)
+	if !ok {
+		t.Skip("the sink is no sink.Checker")
+	}
+	mustWrite(t, s, l.round(5, "a", "b"))
+	for range 2 {
+		await(t, "a check that the bus passes", func() bool { return c.Check(t.Context()) == nil })
+		h.Stop(t)
+		await(t, "a check that the bus fails", func() bool {
+			err := c.Check(t.Context())
+			if err != nil && final(err) {
+				t.Errorf("a bus that is down is an error for good: %v", err)
+			}
+			return err != nil
+		})
+		h.Start(t)
+	}
+	await(t, "a check after the outage", func() bool { return c.Check(t.Context()) == nil })
+	mustWrite(t, s, l.round(5, "a", "b"))
+	l.check(t, h.Read(t))
+}
+
 func testBusDownAtOpen(t *testing.T, h *Harness) {
 	l := newLedger(h)
 	h.Stop(t)

@@ -79,6 +79,7 @@ func Run(t *testing.T, start func(t *testing.T) *Harness) {
 		{"BusStoppedInTheMiddle", testBusStopped, needStop},
 		{"BusDownAtWrite", testBusDownAtWrite, needStop},
 		{"BusDownAtOpen", testBusDownAtOpen, needStop},
+		{"CheckSeesAnOutage", testCheck, needStop},
 		{"OpenAgain", testOpenAgain, nil},
 		{"AnotherBatchAfterAnError", testGivenUp, nil},
 		{"CloseLeavesNothing", testClose, nil},

@@ -1,0 +1,47 @@
+package program_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
+)
+
+// While nothing changes in the cluster, nothing is written. A Kafka that does not answer, or a checkpoint's topic that forgets, must be
+// noticed all the same: otherwise the bridge looks ready until somebody misses an event.
+func TestQuietOutage(t *testing.T) {
+	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{user: password}})
+	eachDelivery(t, func(t *testing.T, delivery string) {
+		w := newWorld(t, c, delivery)
+		w.start()
+		w.ready()
+		w.arrives(w.name+".fine", w.create("configmaps", "ConfigMap"))
+		failing := func(within time.Duration, words ...string) {
+			t.Helper()
+			began := time.Now()
+			w.await("the status to say "+strings.Join(words, ", "), func() bool {
+				ready, text := w.status()
+				for _, word := range words {
+					ready = ready || !strings.Contains(text, word)
+				}
+				return !ready
+			})
+			if took := time.Since(began); took > within {
+				t.Errorf("the status says %q after %v, want at most %v", words, took, within)
+			}
+		}
+
+		w.must(c.Broker(1).Pause())
+		t.Cleanup(func() { _ = c.Broker(1).Resume() })
+		failing(30*time.Second, "check the bus", "no answer") // a request every 5 s, 15 s for the answer; the rest is for a busy machine
+		w.must(c.Broker(1).Resume())
+		w.ready()
+
+		w.must(c.SetTopicConfig(t.Context(), w.checkpoint(), "cleanup.policy", "delete"))
+		failing(90*time.Second, "check the bus", w.checkpoint(), `cleanup.policy is \"delete\"`)
+		w.must(c.SetTopicConfig(t.Context(), w.checkpoint(), "cleanup.policy", "compact"))
+		w.ready()
+		w.arrives(w.name+".fine", w.create("configmaps", "ConfigMap"))
+	})
+}
