@@ -72,6 +72,7 @@ type collection struct {
 	bodiless bool                   // the collection keeps no bodies, and the store has none
 	rejected map[string][]decision  // by uid
 	limit    limit
+	listing  bool // a gap was encoded, and its synced event is not committed
 
 	// doubted are UIDs of objects with an event that was in doubt: the core forgets that when the state is emitted that their deletion ends.
 	doubted map[string]struct{}
@@ -202,6 +203,8 @@ func (e *Encoder) Committed(items []reconcile.Item) {
 			c.decided(p)
 		case i.Attribution != nil:
 			e.Attribution.Committed(i.Attribution.ID)
+		case i.Event.Type == event.Synced && i.Event.Reason != event.ReasonPeriodic:
+			c.listing, c.limit.until = false, time.Time{}
 		case i.Event.Type == event.Closed:
 			e.closed(i.Collection)
 		}
@@ -436,6 +439,7 @@ func (e *Encoder) report(c *collection, i *reconcile.Item, ev *event.Event, deta
 	ev.Report = &event.Report{Reason: x.Reason, Detail: detail, Reset: x.Reset, From: x.From, Selection: x.Selection}
 	switch x.Type {
 	case event.Gap:
+		c.listing = true
 		if ev.ResourceVersion = x.From; event.GapCause(x.Reason).NewEpoch {
 			ev.ResourceVersion = "" // the version belongs to the previous history
 		}

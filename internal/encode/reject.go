@@ -60,18 +60,44 @@ func (c *collection) decided(p publication) {
 	}
 }
 
-// limitKept is how long a limit of the bus is remembered. After that time the limit may have been raised.
-const limitKept = time.Minute
+// A limit of the bus is remembered for limitKept while a list goes on: otherwise the list would begin again for each object. The watch goes on at
+// once after a rejection, so the next event whose body exceeds the limit shows whether it was raised. Only if rejections follow
+// each other, it is remembered for firstLimitPause, then twice as long, up to lastLimitPause.
+const (
+	limitKept                       = time.Minute
+	firstLimitPause, lastLimitPause = time.Second, 10 * time.Second
+)
 
 // limit is the last known size limit of the bus for a record.
 type limit struct {
-	bytes int
-	until time.Time
+	bytes    int
+	until    time.Time
+	rejected time.Time     // the last rejection
+	pause    time.Duration // from then until until, if no list went on
+}
+
+// next returns the limit after another rejection.
+func (l limit) next(bytes int, listed bool) limit {
+	now := time.Now()
+	switch {
+	case listed:
+		l.until = now.Add(limitKept)
+	case now.Sub(l.rejected) > limitKept:
+		l.until, l.pause = now, 0
+	default:
+		l.pause = min(max(firstLimitPause, 2*l.pause), lastLimitPause)
+		l.until = now.Add(l.pause)
+	}
+	l.bytes, l.rejected = bytes, now
+	return l
 }
 
 func (l limit) exceeded(bytes int) bool {
 	return l.bytes > 0 && bytes > l.bytes && time.Now().Before(l.until)
 }
+
+// leastBytes is the size up to which a record without a body says more about the limit than about its object: the bus would take no event.
+const leastBytes = 2048
 
 // reject decides how to encode the event of a rejected record when it is emitted
 // again. A deletion that would be a dead letter is truncated:
@@ -82,15 +108,15 @@ func (l limit) exceeded(bytes int) bool {
 //	with its body                      error    truncated      dead letter
 //	dead letter                        –        –              dead letter, truncated
 //	truncated                          –        identity only  identity only
+//	identity only, up to leastBytes    –        error          error
 //	identity only                      –        lost           lost
 //	of a collection; a null value      error    error          error
 //
-// For limitKept, events of the collection whose body alone exceeds the limit are encoded like this at once.
-// Otherwise a list would begin again for each of them.
+// While the limit is remembered, events of the collection whose body alone exceeds it are encoded like this at once.
 func (o *Options) reject(c *collection, i *reconcile.Item, r *sink.RecordError) error {
 	p := publicationOf(i)
 	if r.Limit > 0 && !i.Object.DeadLetter { // dead letters have a limit of their own
-		c.limit = limit{r.Limit, time.Now().Add(limitKept)}
+		c.limit = c.limit.next(r.Limit, c.listing)
 	}
 	d := decision{publication: p, limit: r.Limit}
 	was := c.decision(p)
@@ -101,7 +127,11 @@ func (o *Options) reject(c *collection, i *reconcile.Item, r *sink.RecordError) 
 	case r.Limit > 0 && d.level == whole && d.dead == nil && (c.hasDiff(i, p) || o.waits() && o.Attribution.Carries(p.of(c))):
 		d.level = withoutDiff
 	case o.Oversize == Fail, i.Object.Null:
-		return rejected(i, r)
+		return rejected(i, r, "raise the limit on the bus, or restart with another `oversize` (truncate, dead-letter)")
+	case (i.Object.DeadLetter && d.dead == nil || d.level == identityOnly) && r.Limit > 0 && r.Size <= leastBytes:
+		c.decided(p) // the next attempt is with the body
+		c.limit = limit{}
+		return rejected(i, r, "raise the limit on the bus: no event of the collection fits, not even without its object")
 	case i.Object.DeadLetter && d.dead == nil, d.level == identityOnly:
 		d.level = lost
 		o.logDecision(c, i.Object.Key, &d, r)
@@ -173,14 +203,23 @@ func (e *Encoder) fit(c *collection, ev *event.Event, o *source.Object, d *decis
 }
 
 // rejected returns the error of a collection that waits until the bus accepts an event.
-func rejected(i *reconcile.Item, r *sink.RecordError) error {
+func rejected(i *reconcile.Item, r *sink.RecordError, remedy string) error {
 	size := ""
 	if r.Limit > 0 {
 		size = fmt.Sprintf(" (%d bytes, the bus takes %d)", r.Size, r.Limit)
 	}
-	return fmt.Errorf("%s of %s %s at resourceVersion %s is rejected%s: %w: raise the limit on the bus, or restart with another `oversize` (truncate, dead-letter)",
-		i.Object.Type, i.Collection, i.Object.Key, i.Object.Version, size, r.Err)
+	return &rejection{r, fmt.Sprintf("%s of %s %s at resourceVersion %s is rejected%s: %v: %s",
+		i.Object.Type, i.Collection, i.Object.Key, i.Object.Version, size, r.Err, remedy)}
 }
+
+// rejection is a [sink.RecordError] with a text that names the object instead of the record's index.
+type rejection struct {
+	cause *sink.RecordError
+	text  string
+}
+
+func (e *rejection) Error() string { return e.text }
+func (e *rejection) Unwrap() error { return e.cause }
 
 // logDecision logs that an event is truncated, goes to the dead letters or is lost, and why.
 func (o *Options) logDecision(c *collection, key string, d *decision, r *sink.RecordError) {
@@ -193,6 +232,11 @@ func (o *Options) logDecision(c *collection, key string, d *decision, r *sink.Re
 		message = "event truncated: the bus does not take its body"
 		o.count(c, Truncated, 0)
 	}
-	o.objects.write(zap.WarnLevel, message, c, key, zap.String("resourceVersion", d.version),
-		zap.Bool("deleted", d.deleted), zap.Int("bytes", r.Size), zap.Int("limit", r.Limit), zap.NamedError("reason", r.Err))
+	fields := []zap.Field{
+		zap.String("resourceVersion", d.version), zap.Bool("deleted", d.deleted), zap.Int("bytes", r.Size), zap.Int("limit", r.Limit), zap.NamedError("reason", r.Err),
+	}
+	if r.Limit > 0 {
+		fields = append(fields, zap.String("advice", "raise the limit on the bus; then publish all objects again with `bridge resync "+c.eventCollection.ResourceID()+"`"))
+	}
+	o.objects.write(zap.WarnLevel, message, c, key, fields...)
 }

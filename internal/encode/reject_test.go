@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -76,7 +78,7 @@ func TestRejected(t *testing.T) {
 				}
 				items := r.core.Items()
 				if err := r.encoder.Reject(&items[len(items)-1], x.err); err != nil {
-					if !errors.Is(err, x.err.Err) || !strings.Contains(err.Error(), "shop/a") {
+					if !errors.Is(err, x.err.Err) || !errors.As(err, new(*sink.RecordError)) || !strings.Contains(err.Error(), "shop/a") {
 						t.Errorf("the error is %v", err)
 					}
 					break
@@ -166,8 +168,13 @@ func TestLimitIsRemembered(t *testing.T) {
 			}
 			r.commit()
 			r.deleted(large(1, "11"))
-			if got := form(r.last()); x.policy == encode.Truncate && got != "truncated" {
-				t.Errorf("the deletion has: %s", got)
+			if x.policy == encode.Truncate {
+				asked := form(r.last()) // the list is over, so the limit may be another one
+				r.reject(small)
+				r.deleted(large(1, "11"))
+				if got := form(r.last()); asked != "body" || got != "truncated" {
+					t.Errorf("the deletion has: %s, and after its rejection: %s", asked, got)
+				}
 			}
 			if x.policy == encode.ToDeadLetters && r.last().Type == event.Deleted {
 				t.Errorf("the end of an object is published that consumers do not have: %s", r.last().ID)
@@ -188,5 +195,103 @@ func TestLimitOfDeadLetters(t *testing.T) {
 	r.watch(configMap("b", "ub", "12", strings.Repeat("x", 1000)))
 	if got := form(r.last()); got != "body" {
 		t.Errorf("an event that fits has: %s", got)
+	}
+}
+
+// A limit that was raised holds from the next event on: no event is cut down to a limit that the bus no longer has. Only while rejections follow
+// each other, as of an object that changes all the time, the limit is not tried with each event.
+func TestLimitRaised(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		small := &sink.RecordError{Size: 5000, Limit: 2000, Err: errors.New("too large")}
+		large := func(version string) string { return configMap("a", "ua", version, strings.Repeat("x", 3000)) }
+		r := newRig(t, configMaps, encode.Settings{}, nil)
+		r.list("snapshot", "10", reconcile.Gone)
+		r.commit()
+		version := 10
+		// next returns the forms of an event of the watch while the bus rejects large ones, and once it does not.
+		next := func(rejects bool) (forms []string) {
+			version++
+			r.watch(large(fmt.Sprint(version)))
+			if forms = append(forms, form(r.last())); rejects && forms[0] == "body" {
+				r.reject(small)
+				r.watch(large(fmt.Sprint(version)))
+				forms = append(forms, form(r.last()))
+			}
+			r.commit()
+			return forms
+		}
+		for step, x := range []struct {
+			after   time.Duration
+			rejects bool
+			want    string
+		}{
+			{0, true, "[body truncated]"},
+			{0, true, "[body truncated]"},
+			{0, true, "[truncated]"}, // rejections follow each other
+			{2 * time.Second, true, "[body truncated]"},
+			{time.Minute, true, "[body truncated]"},
+			{0, false, "[truncated]"},
+			{11 * time.Second, false, "[body]"},
+			{2 * time.Minute, true, "[body truncated]"},
+			{0, false, "[body]"}, // raised
+		} {
+			time.Sleep(x.after)
+			if got := fmt.Sprint(next(x.rejects)); got != x.want {
+				t.Errorf("event %d: %s, want %s", step, got, x.want)
+			}
+		}
+
+		b := configMap("b", "ub", "49", strings.Repeat("x", 3000))
+		r.step(&reconcile.Input{Kind: reconcile.ListBegun, Reason: "expired"})
+		r.step(&reconcile.Input{Kind: reconcile.Sighted, Sighting: sighting(b, reconcile.List)})
+		r.reject(small)
+		r.list("interrupted", "50", reconcile.Gone, b)
+		r.commit()
+		r.step(&reconcile.Input{Kind: reconcile.Demand})
+		r.step(&reconcile.Input{Kind: reconcile.SideBegun})
+		r.step(&reconcile.Input{Kind: reconcile.Sighted, Sighting: sighting(b, reconcile.Resync)})
+		if got := form(r.last()); got != "body" {
+			t.Errorf("in the resync after the list: %s", got)
+		}
+	})
+}
+
+// If an event without a body is too large, the limit is to blame and not the object: the collection waits, instead of losing every event. What
+// waits is tried with its body.
+func TestNothingFits(t *testing.T) {
+	for name, policy := range map[string]encode.Oversize{"truncate": encode.Truncate, "dead-letter": encode.ToDeadLetters} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, configMaps, encode.Settings{}, func(o *encode.Options) { o.Oversize, o.DeadLetters = policy, template(t, "dead") })
+			r.list("snapshot", "10", reconcile.Gone)
+			r.commit()
+			var forms []string
+			for range 10 {
+				r.watch(configMap("a", "ua", "11", "1"))
+				items := r.core.Items()
+				if len(items) == 0 {
+					t.Fatalf("the event is lost, after %v", forms)
+				}
+				forms = append(forms, form(r.last()))
+				err := r.encoder.Reject(&items[len(items)-1], &sink.RecordError{Size: 700, Limit: 500, Err: errors.New("too large")})
+				r.core.Drop(r.id)
+				r.encoder.Dropped(r.id)
+				r.load()
+				if err == nil {
+					continue
+				}
+				if !errors.As(err, new(*sink.RecordError)) {
+					t.Errorf("%v would count as an outage of the API server", err)
+				}
+				if !strings.Contains(err.Error(), "700 bytes, the bus takes 500") || !strings.Contains(err.Error(), "no event of the collection fits") {
+					t.Errorf("the error is %v", err)
+				}
+				r.watch(configMap("a", "ua", "11", "1"))
+				if got := form(r.last()); got != "body" {
+					t.Errorf("the next attempt has: %s", got)
+				}
+				return
+			}
+			t.Errorf("the collection does not wait: %v", forms)
+		})
 	}
 }

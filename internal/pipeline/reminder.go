@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"maps"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -15,7 +16,7 @@ const (
 	remindOutage = time.Minute
 	// remindAbsence is how often the log repeats that the API server does not serve a resource.
 	remindAbsence = 10 * time.Minute
-	// remindMost bounds the lines of one round. The rest is counted.
+	// remindMost bounds the lines of one round, and the kinds of error of one failure between two rounds. The rest of a round is counted.
 	remindMost = 10
 )
 
@@ -25,15 +26,23 @@ type failure struct {
 	fields  []zap.Field
 	err     error
 	every   time.Duration // between two of its lines; 0: [remindOutage]
-	steady  bool          // a change of err alone is not logged
+	steady  bool          // another kind of err alone is not logged
 	advice  string
 	lasts   time.Duration // the failure is over when no attempt has failed for so long; 0: only a call of works ends it
 
 	since, tried, logged time.Time
 	attempts             int
+	kinds                map[string]bool // of errors, logged since the last line of the interval
 }
 
-// reminder logs failures when they begin, when their errors change, and at an interval
+// withDigit matches words with a digit: names of files, ports, offsets, sizes.
+var withDigit = regexp.MustCompile(`[[:alnum:]]*[0-9][[:alnum:]]*`)
+
+// kind is what an error has in common with errors that differ in a number or in the name of a file: a disk that is full fails with another
+// file each time.
+func kind(err error) string { return withDigit.ReplaceAllLiteralString(err.Error(), "#") }
+
+// reminder logs failures when they begin, when another kind of error follows, and at an interval
 // while they last, so that the log of the last minute shows every outage.
 // Its methods may be called from any goroutine.
 type reminder struct {
@@ -52,16 +61,16 @@ func (r *reminder) failed(key string, f failure) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	f.since, f.tried, f.attempts = now, now, 1
+	f.since, f.tried, f.attempts, f.kinds = now, now, 1, map[string]bool{}
 	before := r.failures[key]
 	if before != nil {
-		f.since, f.logged, f.attempts = before.since, before.logged, before.attempts+1
+		f.since, f.logged, f.attempts, f.kinds = before.since, before.logged, before.attempts+1, before.kinds
 	}
 	if f.every == 0 {
 		f.every = remindOutage
 	}
 	r.failures[key] = &f
-	if before == nil || !f.steady && before.err.Error() != f.err.Error() {
+	if before == nil || !f.steady && !f.kinds[kind(f.err)] && len(f.kinds) < remindMost {
 		r.say(&f, now)
 	}
 	return before == nil
@@ -82,6 +91,7 @@ func (r *reminder) works(key string) time.Duration {
 // say logs a failure. The caller holds mu.
 func (r *reminder) say(f *failure, now time.Time) {
 	f.logged = now
+	f.kinds[kind(f.err)] = true
 	fields := append(slices.Clone(f.fields), zap.Error(f.err))
 	if f.advice != "" {
 		fields = append(fields, zap.String("advice", f.advice))
@@ -123,6 +133,7 @@ func (r *reminder) remind() {
 		if now.Sub(f.logged) < f.every {
 			continue
 		}
+		clear(f.kinds)
 		if lines++; lines > remindMost {
 			f.logged = now
 			continue

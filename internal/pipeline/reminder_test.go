@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,6 +89,43 @@ func TestEveryOutageIsRepeated(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A full disk fails with the name of another file each time. This does not fill the log, and another cause is still logged at once.
+func TestOneKindIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.WarnLevel)
+		r := newReminder(zap.New(core))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go r.run(ctx)
+		n := 0
+		full := func() error {
+			n++
+			return fmt.Errorf("open the checkpoint: %w", &fs.PathError{Op: "open", Path: fmt.Sprintf("/data/MANIFEST-%06d", 95+n), Err: syscall.ENOSPC})
+		}
+		fails := func(during time.Duration, errs ...func() error) (lines int) {
+			logs.TakeAll()
+			for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(readAgain) {
+				r.failed("read", failure{message: tryingAgain, err: errs[n%len(errs)]()})
+			}
+			return logs.Len()
+		}
+		if got := fails(40*time.Second, full); got != 1 {
+			t.Errorf("a full disk is logged %d times in 40 s, want once", got)
+		}
+		broken := func() error { n++; return syscall.EIO }
+		if got := fails(time.Second, broken); got != 1 {
+			t.Errorf("another cause is logged %d times in a second, want once", got)
+		}
+		if got := fails(10*time.Minute, full, broken); got < 10 || got > 22 {
+			t.Errorf("two causes in turn are logged %d times in 10 minutes, want twice a minute", got)
+		}
+		names := func() error { n++; return errors.New(strings.Repeat("x", n%1000)) }
+		if got := fails(10*time.Minute, names); got > 10*(remindMost+1) {
+			t.Errorf("a thousand causes are logged %d times in 10 minutes", got)
+		}
+	})
 }
 
 // Operations that work are not logged again. Thousands of collections without a permission do not fill the log.
