@@ -627,6 +627,9 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 	case e.Truncated != nil:
 		v.Extent = store.Head
 	}
+	if e.Truncated != nil {
+		v.Fields = e.Truncated.Fields
+	}
 	put := store.Position{Era: era, Version: version, Seq: m.seq}
 	if found && at.Era == era && at.Compare(put) > 0 { // replaced, or dropped
 		if err := m.batch.RemoveAfter(r.id, name, e.Collection, put); err != nil {

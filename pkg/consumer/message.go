@@ -186,6 +186,11 @@ func fromPlain(attributes map[string]string, object []byte) ([]byte, error) {
 				}
 			}
 		}
+		if text := attributes["truncatedfields"]; text != "" {
+			if err := json.Unmarshal([]byte(text), &t.Fields); err != nil {
+				return nil, fmt.Errorf("header truncatedfields is %q: %w", text, err)
+			}
+		}
 		plain.Truncated = t
 	}
 	rest, err := json.Marshal(plain)
