@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/mirror"
@@ -212,6 +213,11 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	log.Info("serving", zap.String("address", server.Addr().String()), zap.String("data", f.data))
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Run(ctx) })
+	if guard != nil {
+		if rights, ok := guard.Authorizer.(*auth.Bus); ok {
+			group.Go(func() error { return rights.Run(ctx) })
+		}
+	}
 	if from != nil {
 		group.Go(func() error { return f.confirm(ctx, from) })
 	}
@@ -290,14 +296,12 @@ func (f *serveFlags) guard(p *past, m *mirror.Mirror, ready func() error, log *z
 	return auth.NewGuard(o), from, nil
 }
 
-// skipped logs each role or binding that does not count, once.
-func skipped(log *zap.Logger) func(resource, namespace, name string) {
-	logged := map[[3]string]bool{}
-	return func(resource, namespace, name string) {
-		if id := [3]string{resource, namespace, name}; !logged[id] {
-			logged[id] = true
-			log.Warn("rights left out: the bus has only a part of this object, because it is too large", zap.String("resource", resource),
-				zap.String("namespace", namespace), zap.String("name", name))
+// skipped logs Roles and bindings that give no rights: 20 lines at once, and then one every 10 s, because many users may write them.
+func skipped(log *zap.Logger) func(id store.Resource, o store.Name, why string) {
+	lines := flowcontrol.NewTokenBucketRateLimiter(0.1, 20)
+	return func(id store.Resource, o store.Name, why string) {
+		if lines.TryAccept() {
+			log.Warn("rights left out", zap.String("resource", id.Name), zap.String("namespace", o.Namespace), zap.String("name", o.Name), zap.String("reason", why))
 		}
 	}
 }

@@ -8,6 +8,7 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
@@ -19,6 +20,7 @@ import java.util.Properties;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.regex.Pattern;
+import java.util.stream.Stream;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.InvalidOffsetException;
@@ -220,7 +222,16 @@ public class KafkaMirror {
                 }
             }
             boolean known = text(event, "type").matches("io\\.kubebridge\\.(resource|collection)\\.[^.]+\\.v1");
-            return known && !event.has("deadletterreason") ? event : null;
+            if (!known || event.has("deadletterreason")) {
+                return null;
+            }
+            var limit = Instant.now().plus(Duration.ofHours(24));
+            boolean ahead = Stream.of("run", "incarnation", "birth", "plan", "edit").anyMatch(name -> number(event, name) > limit.toEpochMilli())
+                || Instant.parse(text(event, "time")).isAfter(limit);
+            if (ahead) {
+                System.err.println("ignored, more than a day ahead of the clock: " + text(event, "id"));
+            }
+            return ahead ? null : event;
         }
 
         private void follow(JsonNode event) {

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import sys
+import time
 
 TRANSITIONS = {  # step 7: by phase and event
     "unread": {"reset": "open", "resync": "resyncing", "gap": "partial", "synced": "partial"},
@@ -92,7 +94,14 @@ class Copy:
             return None
         kind = str(event.get("type", "")).split(".")
         known = len(kind) == 5 and kind[:2] == ["io", "kubebridge"] and kind[2] in ("resource", "collection") and kind[-1] == "v1"
-        return event if known and "deadletterreason" not in event else None
+        if not known or "deadletterreason" in event:
+            return None
+        limit = time.time() + 24 * 60 * 60
+        numbers = [int(event.get(name, 0)) for name in ("run", "incarnation", "birth", "plan", "edit")]
+        if max(numbers) > limit * 1000 or event["time"] > time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(limit)):
+            print("ignored, more than a day ahead of the clock:", event["id"], file=sys.stderr)
+            return None
+        return event
 
     def follow(self, event):
         if "birth" not in event:

@@ -9,7 +9,11 @@ def greater($a; $b):
   else try (($a.resourceversion | tonumber) > ($b.resourceversion | tonumber)) catch true
   end;
 
-reduce (inputs | select(type == "object" and (.type // "" | test("^io\\.kubebridge\\.(resource|collection)\\.[^.]+\\.v1$")) and (has("deadletterreason") | not))) as $e (
+# 1: whether an event is more than a day ahead of the clock.
+def ahead: (now + 86400) as $limit | ([.run, .incarnation, .birth, .plan, .edit | number] | max) > $limit * 1000 or .time > ($limit | todate);
+
+reduce (inputs | select(type == "object" and (.type // "" | test("^io\\.kubebridge\\.(resource|collection)\\.[^.]+\\.v1$")) and (has("deadletterreason") | not))
+    | if ahead then "ignored, more than a day ahead of the clock: \(.id)\n" | stderr | empty else . end) as $e (
   {births: {}, collections: {}};
   [$e.cluster, $e.collection | tostring] as [$cluster, $id]
   | "\($cluster) \($id)" as $c

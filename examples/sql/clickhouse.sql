@@ -47,7 +47,8 @@ select JSONExtractString(value, 'cluster') as cluster,
     parseDateTime64BestEffort(JSONExtractString(value, 'time'), 6, 'UTC') as time,
     JSONExtractRaw(value, 'data') as data
 from kubebridge.queue
-where match(JSONExtractString(value, 'type'), '^io\\.kubebridge\\.(resource|collection)\\.[^.]+\\.v1$') and not JSONHas(value, 'deadletterreason'); -- 1
+where match(JSONExtractString(value, 'type'), '^io\\.kubebridge\\.(resource|collection)\\.[^.]+\\.v1$') and not JSONHas(value, 'deadletterreason') -- 1
+    and greatest(run, incarnation, birth) <= toUnixTimestamp64Milli(now64(3)) + 86400000;
 
 create view kubebridge.collections as -- 2, 4, 6: the incarnation of each collection that is not closed
 select c.cluster as cluster, c.collection as collection, c.incarnation as incarnation

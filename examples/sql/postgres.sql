@@ -198,6 +198,11 @@ begin
     if e is null or coalesce(e->>'type', '') !~ '^io\.kubebridge\.(resource|collection)\.[^.]+\.v1$' or e ? 'deadletterreason' then -- 1
         return null;
     end if;
+    if greatest((e->>'run')::numeric, (e->>'incarnation')::numeric, (e->>'birth')::numeric, (e->>'plan')::numeric, (e->>'edit')::numeric)
+            > extract(epoch from now() + interval '24 hours') * 1000 or (e->>'time')::timestamptz > now() + interval '24 hours' then
+        raise warning 'ignored, more than a day ahead of the clock: %', e->>'id';
+        return null;
+    end if;
     perform pg_advisory_xact_lock(hashtext('kubebridge ' || (e->>'cluster'))); -- one writer at a time
     if e ? 'birth' then
         perform kubebridge.follow(e);

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -241,7 +242,7 @@ func TestDeepObject(t *testing.T) {
 		if e == whole {
 			continue
 		}
-		if form(e) != "truncated" || *e.Truncated != (event.Truncation{Size: 20_000, Levels: event.MaxLevels}) || e.ChangedBy != nil {
+		if form(e) != "truncated" || !reflect.DeepEqual(*e.Truncated, event.Truncation{Size: 20_000, Levels: event.MaxLevels}) || e.ChangedBy != nil {
 			t.Errorf("%s has: %s, %+v", e.ID, form(e), e.Truncated)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/internal/scan"
+	"github.com/kubebridge/kubebridge/internal/selectable"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
@@ -192,7 +193,9 @@ func (e *Encoder) fit(c *collection, ev *event.Event, o *source.Object, d *decis
 	}
 	if ev.Truncated == nil {
 		sum := sha256.Sum256(ev.Object)
-		ev.Truncated = &event.Truncation{Size: len(ev.Object), SHA256: hex.EncodeToString(sum[:])}
+		ev.Truncated = &event.Truncation{
+			Size: len(ev.Object), SHA256: hex.EncodeToString(sum[:]), Fields: selectable.Values(c.eventCollection.ResourceID(), ev.Object),
+		}
 	}
 	ev.Truncated.Limit = d.limit
 	head, err := scan.AppendHead(nil, ev.Object, event.MaxLevels)

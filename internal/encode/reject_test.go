@@ -94,6 +94,35 @@ func TestRejected(t *testing.T) {
 	}
 }
 
+// TestTruncatedFields: an event whose object does not fit has the values that field selectors select by, also if only the identity fits. Without them
+// nobody knows whether `kubectl get pods --field-selector spec.nodeName=n1` selects the pod.
+func TestTruncatedFields(t *testing.T) {
+	r := newRig(t, event.Collection{Resource: "pods"}, encode.Settings{Redact: []shape.Rule{{Paths: []string{"spec.schedulerName"}}}}, nil)
+	pod := func(version, spec string) string {
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"shop","uid":"u","resourceVersion":%q},"spec":%s,"status":{"phase":"Running"}}`, version, spec)
+	}
+	r.list("snapshot", "10", reconcile.Gone, pod("5", `{}`))
+	r.commit()
+	long := strings.Repeat("x", 3000)
+	for _, want := range []string{"body", "truncated", "identity"} {
+		r.watch(pod("11", `{"nodeName":"n1","hostNetwork":true,"schedulerName":"secret","serviceAccountName":"`+long+`"}`))
+		e := r.last()
+		if form(e) != want {
+			t.Fatalf("the event has %s, want %s", form(e), want)
+		}
+		if want != "body" {
+			fields := map[string]string{
+				"spec.nodeName": "n1", "spec.hostNetwork": "true", "spec.restartPolicy": "", "spec.schedulerName": e.Truncated.Fields["spec.schedulerName"],
+				"spec.serviceAccountName": event.BoundName(long), "status.phase": "Running", "status.podIP": "", "status.nominatedNodeName": "",
+			}
+			if diff := cmp.Diff(fields, e.Truncated.Fields); diff != "" || strings.Contains(fields["spec.schedulerName"], "secret") {
+				t.Errorf("%s (-want +got):\n%s", want, diff)
+			}
+		}
+		r.reject(tooLarge)
+	}
+}
+
 // An event about a collection has no parts that could be left out.
 func TestRejectedGap(t *testing.T) {
 	r := newRig(t, configMaps, encode.Settings{}, nil)

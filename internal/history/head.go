@@ -129,10 +129,14 @@ func (out *head) complete() bool {
 	return out.text[id] != "" && out.text[collection] != "" && !out.time.IsZero()
 }
 
-// check returns an error for an event without run and incarnation, which no bridge writes.
+// check returns an error for an event without run and incarnation, which no bridge writes, and for one of the future.
 func (out *head) check() error {
 	if out.run == 0 || out.incarnation == 0 {
 		return fmt.Errorf("event %q has no run or no incarnation: %w", out.text[id], ErrForeign)
+	}
+	e := event.Received{ID: out.text[id], Run: out.run, Incarnation: out.incarnation, Time: out.time}
+	if err := e.CheckClock(time.Now()); err != nil {
+		return fmt.Errorf("%w: %w", ErrForeign, err)
 	}
 	return nil
 }

@@ -50,6 +50,9 @@ type Message struct {
 
 // Mirror writes a store. Apply, Commit, Forget, OpenLogs, ReadUntil and Trim are called by one goroutine; the other methods by any.
 type Mirror struct {
+	// Ignored is called for an event that is not applied because no bridge can have written it; nil: it is not. Set it before the first call of Apply.
+	Ignored func(error)
+
 	store   *store.Store
 	state   consumer.State
 	batch   *store.Batch
@@ -222,6 +225,12 @@ func (m *Mirror) resourceOf(id store.Resource) *resource {
 		m.all[id] = r
 	}
 	return r
+}
+
+func (m *Mirror) ignored(err error) {
+	if m.Ignored != nil {
+		m.Ignored(err)
+	}
 }
 
 // Apply applies a message and the event that it holds. Readers see it after Commit.

@@ -454,7 +454,7 @@ func (m *Mirror) apply(r *resource, s *step) error {
 func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	e, at := s.event, s.message.String()
 	if e.Type == event.Synced {
-		version, ok := r.number(e.ResourceVersion)
+		version, ok := m.number(r, c, e, e.ResourceVersion)
 		was, listed := c.Reached[at]
 		if !listed {
 			r.raiseMinServed(e.Epoch, version)
@@ -553,16 +553,31 @@ func (r *resource) lastEvent() (oldest time.Time) {
 	return oldest
 }
 
-// number parses a resourceVersion.
-func (r *resource) number(version string) (uint64, bool) {
+// number parses a resourceVersion. One that is not a number makes the resource unordered, unless a list of the collection had a number: then no API server
+// sends it, and the event is ignored.
+func (m *Mirror) number(r *resource, c *collection, e *event.Received, version string) (uint64, bool) {
 	if version == "" {
 		return 0, true
 	}
 	n, err := strconv.ParseUint(version, 10, 64)
-	if err != nil {
+	switch {
+	case err == nil:
+	case r.Unordered == "" && c.hasNumbers():
+		m.ignored(fmt.Errorf("event %q: its resourceVersion %q is not a number, and those of the collection are", e.ID, version))
+	default:
 		r.Unordered, r.changed = version, true
 	}
 	return n, err == nil
+}
+
+// hasNumbers reports whether a synced event of the collection had a resourceVersion that is a number.
+func (c *collection) hasNumbers() bool {
+	for _, at := range c.Reached {
+		if at.Version > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // noteKind takes the kind of the resource from an event of an object. A deletion has the API version in which the object was published last, and a
@@ -583,7 +598,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 	if e.Type == event.Deleted {
 		text = e.DeletionVersion
 	}
-	version, ok := r.number(text)
+	version, ok := m.number(r, c, e, text)
 	if !ok {
 		return nil
 	}
@@ -626,6 +641,9 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		}
 	case e.Truncated != nil:
 		v.Extent = store.Head
+	}
+	if e.Truncated != nil {
+		v.Fields = e.Truncated.Fields
 	}
 	put := store.Position{Era: era, Version: version, Seq: m.seq}
 	if found && at.Era == era && at.Compare(put) > 0 { // replaced, or dropped

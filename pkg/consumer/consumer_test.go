@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -409,5 +410,51 @@ func TestSyncedAgain(t *testing.T) {
 	m.apply(t, &s)
 	if at, ok := s.Complete("test", "pods"); !ok || at.ResourceVersion != "50" {
 		t.Errorf("complete as of %+v: %t", at, ok)
+	}
+}
+
+// TestEventsOfTheFuture: somebody who may write to the bus can lie, but not make a copy incomplete for good. An event that is more than a day ahead of the
+// reader's clock does not count, and the error says why. The clocks of bridge and reader may differ by less.
+func TestEventsOfTheFuture(t *testing.T) {
+	now := uint64(time.Now().UnixMilli())
+	day := uint64(event.MaxAhead.Milliseconds())
+	encoder := event.Encoder{Cluster: "prod", ClusterUID: "u"}
+	pods := &event.Collection{Resource: "pods"}
+	plan := func(number, edit, birth uint64) *event.Plan {
+		return &event.Plan{Number: number, Digest: event.PlanDigest(map[string]uint64{"pods": 1}), Edit: edit, Birth: birth}
+	}
+	gap := func(run, incarnation uint64, p *event.Plan, at time.Time) consumer.Message {
+		e := event.Event{Type: event.Gap, Origin: event.Snapshot, Time: at, Collection: pods, Run: strconv.FormatUint(run, 10), Incarnation: incarnation, Plan: p,
+			Report: &event.Report{Reason: event.ReasonReset, Reset: true}}
+		return consumer.Message{Topic: "k8s", Value: event.Structured.Append(nil, encoder.Attributes(&e), &e)}
+	}
+	synced := event.Event{Type: event.Synced, Origin: event.Snapshot, Time: time.Now(), Collection: pods, Run: strconv.FormatUint(now, 10), Incarnation: now, Plan: plan(1, 1, 1),
+		ResourceVersion: "50", Nth: 1, Report: &event.Report{Reason: event.ReasonReset, To: "50"}}
+	var s consumer.State
+	for _, m := range []consumer.Message{gap(now, now, plan(1, 1, 1), time.Now()), {Topic: "k8s", Value: event.Structured.Append(nil, encoder.Attributes(&synced), &synced)}} {
+		if _, err := s.Apply(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	far := now + day + 60_000
+	for name, m := range map[string]consumer.Message{
+		"run":         gap(far, now, plan(2, 1, 1), time.Now()),
+		"incarnation": gap(far, far, plan(2, 1, 1), time.Now()),
+		"birth":       gap(now+1, now, plan(2, 1, far), time.Now()),
+		"plan":        gap(now+1, now, plan(far, 1, 1), time.Now()),
+		"edit":        gap(now+1, now, plan(2, far, 1), time.Now()),
+		"time":        gap(now+1, now, plan(2, 1, 1), time.UnixMilli(int64(far))),
+	} {
+		change, err := s.Apply(m)
+		if !errors.Is(err, event.ErrNotEvent) || !strings.Contains(err.Error(), "its "+name+" ") || !strings.Contains(err.Error(), "more than a day ahead of this clock") || change.Event != nil {
+			t.Errorf("%s: %v %+v", name, err, change)
+		}
+	}
+	if at, ok := s.Complete("prod", "pods"); !ok || at.ResourceVersion != "50" {
+		t.Errorf("the copy is complete: %v, as of %+v", ok, at)
+	}
+	near := now + day - 60_000
+	if change, err := s.Apply(gap(near, near, plan(2, 1, near), time.UnixMilli(int64(near)))); err != nil || !change.Applied {
+		t.Errorf("less than a day ahead: %v %+v", err, change)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -54,7 +55,7 @@ type Source interface {
 var ErrNoEvent = errors.New("the message holds no event of the copy")
 
 // Decode reads the event of a message, in any format that the bridge writes. Errors
-// wrap [ErrNoEvent], [event.ErrNotEvent] or [event.ErrUnknownType].
+// wrap [ErrNoEvent], [event.ErrNotEvent] or [event.ErrUnknownType]. An event that is more than a day ahead of the clock is none: see [event.Received.CheckClock].
 func Decode(m Message) (*event.Received, error) {
 	value := m.Value
 	whole, ok, err := fromHeaders(m)
@@ -72,6 +73,9 @@ func Decode(m Message) (*event.Received, error) {
 	}
 	if e.DeadLetter != nil {
 		return nil, fmt.Errorf("%s: event %q is a dead letter: %w", &m, e.ID, ErrNoEvent)
+	}
+	if err := e.CheckClock(time.Now()); err != nil {
+		return nil, fmt.Errorf("%s: %w", &m, err)
 	}
 	return e, nil
 }
@@ -184,6 +188,11 @@ func fromPlain(attributes map[string]string, object []byte) ([]byte, error) {
 				if _, err := fmt.Sscan(text, to); err != nil {
 					return nil, fmt.Errorf("header %s is %q: %w", name, text, err)
 				}
+			}
+		}
+		if text := attributes["truncatedfields"]; text != "" {
+			if err := json.Unmarshal([]byte(text), &t.Fields); err != nil {
+				return nil, fmt.Errorf("header truncatedfields is %q: %w", text, err)
 			}
 		}
 		plain.Truncated = t

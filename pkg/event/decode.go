@@ -150,6 +150,33 @@ type receivedData struct {
 
 var bodies = []string{"object", "before", "patch", "changedby"}
 
+// MaxAhead is how far the numbers and the time of an event may be ahead of its reader's clock: see [Received.CheckClock].
+const MaxAhead = 24 * time.Hour
+
+// CheckClock returns an error, which wraps [ErrNotEvent], if the run, incarnation, birth, plan, edit or time of an event is more than [MaxAhead] later than
+// now. The numbers are milliseconds since 1970 when they begin. Readers ignore such an event: they would ignore all later ones with lower numbers.
+func (e *Received) CheckClock(now time.Time) error {
+	p := e.Plan
+	if p == nil {
+		p = &Plan{}
+	}
+	limit, what := now.Add(MaxAhead), ""
+	names := [...]string{"run", "incarnation", "birth", "plan", "edit"}
+	for i, n := range [...]uint64{e.Run, e.Incarnation, p.Birth, p.Number, p.Edit} {
+		if n > uint64(limit.UnixMilli()) {
+			what = fmt.Sprintf("%s %d", names[i], n)
+		}
+	}
+	if e.Time.After(limit) {
+		what = "time " + FormatTime(e.Time)
+	}
+	if what == "" {
+		return nil
+	}
+	return fmt.Errorf("event %q: %w: its %s is more than a day ahead of this clock, %s: set the clock that is wrong, or find who has written the message",
+		e.ID, ErrNotEvent, what, now.UTC().Format(time.RFC3339))
+}
+
 // Parse reads one message's value: a structured CloudEvent as the bridge writes
 // it. It ignores unknown attributes and members, because version 1 may
 // get more of them. Errors wrap [ErrNotEvent] or [ErrUnknownType]. The result does not refer to

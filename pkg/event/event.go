@@ -211,6 +211,9 @@ type Truncation struct {
 	SHA256 string `json:"sha256,omitzero"` // hex digest of the body; "": it was nested too deeply to be redacted
 	Limit  int    `json:"limit,omitzero"`  // the bus's limit for a record in bytes; 0: the size is not the reason
 	Levels int    `json:"levels,omitzero"` // MaxLevels, if the body was nested more deeply; 0: it was not
+	// Fields are the values in the body of the fields that field selectors know, by label, those that the body does not have as "". Values of more than
+	// MaxName bytes are in the form of [BoundName]. Nil: they are not known.
+	Fields map[string]string `json:"fields,omitzero"`
 }
 
 // Report is the data of a collection event. Zero fields are left out.

@@ -94,6 +94,12 @@ func examples() []example {
 			Object:    []byte(`{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"name":"huge","namespace":"ops","resourceVersion":"1301","uid":"` + cronUID + `"}}`),
 			Truncated: &event.Truncation{Size: 1_310_720, SHA256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", Limit: 1_048_576},
 		}},
+		{"truncated-fields", event.Event{
+			Type: event.Added, Origin: event.Watch, Time: at(7), Collection: &event.Collection{Resource: "secrets"},
+			APIVersion: "v1", Kind: "Secret", Namespace: "ops", Name: "huge", UID: cronUID, ResourceVersion: "1302", Run: run, Incarnation: first,
+			Object:    []byte(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"huge","namespace":"ops","resourceVersion":"1302","uid":"` + cronUID + `"}}`),
+			Truncated: &event.Truncation{Size: 1_310_720, SHA256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", Limit: 1_048_576, Fields: map[string]string{"type": "Opaque"}},
+		}},
 		{"too-deep", event.Event{
 			Type: event.Added, Origin: event.Watch, Time: at(7), Collection: crontabs,
 			APIVersion: "stable.example.com/v1", Kind: "CronTab", Namespace: "ops", Name: "deep", UID: cronUID, ResourceVersion: "1302", Run: run, Incarnation: first,

@@ -124,6 +124,7 @@ func (e *Event) appendPlainAttributes(dst []Attribute) []Attribute {
 			{"truncatedsha256", t.SHA256},
 			{"truncatedlimit", positive(t.Limit)},
 			{"truncatedlevels", positive(t.Levels)},
+			{"truncatedfields", t.fields()},
 		} {
 			if a.Value != "" {
 				dst = append(dst, a)
@@ -131,4 +132,13 @@ func (e *Event) appendPlainAttributes(dst []Attribute) []Attribute {
 		}
 	}
 	return dst
+}
+
+// fields returns the fields in JSON; "": they are not known.
+func (t *Truncation) fields() string {
+	if t.Fields == nil {
+		return ""
+	}
+	b, _ := json.Marshal(t.Fields) // texts
+	return string(b)
 }

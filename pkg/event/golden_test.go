@@ -118,13 +118,20 @@ func TestFormatsSayTheSame(t *testing.T) {
 			if r := data.Truncated; r != nil {
 				said["truncatedsize"], said["truncatedsha256"] = fmt.Sprint(r.Size), r.SHA256
 				said["truncatedlimit"], said["truncatedlevels"] = fmt.Sprint(r.Limit), fmt.Sprint(r.Levels)
+				if r.Fields != nil {
+					text, err := json.Marshal(r.Fields)
+					if err != nil {
+						t.Fatal(err)
+					}
+					said["truncatedfields"] = string(text)
+				}
 				maps.DeleteFunc(said, func(_, value string) bool { return value == "" || value == "0" })
 			}
 			c := encoder
 			c.Format = event.Plain
 			for _, a := range c.Attributes(&e) {
 				switch a.Name {
-				case "bodyknown", "reason", "truncatedsize", "truncatedsha256", "truncatedlimit", "truncatedlevels":
+				case "bodyknown", "reason", "truncatedsize", "truncatedsha256", "truncatedlimit", "truncatedlevels", "truncatedfields":
 					if said[a.Name] != a.Value {
 						t.Errorf("plain: %s is %q, in data %q", a.Name, a.Value, said[a.Name])
 					}

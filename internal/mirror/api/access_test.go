@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -256,6 +258,26 @@ func (b *bus) rbac(t event.Type, origin event.Origin, kind, namespace, name stri
 	b.send(strings.ToLower(kind)+"s.rbac.authorization.k8s.io", e)
 }
 
+// rightsOf returns an authorizer that reads rights from a bus.
+func rightsOf(b *bus, o auth.BusOptions) *auth.Bus {
+	b.t.Helper()
+	o.Mirror = b.mirror
+	if o.Ready == nil {
+		o.Ready = func() error { return nil }
+	}
+	a := auth.NewBus(o)
+	ctx, cancel := context.WithCancel(b.t.Context())
+	ended := make(chan error)
+	go func() { ended <- a.Run(ctx) }()
+	b.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			b.t.Error(err)
+		}
+	})
+	return a
+}
+
 // asksOf asks whether ann may list pods in the namespace shop. want is true, false, or a part of the reason why that is not known.
 func asksOf(t *testing.T, authorizer *auth.Bus, want string) {
 	t.Helper()
@@ -279,7 +301,7 @@ func TestRightsOfAllPartitions(t *testing.T) {
 	b := newBus(t)
 	b.parts, b.clock = 2, time.Now().Add(-2*time.Hour)
 	unread := errors.New("the bus was not read yet")
-	authorizer := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Ready: func() error { return unread }, MaxAge: time.Hour})
+	authorizer := rightsOf(b, auth.BusOptions{Ready: func() error { return unread }, MaxAge: time.Hour})
 	asks := func(want string) { t.Helper(); asksOf(t, authorizer, want) }
 	all := auth.RBACResources()
 	for _, name := range all {
@@ -307,15 +329,14 @@ func TestRightsOfAllPartitions(t *testing.T) {
 // TestRightsOfTheFuture: an event of a wrong clock does not switch the largest age off. Once the clock is right, rights count again.
 func TestRightsOfTheFuture(t *testing.T) {
 	b := newBus(t)
-	ready := func() error { return nil }
-	authorizer := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Ready: ready, MaxAge: time.Hour})
+	authorizer := rightsOf(b, auth.BusOptions{MaxAge: time.Hour})
 	b.clock = time.Now().Add(-time.Minute)
 	for _, name := range auth.RBACResources() {
 		b.snapshot(name, 50)
 	}
 	asksOf(t, authorizer, "false")
 	clock := b.clock
-	b.clock = time.Now().Add(24 * time.Hour)
+	b.clock = time.Now().Add(23 * time.Hour) // more than a day: it is ignored
 	b.synced("roles.rbac.authorization.k8s.io", 60, event.ReasonPeriodic)
 	asksOf(t, authorizer, "in the future, by the bridge's clock")
 	b.clock = clock
@@ -327,7 +348,8 @@ func TestRightsOfTheFuture(t *testing.T) {
 func TestRightsOnTheBus(t *testing.T) {
 	b := threePods(t)
 	b.clock = time.Now().Add(-time.Minute)
-	authorizer := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Ready: func() error { return nil }, MaxAge: time.Hour})
+	var skipped skips
+	authorizer := rightsOf(b, auth.BusOptions{MaxAge: time.Hour, Skipped: skipped.add})
 	asks := func(want string) { t.Helper(); asksOf(t, authorizer, want) }
 	asks("clusterrolebindings.rbac.authorization.k8s.io of cluster \"prod\" are not on the bus")
 	rules, ref := `"rules":[{"verbs":["list"],"apiGroups":[""],"resources":["pods"]}]`, `"subjects":[{"kind":"User","name":"ann"}],"roleRef":{"kind":"Role","name":"reader"}`
@@ -362,19 +384,130 @@ func TestRightsOnTheBus(t *testing.T) {
 	asks("may lack changes: a gap began")
 	b.synced("rolebindings.rbac.authorization.k8s.io", 70, event.ReasonExpired)
 	asks("true")
-	var skipped []string
-	authorizer.Skipped = func(resource, namespace, name string) { skipped = append(skipped, resource+" "+namespace+"/"+name) }
 	b.send("roles.rbac.authorization.k8s.io", event.Event{
 		Type: event.Added, Origin: event.Watch, APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role", Namespace: "infra", Name: "large", UID: "large", ResourceVersion: "71",
 		Object:    []byte(`{"kind":"Role","apiVersion":"rbac.authorization.k8s.io/v1","metadata":{"name":"large","namespace":"infra","uid":"large","resourceVersion":"71"}}`),
 		Truncated: &event.Truncation{Size: 2 << 20, Limit: 1 << 20},
 	})
 	asks("true") // a large Role of one namespace does not take away the rights of others
-	if fmt.Sprint(skipped) != "[roles.rbac.authorization.k8s.io infra/large]" {
-		t.Errorf("what is logged as left out: %v", skipped)
-	}
+	skipped.want(t, "roles.rbac.authorization.k8s.io infra/large: the bus has only a part of it, because it is too large")
 	authorizer.MaxAge = time.Second
 	asks("may lack changes: the last event of them is")
+}
+
+// skips are the Roles and bindings that give no rights.
+type skips struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (s *skips) add(id store.Resource, o store.Name, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, fmt.Sprintf("%s %s/%s: %s", id.Name, o.Namespace, o.Name, why))
+}
+
+func (s *skips) want(t *testing.T, want ...string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.all, want) {
+		t.Errorf("what gives no rights: %q, want %q", s.all, want)
+	}
+	s.all = nil
+}
+
+// subjects returns a RoleBinding's fields that name ann and enough others for a size.
+func subjects(bytes int) string {
+	var b strings.Builder
+	b.WriteString(`"roleRef":{"kind":"Role","name":"reader"},"subjects":[{"kind":"User","name":"ann"}`)
+	for b.Len() < bytes {
+		fmt.Fprintf(&b, `,{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"user-%d"}`, b.Len())
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+// TestLargeRights: what users write into one namespace does not take rights in others, neither memory and time without a bound. An object that is too large,
+// or that cannot be read, gives no rights, and the objects of a namespace that are too large together give none until they are small enough.
+func TestLargeRights(t *testing.T) {
+	b := newBus(t)
+	b.clock = time.Now().Add(-time.Minute)
+	for _, name := range auth.RBACResources() {
+		b.snapshot(name, 50)
+	}
+	var skipped skips
+	authorizer := rightsOf(b, auth.BusOptions{MaxAge: time.Hour, Skipped: skipped.add})
+	asks := func(namespace, want string) {
+		t.Helper()
+		st, err := authorizer.Review(t.Context(), &auth.User{Name: "ann"}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: namespace})
+		if got := fmt.Sprint(st.Allowed, err); got != want+" <nil>" {
+			t.Errorf("in %s: %s, want %s", namespace, got, want)
+		}
+	}
+	version := 50
+	send := func(typ event.Type, kind, namespace, name, fields string) {
+		t.Helper()
+		version++
+		b.rbac(typ, event.Watch, kind, namespace, name, version, fields)
+	}
+	rules := `"rules":[{"verbs":["list"],"apiGroups":[""],"resources":["pods"]}]`
+	for _, namespace := range []string{"shop", "evil"} {
+		send(event.Added, "Role", namespace, "reader", rules)
+		send(event.Added, "RoleBinding", namespace, "small", subjects(0))
+		asks(namespace, "true")
+	}
+	const bindings = "rolebindings.rbac.authorization.k8s.io evil/"
+	send(event.Deleted, "RoleBinding", "evil", "small", subjects(0))
+	asks("evil", "false")
+	send(event.Added, "RoleBinding", "evil", "large", subjects(600<<10))
+	asks("evil", "false")
+	asks("shop", "true")
+	send(event.Modified, "RoleBinding", "evil", "large", `"subjects":"all"`)
+	asks("evil", "false")
+	asks("shop", "true")
+	skipped.mu.Lock()
+	if len(skipped.all) != 2 || !strings.HasPrefix(skipped.all[0], bindings+"large: it has 6") || !strings.HasPrefix(skipped.all[1], bindings+"large: it cannot be read: ") {
+		t.Errorf("what gives no rights: %q", skipped.all)
+	}
+	skipped.all = nil
+	skipped.mu.Unlock()
+
+	for i := range 9 {
+		send(event.Added, "RoleBinding", "evil", fmt.Sprint("b", i), subjects(480<<10))
+	}
+	asks("evil", "false")
+	asks("shop", "true")
+	skipped.want(t, bindings+": Roles and RoleBindings of the namespace have more than 4194304 bytes together")
+	again := rightsOf(b, auth.BusOptions{MaxAge: time.Hour}) // after a restart it is the same
+	first := authorizer
+	authorizer = again
+	asks("evil", "false")
+	asks("shop", "true")
+	for _, a := range []*auth.Bus{first, again} {
+		authorizer = a
+		send(event.Deleted, "RoleBinding", "evil", "b0", subjects(480<<10))
+		asks("evil", "true")
+		asks("shop", "true")
+		send(event.Added, "RoleBinding", "evil", "b0", subjects(480<<10))
+		asks("evil", "false")
+	}
+}
+
+// TestRightsAreReadOutsideOfRequests: a request does not read what others have written. It waits for the index, and no longer than its client.
+func TestRightsAreReadOutsideOfRequests(t *testing.T) {
+	b := newBus(t)
+	b.clock = time.Now().Add(-time.Minute)
+	for _, name := range auth.RBACResources() {
+		b.snapshot(name, 50)
+	}
+	authorizer := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Ready: func() error { return nil }})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := authorizer.Review(ctx, &auth.User{Name: "ann"}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods"})
+	if unanswered := new(auth.UnansweredError); !errors.As(err, &unanswered) || !strings.Contains(unanswered.Reason, `Roles and bindings of cluster "prod" are being read`) {
+		t.Errorf("before the rights were read: %v", err)
+	}
 }
 
 // TestMetrics: requests count by verb and code, an open watch shows, and a resource in a gap is not current.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/mirror"
 	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/internal/selectable"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -35,11 +36,11 @@ type options struct {
 	metainternal.ListOptions
 	labels          labels.Selector
 	selector        fields.Selector
-	name, namespace string                     // that the field selector requires; name is in the bounded form of the bus
-	exactName       string                     // as the client has written it
-	fields          map[string]selectable      // that the field selector needs beside name and namespace
-	version         uint64                     // 0: any, or the newest
-	selections      map[string]event.Selection // of the collections, in the era that is read; nil: fields is nil
+	name, namespace string                      // that the field selector requires; name is in the bounded form of the bus
+	exactName       string                      // as the client has written it
+	fields          map[string]selectable.Field // that the field selector needs beside name and namespace
+	version         uint64                      // 0: any, or the newest
+	selections      map[string]event.Selection  // of the collections, in the era that is read; nil: fields is nil
 }
 
 // parseOptions reads the query parameters.

@@ -17,12 +17,18 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// truncated sends a change of a pod that the bus did not take whole, and shows body instead; nil: only the identity.
+// truncated sends a change of a pod that the bus did not take whole, and shows body instead; nil: only the identity. The event has no fields, as those of
+// older bridges, and those of resources whose fields the bridge does not know.
 func (b *bus) truncated(x thing, body []byte) {
+	b.t.Helper()
+	b.truncatedWith(x, body, nil)
+}
+
+func (b *bus) truncatedWith(x thing, body []byte, fields map[string]string) {
 	b.t.Helper()
 	b.send("pods", event.Event{
 		Type: event.Modified, Origin: event.Watch, APIVersion: "v1", Kind: "Pod", Namespace: x.namespace, Name: x.name, UID: x.uid,
-		ResourceVersion: strconv.Itoa(x.version), Object: body, Truncated: &event.Truncation{Size: 2 << 20, Limit: 1 << 20},
+		ResourceVersion: strconv.Itoa(x.version), Object: body, Truncated: &event.Truncation{Size: 2 << 20, Limit: 1 << 20, Fields: fields},
 	})
 }
 
@@ -100,6 +106,37 @@ func TestTruncatedAndFields(t *testing.T) {
 	b.wantList(node, "", []string{"infra/log@43", "shop/web@53"})
 	node.ResourceVersion = "52" // nobody knows whether the client has the pod
 	wantNext(t, b.watchPods(node), "ERROR 410", "end")
+}
+
+// TestTruncatedAndKnownFields: one pod that does not fit the bus does not make lists and watches of all others fail: its event has the values that field
+// selectors select by, also if it has nothing else of the pod.
+func TestTruncatedAndKnownFields(t *testing.T) {
+	long := strings.Repeat("x", 3000)
+	for name, identity := range map[string]bool{"metadata": false, "identity": true} {
+		t.Run(name, func(t *testing.T) {
+			b := podsOnNodes(t)
+			byNode := b.watchPods(metav1.ListOptions{FieldSelector: "spec.nodeName=n1", ResourceVersion: "50"})
+			large := web
+			large.version = 51
+			body := large.body("v1", "Pod")
+			if identity {
+				body = nil
+			}
+			b.truncatedWith(large, body, map[string]string{"spec.nodeName": "n1", "spec.hostNetwork": "", "spec.schedulerName": event.BoundName(long)})
+			wantNext(t, byNode, "MODIFIED web@51")
+			both, none := []string{"infra/log@43", "shop/web@51"}, []string{}
+			b.wantList(metav1.ListOptions{FieldSelector: "spec.nodeName=n1"}, "", both)
+			b.wantList(metav1.ListOptions{FieldSelector: "spec.nodeName!=n1"}, "", []string{"shop/cart@42"})
+			b.wantList(metav1.ListOptions{FieldSelector: "spec.nodeName=n1,spec.hostNetwork=false"}, "", both)
+			b.wantList(metav1.ListOptions{FieldSelector: "spec.hostNetwork=true"}, "", none)
+			b.wantList(metav1.ListOptions{FieldSelector: "spec.schedulerName=" + long}, "", []string{"shop/web@51"})
+			b.wantList(metav1.ListOptions{FieldSelector: "spec.schedulerName=" + long + "x"}, "", none)
+			b.wantList(metav1.ListOptions{FieldSelector: "status.phase=Running"}, "shop/web", nil) // the event does not have it
+			large.version = 52
+			b.truncatedWith(large, body, map[string]string{"spec.nodeName": "n2"})
+			wantNext(t, byNode, "DELETED web@52")
+		})
+	}
 }
 
 // TestIdentityAndLabels: of a pod whose metadata is too large, the labels are not known either.

@@ -2,8 +2,10 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,102 +33,256 @@ type BusOptions struct {
 	Mirror *mirror.Mirror
 	// Ready returns why the bus was not read yet up to where it ended at the start; nil: it was. Rights may have been revoked by what was not read yet.
 	Ready func() error
-	// Skipped is called with each Role or binding that does not count, because the bus has only a part of it: its body was too large.
-	Skipped func(resource, namespace, name string)
+	// Skipped is called with each Role or binding that gives no rights, and why; without a name with a namespace whose Roles and bindings give none.
+	Skipped func(id store.Resource, o store.Name, why string)
 	// MaxAge is the largest age of the last event of each resource in each partition; 0: any. A bridge that has stopped publishes no revoked right.
 	MaxAge time.Duration
 }
 
-// Bus authorizes by the RBAC objects that the bus has of the request's cluster. It implements [Authorizer].
+// Bus authorizes by the RBAC objects that the bus has of the request's cluster. It implements [Authorizer]. [Bus.Run] keeps an index of them, so that a
+// request does no work for objects that others write.
 type Bus struct {
 	BusOptions
 
-	mu       sync.Mutex
-	policies map[string]*built // by cluster
+	mu      sync.RWMutex
+	rights  map[string]*rights // by cluster; only Run changes them
+	updated chan struct{}      // closed when Run has changed them
+	failed  error              // of the last update
 }
 
-// built is a policy, and the served positions of the resources that it is of.
-type built struct {
+// rights is the index of a cluster. It has the states of the resources of [RBACResources] at these positions, or later ones.
+type rights struct {
+	policy Policy
 	at     []store.Position
-	policy *Policy
 }
 
-// NewBus returns an authorizer without policies, which it reads when it is asked.
+// NewBus returns an authorizer, which does not know rights before Run.
 func NewBus(o BusOptions) *Bus {
 	if o.Skipped == nil {
-		o.Skipped = func(string, string, string) {}
+		o.Skipped = func(store.Resource, store.Name, string) {}
 	}
-	return &Bus{BusOptions: o, policies: map[string]*built{}}
+	return &Bus{BusOptions: o, rights: map[string]*rights{}, updated: make(chan struct{})}
 }
 
 // Review implements [Authorizer].
-func (b *Bus) Review(_ context.Context, u *User, a *Attributes) (st authorizationv1.SubjectAccessReviewStatus, err error) {
-	p, err := b.policy(a.Cluster)
-	if err != nil {
-		return st, err
-	}
-	st.Allowed, st.Reason = p.Allows(u, a)
-	return st, nil
+func (b *Bus) Review(ctx context.Context, u *User, a *Attributes) (st authorizationv1.SubjectAccessReviewStatus, err error) {
+	err = b.read(ctx, a.Cluster, func(p *Policy) { st.Allowed, st.Reason = p.Allows(u, a) })
+	return st, err
 }
 
 // Rules implements [Authorizer].
-func (b *Bus) Rules(_ context.Context, u *User, s *Scope) (st authorizationv1.SubjectRulesReviewStatus, err error) {
-	p, err := b.policy(s.Cluster)
-	if err != nil {
-		return st, err
-	}
-	return p.Rules(u, s.Namespace), nil
+func (b *Bus) Rules(ctx context.Context, u *User, s *Scope) (st authorizationv1.SubjectRulesReviewStatus, err error) {
+	err = b.read(ctx, s.Cluster, func(p *Policy) { st = p.Rules(u, s.Namespace) })
+	return st, err
 }
 
-func (b *Bus) policy(cluster string) (*Policy, error) {
+// read calls fn once the index has what is served now.
+func (b *Bus) read(ctx context.Context, cluster string, fn func(p *Policy)) error {
 	var at []store.Position
-	var from []*mirror.Resource
 	for _, name := range RBACResources() {
 		r := b.Mirror.Resource(store.Resource{Cluster: cluster, Name: name}).For(func(string) bool { return false })
 		if why := b.unusable(r); why != "" {
-			return nil, &UnansweredError{fmt.Sprintf("permissions cannot be checked now: %s of cluster %q %s", name, cluster, why), nil}
+			return &UnansweredError{fmt.Sprintf("permissions cannot be checked now: %s of cluster %q %s", name, cluster, why), nil}
 		}
-		from, at = append(from, r), append(at, r.Served)
+		at = append(at, r.Served)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	for {
+		updated, failed := b.tryRead(cluster, at, fn)
+		if updated == nil {
+			return nil
+		}
+		select {
+		case <-updated:
+		case <-ctx.Done():
+			return &UnansweredError{fmt.Sprintf("permissions cannot be checked now: Roles and bindings of cluster %q are being read", cluster), errors.Join(failed, ctx.Err())}
+		}
+	}
+}
+
+// tryRead calls fn if the index has some positions. Otherwise it returns a channel that is closed when the index has changed, and the last error.
+func (b *Bus) tryRead(cluster string, at []store.Position, fn func(p *Policy)) (<-chan struct{}, error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	x := b.rights[cluster]
+	if x == nil || slices.CompareFunc(x.at, at, func(has, needs store.Position) int { return min(has.Compare(needs), 0) }) != 0 {
+		return b.updated, b.failed
+	}
+	fn(&x.policy)
+	return nil, nil
+}
+
+// retryUpdate is the time after which an update that failed is tried again.
+const retryUpdate = time.Second
+
+// Run keeps the index up to date until ctx ends.
+func (b *Bus) Run(ctx context.Context) error {
+	for {
+		commits, retry := b.Mirror.Commits(), (<-chan time.Time)(nil)
+		var failed error
+		for _, cluster := range b.Mirror.Clusters() {
+			failed = errors.Join(failed, b.update(ctx, cluster))
+		}
+		if failed != nil {
+			retry = time.After(retryUpdate)
+		}
+		b.mu.Lock()
+		b.failed = failed
+		close(b.updated)
+		b.updated = make(chan struct{})
+		b.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-commits:
+		case <-retry:
+		}
+	}
+}
+
+// update adds to the index of a cluster what is served since the last call. It makes another index if a resource has another era.
+func (b *Bus) update(ctx context.Context, cluster string) error {
+	var to []store.View
+	for _, name := range RBACResources() {
+		r := b.Mirror.Resource(store.Resource{Cluster: cluster, Name: name})
+		if r == nil || r.Served.Era == 0 {
+			return nil
+		}
+		to = append(to, store.View{Resource: r.ID, At: r.Served})
+	}
+	x := b.rights[cluster]
+	sameEra := func(at store.Position, v store.View) bool { return at.Era == v.At.Era }
+	var err error
+	if x == nil || !slices.EqualFunc(x.at, to, sameEra) {
+		x, err = b.build(to)
+	} else {
+		err = b.advance(ctx, x, to)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if known := b.policies[cluster]; known != nil && slices.Equal(known.at, at) {
-		return known.policy, nil
+	if err != nil { // it may have a part of the changes
+		delete(b.rights, cluster)
+		return err
 	}
-	var o Objects
-	for i, read := range []func(*store.Object) error{
-		into(&o.ClusterRoleBindings), into(&o.ClusterRoles), into(&o.RoleBindings), into(&o.Roles),
-	} {
-		var failed error
-		err := b.Mirror.Store().List(store.View{Resource: from[i].ID, At: at[i]}, "", store.Name{}, func(x *store.Object) bool {
-			if x.Extent != store.Whole { // RBAC only grants: a large Role takes no rights from other users
-				b.Skipped(from[i].ID.Name, x.Namespace, x.Name.Name)
-				return true
-			}
-			failed = read(x)
-			return failed == nil
+	x.at = nil
+	for _, v := range to {
+		x.at = append(x.at, v.At)
+	}
+	b.rights[cluster] = x
+	return nil
+}
+
+// build makes an index.
+func (b *Bus) build(of []store.View) (*rights, error) {
+	x := &rights{}
+	for _, v := range of {
+		err := b.Mirror.Store().List(v, "", store.Name{}, func(o *store.Object) bool {
+			b.put(&x.policy, v.Resource, o.Name, nil, o)
+			return true
 		})
 		if err != nil {
 			return nil, err
 		}
-		if failed != nil {
-			return nil, &UnansweredError{fmt.Sprintf("permissions cannot be checked now: %s of cluster %q cannot be read", from[i].ID.Name, cluster), failed}
-		}
 	}
-	p := NewPolicy(&o)
-	b.policies[cluster] = &built{at, p}
-	return p, nil
+	return x, nil
 }
 
-// into returns a function that appends objects to a list.
-func into[T rbacv1.Role | rbacv1.ClusterRole | rbacv1.RoleBinding | rbacv1.ClusterRoleBinding](list *[]T) func(*store.Object) error {
-	return func(x *store.Object) error {
-		var o T
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(x.Body, &o); err != nil {
-			return fmt.Errorf("%s/%s: %w", x.Namespace, x.Name, err)
+// advance adds the changes up to other positions of the same eras.
+func (b *Bus) advance(ctx context.Context, x *rights, to []store.View) error {
+	for i, v := range to {
+		if v.At == x.at[i] {
+			continue
 		}
-		*list = append(*list, o)
-		return nil
+		err := b.Mirror.Store().Changes(ctx, v.Resource, "", x.at[i], v.At, func(c *store.Change) bool {
+			b.put(&x.policy, v.Resource, c.Name, c.Before, c.After)
+			return true
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return b.restore(&x.policy, to)
+}
+
+// restore reads the namespaces again whose Roles and bindings are not too large any more.
+func (b *Bus) restore(p *Policy, at []store.View) error {
+	for namespace, s := range p.scopes {
+		if !s.left || s.bytes > maxNamespace {
+			continue
+		}
+		for _, v := range at {
+			if strings.HasPrefix(v.Resource.Name, "cluster") {
+				continue
+			}
+			err := b.Mirror.Store().List(v, namespace, store.Name{}, func(o *store.Object) bool {
+				b.set(p, v.Resource, o.Name, o)
+				return true
+			})
+			if err != nil {
+				return err
+			}
+		}
+		s.left = false
+	}
+	return nil
+}
+
+// weight is what an object counts for its namespace. What gives no rights counts nothing.
+func weight(x *store.Object) int {
+	if x == nil || x.Extent != store.Whole || len(x.Body) > maxObject {
+		return 0
+	}
+	return len(x.Body)
+}
+
+// put changes an object in a policy.
+func (b *Bus) put(p *Policy, id store.Resource, o store.Name, before, after *store.Object) {
+	b.mu.Lock()
+	s := p.scope(o.Namespace)
+	s.bytes += weight(after) - weight(before)
+	left := s.left
+	if o.Namespace != "" && s.bytes > maxNamespace {
+		s.left = true
+		s.clear()
+	}
+	b.mu.Unlock()
+	if !left && s.left {
+		b.Skipped(id, store.Name{Namespace: o.Namespace}, fmt.Sprintf("Roles and RoleBindings of the namespace have more than %d bytes together", maxNamespace))
+	}
+	if !s.left {
+		b.set(p, id, o, after)
+	}
+}
+
+// set sets an object in a policy. RBAC only grants: an object that is left out takes no rights from other users.
+func (b *Bus) set(p *Policy, id store.Resource, o store.Name, after *store.Object) {
+	var x struct {
+		Rules    []rbacv1.PolicyRule `json:"rules"`
+		RoleRef  rbacv1.RoleRef      `json:"roleRef"`
+		Subjects []rbacv1.Subject    `json:"subjects"`
+	}
+	why := ""
+	switch {
+	case after == nil:
+	case after.Extent != store.Whole:
+		why = "the bus has only a part of it, because it is too large"
+	case len(after.Body) > maxObject:
+		why = fmt.Sprintf("it has %d bytes, and at most %d count", len(after.Body), maxObject)
+	default:
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(after.Body, &x); err != nil {
+			why, x.Rules, x.Subjects = "it cannot be read: "+err.Error(), nil, nil
+		}
+	}
+	if why != "" {
+		b.Skipped(id, o, why)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if strings.Contains(id.Name, "bindings.") {
+		p.SetBinding(o.Namespace, o.Name, x.RoleRef, x.Subjects)
+	} else {
+		p.SetRole(o.Namespace, o.Name, x.Rules)
 	}
 }
 

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -26,9 +27,35 @@ func account(namespace, name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: "ServiceAccount", Namespace: namespace, Name: name}
 }
 
+// objects are the RBAC objects of a cluster.
+type objects struct {
+	Roles               []rbacv1.Role
+	ClusterRoles        []rbacv1.ClusterRole
+	RoleBindings        []rbacv1.RoleBinding
+	ClusterRoleBindings []rbacv1.ClusterRoleBinding
+}
+
+// policy sets the bindings before the roles: the order does not count.
+func (o *objects) policy() *Policy {
+	p := &Policy{}
+	for _, b := range o.RoleBindings {
+		p.SetBinding(b.Namespace, b.Name, b.RoleRef, b.Subjects)
+	}
+	for _, b := range o.ClusterRoleBindings {
+		p.SetBinding("", b.Name, b.RoleRef, b.Subjects)
+	}
+	for _, r := range o.Roles {
+		p.SetRole(r.Namespace, r.Name, r.Rules)
+	}
+	for _, r := range o.ClusterRoles {
+		p.SetRole("", r.Name, r.Rules)
+	}
+	return p
+}
+
 // TestPolicy: the decisions are those of the API server for the same objects (test/e2e/history compares many more).
 func TestPolicy(t *testing.T) {
-	p := NewPolicy(&Objects{
+	o := objects{
 		ClusterRoles: []rbacv1.ClusterRole{
 			{ObjectMeta: meta("", "reader"), Rules: []rbacv1.PolicyRule{rule("get,list,watch", "", "pods,configmaps")}},
 			{ObjectMeta: meta("", "everything"), Rules: []rbacv1.PolicyRule{rule("*", "*", "*"), {Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}}},
@@ -57,7 +84,8 @@ func TestPolicy(t *testing.T) {
 			{ObjectMeta: meta("", "k"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "missing"}, Subjects: []rbacv1.Subject{user("dan")}},
 			{ObjectMeta: meta("", "l"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "reader"}, Subjects: []rbacv1.Subject{user("dan")}},
 		},
-	})
+	}
+	p := o.policy()
 	list := func(namespace, group, resource string) Attributes {
 		return Attributes{Verb: "list", Namespace: namespace, Group: group, Resource: resource}
 	}
@@ -124,7 +152,7 @@ func TestPolicy(t *testing.T) {
 // TestRules: the rules of a user are those of all bindings that count in the namespace, each binding once. Reasons have the API server's words.
 func TestRules(t *testing.T) {
 	paths := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/api"}}
-	p := NewPolicy(&Objects{
+	o := objects{
 		ClusterRoles: []rbacv1.ClusterRole{{ObjectMeta: meta("", "reader"), Rules: []rbacv1.PolicyRule{rule("get", "", "pods", "web"), paths}}},
 		Roles:        []rbacv1.Role{{ObjectMeta: meta("shop", "writer"), Rules: []rbacv1.PolicyRule{rule("*", "*", "*")}}, {ObjectMeta: meta("infra", "lister"), Rules: []rbacv1.PolicyRule{rule("list", "", "nodes")}}},
 		RoleBindings: []rbacv1.RoleBinding{
@@ -132,7 +160,8 @@ func TestRules(t *testing.T) {
 			{ObjectMeta: meta("infra", "b"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "lister"}, Subjects: []rbacv1.Subject{user("ann")}},
 		},
 		ClusterRoleBindings: []rbacv1.ClusterRoleBinding{{ObjectMeta: meta("", "c"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, Subjects: []rbacv1.Subject{group("shoppers")}}},
-	})
+	}
+	p := o.policy()
 	ann := &User{Name: "ann", Groups: []string{"shoppers", "others"}}
 	all := []string{"*"}
 	want := authorizationv1.SubjectRulesReviewStatus{
@@ -159,6 +188,60 @@ func TestRules(t *testing.T) {
 	}
 	if _, got := p.Allows(ann, &Attributes{Verb: "get", Path: "/api"}); got != `RBAC: allowed by ClusterRoleBinding "c" of ClusterRole "reader" to Group "shoppers"` {
 		t.Error(got)
+	}
+}
+
+// TestPolicyChanges: a change of a role counts for its bindings, and that of a binding for the users that it names now and those that it named before.
+func TestPolicyChanges(t *testing.T) {
+	p := &Policy{}
+	allows := func(who, namespace string, want bool) {
+		t.Helper()
+		if got, _ := p.Allows(&User{Name: who, Groups: []string{"all"}}, &Attributes{Verb: "get", Namespace: namespace, Resource: "pods"}); got != want {
+			t.Errorf("%s in %q: %v, want %v", who, namespace, got, want)
+		}
+	}
+	ref, cluster := rbacv1.RoleRef{Kind: "Role", Name: "r"}, rbacv1.RoleRef{Kind: "ClusterRole", Name: "r"}
+	rules := []rbacv1.PolicyRule{rule("get", "", "pods")}
+	p.SetBinding("shop", "b", ref, []rbacv1.Subject{user("ann"), user("bob"), user("ann")})
+	allows("ann", "shop", false)
+	p.SetRole("shop", "r", rules)
+	allows("ann", "shop", true)
+	allows("bob", "shop", true)
+	allows("ann", "infra", false)
+	p.SetBinding("shop", "b", ref, []rbacv1.Subject{user("bob")})
+	allows("ann", "shop", false)
+	allows("bob", "shop", true)
+	p.SetRole("shop", "r", nil)
+	allows("bob", "shop", false)
+	p.SetBinding("", "b", cluster, []rbacv1.Subject{group("all")})
+	allows("ann", "", false)
+	p.SetRole("", "r", rules)
+	allows("ann", "", true)
+	allows("ann", "infra", true)
+	p.SetBinding("", "b", cluster, nil)
+	allows("ann", "infra", false)
+	if got, _ := p.Allows(&User{Name: "ann"}, &Attributes{Verb: "get", Path: "/api"}); got {
+		t.Error("a policy without bindings allows a path")
+	}
+}
+
+// TestRulesAreBounded: the admin of a namespace can bind one large role many times. The list of rights does not grow with that without an end.
+func TestRulesAreBounded(t *testing.T) {
+	p := &Policy{}
+	var names []string
+	for i := range 4000 {
+		names = append(names, strings.Repeat("x", 90)+strconv.Itoa(i))
+	}
+	p.SetRole("shop", "r", []rbacv1.PolicyRule{rule("get", "", "pods", names...)})
+	for i := range 1000 {
+		p.SetBinding("shop", strconv.Itoa(i), rbacv1.RoleRef{Kind: "Role", Name: "r"}, []rbacv1.Subject{user("ann")})
+	}
+	st := p.Rules(&User{Name: "ann"}, "shop")
+	if n := len(st.ResourceRules); n == 0 || n > 20 || !st.Incomplete || st.EvaluationError == "" {
+		t.Errorf("%d rules, incomplete %v %q", n, st.Incomplete, st.EvaluationError)
+	}
+	if st = p.Rules(&User{Name: "ann"}, "infra"); st.Incomplete || st.ResourceRules != nil {
+		t.Errorf("in another namespace: %+v", st)
 	}
 }
 

@@ -106,6 +106,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	f := &busReader{Options: o, next: map[string]mirror.Offset{}, waiting: map[string]waiting{}}
+	f.Mirror.Ignored = f.ignored
 	defer func() {
 		cancel()
 		if f.trimming != nil {

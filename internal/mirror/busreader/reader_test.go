@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -217,6 +218,35 @@ func TestResume(t *testing.T) {
 	}
 	if len(s.reads) == 0 || s.reads[0].From != 8 {
 		t.Errorf("it read %v, want from 8, the last message", s.reads)
+	}
+}
+
+// TestForgedMessages: somebody who may write to the bus makes no resource unready for good. Numbers and times far in the future are ignored, and so is a
+// resourceVersion that is not a number in a collection whose lists have numbers.
+func TestForgedMessages(t *testing.T) {
+	s := &stream{id: "1", first: 1}
+	s.snapshot()
+	first, synced := s.all[0].Value, s.all[len(s.all)-1].Value
+	for name, value := range map[string]string{
+		"run": "9999999999999999", "incarnation": "9999999999999999", "birth": "9999999999999999", "plan": "9999999999999999", "edit": "9999999999999999",
+		"time": "9999-12-31T23:59:59.000000Z",
+	} {
+		for _, event := range [][]byte{first, synced} {
+			forged := regexp.MustCompile(`"`+name+`":"[^"]*"`).ReplaceAll(event, []byte(`"`+name+`":"`+value+`"`))
+			if name == "incarnation" { // it has the run of a gap that begins an incarnation
+				forged = regexp.MustCompile(`"run":"[^"]*"`).ReplaceAll(forged, []byte(`"run":"`+value+`"`))
+			}
+			s.all = append(s.all, sink.Message{Offset: int64(len(s.all)) + 1, Value: forged})
+		}
+	}
+	s.put(event.Event{
+		Type: event.Modified, Origin: event.Watch, APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "p0", UID: "p0", ResourceVersion: "ten",
+		Object: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p0","namespace":"shop","uid":"p0","resourceVersion":"ten"}}`),
+	})
+	s.put(event.Event{Type: event.Synced, Origin: event.Watch, ResourceVersion: "ten", Nth: 2, Report: &event.Report{Reason: event.ReasonPeriodic, To: "ten"}})
+	s.pod(event.Modified, "p1", 30)
+	if n, err := run(t, vfs.NewMem(), s, 30); n != 5 || err != nil {
+		t.Errorf("%d objects (%v)", n, err)
 	}
 }
 

@@ -10,6 +10,7 @@ package store
 import (
 	"cmp"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -71,7 +72,9 @@ type Version struct {
 	Epoch           uint64
 	ResourceVersion uint64
 	Time            time.Time // when the bridge saw it, in microseconds
-	Body            []byte    // JSON as the bus has it
+	// Fields are the values of fields that field selectors know, by label, if Extent is not Whole and the bus has them.
+	Fields map[string]string
+	Body   []byte // JSON as the bus has it
 }
 
 // Extent is how much of an object a body has.
@@ -281,11 +284,13 @@ func (s *Store) Record(name string) ([]byte, error) { return s.get(recordKey(nam
 
 const (
 	flagDeleted = 1
-	extentShift = 1 // the other bits are the extent
+	extentShift = 1 // two bits
+	extentMask  = 3
+	flagFields  = 8 // the JSON of fields, with its length, is before the body
 )
 
 func appendVersion(dst []byte, v *Version) []byte {
-	flags := byte(v.Extent) << extentShift
+	begin, flags := len(dst), byte(v.Extent)<<extentShift
 	if v.Deleted {
 		flags |= flagDeleted
 	}
@@ -295,6 +300,11 @@ func appendVersion(dst []byte, v *Version) []byte {
 	dst = binary.AppendVarint(dst, v.Time.UnixMicro())
 	dst = binary.AppendUvarint(dst, uint64(len(v.UID)))
 	dst = append(dst, v.UID...)
+	if len(v.Fields) > 0 {
+		dst[begin] |= flagFields
+		fields, _ := json.Marshal(v.Fields) // texts
+		dst = append(binary.AppendUvarint(dst, uint64(len(fields))), fields...)
+	}
 	return append(dst, v.Body...)
 }
 
@@ -309,16 +319,32 @@ func readVersion(b []byte) (Version, error) {
 
 // splitVersion reads a value whose body stays a part of b.
 func splitVersion(b []byte) (v Version, body []byte, err error) {
-	if b, err = v.readHead(b); err != nil {
+	rest, err := v.readHead(b)
+	if err != nil {
 		return v, nil, err
 	}
-	length, size := binary.Uvarint(b)
-	if size <= 0 || length > uint64(len(b)-size) {
+	uid, rest, err := cutBytes(rest)
+	if err != nil {
+		return v, nil, err
+	}
+	if v.UID = string(uid); b[0]&flagFields == 0 {
+		return v, rest, nil
+	}
+	fields, rest, err := cutBytes(rest)
+	if err != nil || json.Unmarshal(fields, &v.Fields) != nil {
 		return v, nil, errVersion
 	}
+	return v, rest, nil
+}
+
+// cutBytes returns the bytes at the beginning of b, before which their length is, and what follows.
+func cutBytes(b []byte) (cut, rest []byte, err error) {
+	length, size := binary.Uvarint(b)
+	if size <= 0 || length > uint64(len(b)-size) {
+		return nil, nil, errVersion
+	}
 	b = b[size:]
-	v.UID = string(b[:length])
-	return v, b[length:], nil
+	return b[:length], b[length:], nil
 }
 
 // readHead reads what is before UID and body, and returns the rest.
@@ -326,8 +352,8 @@ func (v *Version) readHead(b []byte) (rest []byte, err error) {
 	if len(b) == 0 {
 		return nil, errVersion
 	}
-	v.Deleted, v.Extent = b[0]&flagDeleted != 0, Extent(b[0]>>extentShift)
-	if v.Extent > Identity {
+	v.Deleted, v.Extent = b[0]&flagDeleted != 0, Extent(b[0]>>extentShift&extentMask)
+	if v.Extent > Identity || b[0] > flagFields|extentMask<<extentShift|flagDeleted {
 		return nil, errVersion
 	}
 	b = b[1:]

@@ -597,7 +597,7 @@ func TestPolicyAsTheAPIServer(t *testing.T) {
 			_ = rbac.ClusterRoleBindings().Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{})
 		}
 	})
-	var o auth.Objects
+	policy := &auth.Policy{}
 	roles, err := rbac.Roles("").List(ctx, metav1.ListOptions{})
 	must(err)
 	clusterRoles, err := rbac.ClusterRoles().List(ctx, metav1.ListOptions{})
@@ -606,8 +606,18 @@ func TestPolicyAsTheAPIServer(t *testing.T) {
 	must(err)
 	clusterBindings, err := rbac.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	must(err)
-	o.Roles, o.ClusterRoles, o.RoleBindings, o.ClusterRoleBindings = roles.Items, clusterRoles.Items, bindings.Items, clusterBindings.Items
-	policy := auth.NewPolicy(&o)
+	for _, r := range roles.Items {
+		policy.SetRole(r.Namespace, r.Name, r.Rules)
+	}
+	for _, r := range clusterRoles.Items {
+		policy.SetRole("", r.Name, r.Rules)
+	}
+	for _, r := range bindings.Items {
+		policy.SetBinding(r.Namespace, r.Name, r.RoleRef, r.Subjects)
+	}
+	for _, r := range clusterBindings.Items {
+		policy.SetBinding("", r.Name, r.RoleRef, r.Subjects)
+	}
 
 	review := func(u *auth.User, a *auth.Attributes) (bool, error) {
 		spec := authorizationv1.SubjectAccessReviewSpec{User: u.Name, Groups: u.Groups}
