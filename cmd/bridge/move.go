@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/links"
 	"github.com/kubebridge/kubebridge/internal/move"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
@@ -207,7 +208,11 @@ func configuredKey(c *config.Config) ([]byte, error) {
 	if c.Checkpoint.File.Path == "" {
 		return nil, nil
 	}
-	key, err := os.ReadFile(filepath.Join(c.Checkpoint.File.Path, "hash.key"))
+	name := filepath.Join(c.Checkpoint.File.Path, "hash.key")
+	if err := links.Check(name); err != nil {
+		return nil, err
+	}
+	key, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return []byte("a new one"), nil
 	}

@@ -87,6 +87,7 @@ func (n NATS) WriteText(w io.Writer) error {
 			"$BRIDGE_PASSWORD and $READER_PASSWORD are variables of the server's environment; other ways to log in work, too. Only bridges may use the account KUBEBRIDGE. Sinks of one server share the accounts: merge their lines.",
 			readersHead,
 			"They read with pull consumers, and with plain subscriptions. Answers come to inboxes. Clients other than the bridge have theirs in _INBOX.> unless they are given another prefix (--inbox-prefix, CustomInboxPrefix): allow a consumer's user to subscribe to a prefix of its own, because in _INBOX.> it could see the answers to all users.",
+			"All readers share the server's limit of consumers (1000 per stream by default); the bridge does not need one. To have the server delete those that nobody uses: nats stream edit STREAM --limit-consumer-inactive=1h",
 		} {
 			comment(&b, "", text)
 		}

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/kubebridge/kubebridge/internal/links"
 )
 
 const (
@@ -107,6 +109,9 @@ func listen(socket string) (net.Listener, error) {
 		return nil, err
 	}
 	dir := filepath.Dir(socket)
+	if err := links.Check(dir); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}

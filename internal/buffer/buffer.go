@@ -107,36 +107,55 @@ func (b *Buffer) Load(ctx context.Context) {
 	b.ctx = ctx
 	var names []string
 	for _, s := range b.Spool.List() {
+		if err := s.Damage(); err != nil && !errors.Is(err, spool.ErrKey) {
+			b.Log.Warn("part of the buffer is damaged; what is missing is read from the API server again, and a gap may follow", zap.String("file", s.File), zap.Error(err))
+		}
 		if s.Stream != "" && !slices.Contains(names, s.Stream) {
 			names = append(names, s.Stream)
 		}
 	}
+	otherKey := 0
 	for _, name := range names {
 		st := b.Spool.Stream(name)
-		r, err := continued(st, b.Log)
-		if err == nil && !slices.Contains(b.Sinks, r.Sink) {
-			err = fmt.Errorf("there is no sink %q", r.Sink)
-		}
-		if err == nil && r.Cluster == "" {
-			err = errors.New("it is not known of which cluster it is")
-		}
-		if err != nil {
-			b.Log.Warn("part of the buffer cannot be used, deleting it", zap.Error(err))
-			if err := st.Delete(); err != nil {
-				b.Log.Warn("delete from the buffer failed", zap.Error(err))
-			}
+		r, err := b.loaded(st)
+		switch {
+		case err == nil && r.Cluster == b.Cluster:
+			b.add(r)
 			continue
-		}
-		if r.Cluster != b.Cluster {
+		case err == nil:
 			b.foreign = append(b.foreign, r)
 			continue
+		case errors.Is(err, spool.ErrKey):
+			otherKey++
+		default:
+			b.Log.Warn("part of the buffer cannot be used, deleting it", zap.Error(err))
 		}
-		b.add(r)
+		if err := st.Delete(); err != nil {
+			b.Log.Warn("delete from the buffer failed", zap.Error(err))
+		}
+	}
+	if otherKey > 0 {
+		b.Log.Warn("part of the buffer cannot be decrypted, deleting it: it was written with another hash key, or without one; a gap may follow. Keep the hash key (secrets.hashKeySecret, secrets.hashKeyFile) over restarts",
+			zap.Int("recordings", otherKey))
 	}
 	if n := len(b.foreign); n > 0 {
 		b.Log.Warn("part of the buffer is of another cluster, and stays until it is older than maxAge; start the bridge with that cluster to publish it",
 			zap.String("uid", b.foreign[0].Cluster), zap.Int("recordings", n))
 	}
+}
+
+// loaded returns a recording on disk, if it can be used.
+func (b *Buffer) loaded(st *spool.Stream) (*Recording, error) {
+	r, err := continued(st, b.Log)
+	switch {
+	case err != nil:
+		return nil, err
+	case !slices.Contains(b.Sinks, r.Sink):
+		return nil, fmt.Errorf("there is no sink %q", r.Sink)
+	case r.Cluster == "":
+		return nil, errors.New("it is not known of which cluster it is")
+	}
+	return r, nil
 }
 
 // add adds a recording and lets it run. b.mu is held.

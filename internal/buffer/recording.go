@@ -1,6 +1,7 @@
 package buffer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -115,9 +116,14 @@ func (r *Recording) begin() error {
 
 // continued returns a recording that is on disk. It has ended where frames are missing in it, or its end is damaged.
 func continued(st *spool.Stream, log *zap.Logger) (*Recording, error) {
-	parts := spool.Ranges(st.Segments())
+	segments := st.Segments()
+	parts := spool.Ranges(segments)
 	if len(parts) == 0 {
-		return nil, errors.New("it has no frames")
+		err := errors.New("it has no frames")
+		for i := range segments {
+			err = cmp.Or(segments[i].Damage(), err)
+		}
+		return nil, err
 	}
 	tail := parts[0][len(parts[0])-1]
 	r := &Recording{stream: st, log: log}

@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux
 
 package links_test
 
@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/kubebridge/kubebridge/internal/links"
@@ -53,5 +55,54 @@ func TestLinksOfOthers(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(elsewhere, "new")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file was made where a link leads: %v", err)
+	}
+}
+
+// A file or directory of another user is not taken: the other user could read what the program writes there, and change what it
+// reads. A volume's files may belong to the owner of its root directory.
+func TestFilesOfOthers(t *testing.T) {
+	const other = 12345
+	if os.Geteuid() != 0 {
+		t.Log("only root can make files of other users")
+		return
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), links.Check(dir), links.Check(path)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(path, other, other); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := links.OpenFile(path, os.O_RDWR, 0); !errors.Is(err, links.ErrOwner) {
+		t.Errorf("the file is opened: %v, %v", f, err)
+	}
+	if err := os.Chown(dir, other, other); err != nil {
+		t.Fatal(err)
+	}
+	err := links.Check(dir)
+	if !errors.Is(err, links.ErrOwner) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "chown 0") {
+		t.Errorf("the directory passes, or the error does not say what to do: %v", err)
+	}
+	volume := t.TempDir()
+	if err := syscall.Mount("tmpfs", volume, "tmpfs", 0, "uid=12345,mode=0777"); err != nil {
+		t.Logf("no volume: %v", err)
+		return
+	}
+	defer func() { _ = syscall.Unmount(volume, 0) }()
+	kept := filepath.Join(volume, "kept")
+	if err := errors.Join(os.WriteFile(kept, nil, 0o600), os.Chown(kept, other, other)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{volume, kept} {
+		if err := links.Check(path); err != nil {
+			t.Errorf("on a volume of one user: %v", err)
+		}
+	}
+	if err := os.Chown(kept, other+1, other+1); err != nil {
+		t.Fatal(err)
+	}
+	if err := links.Check(kept); !errors.Is(err, links.ErrOwner) {
+		t.Errorf("a file of a third user on the volume passes: %v", err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/kubebridge/kubebridge/internal/links"
 )
 
 const lockName = "LOCK"
@@ -78,6 +80,9 @@ func (d *directory) secure() error {
 	}
 	if !info.IsDir() {
 		return fmt.Errorf("open spool: %s is not a directory (%s): name the directory itself, not a link to it", d.path, info.Mode().Type())
+	}
+	if err := links.Check(d.path); err != nil {
+		return fmt.Errorf("open spool: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		if err := os.Chmod(d.path, 0o700); err != nil { //nolint:gosec // a directory needs to be searchable

@@ -25,6 +25,7 @@ type segment struct {
 	end     int64     // offset behind the last block that can be read
 	bytes   int64
 	err     error // why the frames behind last, or all of them, cannot be read; nil for a torn end
+	torn    int64 // bytes of a torn end
 }
 
 func (s *segment) empty() bool { return s.last < s.first }
@@ -110,7 +111,7 @@ func load(f vfs.File, name string, key []byte) (*found, error) {
 	h, encoded, err := in.header()
 	switch {
 	case errors.Is(err, errDamaged):
-		return s, in.torn(s, err)
+		return s, in.tear(s, err)
 	case isSystem(err):
 		return nil, err
 	case err != nil: // another version
@@ -156,16 +157,16 @@ func (f *source) walk(s *found, off int64) error {
 			return err
 		}
 		if err != nil {
-			return f.torn(s, err)
+			return f.tear(s, err)
 		}
 		s.last, s.next, s.written = h.next()-1, h.next(), h.written
 	}
 	return nil
 }
 
-// torn decides what a damage at s.end means. A crash can only damage what was not synced: if a later block says that the file
+// tear decides what a damage at s.end means. A crash can only damage what was not synced: if a later block says that the file
 // was synced beyond the damage, confirmed frames are lost. Otherwise the segment ends where the damage begins.
-func (f *source) torn(s *found, damage error) error {
+func (f *source) tear(s *found, damage error) error {
 	const step = 1 << 20
 	var b []byte
 	var err error
@@ -184,6 +185,9 @@ func (f *source) torn(s *found, damage error) error {
 				s.err, s.next = damage, max(s.next, h.next(), s.first+1)
 			}
 		}
+	}
+	if s.err == nil {
+		s.torn = f.size - s.end
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"sort"
@@ -20,6 +21,20 @@ type Segment struct {
 	Started     time.Time
 	Written     time.Time // when the last of its frames was written; not known if Err is of the header
 	Err         error     // why its other frames cannot be read: damage, or ErrKey
+	Torn        int64     // bytes at its end that are no frames: a crash, or a full disk, has cut off what was not durable
+}
+
+// Damage says what of the segment cannot be read, and why; nil if all of it can.
+func (s *Segment) Damage() error {
+	switch {
+	case s.Err != nil:
+		return s.Err
+	case s.Torn == s.Bytes && s.Torn > 0:
+		return fmt.Errorf("torn: its header is not whole, so none of its %d bytes can be read", s.Torn)
+	case s.Torn > 0:
+		return fmt.Errorf("torn: its last %d of %d bytes cannot be read", s.Torn, s.Bytes)
+	}
+	return nil
 }
 
 // Ranges splits what List or Segments returns where frames are missing: a reader reads each of the parts without a BrokenError, and
@@ -80,7 +95,7 @@ func (st *Stream) Segments() (list []Segment) {
 	for _, seg := range st.segments {
 		list = append(list, Segment{
 			Stream: st.name, File: st.spool.dir.join(seg.file), Meta: seg.meta, Chain: seg.chain, First: seg.first, Last: seg.last,
-			Bytes: seg.bytes, Started: seg.started, Written: seg.written, Err: seg.err,
+			Bytes: seg.bytes, Started: seg.started, Written: seg.written, Err: seg.err, Torn: seg.torn,
 		})
 	}
 	return list

@@ -22,6 +22,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/kubebridge/kubebridge/internal/diskguard"
+	"github.com/kubebridge/kubebridge/internal/links"
 )
 
 // format is the format of the database. A database of another format is refused.
@@ -123,6 +124,9 @@ func Open(dir string, o Options) (_ *Store, err error) {
 	base := o.FS
 	if base == nil {
 		base = vfs.Default
+		if err := links.Check(dir); err != nil {
+			return nil, fmt.Errorf("open the copy: %w", err)
+		}
 	}
 	s := &Store{drops: map[Resource]map[string][]dropAt{}, floors: map[Resource]Position{}, trimmed: map[Resource]Position{}, disk: diskguard.New(base, nil)}
 	opts := &pebble.Options{

@@ -20,9 +20,13 @@ const KeyBytes = 32
 
 // HashKey returns the random key in dir/hash.key. It makes the key, and dir, if
 // there is none. If several processes make the key at once, one succeeds and all
-// return its key. A key that other users may read, or of another length, is an error.
+// return its key. A key of another user or that everyone may
+// read, or of another length, is an error.
 func HashKey(dir string) ([]byte, error) {
 	name := filepath.Join(dir, keyName)
+	if err := links.Check(dir); err != nil {
+		return nil, fmt.Errorf("hash key %s: %w", name, err)
+	}
 	key, err := readKey(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = makeKey(dir, name); err == nil {

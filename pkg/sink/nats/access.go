@@ -44,7 +44,7 @@ func (c Config) Grants(id event.Identity) (g Grants, err error) {
 		allow("fences a predecessor", termSubject(id))
 		allow("adopts an empty stream, adds subjects that it lacks", api+"STREAM.UPDATE."+stream)
 		allow("reads back what a crash interrupted", c.consumerAPI(stream)...)
-		allow("reads what the replica that answers may lack (only for a stream with replicas)", api+"STREAM.MSG.GET."+stream)
+		allow("reads what the replica that answers may lack, and what a stream with too many consumers keeps", api+"STREAM.MSG.GET."+stream)
 	case c.Delivery == atLeastOnce && c.Stream.Name == "":
 		allow("finds the stream that takes the subjects; give nats.stream.name to need less", api+"STREAM.NAMES")
 		found = "*"
@@ -116,6 +116,8 @@ func (c Config) definition(id event.Identity, subjects []string, owner map[strin
 		MaxBytes:    maxBytes,
 		AllowDirect: true,
 
+		ConsumerLimits: c.consumerLimits(),
+
 		AllowAtomicPublish: owner != nil,
 		Metadata:           owner,
 	}
@@ -126,6 +128,13 @@ func (c Config) definition(id event.Identity, subjects []string, owner map[strin
 func BucketDefinition(id event.Identity, replicas int) ([]byte, error) {
 	stream, prefix := bucketStream(BucketName(id))
 	return json.MarshalIndent(bucketDefinition(stream, prefix, id, max(replicas, 1)), "", "  ")
+}
+
+func (c Config) consumerLimits() (l jetstream.StreamConsumerLimits) {
+	if c.Embedded != nil {
+		l.InactiveThreshold = readerIdle
+	}
+	return l
 }
 
 const bucketPrefix = "KV_" // of the names of streams that are buckets

@@ -37,7 +37,7 @@ type Accounts struct {
 	Events   []string // subjects
 	inbox    string   // of what answers come to
 	leaf     bool     // another account, of a leaf node, gets the events
-	pushes   bool     // consumers may push to inboxes
+	inner    bool     // of an embedded server: consumers may push to inboxes, and readers need no login
 }
 
 // inboxes are subjects that consumers of older clients push to. Answers to the bridge have longer subjects.
@@ -70,7 +70,7 @@ func (c Config) Accounts(id event.Identity) (a Accounts, err error) {
 	a.request("reads what the stream keeps", api+"CONSUMER.CREATE."+stream+".>", api+"CONSUMER.MSG.NEXT."+stream+".*")
 	a.request("creates consumers as older clients do, and nats-py 2.16 (not for `bridge state` and `bridge history`)",
 		api+"CONSUMER.CREATE."+stream, api+"CONSUMER.DURABLE.CREATE."+stream+".*")
-	a.request("reads what the replica that answers may lack (only for a stream with replicas)", api+"STREAM.MSG.GET."+stream)
+	a.request("reads what the replica that answers may lack, and what a stream with too many consumers keeps", api+"STREAM.MSG.GET."+stream)
 	a.request("lets a durable consumer be looked up, and acknowledge (not for `bridge state` and `bridge history`)",
 		api+"CONSUMER.INFO."+stream+".*", ackPrefix+stream+".>")
 	return a, nil
@@ -99,7 +99,7 @@ func (a Accounts) ServerConfig(bridge, reader string) string {
 	for _, s := range a.Events {
 		line("      {stream: %q, accounts: [%s]}", s, strings.Join(accounts, ", "))
 	}
-	if a.pushes {
+	if a.inner {
 		line("      {stream: %q, accounts: [%s]}", inboxes, readerAccount)
 	}
 	for _, r := range a.Requests {
@@ -114,10 +114,13 @@ func (a Accounts) ServerConfig(bridge, reader string) string {
 	line("  }")
 	line("  %s {", readerAccount)
 	line("    users: [%s]", reader)
+	if a.inner {
+		line("    limits: {max_connections: %d}", readerConnections)
+	}
 	line("    mappings: {%q: %q}", api+">", readerAPI+">")
 	line("    imports: [")
 	a.importEvents(line)
-	if a.pushes {
+	if a.inner {
 		line("      {stream: {account: %s, subject: %q}}", bridgeAccount, inboxes)
 	}
 	for _, r := range a.Requests {
@@ -158,7 +161,7 @@ func (a Accounts) Reader() (g Grants) {
 
 // embedded adds what tools ask a server for that is the bridge's alone, and has consumers of older clients push to inboxes.
 func (a Accounts) embedded(leaf bool) Accounts {
-	a.leaf, a.pushes = leaf, true
+	a.leaf, a.inner = leaf, true
 	for _, r := range a.Requests {
 		stream, found := strings.CutPrefix(r.Subject, api+"STREAM.INFO.")
 		if !found {

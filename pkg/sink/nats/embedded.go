@@ -1,7 +1,9 @@
 package nats
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/links"
@@ -29,6 +32,12 @@ const (
 
 	bridgeUser = "kubebridge-internal" // with a password made at each start
 	readerUser = "reader"              // of those who connect without credentials
+
+	// readerConnections is the number of connections that readers may have: far less than the server's limit of 65,536, so that
+	// readers cannot keep the bridge from connecting.
+	readerConnections = 1000
+	// readerIdle is how long the server keeps a consumer that nobody uses. It bounds what readers without a login leave behind.
+	readerIdle = time.Hour
 )
 
 // embeddedServer is a NATS server in this process.
@@ -36,6 +45,7 @@ type embeddedServer struct {
 	*server.Server
 	password string // of bridgeUser
 	lock     *os.File
+	started  time.Time
 }
 
 // startServer starts the server that a configuration names, and waits until it serves.
@@ -63,7 +73,7 @@ func startServer(c Config, id event.Identity, log *zap.Logger) (_ *embeddedServe
 	options.SyncInterval, options.MaxPayload = embeddedSync, embeddedMaxPayload
 	options.NoAuthUser = noAuthUser(auth)
 	options.NoSigs, options.DisableJetStreamBanner = true, true
-	s := &embeddedServer{password: rand.Text()}
+	s := &embeddedServer{password: rand.Text(), started: time.Now()}
 	if err := s.addUsers(options, auth); err != nil {
 		return nil, fail(err)
 	}
@@ -108,6 +118,51 @@ func (s *embeddedServer) close() {
 	s.Shutdown()
 	s.WaitForShutdown()
 	s.unlock()
+}
+
+// limitReaders deletes the consumers that readers have left behind, and has the streams drop those that nobody uses. Without
+// it, readers could use up the server's limit of consumers for good: nobody but the bridge may delete them.
+func (s *embeddedServer) limitReaders(ctx context.Context, js jetstream.JetStream) error {
+	streams := js.ListStreams(ctx)
+	for info := range streams.Info() {
+		if strings.HasPrefix(info.Config.Name, bucketPrefix) {
+			continue // readers have no access
+		}
+		stream, err := js.Stream(ctx, info.Config.Name)
+		if err != nil {
+			return err
+		}
+		if err := s.deleteOldConsumers(ctx, stream); err != nil {
+			return err
+		}
+		if info.Config.ConsumerLimits.InactiveThreshold != readerIdle {
+			info.Config.ConsumerLimits.InactiveThreshold = readerIdle
+			if _, err := js.UpdateStream(ctx, info.Config); err != nil {
+				return err
+			}
+		}
+	}
+	return streams.Err()
+}
+
+// deleteOldConsumers deletes the consumers that were created before the server started.
+func (s *embeddedServer) deleteOldConsumers(ctx context.Context, stream jetstream.Stream) error {
+	consumers := stream.ListConsumers(ctx)
+	var old []string
+	for c := range consumers.Info() {
+		if c.Created.Before(s.started) {
+			old = append(old, c.Name)
+		}
+	}
+	if err := consumers.Err(); err != nil {
+		return err
+	}
+	for _, name := range old {
+		if err := stream.DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *embeddedServer) unlock() { _ = s.lock.Close() }

@@ -97,13 +97,23 @@ func (l *link) read(ctx context.Context, r reading, fn func(m jetstream.Msg, seq
 // nextOnLeader returns the sequence of the first message at or behind one that the stream's leader has on one of the subjects; 0 if there is
 // none. The reader's consumer may be on a replica that does not have it yet.
 func (l *link) nextOnLeader(ctx context.Context, from uint64, subjects []string) (first uint64, err error) {
+	m, err := l.messageOnLeader(ctx, reading{config: jetstream.ConsumerConfig{OptStartSeq: from, FilterSubjects: subjects}})
+	if m == nil {
+		return 0, err
+	}
+	return m.Sequence, nil
+}
+
+// messageOnLeader returns the message that the reading begins with, as the stream's leader has it; nil if there is none.
+func (l *link) messageOnLeader(ctx context.Context, r reading) (first *singleMessage, err error) {
+	subjects := r.config.FilterSubjects
 	if len(subjects) == 0 {
 		subjects = []string{">"}
 	}
 	for _, subject := range subjects {
-		request, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": subject})
+		request, err := json.Marshal(messageRequest{r.config.OptStartSeq, r.config.OptStartTime, subject})
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		var answer *nats.Msg
 		to := l.config.api() + "STREAM.MSG.GET." + l.name
@@ -112,25 +122,23 @@ func (l *link) nextOnLeader(ctx context.Context, from uint64, subjects []string)
 			return err
 		})
 		if err != nil {
-			return 0, fmt.Errorf("%w: check that the user may publish to %s: bridge rbac --bus prints the permissions", l.explain("ask the leader for messages of", err), to)
+			return nil, fmt.Errorf("%w: check that the user may publish to %s: bridge rbac --bus prints the permissions", l.explain("ask the leader for messages of", err), to)
 		}
 		var found struct {
 			Error   *jetstream.APIError `json:"error"`
-			Message struct {
-				Sequence uint64 `json:"seq"`
-			} `json:"message"`
+			Message singleMessage       `json:"message"`
 		}
 		err = json.Unmarshal(answer.Data, &found)
 		switch {
 		case err != nil:
-			return 0, l.explain("read a message of", err)
+			return nil, l.explain("read a message of", err)
 		case found.Error != nil && found.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 			continue
 		case found.Error != nil:
-			return 0, l.explain("read a message of", found.Error)
+			return nil, l.explain("read a message of", found.Error)
 		}
-		if seq := found.Message.Sequence; first == 0 || seq < first {
-			first = seq
+		if first == nil || found.Message.Sequence < first.Sequence {
+			first = &found.Message
 		}
 	}
 	return first, nil
@@ -148,6 +156,9 @@ func (l *link) readOnce(ctx context.Context, r reading, fn func(m jetstream.Msg,
 		consumer, err = l.conn.js.CreateConsumer(ctx, l.name, r.config)
 		return err
 	})
+	if errors.Is(err, jetstream.ErrMaximumConsumersLimit) {
+		return l.readSingly(ctx, r, fn)
+	}
 	if err != nil {
 		return 0, l.explain("read", err)
 	}
