@@ -57,9 +57,7 @@ func auditSpec(c *config.Config, sinks int, elector *leader.Elector, log *zap.Lo
 		Join:     join.Options{Complete: a.Complete, Settle: a.Settle, Keep: a.Keep, MaxOpen: 2 * a.RequestTimeout, MaxChanges: maxChanges, MaxRequests: maxRequests},
 		MaxBytes: auditBytes(debug.SetMemoryLimit(-1), sinks),
 		Inbox: func(ctx context.Context) (o inbox.Options, err error) {
-			if o.MaxBytes, err = a.Bytes(); err != nil {
-				return o, err
-			}
+			o.MaxBytes = int64(a.MaxBytes)
 			key, err := hashKey(ctx, c, log)
 			if err == nil && key != nil {
 				o.Key, err = hkdf.Key(sha256.New, key, nil, "kubebridge audit records", sha256.Size)

@@ -28,11 +28,7 @@ func bufferSpec(c *config.Config, elector *leader.Elector, log *zap.Logger) *pip
 		if err != nil {
 			return nil, false, err
 		}
-		limit, err := c.Buffer.Bytes()
-		if err != nil {
-			return nil, false, err
-		}
-		s, err := spool.Open(c.Buffer.Path, spool.Options{MaxBytes: limit, Key: key})
+		s, err := spool.Open(c.Buffer.Path, spool.Options{MaxBytes: int64(c.Buffer.MaxBytes), Key: key})
 		if err != nil {
 			return nil, false, fmt.Errorf("buffer.path: %w", err)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -130,13 +131,16 @@ func collect(all *[]setting, s *configSchema, path string) {
 		if path != "" {
 			at = path + "." + p.name
 		}
-		one := setting{path: at, kind: kindOfSetting(p.schema.Type), description: p.schema.Description}
+		one := setting{path: at, description: p.schema.Description}
 		if len(p.schema.Default) > 0 {
 			one.byDefault = strings.Trim(string(p.schema.Default), `"`)
 		}
-		for _, choice := range p.schema.AnyOf {
+		of := p.schema.Type
+		for _, choice := range p.schema.AnyOf { // a value, or a reference to one
+			of = cmp.Or(of, choice.Type)
 			one.values = append(one.values, choice.Enum...)
 		}
+		one.kind = kindOfSetting(of)
 		*all = append(*all, one)
 		if at != "sinks[].resources" { // it has the keys of resources
 			collect(all, &p.schema, at)

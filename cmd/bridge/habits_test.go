@@ -61,8 +61,12 @@ func TestInit(t *testing.T) {
 // The options that init shows as comments are valid, too.
 func TestInitComments(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
-	text := bridge(t, "init", "--kafka", "a:9092", "services").ok(t)
-	for from, to := range map[string]string{"\n#  - resource": "\n  - resource", "\n#    ": "\n    ", "# topic:": "topic:", "# tls:": "tls:"} {
+	t.Setenv("KAFKA_PASSWORD", "p")
+	t.Setenv("NATS_PASSWORD", "p")
+	text := bridge(t, "init", "--kafka", "a:9092", "--nats", "tls://n:4222", "services").ok(t)
+	for from, to := range map[string]string{
+		"\n#  - resource": "\n  - resource", "\n#    ": "\n    ", "# topic:": "topic:", "# tls:": "tls:", "# sasl:": "sasl:", "# auth:": "auth:",
+	} {
 		if !strings.Contains(text, from) {
 			t.Errorf("it has no %q:\n%s", from, text)
 		}

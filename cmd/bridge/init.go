@@ -55,7 +55,8 @@ sinks:
   - name: nats
     nats:
       url: {{.NATS}}
-      # auth: {creds: /path/to/kubebridge.creds}
+      # auth: {username: kubebridge, password: "${env:NATS_PASSWORD}"}      # or token, nkey, creds
+      # tls: {ca: /path/to/ca.crt}
       # The checkpoint is kept in a bucket on the same NATS. JetStream must be on.
 {{- end}}
 {{- if .Print}}

@@ -185,7 +185,7 @@ func (i *ignored) print(w io.Writer) {
 
 // before parses a time given as a duration before now, such as 10m.
 func before(s string, now time.Time) (time.Time, bool) {
-	d, err := time.ParseDuration(s)
+	d, err := config.ParseDuration(s)
 	return now.Add(-d), err == nil && d > 0
 }
 

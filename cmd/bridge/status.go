@@ -24,6 +24,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/internal/textfile"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
@@ -228,11 +229,11 @@ func (at *statusTarget) ask(ctx context.Context) (*status.Report, []byte, error)
 	}
 	token := at.token
 	if at.tokenFile != "" {
-		text, err := os.ReadFile(at.tokenFile)
+		text, err := textfile.Read(at.tokenFile)
 		if err != nil {
 			return nil, nil, fmt.Errorf("read the token: %w", err)
 		}
-		token = strings.TrimSpace(string(text))
+		token = strings.TrimSpace(text)
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)

@@ -3,13 +3,12 @@ package config
 import (
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
+	"github.com/kubebridge/kubebridge/internal/textfile"
 )
 
 // leastAudit is the smallest audit.maxBytes in bytes: the largest request of an API server has room.
@@ -21,18 +20,10 @@ const leastWait, mostWait = 10 * time.Millisecond, time.Minute
 // azureCluster is the form of the resource ID of an AKS cluster.
 var azureCluster = regexp.MustCompile(`(?i)^/subscriptions/[^/]+/resourcegroups/[^/]+/providers/microsoft\.containerservice/managedclusters/[^/]+$`)
 
-// Bytes returns MaxBytes as a number.
-func (a *Audit) Bytes() (int64, error) {
-	q, err := resource.ParseQuantity(a.MaxBytes)
-	return q.Value(), err
-}
-
 // audit checks where audit records come from.
 func (p *problems) audit(c *Config) {
 	a := &c.Audit
-	if n, err := a.Bytes(); err != nil {
-		p.add("audit.maxBytes", "%q is not a number of bytes: use for example 1Gi", a.MaxBytes)
-	} else if n < leastAudit {
+	if a.MaxBytes < leastAudit {
 		p.add("audit.maxBytes", "%s is too little: use at least 64Mi", a.MaxBytes)
 	}
 	if a.Settle <= 0 {
@@ -154,7 +145,7 @@ func (p *problems) auditWarnings(c *Config) {
 		p.warn("audit.webhook.clientCAFile", "every client with a certificate of this CA could say who made a change; of the cluster's CA, each kubelet has one: set clientNames, or tokenFile")
 	}
 	if w.TokenFile != "" && p.secretFile("audit.webhook.tokenFile", w.TokenFile, "could say who made a change") {
-		if text, err := os.ReadFile(w.TokenFile); err == nil && len(strings.TrimSpace(string(text))) < leastKeyBytes {
+		if text, err := textfile.Read(w.TokenFile); err == nil && len(strings.TrimSpace(text)) < leastKeyBytes {
 			p.add("audit.webhook.tokenFile", "%s: a token has at least %d bytes: use for example the output of `openssl rand -hex 32`", w.TokenFile, leastKeyBytes)
 		}
 	}

@@ -13,9 +13,7 @@ const leastBuffer = 8 << 20
 // buffer checks the disk buffer.
 func (p *problems) buffer(c *Config) {
 	b := &c.Buffer
-	if n, err := b.Bytes(); err != nil {
-		p.add("buffer.maxBytes", "%q is not a number of bytes: use for example 10Gi", b.MaxBytes)
-	} else if n < leastBuffer {
+	if b.MaxBytes < leastBuffer {
 		p.add("buffer.maxBytes", "%s is too little: use at least 8Mi", b.MaxBytes)
 	}
 	if b.MaxAge <= 0 {

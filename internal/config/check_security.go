@@ -30,6 +30,7 @@ func (p *problems) security(c *Config) {
 	if c.Secrets.Values == "hash" && c.Secrets.HashKeyFile != "" {
 		p.hashKeyFile(c.Secrets.HashKeyFile)
 	}
+	p.kindsOfPaths(c)
 	p.statusSecurity(&c.Status)
 	p.auditWarnings(c)
 	for i := range c.Sinks {

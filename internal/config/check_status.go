@@ -3,10 +3,11 @@ package config
 import (
 	"fmt"
 	"net"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/kubebridge/kubebridge/internal/textfile"
 )
 
 var hostForm = regexp.MustCompile(`^[A-Za-z0-9_]([-A-Za-z0-9_.]{0,252})$`)
@@ -38,7 +39,7 @@ func (p *problems) status(s *Status) {
 // statusSecurity records warnings about unsafe settings of the status server.
 func (p *problems) statusSecurity(s *Status) {
 	if name := s.Login.TokenFile; name != "" && p.secretFile("status.login.tokenFile", name, "would be admitted") {
-		if text, err := os.ReadFile(name); err == nil && len(strings.TrimSpace(string(text))) < leastKeyBytes {
+		if text, err := textfile.Read(name); err == nil && len(strings.TrimSpace(text)) < leastKeyBytes {
 			p.add("status.login.tokenFile", "%s: a token has at least %d bytes: use for example the output of `openssl rand -hex 32`", name, leastKeyBytes)
 		}
 	}

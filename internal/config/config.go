@@ -7,9 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/file"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
@@ -114,17 +113,11 @@ type Buffer struct {
 	Path string `yaml:"path"` // directory of the buffer, for one bridge alone. Default: nothing is buffered
 	// MaxBytes is how much it may hold. When it is full, nothing more is buffered, and a gap may follow.
 	// Default: 10Gi
-	MaxBytes string        `yaml:"maxBytes"`
+	MaxBytes sink.Bytes    `yaml:"maxBytes"`
 	MaxAge   time.Duration `yaml:"maxAge"` // what is older is deleted, also if a sink has not published it. Default: 24h
 	// Standby makes the standbys of leaderElection buffer what the leader buffers, each in a directory of its own,
 	// so that a takeover does not lose it. Default: false
 	Standby bool `yaml:"standby"`
-}
-
-// Bytes returns MaxBytes as a number.
-func (b *Buffer) Bytes() (int64, error) {
-	q, err := resource.ParseQuantity(b.MaxBytes)
-	return q.Value(), err
 }
 
 // BufferList is the name of the ConfigMap in which the leader lists what it buffers, in the namespace of the Lease; "": standbys do not
@@ -141,7 +134,7 @@ type Audit struct {
 	// Path is the directory in which records are kept until every sink has used them, for one bridge alone. Default: nobody asks who
 	// made changes
 	Path     string       `yaml:"path"`
-	MaxBytes string       `yaml:"maxBytes"` // how much it may hold. When it is full, API servers have to wait. Default: 1Gi
+	MaxBytes sink.Bytes   `yaml:"maxBytes"` // how much it may hold. When it is full, API servers have to wait. Default: 1Gi
 	Webhook  AuditWebhook `yaml:"webhook"`
 	// File is the file of the API server's log backend (--audit-log-path), which is followed when it is rotated.
 	File string `yaml:"file"`
@@ -322,8 +315,8 @@ func defaults() *Config {
 	return &Config{
 		Name:          "kubebridge",
 		Kubernetes:    Kubernetes{ConcurrentLists: 4},
-		Buffer:        Buffer{MaxBytes: "10Gi", MaxAge: 24 * time.Hour},
-		Audit:         Audit{MaxBytes: "1Gi", Settle: 40 * time.Second, Keep: 10 * time.Minute, RequestTimeout: time.Minute},
+		Buffer:        Buffer{MaxBytes: 10 << 30, MaxAge: 24 * time.Hour},
+		Audit:         Audit{MaxBytes: 1 << 30, Settle: 40 * time.Second, Keep: 10 * time.Minute, RequestTimeout: time.Minute},
 		Secrets:       Secrets{Values: "hash"},
 		ManagedFields: "drop",
 		Log:           Log{Level: "info", Format: "auto"},

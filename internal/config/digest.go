@@ -16,7 +16,7 @@ func (c *Config) Digest() string { return c.digest }
 
 // digest returns the digest of the settings in a text.
 func (p *problems) digest(text []byte, flags *pflag.FlagSet, env func(string) (string, bool)) (string, error) {
-	written := problems{file: p.file, places: p.places, origins: p.origins, asWritten: true}
+	written := problems{file: p.file, places: p.places, origins: p.origins, scalars: p.scalars, asWritten: true}
 	c, err := written.decode(text, flags, env)
 	if err != nil {
 		return "", err

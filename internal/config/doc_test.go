@@ -103,7 +103,7 @@ func TestDocumentedExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := func(name string) (string, bool) {
-		value, ok := map[string]string{"KAFKA_PASSWORD": "p"}[name]
+		value, ok := map[string]string{"KAFKA_PASSWORD": "p", "NATS_PASSWORD": "p"}[name]
 		return value, ok
 	}
 	seen := map[string]int{}

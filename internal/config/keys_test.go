@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 const keysPage = "../../docs/keys.md"
@@ -18,7 +20,7 @@ const keysPage = "../../docs/keys.md"
 const keysHead = `# Every key
 
 Every key of the configuration, in the order of the file, with its default. [configuration.md](configuration.md) explains what needs more than a line.
-This page is written from the code by ` + "`go test ./internal/config -run Keys -update`" + `. Durations are written ` + "`30s`" + ` or ` + "`24h`" + `.
+This page is written from the code by ` + "`go test ./internal/config -run Keys -update`" + `. Durations are written ` + "`30s`" + `, ` + "`24h`" + ` or ` + "`7d`" + `; sizes are a number of bytes, or ` + "`10Gi`" + `.
 ` + "`resources[]`" + ` stands for each entry of the list; ` + "`sinks[].resources`" + ` has the same keys.
 
 | key | type | default | meaning |
@@ -78,6 +80,8 @@ func typeName(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
 		return "duration"
+	case t == reflect.TypeFor[sink.Bytes]():
+		return "size"
 	case t.Kind() == reflect.Slice:
 		return "list"
 	case t.Kind() == reflect.Map:

@@ -16,6 +16,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
+
+	"github.com/kubebridge/kubebridge/internal/textfile"
 )
 
 // Settings are the scalar settings that the environment (KUBEBRIDGE_CLUSTER,
@@ -70,14 +72,20 @@ func Parse(path string, text []byte, flags *pflag.FlagSet) (*Config, error) {
 }
 
 func parse(path string, text []byte, flags *pflag.FlagSet, env func(string) (string, bool)) (*Config, error) {
+	text, err := textfile.Decode(text)
+	if err != nil {
+		return nil, Errors{path + ": " + err.Error()}
+	}
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
-		return nil, Errors{at(path, err)}
+		return nil, Errors{syntax(path, err, text)}
 	}
 	if len(file.Docs) == 0 || file.Docs[0].Body == nil {
 		return nil, Errors{path + ": the file is empty: it needs at least cluster, resources and sinks"}
 	}
-	p := problems{file: path, places: map[string]*token.Position{}, origins: map[string]string{}, anchors: map[string]ast.Node{}}
+	p := problems{
+		file: path, places: map[string]*token.Position{}, origins: map[string]string{}, anchors: map[string]ast.Node{}, scalars: map[string]string{},
+	}
 	if len(file.Docs) > 1 {
 		p.addAt(file.Docs[1].Start.Position, "a second document begins: a configuration is one, remove the ---")
 	}
@@ -111,7 +119,11 @@ func (p *problems) decode(text []byte, flags *pflag.FlagSet, env func(string) (s
 	c := defaults()
 	// The parser has rejected keys that are written twice. The remaining duplicates are keys
 	// that override merged keys.
-	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict(), yaml.AllowDuplicateMapKey()).Decode(c); err != nil {
+	options := []yaml.DecodeOption{yaml.Strict(), yaml.AllowDuplicateMapKey()}
+	for _, s := range scalars() {
+		options = append(options, s.ignore)
+	}
+	if err := yaml.NewDecoder(bytes.NewReader(text), options...).Decode(c); err != nil {
 		return nil, Errors{at(p.file, err)}
 	}
 	if err := p.override(c, flags, env); err != nil {
@@ -186,7 +198,22 @@ func at(path string, err error) string {
 	return fmt.Sprintf("%s:%d:%d: %s", path, pos.Line, pos.Column, message)
 }
 
+// syntax is [at] for a text that is no YAML.
+func syntax(path string, err error, text []byte) string {
+	message := at(path, err)
+	var positioned yaml.Error
+	if !errors.As(err, &positioned) || positioned.GetToken() == nil {
+		return message
+	}
+	lines := bytes.Split(text, []byte("\n"))
+	if i := positioned.GetToken().Position.Line - 1; i < len(lines) && bare.Match(lines[i]) {
+		message += ": within {} and [], put a reference in quotes: \"${env:NAME}\""
+	}
+	return message
+}
+
 var (
+	bare      = regexp.MustCompile(`(^|[\s,:\[{])\$\{(env|file):`)
 	reference = regexp.MustCompile(`\$\{(env|file):([^}]*)\}`)
 	here      = regexp.MustCompile("^" + reference.String())
 	braces    = regexp.MustCompile(`^\$\{([^}]*)\}?`)
@@ -195,8 +222,12 @@ var (
 	envName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// expand replaces ${env:NAME} and ${file:PATH} in every string.
+// expand replaces ${env:NAME} and ${file:PATH} in every value, and sets those that are no texts.
 func (p *problems) expand(v reflect.Value, path string, env func(string) (string, bool)) {
+	if s, ok := scalarOf(v.Type()); ok {
+		p.setScalar(v, s, path, env)
+		return
+	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
@@ -220,8 +251,11 @@ func (p *problems) expand(v reflect.Value, path string, env func(string) (string
 			v.SetMapIndex(key, value)
 		}
 	case reflect.String:
-		if strings.Contains(v.String(), "$") {
-			v.SetString(p.interpolate(path, v.String(), env))
+		if written := v.String(); strings.Contains(written, "$") {
+			v.SetString(p.interpolate(path, written, env))
+			if v.String() == "" {
+				p.warn(path, isEmpty, written)
+			}
 		}
 	}
 }
@@ -283,13 +317,21 @@ func (p *problems) lookUp(path, kind, name string, env func(string) (string, boo
 		if !ok {
 			p.add(path, "the environment has no %s", name)
 		}
-		return value
+		return p.noteEmpty(written, value)
 	}
-	text, err := os.ReadFile(name)
+	text, err := textfile.Read(name)
 	if err != nil {
 		p.add(path, "%v", err)
 	}
-	return strings.TrimRight(string(text), "\r\n")
+	return p.noteEmpty(written, strings.TrimRight(text, "\r\n"))
+}
+
+// noteEmpty returns the value of a reference. Messages about its setting then say that it is empty.
+func (p *problems) noteEmpty(written, value string) string {
+	if value == "" {
+		p.empty = append(p.empty, written)
+	}
+	return value
 }
 
 // misspelt records a text that looks like a reference and is not one. It does not print a name that may be a part of a

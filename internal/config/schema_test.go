@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"reflect"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	generator "github.com/invopop/jsonschema"
 
+	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/file"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
@@ -22,8 +24,9 @@ import (
 
 const (
 	schemaFile = "../../docs/schemas/config.schema.json"
-	// durationForm matches what [time.ParseDuration] accepts, except for negative durations, which no setting accepts.
-	durationForm = `^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+	// durationForm matches what [ParseDuration] accepts, except for negative durations, which no setting accepts.
+	durationForm = `^\+?(0|[0-9]+d|([0-9]+d)? *(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h) *)+)$`
+	bytesForm    = `^\+?[0-9]+(\.[0-9]+)?([kMGTP]|[KMGTP]i)?$`
 )
 
 // The schema is generated in this test from the structs, their comments, the defaults and the error messages, so that
@@ -56,8 +59,13 @@ func makeSchema(t *testing.T) []byte {
 	s := (&generator.Reflector{
 		Anonymous: true, DoNotReference: true, FieldNameTag: "yaml", RequiredFromJSONSchemaTags: true,
 		Mapper: func(t reflect.Type) *generator.Schema {
-			if t == reflect.TypeFor[time.Duration]() {
-				return &generator.Schema{Type: "string", Pattern: durationForm}
+			switch t {
+			case reflect.TypeFor[time.Duration]():
+				return &generator.Schema{Type: "string", Pattern: durationForm + "|" + reference.String()}
+			case reflect.TypeFor[sink.Bytes]():
+				return &generator.Schema{AnyOf: []*generator.Schema{
+					{Type: "integer"}, {Type: "string", Pattern: bytesForm + "|" + reference.String()},
+				}}
 			}
 			return nil
 		},
@@ -114,15 +122,15 @@ func forUsers(text string, t reflect.Type) string {
 // everyDefault returns a configuration that contains every setting with a default.
 func everyDefault() *Config {
 	c := defaults()
-	sink := Sink{
+	all := Sink{
 		Resources: []Resource{{Redact: []Redaction{{}}}},
 		Kafka:     &kafka.Config{DeadLetter: &kafka.DeadLetter{}},
 		NATS:      &nats.Config{DeadLetter: &nats.DeadLetter{}, Embedded: &nats.Embedded{}},
 		File:      &file.Config{},
 		Stdout:    &stdout.Config{},
 	}
-	(&problems{}).sink("", &sink)
-	c.Resources, c.Sinks, c.Redact = sink.Resources, []Sink{sink}, sink.Resources[0].Redact
+	(&problems{}).sink("", &all)
+	c.Resources, c.Sinks, c.Redact = all.Resources, []Sink{all}, all.Resources[0].Redact
 	return c
 }
 
@@ -188,10 +196,15 @@ func complete(t *testing.T, s *generator.Schema, value reflect.Value, path strin
 	}
 	switch {
 	case !value.IsValid() || value.IsZero() && s.Type != "boolean":
-	case value.Type() == reflect.TypeFor[time.Duration]():
-		s.Default = value.Interface().(time.Duration).String()
 	default:
 		s.Default = value.Interface()
+		if text, ok := s.Default.(fmt.Stringer); ok {
+			s.Default = text.String()
+		}
+	}
+	if s.Type == "integer" || s.Type == "boolean" {
+		s.AnyOf = []*generator.Schema{{Type: s.Type}, {Type: "string", Pattern: reference.String()}}
+		s.Type = ""
 	}
 }
 

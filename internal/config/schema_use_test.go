@@ -165,9 +165,9 @@ func TestSchemaRefuses(t *testing.T) {
 		"a file without a path":             "sinks: [{name: a, file: {}}]",
 		"a duration without unit":           "sinks: [{name: a, stdout: {}, linger: \"5\"}]",
 		"a duration that is a number":       "sinks: [{name: a, stdout: {}, linger: 5}]",
-		"a duration from the environment":   "sinks: [{name: a, stdout: {}, linger: \"${env:X}\"}]",
 		"a part of a number":                "sinks: [{name: a, file: {path: /f, keep: 1.5}}]",
-		"a number from the environment":     "sinks: [{name: a, file: {path: /f, keep: \"${env:X}\"}}]",
+		"a number in quotes":                "sinks: [{name: a, file: {path: /f, keep: \"3\"}}]",
+		"a size of an unknown unit":         "sinks: [{name: a, file: {path: /f, maxSize: 1GB}}]",
 		"an unknown level of logs":          "sinks: [{name: a, stdout: {}}]\nlog: {level: loud}",
 		"something else than a reference":   "sinks: [{name: a, stdout: {}}]\nlog: {level: \"$env:X\"}",
 		"a resource that is a list":         "resources: [[pods]]\nsinks: [{name: a, stdout: {}}]",
@@ -185,7 +185,7 @@ func TestSchemaRefuses(t *testing.T) {
 
 // A schema does not know the values of the environment, so it must accept references.
 func TestSchemaLeavesReferences(t *testing.T) {
-	doc, err := instance([]byte("resources: [\"${env:R}\"]\nlog: {level: \"${env:LEVEL}\"}\nsinks: [{name: \"${env:N}\", stdout: {format: \"${file:/f}\"}}]"))
+	doc, err := instance([]byte("resources: [\"${env:R}\"]\nlog: {level: \"${env:LEVEL}\"}\nsinks: [{name: \"${env:N}\", linger: \"${env:L}\", format: \"${file:/f}\", file: {path: f, keep: \"${env:K}\", maxSize: \"${env:S}\"}}]\nleaderElection: {enabled: \"${env:E}\"}"))
 	if err != nil {
 		t.Fatal(err)
 	}

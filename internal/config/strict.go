@@ -3,10 +3,10 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -22,11 +22,13 @@ type problems struct {
 	places  map[string]*token.Position // by path, for example sinks[0].name
 	origins map[string]string          // paths that were set outside the file, with the variable or flag: KUBEBRIDGE_NAME, --name
 	anchors map[string]ast.Node
+	scalars map[string]string // values that are no texts, as the file has them, by path
 	list    []problem
 	wrong   map[string]bool // the paths in list
 	weak    []problem       // warnings about settings that work but look unintended
 
 	references map[string][]string // replaced references, by path
+	empty      []string            // replaced references whose values are empty
 	asWritten  bool                // references are not replaced
 }
 
@@ -135,6 +137,7 @@ func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 		p.fits(node.Value, t, path)
 		return
 	case *ast.NullNode:
+		delete(p.scalars, path) // of a map that was merged before
 		if optional && t.Kind() == reflect.Struct {
 			p.addAt(start(n), "%s: expected a map, found nothing: write {} for its defaults", path)
 		}
@@ -143,6 +146,8 @@ func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 	wrong := func(want string) {
 		at, is, hint := cmp.Or(path, "the file"), found(n), ""
 		switch {
+		case want == "text" && is == "a map" && strings.HasSuffix(path, "Selector"):
+			hint = ": write name=value, as kubectl takes it: app=web,tier in (a, b)"
 		case want == "text" && (is == "a list" || is == "a map"):
 			hint = ": if it is a text that begins with a bracket or holds a colon, put it in quotes"
 		case want == "text":
@@ -156,12 +161,14 @@ func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 	if isText && reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.InterfaceUnmarshaler]()) {
 		return // the short form
 	}
-	switch {
-	case t == reflect.TypeFor[time.Duration]():
-		s, _ := text(n)
-		if _, err := time.ParseDuration(s); err != nil {
-			wrong("a duration such as 20s")
+	if s, ok := scalarOf(t); ok {
+		if !s.fits(n) {
+			wrong(s.want)
 		}
+		p.scalars[path] = literal(n)
+		return
+	}
+	switch {
 	case t.Kind() == reflect.Struct:
 		if m, ok := n.(ast.MapNode); ok {
 			p.fitsStruct(m, t, path)
@@ -192,10 +199,6 @@ func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 		}
 	case t.Kind() == reflect.String && !isText:
 		wrong("text")
-	case t.Kind() == reflect.Bool && n.Type() != ast.BoolType:
-		wrong("true or false")
-	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64 && n.Type() != ast.IntegerType:
-		wrong("a whole number")
 	}
 }
 
@@ -240,18 +243,45 @@ func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
 	return nil, false
 }
 
-// unknownKey returns a message with the key nearest to a misspelt one, or with all known keys.
+// unknownKey returns a message with the key that is meant: the nearest one, one of that name below a known key, or one
+// that begins like it. Without such a key the message has all known keys.
 func unknownKey(t reflect.Type, name string) string {
-	var known []string
+	known := keysOf(t)
+	below := map[string]string{} // known keys of maps and their keys: username, auth.username
+	for _, key := range known {
+		below[key] = key
+	}
 	for f := range t.Fields() {
-		if key := f.Tag.Get("yaml"); key != "" {
-			known = append(known, key)
+		inner := f.Type
+		if inner.Kind() == reflect.Pointer {
+			inner = inner.Elem()
+		}
+		for _, key := range keysOf(inner) {
+			below[key] = cmp.Or(below[key], join(f.Tag.Get("yaml"), key))
 		}
 	}
-	if best := discovery.Nearest(name, known, (len(name)+1)/3); best != "" {
-		return fmt.Sprintf("unknown key; did you mean %q?", best)
+	begin := slices.DeleteFunc(slices.Sorted(maps.Keys(below)), func(key string) bool { return len(name) < 4 || !strings.HasPrefix(key, name) })
+	best := cmp.Or(discovery.Nearest(name, known, (len(name)+1)/3), below[name])
+	if best == "" && len(begin) > 0 {
+		best = below[begin[0]]
 	}
-	return "unknown key; known here are " + strings.Join(known, ", ")
+	if best == "" {
+		return "unknown key; known here are " + strings.Join(known, ", ")
+	}
+	return fmt.Sprintf("unknown key; did you mean %q?", best)
+}
+
+// keysOf returns the keys of a struct, none of another type.
+func keysOf(t reflect.Type) (keys []string) {
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	for f := range t.Fields() {
+		if key := f.Tag.Get("yaml"); key != "" {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // start returns the place where a node begins. For a map, the library returns the place of its first

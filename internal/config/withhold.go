@@ -8,12 +8,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// isEmpty is the warning about a text that consists of references without values.
+const isEmpty = "%s is empty, and so is this text"
+
 // withhold replaces every message by one that does not depend on the values of references, because
 // any value may be a secret. It checks the configuration again without replacing
 // references. A message that both checks make is shown. Any other message is replaced by the
 // message of the second check at the same path by the same rule, or else by a message without values.
 func (p *problems) withhold(text []byte, flags *pflag.FlagSet, env func(string) (string, bool)) error {
-	written := problems{file: p.file, places: p.places, origins: p.origins, asWritten: true}
+	written := problems{file: p.file, places: p.places, origins: p.origins, scalars: p.scalars, asWritten: true}
 	c, err := written.decode(text, flags, env)
 	if err != nil {
 		return err
@@ -23,7 +26,15 @@ func (p *problems) withhold(text []byte, flags *pflag.FlagSet, env func(string) 
 	shown := slices.Concat(written.list, written.weak)
 	for _, list := range [][]problem{p.list, p.weak} {
 		for i := range list {
+			if list[i].format == isEmpty {
+				continue
+			}
 			p.withholdOne(&list[i], shown)
+			for _, name := range p.named(list[i].path) {
+				if slices.Contains(p.empty, name) {
+					list[i].text += ": " + name + " is empty"
+				}
+			}
 		}
 	}
 	return nil
@@ -39,16 +50,25 @@ func (p *problems) withholdOne(one *problem, shown []problem) {
 			return
 		}
 	}
-	at := p.known(one.path) // the path may be a part of a message
-	var names []string
-	for path, references := range p.references {
-		if strings.HasPrefix(path, at) {
-			names = append(names, references...)
-		}
-	}
+	at, names := p.known(one.path), p.named(one.path)
 	if len(names) == 0 { // the mistake depends on references at other paths
 		names = slices.Concat(slices.Collect(maps.Values(p.references))...)
 	}
+	one.text = p.at(at, "it is not valid with what %s stands for, and that is not shown: look there", strings.Join(distinct(names), ", ")).text
+}
+
+// named returns the references at a path, or at its nearest parent that is known: the path may be a part of a message.
+func (p *problems) named(path string) (names []string) {
+	at := p.known(path)
+	for other, references := range p.references {
+		if strings.HasPrefix(other, at) {
+			names = append(names, references...)
+		}
+	}
+	return distinct(names)
+}
+
+func distinct(names []string) []string {
 	slices.Sort(names)
-	one.text = p.at(at, "it is not valid with what %s stands for, and that is not shown: look there", strings.Join(slices.Compact(names), ", ")).text
+	return slices.Compact(names)
 }

@@ -7,10 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 
 	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/textfile"
 )
 
 // Login decides whether the holder of a token may make a request. nil admits; a [*DeniedError] refuses; any other
@@ -69,11 +70,11 @@ const LeastTokenBytes = 16
 // at once.
 func TokenFile(path string) Login {
 	return func(_ context.Context, token string, _ *http.Request) error {
-		text, err := os.ReadFile(path)
+		text, err := textfile.Read(path)
 		if err != nil {
 			return err
 		}
-		want := strings.TrimSpace(string(text))
+		want := strings.TrimSpace(text)
 		if len(want) < LeastTokenBytes {
 			return fmt.Errorf("%s holds %d bytes, and a token has at least %d", path, len(want), LeastTokenBytes)
 		}

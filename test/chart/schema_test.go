@@ -77,7 +77,8 @@ func encoded(t *testing.T, prefix string, v any) []byte {
 	return b.Bytes()
 }
 
-// lenient makes a schema accept null, by which values are left out, and keys that it does not know.
+// lenient makes a schema accept null, by which values are left out, and keys that it does not know. It makes it refuse references in
+// place of true and false.
 func lenient(schema any) {
 	switch s := schema.(type) {
 	case []any:
@@ -88,6 +89,10 @@ func lenient(schema any) {
 		if s["additionalProperties"] == false {
 			delete(s, "additionalProperties")
 			delete(s, "oneOf") // of kafka, nats, file and stdout: a misspelt one is an unknown key
+		}
+		if choices, ok := s["anyOf"].([]any); ok && choices[0].(map[string]any)["type"] == "boolean" {
+			s["type"] = "boolean" // the templates decide by it, so it is no reference
+			delete(s, "anyOf")
 		}
 		if kind, ok := s["type"].(string); ok {
 			s["type"] = []any{kind, "null"}

@@ -395,7 +395,7 @@ sinks:
 `), &config); err != nil {
 		t.Fatal(err)
 	}
-	v["config"] = config
+	v["config"], v["configIn"] = config, "Secret"
 	r, err := render(chart(t), v)
 	if err != nil {
 		t.Fatal(err)

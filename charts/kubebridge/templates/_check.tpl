@@ -9,6 +9,11 @@
 {{- if and $missing (not (include "kubebridge.existingConfig" .)) -}}
 {{- fail (printf "%s: nothing is set. The bridge needs at least config.cluster, a name for this cluster that stands in every event, config.resources or a preset, what is watched, and config.sinks, where it goes. docs/configuration.md has an example" (join " and " $missing)) -}}
 {{- end -}}
+{{- if not (or (include "kubebridge.existingConfig" .) (eq .Values.configIn "Secret")) -}}
+{{- with include "kubebridge.clearText" (dict "path" "config" "name" "" "value" $c) -}}
+{{- fail (printf "%s: a credential in clear text, and a ConfigMap is no place for it. Put it into a Secret, and write \"${file:/etc/kubebridge/credentials/KEY}\" with existingSecret, or \"${env:NAME}\" with extraEnv. Or set configIn: Secret" (trimSuffix ", " .)) -}}
+{{- end -}}
+{{- end -}}
 {{- range $c.sinks -}}
 {{- if ne (len (pick . "kafka" "nats" "file" "stdout")) 1 -}}
 {{- fail (printf "sink %q: exactly one of kafka, nats, file and stdout says where it writes" (toString .name)) -}}
@@ -106,6 +111,24 @@
 {{- end -}}
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
 {{- fail "serviceAccount.create is false, and no serviceAccount.name says whose rights the bridge has: name one" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The paths of passwords, of tokens, and of URLs with a login, that are in clear text. From path, name and value. */}}
+{{- define "kubebridge.clearText" -}}
+{{- $path := .path -}}
+{{- $name := .name -}}
+{{- if kindIs "map" .value -}}
+{{- range $key, $value := .value -}}
+{{- include "kubebridge.clearText" (dict "path" (printf "%s.%s" $path $key) "name" $key "value" $value) -}}
+{{- end -}}
+{{- else if kindIs "slice" .value -}}
+{{- range $i, $value := .value -}}
+{{- include "kubebridge.clearText" (dict "path" (printf "%s[%d]" $path $i) "name" $name "value" $value) -}}
+{{- end -}}
+{{- else if not (regexMatch "^$|\\$\\{(env|file):" (toString .value)) -}}
+{{- if or (has $name (list "password" "token")) (and (eq $name "url") (regexMatch "//[^/@]+@" (toString .value))) -}}
+{{ $path }}, {{ end -}}
 {{- end -}}
 {{- end -}}
 

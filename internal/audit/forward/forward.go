@@ -22,6 +22,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/audit"
 	"github.com/kubebridge/kubebridge/internal/audit/inbox"
 	"github.com/kubebridge/kubebridge/internal/audit/webhook"
+	"github.com/kubebridge/kubebridge/internal/textfile"
 )
 
 const (
@@ -157,11 +158,11 @@ func (f *Forwarder) post(ctx context.Context, body []byte) error {
 	}
 	request.Header.Set("Content-Type", "application/json")
 	if f.o.TokenFile != "" {
-		token, err := os.ReadFile(f.o.TokenFile)
+		token, err := textfile.Read(f.o.TokenFile)
 		if err != nil {
 			return fmt.Errorf("read the token: %w", err)
 		}
-		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(token))
 	}
 	answer, err := f.client.Do(request)
 	if err != nil {

@@ -3,6 +3,8 @@ package file
 import (
 	"errors"
 	"fmt"
+
+	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // Config says where events are kept and how many.
@@ -11,8 +13,8 @@ type Config struct {
 	// on.
 	Path string `yaml:"path"`
 	// MaxSize is after how many bytes the file is rotated. A batch is never split between two files: one that is
-	// larger has a file of its own. Default: 104857600 (100 MiB).
-	MaxSize int64 `yaml:"maxSize"`
+	// larger has a file of its own. Default: 100Mi.
+	MaxSize sink.Bytes `yaml:"maxSize"`
 	// Keep is how many rotated files are kept; older ones are removed. Default: 10.
 	Keep int `yaml:"keep"`
 }
@@ -36,7 +38,7 @@ func (c Config) Complete() (Config, error) {
 		path = errors.New("path: missing: name the file that events are written to, for example /var/lib/kubebridge/events.jsonl")
 	}
 	if c.MaxSize < 0 {
-		size = fmt.Errorf("maxSize: %d: use a number of bytes, or leave it out for %d", c.MaxSize, defaultMaxSize)
+		size = fmt.Errorf("maxSize: %d: use a number of bytes, or leave it out for %s", c.MaxSize, sink.Bytes(defaultMaxSize))
 	}
 	if c.Keep < 0 {
 		keep = fmt.Errorf("keep: %d: use 1 or more, or leave it out for %d", c.Keep, defaultKeep)

@@ -79,7 +79,7 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	if err := s.ready(); err != nil {
 		return nil, err
 	}
-	if s.end > 0 && s.end+int64(len(s.buf)) > s.c.MaxSize {
+	if s.end > 0 && s.end+int64(len(s.buf)) > int64(s.c.MaxSize) {
 		if err := s.rotate(); err != nil {
 			return nil, fmt.Errorf("rotate: %w", err)
 		}

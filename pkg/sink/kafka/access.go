@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/textfile"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -201,11 +202,11 @@ func (s SASL) password() (string, error) {
 
 // readSecret reads a file without the white space around its content.
 func readSecret(field, path string) (string, error) {
-	text, err := os.ReadFile(path)
+	text, err := textfile.Read(path)
 	if err != nil {
 		return "", &credentialsError{fmt.Errorf("%s: %w", field, err)}
 	}
-	secret := strings.TrimSpace(string(text))
+	secret := strings.TrimSpace(text)
 	if secret == "" {
 		return "", &credentialsError{fmt.Errorf("%s: %s is empty", field, path)}
 	}

@@ -100,7 +100,7 @@ func (c Config) StreamDefinition(id event.Identity) ([]byte, error) {
 // definition returns the stream as the sink creates it. A stream with an owner belongs to one
 // pipeline.
 func (c Config) definition(id event.Identity, subjects []string, owner map[string]string) jetstream.StreamConfig {
-	maxBytes := c.Stream.MaxBytes
+	maxBytes := int64(c.Stream.MaxBytes)
 	if maxBytes == 0 {
 		maxBytes = -1
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // Config says which NATS a sink writes to and how. Exactly one of URL and
@@ -54,8 +55,8 @@ type DeadLetter struct {
 type Embedded struct {
 	Dir       string     `yaml:"dir"`       // directory of the data of a JetStream server inside the bridge; required
 	Listen    string     `yaml:"listen"`    // host:port that subscribers connect to. Default: 127.0.0.1:4222; port 0: a free one
-	MaxBytes  int64      `yaml:"maxBytes"`  // bytes that all its streams may take on disk. Default: ¾ of the disk
-	MaxMemory int64      `yaml:"maxMemory"` // bytes that all its streams may take in memory. Default: ¾ of the memory
+	MaxBytes  sink.Bytes `yaml:"maxBytes"`  // bytes that all its streams may take on disk. Default: ¾ of the disk
+	MaxMemory sink.Bytes `yaml:"maxMemory"` // bytes that all its streams may take in memory. Default: ¾ of the memory
 	TLS       *ServerTLS `yaml:"tls"`       // nil: none
 	Leaf      *Leaf      `yaml:"leaf"`      // nil: it stands alone
 }
@@ -67,7 +68,7 @@ type Stream struct {
 	Create   *bool         `yaml:"create"`   // create it if it is missing. Default: true
 	Replicas int           `yaml:"replicas"` // 1 to 5, of a stream that is created and of the checkpoint's bucket. Default: 1
 	MaxAge   time.Duration `yaml:"maxAge"`   // how long events are kept, of a stream that is created. If the bridge was down for longer, a reset follows. Default: no limit
-	MaxBytes int64         `yaml:"maxBytes"` // bytes of a stream that is created. Default: no limit
+	MaxBytes sink.Bytes    `yaml:"maxBytes"` // bytes of a stream that is created. Default: no limit
 }
 
 const (

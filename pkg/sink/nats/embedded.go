@@ -69,7 +69,7 @@ func startServer(c Config, id event.Identity, log *zap.Logger) (_ *embeddedServe
 	}
 	options.ServerName, options.Host, options.Port = "kubebridge", host, port
 	options.JetStream, options.StoreDir = true, e.Dir
-	options.JetStreamMaxStore, options.JetStreamMaxMemory = e.MaxBytes, e.MaxMemory
+	options.JetStreamMaxStore, options.JetStreamMaxMemory = int64(e.MaxBytes), int64(e.MaxMemory)
 	options.SyncInterval, options.MaxPayload = embeddedSync, embeddedMaxPayload
 	options.NoAuthUser = noAuthUser(auth)
 	options.NoSigs, options.DisableJetStreamBanner = true, true

@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/kubebridge/kubebridge/internal/textfile"
 )
 
 // Auth holds credentials. At most one way is used. What is named as a file is read
@@ -129,7 +131,7 @@ func (c Config) checkFiles() error {
 		if f.path == "" {
 			continue
 		}
-		if _, err := os.ReadFile(f.path); err != nil {
+		if _, err := textfile.Read(f.path); err != nil {
 			return fmt.Errorf("%s: %w", f.field, err)
 		}
 	}
@@ -236,8 +238,8 @@ func readSecret(value, path string) (string, error) {
 	if path == "" {
 		return value, nil
 	}
-	text, err := os.ReadFile(path)
-	return strings.TrimRight(string(text), "\r\n"), err
+	text, err := textfile.Read(path)
+	return strings.TrimRight(text, "\r\n"), err
 }
 
 func (a Auth) password() (string, error) { return readSecret(a.Password, a.PasswordFile) }

@@ -108,7 +108,7 @@ func sentences(all []finding) (errs []error) {
 func (l *link) judge(c jetstream.StreamConfig) (breaks, weak []finding) {
 	alone := l.config.Delivery == exactlyOnce
 	want := l.config.Stream
-	maxAge, maxBytes := max(want.MaxAge, 0), max(want.MaxBytes, 0)
+	maxAge, maxBytes := max(want.MaxAge, 0), int64(max(want.MaxBytes, 0))
 	return divide(settings(c, want.Replicas, alone), []finding{
 		{alone && c.MaxMsgsPerSubject > 0, true, fmt.Sprintf("it keeps only %d messages per subject (max_msgs_per_subject)", c.MaxMsgsPerSubject), "-1", "others would vanish from the middle: " + correct},
 		{!alone && c.MaxMsgsPerSubject > 0 && !l.config.perEntry(), false, fmt.Sprintf("it keeps only %d messages per subject (max_msgs_per_subject), and nats.subject has no {entry}", c.MaxMsgsPerSubject), "-1, or {entry} in nats.subject", "events of one entry remove those of another entry of the same resource"},

@@ -1,0 +1,38 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+)
+
+// kindsOfPaths rejects a directory where the bridge needs a file, and a file where it needs a directory. What does not exist is no
+// mistake: a configuration may be validated on another machine.
+func (p *problems) kindsOfPaths(c *Config) {
+	files := map[string]string{"secrets.hashKeyFile": c.Secrets.HashKeyFile, "audit.file": c.Audit.File}
+	dirs := map[string]string{
+		"checkpoint.file.path": c.Checkpoint.File.Path, "checkpoint.nats.scratch": c.Checkpoint.NATS.Scratch,
+		"buffer.path": c.Buffer.Path, "audit.path": c.Audit.Path,
+	}
+	for i := range c.Sinks {
+		if f := c.Sinks[i].File; f != nil {
+			files[fmt.Sprintf("sinks[%d].file.path", i)] = f.Path
+		}
+		if e := c.Sinks[i].embedded(); e != nil {
+			dirs[fmt.Sprintf("sinks[%d].nats.embedded.dir", i)] = e.Dir
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		name := files[path]
+		if info, err := os.Stat(name); err == nil && info.IsDir() {
+			p.add(path, "%s is a directory: name a file in it", name)
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(dirs)) {
+		name := dirs[path]
+		if info, err := os.Stat(name); err == nil && !info.IsDir() {
+			p.add(path, "%s is a file: name a directory", name)
+		}
+	}
+}
