@@ -183,7 +183,7 @@ func (at *statusTarget) find(cmd *cobra.Command) error {
 		at.address = defaultStatus
 		return nil
 	}
-	c, err := loadConfig(cmd, path)
+	c, err := loadPart(cmd, path, cmd.Flags(), config.Process)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ type problems struct {
 
 	references map[string][]string // replaced references, by path
 	asWritten  bool                // references are not replaced
+	part       Part
 }
 
 type problem struct {
@@ -39,6 +40,9 @@ type problem struct {
 // add records a mistake at a path, or at its nearest parent that is in the
 // file.
 func (p *problems) add(path, format string, args ...any) {
+	if path != "" && !p.part.has(path) {
+		return
+	}
 	if p.wrong == nil {
 		p.wrong = map[string]bool{}
 	}

@@ -359,8 +359,11 @@ func viewFailing(s *Sink, now time.Time) troubleView {
 	return t
 }
 
+// pastFor is how long the page shows an error that is over.
+const pastFor = 5 * time.Minute
+
 func viewPast(t *Trouble, over bool, now time.Time) *past {
-	if t == nil || !over {
+	if t == nil || !over || now.Sub(t.At) > pastFor {
 		return nil
 	}
 	return &past{Ago: ago(t.At, now), Error: t.Error, Advice: t.Advice}

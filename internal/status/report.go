@@ -156,17 +156,19 @@ type Collection struct {
 	RetryAt    *time.Time `json:"retryAt,omitzero"`
 	Error      string     `json:"error,omitzero"`     // the present error
 	LastError  *Trouble   `json:"lastError,omitzero"` // since the start
-	Position   string     `json:"position,omitzero"`  // resourceVersion of the last delivered event, or of the checkpoint at the start
+	Position   string     `json:"position,omitzero"`  // resourceVersion up to which all changes are delivered; absent while a list is due or read
 	Synced     *time.Time `json:"synced,omitzero"`    // when the last synced event was acknowledged; absent while a gap is open
 	Delivered  uint64     `json:"delivered"`          // events since the start
 	LastEvent  *time.Time `json:"lastEvent,omitzero"` // when the last event was delivered
 	Rate       *float64   `json:"rate,omitzero"`      // events a second, over the last minute
 	// Lag is how long the last delivered watch event was in the bridge, in seconds
 	// from the time it was read, because Kubernetes does not say when a change happened.
-	Lag     *float64 `json:"lag,omitzero"`
-	Objects *int64   `json:"objects,omitzero"` // number of objects in the inventory
-	List    *List    `json:"list,omitzero"`    // the list that is being read
-	Gap     *Gap     `json:"gap,omitzero"`     // the last gap since the start
+	// The status leaves it out a minute after that event.
+	Lag     *float64  `json:"lag,omitzero"`
+	LagAt   time.Time `json:"-"`                // when Lag was measured
+	Objects *int64    `json:"objects,omitzero"` // number of objects in the inventory
+	List    *List     `json:"list,omitzero"`    // the list that is being read
+	Gap     *Gap      `json:"gap,omitzero"`     // the last gap since the start
 	// EditWaits is since when a changed configuration of the collection waits until what the disk buffer has is published; nil: none waits.
 	EditWaits *time.Time `json:"editWaits,omitzero"`
 	// Diffs is true if modified events are configured to show what changed.
@@ -266,7 +268,7 @@ func (s *Sink) lag(now, since time.Time) *float64 {
 	var most *float64
 	for i := range s.Collections {
 		c := &s.Collections[i]
-		if c.Lag != nil && c.LastEvent != nil && c.LastEvent.After(since) && (most == nil || *c.Lag > *most) {
+		if c.Lag != nil && c.LagAt.After(since) && (most == nil || *c.Lag > *most) {
 			most = c.Lag
 		}
 	}

@@ -48,7 +48,7 @@ type Collection struct {
 	ID       string     `json:"id"`
 	State    string     `json:"state"`
 	Error    string     `json:"error"`
-	Position string     `json:"position"` // resourceVersion of the last event delivered and committed
+	Position string     `json:"position"` // resourceVersion up to which all changes are delivered
 	Synced   *time.Time `json:"synced"`
 	// EditWaits is since when an edit waits for the disk buffer; nil: none waits.
 	EditWaits *time.Time `json:"editWaits"`
