@@ -231,3 +231,20 @@ func TestCommandsWithoutThePasswords(t *testing.T) {
 	}
 	bridge(t, "status", "-c", path, "--status-listen", "nonsense").failed(t, exitConfig, "status.listen")
 }
+
+// On a standby, bridge status and bridge top say who leads and how to reach it, and print no empty tables.
+func TestStatusOfAStandby(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(status.Report{
+			Name: "b", Cluster: "c", Ready: true, Sinks: []status.Sink{}, Election: &status.Election{Role: status.Standby, Holder: "bridge-0_a"},
+			LeaderStatus: leaderStatus("bridge-0", ":8081", "streaming"),
+		})
+	}))
+	defer s.Close()
+	for _, verb := range []string{"status", "top"} {
+		out := bridge(t, verb, "--address", s.Listener.Addr().String()).ok(t)
+		if !strings.Contains(out, "standby") || !strings.Contains(out, "kubectl -n streaming port-forward bridge-0 8081") || strings.Contains(out, "COLLECTION") {
+			t.Errorf("%s prints\n%s", verb, out)
+		}
+	}
+}

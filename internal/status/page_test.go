@@ -279,3 +279,20 @@ func TestWhatIsOver(t *testing.T) {
 		}
 	}
 }
+
+// Who opens the status of a standby learns that it is one, who leads, and how to reach the leader: a Service may select both.
+func TestStandbyNamesTheLeader(t *testing.T) {
+	r := Report{At: noon, Ready: true, Election: &Election{Role: Standby, Identity: "bridge-1_b", Holder: "bridge-0_a"}, LeaderStatus: "run kubectl port-forward bridge-0", Sinks: []Sink{}}
+	h := handler(t, func() Report { return r })
+	page, text := get(h, "/").Body.String(), get(h, "/api/status").Body.String()
+	if strings.Contains(page, "No collection yet") || !strings.Contains(page, "is a standby") || !strings.Contains(page, "bridge-0_a") || !strings.Contains(page, r.LeaderStatus) {
+		t.Errorf("the page is\n%s", page)
+	}
+	if !strings.Contains(text, `"leaderStatus": "run kubectl port-forward bridge-0"`) {
+		t.Errorf("the API says\n%s", text)
+	}
+	r.Election.Holder, r.LeaderStatus = "", ""
+	if page := get(h, "/").Body.String(); !strings.Contains(page, "no replica leads at the moment") {
+		t.Errorf("without a leader the page is\n%s", page)
+	}
+}

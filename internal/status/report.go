@@ -26,10 +26,12 @@ type Report struct {
 	// digests. Empty: it is not known.
 	ConfigDigest string    `json:"configDigest,omitzero"`
 	Election     *Election `json:"election,omitzero"` // nil: there is no leader election
-	Watches      int       `json:"watches"`           // open at the API server: sinks that read the same objects share one
-	Buffer       *Buffer   `json:"buffer,omitzero"`   // nil: nothing is buffered on disk
-	Audit        *Audit    `json:"audit,omitzero"`    // nil: the audit log is not read, as on a standby
-	Sinks        []Sink    `json:"sinks"`             // empty for a standby
+	// LeaderStatus is how to reach the status of the leader, for people. Empty: this replica leads, or it is not known who does.
+	LeaderStatus string  `json:"leaderStatus,omitzero"`
+	Watches      int     `json:"watches"`         // open at the API server: sinks that read the same objects share one
+	Buffer       *Buffer `json:"buffer,omitzero"` // nil: nothing is buffered on disk
+	Audit        *Audit  `json:"audit,omitzero"`  // nil: the audit log is not read, as on a standby
+	Sinks        []Sink  `json:"sinks"`           // empty for a standby
 }
 
 // Word returns the state of the bridge in one or two words.
@@ -41,6 +43,21 @@ func (r *Report) Word() string {
 		return "standby"
 	}
 	return "ready"
+}
+
+// Elsewhere says on a standby, which has no sinks, where their status is; "" on other replicas.
+func (r *Report) Elsewhere() string {
+	switch {
+	case r.Election == nil || r.Election.Role != Standby:
+		return ""
+	case r.Election.Holder == "":
+		return "This replica is a standby, and no replica leads at the moment."
+	}
+	text := "This replica is a standby and delivers nothing. The leader, " + r.Election.Holder + ", has the status of sinks and collections"
+	if r.LeaderStatus != "" {
+		text += ": " + r.LeaderStatus
+	}
+	return text
 }
 
 // Standby is the role of a replica that does not deliver.

@@ -11,11 +11,12 @@ import (
 
 // Status has the fields of the body of /readyz that the tests need.
 type Status struct {
-	Ready    bool         `json:"ready"`
-	Waiting  string       `json:"waiting"`
-	Election Election     `json:"election"`
-	Sinks    []SinkStatus `json:"sinks"`
-	Buffer   *Buffer      `json:"buffer"`
+	Ready        bool         `json:"ready"`
+	Waiting      string       `json:"waiting"`
+	Election     Election     `json:"election"`
+	LeaderStatus string       `json:"leaderStatus"` // of a standby: how to reach the leader's
+	Sinks        []SinkStatus `json:"sinks"`
+	Buffer       *Buffer      `json:"buffer"`
 }
 
 // Buffer is the state of the disk buffer.
