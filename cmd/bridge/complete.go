@@ -75,7 +75,7 @@ func namedConfig(cmd *cobra.Command) (path string, named bool) {
 func clusterOf(cmd *cobra.Command) config.Kubernetes {
 	k := config.Kubernetes{}
 	if path, named := namedConfig(cmd); named {
-		if c, err := loadConfig(cmd, path); err == nil {
+		if c, err := loadPart(cmd, path, cmd.Flags(), config.Process); err == nil {
 			k = c.Kubernetes
 		}
 	}
@@ -111,7 +111,7 @@ func completeConfigured(cmd *cobra.Command, args []string, begun string) ([]cobr
 	if !named {
 		return completeResources(cmd, args, begun)
 	}
-	c, err := loadWith(cmd, path, nil)
+	c, err := loadPart(cmd, path, nil, config.WithoutSecrets)
 	if err != nil {
 		return completeResources(cmd, args, begun)
 	}
@@ -157,7 +157,7 @@ func completeSinks(cmd *cobra.Command, _ []string, begun string) ([]cobra.Comple
 	if !named {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	c, err := loadWith(cmd, path, nil)
+	c, err := loadPart(cmd, path, nil, config.WithoutSecrets)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

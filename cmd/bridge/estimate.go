@@ -48,7 +48,7 @@ Bytes are keys, headers and values before compression. Press Ctrl-C to end the m
 			if watched <= 0 {
 				return &exitError{exitConfig, fmt.Errorf("--for %s: not a positive duration: give the time to watch, for example 2m", watched)}
 			}
-			c, err := loadConfig(cmd, path)
+			c, err := loadPart(cmd, path, cmd.Flags(), config.WithoutSecrets)
 			if err != nil {
 				return err
 			}

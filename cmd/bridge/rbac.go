@@ -32,7 +32,7 @@ func newRBAC() *cobra.Command {
 			"  bridge rbac --audit-policy -c bridge.yaml > policy.yaml",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := loadConfig(cmd, path)
+			c, err := loadPart(cmd, path, cmd.Flags(), config.WithoutSecrets)
 			if err != nil {
 				return err
 			}

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
 	"time"
 
+	"github.com/kubebridge/kubebridge/internal/leader"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/internal/status"
@@ -14,12 +19,26 @@ type reporter struct {
 	last    *recent.Changes // nil: changes are not kept
 	digest  func() string
 	started time.Time
+	listen  string // address of the status
 }
 
 func (r *reporter) report() status.Report {
 	out := r.bridge.Status()
 	out.Version, out.Started, out.ConfigDigest = currentVersion().Version, r.started, r.digest()
+	if e := out.Election; e != nil && e.Role == status.Standby && e.Holder != "" {
+		namespace, _ := os.ReadFile(ownNamespace) // absent outside of pods
+		out.LeaderStatus = leaderStatus(leader.Host(e.Holder), r.listen, strings.TrimSpace(string(namespace)))
+	}
 	return out
+}
+
+// leaderStatus says how to reach the status of the replica on a host. In a namespace the host is a pod.
+func leaderStatus(host, listen, namespace string) string {
+	if namespace == "" {
+		return "run bridge status on host " + host
+	}
+	_, port, _ := net.SplitHostPort(listen)
+	return fmt.Sprintf("run kubectl -n %s port-forward %s %s, or kubectl -n %s exec %s -- bridge status", namespace, host, port, namespace, host)
 }
 
 // changes returns the last changes of a collection. The bool is false if there is no such collection.

@@ -17,13 +17,13 @@ func newResync() *cobra.Command {
 		Short: "Make a running bridge publish every object of a resource again",
 		Long: `Makes a running bridge publish every object of a resource again, as present. RESOURCE
 is the resource with its group, or the ID of one collection. The command connects to
-the admin.socket of the bridge's configuration: give the same file, flags and
-environment as for the bridge, or --socket.`,
+the admin.socket of the bridge's configuration: give the same file and flags
+as for the bridge, or --socket. It needs no passwords.`,
 		Example: "  bridge resync deployments.apps -c bridge.yaml\n  bridge resync secrets@payments --sink audit",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if socket == "" {
-				c, err := loadConfig(cmd, path)
+				c, err := loadPart(cmd, path, cmd.Flags(), config.Process)
 				if err != nil {
 					return err
 				}

@@ -205,11 +205,16 @@ const standardInput = "-"
 
 // loadConfig reads the file that -c names. The command's flags override its settings.
 func loadConfig(cmd *cobra.Command, path string) (*config.Config, error) {
-	return loadWith(cmd, path, cmd.Flags())
+	return loadPart(cmd, path, cmd.Flags(), config.Whole)
 }
 
 // loadWith is loadConfig with the given flags; nil: no flags.
 func loadWith(cmd *cobra.Command, path string, flags *pflag.FlagSet) (*config.Config, error) {
+	return loadPart(cmd, path, flags, config.Whole)
+}
+
+// loadPart is loadWith for a command that uses a part of the configuration.
+func loadPart(cmd *cobra.Command, path string, flags *pflag.FlagSet, part config.Part) (*config.Config, error) {
 	if path == "" {
 		return nil, &exitError{exitConfig, errors.New("no configuration: give -c FILE or set KUBEBRIDGE_CONFIG")}
 	}
@@ -220,7 +225,7 @@ func loadWith(cmd *cobra.Command, path string, flags *pflag.FlagSet) (*config.Co
 	done := make(chan loaded, 1)
 	ctx, in := cmd.Context(), cmd.InOrStdin()
 	go func() { // a read from a pipe without a writer does not return
-		c, err := readConfig(path, in, flags)
+		c, err := readConfig(path, in, flags, part)
 		done <- loaded{c, err}
 	}()
 	select {
@@ -235,13 +240,13 @@ func loadWith(cmd *cobra.Command, path string, flags *pflag.FlagSet) (*config.Co
 }
 
 // readConfig reads a file, or standard input.
-func readConfig(path string, in io.Reader, flags *pflag.FlagSet) (*config.Config, error) {
+func readConfig(path string, in io.Reader, flags *pflag.FlagSet, part config.Part) (*config.Config, error) {
 	if path != standardInput {
-		return config.Load(path, flags)
+		return config.LoadPart(path, flags, part)
 	}
 	text, err := io.ReadAll(in)
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration from standard input: %w", err)
 	}
-	return config.Parse("standard input", text, flags)
+	return config.ParsePart("standard input", text, flags, part)
 }

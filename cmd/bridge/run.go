@@ -164,7 +164,7 @@ func run(ctx context.Context, o runOptions) error {
 	registry.MustRegister(pipeline.NewCollector(bridge.Status), newReady(bridge.Status))
 	var digest atomic.Value
 	digest.Store(c.Digest())
-	shown := &reporter{bridge: bridge, last: last, digest: func() string { return digest.Load().(string) }, started: time.Now()}
+	shown := &reporter{bridge: bridge, last: last, digest: func() string { return digest.Load().(string) }, started: time.Now(), listen: c.Status.Listen}
 	servers, err := openServers(c, shown, registry, log)
 	if err != nil {
 		return &exitError{exitEnvironment, err}

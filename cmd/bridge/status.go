@@ -184,7 +184,7 @@ func (at *statusTarget) find(cmd *cobra.Command) error {
 		at.address = defaultStatus
 		return nil
 	}
-	c, err := loadConfig(cmd, path)
+	c, err := loadPart(cmd, path, cmd.Flags(), config.Process)
 	if err != nil {
 		return err
 	}
@@ -309,6 +309,9 @@ func printHead(out io.Writer, r *status.Report) {
 	if e := r.Election; e != nil {
 		show(out, "leader: %s", cmp.Or(e.Holder, "nobody"))
 	}
+	if text := r.Elsewhere(); text != "" {
+		show(out, "%s", text)
+	}
 	if r.Watches > 0 {
 		show(out, "open watches: %d", r.Watches)
 	}
@@ -328,6 +331,9 @@ func printHead(out io.Writer, r *status.Report) {
 // printStatus prints all of a status for people.
 func printStatus(out io.Writer, r *status.Report, _ []byte) error {
 	printHead(out, r)
+	if len(r.Sinks) == 0 && r.Elsewhere() != "" {
+		return nil
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nSINK\tSTATE\tDELIVERED\tEVENTS/S\tLAG\tWAITING\tERROR")
 	for i := range r.Sinks {
@@ -354,6 +360,9 @@ func printStatus(out io.Writer, r *status.Report, _ []byte) error {
 // printTop prints the rates and the lags of a status, the busiest collections first.
 func printTop(out io.Writer, r *status.Report, _ []byte) error {
 	printHead(out, r)
+	if len(r.Sinks) == 0 && r.Elsewhere() != "" {
+		return nil
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nSINK\tEVENTS/S\tLAG\tWAITING\tDELIVERED")
 	for i := range r.Sinks {

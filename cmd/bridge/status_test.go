@@ -208,3 +208,43 @@ func TestTop(t *testing.T) {
 	}
 	bridge(t, "top", "--address", "127.0.0.1:1").failed(t, exitEnvironment, "no bridge answers at 127.0.0.1:1")
 }
+
+// Who asks a running bridge, or prints permissions, has no password of the bus: the command needs only what it uses of the configuration.
+func TestCommandsWithoutThePasswords(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bridge.yaml")
+	text := `{cluster: prod, resources: [pods], checkpoint: {file: {path: /nowhere}}, status: {listen: "127.0.0.1:1"}, sinks: [
+  {name: a, kafka: {brokers: ["kafka:9092"], topic: t, sasl: {mechanism: PLAIN, username: u, password: "${env:BUS_PASSWORD}"}}},
+  {name: b, nats: {url: "tls://nats:4222", auth: {username: u, password: "${file:/nowhere/password}"}}}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := bridge(t, "validate", "-c", path); got.code != exitConfig || !strings.Contains(got.err, "the environment has no BUS_PASSWORD") {
+		t.Errorf("validate: code %d, %s", got.code, got.err)
+	}
+	bridge(t, "status", "-c", path).failed(t, exitEnvironment, "no bridge answers at 127.0.0.1:1")
+	bridge(t, "top", "-c", path).failed(t, exitEnvironment, "no bridge answers at 127.0.0.1:1")
+	bridge(t, "resync", "pods", "-c", path).failed(t, exitEnvironment, "/nowhere/admin.sock")
+	for _, args := range [][]string{{"rbac", "-c", path}, {"rbac", "--bus", "-c", path}} {
+		if out := bridge(t, args...).ok(t); !strings.Contains(out, "prod") && !strings.Contains(out, "pods") || strings.Contains(out, "BUS_PASSWORD") {
+			t.Errorf("%v prints\n%s", args, out)
+		}
+	}
+	bridge(t, "status", "-c", path, "--status-listen", "nonsense").failed(t, exitConfig, "status.listen")
+}
+
+// On a standby, bridge status and bridge top say who leads and how to reach it, and print no empty tables.
+func TestStatusOfAStandby(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(status.Report{
+			Name: "b", Cluster: "c", Ready: true, Sinks: []status.Sink{}, Election: &status.Election{Role: status.Standby, Holder: "bridge-0_a"},
+			LeaderStatus: leaderStatus("bridge-0", ":8081", "streaming"),
+		})
+	}))
+	defer s.Close()
+	for _, verb := range []string{"status", "top"} {
+		out := bridge(t, verb, "--address", s.Listener.Addr().String()).ok(t)
+		if !strings.Contains(out, "standby") || !strings.Contains(out, "kubectl -n streaming port-forward bridge-0 8081") || strings.Contains(out, "COLLECTION") {
+			t.Errorf("%s prints\n%s", verb, out)
+		}
+	}
+}

@@ -55,23 +55,58 @@ type Errors []string
 
 func (e Errors) Error() string { return strings.Join(e, "\n") }
 
+// Part is the part of a configuration that a command uses. Of the rest, references are not replaced and values are not checked: who
+// runs the command need not have the passwords of the bridge.
+type Part int
+
+// The parts.
+const (
+	Whole          Part = iota
+	WithoutSecrets      // all but passwords and tokens
+	Process             // what says where the bridge runs, and how it is reached
+)
+
+// has reports whether the setting at a path belongs to the part.
+func (part Part) has(path string) bool {
+	switch part {
+	case WithoutSecrets:
+		return !strings.HasSuffix(path, ".password") && !strings.HasSuffix(path, ".token")
+	case Process:
+		key, _, _ := strings.Cut(path, ".")
+		return slices.Contains([]string{"name", "cluster", "kubernetes", "checkpoint", "status", "admin"}, key)
+	}
+	return true
+}
+
 // Load reads the file, overrides it from the environment and from flags (which
 // may be nil), fills in defaults and checks everything. Mistakes come back as
 // [Errors] that name file, line and column.
-func Load(path string, flags *pflag.FlagSet) (*Config, error) {
+func Load(path string, flags *pflag.FlagSet) (*Config, error) { return LoadPart(path, flags, Whole) }
+
+// LoadPart is [Load] for a command that uses a part of the configuration.
+func LoadPart(path string, flags *pflag.FlagSet, part Part) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w: give its path with -c or in KUBEBRIDGE_CONFIG", err)
 	}
-	return Parse(path, text, flags)
+	return ParsePart(path, text, flags, part)
 }
 
 // Parse is [Load] for the text of a file.
 func Parse(path string, text []byte, flags *pflag.FlagSet) (*Config, error) {
-	return parse(path, text, flags, os.LookupEnv)
+	return ParsePart(path, text, flags, Whole)
+}
+
+// ParsePart is [LoadPart] for the text of a file.
+func ParsePart(path string, text []byte, flags *pflag.FlagSet, part Part) (*Config, error) {
+	return parsePart(path, text, flags, part, os.LookupEnv)
 }
 
 func parse(path string, text []byte, flags *pflag.FlagSet, env func(string) (string, bool)) (*Config, error) {
+	return parsePart(path, text, flags, Whole, env)
+}
+
+func parsePart(path string, text []byte, flags *pflag.FlagSet, part Part, env func(string) (string, bool)) (*Config, error) {
 	text, err := textfile.Decode(text)
 	if err != nil {
 		return nil, Errors{path + ": " + err.Error()}
@@ -84,7 +119,7 @@ func parse(path string, text []byte, flags *pflag.FlagSet, env func(string) (str
 		return nil, Errors{path + ": the file is empty: it needs at least cluster, resources and sinks"}
 	}
 	p := problems{
-		file: path, places: map[string]*token.Position{}, origins: map[string]string{}, anchors: map[string]ast.Node{}, scalars: map[string]string{},
+		file: path, part: part, places: map[string]*token.Position{}, origins: map[string]string{}, anchors: map[string]ast.Node{}, scalars: map[string]string{},
 	}
 	if len(file.Docs) > 1 {
 		p.addAt(file.Docs[1].Start.Position, "a second document begins: a configuration is one, remove the ---")
@@ -305,7 +340,7 @@ func isWord(c byte) bool {
 // lookUp returns the value of a reference.
 func (p *problems) lookUp(path, kind, name string, env func(string) (string, bool)) string {
 	written := "${" + kind + ":" + name + "}"
-	if p.asWritten {
+	if p.asWritten || !p.part.has(path) {
 		return written
 	}
 	if p.references == nil {

@@ -30,6 +30,7 @@ type problems struct {
 	references map[string][]string // replaced references, by path
 	empty      []string            // replaced references whose values are empty
 	asWritten  bool                // references are not replaced
+	part       Part
 }
 
 type problem struct {
@@ -41,6 +42,9 @@ type problem struct {
 // add records a mistake at a path, or at its nearest parent that is in the
 // file.
 func (p *problems) add(path, format string, args ...any) {
+	if path != "" && !p.part.has(path) {
+		return
+	}
 	if p.wrong == nil {
 		p.wrong = map[string]bool{}
 	}

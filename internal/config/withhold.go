@@ -16,7 +16,7 @@ const isEmpty = "%s is empty, and so is this text"
 // references. A message that both checks make is shown. Any other message is replaced by the
 // message of the second check at the same path by the same rule, or else by a message without values.
 func (p *problems) withhold(text []byte, flags *pflag.FlagSet, env func(string) (string, bool)) error {
-	written := problems{file: p.file, places: p.places, origins: p.origins, scalars: p.scalars, asWritten: true}
+	written := problems{file: p.file, part: p.part, places: p.places, origins: p.origins, scalars: p.scalars, asWritten: true}
 	c, err := written.decode(text, flags, env)
 	if err != nil {
 		return err

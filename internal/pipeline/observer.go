@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -45,7 +44,6 @@ func (p *Pipeline) continued(collection string) {
 		return // it is new; or it is suspended, and what is shown stays
 	}
 	c.tally.objects.Store(s.Objects)
-	p.status.changed(collection, func(c *status.Collection) { c.Position = cmp.Or(c.Position, s.Position) })
 }
 
 // ListBegun implements [loop.Observer].

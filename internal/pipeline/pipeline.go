@@ -12,6 +12,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/attribute"
 	"github.com/kubebridge/kubebridge/internal/audit/join"
 	"github.com/kubebridge/kubebridge/internal/delivery"
+	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/feed"
 	"github.com/kubebridge/kubebridge/internal/loop"
@@ -168,6 +169,14 @@ func (p *Pipeline) Alive(ctx context.Context) bool { return p.loop.Alive(ctx) }
 // Status returns the pipeline's present state.
 func (p *Pipeline) Status() status.Sink {
 	out := p.present()
+	for i := range out.Collections {
+		c := &out.Collections[i]
+		committed, _, err := durable.Position(p.store.Store, c.ID)
+		// Behind the last event, bookmarks move the position. While a list is under way there is none.
+		if err != nil || !event.Older(committed, c.Position) {
+			c.Position = committed
+		}
+	}
 	out.Lost, out.Foreign, out.Attribution = p.delivery.Lost(), p.delivery.Foreign(), p.attribution.Load()
 	if n := p.unpublishable.Load(); n > 0 {
 		if out.Lost == nil {

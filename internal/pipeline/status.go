@@ -141,13 +141,11 @@ func (s *sinkStatus) delivered(records []event.Record) {
 		if c == nil {
 			continue
 		}
-		if !ev.Type.OfRequest() { // it has the version of an earlier change, or none
-			c.Position = cmp.Or(ev.DeletionVersion, ev.ResourceVersion)
-		}
 		c.Delivered++
 		c.LastEvent = &now
 		if ev.Origin == event.Watch && !ev.Type.OfCollection() {
 			behind[c] = now.Sub(ev.Time)
+			c.Position = cmp.Or(ev.DeletionVersion, ev.ResourceVersion)
 		}
 		switch ev.Type {
 		case event.Synced:
@@ -158,13 +156,13 @@ func (s *sinkStatus) delivered(records []event.Record) {
 				c.Gap = &closed
 			}
 		case event.Gap:
-			c.Synced = nil
+			c.Synced, c.Position = nil, ""
 			c.Gap = &status.Gap{Reason: string(ev.Report.Reason), Detail: ev.Report.Detail, Opened: ev.Time}
 		}
 	}
 	for c, d := range behind {
 		seconds := d.Seconds()
-		c.Lag = &seconds
+		c.Lag, c.LagAt = &seconds, now
 	}
 	if len(records) > 0 {
 		s.count += uint64(len(records))

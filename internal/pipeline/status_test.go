@@ -218,7 +218,7 @@ func TestStatusFollowsACollection(t *testing.T) {
 	r.stateChanged(id, source.State{Phase: source.Reconciling, Since: time.Now(), Left: &left})
 	r.reads(listed("0", "5"), listed("1", "5"), listed("2", "5"))
 	r.shows("in a list", func(_ status.Sink, c status.Collection) bool {
-		return c.Objects == nil && c.List != nil && c.List.Read == 3 && *c.List.Remaining == 7 && c.Gap != nil && c.Gap.Closed == nil
+		return c.Position == "" && c.Objects == nil && c.List != nil && c.List.Read == 3 && *c.List.Remaining == 7 && c.Gap != nil && c.Gap.Closed == nil
 	})
 	r.reads(listEnd("10")...)
 	r.stateChanged(id, source.State{Phase: source.Watching, Since: time.Now()})
@@ -233,6 +233,8 @@ func TestStatusFollowsACollection(t *testing.T) {
 	r.shows("watching", func(_ status.Sink, c status.Collection) bool {
 		return objects(c, 2) && c.Position == "14" && c.Lag != nil && *c.Lag >= 0 && *c.Lag < 10
 	})
+	r.reads(&reconcile.Input{Kind: reconcile.Bookmark, Resume: "20"})
+	r.shows("after a bookmark", func(_ status.Sink, c status.Collection) bool { return c.Position == "20" })
 	r.stateChanged(id, source.State{Phase: source.Waiting, Since: time.Now(), Until: time.Now(), Err: discovery.ErrNoResource})
 	r.stateChanged(id, source.State{Phase: source.Watching, Since: time.Now()})
 	r.shows("after a failure", func(_ status.Sink, c status.Collection) bool {
@@ -243,7 +245,7 @@ func TestStatusFollowsACollection(t *testing.T) {
 	again := newRig(t, &nowhere{}, store, CollectionOptions{})
 	defer again.stop()
 	again.shows("resumed without a list", func(_ status.Sink, c status.Collection) bool {
-		return objects(c, 2) && c.Position == "13" && c.Route == ""
+		return objects(c, 2) && c.Position == "20" && c.Route == ""
 	})
 	topic, err := shape.ParseTemplate("own.{resource}", shape.TopicNames)
 	if err != nil {

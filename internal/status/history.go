@@ -117,6 +117,9 @@ func (h *history) complete(r *Report) {
 		for j := range s.Collections {
 			c := &s.Collections[j]
 			c.Rate = rate(h.counts[key(s, c)])
+			if r.At.Sub(c.LagAt) > rateSpan*sampleEvery { // it would say nothing about now
+				c.Lag = nil
+			}
 		}
 	}
 }

@@ -69,6 +69,7 @@ type page struct {
 	Columns      []column
 	Rows         []row
 	All          int
+	None         string // why there is no collection
 }
 
 type troubleView struct{ Where, Word, Error, Advice, Retry string }
@@ -148,7 +149,7 @@ func newPage(r Report, q query, h *history) page {
 			Where: "Lease " + e.Lease, Word: "not reached", Error: e.Problem, Advice: "let the bridge's account get, create, update and watch the Lease; it is tried again",
 		})
 	}
-	p.Class = classOf(p.Word)
+	p.Class, p.None = classOf(p.Word), cmp.Or(r.Elsewhere(), "No collection yet.")
 	if r.Waiting != "" {
 		p.Troubles = append(p.Troubles, troubleView{
 			Where: "Kubernetes", Word: "not reached", Error: r.Waiting, Advice: "check that the API server answers the bridge; it is asked again every few seconds",
@@ -359,8 +360,11 @@ func viewFailing(s *Sink, now time.Time) troubleView {
 	return t
 }
 
+// pastFor is how long the page shows an error that is over.
+const pastFor = 5 * time.Minute
+
 func viewPast(t *Trouble, over bool, now time.Time) *past {
-	if t == nil || !over {
+	if t == nil || !over || now.Sub(t.At) > pastFor {
 		return nil
 	}
 	return &past{Ago: ago(t.At, now), Error: t.Error, Advice: t.Advice}

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"net/http"
@@ -37,7 +38,7 @@ func sample() Report {
 				LastError:   &Trouble{Error: "broker <x> went away", Advice: "nothing", At: earlier},
 				Attribution: &Attribution{Waiting: 12, Exact: 3456, Candidates: map[string]uint64{"incomplete": 78, "several": 0}, NoRecord: 9, Dropped: 1, Denied: map[string]uint64{"published": 7, "dropped": 0, "rejected": 0, "lost": 2}, DeniedWaiting: 3},
 				Collections: []Collection{
-					{ID: "pods", APIVersion: "v1", Kind: "Pod", State: "watching", Since: earlier, Position: "42", Lag: ptr(0.012), Objects: ptr(int64(1234)), Gap: &Gap{Reason: "reset", Opened: earlier, Closed: &noon}},
+					{ID: "pods", APIVersion: "v1", Kind: "Pod", State: "watching", Since: earlier, Position: "42", Lag: ptr(0.012), LagAt: noon.Add(-30 * time.Second), Objects: ptr(int64(1234)), Gap: &Gap{Reason: "reset", Opened: earlier, Closed: &noon}},
 					{ID: "deployments.apps", APIVersion: "apps/v1", Kind: "Deployment", State: "reconciling", Since: earlier, List: &List{Read: 5000, Remaining: ptr(int64(1500))}},
 					{ID: "nodes", APIVersion: "v1", Kind: "Node", State: "buffered", Since: earlier, Position: "40", EditWaits: &earlier},
 				},
@@ -246,5 +247,52 @@ func TestWords(t *testing.T) {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// What is over says nothing about now: a row without trouble shows neither an old error nor the lag of an old event.
+func TestWhatIsOver(t *testing.T) {
+	for _, c := range []struct {
+		ago      time.Duration
+		err, lag bool
+	}{{time.Minute, true, true}, {2 * time.Minute, true, false}, {7 * time.Minute, false, false}} {
+		h := handler(t, func() Report {
+			r := sample()
+			pods := &r.Sinks[0].Collections[0]
+			pods.LagAt = noon.Add(-c.ago)
+			for _, at := range []**Trouble{&pods.LastError, &r.Sinks[0].LastError} {
+				*at = &Trouble{Error: "it went away", Advice: "wait", At: noon.Add(-c.ago)}
+			}
+			return r
+		})
+		page := get(h, "/").Body.String()
+		if n := strings.Count(page, "it went away"); (n == 2) != c.err || (n == 0) == c.err {
+			t.Errorf("%v ago: the page has the error %d times", c.ago, n)
+		}
+		var r Report
+		if err := json.Unmarshal(get(h, "/api/status").Body.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		pods := r.Sinks[0].Collections[0]
+		if (pods.Lag != nil) != c.lag || pods.LastError == nil {
+			t.Errorf("%v ago: the lag is %v, and the last error %v", c.ago, pods.Lag, pods.LastError)
+		}
+	}
+}
+
+// Who opens the status of a standby learns that it is one, who leads, and how to reach the leader: a Service may select both.
+func TestStandbyNamesTheLeader(t *testing.T) {
+	r := Report{At: noon, Ready: true, Election: &Election{Role: Standby, Identity: "bridge-1_b", Holder: "bridge-0_a"}, LeaderStatus: "run kubectl port-forward bridge-0", Sinks: []Sink{}}
+	h := handler(t, func() Report { return r })
+	page, text := get(h, "/").Body.String(), get(h, "/api/status").Body.String()
+	if strings.Contains(page, "No collection yet") || !strings.Contains(page, "is a standby") || !strings.Contains(page, "bridge-0_a") || !strings.Contains(page, r.LeaderStatus) {
+		t.Errorf("the page is\n%s", page)
+	}
+	if !strings.Contains(text, `"leaderStatus": "run kubectl port-forward bridge-0"`) {
+		t.Errorf("the API says\n%s", text)
+	}
+	r.Election.Holder, r.LeaderStatus = "", ""
+	if page := get(h, "/").Body.String(); !strings.Contains(page, "no replica leads at the moment") {
+		t.Errorf("without a leader the page is\n%s", page)
 	}
 }

@@ -26,10 +26,12 @@ type Report struct {
 	// digests. Empty: it is not known.
 	ConfigDigest string    `json:"configDigest,omitzero"`
 	Election     *Election `json:"election,omitzero"` // nil: there is no leader election
-	Watches      int       `json:"watches"`           // open at the API server: sinks that read the same objects share one
-	Buffer       *Buffer   `json:"buffer,omitzero"`   // nil: nothing is buffered on disk
-	Audit        *Audit    `json:"audit,omitzero"`    // nil: the audit log is not read, as on a standby
-	Sinks        []Sink    `json:"sinks"`             // empty for a standby
+	// LeaderStatus is how to reach the status of the leader, for people. Empty: this replica leads, or it is not known who does.
+	LeaderStatus string  `json:"leaderStatus,omitzero"`
+	Watches      int     `json:"watches"`         // open at the API server: sinks that read the same objects share one
+	Buffer       *Buffer `json:"buffer,omitzero"` // nil: nothing is buffered on disk
+	Audit        *Audit  `json:"audit,omitzero"`  // nil: the audit log is not read, as on a standby
+	Sinks        []Sink  `json:"sinks"`           // empty for a standby
 }
 
 // Word returns the state of the bridge in one or two words.
@@ -41,6 +43,21 @@ func (r *Report) Word() string {
 		return "standby"
 	}
 	return "ready"
+}
+
+// Elsewhere says on a standby, which has no sinks, where their status is; "" on other replicas.
+func (r *Report) Elsewhere() string {
+	switch {
+	case r.Election == nil || r.Election.Role != Standby:
+		return ""
+	case r.Election.Holder == "":
+		return "This replica is a standby, and no replica leads at the moment."
+	}
+	text := "This replica is a standby and delivers nothing. The leader, " + r.Election.Holder + ", has the status of sinks and collections"
+	if r.LeaderStatus != "" {
+		text += ": " + r.LeaderStatus
+	}
+	return text
 }
 
 // Standby is the role of a replica that does not deliver.
@@ -156,17 +173,19 @@ type Collection struct {
 	RetryAt    *time.Time `json:"retryAt,omitzero"`
 	Error      string     `json:"error,omitzero"`     // the present error
 	LastError  *Trouble   `json:"lastError,omitzero"` // since the start
-	Position   string     `json:"position,omitzero"`  // resourceVersion of the last delivered event, or of the checkpoint at the start
+	Position   string     `json:"position,omitzero"`  // resourceVersion up to which all changes are delivered; absent while a list is due or read
 	Synced     *time.Time `json:"synced,omitzero"`    // when the last synced event was acknowledged; absent while a gap is open
 	Delivered  uint64     `json:"delivered"`          // events since the start
 	LastEvent  *time.Time `json:"lastEvent,omitzero"` // when the last event was delivered
 	Rate       *float64   `json:"rate,omitzero"`      // events a second, over the last minute
 	// Lag is how long the last delivered watch event was in the bridge, in seconds
 	// from the time it was read, because Kubernetes does not say when a change happened.
-	Lag     *float64 `json:"lag,omitzero"`
-	Objects *int64   `json:"objects,omitzero"` // number of objects in the inventory
-	List    *List    `json:"list,omitzero"`    // the list that is being read
-	Gap     *Gap     `json:"gap,omitzero"`     // the last gap since the start
+	// The status leaves it out a minute after that event.
+	Lag     *float64  `json:"lag,omitzero"`
+	LagAt   time.Time `json:"-"`                // when Lag was measured
+	Objects *int64    `json:"objects,omitzero"` // number of objects in the inventory
+	List    *List     `json:"list,omitzero"`    // the list that is being read
+	Gap     *Gap      `json:"gap,omitzero"`     // the last gap since the start
 	// EditWaits is since when a changed configuration of the collection waits until what the disk buffer has is published; nil: none waits.
 	EditWaits *time.Time `json:"editWaits,omitzero"`
 	// Diffs is true if modified events are configured to show what changed.
@@ -266,7 +285,7 @@ func (s *Sink) lag(now, since time.Time) *float64 {
 	var most *float64
 	for i := range s.Collections {
 		c := &s.Collections[i]
-		if c.Lag != nil && c.LastEvent != nil && c.LastEvent.After(since) && (most == nil || *c.Lag > *most) {
+		if c.Lag != nil && c.LagAt.After(since) && (most == nil || *c.Lag > *most) {
 			most = c.Lag
 		}
 	}

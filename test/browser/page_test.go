@@ -61,7 +61,7 @@ func reports(collections int) func() status.Report {
 		for i := range collections {
 			c := status.Collection{
 				ID: fmt.Sprintf("widgets%03d.example-group.crossplane.io", i), APIVersion: "example-group.crossplane.io/v1beta1", Kind: fmt.Sprintf("Widget%03d", i),
-				State: "watching", Since: before, Position: fmt.Sprint(918273645 + i), Delivered: uint64(i * 7), Lag: ptr(0.004 * float64(i+1)),
+				State: "watching", Since: before, Position: fmt.Sprint(918273645 + i), Delivered: uint64(i * 7), Lag: ptr(0.004 * float64(i+1)), LagAt: now,
 				Objects: ptr(int64(i * i)), Gap: &status.Gap{Reason: "reset", Opened: before, Closed: &now},
 			}
 			if i%3 == 0 { // of an entry with a name and one collection per namespace

@@ -63,7 +63,7 @@ func (w *world) leads(candidates ...*bridge.Process) {
 func (w *world) waits(p *bridge.Process) {
 	w.t.Helper()
 	w.must(p.Await(w.soon(), func(s bridge.Status) bool {
-		return s.Ready && s.Election.Role == "standby" && s.Election.Holder != "" && s.Election.Holder != s.Election.Identity && len(s.Sinks) == 0
+		return s.Ready && s.Election.Role == "standby" && s.Election.Holder != "" && s.LeaderStatus != "" && s.Election.Holder != s.Election.Identity && len(s.Sinks) == 0
 	}))
 }
 

@@ -11,11 +11,12 @@ import (
 
 // Status has the fields of the body of /readyz that the tests need.
 type Status struct {
-	Ready    bool         `json:"ready"`
-	Waiting  string       `json:"waiting"`
-	Election Election     `json:"election"`
-	Sinks    []SinkStatus `json:"sinks"`
-	Buffer   *Buffer      `json:"buffer"`
+	Ready        bool         `json:"ready"`
+	Waiting      string       `json:"waiting"`
+	Election     Election     `json:"election"`
+	LeaderStatus string       `json:"leaderStatus"` // of a standby: how to reach the leader's
+	Sinks        []SinkStatus `json:"sinks"`
+	Buffer       *Buffer      `json:"buffer"`
 }
 
 // Buffer is the state of the disk buffer.
@@ -48,7 +49,7 @@ type Collection struct {
 	ID       string     `json:"id"`
 	State    string     `json:"state"`
 	Error    string     `json:"error"`
-	Position string     `json:"position"` // resourceVersion of the last event delivered and committed
+	Position string     `json:"position"` // resourceVersion up to which all changes are delivered
 	Synced   *time.Time `json:"synced"`
 	// EditWaits is since when an edit waits for the disk buffer; nil: none waits.
 	EditWaits *time.Time `json:"editWaits"`
