@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// kindsOfPaths rejects a directory where the bridge needs a file, and a file where it needs a directory. What does not exist is no
-// mistake: a configuration may be validated on another machine.
+// kindsOfPaths rejects a directory where the bridge needs a file, and a file where it needs a directory. A path that does
+// not exist is no mistake: a configuration may be validated on another machine.
 func (p *problems) kindsOfPaths(c *Config) {
 	files := map[string]string{"secrets.hashKeyFile": c.Secrets.HashKeyFile, "audit.file": c.Audit.File}
 	dirs := map[string]string{

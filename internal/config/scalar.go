@@ -59,7 +59,7 @@ func literal(n ast.Node) string {
 	return value
 }
 
-// fits records the text of a scalar, and reports whether the text can be a value or has references.
+// fits reports whether a node is a value of the scalar, or a text with references.
 func (s scalar) fits(n ast.Node) bool {
 	_, isText := text(n)
 	if isText && reference.MatchString(literal(n)) {

@@ -22,6 +22,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	psapi "k8s.io/pod-security-admission/api"
 	pspolicy "k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
@@ -58,6 +59,9 @@ func TestContradictions(t *testing.T) {
 			_, err = render(chart(t), valuesOf(t, path))
 			if text := strings.TrimSpace(string(want)); err == nil || text == "" || !strings.Contains(err.Error(), text) {
 				t.Errorf("got %v\nwant %s", err, text)
+			}
+			if err != nil && strings.Contains(err.Error(), "templates/test") {
+				t.Errorf("the error begins with a file that users take for a test of the chart: %v", err)
 			}
 		})
 	}
@@ -362,6 +366,8 @@ func decode(t *testing.T, manifest string) any {
 		"v1/ServiceAccount": &corev1.ServiceAccount{}, "v1/Pod": &corev1.Pod{}, "apps/v1/Deployment": &appsv1.Deployment{},
 		"apps/v1/StatefulSet": &appsv1.StatefulSet{}, "policy/v1/PodDisruptionBudget": &policyv1.PodDisruptionBudget{},
 		"networking.k8s.io/v1/NetworkPolicy":                         &networkingv1.NetworkPolicy{},
+		"networking.k8s.io/v1/Ingress":                               &networkingv1.Ingress{},
+		"gateway.networking.k8s.io/v1/HTTPRoute":                     &unstructured.Unstructured{},
 		"rbac.authorization.k8s.io/v1/Role":                          &rbacv1.Role{},
 		"rbac.authorization.k8s.io/v1/RoleBinding":                   &rbacv1.RoleBinding{},
 		"rbac.authorization.k8s.io/v1/ClusterRole":                   &rbacv1.ClusterRole{},

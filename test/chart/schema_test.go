@@ -149,6 +149,7 @@ func TestSuggestions(t *testing.T) {
 	for asked, want := range map[string]string{
 		"replicas": "replicaCount", "env": "extraEnv", "extraEnvs": "extraEnv", "sidecars": "extraContainers", "extraManifests": "extraObjects",
 		"liveness": "livenessProbe", "imagePullSecret": "imagePullSecrets", "toleration": "tolerations", "Affinity": "affinity", "lifecycleHooks": "lifecycle",
+		"updateStrategy": "strategy", "logLevel": "config.log.level", "route": "httpRoute",
 		"sinks": "config.sinks", "serviceMontior": "serviceMonitor", "podAnnotation": "podAnnotations", "persistance": "persistence", "nodeselector": "nodeSelector",
 	} {
 		v := valuesOf(t, "testdata/kafka.good.yaml")
@@ -160,6 +161,18 @@ func TestSuggestions(t *testing.T) {
 		name, _, _ := strings.Cut(want, ".")
 		if _, ok := known[name]; !ok {
 			t.Errorf("%s is suggested, and is no value", want)
+		}
+	}
+	for path, want := range map[string]string{
+		"autoscaling": ": one replica writes and the others stand by, so there is nothing to scale: set replicaCount",
+		"zebra":       "; there are affinity, annotations, ", "istio": "; there are affinity, ", "terminationPolicy": "; there are affinity, ",
+		"service.port": ", did you mean service.ports.status?", "prometheusRule.rules": ", did you mean prometheusRule.additionalRules?",
+		"ingress.ingressClassName": ", did you mean ingress.className?",
+	} {
+		v := valuesOf(t, "testdata/kafka.good.yaml")
+		set(v, strings.Split(path, "."), map[string]any{})
+		if _, err := render(chart(t), v); err == nil || !strings.Contains(err.Error(), "\n"+path+": there is no such value"+want) {
+			t.Errorf("%s: %v", path, err)
 		}
 	}
 }

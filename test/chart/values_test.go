@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	v2 "helm.sh/helm/v4/pkg/chart/v2"
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,6 +18,8 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
 
@@ -291,6 +294,10 @@ func TestHabits(t *testing.T) {
 			l := o["pods"].(*corev1.PodTemplateSpec).Labels
 			return l["app.kubernetes.io/name"] + " " + l["team"]
 		}, "kubebridge b"},
+		{"OpenShift chooses users and groups", kafka, "podSecurityContext: {runAsUser: null, fsGroup: null}", func(o map[string]any) any {
+			c := o["pods"].(*corev1.PodTemplateSpec).Spec.SecurityContext
+			return c.RunAsUser == nil && c.FSGroup == nil && *c.RunAsNonRoot
+		}, true},
 		{"another namespace", kafka, "namespaceOverride: elsewhere", func(o map[string]any) any { return o["Deployment"].(*appsv1.Deployment).Namespace }, "elsewhere"},
 		{"flow control", kafka, "flowControl: {enabled: true, nominalConcurrencyShares: 5}", func(o map[string]any) any {
 			schema, level := o["FlowSchema"].(*flowcontrolv1.FlowSchema), o["PriorityLevelConfiguration"].(*flowcontrolv1.PriorityLevelConfiguration)
@@ -317,6 +324,67 @@ func text(t *testing.T, v any) string {
 		t.Fatal(err)
 	}
 	return string(json)
+}
+
+// Users of other charts reach the status by an Ingress or a Gateway, and move what Prometheus and Grafana read to another namespace.
+func TestStatusIsExposed(t *testing.T) {
+	o := objectsWith(t, "testdata/ingress.good.yaml", "dashboard: {enabled: false}\nhttpRoute: {enabled: true, parentRefs: [{name: web}], hostnames: [status.example.com]}")
+	var monitor, rule metav1.Object
+	for _, manifest := range rendering(t, "testdata/ingress.good.yaml").objects {
+		switch object := decode(t, manifest).(type) {
+		case *corev1.ConfigMap:
+			if object.Data["config.yaml"] == "" {
+				o["dashboard"] = object
+			}
+		case *monitoringv1.ServiceMonitor:
+			monitor = object
+			if got := text(t, object.Spec.NamespaceSelector); got != `{"matchNames":["bridges"]}` {
+				t.Errorf("the monitor selects pods of %s", got)
+			}
+		case *monitoringv1.PrometheusRule:
+			rule = object
+			if last := object.Spec.Groups[len(object.Spec.Groups)-1]; len(last.Rules) != 1 || last.Rules[0].Alert != "Mine" {
+				t.Errorf("the last rules are %v", last)
+			}
+		}
+	}
+	config := o["ConfigMap"].(*corev1.ConfigMap).Data["config.yaml"]
+	for _, host := range []string{"bridge.example.com", "status.example.com"} {
+		if !strings.Contains(config, "- "+host+"\n") {
+			t.Errorf("the status refuses requests to %s:\n%s", host, config)
+		}
+	}
+	pod, deployment, service := o["pods"].(*corev1.PodTemplateSpec).Spec, o["Deployment"].(*appsv1.Deployment), o["Service"].(*corev1.Service)
+	for _, c := range []struct{ got, want any }{
+		{o["Ingress"].(*networkingv1.Ingress).Spec.Rules[0].HTTP.Paths[0].Backend.Service.Port.Name, "status"},
+		{text(t, o["*unstructured.Unstructured"].(*unstructured.Unstructured).Object["spec"]), `{"hostnames":["status.example.com"],"parentRefs":[{"name":"web"}],"rules":[{"backendRefs":[{"name":"audit-kubebridge","port":80}]}]}`},
+		{service.Spec.Ports[0].Port, int32(80)},
+		{service.Spec.Ports[0].NodePort, int32(30080)},
+		{service.Spec.LoadBalancerIP + " " + *service.Spec.LoadBalancerClass + " " + service.Spec.LoadBalancerSourceRanges[0], "10.0.0.7 internal 10.0.0.0/8"},
+		{deployment.Spec.Strategy.RollingUpdate.MaxSurge.IntVal, int32(2)},
+		{pod.SchedulerName, "volcano"},
+		{*pod.HostUsers, false},
+		{*pod.AutomountServiceAccountToken, false},
+		{len(pod.Containers[0].ResizePolicy), 1},
+		{monitor.GetNamespace() + text(t, monitor.GetAnnotations()), `monitoring{"e":"f"}`},
+		{rule.GetNamespace() + text(t, rule.GetAnnotations()), `monitoring{"g":"h"}`},
+		{o["dashboard"].(*corev1.ConfigMap).Namespace + text(t, o["dashboard"].(*corev1.ConfigMap).Annotations), `monitoring{"grafana_folder":"Kubernetes"}`},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %v, want %v", c.got, c.want)
+		}
+	}
+}
+
+// Values that users of other charts bring along render: global values, pull secrets in two forms, additional volumes, environment and objects.
+func TestValuesOfOtherCharts(t *testing.T) {
+	r := rendering(t, "testdata/other-charts.values.yaml")
+	for _, manifest := range r.objects {
+		decode(t, manifest)
+	}
+	if len(r.objects) < 15 {
+		t.Errorf("%d objects", len(r.objects))
+	}
 }
 
 // The bridge reads the user's object, the chart creates no other, and the permissions still follow config.

@@ -99,6 +99,28 @@
 {{- fail "podMonitor and serviceMonitor are both enabled: every number would come twice. Choose one" -}}
 {{- end -}}
 
+{{- range $key, $names := dict "ingress" "hosts" "httpRoute" "parentRefs" -}}
+{{- $route := index $.Values $key -}}
+{{- if and $route.enabled (eq $listen "off") -}}
+{{- fail (printf "%s is enabled, and config.status.listen is off: there is nothing to reach" $key) -}}
+{{- end -}}
+{{- if and $route.enabled (not (index $route $names)) -}}
+{{- fail (printf "%s is enabled, and %s.%s is empty: name at least one" $key $key $names) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.strategy (not (include "kubebridge.stateful" .)) (not (include "kubebridge.leads" .)) (ne (toString .Values.strategy.type) "Recreate") -}}
+{{- fail "strategy is set without leader election: two pods at once would both write. Leave it out, or set strategy.type: Recreate" -}}
+{{- end -}}
+{{- range $name, $_ := dict "ports" 1 "nodePorts" 2 -}}
+{{- $known := list -}}
+{{- range include "kubebridge.ports" $ | fromJsonArray -}}{{- $known = append $known .name -}}{{- end -}}
+{{- range $port, $_ := index $.Values.service $name -}}
+{{- if not (has $port $known) -}}
+{{- fail (printf "service.%s.%s: there is no such port; there are %s" $name $port (join ", " $known)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- if and .Values.status.tlsSecret (eq $listen "off") -}}
 {{- fail "status.tlsSecret is set, and config.status.listen is off: leave out one of the two" -}}
 {{- end -}}

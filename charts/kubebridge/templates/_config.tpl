@@ -22,6 +22,9 @@
 {{- $namespace := include "kubebridge.namespace" . -}}
 {{- $full := printf "%s.%s.svc" $name $namespace -}}
 {{- $own := list $name (printf "%s.%s" $name $namespace) $full (printf "%s.%s" $full (default "cluster.local" .Values.status.clusterDomain)) -}}
+{{- range $key, $names := dict "ingress" "hosts" "httpRoute" "hostnames" -}}
+{{- with index $.Values $key -}}{{- if .enabled -}}{{- $own = concat $own (default list (index . $names)) -}}{{- end -}}{{- end -}}
+{{- end -}}
 {{- $_ := set $s "hosts" (concat $own (default list $s.hosts) | uniq) -}}
 {{- $_ := set $c "status" $s -}}
 {{- end -}}
@@ -208,6 +211,30 @@
 {{- with include "kubebridge.auditPort" . -}}{{- $ports = append $ports (dict "name" "audit" "port" (int .)) -}}{{- end -}}
 {{- with include "kubebridge.statusPort" . -}}{{- $ports = prepend $ports (dict "name" "status" "port" (int .)) -}}{{- end -}}
 {{- toJson $ports -}}
+{{- end -}}
+
+{{/* The port of the Service for a port of the pods. From root, name and port, the port of the pods. */}}
+{{- define "kubebridge.servicePort" -}}
+{{- dig .name .port (default dict .root.Values.service.ports) | int -}}
+{{- end -}}
+
+{{/* Fields of a Service's spec, from its values and, for both Services, those of the bridge's. From root and set. */}}
+{{- define "kubebridge.serviceSpec" -}}
+type: {{ default "ClusterIP" .set.type }}
+{{- range $name := list "externalTrafficPolicy" "loadBalancerIP" "loadBalancerClass" }}
+{{- with index $.set $name }}
+{{ $name }}: {{ . }}
+{{- end }}
+{{- end }}
+{{- with .set.loadBalancerSourceRanges }}
+loadBalancerSourceRanges: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.service.ipFamilyPolicy }}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .root.Values.service.ipFamilies }}
+ipFamilies: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/* What a running bridge does not take over from a changed configuration: a change of it is a restart. */}}

@@ -7,7 +7,7 @@ itself. The marker saves doing it again for every template.
 {{- $v := .Values -}}
 {{- if not (hasKey $v "initialized") -}}
 {{- include "kubebridge.dropNulls" $v -}}
-{{- $groups := list "global" "config" "presets" "image" "hashKey" "serviceAccount" "rbac" "persistence" "buffer" "audit" "serve" "scratch" "podDisruptionBudget" "service" "status" "networkPolicy" "podMonitor" "serviceMonitor" "prometheusRule" "dashboard" "flowControl" -}}
+{{- $groups := list "global" "config" "presets" "image" "hashKey" "serviceAccount" "rbac" "persistence" "buffer" "audit" "serve" "scratch" "podDisruptionBudget" "service" "status" "networkPolicy" "ingress" "httpRoute" "podMonitor" "serviceMonitor" "prometheusRule" "dashboard" "flowControl" -}}
 {{- range $groups -}}
 {{- if not (index $v .) -}}{{- $_ := set $v . dict -}}{{- end -}}
 {{- end -}}
@@ -101,22 +101,31 @@ itself. The marker saves doing it again for every template.
 {{- end -}}
 {{- end -}}
 
-{{/* What is meant by an unknown name: what other charts call so, else the known name that has most pairs of letters in common with it. */}}
+{{/* What is meant by an unknown name: the way to what other charts call so, else a known name that is spelt nearly so, else all known ones. */}}
 {{- define "kubebridge.suggestion" -}}
+{{- $full := printf "%s%s" (empty .path | ternary "" (printf "%s." .path)) .name -}}
 {{- $others := dict
-  "replicas" "replicaCount" "autoscaling" "replicaCount" "args" "config" "configMap" "existingConfigMap" "existingConfigmap" "existingConfigMap"
+  "replicas" "replicaCount" "configMap" "existingConfigMap" "existingConfigmap" "existingConfigMap"
   "env" "extraEnv" "extraEnvs" "extraEnv" "extraEnvVars" "extraEnv" "envFrom" "extraEnvFrom" "extraEnvsFrom" "extraEnvFrom"
   "volumes" "extraVolumes" "volumeMounts" "extraVolumeMounts" "sidecars" "extraContainers" "extraInitContainers" "initContainers"
   "extraManifests" "extraObjects" "extraDeploy" "extraObjects" "lifecycleHooks" "lifecycle" "pdb" "podDisruptionBudget"
   "additionalLabels" "commonLabels" "extraLabels" "commonLabels" "customLabels" "commonLabels" "commonAnnotations" "annotations"
-  "containerSecurityContext" "securityContext" "metrics" "podMonitor, serviceMonitor or prometheusRule" "monitoring" "podMonitor, serviceMonitor or prometheusRule"
-  "cluster" "config.cluster" "sinks" "config.sinks" "kafka" "config.sinks" "nats" "config.sinks" "labels" "commonLabels" -}}
-{{- if and (not .path) (hasKey $others .name) -}}
-{{- printf ", did you mean %s?" (index $others .name) -}}
-{{- else -}}
+  "containerSecurityContext" "securityContext" "updateStrategy" "strategy" "deploymentStrategy" "strategy" "secret" "existingSecret"
+  "storage" "persistence" "route" "httpRoute" "gateway" "httpRoute" "grafana" "dashboard" "alerts" "prometheusRule.alerts"
+  "metrics" "podMonitor, serviceMonitor or prometheusRule" "monitoring" "podMonitor, serviceMonitor or prometheusRule"
+  "cluster" "config.cluster" "sinks" "config.sinks" "kafka" "config.sinks" "nats" "config.sinks" "labels" "commonLabels"
+  "logLevel" "config.log.level" "kubeconfig" "config.kubernetes.kubeconfig" "service.port" "service.ports.status" "service.nodePort" "service.nodePorts.status"
+  "ingress.host" "ingress.hosts" "ingress.ingressClassName" "ingress.className" "prometheusRule.rules" "prometheusRule.additionalRules" "prometheusRule.groups" "prometheusRule.additionalRules"
+  "serviceAccount.automountServiceAccountToken" "automountServiceAccountToken" "serviceAccount.automount" "automountServiceAccountToken"
+  "image.name" "image.repository" "podMonitor.additionalLabels" "podMonitor.labels" "serviceMonitor.additionalLabels" "serviceMonitor.labels"
+  "persistence.storageClassName" "persistence.storageClass" -}}
+{{- $ways := dict
+  "autoscaling" "one replica writes and the others stand by, so there is nothing to scale: set replicaCount"
+  "args" "the bridge has no arguments here: write settings into config" "command" "the bridge has no other command: write settings into config" -}}
+{{- $best := get $others $full -}}
+{{- if not $best -}}
 {{- $pairs := include "kubebridge.pairs" .name | fromJson -}}
-{{- $best := "" -}}
-{{- $most := 0.4 -}}
+{{- $most := 0.55 -}}
 {{- range $candidate := keys .known | sortAlpha -}}
 {{- $with := include "kubebridge.pairs" $candidate | fromJson -}}
 {{- $common := 0 -}}
@@ -124,11 +133,13 @@ itself. The marker saves doing it again for every template.
 {{- $score := divf (mul 2 $common) (max 1 (add (len $pairs) (len $with))) -}}
 {{- if gt $score $most -}}{{- $most = $score -}}{{- $best = $candidate -}}{{- end -}}
 {{- end -}}
-{{- if $best -}}
+{{- end -}}
+{{- if hasKey $ways $full -}}
+{{- printf ": %s" (get $ways $full) -}}
+{{- else if $best -}}
 {{- printf ", did you mean %s?" $best -}}
 {{- else -}}
 {{- printf "; there are %s" (keys .known | sortAlpha | join ", ") -}}
-{{- end -}}
 {{- end -}}
 {{- end -}}
 

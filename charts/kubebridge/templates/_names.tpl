@@ -47,6 +47,16 @@ The metadata of an object, from
 {{- toYaml $m -}}
 {{- end -}}
 
+{{/* The first fields of a monitor's spec. From root and set, the monitor's values. */}}
+{{- define "kubebridge.monitored" -}}
+{{- with .set.jobLabel }}
+  jobLabel: {{ . }}
+{{- end }}
+{{- with .set.namespace }}
+  namespaceSelector: {matchNames: [{{ include "kubebridge.namespace" $.root }}]}
+{{- end }}
+{{- end -}}
+
 {{- define "kubebridge.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "kubebridge.fullname" .) .Values.serviceAccount.name -}}

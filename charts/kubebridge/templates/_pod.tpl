@@ -70,6 +70,9 @@ imagePullPolicy: {{ default "IfNotPresent" .Values.image.pullPolicy }}
 {{- with .Values.securityContext }}
 securityContext: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.resizePolicy }}
+resizePolicy: {{- toYaml . | nindent 2 }}
+{{- end }}
 env: {{- include "kubebridge.env" . | nindent 2 }}
 {{- with .Values.extraEnvFrom }}
 envFrom: {{- toYaml . | nindent 2 }}
@@ -79,7 +82,10 @@ envFrom: {{- toYaml . | nindent 2 }}
 {{/* What all pods of the chart have in common. With withoutToken they do not ask the API server. */}}
 {{- define "kubebridge.pod" -}}
 serviceAccountName: {{ include "kubebridge.serviceAccount" . }}
-automountServiceAccountToken: {{ not (hasKey . "withoutToken") }}
+automountServiceAccountToken: {{ and (ne (toString .Values.automountServiceAccountToken) "false") (not (hasKey . "withoutToken")) }}
+{{- if hasKey .Values "hostUsers" }}
+hostUsers: {{ .Values.hostUsers }}
+{{- end }}
 enableServiceLinks: false # their variables begin with a Service's name, ours with KUBEBRIDGE_
 {{- with include "kubebridge.pullSecrets" . }}
 imagePullSecrets: {{- . | nindent 2 }}
@@ -89,7 +95,7 @@ imagePullSecrets: {{- . | nindent 2 }}
 {{ trimPrefix "pod" $name | untitle }}: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
-{{- range $name := list "priorityClassName" "runtimeClassName" "dnsPolicy" }}
+{{- range $name := list "priorityClassName" "runtimeClassName" "schedulerName" "dnsPolicy" }}
 {{- with index $.Values $name }}
 {{ $name }}: {{ . }}
 {{- end }}
