@@ -330,6 +330,9 @@ func TestContradiction(t *testing.T) {
 			a.Read(2, creation("web", "5", "mallory"), noon)
 			readyAt(a, noon)
 			e, _ := a.Event(ready[0].Number)
+			if e.Attribution.Warning != "" {
+				t.Errorf("of two candidates, the event warns that %q", e.Attribution.Warning)
+			}
 			if exact := e.Attribution.Request != nil; exact != test.exact || !exact && len(e.Attribution.Candidates) != 2 {
 				t.Errorf("attribution %+v", e.Attribution)
 			}
@@ -649,4 +652,24 @@ func TestLongName(t *testing.T) {
 	if ready := readyAt(a, noon); len(ready) != 1 || !a.decided[ready[0].Number].exact() {
 		t.Errorf("got %d verdicts, want an exact one", len(ready))
 	}
+}
+
+// A single candidate is not taken for the one who made the change: the event says in words that it is no proof.
+func TestOneCandidate(t *testing.T) {
+	a := newAttribution()
+	if err := a.Load(store{}, noon); err != nil {
+		t.Fatal(err)
+	}
+	changed := change("web", "11")
+	changed.Type, changed.Did = event.Modified, join.Changed
+	a.Published(changed, true, noon)
+	patch := creation("web", "11", "alice")
+	patch.Verb, patch.Code = "patch", 200
+	a.Read(1, patch, noon)
+	for _, c := range readyAt(a, noon.Add(time.Hour)) {
+		if e, _ := a.Event(c.Number); len(e.Attribution.Candidates) == 1 && e.Attribution.Warning == event.OneCandidate {
+			return
+		}
+	}
+	t.Error("there is no event with one candidate and a warning")
 }

@@ -67,6 +67,9 @@ func (d *decision) attributed(limit int) *event.Attribution {
 	if bound(a, limit); d.verdict.LeftOut && !slices.Contains(a.LeftOut, leftOutCandidates) {
 		a.LeftOut = append(a.LeftOut, leftOutCandidates)
 	}
+	if len(a.Candidates) == 1 {
+		a.Warning = event.OneCandidate
+	}
 	return a
 }
 

@@ -157,6 +157,11 @@ func (p *Parser) record(e *event, verb string) (*Record, Drop, error) {
 	if err := r.readRef(e.ref); err != nil {
 		return nil, 0, err
 	}
+	if r.Code == http.StatusBadRequest { // Refused looks at the URI
+		if err := r.readURI(e); err != nil {
+			return nil, 0, err
+		}
+	}
 	denied := p.options.Denied && r.Denied()
 	switch {
 	case denied:
@@ -213,7 +218,8 @@ func (v value) message(cut bool) (message string, _ bool, err error) {
 //
 //	request                       refused with
 //	any                           401, 403 and 429 before the authorizer has allowed it
-//	create, update, patch         401, 403, 404, 405, 409, 413, 415, 422, 429
+//	create, update, patch         401, 403, 404, 405, 409, 413, 415, 422, 429;
+//	                              400 without a subresource and includeObject
 //	delete                        404, 405
 //	create of eviction,           -
 //	deletecollection
@@ -222,7 +228,7 @@ func (v value) message(cut bool) (message string, _ bool, err error) {
 // (also by the storage) if the object does not exist, exists, or has another version, 413 if it is too large, 415 and 422 if it is not read or not
 // valid, 401, 403, 422 and 429 by admission, a quota or the priority of the request, 405 if the resource has no such verb. What comes after the
 // write (transformResponseObject in pkg/endpoints/handlers/response.go) ends with 400 or 406 if the object cannot be returned in the form of the
-// header Accept, for example as a Table with a wrong includeObject. A webhook of admission may answer with any code: other ones are not taken as refused.
+// header Accept: with 400 as a Table with a wrong includeObject, or as the scale of a custom resource. A webhook of admission may answer with any code: other ones are not taken as refused.
 //
 // A delete may make two writes: deletionTimestamp, and the removal, with an admission of its own, which may be refused for what the first
 // one wrote (Store.Delete in pkg/registry/generic/registry/store.go). If the object is gone by then, the delete succeeds, so 404 is of the first write. An
@@ -244,6 +250,8 @@ func (r *Record) Refused() bool {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusConflict,
 		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity, http.StatusTooManyRequests:
 		return true
+	case http.StatusBadRequest:
+		return r.Subresource == "" && !r.Cut && !hasParameter(r.URI, "includeObject")
 	}
 	return false
 }
@@ -360,6 +368,10 @@ func (r *Record) readLog(e *event) (err error) {
 	if r.Level, err = readLevel(e.level); err != nil {
 		return err
 	}
+	return r.readURI(e)
+}
+
+func (r *Record) readURI(e *event) error {
 	uri, cut, err := e.uri.cutText(maxURI)
 	uri, content := withoutContent(uri, r.Verb, r.Subresource)
 	r.URI, r.Cut = uri, r.Cut || cut || content
@@ -395,10 +407,11 @@ func readLevel(v value) (Level, error) {
 // queryDryRun reports whether a URI has the parameter dryRun. Its only value that the API server accepts is All.
 func queryDryRun(uri value) (bool, error) {
 	b, err := uri.bytes()
-	if err != nil {
-		return false, err
-	}
-	_, query, _ := strings.Cut(string(b), "?")
+	return hasParameter(string(b), "dryRun"), err
+}
+
+func hasParameter(uri, name string) bool {
+	_, query, _ := strings.Cut(uri, "?")
 	parameters, _ := url.ParseQuery(query) // what is wrong is left out, as by the API server
-	return parameters.Has("dryRun"), nil
+	return parameters.Has(name)
 }

@@ -101,12 +101,47 @@ func (r *Record) readObjects(e *event) error {
 		return err
 	}
 	r.Expected = plainVersion(r.Expected)
-	if r.Verb == "deletecollection" { // the response is the list of what was selected, deleted or not
-		return nil
+	if r.Verb == "deletecollection" {
+		return r.readSelected(e.response)
 	}
 	o, err := readObject(e.response)
 	if err == nil && o.isStored() {
 		r.Answer = &o.meta
+	}
+	return err
+}
+
+// maxSelected and maxSelectedBytes bound Record.Selected.
+const maxSelected, maxSelectedBytes = 100, 16 << 10
+
+// readSelected reads the response of a deletecollection: the list of what it has selected, deleted or not (Store.DeleteCollection in
+// pkg/registry/generic/registry/store.go of k8s.io/apiserver).
+func (r *Record) readSelected(response value) error {
+	if !response.isObject() {
+		return nil
+	}
+	var kind string
+	var items value
+	err := response.members(func(name []byte, v value) (err error) {
+		switch string(name) {
+		case "kind":
+			kind, err = v.text()
+		case "items":
+			items = v
+		}
+		return err
+	})
+	if err != nil || !strings.HasSuffix(kind, "List") || items.isNull() {
+		return err
+	}
+	selected, bytes := []string{}, 0
+	err = items.elements(func(v value) error {
+		o, err := readObject(v)
+		selected, bytes = append(selected[:min(len(selected), maxSelected)], o.meta.Name), bytes+len(o.meta.Name)
+		return err
+	})
+	if err == nil && len(selected) <= maxSelected && bytes <= maxSelectedBytes {
+		r.Selected = selected
 	}
 	return err
 }

@@ -79,7 +79,11 @@ func TestWhatIsDropped(t *testing.T) {
 		{"received", fields{"stage": "RequestReceived", "responseStatus": nil}, no, no},
 		{"panic", fields{"stage": "Panic", "responseStatus": fields{"code": 500}}, no, no},
 		{"conflict", fields{"responseStatus": fields{"code": 409}}, audit.DropRefused, audit.DropRefused},
-		{"answered with 400, perhaps after the write", fields{"responseStatus": fields{"code": 400}}, no, no},
+		{"answered with 400, perhaps after the write", fields{"responseStatus": fields{"code": 400}, "requestURI": "/api/v1/namespaces/a/configmaps?include%4fbject=x"}, no, no},
+		{"the same, of the scale of a custom resource", fields{"responseStatus": fields{"code": 400}, "verb": "update", "objectRef": fields{"resource": "w", "subresource": "scale", "apiGroup": "x.io", "apiVersion": "v1"}}, no, no},
+		{"the same, perhaps with a parameter that is not known", fields{"responseStatus": fields{"code": 400}, "requestURI": "/api/v1/namespaces/a/configmaps?x=" + strings.Repeat("y", 9000) + "&includeObject=x"}, no, no},
+		{"answered with 400 before the write", fields{"responseStatus": fields{"code": 400}, "requestURI": "/api/v1/namespaces/a/configmaps?fieldManager=x"}, audit.DropRefused, audit.DropRefused},
+		{"deletion answered with 400", fields{"verb": "delete", "responseStatus": fields{"code": 400}}, no, no},
 		{"answered with 406, perhaps after the write", fields{"verb": "patch", "responseStatus": fields{"code": 406}}, no, no},
 		{"a code of a webhook", fields{"responseStatus": fields{"code": 418}}, no, no},
 		{"invalid", fields{"verb": "update", "responseStatus": fields{"code": 422}}, audit.DropRefused, audit.DropRefused},
@@ -594,6 +598,31 @@ func BenchmarkRecord(b *testing.B) {
 		p.Lines(line, &got)
 		if len(got.Records) != 1 {
 			b.Fatal(got.Err)
+		}
+	}
+}
+
+// A deletecollection names in its response what it has selected.
+func TestSelected(t *testing.T) {
+	many := make([]fields, 101)
+	for i := range many {
+		many[i] = fields{"metadata": fields{"name": fmt.Sprint(i)}}
+	}
+	for name, c := range map[string]struct {
+		response any
+		want     []string
+	}{
+		"two objects":    {fields{"kind": "ConfigMapList", "apiVersion": "v1", "items": []fields{{"metadata": fields{"name": "b", "uid": "u"}}, {"metadata": fields{"name": "c"}}}}, []string{"b", "c"}},
+		"none":           {fields{"kind": "ConfigMapList", "apiVersion": "v1", "items": []fields{}}, []string{}},
+		"too many":       {fields{"kind": "ConfigMapList", "apiVersion": "v1", "items": many}, nil},
+		"a Table":        {fields{"kind": "Table", "apiVersion": "meta.k8s.io/v1", "rows": []fields{}}, nil},
+		"a Status":       {fields{"kind": "Status", "apiVersion": "v1"}, nil},
+		"it has no list": {fields{"kind": "ConfigMapList", "apiVersion": "v1"}, nil},
+		"it is not read": {nil, nil},
+	} {
+		r := one(t, audit.Options{}, fields{"verb": "deletecollection", "responseStatus": fields{"code": 200}, "responseObject": c.response})
+		if diff := cmp.Diff(c.want, r.Selected); diff != "" {
+			t.Errorf("%s: %s", name, diff)
 		}
 	}
 }

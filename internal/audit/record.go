@@ -40,6 +40,8 @@ type Record struct {
 	Code int `json:"code,omitzero"`
 	// Answer is the object of the response; nil: there is none, it is not logged, or the response is a Status, a list or a Table.
 	Answer *Answer `json:"answer,omitzero"`
+	// Selected has the names of the objects that a deletecollection has selected, by its response; nil: it is not known, or there are more than 100.
+	Selected []string `json:"selected,omitzero"`
 	// StatusUID is the UID in the Status of a response, which also records at level Metadata have: a delete that has removed an object names it.
 	StatusUID string `json:"statusUID,omitzero"`
 
@@ -111,7 +113,7 @@ func (r *Record) Size() int {
 	if a := r.Answer; a != nil {
 		n += len(a.Namespace) + len(a.Name) + len(a.UID) + len(a.Version)
 	}
-	n += sizeOf(r.Actor.SourceIPs) + r.Actor.User.size()
+	n += sizeOf(r.Actor.SourceIPs) + sizeOf(r.Selected) + r.Actor.User.size()
 	if r.Actor.Impersonated != nil {
 		n += r.Actor.Impersonated.size()
 	}

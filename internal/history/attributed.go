@@ -113,7 +113,11 @@ func Users(a *event.Attribution) []string {
 	case a.Request != nil:
 		return []string{"user " + a.Request.Sender()}
 	}
-	lines := []string{fmt.Sprintf("user not certain (%s); candidates:", a.Reason)}
+	head := "candidates:"
+	if len(a.Candidates) == 1 && !slices.Contains(a.LeftOut, "candidates") {
+		head = "one candidate, which is no proof:"
+	}
+	lines := []string{fmt.Sprintf("user not certain (%s); %s", a.Reason, head)}
 	for i := range a.Candidates {
 		lines = append(lines, "  "+a.Candidates[i].Sender())
 	}

@@ -40,6 +40,9 @@ func TestUsers(t *testing.T) {
 		"user not certain (several); candidates:\n  alice\n  bob, with curl/8": {
 			Reason: "several", Candidates: []event.Request{{User: event.User{Name: "alice"}}, {User: event.User{Name: "bob"}, UserAgent: "curl/8"}},
 		},
+		"user not certain (incomplete); one candidate, which is no proof:\n  alice": {
+			Reason: "incomplete", Candidates: []event.Request{{User: event.User{Name: "alice"}}}, LeftOut: []string{"extra"},
+		},
 		"user not certain (incomplete); candidates:\n  alice\n  others are left out": {
 			Reason: "incomplete", Candidates: []event.Request{{User: event.User{Name: "alice"}}}, LeftOut: []string{"extra", "candidates"},
 		},

@@ -19,11 +19,16 @@ type Attribution struct {
 	Candidates []Request `json:"candidates,omitzero"`
 	// Reason says why Request is nil: see the table in docs/attribution.md. "": it is not.
 	Reason string `json:"reason,omitzero"`
+	// Warning is [OneCandidate] if there is one candidate.
+	Warning string `json:"warning,omitzero"`
 	// LeftOut names the members that would have made the event too large: of the requests "extra", "groups", "sourceips" (all but the
 	// last one), "uri", "useragent" and "decisionreason"; and "candidates", if only the nearest of them are here, for that reason or because
 	// there are more than 16.
 	LeftOut []string `json:"leftout,omitzero"`
 }
+
+// OneCandidate says in words what a single candidate is not.
+const OneCandidate = "A single candidate is no proof: it may not have made the change."
 
 // Denial is a request that the API server has refused because its user may not do it. It is the data of an event of type [Denied].
 type Denial struct {

@@ -3,6 +3,7 @@ package join
 import (
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/kubebridge/kubebridge/internal/audit"
@@ -55,7 +56,7 @@ func capacity(r *audit.Record) int {
 //	create of another subresource    -                 yes                 -
 //	update, patch                    201 *             200 *               200 ***
 //	delete                           -                 yes **              yes **
-//	deletecollection                 -                 yes                 yes
+//	deletecollection                 -                 yes ****            yes ****
 //	others                           -                 -                   -
 //
 // * If there is an answer, it has the UID and the resourceVersion of the change. If the record has no answer, the code is enough. An update
@@ -68,6 +69,8 @@ func capacity(r *audit.Record) int {
 // that of the removal. What the request names excludes nothing, nor does the UID of its answer: the API server compares the resourceVersion in a
 // first step, and removes whatever has the name in a second one (deleteWithoutFinalizers in pkg/registry/generic/registry/store.go of
 // k8s.io/apiserver). Another request can write in between.
+//
+// **** If the answer names what it has selected, the object is one of these.
 func can(q *request, c *Change) bool {
 	if c.Kind == Written {
 		return can(q, c.as(Created)) || can(q, c.as(Changed))
@@ -99,7 +102,7 @@ func can(q *request, c *Change) bool {
 	case "delete":
 		return c.Kind != Created && (r.Answer == nil || deletes(r, c))
 	case "deletecollection":
-		return c.Kind != Created
+		return c.Kind != Created && (r.Selected == nil || slices.Contains(r.Selected, c.Name))
 	}
 	return false
 }

@@ -164,6 +164,7 @@ func TestStoredDespiteTheError(t *testing.T) {
 				r := audit.Record{
 					ID: user, Stage: audit.Received, Level: audit.RequestResponse, Verb: "patch", Group: object.Group, Resource: object.Resource,
 					Namespace: object.Namespace, Name: object.Name, Received: now, Reached: now, Actor: audit.Actor{User: audit.User{Name: user}},
+					URI: "/apis/apps/v1/namespaces/shop/deployments/web?includeObject=wrong",
 				}
 				end := r
 				end.Stage, end.Code, end.Decision, end.Answer = audit.Complete, code, "allow", answer
@@ -195,7 +196,7 @@ func TestPossible(t *testing.T) {
 		a.Namespace, a.Name, a.UID, a.Version = "shop", "web", uid, version
 		return &a
 	}
-	change := Change{UID: "u", Version: "9", Before: "8"}
+	change := Change{Object: Object{"", "pods", "shop", "web"}, UID: "u", Version: "9", Before: "8"}
 	for _, test := range []struct {
 		name       string
 		record     audit.Record
@@ -219,6 +220,12 @@ func TestPossible(t *testing.T) {
 		{"deletion that has removed one with the name before", audit.Record{Verb: "delete", Code: 200, Answer: answer(gone, "old", "5")}, Changed, true},
 		{"deletion that removes", audit.Record{Verb: "delete", Code: 200, Answer: answer(untouched, "u", "9")}, Removed, false},
 		{"deletion that removes an object that got a finalizer and a deletionTimestamp between its steps", audit.Record{Verb: "delete", Code: 200, Answer: answer(marked, "u", "9")}, Removed, false},
+		{"deletion of many that has selected it", audit.Record{Verb: "deletecollection", Code: 200, Selected: []string{"api", "web"}}, Removed, false},
+		{"deletion of many, and it is not known which", audit.Record{Verb: "deletecollection", Code: 200}, Removed, false},
+		{"deletion of many that has selected others", audit.Record{Verb: "deletecollection", Code: 200, Selected: []string{"api"}}, Changed, true},
+		{"deletion of many that has selected nothing", audit.Record{Verb: "deletecollection", Code: 200, Selected: []string{}}, Removed, true},
+		{"patch that is refused before the write", audit.Record{Verb: "patch", Code: 400, URI: "/api/v1/namespaces/shop/pods/web?fieldManager=x"}, Changed, true},
+		{"patch that may be refused after the write", audit.Record{Verb: "patch", Code: 400, URI: "/api/v1/namespaces/shop/pods/web?includeObject=x"}, Changed, false},
 		{"deletion of another object", audit.Record{Verb: "delete", Code: 200, Answer: answer(gone, "old", "9")}, Removed, true},
 	} {
 		r := test.record

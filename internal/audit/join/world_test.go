@@ -137,7 +137,7 @@ func (w *world) begin() {
 	r := &c.record
 	*r = audit.Record{
 		ID: fmt.Sprint("id-", w.number), Stage: audit.Received, Level: audit.RequestResponse, Group: resource.Group, Version: "v1",
-		Resource: resource.Resource, Namespace: resource.Namespace, Name: w.pick(), Received: w.now, Reached: w.now, URI: fmt.Sprint("/", w.number),
+		Resource: resource.Resource, Namespace: resource.Namespace, Name: w.pick(), Received: w.now, Reached: w.now, URI: fmt.Sprint("/", w.number, "?includeObject=wrong"),
 	}
 	if w.form.metadata && w.chance(60) {
 		r.Level = audit.Metadata
@@ -215,13 +215,17 @@ func (w *world) choose(c *call) {
 		}
 	case 11:
 		r.Verb, r.Name, c.apply = "deletecollection", "", func(w *world, c *call) {
-			c.record.Code = 200
+			selected := []string{}
 			for _, name := range []string{"a", "b", "c"} {
 				if o := w.objects[name]; o != nil && w.chance(70) {
+					selected = append(selected, name)
 					w.remove(c, o)
 				}
 			}
-			c.record.Answer = nil
+			c.record.Code, c.record.Answer = 200, nil
+			if c.record.Level == audit.RequestResponse && w.chance(70) { // else the response is a Table
+				c.record.Selected = selected
+			}
 		}
 	}
 }
@@ -463,8 +467,9 @@ func (w *world) finish(c *call) {
 		r.Answer = nil // it is a Table
 	} else if r.Code < 300 && w.chance(5) {
 		r.Code, r.Answer = []int{400, 406}[w.n(2)], nil // what the request did is done, and the response is in no form that the client accepts
+		r.Selected = nil
 	} else if r.Code < 300 && strings.HasPrefix(r.Verb, "delete") && w.chance(5) {
-		r.Code, r.Answer = 403, nil // by admission, which comes again before the second write, and before each object of a deletecollection
+		r.Code, r.Answer, r.Selected = 403, nil, nil // by admission, which comes again before the second write, and before each object of a deletecollection
 	}
 	if r.Name == "" && r.Answer == nil && r.Verb == "create" {
 		r.Name = ""

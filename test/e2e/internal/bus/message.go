@@ -62,6 +62,8 @@ type Data struct {
 	Request    json.RawMessage `json:"request"`
 	Candidates json.RawMessage `json:"candidates"`
 	Message    string          `json:"message"`
+	More       uint64          `json:"more"`
+	Warning    string          `json:"warning"`
 	Until      string          `json:"until"`
 }
 
