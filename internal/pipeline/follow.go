@@ -67,7 +67,7 @@ func resourcesOf(sinks []SinkSpec) (all []SinkResources) {
 // planTrouble logs an error because of which plans may be out of date, repeatedly until it is over.
 func (b *Bridge) planTrouble(what string, err error) {
 	if b.outage.met(what, err) {
-		b.outage.reminder.failed(what, failure{message: "plan update failed; trying again", err: err, advice: advice(err), fields: []zap.Field{zap.String("what", what)}})
+		b.outage.reminder.failed(what, failure{message: "plan update failed; trying again", err: err, advice: advice(err, adviceCollection), fields: []zap.Field{zap.String("what", what)}})
 		return
 	}
 	if err == nil {

@@ -97,7 +97,7 @@ func (p *Pipeline) Suspended(collection string, until time.Time, why error) {
 		return
 	}
 	p.reminder().failed(key, failure{
-		message: "collection suspended: the bus refuses its records; the others go on", err: why, advice: advice(why),
+		message: "collection suspended: the bus refuses its records; the others go on", err: why, advice: advice(why, adviceRoute),
 		lasts:  2 * loop.LastPause, // the filter may leave the refused object out by then, so a success may never follow
 		fields: []zap.Field{zap.String("sink", p.name), zap.String("collection", collection), zap.Time("until", until)},
 	})

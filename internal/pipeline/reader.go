@@ -67,7 +67,7 @@ func (p *retryingReader) again(read func() error) error {
 			defer p.reminder.works(key)
 		}
 		p.reminder.failed(key, failure{
-			message: tryingAgain, fields: []zap.Field{zap.String("sink", p.sink), zap.String("operation", what)}, err: err, advice: advice(err),
+			message: tryingAgain, fields: []zap.Field{zap.String("sink", p.sink), zap.String("operation", what)}, err: err, advice: advice(err, adviceSink),
 		})
 		if !p.pause() {
 			return fmt.Errorf("read the checkpoint: %w", err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -208,27 +210,39 @@ func TestExpiredIsNoOutage(t *testing.T) {
 // The advice must fit the error that it is shown with.
 func TestAdvice(t *testing.T) {
 	l := newReporter(status.Sink{Name: "s"}, zap.NewNop(), NewMetrics(prometheus.NewRegistry()), nil)
-	const check, lasts = "check the sink's addresses", "look at what the error names"
-	refused := errors.New("connection refused: check the addresses")
-	for _, step := range []struct {
-		err  error
-		want string
+	runbook, err := os.ReadFile("../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	for _, x := range []struct {
+		err       error
+		otherwise string
+		want      string
 	}{
-		{refused, check},
-		{&sink.RouteError{Err: refused}, "create the topic"},
-		{nil, ""}, // no error
-		{refused, lasts},
-		{fmt.Errorf("pattern %q: %w", "*.*", discovery.ErrUnknownGroup), "repair the server behind the APIService"},
-		{discovery.ErrNoResource, "correct its name"},
+		{fmt.Errorf("open the bus: %w", refused), adviceSink, "check the sink's addresses"},
+		{errors.New("INVALID_TRANSACTION_TIMEOUT: raise transaction.max.timeout.ms"), adviceSink, adviceSink}, // no address is wrong
+		{&sink.RouteError{Err: refused}, adviceSink, "see KubebridgeRouteSuspended"},
+		{&sink.RecordError{Err: errors.New("too large")}, adviceRoute, "see KubebridgeRouteSuspended"},
+		{fmt.Errorf("commit the checkpoint: %w", syscall.ENOSPC), adviceSink, "make room on the disk"},
+		{errors.New("a watch ended"), adviceCollection, adviceCollection},
+		{refused, adviceCollection, adviceCollection}, // of the API server
+		{fmt.Errorf("pattern %q: %w", "*.*", discovery.ErrUnknownGroup), adviceCollection, "repair the server behind the APIService"},
+		{discovery.ErrNoResource, adviceCollection, "correct its name"},
 	} {
-		if step.err == nil {
-			l.status.ends(&l.status.operation, "", "")
-		} else if got := l.status.advice(step.err); len(got) < len(step.want) || got[:len(step.want)] != step.want && step.want != "correct its name" {
-			t.Errorf("%v: the advice is %q", step.err, got)
+		got := advice(x.err, x.otherwise)
+		if !strings.Contains(got, x.want) {
+			t.Errorf("%v: the advice is %q, want %q", x.err, got, x.want)
+		}
+		if _, section, named := strings.Cut(got, "Kubebridge"); named {
+			section, _, _ = strings.Cut(section, " ")
+			if !strings.Contains(string(runbook), "\n## Kubebridge"+section+"\n") {
+				t.Errorf("the runbook has no section for the advice %q", got)
+			}
 		}
 	}
 	l.Waiting(map[string]error{"podz": discovery.ErrNoResource})
-	if c := l.present().Collections[0]; c.LastError == nil || c.LastError.Advice != advice(discovery.ErrNoResource) {
+	if c := l.present().Collections[0]; c.LastError == nil || c.LastError.Advice != advice(discovery.ErrNoResource, adviceCollection) {
 		t.Errorf("a resource that does not exist: %+v", c.LastError)
 	}
 }

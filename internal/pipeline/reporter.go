@@ -122,7 +122,7 @@ func (r *reporter) Waiting(why map[string]error) {
 		if b, ok := before[name]; ok {
 			now.Since = b.Since
 		}
-		now.LastError = &status.Trouble{Error: now.Error, Advice: advice(err), At: now.Since}
+		now.LastError = &status.Trouble{Error: now.Error, Advice: advice(err, adviceCollection), At: now.Since}
 		s.waiting[name] = now
 		if errors.Is(err, planning.ErrNamespacesUnknown) { // their list is under way
 			r.reminder().works(r.absenceKey(name))
@@ -172,7 +172,7 @@ func (r *reporter) stateChanged(id string, st source.State) {
 	if st.Err != nil {
 		c.Error = st.Err.Error()
 		c.RetryAt = ifAny(st.Until)
-		c.LastError = &status.Trouble{Error: c.Error, Advice: advice(st.Err), At: st.Since}
+		c.LastError = &status.Trouble{Error: c.Error, Advice: advice(st.Err, adviceCollection), At: st.Since}
 	}
 	now := *c
 	s.mu.Unlock()
@@ -182,7 +182,7 @@ func (r *reporter) stateChanged(id string, st source.State) {
 		r.reminder().works(key)
 	case now.own:
 		r.reminder().failed(key, failure{
-			message: "collection " + string(st.Phase) + "; trying again", err: st.Err, advice: advice(st.Err),
+			message: "collection " + string(st.Phase) + "; trying again", err: st.Err, advice: advice(st.Err, adviceCollection),
 			fields: []zap.Field{zap.String("sink", r.name), zap.String("collection", id)},
 		})
 	default:
@@ -251,7 +251,7 @@ func (r *reporter) attempt(ctx context.Context, shown *operation, what string, d
 		return false, fmt.Errorf("%s: %w", what, err)
 	}
 	r.metrics.failures.WithLabelValues(r.name).Inc()
-	fails.err, fails.advice = err, r.status.advice(err)
+	fails.err, fails.advice = err, advice(err, adviceSink)
 	if r.reminder().failed(key, fails) {
 		r.metrics.outages.WithLabelValues(r.name).Inc()
 	}

@@ -2,14 +2,12 @@ package pipeline
 
 import (
 	"cmp"
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/loop"
 	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // sinkStatus is the state of a sink with its pipeline. The pipeline's goroutines write it, any goroutine may read it.
@@ -19,7 +17,6 @@ type sinkStatus struct {
 	mu          sync.Mutex
 	operation   operation // that is retried until it succeeds
 	check       operation // the check of the bus between two writes
-	worked      bool      // an operation has succeeded since the start
 	lastError   *status.Trouble
 	count       uint64
 	last        time.Time
@@ -70,7 +67,6 @@ func (s *sinkStatus) ends(o *operation, why, advice string) {
 	switch {
 	case why == "":
 		o.since = time.Time{}
-		s.worked = true
 	case o.failing == "":
 		o.since = time.Now()
 	}
@@ -78,16 +74,6 @@ func (s *sinkStatus) ends(o *operation, why, advice string) {
 	if why != "" {
 		s.lastError = &status.Trouble{Error: why, Advice: advice, At: time.Now()}
 	}
-}
-
-// advice returns what a user can do about an error of the bus or the checkpoint.
-func (s *sinkStatus) advice(err error) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.worked && !errors.As(err, new(*sink.RouteError)) {
-		return "check the sink's addresses, credentials and network: it has not worked since the start, and is tried again"
-	}
-	return advice(err)
 }
 
 func (s *sinkStatus) commits() {

@@ -2,7 +2,9 @@ package pipeline
 
 import (
 	"errors"
+	"net"
 	"sync/atomic"
+	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -23,10 +25,23 @@ type load struct {
 	oldest         atomic.Int64 // when its first event was read, in Unix nanoseconds; 0: it is empty
 }
 
-// advice returns what a user can do about an error that is retried.
-func advice(err error) string {
-	var route *sink.RouteError
+// The advice that no cause is known for: the sections of docs/runbook.md have the steps.
+const (
+	adviceSink       = "if this lasts, follow KubebridgeSinkFailing in the runbook: it is tried again"
+	adviceCollection = "if this lasts, follow KubebridgeCollectionStalled in the runbook: it is tried again, and nothing is lost meanwhile"
+	adviceRoute      = "correct what the error names: see KubebridgeRouteSuspended in the runbook"
+)
+
+// advice returns what a user can do about an error that is retried. otherwise is the advice if the cause is not known.
+func advice(err error, otherwise string) string {
+	var network net.Error
 	switch {
+	case errors.As(err, new(*sink.RouteError)), errors.As(err, new(*sink.RecordError)):
+		return adviceRoute
+	case errors.Is(err, syscall.ENOSPC):
+		return "make room on the disk that the error names: it is tried again, and nothing is lost meanwhile"
+	case otherwise == adviceSink && errors.As(err, &network):
+		return "check the sink's addresses and the network; if this lasts, follow KubebridgeSinkFailing in the runbook: it is tried again"
 	case apierrors.IsForbidden(err):
 		return "let the bridge's account get, list and watch the resource"
 	case apierrors.IsUnauthorized(err):
@@ -39,11 +54,9 @@ func advice(err error) string {
 		return "take it out of the configuration: the API server cannot list and watch it"
 	case errors.Is(err, discovery.ErrUnknownGroup):
 		return "repair the server behind the APIService (kubectl get apiservices), delete the APIService, or name its group in exclude"
-	case errors.As(err, &route):
-		return "create the topic or stream, or let the bridge write to it"
 	case apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err):
 		return "the API server is short of something: look at its load if this lasts"
 	default:
-		return "look at what the error names if this lasts: it is tried again, and nothing is lost meanwhile"
+		return otherwise
 	}
 }

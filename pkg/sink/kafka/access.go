@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +59,9 @@ type access struct {
 	more   []kgo.Opt
 	sasl   sasl.Mechanism // nil: none
 	log    *zap.Logger
+
+	mu      sync.Mutex
+	reached map[string]bool // addresses of brokers that have accepted a connection
 }
 
 // newAccess reads every file once, so that a missing file is an error at the start.
@@ -64,7 +70,7 @@ func newAccess(o Options) (*access, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &access{config: config, client: "kubebridge." + o.Identity.Bridge + "." + o.Identity.Sink, more: o.Client, log: o.Logger}
+	a := &access{config: config, client: "kubebridge." + o.Identity.Bridge + "." + o.Identity.Sink, more: o.Client, log: o.Logger, reached: map[string]bool{}}
 	if a.log == nil {
 		a.log = zap.NewNop()
 	}
@@ -111,8 +117,14 @@ func (a *access) options(authenticating *atomic.Int32) []kgo.Opt {
 // dial connects to a broker, for either client library.
 func (a *access) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	raw, err := (&net.Dialer{Timeout: tcpTimeout}).DialContext(ctx, network, address)
-	if err != nil || !a.config.TLS.Enabled {
-		return raw, err
+	if err != nil {
+		return nil, a.undialled(address, err)
+	}
+	a.mu.Lock()
+	a.reached[address] = true
+	a.mu.Unlock()
+	if !a.config.TLS.Enabled {
+		return raw, nil
 	}
 	config, err := a.config.TLS.load()
 	if err == nil {
@@ -131,6 +143,28 @@ func (a *access) dial(ctx context.Context, network, address string) (net.Conn, e
 	_ = raw.Close()
 	return nil, err
 }
+
+// undialled returns the error of a connection that could not be made. An address that is not configured comes from a broker.
+func (a *access) undialled(address string, err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.reached[address] || slices.Contains(a.config.Brokers, address) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &advertisedError{address, err}
+}
+
+// advertisedError is the error of an address that the brokers advertise, and that has never accepted a connection.
+type advertisedError struct {
+	address string
+	err     error
+}
+
+func (e *advertisedError) Error() string {
+	return fmt.Sprintf("the brokers answer on the configured addresses, but send clients to %s, which does not answer (%v): correct advertised.listeners of the brokers, or the network to %[1]s", e.address, e.err)
+}
+
+func (e *advertisedError) Unwrap() error { return e.err }
 
 // load reads the files that t names. Without TLS it returns nil.
 func (t TLS) load() (*tls.Config, error) {

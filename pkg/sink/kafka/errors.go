@@ -129,7 +129,10 @@ var errNoAnswer = errors.New("no answer in time: check the broker's load and the
 // explain adds the remedy to an error.
 func (a *access) explain(err error) error {
 	hint := ""
+	var advertised *advertisedError
 	switch {
+	case errors.As(err, &advertised): // has a remedy already
+		return advertised
 	case isAny(err, context.DeadlineExceeded, os.ErrDeadlineExceeded, kgo.ErrClientClosed):
 		return errNoAnswer // not wrapped: it is not the caller's deadline
 	case isAny(err, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed):

@@ -43,7 +43,7 @@ func (s *Store) check(ctx context.Context) (there bool, weak []string, err error
 		}
 		return false, nil, nil
 	case err != nil:
-		return false, nil, fmt.Errorf("look it up: %w", explain(err))
+		return false, nil, fmt.Errorf("look it up: %w", s.explain(err))
 	}
 	if err := checkPartitions(t); err != nil {
 		return false, nil, err
@@ -67,7 +67,7 @@ func (s *Store) checkWriter(ctx context.Context) error {
 		return err
 	})
 	if errors.Is(err, kerr.TransactionalIDAuthorizationFailed) {
-		return fmt.Errorf("transactional id %q: %w", id, explain(err))
+		return fmt.Errorf("transactional id %q: %w", id, s.explain(err))
 	}
 	return nil // other errors also fail the next request, or mean that the id is not used yet
 }

@@ -37,7 +37,7 @@ func (s *Store) look(ctx context.Context) (id event.Identity, err error) {
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		return id, fmt.Errorf("there is none: %w", fs.ErrNotExist)
 	case err != nil:
-		return id, fmt.Errorf("look it up: %w", explain(err))
+		return id, fmt.Errorf("look it up: %w", s.explain(err))
 	}
 	if err := s.fill(ctx, committed); err != nil {
 		return id, err

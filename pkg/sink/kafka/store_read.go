@@ -55,7 +55,7 @@ func (s *Store) askEnd(ctx context.Context, e end) (int64, error) {
 	o, ok := offsets.Lookup(s.topic, 0)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("ask for its end: %w", explain(err))
+		return 0, fmt.Errorf("ask for its end: %w", s.explain(err))
 	case !ok:
 		return 0, errors.New("ask for its end: it has no partition 0")
 	}
@@ -65,5 +65,5 @@ func (s *Store) askEnd(ctx context.Context, e end) (int64, error) {
 // read calls fn for the committed records from from up to, but not including, to, in order.
 func (s *Store) read(ctx context.Context, from, to int64, fn func(*kgo.Record) error) error {
 	err := s.admin.read(ctx, []span{{partition{topic: s.topic}, from, to}}, func(_ int, r *kgo.Record) error { return fn(r) })
-	return explain(err)
+	return s.explain(err)
 }

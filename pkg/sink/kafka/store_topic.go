@@ -33,7 +33,7 @@ func (s *Store) ensureTopic(ctx context.Context) (created bool, err error) {
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		return s.createTopic(ctx)
 	case err != nil:
-		return false, fmt.Errorf("look it up: %w", explain(err))
+		return false, fmt.Errorf("look it up: %w", s.explain(err))
 	}
 	if err := checkPartitions(found); err != nil {
 		return false, err
@@ -86,6 +86,10 @@ func (s *Store) create(ctx context.Context, dry bool) (exists bool, err error) {
 	switch {
 	case err == nil:
 		return false, nil
+	case !answered(err):
+		return false, s.explain(err)
+	case errors.Is(err, kerr.InvalidTopicException):
+		return false, fmt.Errorf("%w: choose another name in checkpoint.kafka.topic. %s", err, collision)
 	case errors.Is(err, kerr.TopicAlreadyExists):
 		return true, nil
 	case errors.Is(err, kerr.InvalidReplicationFactor):
@@ -129,7 +133,7 @@ func (s *Store) inspect(ctx context.Context) error {
 		_, err = s.Settle(ctx, 0)
 		return err
 	case err != nil:
-		err = fmt.Errorf("look it up: %w", explain(err))
+		err = fmt.Errorf("look it up: %w", s.explain(err))
 	default:
 		if err = checkPartitions(found); err == nil {
 			err = s.checkTopic(ctx)
@@ -160,12 +164,17 @@ func laterError(err error) error {
 }
 
 // explain adds the remedy to an error of the checkpoint topic.
-func explain(err error) error {
+func (s *Store) explain(err error) error {
 	switch {
+	case err == nil:
+	case !answered(err):
+		return s.admin.explain(err)
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		return fmt.Errorf("%w: allow READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS on it", err)
 	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
 		return fmt.Errorf("%w: allow WRITE and DESCRIBE on the transactional id", err)
+	case errors.Is(err, kerr.InvalidTransactionTimeout):
+		return fmt.Errorf("%w: transaction.max.timeout.ms of the brokers is below the %d ms that the bridge needs: raise it", err, s.writer.timeout.Milliseconds())
 	}
 	return err
 }

@@ -307,7 +307,11 @@ func (s *Store) initProducer(ctx context.Context) error {
 	if err != nil {
 		c.Close()
 		kill()
-		return fmt.Errorf("initialise transactional id %q: %w", TransactionalID(s.id), explain(err))
+		if errors.Is(err, kerr.InvalidTransactionTimeout) && w.timeout > s.o.TransactionTimeout { // it was raised for a slow bus
+			w.timeout = s.o.TransactionTimeout
+			return fmt.Errorf("initialise transactional id %q with a longer timeout: %w", TransactionalID(s.id), err)
+		}
+		return fmt.Errorf("initialise transactional id %q: %w", TransactionalID(s.id), s.explain(err))
 	}
 	w.client, w.kill, w.own = c, kill, o
 	return nil
@@ -357,7 +361,7 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 	}
 	first, last, err := w.awaitAcks(limit)
 	if err != nil {
-		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(explain(err)))
+		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(s.explain(err)))
 	}
 	if first < w.base { // the topic was created again without a failed request
 		w.lost = &lostError{fmt.Sprintf("offset %d was written a second time, it had been written up to %d", first, w.base)}

@@ -265,6 +265,9 @@ func (t *topics) create(ctx context.Context, names []string) error {
 	return nil
 }
 
+// collision explains why Kafka refuses a name that is valid.
+const collision = "Kafka takes '.' and '_' for the same character: a topic whose name differs only in them is in the way"
+
 // uncreated returns the error of a topic that could not be created. brokers is the number of brokers.
 func (t *topics) uncreated(name string, err error, brokers int) error {
 	c := t.config.Create
@@ -272,8 +275,13 @@ func (t *topics) uncreated(name string, err error, brokers int) error {
 	if c.ReplicationFactor < 1 {
 		replicas = "the brokers' default.replication.factor"
 	}
-	if errors.Is(err, kerr.InvalidReplicationFactor) && brokers > 0 {
+	switch {
+	case errors.Is(err, kerr.InvalidReplicationFactor) && brokers > 0:
 		hint = fmt.Sprintf("the cluster has too few brokers (%d): set kafka.create.replicationFactor to at most %d, or add brokers", brokers, brokers)
+	case errors.Is(err, kerr.InvalidTopicException):
+		hint = "choose another name with `topic` of the sink or of the entry. " + collision
+	case isAny(err, kerr.PolicyViolation, kerr.InvalidConfig, kerr.InvalidPartitions):
+		hint = "correct kafka.create, or create it by hand"
 	}
 	return fmt.Errorf("topic %q does not exist or is not to be seen, and creating it with %d partitions and %s fails: %w: %s", name, c.Partitions, replicas, err, hint)
 }
