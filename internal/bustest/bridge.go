@@ -101,6 +101,15 @@ func (s *Store) Object(collection, key string) *reconcile.Object {
 	return s.Objects[reconcile.Slot{Collection: collection, Key: key}]
 }
 
+// Each calls do for each inventory entry of a collection.
+func (s *Store) Each(collection string, do func(key string, o *reconcile.Object)) {
+	for slot, o := range s.Objects {
+		if slot.Collection == collection {
+			do(slot.Key, o)
+		}
+	}
+}
+
 // After returns the next key of a collection.
 func (s *Store) After(collection, key string) (next string, found bool) {
 	for slot := range s.Objects {

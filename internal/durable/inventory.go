@@ -97,6 +97,24 @@ func (v *Inventory) After(collection, key string) (string, bool) {
 	}
 }
 
+// Each implements [reconcile.Storage].
+func (v *Inventory) Each(collection string, do func(key string, o *reconcile.Object)) {
+	var like reconcile.Object
+	prefix := []byte(prefixObject + collection + "/")
+	err := v.store.Scan(prefix, func(at, value []byte) error {
+		o, _, err := decodeObject(value, &like)
+		if err != nil {
+			return giveUp(err)
+		}
+		like = o
+		do(string(at[len(prefix):]), &like)
+		return nil
+	})
+	if err != nil {
+		v.fail(err)
+	}
+}
+
 // read reads a page of up to limit keys that are greater than key.
 func (v *Inventory) read(collection, key string, limit int) *page {
 	if len(v.pages) >= maxPages {

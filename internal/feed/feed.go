@@ -212,6 +212,9 @@ func (r *Reader) Side(ctx context.Context, collection string, want reconcile.Rea
 	if !known || target.Resource.Version == "" {
 		return fmt.Errorf("list %s: %w", collection, discovery.ErrNoResource)
 	}
+	if len(want.Samples) > 0 {
+		return r.readSamples(ctx, target, want.Samples, h)
+	}
 	s := r.takeSide(collection, target)
 	rv, err := s.source.Survey(ctx, source.HandlerFunc(func(ctx context.Context, sig source.Signal) error {
 		in := r.newSighted(sig.Object, reconcile.Resync)
@@ -246,9 +249,10 @@ func (f *follower) run(ctx context.Context) error {
 	})
 	f.source = source.NewCollection(source.Options{
 		Client: f.Client, Target: f.target, Handler: f, Owner: f.owner, Lists: f.slot, Epochs: f.epochs,
-		Seen:     func() string { return f.seen },
-		OnState:  func(s source.State) { f.OnState(f.collection, s) },
-		OnInStep: func(before time.Time) { _ = f.handler.InStep(ctx, before) }, // fails only if ctx has ended
+		Seen:        func() string { return f.seen },
+		OnState:     func(s source.State) { f.OnState(f.collection, s) },
+		OnInStep:    func(before time.Time) { _ = f.handler.InStep(ctx, before) },                       // fails only if ctx has ended
+		OnReconnect: func() { _ = f.input(ctx, &reconcile.Input{Kind: reconcile.Reconnected}, 0, nil) }, // likewise
 	})
 	err := f.source.Run(ctx, event.Position{RV: f.resume, Void: f.list != nil})
 	if cause := context.Cause(ctx); errors.Is(cause, errMoved) || errors.Is(cause, errBehind) {

@@ -499,7 +499,8 @@ func (l *Loop) handleNow(m message) error {
 		}
 	case reconcile.SideEnded, reconcile.SideBroken:
 		if w := l.plan.wanted[in.Collection]; w != nil && in.Side == l.core.Reading(in.Collection).Side {
-			w.sideOver(in.Kind == reconcile.SideEnded, l.at, l.core.Collection(in.Collection).Resync)
+			c := l.core.Collection(in.Collection)
+			w.sideOver(in.Kind == reconcile.SideEnded, l.at, c.Resync || c.SamplesDue())
 		}
 	}
 	l.decide(m)
@@ -633,6 +634,10 @@ func (l *Loop) tick(at time.Time) {
 			l.step(reconcile.Release, id)
 		case c.Phase != reconcile.InStep || w == nil: // how its events are published may not be known yet: see unnamed
 		case l.batches.full(): // what is due stays due until the bus has taken a batch
+		case c.SamplesDue():
+			if !at.Before(w.retryAt) {
+				l.step(reconcile.SideBegun, id)
+			}
 		case l.plan.owes(id) && !c.Resync && l.inStep(id, at): // a synced event would close the gap of the resync
 			l.confirm(w)
 			l.batches.encode("", time.Now())

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -228,13 +229,14 @@ type Collection struct {
 	Progress
 
 	core    *Core
-	read    uint64 // number of the present read
-	list    *list  // that reconciles; nil: none has begun, as in all phases but Listing
-	side    *side  // nil in all phases but Resyncing and Verifying
-	rest    *rest  // nil in all phases but Ending
-	listed  uint64 // the run of the last gap before a list that was emitted since the start or [Core.Restore]; 0: none was
-	broken  uint64 // the run of a resync whose list broke off; 0: none did, or it has synced since
-	barrier uint64 // the batch that must be committed before an ending or a beginning goes on
+	read    uint64   // number of the present read
+	list    *list    // that reconciles; nil: none has begun, as in all phases but Listing
+	side    *side    // nil in all phases but Resyncing and Verifying
+	rest    *rest    // nil in all phases but Ending
+	listed  uint64   // the run of the last gap before a list that was emitted since the start or [Core.Restore]; 0: none was
+	broken  uint64   // the run of a resync whose list broke off; 0: none did, or it has synced since
+	samples []Sample // see Collection.reconnected; nil: the position belongs to the API server's history, as far as is known
+	barrier uint64   // the batch that must be committed before an ending or a beginning goes on
 	handed  handed
 }
 
@@ -303,11 +305,10 @@ func (c *Collection) step(in *Input) {
 			c.sideEnded(in)
 		}
 	case SideBroken:
-		if c.side != nil {
-			if c.Phase == Resyncing {
-				c.broken = c.Run
-			}
-			c.Phase, c.side = InStep, nil
+		c.sideBroken()
+	case Reconnected:
+		if c.Phase.watching() {
+			c.reconnected()
 		}
 	case Forget:
 		if c.rest != nil && in.Key > c.rest.cursor {
@@ -319,7 +320,7 @@ func (c *Collection) step(in *Input) {
 			c.forgotten()
 		}
 	case Confirm:
-		if c.Phase == InStep && !c.Resync {
+		if c.Phase == InStep && !c.Resync && c.samples == nil {
 			c.emitSynced(event.ReasonPeriodic)
 		}
 	}
@@ -501,13 +502,16 @@ func (c *Collection) sighted(in *Input) {
 		}
 		c.saw(s.Version)
 		if c.applySighting(s) {
-			c.core.newEpoch(c)
-			c.restart()
+			c.anotherHistory()
 		}
 	case s.Origin == Resync:
 		c.side.seen.add(s.Key)
 		known, _ := c.known(s.Key)
-		if c.Phase == Verifying {
+		switch {
+		case c.side.samples != nil:
+			c.compareSample(known, s, in.Version)
+			return
+		case c.Phase == Verifying:
 			c.side.compare(known, s)
 			return
 		}
@@ -530,7 +534,7 @@ func (c *Collection) completeList() {
 	} else {
 		c.Position = c.list.version
 	}
-	c.Owner, c.list = c.list.owner, nil
+	c.Owner, c.list, c.samples = c.list.owner, nil, nil
 	c.emitSynced(c.Reason)
 	c.core.resolved(c.ID)
 }
@@ -553,6 +557,12 @@ func (c *Collection) sideBegun() {
 	}
 	c.side = newSide(c.core.nextRead(), c.Seen)
 	switch {
+	case c.samples != nil:
+		c.Phase = Verifying
+		if len(c.samples) > 0 { // otherwise a verification of everything
+			c.side.samples, c.side.since = c.samples, ""
+		}
+		return
 	case !c.Resync:
 		c.Phase = Verifying
 		return
@@ -569,12 +579,15 @@ func (c *Collection) sideBegun() {
 // what was seen before it is of another history.
 func (c *Collection) sideEnded(in *Input) {
 	if event.Older(in.Version, c.side.since) { // it has gone back
-		c.core.newEpoch(c)
-		c.restart()
+		c.anotherHistory()
 		return
 	}
 	c.saw(in.Version)
 	c.side.version = in.Version
+	if c.side.samples != nil {
+		c.sidePassed()
+		return
+	}
 	c.core.each(c.ID, func(key string) bool {
 		known, _ := c.known(key)
 		c.side.lacks(key, known, c.Phase == Verifying, c.Run)
@@ -592,9 +605,82 @@ func (c *Collection) sidePassed() {
 		c.Phase, c.side, c.Resync, c.broken = InStep, nil, false, 0
 		c.emitSynced(event.ReasonResync)
 	case done:
-		c.Phase, c.side = InStep, nil
+		c.Phase, c.side, c.samples = InStep, nil, nil
+	case passed && c.side.samples != nil:
+		c.anotherHistory()
 	case passed:
 		c.gap(event.ReasonDrift)
+	}
+}
+
+// sideBroken ends a list beside the watch before its end.
+func (c *Collection) sideBroken() {
+	if c.side == nil {
+		return
+	}
+	if c.Phase == Resyncing {
+		c.broken = c.Run
+	}
+	c.Phase, c.side = InStep, nil
+}
+
+// anotherHistory begins another epoch, with a list.
+func (c *Collection) anotherHistory() {
+	c.core.newEpoch(c)
+	c.restart()
+}
+
+// reconnected takes samples before a watch goes on from the position: no synced event is emitted until they are compared with the API server,
+// or a list is complete. A resync that is under way would emit one, so it begins again afterwards.
+//
+// If a backup was restored and later writes have passed the position, the API server continues the watch as if nothing had happened. But the
+// restore has changed or removed what was written last. A collection without objects is verified as a whole.
+func (c *Collection) reconnected() {
+	if c.Phase == Resyncing {
+		c.sideBroken()
+	}
+	if !event.Older("1", c.Position) {
+		return // resourceVersions that are no numbers do not tell which objects are the newest ones
+	}
+	c.samples = make([]Sample, 0, maxSamples)
+	c.core.entries(c.ID, func(key string, o *Object) {
+		if o.Judged < c.Incarnation {
+			return
+		}
+		at := c.Position
+		if event.Newer(o.Version, at) { // the position is behind the events of one version until a later one comes
+			at = o.Version
+		}
+		c.samples = addSample(c.samples, Sample{key, at, o.UID, o.Version, o.Digest})
+	})
+}
+
+// SamplesDue reports whether samples are to be compared before the next synced event. A list beside the watch reads them.
+func (c *Collection) SamplesDue() bool { return c.samples != nil }
+
+// compareSample compares a sample with a state of the API server at a version. known is the present inventory entry. The first match applies:
+//
+//	the state has the same uid, resourceVersion and digest                 –
+//	the state has the same uid and resourceVersion                         gap (drift): the list finds out
+//	the state is that at the position of the sample, or its object is not  another history: the object was as in the sample
+//	newer than that position
+//	the entry has changed since                                            –
+//	otherwise                                                              the watch has yet to explain it, see side.done
+func (c *Collection) compareSample(known *Object, s *Sighting, version string) {
+	n := slices.IndexFunc(c.side.samples, func(x Sample) bool { return x.Key == s.Key })
+	if n < 0 {
+		return
+	}
+	x := &c.side.samples[n]
+	same := s.Form == Seen && s.UID == x.UID && s.Version == x.Version
+	switch {
+	case same && s.Digest == x.Digest:
+	case same:
+		c.gap(event.ReasonDrift)
+	case version == x.Position, s.Form == Seen && !event.Newer(s.Version, x.Position):
+		c.anotherHistory()
+	case known != nil && known.Version == x.Version:
+		c.side.open[s.Key] = struct{}{}
 	}
 }
 

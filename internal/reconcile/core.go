@@ -423,8 +423,9 @@ type Read struct {
 	Selection string
 	Storage   string // of the collection's properties
 	Stop      bool   // it should not be read
-	// Side is the number of the list that should be read beside the watch; 0: none.
-	Side uint64
+	// Side is the number of the list that should be read beside the watch; 0: none. With Samples, only these are read.
+	Side    uint64
+	Samples []Sample
 }
 
 // Reading returns what a collection should be reading now.
@@ -440,7 +441,7 @@ func (k *Core) Reading(collection string) Read {
 	case c.Phase.watching():
 		r.From = c.Position
 		if c.side != nil && c.side.version == "" {
-			r.Side = c.side.number
+			r.Side, r.Samples = c.side.number, c.side.samples
 		}
 	}
 	if !r.Stop && c.SyncedEpoch == c.Epoch { // else the position is of a history before

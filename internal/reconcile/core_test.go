@@ -726,11 +726,11 @@ func TestReading(t *testing.T) {
 		if r.Number != b.x().read {
 			t.Errorf("phase %s: the read has number %d, want %d", p, r.Number, b.x().read)
 		}
-		if r.Number = 0; r != want[p] {
+		if r.Number = 0; !reflect.DeepEqual(r, want[p]) {
 			t.Errorf("phase %s: the read is %+v, want %+v", p, r, want[p])
 		}
 	}
-	if r := newBench(t, nil).core.Reading("x"); r != (Read{Stop: true}) {
+	if r := newBench(t, nil).core.Reading("x"); !reflect.DeepEqual(r, Read{Stop: true}) {
 		t.Errorf("the read of a collection that is not configured is %+v, want %+v", r, Read{Stop: true})
 	}
 	b := inPhase(t, InStep).do(newHistory(listBegun))
@@ -937,6 +937,111 @@ func TestOlderSide(t *testing.T) {
 	b.do(sideEnded("9"))
 	if x := b.x(); x.read == read || x.Epoch != 2 || x.Reason != event.ReasonHistory {
 		t.Errorf("read %d (before: %d), epoch %d, reason %s, want a new read, epoch 2 and reason %s", x.read, read, x.Epoch, x.Reason, event.ReasonHistory)
+	}
+}
+
+// TestSamples: after a watch that continues no other one, the newest objects are compared with the API server. What a restored backup has changed or
+// removed begins another history, also if later writes have passed the position, which is 10 here.
+func TestSamples(t *testing.T) {
+	reconnected := Input{Kind: Reconnected}
+	other := func(s *Sighting) { s.Digest = digestOf(99) }
+	sample := func(version string, in Input) Input { in.Version = version; return in }
+	lacking := Input{Kind: Sighted, Sighting: &Sighting{Form: Lacking, Origin: Resync, Key: "a"}}
+	for _, c := range []struct {
+		what  string
+		in    []Input
+		want  string
+		epoch uint64
+		phase Phase
+		due   bool
+	}{
+		{"unchanged at the position", []Input{sample("10", seen(Resync, "a", "5")), sideEnded("10")}, "", 1, InStep, false},
+		{"unchanged now", []Input{sample("15", seen(Resync, "a", "5")), sideEnded("15")}, "", 1, InStep, false},
+		{"another body", []Input{sample("10", seen(Resync, "a", "5", other))}, "gap", 1, Listing, true},
+		{"absent at the position", []Input{sample("10", lacking)}, "gap", 2, Listing, true},
+		{"another version at the position", []Input{sample("10", seen(Resync, "a", "7"))}, "gap", 2, Listing, true},
+		{"another object at the position", []Input{sample("10", seen(Resync, "a", "5", func(s *Sighting) { s.UID = "other" }))}, "gap", 2, Listing, true},
+		{"older now", []Input{sample("15", seen(Resync, "a", "4"))}, "gap", 2, Listing, true},
+		{"later now, but not later than the position", []Input{sample("15", seen(Resync, "a", "10"))}, "gap", 2, Listing, true},
+		{"later now, and the watch is not so far", []Input{sample("15", seen(Resync, "a", "12")), sideEnded("15"), bookmark("14")}, "", 1, Verifying, true},
+		{"later now, and the watch reports it", []Input{sample("15", seen(Resync, "a", "12")), sideEnded("15"), seen(Watch, "a", "12")}, "modified ua", 1, InStep, false},
+		{"later now, and the watch does not report it", []Input{sample("15", seen(Resync, "a", "12")), sideEnded("15"), bookmark("15")}, "gap", 2, Listing, true},
+		{"absent now, and the watch reports the deletion", []Input{sample("15", lacking), sideEnded("15"), gone(Watch, "a", "12")}, "deleted ua", 1, InStep, false},
+		{"absent now, and the watch has reported the deletion", []Input{gone(Watch, "a", "12"), sample("15", lacking), sideEnded("15")}, "deleted ua", 1, InStep, false},
+		{"absent now, and the watch does not report the deletion", []Input{sample("15", lacking), sideEnded("15"), bookmark("15")}, "gap", 2, Listing, true},
+		{"an object that is no sample", []Input{sample("10", seen(Resync, "b", "7")), sideEnded("10")}, "", 1, InStep, false},
+		{"the read fails", []Input{{Kind: SideBroken}}, "", 1, InStep, true},
+		{"a list instead", listed("12"), "gap, synced", 1, InStep, false},
+	} {
+		b := inStep(t, seen(List, "a", "5")).do(reconnected, sideBegun)
+		got := b.do(c.in...).emitted()
+		if x := b.x(); got != c.want || x.Epoch != c.epoch || x.Phase != c.phase || x.SamplesDue() != c.due {
+			t.Errorf("%s: emitted %q, epoch %d, phase %s, samples due: %t; want %q, %d, %s, %t", c.what, got, x.Epoch, x.Phase, x.SamplesDue(), c.want, c.epoch, c.phase, c.due)
+		}
+	}
+}
+
+// TestNewestSamples: the samples are the newest inventory entries, at the position or at a later version of their own. Without entries, everything
+// is verified. resourceVersions that are no numbers have no newest one.
+func TestNewestSamples(t *testing.T) {
+	reconnected := Input{Kind: Reconnected}
+	b := inStep(t, seen(List, "a", "5"), seen(List, "b", "7"), seen(List, "c", "6"), seen(List, "d", "9"))
+	in := seen(Watch, "a", "12")
+	in.Resume = "10" // another event can have version 12
+	b.do(in, reconnected, sideBegun)
+	var got []string
+	for _, s := range b.core.Reading("x").Samples {
+		got = append(got, fmt.Sprintf("%s %s %s at %s", s.Key, s.UID, s.Version, s.Position))
+	}
+	if want := []string{"a ua 12 at 12", "d ud 9 at 10", "b ub 7 at 10"}; !slices.Equal(got, want) {
+		t.Errorf("the samples are %q, want %q", got, want)
+	}
+	b = inStep(t).do(reconnected)
+	if !b.x().SamplesDue() {
+		t.Error("an empty collection is not verified after a watch that continues no other one")
+	}
+	b.do(sideBegun)
+	if r := b.core.Reading("x"); r.Side == 0 || r.Samples != nil {
+		t.Errorf("the list beside the watch of an empty collection has number %d and samples %v, want one of everything", r.Side, r.Samples)
+	}
+	if b.do(seen(Resync, "a", "7"), sideEnded("10")); b.x().Phase != Listing {
+		t.Errorf("the collection is %s after an unknown object, want %s", b.x().Phase, Listing)
+	}
+	opaque := seen(Watch, "a", "x1")
+	opaque.Resume = "x1"
+	if b := inStep(t).do(opaque, reconnected); b.x().SamplesDue() {
+		t.Error("samples are due at a position that is no number")
+	}
+}
+
+// TestSamplesBeforeSynced: while samples are due, no synced event is emitted: neither a periodic one nor that of a resync, which goes on afterwards.
+func TestSamplesBeforeSynced(t *testing.T) {
+	reconnected, confirm := Input{Kind: Reconnected}, Input{Kind: Confirm}
+	same := seen(Resync, "a", "5")
+	same.Version = "10"
+	b := inStep(t, seen(List, "a", "5")).do(reconnected)
+	if got := b.do(confirm).emitted(); got != "" {
+		t.Errorf("with samples due: emitted %q, want nothing", got)
+	}
+	if got := b.do(sideBegun, confirm, same, sideEnded("10"), confirm).emitted(); got != "synced" {
+		t.Errorf("after the comparison: emitted %q, want synced", got)
+	}
+	b = inStep(t, seen(List, "a", "5")).do(demanded, sideBegun)
+	b.emitted()
+	b.do(reconnected)
+	if x := b.x(); x.Phase != InStep || !x.Resync || !x.SamplesDue() {
+		t.Fatalf("a resync under way: phase %s, resync due: %t, samples due: %t, want %s, true and true", x.Phase, x.Resync, x.SamplesDue(), InStep)
+	}
+	if got := b.do(sideBegun, same, sideEnded("10")).emitted(); got != "" || !b.x().Resync {
+		t.Errorf("the comparison before a resync: emitted %q, resync due: %t, want nothing and true", got, b.x().Resync)
+	}
+	if got := b.do(sideBegun, seen(Resync, "a", "5"), sideEnded("10")).emitted(); got != "present ua, synced" {
+		t.Errorf("the resync: emitted %q, want its object and synced, without another gap", got)
+	}
+	if in := (&Input{Kind: Reconnected, Collection: "x", Read: b.x().read + 1}); true {
+		if b.core.Step(in); b.x().SamplesDue() {
+			t.Error("samples are due because of a read that is over")
+		}
 	}
 }
 

@@ -254,6 +254,11 @@ func (d *dump) core(w *world) {
 			d.text(x.rest.keys...)
 		}
 		d.run(id, x.broken)
+		d.flag(x.samples != nil)
+		for _, s := range x.samples {
+			d.text("sample", s.Key, s.Position, s.UID, s.Version)
+			d.number(int(s.Digest.number()))
+		}
 		if l := x.side; l != nil {
 			d.text("side", l.version)
 			d.set(l.seen)

@@ -262,7 +262,7 @@ func TestWalk(t *testing.T) {
 
 // kinds are the kinds of disturbances: the first words of their names. The return of a resource is of the kind remove.
 var kinds = []string{
-	"restart", "refuse", "reject", "crash", "configure", "expire", "restore", "rewrite", "reset", "break", "confirm", "resync", "verify",
+	"restart", "refuse", "reject", "crash", "configure", "expire", "restore", "rewrite", "overtake", "reset", "break", "confirm", "resync", "verify",
 	"change", "drift", "remove",
 }
 

@@ -13,6 +13,8 @@ type Storage interface {
 	Object(collection, key string) *Object
 	// After returns the first key of an inventory entry that is greater than key; false: there is none.
 	After(collection, key string) (string, bool)
+	// Each calls do for each inventory entry of a collection. The entry is valid only during the call.
+	Each(collection string, do func(key string, o *Object))
 }
 
 // inventory is the inventory of all collections as it will be once everything is committed: what the
@@ -117,6 +119,21 @@ func (v *inventory) each(collection string, do func(key string) bool) {
 	keys := v.uncommitted(collection)
 	for key, ok := v.next(collection, keys, ""); ok && do(key); {
 		key, ok = v.next(collection, keys, key)
+	}
+}
+
+// entries calls do for each inventory entry of a collection, in no order. The entry is valid only during the call.
+func (v *inventory) entries(collection string, do func(key string, o *Object)) {
+	uncommitted := v.uncommitted(collection)
+	v.storage.Each(collection, func(key string, o *Object) {
+		if _, later := slices.BinarySearch(uncommitted, key); !later {
+			do(key, o)
+		}
+	})
+	for _, key := range uncommitted {
+		if o := v.object(Slot{collection, key}); o != nil {
+			do(key, o)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"hash/maphash"
+	"slices"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -62,6 +63,27 @@ type side struct {
 	touched map[string]struct{} // keys that the watch has changed
 	since   string              // the highest version that was seen when it began
 	version string              // of the list; "" while it is under way
+	samples []Sample            // only these are read; nil: everything
+}
+
+// maxSamples is how many samples of a collection are compared. Each costs a request. If one collection of a storage notices another history, all
+// do, so few suffice.
+const maxSamples = 3
+
+// Sample is an inventory entry, and a resourceVersion at which it was the state of its object.
+type Sample struct {
+	Key, Position string
+	UID, Version  string
+	Digest        Digest
+}
+
+// addSample adds a sample to the newest ones, the newest first, of which there are at most maxSamples.
+func addSample(newest []Sample, s Sample) []Sample {
+	n := 0
+	for n < len(newest) && !event.Older(newest[n].Version, s.Version) {
+		n++
+	}
+	return slices.Insert(newest, n, s)[:min(len(newest)+1, maxSamples)]
 }
 
 func newSide(number uint64, since string) *side {

@@ -48,6 +48,10 @@ var ways = []struct {
 		*, create a in 1, read x, seal, crash behind the intents and 1 items, configure 1, *, configure 0`},
 	{"a dead letter fits later", everyMode, oneFilter, `
 		create a in 1, *, write a in 1, read x, seal, reject item 0, *, resync x`},
+	{"a restore is overtaken, and the watch goes on", everyMode, twoSelections, `
+		create a in 1, *, write a in 1, *, overtake from 1, read x, read x, sample x, *, confirm x`},
+	{"a restore is overtaken, and the exact state is compacted", everyMode, []map[string]Properties{{"x": {}}}, `
+		create a in 1, *, overtake from 0, expire, *, confirm x`},
 	{"an object moves while its collection is verified", everyMode, twoSelections, `
 		create a in 1, *, verify x, side x, write a in 2`},
 	{"a filter is switched on and off", everyMode, oneFilter, `
@@ -89,7 +93,7 @@ var ways = []struct {
 	{"a backup undoes a dead letter, and the history expires", everyMode, oneFilter, `
 		create a in 1, *, write large a, *, restore 1, *, create b in 1, *, expire`},
 	{"an event in doubt becomes a dead letter, and its object is deleted", []mode{intents}, oneFilter, `
-		create a in 1, *, write a in 1, read x, seal, crash behind the intents and 1 items, read x, read x, seal, reject item 0, *, delete a`},
+		create a in 1, *, write a in 1, read x, seal, crash behind the intents and 1 items, read x, read x, sample x, read x, seal, reject item 0, *, delete a`},
 	{"a dead letter is repeated by the watch after a resync", everyMode, oneFilter, `
 		create a in 1, *, write large a, *, resync x, *, restart`},
 	{"a body that was skipped changes without a write", everyMode, []map[string]Properties{{"x": {Skip: true}}}, `
@@ -181,9 +185,9 @@ func names(list []action) (all []string) {
 var effects = [phases][]InputKind{
 	New:       {Configure, Remove, ListBegun},
 	Listing:   {Configure, Remove, ListBegun, Sighted, ListEnded, ListLacks, ListDone, Demand},
-	InStep:    {Configure, Remove, ListBegun, Sighted, Bookmark, Demand, SideBegun, Confirm},
-	Resyncing: {Configure, Remove, ListBegun, Sighted, Bookmark, SideEnded, SideBroken},
-	Verifying: {Configure, Remove, ListBegun, Sighted, Bookmark, Demand, SideEnded, SideBroken},
+	InStep:    {Configure, Remove, ListBegun, Sighted, Bookmark, Demand, Reconnected, SideBegun, Confirm},
+	Resyncing: {Configure, Remove, ListBegun, Sighted, Bookmark, Reconnected, SideEnded, SideBroken},
+	Verifying: {Configure, Remove, ListBegun, Sighted, Bookmark, Demand, Reconnected, SideEnded, SideBroken},
 	Absent:    {Configure, Remove, ListBegun},
 	Leaving:   {Configure, Release},
 	Ending:    {Configure, Remove, Forget, Forgot},

@@ -160,6 +160,14 @@ func (s *store) clone() *store {
 
 func (s *store) Object(collection, key string) *Object { return s.objects[Slot{collection, key}] }
 
+func (s *store) Each(collection string, do func(key string, o *Object)) {
+	for slot, o := range s.objects {
+		if slot.Collection == collection {
+			do(slot.Key, o)
+		}
+	}
+}
+
 func (s *store) After(collection, key string) (next string, found bool) {
 	if s.asked++; s.asked > 10_000 {
 		panic("the core does not stop asking for keys")
@@ -391,7 +399,7 @@ func (k *Core) clone(s Storage) *Core {
 			e.rest = &rest{slices.Clone(c.rest.keys), c.rest.cursor}
 		}
 		if c.side != nil {
-			e.side = &side{c.side.number, maps.Clone(c.side.seen), maps.Clone(c.side.open), maps.Clone(c.side.touched), c.side.since, c.side.version}
+			e.side = &side{c.side.number, maps.Clone(c.side.seen), maps.Clone(c.side.open), maps.Clone(c.side.touched), c.side.since, c.side.version, c.side.samples}
 		}
 		d.collections[id] = &e
 	}
@@ -429,7 +437,9 @@ func (w *world) actions() []action {
 		}
 		if r := w.readers[id]; w.streams(id) {
 			add("stream "+id, func(w *world) { w.stream(id, w.readers[id]) })
-		} else if want := w.core.Reading(id); w.beside(r, want) {
+		} else if want := w.core.Reading(id); w.beside(r, want) && want.Samples != nil {
+			add("sample "+id, func(w *world) { w.sample(id, want) })
+		} else if w.beside(r, want) {
 			add("side "+id, func(w *world) { w.side(id, w.readers[id], want) })
 		} else if w.drifted[id] && w.core.collections[id].Phase == InStep && w.core.Idle() {
 			add("audit "+id, func(w *world) { w.verify(id) })
@@ -642,6 +652,11 @@ func (w *world) disturb() []action {
 			list = append(list, action{fmt.Sprintf("rewrite from %d", v), func(w *world) { w.rewrite(v) }})
 		}
 	}
+	for v := max(w.cluster.floor, w.cluster.version()-2); v < w.cluster.version(); v++ {
+		if w.canOvertake(v) {
+			list = append(list, action{fmt.Sprintf("overtake from %d", v), func(w *world) { w.overtake(v) }})
+		}
+	}
 	if !w.cluster.absent {
 		if w.unnoticed > 0 {
 			return list // otherwise the core could not notice the restore
@@ -688,6 +703,46 @@ func (w *world) rewrite(version int) {
 		w.cluster.history = append(w.cluster.history, write{})
 	}
 	w.cluster.compacted, w.cluster.floor = next, next
+}
+
+// canOvertake reports whether a restore to a version can be noticed although later writes pass what was seen: everything is committed, and the
+// restore undoes a write to an object that is in an inventory. Nobody can notice that only deletions are undone.
+func (w *world) canOvertake(version int) bool {
+	if w.unnoticed > 0 || w.cluster.absent || !w.core.Idle() || len(w.suspended) > 0 || len(w.store.intents) > 0 {
+		return false
+	}
+	known := false
+	for id, c := range w.core.collections {
+		if c.Phase == Closed {
+			continue
+		}
+		if c.Phase != InStep || number(c.Position) != w.cluster.version() {
+			return false
+		}
+		for slot, o := range w.store.objects {
+			known = known || slot.Collection == id && number(o.Version) > version-1
+		}
+	}
+	for _, change := range w.cluster.history[version:] {
+		for _, t := range change.changed {
+			if t == nil {
+				return false
+			}
+		}
+	}
+	return known
+}
+
+// overtake brings the cluster back to an earlier resourceVersion, and writes other resources until it is ahead of all that was seen. A watch from
+// the position goes on as if nothing had happened.
+func (w *world) overtake(version int) {
+	next := w.cluster.version() + 1
+	w.restore(version)
+	w.unnoticed--
+	for w.cluster.version() < next {
+		w.cluster.history = append(w.cluster.history, write{})
+	}
+	w.cluster.floor = next
 }
 
 // vanish removes the resource: first its objects, then its definition.
@@ -822,7 +877,7 @@ func (w *world) readable(id string) bool {
 	if w.cluster.absent {
 		return c.Phase != Absent
 	}
-	if c.Phase == InStep && c.Resync {
+	if c.Phase == InStep && (c.Resync || c.SamplesDue()) {
 		return true
 	}
 	if r == nil || r.number != want.Number || r.listing || !r.begun {
@@ -869,16 +924,18 @@ func (w *world) reset() {
 }
 
 func (w *world) resync(id string) {
-	w.resyncs[id] = w.core.collections[id].Run
+	if c := w.core.collections[id]; !c.Resync || c.broken != c.Run { // otherwise the resync that broke off goes on in its run
+		w.resyncs[id] = c.Run
+	}
 	w.step(&Input{Kind: Demand, Collection: id})
 }
 
-// confirm makes a periodic synced event due. A collection must emit it, unless a resync is due.
+// confirm makes a periodic synced event due. A collection must emit it, unless a resync or samples are due.
 func (w *world) confirm(id string) {
-	before, due := w.core.Pending(), w.core.collections[id].Resync
+	before, due := w.core.Pending(), w.core.collections[id].Resync || w.core.collections[id].SamplesDue()
 	w.step(&Input{Kind: Confirm, Collection: id})
 	if due == (w.core.Pending() > before) {
-		w.fail("confirmed: %s emits %d events, want some exactly if no resync is due; a resync is due: %t", id, w.core.Pending()-before, due)
+		w.fail("confirmed: %s emits %d events, want some exactly if no resync and no samples are due; some are: %t", id, w.core.Pending()-before, due)
 	}
 }
 
@@ -926,7 +983,7 @@ func (w *world) read(id string) {
 		w.open(id, r, want)
 	case r.listing:
 		w.list(id, r)
-	case c.Phase == InStep && c.Resync:
+	case c.Phase == InStep && (c.Resync || c.SamplesDue()):
 		w.step(&Input{Kind: SideBegun, Collection: id})
 		r.sides = nil
 	default:
@@ -953,6 +1010,7 @@ func (w *world) open(id string, r *reader, want Read) {
 		w.begin(id, r)
 	default:
 		r.resume, r.last = from, from
+		w.step(&Input{Kind: Reconnected, Collection: id, Read: r.number})
 		return
 	}
 	w.step(in)
@@ -1110,6 +1168,24 @@ func (w *world) side(id string, r *reader, want Read) {
 	if verified && c.side == nil && c.Phase == InStep {
 		delete(w.drifted, id)
 	}
+}
+
+// sample reads the samples of a collection: the states at their positions, unless these are compacted.
+func (w *world) sample(id string, want Read) {
+	last := 0
+	for _, x := range want.Samples {
+		c, version := w.core.collections[id], number(x.Position)
+		if version < w.cluster.compacted {
+			version = w.cluster.version()
+		}
+		last = max(last, version)
+		s := &Sighting{Form: Lacking, Origin: Resync, Key: x.Key, Version: rv(version)}
+		if t := w.cluster.at(version)[x.Key]; t != nil && selects(w.reads[id].selection, t) {
+			s = w.sighting(c, Resync, x.Key, t)
+		}
+		w.step(&Input{Kind: Sighted, Collection: id, Side: want.Side, Sighting: s, Version: rv(version)})
+	}
+	w.step(&Input{Kind: SideEnded, Collection: id, Side: want.Side, Version: rv(last)})
 }
 
 // step passes an input to the core, and checks the result.

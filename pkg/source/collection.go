@@ -78,24 +78,29 @@ type Options struct {
 	// time is that of the begin of a complete list, or of a probe that the watch has passed. While a watch is in step with the API server, that is
 	// about once a minute, and about every two minutes if the server sends no bookmarks. While it blocks, the collection stops reading. May be nil.
 	OnInStep func(before time.Time)
+	// OnReconnect is called, from Run's goroutine, before a watch that does not continue another one, at the start and after a failure. A probe has
+	// shown that the server is not behind Seen, or has failed. Whether the server has the history of the position is not known: it may have
+	// been restored from a backup, and written since. May be nil.
+	OnReconnect func()
 }
 
 // Collection lists and watches one set of objects.
 type Collection struct {
-	client   *Client
-	target   Target
-	handler  Handler // the relay
-	relay    *relay
-	lists    Slots
-	seen     func() string
-	onState  func(State)
-	onInStep func(before time.Time)
-	epochs   *Epochs
-	leavable bool
-	asked    questions
-	streams  pause       // begins when a streamed list breaks off; until its end, lists are paged
-	slow     atomic.Bool // the last list failed because the server was slow, see Attempt
-	bounds   Target      // the key of its bounds, see pageBounds
+	client      *Client
+	target      Target
+	handler     Handler // the relay
+	relay       *relay
+	lists       Slots
+	seen        func() string
+	onState     func(State)
+	onInStep    func(before time.Time)
+	onReconnect func()
+	epochs      *Epochs
+	leavable    bool
+	asked       questions
+	streams     pause       // begins when a streamed list breaks off; until its end, lists are paged
+	slow        atomic.Bool // the last list failed because the server was slow, see Attempt
+	bounds      Target      // the key of its bounds, see pageBounds
 
 	// Only Run's goroutine uses the fields below.
 	owner     Owner
@@ -106,7 +111,7 @@ type Collection struct {
 // NewCollection returns a collection that is not yet running.
 func NewCollection(o Options) *Collection {
 	c := &Collection{
-		client: o.Client, target: o.Target, lists: o.Lists, seen: o.Seen, onState: o.OnState, onInStep: o.OnInStep,
+		client: o.Client, target: o.Target, lists: o.Lists, seen: o.Seen, onState: o.OnState, onInStep: o.OnInStep, onReconnect: o.OnReconnect,
 		leavable: o.Target.leavable(), owner: o.Owner, epochs: o.Epochs,
 	}
 	c.bounds = o.Target
@@ -118,6 +123,9 @@ func NewCollection(o Options) *Collection {
 	}
 	if c.onInStep == nil {
 		c.onInStep = func(time.Time) {}
+	}
+	if c.onReconnect == nil {
+		c.onReconnect = func() {}
 	}
 	if c.epochs == nil {
 		c.epochs = new(Epochs)

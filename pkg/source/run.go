@@ -173,6 +173,7 @@ func (r *reader) watchOnce(ctx context.Context) error {
 		if _, doubt = r.probe(ctx, r.highest(r.at.last), r.trouble); errors.Is(doubt, errHistory) {
 			return doubt
 		}
+		r.onReconnect()
 	}
 	before, began := r.at.resume, time.Now()
 	frames, err := r.watch(ctx, doubt)

@@ -26,11 +26,14 @@ type restore struct {
 	known  map[string]bool   // the UIDs on the bus before the restore
 }
 
-// newRestore creates objects, makes a backup, and changes them.
-func newRestore(w *world) *restore {
+// newRestore creates objects, makes a backup, and changes them. Without types, they are ConfigMaps and widgets.
+func newRestore(w *world, types ...kube.Type) *restore {
 	w.t.Helper()
-	w.install()
-	r := &restore{world: w, types: []kube.Type{kube.ConfigMaps, w.widgets}, uids: map[string]string{}, known: map[string]bool{}}
+	if len(types) == 0 {
+		w.install()
+		types = []kube.Type{kube.ConfigMaps, w.widgets}
+	}
+	r := &restore{world: w, types: types, uids: map[string]string{}, known: map[string]bool{}}
 	w.bridges(r.types...)
 	r.each(func(t kube.Type) {
 		for _, name := range []string{"kept", "patched", "deleted", "renewed"} {

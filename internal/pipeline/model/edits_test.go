@@ -38,7 +38,7 @@ var removal = written{there: "closed on one", back: "reset on one", blocked: "re
 
 // left is the outcome if a namespace leaves the selection. The synced event of another collection publishes the number
 // of the plan.
-var left = written{there: "synced, closed on one", back: "reset on one", blocked: "synced, reset on one", held: "synced, closed on one, reset on one"}
+var left = written{there: "synced, closed on one or closed on one", back: "reset on one", blocked: "synced, reset on one", held: "synced, closed on one, reset on one"}
 
 type written struct{ there, back, blocked, held string }
 

@@ -18,7 +18,8 @@ import (
 
 // restoreEtcd makes a backup of etcd, lets the workload continue, and restores the backup. The writes in between are undone, and their
 // resourceVersions are assigned a second time. Writes of backUp move etcd's counter so far ahead before the bridge reads anything else that
-// it probes the API server before the counter reaches that value again. docs/limits.md describes what happens otherwise.
+// it probes the API server before the counter reaches that value again. In every second restore, the bridge does not reach the API server until
+// further writes have passed that value: then only the newest objects show the restore.
 func (n *nemesis) restoreEtcd(ctx context.Context, r *chance) error {
 	dir := filepath.Join(n.dir, "backup")
 	restored, err := n.backUp(ctx, dir)
@@ -30,15 +31,26 @@ func (n *nemesis) restoreEtcd(ctx context.Context, r *chance) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	overtaken := r.IntN(2) == 0
 	n.load.pause.Lock()
 	defer n.load.pause.Unlock()
 	n.cluster.Kill()
+	if overtaken {
+		n.api.Refuse()
+		defer n.api.Pass()
+	}
 	if err := n.cluster.RestoreEtcd(dir); err != nil {
 		return err
 	}
 	restored(time.Now())
-	return n.cluster.Restart(ctx)
+	if err := n.cluster.Restart(ctx); err != nil || !overtaken {
+		return err
+	}
+	return n.count(ctx, 2*ahead)
 }
+
+// ahead is by how many writes the writes of backUp move etcd's counter ahead. It is more than the workload makes before the restore.
+const ahead = 3000
 
 // backUp makes a backup of etcd and of what the workload knows, at the same time. The bridge does not reach the API server between the backup and
 // the end of the writes that move etcd's counter ahead. Call the returned function with the time at which the
@@ -57,13 +69,13 @@ func (n *nemesis) backUp(ctx context.Context, dir string) (func(time.Time), erro
 	}
 	restored := n.load.backup()
 	if n.gadgets == nil {
-		return restored, n.count(ctx, 3000)
+		return restored, n.count(ctx, ahead)
 	}
 	saved := n.gadgets.truth.backup()
 	return func(back time.Time) {
 		restored(back)
 		n.gadgets.truth.restored(saved, back)
-	}, n.count(ctx, 3000)
+	}, n.count(ctx, ahead)
 }
 
 // count increases etcd's revision counter by making writes.
