@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -173,6 +174,44 @@ func TestKubectl(t *testing.T) {
 		if ok || !strings.Contains(errs, want) {
 			t.Errorf("kubectl %s prints\n%s%s\nwant %s", command, out, errs, want)
 		}
+	}
+}
+
+// TestKubectlDescribesWithoutEvents: kubectl describe shows an object also if the bus has no Events, or only those that the bridge publishes by default, and
+// says so. kubectl get shows the columns of a CronJob, a Job and a DaemonSet.
+func TestKubectlDescribesWithoutEvents(t *testing.T) {
+	for _, events := range []string{"secrets", "events"} {
+		t.Run("configmaps and "+events, func(t *testing.T) {
+			w := newWorldOf(t, "configmaps", "cronjobs.batch", "jobs.batch", "daemonsets.apps", events)
+			w.createConfigMap("a", nil, map[string]string{"key": "value"})
+			app := map[string]string{"app": "a"}
+			pod := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: app}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "a:1"}}, RestartPolicy: corev1.RestartPolicyNever}}
+			job := batchv1.JobSpec{Template: pod}
+			_, err := w.client.BatchV1().CronJobs(w.ns).Create(w.ctx, &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: batchv1.CronJobSpec{Schedule: "0 3 * * *", JobTemplate: batchv1.JobTemplateSpec{Spec: job}}}, metav1.CreateOptions{})
+			w.must(err)
+			_, err = w.client.BatchV1().Jobs(w.ns).Create(w.ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: job}, metav1.CreateOptions{})
+			w.must(err)
+			pod.Spec.RestartPolicy, pod.Spec.NodeSelector = corev1.RestartPolicyAlways, map[string]string{"disk": "ssd"}
+			_, err = w.client.AppsV1().DaemonSets(w.ns).Create(w.ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: app}, Template: pod}}, metav1.CreateOptions{})
+			w.must(err)
+			real, served := w.kubectls()
+			for _, command := range []string{"describe cm a", "describe cronjob a", "get cronjobs", "get jobs", "get daemonsets"} {
+				args := strings.Fields(command)
+				w.eventually("kubectl "+command, func() string {
+					_, errs, ok := served.run(args...)
+					if !ok || strings.Contains(errs, "No resources found") {
+						return errs
+					}
+					return ""
+				})
+				if why := w.differs(real, served, args); why != "" {
+					t.Errorf("kubectl %s (-API server +bridge serve):\n%s", command, why)
+				}
+			}
+			if _, errs, _ := served.run("describe", "cm", "a"); !strings.Contains(errs, "Warning: events are not served, so there are none in this list") {
+				t.Errorf("kubectl describe warns: %s", errs)
+			}
+		})
 	}
 }
 

@@ -63,6 +63,20 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	var resources []string
+	for _, r := range published {
+		entry := r.GroupResource().String()
+		if r.Resource == "events" { // by default without deleted, and so not served
+			entry = "{resource: " + entry + ", types: [added, modified, deleted]}"
+		}
+		resources = append(resources, entry)
+	}
+	return newWorldOf(t, resources...)
+}
+
+// newWorldOf returns a world whose bridge publishes some resources.
+func newWorldOf(t *testing.T, resources ...string) *world {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
 	t.Cleanup(cancel)
 	w := &world{t: t, ctx: ctx}
@@ -84,14 +98,6 @@ func newWorld(t *testing.T) *world {
 		t.Fatal("NATS does not start")
 	}
 	w.config = filepath.Join(dir, "bridge.yaml")
-	var resources []string
-	for _, r := range published {
-		entry := r.GroupResource().String()
-		if r.Resource == "events" { // by default without deleted, and so not served
-			entry = "{resource: " + entry + ", types: [added, modified, deleted]}"
-		}
-		resources = append(resources, entry)
-	}
 	w.must(os.WriteFile(w.config, fmt.Appendf(nil, `{cluster: test, kubernetes: {kubeconfig: %q}, resources: [%s], sinks: [{name: audit, nats: {url: %q}}],
   checkpoint: {file: {path: %q}}, status: {listen: "127.0.0.1:0"}, log: {format: json}}`,
 		cluster.Kubeconfig(), strings.Join(resources, ", "), bus.ClientURL(), filepath.Join(dir, "checkpoint")), 0o600))

@@ -270,6 +270,11 @@ func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) e
 		return wrong
 	}
 	var err error
+	if o != nil && o.ofOneObject(t) {
+		if done, err := s.noEvents(w, q, o, t); done || err != nil {
+			return err
+		}
+	}
 	if q.kind, err = s.kindOf(v, t.GroupVersion, t.resource); err != nil {
 		return err
 	}

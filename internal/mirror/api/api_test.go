@@ -727,6 +727,21 @@ func TestTableOfKinds(t *testing.T) {
 			"x|Ready,SchedulingDisabled|<none>|3h|v1.36.3|10.1.0.1|<none>|<unknown>|6.1 (amd64)|<unknown>",
 		},
 		{
+			"daemonsets.apps", "/apis/apps/v1/daemonsets", "DaemonSet", "apps/v1",
+			`"spec":{"template":{"spec":{"nodeSelector":{"disk":"ssd"}}}},"status":{"desiredNumberScheduled":5,"currentNumberScheduled":4,"numberReady":3,"updatedNumberScheduled":2,"numberAvailable":1}`,
+			"Name|Desired|Current|Ready|Up-to-date|Available|Node Selector|Age", "x|5|4|3|2|1|disk=ssd|3h",
+		},
+		{
+			"jobs.batch", "/apis/batch/v1/jobs", "Job", "batch/v1",
+			`"spec":{"parallelism":2},"status":{"succeeded":1,"startTime":"2026-03-14T09:00:00Z","completionTime":"2026-03-14T09:00:42Z","conditions":[{"type":"Complete","status":"True"}]}`,
+			"Name|Status|Completions|Duration|Age", "x|Complete|1/1 of 2|42s|3h",
+		},
+		{
+			"cronjobs.batch", "/apis/batch/v1/cronjobs", "CronJob", "batch/v1",
+			`"spec":{"schedule":"0 3 * * *","suspend":false},"status":{"active":[{"name":"x-1"}],"lastScheduleTime":"2026-03-14T09:00:00Z"}`,
+			"Name|Schedule|Timezone|Suspend|Active|Last Schedule|Age", "x|0 3 * * *|<none>|False|1|120m|3h",
+		},
+		{
 			"ingresses.networking.k8s.io", "/apis/networking.k8s.io/v1/ingresses", "Ingress", "networking.k8s.io/v1",
 			`"spec":{"tls":[{}],"rules":[{"host":"a"},{"host":"b"},{"host":"c"},{"host":"d"}]}`,
 			"Name|Class|Hosts|Address|Ports|Age", "x|<none>|a,b,c + 1 more...||80, 443|3h",
@@ -766,6 +781,51 @@ func TestTableOfKinds(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", c.resource, diff)
 		}
 	}
+}
+
+// TestEventsOfOneObject: kubectl describe lists the Events about an object, and would show nothing of the object after an error. If the bus has no Events, or
+// not all that exist, this list is empty, with a warning. Other lists, and what is not known yet, stay errors.
+func TestEventsOfOneObject(t *testing.T) {
+	b := threePods(t)
+	known := b.server.Builtin
+	b.server.Builtin = func(resource string) (Builtin, bool) {
+		switch resource {
+		case "events":
+			return Builtin{"v1", "Event", true, nil}, true
+		case "events.events.k8s.io":
+			return Builtin{"events.k8s.io/v1", "Event", true, nil}, true
+		}
+		return known(resource)
+	}
+	const one = "?fieldSelector=involvedObject.name%3Dweb%2CinvolvedObject.uid%3Du-1&limit=500"
+	const newOne = "/apis/events.k8s.io/v1/namespaces/shop/events?fieldSelector=regarding.name%3Dweb"
+	asks := func(path string, want int, warning string) {
+		t.Helper()
+		code, header, body := b.get(t, path, "")
+		warnings := strings.Join(header.Values("Warning"), " ")
+		if code != want || !strings.Contains(warnings, warning) {
+			t.Errorf("%s: %d %s %s, want %d %s", path, code, warnings, body, want, warning)
+		}
+		if code == 200 && !strings.Contains(body, `"kind":"EventList"`) {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+	const none = "are not served, so there are none in this list: "
+	asks("/api/v1/namespaces/shop/events"+one, 200, "events "+none+"the bus has none")
+	asks("/api/v1/events"+one, 200, "events "+none+"the bus has none")
+	asks(newOne, 200, "events.events.k8s.io "+none+"the bus has none")
+	asks("/api/v1/namespaces/shop/events", 404, "")
+	asks("/api/v1/events?fieldSelector=type%3DWarning", 404, "")
+	asks("/api/v1/events"+one+"&watch=1", 404, "")
+	asks("/api/v1/events"+one+"%2Cnone%3Dx", 400, "")
+	asks("/api/v1/nodes?fieldSelector=metadata.name%3Dn1", 404, "")
+
+	b.selections["events"] = event.Selection{Types: event.Types(0).Without(event.Deleted)}
+	b.snapshot("events", 50)
+	asks("/api/v1/namespaces/shop/events"+one, 200, "events "+none+"the bridge does not publish their deleted events")
+	asks("/api/v1/namespaces/shop/events", 503, "")
+	b.server.Ready = func() error { return errors.New("the bus was not read") }
+	asks(newOne, 503, "")
 }
 
 // TestMetadata: a client that asks for metadata only gets it.

@@ -229,6 +229,61 @@ func (s *Server) list(w http.ResponseWriter, q *request, o *options) error {
 	return out.end()
 }
 
+// eventFields are the fields by which clients list the Events about an object.
+var eventFields = map[schema.GroupResource]string{
+	{Resource: "events"}: "involvedObject.", {Group: "events.k8s.io", Resource: "events"}: "regarding.",
+}
+
+// ofOneObject reports whether a list is of the Events about one object.
+func (o *options) ofOneObject(t *target) bool {
+	prefix := eventFields[schema.GroupResource{Group: t.Group, Resource: t.resource}]
+	if prefix == "" || o.selector == nil || o.Watch {
+		return false
+	}
+	_, name := o.selector.RequiresExactMatch(prefix + "name")
+	_, uid := o.selector.RequiresExactMatch(prefix + "uid")
+	return name || uid
+}
+
+// noEvents answers a list of the Events about one object that is not served, because the bus has no Events, or not those that say which exist. kubectl describe
+// sends it, and would show nothing of an object after an error. The list is empty, with a warning. done is false if Events are served, or may be.
+func (s *Server) noEvents(w http.ResponseWriter, q *request, o *options, t *target) (done bool, err error) {
+	id := store.Resource{Cluster: q.cluster, Name: t.resource}
+	if t.Group != "" {
+		id.Name += "." + t.Group
+	}
+	r, why := s.Mirror.Resource(id), "the bus has none"
+	b, known := s.Builtin(id.Name)
+	switch {
+	case s.Ready() != nil || !known || b.APIVersion != t.GroupVersion.String():
+		return false, nil
+	case r == nil:
+		r = &mirror.Resource{ID: id}
+	case q.past != "":
+		return false, nil
+	case r.Closed:
+		why = "the bridge does not publish them any more"
+	case r.Unpublished() != "":
+		why = fmt.Sprintf("the bridge does not publish their %s events", r.Unpublished())
+	case t.namespace != "" && r.Served.Era != 0 && !r.Covers(t.namespace, r.Served.Era):
+		why = "the bridge does not publish those of the namespace " + t.namespace
+	default:
+		return false, nil
+	}
+	q.resource = r
+	q.kind = &kind{Kind: mirror.Kind{APIVersion: b.APIVersion, Kind: b.Kind, Namespaced: true}, resource: r}
+	form, err := negotiate(q.Request)
+	if err != nil {
+		return true, err
+	}
+	if err := o.find(q.kind); err != nil {
+		return true, err
+	}
+	out := newListWriter(s, w, q, form)
+	out.warnings = []string{fmt.Sprintf("%s are not served, so there are none in this list: %s", id.Name, why)}
+	return true, out.end()
+}
+
 // acquire waits until a list, or another answer that takes much memory, may be sent. Call release after it was sent.
 func (s *Server) acquire(r *http.Request) (release func(), err error) {
 	if s.AcquireList == nil {

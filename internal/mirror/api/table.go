@@ -45,8 +45,16 @@ var builtinColumns = map[string]tableFormat{
 		return []any{number(o, "spec.replicas"), number(o, "status.replicas"), number(o, "status.readyReplicas")}
 	}),
 	"statefulsets.apps": withAge([]string{"Ready"}, func(o map[string]any) []any { return []any{ratio(o, "status.readyReplicas", "spec.replicas")} }),
-	"namespaces":        withAge([]string{"Status"}, func(o map[string]any) []any { return []any{text(o, "status.phase")} }),
-	"configmaps":        withAge([]string{"Data"}, func(o map[string]any) []any { return []any{len(object(o, "data")) + len(object(o, "binaryData"))} }),
+	"daemonsets.apps": withAge([]string{"Desired", "Current", "Ready", "Up-to-date", "Available", "Node Selector"}, func(o map[string]any) []any {
+		return []any{
+			number(o, "status.desiredNumberScheduled"), number(o, "status.currentNumberScheduled"), number(o, "status.numberReady"),
+			number(o, "status.updatedNumberScheduled"), number(o, "status.numberAvailable"), labels.FormatLabels(stringsOf(o, "spec.template.spec.nodeSelector")),
+		}
+	}),
+	"jobs.batch":     {[]string{"Name", "Status", "Completions", "Duration", "Age"}, jobCells},
+	"cronjobs.batch": {[]string{"Name", "Schedule", "Timezone", "Suspend", "Active", "Last Schedule", "Age"}, cronJobCells},
+	"namespaces":     withAge([]string{"Status"}, func(o map[string]any) []any { return []any{text(o, "status.phase")} }),
+	"configmaps":     withAge([]string{"Data"}, func(o map[string]any) []any { return []any{len(object(o, "data")) + len(object(o, "binaryData"))} }),
 	"secrets": withAge([]string{"Type", "Data"}, func(o map[string]any) []any {
 		return []any{text(o, "type"), len(object(o, "data"))}
 	}),
@@ -55,6 +63,45 @@ var builtinColumns = map[string]tableFormat{
 	"nodes":                       {[]string{"Name", "Status", "Roles", "Age", "Version", "+Internal-IP", "+External-IP", "+OS-Image", "+Kernel-Version", "+Container-Runtime"}, nodeCells},
 	"events":                      {[]string{"Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", "+First Seen", "+Count", "+Name"}, eventCells},
 	"events.events.k8s.io":        {[]string{"Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", "+First Seen", "+Count", "+Name"}, newEventCells},
+}
+
+func jobCells(o map[string]any, now time.Time) []any {
+	completions := ratio(o, "status.succeeded", "spec.completions")
+	if field(o, "spec.completions") == nil {
+		completions = fmt.Sprintf("%d/1", number(o, "status.succeeded"))
+		if n := number(o, "spec.parallelism"); n > 1 {
+			completions += fmt.Sprintf(" of %d", n)
+		}
+	}
+	took := ""
+	if start, err := time.Parse(time.RFC3339, text(o, "status.startTime")); err == nil {
+		end, err := time.Parse(time.RFC3339, text(o, "status.completionTime"))
+		if err != nil {
+			end = now
+		}
+		took = duration.HumanDuration(end.Sub(start))
+	}
+	return []any{nameOf(o), jobStatus(o), completions, took, ageOf(o, now)}
+}
+
+func jobStatus(o map[string]any) string {
+	for _, s := range []string{"Complete", "Failed", "Terminating", "Suspended", "FailureTarget", "SuccessCriteriaMet"} {
+		if condition(o, s) == "True" || s == "Terminating" && text(o, "metadata.deletionTimestamp") != "" {
+			return s
+		}
+	}
+	return "Running"
+}
+
+func cronJobCells(o map[string]any, now time.Time) []any {
+	suspend := map[any]string{true: "True", false: "False", nil: "<unset>"}[field(o, "spec.suspend")]
+	last := "<none>"
+	if t := text(o, "status.lastScheduleTime"); t != "" {
+		last = age(t, now)
+	}
+	return []any{
+		nameOf(o), text(o, "spec.schedule"), orNone(text(o, "spec.timeZone")), suspend, len(list(o, "status.active")), last, ageOf(o, now),
+	}
 }
 
 func serviceCells(o map[string]any, now time.Time) []any {
