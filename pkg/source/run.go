@@ -256,7 +256,7 @@ func (r *reader) expired(ctx context.Context, err error) error {
 	}
 	r.throwAway = false
 	if r.elsewhere != nil {
-		r.client.transport.other.leave(r.elsewhere.used)
+		r.client.transport.Load().other.leave(r.elsewhere.used)
 	}
 	if r.tried < otherServers {
 		r.tried, r.elsewhere = r.tried+1, new(other)
