@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
@@ -22,14 +23,19 @@ type load struct {
 	oldest         atomic.Int64 // when its first event was read, in Unix nanoseconds; 0: it is empty
 }
 
+const renewCredentials = "renew the bridge's credentials: its service account or kubeconfig. They are read again without a restart"
+
 // advice returns what a user can do about an error that is retried.
 func advice(err error) string {
 	var route *sink.RouteError
 	switch {
+	case errors.As(err, new(*source.ResourceError)):
+		return "repair what serves the resource, because the API server answers other requests: " +
+			"the conversion webhook of its CustomResourceDefinition, its APIService, or its storage"
 	case apierrors.IsForbidden(err):
 		return "let the bridge's account get, list and watch the resource"
-	case apierrors.IsUnauthorized(err):
-		return "renew the bridge's credentials: its service account or kubeconfig"
+	case apierrors.IsUnauthorized(err), errors.Is(err, source.ErrCredentials):
+		return renewCredentials
 	case errors.Is(err, discovery.ErrNoResource):
 		return "install what defines the resource, correct its name, or take it out of the configuration"
 	case errors.Is(err, discovery.ErrNotWatchable):

@@ -23,7 +23,7 @@ type Client struct {
 	transport atomic.Pointer[transports]
 	probes    probes
 	watches   watches
-	cluster   identity
+	cluster   *identity
 	streams   pause         // set after a server showed that it does not support streamed lists
 	wide      chan struct{} // has one element for each busy watch on the wide connection
 	memory    pieces        // for pages and watch frames
