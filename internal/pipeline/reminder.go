@@ -25,7 +25,7 @@ type failure struct {
 	fields  []zap.Field
 	err     error
 	every   time.Duration // between two of its lines; 0: [remindOutage]
-	steady  bool          // a change of err alone is not logged
+	steady  bool          // a change of err alone is not logged, one of message is
 	advice  string
 	lasts   time.Duration // the failure is over when no attempt has failed for so long; 0: only a call of works ends it
 
@@ -61,7 +61,7 @@ func (r *reminder) failed(key string, f failure) {
 		f.every = remindOutage
 	}
 	r.failures[key] = &f
-	if before == nil || !f.steady && before.err.Error() != f.err.Error() {
+	if before == nil || before.message != f.message || !f.steady && before.err.Error() != f.err.Error() {
 		r.say(&f, now)
 	}
 }
