@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -92,7 +93,7 @@ func completeResources(cmd *cobra.Command, _ []string, begun string) ([]cobra.Co
 	catalog := discovery.Builtin()
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
-	if client, err := newClient(clusterOf(cmd)); err == nil {
+	if client, err := newClient(clusterOf(cmd), zap.NewNop()); err == nil {
 		defer client.Close()
 		if served, err := client.Catalog(ctx); err == nil {
 			catalog = served

@@ -43,7 +43,7 @@ func (d *dryRun) bridge() (_ *pipeline.Bridge, closeClient func(), _ error) {
 		}
 		specs = append(specs, spec)
 	}
-	client, err := newClient(c.Kubernetes)
+	client, err := newClient(c.Kubernetes, d.log)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
 
 	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
@@ -21,17 +22,24 @@ import (
 
 // newClient returns a client for the cluster that the configuration names,
 // without connecting.
-func newClient(k config.Kubernetes) (*source.Client, error) {
-	cfg, err := restConfig(k)
-	if err != nil {
-		return nil, err
-	}
-	client, err := source.NewClient(cfg)
+func newClient(k config.Kubernetes, log *zap.Logger) (*source.Client, error) {
+	client, err := renewal(k, log).NewClient()
 	if err != nil {
 		return nil, err
 	}
 	client.ExpectCluster(k.ClusterUID)
 	return client, nil
+}
+
+// renewal returns how clients reach the cluster that the configuration names. They read a renewed kubeconfig.
+func renewal(k config.Kubernetes, log *zap.Logger) source.Renewal {
+	return source.Renewal{Load: func() (*rest.Config, error) { return restConfig(k) }, Report: func(err error) {
+		if err != nil {
+			log.Warn("renewed kubeconfig rejected; keeping the previous credentials", zap.Error(err))
+			return
+		}
+		log.Info("renewed credentials for the API server")
+	}}
 }
 
 // ownNamespace is where a pod finds the name of its namespace.
@@ -48,7 +56,16 @@ func newElector(c *config.Config, metrics prometheus.Registerer, log *zap.Logger
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := restConfig(c.Kubernetes)
+	reach := renewal(c.Kubernetes, log)
+	load := reach.Load
+	reach.Load = func() (*rest.Config, error) {
+		cfg, err := load()
+		if err == nil {
+			cfg.NextProtos = leader.Protocols()
+		}
+		return cfg, err
+	}
+	cfg, err := reach.Config()
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +96,7 @@ func leaseNamespace(configured, pod string) (string, error) {
 // configuration. err lists all errors, one line each. weak lists warnings about settings that work but look
 // unintended. known has no UID if the cluster does not answer.
 func checkCluster(ctx context.Context, c *config.Config, resources bool) (known access.BusOptions, weak []string, err error) {
-	client, err := newClient(c.Kubernetes)
+	client, err := newClient(c.Kubernetes, zap.NewNop())
 	if err != nil {
 		return known, nil, err
 	}

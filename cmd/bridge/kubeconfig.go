@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -76,8 +78,10 @@ func clusterOfKubeconfig(k config.Kubernetes) (*rest.Config, error) {
 		return nil, oneLine(err)
 	}
 	if clientcmdapi.IsConfigEmpty(raw) {
-		if slices.ContainsFunc(rules.GetLoadingPrecedence(), func(path string) bool { _, err := os.Stat(path); return err == nil }) {
-			return nil, errKubeconfigEmpty
+		for _, path := range rules.GetLoadingPrecedence() {
+			if _, err := os.Stat(path); err == nil {
+				return nil, errKubeconfigEmpty
+			}
 		}
 		return nil, errKubeconfigAbsent
 	}
@@ -88,12 +92,18 @@ func clusterOfKubeconfig(k config.Kubernetes) (*rest.Config, error) {
 	if err != nil {
 		return nil, oneLine(err)
 	}
+	withoutPassword(cfg)
 	return named(cfg), nil
 }
 
-// checkContext returns an error if a kubeconfig does not say which cluster a context is for.
+// checkContext returns an error if a kubeconfig does not say which cluster a context is for, or not how to reach it.
+// An address that cannot be parsed may have a password, and client-go would print it.
 func checkContext(raw *clientcmdapi.Config, name string) error {
 	context := raw.Contexts[name]
+	var cluster *clientcmdapi.Cluster
+	if context != nil {
+		cluster = raw.Clusters[context.Cluster]
+	}
 	contexts := "it has no contexts"
 	if len(raw.Contexts) > 0 {
 		contexts = "contexts: " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
@@ -103,18 +113,54 @@ func checkContext(raw *clientcmdapi.Config, name string) error {
 		return fmt.Errorf("it has no current-context (%s): choose one with --context or kubernetes.context", contexts)
 	case context == nil:
 		return fmt.Errorf("it has no context %q (%s): correct --context, kubernetes.context or current-context", name, contexts)
-	case raw.Clusters[context.Cluster] == nil:
-		return fmt.Errorf("context %q is for the cluster %q, which is not in the file: choose another context with --context or kubernetes.context", name, context.Cluster)
-	case raw.Clusters[context.Cluster].Server == "":
+	case cluster == nil:
+		return fmt.Errorf("context %q is for the cluster %q, which is not in the file: "+
+			"choose another context with --context or kubernetes.context", name, context.Cluster)
+	case cluster.Server == "":
 		return fmt.Errorf("cluster %q has no server: set its address", context.Cluster)
+	}
+	if _, _, err := rest.DefaultServerUrlFor(&rest.Config{Host: cluster.Server}); err != nil {
+		return fmt.Errorf("cluster %q: its server is no URL like https://HOST:PORT", context.Cluster)
+	}
+	proxy, err := url.Parse(cluster.ProxyURL)
+	if err != nil || cluster.ProxyURL != "" && !slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) {
+		return fmt.Errorf("cluster %q: its proxy-url is no URL like http://HOST:PORT, with http, https or socks5", context.Cluster)
 	}
 	return nil
 }
 
-// named lets the API server's audit log show which program asked.
+// withoutPassword takes user and password out of the server's address, which errors name. They stay the credentials
+// if there are no others.
+func withoutPassword(cfg *rest.Config) {
+	server, err := url.Parse(cfg.Host)
+	if err != nil || server.User == nil {
+		return
+	}
+	plugin := cfg.AuthProvider != nil || cfg.ExecProvider != nil
+	if cfg.Username == "" && cfg.BearerToken == "" && cfg.BearerTokenFile == "" && !plugin {
+		cfg.Username = server.User.Username()
+		cfg.Password, _ = server.User.Password()
+	}
+	server.User = nil
+	cfg.Host = server.String()
+}
+
+// named sets what does not come from a kubeconfig. The API server's audit log shows which program asked.
 func named(cfg *rest.Config) *rest.Config {
 	cfg.UserAgent = "kubebridge/" + currentVersion().Version
+	if cfg.Proxy == nil {
+		cfg.Proxy = proxyFromEnvironment
+	}
 	return cfg
+}
+
+// proxyFromEnvironment is that of net/http, whose error has the password of a proxy's address.
+func proxyFromEnvironment(r *http.Request) (*url.URL, error) {
+	proxy, err := http.ProxyFromEnvironment(r)
+	if err != nil {
+		return nil, errors.New("HTTPS_PROXY or HTTP_PROXY is no URL like http://HOST:PORT")
+	}
+	return proxy, nil
 }
 
 func oneLine(err error) error { return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) }

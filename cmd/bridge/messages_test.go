@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,11 +48,18 @@ contexts: [{name: b, context: {cluster: c, user: u}}, {name: a, context: {cluste
 		parts + "current-context: x\n":   `: it has no context "x" (contexts: a, b, d)`,
 		parts + "current-context: a\n":   `: context "a" is for the cluster "nosuch", which is not in the file`,
 		parts + "current-context: d\n":   `: cluster "none" has no server`,
-		"current-context: x\n":           `: it has no context "x" (it has no contexts)`,
+		strings.ReplaceAll(parts, "https://127.0.0.1:1", "https://u:s3c ret@127.0.0.1:1") + "current-context: b\n":  `: cluster "c": its server is no URL like https://HOST:PORT`,
+		strings.ReplaceAll(parts, `:1"`, `:1", proxy-url: "ftp://u:s3cret@127.0.0.1:1"`) + "current-context: b\n":   `: cluster "c": its proxy-url is no URL`,
+		strings.ReplaceAll(parts, `:1"`, `:1", proxy-url: "http://u:s3 cret@127.0.0.1:1"`) + "current-context: b\n": `: cluster "c": its proxy-url is no URL`,
+		"current-context: x\n": `: it has no context "x" (it has no contexts)`,
 	} {
 		write(t, file, text)
 		t.Setenv("KUBECONFIG", "")
-		bridge(t, "validate", "--connect", "-c", path, "--kubeconfig", file).failed(t, exitConfig, "kubernetes.kubeconfig "+file+why)
+		r := bridge(t, "validate", "--connect", "-c", path, "--kubeconfig", file)
+		r.failed(t, exitConfig, "kubernetes.kubeconfig "+file+why)
+		if strings.Contains(r.err+r.out, "s3c") {
+			t.Errorf("it prints the password: %s%s", r.err, r.out)
+		}
 		bridge(t, "state", "--at", "1", "--apply", "-c", path, "--kubeconfig", file).failed(t, exitConfig, "--kubeconfig "+file+why)
 		t.Setenv("KUBECONFIG", file)
 		bridge(t, "tail", "pods").failed(t, exitEnvironment, "KUBECONFIG ("+file+")"+why)
@@ -73,4 +83,25 @@ checkpoint: {file: {path: `+t.TempDir()+`}}
 	}
 	log, _ := start(t, path)
 	log.awaits(t, "sent without TLS")
+}
+
+// The password in an address is not printed, and it is used as before: a server behind a proxy may ask for it.
+func TestPasswordInServerAddress(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		http.Error(w, fmt.Sprintf("seen %s and %d letters", user, len(password)), http.StatusTeapot)
+	}))
+	defer server.Close()
+	path, _ := configFile(t)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	for address, want := range map[string]string{
+		strings.Replace(server.URL, "//", "//u:s3cret@", 1):                                                "seen u and 6 letters",
+		`https://u:s3cret@127.0.0.1:1", insecure-skip-tls-verify: true, certificate-authority-data: "eA==`: "set up TLS for https://127.0.0.1:1: ",
+	} {
+		write(t, file, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: "`+address+`"}}]}`)
+		r := bridge(t, "validate", "--connect", "-c", path, "--kubeconfig", file)
+		if !strings.Contains(r.err, want) || strings.Contains(r.err, "s3c") {
+			t.Errorf("want %q: %s", want, r.err)
+		}
+	}
 }

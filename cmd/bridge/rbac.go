@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
@@ -95,7 +96,7 @@ func roleName(bridge string) string {
 
 // askCluster asks the API server for the facts that a configuration does not have.
 func askCluster(ctx context.Context, k config.Kubernetes, o *access.BusOptions) error {
-	client, err := newClient(k)
+	client, err := newClient(k, zap.NewNop())
 	if err != nil {
 		return err
 	}

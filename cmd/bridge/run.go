@@ -135,7 +135,7 @@ func run(ctx context.Context, o runOptions) error {
 		log.Warn("configuration warning", zap.String("warning", w))
 	}
 
-	client, err := newClient(c.Kubernetes)
+	client, err := newClient(c.Kubernetes, log)
 	if err != nil {
 		return err
 	}
@@ -272,7 +272,7 @@ func statusEndpoint(c *config.Config, log *zap.Logger) (serve.Options, error) {
 	case s.Login.TokenFile != "":
 		o.Login = serve.TokenFile(s.Login.TokenFile)
 	case s.Login.Kubernetes:
-		cfg, err := restConfig(c.Kubernetes)
+		cfg, err := renewal(c.Kubernetes, log).Config()
 		if err != nil {
 			return o, err
 		}

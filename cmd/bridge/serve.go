@@ -265,10 +265,10 @@ func (f *serveFlags) guard(p *past, m *mirror.Mirror, ready func() error, log *z
 		return nil, nil, nil
 	}
 	o := auth.Options{Log: log}
-	cfg, err := restConfig(p.config.Kubernetes)
+	cfg, err := renewal(p.config.Kubernetes, log).Config()
 	switch {
 	case err == nil:
-		client, err := newClient(p.config.Kubernetes)
+		client, err := newClient(p.config.Kubernetes, log)
 		if err != nil {
 			return nil, nil, &exitError{exitEnvironment, err}
 		}

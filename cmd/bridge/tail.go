@@ -74,7 +74,7 @@ func (f *tailFlags) run(cmd *cobra.Command, args []string) error {
 		d := dryRun{config: c, log: log, watchOnly: f.watchOnly}
 		return d.printed(cmd.Context(), cmp.Or(f.output, outputYAML), cmd.OutOrStdout())
 	}
-	client, err := newClient(f.kube)
+	client, err := newClient(f.kube, log)
 	if err != nil {
 		return err
 	}

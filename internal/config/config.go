@@ -50,10 +50,13 @@ type Config struct {
 // Kubernetes says where the API server is.
 type Kubernetes struct {
 	// Kubeconfig is the path of a kubeconfig. Default: KUBECONFIG, else ~/.kube/config if it exists, else the pod's
-	// service account.
+	// service account. It is read again within ten seconds, and when the API server refuses the credentials: only another
+	// server needs a restart.
 	Kubeconfig string `yaml:"kubeconfig"`
-	Context    string `yaml:"context"`    // context in that kubeconfig. Default: the current one
-	ClusterUID string `yaml:"clusterUID"` // UID of the namespace kube-system, for a bridge that may not get it
+	Context    string `yaml:"context"` // context in that kubeconfig. Default: the current one
+	// ClusterUID is the UID of the namespace kube-system, for a bridge that may not get it. For a cluster without this
+	// namespace, choose a text that no other cluster has.
+	ClusterUID string `yaml:"clusterUID"`
 	// ConcurrentLists is how many lists run at once. Lists that the API server did not answer in time before get
 	// at most half of it, rounded down but at least one. Default: 4
 	ConcurrentLists int `yaml:"concurrentLists"`

@@ -83,6 +83,12 @@ func Host(identity string) string {
 // separator is behind the host name in an identity. Host names do not have it.
 const separator = "_"
 
+// Protocols returns the application protocols of the connections. A configuration with a transport of its own must use
+// them: over HTTP/1.1 a request that gets no answer takes its connection with it, and
+// the next one dials. An HTTP/2 connection that is half open would be kept for
+// longer than the Lease.
+func Protocols() []string { return []string{"http/1.1"} }
+
 // New returns a candidate that does not run yet. It does not connect.
 func New(o Options) (*Elector, error) {
 	host, err := os.Hostname() // in a pod: its name
@@ -90,10 +96,7 @@ func New(o Options) (*Elector, error) {
 		return nil, fmt.Errorf("name this process in the Lease: %w", err)
 	}
 	cfg := rest.CopyConfig(o.Client)
-	// Over HTTP/1.1 a request that gets no answer takes its connection with it, and
-	// the next one dials. An HTTP/2 connection that is half open would be kept for
-	// longer than the Lease.
-	cfg.NextProtos = []string{"http/1.1"}
+	cfg.NextProtos = Protocols()
 	connections, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("set up a client for %s: %w", cfg.Host, err)

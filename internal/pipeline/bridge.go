@@ -397,6 +397,9 @@ func (b *Bridge) Status() status.Report {
 		r.Ready = r.Ready && (!standby || election.Problem == "")
 	}
 	r.Ready = r.Ready && (standby || len(b.pipelines) == len(b.o.Sinks))
+	if b.outage.refuses() {
+		r.Ready, r.Waiting = false, source.ErrCredentials.Error()+": "+renewCredentials
+	}
 	for _, p := range b.pipelines {
 		s := p.Status()
 		r.Ready = r.Ready && s.Ready

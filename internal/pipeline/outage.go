@@ -25,6 +25,14 @@ type outage struct {
 	hit     map[string]bool // readers that failed since the outage began
 	since   time.Time
 	first   string // the reader that failed first
+	refused bool   // the API server does not accept the credentials
+}
+
+// refuses reports whether the API server does not accept the credentials.
+func (o *outage) refuses() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.refused
 }
 
 func newOutage(log *zap.Logger) *outage {
@@ -48,16 +56,21 @@ func (o *outage) met(who string, err error) (own bool) {
 	}
 	if lost {
 		o.failing[who], o.hit[who] = true, true
-		o.reminder.failed(apiServer, failure{
+		f := failure{
 			message: "the API server is lost, or overloaded; trying again", steady: true, err: err,
 			fields: []zap.Field{zap.String("first", o.first), zap.Int("failing", len(o.failing))},
-		})
+		}
+		if o.refused = errors.Is(err, source.ErrCredentials); o.refused {
+			f.message, f.advice = "the API server does not accept the credentials; trying again", renewCredentials
+		}
+		o.reminder.failed(apiServer, f)
 		return own
 	}
 	if delete(o.failing, who); !began && len(o.failing) == 0 {
 		o.log.Info("the API server is back: everything is read again", zap.Int("interrupted", len(o.hit)),
 			zap.Duration("after", time.Since(o.since).Round(time.Millisecond)))
 		clear(o.hit)
+		o.refused = false
 		o.reminder.works(apiServer)
 	}
 	return own
@@ -72,7 +85,10 @@ func (o *outage) judge(err error) (lost, own bool) {
 	switch {
 	case errors.Is(err, source.ErrExpired):
 		return false, false
-	case errors.Is(err, buffer.ErrUnreadable): // the disk of the buffer
+	case errors.Is(err, source.ErrCredentials):
+		return true, false
+	case errors.Is(err, buffer.ErrUnreadable), errors.As(err, new(*source.ResourceError)):
+		// the disk of the buffer, or what serves the resource
 		return false, true
 	}
 	var joined interface{ Unwrap() []error }

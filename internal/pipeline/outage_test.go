@@ -31,6 +31,8 @@ func TestOutageJudges(t *testing.T) {
 		{"no such resource", fmt.Errorf("crs: %w", discovery.ErrNoResource), false, true},
 		{"forbidden", fmt.Errorf("list: %w", apierrors.NewForbidden(pods, "", errors.New("no"))), false, true},
 		{"overloaded", apierrors.NewTooManyRequests("later", 1), true, false},
+		{"one resource, whose webhook is dead", &source.ResourceError{Err: apierrors.NewTooManyRequests("storage is (re)initializing", 1)}, false, true},
+		{"refused credentials", fmt.Errorf("%w: %w", source.ErrCredentials, apierrors.NewUnauthorized("no")), true, false},
 		{"a connection that breaks", errors.New("watch: the connection broke"), true, false},
 		{"both a broken connection and a refusal", errors.Join(errors.New("broken"), apierrors.NewForbidden(pods, "", errors.New("no"))), false, true},
 		{"the buffer's disk, in a replay", fmt.Errorf("%w: %w: %w", buffer.ErrEnd, buffer.ErrUnreadable, syscall.EIO), false, true},
@@ -84,5 +86,27 @@ func TestOutageIsSaidOnce(t *testing.T) {
 	}
 	if want := []string{"the API server is lost<nil>", "the API server is back3", "the API server is lost<nil>", "the API server is back1"}; !slices.Equal(said, want) {
 		t.Errorf("said is %q, want %q", said, want)
+	}
+}
+
+// Credentials that the API server does not accept are no lost API server: log, advice and /readyz say so, until they are accepted.
+func TestRefusedCredentials(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	o := newOutage(zap.New(core))
+	for _, step := range []struct {
+		err  error
+		want bool
+	}{{nil, false}, {errors.New("broken"), false}, {source.ErrCredentials, true}, {source.ErrCredentials, true}, {nil, false}} {
+		if o.met("a", step.err); o.refuses() != step.want {
+			t.Errorf("%v: refused %t", step.err, o.refuses())
+		}
+	}
+	all := logs.All()
+	if len(all) != 3 {
+		t.Fatalf("it says %v", all)
+	}
+	says := all[1] // the outage began with a broken connection
+	if says.Message != "the API server does not accept the credentials; trying again" || says.ContextMap()["advice"] != renewCredentials {
+		t.Errorf("it says %q, %v", says.Message, says.ContextMap())
 	}
 }

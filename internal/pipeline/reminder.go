@@ -26,21 +26,26 @@ type failure struct {
 	fields  []zap.Field
 	err     error
 	every   time.Duration // between two of its lines; 0: [remindOutage]
-	steady  bool          // another kind of err alone is not logged
+	steady  bool          // another err alone is not logged
 	advice  string
 	lasts   time.Duration // the failure is over when no attempt has failed for so long; 0: only a call of works ends it
 
 	since, tried, logged time.Time
 	attempts             int
-	kinds                map[string]bool // of errors, logged since the last line of the interval
+	kinds                map[string]bool // logged since the last line of the interval
 }
 
 // withDigit matches words with a digit: names of files, ports, offsets, sizes.
 var withDigit = regexp.MustCompile(`[[:alnum:]]*[0-9][[:alnum:]]*`)
 
-// kind is what an error has in common with errors that differ in a number or in the name of a file: a disk that is full fails with another
-// file each time.
-func kind(err error) string { return withDigit.ReplaceAllLiteralString(err.Error(), "#") }
+// kind is what a failure has in common with failures whose errors differ in a number or in the name of a file: a disk that is full fails with
+// another file each time.
+func (f *failure) kind() string {
+	if f.steady {
+		return f.message
+	}
+	return f.message + ": " + withDigit.ReplaceAllLiteralString(f.err.Error(), "#")
+}
 
 // reminder logs failures when they begin, when another kind of error follows, and at an interval
 // while they last, so that the log of the last minute shows every outage.
@@ -70,7 +75,7 @@ func (r *reminder) failed(key string, f failure) (first bool) {
 		f.every = remindOutage
 	}
 	r.failures[key] = &f
-	if before == nil || !f.steady && !f.kinds[kind(f.err)] && len(f.kinds) < remindMost {
+	if before == nil || !f.kinds[f.kind()] && len(f.kinds) < remindMost {
 		r.say(&f, now)
 	}
 	return before == nil
@@ -91,7 +96,7 @@ func (r *reminder) works(key string) time.Duration {
 // say logs a failure. The caller holds mu.
 func (r *reminder) say(f *failure, now time.Time) {
 	f.logged = now
-	f.kinds[kind(f.err)] = true
+	f.kinds[f.kind()] = true
 	fields := append(slices.Clone(f.fields), zap.Error(f.err))
 	if f.advice != "" {
 		fields = append(fields, zap.String("advice", f.advice))

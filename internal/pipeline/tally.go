@@ -10,6 +10,7 @@ import (
 
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
@@ -32,6 +33,8 @@ const (
 	adviceRoute      = "correct what the error names: see KubebridgeRouteSuspended in the runbook"
 )
 
+const renewCredentials = "renew the bridge's credentials: its service account or kubeconfig. They are read again without a restart"
+
 // advice returns what a user can do about an error that is retried. otherwise is the advice if the cause is not known.
 func advice(err error, otherwise string) string {
 	var network net.Error
@@ -42,10 +45,13 @@ func advice(err error, otherwise string) string {
 		return "make room on the disk that the error names: it is tried again, and nothing is lost meanwhile"
 	case otherwise == adviceSink && errors.As(err, &network):
 		return "check the sink's addresses and the network; if this lasts, follow KubebridgeSinkFailing in the runbook: it is tried again"
+	case errors.As(err, new(*source.ResourceError)):
+		return "repair what serves the resource, because the API server answers other requests: " +
+			"the conversion webhook of its CustomResourceDefinition, its APIService, or its storage"
 	case apierrors.IsForbidden(err):
 		return "let the bridge's account get, list and watch the resource"
-	case apierrors.IsUnauthorized(err):
-		return "renew the bridge's credentials: its service account or kubeconfig"
+	case apierrors.IsUnauthorized(err), errors.Is(err, source.ErrCredentials):
+		return renewCredentials
 	case errors.Is(err, planning.ErrSeveral), errors.Is(err, planning.ErrAmbiguous):
 		return "write the resource with its plural and group"
 	case errors.Is(err, discovery.ErrNoResource):

@@ -3,13 +3,16 @@ package source
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
@@ -95,6 +98,26 @@ func plainCause(err error) error {
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return errBroken
+	}
+	return withAnswer(err)
+}
+
+// withAnswer adds the text of an answer that is not from an API server, for example from a proxy. client-go calls it an
+// unknown reason.
+func withAnswer(err error) error {
+	s, ok := asStatus(err)
+	if !ok || s.Status().Details == nil {
+		return err
+	}
+	for _, c := range s.Status().Details.Causes {
+		text := strings.TrimSpace(c.Message)
+		switch {
+		case c.Type != metav1.CauseTypeUnexpectedServerResponse || text == "" || strings.Contains(err.Error(), text):
+		case strings.Contains(text, "HTTP request to an HTTPS server"):
+			return fmt.Errorf("%w: the server uses TLS: begin the address of the server in the kubeconfig with https://", err)
+		default:
+			return fmt.Errorf("%w: it answered %.200q", err, text)
+		}
 	}
 	return err
 }

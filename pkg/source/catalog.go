@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -29,7 +30,11 @@ func (c *Client) Catalog(ctx context.Context) (*discovery.Catalog, error) {
 		err, partial = ctx.Err(), false // the other requests failed because ctx ended
 	}
 	if err != nil && (!partial || len(lists) == 0) {
-		return nil, fmt.Errorf("ask the server what it serves: %w", plainCause(err))
+		err = plainCause(err)
+		if statusCode(err) == http.StatusUnauthorized { // what the server serves is no resource of anybody else
+			err = fmt.Errorf("%w: %w", ErrCredentials, err)
+		}
+		return nil, fmt.Errorf("ask the server what it serves: %w", err)
 	}
 	var unknown []schema.GroupVersion
 	for gv := range failed {

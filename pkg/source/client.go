@@ -2,7 +2,10 @@ package source
 
 import (
 	"fmt"
+	"net"
 	"net/http"
+	"sync/atomic"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,10 +20,10 @@ import (
 type Client struct {
 	rest      rest.Interface
 	discovery *discovery.DiscoveryClient
-	transport transports
+	transport atomic.Pointer[transports]
 	probes    probes
 	watches   watches
-	cluster   identity
+	cluster   *identity
 	streams   pause         // set after a server showed that it does not support streamed lists
 	wide      chan struct{} // has one element for each busy watch on the wide connection
 	memory    pieces        // for pages and watch frames
@@ -29,41 +32,57 @@ type Client struct {
 
 // NewClient returns a client for the server that cfg names. It does not connect.
 // cfg is not changed; its Timeout and rate limits are ignored, because they
-// would end watches.
+// would end watches. Certificates in files are read again when they change.
 func NewClient(cfg *rest.Config) (*Client, error) {
-	cfg = rest.CopyConfig(cfg)
+	return Renewal{Load: func() (*rest.Config, error) { return cfg, nil }}.NewClient()
+}
+
+// NewClient returns a client whose credentials are renewed, see [Renewal]. It does not connect.
+func (o Renewal) NewClient() (*Client, error) {
+	c := &Client{probes: newProbes(), cluster: newIdentity(), wide: make(chan struct{}, wideWatches), watches: newWatches()}
+	loaded, r, err := o.start(c.connect)
+	if err != nil {
+		return nil, err
+	}
+	cfg := rest.CopyConfig(loaded)
 	cfg.Timeout, cfg.QPS, cfg.RateLimiter = 0, -1, nil
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // Status, for errors
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	cfg.WarningHandler = rest.NoWarnings{} // warnings about deprecated versions are of no use to a bridge
 	cfg.AcceptContentTypes, cfg.ContentType = "application/json", "application/json"
-
-	shared, err := newTransport(cfg, streamBuffer)
-	if err != nil {
-		return nil, fmt.Errorf("set up TLS for %s: %w", cfg.Host, err)
+	if c.rest, err = rest.UnversionedRESTClientForConfigAndClient(cfg, &http.Client{Transport: r}); err != nil {
+		return nil, fmt.Errorf("set up a client for %s: %w", serverName(cfg), err)
 	}
-	base := newTransports(shared)
+	if c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(cfg, &http.Client{Transport: r}); err != nil {
+		return nil, fmt.Errorf("set up discovery for %s: %w", serverName(cfg), err)
+	}
+	return c, nil
+}
+
+// connect makes the connections of a configuration, and returns them with its credentials.
+func (c *Client) connect(cfg *rest.Config) (http.RoundTripper, error) {
+	cfg = rest.CopyConfig(cfg)
+	if cfg.Dial == nil {
+		cfg.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
 	tc, err := cfg.TransportConfig()
 	if err != nil {
-		return nil, fmt.Errorf("set up authentication for %s: %w", cfg.Host, err)
+		return nil, fmt.Errorf("set up authentication for %s: %w", serverName(cfg), err)
 	}
+	shared, err := newTransport(tc, streamBuffer)
+	if err != nil {
+		return nil, fmt.Errorf("set up TLS for %s: %w", serverName(cfg), err)
+	}
+	base := newTransports(shared)
 	wrapped, err := transport.HTTPWrappersForConfig(tc, base)
 	if err != nil {
-		return nil, fmt.Errorf("set up authentication for %s: %w", cfg.Host, err)
+		return nil, fmt.Errorf("set up authentication for %s: %w", serverName(cfg), err)
 	}
-	rc, err := rest.UnversionedRESTClientForConfigAndClient(cfg, &http.Client{Transport: wrapped})
-	if err != nil {
-		return nil, fmt.Errorf("set up a client for %s: %w", cfg.Host, err)
+	if before := c.transport.Swap(&base); before != nil {
+		before.closeIdle()
 	}
-	dc, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, &http.Client{Transport: wrapped})
-	if err != nil {
-		return nil, fmt.Errorf("set up discovery for %s: %w", cfg.Host, err)
-	}
-	return &Client{
-		rest: rc, discovery: dc, transport: base, probes: newProbes(), cluster: newIdentity(),
-		wide: make(chan struct{}, wideWatches), watches: newWatches(),
-	}, nil
+	return wrapped, nil
 }
 
 // OpenWatches returns the number of open watches. Collections that read the same objects share one.
@@ -71,5 +90,5 @@ func (c *Client) OpenWatches() int { return int(c.watches.open.Load()) }
 
 // Close drops idle connections.
 func (c *Client) Close() {
-	c.transport.closeIdle()
+	c.transport.Load().closeIdle()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,10 +61,12 @@ func TestExpectedCluster(t *testing.T) {
 		want    string // in any other error
 	}{
 		{"not shown", "1", status(http.StatusForbidden, "Forbidden"), false, ""},
+		{"no such namespace", "1", notThere("namespaces", "kube-system"), false, ""},
 		{"the same", "1", shows, false, ""},
 		{"another", "2", shows, true, ""},
 		{"no answer", "1", status(http.StatusInternalServerError, "InternalError"), false, "the stub says InternalError"},
 		{"nothing expected", "", status(http.StatusForbidden, "Forbidden"), false, "the stub says Forbidden"},
+		{"nothing expected and no such namespace", "", notThere("namespaces", "kube-system"), false, "set kubernetes.clusterUID"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
@@ -90,6 +93,27 @@ func TestExpectedCluster(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A cluster that had the namespace kube-system and has lost it may be another one: in its first seconds a new cluster has none.
+func TestExpectedClusterLosesItsNamespace(t *testing.T) {
+	var lost atomic.Bool
+	client := newClient(t, inMemoryConfig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if lost.Load() {
+			notThere("namespaces", "kube-system")(w, r)
+			return
+		}
+		text200(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"1"}}`)(w, r)
+	})))
+	client.ExpectCluster("1")
+	if _, err := client.ClusterUID(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lost.Store(true)
+	if err := client.SameCluster(t.Context(), time.Now()); err == nil {
+		t.Error("a cluster without the namespace counts as the same")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -14,6 +15,18 @@ import (
 // the one that the client saw first: another cluster answers at this address. State that was
 // read from the first cluster does not apply to it.
 var ErrOtherCluster = errors.New("another cluster answers")
+
+// ErrCredentials is returned when the server does not accept the client's credentials (401), for any resource.
+var ErrCredentials = errors.New("the API server does not accept the credentials")
+
+// ResourceError is an error that the server answers for one resource, while it answers requests for others. For example,
+// the resource's conversion webhook or its APIService does not work.
+type ResourceError struct{ Err error }
+
+func (e *ResourceError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the answer.
+func (e *ResourceError) Unwrap() error { return e.Err }
 
 const (
 	kubeSystem = "/api/v1/namespaces/kube-system"
@@ -30,15 +43,17 @@ type identity struct {
 	turn     *semaphore.Weighted // guards the rest; unlike a mutex, waiting for it ends with a context
 	uid      string              // "" until it is known
 	expected bool                // the caller has set uid, see Client.ExpectCluster
+	shown    atomic.Bool         // the server has shown that it has uid
 	at       time.Time           // when the last check began, or failed
 	err      error               // result of the last check
 }
 
-func newIdentity() identity { return identity{turn: semaphore.NewWeighted(1)} }
+func newIdentity() *identity { return &identity{turn: semaphore.NewWeighted(1)} }
 
 // ExpectCluster sets the UID of the cluster, for an account that may not get the
-// kube-system namespace. If the server refuses the request (403), uid counts
-// as its UID. Another cluster that also refuses is not detected. If a server returns
+// kube-system namespace, or for a cluster without it. If the server refuses the request (403),
+// or has no such namespace (404) and never had it, uid counts as its UID.
+// Another cluster that answers the same is not detected. If a server returns
 // another UID, the error is [ErrOtherCluster]. Call ExpectCluster before any
 // other method; an empty uid has no effect.
 func (c *Client) ExpectCluster(uid string) { c.cluster.uid, c.cluster.expected = uid, uid != "" }
@@ -50,7 +65,7 @@ func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	uid, err := c.uid(ctx, kubeSystem)
-	id := &c.cluster
+	id := c.cluster
 	if id.expected || err != nil {
 		if err := id.judge(uid, err); err != nil {
 			return "", err
@@ -73,7 +88,7 @@ func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 // The result is from a request that was sent after since: to verify data that was read,
 // pass the time at which the data had arrived. Concurrent callers share a result.
 func (c *Client) SameCluster(ctx context.Context, since time.Time) error {
-	id := &c.cluster
+	id := c.cluster
 	if err := id.turn.Acquire(ctx, 1); err != nil {
 		return err
 	}
@@ -108,10 +123,30 @@ func (c *Collection) sameCluster(ctx context.Context, since time.Time) error {
 	return unknownCluster(err)
 }
 
+// blame returns the error of a failed list or watch with what is to blame: the resource, if the server answers another
+// request, or else the server.
+func (c *Collection) blame(ctx context.Context, err error) error {
+	code := statusCode(err)
+	if code != http.StatusUnauthorized && code != http.StatusTooManyRequests && code < http.StatusInternalServerError {
+		return err
+	}
+	other := c.client.SameCluster(ctx, time.Now())
+	switch {
+	case other == nil:
+		return &ResourceError{Err: err}
+	case errors.Is(other, ErrOtherCluster), ctx.Err() != nil: // the next attempt finds it
+		return err
+	}
+	return unknownCluster(other)
+}
+
 func unknownCluster(err error) error {
 	const unknown = "it is not known whether this is still the same cluster"
-	if statusCode(err) == 0 {
+	switch statusCode(err) {
+	case 0:
 		return fmt.Errorf("%s: %w", unknown, err)
+	case http.StatusUnauthorized:
+		return fmt.Errorf("%w: %v", ErrCredentials, err) //nolint:errorlint // as below
 	}
 	return fmt.Errorf("%s: %v", unknown, err) //nolint:errorlint // its status says nothing of the collection
 }
@@ -135,15 +170,20 @@ func (c *Collection) stillSame(ctx context.Context) error {
 
 // judge compares the answer of the server with the known UID.
 func (id *identity) judge(uid string, err error) error {
+	hidden := statusCode(err) == http.StatusForbidden || statusCode(err) == http.StatusNotFound && !id.shown.Load()
 	switch {
-	case err != nil && id.expected && statusCode(err) == http.StatusForbidden:
+	case hidden && id.expected:
 		return nil
+	case hidden:
+		return fmt.Errorf("get namespace kube-system, whose UID identifies the cluster: %w: "+
+			"allow it, or set kubernetes.clusterUID", err)
 	case err != nil:
 		return fmt.Errorf("get namespace kube-system: %w", err)
 	case uid != id.uid:
 		return fmt.Errorf("%w: its kube-system namespace has UID %s, not %s; point the bridge at the cluster it was started for, or give this one a bridge of its own",
 			ErrOtherCluster, uid, id.uid)
 	}
+	id.shown.Store(true)
 	return nil
 }
 

@@ -93,7 +93,7 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 		if err := r.prove(ctx, err); err != nil {
 			return err
 		}
-		if err := r.wait(ctx, r.retry.after(err), err); err != nil {
+		if err := r.wait(ctx, r.retry.after(err), r.blame(ctx, err)); err != nil {
 			return err
 		}
 	}
@@ -215,6 +215,9 @@ func (r *reader) watchOnce(ctx context.Context) error {
 		return r.expired(ctx, err)
 	}
 	r.throwAway, r.elsewhere, r.trouble = false, nil, time.Now()
+	if statusCode(err) != 0 && statusCode(doubt) != 0 { // the probe may name the cause: "storage is (re)initializing" does not
+		err = fmt.Errorf("%w; %v", err, doubt) //nolint:errorlint // its status says nothing of the watch
+	}
 	return err
 }
 
@@ -257,7 +260,7 @@ func (r *reader) expired(ctx context.Context, err error) error {
 	}
 	r.throwAway = false
 	if r.elsewhere != nil {
-		r.client.transport.other.leave(r.elsewhere.used)
+		r.client.transport.Load().other.leave(r.elsewhere.used)
 	}
 	if r.tried < otherServers {
 		r.tried, r.elsewhere = r.tried+1, new(other)

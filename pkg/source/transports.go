@@ -3,12 +3,10 @@ package source
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"sync"
 	"time"
 
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 )
 
@@ -28,31 +26,23 @@ const (
 // freshFor is the maximum age of a connection that probes share.
 const freshFor = 5 * time.Second
 
-func newTransport(cfg *rest.Config, perStream int) (*http.Transport, error) {
-	tc, err := cfg.TransportConfig()
-	if err != nil {
-		return nil, err
-	}
+func newTransport(tc *transport.Config, perStream int) (*http.Transport, error) {
 	tlsConfig, err := transport.TLSConfigFor(tc)
 	if err != nil {
 		return nil, err
 	}
 	proxy := http.ProxyFromEnvironment
-	if cfg.Proxy != nil {
-		proxy = cfg.Proxy
-	}
-	dial := cfg.Dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	if tc.Proxy != nil {
+		proxy = tc.Proxy
 	}
 	return &http.Transport{
 		Proxy:               proxy,
-		DialContext:         dial,
+		DialContext:         tc.DialHolder.Dial, // closes connections when the certificate of an exec plugin changes
 		TLSClientConfig:     tlsConfig,
 		TLSHandshakeTimeout: 10 * time.Second,
 		IdleConnTimeout:     90 * time.Second,
 		ForceAttemptHTTP2:   true,
-		DisableCompression:  cfg.DisableCompression,
+		DisableCompression:  tc.DisableCompression,
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerStream: perStream,
 			MaxReadFrameSize:          frameSize,

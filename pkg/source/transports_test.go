@@ -50,7 +50,7 @@ func TestFreshConnections(t *testing.T) {
 	if second := ask(freshly); second != first {
 		t.Errorf("the second probe went by %s, the first by %s", second, first)
 	}
-	client.transport.fresh.until = time.Now()
+	client.transport.Load().fresh.until = time.Now()
 	met("a probe later", ask(freshly))
 	fails = true
 	ask(freshly)

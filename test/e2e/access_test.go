@@ -102,37 +102,50 @@ func TestPermissionIsRevoked(t *testing.T) {
 	}
 }
 
-// Tokens of service accounts are replaced in their file every hour, and the old ones expire. client-go reads the file once a minute.
-// Until then the collection waits, with an error in its status, and publishes no deletions. Then the bridge continues with the new token.
+// Tokens of service accounts are replaced in their file every hour, and those in a kubeconfig when the file is renewed. If the token before
+// is refused, the bridge is not ready, says why, and publishes no deletions. It continues with the new token.
 func TestTokenIsRotated(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
-	account := "system:serviceaccount:" + w.ns + ":bridge"
-	w.allow(account, "namespaces", "get")
-	w.allow(account, "configmaps", "list", "watch")
-	tokenFile := filepath.Join(w.dir, "token")
-	old, path := w.token()
-	w.writeToken(tokenFile, old)
-	toCluster := w.proxyToCluster()
-	w.kubeconfigOf(path, func(c *api.Config) { c.AuthInfos["user"] = &api.AuthInfo{TokenFile: tokenFile} })
-	w.create(kube.ConfigMaps, "o")
-	w.start()
-	w.settle(kube.ConfigMaps)
+	for name, inline := range map[string]bool{"in a file": false, "in the kubeconfig": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
+			account := "system:serviceaccount:" + w.ns + ":bridge"
+			w.allow(account, "namespaces", "get")
+			w.allow(account, "configmaps", "list", "watch")
+			tokenFile := filepath.Join(w.dir, "token")
+			toCluster := w.proxyToCluster()
+			use := func(token, kubeconfig string) {
+				w.writeToken(tokenFile, token)
+				w.kubeconfigOf(kubeconfig, func(c *api.Config) {
+					if !inline {
+						c.AuthInfos["user"] = &api.AuthInfo{TokenFile: tokenFile}
+					}
+				})
+			}
+			old, path := w.token()
+			use(old, path)
+			w.create(kube.ConfigMaps, "o")
+			w.start()
+			w.settle(kube.ConfigMaps)
 
-	w.delete(serviceAccounts, "bridge") // and its tokens are void
-	renewed, _ := w.token()
-	w.writeToken(tokenFile, renewed)
-	cfg := rest.AnonymousClientConfig(w.cluster.RESTConfig())
-	cfg.BearerToken = old
-	w.refuses(cfg, apierrors.IsUnauthorized)
-	w.patch(kube.ConfigMaps, "o", "over the watch that is open")
-	w.settle(kube.ConfigMaps)
-	toCluster.Cut()
-	w.patch(kube.ConfigMaps, "o", "unseen")
-	w.awaitStatus(w.isWaiting(kube.ConfigMaps, "unauthorized"))
-	w.must(w.bridge.Await(w.within(2*time.Minute), w.isWatching(kube.ConfigMaps)))
-	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
-	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: 1, Present: 1})
+			w.delete(serviceAccounts, "bridge") // and its tokens are void
+			renewed, path := w.token()
+			cfg := rest.AnonymousClientConfig(w.cluster.RESTConfig())
+			cfg.BearerToken = old
+			w.refuses(cfg, apierrors.IsUnauthorized)
+			w.patch(kube.ConfigMaps, "o", "over the watch that is open")
+			w.settle(kube.ConfigMaps)
+			toCluster.Cut()
+			w.patch(kube.ConfigMaps, "o", "unseen")
+			w.awaitStatus(func(s bridge.Status) bool { return !s.Ready && w.isWaiting(kube.ConfigMaps, "unauthorized")(s) })
+			use(renewed, path)
+			w.awaitStatus(func(s bridge.Status) bool { return s.Ready && w.isWatching(kube.ConfigMaps)(s) })
+			log := w.bridge.Log()
+			says(t, log, "the API server does not accept the credentials; trying again", "renewed credentials for the API server")
+			all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
+			w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: 1, Present: 1})
+		})
+	}
 }
 
 var serviceAccounts = kube.Type{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, Kind: "ServiceAccount", Namespaced: true}

@@ -71,7 +71,7 @@ func TestNamedKubeconfigInPod(t *testing.T) {
 	} {
 		for _, args := range [][]string{
 			{"validate", "--connect", "-c", bus}, {"run", "-c", bus}, {"run", "--dry-run", "-c", bus}, {"tail", "namespaces"},
-			{"state", "--at", "0s", "--apply", "--force", "-c", bus}, {"estimate", "-c", bus},
+			{"state", "--at", "10m", "--apply", "--force", "-c", bus}, {"estimate", "-c", bus},
 		} {
 			p := pod("", append(args, "--kubeconfig", c.file)...)
 			w.exits(p, 2)

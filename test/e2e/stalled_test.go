@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,12 @@ func TestDeadConversionWebhook(t *testing.T) {
 		return (c.State == "stalled" || c.State == "waiting") && c.Error != ""
 	}))
 	t.Logf("seen after %s", time.Since(began).Round(time.Second))
+	w.must(w.bridge.Await(w.within(noticed), func(s bridge.Status) bool { // the watch's own error does not name it
+		return strings.Contains(s.Find(w.collection(v2)).Error, "conversion webhook for")
+	}))
+	if log := w.bridge.Log(); strings.Contains(log, "the API server is lost") {
+		t.Errorf("one resource's webhook is blamed on the API server:\n%s", log)
+	}
 	for _, m := range w.since(before) {
 		if m.Is("deleted") && m.Attributes["name"] != "deleted" {
 			t.Errorf("published while nothing could be known: %s", &m)
