@@ -7,10 +7,10 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
-
-	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+	"unicode"
 )
 
 // Change is one published change of an object. It is part of the API: field names and meanings do not change; fields
@@ -124,10 +124,10 @@ func newChangesPage(l listing) changesPage {
 		if c.Namespace != "" {
 			v.Object = c.Namespace + "/" + c.Name
 		}
-		v.Object, v.Who, v.Note = stdout.Legible(v.Object), stdout.Legible(v.Who), stdout.Legible(v.Note)
+		v.Object, v.Who, v.Note = legible(v.Object), legible(v.Who), legible(v.Note)
 		v.Users = nil
 		for _, line := range c.Users {
-			v.Users = append(v.Users, stdout.Legible(line))
+			v.Users = append(v.Users, legible(line))
 		}
 		switch c.Type {
 		case "added":
@@ -136,11 +136,24 @@ func newChangesPage(l listing) changesPage {
 			v.Class = "off"
 		}
 		for line := range strings.Lines(c.Diff) {
-			v.Lines = append(v.Lines, diffLine{classOfLine(line), stdout.Legible(strings.TrimRight(line, "\n"))})
+			v.Lines = append(v.Lines, diffLine{classOfLine(line), legible(strings.TrimRight(line, "\n"))})
 		}
 		p.Changes = append(p.Changes, v)
 	}
 	return p
+}
+
+// legible returns a text with escapes in place of the characters that make it look like another one.
+func legible(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 // classOfLine returns the CSS class of a line of a diff.
