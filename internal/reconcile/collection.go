@@ -640,7 +640,7 @@ func (c *Collection) reconnected() {
 		c.sideBroken()
 	}
 	if !event.Older("1", c.Position) {
-		return // resourceVersions that are no numbers do not tell which objects are the newest ones
+		return // resourceVersions that are no numbers do not show which objects are the newest ones
 	}
 	c.samples = make([]Sample, 0, maxSamples)
 	c.core.entries(c.ID, func(key string, o *Object) {
