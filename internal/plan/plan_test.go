@@ -189,6 +189,7 @@ func TestPlan(t *testing.T) {
 			want: []string{
 				"watch events", skipBindings, `skip daemonsets.apps: excluded by "*.apps"`, `skip deployments.apps: excluded by "*.apps"`,
 				skipEvents, skipLeases, `skip nodes: excluded by "nodes.v1."`, `skip pods: excluded by "po"`, skipSecrets,
+				`warn exclude: "unicorns" is the name of no resource that the server serves: it excludes nothing`,
 			},
 		},
 		{name: "a named one wins over an excluding pattern", entries: []Entry{{Resource: "deployments.apps"}}, exclude: []string{"*.apps", "*.*"}, want: []string{"watch deployments.apps"}},
