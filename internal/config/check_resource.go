@@ -74,7 +74,9 @@ func (p *problems) resource(at string, r *Resource) {
 
 func (p *problems) namespaces(at string, list []string) {
 	for i, n := range list {
-		if !nameForm.MatchString(n) {
+		if strings.Contains(n, "*") {
+			p.add(fmt.Sprintf("%s[%d]", at, i), "%q: namespaces have no patterns: select them by label, as in namespaceSelector: kubernetes.io/metadata.name notin (kube-system, kube-public), or by labels that you set", n)
+		} else if !nameForm.MatchString(n) {
 			p.add(fmt.Sprintf("%s[%d]", at, i), "%q cannot be a namespace: %s", n, nameRule)
 		} else if slices.Contains(list[:i], n) {
 			p.add(fmt.Sprintf("%s[%d]", at, i), "namespace %q is named twice", n)

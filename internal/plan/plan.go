@@ -256,6 +256,9 @@ func (p *planner) collect() {
 			p.taken[r] = true
 		}
 	}
+	if newer := p.takers[schema.GroupResource{Group: "events.k8s.io", Resource: "events"}]; newer != nil && p.takers[schema.GroupResource{Resource: "events"}] != nil {
+		p.Warnings = append(p.Warnings, newer[0].errorf("these are the same objects as events, which another entry has: each Event is published twice").Error())
+	}
 	slices.SortFunc(p.Collections, func(a, b Collection) int { return strings.Compare(a.ID(), b.ID()) })
 	for what, reason := range p.left {
 		if len(p.takers[schema.ParseGroupResource(what)]) == 0 { // no other pattern takes it in

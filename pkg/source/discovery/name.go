@@ -86,9 +86,20 @@ func (n Name) Check() error {
 	case n.IsPattern() && versionForm.MatchString(version) && isOwnGroup(GroupNamed(group)):
 		return fmt.Errorf("%q: a pattern has no version, each resource is read in the one that the server prefers: write *.%s", n.text, cmp.Or(group, core))
 	case !n.IsPattern() && !resourceForm.MatchString(n.text):
-		return fmt.Errorf("%q cannot be a resource: name it as kubectl does, for example pods, deployments.apps or deployments.v1.apps", n.text)
+		return fmt.Errorf("%q cannot be a resource: name it as kubectl does, for example %s", n.text, n.example())
 	}
 	return nil
+}
+
+// example returns what to write in place of a wrong name: lower case and, for one of Kubernetes' own kinds, the plural.
+func (n Name) example() string {
+	lower := strings.ToLower(n.text)
+	if r, err := Builtin().Find(n); err == nil {
+		return r.GroupResource().String()
+	} else if resourceForm.MatchString(lower) {
+		return lower
+	}
+	return "pods, deployments.apps or deployments.v1.apps"
 }
 
 // WithoutVersion returns the name as one that has no version: v2 in codebases.v2.epam.com is a part of the group, unless the rest of it is one of

@@ -64,6 +64,8 @@ func TestCheck(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                  `"" cannot be a resource: name it as kubectl does`,
 		"Pods":              `"Pods" cannot be a resource: name it as kubectl does`,
+		"Deployment":        `name it as kubectl does, for example deployments.apps`,
+		"IngressRoute":      `name it as kubectl does, for example ingressroute`,
 		"my pods":           `"my pods" cannot be a resource`,
 		"pods..apps-":       `"pods..apps-" cannot be a resource`,
 		"pods/log":          `"pods/log": name a resource as kubectl does, for example deployments.v1.apps; subresources have no watch`,
