@@ -137,7 +137,7 @@ func checkKafka(ctx context.Context, b *busCheck) {
 func topicRoutes(c *config.Config, s *config.Sink) []history.Route {
 	out := []history.Route{{Template: s.Kafka.Topic}}
 	for _, e := range c.ResourcesOf(s) {
-		r := history.Route{Template: cmp.Or(e.Topic, s.Kafka.Topic), Resource: resourceID(discovery.Parse(e.Name()))}
+		r := history.Route{Template: cmp.Or(e.Topic, s.Kafka.Topic), Resource: resourceID(e.Parsed())}
 		if r.Template != s.Kafka.Topic && !slices.Contains(out, r) {
 			out = append(out, r)
 		}
@@ -145,11 +145,11 @@ func topicRoutes(c *config.Config, s *config.Sink) []history.Route {
 	return out
 }
 
-// resourceID returns the ID of the resource that a name means. It returns "" for a pattern, and for a name that only the cluster can
-// resolve.
+// resourceID returns the ID of the one of Kubernetes' own resources that a name means. It returns "" for a pattern, and for other names: only the cluster can
+// resolve short names, and distinguish a version from a group.
 func resourceID(n discovery.Name) string {
-	r, _, err := discovery.Builtin().Identify(n)
-	if n.IsPattern() || err != nil {
+	r, served, err := discovery.Builtin().Identify(n)
+	if n.IsPattern() || err != nil || !served {
 		return ""
 	}
 	c := event.Collection{Group: r.Group, Resource: r.Resource}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/encode"
@@ -25,6 +26,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // TestNoSpaceForTheHashKey: a bridge whose disk is full at its first start waits, as it does later.
@@ -107,7 +109,10 @@ sinks:
 				},
 			},
 			{Resource: "pods", Name: "rest", LabelSelector: "audit!=true", Options: plain},
-			{Resource: "jobs.v1.batch", Namespaces: []string{"a", "b"}, Options: plain},
+			{
+				Resource: "jobs.v1.batch", Namespaces: []string{"a", "b"}, Options: plain,
+				Meaning: discovery.NameOf(schema.GroupResource{Group: "batch", Resource: "jobs"}, "v1"),
+			},
 			{Resource: "events", Options: plain},
 		}},
 		{Sink: "own", Exclude: exclude, Entries: []plan.Entry{{Resource: "nodes", Options: plain}}},

@@ -94,8 +94,14 @@ func TestPermissions(t *testing.T) {
 		"merged by group": {"resources: [pods, svc, deploy, statefulsets.apps]", []string{
 			"everywhere: list,watch pods,services.", "everywhere: list,watch deployments,statefulsets.apps",
 		}},
-		"a version is no matter": {"resources: [hpa.v1.autoscaling, certificates.v1.cert-manager.io]", []string{
+		"a version is no matter": {"resources: [hpa.v1.autoscaling, {group: cert-manager.io, version: v1, resource: certificates}]", []string{
 			"everywhere: list,watch horizontalpodautoscalers.autoscaling", "everywhere: list,watch certificates.cert-manager.io",
+		}},
+		"a version, or a part of the group": {"resources: [codebases.v2.edp.example.com]", []string{
+			"everywhere: list,watch codebases.edp.example.com", "everywhere: list,watch codebases.v2.edp.example.com",
+		}},
+		"a group that begins like a version": {`resources: [{group: v2.edp.example.com, resource: codebases}, {group: v1.edp.example.com, version: v3, resource: apps}, "*.v3.edp.example.com"]`, []string{
+			"everywhere: list,watch apps.v1.edp.example.com", "everywhere: list,watch codebases.v2.edp.example.com", "everywhere: list,watch *.v3.edp.example.com",
 		}},
 		"namespaces": {"resources: [{resource: pods, namespaces: [a, b]}, nodes]", []string{
 			"everywhere: get namespaces.=a,b", "everywhere: list,watch nodes.",

@@ -271,6 +271,7 @@ func (a *asker) leftOut(patterns []discovery.Name) map[string][]string {
 	}
 	var excluded []schema.GroupResource
 	for _, n := range discovery.ParseAll(a.config.Exclude) {
+		n = n.WithoutVersion()
 		if group, known := n.Group(); known {
 			excluded = append(excluded, schema.GroupResource{Group: group, Resource: n.Resource()})
 		} else if gr, _, err := a.options.Catalog.Identify(n); err == nil {

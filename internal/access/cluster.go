@@ -200,7 +200,7 @@ func onlyName(selector string) string {
 
 // resolve returns the resources that an entry means, in a form that RBAC can grant.
 func (a *asker) resolve(r config.Resource) ([]schema.GroupResource, error) {
-	name := discovery.Parse(r.Name())
+	name := r.Parsed()
 	group, grouped := name.Group()
 	switch name.Breadth() {
 	case discovery.OneResource:
@@ -231,6 +231,9 @@ func (a *asker) single(name discovery.Name, grouped bool) ([]schema.GroupResourc
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: write it in full, as in certificates.cert-manager.io, or let --connect ask the cluster", err)
+	case !served && name.Version() != "" && len(name.Candidates()) > 1:
+		a.note("%s is taken as it is written: %s may be a version or a part of the group, and both are granted. Write group, version and resource for one of them.", name, name.Version())
+		return name.Candidates(), nil
 	case !served:
 		a.note("%s is taken as it is written: it must be the plural of a resource and its group.", name)
 	case a.guess && !grouped && found.Group != "":

@@ -44,7 +44,7 @@ func (p *problems) resources(path string, list []Resource) {
 
 // resource fills in the defaults of an entry and records its mistakes.
 func (p *problems) resource(at string, r *Resource) {
-	wrong := discovery.Parse(r.Name()).Check()
+	wrong := r.Parsed().Check()
 	switch {
 	case r.Resource == "":
 		p.add(at, "it names no resource: write pods, deployments.apps, or resource: with its options")
@@ -52,8 +52,6 @@ func (p *problems) resource(at string, r *Resource) {
 		p.add(at, "it has a group of its own: write *.%s as the resource", r.Group)
 	case wrong != nil:
 		p.add(at, "%s", wrong)
-	case r.Group != "" && r.Version == "":
-		p.add(at, "it has a group but no version: write %s.%s, or add version", r.Resource, r.Group)
 	}
 	p.namespaces(at+".namespaces", r.Namespaces)
 	p.namespaces(at+".excludeNamespaces", r.ExcludeNamespaces)
@@ -76,7 +74,9 @@ func (p *problems) resource(at string, r *Resource) {
 
 func (p *problems) namespaces(at string, list []string) {
 	for i, n := range list {
-		if !nameForm.MatchString(n) {
+		if strings.Contains(n, "*") {
+			p.add(fmt.Sprintf("%s[%d]", at, i), "%q: namespaces have no patterns: select them by label, as in namespaceSelector: kubernetes.io/metadata.name notin (kube-system, kube-public), or by labels that you set", n)
+		} else if !nameForm.MatchString(n) {
 			p.add(fmt.Sprintf("%s[%d]", at, i), "%q cannot be a namespace: %s", n, nameRule)
 		} else if slices.Contains(list[:i], n) {
 			p.add(fmt.Sprintf("%s[%d]", at, i), "namespace %q is named twice", n)
@@ -105,7 +105,7 @@ func (p *problems) interval(at string, d, least time.Duration) {
 // exclude checks that no excluded resource is also configured by name.
 func (p *problems) exclude(c *Config) {
 	for i, text := range c.Exclude {
-		at, name := fmt.Sprintf("exclude[%d]", i), discovery.Parse(text)
+		at, name := fmt.Sprintf("exclude[%d]", i), discovery.Parse(text).WithoutVersion()
 		switch wrong := name.Check(); {
 		case text == "":
 			p.add(at, "it names no resource: write leases.coordination.k8s.io, or a pattern such as *.metrics.k8s.io")
@@ -128,7 +128,7 @@ func (p *problems) exclude(c *Config) {
 
 func (p *problems) asked(at string, excluded discovery.Name, path string, list []Resource) {
 	for i, r := range list {
-		if named := discovery.Parse(r.Name()); excluded.Covers(named) {
+		if named := r.Parsed(); excluded.Covers(named) {
 			p.add(at, "%q would leave out %q, which %s[%d] asks for: remove one of them", excluded, named, path, i)
 		}
 	}

@@ -3,7 +3,10 @@ package config
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // Resource asks for a resource, as kubectl names it, or for all that a pattern
@@ -16,7 +19,7 @@ type Resource struct {
 	// Resource is a name such as "pods", "deployments.apps" or "deployments.v1.apps", or a pattern: "*.*" is
 	// everything that can be watched, "*.apps" a group, "*.core" (or "*.") the core group.
 	Resource string `yaml:"resource"`
-	Group    string `yaml:"group"`   // with Version: the long form of a name
+	Group    string `yaml:"group"`   // the long form of a name, with or without Version
 	Version  string `yaml:"version"` // default: the version that the server prefers
 
 	Namespaces        []string `yaml:"namespaces"`        // only these, one collection each. Default: all
@@ -77,16 +80,31 @@ func (r *Resource) UnmarshalYAML(unmarshal func(any) error) error {
 // Name is the resource with its version and group, as kubectl takes it, or the
 // pattern.
 func (r Resource) Name() string {
-	if r.Version == "" {
+	switch {
+	case r.Version == "" && r.Group == "":
 		return r.Resource
+	case r.Version == "":
+		return r.Resource + "." + r.Group
 	}
 	return r.Resource + "." + r.Version + "." + r.Group // "pods.v1." is the core group's
 }
 
+// Parsed returns the name. That of the long form has one reading, whatever its group looks like.
+func (r Resource) Parsed() discovery.Name {
+	if r.Group == "" && r.Version == "" || r.Resource == "*" {
+		return discovery.Parse(r.Name())
+	}
+	return discovery.NameOf(schema.GroupResource{Group: r.Group, Resource: r.Resource}, r.Version)
+}
+
 // planned returns the entry for internal/plan, without options that do not matter there.
 func (r *Resource) planned(place string) plan.Entry {
+	var meaning discovery.Name
+	if r.Group != "" || r.Version != "" {
+		meaning = r.Parsed()
+	}
 	return plan.Entry{
 		Place: place, Resource: r.Name(), Name: r.Entry, Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,
-		LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector, MetadataOnly: r.MetadataOnly, Required: r.Required,
+		LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector, MetadataOnly: r.MetadataOnly, Required: r.Required, Meaning: meaning,
 	}
 }

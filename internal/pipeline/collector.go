@@ -58,7 +58,7 @@ func NewCollector(report func() status.Report) *Collector {
 			oldest:     of("queue_oldest_timestamp_seconds", "When the oldest event in the queue was read from the API server; absent while it is empty.", "sink"),
 			lastEvent:  of("events_last_delivered_timestamp_seconds", "When the last event was delivered.", "sink"),
 			lastCommit: of("checkpoint_last_commit_timestamp_seconds", "When the last commit to the checkpoint ended.", "sink"),
-			waiting:    of("source_waiting", "Configured resources, patterns and API groups of patterns that are not watched, because the API server does not serve them or its discovery for them fails.", "sink"),
+			waiting:    of("source_waiting", "Configured resources, patterns and API groups of patterns that are not watched, because the API server does not serve them or its discovery for them fails, and entries whose names several resources have.", "sink"),
 		},
 		resource: resourceDescs{
 			state:   of("source_collections", "Collections by state.", "sink", "resource", "state"),

@@ -32,10 +32,11 @@ func (e *EnvironmentError) Unwrap() error { return e.Err }
 
 // Entry is one item of the configured resources.
 type Entry struct {
-	Resource          string   // a name or a pattern: see [discovery.Name]
-	Name              string   // distinguishes entries of one resource: a DNS label (RFC 1123); "": it has none
-	Namespaces        []string // one collection for each; none: one collection of all namespaces
-	NamespaceSelector string   // label selector of namespaces: one collection for each; not beside Namespaces
+	Resource          string         // a name or a pattern: see [discovery.Name]
+	Meaning           discovery.Name // of Resource; zero: as [discovery.Parse] reads it
+	Name              string         // distinguishes entries of one resource: a DNS label (RFC 1123); "": it has none
+	Namespaces        []string       // one collection for each; none: one collection of all namespaces
+	NamespaceSelector string         // label selector of namespaces: one collection for each; not beside Namespaces
 	ExcludeNamespaces []string
 	LabelSelector     string
 	FieldSelector     string
@@ -162,7 +163,10 @@ func parseAll(entries []Entry) (good []*parsed, wrong []Mistake) {
 
 // parse parses an entry. Its mistakes have no index.
 func parse(e Entry) (p *parsed, wrong []Mistake) {
-	n := discovery.Parse(e.Resource)
+	n := e.Meaning
+	if n == (discovery.Name{}) {
+		n = discovery.Parse(e.Resource)
+	}
 	p = &parsed{Entry: e, resource: n, redacted: discovery.ParseAll(e.Redacted), in: without(e.Namespaces, e.ExcludeNamespaces)}
 	mistake := func(field, format string, args ...any) {
 		wrong = append(wrong, Mistake{Field: field, Err: fmt.Errorf(format, args...)})

@@ -184,7 +184,13 @@ func (p *planner) parse(entries []Entry) {
 // are. A name of one of Kubernetes' own resources does not come to mean another.
 func (p *planner) exclude() {
 	x := &p.in.exclude
-	for _, name := range x.all {
+	patterns := slices.ContainsFunc(p.in.entries, func(e *parsed) bool { return e.resource.IsPattern() })
+	for i, name := range x.all {
+		name = name.WithoutVersion()
+		x.all[i] = name
+		if patterns && !p.in.catalog.MayServe(name) && len(p.in.catalog.Meanings(name)) == 0 {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("exclude: %q is the name of no resource that the server serves: it excludes nothing", name))
+		}
 		if name.IsPattern() {
 			x.patterns = append(x.patterns, name)
 			continue
@@ -249,6 +255,9 @@ func (p *planner) collect() {
 		for r := range p.takers {
 			p.taken[r] = true
 		}
+	}
+	if newer := p.takers[schema.GroupResource{Group: "events.k8s.io", Resource: "events"}]; newer != nil && p.takers[schema.GroupResource{Resource: "events"}] != nil {
+		p.Warnings = append(p.Warnings, newer[0].errorf("these are the same objects as events, which another entry has: each Event is published twice").Error())
 	}
 	slices.SortFunc(p.Collections, func(a, b Collection) int { return strings.Compare(a.ID(), b.ID()) })
 	for what, reason := range p.left {

@@ -178,6 +178,7 @@ func TestPlan(t *testing.T) {
 				"watch daemonsets.apps", "watch deployments.apps labels=narrow=1", "watch events labels=wide=1",
 				"watch events.events.k8s.io", "watch nodes labels=wide=1", "watch pods labels=wide=1",
 				"watch secrets@pay", skipBindings, skipLeases,
+				`warn resource "events.events.k8s.io": these are the same objects as events, which another entry has: each Event is published twice`,
 			},
 		},
 		{
@@ -189,6 +190,7 @@ func TestPlan(t *testing.T) {
 			want: []string{
 				"watch events", skipBindings, `skip daemonsets.apps: excluded by "*.apps"`, `skip deployments.apps: excluded by "*.apps"`,
 				skipEvents, skipLeases, `skip nodes: excluded by "nodes.v1."`, `skip pods: excluded by "po"`, skipSecrets,
+				`warn exclude: "unicorns" is the name of no resource that the server serves: it excludes nothing`,
 			},
 		},
 		{name: "a named one wins over an excluding pattern", entries: []Entry{{Resource: "deployments.apps"}}, exclude: []string{"*.apps", "*.*"}, want: []string{"watch deployments.apps"}},

@@ -105,7 +105,7 @@ func (r Rule) compile() (rule, error) {
 	}
 	for _, name := range out.resources {
 		err := name.Check()
-		if err == nil && name.Version() != "" {
+		if err == nil && name.WithoutVersion().Version() != "" {
 			err = fmt.Errorf("%q: a rule is for all versions of a resource: write %s", name, name.Unversioned())
 		}
 		errs = append(errs, err)

@@ -27,7 +27,7 @@ func (w *world) installs(t kube.Type) {
 }
 
 // Somebody installs a resource with the name of an entry. The entry keeps the resource that it has, also across restarts and without
-// permission for the other one, and the bridge says that the name may mean both. Otherwise a user that may create CustomResourceDefinitions could hide changes.
+// permission for the other one, and the bridge says that the name may mean both. Otherwise users that may create CustomResourceDefinitions could hide changes.
 func TestSomebodyInstallsANamesake(t *testing.T) {
 	for name, c := range map[string]struct {
 		down, limited, singular bool
@@ -125,4 +125,46 @@ func TestNameOfSeveralResources(t *testing.T) {
 	resync := w.launch("resync", first.Resource, "-c", path)
 	w.exits(resync, 0)
 	says(t, resync.Log()+resync.Output(), first.ResourceID())
+}
+
+// The first label of a group may look like a version. Patterns, `exclude`, rules and the long form have no version, so it belongs to the group there.
+// Otherwise an exclusion would exclude nothing, and a rule would hide nothing.
+func TestGroupLikeAVersion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
+	w.widgets = kube.Widgets("v2." + w.ns + ".kubebridge.io")
+	name := w.widgets.ResourceID()
+	w.installs(w.widgets)
+	w.create(w.widgets, "o")
+	pattern := bridge.Resource{Resource: "*." + w.widgets.Group, Namespaces: []string{w.ns}}
+	for _, c := range []struct {
+		what     string
+		resource bridge.Resource
+		exclude  []string
+		watched  bool
+	}{
+		{"the name", bridge.Resource{Resource: name, Namespaces: []string{w.ns}}, nil, true},
+		{"the pattern", pattern, nil, true},
+		{"excluded", pattern, []string{name}, false},
+	} {
+		w.config.Resources = append(w.config.Resources[:1], c.resource)
+		w.config.Exclude = c.exclude
+		w.run()
+		w.awaitStatus(func(s bridge.Status) bool {
+			watched := s.Find(w.collection(w.widgets)).State == "watching"
+			return s.Find(w.collection(kube.ConfigMaps)).State == "watching" && (watched && c.watched || !c.watched && s.Find("*."+w.widgets.Group).Error != "")
+		})
+		if strings.Contains(w.bridge.Log(), "it excludes nothing") {
+			t.Errorf("%s: an exclusion counts for nothing", c.what)
+		}
+		w.stop()
+	}
+	w.config.Exclude = []string{"widgets." + w.ns + ".kubebridge.io"} // the group without v2
+	validate := w.launch("validate", "--connect", "-c", w.writeConfig(w.config))
+	w.exits(validate, 0)
+	says(t, validate.Log(), "warning", "it excludes nothing")
+	w.config.Resources[1], w.config.Exclude = bridge.Resource{Resource: name}, nil
+	rbac := w.launch("rbac", "-c", w.writeConfig(w.config))
+	w.exits(rbac, 0)
+	says(t, rbac.Output(), `"`+w.widgets.Group+`"`)
 }

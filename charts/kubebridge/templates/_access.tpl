@@ -58,10 +58,12 @@ Each of it comes from one entry of resources, of the bridge or of a sink.
 {{- range $scope := $scopes -}}
 {{- if not (hasKey $out.grants $scope) -}}{{- $_ := set $out.grants $scope dict -}}{{- end -}}
 {{- $groups := index $out.grants $scope -}}
-{{- if not (hasKey $groups $group) -}}{{- $_ := set $groups $group dict -}}{{- end -}}
-{{- $resources := index $groups $group -}}
+{{- range $each := $wanted.other | empty | ternary (list $group) (list $group $wanted.other) -}}
+{{- if not (hasKey $groups $each) -}}{{- $_ := set $groups $each dict -}}{{- end -}}
+{{- $resources := index $groups $each -}}
 {{- range $names -}}
 {{- if or (eq $verb "get") (not (hasKey $resources .)) -}}{{- $_ := set $resources . $verb -}}{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -72,6 +74,7 @@ Each of it comes from one entry of resources, of the bridge or of a sink.
 {{/*
 The group and the full name that an entry of resources means, as JSON. Names are the bridge's:
 pods, pods.core, deployments.apps, deployments.v1.apps, *.apps, *.core, *.*
+In codebases.v2.edp.example.com, v2 may be a version or a part of the group: "other" is then the group with it.
 A short name that is not known is refused, unless "unknown" lets it pass; so is a pattern of another form, which must not be
 granted as if it covered its group.
 */}}
@@ -85,8 +88,12 @@ granted as if it covered its group.
 {{- $group := default "" $parts._1 -}}
 {{- $bare := not (contains "." (toString $e.resource)) -}}
 {{- $version := "^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?\\." -}}
-{{- if $e.version -}}{{- $group = default "" $e.group -}}{{- $bare = false -}}
-{{- else if regexMatch $version $group -}}{{- $group = regexReplaceAll $version $group "" -}}
+{{- $other := "" -}}
+{{- if or $e.version $e.group -}}{{- $group = default "" $e.group -}}{{- $bare = false -}}
+{{- else if and (ne $name "*") (regexMatch $version $group) -}}
+{{- $other = $group -}}
+{{- $group = regexReplaceAll $version $group "" -}}
+{{- if or (eq $group "core") (hasKey .known $group) -}}{{- $other = "" -}}{{- end -}}
 {{- end -}}
 {{- if eq $group "core" -}}{{- $group = "" -}}{{- end -}}
 {{- $found := "" -}}
@@ -106,7 +113,7 @@ granted as if it covered its group.
 {{- else if and $bare $name (not .unknown) -}}
 {{- fail (printf "resource %q is none of Kubernetes' own, and a template cannot ask the cluster which API group has it: write name and group in full, as in certificates.cert-manager.io" (toString $e.resource)) -}}
 {{- else -}}
-{{- toJson (dict "group" $group "resource" $name) -}}
+{{- toJson (dict "group" $group "resource" $name "other" $other) -}}
 {{- end -}}
 {{- end -}}
 

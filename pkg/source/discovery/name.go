@@ -25,7 +25,7 @@ type Name struct {
 	group    string // "*": every group
 	version  string // "": not written
 	bare     bool   // the text has no group
-	exact    bool   // made by NameOf: group and version are known
+	exact    bool   // it has one reading: see NameOf
 }
 
 // all stands for every resource, or every group.
@@ -59,11 +59,11 @@ func Parse(text string) Name {
 
 // NameOf returns the name of one resource, which means the same on every cluster. An empty version is the one that the server prefers.
 func NameOf(r schema.GroupResource, version string) Name {
-	text := Resource{Group: r.Group, Version: version, Name: r.Resource}.String()
-	if version == "" {
-		text = r.String()
+	text := r.String()
+	if version != "" {
+		text = Resource{Group: r.Group, Version: version, Name: r.Resource}.String()
 	}
-	return Name{text: text, resource: r.Resource, group: r.Group, version: version, exact: true}
+	return Name{text: text, resource: r.Resource, group: GroupNamed(r.Group), version: version, exact: true}
 }
 
 // ParseAll reads several names and patterns.
@@ -83,13 +83,39 @@ func (n Name) Check() error {
 		return fmt.Errorf("%q: name a resource as kubectl does, for example deployments.v1.apps; subresources have no watch", n.text)
 	case strings.Contains(n.text, all) && !patternForm.MatchString(n.text):
 		return fmt.Errorf("%q is no pattern: write *.* for everything, *.GROUP for an API group, or *.core for the core group", n.text)
-	case n.IsPattern() && versionForm.MatchString(version):
+	case n.IsPattern() && versionForm.MatchString(version) && isOwnGroup(GroupNamed(group)):
 		return fmt.Errorf("%q: a pattern has no version, each resource is read in the one that the server prefers: write *.%s", n.text, cmp.Or(group, core))
 	case !n.IsPattern() && !resourceForm.MatchString(n.text):
-		return fmt.Errorf("%q cannot be a resource: name it as kubectl does, for example pods, deployments.apps or deployments.v1.apps", n.text)
+		return fmt.Errorf("%q cannot be a resource: name it as kubectl does, for example %s", n.text, n.example())
 	}
 	return nil
 }
+
+// example returns what to write in place of a wrong name: lower case and, for one of Kubernetes' own kinds, the plural.
+func (n Name) example() string {
+	lower := strings.ToLower(n.text)
+	if r, err := Builtin().Find(n); err == nil {
+		return r.GroupResource().String()
+	} else if resourceForm.MatchString(lower) {
+		return lower
+	}
+	return "pods, deployments.apps or deployments.v1.apps"
+}
+
+// WithoutVersion returns the name as one that has no version: v2 in codebases.v2.epam.com is a part of the group, unless the rest of it is one of
+// Kubernetes' own groups.
+func (n Name) WithoutVersion() Name {
+	if n.version != "" && !n.exact && !isOwnGroup(n.group) {
+		n.group, n.version, n.exact = n.version+"."+n.group, "", true
+	}
+	return n
+}
+
+// isOwnGroup reports whether an API group is one of Kubernetes' own.
+func isOwnGroup(name string) bool { return Builtin().group(name) != nil }
+
+// Equal reports whether both names have the same text and the same meaning.
+func (n Name) Equal(other Name) bool { return n == other }
 
 // String returns the text as it was written.
 func (n Name) String() string { return n.text }

@@ -55,7 +55,7 @@ func TestName(t *testing.T) {
 func TestCheck(t *testing.T) {
 	for _, text := range []string{
 		"pods", "po", "pods.", "pods.core", "pods.v1.", "deployments.apps", "deployments.v1.apps", "certificates.cert-manager.io",
-		"*.*", "*.apps", "*.core", "*.", "*.cert-manager.io", "*.v1x.example.com",
+		"*.*", "*.apps", "*.core", "*.", "*.cert-manager.io", "*.v1x.example.com", "*.v2.epam.example",
 	} {
 		if err := Parse(text).Check(); err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -64,6 +64,8 @@ func TestCheck(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                  `"" cannot be a resource: name it as kubectl does`,
 		"Pods":              `"Pods" cannot be a resource: name it as kubectl does`,
+		"Deployment":        `name it as kubectl does, for example deployments.apps`,
+		"IngressRoute":      `name it as kubectl does, for example ingressroute`,
 		"my pods":           `"my pods" cannot be a resource`,
 		"pods..apps-":       `"pods..apps-" cannot be a resource`,
 		"pods/log":          `"pods/log": name a resource as kubectl does, for example deployments.v1.apps; subresources have no watch`,
@@ -75,7 +77,7 @@ func TestCheck(t *testing.T) {
 		"*.Apps":            `"*.Apps" is no pattern`,
 		"*.v1":              `"*.v1": a pattern has no version, each resource is read in the one that the server prefers: write *.core`,
 		"*.v1.apps":         `"*.v1.apps": a pattern has no version, each resource is read in the one that the server prefers: write *.apps`,
-		"*.v1alpha1.x.io":   `write *.x.io`,
+		"*.v1.core":         `write *.core`,
 		"deployments.apps*": `"deployments.apps*" is no pattern`,
 	} {
 		if err := Parse(text).Check(); err == nil || !strings.Contains(err.Error(), want) {
