@@ -487,8 +487,11 @@ func (w *world) completeTo(c *copied, i *Item) {
 		if t.at <= c.upTo || !w.passes(p, t) || w.everUnfit(t) || p.Filter == ignoring && t.minor() {
 			continue
 		}
-		o, had := c.objects[strconv.Itoa(t.uid)]
-		ended := c.last[name].deleted && number(c.last[name].version) >= t.at // the copy has received its deletion
+		uid := strconv.Itoa(t.uid)
+		o, had := c.objects[uid]
+		last := c.last[name]
+		// The copy has received its deletion, and perhaps a later object of the name.
+		ended := number(last.version) >= t.at && (last.deleted || !had && last.uid != uid)
 		if !ended && (!had || number(o.version) < t.at) {
 			w.fail("incomplete: at %s, resourceVersion %d of object %s was not published", describe(i), t.at, name)
 		}
