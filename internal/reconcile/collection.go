@@ -662,8 +662,8 @@ func (c *Collection) SamplesDue() bool { return c.samples != nil }
 //
 //	the state has the same uid, resourceVersion and digest                 –
 //	the state has the same uid and resourceVersion                         gap (drift): the list finds out
-//	the state is that at the position of the sample, or its object is not  another history: the object was as in the sample
-//	newer than that position
+//	the state is that at the position of the sample, or what it shows is   another history: the object was as in the sample
+//	not newer than that position
 //	the entry has changed since                                            –
 //	otherwise                                                              the watch has yet to explain it, see side.done
 func (c *Collection) compareSample(known *Object, s *Sighting, version string) {
@@ -677,7 +677,7 @@ func (c *Collection) compareSample(known *Object, s *Sighting, version string) {
 	case same && s.Digest == x.Digest:
 	case same:
 		c.gap(event.ReasonDrift)
-	case version == x.Position, s.Form == Seen && !event.Newer(s.Version, x.Position):
+	case version == x.Position, !event.Newer(s.Version, x.Position):
 		c.anotherHistory()
 	case known != nil && known.Version == x.Version:
 		c.side.open[s.Key] = struct{}{}

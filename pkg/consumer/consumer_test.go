@@ -424,12 +424,16 @@ func TestEventsOfTheFuture(t *testing.T) {
 		return &event.Plan{Number: number, Digest: event.PlanDigest(map[string]uint64{"pods": 1}), Edit: edit, Birth: birth}
 	}
 	gap := func(run, incarnation uint64, p *event.Plan, at time.Time) consumer.Message {
-		e := event.Event{Type: event.Gap, Origin: event.Snapshot, Time: at, Collection: pods, Run: strconv.FormatUint(run, 10), Incarnation: incarnation, Plan: p,
-			Report: &event.Report{Reason: event.ReasonReset, Reset: true}}
+		e := event.Event{
+			Type: event.Gap, Origin: event.Snapshot, Time: at, Collection: pods, Run: strconv.FormatUint(run, 10), Incarnation: incarnation, Plan: p,
+			Report: &event.Report{Reason: event.ReasonReset, Reset: true},
+		}
 		return consumer.Message{Topic: "k8s", Value: event.Structured.Append(nil, encoder.Attributes(&e), &e)}
 	}
-	synced := event.Event{Type: event.Synced, Origin: event.Snapshot, Time: time.Now(), Collection: pods, Run: strconv.FormatUint(now, 10), Incarnation: now, Plan: plan(1, 1, 1),
-		ResourceVersion: "50", Nth: 1, Report: &event.Report{Reason: event.ReasonReset, To: "50"}}
+	synced := event.Event{
+		Type: event.Synced, Origin: event.Snapshot, Time: time.Now(), Collection: pods, Run: strconv.FormatUint(now, 10), Incarnation: now, Plan: plan(1, 1, 1),
+		ResourceVersion: "50", Nth: 1, Report: &event.Report{Reason: event.ReasonReset, To: "50"},
+	}
 	var s consumer.State
 	for _, m := range []consumer.Message{gap(now, now, plan(1, 1, 1), time.Now()), {Topic: "k8s", Value: event.Structured.Append(nil, encoder.Attributes(&synced), &synced)}} {
 		if _, err := s.Apply(m); err != nil {

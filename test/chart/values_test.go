@@ -249,10 +249,14 @@ func TestHabits(t *testing.T) {
 			s := o["StatefulSet"].(*appsv1.StatefulSet).Spec
 			return fmt.Sprint(*s.Replicas, len(s.VolumeClaimTemplates), s.Template.Spec.Containers[0].Resources.Requests.StorageEphemeral().IsZero())
 		}, "1 0 true"},
-		{"audit records use nine tenths of their volume", kafka, "audit: {enabled: true, size: 100Mi, webhook: {tlsSecret: t, tokenSecret: t}}", auditing,
-			`{"maxBytes":"94371840","path":"/var/lib/kubebridge-audit","webhook":{"certFile":"/etc/kubebridge/audit-tls/tls.crt","keyFile":"/etc/kubebridge/audit-tls/tls.key","listen":":8444","tokenFile":"/etc/kubebridge/audit-token/token"}}`},
-		{"audit settings of one's own", kafka, "config: {cluster: c, resources: [pods], audit: {maxBytes: 1Gi, webhook: {listen: ':9000'}}, sinks: [{name: audit, kafka: {brokers: [k]}}]}\naudit: {enabled: true, webhook: {tlsSecret: t, clientCASecret: ca}}", auditing,
-			`{"maxBytes":"1Gi","path":"/var/lib/kubebridge-audit","webhook":{"certFile":"/etc/kubebridge/audit-tls/tls.crt","clientCAFile":"/etc/kubebridge/audit-client-ca/ca.crt","keyFile":"/etc/kubebridge/audit-tls/tls.key","listen":":9000"}}`},
+		{
+			"audit records use nine tenths of their volume", kafka, "audit: {enabled: true, size: 100Mi, webhook: {tlsSecret: t, tokenSecret: t}}", auditing,
+			`{"maxBytes":"94371840","path":"/var/lib/kubebridge-audit","webhook":{"certFile":"/etc/kubebridge/audit-tls/tls.crt","keyFile":"/etc/kubebridge/audit-tls/tls.key","listen":":8444","tokenFile":"/etc/kubebridge/audit-token/token"}}`,
+		},
+		{
+			"audit settings of one's own", kafka, "config: {cluster: c, resources: [pods], audit: {maxBytes: 1Gi, webhook: {listen: ':9000'}}, sinks: [{name: audit, kafka: {brokers: [k]}}]}\naudit: {enabled: true, webhook: {tlsSecret: t, clientCASecret: ca}}", auditing,
+			`{"maxBytes":"1Gi","path":"/var/lib/kubebridge-audit","webhook":{"certFile":"/etc/kubebridge/audit-tls/tls.crt","clientCAFile":"/etc/kubebridge/audit-client-ca/ca.crt","keyFile":"/etc/kubebridge/audit-tls/tls.key","listen":":9000"}}`,
+		},
 		{"API servers reach the webhook", kafka, "config: {cluster: c, resources: [pods], audit: {webhook: {listen: ':9000'}}, sinks: [{name: audit, kafka: {brokers: [k]}}]}\naudit: {enabled: true, webhook: {tlsSecret: t, tokenSecret: t}}", func(o map[string]any) any {
 			var ports []string
 			for _, p := range o["Service"].(*corev1.Service).Spec.Ports {

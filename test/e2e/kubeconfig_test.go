@@ -56,8 +56,10 @@ func TestNamedKubeconfigInPod(t *testing.T) {
 	empty := write("empty", "")
 	pod := func(kubeconfig string, args ...string) *bridge.Process {
 		t.Helper()
-		p, err := bridge.Start("unshare", append([]string{"-rm", "env", "KUBERNETES_SERVICE_HOST=" + server.Hostname(), "KUBERNETES_SERVICE_PORT=" + server.Port(),
-			"HOME=" + w.dir, "KUBECONFIG=" + kubeconfig, "sh", "-c", inPod, "sh", files, binary}, args...)...)
+		p, err := bridge.Start("unshare", append([]string{
+			"-rm", "env", "KUBERNETES_SERVICE_HOST=" + server.Hostname(), "KUBERNETES_SERVICE_PORT=" + server.Port(),
+			"HOME=" + w.dir, "KUBECONFIG=" + kubeconfig, "sh", "-c", inPod, "sh", files, binary,
+		}, args...)...)
 		w.must(err)
 		t.Cleanup(p.Kill)
 		return p
@@ -70,8 +72,12 @@ func TestNamedKubeconfigInPod(t *testing.T) {
 		{noCluster, noCluster + `: context "a" is for the cluster "x", which is not in the file`},
 	} {
 		for _, args := range [][]string{
-			{"validate", "--connect", "-c", bus}, {"run", "-c", bus}, {"run", "--dry-run", "-c", bus}, {"tail", "namespaces"},
-			{"state", "--at", "10m", "--apply", "--force", "-c", bus}, {"estimate", "-c", bus},
+			{"validate", "--connect", "-c", bus},
+			{"run", "-c", bus},
+			{"run", "--dry-run", "-c", bus},
+			{"tail", "namespaces"},
+			{"state", "--at", "10m", "--apply", "--force", "-c", bus},
+			{"estimate", "-c", bus},
 		} {
 			p := pod("", append(args, "--kubeconfig", c.file)...)
 			w.exits(p, 2)

@@ -157,8 +157,16 @@ func TestK9s(t *testing.T) {
 	same := func(what, row string) { t.Helper(); w.sameRows(real, served, what, row) }
 	same("pods", "a ● 1/1 Running 0 10.2.0.1 node-1")
 	for _, x := range []struct{ keys, row string }{
-		{"widgets", "a red 0 top"}, {"deployments", "shop 0/2 0 0 AGE"}, {"configmaps", "a 1 AGE"}, {"nodes", "node-1 Ready"}, {"services", "shop ClusterIP"}, {"ingresses", "shop "}, {"events", "AGE Normal Pulled"},
-		{"namespaces", w.ns}, {"customresourcedefinitions", "widgets shop.example.com Widget v1 Namespaced"}, {"pods", "a ● 1/1 Running"},
+		{"widgets", "a red 0 top"},
+		{"deployments", "shop 0/2 0 0 AGE"},
+		{"configmaps", "a 1 AGE"},
+		{"nodes", "node-1 Ready"},
+		{"services", "shop ClusterIP"},
+		{"ingresses", "shop "},
+		{"events", "AGE Normal Pulled"},
+		{"namespaces", w.ns},
+		{"customresourcedefinitions", "widgets shop.example.com Widget v1 Namespaced"},
+		{"pods", "a ● 1/1 Running"},
 	} {
 		real.press(":" + x.keys + "\r")
 		served.press(":" + x.keys + "\r")

@@ -83,10 +83,10 @@ func (o *options) selectsFields(x *store.Object) selection {
 
 // field returns the value of a field for field selectors. known is false if the bus does not have this part of the object.
 func (o *options) field(x *store.Object, label string) (value string, known bool) {
-	switch {
-	case label == "metadata.name":
+	switch label {
+	case "metadata.name":
 		return x.Name.Name, true
-	case label == "metadata.namespace":
+	case "metadata.namespace":
 		return x.Namespace, true
 	}
 	f := o.fields[label]

@@ -255,7 +255,7 @@ func (s *Server) noEvents(w http.ResponseWriter, q *request, o *options, t *targ
 	r, why := s.Mirror.Resource(id), "the bus has none"
 	b, known := s.Builtin(id.Name)
 	switch {
-	case s.Ready() != nil || !known || b.APIVersion != t.GroupVersion.String():
+	case s.Ready() != nil || !known || b.APIVersion != t.String():
 		return false, nil
 	case r == nil:
 		r = &mirror.Resource{ID: id}

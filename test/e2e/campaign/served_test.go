@@ -32,9 +32,12 @@ func servedHistory(pair string) *servedVerdict {
 		refused(21), refused(22), listed(24, itemAt("u2", "n/b", 14)), listed(25, itemAt("u2", "n/b", 25)),
 	}
 	v.trails = []*trail{{resource: resource, what: follower, goal: 25, sights: []sight{
-		{kind: sawList, version: 10}, sightOf("ADDED", "u1", "n/a", 11), sightOf("MODIFIED", "u1", "n/a", 12), sightOf("DELETED", "u1", "n/a", 13), sightOf("ADDED", "u2", "n/b", 14),
+		{kind: sawList, version: 10},
+		sightOf("ADDED", "u1", "n/a", 11), sightOf("MODIFIED", "u1", "n/a", 12), sightOf("DELETED", "u1", "n/a", 13), sightOf("ADDED", "u2", "n/b", 14),
 		{kind: sawRefusal, version: 14, code: 410},
-		{kind: sawList, version: 24, items: []item{itemAt("u2", "n/b", 14)}}, sightOf("MODIFIED", "u2", "n/b", 25), {kind: "BOOKMARK", version: 25},
+		{kind: sawList, version: 24, items: []item{itemAt("u2", "n/b", 14)}},
+		sightOf("MODIFIED", "u2", "n/b", 25),
+		{kind: "BOOKMARK", version: 25},
 	}}, {resource: resource, what: "the watch from 24", goal: 25, sights: []sight{
 		{kind: sawList, version: 24, items: []item{itemAt("u2", "n/b", 14)}}, sightOf("MODIFIED", "u2", "n/b", 25), {kind: "BOOKMARK", version: 25},
 	}}, {resource: resource, what: "the watch from 13", goal: 25, sights: []sight{{kind: sawList, version: 13}, {kind: sawRefusal, version: 13, code: 410}}}}
