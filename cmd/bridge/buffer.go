@@ -28,12 +28,12 @@ func bufferSpec(c *config.Config, elector *leader.Elector, log *zap.Logger) *pip
 		if err != nil {
 			return nil, false, err
 		}
-		s, err := spool.Open(c.Buffer.Path, spool.Options{MaxBytes: int64(c.Buffer.MaxBytes), Key: key})
+		s, err := spool.Open(c.Buffer.Path, spool.Options{MaxBytes: int64(c.Buffer.MaxBytes), Key: key, Local: true})
 		if err != nil {
 			return nil, false, fmt.Errorf("buffer.path: %w", err)
 		}
 		if key == nil {
-			log.Info("buffer is not encrypted: there is no key, so objects with hidden values are not buffered: set secrets.hashKeySecret or secrets.hashKeyFile")
+			log.Info("no hash key, so objects with hidden values are not buffered: set secrets.hashKeySecret or secrets.hashKeyFile")
 		}
 		return s, key != nil, nil
 	}

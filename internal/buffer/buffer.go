@@ -52,6 +52,7 @@ type Buffer struct {
 	recordings map[string][]*Recording // by keyOf
 	foreign    []*Recording            // of other clusters; nothing is done with them here
 	come       map[string]time.Time    // when each sink began to read
+	open       map[string]bool         // collections without hidden values, by sink and collection: see Hide
 	running    sync.WaitGroup
 
 	followed follower // of a standby
@@ -59,7 +60,7 @@ type Buffer struct {
 
 // New returns a buffer that does not run yet.
 func New(o Options) *Buffer {
-	return &Buffer{Options: o, recordings: map[string][]*Recording{}, come: map[string]time.Time{}, followed: newFollower()}
+	return &Buffer{Options: o, recordings: map[string][]*Recording{}, come: map[string]time.Time{}, open: map[string]bool{}, followed: newFollower()}
 }
 
 // keyOf names the recordings of a sink's collection.
@@ -241,10 +242,14 @@ func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) 
 		b.discard(r)
 	}
 	delete(b.recordings, key)
+	stream := b.Spool.Stream
+	if b.open[collectionKey(sink, t.Collection.ID())] {
+		stream = b.Spool.LocalStream
+	}
 	b.mu.Unlock()
 	name := fmt.Sprint(key, "-", time.Now().UnixNano())
 	m := metadata{Cluster: b.Cluster, Target: t, Sink: sink, Start: at.Committed, Epoch: at.Epoch, End: end{Resume: at.Committed, Seen: at.Seen, Owner: at.Owner, Reached: at.Committed}}
-	r, err := newRecording(b.Spool.Stream(name), m, b.Log)
+	r, err := newRecording(stream(name), m, b.Log)
 	var use *Use
 	if err == nil {
 		use, err = r.use(at)
@@ -260,6 +265,20 @@ func (b *Buffer) Begin(sink string, t source.Target, at Position) (*Use, error) 
 	}
 	b.add(r)
 	return use, nil
+}
+
+func collectionKey(sink, collection string) string { return sink + "/" + collection }
+
+// Hide says whether values of a sink's collection are hidden on the bus. What is recorded of other collections from now on can be read at a later
+// start also with another key of the spool. Until Hide is called, they count as hidden.
+func (b *Buffer) Hide(sink, collection string, hides bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if hides {
+		delete(b.open, collectionKey(sink, collection))
+	} else {
+		b.open[collectionKey(sink, collection)] = true
+	}
 }
 
 // Forbid ends and deletes the recordings of a sink's collection: what they hold may not be on the disk.

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest"
 	"go.uber.org/zap/zaptest/observer"
 	"k8s.io/client-go/rest"
 
@@ -80,5 +81,46 @@ func TestLossesAreLogged(t *testing.T) {
 				t.Errorf("%d recordings go on", n)
 			}
 		})
+	}
+}
+
+// A start with another hash key deletes only what needs the key: recordings of collections with hidden values.
+func TestAnotherKeyKeepsWhatHidesNothing(t *testing.T) {
+	g := newRig(t, "10", spool.Options{Key: []byte("the key of the first start of it"), Local: true})
+	client, err := source.NewClient(&rest.Config{Host: "http://127.0.0.1:1"})
+	g.must(err)
+	defer client.Close()
+	load := func() *Buffer {
+		b := New(Options{Cluster: "a", Spool: g.spool, Client: client, Slots: func() source.Slots { return noSlots{} }, Sinks: []string{"audit"}, Log: zaptest.NewLogger(t)})
+		ctx, stop := context.WithCancel(t.Context())
+		stop() // nothing is recorded
+		b.Load(ctx)
+		b.running.Wait()
+		return b
+	}
+	b := load()
+	targets := map[string]source.Target{}
+	for _, name := range []string{"open", "hides", "unknown"} {
+		target := things
+		target.Collection.Resource = name
+		targets[name] = target
+		if name != "unknown" {
+			b.Hide("audit", target.Collection.ID(), name == "hides")
+		}
+		_, err := b.Begin("audit", target, Position{Committed: "10", Epoch: 1, Read: "10"})
+		g.must(err)
+		g.r = b.of("audit", target)[0]
+		g.record("added a@11 resume 10")
+		g.must(g.r.stream.Flush(true))
+	}
+	b.running.Wait()
+	g.must(g.spool.Close())
+	g.o.Key = []byte("the key of the next start, other")
+	g.open()
+	b = load()
+	for name, want := range map[string]int{"open": 1, "hides": 0, "unknown": 0} {
+		if n := len(b.of("audit", targets[name])); n != want {
+			t.Errorf("%s: %d recordings after a start with another key, want %d", name, n, want)
+		}
 	}
 }

@@ -118,7 +118,11 @@ func (l *lagging) allow(sink, collection string, o *CollectionOptions, hides boo
 	}
 	allowed := !o.Unbuffered && (l.buffer.sealed || !hides)
 	l.allowed[collection] = allowed
-	if !allowed && l.buffer.Buffer != nil {
+	if l.buffer.Buffer == nil {
+		return
+	}
+	l.buffer.Hide(sink, collection, hides)
+	if !allowed {
 		l.buffer.Forbid(sink, collection)
 	}
 }

@@ -200,13 +200,14 @@ func (st *Stream) newSegment(b []byte) (*segment, []byte, error) {
 	w := &st.w
 	st.mu.Lock()
 	h := header{stream: st.name, meta: w.meta, first: w.pending.first, chain: w.chain, started: w.pending.since}
+	key := st.spool.key(st.local)
 	st.mu.Unlock()
 	var err error
-	if h.seal, err = newSeal(st.spool.options.Key); err != nil {
+	if h.seal, err = newSeal(key); err != nil {
 		return nil, b, err
 	}
 	encoded := h.encode()
-	if w.sealer, err = newSealer(&h.seal, encoded, st.spool.options.Key); err != nil {
+	if w.sealer, err = newSealer(&h.seal, encoded, key); err != nil {
 		return nil, b, err
 	}
 	seg := &segment{file: segmentName(st.hash, h.first), first: h.first, last: h.first - 1, chain: h.chain, meta: w.meta, started: h.started}

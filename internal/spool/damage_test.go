@@ -219,6 +219,47 @@ func TestOtherKey(t *testing.T) {
 	must(t, s.Close())
 }
 
+// Streams that are sealed with the key of the directory can be read, and go on, with any key of the spool; others cannot. A key that is damaged is
+// made again.
+func TestLocalStreams(t *testing.T) {
+	fsys := vfs.NewMem()
+	s := mustOpen(t, fsys, Options{Key: testKey, Local: true})
+	for _, st := range []*Stream{s.LocalStream("local"), s.Stream("other")} {
+		_, err := st.Begin(nil, 0)
+		must(t, err)
+		fill(t, st, 3)
+		must(t, st.Flush(true))
+	}
+	must(t, s.Close())
+	s = mustOpen(t, fsys, Options{})
+	if _, err := readAll(t, s.Stream("local"), 1); !errors.Is(err, ErrKey) {
+		t.Errorf("without the key of the directory: the error is %v, want ErrKey", err)
+	}
+	must(t, s.Close())
+	for _, key := range [][]byte{[]byte("another key, which is long enough"), nil, testKey} {
+		s = mustOpen(t, fsys, Options{Key: key, Local: true})
+		st := s.Stream("local")
+		end := st.Next()
+		wantEnd(t, st, 1, end)
+		fill(t, st, 2)
+		must(t, st.Flush(true))
+		wantEnd(t, st, 1, end+2)
+		if n, err := readAll(t, s.Stream("other"), 1); !bytes.Equal(key, testKey) && !errors.Is(err, ErrKey) {
+			t.Errorf("key %q: the stream that is not local ends at %d with the error %v, want ErrKey", key, n, err)
+		}
+		if len(s.Foreign()) > 0 {
+			t.Errorf("files that count as not the spool's: %v", s.Foreign())
+		}
+		must(t, s.Close())
+	}
+	edit(t, fsys, s.dir.join(localKeyName), func(b []byte) []byte { return b[:7] })
+	s = mustOpen(t, fsys, Options{Key: testKey, Local: true})
+	if _, err := readAll(t, s.Stream("local"), 1); !errors.Is(err, ErrKey) {
+		t.Errorf("with a damaged key of the directory: the error is %v, want ErrKey", err)
+	}
+	must(t, s.Close())
+}
+
 // Blocks cannot be moved within a segment or to another segment, so no frame appears under another number or stream.
 func TestMovedBlocks(t *testing.T) {
 	b := build(t, testKey, true)

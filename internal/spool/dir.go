@@ -1,6 +1,8 @@
 package spool
 
 import (
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +14,10 @@ import (
 	"github.com/kubebridge/kubebridge/internal/links"
 )
 
-const lockName = "LOCK"
+const (
+	lockName     = "LOCK"
+	localKeyName = "local.key"
+)
 
 // directory is where a spool keeps its files.
 type directory struct {
@@ -110,7 +115,7 @@ func (d *directory) list() (segments, foreign []string, err error) {
 	for _, name := range names {
 		_, _, ok := parseName(name)
 		switch {
-		case name == lockName:
+		case name == lockName, name == localKeyName:
 		case ok && d.isRegular(name):
 			segments = append(segments, name)
 		default:
@@ -118,6 +123,31 @@ func (d *directory) list() (segments, foreign []string, err error) {
 		}
 	}
 	return segments, foreign, err
+}
+
+// localKey returns the key that is kept in the directory. It is made if it is missing or damaged; what was sealed with a damaged one cannot be
+// read.
+func (d *directory) localKey() ([]byte, error) {
+	if f, err := d.fs.Open(d.join(localKeyName)); err == nil {
+		key := make([]byte, sha256.Size+1)
+		n, _ := f.ReadAt(key, 0) // fails at the end of the file
+		if err := f.Close(); err == nil && n == sha256.Size {
+			return key[:n], nil
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the spool's own key: %w", err)
+	}
+	key := make([]byte, sha256.Size)
+	rand.Read(key) // never fails
+	f, err := d.create(localKeyName)
+	if err != nil {
+		return nil, fmt.Errorf("write the spool's own key: %w", err)
+	}
+	_, err = f.Write(key)
+	if err = errors.Join(err, f.Sync(), f.Close(), d.sync()); err != nil {
+		return nil, fmt.Errorf("write the spool's own key: %w", err)
+	}
+	return key, nil
 }
 
 // create makes a file that only its owner can use. It replaces what a crash has left of a file without frames.

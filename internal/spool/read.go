@@ -159,7 +159,10 @@ func (r *Reader) open(seg *segment) error {
 		return err
 	}
 	r.off = int64(len(encoded))
-	r.sealer, err = newSealer(&h.seal, encoded, r.st.spool.options.Key)
+	local, err := r.st.spool.opens(&h.seal)
+	if err == nil {
+		r.sealer, err = newSealer(&h.seal, encoded, r.st.spool.key(local))
+	}
 	return err
 }
 

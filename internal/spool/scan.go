@@ -96,10 +96,11 @@ type found struct {
 	hash, stream string // stream is "" if the header is damaged
 	next         uint64 // the first number that no frame had, as far as is known
 	ended        bool   // it has an end, so all of it is durable
+	local        bool   // see [Options].Local
 }
 
 // load finds out what can be read of a segment. Errors are those of the file system.
-func load(f vfs.File, name string, key []byte) (*found, error) {
+func load(f vfs.File, name string, spool *Spool) (*found, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -122,7 +123,7 @@ func load(f vfs.File, name string, key []byte) (*found, error) {
 	if err := in.walk(s, int64(len(encoded))); err != nil {
 		return nil, err
 	}
-	if err := h.seal.fits(key); err != nil {
+	if s.local, err = spool.opens(&h.seal); err != nil {
 		s.err, s.last, s.end = err, s.first-1, int64(len(encoded))
 	}
 	return s, nil

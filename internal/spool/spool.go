@@ -37,6 +37,9 @@ type Options struct {
 	// Key seals the frames: at least LeastKeyBytes, which must be random. Nil: frames are not encrypted. Segments that were written with
 	// another key, or with none, are left alone and cannot be read: see ErrKey.
 	Key []byte
+	// Local seals the streams of [Spool.LocalStream] with a key that is kept in the directory, so that they can be read with any Key. It keeps
+	// no secret from those who can read the directory. False: these streams are sealed like others.
+	Local bool
 	// OpenFiles limits the files that are open for appending. Each reader has at most one more, while it reads. 0 means 64.
 	OpenFiles int
 	// FS has the directory. Nil means the operating system's files.
@@ -54,6 +57,8 @@ type Spool struct {
 	handles handles
 	used    atomic.Int64 // bytes of segments, and reserved for frames that were not flushed
 	closed  atomic.Bool
+
+	localKey []byte // nil: Options.Local is not set
 
 	mu      sync.Mutex
 	streams map[string]*Stream // by the hash of the name
@@ -86,6 +91,11 @@ func open(path string, o Options, codec *codec) (*Spool, error) {
 		return nil, err
 	}
 	s := &Spool{options: o, dir: dir, codec: codec, streams: map[string]*Stream{}}
+	if o.Local {
+		if s.localKey, err = dir.localKey(); err != nil {
+			return nil, errors.Join(fmt.Errorf("open spool: %w: %w", ErrUnusable, err), dir.lock.Close())
+		}
+	}
 	s.handles.limit = cmp.Or(o.OpenFiles, defaultOpenFiles)
 	if err := s.load(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open spool: %w: %w", ErrUnusable, err), dir.lock.Close())
@@ -116,7 +126,7 @@ func (s *Spool) load() error {
 		if err != nil {
 			return err
 		}
-		one, err := load(f, name, s.options.Key)
+		one, err := load(f, name, s)
 		if err = errors.Join(err, f.Close()); err != nil {
 			return fmt.Errorf("read segment %s: %w", s.dir.join(name), err)
 		}
@@ -142,6 +152,31 @@ func (s *Spool) Stream(name string) *Stream {
 	defer st.mu.Unlock()
 	st.name = name
 	return st
+}
+
+// LocalStream is Stream, for a stream whose next segments are sealed as [Options].Local says.
+func (s *Spool) LocalStream(name string) *Stream {
+	st := s.Stream(name)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.local = s.localKey != nil
+	return st
+}
+
+// key returns the key of a stream's segments.
+func (s *Spool) key(local bool) []byte {
+	if local {
+		return s.localKey
+	}
+	return s.options.Key
+}
+
+// opens returns the key that opens a segment, or why none does.
+func (s *Spool) opens(h *sealHeader) (local bool, err error) {
+	if s.localKey != nil && h.fits(s.localKey) == nil {
+		return true, nil
+	}
+	return false, h.fits(s.options.Key)
 }
 
 func (s *Spool) stream(hash string) *Stream {

@@ -67,6 +67,7 @@ type Stream struct {
 
 	mu       sync.Mutex // held for short times only, never while files are read or written. writing comes before it
 	name     string
+	local    bool          // see [Options].Local
 	segments []*segment    // by first frame
 	next     uint64        // number of the next frame to be appended
 	flushed  uint64        // number of the next frame to be flushed
@@ -84,6 +85,7 @@ func (st *Stream) loaded(one *found) {
 	}
 	seg := one.segment
 	st.segments = append(st.segments, &seg)
+	st.local = one.local
 	st.next = max(one.next, one.first)
 	st.flushed = st.next
 }
