@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubebridge/kubebridge/internal/access"
@@ -106,6 +107,9 @@ func checkCluster(ctx context.Context, c *config.Config, resources bool) (known 
 	if known.ClusterUID, err = client.ClusterUID(asking); err != nil {
 		if errors.As(err, new(*net.OpError)) {
 			err = fmt.Errorf("%w: check the server's address in the kubeconfig, and the network", err)
+		}
+		if apierrors.IsUnauthorized(err) {
+			err = fmt.Errorf("%w: the API server does not accept the credentials: renew the kubeconfig or the service account", err)
 		}
 		return known, nil, fmt.Errorf("ask the API server: %w", err)
 	}

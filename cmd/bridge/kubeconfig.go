@@ -36,16 +36,17 @@ var (
 // A file that cannot be used is an error. It never leads to the cluster of the pod, as it does in client-go.
 func restConfig(k config.Kubernetes) (*rest.Config, error) {
 	if k.Kubeconfig != "" {
-		return loadKubeconfig("kubernetes.kubeconfig", k)
+		return loadKubeconfig("kubeconfig", k) // the key, or the flag
 	}
 	cfg, err := clusterOfKubeconfig(k)
 	env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
+	code := exitEnvironment
 	none := errors.Is(err, errKubeconfigAbsent) || errors.Is(err, errKubeconfigEmpty)
 	switch {
 	case err == nil:
 		return cfg, nil
 	case env != "":
-		err = fmt.Errorf("KUBECONFIG (%s): %w", env, err)
+		code, err = exitConfig, fmt.Errorf("KUBECONFIG (%s): %w", env, err)
 	case none && k.Context == "":
 		if cfg, inPod := rest.InClusterConfig(); inPod == nil {
 			return named(cfg), nil
@@ -57,7 +58,7 @@ func restConfig(k config.Kubernetes) (*rest.Config, error) {
 	if none {
 		err = fmt.Errorf("no cluster: %w: give --kubeconfig, or set kubernetes.kubeconfig or KUBECONFIG", err)
 	}
-	return nil, &exitError{exitEnvironment, err}
+	return nil, &exitError{code, err}
 }
 
 // loadKubeconfig returns how a cluster is reached by the file that a key or flag names.

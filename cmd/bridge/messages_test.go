@@ -28,7 +28,7 @@ func TestFirstMistakes(t *testing.T) {
 	}
 	t.Setenv("KUBECONFIG", "/nope/kubeconfig")
 	t.Setenv("HOME", t.TempDir())
-	bridge(t, "validate", "--connect", "-c", path).failed(t, exitEnvironment, "KUBECONFIG (/nope/kubeconfig): there is no such file", "give --kubeconfig")
+	bridge(t, "validate", "--connect", "-c", path).failed(t, exitConfig, "KUBECONFIG (/nope/kubeconfig): there is no such file", "give --kubeconfig")
 }
 
 // A kubeconfig that cannot be used is named, with what is wrong in it. --kubeconfig and its key are input: exit code 2.
@@ -56,13 +56,13 @@ contexts: [{name: b, context: {cluster: c, user: u}}, {name: a, context: {cluste
 		write(t, file, text)
 		t.Setenv("KUBECONFIG", "")
 		r := bridge(t, "validate", "--connect", "-c", path, "--kubeconfig", file)
-		r.failed(t, exitConfig, "kubernetes.kubeconfig "+file+why)
+		r.failed(t, exitConfig, "kubeconfig "+file+why)
 		if strings.Contains(r.err+r.out, "s3c") {
 			t.Errorf("it prints the password: %s%s", r.err, r.out)
 		}
 		bridge(t, "state", "--at", "1", "--apply", "-c", path, "--kubeconfig", file).failed(t, exitConfig, "--kubeconfig "+file+why)
 		t.Setenv("KUBECONFIG", file)
-		bridge(t, "tail", "pods").failed(t, exitEnvironment, "KUBECONFIG ("+file+")"+why)
+		bridge(t, "tail", "pods").failed(t, exitConfig, "KUBECONFIG ("+file+")"+why)
 	}
 }
 

@@ -158,6 +158,9 @@ func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 			hint = ": put it in quotes"
 		case want == "a list" && is == "text":
 			hint = ": write it in [brackets], or below its key after a dash"
+		case is == "text" && strings.HasPrefix(want, "a number"):
+			written, _ := text(n)
+			is = fmt.Sprintf("%.40q", written)
 		}
 		p.addAt(start(n), "%s: expected %s, found %s%s", at, want, is, hint)
 	}

@@ -259,7 +259,7 @@ func (r *reporter) attempt(ctx context.Context, shown *operation, what string, d
 	return true, nil
 }
 
-const tryingAgain = "operation failed; trying again, no event is lost meanwhile"
+const tryingAgain = "operation failed, retrying"
 
 // final reports whether retrying does not help against a store's error.
 func final(err error) bool {

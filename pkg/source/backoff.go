@@ -114,13 +114,22 @@ func withAnswer(err error) error {
 		switch {
 		case c.Type != metav1.CauseTypeUnexpectedServerResponse || text == "" || strings.Contains(err.Error(), text):
 		case strings.Contains(text, "HTTP request to an HTTPS server"):
-			return fmt.Errorf("%w: the server uses TLS: begin the address of the server in the kubeconfig with https://", err)
+			return &explainedError{err, "the server uses TLS: begin the address of the server in the kubeconfig with https://"}
 		default:
 			return fmt.Errorf("%w: it answered %.200q", err, text)
 		}
 	}
 	return err
 }
+
+// explainedError is an error with a better message.
+type explainedError struct {
+	error
+	message string
+}
+
+func (e *explainedError) Error() string { return e.message }
+func (e *explainedError) Unwrap() error { return e.error }
 
 var errBroken = errors.New("the connection broke")
 

@@ -84,11 +84,11 @@ func TestNamedKubeconfigInPod(t *testing.T) {
 			says(t, p.Log()+p.Output(), c.why)
 		}
 		p := pod(c.file, "tail", "namespaces") // KUBECONFIG names it
-		w.exits(p, exitEnvironment)
+		w.exits(p, 2)
 		says(t, p.Log()+p.Output(), "KUBECONFIG ("+c.file+"): ")
 	}
 	missing := filepath.Join(w.dir, "missing")
 	p = pod(missing, "tail", "namespaces")
-	w.exits(p, exitEnvironment)
+	w.exits(p, 2)
 	says(t, p.Log()+p.Output(), "KUBECONFIG ("+missing+"): there is no such file")
 }
