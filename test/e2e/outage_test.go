@@ -340,7 +340,7 @@ func (o *outageRun) readBuffer() {
 	o.t.Helper()
 	dir := filepath.Join(o.t.TempDir(), "buffer")
 	o.must(os.CopyFS(dir, os.DirFS(o.config.Buffer["path"].(string))))
-	s, err := spool.Open(dir, spool.Options{})
+	s, err := spool.Open(dir, spool.Options{Local: true})
 	o.must(err)
 	defer s.Close()
 	streams := map[string]bool{}
