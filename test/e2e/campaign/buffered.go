@@ -254,7 +254,7 @@ func (n *nemesis) readBuffer() error {
 	if err != nil {
 		return err
 	}
-	s, err := spool.Open(filepath.Join(dir, "buffer"), spool.Options{Key: key})
+	s, err := spool.Open(filepath.Join(dir, "buffer"), spool.Options{Key: key, Local: true})
 	if err != nil {
 		return err
 	}
