@@ -105,7 +105,7 @@ func checkCluster(ctx context.Context, c *config.Config, resources bool) (known 
 	asking, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if known.ClusterUID, err = client.ClusterUID(asking); err != nil {
-		if errors.As(err, new(*net.OpError)) {
+		if op := new(net.OpError); errors.As(err, &op) && op.Op != "proxyconnect" {
 			err = fmt.Errorf("%w: check the server's address in the kubeconfig, and the network", err)
 		}
 		if apierrors.IsUnauthorized(err) {

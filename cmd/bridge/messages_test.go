@@ -31,6 +31,24 @@ func TestFirstMistakes(t *testing.T) {
 	bridge(t, "validate", "--connect", "-c", path).failed(t, exitConfig, "KUBECONFIG (/nope/kubeconfig): there is no such file", "give --kubeconfig")
 }
 
+// A proxy that cannot be reached is not the server's address.
+func TestProxyIsAbsent(t *testing.T) {
+	path, _ := configFile(t)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	write(t, file, `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://192.0.2.1", proxy-url: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+current-context: c
+`)
+	r := bridge(t, "validate", "--connect", "-c", path, "--kubeconfig", file)
+	r.failed(t, exitEnvironment, "proxyconnect tcp: dial tcp 127.0.0.1:1", "HTTPS_PROXY or proxy-url in the kubeconfig")
+	if strings.Contains(r.err, "server's address") {
+		t.Errorf("a wrong cause: %s", r.err)
+	}
+}
+
 // A kubeconfig that cannot be used is named, with what is wrong in it. --kubeconfig and its key are input: exit code 2.
 func TestKubeconfigIsWrong(t *testing.T) {
 	path, _ := configFile(t)

@@ -94,6 +94,9 @@ func asStatus(err error) (apierrors.APIStatus, bool) {
 func plainCause(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
+		if op := new(net.OpError); errors.As(u.Err, &op) && op.Op == "proxyconnect" {
+			return ofProxy(u.Err)
+		}
 		return u.Err
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {

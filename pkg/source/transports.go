@@ -3,7 +3,9 @@ package source
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -36,7 +38,13 @@ func newTransport(tc *transport.Config, perStream int) (*http.Transport, error) 
 		proxy = tc.Proxy
 	}
 	return &http.Transport{
-		Proxy:               proxy,
+		Proxy: proxy,
+		OnProxyConnectResponse: func(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+			return ofProxy(fmt.Errorf("the proxy %s refuses the connection: %s", proxy.Host, resp.Status))
+		},
 		DialContext:         tc.DialHolder.Dial, // closes connections when the certificate of an exec plugin changes
 		TLSClientConfig:     tlsConfig,
 		TLSHandshakeTimeout: 10 * time.Second,
@@ -50,6 +58,11 @@ func newTransport(tc *transport.Config, perStream int) (*http.Transport, error) 
 			PingTimeout:               15 * time.Second,
 		},
 	}, nil
+}
+
+// ofProxy says what to do about the error of a proxy, whose answers read like those of the API server ("Forbidden").
+func ofProxy(err error) error {
+	return fmt.Errorf("%w: correct HTTPS_PROXY or proxy-url in the kubeconfig, or add the API server's host to NO_PROXY", err)
 }
 
 // transports are the connections to the server. single, fresh and other do not hang if a shared

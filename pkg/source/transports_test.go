@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,4 +93,29 @@ func TestCanceledProbe(t *testing.T) {
 	if ask(ctx); f.transport() == first {
 		t.Error("a request without an answer in time does not cost the connection")
 	}
+}
+
+// A proxy between bridge and API server is named when it refuses a connection: "Forbidden" alone reads like missing permissions.
+func TestProxyRefuses(t *testing.T) {
+	code := http.StatusForbidden
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
+	defer srv.Close()
+	refused := func(want string) {
+		t.Helper()
+		proxy, err := url.Parse(strings.Replace(srv.URL, "://", "://u:s3cret@", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := newClient(t, &rest.Config{Host: "https://192.0.2.1", Proxy: http.ProxyURL(proxy)}) // an address for examples
+		_, err = client.ClusterUID(t.Context())
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "NO_PROXY") || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("got %v, want %q and what to do", err, want)
+		}
+	}
+	address := srv.Listener.Addr().String()
+	refused("the proxy " + address + " refuses the connection: 403 Forbidden")
+	code = http.StatusProxyAuthRequired
+	refused("the proxy " + address + " refuses the connection: 407 Proxy Authentication Required")
+	srv.Close()
+	refused("proxyconnect tcp: dial tcp " + address + ": connect: connection refused")
 }
