@@ -60,6 +60,17 @@ func TestMessagesWithholdValues(t *testing.T) {
 	}
 }
 
+// Several brokers in one variable are a common mistake. The message must help although it cannot show the comma.
+func TestBrokersInOneVariable(t *testing.T) {
+	text := "cluster: a\nresources: [pods]\nsinks: [{name: s, kafka: {brokers: [\"${env:BROKERS}\"]}}]\n"
+	_, err := parse("file", []byte(text), nil, func(name string) (string, bool) {
+		return map[string]string{"BROKERS": "k0:9092,k1:9092"}[name], name == "BROKERS"
+	})
+	if err == nil || !strings.Contains(err.Error(), `"${env:BROKERS}" is not host:port, for example kafka:9092, with each address as an item of its own`) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // each calls do for every text in a value, with a function that replaces the text.
 func each(value any, set func(any), do func(was string, set func(any))) {
 	switch v := value.(type) {

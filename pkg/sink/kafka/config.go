@@ -150,7 +150,7 @@ func (c Config) checkBrokers() error {
 	for _, b := range c.Brokers {
 		host, port, err := net.SplitHostPort(b)
 		if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || host == "" || n == 0 {
-			return fmt.Errorf("brokers: %q is not host:port, for example kafka:9092", b)
+			return fmt.Errorf("brokers: %q is not host:port, for example kafka:9092, with each address as an item of its own", b)
 		}
 	}
 	return nil
