@@ -37,8 +37,8 @@ var outcomes = map[plan.Effect]written{
 var removal = written{there: "closed on one", back: "reset on one", blocked: "reset on one or closed on one, reset on one", held: "closed on one, reset on one"}
 
 // left is the outcome if a namespace leaves the selection. The synced event of another collection publishes the number
-// of the plan.
-var left = written{there: "synced, closed on one or closed on one", back: "reset on one", blocked: "synced, reset on one", held: "synced, closed on one, reset on one"}
+// of the plan, unless the closed event is written while it waits for its samples.
+var left = written{there: "synced, closed on one or closed on one", back: "reset on one", blocked: "synced, reset on one", held: "synced, closed on one, reset on one or closed on one, reset on one"}
 
 type written struct{ there, back, blocked, held string }
 
