@@ -265,7 +265,8 @@ func (f *serveFlags) guard(p *past, m *mirror.Mirror, ready func() error, log *z
 		return nil, nil, nil
 	}
 	o := auth.Options{Log: log}
-	cfg, err := renewal(p.config.Kubernetes, log).Config()
+	reach := renewal(p.config.Kubernetes, log)
+	cfg, err := reach.Config()
 	switch {
 	case err == nil:
 		client, err := newClient(p.config.Kubernetes, log)
@@ -290,7 +291,11 @@ func (f *serveFlags) guard(p *past, m *mirror.Mirror, ready func() error, log *z
 		o.Authorizer = auth.NewBus(auth.BusOptions{Mirror: m, Ready: ready, MaxAge: f.rightsMaxAge, Skipped: skipped(log)})
 		return auth.NewGuard(o), from, nil
 	}
-	if o.Authorizer, err = auth.NewReviews(cfg, from); err != nil {
+	anonymous, err := reach.Anonymous().Config()
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.Authorizer, err = auth.NewReviews(cfg, anonymous, from); err != nil {
 		return nil, nil, &exitError{exitEnvironment, err}
 	}
 	return auth.NewGuard(o), from, nil

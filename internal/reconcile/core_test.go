@@ -966,6 +966,7 @@ func TestSamples(t *testing.T) {
 		{"later now, and the watch is not so far", []Input{sample("15", seen(Resync, "a", "12")), sideEnded("15"), bookmark("14")}, "", 1, Verifying, true},
 		{"later now, and the watch reports it", []Input{sample("15", seen(Resync, "a", "12")), sideEnded("15"), seen(Watch, "a", "12")}, "modified ua", 1, InStep, false},
 		{"later now, and the watch does not report it", []Input{sample("15", seen(Resync, "a", "12")), sideEnded("15"), bookmark("15")}, "gap", 2, Listing, true},
+		{"later now, and the watch has reported it", []Input{seen(Watch, "a", "12"), sample("15", seen(Resync, "a", "12")), sideEnded("15"), bookmark("15")}, "modified ua", 1, InStep, false},
 		{"absent now, and the watch reports the deletion", []Input{sample("15", lacking), sideEnded("15"), gone(Watch, "a", "12")}, "deleted ua", 1, InStep, false},
 		{"absent now, and the watch has reported the deletion", []Input{gone(Watch, "a", "12"), sample("15", lacking), sideEnded("15")}, "deleted ua", 1, InStep, false},
 		{"absent now, and the watch does not report the deletion", []Input{sample("15", lacking), sideEnded("15"), bookmark("15")}, "gap", 2, Listing, true},

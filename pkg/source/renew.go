@@ -30,6 +30,20 @@ type Renewal struct {
 	Report func(error)
 }
 
+// Anonymous reaches the same server without credentials. Those of a [Renewal.Config] are in its transport: nothing that a
+// caller changes there takes them away.
+func (o Renewal) Anonymous() Renewal {
+	load := o.Load
+	o.Load = func() (*rest.Config, error) {
+		cfg, err := load()
+		if err != nil {
+			return nil, err
+		}
+		return rest.AnonymousClientConfig(cfg), nil
+	}
+	return o
+}
+
 // Config returns a configuration for clients of client-go. Only its rate limits, content types and timeout may be changed.
 func (o Renewal) Config() (*rest.Config, error) {
 	cfg, r, err := o.start(rest.TransportFor)

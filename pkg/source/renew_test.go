@@ -152,6 +152,44 @@ func TestCertificateIsRenewed(t *testing.T) {
 	}
 }
 
+// A client without credentials sends none of those that the configuration has, and what its caller adds.
+func TestAnonymous(t *testing.T) {
+	var got []string
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got = append(got, fmt.Sprintf("%d certificates, %q", len(r.TLS.PeerCertificates), r.Header.Get("Authorization")))
+	}))
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	defer server.Close()
+	cert, key := certificateOf(t, "bridge")
+	reach := Renewal{Load: func() (*rest.Config, error) {
+		return &rest.Config{Host: server.URL, BearerToken: "own", TLSClientConfig: rest.TLSClientConfig{
+			CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), CertData: cert, KeyData: key,
+		}}, nil
+	}}
+	for _, r := range []Renewal{reach, reach.Anonymous()} {
+		cfg, err := r.Config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, added := range []string{"", "Bearer another"} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cfg.Host, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if added != "" {
+				req.Header.Set("Authorization", added)
+			}
+			resp, err := cfg.Transport.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+		}
+	}
+	compare(t, got, []string{`1 certificates, "Bearer own"`, `1 certificates, "Bearer another"`, `0 certificates, ""`, `0 certificates, "Bearer another"`})
+}
+
 // certificateOf makes a certificate of its own with a common name.
 func certificateOf(t *testing.T, name string) (cert, key []byte) {
 	t.Helper()

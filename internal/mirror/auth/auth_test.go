@@ -137,7 +137,7 @@ func (c *cluster) guard() *Guard {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	reviews, err := NewReviews(c.config(), from)
+	reviews, err := NewReviews(c.config(), c.config(), from)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestOtherCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reviews, err := NewReviews(c.config(), from)
+		reviews, err := NewReviews(c.config(), c.config(), from)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,16 +24,15 @@ type Reviews struct {
 	group  singleflight.Group
 }
 
-// NewReviews asks the API server of a client configuration, if it is of the source's cluster.
-func NewReviews(cfg *rest.Config, from *Source) (*Reviews, error) {
+// NewReviews asks the API server of a client configuration, if it is of the source's cluster. anonymous reaches the same server without
+// credentials: those of users are added to its requests.
+func NewReviews(cfg, anonymous *rest.Config, from *Source) (*Reviews, error) {
 	cfg = unlimited(cfg)
 	client, err := authorizationclient.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("set up a client for SubjectAccessReviews at %s: %w", cfg.Host, err)
 	}
-	bare := rest.AnonymousClientConfig(cfg)
-	bare.Transport = cfg.Transport
-	users, err := authorizationclient.NewForConfig(bare)
+	users, err := authorizationclient.NewForConfig(unlimited(anonymous))
 	if err != nil {
 		return nil, fmt.Errorf("set up a client for SelfSubjectRulesReviews at %s: %w", cfg.Host, err)
 	}
