@@ -672,7 +672,7 @@ func (c *Collection) compareSample(known *Object, s *Sighting, version string) {
 		return
 	}
 	x := &c.side.samples[n]
-	same := s.Form == Seen && s.UID == x.UID && s.Version == x.Version
+	same := s.UID == x.UID && s.Version == x.Version
 	switch {
 	case same && s.Digest == x.Digest:
 	case same:
