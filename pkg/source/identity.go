@@ -19,13 +19,13 @@ var ErrOtherCluster = errors.New("another cluster answers")
 // ErrCredentials is returned when the server does not accept the client's credentials (401), for any resource.
 var ErrCredentials = errors.New("the API server does not accept the credentials")
 
-// ResourceError is an error that the server answers for one resource, while it answers requests for others. For example,
-// the resource's conversion webhook or its APIService does not work.
+// ResourceError is an error that the server answers for one resource, or no answer in time, while it answers requests for
+// others. For example, the resource's conversion webhook or its APIService does not work.
 type ResourceError struct{ Err error }
 
 func (e *ResourceError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the answer.
+// Unwrap returns the error.
 func (e *ResourceError) Unwrap() error { return e.Err }
 
 const (
@@ -127,7 +127,8 @@ func (c *Collection) sameCluster(ctx context.Context, since time.Time) error {
 // request, or else the server.
 func (c *Collection) blame(ctx context.Context, err error) error {
 	code := statusCode(err)
-	if code != http.StatusUnauthorized && code != http.StatusTooManyRequests && code < http.StatusInternalServerError {
+	refused := code == http.StatusUnauthorized || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+	if !refused && !errors.Is(err, errNoEnd) && !errors.Is(err, errSlowPage) {
 		return err
 	}
 	other := c.client.SameCluster(ctx, time.Now())

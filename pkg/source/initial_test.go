@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -171,8 +172,8 @@ func TestStreamedListBreaksOff(t *testing.T) {
 					"begun interrupted from 100", "listed a@5",
 					"begun interrupted from 100", "listed b@4", "ended 105 >105",
 				})
-				if !strings.Contains(waiting.Err.Error(), c.err) {
-					t.Errorf("it says %v, want %q", waiting.Err, c.err)
+				if ofResource := errors.As(waiting.Err, new(*ResourceError)); !strings.Contains(waiting.Err.Error(), c.err) || ofResource != c.unknown {
+					t.Errorf("it says %v, and that this is the resource's: %t; want %q, %t", waiting.Err, ofResource, c.err, c.unknown)
 				}
 				if n := len(s.initial.requests()); n != 1 {
 					t.Errorf("asked for %d streamed lists", n)
