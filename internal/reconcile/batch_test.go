@@ -374,6 +374,13 @@ func TestDrop(t *testing.T) {
 	if b.core.Drop("x"); b.core.Sealed() != nil {
 		t.Error("Drop created a sealed batch, want none")
 	}
+	b.core.Restore("x", b.store.state(), 0)
+	b.do(listBegun, seen(List, "c", "9"))
+	b.core.Drop("x")
+	b.core.Restore("x", b.store.state(), 0)
+	if o, _ := b.core.Object("x", "c"); o != nil {
+		t.Errorf("after Drop, the entry that was set last is %+v, want none: it was not committed", o)
+	}
 }
 
 // TestPublished: if the sink is a log, it has the items before a refused one. They are not delivered again. Their changes

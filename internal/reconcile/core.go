@@ -103,7 +103,7 @@ func (k *Core) Drop(collection string) {
 // not have yet, is dropped.
 func (k *Core) Interrupt(collection string) {
 	if c := k.collections[collection]; c != nil {
-		k.Step(&Input{Kind: SideBroken, Collection: collection, Now: k.now})
+		k.Step(&Input{Kind: SideBroken, Collection: collection})
 		c.restart()
 	}
 }

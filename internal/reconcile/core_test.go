@@ -1186,6 +1186,19 @@ func TestEarlierIncarnation(t *testing.T) {
 	if got := b.do(listBegun, seen(List, "a", "5")).emitted(); got != "present ua" {
 		t.Errorf("%s, want present ua", got)
 	}
+	s.objects[Slot{"x", "former"}] = entryOf(Published, "8")
+	b.do(seen(List, "b", "6", func(s *Sighting) { s.UID = "u" }), listEnded("10"), listDone).commit().do(Input{Kind: Reconnected}, sideBegun)
+	if got := fmt.Sprint(keysOf(b.core.Reading("x").Samples)); got != "[b a]" {
+		t.Errorf("in phase %s the samples are %s, want [b a]: former is of an earlier incarnation", b.x().Phase, got)
+	}
+}
+
+// keysOf returns the keys of samples.
+func keysOf(samples []Sample) (keys []string) {
+	for _, s := range samples {
+		keys = append(keys, s.Key)
+	}
+	return keys
 }
 
 // TestEpochRun: a listed object that is older than its inventory entry proves another history if the entry was judged in
