@@ -13,11 +13,14 @@ build: ## bin/bridge
 demo: ## a cluster's changes, streamed and shown (DEMO_SECONDS=n ends it by itself)
 	scripts/demo.sh
 
-test: ## every test of every module, on real servers
+test-quick: ## the main module, in process: two minutes
+	. scripts/go.sh && go test ./...
+
+test: ## what guards each promise, on real servers: a quarter of an hour
 	scripts/test.sh
 
-test-quick: ## the tests of the main module: in process, about a minute
-	. scripts/go.sh && go test -race ./...
+test-all: ## every test of every module, with the race detector, and how long each suite took in test/results/suites.txt: an hour
+	scripts/test.sh all
 
 lint: ## formatting, linters and the direction of imports
 	scripts/lint.sh
@@ -95,4 +98,4 @@ release: ## static programs, the chart, checksums and lists of contents in dist/
 clean: ## remove what was built and the demo's state
 	rm -rf bin dist var .cache bench/bin bench/var
 
-.PHONY: help build demo test test-quick test-node test-compose lint docs fmt bench bench-compare campaign kills hostile serve-clients serve-scale outage audit soak model compat explore explore-mutants mutants fuzz licenses vuln release clean
+.PHONY: help build demo test test-quick test-all test-node test-compose lint docs fmt bench bench-compare campaign kills hostile serve-clients serve-scale outage audit soak model compat explore explore-mutants mutants fuzz licenses vuln release clean

@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
-# Every test of every module. The API server is built and Kafka is fetched first:
-# cold, that takes longer than go test would wait. Where the program runs as a process,
-# go test does not see that it has changed: -count=1.
+# The tests that guard each promise, or all. See "Where tests are" in CONTRIBUTING.md.
+#
+#   scripts/test.sh          the main module, and the first test of each row of docs/promises.md: make test
+#   scripts/test.sh beyond   everything else: the rest of the suites, the race detector, more of what is random
+#   scripts/test.sh all      both, and writes test/results/suites.txt: make test-all
+#
+# The API server is built and Kafka is fetched first: cold, that takes longer than go test would wait. Where the program runs as a process, go
+# test does not see that it has changed: -count=1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
+form=${1:-promises}
+commit=$(scripts/results.sh begin)
 took=()
 failed=()
 not_run=()
-# suite NAME COMMAND...: runs a suite, and notes how long it takes. The suites after
-# one that fails still run, so that one run shows everything that is wrong.
+# suite NAME COMMAND...: runs a suite, and notes how long it takes. The suites after one that fails still run, so that one run shows everything
+# that is wrong.
 suite() {
 	local name=$1 began=$SECONDS
 	shift
@@ -21,12 +28,12 @@ suite() {
 # waits for them, and shows their output.
 beside() {
 	beside_dir=$(mktemp -d)
-	say "== others, which are shown later: $(declare -f "$1" | sed -n 's/^ *suite "\([^:"]*\).*/\1/p' | paste -sd ' ')"
+	say "== others, which are shown later: $(declare -f "$1" | sed -n 's/^ *[a-z]* "\([^:"]*\).*/\1/p' | paste -sd ' ')"
 	(
 		trap - EXIT
 		took=() failed=()
 		"$1"
-		printf '%s\n' "${took[@]}" >"$beside_dir/took"
+		[ ${#took[@]} -eq 0 ] || printf '%s\n' "${took[@]}" >"$beside_dir/took"
 		[ ${#failed[@]} -eq 0 ] || printf '%s\n' "${failed[@]}" >"$beside_dir/failed"
 	) >"$beside_dir/log" 2>&1 &
 	beside_pid=$!
@@ -38,7 +45,7 @@ together() {
 	cat "$beside_dir/log"
 	touch "$beside_dir/took" "$beside_dir/failed"
 	mapfile -t lines <"$beside_dir/took"
-	took+=("${lines[@]/%/ (beside others)}")
+	took+=("${lines[@]}")
 	mapfile -t lines <"$beside_dir/failed"
 	failed+=("${lines[@]}")
 	[ $code = 0 ] || failed+=("the suites beside others")
@@ -55,38 +62,86 @@ or_not_run() {
 	[ $code = 77 ] || return $code
 	not_run+=("$1")
 }
+# guards DIRECTORY: "PACKAGE TEST" of each row of docs/promises.md whose first test is in a module.
+guards() {
+	sed -n 's/^| .* | `\('"${1//\//\\/}"'[^` ]*\) \([^`]*\)`[^|]*|$/\1 \2/p' docs/promises.md | sort -u
+}
+# pattern DIRECTORY: the expression for go test that matches these tests.
+pattern() {
+	guards "$1" | cut -d ' ' -f 2 | sort -u | sed 's|\([^/]*\)|^\1$|' | paste -sd '|'
+}
+# promised DIRECTORY FLAG...: runs these tests.
+promised() {
+	local dir=$1 packages
+	mapfile -t packages < <(guards "$dir" | cut -d ' ' -f 1 | sort -u | sed "s|^$dir|.|")
+	suite "$dir, the tests of promises" within "$dir" go test -count=1 "${@:2}" -run "$(pattern "$dir")" "${packages[@]}"
+}
+# rest DIRECTORY WHAT FLAG...: runs the tests of a module that promised does not.
+rest() {
+	suite "$1, the rest: $2" within "$1" go test -count=1 "${@:3}" -skip "$(pattern "$1")" ./...
+}
 # summary lists the suites that have ended, the longest first, and those that say nothing about this commit.
 summary() {
 	[ ${#took[@]} -eq 0 ] || { say "== how long each suite took"; printf '%s\n' "${took[@]}" | sort -rn >&2; }
 	[ ${#not_run[@]} -eq 0 ] || printf '== NOT RUN, as it cannot run on this machine: %s\n' "${not_run[@]}" >&2
 	[ ${#failed[@]} -eq 0 ] || { say "== FAILED"; printf '  %s\n' "${failed[@]}" >&2; }
 }
-trap 'summary; [ -z "${beside_pid-}" ] || kill "$beside_pid"' EXIT
-cluster=$(scripts/cluster.sh)
-say "API server: $cluster"
-kafka=$(scripts/kafka.sh)
-say "Kafka: $kafka"
-suite "the main module" go test -race ./...
-suite "the model of the pipeline: 1,000 random runs" go test -count=1 ./internal/pipeline/model -model.runs=1000
-suite "the decisions of a collection, explored" go test -count=1 ./internal/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=1000 -explore.walks=1000 -explore.pairstates=200
-suite "changes to the decisions of a collection, a tenth of them" go test -count=1 -run TestMutants ./internal/reconcile -explore.mutants="$(date +%j)" -explore.writes=4 -explore.disturbances=3 -explore.walks=60
-suite "test/cluster: the API server of the tests" within test/cluster/clustertest go test -race -p 1 ./...
-suite "test/library: pkg/source and pkg/event as a library" within test/library go test -race -p 1 ./...
-suite "test/cloudevents: messages of both buses, read with the CloudEvents SDK" within test/cloudevents go test -race ./...
-suite "docs: the documentation site, its links and anchors" scripts/docs.sh
-command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt_install chromium fonts-dejavu-core
-suite "test/browser: the status page in Chromium" within test/browser go test ./...
-suite "test/compose: docker-compose.yaml and the Dockerfile" within test/compose go test -timeout 25m ./...
-suite "test/node: the Dockerfile's image in pods of the chart, installed, killed and uninstalled" or_not_run test/node scripts/node.sh short
-say "clients for the examples: $(scripts/clients.sh)"
-mostly_waiting() {
-	suite "test/kafka: the Kafka sink, and the program, against Apache Kafka" within test/kafka go test -race -count=1 -p 1 -timeout 60m ./...
-	suite "test/chart: the Helm chart, by Helm and on the API server" within test/chart go test -count=1 -timeout 15m ./...
-	suite "test/serve: what controller-runtime, informers, Prometheus and kubectl read from bridge serve, the API server's storage tests, and many watches" within test/serve go test -count=1 -p 1 -timeout 20m -skip '^Test(K9s|Kopf)' ./...
-	suite "test/alerts: alerts and dashboard by Prometheus' engine" within test/alerts go test -count=1 ./...
+# record writes how long the suites took, and says which took half as long again as in the committed file.
+record() {
+	local was=test/results/suites.txt slower
+	slower=$(git show "HEAD:$was" 2>/dev/null | awk 'NR==FNR { if ($2 == "s") { t = $1; sub(/^ *[0-9]+ s  /, ""); was[$0] = t } next }
+		{ t = $1; line = $0; sub(/^ *[0-9]+ s  /, "") } ($0 in was) && t > 1.5 * was[$0] && t > was[$0] + 10 { print line " (" was[$0] " s)" }' - <(printf '%s\n' "${took[@]}"))
+	[ -z "$slower" ] || say "== SLOWER BY HALF than in $was:"$'\n'"$slower"
+	printf '%s\n' "${took[@]}" | sort -rn | scripts/results.sh record suites "$commit" "${#failed[@]}"
 }
-beside mostly_waiting
-suite "test/e2e: the program against real servers, and two short seeds of faults for every sink and store" within test/e2e go test -count=1 -p 1 -timeout 25m ./...
-together
-suite "bench: what the benchmark's figures rest on" within bench go test -race ./...
+
+# promises is make test: go test compares with what it has cached, so the main module's tests that have passed are not run again.
+promises() {
+	suite "the main module" go test ./...
+	suite "changes to the decisions of a collection, a tenth of them" go test -count=1 -run TestMutants ./internal/reconcile -explore.mutants=0 -explore.writes=4 -explore.disturbances=3 -explore.walks=60
+	mostly_waiting() {
+		promised test/kafka -timeout 20m
+		promised test/chart
+		promised test/serve
+	}
+	beside mostly_waiting
+	promised test/e2e -timeout 20m
+	together
+}
+
+beyond() {
+	suite "the main module with the race detector" go test -race -timeout 20m ./...
+	suite "the model of the pipeline: 1,000 random runs" go test -count=1 ./internal/pipeline/model -model.runs=1000
+	suite "the decisions of a collection, explored" go test -count=1 ./internal/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=1000 -explore.walks=1000 -explore.pairstates=200
+	suite "changes to the decisions of a collection, all" go test -count=1 -timeout 30m -run TestMutants ./internal/reconcile -explore.mutants=all -explore.writes=4 -explore.disturbances=3 -explore.walks=60
+	suite "test/cluster: the API server of the tests" within test/cluster/clustertest go test -race -p 1 ./...
+	suite "test/library: pkg/source and pkg/event as a library" within test/library go test -race -p 1 ./...
+	suite "test/cloudevents: messages of both buses, read with the CloudEvents SDK" within test/cloudevents go test -race ./...
+	suite "docs: the documentation site, its links and anchors" scripts/docs.sh
+	command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt_install chromium fonts-dejavu-core
+	suite "test/browser: the status page in Chromium" within test/browser go test ./...
+	suite "test/compose: docker-compose.yaml and the Dockerfile" within test/compose go test -timeout 25m ./...
+	suite "test/node: the Dockerfile's image in pods of the chart, installed, killed and uninstalled" or_not_run test/node scripts/node.sh short
+	say "clients for the examples: $(scripts/clients.sh)"
+	mostly_waiting() {
+		suite "test/kafka: the Kafka sink, and the program, against Apache Kafka" within test/kafka go test -race -count=1 -p 1 -timeout 60m ./...
+		rest test/chart "the Helm chart, by Helm and on the API server" -timeout 15m
+		rest test/serve "what controller-runtime, informers, Prometheus and kubectl read from bridge serve, and the API server's storage tests" -p 1 -timeout 20m
+		suite "test/alerts: alerts and dashboard by Prometheus' engine" within test/alerts go test -count=1 ./...
+	}
+	beside mostly_waiting
+	rest test/e2e "the program against real servers, and seeds of faults for every sink and store" -p 1 -timeout 25m
+	together
+	suite "bench: what the benchmark's figures rest on" within bench go test -race ./...
+}
+
+trap 'summary; [ -z "${beside_pid-}" ] || kill "$beside_pid"' EXIT
+say "API server: $(scripts/cluster.sh)"
+say "Kafka: $(scripts/kafka.sh)"
+case $form in
+promises) promises ;;
+beyond) beyond ;;
+all) promises; beyond; record ;;
+*) sed -n '2,/^set/p' "$0" | sed '$d' >&2; exit 2 ;;
+esac
 [ ${#failed[@]} -eq 0 ]

@@ -33,7 +33,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// The forms of TestNoWrongUser. The defaults are the short form of make test; make audit runs the long ones.
+// The forms of TestNoWrongUser. The defaults are the short form of make test-all; make audit runs the long ones.
 var (
 	auditForms      = flag.String("audit.forms", "complete-two,dropped", "forms of TestNoWrongUser, separated by commas")
 	auditWrites     = flag.Int("audit.writes", 3000, "writes in each form")

@@ -28,7 +28,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// The forms of TestOutage. The defaults are the short form of make test; make outage runs the long ones.
+// The forms of TestOutage. The defaults are the short form of make test-all; make outage runs the long ones.
 var (
 	outageFor      = flag.Duration("outage.for", time.Minute, "how long Kafka is stopped, at least")
 	outageWrites   = flag.Int("outage.writes", 3000, "writes while Kafka is stopped")

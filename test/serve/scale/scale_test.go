@@ -22,7 +22,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// The size. The defaults are the small form of make test; make serve-scale runs the large one.
+// The size. The defaults are the small form of make test-all; make serve-scale runs the large one.
 var (
 	objects    = flag.Int("scale.objects", 2000, "pods")
 	listed     = flag.Int("scale.listed", 1000, "pods of the namespace that is listed")
