@@ -74,6 +74,7 @@ pattern() {
 promised() {
 	local dir=$1 packages
 	mapfile -t packages < <(guards "$dir" | cut -d ' ' -f 1 | sort -u | sed "s|^$dir|.|")
+	[ ${#packages[@]} -gt 0 ] || return 0
 	suite "$dir, the tests of promises" within "$dir" go test -count=1 "${@:2}" -run "$(pattern "$dir")" "${packages[@]}"
 }
 # rest DIRECTORY WHAT FLAG...: runs the tests of a module that promised does not.
