@@ -128,8 +128,12 @@ func (r *reporter) Waiting(why map[string]error) {
 			r.reminder().works(r.absenceKey(name))
 			continue
 		}
+		message := "waiting for a resource"
+		if errors.Is(err, planning.ErrSeveral) {
+			message = "several resources have the name"
+		}
 		r.reminder().failed(r.absenceKey(name), failure{
-			message: "waiting for a resource", every: remindAbsence, err: err, advice: now.LastError.Advice,
+			message: message, every: remindAbsence, err: err, advice: now.LastError.Advice,
 			fields: []zap.Field{zap.String("sink", r.name), zap.String("resource", name)},
 		})
 	}
