@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -116,7 +117,9 @@ func (w *world) attributesChanges(own *clustertest.Cluster, meanwhile map[int]fu
 		return len(found) >= len(users)
 	})
 	if err != nil {
-		w.t.Errorf("%d of %d changes are attributed: %v", len(found), len(users), err)
+		metrics, _ := kubernetes.NewForConfigOrDie(own.RESTConfig()).RESTClient().Get().AbsPath("/metrics").Do(w.t.Context()).Raw()
+		w.t.Errorf("%d of %d changes are attributed: %v\nrecords that the API server gave up: %q", len(found), len(users), err,
+			regexp.MustCompile(`apiserver_audit_error_total.*`).FindAllString(string(metrics), -1))
 	}
 	for key, user := range users {
 		if found[key] != user {
