@@ -8,7 +8,6 @@ package sinktest
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -57,8 +56,8 @@ type Harness struct {
 }
 
 const (
-	prompt   = 5 * time.Second  // for what must not wait for the bus
-	patience = 30 * time.Second // for what waits for it to come back
+	prompt   = 5 * time.Second // for what must not wait for the bus
+	patience = 3 * time.Minute // for what waits for it to come back
 )
 
 // suiteTest is one test of the suite. skip says why a harness does not allow it; nil if all do.
@@ -100,7 +99,20 @@ var otherTests = []suiteTest{
 // Run runs every test that the harness allows, one after the other. start is called once per test and
 // cleans up with t.Cleanup.
 func Run(t *testing.T, start func(t *testing.T) *Harness) {
-	for _, c := range slices.Concat(leakTests, otherTests) {
+	RunAlone(t, start)
+	RunOthers(t, start)
+}
+
+// RunAlone runs the tests beside which nothing else may run.
+func RunAlone(t *testing.T, start func(t *testing.T) *Harness) {
+	for _, c := range leakTests {
+		t.Run(c.name, func(t *testing.T) { c.run(t, start(t)) })
+	}
+}
+
+// RunOthers runs the tests that RunAlone does not run, one after the other.
+func RunOthers(t *testing.T, start func(t *testing.T) *Harness) {
+	for _, c := range otherTests {
 		t.Run(c.name, func(t *testing.T) { c.run(t, start(t)) })
 	}
 }
@@ -108,9 +120,7 @@ func Run(t *testing.T, start func(t *testing.T) *Harness) {
 // RunParallel is [Run] for buses of which each test has its own: the tests run beside each other, and
 // beside all other parallel tests. t itself must not be parallel yet.
 func RunParallel(t *testing.T, start func(t *testing.T) *Harness) {
-	for _, c := range leakTests {
-		t.Run(c.name, func(t *testing.T) { c.run(t, start(t)) })
-	}
+	RunAlone(t, start)
 	t.Parallel()
 	for _, c := range otherTests {
 		t.Run(c.name, func(t *testing.T) {
