@@ -317,6 +317,7 @@ func TestBlockedHandlerClosesTheWatch(t *testing.T) {
 // A handler that takes longer than maxBlocked for every event, which closes each watch, receives every event once, also if the server has no
 // later event, or many at one resourceVersion.
 func TestHandlerThatAlwaysBlocks(t *testing.T) {
+	t.Parallel()
 	large := strings.Repeat("l", 2*slowBytes)
 	for name, rvs := range map[string][]int{
 		"one event":             {11},
@@ -326,6 +327,7 @@ func TestHandlerThatAlwaysBlocks(t *testing.T) {
 	} {
 		for _, size := range []int{1, aheadBytes, len(large)} {
 			t.Run(fmt.Sprint(name, ", ", size), func(t *testing.T) {
+				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					var all, want []string
 					for i, rv := range rvs {

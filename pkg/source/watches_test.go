@@ -527,8 +527,10 @@ var walks = flag.Int("watches.walks", 8, "number of random walks of TestSharedWa
 // In random walks, collections start, stop, block and are slow, while the server changes objects, ends watches and compacts. Every collection receives
 // every change, and in the end all share one watch.
 func TestSharedWatchesRandomly(t *testing.T) {
+	t.Parallel()
 	for seed := range *walks {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
 			withConsumers(t, 4, func(e *etcd, all []*consumer) { walk(rand.New(rand.NewPCG(1, uint64(seed))), e, all) })
 			if t.Failed() {
 				t.Logf("seed %d", seed)

@@ -18,6 +18,7 @@ import (
 // If the permission to write is withdrawn while a pipeline writes, the topic is refused, other topics have their records once, and the
 // topic gets the rest when the permission is granted again.
 func TestRightTakenAway(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password}, ACLs: true})
 	must(t, c.Allow(t.Context(), "writer", "kubebridge-test-", kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs))
 	closed, open := newWriter(t, c, newTopic(t, c, 3, 0, nil)), newWriter(t, c, newTopic(t, c, 3, 0, nil))
@@ -71,6 +72,7 @@ func TestRightTakenAway(t *testing.T) {
 
 // If a topic gets more partitions, while the bridge is down or while it runs, keys would move.
 func TestTopicGrew(t *testing.T) {
+	t.Parallel()
 	topic := newTopic(t, shared, 3, 0, nil)
 	s := openSink(t, config(shared))
 	l := newWriter(t, shared, topic)

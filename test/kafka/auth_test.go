@@ -27,6 +27,7 @@ func as(c kafka.Config, mechanism, user, password string) kafka.Config {
 var mechanisms = []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
 
 func TestCredentials(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password}, Proxy: true})
 	b := c.Broker(1)
 	proxy := b.Proxy()
@@ -74,6 +75,7 @@ func TestCredentials(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{TLS: true, Users: map[string]string{"writer": password}})
 	trusting := config(c)
 	trusting.TLS = kafka.TLS{Enabled: true, CA: c.CA()}
@@ -98,6 +100,7 @@ func TestTLS(t *testing.T) {
 
 // A missing permission on one topic does not affect other topics, and the sink notices when it is granted.
 func TestNotAllowed(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password, "seer": password}, ACLs: true})
 	must(t, c.Allow(t.Context(), "writer", "kubebridge-test-", kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs))
 	writer := as(config(c), "SCRAM-SHA-512", "writer", password)
@@ -190,6 +193,7 @@ func (l *writer) refused(s sink.Sink, topic string) {
 // A topic that the user may not describe is refused by its name, and others are not affected: if the permission is missing from the
 // start, if it is withdrawn later, and at a restart. When the permission is granted, the topic is written to.
 func TestOneTopicMayNotBeDescribed(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password}, ACLs: true, Proxy: true})
 	must(t, c.Allow(t.Context(), "writer", "kubebridge-test-", kadm.OpWrite, kadm.OpRead, kadm.OpDescribe, kadm.OpDescribeConfigs, kadm.OpCreate))
 	must(t, c.AllowTransactions(t.Context(), "writer", "kubebridge.", kadm.OpWrite, kadm.OpDescribe))
@@ -241,6 +245,7 @@ func TestOneTopicMayNotBeDescribed(t *testing.T) {
 // Before Kafka 4.0 a client adds all topics of a transaction in one request, which fails completely if one of them may not
 // be written to. Only that topic is refused.
 func TestOneTopicMayNotBeWrittenBeforeKafka4(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password}, ACLs: true})
 	must(t, c.Allow(t.Context(), "writer", "kubebridge-test-", kadm.OpWrite, kadm.OpRead, kadm.OpDescribe, kadm.OpDescribeConfigs, kadm.OpCreate))
 	must(t, c.AllowTransactions(t.Context(), "writer", "kubebridge.", kadm.OpWrite, kadm.OpDescribe))

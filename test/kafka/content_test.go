@@ -13,6 +13,7 @@ import (
 // The sink computes the size of a record batch as Kafka sees it. A size that is too small would make the broker reject a
 // whole chunk. A size that is much too large would truncate events that fit.
 func TestSizeIsWhatKafkaSees(t *testing.T) {
+	t.Parallel()
 	const limit = 5000
 	topic := newTopic(t, shared, 1, 0, map[string]string{"max.message.bytes": fmt.Sprint(limit)})
 	s := openSink(t, config(shared))
@@ -47,6 +48,7 @@ func TestSizeIsWhatKafkaSees(t *testing.T) {
 
 // The limit is lowered after the sink has read it: first chunks are too large, then a record.
 func TestLimitLowered(t *testing.T) {
+	t.Parallel()
 	topic := newTopic(t, shared, 1, 0, nil)
 	l := newWriter(t, shared, topic)
 	s := openSink(t, config(shared))
@@ -70,6 +72,7 @@ func TestLimitLowered(t *testing.T) {
 
 // A compacted topic rejects records without a key. Kafka reports which ones, and the others are written.
 func TestCompactedTopicWantsKeys(t *testing.T) {
+	t.Parallel()
 	topic := newTopic(t, shared, 1, 0, map[string]string{"cleanup.policy": "compact"})
 	s := openSink(t, config(shared))
 	batch := &event.Batch{Seq: 1, Records: []event.Record{
@@ -92,6 +95,7 @@ func TestCompactedTopicWantsKeys(t *testing.T) {
 
 // If events that waited for Kafka are older than a topic accepts, they wait on, and the error names the setting.
 func TestTooOldForTheTopic(t *testing.T) {
+	t.Parallel()
 	topic := newTopic(t, shared, 1, 0, map[string]string{"message.timestamp.before.max.ms": "60000"})
 	s := openSink(t, config(shared))
 	r := record(topic, "k", "1")
@@ -107,6 +111,7 @@ func TestTooOldForTheTopic(t *testing.T) {
 // Events with times of a clock that was ahead are accepted as soon as the clock is right. The
 // broker rejects records that are an hour ahead of its own clock.
 func TestSeenByAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
 	topic := newTopic(t, shared, 1, 0, map[string]string{"message.timestamp.after.max.ms": "3600000"})
 	s := openSink(t, config(shared))
 	r := record(topic, "k", "1")
@@ -119,6 +124,7 @@ func TestSeenByAClockThatWasAhead(t *testing.T) {
 }
 
 func TestTopicMissing(t *testing.T) {
+	t.Parallel()
 	topic := topicName(t, shared)
 	c := config(shared)
 	c.Create.Enabled = new(false)
@@ -134,6 +140,7 @@ func TestTopicMissing(t *testing.T) {
 
 // A missing topic is created as configured, and can be written to at once.
 func TestCreatesTopic(t *testing.T) {
+	t.Parallel()
 	topic := topicName(t, shared)
 	c := config(shared)
 	c.Create.Partitions = 7
@@ -152,6 +159,7 @@ func TestCreatesTopic(t *testing.T) {
 }
 
 func TestCannotCreateTopic(t *testing.T) {
+	t.Parallel()
 	own(t) // skips the test for an external Kafka, whose number of brokers is not known
 	topic := topicName(t, shared)
 	c := config(shared)
@@ -168,6 +176,7 @@ func TestCannotCreateTopic(t *testing.T) {
 
 // If a topic was deleted, its records are lost. The sink must report that, even if a new topic has the name.
 func TestTopicDeleted(t *testing.T) {
+	t.Parallel()
 	topic := newTopic(t, shared, 1, 0, nil)
 	l := newWriter(t, shared, topic)
 	s := openSink(t, config(shared))

@@ -20,6 +20,7 @@ import (
 
 // All faults happen to one pipeline in the middle of a transaction: the records are written, but not committed.
 func TestExactlyOnce(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{Brokers: 3, Proxy: true, Props: map[string]string{
 		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 	}})
@@ -311,6 +312,7 @@ func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 
 // A bridge of another cluster with the same names does not fence the first one.
 func TestForeignCheckpoint(t *testing.T) {
+	t.Parallel()
 	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}}
 	l, x := newWriter(t, shared, newTopic(t, shared, 3, 0, nil)), openExact(t, exactly(shared), o)
 	l.write(x, l.batch(20, 0))

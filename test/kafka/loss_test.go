@@ -48,6 +48,7 @@ func remove(t *testing.T, c *kafkatest.Cluster, topic string) {
 
 // If a topic is deleted and created again, consumers have lost the records that they had not read yet. So everything is published again.
 func TestTopicMadeAnew(t *testing.T) {
+	t.Parallel()
 	remake := func(topic string, partitions int) {
 		remove(t, shared, topic)
 		must(t, shared.CreateTopic(t.Context(), topic, partitions, 0, nil))
@@ -83,6 +84,7 @@ func TestTopicMadeAnew(t *testing.T) {
 
 // If a topic is deleted and not created again, the bridge creates it.
 func TestTopicOnlyDeleted(t *testing.T) {
+	t.Parallel()
 	topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
 	l, x := newWriter(t, shared, topic), openExact(t, exactly(shared), o)
 	l.write(x, l.batch(100, 0))
@@ -98,6 +100,7 @@ func TestTopicOnlyDeleted(t *testing.T) {
 
 // The deletion of a checkpoint topic leads to a reset: everything is published again, also if the bridge is restarted in between.
 func TestCheckpointTopicDeleted(t *testing.T) {
+	t.Parallel()
 	topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
 	l, x := newWriter(t, shared, topic), openExact(t, exactly(shared), o)
 	l.write(x, l.batch(100, 0))

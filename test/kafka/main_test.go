@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/kubebridge/kubebridge/internal/paralleltest"
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
@@ -21,6 +22,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	paralleltest.Raise(6) // a broker takes some 400 MiB
 	var err error
 	if shared, err = kafkatest.Launch(context.Background(), kafkatest.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -11,6 +11,7 @@ import (
 
 // A cluster of three brokers, of which one at a time fails.
 func TestThreeBrokers(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{Brokers: 3})
 
 	// A leader that moves reports that it has written nothing. So no record is repeated, and one retry is enough.
@@ -160,6 +161,7 @@ func own(t *testing.T) *kafkatest.Cluster {
 }
 
 func TestNetwork(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{Proxy: true})
 	proxy := c.Broker(1).Proxy()
 
@@ -241,6 +243,7 @@ func TestQuota(t *testing.T) {
 // Kafka takes a disk offline if it cannot write to it, and ends if it has no other. After an operator has made room, all acknowledged
 // records are there, and the pipeline continues.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	own(t)
 	c := kafkatest.Start(t, kafkatest.Options{}) // not the shared one, because the broker ends
 	b := c.Broker(1)

@@ -20,13 +20,12 @@ import (
 )
 
 // printedACLs returns the lines of `bridge rbac --bus` for a user, split into words.
-func printedACLs(t *testing.T, delivery, user string) [][]string {
+func printedACLs(t *testing.T, bridge, delivery, user string) [][]string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bridge.yaml")
 	must(t, os.WriteFile(path, fmt.Appendf(nil, "name: %s\ncluster: %s\nresources: [pods, {resource: secrets, topic: 'audit.{cluster}'}]\nsinks: [{name: %s, kafka: {brokers: ['kafka:9092'], delivery: %s}}]\n",
 		identity.Bridge, identity.Cluster, identity.Sink, delivery), 0o600))
-	cmd := exec.CommandContext(t.Context(), "go", "run", "./cmd/bridge", "rbac", "--bus", "-c", path, "--principal", "User:"+user, "--reader", "User:reader", "--cluster-uid", identity.ClusterUID)
-	cmd.Dir = "../.."
+	cmd := exec.CommandContext(t.Context(), bridge, "rbac", "--bus", "-c", path, "--principal", "User:"+user, "--reader", "User:reader", "--cluster-uid", identity.ClusterUID)
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -80,11 +79,19 @@ func apply(t *testing.T, c *kafkatest.Cluster, lines [][]string) {
 // With exactly the printed ACLs, the bridge can create and write to topics, and write and read its checkpoint, but
 // write to no other topic.
 func TestPrintedACLsAreEnough(t *testing.T) {
+	t.Parallel()
+	bridge := filepath.Join(t.TempDir(), "bridge")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", bridge, "./cmd/bridge")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the program: %v\n%s", err, out)
+	}
 	users := map[string]string{"exactly-once": password, "at-least-once": password, "reader": password}
 	for _, delivery := range []string{"exactly-once", "at-least-once"} {
 		t.Run(delivery, func(t *testing.T) {
+			t.Parallel()
 			c := kafkatest.Start(t, kafkatest.Options{Users: users, ACLs: true})
-			acls := printedACLs(t, delivery, delivery)
+			acls := printedACLs(t, bridge, delivery, delivery)
 			conf := as(config(c), "SCRAM-SHA-512", delivery, password)
 			conf.Delivery = delivery
 			o := kafka.StoreOptions{Options: kafka.Options{Config: conf, Identity: identity}, StandAlone: delivery == "at-least-once"}

@@ -130,6 +130,7 @@ func wantRefusedOpen(t *testing.T, c kafka.Config, words ...string) {
 }
 
 func TestPasswordsAndAuthorities(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{TLS: true, Users: map[string]string{"writer": password}})
 	other := filepath.Join(t.TempDir(), "other.pem")
 	kafkatest.Authority(t, other)
@@ -160,6 +161,7 @@ func TestPasswordsAndAuthorities(t *testing.T) {
 
 // Client certificates are required, must be signed by the right CA, and are read again when the client reconnects.
 func TestClientCertificates(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{ClientCertificates: true, ACLs: true, Proxy: true})
 	cert, key, err := c.Certificate("writer")
 	must(t, err)
@@ -205,6 +207,7 @@ func copyFile(t *testing.T, from, to string) {
 // A session ends after five seconds. The token is read again, and the pipeline is not affected. An expired token is an error, which only
 // ends the pipeline at its start.
 func TestTokens(t *testing.T) {
+	t.Parallel()
 	const session = 5 * time.Second // a broker takes no second authentication within one, and franz-go is early by some
 	c := kafkatest.Start(t, kafkatest.Options{Tokens: true, ACLs: true, Props: map[string]string{
 		"listener.name.client.oauthbearer.connections.max.reauth.ms": fmt.Sprint(session.Milliseconds()),
@@ -212,6 +215,7 @@ func TestTokens(t *testing.T) {
 	must(t, c.Allow(t.Context(), "writer", "kubebridge-test-", kadm.OpWrite, kadm.OpRead, kadm.OpDescribe, kadm.OpDescribeConfigs, kadm.OpCreate))
 	must(t, c.AllowTransactions(t.Context(), "writer", "kubebridge.", kadm.OpWrite, kadm.OpDescribe))
 	eachDelivery(t, c, func(t *testing.T, conf kafka.Config) {
+		t.Parallel()
 		path := filepath.Join(t.TempDir(), "token")
 		renew := func(user string, valid time.Duration) {
 			t.Helper()
@@ -252,6 +256,7 @@ func TestTokens(t *testing.T) {
 
 // No error and no line of the log contains a secret.
 func TestSecretsAreNotPrinted(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password}, ACLs: true, Proxy: true})
 	must(t, c.Allow(t.Context(), "writer", "kubebridge-test-", kadm.OpDescribe))
 	eachDelivery(t, c, func(t *testing.T, conf kafka.Config) {

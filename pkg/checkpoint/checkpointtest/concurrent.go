@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -70,6 +71,7 @@ func (c *Config) readers(t *testing.T) {
 				case <-done:
 					return
 				default:
+					runtime.Gosched() // so that a store in this process gets the processor
 				}
 			}
 		})
@@ -92,6 +94,7 @@ func (c *Config) readers(t *testing.T) {
 				case <-done:
 					return
 				default:
+					runtime.Gosched() // so that a store in this process gets the processor
 				}
 			}
 		})

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/kubebridge/kubebridge/internal/paralleltest"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -39,6 +40,7 @@ func unmarked(n int) bool { return n%4 == 3 }
 func Main(m *testing.M, open func(place string) (Store, error), ignore ...goleak.Option) {
 	place, child := os.LookupEnv(placeVariable)
 	if !child {
+		paralleltest.Raise(16)
 		goleak.VerifyTestMain(m, ignore...)
 		return
 	}

@@ -38,7 +38,7 @@ type Config struct {
 	// place later has the same content.
 	Open func(place string) (Store, error)
 
-	// Place returns the name of a place without a store: a directory, a topic, a bucket.
+	// Place returns the name of a place without a store: a directory, a topic, a bucket. It may be called by several tests at a time.
 	Place func(t *testing.T) string
 
 	// Volatile is set for a store whose content is lost by Close. The suite then does not open it again,
@@ -49,25 +49,31 @@ type Config struct {
 	Trails bool
 }
 
-// Run runs the suite. Unless the store is volatile, TestMain must call [Main].
+// Run runs the suite. Its tests are parallel: each has a place of its own. Unless the store is volatile, TestMain must call [Main].
 func Run(t *testing.T, c Config) {
-	t.Run("get", c.get)
-	t.Run("empty value", c.emptyValue)
-	t.Run("last change of a key wins", c.lastWins)
-	t.Run("slices are the caller's", c.ownership)
-	t.Run("scan", c.scan)
-	t.Run("scan stops at an error", c.scanStops)
-	t.Run("commit and get inside a scan", c.scanCommits)
-	t.Run("big commit", c.bigCommit)
-	t.Run("nothing to commit", c.nothing)
-	t.Run("a mark", c.mark)
-	t.Run("ended context", c.endedContext)
-	t.Run("readers beside a writer", c.readers)
-	t.Run("model", c.model)
+	run := func(name string, test func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t)
+		})
+	}
+	run("get", c.get)
+	run("empty value", c.emptyValue)
+	run("last change of a key wins", c.lastWins)
+	run("slices are the caller's", c.ownership)
+	run("scan", c.scan)
+	run("scan stops at an error", c.scanStops)
+	run("commit and get inside a scan", c.scanCommits)
+	run("big commit", c.bigCommit)
+	run("nothing to commit", c.nothing)
+	run("a mark", c.mark)
+	run("ended context", c.endedContext)
+	run("readers beside a writer", c.readers)
+	run("model", c.model)
 	if !c.Volatile {
-		t.Run("reopen", c.reopen)
-		t.Run("kill", func(t *testing.T) { c.kill(t, false) })
-		t.Run("kill among commits with a mark", func(t *testing.T) { c.kill(t, true) })
+		run("reopen", c.reopen)
+		run("kill", func(t *testing.T) { c.kill(t, false) })
+		run("kill among commits with a mark", func(t *testing.T) { c.kill(t, true) })
 	}
 }
 

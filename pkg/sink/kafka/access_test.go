@@ -30,6 +30,7 @@ import (
 
 // Every client of a sink that delivers exactly once is encrypted and authenticated.
 func TestExactlyOnceSecured(t *testing.T) {
+	t.Parallel()
 	web := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate, good for 127.0.0.1
 	defer web.Close()
 	dir := t.TempDir()
@@ -77,6 +78,7 @@ func TestExactlyOnceSecured(t *testing.T) {
 // A certificate that is not accepted at the start ends the program. If the brokers' certificate changes later, the sink
 // retries.
 func TestUnknownAuthority(t *testing.T) {
+	t.Parallel()
 	web := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate, good for 127.0.0.1
 	defer web.Close()
 	b := startBus(t, kfake.TLS(&tls.Config{Certificates: web.TLS.Certificates}))
@@ -122,6 +124,7 @@ func TestUnknownAuthority(t *testing.T) {
 
 // When a token is renewed in its file, the next connection uses the new token.
 func TestTokenFile(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "token")
 	c := Config{Brokers: []string{"kafka:9092"}, SASL: SASL{Mechanism: mechanismOAuth, TokenFile: path}}
 	if _, err := New(Options{Config: c}); err == nil || !strings.Contains(err.Error(), "sasl.tokenFile: open "+path) {
@@ -250,6 +253,7 @@ func (s *secured) rotate(t *testing.T, c Config, password string) {
 
 // Passwords, client certificates and authorities are replaced in their files: a running bridge needs no restart.
 func TestRotation(t *testing.T) {
+	t.Parallel()
 	for _, delivery := range []string{atLeastOnce, exactlyOnce} {
 		t.Run(delivery, func(t *testing.T) {
 			b, dir := startSecured(t), t.TempDir()

@@ -46,6 +46,7 @@ func TestSuite(t *testing.T) {
 
 // Consumers filter by header, compact by key and expire by time.
 func TestRecordOnTheWire(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := openSink(t, b.config())
 	seen := time.Date(2026, 3, 4, 5, 6, 7, int(89*time.Millisecond), time.UTC)
@@ -84,6 +85,7 @@ func TestRecordOnTheWire(t *testing.T) {
 
 // A missing topic is created with the configured settings.
 func TestCreatesTopics(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	c := b.config()
 	c.Create.Partitions = 7
@@ -111,6 +113,7 @@ func TestCreatesTopics(t *testing.T) {
 
 // Two pipelines may create the same topic at the same moment.
 func TestTopicCreatedByAnother(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := openSink(t, b.config())
 	b.ControlKey(int16(kmsg.CreateTopics), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -130,6 +133,7 @@ func TestTopicCreatedByAnother(t *testing.T) {
 
 // A topic that was created a moment ago must not cause an error.
 func TestTopicAppears(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	c := b.config()
 	c.Create.Enabled = new(false)
@@ -141,6 +145,7 @@ func TestTopicAppears(t *testing.T) {
 }
 
 func TestTopicMissing(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	c := b.config()
 	c.Create.Enabled = new(false)
@@ -156,6 +161,7 @@ func TestTopicMissing(t *testing.T) {
 }
 
 func TestTopicNameRefused(t *testing.T) {
+	t.Parallel()
 	s := openSink(t, startBus(t).config())
 	for name, want := range map[string]string{
 		"a b": "not a topic name", "": "not a topic name", "..": "not a topic name", "größe": "not a topic name",
@@ -168,6 +174,7 @@ func TestTopicNameRefused(t *testing.T) {
 
 // More partitions would move keys, and the order of events would be lost without anyone noticing.
 func TestPartitionCountChanged(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "pods", 3, 0)
 	s := openSink(t, b.config())
@@ -185,6 +192,7 @@ func TestPartitionCountChanged(t *testing.T) {
 
 // The content of a deleted topic is lost, and a new topic with the same name must not hide this.
 func TestTopicDeleted(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := openSink(t, b.config())
 	writeAll(t, s, &event.Batch{Seq: 1, Records: []event.Record{record("pods", "k", "1", 0)}})
@@ -202,6 +210,7 @@ func TestTopicDeleted(t *testing.T) {
 }
 
 func TestWriteNeedsOpen(t *testing.T) {
+	t.Parallel()
 	s := newSink(t, startBus(t).config())
 	_, err := s.Write(t.Context(), &event.Batch{Seq: 1})
 	wantError(t, err, "not open")

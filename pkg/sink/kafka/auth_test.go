@@ -23,6 +23,7 @@ import (
 const password = "pencil-hunter2"
 
 func TestSASL(t *testing.T) {
+	t.Parallel()
 	for _, mechanism := range []string{mechanismPlain, mechanismScram256, mechanismScram512} {
 		t.Run(mechanism, func(t *testing.T) {
 			t.Parallel()
@@ -43,6 +44,7 @@ func TestSASL(t *testing.T) {
 }
 
 func TestMechanismNotOffered(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, kfake.EnableSASL(), kfake.Superuser(mechanismPlain, "writer", password))
 	c := b.config()
 	c.SASL = SASL{Mechanism: mechanismScram512, Username: "writer", Password: password}
@@ -52,6 +54,7 @@ func TestMechanismNotOffered(t *testing.T) {
 // Kafka answers that the credentials are wrong. The error is certain, so there is no second attempt, which could lock the
 // account.
 func TestRefusedInWords(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, kfake.EnableSASL(), kfake.Superuser(mechanismPlain, "writer", password))
 	c := b.config()
 	c.SASL = SASL{Mechanism: mechanismPlain, Username: "writer", Password: password}
@@ -72,6 +75,7 @@ func TestRefusedInWords(t *testing.T) {
 
 // A broker that goes down during authentication must not end the program.
 func TestHangUpWhileAuthenticating(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, kfake.EnableSASL(), kfake.Superuser(mechanismPlain, "writer", password))
 	c := b.config()
 	c.SASL = SASL{Mechanism: mechanismPlain, Username: "writer", Password: password}
@@ -100,6 +104,7 @@ func wantRefused(t *testing.T, s sink.Sink, parts ...string) {
 
 // Credentials that stop working later are tried again, because they may be corrected.
 func TestCredentialsRevoked(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, kfake.EnableSASL(), kfake.Superuser(mechanismPlain, "writer", password))
 	c := b.config()
 	c.SASL = SASL{Mechanism: mechanismPlain, Username: "writer", Password: password}
@@ -139,6 +144,7 @@ func allowed(t *testing.T, operations ...kmsg.ACLOperation) (*bus, Config) {
 }
 
 func TestNotAllowed(t *testing.T) {
+	t.Parallel()
 	const describe, configs, write = kmsg.ACLOperationDescribe, kmsg.ACLOperationDescribeConfigs, kmsg.ACLOperationWrite
 	for name, c := range map[string]struct {
 		operations []kmsg.ACLOperation
@@ -164,6 +170,7 @@ func TestNotAllowed(t *testing.T) {
 
 // Without permission to read the limit, the sink uses the default limit, and finds records that the broker rejects one by one.
 func TestLimitUnreadable(t *testing.T) {
+	t.Parallel()
 	b, c := allowed(t, kmsg.ACLOperationWrite) // implies DESCRIBE, not DESCRIBE_CONFIGS
 	b.topic(t, "t", 1, 50_000)
 	s := openSink(t, c)
@@ -192,6 +199,7 @@ func TestLimitUnreadable(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	web := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate, good for 127.0.0.1
 	defer web.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")

@@ -55,6 +55,7 @@ func (b *bus) advertise() {
 
 // A listener that the brokers advertise and that does not answer is not a missing topic, nor a missing permission.
 func TestAdvertisedListener(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.advertise()
 	has, lacks := []string{"127.0.0.1:9", "advertised.listeners", "connection refused"}, []string{"create it", "CREATE", "credentials"}
@@ -91,6 +92,7 @@ func TestAdvertisedListener(t *testing.T) {
 
 // A broker that was reached before is down: its address is right.
 func TestBrokerIsDownLater(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, kfake.NumBrokers(2))
 	o := storeOptions(t, b)
 	o.Config.Brokers = b.brokers[:1]
@@ -110,6 +112,7 @@ func TestBrokerIsDownLater(t *testing.T) {
 // Brokers that allow only shorter transactions than the bridge needs say so with a code. The error must have the setting and the value. A
 // timeout that was raised for a slow bus goes back to the configured one.
 func TestTransactionTimeoutTooLong(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, kfake.BrokerConfigs(map[string]string{"transaction.max.timeout.ms": "5000"}))
 	o := storeOptions(t, b)
 	o.TransactionTimeout = 0
@@ -134,6 +137,7 @@ func TestTransactionTimeoutTooLong(t *testing.T) {
 // Kafka refuses a name that differs from that of another topic only in '.' and '_'. To create such a topic by hand, or to get more permissions,
 // does not help.
 func TestTopicNameCollides(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "k8s_test", 1, 0)
 	b.topic(t, "check_point", 1, 0)

@@ -42,6 +42,7 @@ func say(t *testing.T, what string, got, want []string) {
 
 // An operator learns at the start, and from the check, which features of the brokers `exactly-once` has to do without.
 func TestWeakBrokers(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		options []kfake.Opt
 		change  func(*testing.T, *bus)
@@ -117,6 +118,7 @@ func hideFeatures(_ *testing.T, b *bus) {
 
 // Each mismatch of a topic is reported in one line, and the check creates nothing.
 func TestCheckTopics(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	admin := brokerAdmin(t, b)
 	for topic, configs := range map[string]map[string]string{
@@ -177,6 +179,7 @@ func brokerClient(t *testing.T, b *bus) *kgo.Client {
 // A validation beside a running bridge reads its checkpoint without fencing it, and names every topic that has more partitions
 // than before.
 func TestCheckCheckpoint(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	config := Config{Brokers: b.brokers, Create: Create{Partitions: 2}}
 	x := openExact(t, config)

@@ -88,6 +88,7 @@ func (w *settingsWorld) want(got []string, want ...string) {
 // A topic becomes compacted under a running bridge. Kafka refuses the next event about a collection, because it has no key. It is written with its
 // key, and nothing counts as refused.
 func TestCompactedWhileRunning(t *testing.T) {
+	t.Parallel()
 	forEachDelivery(t, func(w *settingsWorld) {
 		w.write(gapRecord("gap-1"))
 		w.compact()
@@ -97,6 +98,7 @@ func TestCompactedWhileRunning(t *testing.T) {
 
 // Kafka does not refuse an event about a request that has the key of its object. It has a key of its own as of the next look-up.
 func TestRequestsOnceCompacted(t *testing.T) {
+	t.Parallel()
 	forEachDelivery(t, func(w *settingsWorld) {
 		attributed := record("t", "a", "attributed", 0)
 		attributed.Event = &event.Event{Type: event.Attributed}
@@ -112,6 +114,7 @@ func TestRequestsOnceCompacted(t *testing.T) {
 
 // The settings of a topic that is written to all the time are read once a minute, also while other topics are found.
 func TestSettingsAreReadOnceAMinute(t *testing.T) {
+	t.Parallel()
 	forEachDelivery(t, func(w *settingsWorld) {
 		read := w.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Count: -1, Observe: true})
 		for range 10 {

@@ -10,6 +10,7 @@ import (
 )
 
 func TestConfigDefaults(t *testing.T) {
+	t.Parallel()
 	got, err := Config{Brokers: []string{"kafka:9092"}, Delivery: "at-least-once"}.Complete()
 	if err != nil {
 		t.Fatal(err)
@@ -24,6 +25,7 @@ func TestConfigDefaults(t *testing.T) {
 }
 
 func TestConfigRejected(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		change func(*Config)
@@ -75,6 +77,7 @@ func TestConfigRejected(t *testing.T) {
 
 // The configured topic settings apply to the topics that the sink creates. Dead letters keep their own retention.
 func TestTopicConfigs(t *testing.T) {
+	t.Parallel()
 	c := Config{Create: Create{Retention: 48 * time.Hour, MinInsyncReplicas: 2, Config: map[string]string{"segment.ms": "3600000", "max.message.bytes": "9000000"}}}
 	want := map[string]string{"cleanup.policy": "delete", "retention.ms": "172800000", "min.insync.replicas": "2", "segment.ms": "3600000", "max.message.bytes": "9000000"}
 	if got := c.TopicConfigs(false); !maps.Equal(got, want) {

@@ -15,6 +15,7 @@ import (
 
 // The topic of dead letters is created with a retention of one month, even if the topics of events are compacted.
 func TestDeadTopicIsMade(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	c := b.config()
 	c.Tombstones, c.DeadLetter = true, &DeadLetter{}
@@ -48,6 +49,7 @@ func TestDeadTopicIsMade(t *testing.T) {
 // When an event about a collection becomes a dead letter, the pipeline removes a later end of that collection from the batch.
 // Records of other partitions that were written are neither repeated nor missed.
 func TestRecordsTakenOut(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "bad", 1, 0)
 	b.topic(t, "good", 1, 0)

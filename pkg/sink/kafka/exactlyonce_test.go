@@ -76,6 +76,7 @@ func (n *numbered) checkExactly(t *testing.T, msgs []consumed) {
 
 // Events and positions are committed together: a restart finds the position of exactly what consumers have read.
 func TestRestartFromTheTopic(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	n := number("t")
 	for range 4 {
@@ -93,6 +94,7 @@ func TestRestartFromTheTopic(t *testing.T) {
 
 // The answer to the end of a transaction is lost. Whether the transaction was committed or not, the batch is written once.
 func TestLostEndOfTransaction(t *testing.T) {
+	t.Parallel()
 	for name, carriedOut := range map[string]bool{"carried out": true, "not carried out": false} {
 		t.Run(name, func(t *testing.T) {
 			b := startBus(t)
@@ -141,6 +143,7 @@ func loseEnd(t *testing.T, b *bus, x *owned, batch *event.Batch) {
 
 // A commit that was observed is remembered when later steps fail, once or several times.
 func TestLostEndThenNoProducer(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	x := openExact(t, b.config())
 	n := number("t")
@@ -166,6 +169,7 @@ func TestLostEndThenNoProducer(t *testing.T) {
 
 // A committed record is not reported as refused, because the pipeline would then withdraw its event.
 func TestLostEndThenRefused(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	x := openExact(t, b.config())
 	n := number("t")
@@ -182,6 +186,7 @@ func TestLostEndThenRefused(t *testing.T) {
 
 // A process that another one has replaced must not fence its successor.
 func TestCutOffWhileTakenOver(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	old := openExact(t, b.config())
 	n := number("t")
@@ -203,6 +208,7 @@ func TestCutOffWhileTakenOver(t *testing.T) {
 // Kafka ends a transaction that takes too long in the same way as it fences a writer. This error alone must not end the
 // program.
 func TestTransactionTimedOut(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	x := openExact(t, b.config())
 	n := number("t")
@@ -219,6 +225,7 @@ func TestTransactionTimedOut(t *testing.T) {
 
 // Consumers with read_committed wait for the end of a transaction whose bridge died. docs/limits.md says how long.
 func TestTransactionTimeout(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	var asked atomic.Int32
 	b.ControlKey(int16(kmsg.InitProducerID), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -234,6 +241,7 @@ func TestTransactionTimeout(t *testing.T) {
 
 // If a partition refuses a record in the middle of a batch, the rest of the batch and the position are aborted, too.
 func TestAborted(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "other", 1, 0)
 	x := openExact(t, b.config())
@@ -262,6 +270,7 @@ func TestAborted(t *testing.T) {
 
 // The one rejected record is found. Consumers see no record of the batch until it is replaced, and then each record once.
 func TestPoisonInTransaction(t *testing.T) {
+	t.Parallel()
 	for name, e := range map[string]*kerr.Error{"content": kerr.InvalidRecord, "size": kerr.MessageTooLarge} {
 		t.Run(name, func(t *testing.T) {
 			b := startBus(t)
@@ -302,6 +311,7 @@ func TestPoisonInTransaction(t *testing.T) {
 
 // Chunks are limited to the maximum size of each topic.
 func TestLimitsPerTopic(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "small", 1, 5000)
 	b.topic(t, "large", 1, 4<<20)
@@ -324,6 +334,7 @@ func TestLimitsPerTopic(t *testing.T) {
 // More partitions of a topic move keys. This ends the program, at the start and while it runs, with an error that says what to
 // do. A reset lets it continue.
 func TestPinnedPartitions(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "t", 3, 0)
 	x := openExact(t, b.config())
@@ -355,6 +366,7 @@ func TestPinnedPartitions(t *testing.T) {
 
 // A second cluster with the same name must not fence the first.
 func TestForeignCheckpoint(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	x := openExact(t, b.config())
 	n := number("t")
@@ -388,6 +400,7 @@ func TestForeignCheckpoint(t *testing.T) {
 
 // Acknowledged events are lost, so the pipeline is asked to declare a reset, and can do it.
 func TestCheckpointTopicMadeAnew(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	x := openExact(t, b.config())
 	n := number("t")
@@ -422,6 +435,7 @@ func TestCheckpointTopicMadeAnew(t *testing.T) {
 
 // A checkpoint topic that is deleted between Open, which reads it, and Load is lost: the next write reports it.
 func TestCheckpointTopicDeletedBeforeLoad(t *testing.T) {
+	t.Parallel()
 	for name, recreate := range map[string]bool{"deleted": false, "created again": true} {
 		t.Run(name, func(t *testing.T) {
 			b := startBus(t)
@@ -481,6 +495,7 @@ func removeRecords(t *testing.T, b *bus) {
 
 // If records of the checkpoint topic were removed, a reset is requested once: at the next start, or by a running bridge.
 func TestCheckpointRecordsRemoved(t *testing.T) {
+	t.Parallel()
 	t.Run("at a start", func(t *testing.T) {
 		b := startBus(t)
 		n := number("t")
@@ -516,6 +531,7 @@ func TestCheckpointRecordsRemoved(t *testing.T) {
 // A compacted topic rejects records without a key, and removes a deleted object only after a tombstone. Both deliveries write
 // the same records.
 func TestTombstones(t *testing.T) {
+	t.Parallel()
 	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
 		t.Run(delivery, func(t *testing.T) {
 			b := startBus(t)
@@ -554,6 +570,7 @@ func TestTombstones(t *testing.T) {
 // For a key, a compacted topic may have only the null value left, and a consumer must learn from it which object was deleted. A
 // gap must not replace the reset before it, from which a consumer learns of an incarnation.
 func TestCompactedEntries(t *testing.T) {
+	t.Parallel()
 	encoder := event.Encoder{Cluster: "c", ClusterUID: "1f0b1a3c-0000-4000-8000-000000000001"}
 	of := &event.Collection{Resource: "pods", Entry: "canary", Namespace: "shop"}
 	collectionEncoder := encoder.Of(of)
@@ -619,6 +636,7 @@ func TestCompactedEntries(t *testing.T) {
 
 // A consumer can read every compression.
 func TestCompressions(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	for i, codec := range compressions {
 		c := b.config()
@@ -637,6 +655,7 @@ func TestCompressions(t *testing.T) {
 // A record that the client gives up after a timeout is an outage like any other: the whole batch is tried again, and is written
 // once.
 func TestRecordTimesOut(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "t", 1, 0)
 	x := openExact(t, b.config())
@@ -674,6 +693,7 @@ func (c *clients) OnNewClient(*kgo.Client) { c.made.Add(1) }
 
 // A sink that delivers exactly once has two clients. Each client has a connection to every broker, and authenticates on it.
 func TestTwoClients(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	n := number("t")
 	for _, start := range []string{"first", "second"} { // the second reads what the first has written

@@ -73,6 +73,7 @@ func (n *numbered) check(t *testing.T, msgs []consumed, repeats int) {
 
 // While a leader moves, it answers that it wrote nothing. No record is repeated, and one retry is enough.
 func TestLeaderMoves(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, kfake.NumBrokers(3))
 	b.topic(t, "t", 6, 0)
 	s := openSink(t, b.config())
@@ -113,6 +114,7 @@ func leaderless(b *bus) func(kmsg.Request) (kmsg.Response, error, bool) {
 }
 
 func TestNoLeader(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "t", 1, 0)
 	s := openSink(t, b.config())
@@ -145,6 +147,7 @@ func TestNoLeader(t *testing.T) {
 
 // The broker has written a chunk, but its answer is lost. Only this chunk is written again, after itself.
 func TestAckLost(t *testing.T) {
+	t.Parallel()
 	for name, lose := range map[string]func(b *bus, n int32){
 		"connection cut": func(b *bus, _ int32) {
 			b.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -184,6 +187,7 @@ func TestAckLost(t *testing.T) {
 
 // A partition that fails stops at its first chunk. Records that other partitions have written are not written again.
 func TestFailureStopsPartition(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "t", 4, 0)
 	s := openSink(t, b.config())
@@ -209,6 +213,7 @@ func TestFailureStopsPartition(t *testing.T) {
 // When one partition fails, the others finish only the requests that are already sent, so that the pipeline gets the error at
 // once.
 func TestFailureStopsOthers(t *testing.T) {
+	t.Parallel()
 	const each = 100
 	b := startBus(t)
 	b.topic(t, "t", 2, 1000) // one record per request
@@ -251,6 +256,7 @@ func TestFailureStopsOthers(t *testing.T) {
 // A broker that never answers must not block a pipeline without end, and its error must not look like the end of the caller's
 // context.
 func TestBrokerSilent(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := openSink(t, b.config())
 	s.timeout = 100 * time.Millisecond
@@ -271,6 +277,7 @@ func TestBrokerSilent(t *testing.T) {
 
 // When a pipeline stops, none of its requests continues.
 func TestCanceledWriteLeavesNoConnection(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := openSink(t, b.config())
 	n := number("t")
@@ -301,6 +308,7 @@ func TestCanceledWriteLeavesNoConnection(t *testing.T) {
 // A slow broker slows the pipeline down. The requests that are sent are bounded: in number per partition, in total number and
 // in bytes.
 func TestSlowBroker(t *testing.T) {
+	t.Parallel()
 	const partitions = 40
 	b := startBus(t)
 	b.topic(t, "t", partitions, 2<<20)
@@ -348,6 +356,7 @@ func TestSlowBroker(t *testing.T) {
 }
 
 func TestBrokerDownAtStart(t *testing.T) {
+	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -380,6 +389,7 @@ func (l late) OnProduceRecordUnbuffered(_ *kgo.Record, err error) {
 // The client's Flush does not wait for the result of a record that it refuses at once. A transaction that lacks this record
 // must not be committed.
 func TestRefusedBeforeSent(t *testing.T) {
+	t.Parallel()
 	held := make(late)
 	c, err := kgo.NewClient(kgo.MaxBufferedBytes(1000), kgo.WithHooks(held)) // it connects only when it has records to send
 	if err != nil {

@@ -48,6 +48,7 @@ func wantRequest(t *testing.T, x *owned, want string) {
 
 // The growth of a topic is noticed when any topic is looked up.
 func TestGrownBesideANewTopic(t *testing.T) {
+	t.Parallel()
 	for _, delivery := range []string{atLeastOnce, exactlyOnce} {
 		t.Run(delivery, func(t *testing.T) {
 			b := startBus(t)
@@ -77,6 +78,7 @@ func TestGrownBesideANewTopic(t *testing.T) {
 // The messages of a deleted topic never reach consumers that have not read them yet. If the topic is created again, a reset
 // follows, at once or at the next start, for any number of partitions of the new topic.
 func TestTopicMadeAnew(t *testing.T) {
+	t.Parallel()
 	for name, partitions := range map[string]int32{"alike": 3, "larger": 5} {
 		t.Run(name, func(t *testing.T) {
 			b := startBus(t)
@@ -115,6 +117,7 @@ func TestTopicMadeAnew(t *testing.T) {
 // A topic that is deleted under a running bridge is created again, as at its next start, if the configuration allows it and
 // Kafka distinguishes the old topic from the new one. A reset is requested. Otherwise the sink waits for the topic.
 func TestTopicIsDeleted(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		create, pinned bool
 	}{
@@ -162,6 +165,7 @@ func TestTopicIsDeleted(t *testing.T) {
 
 // The checkpoint of an older bridge has only the number of a topic's partitions. The existing topic counts as that topic.
 func TestPinWithoutID(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "t", 3, 0)
 	x := openExact(t, b.config())

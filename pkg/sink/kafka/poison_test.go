@@ -72,6 +72,7 @@ func wantIDs(t *testing.T, got []consumed, want ...string) {
 // The size check cannot know the broker's own rules about content. The one rejected record is found; the records before it are
 // written, and none behind it.
 func TestBrokerRejectsRecord(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "t", 1, 0)
 	b.topic(t, "dead", 1, 0)
@@ -106,6 +107,7 @@ func TestBrokerRejectsRecord(t *testing.T) {
 
 // A dead letter may come before records of its topic that are already written. These are neither lost nor repeated.
 func TestReplacedRecordMovesInFront(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "t", 1, 0)
 	b.topic(t, "dead", 1, 0)
@@ -128,6 +130,7 @@ func TestReplacedRecordMovesInFront(t *testing.T) {
 
 // The record is larger than the topic's limit, so no record of the batch is sent.
 func TestOversizeIsFoundBeforeSending(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "t", 1, 5000)
 	s := openSink(t, b.config())
@@ -151,6 +154,7 @@ func TestOversizeIsFoundBeforeSending(t *testing.T) {
 
 // The limit is lowered after the sink has read it. First chunks become too large, then a record.
 func TestLimitLowered(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "t", 1, 0)
 	s := openSink(t, b.config())
@@ -188,6 +192,7 @@ func TestLimitLowered(t *testing.T) {
 
 // One record among many partitions is rejected. Each partition has a prefix of its records, and in the end each record once.
 func TestPoisonAmongPartitions(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "t", 6, 0)
 	var requests atomic.Int64

@@ -21,6 +21,7 @@ import (
 // TestReader: the reader returns only the requested topics, ranges and times, without records of aborted transactions, and
 // leaves nothing behind on the brokers.
 func TestReader(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, kfake.SeedTopics(3, "k8s.c.core.pods", "k8s.c.core.nodes"))
 	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.TransactionalID("t"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
@@ -114,6 +115,7 @@ func TestReader(t *testing.T) {
 // The messages of several partitions come in the order of their times: a copy that is behind must not read one partition beyond a gap before it has read
 // in the others what came before the gap.
 func TestReaderMergesPartitions(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, kfake.SeedTopics(3, "k8s.c.core.pods"))
 	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic("k8s.c.core.pods"))
 	if err != nil {
@@ -155,6 +157,7 @@ func TestReaderMergesPartitions(t *testing.T) {
 
 // TestReaderRefresh: a reader that goes on sees new records, topics and partitions, leaves a deleted topic out, and ends if a topic was made again.
 func TestReaderRefresh(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, kfake.SeedTopics(1, "k8s.c.core.pods"))
 	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
@@ -221,6 +224,7 @@ func TestReaderRefresh(t *testing.T) {
 // TestReaderPolicy: a reader says whether a topic is compacted, or why it does not know it. Otherwise a compacted topic passes for one that
 // has all messages.
 func TestReaderPolicy(t *testing.T) {
+	t.Parallel()
 	b, config := allowed(t, kmsg.ACLOperationRead) // implies DESCRIBE, not DESCRIBE_CONFIGS
 	b.topic(t, "t", 1, 0)
 	check := func(b *bus, config Config, compacted bool, unknown string) {

@@ -11,6 +11,7 @@ import (
 // The vectors are from Kafka's UtilsTest.testMurmur2. Consumers that join these topics with topics written from Java depend on
 // the same partitions.
 func TestPartitionIsJavas(t *testing.T) {
+	t.Parallel()
 	for key, hash := range map[string]int32{
 		"21":                         -973932308,
 		"foobar":                     -790332482,
@@ -34,6 +35,7 @@ func TestPartitionIsJavas(t *testing.T) {
 
 // In a compacted topic, an event about a request must not take the place of the object's last event, and comes behind it in its partition.
 func TestKeysOfRequests(t *testing.T) {
+	t.Parallel()
 	for typ, want := range map[event.Type]string{event.Modified: "c/pods/a", event.Attributed: "c/pods/a/_attributed", event.Denied: "c/pods/a/_denied"} {
 		r := event.Record{Key: "c/pods/a", Event: &event.Event{Type: typ}}
 		compacted := &topic{compacted: true, partitions: []int{0, 1, 2, 3, 4, 5, 6}}
@@ -52,6 +54,7 @@ func TestKeysOfRequests(t *testing.T) {
 // With a size that is too low, the broker would reject records. With a size that is far too high, records would be truncated
 // unnecessarily.
 func TestSizeIsAnUpperBound(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	c := b.config()
 	c.Tombstones = true
@@ -80,6 +83,7 @@ func TestSizeIsAnUpperBound(t *testing.T) {
 
 // A dry run prints the same headers as consumers get, in either form.
 func TestHeaders(t *testing.T) {
+	t.Parallel()
 	r := event.Record{
 		Format: event.Binary, Attributes: []event.Attribute{{Name: "id", Value: "1"}, {Name: "datacontenttype", Value: "application/json"}},
 		Headers: []event.Attribute{{Name: "tier", Value: "a"}},

@@ -18,6 +18,7 @@ import (
 // If the permission for one topic is revoked in the middle of a batch, the other topics get every record once. The topic gets
 // its records when the permission is granted again.
 func TestRouteRefused(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "closed", 4, 0)
 	b.topic(t, "open", 4, 0)
@@ -60,6 +61,7 @@ func TestRouteRefused(t *testing.T) {
 // A tenant chooses the group and the name of a resource. If the resulting topic name is one that Kafka rejects, the other
 // topics continue.
 func TestTopicNameTooLong(t *testing.T) {
+	t.Parallel()
 	long := "k8s.prod." + strings.Repeat("g", 241)
 	for delivery, open := range map[string]func(*testing.T, *bus) sink.Sink{
 		"at-least-once": func(t *testing.T, b *bus) sink.Sink { return openSink(t, b.config()) },
@@ -112,6 +114,7 @@ func wantRouteError(t *testing.T, err error, route string, parts ...string) *sin
 
 // The number of partitions is remembered across restarts of the sink, because keys must not move while no bridge runs.
 func TestPartitionCountOutlivesSink(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "pods", 3, 0)
 	s := openSink(t, b.config())

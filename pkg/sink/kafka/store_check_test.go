@@ -10,6 +10,7 @@ import (
 
 // The error of a check says what Kafka refused, not which request the client made.
 func TestCheckSaysWhatIsRefused(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.ControlKey(int16(kmsg.FindCoordinator), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		b.KeepControl()

@@ -46,6 +46,7 @@ func wantReset(t *testing.T, o StoreOptions) {
 // The deletion of the checkpoint topic under a running bridge leads to a declared reset, even if the bridge then crashes:
 // consumers must drop objects that no checkpoint has.
 func TestDeletedWhileRunning(t *testing.T) {
+	t.Parallel()
 	for name, recreate := range map[string]bool{"deleted": false, "created again": true} {
 		t.Run(name, func(t *testing.T) {
 			for release, opts := range map[string][]kfake.Opt{"now": nil, "before topics had ids": {kfake.MaxVersions(kversion.V2_7_0())}} {
@@ -76,6 +77,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 // Brokers from before topics had ids do not show that a topic was recreated. Writing more records to the new topic than were
 // lost must not hide the loss.
 func TestMadeAnewAndOutgrown(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, kfake.MaxVersions(kversion.V2_7_0()))
 	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
@@ -97,6 +99,7 @@ func TestMadeAnewAndOutgrown(t *testing.T) {
 
 // If the topic must not be created again, the error says it until somebody creates it.
 func TestDeletedAndNotAllowed(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
@@ -120,6 +123,7 @@ func TestDeletedAndNotAllowed(t *testing.T) {
 
 // A broker that does not know the topic yet, or no longer knows it, proves nothing.
 func TestNotKnownIsNotDeleted(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {

@@ -59,6 +59,7 @@ func (c checked) check(t *testing.T) error {
 // A setting of the checkpoint's topic by which it loses what it has must be noticed while the bridge runs, and the sink must count as
 // failing until the setting is right, and not only at the first look.
 func TestSettingChangedWhileRunning(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	client := adminOf(t, b)
 	for topic, c := range checkedOf(t, b) {
@@ -92,6 +93,7 @@ func TestSettingChangedWhileRunning(t *testing.T) {
 // What the checkpoint's topic has lost leads to a declared reset while the bridge runs, and not at the next start, which may be
 // weeks later.
 func TestBeginningRemovedWhileRunning(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	client := adminOf(t, b)
 	for topic, c := range checkedOf(t, b) {
@@ -126,6 +128,7 @@ func TestBeginningRemovedWhileRunning(t *testing.T) {
 
 // A topic of events that is deleted and created again must be noticed without a write.
 func TestTopicMadeAgainWhileQuiet(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	b.topic(t, "k8s.test", 1, 0)
 	c := checkedOf(t, b)["exactly"]

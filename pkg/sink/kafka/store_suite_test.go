@@ -4,16 +4,19 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/checkpointtest"
 )
 
-// openPlace opens a stand-alone store at "address topic".
+// openPlace opens a stand-alone store at "address topic". Each topic has a bridge of its own, because a bridge fences its predecessor.
 func openPlace(place string) (checkpointtest.Store, error) {
 	address, topic, _ := strings.Cut(place, " ")
-	s, err := NewStore(StoreOptions{Options: Options{Config: Config{Brokers: []string{address}}, Identity: identity}, Topic: topic, StandAlone: true})
+	id := identity
+	id.Bridge = topic
+	s, err := NewStore(StoreOptions{Options: Options{Config: Config{Brokers: []string{address}}, Identity: id}, Topic: topic, StandAlone: true})
 	if err != nil {
 		return nil, err
 	}
@@ -27,13 +30,13 @@ func openPlace(place string) (checkpointtest.Store, error) {
 }
 
 func TestStoreSuite(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
-	n := 0
+	var n atomic.Int32
 	checkpointtest.Run(t, checkpointtest.Config{
 		Open: openPlace,
 		Place: func(*testing.T) string {
-			n++
-			return fmt.Sprintf("%s checkpoint-%d", b.ListenAddrs()[0], n)
+			return fmt.Sprintf("%s checkpoint-%d", b.ListenAddrs()[0], n.Add(1))
 		},
 	})
 }

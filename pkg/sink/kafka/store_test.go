@@ -55,6 +55,7 @@ func expect(t *testing.T, s checkpoint.Store, key, want string) {
 
 // An incomplete commit that a crash has left is not read at the next start, and does not block it.
 func TestTornCommit(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1"), kv("p/x", "1")}); err != nil {
@@ -88,6 +89,7 @@ func TestTornCommit(t *testing.T) {
 
 // The older of two processes ends with ErrFenced and cannot write any more.
 func TestTakenOver(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	old := loadStore(t, storeOptions(t, b))
 	young := loadStore(t, storeOptions(t, b))
@@ -108,6 +110,7 @@ func TestTakenOver(t *testing.T) {
 
 // Kafka answers that a transaction is committed before consumers can see it. This is not a loss, and needs no reset.
 func TestCommittedNotYetSeen(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
@@ -143,6 +146,7 @@ func TestCommittedNotYetSeen(t *testing.T) {
 // A writer that is stopped before it ends a transaction knows that the transaction did not end. The client, which is closed by
 // then, would report an end that it never requested.
 func TestStoppedBeforeTheEnd(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
 	ctx, stop := context.WithCancel(t.Context())
@@ -178,6 +182,7 @@ func answer(e *kerr.Error) func(kmsg.Request) (kmsg.Response, error, bool) {
 // A broker that already has the records of a request whose answer was lost may not know their offsets any more. This is not
 // evidence that the topic was recreated.
 func TestWrittenNobodyKnowsWhere(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
@@ -196,6 +201,7 @@ func TestWrittenNobodyKnowsWhere(t *testing.T) {
 // After some errors the client silently starts a new producer, and Kafka aborts what the old producer wrote. The rest must not
 // be committed alone.
 func TestProducerRenewedInTransaction(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	if err := b.CreateTopic("events", 1, nil); err != nil {
 		t.Fatal(err)
@@ -229,6 +235,7 @@ func TestProducerRenewedInTransaction(t *testing.T) {
 
 // The topic ends with control records and aborted records. Reading must not wait for records behind them that never come.
 func TestEndsWithAborted(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
 	b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.InvalidTxnState, Count: 1})
@@ -245,6 +252,7 @@ func TestEndsWithAborted(t *testing.T) {
 }
 
 func TestNotOurs(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	loadStore(t, storeOptions(t, b))
 	for name, change := range map[string]func(*event.Identity){
@@ -271,6 +279,7 @@ func TestNotOurs(t *testing.T) {
 // A topic whose settings remove records, or that has several partitions, is refused at the start and by the check of a
 // configuration.
 func TestUnusableTopic(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	for topic, c := range map[string]struct {
 		partitions int32
@@ -307,6 +316,7 @@ func TestUnusableTopic(t *testing.T) {
 
 // If a topic is recreated with several partitions while the bridge runs, the bridge retries until somebody corrects it.
 func TestUnusableLater(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
@@ -333,6 +343,7 @@ func TestUnusableLater(t *testing.T) {
 
 // If the beginning of the topic is lost, its owner and the missing entries are unknown.
 func TestBeginningLost(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{{Key: checkpoint.IdentityKey()}, kv("e/a", "1")}); err != nil {
@@ -346,6 +357,7 @@ func TestBeginningLost(t *testing.T) {
 }
 
 func TestLookAndReset(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	o := storeOptions(t, b)
 	if _, _, err := ReadStore(t.Context(), o); !errors.Is(err, fs.ErrNotExist) {
@@ -385,6 +397,7 @@ func TestLookAndReset(t *testing.T) {
 // A checkpoint in another format is refused with an error that names a remedy, and the remedy works. Otherwise a bridge that
 // was replaced by another version could not be started again without Kafka's tools.
 func TestOtherFormats(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, identity string
 		want           error
@@ -439,6 +452,7 @@ func TestOtherFormats(t *testing.T) {
 
 // Loading is retried until it works, and continues where it stopped.
 func TestLoadAgain(t *testing.T) {
+	t.Parallel()
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {

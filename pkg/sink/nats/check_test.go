@@ -38,6 +38,7 @@ func checked(t *testing.T, c Config, weak, bad []string, checkpoint bool) {
 
 // Each mismatch of a stream is reported in one line, and the check changes nothing.
 func TestCheckStream(t *testing.T) {
+	t.Parallel()
 	none := []string(nil)
 	stream := jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>", "kubebridge.test.bridge.live.term"}, AllowAtomicPublish: true}
 	for name, c := range map[string]struct {
@@ -103,6 +104,7 @@ func TestCheckStream(t *testing.T) {
 
 // A running bridge continues when somebody validates its configuration.
 func TestCheckFencesNobody(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	c := Config{URL: b.url()}
 	s, err := New(Options{Config: c, Identity: testIdentity})
@@ -129,6 +131,7 @@ func TestCheckFencesNobody(t *testing.T) {
 
 // A bucket that would lose the checkpoint is found before the bridge starts.
 func TestCheckBucket(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	commit(t, mustOpenStore(t, options(b.url())), kv("e/a", "1"))
 	stream, _ := bucketStream(BucketName(testIdentity))
@@ -138,6 +141,7 @@ func TestCheckBucket(t *testing.T) {
 }
 
 func TestCheckServer(t *testing.T) {
+	t.Parallel()
 	t.Run("unreachable", func(t *testing.T) {
 		checked(t, Config{URL: "nats://127.0.0.1:1"}, nil, []string{"127.0.0.1:1|no servers"}, true)
 	})
@@ -157,6 +161,7 @@ func TestCheckServer(t *testing.T) {
 
 // Servers behind leaf nodes answer the question for the user's permissions, too. Only the answer of the connected one counts.
 func TestCheckAsksTheConnectedServer(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	other := b.client(t).Conn()
 	if _, err := other.Subscribe(userInfo, func(m *nats.Msg) { // on this server, this answer comes first
@@ -173,6 +178,7 @@ func TestCheckAsksTheConnectedServer(t *testing.T) {
 // A stream that changes subjects: exactly-once refuses it if the bridge would not find its own messages, otherwise a warning names
 // who finds no events, and readers refuse it.
 func TestSubjectTransform(t *testing.T) {
+	t.Parallel()
 	for source, refused := range map[string]bool{">": true, "kubebridge.>": true, "k8s.>": false} {
 		t.Run(source, func(t *testing.T) {
 			b := startBus(t, nil)
@@ -200,6 +206,7 @@ func TestSubjectTransform(t *testing.T) {
 
 // An account that maps subjects elsewhere is named as a possible cause.
 func TestMappedSubjects(t *testing.T) {
+	t.Parallel()
 	for source, delivery := range map[string]string{"kubebridge.>": exactlyOnce, "k8s.>": atLeastOnce} {
 		b := startBus(t, nil)
 		s := newAny(t, testIdentity, Config{URL: b.url(), Delivery: delivery})

@@ -63,6 +63,7 @@ func hear(t *testing.T, sub *nats.Subscription, want string) {
 
 // Connected subscribers get everything in order, without JetStream. The log says what is not guaranteed.
 func TestCoreDelivers(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, func(o *server.Options) { o.JetStream = false })
 	sub := listen(t, b)
 	s, logs := newCore(t, Config{URL: b.url()})
@@ -81,6 +82,7 @@ func TestCoreDelivers(t *testing.T) {
 
 // An outage must neither block the pipeline without end nor go unnoticed.
 func TestCoreOutage(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s, logs := newCore(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -114,6 +116,7 @@ func TestCoreOutage(t *testing.T) {
 
 // A stop must not wait for the bus.
 func TestCoreObeysContext(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s, _ := newCore(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -132,6 +135,7 @@ func TestCoreObeysContext(t *testing.T) {
 }
 
 func TestCoreCountsWhatIsDenied(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, func(o *server.Options) {
 		o.Users = []*server.User{
 			{Username: "admin", Password: "a"},
@@ -153,6 +157,7 @@ func TestCoreCountsWhatIsDenied(t *testing.T) {
 }
 
 func TestCoreRecordErrors(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	sub := listen(t, b)
 	s, _ := newCore(t, Config{URL: b.url()})

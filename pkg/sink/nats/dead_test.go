@@ -20,6 +20,7 @@ const (
 // Dead letters are in the pipeline's own stream, so a checkpoint that trails the stream also covers them. This includes a
 // stream that was created before dead letters were configured.
 func TestDeadLettersAreInTheStream(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	before := newSink(t, Config{URL: b.url()})
 	mustOpen(t, before, nil)
@@ -54,6 +55,7 @@ func TestDeadLettersAreInTheStream(t *testing.T) {
 
 // If a stream of at-least-once delivery lacks the subject of dead letters, the sink reports it before anything is lost.
 func TestSharedStreamLacksDeadLetters(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	if _, err := b.client(t).CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}}); err != nil {
 		t.Fatal(err)
@@ -66,6 +68,7 @@ func TestSharedStreamLacksDeadLetters(t *testing.T) {
 
 // A pipeline that waits until a stream accepts a larger message continues when the limit is raised.
 func TestStreamTakesMoreAgain(t *testing.T) {
+	t.Parallel()
 	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
 		t.Run(delivery, func(t *testing.T) {
 			b := startBus(t, func(*server.Options) {})

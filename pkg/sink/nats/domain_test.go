@@ -1,7 +1,7 @@
 package nats
 
 import (
-	"net"
+	"fmt"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -15,17 +15,14 @@ import (
 // startLeaf starts a hub with JetStream in the domain hub, and a leaf node with JetStream in a domain of its own.
 func startLeaf(t *testing.T, change func(*server.Options)) (hub, leaf *bus) {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	at := free.Addr().(*net.TCPAddr)
-	free.Close()
+	port := freePort(t)
 	hub = startBus(t, func(o *server.Options) {
 		o.ServerName, o.JetStreamDomain = "hub", "hub"
-		o.LeafNode.Host, o.LeafNode.Port = "127.0.0.1", at.Port
+		o.LeafNode.Host, o.LeafNode.Port = "127.0.0.1", port
 	})
 	leaf = startBus(t, func(o *server.Options) {
 		o.ServerName, o.JetStreamDomain = "leaf", "edge"
-		o.LeafNode.Remotes = []*server.RemoteLeafOpts{{URLs: []*url.URL{{Scheme: "nats-leaf", Host: at.String()}}}}
+		o.LeafNode.Remotes = []*server.RemoteLeafOpts{{URLs: []*url.URL{{Scheme: "nats-leaf", Host: fmt.Sprintf("127.0.0.1:%d", port)}}}}
 		if change != nil {
 			change(o)
 		}
@@ -37,6 +34,7 @@ func startLeaf(t *testing.T, change func(*server.Options)) (hub, leaf *bus) {
 // A bridge that connects to a leaf node keeps its stream and its checkpoint on the hub, with the permissions that are printed, and
 // another bridge takes both over.
 func TestDomain(t *testing.T) {
+	t.Parallel()
 	c := Config{Domain: "hub", InboxPrefix: "answers.bridge"}
 	c.URL = "nats://x"
 	g, err := c.Grants(testIdentity)
@@ -83,6 +81,7 @@ func TestDomain(t *testing.T) {
 }
 
 func TestHandshakeFirst(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t, "servers")
 	b := startBus(t, func(o *server.Options) {
 		demandTLS(t, o, ca, ca)
@@ -99,6 +98,7 @@ func TestHandshakeFirst(t *testing.T) {
 
 // A prefix of the API, as an account has it that imports another one's JetStream.
 func TestAPIPrefix(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	must(t, b.srv.GlobalAccount().AddMapping("JS.far.API.$KV.>", "$KV.>"))
 	must(t, b.srv.GlobalAccount().AddMapping("JS.far.API.>", "$JS.API.>"))

@@ -19,6 +19,7 @@ func embedded(dir string) Config {
 }
 
 func TestEmbeddedKeepsItsDataOverARestart(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "made", "as needed")
 	s := newSink(t, embedded(dir))
 	if url := s.ClientURL(); url != "" {
@@ -44,6 +45,7 @@ func TestEmbeddedKeepsItsDataOverARestart(t *testing.T) {
 // kill -9 also ends the embedded server, so acknowledged data must already be with the operating system. The files at the
 // moment of the test are what a kill leaves behind.
 func TestEmbeddedSurvivesAKill(t *testing.T) {
+	t.Parallel()
 	dir, left := t.TempDir(), filepath.Join(t.TempDir(), "left")
 	s := newSink(t, embedded(dir))
 	mustOpen(t, s, nil)
@@ -63,6 +65,7 @@ func TestEmbeddedSurvivesAKill(t *testing.T) {
 
 // The embedded server's limit is larger than the usual megabyte, so that larger records fit.
 func TestEmbeddedTakesLargeRecords(t *testing.T) {
+	t.Parallel()
 	s := newSink(t, embedded(t.TempDir()))
 	mustOpen(t, s, nil)
 	b := records(1, 3)
@@ -74,6 +77,7 @@ func TestEmbeddedTakesLargeRecords(t *testing.T) {
 }
 
 func TestEmbeddedReadersOnlyRead(t *testing.T) {
+	t.Parallel()
 	s := newSink(t, embedded(t.TempDir()))
 	mustOpen(t, s, nil)
 	denied := make(chan error, 8)
@@ -148,6 +152,7 @@ func TestEmbeddedReadersOnlyRead(t *testing.T) {
 }
 
 func TestEmbeddedPassword(t *testing.T) {
+	t.Parallel()
 	c := embedded(t.TempDir())
 	c.Auth = Auth{Username: "viewer", Password: "s3cret"}
 	s := newSink(t, c)
@@ -161,6 +166,7 @@ func TestEmbeddedPassword(t *testing.T) {
 }
 
 func TestEmbeddedCannotStart(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

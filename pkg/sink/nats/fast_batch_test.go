@@ -36,7 +36,7 @@ func (b *bus) withoutFastBatches(t *testing.T) Config {
 
 // A server older than 2.14 gets chunks that are stored as a whole.
 func TestSuiteWithoutFastBatches(t *testing.T) {
-	sinktest.Run(t, func(t *testing.T) *sinktest.Harness {
+	sinktest.RunParallel(t, func(t *testing.T) *sinktest.Harness {
 		b := startBus(t, nil)
 		h := harness(t, b)
 		c := b.withoutFastBatches(t)
@@ -48,6 +48,7 @@ func TestSuiteWithoutFastBatches(t *testing.T) {
 // A stream that the bridge creates or adopts accepts fast batches. A stream that the bridge already owns is not changed,
 // because other servers of the cluster may be older than the one that answers.
 func TestWhichStreamsTakeFastBatches(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	created := newSink(t, Config{URL: b.url()})
 	mustOpen(t, created, nil)
@@ -66,6 +67,7 @@ func TestWhichStreamsTakeFastBatches(t *testing.T) {
 // Messages behind one of a fast batch that is refused or lost must not be stored, not even if a message of another writer has
 // taken its place and the stream has the length that they expect.
 func TestFastBatchEndsAtItsFirstFault(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]func(t *testing.T, b *bus, s *Sink, c *chunk){
 		"a foreign message": func(t *testing.T, b *bus, _ *Sink, _ *chunk) {
 			if _, err := b.client(t).Publish(t.Context(), subject, []byte(`"foreign"`)); err != nil {

@@ -124,6 +124,7 @@ func wantText(t *testing.T, err error, parts ...string) {
 // A route without permission to publish must be named soon, and must recover when the permission is granted. No part of its
 // batch may be stored.
 func TestDeniedPublish(t *testing.T) {
+	t.Parallel()
 	user := func(deny ...string) []*server.User {
 		return []*server.User{
 			{Username: "admin", Password: "a"},
@@ -185,6 +186,7 @@ func retryRoute(t *testing.T, s sink.Sink, b *event.Batch) ([]byte, error) {
 }
 
 func TestWrongCredentials(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, func(o *server.Options) {
 		o.Users = []*server.User{{Username: "bridge", Password: "right"}, {Username: "admin", Password: "a"}}
 	})
@@ -232,12 +234,14 @@ func TestWrongCredentials(t *testing.T) {
 }
 
 func TestNoJetStream(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, func(o *server.Options) { o.JetStream = false })
 	wantPlain(t, newSink(t, Config{URL: b.url()}).Open(t.Context(), nil), "JetStream", streamName)
 }
 
 // A full stream that refuses new messages blocks the pipeline until there is room.
 func TestStreamFull(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -258,6 +262,7 @@ func TestStreamFull(t *testing.T) {
 
 // The maximum message size of the stream may be lowered while the sink runs.
 func TestStreamTakesLess(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -279,6 +284,7 @@ func TestStreamTakesLess(t *testing.T) {
 }
 
 func TestRecordsThatCannotBeStored(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -318,6 +324,7 @@ func TestRecordsThatCannotBeStored(t *testing.T) {
 
 // The bytes of a server that does not speak NATS must lead to an error, not to a panic or a hang.
 func TestNotNATS(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -349,6 +356,7 @@ func copyDir(t *testing.T, to, from string) {
 
 // A server may be configured to accept fewer messages at once than other servers.
 func TestServerTakesSmallChunks(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, func(o *server.Options) { o.JetStreamLimits.MaxBatchSize = 10 })
 	s := newSink(t, b.withoutFastBatches(t))
 	mustOpen(t, s, nil)

@@ -46,6 +46,7 @@ func ends(t *testing.T, js jetstream.JetStream, name string, behind uint64) uint
 // A message that another client puts on the stream is ignored and counted. It ends no bridge, changes no checkpoint, and takes
 // no record's place. The test has answers to requests, and copies of records with all their headers.
 func TestForeignMessages(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	js := b.client(t)
 	core, logs := observer.New(zap.WarnLevel)
@@ -129,6 +130,7 @@ func TestForeignMessages(t *testing.T) {
 
 // The server loses the message at the mark in a power failure, and a foreign message now has its sequence.
 func TestForeignMessageAtTheMark(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -151,6 +153,7 @@ func TestForeignMessageAtTheMark(t *testing.T) {
 // Foreign messages never become part of the checkpoint, and never stop a bridge. A running bridge writes its values again. If
 // no bridge runs, the overwritten values are unknown, and a reset is declared.
 func TestForeignMessagesInTheCheckpoint(t *testing.T) {
+	t.Parallel()
 	_, prefix := bucketStream(BucketName(testIdentity))
 	for _, key := range []string{headToken, "=21identity", "=21mark", "e=2Fa", "e=2Fc", "a=zz", redoToken + "0"} {
 		for _, running := range []bool{true, false} {
@@ -214,6 +217,7 @@ func checkBucket(t *testing.T, b *bus) (weak []string, err error) {
 
 // A consumer's delivery to a stream keeps its subject. It does not take the place of a key, and nothing is lost.
 func TestForeignDeliveriesInTheCheckpoint(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	js := b.client(t)
 	s := mustOpenStore(t, options(b.url()))
@@ -280,6 +284,7 @@ func attack(t *testing.T, js jetstream.JetStream, stream string, to []string) {
 // Readers can only read, both with the permissions that `bridge rbac --bus` prints for an external server and on the embedded
 // server. No answer is published where bridges write, for any reply subject that a reader names.
 func TestReadersCannotWrite(t *testing.T) {
+	t.Parallel()
 	accounts, err := (Config{URL: "nats://x"}).Accounts(testIdentity)
 	if err != nil {
 		t.Fatal(err)

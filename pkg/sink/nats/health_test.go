@@ -20,6 +20,7 @@ type checking interface {
 
 // A bus that is lost while there is nothing to write is found at once: a quiet cluster must not look healthy.
 func TestCheckFindsALostConnection(t *testing.T) {
+	t.Parallel()
 	for _, delivery := range []string{exactlyOnce, atLeastOnce, atMostOnce} {
 		b := startBus(t, nil)
 		s := newAny(t, testIdentity, Config{URL: b.url(), Delivery: delivery}).(checking)
@@ -43,6 +44,7 @@ func TestCheckFindsALostConnection(t *testing.T) {
 
 // With at-most-once, a write succeeds although its events are lost. The sink fails from then on until the next event is sent.
 func TestCoreFailsWhileEventsAreLost(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s, _ := newCore(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -57,6 +59,7 @@ func TestCoreFailsWhileEventsAreLost(t *testing.T) {
 
 // The same holds for events that the server denies.
 func TestCoreFailsWhileEventsAreDenied(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, func(o *server.Options) {
 		o.Users = []*server.User{{Username: "bridge", Password: "b", Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Deny: []string{"k8s.test.core.secrets.>"}},
@@ -76,6 +79,7 @@ func TestCoreFailsWhileEventsAreDenied(t *testing.T) {
 // The permission to get answers is taken away from a running bridge and given back. The error names the subject, and the
 // bridge goes on without a restart.
 func TestSubscribePermissionTakenAway(t *testing.T) {
+	t.Parallel()
 	with := func(denied ...string) []*server.User {
 		return []*server.User{{Username: "bridge", Password: "b", Permissions: &server.Permissions{
 			Subscribe: &server.SubjectPermission{Deny: append(denied, "nothing")},
@@ -118,6 +122,7 @@ func TestSubscribePermissionTakenAway(t *testing.T) {
 
 // If the server does not say that it has ended a subscription, requests without an answer show it.
 func TestConnectsAgainWithoutAnswers(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)

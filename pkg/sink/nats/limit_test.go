@@ -33,6 +33,7 @@ func fill(t *testing.T, js jetstream.JetStream, memory bool) {
 // Readers that use up the server's limit of consumers stop neither the bridge nor a Reader: on a server of its own, with the
 // accounts that `bridge rbac --bus` prints, and on the embedded server, where readers need no login.
 func TestReadersUseUpConsumers(t *testing.T) {
+	t.Parallel()
 	accounts, err := (Config{URL: "nats://x"}).Accounts(testIdentity)
 	if err != nil {
 		t.Fatal(err)
@@ -101,6 +102,7 @@ func TestReadersUseUpConsumers(t *testing.T) {
 
 // Readers without a login cannot take every connection that the embedded server allows: the bridge can still connect.
 func TestReadersUseUpConnections(t *testing.T) {
+	t.Parallel()
 	s := newSink(t, embedded(t.TempDir()))
 	mustOpen(t, s, nil)
 	for n := 0; ; n++ {

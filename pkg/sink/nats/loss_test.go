@@ -57,6 +57,7 @@ func writes(t *testing.T, s sink.Sink, b *event.Batch) (said string) {
 // While the settings of a stream break the promise, each attempt fails with the same words, which one line a minute in the log follows from.
 // Once they are right again, a reset is declared if messages are gone.
 func TestWrongSettingsKeepFailing(t *testing.T) {
+	t.Parallel()
 	interest := func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }
 	for name, c := range map[string]struct {
 		delivery, says string
@@ -106,6 +107,7 @@ func TestWrongSettingsKeepFailing(t *testing.T) {
 
 // A purge, or a deletion from the middle, of a stream in use is a loss that the next look finds. What limits remove is none.
 func TestPurgeIsNoticed(t *testing.T) {
+	t.Parallel()
 	all := []string{exactlyOnce, atLeastOnce}
 	for name, c := range map[string]struct {
 		change   func(*jetstream.StreamConfig)
@@ -158,6 +160,7 @@ func TestPurgeIsNoticed(t *testing.T) {
 
 // Others may delete their own messages of a stream that they share.
 func TestOthersDeleteTheirs(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	js := b.client(t)
 	st, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>", "others"}})
@@ -180,6 +183,7 @@ func TestOthersDeleteTheirs(t *testing.T) {
 
 // The log has a weak setting once, however often the stream is looked at, and again when it changes.
 func TestFindingsAreSaidOnce(t *testing.T) {
+	t.Parallel()
 	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
 		b := startBus(t, nil)
 		core, logs := observer.New(zap.WarnLevel)
@@ -209,6 +213,7 @@ func must(t *testing.T, err error) {
 
 // A sealed stream takes nothing, and nobody can open it again. The advice is one that works.
 func TestSealed(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)

@@ -13,6 +13,7 @@ import (
 // NATS accepts the event of an object with any name, in any format and delivery, and the object's name can be read from the
 // headers.
 func TestLongNames(t *testing.T) {
+	t.Parallel()
 	for _, format := range []event.Format{event.Structured, event.Binary, event.Plain} {
 		for _, delivery := range []string{exactlyOnce, atLeastOnce, atMostOnce} {
 			t.Run(format.String()+", "+delivery, func(t *testing.T) {

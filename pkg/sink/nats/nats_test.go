@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ type bus struct {
 func startBus(t testing.TB, change func(*server.Options)) *bus {
 	t.Helper()
 	b := &bus{opts: server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
+		Host: "127.0.0.1", Port: freePort(t), JetStream: true, StoreDir: t.TempDir(),
 		NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
 	}}
 	if change != nil {
@@ -60,7 +61,24 @@ func (b *bus) start(t testing.TB) {
 		t.Fatal("NATS server is not ready")
 	}
 	b.srv = srv
-	b.opts.Port = srv.Addr().(*net.TCPAddr).Port
+}
+
+// lastPort counts the calls of freePort.
+var lastPort atomic.Int64
+
+// freePort returns a port that no other test of this process gets. It is below those that the system gives to outgoing connections, so that
+// nothing takes it while its server is down.
+func freePort(t testing.TB) int {
+	t.Helper()
+	for range 1000 {
+		port := 16000 + int(lastPort.Add(1)+int64(os.Getpid())*97)%16000
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
 }
 
 func (b *bus) stop() {

@@ -3,7 +3,6 @@ package nats
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -66,13 +65,8 @@ type process struct {
 
 func startProcess(t *testing.T) *process {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	p := &process{dir: t.TempDir()}
-	p.bus.opts.Port = l.Addr().(*net.TCPAddr).Port
-	l.Close()
+	p.bus.opts.Port = freePort(t)
 	p.start(t)
 	t.Cleanup(p.kill)
 	return p

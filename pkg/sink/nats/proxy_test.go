@@ -111,6 +111,7 @@ func (p *proxy) serve(down net.Conn, to string) {
 
 // A batch whose acknowledgement is lost with the connection must not be repeated.
 func TestAcknowledgementLost(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	p := startProxy(t, strings.TrimPrefix(b.url(), "nats://"))
 	s := newSink(t, Config{URL: "nats://" + p.Addr().String()})

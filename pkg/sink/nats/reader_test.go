@@ -23,6 +23,7 @@ import (
 
 // TestReader: the reader respects ranges, times and subjects, and leaves no JetStream consumer behind.
 func TestReader(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	js := b.client(t)
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}})
@@ -110,6 +111,7 @@ func TestReader(t *testing.T) {
 // TestReaderForeign: a message is foreign if it does not name the sink's stream and its own sequence, even if it is a copy of a
 // record. On a shared stream the sink's messages do not name their sequence, so none is foreign.
 func TestReaderForeign(t *testing.T) {
+	t.Parallel()
 	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
 		t.Run(delivery, func(t *testing.T) {
 			b := startBus(t, nil)
@@ -159,6 +161,7 @@ func TestReaderForeign(t *testing.T) {
 // TestReaderRemoved: messages that a stream removed before they could be read are an error, unless the reading just begins with the first
 // message that the stream has. Missing messages of other subjects are none.
 func TestReaderRemoved(t *testing.T) {
+	t.Parallel()
 	const all = readAhead + 500
 	for _, c := range []struct {
 		name      string
@@ -235,6 +238,7 @@ func TestReaderRemoved(t *testing.T) {
 
 // TestReaderOfNothing: a directory that does not exist is an error, and the reader does not create it.
 func TestReaderOfNothing(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "mistyped")
 	c := Config{Embedded: &Embedded{Dir: dir, Listen: "127.0.0.1:0"}}
 	if r, err := NewReader(t.Context(), ReaderOptions{Config: c, Identity: testIdentity, Subjects: []string{">"}}); err == nil || !strings.Contains(err.Error(), "no bridge has written to "+dir) {
@@ -247,6 +251,7 @@ func TestReaderOfNothing(t *testing.T) {
 
 // TestReaderBesideEmbedded: the stream of an embedded server can be read while its bridge runs, and while it does not run.
 func TestReaderBesideEmbedded(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil) // only to get a port that is free afterwards
 	listen := strings.TrimPrefix(b.url(), "nats://")
 	b.stop()
@@ -291,6 +296,7 @@ func TestReaderBesideEmbedded(t *testing.T) {
 
 // TestReaderOfAMirror: a mirror is another stream, with the messages of its source at the same sequences.
 func TestReaderOfAMirror(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	js := b.client(t)
 	s := newSink(t, Config{URL: b.url()})
@@ -338,6 +344,7 @@ func laggingProxy(t *testing.T, b *bus, lagging *atomic.Int64) *proxy {
 // TestReaderLaggingReplica: a reader of a stream with replicas does not take a replica that lags for the end of what the leader has. Otherwise
 // these messages are left out without an error.
 func TestReaderLaggingReplica(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	js := b.client(t)
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}})
@@ -398,6 +405,7 @@ func TestReaderLaggingReplica(t *testing.T) {
 // TestReaderStaleEnd: the end of a stream with replicas is that of its leader. A replica may answer for it while there is none, and does not know
 // what it lacks.
 func TestReaderStaleEnd(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	js := b.client(t)
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}}); err != nil {
@@ -428,6 +436,7 @@ func TestReaderStaleEnd(t *testing.T) {
 // TestStoreLaggingReplica: a checkpoint's owner finds what was written behind its head also if the replica that answers lags. Otherwise it does
 // not notice another writer.
 func TestStoreLaggingReplica(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	first := mustOpenStore(t, options(b.url()))
 	commit(t, first, kv("e/a", "1"))

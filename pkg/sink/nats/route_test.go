@@ -15,6 +15,7 @@ import (
 // The stream keeps the subjects of an earlier configuration, so the last events of these collections reach their consumers. A subject that
 // the stream does not have is the problem of one collection, not of all.
 func TestSubjectsOfAnEarlierConfiguration(t *testing.T) {
+	t.Parallel()
 	const before, after = "k8s.{cluster}.{group}.{resource}.{namespace}.{name}", "events.{cluster}.{group}.{resource}.{namespace}.{name}"
 	const newSubject = "events.test.core.pods.default.web"
 	both := func(c *jetstream.StreamConfig) { c.Subjects = append(c.Subjects, "events.test.>") }

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -124,6 +125,7 @@ func heals(t *testing.T, b *bus, s *Sink, change func(*server.Options), repair f
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	ca, clients, others := newAuthority(t, "servers"), newAuthority(t, "clients"), newAuthority(t, "others")
 	b := startBus(t, func(o *server.Options) { demandTLS(t, o, ca, clients) })
 	dir := t.TempDir()
@@ -196,6 +198,7 @@ func newUser(t *testing.T) (public string, seed []byte) {
 }
 
 func TestNKey(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "user.nk")
 	public, seed := newUser(t)
 	_, wrong := newUser(t)
@@ -310,6 +313,7 @@ func (o *operator) creds(t *testing.T) []byte {
 }
 
 func TestCreds(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "user.creds")
 	first, second := newOperator(t), newOperator(t)
 	b := startBus(t, first.options)
@@ -334,6 +338,7 @@ func TestCreds(t *testing.T) {
 // Subscribers of an embedded server use TLS and present a certificate if the server requires it. The bridge itself connects
 // inside the process.
 func TestEmbeddedTLS(t *testing.T) {
+	t.Parallel()
 	ca, clients := newAuthority(t, "servers"), newAuthority(t, "clients")
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -369,6 +374,7 @@ func TestEmbeddedTLS(t *testing.T) {
 
 // A full embedded server blocks the pipeline; it does not drop messages that subscribers have not read.
 func TestEmbeddedLimit(t *testing.T) {
+	t.Parallel()
 	c := embedded(t.TempDir())
 	c.Embedded.MaxBytes = 1 << 20
 	s := newSink(t, c)
@@ -385,15 +391,11 @@ func TestEmbeddedLimit(t *testing.T) {
 // What the bridge publishes reaches subscribers of the larger NATS system to which its server is a leaf. What they publish does
 // not reach the bridge's stream, where it would fence the bridge.
 func TestEmbeddedLeaf(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().(*net.TCPAddr)
-	l.Close()
+	t.Parallel()
+	port := freePort(t)
 	hub := startBus(t, func(o *server.Options) {
 		o.JetStream = false
-		o.LeafNode = server.LeafNodeOpts{Host: "127.0.0.1", Port: address.Port, Username: "leaf", Password: "l"}
+		o.LeafNode = server.LeafNodeOpts{Host: "127.0.0.1", Port: port, Username: "leaf", Password: "l"}
 	})
 	nc, err := nats.Connect(hub.url())
 	if err != nil {
@@ -405,7 +407,7 @@ func TestEmbeddedLeaf(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := embedded(t.TempDir())
-	c.Embedded.Leaf = &Leaf{URL: "nats-leaf://leaf:l@" + address.String()}
+	c.Embedded.Leaf = &Leaf{URL: fmt.Sprintf("nats-leaf://leaf:l@127.0.0.1:%d", port)}
 	s := newSink(t, c)
 	mustOpen(t, s, nil)
 	wait(t, "the leaf to join", func() bool { return hub.srv.NumLeafNodes() == 1 && s.server.NumSubscriptions() > 0 })

@@ -14,6 +14,7 @@ import (
 // A setting that does not break the guarantee is reported, in one line with its value, the recommended value and the remedy.
 // The bridge continues.
 func TestDriftIsSaid(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	_, err := b.client(t).CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: streamName, Subjects: []string{"k8s.test.>"}, Storage: jetstream.MemoryStorage, MaxAge: time.Hour, MaxBytes: 1 << 20,
@@ -54,6 +55,7 @@ func TestDriftIsSaid(t *testing.T) {
 // On a stream that keeps only the last messages of a subject, two entries with the same subject for an object lose messages
 // without any gap that a consumer could notice.
 func TestLimitPerSubjectIsSaid(t *testing.T) {
+	t.Parallel()
 	for subject, want := range map[string]bool{
 		defaultSubject: false, "k8s.{entry}.{cluster}.{name}": false, "k8s.{cluster}.{name}": true,
 	} {

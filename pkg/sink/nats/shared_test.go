@@ -94,6 +94,7 @@ func TestSharedAcknowledgementsLost(t *testing.T) {
 // An event about a collection is stored behind everything that was sent before it and before everything that was sent after it,
 // on all subjects.
 func TestSharedCollectionEventsAreBarriers(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newShared(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -113,6 +114,7 @@ func TestSharedCollectionEventsAreBarriers(t *testing.T) {
 // When a restarted bridge sends an object's event again, it is the same event, whatever the object's body is by then. A
 // repeated gap and a heartbeat are new events.
 func TestSharedRepeatsAreKnown(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	object := event.Record{ID: "uid:7:modified", Route: subject, Value: []byte(`"object"`)}
 	gap := event.Record{ID: "pods:1:7:gap", Route: "k8s.test.core.pods._collection.gap", Value: []byte(`"gap"`), Broadcast: true}
@@ -137,6 +139,7 @@ func TestSharedRepeatsAreKnown(t *testing.T) {
 // consumers of the second would miss it, and the pipeline would count it as published.
 // Whether the first was committed or is in doubt makes no difference.
 func TestSharedDropsNoOtherMessage(t *testing.T) {
+	t.Parallel()
 	const elsewhere = "k8s.test.core.pods.other.web"
 	one := event.Collection{Resource: "pods"}
 	of := func(change func(*event.Event, *event.Record)) event.Record {
@@ -231,6 +234,7 @@ func wantAll(t *testing.T, b *bus, want string) {
 // An event that comes again after it was committed is not a repeat: the object, or its collection, has left and come back in
 // the meantime.
 func TestSharedEventComesBack(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	added := event.Record{ID: "uid:7:added", Route: subject, Value: []byte(`"added"`)}
 	left := event.Record{ID: "uid:7:deleted", Route: subject, Value: []byte(`"left"`)}
@@ -281,6 +285,7 @@ func TestSharedEventsComeBackAcknowledgementsLost(t *testing.T) {
 
 // Other programs write to the stream, too, and no writer fences another one.
 func TestSharedWithOthers(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	js := b.client(t)
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ALL", Subjects: []string{"k8s.>", "orders.>"}}); err != nil {
@@ -303,6 +308,7 @@ func TestSharedWithOthers(t *testing.T) {
 }
 
 func TestSharedStreamLost(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newShared(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -326,6 +332,7 @@ func TestSharedStreamLost(t *testing.T) {
 
 // The server died within its sync interval and came back without the last batch.
 func TestSharedStreamLostItsTail(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newShared(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -352,6 +359,7 @@ func TestSharedStreamLostItsTail(t *testing.T) {
 }
 
 func TestSharedRefusedStreams(t *testing.T) {
+	t.Parallel()
 	subjects := []string{"k8s.test.>"}
 	for _, c := range []struct {
 		name   string
@@ -380,6 +388,7 @@ func TestSharedRefusedStreams(t *testing.T) {
 
 // One route that is denied is named, and the pipeline goes on without it.
 func TestSharedDeniedRoute(t *testing.T) {
+	t.Parallel()
 	const denied = "k8s.test.core.secrets.default.token"
 	b := startBus(t, func(o *server.Options) {
 		o.Users = []*server.User{
@@ -406,6 +415,7 @@ func TestSharedDeniedRoute(t *testing.T) {
 // A stream that is full, or takes less than it did, holds the pipeline back or asks for a
 // smaller record; it never loses one.
 func TestSharedStreamTakesLess(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newShared(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)

@@ -58,6 +58,7 @@ func (b *bus) messages(t *testing.T) int {
 // inventory again, and the bridge would publish their deletion once more. (A tombstone that
 // expires brings the value back: nats-server #8505.)
 func TestDeletedStaysDeleted(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := mustOpenStore(t, options(b.url()), oftenClean)
 	want := map[string]string{"e/stays": "1"}
@@ -79,6 +80,7 @@ func TestDeletedStaysDeleted(t *testing.T) {
 // The content is the same at every step of the cleaning: for a reader after a crash of the bridge, of the server, or of both, and
 // for a new writer. The bucket stays small.
 func TestCleaning(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := mustOpenStore(t, options(b.url()), oftenClean)
 	r := rand.New(rand.NewPCG(1, 1))
@@ -149,6 +151,7 @@ func (b *bus) keepsHistory(t *testing.T) {
 // A cleaning pass that reads from a replica that lags does not write a value again that was replaced or deleted since. Otherwise the bucket
 // would have it until the key changes the next time.
 func TestCleaningLaggingReplica(t *testing.T) {
+	t.Parallel()
 	long := "e/" + strings.Repeat("long", 200)
 	for name, later := range map[string][]event.KV{
 		"replaced":      {kv("e/a", "2"), kv(long, "2")},
@@ -193,6 +196,7 @@ func TestCleaningLaggingReplica(t *testing.T) {
 
 // A start that reads from a replica that lags does not take keys over that were deleted since.
 func TestLoadLaggingReplica(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := mustOpenStore(t, options(b.url()))
 	b.keepsHistory(t)

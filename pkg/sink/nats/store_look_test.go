@@ -23,6 +23,7 @@ func unknownCluster(url string) StoreOptions {
 
 // ReadStore does not disturb a running bridge, and reads writes that are only stored in packed form.
 func TestLook(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	if _, _, err := ReadStore(t.Context(), unknownCluster(b.url())); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no bucket: %v", err)
@@ -63,6 +64,7 @@ func TestLook(t *testing.T) {
 // A bucket has the identity of its owner: the bucket of another pipeline with a similar name, or of
 // another cluster, is neither shown nor reset.
 func TestOthersBucketsAreLeftAlone(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	for _, other := range []func(*event.Identity){
 		func(id *event.Identity) { id.Cluster, id.ClusterUID = "prod", "uid-of-prod" },
@@ -102,6 +104,7 @@ func TestOthersBucketsAreLeftAlone(t *testing.T) {
 // A reset fences a running bridge, whether or not the content is kept: otherwise a later write of the
 // bridge could overwrite the request.
 func TestReset(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		damage string // of the head

@@ -59,11 +59,13 @@ func open(url string) (s checkpointtest.Store, err error) {
 }
 
 func TestStoreSuite(t *testing.T) {
+	t.Parallel()
 	checkpointtest.Run(t, checkpointtest.Config{Open: open, Trails: true, Place: func(t *testing.T) string { return startBus(t, nil).url() }})
 }
 
 // A working copy on disk is removed with the store.
 func TestScratch(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	o := options(b.url())
 	o.Scratch = t.TempDir()
@@ -149,6 +151,7 @@ func crash(s *Store) {
 
 // A commit with the sink's mark is written later. Any other commit is written at once, with all commits before it.
 func TestTrailing(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	o := options(b.url())
 	o.Delay = time.Hour
@@ -181,6 +184,7 @@ func TestTrailing(t *testing.T) {
 
 // Close writes all pending changes.
 func TestCloseWrites(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	o := options(b.url())
 	o.Delay = time.Hour
@@ -194,6 +198,7 @@ func TestCloseWrites(t *testing.T) {
 
 // A predecessor that is still running cannot write any more.
 func TestTakenOver(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	o := options(b.url())
 	o.Delay = time.Hour
@@ -216,6 +221,7 @@ func TestTakenOver(t *testing.T) {
 
 // A write is committed if the process ends after its packed form and before its keys.
 func TestIncompleteWrite(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	o := options(b.url())
 	s := mustOpenStore(t, o, smallChunks)
@@ -262,6 +268,7 @@ func publishPacked(t *testing.T, s *Store, changes map[string][]byte) []*nats.Ms
 
 // A write is committed if the process ends after all of its keys, while its packed form is removed.
 func TestWriteWithoutItsHead(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	o := options(b.url())
 	s := mustOpenStore(t, o, smallChunks)
@@ -285,6 +292,7 @@ func TestWriteWithoutItsHead(t *testing.T) {
 // After a power failure of the server a write may be incomplete, and other clients may write keys. In both cases the checkpoint cannot be
 // trusted, and a reset is requested.
 func TestTornWrite(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := mustOpenStore(t, options(b.url()))
 	commit(t, s, kv("p/pods", "at 1 7"))
@@ -300,6 +308,7 @@ func TestTornWrite(t *testing.T) {
 
 // For NATS tools the bucket is an ordinary bucket with readable keys.
 func TestBucketIsOrdinary(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := mustOpenStore(t, options(b.url()))
 	long := "p/pods?labels=" + strings.Repeat("tier=a,", 300)
@@ -327,6 +336,7 @@ func usesBucketOf(other, id event.Identity) func(*bucket) {
 }
 
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	other := func(change func(*event.Identity)) event.Identity {
 		id := testIdentity
 		change(&id)
@@ -394,6 +404,7 @@ func TestRefused(t *testing.T) {
 
 // Settings that would lose values end the program at its start. Later they are a temporary error, until they are corrected.
 func TestUnusableSettings(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := mustOpenStore(t, options(b.url()))
 	commit(t, s, kv("e/a", "1"))
@@ -419,6 +430,7 @@ func TestUnusableSettings(t *testing.T) {
 // During an outage of the bus, commits with a mark succeed until the outage is noticed. Then they wait
 // and return the error. Nothing is lost when the bus is back.
 func TestBusDown(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	o := options(b.url())
 	o.Delay = time.Millisecond
@@ -439,6 +451,7 @@ func TestBusDown(t *testing.T) {
 // If the bucket is deleted, or its server restarts without the last writes, the bucket is written again from the working
 // copy.
 func TestBucketLost(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		lose func(t *testing.T, b *bus, saved string)
@@ -477,6 +490,7 @@ func TestBucketLost(t *testing.T) {
 
 // A bucket that has lost its end is written again also if its old content cannot be purged at first.
 func TestBucketLostAndNotPurged(t *testing.T) {
+	t.Parallel()
 	denied := func(subject string) []*server.User {
 		return []*server.User{{Username: "bridge", Password: "b", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{subject}}}}}
 	}
@@ -505,6 +519,7 @@ func TestBucketLostAndNotPurged(t *testing.T) {
 
 // A bucket that was emptied while the bridge was down is not a new one: a reset is requested.
 func TestPurgedWhileOff(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := mustOpenStore(t, options(b.url()))
 	commit(t, s, kv("e/a", "1"))
@@ -522,6 +537,7 @@ func TestPurgedWhileOff(t *testing.T) {
 
 // A starter whose successor has begun before the starter loads the checkpoint stops, and does not take the checkpoint away from the successor.
 func TestOvertakenStarter(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	opened := func() *Store {
 		t.Helper()
@@ -545,6 +561,7 @@ func TestOvertakenStarter(t *testing.T) {
 // A setting of the bucket's stream that would lose the checkpoint is found while the bridge runs. Once it is right again, all is
 // written again, because values may be gone.
 func TestBucketSettingsAreLookedAtAgain(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	o := options(b.url())
 	s := mustOpenStore(t, o)

@@ -31,6 +31,7 @@ func wantFenced(t *testing.T, s *Sink, b *event.Batch) {
 }
 
 func TestStreamDeletedWhileWriting(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -51,6 +52,7 @@ func TestStreamDeletedWhileWriting(t *testing.T) {
 }
 
 func TestStreamMayNotBeCreated(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	c := Config{URL: b.url(), Stream: Stream{Create: new(false)}}
 	s := newSink(t, c)
@@ -86,6 +88,7 @@ func TestStreamMayNotBeCreated(t *testing.T) {
 
 // Another bridge recreated the stream and continues to use it. The old bridge must not take the stream back.
 func TestStreamRecreatedByAnother(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	old, other := newSink(t, Config{URL: b.url()}), newSink(t, Config{URL: b.url()})
 	mustOpen(t, old, nil)
@@ -100,6 +103,7 @@ func TestStreamRecreatedByAnother(t *testing.T) {
 
 // The server died within its sync interval and came back without the last batch.
 func TestStreamLostItsTail(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -138,6 +142,7 @@ func TestStreamLostItsTail(t *testing.T) {
 
 // A lost message stays lost if the record of the next term takes its sequence, and the answer to that record does not arrive.
 func TestLossBehindATermWithoutAnswer(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -164,6 +169,7 @@ func TestLossBehindATermWithoutAnswer(t *testing.T) {
 
 // Settings of the stream that are changed under a running sink: it adds what it lacks, and does not write to a stream that keeps no messages.
 func TestSettingsAreChanged(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*jetstream.StreamConfig)
 		refuse string
@@ -204,6 +210,7 @@ func TestSettingsAreChanged(t *testing.T) {
 // A server that is cut off from its cluster answers with the messages that it has. The messages that it lacks are not lost: the
 // other servers have them.
 func TestStreamIsWholeAgain(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -235,6 +242,7 @@ func TestStreamIsWholeAgain(t *testing.T) {
 }
 
 func TestRefusedStreams(t *testing.T) {
+	t.Parallel()
 	subjects := []string{"k8s.test.>", "kubebridge.>"}
 	for _, c := range []struct {
 		name   string
@@ -280,6 +288,7 @@ func TestRefusedStreams(t *testing.T) {
 
 // A bridge of another cluster with the same name must not disturb the bridge that owns the stream.
 func TestForeignBridgeFencesNobody(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	owner := newSink(t, Config{URL: b.url()})
 	mustOpen(t, owner, nil)
@@ -296,6 +305,7 @@ func TestForeignBridgeFencesNobody(t *testing.T) {
 }
 
 func TestAdoptedStream(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	js := b.client(t)
 	st, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}, MaxAge: time.Hour})
@@ -330,6 +340,7 @@ func TestAdoptedStream(t *testing.T) {
 }
 
 func TestCreatedStream(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url(), Stream: Stream{Name: "EVENTS", MaxAge: time.Hour, MaxBytes: 1 << 20}, Subject: "events.{group}.{name}"})
 	mustOpen(t, s, nil)
@@ -348,6 +359,7 @@ func TestCreatedStream(t *testing.T) {
 
 // When several sinks begin a term at the same time, one is the last, and only that one writes.
 func TestManyOpenAtOnce(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	mustOpen(t, newSink(t, Config{URL: b.url()}), nil) // makes the stream
 	sinks := make([]*Sink, 6)
@@ -393,6 +405,7 @@ func TestManyOpenAtOnce(t *testing.T) {
 }
 
 func TestSubjectOfAnotherStream(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	if _, err := b.client(t).CreateStream(t.Context(), jetstream.StreamConfig{Name: "ALL", Subjects: []string{"k8s.>"}}); err != nil {
 		t.Fatal(err)

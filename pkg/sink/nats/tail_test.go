@@ -15,6 +15,7 @@ import (
 )
 
 func TestTailResets(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url(), Stream: Stream{MaxAge: time.Hour}})
 	mustOpen(t, s, nil)
@@ -86,6 +87,7 @@ func TestTailResets(t *testing.T) {
 
 // A stream without limits that is purged while the bridge is down has lost what consumers need.
 func TestPurgedWhileDown(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -103,6 +105,7 @@ func TestPurgedWhileDown(t *testing.T) {
 // A writer that was frozen between Open and Tail reads the checkpoint of its successor, whose end is beyond what the writer has
 // seen of the stream. It must stop, because a reset would take the checkpoint away from the successor.
 func TestTailOfAWriterThatWasFollowed(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	frozen := newSink(t, Config{URL: b.url()})
 	mustOpen(t, frozen, nil)
@@ -120,6 +123,7 @@ func TestTailOfAWriterThatWasFollowed(t *testing.T) {
 
 // A stream that is lost between Open and Tail begins again, as it does between Open and Write.
 func TestTailOfAStreamThatIsLost(t *testing.T) {
+	t.Parallel()
 	for want, lose := range map[string]func(t *testing.T, b *bus, before string){
 		"deleted": func(t *testing.T, b *bus, _ string) { b.deleteStream(t) },
 		"created again": func(t *testing.T, b *bus, _ string) {
@@ -157,6 +161,7 @@ func TestTailOfAStreamThatIsLost(t *testing.T) {
 
 // A pipeline must be able to stop Tail with an error of its own.
 func TestTailReturnsTheCallersError(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -176,6 +181,7 @@ func TestTailReturnsTheCallersError(t *testing.T) {
 // If another version has written the stream, and the checkpoint is empty, the checkpoint must not be filled with data that this
 // version cannot read.
 func TestStateOfAnotherVersion(t *testing.T) {
+	t.Parallel()
 	for _, state := range []string{"AXABMQ", "5:AXABMQ", stateFormat + "!"} {
 		b := startBus(t, nil)
 		s := newSink(t, Config{URL: b.url()})
@@ -195,6 +201,7 @@ func TestStateOfAnotherVersion(t *testing.T) {
 // A checkpoint state that does not fit into a header must not block its record. A checkpoint that needs this state gets an
 // error; one that already has it continues.
 func TestStateTooLarge(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
@@ -220,6 +227,7 @@ func TestStateTooLarge(t *testing.T) {
 
 // A writer finds the term of its successor also if the replica that is read lags.
 func TestFollowedLaggingReplica(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	var lagging atomic.Int64
 	frozen := newSink(t, Config{URL: "nats://" + laggingProxy(t, b, &lagging).Addr().String()})

@@ -15,6 +15,7 @@ import (
 )
 
 func TestStateRoundTrip(t *testing.T) {
+	t.Parallel()
 	kv := rapid.Custom(func(t *rapid.T) event.KV {
 		k := event.KV{Key: rapid.SliceOf(rapid.Byte()).Draw(t, "key")}
 		if rapid.Bool().Draw(t, "set") {
@@ -41,6 +42,7 @@ func TestStateRoundTrip(t *testing.T) {
 
 // Anybody may have written the bytes on the bus, so parsing them must not panic.
 func TestStateOfAnyBytes(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.OneOf(
 			rapid.String(),
@@ -56,6 +58,7 @@ func TestStateOfAnyBytes(t *testing.T) {
 }
 
 func TestPercentEncode(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]string{
 		"plain/ok:1=2?a&b":  "plain/ok:1=2?a&b",
 		`a "b" 100%`:        "a%20%22b%22%20100%25",
@@ -76,6 +79,7 @@ func TestPercentEncode(t *testing.T) {
 }
 
 func TestMark(t *testing.T) {
+	t.Parallel()
 	want := mark{created: 1767355200123456789, seq: 42, term: "7.abc"}
 	got, err := decodeMark(want.encode())
 	if err != nil || got != want {
@@ -90,6 +94,7 @@ func TestMark(t *testing.T) {
 
 // The limit must hold for the bytes that are really sent; otherwise the server closes the connection.
 func TestHeaderSizeIsNotBelowTheWire(t *testing.T) {
+	t.Parallel()
 	r := event.Record{ID: "x", Route: subject, Value: []byte("{}"), Attributes: []event.Attribute{{Name: "name", Value: "ü"}}, State: []event.KV{{Key: []byte("k")}}}
 	m := &nats.Msg{Header: nats.Header{}}
 	new(appender).encode(m, &r, "1.abc")
@@ -115,6 +120,7 @@ func TestHeaderSizeIsNotBelowTheWire(t *testing.T) {
 }
 
 func TestCovers(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		pattern, subject string
 		want             bool
@@ -139,6 +145,7 @@ func TestCovers(t *testing.T) {
 }
 
 func TestSubjectRoot(t *testing.T) {
+	t.Parallel()
 	for template, want := range map[string]string{
 		defaultSubject:                 "k8s.eu_1.>",
 		"audit.{group}.{name}":         "audit.>",
@@ -156,6 +163,7 @@ func TestSubjectRoot(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	ok := func(change func(*Config)) Config {
 		c := Config{URL: "nats://nats:4222"}
 		if change != nil {
@@ -240,6 +248,7 @@ func TestConfig(t *testing.T) {
 }
 
 func TestMissingFilesAreReportedAtOnce(t *testing.T) {
+	t.Parallel()
 	for field, c := range map[string]Config{
 		"auth.creds": {URL: "nats://a", Auth: Auth{Creds: "/nonexistent/a.creds"}},
 		"tls.ca":     {URL: "tls://a", TLS: TLS{CA: "/nonexistent/ca.pem"}},
@@ -253,6 +262,7 @@ func TestMissingFilesAreReportedAtOnce(t *testing.T) {
 // If the headers are the only place of the attributes, none may be left out to save space: the event would not say to which
 // object it belongs.
 func TestFitKeepsWhatTheValueDoesNotHave(t *testing.T) {
+	t.Parallel()
 	for format, kept := range map[event.Format]bool{event.Structured: false, event.Binary: true, event.Plain: true} {
 		r := event.Record{
 			ID: "x", Route: subject, Value: []byte("{}"), Format: format, State: []event.KV{{Key: []byte("k")}},

@@ -283,8 +283,8 @@ func startWriter(t *testing.T, s sink.Sink, next func() *event.Batch) *writer {
 }
 
 func (w *writer) write(ctx context.Context, s sink.Sink, b *event.Batch) error {
-	for {
-		attempt, cancel := context.WithTimeout(ctx, time.Second)
+	for tries := 1; ; tries++ {
+		attempt, cancel := context.WithTimeout(ctx, time.Duration(tries)*time.Second) // a batch may need longer on a busy machine
 		mark, err := s.Write(attempt, b)
 		cancel()
 		if err == nil {

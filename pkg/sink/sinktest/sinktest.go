@@ -56,64 +56,101 @@ type Harness struct {
 }
 
 const (
-	prompt   = 5 * time.Second  // for what must not wait for the bus
-	patience = 30 * time.Second // for what waits for it to come back
+	prompt   = 5 * time.Second // for what must not wait for the bus
+	patience = 3 * time.Minute // for what waits for it to come back
 )
 
-// Run runs every test that the harness allows. start is called once per test and
+// suiteTest is one test of the suite. skip says why a harness does not allow it; nil if all do.
+type suiteTest struct {
+	name string
+	test func(t *testing.T, h *Harness)
+	skip func(h *Harness) string
+}
+
+// leakTests compare the goroutines of the process, so nothing else may run beside them.
+var leakTests = []suiteTest{
+	{"CloseLeavesNothing", testClose, nil},
+	{"CloseWhileBusDown", testCloseWhileDown, needStop},
+}
+
+var otherTests = []suiteTest{
+	{"OrderPerKey", testOrderPerKey, nil},
+	{"AcknowledgedIsThere", testAcknowledgedIsThere, nil},
+	{"EmptyBatch", testEmptyBatch, nil},
+	{"MemoryIsUsedAgain", testMemoryIsUsedAgain, nil},
+	{"BroadcastReachesEveryPartition", testBroadcast, nil},
+	{"HeadersCarryAttributes", testHeaders, needHeaders},
+	{"OversizeRecord", testOversize, needLimit},
+	{"WriteObeysContext", testWriteObeysContext, nil},
+	{"BusStoppedInTheMiddle", testBusStopped, needStop},
+	{"BusDownAtWrite", testBusDownAtWrite, needStop},
+	{"BusDownAtOpen", testBusDownAtOpen, needStop},
+	{"CheckSeesAnOutage", testCheck, needStop},
+	{"OpenAgain", testOpenAgain, nil},
+	{"AnotherBatchAfterAnError", testGivenUp, nil},
+	{"SecondWriterFencesFirst", testFencing, needExactlyOnce},
+	{"FencedWhileWriting", testFencedWhileWriting, needExactlyOnce},
+	{"TailFromStart", testTailFromStart, nil},
+	{"TailFromMark", testTailFromMark, nil},
+	{"TailAfterCrash", testTailAfterCrash, nil},
+	{"TailAfterCrashInTheMiddle", testTailAfterCrashInTheMiddle, needStop},
+}
+
+// Run runs every test that the harness allows, one after the other. start is called once per test and
 // cleans up with t.Cleanup.
 func Run(t *testing.T, start func(t *testing.T) *Harness) {
-	for _, c := range []struct {
-		name string
-		test func(t *testing.T, h *Harness)
-		skip func(h *Harness) string
-	}{
-		{"OrderPerKey", testOrderPerKey, nil},
-		{"AcknowledgedIsThere", testAcknowledgedIsThere, nil},
-		{"EmptyBatch", testEmptyBatch, nil},
-		{"MemoryIsUsedAgain", testMemoryIsUsedAgain, nil},
-		{"BroadcastReachesEveryPartition", testBroadcast, nil},
-		{"HeadersCarryAttributes", testHeaders, needHeaders},
-		{"OversizeRecord", testOversize, needLimit},
-		{"WriteObeysContext", testWriteObeysContext, nil},
-		{"BusStoppedInTheMiddle", testBusStopped, needStop},
-		{"BusDownAtWrite", testBusDownAtWrite, needStop},
-		{"BusDownAtOpen", testBusDownAtOpen, needStop},
-		{"CheckSeesAnOutage", testCheck, needStop},
-		{"OpenAgain", testOpenAgain, nil},
-		{"AnotherBatchAfterAnError", testGivenUp, nil},
-		{"CloseLeavesNothing", testClose, nil},
-		{"CloseWhileBusDown", testCloseWhileDown, needStop},
-		{"SecondWriterFencesFirst", testFencing, needExactlyOnce},
-		{"FencedWhileWriting", testFencedWhileWriting, needExactlyOnce},
-		{"TailFromStart", testTailFromStart, nil},
-		{"TailFromMark", testTailFromMark, nil},
-		{"TailAfterCrash", testTailAfterCrash, nil},
-		{"TailAfterCrashInTheMiddle", testTailAfterCrashInTheMiddle, needStop},
-	} {
+	RunAlone(t, start)
+	RunOthers(t, start)
+}
+
+// RunAlone runs the tests beside which nothing else may run.
+func RunAlone(t *testing.T, start func(t *testing.T) *Harness) {
+	for _, c := range leakTests {
+		t.Run(c.name, func(t *testing.T) { c.run(t, start(t)) })
+	}
+}
+
+// RunOthers runs the tests that RunAlone does not run, one after the other.
+func RunOthers(t *testing.T, start func(t *testing.T) *Harness) {
+	for _, c := range otherTests {
+		t.Run(c.name, func(t *testing.T) { c.run(t, start(t)) })
+	}
+}
+
+// RunParallel is [Run] for buses of which each test has its own: the tests run beside each other, and
+// beside all other parallel tests. t itself must not be parallel yet.
+func RunParallel(t *testing.T, start func(t *testing.T) *Harness) {
+	RunAlone(t, start)
+	t.Parallel()
+	for _, c := range otherTests {
 		t.Run(c.name, func(t *testing.T) {
-			h := start(t)
-			if c.skip != nil {
-				if why := c.skip(h); why != "" {
-					t.Skip(why)
-				}
-			}
-			c.test(t, h)
+			t.Parallel()
+			c.run(t, start(t))
 		})
 	}
 }
 
-// RunFormats is [Run] for each format of records.
+// RunFormats is [RunParallel] for each format of records.
 func RunFormats(t *testing.T, start func(t *testing.T) *Harness) {
 	for format := event.Structured; format <= event.Plain; format++ {
 		t.Run(format.String(), func(t *testing.T) {
-			Run(t, func(t *testing.T) *Harness {
+			RunParallel(t, func(t *testing.T) *Harness {
 				h := start(t)
 				h.Format = format
 				return h
 			})
 		})
 	}
+	t.Parallel()
+}
+
+func (c *suiteTest) run(t *testing.T, h *Harness) {
+	if c.skip != nil {
+		if why := c.skip(h); why != "" {
+			t.Skip(why)
+		}
+	}
+	c.test(t, h)
 }
 
 func needStop(h *Harness) string {

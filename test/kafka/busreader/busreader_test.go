@@ -3,6 +3,7 @@ package busreader_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strconv"
@@ -43,7 +44,7 @@ type topic struct {
 
 func newTopic(t *testing.T, c *kafkatest.Cluster) *topic {
 	t.Helper()
-	b := &topic{t: t, kafka: c, name: fmt.Sprintf("k8s.t%x.core.pods", time.Now().UnixNano()), dir: t.TempDir(), size: partitions}
+	b := &topic{t: t, kafka: c, name: "k8s.t" + strings.ToLower(rand.Text()) + ".core.pods", dir: t.TempDir(), size: partitions}
 	b.create()
 	return b
 }
@@ -223,6 +224,7 @@ func (r *reader) refuses(reason string) {
 // A change is served when it is proved in every partition: what is committed in one partition, with nothing open in the others. Records of aborted
 // transactions are not seen, and those of open ones hold back what is behind them.
 func TestTransactions(t *testing.T) {
+	t.Parallel()
 	b := newTopic(t, kafkatest.Start(t, kafkatest.Options{}))
 	w, other := b.writer("w"), b.writer("other")
 	b.commit(w, b.snapshot(20)...)
@@ -256,6 +258,7 @@ func TestTransactions(t *testing.T) {
 
 // With at-least-once, a batch reaches the partitions in no order, so only what each partition proves itself is served.
 func TestAtLeastOnce(t *testing.T) {
+	t.Parallel()
 	b := newTopic(t, kafkatest.Start(t, kafkatest.Options{}))
 	w := b.writer("w")
 	b.commit(w, b.snapshot(20)...)
@@ -272,6 +275,7 @@ func TestAtLeastOnce(t *testing.T) {
 // Where a topic has lost messages that were not read, was made again, or has more partitions, what was served before does not count any more,
 // until the bridge has published everything again.
 func TestLost(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{})
 	for name, lose := range map[string]func(b *topic, w *kgo.Client) (reason string){
 		"retention": func(b *topic, w *kgo.Client) string {
@@ -319,6 +323,7 @@ func TestLost(t *testing.T) {
 
 // A topic that gets more partitions is read with them, and is complete once the bridge has published everything again.
 func TestMorePartitions(t *testing.T) {
+	t.Parallel()
 	b := newTopic(t, kafkatest.Start(t, kafkatest.Options{}))
 	b.commit(b.writer("w"), b.snapshot(20)...)
 	r := b.read("exactly-once")

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,12 +46,12 @@ func open(place string) (*kafka.Store, error) {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{})
 	run := time.Now().UnixNano() // a Kafka that stays may have seen an earlier one
-	n := 0
+	var n atomic.Int32
 	place := func(t *testing.T) string {
-		n++
-		bridge := fmt.Sprintf("test-%d-%d", run, n)
+		bridge := fmt.Sprintf("test-%d-%d", run, n.Add(1))
 		t.Cleanup(func() {
 			if !c.Owned() {
 				_ = c.DeleteTopic(context.Background(), kafka.CheckpointTopic("", event.Identity{Bridge: bridge, Cluster: "c", Sink: "audit"}))

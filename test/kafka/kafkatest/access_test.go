@@ -17,6 +17,7 @@ import (
 
 // A client is identified by its certificate, and the ACLs of that user apply.
 func TestClientCertificates(t *testing.T) {
+	t.Parallel()
 	c := Start(t, Options{ClientCertificates: true, ACLs: true})
 	for _, topic := range []string{"open", "closed"} {
 		must(t, c.CreateTopic(t.Context(), topic, 1, 0, nil))
@@ -45,6 +46,7 @@ func TestClientCertificates(t *testing.T) {
 
 // Deny overrules Allow until Forget is called. With PLAIN, a new password is in force after a restart of the broker.
 func TestUsers(t *testing.T) {
+	t.Parallel()
 	c := Start(t, Options{Users: map[string]string{"writer": `a"b\c`}, ACLs: true})
 	must(t, c.CreateTopic(t.Context(), "t", 1, 0, nil))
 	login := func(password string) kgo.Opt {

@@ -53,6 +53,7 @@ type Cluster struct {
 	opts     Options
 	dir      string
 	jars     string
+	archive  string   // file with the parsed classes of a broker, which may not exist yet; "" for none
 	pki      *pki     // nil without TLS
 	external []string // addresses of an external Kafka; nil if Launch started the brokers
 	brokers  []*Broker
@@ -98,6 +99,7 @@ func Launch(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	if c.jars, err = Jars(ctx); err != nil {
 		return nil, err
 	}
+	c.archive = archive(c.jars)
 	ctx, cancel := context.WithTimeoutCause(ctx, launchTimeout, fmt.Errorf("not ready after %s", launchTimeout))
 	defer cancel()
 	if c.dir, err = os.MkdirTemp("", "kubebridge-kafka-"); err != nil {
@@ -208,7 +210,7 @@ func (c *Cluster) Logs() string {
 // Close ends the brokers and removes their files. It does nothing if the cluster is not owned.
 func (c *Cluster) Close() error {
 	err := c.each(func(b *Broker) error {
-		err := b.Kill()
+		err := b.end()
 		if b.proxy != nil {
 			err = errors.Join(err, b.proxy.close())
 		}

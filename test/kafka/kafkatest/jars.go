@@ -30,6 +30,23 @@ func Version() string {
 	return string(regexp.MustCompile(`<kafka\.version>(.+)</kafka\.version>`).FindSubmatch(pom)[1])
 }
 
+// archive returns the path of an archive of parsed classes for the Java in PATH; "" if there is none.
+func archive(jars string) string {
+	java, err := exec.LookPath("java")
+	if err != nil {
+		return ""
+	}
+	if java, err = filepath.EvalSymlinks(java); err != nil {
+		return ""
+	}
+	info, err := os.Stat(java)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(fmt.Append(nil, java, info.ModTime().UnixNano()))
+	return filepath.Join(jars, fmt.Sprintf("classes-%x.jsa", sum[:4]))
+}
+
 // Jars returns the directory of the brokers' jars. If the user's cache directory has none of this version, it fetches them with Maven
 // (about 45 MB), from the repositories of Maven's settings. Concurrent callers, in any process, wait for one another.
 // ctx bounds waiting and fetching.

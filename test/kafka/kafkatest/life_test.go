@@ -10,6 +10,7 @@ import (
 
 // Acknowledged records survive every way of stopping and restarting a broker.
 func TestLife(t *testing.T) {
+	t.Parallel()
 	c := Start(t, Options{Props: map[string]string{"message.max.bytes": "5000"}})
 	b := c.Broker(1)
 	must(t, c.CreateTopic(t.Context(), "t", 1, 0, nil))
@@ -45,6 +46,7 @@ func TestLife(t *testing.T) {
 
 // Readers see neither aborted nor uncommitted records, and do not wait for them.
 func TestReadIsCommitted(t *testing.T) {
+	t.Parallel()
 	c := Start(t, Options{})
 	topic := "read-committed-" + suffix()
 	must(t, c.CreateTopic(t.Context(), topic, 1, 0, nil))
@@ -68,6 +70,7 @@ func TestReadIsCommitted(t *testing.T) {
 
 // A leader moves on request, and when its broker is killed. A topic with one replica has no leader while its broker is down.
 func TestLeaders(t *testing.T) {
+	t.Parallel()
 	c := Start(t, Options{Brokers: 3})
 	must(t, c.CreateTopic(t.Context(), "three", 1, 0, nil))
 	must(t, c.CreateTopic(t.Context(), "one", 1, 1, nil))
@@ -109,6 +112,7 @@ func TestLeaders(t *testing.T) {
 
 // The broker executes the request, and the client does not receive the answer.
 func TestLoseAnswer(t *testing.T) {
+	t.Parallel()
 	c := Start(t, Options{Proxy: true})
 	must(t, c.CreateTopic(t.Context(), "t", 1, 0, nil))
 	mustProduce(t, c, "t", "before")

@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 
 // If a test is killed, its brokers end, too.
 func TestBrokerDiesWithTest(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(Env) != "" {
 		t.Skip("the brokers are not processes of this test: " + Env + " is set")
 	}

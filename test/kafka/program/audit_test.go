@@ -39,17 +39,17 @@ func (w *world) readsTopic() *auditTopic {
 // creation sends the record of the request that has created a ConfigMap.
 func (a *auditTopic) creation(name, user string, partition int32) {
 	a.w.t.Helper()
-	resp, err := a.w.http.Get(cluster.Server() + "/api/v1/namespaces/default/configmaps/" + name)
+	resp, err := a.w.http.Get(cluster.Server() + "/api/v1/" + a.w.path("configmaps") + "/" + name)
 	a.w.must(err)
 	defer resp.Body.Close()
 	var object struct {
 		Metadata struct{ UID, ResourceVersion string }
 	}
 	a.w.must(json.NewDecoder(resp.Body).Decode(&object))
-	text := fmt.Sprintf(`{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"RequestResponse","auditID":"a-%[1]s","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/default/configmaps","verb":"create",`+
-		`"user":{"username":%[2]q},"objectRef":{"resource":"configmaps","namespace":"default","name":%[1]q,"apiVersion":"v1"},"responseStatus":{"code":201},`+
-		`"responseObject":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":%[1]q,"namespace":"default","uid":%[3]q,"resourceVersion":%[4]q}},"requestReceivedTimestamp":"2026-03-14T09:26:02.535897Z","stageTimestamp":"2026-03-14T09:26:02.54Z"}`,
-		name, user, object.Metadata.UID, object.Metadata.ResourceVersion)
+	text := fmt.Sprintf(`{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"RequestResponse","auditID":"a-%[1]s","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/%[5]s/configmaps","verb":"create",`+
+		`"user":{"username":%[2]q},"objectRef":{"resource":"configmaps","namespace":%[5]q,"name":%[1]q,"apiVersion":"v1"},"responseStatus":{"code":201},`+
+		`"responseObject":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":%[1]q,"namespace":%[5]q,"uid":%[3]q,"resourceVersion":%[4]q}},"requestReceivedTimestamp":"2026-03-14T09:26:02.535897Z","stageTimestamp":"2026-03-14T09:26:02.54Z"}`,
+		name, user, object.Metadata.UID, object.Metadata.ResourceVersion, a.w.name)
 	a.w.must(a.client.ProduceSync(a.w.t.Context(), &kgo.Record{Topic: a.name, Partition: partition, Value: []byte(text)}).FirstErr())
 }
 
@@ -69,6 +69,7 @@ func (a *auditTopic) attributed(name, user string) (n int) {
 
 // Records that come through a topic of Apache Kafka say who made a change, each once, also those that came while the bridge was down.
 func TestAuditTopic(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{})
 	eachDelivery(t, func(t *testing.T, delivery string) {
 		w := newWorld(t, c, delivery)
@@ -97,6 +98,7 @@ func TestAuditTopic(t *testing.T) {
 // The topic can be read with a password over TLS. What the brokers refuse is in the status until it is corrected, and never the password.
 // `bridge validate --connect` finds it, too, and `bridge rbac --bus` prints what the user needs.
 func TestAuditTopicAccess(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{TLS: true, ACLs: true, Users: map[string]string{user: password, "reader": "secret-of-the-reader"}})
 	w := newWorld(t, c, "at-least-once")
 	tls := map[string]any{"enabled": true, "ca": c.CA()}

@@ -61,6 +61,7 @@ var (
 // since are published once, with a diff from the body that was published before, and a consumer that reads everything has the state of the
 // cluster. The API server has no watch cache, because a cache knows no changes from before its start, which would be a gap.
 func TestFormats(t *testing.T) {
+	t.Parallel()
 	if *record != "" {
 		recordFormats(t)
 	}

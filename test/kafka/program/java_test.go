@@ -20,6 +20,7 @@ import (
 
 // The copy of the Java example equals the cluster, also after changes while the bridge was down and after a reset.
 func TestJavaExample(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{})
 	w := newWorld(t, c, "exactly-once")
 	delete(w.sink, "sasl")
@@ -131,11 +132,11 @@ func lastIncarnation(records []*kgo.Record) map[string]int {
 	return lines
 }
 
-// remove deletes objects in the namespace default.
+// remove deletes objects in the test's namespace.
 func (w *world) remove(resource string, names ...string) {
 	w.t.Helper()
 	for _, name := range names {
-		req, err := http.NewRequestWithContext(w.t.Context(), http.MethodDelete, cluster.Server()+"/api/v1/namespaces/default/"+resource+"/"+name, http.NoBody)
+		req, err := http.NewRequestWithContext(w.t.Context(), http.MethodDelete, cluster.Server()+"/api/v1/"+w.path(resource)+"/"+name, http.NoBody)
 		w.must(err)
 		resp, err := w.http.Do(req)
 		w.must(err)
@@ -146,10 +147,10 @@ func (w *world) remove(resource string, names ...string) {
 	}
 }
 
-// objects are those of the namespace default, as the example prints them.
+// objects are those of the test's namespace, as the example prints them.
 func (w *world) objects(resource string) []string {
 	w.t.Helper()
-	resp, err := w.http.Get(cluster.Server() + "/api/v1/namespaces/default/" + resource)
+	resp, err := w.http.Get(cluster.Server() + "/api/v1/" + w.path(resource))
 	w.must(err)
 	defer resp.Body.Close()
 	var list struct {

@@ -15,6 +15,7 @@ import (
 // A bridge whose checkpoint moved from a directory to Kafka, or back, continues: it publishes what has changed meanwhile, each change once,
 // and no snapshot. With the checkpoint, the delivery may become exactly-once.
 func TestCheckpointMove(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{user: password}})
 	eachDelivery(t, func(t *testing.T, delivery string) {
 		w := newWorld(t, c, "at-least-once")

@@ -17,13 +17,14 @@ import (
 // A downgrade writes nothing: a checkpoint in a newer format, and a configuration with a newer key, end the program at its start with one
 // error that names the thing and the remedy. The program that knows them continues.
 func TestNewerFormat(t *testing.T) {
-	c := kafkatest.Start(t, kafkatest.Options{})
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	t.Parallel()
 	eachDelivery(t, func(t *testing.T, delivery string) {
+		c := kafkatest.Start(t, kafkatest.Options{})
+		client, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs()...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
 		w := newWorld(t, c, delivery)
 		delete(w.sink, "sasl")
 		topic := w.name + ".fine"

@@ -22,6 +22,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubebridge/kubebridge/internal/paralleltest"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
@@ -47,6 +48,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
+	paralleltest.Raise(6) // a broker takes some 400 MiB
 	dir, err := os.MkdirTemp("", "kubebridge-program-")
 	if err != nil {
 		return 1, err
@@ -65,7 +67,7 @@ func run(m *testing.M) (code int, err error) {
 	return code, cluster.Close()
 }
 
-// world is one test's bridge.
+// world is one test's bridge, and the namespace that it watches.
 type world struct {
 	t      *testing.T
 	kafka  *kafkatest.Cluster
@@ -88,13 +90,14 @@ func newWorld(t *testing.T, c *kafkatest.Cluster, delivery string) *world {
 	}
 	w.config = map[string]any{
 		"name": w.name, "cluster": "c", "kubernetes": map[string]any{"kubeconfig": cluster.Kubeconfig()},
-		"resources": []any{map[string]any{"resource": "configmaps", "namespaces": []string{"default"}, "topic": w.name + ".fine"}},
+		"resources": []any{map[string]any{"resource": "configmaps", "namespaces": []string{w.name}, "topic": w.name + ".fine"}},
 		"sinks":     []any{map[string]any{"name": "audit", "kafka": w.sink}},
 		"secrets":   map[string]any{"values": "redact"}, "status": map[string]any{"listen": "127.0.0.1:0"}, "log": map[string]any{"format": "json"},
 	}
 	var err error
 	w.http, err = rest.HTTPClientFor(cluster.RESTConfig())
 	w.must(err)
+	w.post("namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, w.name))
 	return w
 }
 
@@ -207,19 +210,26 @@ func (w *world) ready() {
 	w.await("the bridge to be ready", func() bool { ready, _ := w.status(); return ready })
 }
 
-// create creates an object with a unique name in the namespace default, and returns the name.
+// create creates an object with a unique name in the test's namespace, and returns the name.
 func (w *world) create(resource, kind string) string {
 	w.t.Helper()
 	name := "o" + strings.ToLower(rand.Text())
-	body := fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":%q}}`, kind, name)
-	resp, err := w.http.Post(cluster.Server()+"/api/v1/namespaces/default/"+resource, "application/json", strings.NewReader(body))
+	w.post(w.path(resource), fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":%q}}`, kind, name))
+	return name
+}
+
+// path returns where the API server has a resource in the test's namespace.
+func (w *world) path(resource string) string { return "namespaces/" + w.name + "/" + resource }
+
+func (w *world) post(path, body string) {
+	w.t.Helper()
+	resp, err := w.http.Post(cluster.Server()+"/api/v1/"+path, "application/json", strings.NewReader(body))
 	w.must(err)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusCreated {
 		text, _ := io.ReadAll(resp.Body)
-		w.t.Fatalf("create %s: %s: %s", resource, resp.Status, text)
+		w.t.Fatalf("create %s: %s: %s", path, resp.Status, text)
 	}
-	return name
 }
 
 // arrives waits until an object's event is in a topic.
@@ -234,22 +244,27 @@ func (w *world) holds(topic, name string) bool {
 		return false // it is not there yet
 	}
 	for _, r := range records {
-		if strings.HasSuffix(string(r.Key), "/default/"+name+"/@") { // @: the entry has one collection per namespace
+		if strings.HasSuffix(string(r.Key), "/"+w.name+"/"+name+"/@") { // @: the entry has one collection per namespace
 			return true
 		}
 	}
 	return false
 }
 
+// eachDelivery runs a test with both deliveries, beside each other.
 func eachDelivery(t *testing.T, test func(t *testing.T, delivery string)) {
 	for _, delivery := range []string{"exactly-once", "at-least-once"} {
-		t.Run(delivery, func(t *testing.T) { test(t, delivery) })
+		t.Run(delivery, func(t *testing.T) {
+			t.Parallel()
+			test(t, delivery)
+		})
 	}
 }
 
 // Untrusted certificates, rejected credentials, and a topic that cannot keep a checkpoint end the program at
 // its start with code 3.
 func TestWrongAtStart(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{TLS: true, Users: map[string]string{user: password}})
 	other := filepath.Join(t.TempDir(), "other.pem")
 	kafkatest.Authority(t, other)
@@ -266,6 +281,7 @@ func TestWrongAtStart(t *testing.T) {
 			"checkpoint forgets": {func(w *world) error { return c.CreateTopic(t.Context(), w.checkpoint(), 1, 0, nil) }, "set it to compact"},
 		} {
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				w := newWorld(t, c, delivery)
 				w.sink["tls"] = map[string]any{"enabled": true, "ca": c.CA()}
 				w.must(wrong.make(w))
@@ -278,6 +294,7 @@ func TestWrongAtStart(t *testing.T) {
 
 // A bridge that is fenced, here by `bridge checkpoint reset`, ends with code 1.
 func TestFenced(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{user: password}})
 	eachDelivery(t, func(t *testing.T, delivery string) {
 		w := newWorld(t, c, delivery)
@@ -294,8 +311,9 @@ func TestFenced(t *testing.T) {
 
 // If the same faults occur later, the bridge retries until they are corrected.
 func TestWrongLater(t *testing.T) {
-	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{user: password}, Proxy: true})
+	t.Parallel()
 	eachDelivery(t, func(t *testing.T, delivery string) {
+		c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{user: password}, Proxy: true})
 		w := newWorld(t, c, delivery)
 		w.start()
 		w.ready()
@@ -336,11 +354,12 @@ func TestWrongLater(t *testing.T) {
 // A topic that the user may not describe affects one collection only, from the start and when the permission is
 // withdrawn later, and the error names the topic.
 func TestOneTopicMayNotBeDescribed(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{user: password}, ACLs: true})
 	eachDelivery(t, func(t *testing.T, delivery string) {
 		w := newWorld(t, c, delivery)
 		fine, hidden := w.name+".fine", w.name+".hidden"
-		w.config["resources"] = append(w.config["resources"].([]any), map[string]any{"resource": "secrets", "namespaces": []string{"default"}, "topic": hidden})
+		w.config["resources"] = append(w.config["resources"].([]any), map[string]any{"resource": "secrets", "namespaces": []string{w.name}, "topic": hidden})
 		all := []kadm.ACLOperation{kadm.OpWrite, kadm.OpRead, kadm.OpDescribe, kadm.OpDescribeConfigs, kadm.OpCreate}
 		w.must(c.Allow(t.Context(), user, w.name, all...))
 		w.must(c.Allow(t.Context(), user, "kubebridge."+w.name, all...))
@@ -399,6 +418,7 @@ func TestOneTopicMayNotBeDescribed(t *testing.T) {
 
 // A bridge that is killed while it writes publishes every object exactly once, and needs no list after its start.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{user: password}})
 	w := newWorld(t, c, "exactly-once")
 	topic := w.name + ".fine"

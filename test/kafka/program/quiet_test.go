@@ -11,8 +11,9 @@ import (
 // While nothing changes in the cluster, nothing is written. A Kafka that does not answer, or a checkpoint's topic that forgets, must be
 // noticed all the same: otherwise the bridge looks ready until somebody misses an event.
 func TestQuietOutage(t *testing.T) {
-	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{user: password}})
+	t.Parallel()
 	eachDelivery(t, func(t *testing.T, delivery string) {
+		c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{user: password}})
 		w := newWorld(t, c, delivery)
 		w.start()
 		w.ready()

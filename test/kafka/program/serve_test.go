@@ -70,12 +70,12 @@ func (s *server) kill() {
 	}
 }
 
-const teams = "/api/v1/namespaces/default/configmaps?labelSelector=team"
+func (w *world) teams() string { return "/api/v1/" + w.path("configmaps") + "?labelSelector=team" }
 
 // list returns the objects that have a team, and the list's resourceVersion.
 func (w *world) list(client *http.Client, url string) (all []string, version string) {
 	w.t.Helper()
-	resp, err := client.Get(url + teams)
+	resp, err := client.Get(url + w.teams())
 	w.must(err)
 	defer resp.Body.Close()
 	var list struct {
@@ -112,7 +112,7 @@ func (s *server) equals() (all []string, version string) {
 // watch returns the next n changes behind a resourceVersion.
 func (w *world) watch(client *http.Client, url, version string, n int) (all []string) {
 	w.t.Helper()
-	resp, err := client.Get(url + teams + "&watch=true&timeoutSeconds=60&resourceVersion=" + version)
+	resp, err := client.Get(url + w.teams() + "&watch=true&timeoutSeconds=60&resourceVersion=" + version)
 	w.must(err)
 	defer resp.Body.Close()
 	lines := bufio.NewReader(resp.Body)
@@ -137,7 +137,7 @@ func (w *world) put(name, team string, n int) {
 	w.t.Helper()
 	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"team":%q}},"data":{"n":"%d"}}`, name, team, n)
 	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPatch,
-		cluster.Server()+"/api/v1/namespaces/default/configmaps/"+name+"?fieldManager=test&force=true", strings.NewReader(body))
+		cluster.Server()+"/api/v1/"+w.path("configmaps")+"/"+name+"?fieldManager=test&force=true", strings.NewReader(body))
 	w.must(err)
 	req.Header.Set("Content-Type", "application/apply-patch+yaml")
 	resp, err := w.http.Do(req)
@@ -152,6 +152,7 @@ func (w *world) put(name, team string, n int) {
 // the order of the API server, and the past. The objects of two teams are two collections, each in a topic of three partitions; an object that
 // changes its team is a change, and not a deletion.
 func TestServe(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Start(t, kafkatest.Options{})
 	w := newWorld(t, c, "exactly-once")
 	delete(w.sink, "sasl")
