@@ -105,6 +105,7 @@ func TestPermissionIsRevoked(t *testing.T) {
 // Tokens of service accounts are replaced in their file every hour, and those in a kubeconfig when the file is renewed. If the token before
 // is refused, the bridge is not ready, says why, and publishes no deletions. It continues with the new token.
 func TestTokenIsRotated(t *testing.T) {
+	t.Parallel()
 	for name, inline := range map[string]bool{"in a file": false, "in the kubeconfig": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -53,21 +53,6 @@ func userClients(w *world, own *clustertest.Cluster) func(user string) kubernete
 	}
 }
 
-// A change is attributed to the user who made it, also if the bridge is killed before it has read the record.
-func TestAttribution(t *testing.T) {
-	dir := t.TempDir()
-	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
-	if err := os.WriteFile(policy, []byte(recordingPolicy), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	own := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-mode=blocking"}})
-	w := newWorld(t, options{cluster: own, types: []kube.Type{kube.ConfigMaps}})
-	w.config.Audit = map[string]any{"path": filepath.Join(w.dir, "audit"), "file": log, "settle": "3s"}
-	w.start()
-
-	w.attributesChanges(own, map[int]func(){10: func() { w.bridge.Kill(); w.run() }})
-}
-
 // attributesChanges creates and updates ConfigMaps as several users, and calls some functions meanwhile: each before the object of its number. Then
 // it checks that each change is attributed once, to the right user.
 func (w *world) attributesChanges(own *clustertest.Cluster, meanwhile map[int]func()) {
@@ -239,6 +224,7 @@ rules:
 // Each request for a published resource that a user may not send is an event, once, also if the bridge is killed: reads and writes, of one object
 // and of many. Requests for other resources are not, nor those that succeed or find nothing, nor a request without a user.
 func TestDenied(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	if err := os.WriteFile(policy, []byte(refusalPolicy), 0o600); err != nil {
@@ -338,6 +324,7 @@ func (w *world) publishesRefusals(own *clustertest.Cluster) {
 
 // If the bridge has lost audit records, consumers see it in each collection, and changes are attributed as before.
 func TestLostAuditRecords(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	if err := os.WriteFile(policy, []byte(recordingPolicy), 0o600); err != nil {
@@ -415,6 +402,7 @@ func startSending(t *testing.T, batchWait string) (own *clustertest.Cluster, web
 // The API server sends its records to the bridge. Each change is attributed once, also if the bridge is killed while the API server
 // has records that it has not sent, and while it cannot send them.
 func TestAttributionByWebhook(t *testing.T) {
+	t.Parallel()
 	own, webhook := startSending(t, "200ms")
 	for _, on := range []string{busNATS, busApacheKafka} {
 		t.Run(on, func(t *testing.T) {
@@ -433,6 +421,7 @@ func TestAttributionByWebhook(t *testing.T) {
 // With audit.wait, the event of a change says who made it, and no other event follows. If the record comes too late, or if the bridge is killed
 // while changes wait, each change is still published once, and its user is known once.
 func TestAttributionWaits(t *testing.T) {
+	t.Parallel()
 	own, webhook := startSending(t, "1s")
 	for _, c := range []struct {
 		on, wait string
@@ -539,6 +528,7 @@ func newCertificate(t *testing.T) (certificate, key []byte) {
 
 // With complete records, patches and deletions are attributed exactly, although other users send patches that change nothing.
 func TestCompleteAttribution(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	if err := os.WriteFile(policy, []byte(strings.Replace(recordingPolicy, "omitStages: [\"RequestReceived\"]\n", "", 1)), 0o600); err != nil {

@@ -39,6 +39,7 @@ const changes = 42
 // The bus is away. The bridge buffers what it receives, is killed, and goes on buffering before it has found the bus again; then the API server
 // loses its history. Every change is published once, and in order.
 func TestBusAwayWithABuffer(t *testing.T) {
+	t.Parallel()
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{bus: name})
@@ -80,6 +81,7 @@ func TestBusAwayWithABuffer(t *testing.T) {
 // The selection is edited while the bus is away, twice in the running bridge and once by a restart. What the bridge receives meanwhile is
 // published by the selection before, each state once and in order, and only the last edit takes effect, behind it.
 func TestSelectionIsEditedWhileTheBusIsAway(t *testing.T) {
+	t.Parallel()
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{bus: name})

@@ -53,6 +53,7 @@ func (w *world) committed() {
 // A power failure can end the bridge between the bus's acknowledgement and the checkpoint. On NATS no event may be
 // repeated. On Kafka, with at-least-once delivery, a repeated event must have the same id. No event may be missing on either.
 func TestKillBetweenBusAndCheckpoint(t *testing.T) {
+	t.Parallel()
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{bus: name, types: []kube.Type{kube.ConfigMaps}})
@@ -115,6 +116,7 @@ func (w *world) repeated(all []bus.Message, want bool) {
 // An object is published just before a crash and deleted while the bridge is down, and the server forgets this history: neither the
 // checkpoint nor the API server know the object any more. Its deletion must still be published.
 func TestNoGhostAfterCrashAndGone(t *testing.T) {
+	t.Parallel()
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{bus: name})

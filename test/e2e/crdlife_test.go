@@ -20,6 +20,7 @@ func (w *world) isGone(t kube.Type) func(bridge.Status) bool {
 // The deletion of a CRD deletes its objects. Each is published as deleted, whether the bridge is running or finds the CRD
 // absent at its start. A CRD that is installed later under the same names has objects of its own, and may have another kind.
 func TestCRDIsDeleted(t *testing.T) {
+	t.Parallel()
 	for name, down := range map[string]bool{"while running": false, "while down": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{})
@@ -66,6 +67,7 @@ func TestCRDIsDeleted(t *testing.T) {
 // If a version is no longer served, its objects still exist. A collection whose entry names no version moves to another version, and
 // publishes no events about unchanged objects.
 func TestServedVersionIsRemoved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{})
 	w.install()
 	versions := func(v1 bool) {

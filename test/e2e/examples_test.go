@@ -146,6 +146,7 @@ func (w *world) awaitLast(p *bridge.Process) {
 
 // The copy of each example equals the cluster, also after changes while the bridge was down and after a reset.
 func TestExamplesOnKafka(t *testing.T) {
+	t.Parallel()
 	x := getExamples(t)
 	w := newWorld(t, options{bus: busKafka, types: []kube.Type{kube.ConfigMaps, kube.Secrets}})
 	w.transactional = true
@@ -175,6 +176,7 @@ func TestExamplesOnKafka(t *testing.T) {
 
 // The same on NATS.
 func TestExamplesOnNATS(t *testing.T) {
+	t.Parallel()
 	x := getExamples(t)
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps, kube.Secrets}})
 	w.life(kube.ConfigMaps, kube.Secrets)

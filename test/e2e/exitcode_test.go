@@ -52,6 +52,7 @@ func secureNATS(t *testing.T, password string) (port int, ca string) {
 // and a bucket that cannot keep a checkpoint end the program at its start with code 3. A bridge that is
 // fenced, here by `bridge checkpoint reset`, ends with code 1.
 func TestExitCodesOnNATS(t *testing.T) {
+	t.Parallel()
 	const password = "pencil"
 	port, ca := secureNATS(t, password)
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})

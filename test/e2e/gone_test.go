@@ -41,6 +41,7 @@ func (w *world) makeUnseen() (listed bus.Counts) {
 // The server loses its history after an edit of a CRD, a compaction of etcd or its restart. The bridge must then publish exactly the
 // difference, including deletions, whether it was running or down.
 func TestGonePublishesTheExactDifference(t *testing.T) {
+	t.Parallel()
 	const objects = 1000
 	for name, down := range map[string]bool{"while running": false, "while down": true} {
 		t.Run(name, func(t *testing.T) {
@@ -122,6 +123,7 @@ func (w *world) exactDifference(since []bus.Message, want bus.Counts, had int) {
 // A bridge that is killed during a reconciliation has published a part of the difference. It must publish the rest, and must not resume
 // from the old position, because that would bring deleted objects back.
 func TestKilledWhileComparing(t *testing.T) {
+	t.Parallel()
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) { killWhileComparing(t, name) })
 	}

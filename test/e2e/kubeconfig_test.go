@@ -34,6 +34,7 @@ func (w *world) serviceAccount() string {
 // A kubeconfig that somebody names never leads to the cluster of the pod: the bridge would stream that cluster instead, and a
 // restore would write to it.
 func TestNamedKubeconfigInPod(t *testing.T) {
+	t.Parallel()
 	if err := exec.CommandContext(t.Context(), "unshare", "-rm", "true").Run(); err != nil {
 		t.Skipf("no mount namespaces: %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 // An object that leaves a selection still exists, and consumers must be able to distinguish that from its deletion: in a live watch,
 // in a replayed watch, and in a reconciliation. If the object returns to the selection, its event has a new id.
 func TestLeavingIsNoDeletion(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		begin    func(*world) // of what happens, and
@@ -117,6 +118,7 @@ func (w *world) mirrors(t kube.Type, labelSelector string, namespaces ...string)
 
 // Objects in excluded namespaces are not published, neither from the first list nor from the watch.
 func TestExcludeNamespaces(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{})
 	out := w.namespace()
 	excluded := w.kube.In(out)

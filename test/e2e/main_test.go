@@ -1,14 +1,12 @@
 // Package e2e tests the built bridge as a process against real servers: a kube-apiserver with its etcd, NATS, and kfake for
 // Kafka (TestOutage: Apache Kafka). What the API server acknowledged is compared with what an independent reader finds on the bus.
 //
-// The environment: KUBEBRIDGE_E2E_RACE=1 builds the bridge with the race detector; KUBEBRIDGE_E2E_CHAOS=2m makes TestChaos last
-// longer, KUBEBRIDGE_E2E_SEED=n repeats its decisions.
+// The environment: KUBEBRIDGE_E2E_RACE=1 builds the bridge with the race detector.
 package e2e
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/parallel"
 )
 
 // raceEnv, if set, builds the bridge with the race detector. A race then fails the test that finds it.
@@ -34,15 +33,8 @@ var (
 	raceEnabled = os.Getenv(raceEnv) != ""
 )
 
-// parallel is the number of parallel tests, unless -parallel is given. Most of these tests wait for timeouts of about
-// a minute and need little CPU.
-const parallel = "4"
-
 func TestMain(m *testing.M) {
-	if err := moreInParallel(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	parallel.Tests(6)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code, err := run(ctx, m)
 	stop()
@@ -54,16 +46,6 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
-}
-
-func moreInParallel() error {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if given {
-		return nil
-	}
-	return flag.Set("test.parallel", parallel)
 }
 
 func run(ctx context.Context, m *testing.M) (code int, err error) {

@@ -22,7 +22,7 @@ const (
 	// concurrentLists is the default of kubernetes.concurrentLists.
 	concurrentLists = 4
 	// manyPatience is the timeout for work that 500 collections do one after another, on a small machine.
-	manyPatience = 2 * time.Minute
+	manyPatience = 5 * time.Minute
 	// manyMemory is what 500 watches may cost while the bus is down and each has three objects of 100 KB to publish: 32 MiB of events
 	// that wait for the bus, and for each watch one object and 128 KiB of buffers until it is closed; Go's collector lets that double.
 	// Without a bound it would be what the API server has to send.

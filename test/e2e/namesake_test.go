@@ -29,6 +29,7 @@ func (w *world) installs(t kube.Type) {
 // Somebody installs a resource with the name of an entry. The entry keeps the resource that it has, also across restarts and without
 // permission for the other one, and the bridge says that the name may mean both. Otherwise users that may create CustomResourceDefinitions could hide changes.
 func TestSomebodyInstallsANamesake(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		down, limited, singular bool
 	}{

@@ -33,6 +33,7 @@ func (w *world) allowHere(user, resource string) {
 // does not see the deletions. If it may get the namespace, it finds that the namespace is gone, and publishes the deletions. Otherwise it
 // has no proof, and must not publish deletions.
 func TestNamespaceDeletedRoleBindingsFirst(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		proof bool

@@ -12,6 +12,7 @@ import (
 // A namespace is watched as soon as it has the label. If it loses the label, its collection is closed. If it gets the label again, its
 // objects are published in their present state.
 func TestNamespaceSelector(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{})
 	team := w.namespace()
 	w.config.Resources = []bridge.Resource{{Resource: "configmaps", NamespaceSelector: "team=" + w.ns}}

@@ -23,6 +23,7 @@ func typesOf(messages []bus.Message, uid string) (types []string) {
 // An object with finalizers is deleted in two steps: first it gets a deletionTimestamp, then it is removed. The first step is
 // published as modified, the second as deleted.
 func TestFinalizers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{})
 	w.install()
 	w.bridges(w.widgets)
@@ -75,12 +76,13 @@ func TestFinalizers(t *testing.T) {
 
 // One request deletes all objects of a namespace: each deletion is published once.
 func TestDeleteCollection(t *testing.T) {
+	t.Parallel()
 	const n = 5000
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.bulkOf(kube.ConfigMaps, "o", n, kube.Fields{"metadata": map[string]any{"labels": map[string]any{"of": "many"}}})
 	w.start()
 	w.settle(kube.ConfigMaps)
-	w.must(w.kube.DeleteAll(w.soon(), kube.ConfigMaps, "of=many"))
+	w.must(w.kube.DeleteAll(w.within(bulkPatience), kube.ConfigMaps, "of=many"))
 	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
 	deleted := 0
 	for i := range all {
@@ -97,6 +99,7 @@ func TestDeleteCollection(t *testing.T) {
 // The largest objects that the API server accepts, found by a list, a watch and a reconciliation. Kafka's topics are created for messages of
 // this size. NATS with its default of 1 MiB gets events without bodies, which are marked, and the log has a warning.
 func TestLargestObjects(t *testing.T) {
+	t.Parallel()
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{bus: name})
@@ -153,6 +156,7 @@ func TestLargestObjects(t *testing.T) {
 
 // Writes that change nothing are not published, however often a controller repeats them.
 func TestNoOpWrites(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.create(kube.ConfigMaps, "o")
 	w.start()
@@ -171,6 +175,7 @@ func TestNoOpWrites(t *testing.T) {
 // If an object is deleted and created again while the bridge is down, the deletion of the old UID is published first,
 // then the new object. The replayed watch has both; a reconciliation must publish the same two events in the same order.
 func TestRecreatedWhileDown(t *testing.T) {
+	t.Parallel()
 	for name, lost := range map[string]bool{"within the history": false, "after a gap": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{})

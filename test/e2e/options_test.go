@@ -47,6 +47,7 @@ func (w *world) says(all []bus.Message, want bus.Selection) {
 
 // With metadataOnly, objects are published with their metadata only, under their own kind.
 func TestMetadataOnly(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{})
 	w.asks(bridge.Resource{MetadataOnly: true})
 	w.create(kube.ConfigMaps, "listed")
@@ -67,6 +68,7 @@ func TestMetadataOnly(t *testing.T) {
 
 // With snapshot skip, the objects that exist at the start are not published, but all their later changes are.
 func TestSnapshotSkip(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{})
 	w.asks(bridge.Resource{Snapshot: "skip"})
 	uids := map[string]string{}
@@ -93,6 +95,7 @@ func TestSnapshotSkip(t *testing.T) {
 
 // With types, no other types of events are published.
 func TestTypes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{})
 	w.asks(bridge.Resource{Types: []string{"added", "deleted"}})
 	uid, _ := w.create(kube.ConfigMaps, "o")
@@ -108,6 +111,7 @@ func TestTypes(t *testing.T) {
 
 // Core events expire, thousands an hour. By default their deletions are not published.
 func TestExpiryOfEventsIsNotPublished(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.Events}})
 	uid, _ := w.create(kube.Events, "o")
 	w.start()
@@ -122,6 +126,7 @@ func TestExpiryOfEventsIsNotPublished(t *testing.T) {
 
 // With syncedEvery, synced events are repeated, so that a consumer can distinguish a quiet cluster from a failed bridge.
 func TestSyncedEvery(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{})
 	w.asks(bridge.Resource{SyncedEvery: "1s"})
 	w.create(kube.ConfigMaps, "o")
@@ -151,6 +156,7 @@ func syncedOf(all []bus.Message) (synced []bus.Message) {
 
 // A resync publishes the present state for a consumer that has lost its copy, while the bridge continues.
 func TestResync(t *testing.T) {
+	t.Parallel()
 	const n = 50
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.bulk(kube.ConfigMaps, "o", n)

@@ -120,6 +120,7 @@ func TestPrintedRolesAreEnough(t *testing.T) {
 // With exactly the printed permissions, the bridge writes with each delivery and recovers after a crash, and readers can read but do
 // nothing else.
 func TestPrintedNATSPermissionsAreEnough(t *testing.T) {
+	t.Parallel()
 	for _, delivery := range []string{"exactly-once", "at-least-once", "at-most-once"} {
 		t.Run(delivery, func(t *testing.T) {
 			t.Parallel()

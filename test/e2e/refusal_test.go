@@ -31,6 +31,7 @@ func says(t *testing.T, text string, words ...string) {
 
 // An error in the configuration is reported at the start, with its place and the keys of the file.
 func TestWrongConfiguration(t *testing.T) {
+	t.Parallel()
 	const good = `cluster: here
 resources: [pods]
 checkpoint: {file: {path: /nowhere}}
@@ -66,6 +67,7 @@ checkpoint: {file: {path: /nowhere}}
 
 // The bridge does not write to a checkpoint or stream of another bridge.
 func TestForeignCheckpointAndStream(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.start()
 	w.settle(kube.ConfigMaps)
@@ -94,6 +96,7 @@ func TestForeignCheckpointAndStream(t *testing.T) {
 
 // A second bridge with the same checkpoint must stop before it fences the first one.
 func TestLockedCheckpoint(t *testing.T) {
+	t.Parallel()
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{bus: name, types: []kube.Type{kube.ConfigMaps}})
@@ -111,6 +114,7 @@ func TestLockedCheckpoint(t *testing.T) {
 // Only the bus can detect two bridges with separate checkpoints: the later one takes over, and the earlier one must
 // not write again or report that it is ready.
 func TestFencedByASecondBridge(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.start()
 	w.settle(kube.ConfigMaps)
@@ -129,6 +133,7 @@ func TestFencedByASecondBridge(t *testing.T) {
 
 // Wrong credentials for the cluster end the bridge: retrying does not help.
 func TestWrongClusterCredentials(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.kubeconfig(func(c *api.Config) {
 		for name := range c.AuthInfos {

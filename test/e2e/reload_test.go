@@ -18,6 +18,7 @@ import (
 // A changed configuration takes effect without a restart: new collections are listed, removed ones are closed, and unchanged ones are
 // not affected. An invalid file changes nothing.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps, kube.Pods}})
 	for _, typ := range []kube.Type{kube.ConfigMaps, kube.Pods, kube.Deployments} {
 		w.create(typ, "o")

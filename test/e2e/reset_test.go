@@ -20,6 +20,7 @@ import (
 // If the published state becomes invalid, because the stream is lost or values are shown in another way, consumers
 // receive a reset, drop their copy and get every object again. Later deletions are published as before.
 func TestDeclaredReset(t *testing.T) {
+	t.Parallel()
 	for name, lose := range map[string]func(w *world){
 		"stream lost": func(w *world) {
 			w.startNATSIn("another") // an empty server
@@ -89,6 +90,7 @@ func TestDeclaredReset(t *testing.T) {
 // If a checkpoint is lost while the bridge is off, consumers drop their copies because of the birth of the new one. So every collection is reset, though
 // the stream has what was published.
 func TestCheckpointLost(t *testing.T) {
+	t.Parallel()
 	for name, lose := range map[string]func(w *world){
 		"directory": func(w *world) {
 			w.config.Checkpoint = map[string]any{"file": map[string]any{"path": filepath.Join(w.dir, "fresh")}}
@@ -139,6 +141,7 @@ func TestCheckpointLost(t *testing.T) {
 
 // The removal of a custom type deletes its objects. A type that is installed again is another one, with other objects.
 func TestCustomTypeRemovedAndInstalledAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{})
 	w.install()
 	w.bridges(w.widgets)
@@ -160,6 +163,7 @@ func TestCustomTypeRemovedAndInstalledAgain(t *testing.T) {
 
 // Two sinks are two pipelines: an outage of one does not delay the other.
 func TestOneSinkDownTheOtherFlows(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	onNATS, toNATS, natsSink := w.log, w.proxy, w.config.Sinks[0]
 	w.startKafka()

@@ -61,6 +61,7 @@ func TestAPIServerRestarts(t *testing.T) {
 
 // A restart of the bus, or broken connections to it, only delay events.
 func TestBusRestarts(t *testing.T) {
+	t.Parallel()
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{bus: name, types: []kube.Type{kube.ConfigMaps}})

@@ -12,6 +12,7 @@ import (
 // A new default in a schema changes objects without a write and without a new resourceVersion. The changes are
 // published under new ids, because consumers and the bus would ignore the old ones as repetitions.
 func TestSchemaGainsADefault(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{})
 	w.install()
 	w.bridges(w.widgets)

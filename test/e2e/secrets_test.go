@@ -17,6 +17,7 @@ import (
 
 // Values of Secrets are neither on the bus, nor in the bridge's log, nor on its disk.
 func TestSecretValuesNeverLeave(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"", "redact"} {
 		t.Run("values "+mode, func(t *testing.T) {
 			w := newWorld(t, options{types: []kube.Type{kube.Secrets}})

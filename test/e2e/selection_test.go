@@ -13,6 +13,7 @@ import (
 
 // With namespaces, only objects of these namespaces are published, from lists and watches.
 func TestNamespaces(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{})
 	second, other := w.namespace(), w.namespace()
 	w.config.Resources = []bridge.Resource{{Resource: "configmaps", Namespaces: []string{w.ns, second}}}
@@ -44,6 +45,7 @@ func TestNamespaces(t *testing.T) {
 // An object that enters the selection, by a label or a field, is published as added; if it leaves the selection, it is published as deleted. Both can
 // happen several times.
 func TestEnteringAndLeavingASelection(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{})
 	w.config.Resources = []bridge.Resource{
 		{Resource: "configmaps", Namespaces: []string{w.ns}, LabelSelector: "audit=true"},
@@ -124,6 +126,7 @@ func terminating(m *bus.Message) bool {
 
 // After a selector is narrowed or widened in the configuration, only the difference is published.
 func TestSelectorIsChanged(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	uids := map[string]string{}
 	for i := range 6 {

@@ -15,6 +15,7 @@ import (
 // The bridge is stopped several times under load, as by rolling upgrades. It delivers and commits the events that it has read, so that
 // no event is repeated, even on Kafka with at-least-once delivery.
 func TestStoppedWhileBusy(t *testing.T) {
+	t.Parallel()
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{bus: name, types: []kube.Type{kube.ConfigMaps}})
@@ -45,6 +46,7 @@ func TestStoppedWhileBusy(t *testing.T) {
 // A bridge that is stopped during an outage of its bus waits no longer than its shutdown timeout and reports the undelivered events, which
 // the next start delivers.
 func TestStoppedWhileBusIsDown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.config.Shutdown = map[string]any{"timeout": "1s"}
 	w.start()
@@ -63,6 +65,7 @@ func TestStoppedWhileBusIsDown(t *testing.T) {
 // An object that is too large for the bus is published without its body, with the size and digest of the body. Others are not
 // affected.
 func TestObjectTooLargeForTheBus(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	create := func(name, fill string, size int) string {
 		o, err := w.kube.Create(w.soon(), kube.ConfigMaps, name, kube.Fields{"data": map[string]any{"pad": strings.Repeat(fill, size)}})

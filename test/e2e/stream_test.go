@@ -18,6 +18,7 @@ var buses = []string{busNATS, busKafka}
 // Every change of built-in and custom objects arrives in order, with the right id and with apiVersion and kind,
 // whether a list, a watch or a reconciliation found it.
 func TestEveryChangeArrivesInOrder(t *testing.T) {
+	t.Parallel()
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{bus: name})
@@ -86,6 +87,7 @@ func (w *world) snapshotOf(t kube.Type, messages []bus.Message, want bus.Counts)
 
 // The first start publishes each existing object once, and a restart publishes none of them again.
 func TestExistingObjectsAreAnnouncedOnce(t *testing.T) {
+	t.Parallel()
 	const n = 1000
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.bulk(kube.ConfigMaps, "old", n)
@@ -102,6 +104,7 @@ func TestExistingObjectsAreAnnouncedOnce(t *testing.T) {
 
 // Changes while the bridge is down are all published after its start, not only their outcome.
 func TestChangesWhileDownArrive(t *testing.T) {
+	t.Parallel()
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{bus: name})
@@ -138,6 +141,7 @@ func TestChangesWhileDownArrive(t *testing.T) {
 // Cluster-scoped objects have no namespace, and names of roles may have characters with a meaning in subjects. Each object
 // still has a subject of its own.
 func TestClusterScopedObjectsWithOddNames(t *testing.T) {
+	t.Parallel()
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, options{bus: name})
@@ -172,6 +176,7 @@ func TestClusterScopedObjectsWithOddNames(t *testing.T) {
 
 // All names that kubectl accepts for a resource have the same effect.
 func TestResourceNames(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		of   kube.Type
 		name bridge.Resource
@@ -190,4 +195,12 @@ func TestResourceNames(t *testing.T) {
 			w.snapshotOf(c.of, w.verify(check.Options{Types: []kube.Type{c.of}}), bus.Counts{})
 		})
 	}
+}
+
+// count returns the number of messages on the bus.
+func (w *world) count() int {
+	w.t.Helper()
+	all, err := w.log.Messages()
+	w.must(err)
+	return len(all)
 }

@@ -46,6 +46,7 @@ func (w *world) printed(p *bridge.Process, event string) []string {
 
 // With a stdout sink there is one line per event, and after a restart only new events.
 func TestStandardOutput(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.config.Sinks = []bridge.Sink{{Name: "pipe", Stdout: map[string]any{"format": "json"}}}
 	uid, rv := w.create(kube.ConfigMaps, "o")
@@ -62,6 +63,7 @@ func TestStandardOutput(t *testing.T) {
 
 // `bridge tail` needs no configuration and leaves no files.
 func TestTail(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{})
 	uid, listed := w.create(kube.ConfigMaps, "o")
 	p := w.launch("tail", "cm", "-n", w.ns, "--kubeconfig", w.cluster.Kubeconfig(), "-o", "json")
@@ -76,6 +78,7 @@ func TestTail(t *testing.T) {
 
 // `bridge tail` ends with an error if a resource cannot be read, instead of waiting for permissions.
 func TestTailRefuses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{})
 	for _, test := range []struct {
 		args []string

@@ -3,11 +3,14 @@ package e2e
 import (
 	"context"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
@@ -21,6 +24,7 @@ var upgradeOver = flag.String("upgrade.releases", "", "releases of Kubernetes, s
 
 // The API server is replaced, with the same etcd, while objects change. No event is lost, and none is repeated.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	releases := strings.Split(*upgradeOver, ",")
 	if len(releases) == 1 {
 		releases = append(releases, releases[0])
@@ -86,4 +90,60 @@ func changeThroughout(ctx context.Context, client *kube.Client, types []kube.Typ
 	}
 	_, err := recount(context.WithoutCancel(ctx), client, types)
 	return err
+}
+
+// keepChanging creates, patches, deletes and recreates a few objects of each type until ctx ends. It can be called again after an error.
+func keepChanging(ctx context.Context, client *kube.Client, random *rand.Rand, types []kube.Type) error {
+	const names = 15
+	exists, err := recount(ctx, client, types)
+	if err != nil {
+		return err
+	}
+	for step := 0; ctx.Err() == nil; step++ {
+		t := types[random.IntN(len(types))]
+		name := fmt.Sprintf("o-%d", random.IntN(names))
+		key := t.Resource + "/" + name
+		// A request is not cancelled, because then it would not be known whether it was served.
+		patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		var err error
+		switch {
+		case !exists[key]:
+			_, err = client.Create(patient, t, name, sample(t, fmt.Sprint(step)))
+			exists[key] = err == nil
+		case random.IntN(4) == 0:
+			err = client.Delete(patient, t, name)
+			exists[key] = err != nil
+		default:
+			_, err = client.Patch(patient, t, name, change(fmt.Sprint(step)))
+		}
+		cancel()
+		if err != nil && !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// recount enters what the server has into the ledger, since the answer to the last write may have been lost. It returns which
+// resources and names there are.
+func recount(ctx context.Context, client *kube.Client, types []kube.Type) (exists map[string]bool, err error) {
+	exists = map[string]bool{}
+	uids := map[string]bool{}
+	for _, t := range types {
+		objects, _, err := client.List(ctx, t, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for i := range objects {
+			o := &objects[i]
+			client.Ledger.Wrote(t, o)
+			exists[t.Resource+"/"+o.GetName()], uids[string(o.GetUID())] = true, true
+		}
+	}
+	for _, o := range client.Ledger.Objects(types...) {
+		if !uids[o.UID] {
+			client.Ledger.Deleted(o.UID)
+		}
+	}
+	return exists, nil
 }

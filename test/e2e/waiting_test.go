@@ -82,6 +82,7 @@ func (w *world) allowIn(user, group, resource string, verbs ...any) {
 
 // A missing permission does not affect other collections, is shown in the status, and the collection is read as soon as it is granted.
 func TestMissingPermission(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps, kube.Secrets}})
 	user := "reader-" + w.ns
 	w.allow(user, "namespaces", "get")

@@ -23,8 +23,12 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// patience bounds every wait for something that should happen soon.
-const patience = 45 * time.Second
+const (
+	// patience bounds every wait for something that should happen soon.
+	patience = 45 * time.Second
+	// bulkPatience bounds many writes, which a busy API server answers slowly.
+	bulkPatience = 5 * time.Minute
+)
 
 // world has the namespace, the bus and the bridge of one test.
 type world struct {
@@ -393,7 +397,7 @@ func (w *world) bulk(t kube.Type, name string, n int) {
 
 func (w *world) bulkOf(t kube.Type, name string, n int, fields kube.Fields) {
 	w.t.Helper()
-	ctx := w.soon()
+	ctx := w.within(bulkPatience)
 	w.must(kube.Each(n, func(i int) error {
 		_, err := w.kube.Create(ctx, t, fmt.Sprintf("%s-%d", name, i), fields)
 		return err
@@ -403,7 +407,7 @@ func (w *world) bulkOf(t kube.Type, name string, n int, fields kube.Fields) {
 // bulkPatch changes name-from to name-(to-1).
 func (w *world) bulkPatch(t kube.Type, name, step string, from, to int) {
 	w.t.Helper()
-	ctx := w.soon()
+	ctx := w.within(bulkPatience)
 	w.must(kube.Each(to-from, func(i int) error {
 		_, err := w.kube.Patch(ctx, t, fmt.Sprintf("%s-%d", name, from+i), change(step))
 		return err
@@ -413,7 +417,7 @@ func (w *world) bulkPatch(t kube.Type, name, step string, from, to int) {
 // bulkDelete deletes name-from to name-(to-1).
 func (w *world) bulkDelete(t kube.Type, name string, from, to int) {
 	w.t.Helper()
-	ctx := w.soon()
+	ctx := w.within(bulkPatience)
 	w.must(kube.Each(to-from, func(i int) error {
 		return w.kube.Delete(ctx, t, fmt.Sprintf("%s-%d", name, from+i))
 	}))

@@ -51,6 +51,7 @@ type selection struct {
 // entry is removed. Where nothing is marked as incomplete, a state is what the server had: a restore would otherwise
 // delete objects, or put old ones back.
 func TestTwoEntries(t *testing.T) {
+	t.Parallel()
 	for name, kafka := range map[string]bool{"nats": false, "kafka": true} {
 		t.Run(name, func(t *testing.T) { twoEntries(t, kafka) })
 	}

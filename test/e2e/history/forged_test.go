@@ -76,6 +76,7 @@ func makeAdmin(object *unstructured.Unstructured) {
 // A restore applies only the requested resources, and shows them first. A user who can write to the bus can change the content
 // of a ConfigMap, but gets no permissions in the cluster when somebody restores ConfigMaps.
 func TestForgedBodies(t *testing.T) {
+	t.Parallel()
 	w := newBus(t, false)
 	w.conf.Resources = []bridge.Resource{{Resource: "configmaps", Namespaces: []string{w.ns}}, {Resource: roleBindings.ResourceID(), Namespaces: []string{w.ns}}}
 	w.configure()

@@ -29,6 +29,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/parallel"
 )
 
 const patience = 60 * time.Second
@@ -43,6 +44,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	parallel.Tests(4)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code, err := run(ctx, m)
 	stop()
@@ -296,6 +298,7 @@ var podSpec = map[string]any{"containers": []any{map[string]any{"name": "web", "
 
 // TestTimeTravel rebuilds states of a namespace that changes, is deleted, and is created again.
 func TestTimeTravel(t *testing.T) {
+	t.Parallel()
 	for name, kafka := range map[string]bool{"nats": false, "kafka": true} {
 		t.Run(name, func(t *testing.T) { timeTravel(t, newWorld(t, kafka)) })
 	}
@@ -441,6 +444,7 @@ func timeTravel(t *testing.T, w *world) {
 // TestRestoreExactly: a restore either keeps later objects and counts them, or removes them. The dry run says which of the two,
 // and changes nothing.
 func TestRestoreExactly(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, false)
 	w.create(kube.ConfigMaps, "settings", kube.Fields{"data": map[string]any{"colour": "blue"}})
 	w.create(kube.ConfigMaps, "same", kube.Fields{"data": map[string]any{"a": "1"}})

@@ -23,6 +23,7 @@ func ofResync(typ string) func(bus.Message) bool {
 // TestResyncIsABase: objects change, are created and deleted throughout a resync, and then the stream drops all earlier
 // messages. A state can be rebuilt from the resync and the events of that time.
 func TestResyncIsABase(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, false)
 	const objects = 200
 	name := func(i int) string { return fmt.Sprintf("o%d", i%objects) }

@@ -116,6 +116,7 @@ func (w *world) listed(from dynamic.ResourceInterface) (map[string]map[string]an
 // TestServe: clients that read from `bridge serve` have what the API server has: lists in pages, the cache of a reflector over a kill -9 of the
 // server, single objects byte for byte, a watch from before the kill, and the past.
 func TestServe(t *testing.T) {
+	t.Parallel()
 	t.Run("nats", func(t *testing.T) { serveAll(t, newBus(t, false)) })
 	t.Run("kafka", func(t *testing.T) {
 		w := newBus(t, true)

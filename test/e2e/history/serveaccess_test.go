@@ -126,6 +126,7 @@ func newAccessWorld(t *testing.T, mode string) *accessWorld {
 // refused in its words. A right or a ServiceAccount that is taken away ends a watch within a minute. Without the API server nobody is let in by
 // a token.
 func TestServeAccess(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"cluster", "bus"} {
 		t.Run(mode, func(t *testing.T) { testServeAccess(t, mode) })
 	}
@@ -552,6 +553,7 @@ func (d *draw) request() (*auth.User, *auth.Attributes) {
 // TestPolicyAsTheAPIServer: for random roles, bindings and requests the rights read from RBAC objects are those that the API server answers, and for
 // random users and namespaces the rules.
 func TestPolicyAsTheAPIServer(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	must := func(err error) {

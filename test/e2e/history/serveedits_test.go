@@ -13,6 +13,7 @@ import (
 // TestServeFollowsEdits: a server that was started with an older configuration says of the bus what the bridge publishes now: what edits of types and of
 // excluded namespaces leave out is an error and not an empty answer, and what they add is served. The past stays as it was.
 func TestServeFollowsEdits(t *testing.T) {
+	t.Parallel()
 	w := newBus(t, false)
 	edit := func(r bridge.Resource) {
 		r.Resource = kube.ConfigMaps.ResourceID()

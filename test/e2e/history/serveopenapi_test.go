@@ -15,6 +15,7 @@ import (
 // TestServeOpenAPI: kubectl explains a custom resource from the copy as it does at the API server, and says of another resource that its fields
 // are not known. The metrics show the requests.
 func TestServeOpenAPI(t *testing.T) {
+	t.Parallel()
 	w := newBus(t, false)
 	widgets := kube.Widgets(w.ns + ".example.com")
 	text := func(description string) map[string]any {

@@ -26,6 +26,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/leader"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/faultproxy"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/parallel"
 )
 
 // patience bounds every wait for something that should happen soon.
@@ -45,6 +46,7 @@ var (
 var cluster *clustertest.Cluster
 
 func TestMain(m *testing.M) {
+	parallel.Tests(4)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code, err := run(ctx, m)
 	stop()
@@ -230,6 +232,7 @@ func (e *election) lost(c *candidate) {
 
 // Of three candidates, exactly one leads at any time.
 func TestOneLeads(t *testing.T) {
+	t.Parallel()
 	e := newElection(t, short)
 	all := map[string]*candidate{}
 	for _, name := range []string{"a", "b", "c"} {
@@ -265,6 +268,7 @@ func TestOneLeads(t *testing.T) {
 // A leader that stops releases the Lease, and a standby notices it without waiting for the Lease's expiry or for its own next
 // attempt.
 func TestReleaseIsNoticed(t *testing.T) {
+	t.Parallel()
 	e := newElection(t, longRetry)
 	a := e.runs("a", cluster.RESTConfig())
 	e.leads(1)
@@ -280,6 +284,7 @@ func TestReleaseIsNoticed(t *testing.T) {
 
 // What ends a leader that holds the Lease is the program's end, and the next one's turn.
 func TestLeaderFails(t *testing.T) {
+	t.Parallel()
 	e := newElection(t, short)
 	a := e.runs("a", cluster.RESTConfig())
 	e.leads(1)
@@ -298,6 +303,7 @@ func TestLeaderFails(t *testing.T) {
 // A leader that finds another in the Lease stops at once and takes nothing from that one, also where it failed before it
 // could see it: that is no failure of the program.
 func TestAnotherTookTheLease(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name string
 		fail bool
@@ -332,6 +338,7 @@ func TestAnotherTookTheLease(t *testing.T) {
 // A leader whose clock is an hour ahead or behind, or jumps between the two, keeps the Lease for as long as it renews it, and
 // no longer: clocks are not compared.
 func TestClocksDisagree(t *testing.T) {
+	t.Parallel()
 	offsets := map[string][]time.Duration{"ahead": {time.Hour}, "behind": {-time.Hour}, "jumping": {time.Hour, -time.Hour}}
 	held := map[string]*election{}
 	for name := range offsets {
@@ -384,6 +391,7 @@ func (e *election) holdAt(holder string, off time.Duration) {
 
 // Deleting the Lease does not end the leader.
 func TestLeaseIsDeleted(t *testing.T) {
+	t.Parallel()
 	e := newElection(t, short)
 	a := e.runs("a", cluster.RESTConfig())
 	e.leads(1)
@@ -422,6 +430,7 @@ func behindProxy(t *testing.T) (*faultproxy.Proxy, *rest.Config) {
 
 // A leader that cannot renew has stopped before another begins (begins checks that), and leads again when the other has left.
 func TestLeaderIsCutOff(t *testing.T) {
+	t.Parallel()
 	e := newElection(t, short)
 	proxy, cfg := behindProxy(t)
 	a := e.runs("a", cfg)
@@ -447,6 +456,7 @@ func TestLeaderIsCutOff(t *testing.T) {
 
 // A half-open connection costs one attempt, not the leadership.
 func TestLeaderOnDeadConnection(t *testing.T) {
+	t.Parallel()
 	e := newElection(t, short)
 	proxy, cfg := behindProxy(t)
 	a := e.runs("a", cfg)
@@ -471,6 +481,7 @@ func TestLeaderOnDeadConnection(t *testing.T) {
 // A note has one writer: the process that holds the Lease. What somebody else has written is not replaced before it was read, and the
 // metadata that others gave the ConfigMap stays.
 func TestNote(t *testing.T) {
+	t.Parallel()
 	e := newElection(t, longLease)
 	a := e.runs("a", cluster.RESTConfig())
 	e.leads(1)

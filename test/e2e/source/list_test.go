@@ -147,6 +147,7 @@ func TestPagedList(t *testing.T) {
 
 // A server without WatchList, as before Kubernetes 1.32, refuses a stream. The client then requests pages at once, and tries no more streams.
 func TestServerWithoutWatchList(t *testing.T) {
+	t.Parallel()
 	cluster := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{"--feature-gates=WatchList=false"}})
 	w := newWorld(t, cluster)
 	w.bulk(kube.ConfigMaps, "o", 20)

@@ -77,6 +77,7 @@ func TestRecallAfterGone(t *testing.T) {
 
 // Recall finds no objects at a resourceVersion that was compacted, is in the future, or is invalid. This is not an error.
 func TestRecallOfWhatTheServerDoesNotHave(t *testing.T) {
+	t.Parallel()
 	cluster := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{"--watch-cache=false"}}) // the server answers everything from etcd
 	w := newWorld(t, cluster)
 	w.bulk(kube.ConfigMaps, "o", 3)

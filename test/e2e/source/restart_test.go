@@ -180,6 +180,7 @@ func (w *restartWorld) lists() (of [readers]string) {
 // An API server has no history from before its start, so a collection must list to get earlier changes. After a restart, it must list exactly
 // once, and soon.
 func TestOneServerRestarts(t *testing.T) {
+	t.Parallel()
 	w := newRestartWorld(t, 1)
 	w.seen(w.write())
 	want := string(source.ReasonSnapshot) + " "
@@ -201,6 +202,7 @@ func TestOneServerRestarts(t *testing.T) {
 // If another API server continues, there is no gap: neither when one server stops, nor when it is back without history and
 // connections reach either of them.
 func TestOneOfTwoServersRestarts(t *testing.T) {
+	t.Parallel()
 	w := newRestartWorld(t, 2)
 	w.seen(w.write())
 	for _, down := range []func() error{w.second.Stop, func() error { w.second.Kill(); return nil }} {

@@ -169,7 +169,8 @@ func (c *Client) Delete(ctx context.Context, t Type, name string) error {
 	return nil
 }
 
-// DeleteAll deletes the objects of a type in the namespace that the label selector selects, in one request and without a grace period.
+// DeleteAll deletes the objects of a type in the namespace that the label selector selects, in one request and without a grace period. A busy
+// server may end that request after a minute; then another one deletes the rest.
 func (c *Client) DeleteAll(ctx context.Context, t Type, labelSelector string) error {
 	selected := metav1.ListOptions{LabelSelector: labelSelector}
 	objects, _, err := c.List(ctx, t, selected)
@@ -177,7 +178,11 @@ func (c *Client) DeleteAll(ctx context.Context, t Type, labelSelector string) er
 		return err
 	}
 	now := int64(0)
-	if err := c.of(t).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, selected); err != nil {
+	err = c.of(t).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, selected)
+	for apierrors.IsTimeout(err) && ctx.Err() == nil {
+		err = c.of(t).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, selected)
+	}
+	if err != nil {
 		return fmt.Errorf("delete all %s: %w", t.ResourceID(), err)
 	}
 	for i := range objects {
