@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
-kubernetes=${KUBERNETES-v1.31.14 v1.33.13 v1.34.4 v1.35.4 v1.36.3 v1.37.2}
+kubernetes=${KUBERNETES-v1.31.14 v1.33.13 v1.34.4 v1.35.4 v1.36.3}
 upgrade=${UPGRADE-v1.34.4,v1.37.2}
 kafka=${KAFKA-3.9.2 4.4.0}
 nats=${NATS-v2.12.15 v2.14.9 v2.15.2}

@@ -22,8 +22,8 @@ import (
 
 // The releases of Kubernetes and etcd in the program's go.mod.
 const (
-	release     = "v1.36.3"
-	etcdRelease = "3.6.8"
+	release     = "v1.37.2"
+	etcdRelease = "3.7.0"
 )
 
 func TestServerVersion(t *testing.T) {
@@ -31,8 +31,8 @@ func TestServerVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.GitVersion != release || v.Major != "1" || v.Minor != "36" {
-		t.Errorf("version %s, major %s, minor %s; want %s, 1, 36", v.GitVersion, v.Major, v.Minor, release)
+	if v.GitVersion != release || v.Major != "1" || v.Minor != "37" {
+		t.Errorf("version %s, major %s, minor %s; want %s, 1, 37", v.GitVersion, v.Major, v.Minor, release)
 	}
 	if v, err := shared.EtcdVersion(t.Context()); err != nil || v != etcdRelease {
 		t.Errorf("etcd %s, %v; want %s", v, err, etcdRelease)
