@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -34,8 +33,7 @@ func ordinary(n int) []Change {
 
 // captured returns the objects in the repository's watch frames, each as an update of the one before.
 func captured(t testing.TB) (changes []Change) {
-	_, here, _, _ := runtime.Caller(0)
-	root := filepath.Join(filepath.Dir(here), "..", "..")
+	root := moduleRoot(t)
 	files, _ := filepath.Glob(filepath.Join(root, "internal/scan/testdata/*.ndjson"))
 	more, _ := filepath.Glob(filepath.Join(root, "bench/internal/corpus/*.ndjson"))
 	if len(files) == 0 || len(more) == 0 {
@@ -59,6 +57,22 @@ func captured(t testing.TB) (changes []Change) {
 		}
 	}
 	return changes
+}
+
+// moduleRoot returns the directory of the module, which is above that of the test. The program does not know it if it was built with -trimpath.
+func moduleRoot(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	t.Fatal("no directory above the test has a go.mod")
+	return ""
 }
 
 func managed(kind string, version int, fields, rest string) []byte {

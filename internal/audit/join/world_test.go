@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	runs      = flag.Int("join.runs", 3000, "random runs of each form")
+	runs      = flag.Int("join.runs", 300, "random runs of each form")
 	firstSeed = flag.Uint64("join.seed", 1, "seed of the first run")
 )
 

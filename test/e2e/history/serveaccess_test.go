@@ -125,8 +125,7 @@ func newAccessWorld(t *testing.T, mode string) *accessWorld {
 // TestServeAccess: users see through `bridge serve` what they may read at the API server, now and in the past, in lists and in watches, and are
 // refused in its words. A right or a ServiceAccount that is taken away ends a watch within a minute. Without the API server nobody is let in by
 // a token.
-func TestServeAccess(t *testing.T) {
-	t.Parallel()
+func TestServeAccess(t *testing.T) { // not in parallel: it stops the shared API server
 	for _, mode := range []string{"cluster", "bus"} {
 		t.Run(mode, func(t *testing.T) { testServeAccess(t, mode) })
 	}
