@@ -104,7 +104,7 @@ func (v *auditVerdict) explain(c *judged, before *bus.Message) {
 		if metaOf(body)["finalizers"] != nil {
 			kinds = []callKind{kindFinalize}
 		}
-		c.calls = v.candidates(c, name, false, kinds...)
+		c.calls = append(v.candidates(c, name, false, kinds...), v.truth.ending[c.UID()]...)
 		return
 	}
 	if made != nil {

@@ -125,12 +125,13 @@ type auditTruth struct {
 	made     map[string]*call   // by uid/resourceVersion
 	ended    map[string]*call   // by uid: the call that has removed a private object
 	answered map[string][]*call // by uid/resourceVersion: those that were answered with it
+	ending   map[string][]*call // by uid: writes that were answered with an object that nothing keeps, as the one that removes it between the two steps of a deletion
 	removers map[string][]*call // by resource/name: deletions, evictions, removals of finalizers
 	unmoved  int                // calls that were answered with 2xx and have changed nothing, for certain
 }
 
 func newAuditTruth() *auditTruth {
-	return &auditTruth{answered: map[string][]*call{}, made: map[string]*call{}, ended: map[string]*call{}, removers: map[string][]*call{}}
+	return &auditTruth{answered: map[string][]*call{}, ending: map[string][]*call{}, made: map[string]*call{}, ended: map[string]*call{}, removers: map[string][]*call{}}
 }
 
 func (t *auditTruth) begin(c *call) *call {
@@ -318,6 +319,13 @@ func (r answer) meta(name string) string {
 	return s
 }
 
+// isEnding reports whether the answer is an object that is being removed, and that no finalizer and no grace period keeps.
+func (r answer) isEnding() bool {
+	meta, _ := r.body["metadata"].(map[string]any)
+	seconds, _ := meta["deletionGracePeriodSeconds"].(float64)
+	return meta["deletionTimestamp"] != nil && meta["finalizers"] == nil && seconds == 0
+}
+
 // callTimeout is longer than the API server's, also in the form with blocked requests.
 const callTimeout = 75 * time.Second
 
@@ -355,6 +363,9 @@ func (w *writer) do(c *call, method, path, contentType, body string) (answer, er
 		if uid != "" && r.ok() {
 			at := uid + "/" + r.meta("resourceVersion")
 			w.truth.answered[at] = append(w.truth.answered[at], c)
+			if c.kind == kindOther && method != http.MethodGet && r.isEnding() {
+				w.truth.ending[uid] = append(w.truth.ending[uid], c)
+			}
 		}
 	})
 	return r, nil
