@@ -192,6 +192,7 @@ func (w *world) change(round int) {
 // Programs that use controller-runtime must be able to read from `bridge serve` instead of the API server: their caches hold the same, and their
 // informers have the same events, although `bridge serve` is killed and changes happen while it is away.
 func TestControllerRuntime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.change(0)
 	w.ready()

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -147,7 +148,7 @@ func TestKubectl(t *testing.T) {
 	w.furnish()
 	w.furnishTargets()
 	real, served := w.kubectls()
-	w.ready()
+	w.readyIn("") // some commands read all namespaces
 	for command := range strings.SplitSeq(strings.TrimSpace(same), "\n") {
 		args := strings.Fields(strings.ReplaceAll(command, "NS", w.ns))
 		if why := w.differs(real, served, args); why != "" {
@@ -180,8 +181,10 @@ func TestKubectl(t *testing.T) {
 // TestKubectlDescribesWithoutEvents: kubectl describe shows an object also if the bus has no Events, or only those that the bridge publishes by default, and
 // says so. kubectl get shows the columns of a CronJob, a Job and a DaemonSet.
 func TestKubectlDescribesWithoutEvents(t *testing.T) {
+	t.Parallel()
 	for _, events := range []string{"secrets", "events"} {
 		t.Run("configmaps and "+events, func(t *testing.T) {
+			t.Parallel()
 			w := newWorldOf(t, "configmaps", "cronjobs.batch", "jobs.batch", "daemonsets.apps", events)
 			w.createConfigMap("a", nil, map[string]string{"key": "value"})
 			app := map[string]string{"app": "a"}
@@ -260,6 +263,7 @@ func (w *world) serveUsers() (address, cert string) {
 
 // Users of kubectl find out who they are and what they may read, with and without an authorization.
 func TestKubectlAuth(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	_, everybody := w.kubectls()
 	kubeconfig, token := w.reader()
@@ -313,14 +317,17 @@ func TestKubectlAuth(t *testing.T) {
 // differs returns how the outputs of two kubectls differ, without regard to ages and the widths of columns: time passes between the two.
 func (w *world) differs(real, served *kubectlAt, args []string) string {
 	w.t.Helper()
+	var got, gotErrs string
+	var beside sync.WaitGroup
+	beside.Go(func() { got, gotErrs, _ = served.run(args...) })
 	want, errs, ok := real.run(args...)
+	beside.Wait()
 	if !ok || want == "" {
 		w.t.Errorf("kubectl %s at the API server: %s%s", args, want, errs)
 	}
-	got, errs, _ := served.run(args...)
 	ageless := func(s string) string { return spaces.ReplaceAllString(ages.ReplaceAllString(s, "AGE"), " ") }
 	if diff := cmp.Diff(ageless(want), ageless(got)); diff != "" {
-		return diff + errs
+		return diff + gotErrs
 	}
 	return ""
 }
@@ -356,6 +363,7 @@ func (w *world) wantResources(real, served *kubectlAt) {
 
 // Scripts that wait with kubectl for changes work with `bridge serve`.
 func TestKubectlWatch(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.furnish()
 	real, served := w.kubectls()

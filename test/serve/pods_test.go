@@ -56,6 +56,7 @@ var names = regexp.MustCompile(`"name":(\w)`)
 // TestPodColumns: kubectl shows the states of pods as it shows them from the API server. A dashboard that shows Running for a pod that does not
 // run is worse than none.
 func TestPodColumns(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	real, served := w.kubectls()
 	for _, p := range podStatuses {

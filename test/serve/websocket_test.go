@@ -116,6 +116,7 @@ func TestWebSocket(t *testing.T) {
 
 // A page sends its user's token in a subprotocol.
 func TestWebSocketAuth(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.createPod("a", "node-1", nil)
 	w.ready()

@@ -130,8 +130,15 @@ func (w *world) startServe(dir string, flags ...string) (p *process, address str
 	return p, address
 }
 
-// ready waits until `bridge serve` has what the API server has, so that clients of both begin with the same.
+// ready waits until `bridge serve` has what the API server has in the test's namespace and in no namespace, so that clients of both begin with
+// the same.
 func (w *world) ready() {
+	w.t.Helper()
+	w.readyIn(w.ns)
+}
+
+// readyIn is ready for the objects of a namespace, or of all with "". Other namespaces change while tests run in parallel.
+func (w *world) readyIn(namespace string) {
 	w.t.Helper()
 	w.eventually("/readyz is 200", func() string { // before that there is no discovery
 		q, err := http.NewRequestWithContext(w.ctx, http.MethodGet, w.url+"/readyz", nil)
@@ -165,19 +172,21 @@ func (w *world) ready() {
 			if err != nil || a.StatusCode != http.StatusOK {
 				return fmt.Sprintf("%s %s %v", a.Status, served, err)
 			}
-			return cmp.Diff(w.versions(text), w.versions(served))
+			return cmp.Diff(w.versions(namespace, text), w.versions(namespace, served))
 		})
 	}
 }
 
-// versions returns the resourceVersions of the items of a list, by namespace and name.
-func (w *world) versions(text []byte) map[string]string {
+// versions returns the resourceVersions of the items of a list that are in a namespace, or any with "", or in none, by namespace and name.
+func (w *world) versions(namespace string, text []byte) map[string]string {
 	w.t.Helper()
 	var list metav1.PartialObjectMetadataList
 	w.must(json.Unmarshal(text, &list))
 	out := map[string]string{}
 	for _, x := range list.Items {
-		out[x.Namespace+"/"+x.Name] = x.ResourceVersion
+		if namespace == "" || x.Namespace == "" || x.Namespace == namespace {
+			out[x.Namespace+"/"+x.Name] = x.ResourceVersion
+		}
 	}
 	return out
 }

@@ -3,10 +3,13 @@ package kafkatest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -27,7 +30,7 @@ func (c *Cluster) read(ctx context.Context, topic string, isolation kgo.Isolatio
 	if err := c.Resolved(ctx, topic); err != nil {
 		return nil, fmt.Errorf("read topic %q: %w", topic, err)
 	}
-	err = c.admin(func(a *kadm.Client) (err error) {
+	list := func(a *kadm.Client) (err error) {
 		if starts, err = a.ListStartOffsets(ctx, topic); err == nil {
 			err = starts.Error()
 		}
@@ -42,7 +45,11 @@ func (c *Cluster) read(ctx context.Context, topic string, isolation kgo.Isolatio
 			err = ends.Error()
 		}
 		return err
-	})
+	}
+	// A broker that misses its heartbeats on a busy machine leads no partition for a moment.
+	for err = c.admin(list); errors.Is(err, kerr.LeaderNotAvailable) && ctx.Err() == nil; err = c.admin(list) {
+		time.Sleep(50 * time.Millisecond)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read topic %q: %w", topic, err)
 	}
