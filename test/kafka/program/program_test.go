@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	paralleltest.Raise(8) // a broker takes some 400 MiB
+	paralleltest.Raise(6) // a broker takes some 400 MiB
 	dir, err := os.MkdirTemp("", "kubebridge-program-")
 	if err != nil {
 		return 1, err
