@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -24,10 +23,7 @@ const (
 	namespace = "bridges"
 )
 
-func root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
-}
+func root() string { return filepath.Join("..", "..") }
 
 func chartDir() string { return filepath.Join(root(), "charts", "kubebridge") }
 
