@@ -4,5 +4,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
 version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
-[ -x bin/bridge ] || say "building bin/bridge (a few minutes the first time)"
-go build -trimpath -ldflags "-X main.version=$version" -o bin/bridge ./cmd/bridge
+go_compile "the bridge" . ./cmd/bridge
+go build -ldflags "-s -w -X main.version=$version" -o bin/bridge ./cmd/bridge

@@ -1,7 +1,6 @@
 # shellcheck shell=bash
-# Sourced by the other scripts: makes sure that git, make, a C compiler (for the
-# race detector) and a Go as new as go.mod asks for are there, and puts that Go on
-# PATH. On a machine without them it installs Debian's packages; Debian's Go may
+# Sourced by the other scripts: makes sure that git, make and a Go as new as go.mod
+# asks for are there, and puts that Go on PATH. On a machine without them it installs Debian's packages; Debian's Go may
 # be too old to build this and then only fetches the right toolchain, as the Go
 # module that it is published as.
 
@@ -69,8 +68,37 @@ ensure_go() {
 	fetch_toolchain
 }
 
+# with_race COMMAND...: runs a command that contains go test -race, which needs cgo and a C compiler.
+with_race() {
+	command -v cc >/dev/null || apt_install gcc libc6-dev
+	CGO_ENABLED=1 "$@"
+}
+
+# counting TEXT TOTAL PATTERN: reads the output of a go command, and says every five seconds how many of its lines match; others are shown.
+counting() {
+	local line n=0 start=$SECONDS said=$SECONDS left
+	while IFS= read -r line; do
+		[[ $line =~ $3 ]] || { say "$line"; continue; }
+		n=$((n + 1))
+		[ $((SECONDS - said)) -ge 5 ] || continue
+		said=$SECONDS left=$(((SECONDS - start) * ($2 > n ? $2 - n : 0) / n))
+		say "$1: $n of $2, about $left s left"
+	done
+}
+
+# go_compile NAME DIRECTORY PACKAGE: downloads and compiles what a program is made of, without linking it, and says how far it is.
+go_compile() {
+	local stale
+	stale=$(go -C "$2" list -deps -f '{{if .Stale}}{{.Standard}} {{.ImportPath}}{{end}}' "$3" \
+		2> >(counting "downloading modules of $1" "$(grep -vc '/go\.mod ' "$2/go.sum")" '^go: downloading ')) || return
+	mapfile -t packages < <(sed -n 's/^false //p' <<<"$stale")
+	[ ${#packages[@]} -eq 0 ] || go -C "$2" build -v "${packages[@]}" 2>&1 |
+		counting "compiling $1" "$(grep -c . <<<"$stale")" '^[a-z0-9.-]+(/[^[:space:]]*)?$'
+}
+
 command -v git >/dev/null || apt_install git ca-certificates
 command -v make >/dev/null || apt_install make
-command -v cc >/dev/null || apt_install gcc libc6-dev
 ensure_go
 export GOTOOLCHAIN=local
+# All programs are built without cgo, as releases and the image are: compiled packages are shared only between builds with the same flags.
+export CGO_ENABLED=${CGO_ENABLED-0}

@@ -34,6 +34,15 @@ func Build(ctx context.Context) (path string, err error) {
 // version and this platform. That takes some minutes, announced on stderr. Concurrent callers, in any process, wait for one
 // another. The caller must have the go command and the program's source at hand; ctx bounds waiting and compiling.
 func BuildRelease(ctx context.Context, release string) (path string, err error) {
+	return build(ctx, release, true)
+}
+
+// Built is Build, but returns "" instead of compiling.
+func Built(ctx context.Context) (path string, err error) {
+	return build(ctx, os.Getenv(ReleaseEnv), false)
+}
+
+func build(ctx context.Context, release string, missing bool) (path string, err error) {
 	if release != "" && !isRelease.MatchString(release) {
 		return "", fmt.Errorf("release of Kubernetes %q: want one such as v1.34.4", release)
 	}
@@ -71,6 +80,9 @@ func BuildRelease(ctx context.Context, release string) (path string, err error) 
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("look up cached cluster program: %w", err)
 	}
+	if !missing {
+		return "", nil
+	}
 	if release == "" {
 		release, err = releaseOf(ctx, src)
 	} else {
@@ -102,13 +114,14 @@ func compile(ctx context.Context, src, path, release string) error {
 	return nil
 }
 
-// goCommand is the go command in dir, free of the caller's workspace and module flags.
+// goCommand is the go command in dir, free of the caller's workspace and module flags. Without cgo, as the bridge is built: both share the
+// compiled packages.
 func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
 	// Compilers the go command leaves behind when it is killed hold on to its output.
 	cmd.WaitDelay = 5 * time.Second
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "PWD="+dir)
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0", "PWD="+dir)
 	return cmd
 }
 

@@ -1,5 +1,5 @@
-// Program build-cluster prints the path of the compiled cluster program, compiling it first if need be. It is for shell
-// scripts and for warming the cache: everything but the path goes to stderr.
+// Program build-cluster prints the path of the compiled cluster program, compiling it first if need be; with the argument
+// known it exits with 1 instead. It is for shell scripts and for warming the cache: everything but the path goes to stderr.
 package main
 
 import (
@@ -15,9 +15,17 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	path, err := clustertest.Build(ctx)
+	find := clustertest.Build
+	if len(os.Args) > 1 && os.Args[1] == "known" {
+		find = clustertest.Built
+	}
+	path, err := find(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "build-cluster:", err)
+		os.Exit(1)
+	}
+	if path == "" {
+		stop()
 		os.Exit(1)
 	}
 	fmt.Println(path)
