@@ -14,7 +14,7 @@ demo: ## a cluster's changes, streamed and shown (DEMO_SECONDS=n ends it by itse
 	scripts/demo.sh
 
 test-quick: ## the main module, in process: two minutes
-	. scripts/go.sh && go test ./...
+	. scripts/go.sh && go test -p 4 ./...
 
 test: ## what guards each promise, on real servers: a quarter of an hour
 	scripts/test.sh

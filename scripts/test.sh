@@ -28,7 +28,7 @@ suite() {
 # waits for them, and shows their output.
 beside() {
 	beside_dir=$(mktemp -d)
-	say "== others, which are shown later: $(declare -f "$1" | sed -n 's/^ *[a-z]* "\([^:"]*\).*/\1/p' | paste -sd ' ')"
+	say "== others, which are shown later"
 	(
 		trap - EXIT
 		took=() failed=()
@@ -74,7 +74,6 @@ pattern() {
 promised() {
 	local dir=$1 packages
 	mapfile -t packages < <(guards "$dir" | cut -d ' ' -f 1 | sort -u | sed "s|^$dir|.|")
-	[ ${#packages[@]} -gt 0 ] || return 0
 	suite "$dir, the tests of promises" within "$dir" go test -count=1 "${@:2}" -run "$(pattern "$dir")" "${packages[@]}"
 }
 # rest DIRECTORY WHAT FLAG...: runs the tests of a module that promised does not.
@@ -98,20 +97,22 @@ record() {
 
 # promises is make test: go test compares with what it has cached, so the main module's tests that have passed are not run again.
 promises() {
-	suite "the main module" go test ./...
+	suite "the main module" go test -p 4 ./...
 	suite "changes to the decisions of a collection, a tenth of them" go test -count=1 -run TestMutants ./internal/reconcile -explore.mutants=0 -explore.writes=4 -explore.disturbances=3 -explore.walks=60
-	mostly_waiting() {
-		promised test/kafka -timeout 20m
-		promised test/chart
-		promised test/serve
+	others() {
+		local dir
+		for dir in $(guards test/ | cut -d ' ' -f 1 | cut -d / -f 1,2 | sort -u); do
+			[ "$dir" = test/e2e ] || promised "$dir" -timeout 20m
+		done
 	}
-	beside mostly_waiting
+	beside others
 	promised test/e2e -timeout 20m
 	together
 }
 
 beyond() {
 	suite "the main module with the race detector" go test -race -timeout 20m ./...
+	suite "the join of changes and audit records: 3,000 random runs" go test -race -count=1 ./internal/audit/join -join.runs=3000
 	suite "the model of the pipeline: 1,000 random runs" go test -count=1 ./internal/pipeline/model -model.runs=1000
 	suite "the decisions of a collection, explored" go test -count=1 ./internal/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=1000 -explore.walks=1000 -explore.pairstates=200
 	suite "changes to the decisions of a collection, all" go test -count=1 -timeout 30m -run TestMutants ./internal/reconcile -explore.mutants=all -explore.writes=4 -explore.disturbances=3 -explore.walks=60
@@ -126,8 +127,8 @@ beyond() {
 	say "clients for the examples: $(scripts/clients.sh)"
 	mostly_waiting() {
 		suite "test/kafka: the Kafka sink, and the program, against Apache Kafka" within test/kafka go test -race -count=1 -p 1 -timeout 60m ./...
-		rest test/chart "the Helm chart, by Helm and on the API server" -timeout 15m
-		rest test/serve "what controller-runtime, informers, Prometheus and kubectl read from bridge serve, and the API server's storage tests" -p 1 -timeout 20m
+		rest test/chart "the Helm chart, by Helm and on the API server" -parallel 4 -timeout 15m
+		suite "test/serve: what controller-runtime, informers, Prometheus and kubectl read from bridge serve, the API server's storage tests, and many watches" within test/serve go test -count=1 -p 1 -parallel 4 -timeout 20m -skip '^Test(K9s|Kopf)' ./...
 		suite "test/alerts: alerts and dashboard by Prometheus' engine" within test/alerts go test -count=1 ./...
 	}
 	beside mostly_waiting

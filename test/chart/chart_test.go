@@ -31,6 +31,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestLint(t *testing.T) {
+	t.Parallel()
 	for _, path := range append([]string{""}, goodValues(t)...) {
 		v := map[string]any{}
 		if path != "" {
@@ -50,6 +51,7 @@ func TestLint(t *testing.T) {
 
 // Contradictory values are refused with an error that names the remedy, before anything is installed in a cluster.
 func TestContradictions(t *testing.T) {
+	t.Parallel()
 	for _, path := range files(t, "*.bad.yaml") {
 		t.Run(name(path), func(t *testing.T) {
 			want, err := os.ReadFile(strings.TrimSuffix(path, ".yaml") + ".want")

@@ -39,6 +39,7 @@ const hashKey = "MDEyMzQ1Njc4OWFiY2RlZg=="
 
 // The rendering must depend only on the values: not on the time, random numbers, or the order of a map.
 func TestRenderingIsRepeatable(t *testing.T) {
+	t.Parallel()
 	for _, path := range goodValues(t) {
 		first, again := rendering(t, path), rendering(t, path)
 		if diff := gocmp.Diff(first.objects, again.objects); diff != "" || first.notes != again.notes {

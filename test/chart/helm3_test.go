@@ -30,6 +30,7 @@ func loadWithHelm3(t *testing.T) *chart3.Chart {
 
 // Helm 3 renders the chart to the same manifests as Helm 4.
 func TestHelm3RendersTheSame(t *testing.T) {
+	t.Parallel()
 	c := loadWithHelm3(t)
 	for _, path := range goodValues(t) {
 		values, err := chartutil.ToRenderValues(c, valuesOf(t, path), chartutil.ReleaseOptions{Name: release, Namespace: namespace, Revision: 1, IsInstall: true}, nil)
@@ -72,6 +73,7 @@ func TestHelm3RendersTheSame(t *testing.T) {
 
 // Helm 3 installs, upgrades and uninstalls on a real API server; the key's Secret stays.
 func TestHelm3Installs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	flags := genericclioptions.NewConfigFlags(false)
 	kubeconfig, cache := cluster.Kubeconfig(), filepath.Join(w.dir, "cache")

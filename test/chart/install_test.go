@@ -33,6 +33,7 @@ const patience = 2 * time.Minute
 // The bridge runs with the chart's account and only with the permissions that the chart grants. It must publish everything that
 // is configured.
 func TestInstalledBridgeStreams(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name      string
 		resources string   // NS is a namespace with an object of each kind
@@ -97,6 +98,7 @@ func TestInstalledBridgeStreams(t *testing.T) {
 
 // Without a ClusterRole, the bridge takes the cluster's UID from the configuration.
 func TestInstalledBridgeWithRolesAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.objects()
 	system, err := w.client.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
@@ -114,6 +116,7 @@ func TestInstalledBridgeWithRolesAlone(t *testing.T) {
 // With another key, every value would have another hash. The bridge creates the key once, and the key survives upgrades and
 // even the removal of the release. Helm's manifests, and its stored copies of them, never contain it.
 func TestHashKeyIsKept(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.objects()
 	w.install("[configmaps]", "")
@@ -302,6 +305,7 @@ func (w *world) listen() <-chan string {
 // The API server's RBAC decides who can read the status. The bridge's own account can, as far as the chart grants it; an
 // account without permissions cannot.
 func TestInstalledStatusAsksTheAPIServer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.objects()
 	w.install("[cm]", "  status: {login: {kubernetes: true}}")

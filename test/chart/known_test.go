@@ -63,6 +63,7 @@ func TestKnownResources(t *testing.T) {
 
 // The bridge must accept the configuration that the chart renders.
 func TestConfigIsTheBridges(t *testing.T) {
+	t.Parallel()
 	for _, path := range goodValues(t) {
 		t.Run(name(path), func(t *testing.T) {
 			dir := t.TempDir()

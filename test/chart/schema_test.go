@@ -138,6 +138,7 @@ func knownValues(schema any) any {
 
 // The chart only suggests values that exist.
 func TestSuggestions(t *testing.T) {
+	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join(chartDir(), "files", "known-values.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -131,6 +131,7 @@ func TestServeNames(t *testing.T) {
 
 // serve runs with the arguments and the account of the chart, and only with the permissions that the chart grants. Users see what they may read in the cluster.
 func TestInstalledServe(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.objects()
 	w.install("[cm]", "serve: {enabled: true, tlsSecret: mirror-tls}")

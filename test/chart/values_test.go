@@ -25,6 +25,7 @@ import (
 
 // null removes a value, as does an empty list. If the value is required, the error says so.
 func TestValuesAreRemoved(t *testing.T) {
+	t.Parallel()
 	all := valuesOf(t, filepath.Join(chartDir(), "values.yaml"))
 	var paths [][]string
 	var walk func(in map[string]any, path []string)
@@ -43,6 +44,7 @@ func TestValuesAreRemoved(t *testing.T) {
 	}
 	refused := regexp.MustCompile(`execution error at \(.*\): (serviceAccount.create is false|config.cluster and config.sinks: nothing is set|.* where no volume is mounted)`)
 	isNull := regexp.MustCompile(`(?m)^[^"]*: null$`)
+	c := chart(t)
 	for _, base := range []string{"testdata/full.good.yaml", "testdata/file-store.good.yaml"} {
 		for _, path := range paths {
 			for _, with := range []any{nil, []any{}} {
@@ -51,7 +53,7 @@ func TestValuesAreRemoved(t *testing.T) {
 					continue
 				}
 				set(v, path, with)
-				r, err := render(chart(t), v)
+				r, err := render(c, v)
 				if err != nil {
 					if !slices.Contains([]string{"serviceAccount", "config", "extraVolumeMounts"}, path[0]) || !refused.MatchString(err.Error()) {
 						t.Errorf("%s with %s: %#v: %v", base, strings.Join(path, "."), with, err)
