@@ -112,10 +112,13 @@ promises() {
 
 beyond() {
 	suite "the main module with the race detector" go test -race -timeout 20m ./...
-	suite "the join of changes and audit records: 3,000 random runs" go test -race -count=1 ./internal/audit/join -join.runs=3000
-	suite "the model of the pipeline: 1,000 random runs" go test -count=1 ./internal/pipeline/model -model.runs=1000
-	suite "the decisions of a collection, explored" go test -count=1 ./internal/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=1000 -explore.walks=1000 -explore.pairstates=200
-	suite "changes to the decisions of a collection, all" go test -count=1 -timeout 30m -run TestMutants ./internal/reconcile -explore.mutants=all -explore.writes=4 -explore.disturbances=3 -explore.walks=60
+	computing() {
+		suite "the join of changes and audit records: 3,000 random runs" go test -race -count=1 -timeout 20m ./internal/audit/join -join.runs=3000
+		suite "the model of the pipeline: 1,000 random runs" go test -count=1 -timeout 40m ./internal/pipeline/model -model.runs=1000
+		suite "the decisions of a collection, explored" go test -count=1 -timeout 20m ./internal/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=1000 -explore.walks=1000 -explore.pairstates=200
+		suite "changes to the decisions of a collection, all" go test -count=1 -timeout 30m -run TestMutants ./internal/reconcile -explore.mutants=all -explore.writes=4 -explore.disturbances=3 -explore.walks=60
+	}
+	beside computing # on one core
 	suite "test/cluster: the API server of the tests" within test/cluster/clustertest go test -race -p 1 ./...
 	suite "test/library: pkg/source and pkg/event as a library" within test/library go test -race -p 1 ./...
 	suite "test/cloudevents: messages of both buses, read with the CloudEvents SDK" within test/cloudevents go test -race ./...
@@ -124,6 +127,7 @@ beyond() {
 	suite "test/browser: the status page in Chromium" within test/browser go test ./...
 	suite "test/compose: docker-compose.yaml and the Dockerfile" within test/compose go test -timeout 25m ./...
 	suite "test/node: the Dockerfile's image in pods of the chart, installed, killed and uninstalled" or_not_run test/node scripts/node.sh short
+	together
 	say "clients for the examples: $(scripts/clients.sh)"
 	mostly_waiting() {
 		suite "test/kafka: the Kafka sink, and the program, against Apache Kafka" within test/kafka go test -race -count=1 -p 1 -timeout 60m ./...
