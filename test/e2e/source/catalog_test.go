@@ -19,7 +19,7 @@ import (
 )
 
 // promise is a time within which a change of the served resources must be reported. It is short of the half minute after which the bridge would
-// ask without being told.
+// ask without a watch.
 const promise = 25 * time.Second
 
 var apiServices = kube.Type{GroupVersionResource: schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}, Kind: "APIService"}
