@@ -13,10 +13,10 @@ build: ## bin/bridge
 demo: ## a cluster's changes, streamed and shown (DEMO_SECONDS=n ends it by itself)
 	scripts/demo.sh
 
-test-quick: ## the main module, in process: two minutes
+test-quick: ## the main module, in process: four minutes
 	. scripts/go.sh && go test -p 4 ./...
 
-test: ## what guards each promise, on real servers: a quarter of an hour
+test: ## what guards each promise, on real servers: seven minutes
 	scripts/test.sh
 
 test-all: ## every test of every module, with the race detector, and how long each suite took in test/results/suites.txt: an hour

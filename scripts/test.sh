@@ -10,7 +10,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
-form=${1:-promises}
+case ${1:-promises} in
+promises) parts=(promises) ;;
+beyond) parts=(beyond) ;;
+all) parts=(promises beyond record) ;;
+*) sed -n '2,/^set/p' "$0" | sed '$d' >&2; exit 2 ;;
+esac
 commit=$(scripts/results.sh begin)
 took=()
 failed=()
@@ -72,9 +77,7 @@ pattern() {
 }
 # promised DIRECTORY FLAG...: runs these tests.
 promised() {
-	local dir=$1 packages
-	mapfile -t packages < <(guards "$dir" | cut -d ' ' -f 1 | sort -u | sed "s|^$dir|.|")
-	suite "$dir, the tests of promises" within "$dir" go test -count=1 "${@:2}" -run "$(pattern "$dir")" "${packages[@]}"
+	suite "$1, the tests of promises" within "$1" go test -count=1 "${@:2}" -run "$(pattern "$1")" ./...
 }
 # rest DIRECTORY WHAT FLAG...: runs the tests of a module that promised does not.
 rest() {
@@ -89,7 +92,7 @@ summary() {
 # record writes how long the suites took, and says which took half as long again as in the committed file.
 record() {
 	local was=test/results/suites.txt slower
-	slower=$(git show "HEAD:$was" 2>/dev/null | awk 'NR==FNR { if ($2 == "s") { t = $1; sub(/^ *[0-9]+ s  /, ""); was[$0] = t } next }
+	slower=$({ git show "HEAD:$was" 2>/dev/null || true; } | awk 'NR==FNR { if ($2 == "s") { t = $1; sub(/^ *[0-9]+ s  /, ""); was[$0] = t } next }
 		{ t = $1; line = $0; sub(/^ *[0-9]+ s  /, "") } ($0 in was) && t > 1.5 * was[$0] && t > was[$0] + 10 { print line " (" was[$0] " s)" }' - <(printf '%s\n' "${took[@]}"))
 	[ -z "$slower" ] || say "== SLOWER BY HALF than in $was:"$'\n'"$slower"
 	printf '%s\n' "${took[@]}" | sort -rn | scripts/results.sh record suites "$commit" "${#failed[@]}"
@@ -112,10 +115,13 @@ promises() {
 
 beyond() {
 	suite "the main module with the race detector" go test -race -timeout 20m ./...
-	suite "the join of changes and audit records: 3,000 random runs" go test -race -count=1 ./internal/audit/join -join.runs=3000
-	suite "the model of the pipeline: 1,000 random runs" go test -count=1 ./internal/pipeline/model -model.runs=1000
-	suite "the decisions of a collection, explored" go test -count=1 ./internal/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=1000 -explore.walks=1000 -explore.pairstates=200
-	suite "changes to the decisions of a collection, all" go test -count=1 -timeout 30m -run TestMutants ./internal/reconcile -explore.mutants=all -explore.writes=4 -explore.disturbances=3 -explore.walks=60
+	computing() {
+		suite "the join of changes and audit records: 3,000 random runs" go test -race -count=1 -timeout 20m ./internal/audit/join -join.runs=3000
+		suite "the model of the pipeline: 1,000 random runs" go test -count=1 -timeout 40m ./internal/pipeline/model -model.runs=1000
+		suite "the decisions of a collection, explored" go test -count=1 -timeout 20m ./internal/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=1000 -explore.walks=1000 -explore.pairstates=200
+		suite "changes to the decisions of a collection, all" go test -count=1 -timeout 30m -run TestMutants ./internal/reconcile -explore.mutants=all -explore.writes=4 -explore.disturbances=3 -explore.walks=60
+	}
+	beside computing # on one core
 	suite "test/cluster: the API server of the tests" within test/cluster/clustertest go test -race -p 1 ./...
 	suite "test/library: pkg/source and pkg/event as a library" within test/library go test -race -p 1 ./...
 	suite "test/cloudevents: messages of both buses, read with the CloudEvents SDK" within test/cloudevents go test -race ./...
@@ -124,6 +130,7 @@ beyond() {
 	suite "test/browser: the status page in Chromium" within test/browser go test ./...
 	suite "test/compose: docker-compose.yaml and the Dockerfile" within test/compose go test -timeout 25m ./...
 	suite "test/node: the Dockerfile's image in pods of the chart, installed, killed and uninstalled" or_not_run test/node scripts/node.sh short
+	together
 	say "clients for the examples: $(scripts/clients.sh)"
 	mostly_waiting() {
 		suite "test/kafka: the Kafka sink, and the program, against Apache Kafka" within test/kafka go test -race -count=1 -p 1 -timeout 60m ./...
@@ -140,10 +147,5 @@ beyond() {
 trap 'summary; [ -z "${beside_pid-}" ] || kill "$beside_pid"' EXIT
 say "API server: $(scripts/cluster.sh)"
 say "Kafka: $(scripts/kafka.sh)"
-case $form in
-promises) promises ;;
-beyond) beyond ;;
-all) promises; beyond; record ;;
-*) sed -n '2,/^set/p' "$0" | sed '$d' >&2; exit 2 ;;
-esac
+for part in "${parts[@]}"; do "$part"; done
 [ ${#failed[@]} -eq 0 ]

@@ -144,7 +144,7 @@ func (d *directory) localKey() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write the spool's own key: %w", err)
 	}
-	_, err = f.Write(slices.Clone(key)) // a file system may use what it is given
+	_, err = f.Write(slices.Clone(key)) // [vfs.File].Write may modify what it is given
 	if err = errors.Join(err, f.Sync(), f.Close(), d.sync()); err != nil {
 		return nil, fmt.Errorf("write the spool's own key: %w", err)
 	}

@@ -220,7 +220,7 @@ func TestLeaderWithoutAPIServerStepsDown(t *testing.T) {
 	w.must(leader.Await(w.soon(), func(s bridge.Status) bool {
 		return s.Election.Role == "standby" && !s.Ready && s.Election.Problem != "" && len(s.Sinks) == 0
 	}))
-	says(t, leader.Log(), "stopping at once")
+	w.awaitLog("stopping at once")
 	t.Logf("stepped down after %v", time.Since(cut).Round(10*time.Millisecond))
 	w.takenOver("API server unreachable", cut)
 	w.leads(standby)

@@ -17,9 +17,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/kubebridge/kubebridge/internal/paralleltest"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
-	"github.com/kubebridge/kubebridge/test/e2e/internal/parallel"
 )
 
 // raceEnv, if set, builds the bridge with the race detector. A race then fails the test that finds it.
@@ -34,7 +34,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	parallel.Tests(6)
+	paralleltest.Raise(6)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code, err := run(ctx, m)
 	stop()

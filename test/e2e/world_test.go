@@ -25,7 +25,7 @@ import (
 
 const (
 	// patience bounds every wait for something that should happen soon.
-	patience = 45 * time.Second
+	patience = 2 * time.Minute
 	// bulkPatience bounds many writes, which a busy API server answers slowly.
 	bulkPatience = 5 * time.Minute
 )

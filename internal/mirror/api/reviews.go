@@ -224,9 +224,9 @@ func invalid(review *authorizationv1.SelfSubjectAccessReview) error {
 	}
 	switch {
 	case resource != nil && path != nil:
-		add("spec.nonResourceAttributes", path, "cannot be specified in combination with resourceAttributes")
+		add("spec", path, "cannot be specified in combination with resourceAttributes")
 	case resource == nil && path == nil:
-		add("spec.resourceAttributes", path, "exactly one of nonResourceAttributes or resourceAttributes must be specified")
+		add("spec", path, "exactly one of nonResourceAttributes or resourceAttributes must be specified")
 	case path != nil && path.Path == "":
 		add("spec.nonResourceAttributes.path", "", "bridge serve needs a path")
 	}

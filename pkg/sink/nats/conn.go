@@ -138,7 +138,7 @@ func (l *link) start(ctx context.Context) (err error) {
 	if l.conn, err = l.connect(); err != nil || l.server == nil {
 		return err
 	}
-	err = l.conn.doWithin(ctx, embeddedReady, func(ctx context.Context) error { return l.server.limitReaders(ctx, l.conn.js) })
+	err = l.conn.doWithin(ctx, limitTime, func(ctx context.Context) error { return l.server.limitReaders(ctx, l.conn.js) })
 	if err != nil { // the bridge does not depend on it
 		l.log.Warn("consumers of readers not limited", zap.String("server", l.conn.address), zap.Error(err))
 	}

@@ -28,7 +28,9 @@ const (
 	// pipeline declares a reset.
 	embeddedSync  = 5 * time.Second
 	embeddedReady = 30 * time.Second
-	tlsTimeout    = 5.0 // seconds, for a client's handshake
+	// limitTime bounds the deletion of readers' consumers, of which a server allows a thousand, at a start.
+	limitTime  = 2 * time.Minute
+	tlsTimeout = 5.0 // seconds, for a client's handshake
 
 	bridgeUser = "kubebridge-internal" // with a password made at each start
 	readerUser = "reader"              // of those who connect without credentials

@@ -24,9 +24,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubebridge/kubebridge/internal/leader"
+	"github.com/kubebridge/kubebridge/internal/paralleltest"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/faultproxy"
-	"github.com/kubebridge/kubebridge/test/e2e/internal/parallel"
 )
 
 // patience bounds every wait for something that should happen soon.
@@ -46,7 +46,7 @@ var (
 var cluster *clustertest.Cluster
 
 func TestMain(m *testing.M) {
-	parallel.Tests(4)
+	paralleltest.Raise(4)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code, err := run(ctx, m)
 	stop()

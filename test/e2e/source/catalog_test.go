@@ -18,8 +18,9 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// promise is the time within which a change of the served resources must be reported.
-const promise = 5 * time.Second
+// promise is a time within which a change of the served resources must be reported. It is short of the half minute after which the bridge would
+// ask without a watch.
+const promise = 25 * time.Second
 
 var apiServices = kube.Type{GroupVersionResource: schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}, Kind: "APIService"}
 

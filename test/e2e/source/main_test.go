@@ -16,11 +16,11 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubebridge/kubebridge/internal/paralleltest"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
-	"github.com/kubebridge/kubebridge/test/e2e/internal/parallel"
 )
 
 // patience bounds every wait for something that should happen soon.
@@ -30,7 +30,7 @@ const patience = 45 * time.Second
 var shared *clustertest.Cluster
 
 func TestMain(m *testing.M) {
-	parallel.Tests(4)
+	paralleltest.Raise(4)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code, err := run(ctx, m)
 	stop()

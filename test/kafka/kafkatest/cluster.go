@@ -135,7 +135,6 @@ func (c *Cluster) prepare() error {
 			return err
 		}
 	}
-	taken := map[string]bool{}
 	for i := range c.opts.Brokers {
 		b := &Broker{cluster: c, id: int32(i + 1), dir: filepath.Join(c.dir, fmt.Sprintf("broker-%d", i+1))}
 		c.brokers = append(c.brokers, b)
@@ -144,7 +143,7 @@ func (c *Cluster) prepare() error {
 		}
 		for _, addr := range []*string{&b.client, &b.admin, &b.controller} {
 			var err error
-			if *addr, err = freeAddress(taken); err != nil {
+			if *addr, err = freeAddress(); err != nil {
 				return err
 			}
 		}

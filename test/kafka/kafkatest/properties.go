@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 const clusterID = "a3ViZWJyaWRnZS10ZXN0cw" // any 16 bytes, in base64url
@@ -133,19 +134,21 @@ func (c *Cluster) tlsProps() map[string]string {
 	return props
 }
 
-// freeAddress returns the address of a free port. The port is below those that the system assigns to outgoing connections, so that it stays
-// free while its broker is down. Otherwise an outgoing connection could take it, even a connection to that port itself. freeAddress adds the
-// address to taken.
-func freeAddress(taken map[string]bool) (string, error) {
+// taken has the addresses that freeAddress has returned: brokers of clusters that run beside each other keep theirs while they are down.
+var taken sync.Map
+
+// freeAddress returns the address of a free port that no other broker of this process gets. The port is below those that the system assigns to
+// outgoing connections, so that it stays free while its broker is down. Otherwise an outgoing connection could take it, even a connection to
+// that port itself.
+func freeAddress() (string, error) {
 	var err error
 	for range 100 {
 		addr := fmt.Sprintf("127.0.0.1:%d", 16000+rand.IntN(16000))
-		if taken[addr] {
+		if _, known := taken.LoadOrStore(addr, true); known {
 			continue
 		}
 		var l net.Listener
 		if l, err = net.Listen("tcp", addr); err == nil {
-			taken[addr] = true
 			return addr, l.Close()
 		}
 	}

@@ -45,7 +45,7 @@ func TestCheckpointMove(t *testing.T) {
 		}
 
 		w.run(inDirectory)
-		w.ready()
+		w.await("the end of the first list", func() bool { return strings.Contains(w.log(), `"msg":"synced"`) }) // what a list finds is not added
 		before := w.create("configmaps", "ConfigMap")
 		published("added", before)
 		stop()

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"time"
 
+	"golang.org/x/net/http2"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -170,7 +171,7 @@ func (c *Client) Delete(ctx context.Context, t Type, name string) error {
 }
 
 // DeleteAll deletes the objects of a type in the namespace that the label selector selects, in one request and without a grace period. A busy
-// server may end that request after a minute; then another one deletes the rest.
+// server ends that request after a minute, by an error or by breaking off its answer; then another one deletes the rest.
 func (c *Client) DeleteAll(ctx context.Context, t Type, labelSelector string) error {
 	selected := metav1.ListOptions{LabelSelector: labelSelector}
 	objects, _, err := c.List(ctx, t, selected)
@@ -178,12 +179,15 @@ func (c *Client) DeleteAll(ctx context.Context, t Type, labelSelector string) er
 		return err
 	}
 	now := int64(0)
-	err = c.of(t).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, selected)
-	for apierrors.IsTimeout(err) && ctx.Err() == nil {
+	for {
 		err = c.of(t).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, selected)
-	}
-	if err != nil {
-		return fmt.Errorf("delete all %s: %w", t.ResourceID(), err)
+		if err == nil {
+			break
+		}
+		brokenOff := http2.StreamError{}
+		if ctx.Err() != nil || !apierrors.IsTimeout(err) && !errors.As(err, &brokenOff) {
+			return fmt.Errorf("delete all %s: %w", t.ResourceID(), err)
+		}
 	}
 	for i := range objects {
 		c.Ledger.Deleted(string(objects[i].GetUID()))
