@@ -2,11 +2,23 @@
 # Streams a cluster's changes to an embedded NATS server and shows them. It uses
 # the cluster of the current kubeconfig if that answers, and changes nothing
 # there; else it starts a real API server and changes some things itself.
+# A released bridge in PATH is used instead of one that is built, unless BRIDGE names another one.
 # DEMO_SECONDS=n ends it on its own and fails if nothing was seen.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
-scripts/build.sh
+k3s=/etc/rancher/k3s/k3s.yaml
+[ -n "${KUBECONFIG-}" ] || [ -e ~/.kube/config ] || [ ! -r $k3s ] || export KUBECONFIG=$k3s
+assets=$(scripts/released-cluster.sh || true)
+released=$(command -v bridge || true) # Debian's iproute2 has another program of this name
+if [ -z "${BRIDGE-}" ] && [[ $released && $("$released" version 2>/dev/null) =~ ^bridge\ (v[0-9.]+)\  ]]; then
+	BRIDGE=$released
+	say "Using $released, ${BASH_REMATCH[1]}. To build this checkout: make demo BRIDGE=bin/bridge"
+elif [ "${BRIDGE:=bin/bridge}" = bin/bridge ]; then
+	# Without a kubeconfig an API server is compiled next: its modules are downloaded meanwhile.
+	[ -n "${KUBECONFIG-}" ] || [ -e ~/.kube/config ] || [ "$assets" ] || go -C test/cluster list -deps . >/dev/null 2>&1 &
+	scripts/build.sh
+fi
 mkdir -p var/demo
 
 children=()
@@ -29,16 +41,30 @@ trap finish EXIT
 trap 'exit 0' INT
 trap 'exit 143' HUP TERM
 
-config=configs/demo.yaml
-if bin/bridge validate --connect -c $config --reachable-only >var/demo/connect.log 2>&1; then
+export BRIDGE
+config=configs/demo.yaml note=
+# own NAME: a configuration with a checkpoint and a stream apart from those of the built-in cluster.
+own() {
+	config=var/demo/$1.yaml
+	sed "s#var/demo/#var/demo/$1/#" configs/demo.yaml >"$config"
+}
+if "$BRIDGE" validate --connect -c $config --reachable-only >var/demo/connect.log 2>&1; then
 	say "Using the cluster of the current kubeconfig; nothing in it is changed."
-	config=var/demo/own.yaml # with a checkpoint and a stream apart from the built-in cluster's
-	sed 's#var/demo/#var/demo/own/#' configs/demo.yaml >$config
+	own own
 else
-	say "No cluster at hand: starting a real API server (the first time it is built, in about four minutes)."
-	cluster=$(scripts/cluster.sh)
+	data=var/demo/cluster
+	if [ "$assets" ]; then
+		say "No cluster at hand: starting the API server in $assets."
+		own released
+		data=var/demo/released/cluster cluster=scripts/released-cluster.sh
+	else
+		say "No cluster at hand: starting a real API server (the first time it is built)."
+		cluster=$(scripts/cluster.sh)
+	fi
+	[ ! -d $data ] || note="(the API server was restarted: comparing)"
+	mkdir -p $data
 	: >var/demo/cluster.ready
-	start "$cluster" --data-dir var/demo/cluster >var/demo/cluster.ready 2>var/demo/cluster.log
+	start "$cluster" --data-dir $data >var/demo/cluster.ready 2>var/demo/cluster.log
 	for _ in $(seq 240); do
 		grep -q '^ready ' var/demo/cluster.ready && break
 		kill -0 "${children[0]}" 2>/dev/null || { cat var/demo/cluster.log >&2; exit 1; }
@@ -51,21 +77,22 @@ else
 	start bin/demo-changes -kubeconfig "$KUBECONFIG" 2>var/demo/changes.log
 fi
 
-cat <<'TEXT'
+cat <<TEXT
 
-Each line below is an event that NATS has acknowledged. From another terminal:
+Each line below is an event that NATS has acknowledged.
 
-  nats sub -s nats://127.0.0.1:4222 'k8s.>'     every event, as a CloudEvent
-  curl -s http://127.0.0.1:8080/readyz          every collection's state
+  http://127.0.0.1:8080/                        the status page
+  nats sub -s nats://127.0.0.1:4222 'k8s.>'     from another terminal: every event, as a CloudEvent
+  Ctrl-C                                        ends it
 
-Ctrl-C ends it. Run it again: it continues where it stopped, and shows what changed in between.
-
+Run it again: it continues where it stopped, and shows what changed in between.
+$note
 TEXT
 
 if [ -n "${DEMO_SECONDS:-}" ]; then
-	timeout --preserve-status "$DEMO_SECONDS" bin/bridge run -c $config --follow | tee var/demo/events.log
+	timeout --preserve-status "$DEMO_SECONDS" "$BRIDGE" run -c $config --follow | tee var/demo/events.log
 	grep -qE 'ADDED|MODIFIED|DELETED|SYNCED' var/demo/events.log || { say "the demo showed no event"; exit 1; }
 else
-	start bin/bridge run -c $config --follow
+	start "$BRIDGE" run -c $config --follow
 	wait "${children[-1]}"
 fi

@@ -68,12 +68,6 @@ ensure_go() {
 	fetch_toolchain
 }
 
-# with_race COMMAND...: runs a command that contains go test -race, which needs cgo and a C compiler.
-with_race() {
-	command -v cc >/dev/null || apt_install gcc libc6-dev
-	CGO_ENABLED=1 "$@"
-}
-
 # counting TEXT TOTAL PATTERN: reads the output of a go command, and says every five seconds how many of its lines match; others are shown.
 counting() {
 	local line n=0 start=$SECONDS said=$SECONDS left

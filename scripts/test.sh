@@ -25,6 +25,7 @@ not_run=()
 suite() {
 	local name=$1 began=$SECONDS
 	shift
+	[[ " $* " != *" -race "* ]] || local -x CGO_ENABLED=1
 	say "== $name"
 	"$@" || failed+=("$name")
 	took+=("$(printf '%5d s  %s' $((SECONDS - began)) "$name")")
@@ -114,6 +115,7 @@ promises() {
 }
 
 beyond() {
+	command -v cc >/dev/null || apt_install gcc libc6-dev # for the race detector
 	suite "the main module with the race detector" go test -race -timeout 20m ./...
 	computing() {
 		suite "the join of changes and audit records: 3,000 random runs" go test -race -count=1 -timeout 20m ./internal/audit/join -join.runs=3000

@@ -91,11 +91,11 @@ func sentence(e *event.Event) string {
 	case event.Gap:
 		switch {
 		case r.Reset:
-			parts = append(parts, "a list begins, earlier objects no longer count")
+			parts = append(parts, "a list begins, up to synced it is all there is")
 		case r.From != "":
-			parts = append(parts, "not complete after rv "+r.From)
+			parts = append(parts, "comparing with the published state, rv "+r.From)
 		default:
-			parts = append(parts, "not complete yet")
+			parts = append(parts, "comparing with the published state")
 		}
 	case event.Synced:
 		to := r.To
@@ -112,7 +112,11 @@ func sentence(e *event.Event) string {
 	default:
 		parts = append(parts, "no longer watched")
 	}
-	if why := strings.Join(nonEmpty(string(r.Reason), r.Detail), ", "); why != "" {
+	detail := r.Detail
+	if r.Reason == event.ReasonExpired {
+		detail = "" // the API server's words for the same
+	}
+	if why := strings.Join(nonEmpty(string(r.Reason), detail), ", "); why != "" {
 		parts = append(parts, why)
 	}
 	return strings.Join(parts, "; ")

@@ -184,15 +184,15 @@ func TestPretty(t *testing.T) {
 			event.Event{Type: event.Denied, Origin: event.Audit, Collection: pods, Denial: &event.Denial{Request: event.Request{User: event.User{Name: "mallory"}, Verb: "list"}}},
 		},
 		{
-			"a gap before which nothing was complete", "12:30:01.500 GAP      pods: not complete yet; returned",
+			"a gap before which nothing was complete", "12:30:01.500 GAP      pods: comparing with the published state; returned",
 			event.Event{Type: event.Gap, Collection: pods, Report: &event.Report{Reason: "returned"}},
 		},
 		{
-			"gap", "12:30:01.500 GAP      pods@a: not complete after rv 5; expired, HTTP 410",
+			"gap", "12:30:01.500 GAP      pods@a: comparing with the published state, rv 5; expired",
 			event.Event{Type: event.Gap, Collection: &event.Collection{Resource: "pods", Namespace: "a"}, Report: &event.Report{Reason: "expired", Detail: "HTTP 410", From: "5"}},
 		},
 		{
-			"reset", "12:30:01.500 GAP      pods: a list begins, earlier objects no longer count; reset",
+			"reset", "12:30:01.500 GAP      pods: a list begins, up to synced it is all there is; reset",
 			event.Event{Type: event.Gap, Collection: pods, Report: &event.Report{Reason: "reset", Reset: true, From: "5"}},
 		},
 		{
