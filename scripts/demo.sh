@@ -50,7 +50,9 @@ own() {
 }
 if "$BRIDGE" validate --connect -c $config --reachable-only >var/demo/connect.log 2>&1; then
 	say "Using the cluster of the current kubeconfig; nothing in it is changed."
+	[ ! -d var/demo/own ] || note="(nothing follows until an object changes)"
 	own own
+	sed -i /widgets/d "$config"
 else
 	data=var/demo/cluster
 	if [ "$assets" ]; then

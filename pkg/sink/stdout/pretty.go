@@ -91,7 +91,7 @@ func sentence(e *event.Event) string {
 	case event.Gap:
 		switch {
 		case r.Reset:
-			parts = append(parts, "a list begins, up to synced it is all there is")
+			parts = append(parts, "a list of all objects begins")
 		case r.From != "":
 			parts = append(parts, "comparing with the published state, rv "+r.From)
 		default:

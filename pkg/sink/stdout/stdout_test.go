@@ -192,7 +192,7 @@ func TestPretty(t *testing.T) {
 			event.Event{Type: event.Gap, Collection: &event.Collection{Resource: "pods", Namespace: "a"}, Report: &event.Report{Reason: "expired", Detail: "HTTP 410", From: "5"}},
 		},
 		{
-			"reset", "12:30:01.500 GAP      pods: a list begins, up to synced it is all there is; reset",
+			"reset", "12:30:01.500 GAP      pods: a list of all objects begins; reset",
 			event.Event{Type: event.Gap, Collection: pods, Report: &event.Report{Reason: "reset", Reset: true, From: "5"}},
 		},
 		{
