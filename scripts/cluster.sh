@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
-go -C test/cluster/clustertest run ./cmd/build-cluster known 2>/dev/null || {
-	go_compile "the API server" test/cluster .
-	go -C test/cluster/clustertest run ./cmd/build-cluster
+go -C test/cluster/clustertest run "$quick" ./cmd/build-cluster known 2>/dev/null || {
+	go_compile "the API server" test/cluster . "$quick"
+	go -C test/cluster/clustertest run "$quick" ./cmd/build-cluster
 }

@@ -13,11 +13,11 @@ assets=$(scripts/released-cluster.sh || true)
 released=$(command -v bridge || true) # Debian's iproute2 has another program of this name
 if [ -z "${BRIDGE-}" ] && [[ $released && $("$released" version 2>/dev/null) =~ ^bridge\ (v[0-9.]+)\  ]]; then
 	BRIDGE=$released
-	say "Using $released, ${BASH_REMATCH[1]}. To build this checkout: make demo BRIDGE=bin/bridge"
-elif [ "${BRIDGE:=bin/bridge}" = bin/bridge ]; then
+	say "Using $released, ${BASH_REMATCH[1]}. To build this checkout: make demo BRIDGE=bin/demo-bridge"
+elif [ "${BRIDGE:=bin/demo-bridge}" = bin/demo-bridge ]; then
 	# Without a kubeconfig an API server is compiled next: its modules are downloaded meanwhile.
 	[ -n "${KUBECONFIG-}" ] || [ -e ~/.kube/config ] || [ "$assets" ] || go -C test/cluster list -deps . >/dev/null 2>&1 &
-	scripts/build.sh
+	scripts/build.sh "$BRIDGE" "$quick"
 fi
 mkdir -p var/demo
 
@@ -75,7 +75,7 @@ else
 	KUBECONFIG=$(sed -n 's/.*kubeconfig=//p' var/demo/cluster.ready)
 	[ -n "$KUBECONFIG" ] || { say "the API server did not become ready: see var/demo/cluster.log"; exit 1; }
 	export KUBECONFIG
-	(cd test/e2e && go build -o ../../bin/demo-changes ./cmd/demo-changes)
+	go -C test/e2e build "$quick" -o ../../bin/demo-changes ./cmd/demo-changes
 	start bin/demo-changes -kubeconfig "$KUBECONFIG" 2>var/demo/changes.log
 fi
 
