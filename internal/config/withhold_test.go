@@ -19,6 +19,10 @@ func TestMessagesWithholdValues(t *testing.T) {
 	bad, _ := filepath.Glob("testdata/*.bad.yaml")
 	good, _ := filepath.Glob("testdata/*.good.yaml")
 	refused := 0
+	tried := secrets
+	if testing.Short() {
+		tried = secrets[:1]
+	}
 	for _, name := range append(bad, good...) {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -35,7 +39,7 @@ func TestMessagesWithholdValues(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, secret := range secrets {
+			for _, secret := range tried {
 				c, err := parse("file", written, nil, func(name string) (string, bool) {
 					if name == "MISPLACED" {
 						return secret, true

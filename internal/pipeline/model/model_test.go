@@ -15,7 +15,7 @@ import (
 
 var (
 	seed   = flag.Uint64("model.seed", 1, "the seed of the random runs")
-	runs   = flag.Int("model.runs", 50, "how many random runs")
+	runs   = flag.Int("model.runs", 50, "how many random runs; with -short a fifth of them")
 	from   = flag.Int("model.from", 0, "the first of the random runs")
 	replay = flag.String("model.trace", "", "files with traces (a pattern), which TestTraces runs instead of testdata/traces and prints step by step")
 	learn  = flag.String("model.learn", "", "a directory for the minimised traces of new failures")
@@ -87,7 +87,11 @@ func TestRandomWithDelivery(t *testing.T) {
 func random(t *testing.T, drawn func(n int) *trace) {
 	t.Helper()
 	left, found, count := leftOut(t), map[string]*failure{}, map[string]int{}
-	for n := *from; n < *from+*runs; n++ {
+	end := *from + *runs
+	if testing.Short() {
+		end = *from + *runs/5
+	}
+	for n := *from; n < end; n++ {
 		if left[fmt.Sprint(n)] {
 			continue
 		}

@@ -130,9 +130,13 @@ func RunParallel(t *testing.T, start func(t *testing.T) *Harness) {
 	}
 }
 
-// RunFormats is [RunParallel] for each format of records.
+// RunFormats is [RunParallel] for each format of records, or with -short for the first one.
 func RunFormats(t *testing.T, start func(t *testing.T) *Harness) {
-	for format := event.Structured; format <= event.Plain; format++ {
+	last := event.Plain
+	if testing.Short() {
+		last = event.Structured
+	}
+	for format := event.Structured; format <= last; format++ {
 		t.Run(format.String(), func(t *testing.T) {
 			RunParallel(t, func(t *testing.T) *Harness {
 				h := start(t)
