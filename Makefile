@@ -62,19 +62,19 @@ soak: ## hours at a steady rate with faults, and what the bridges take meanwhile
 	scripts/campaign.sh -out var/soak -soak "$(or $(SOAK),1h)" -away "$(or $(AWAY),0)"
 
 model: ## random runs of the pipeline's model, with minimised failures: SEED=1 RUNS=10000
-	. scripts/go.sh && go test -count=1 -timeout 3h -run 'TestTraces|TestRandom' ./internal/pipeline/model -model.seed=$(or $(SEED),1) -model.runs=$(or $(RUNS),10000)
+	. scripts/go.sh && go test -count=1 -timeout 3h -run 'TestTraces|TestRandom' ./internal/bridge/model -model.seed=$(or $(SEED),1) -model.runs=$(or $(RUNS),10000)
 
 compat: ## the core of the tests on other API servers, Kafkas and NATS servers, and an upgrade: KUBERNETES="v1.34.4" KAFKA= NATS= UPGRADE= (docs/compatibility.md)
 	scripts/compat.sh
 
-explore: ## what internal/reconcile decides, in every way that is reachable: STATES=100000 PAIRSTATES=50000 WALKS=20000
-	. scripts/go.sh && go test -count=1 -timeout 3h -v -run 'TestPairs|TestExplore|TestWalk|TestWays|TestCoverage' ./internal/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=$(or $(STATES),100000) -explore.pairstates=$(or $(PAIRSTATES),50000) -explore.walks=$(or $(WALKS),20000)
+explore: ## what internal/core/reconcile decides, in every way that is reachable: STATES=100000 PAIRSTATES=50000 WALKS=20000
+	. scripts/go.sh && go test -count=1 -timeout 3h -v -run 'TestPairs|TestExplore|TestWalk|TestWays|TestCoverage' ./internal/core/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=$(or $(STATES),100000) -explore.pairstates=$(or $(PAIRSTATES),50000) -explore.walks=$(or $(WALKS),20000)
 
-explore-mutants: ## changes to what internal/reconcile decides, and which of them its tests find: MUTANTS=all WALKS=60
-	. scripts/go.sh && go test -count=1 -timeout 3h -v -run TestMutants ./internal/reconcile -explore.mutants='$(or $(MUTANTS),all)' -explore.writes=4 -explore.disturbances=3 -explore.walks=$(or $(WALKS),60)
+explore-mutants: ## changes to what internal/core/reconcile decides, and which of them its tests find: MUTANTS=all WALKS=60
+	. scripts/go.sh && go test -count=1 -timeout 3h -v -run TestMutants ./internal/core/reconcile -explore.mutants='$(or $(MUTANTS),all)' -explore.writes=4 -explore.disturbances=3 -explore.walks=$(or $(WALKS),60)
 
 mutants: ## which changes to the pipeline the model finds (SEED=1 RUNS=1000)
-	. scripts/go.sh && go run ./internal/pipeline/model/mutants -seed=$(or $(SEED),1) -runs=$(or $(RUNS),1000)
+	. scripts/go.sh && go run ./internal/bridge/model/mutants -seed=$(or $(SEED),1) -runs=$(or $(RUNS),1000)
 
 fuzz: ## every fuzz target in turn, FUZZTIME=10m each
 	FUZZTIME="$(or $(FUZZTIME),10m)" scripts/fuzz.sh $(FUZZ)

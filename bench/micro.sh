@@ -5,5 +5,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
-go test -run - -bench . -benchmem -cpu 1 "$@" ./internal/scan ./internal/encode ./internal/pipeline ./pkg/source
+go test -run - -bench . -benchmem -cpu 1 "$@" ./internal/base/scan ./internal/core/encode ./internal/bridge ./pkg/source
 cd bench && go test -run - -bench . -benchmem -cpu 1 "$@" ./internal/micro

@@ -135,7 +135,7 @@ func TestPromisesHaveTests(t *testing.T) {
 			place, test, _ := strings.Cut(m[1], " ")
 			switch place {
 			case "trace":
-				if _, err := os.Stat("../internal/pipeline/model/testdata/traces/" + test + ".trace"); err != nil {
+				if _, err := os.Stat("../internal/bridge/model/testdata/traces/" + test + ".trace"); err != nil {
 					t.Errorf("there is no trace %s", test)
 				}
 			case "campaign":

@@ -16,5 +16,6 @@ for module in test/cluster test/cluster/clustertest test/node test/library test/
 	(cd "$module" && go vet ./... && formatted)
 done
 (cd tools && go vet ./... && formatted && go test ./...)
+scripts/house.sh
 scripts/licenses.sh >/dev/null
 say "lint: nothing found"

@@ -5,7 +5,7 @@
 #   scripts/test.sh beyond   everything else: the rest of the suites, the race detector, more of what is random
 #   scripts/test.sh all      both, and writes test/results/suites.txt: make test-all
 #
-# The API server is built and Kafka is fetched first: cold, that takes longer than go test would wait. Where the program runs as a process, go
+# The API server is built, and Kafka and clients are fetched first: cold, that takes longer than go test would wait. Where the program runs as a process, go
 # test does not see that it has changed: -count=1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -102,7 +102,7 @@ record() {
 # promises is make test: go test compares with what it has cached, so the main module's tests that have passed are not run again.
 promises() {
 	suite "the main module" go test -p 4 ./...
-	suite "changes to the decisions of a collection, a tenth of them" go test -count=1 -run TestMutants ./internal/reconcile -explore.mutants=0 -explore.writes=4 -explore.disturbances=3 -explore.walks=60
+	suite "changes to the decisions of a collection, a tenth of them" go test -count=1 -run TestMutants ./internal/core/reconcile -explore.mutants=0 -explore.writes=4 -explore.disturbances=3 -explore.walks=60
 	others() {
 		local dir
 		for dir in $(guards test/ | cut -d ' ' -f 1 | cut -d / -f 1,2 | sort -u); do
@@ -118,10 +118,10 @@ beyond() {
 	command -v cc >/dev/null || apt_install gcc libc6-dev # for the race detector
 	suite "the main module with the race detector" go test -race -timeout 20m ./...
 	computing() {
-		suite "the join of changes and audit records: 3,000 random runs" go test -race -count=1 -timeout 20m ./internal/audit/join -join.runs=3000
-		suite "the model of the pipeline: 1,000 random runs" go test -count=1 -timeout 40m ./internal/pipeline/model -model.runs=1000
-		suite "the decisions of a collection, explored" go test -count=1 -timeout 20m ./internal/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=1000 -explore.walks=1000 -explore.pairstates=200
-		suite "changes to the decisions of a collection, all" go test -count=1 -timeout 30m -run TestMutants ./internal/reconcile -explore.mutants=all -explore.writes=4 -explore.disturbances=3 -explore.walks=60
+		suite "the join of changes and audit records: 3,000 random runs" go test -race -count=1 -timeout 20m ./internal/attribution/join -join.runs=3000
+		suite "the model of the pipeline: 1,000 random runs" go test -count=1 -timeout 40m ./internal/bridge/model -model.runs=1000
+		suite "the decisions of a collection, explored" go test -count=1 -timeout 20m ./internal/core/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=1000 -explore.walks=1000 -explore.pairstates=200
+		suite "changes to the decisions of a collection, all" go test -count=1 -timeout 30m -run TestMutants ./internal/core/reconcile -explore.mutants=all -explore.writes=4 -explore.disturbances=3 -explore.walks=60
 	}
 	beside computing # on one core
 	suite "test/cluster: the API server of the tests" within test/cluster/clustertest go test -race -p 1 ./...
@@ -133,7 +133,6 @@ beyond() {
 	suite "test/compose: docker-compose.yaml and the Dockerfile" within test/compose go test -timeout 25m ./...
 	suite "test/node: the Dockerfile's image in pods of the chart, installed, killed and uninstalled" or_not_run test/node scripts/node.sh short
 	together
-	say "clients for the examples: $(scripts/clients.sh)"
 	mostly_waiting() {
 		suite "test/kafka: the Kafka sink, and the program, against Apache Kafka" within test/kafka go test -race -count=1 -p 1 -timeout 60m ./...
 		rest test/chart "the Helm chart, by Helm and on the API server" -parallel 4 -timeout 15m
@@ -149,5 +148,6 @@ beyond() {
 trap 'summary; [ -z "${beside_pid-}" ] || kill "$beside_pid"' EXIT
 say "API server: $(scripts/cluster.sh)"
 say "Kafka: $(scripts/kafka.sh)"
+say "clients for the examples: $(scripts/clients.sh)"
 for part in "${parts[@]}"; do "$part"; done
 [ ${#failed[@]} -eq 0 ]

@@ -8,18 +8,18 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/base/spool"
+	"github.com/kubebridge/kubebridge/internal/bridge"
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/leader"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/internal/spool"
+	"github.com/kubebridge/kubebridge/internal/operate/leader"
 )
 
 // bufferSpec describes the configured disk buffer; nil: there is none.
-func bufferSpec(c *config.Config, elector *leader.Elector, log *zap.Logger) *pipeline.BufferSpec {
+func bufferSpec(c *config.Config, elector *leader.Elector, log *zap.Logger) *bridge.BufferSpec {
 	if c.Buffer.Path == "" {
 		return nil
 	}
-	spec := &pipeline.BufferSpec{MaxAge: c.Buffer.MaxAge}
+	spec := &bridge.BufferSpec{MaxAge: c.Buffer.MaxAge}
 	if c.Buffer.Standby {
 		spec.Note = elector.Note(c.BufferList())
 	}

@@ -10,10 +10,10 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/access"
-	"github.com/kubebridge/kubebridge/internal/audit"
-	"github.com/kubebridge/kubebridge/internal/audit/topic"
+	"github.com/kubebridge/kubebridge/internal/attribution/audit"
+	"github.com/kubebridge/kubebridge/internal/attribution/topic"
 	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/operate/access"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/core/durable"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -118,8 +118,8 @@ func TestCheckpointOnNATS(t *testing.T) {
 			if err := os.WriteFile(path, []byte("cluster: prod\nresources: [pods]\nsinks: [{name: live, nats: {"+where+"}}]\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, "no checkpoint of bridge kubebridge, cluster prod, sink live")
-			bridge(t, "checkpoint", "reset", "-c", path, "--yes").failed(t, exitEnvironment, "no checkpoint of bridge kubebridge, cluster prod, sink live")
+			command(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, "no checkpoint of bridge kubebridge, cluster prod, sink live")
+			command(t, "checkpoint", "reset", "-c", path, "--yes").failed(t, exitEnvironment, "no checkpoint of bridge kubebridge, cluster prod, sink live")
 
 			_, store, stop := runNATS(t, path)
 			rememberIn(t, store)
@@ -128,8 +128,8 @@ func TestCheckpointOnNATS(t *testing.T) {
 				t.Fatal(err)
 			}
 			if embedded {
-				bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, filepath.Join(dir, "nats"), "in use by another process")
-				bridge(t, "checkpoint", "reset", "-c", path, "--yes").failed(t, exitEnvironment, "in use by another process")
+				command(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, filepath.Join(dir, "nats"), "in use by another process")
+				command(t, "checkpoint", "reset", "-c", path, "--yes").failed(t, exitEnvironment, "in use by another process")
 				stop()
 			}
 			show := func() checkpointInfo {
@@ -155,8 +155,8 @@ func TestCheckpointOnNATS(t *testing.T) {
 					t.Errorf("after somebody looked: %v", err)
 				}
 			}
-			bridge(t, "checkpoint", "reset", "-c", path).failed(t, exitConfig, "add --yes")
-			out := bridge(t, "checkpoint", "reset", "-c", path, "--yes").ok(t)
+			command(t, "checkpoint", "reset", "-c", path).failed(t, exitConfig, "add --yes")
+			out := command(t, "checkpoint", "reset", "-c", path, "--yes").ok(t)
 			if !strings.HasPrefix(out, bucket+": ") || !strings.Contains(out, "the next start resets every collection") {
 				t.Errorf("reset says %q", out)
 			}
@@ -172,7 +172,7 @@ func TestCheckpointOnNATS(t *testing.T) {
 				}
 				stop()
 			}
-			if out := bridge(t, "checkpoint", "reset", "--forget", "-c", path, "--yes").ok(t); !strings.Contains(out, "emptied") {
+			if out := command(t, "checkpoint", "reset", "--forget", "-c", path, "--yes").ok(t); !strings.Contains(out, "emptied") {
 				t.Errorf("reset --forget says %q", out)
 			}
 			_, store, stop = runNATS(t, path)
@@ -193,8 +193,8 @@ func TestCheckpointOfNoEmbeddedServer(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, "nats.embedded.dir", missing)
-	bridge(t, "checkpoint", "reset", "-c", path, "--yes").failed(t, exitEnvironment, missing)
+	command(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, "nats.embedded.dir", missing)
+	command(t, "checkpoint", "reset", "-c", path, "--yes").failed(t, exitEnvironment, missing)
 	if _, err := os.Stat(missing); err == nil {
 		t.Error("the directory was made")
 	}

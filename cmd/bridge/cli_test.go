@@ -18,8 +18,8 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
 
-	"github.com/kubebridge/kubebridge/internal/durable"
-	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/internal/core/durable"
+	"github.com/kubebridge/kubebridge/internal/core/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -41,7 +41,7 @@ type result struct {
 	out, err string
 }
 
-func bridge(t *testing.T, args ...string) result {
+func command(t *testing.T, args ...string) result {
 	t.Helper()
 	var out, errs screen
 	code := execute(t.Context(), args, streams{out: &out, err: &errs, in: strings.NewReader("yes\n")})
@@ -122,18 +122,18 @@ func TestUsageErrors(t *testing.T) {
 			for i := range test.args {
 				test.args[i] = strings.Replace(test.args[i], "CONFIG", path, 1)
 			}
-			bridge(t, test.args...).failed(t, exitConfig, test.says)
+			command(t, test.args...).failed(t, exitConfig, test.says)
 		})
 	}
 }
 
 func TestVersion(t *testing.T) {
 	platform := runtime.GOOS + "/" + runtime.GOARCH
-	if out := bridge(t, "version").ok(t); !strings.HasPrefix(out, "bridge ") || !strings.Contains(out, runtime.Version()) || !strings.Contains(out, platform) {
+	if out := command(t, "version").ok(t); !strings.HasPrefix(out, "bridge ") || !strings.Contains(out, runtime.Version()) || !strings.Contains(out, platform) {
 		t.Errorf("version prints %q", out)
 	}
 	var v versionInfo
-	if err := json.Unmarshal([]byte(bridge(t, "version", "-o", "json").ok(t)), &v); err != nil {
+	if err := json.Unmarshal([]byte(command(t, "version", "-o", "json").ok(t)), &v); err != nil {
 		t.Fatal(err)
 	}
 	if v.Version == "" || v.Go != runtime.Version() || v.Platform != platform {
@@ -166,14 +166,14 @@ sinks:
 func TestValidate(t *testing.T) {
 	path, _ := configFile(t)
 	want := path + ": ok: 3 resources, 2 sinks\n"
-	if got := bridge(t, "validate", "-c", path).ok(t); got != want {
+	if got := command(t, "validate", "-c", path).ok(t); got != want {
 		t.Errorf("prints %q, want %q", got, want)
 	}
 	t.Setenv("KUBEBRIDGE_CONFIG", path)
-	if got := bridge(t, "validate").ok(t); got != want {
+	if got := command(t, "validate").ok(t); got != want {
 		t.Errorf("with KUBEBRIDGE_CONFIG: prints %q, want %q", got, want)
 	}
-	bridge(t, "validate", "--cluster", "Prod").failed(t, exitConfig, "--cluster: ", `"Prod"`)
+	command(t, "validate", "--cluster", "Prod").failed(t, exitConfig, "--cluster: ", `"Prod"`)
 
 	text, err := os.ReadFile(path)
 	if err == nil {
@@ -183,14 +183,14 @@ func TestValidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	want = path + ": ok: 3 resources, 3 sinks\n" // two of them share theirs
-	if got := bridge(t, "validate").ok(t); got != want {
+	if got := command(t, "validate").ok(t); got != want {
 		t.Errorf("prints %q, want %q", got, want)
 	}
 
 	if err := os.WriteFile(path, []byte("nmae: x\nlog: {levle: debug}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := bridge(t, "validate")
+	got := command(t, "validate")
 	wantErr := "bridge: " + path + `:1:1: nmae: unknown key; did you mean "name"?` + "\n" +
 		"bridge: " + path + `:2:7: log.levle: unknown key; did you mean "level"?` + "\n"
 	if got.code != exitConfig || got.err != wantErr {
@@ -288,7 +288,7 @@ func seen(origin reconcile.Origin, name, version string) reconcile.Input {
 func TestCheckpointShow(t *testing.T) {
 	path, checkpoints := configFile(t)
 	audit := filepath.Join(checkpoints, "audit")
-	bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, audit, "there is none")
+	command(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, audit, "there is none")
 	remember(t, checkpoints)
 
 	want := checkpointInfo{
@@ -311,7 +311,7 @@ func TestCheckpointShow(t *testing.T) {
 	if diff := cmp.Diff([]checkpointInfo{want}, shown(t, "--path", audit)); diff != "" {
 		t.Errorf("with a batch in doubt (-want +got):\n%s", diff)
 	}
-	out := bridge(t, "checkpoint", "show", "-c", path).ok(t)
+	out := command(t, "checkpoint", "show", "-c", path).ok(t)
 	for _, part := range []string{
 		audit + ": bridge kubebridge, cluster prod (5b8f1c34), sink audit, format 4\n", "sink live", "epoch 1 of the API server's storage",
 		"synced, 2 objects, 1 deletion, then in step", "the next start publishes what is missing of it",
@@ -325,17 +325,17 @@ func TestCheckpointShow(t *testing.T) {
 		t.Errorf("show does not have a row like %s:\n%s", row, out)
 	}
 
-	bridge(t, "checkpoint", "show", "-c", path, "--sink", "nope").failed(t, exitConfig, "nope", "audit, live")
-	bridge(t, "checkpoint", "show", "--path", filepath.Dir(path)).failed(t, exitEnvironment, "not a checkpoint")
+	command(t, "checkpoint", "show", "-c", path, "--sink", "nope").failed(t, exitConfig, "nope", "audit, live")
+	command(t, "checkpoint", "show", "--path", filepath.Dir(path)).failed(t, exitEnvironment, "not a checkpoint")
 	held := openCheckpoint(t, checkpoints, "audit")
 	defer held.Close()
-	bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, audit, "in use by another process", "stop the bridge")
+	command(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, audit, "in use by another process", "stop the bridge")
 }
 
 // shown returns what `checkpoint show -o json` prints.
 func shown(t *testing.T, args ...string) (got []checkpointInfo) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(bridge(t, append([]string{"checkpoint", "show", "-o", "json"}, args...)...).ok(t)), &got); err != nil {
+	if err := json.Unmarshal([]byte(command(t, append([]string{"checkpoint", "show", "-o", "json"}, args...)...).ok(t)), &got); err != nil {
 		t.Fatal(err)
 	}
 	return got
@@ -365,7 +365,7 @@ func TestCheckpointShowAfterRun(t *testing.T) {
 	if diff := cmp.Diff(want, *pods); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if out := bridge(t, "checkpoint", "show", "-c", path).ok(t); !strings.Contains(out, fmt.Sprintf("plan %d; the checkpoint began, or was reset, on 20", got.Plan)) || !strings.Contains(out, "2, 2 kept for diffs") {
+	if out := command(t, "checkpoint", "show", "-c", path).ok(t); !strings.Contains(out, fmt.Sprintf("plan %d; the checkpoint began, or was reset, on 20", got.Plan)) || !strings.Contains(out, "2, 2 kept for diffs") {
 		t.Errorf("shows %s", out)
 	}
 	s := openCheckpoint(t, checkpoints, "audit")
@@ -373,7 +373,7 @@ func TestCheckpointShowAfterRun(t *testing.T) {
 	if err := errors.Join(err, s.Close()); err != nil || key == nil {
 		t.Fatalf("the key of digests is %x: %v", key, err)
 	}
-	said := log.String() + bridge(t, "checkpoint", "show", "-c", path).ok(t) + bridge(t, "checkpoint", "show", "-c", path, "-o", "json").ok(t)
+	said := log.String() + command(t, "checkpoint", "show", "-c", path).ok(t) + command(t, "checkpoint", "show", "-c", path, "-o", "json").ok(t)
 	for _, text := range []string{string(key), fmt.Sprintf("%x", key), fmt.Sprintf("%X", key), fmt.Sprintf("%d", key), base64.StdEncoding.EncodeToString(key)} {
 		if strings.Contains(said, text) {
 			t.Errorf("the key of digests is shown: %s", text)
@@ -404,9 +404,9 @@ func TestRunRefusesOtherFormats(t *testing.T) {
 		if strings.Count(last, "\n") != 1 || strings.Contains(log.String(), "goroutine ") {
 			t.Errorf("format %s: it says more than one line:\n%s", format, last)
 		}
-		bridge(t, "validate", "-c", path).ok(t)
-		bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, says)
-		if out := bridge(t, "checkpoint", "reset", "-c", path, "--sink", "audit", "--yes").ok(t); !strings.Contains(out, "it cannot be read and is emptied") {
+		command(t, "validate", "-c", path).ok(t)
+		command(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, says)
+		if out := command(t, "checkpoint", "reset", "-c", path, "--sink", "audit", "--yes").ok(t); !strings.Contains(out, "it cannot be read and is emptied") {
 			t.Errorf("reset says %q", out)
 		}
 		log, stop = start(t, path)
@@ -454,7 +454,7 @@ func TestCheckpointResetOfBrokenContent(t *testing.T) {
 		if err := errors.Join(s.Commit(t.Context(), []event.KV{broken}), s.Close()); err != nil {
 			t.Fatal(err)
 		}
-		bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, "checkpoint is damaged", "`bridge checkpoint reset`")
+		command(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, "checkpoint is damaged", "`bridge checkpoint reset`")
 		if string(broken.Key) != "o/pods/shop/a" { // it is read when the object is read from the cluster
 			log, stop := start(t, path)
 			log.awaits(t, "bridge: ")
@@ -462,7 +462,7 @@ func TestCheckpointResetOfBrokenContent(t *testing.T) {
 				t.Errorf("%s: the bridge ends with %d:\n%s", broken.Key, code, log)
 			}
 		}
-		bridge(t, "checkpoint", "reset", "-c", path, "--yes").ok(t)
+		command(t, "checkpoint", "reset", "-c", path, "--yes").ok(t)
 		log, stop := start(t, path)
 		log.awaits(t, `"msg":"synced"`)
 		if code := stop(); code != exitOK {
@@ -513,17 +513,17 @@ func TestCheckpointReset(t *testing.T) {
 	path, checkpoints := configFile(t)
 	remember(t, checkpoints)
 
-	bridge(t, "checkpoint", "reset", "-c", path, "--sink", "audit").failed(t, exitConfig, "add --yes")
+	command(t, "checkpoint", "reset", "-c", path, "--sink", "audit").failed(t, exitConfig, "add --yes")
 	if is, knows := due(t, checkpoints, "audit"); is || !knows {
 		t.Errorf("without --yes: reset due %t, objects known %t", is, knows)
 	}
 	held := openCheckpoint(t, checkpoints, "audit")
-	bridge(t, "checkpoint", "reset", "-c", path, "--sink", "audit", "--yes").failed(t, exitEnvironment, "in use by another process")
+	command(t, "checkpoint", "reset", "-c", path, "--sink", "audit", "--yes").failed(t, exitEnvironment, "in use by another process")
 	if err := held.Close(); err != nil {
 		t.Fatal(err)
 	}
 
-	out := bridge(t, "checkpoint", "reset", "-c", path, "--sink", "audit", "--yes").ok(t)
+	out := command(t, "checkpoint", "reset", "-c", path, "--sink", "audit", "--yes").ok(t)
 	if !strings.Contains(out, filepath.Join(checkpoints, "audit")) || !strings.Contains(out, "the next start resets every collection") {
 		t.Errorf("reset says %q", out)
 	}
@@ -533,7 +533,7 @@ func TestCheckpointReset(t *testing.T) {
 	if is, knows := due(t, checkpoints, "live"); is || !knows {
 		t.Errorf("the other sink: reset due %t, objects known %t", is, knows)
 	}
-	if out := bridge(t, "checkpoint", "show", "-c", path).ok(t); strings.Count(out, "the next start resets every collection") != 1 {
+	if out := command(t, "checkpoint", "show", "-c", path).ok(t); strings.Count(out, "the next start resets every collection") != 1 {
 		t.Errorf("show does not report the reset:\n%s", out)
 	}
 }
@@ -558,8 +558,8 @@ func TestCheckpointResetDamaged(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			bridge(t, "checkpoint", "show", "-c", path, "--sink", "audit").failed(t, exitEnvironment, test.says, "bridge checkpoint reset")
-			bridge(t, "checkpoint", "reset", "-c", path, "--sink", "audit", "--yes").ok(t)
+			command(t, "checkpoint", "show", "-c", path, "--sink", "audit").failed(t, exitEnvironment, test.says, "bridge checkpoint reset")
+			command(t, "checkpoint", "reset", "-c", path, "--sink", "audit", "--yes").ok(t)
 			if is, knows := due(t, checkpoints, "audit"); !is || knows {
 				t.Errorf("reset due %t, objects known %t", is, knows)
 			}
@@ -577,7 +577,7 @@ func TestCheckpointResetForget(t *testing.T) {
 	if _, err := file.Open(filepath.Join(checkpoints, "audit"), second, file.Options{}); err == nil || !strings.Contains(err.Error(), "`bridge checkpoint reset --sink audit --forget`") {
 		t.Fatalf("the other cluster's: %v", err)
 	}
-	bridge(t, "checkpoint", "reset", "-c", path, "--sink", "audit", "--forget", "--yes").ok(t)
+	command(t, "checkpoint", "reset", "-c", path, "--sink", "audit", "--forget", "--yes").ok(t)
 	s, err := file.Open(filepath.Join(checkpoints, "audit"), second, file.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -646,5 +646,5 @@ func TestOverridingFlags(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	path, _ := runnable(t)
-	bridge(t, "resync", "pods", "-c", path, "--log-level", "debug").failed(t, exitConfig, "unknown flag: --log-level")
+	command(t, "resync", "pods", "-c", path, "--log-level", "debug").failed(t, exitConfig, "unknown flag: --log-level")
 }

@@ -10,9 +10,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/kubebridge/kubebridge/internal/bridge"
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/encode"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/internal/core/encode"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -26,16 +26,16 @@ type dryRun struct {
 	log       *zap.Logger
 	watchOnly bool // objects of the first list are left out
 	// open opens a replacement for a sink and its checkpoint.
-	open func(s *config.Sink, id event.Identity) (sink.Sink, pipeline.OpenStore, error)
+	open func(s *config.Sink, id event.Identity) (sink.Sink, bridge.OpenStore, error)
 }
 
 // bridge returns a bridge that runs the pipelines. The caller closes its client with the returned function.
-func (d *dryRun) bridge() (_ *pipeline.Bridge, closeClient func(), _ error) {
+func (d *dryRun) bridge() (_ *bridge.Bridge, closeClient func(), _ error) {
 	c := d.config
 	for _, w := range c.Warnings() {
 		d.log.Warn("configuration warning", zap.String("warning", w))
 	}
-	var specs []pipeline.SinkSpec
+	var specs []bridge.SinkSpec
 	for i := range c.Sinks {
 		spec, err := d.spec(&c.Sinks[i])
 		if err != nil {
@@ -47,14 +47,14 @@ func (d *dryRun) bridge() (_ *pipeline.Bridge, closeClient func(), _ error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return pipeline.NewBridge(pipeline.BridgeOptions{
+	return bridge.New(bridge.Options{
 		Name: c.Name, Cluster: c.Cluster, Client: client, Sinks: specs, Lists: c.Kubernetes.ConcurrentLists,
-		Shutdown: c.Shutdown.Timeout, Log: d.log, Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
+		Shutdown: c.Shutdown.Timeout, Log: d.log, Metrics: bridge.NewMetrics(prometheus.NewRegistry()),
 	}), client.Close, nil
 }
 
 // spec describes a sink whose records go to the replacement that d.open opens.
-func (d *dryRun) spec(s *config.Sink) (pipeline.SinkSpec, error) {
+func (d *dryRun) spec(s *config.Sink) (bridge.SinkSpec, error) {
 	spec, err := sinkSpec(d.config, s, d.log)
 	if err != nil {
 		return spec, err
@@ -65,11 +65,11 @@ func (d *dryRun) spec(s *config.Sink) (pipeline.SinkSpec, error) {
 	}
 	form.Secrets.Key = d.hashKey()
 	for i := range spec.Entries {
-		o := spec.Entries[i].Options.(pipeline.CollectionOptions)
+		o := spec.Entries[i].Options.(bridge.CollectionOptions)
 		o.SkipSnapshot = o.SkipSnapshot || d.watchOnly
 		spec.Entries[i].Options = o
 	}
-	spec.Open = func(_ context.Context, id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
+	spec.Open = func(_ context.Context, id event.Identity) (sink.Sink, bridge.OpenStore, encode.Config, error) {
 		bus, store, err := d.open(s, id)
 		return bus, store, form, err
 	}
@@ -95,7 +95,7 @@ func (d *dryRun) printed(ctx context.Context, output string, w io.Writer) error 
 		w = document(w)
 	}
 	out := zapcore.Lock(zapcore.AddSync(w)) // sinks take turns
-	d.open = func(s *config.Sink, id event.Identity) (sink.Sink, pipeline.OpenStore, error) {
+	d.open = func(s *config.Sink, id event.Identity) (sink.Sink, bridge.OpenStore, error) {
 		kind := kindOf(d.config, s)
 		render := renderer(output, color, kind.wholeRecord(s.Name))
 		if output == stdout.Pretty {

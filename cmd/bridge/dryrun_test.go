@@ -229,11 +229,11 @@ func TestStdoutWithoutCheckpoint(t *testing.T) {
 	smallCluster(t)
 	path := filepath.Join(t.TempDir(), "bridge.yaml")
 	write(t, path, "cluster: prod\nresources: [pods]\nsinks: [{name: print, stdout: {}}]\n")
-	checked := bridge(t, "validate", "-c", path)
+	checked := command(t, "validate", "-c", path)
 	if checked.code != exitOK || !strings.Contains(checked.err, "sinks[0]: it has no checkpoint") || !strings.Contains(checked.err, "every start publishes all objects again") {
 		t.Errorf("validate: %+v", checked)
 	}
-	bridge(t, "checkpoint", "show", "-c", path).failed(t, exitConfig, `sink "print" has no checkpoint: set checkpoint.file.path`)
+	command(t, "checkpoint", "show", "-c", path).failed(t, exitConfig, `sink "print" has no checkpoint: set checkpoint.file.path`)
 	log, stop := start(t, path)
 	log.awaits(t, "it has no checkpoint")
 	log.awaits(t, `"msg":"synced"`)
@@ -241,5 +241,5 @@ func TestStdoutWithoutCheckpoint(t *testing.T) {
 		t.Errorf("the bridge ends with %d:\n%s", code, log)
 	}
 	write(t, path, "cluster: prod\nresources: [pods]\nsinks: [{name: kept, file: {path: /tmp/x}}]\n")
-	bridge(t, "validate", "-c", path).failed(t, exitConfig, `it is required for sink "kept"`)
+	command(t, "validate", "-c", path).failed(t, exitConfig, `it is required for sink "kept"`)
 }

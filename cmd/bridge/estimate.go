@@ -16,9 +16,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubebridge/kubebridge/internal/bridge"
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -139,7 +139,7 @@ func (e *estimator) run(ctx context.Context, watched time.Duration) (*estimate, 
 }
 
 // open opens the meter of a sink.
-func (e *estimator) open(s *config.Sink, id event.Identity) (sink.Sink, pipeline.OpenStore, error) {
+func (e *estimator) open(s *config.Sink, id event.Identity) (sink.Sink, bridge.OpenStore, error) {
 	m := e.meters[s.Name]
 	store, err := m.store(id)
 	return m, store, err

@@ -16,7 +16,7 @@ func TestEstimate(t *testing.T) {
 	}
 	smallCluster(t, changed(43), changed(44), changed(45))
 	path := twoBuses(t)
-	got := bridge(t, "estimate", "-c", path, "--for", "500ms", "-o", "json")
+	got := command(t, "estimate", "-c", path, "--for", "500ms", "-o", "json")
 	var e estimate
 	if err := json.Unmarshal([]byte(got.out), &e); err != nil || got.code != exitOK || !strings.Contains(got.err, "the first lists are complete; watching for 500ms") {
 		t.Fatalf("code %d, %v\n%s%s", got.code, err, got.out, got.err)
@@ -58,14 +58,14 @@ func TestEstimatePrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, path, strings.Replace(string(text), "resources:\n", "resources:\n  - widgets.example.com\n", 1))
-	got := bridge(t, "estimate", "-c", path, "--for", "10ms")
+	got := command(t, "estimate", "-c", path, "--for", "10ms")
 	for _, part := range []string{"sink audit (kafka)\n", "\npods ", "\nall ", "\nkafka.create.partitions: 1 ", "\nbuffer.maxBytes: about ", "could not be read: widgets.example.com: ", "\nresources:\n  requests: {cpu: ", "Mi}\n"} {
 		if !strings.Contains(got.out, part) {
 			t.Errorf("it does not say %q:\n%s%s", part, got.out, got.err)
 		}
 	}
-	bridge(t, "estimate", "-c", path, "--for", "0s").failed(t, exitConfig, "--for 0s")
-	bridge(t, "estimate", "-c", path, "-o", "yaml").failed(t, exitConfig, "-o yaml")
+	command(t, "estimate", "-c", path, "--for", "0s").failed(t, exitConfig, "--for 0s")
+	command(t, "estimate", "-c", path, "-o", "yaml").failed(t, exitConfig, "-o yaml")
 }
 
 // The suggested partitions for high rates.

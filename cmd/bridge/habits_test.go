@@ -15,7 +15,7 @@ import (
 
 // --version prints the same as the command version.
 func TestVersionFlag(t *testing.T) {
-	if flag, verb := bridge(t, "--version").ok(t), bridge(t, "version").ok(t); flag != verb {
+	if flag, verb := command(t, "--version").ok(t), command(t, "version").ok(t); flag != verb {
 		t.Errorf("--version prints %q, version prints %q", flag, verb)
 	}
 }
@@ -33,8 +33,8 @@ func TestInit(t *testing.T) {
 		{[]string{"--kafka", "[::1]:9092", "--nats", "tls://n:4222"}, []string{`brokers: ["[::1]:9092"]`, "url: tls://n:4222\n"}},
 	} {
 		path := filepath.Join(t.TempDir(), "bridge.yaml")
-		printed := bridge(t, append([]string{"init"}, test.args...)...).ok(t)
-		if out := bridge(t, append([]string{"init", "-o", path}, test.args...)...).ok(t); !strings.Contains(out, path+": written") {
+		printed := command(t, append([]string{"init"}, test.args...)...).ok(t)
+		if out := command(t, append([]string{"init", "-o", path}, test.args...)...).ok(t); !strings.Contains(out, path+": written") {
 			t.Errorf("%v: says %q", test.args, out)
 		}
 		text, err := os.ReadFile(path)
@@ -46,16 +46,16 @@ func TestInit(t *testing.T) {
 				t.Errorf("%v: it does not say %q:\n%s", test.args, part, printed)
 			}
 		}
-		if got := bridge(t, "validate", "-c", path); got.code != exitOK {
+		if got := command(t, "validate", "-c", path); got.code != exitOK {
 			t.Errorf("%v: %s\n%s", test.args, got.err, printed)
 		}
-		bridge(t, "init", "-o", path).failed(t, exitConfig, path+" exists and is not overwritten")
+		command(t, "init", "-o", path).failed(t, exitConfig, path+" exists and is not overwritten")
 		if again, err := os.ReadFile(path); err != nil || !bytes.Equal(again, text) {
 			t.Errorf("%v: the file is overwritten: %v", test.args, err)
 		}
 	}
-	bridge(t, "init", "pods/x").failed(t, exitConfig, `"pods/x"`)
-	bridge(t, "init", "--cluster", "A B").failed(t, exitConfig, `cluster: "A B" cannot be a name`)
+	command(t, "init", "pods/x").failed(t, exitConfig, `"pods/x"`)
+	command(t, "init", "--cluster", "A B").failed(t, exitConfig, `cluster: "A B" cannot be a name`)
 }
 
 // The options that init shows as comments are valid, too.
@@ -63,7 +63,7 @@ func TestInitComments(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("KAFKA_PASSWORD", "p")
 	t.Setenv("NATS_PASSWORD", "p")
-	text := bridge(t, "init", "--kafka", "a:9092", "--nats", "tls://n:4222", "services").ok(t)
+	text := command(t, "init", "--kafka", "a:9092", "--nats", "tls://n:4222", "services").ok(t)
 	for from, to := range map[string]string{
 		"\n#  - resource": "\n  - resource", "\n#    ": "\n    ", "# topic:": "topic:", "# tls:": "tls:", "# sasl:": "sasl:", "# auth:": "auth:",
 	} {
@@ -74,7 +74,7 @@ func TestInitComments(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "bridge.yaml")
 	write(t, path, text)
-	if got := bridge(t, "validate", "-c", path); got.code != exitOK || !strings.Contains(got.out, "2 resources") {
+	if got := command(t, "validate", "-c", path); got.code != exitOK || !strings.Contains(got.out, "2 resources") {
 		t.Errorf("%+v\n%s", got, text)
 	}
 }
@@ -89,22 +89,22 @@ func TestExplain(t *testing.T) {
 		"resources":              {"KEYS:\n", "  labelSelector ", "  filter "},
 		"shutdown.timeout":       {"DEFAULT:  20s\n"},
 	} {
-		out := bridge(t, "explain", key).ok(t)
+		out := command(t, "explain", key).ok(t)
 		for _, part := range parts {
 			if !strings.Contains(out, part) {
 				t.Errorf("%s: it does not say %q:\n%s", key, part, out)
 			}
 		}
 	}
-	if out := bridge(t, "explain", "topic").ok(t); !strings.Contains(out, "KEY:      resources[].topic\n") || !strings.Contains(out, "KEY:      sinks[].kafka.topic\n") {
+	if out := command(t, "explain", "topic").ok(t); !strings.Contains(out, "KEY:      resources[].topic\n") || !strings.Contains(out, "KEY:      sinks[].kafka.topic\n") {
 		t.Errorf("topic is\n%s", out)
 	}
-	if out := bridge(t, "explain").ok(t); !strings.Contains(out, "  sinks ") || strings.Contains(out, "kafka") {
+	if out := command(t, "explain").ok(t); !strings.Contains(out, "  sinks ") || strings.Contains(out, "kafka") {
 		t.Errorf("without a key it prints\n%s", out)
 	}
-	bridge(t, "explain", "oversiz").failed(t, exitConfig, `no key "oversiz"; did you mean "oversize"?`)
-	bridge(t, "explain", "kafka.topc").failed(t, exitConfig, `did you mean "kafka.topic"?`)
-	bridge(t, "explain", "quux").failed(t, exitConfig, `no key "quux"`)
+	command(t, "explain", "oversiz").failed(t, exitConfig, `no key "oversiz"; did you mean "oversize"?`)
+	command(t, "explain", "kafka.topc").failed(t, exitConfig, `did you mean "kafka.topic"?`)
+	command(t, "explain", "quux").failed(t, exitConfig, `no key "quux"`)
 }
 
 // explain accepts every key, and every key has a description.
@@ -201,7 +201,7 @@ func TestCompletionOfNames(t *testing.T) {
 		"explain sinks[].over":                    {"sinks[].oversize"},
 	} {
 		args := strings.Split(line, " ")
-		got := bridge(t, append([]string{"__complete"}, args...)...)
+		got := command(t, append([]string{"__complete"}, args...)...)
 		var names []string
 		for _, name := range strings.Split(got.out, "\n") {
 			if name != "" && !strings.HasPrefix(name, ":") && strings.HasPrefix(name, args[len(args)-1]) {
@@ -213,7 +213,7 @@ func TestCompletionOfNames(t *testing.T) {
 		}
 	}
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
-	if got := bridge(t, "__complete", "tail", "deploymen"); !strings.HasPrefix(got.out, "deployments.apps\n") {
+	if got := command(t, "__complete", "tail", "deploymen"); !strings.HasPrefix(got.out, "deployments.apps\n") {
 		t.Errorf("without a cluster: %s", got.out)
 	}
 }
@@ -221,9 +221,9 @@ func TestCompletionOfNames(t *testing.T) {
 // The error for a misspelt resource suggests the right name.
 func TestMisspeltResource(t *testing.T) {
 	smallCluster(t)
-	bridge(t, "tail", "pdos").failed(t, exitEnvironment, `"pdos"`, `did you mean "pods"?`)
-	bridge(t, "tail", "pods.cor").failed(t, exitEnvironment, `did you mean "pods.core"?`)
-	if out := bridge(t, "tail", "widgets"); strings.Contains(out.err, "did you mean") {
+	command(t, "tail", "pdos").failed(t, exitEnvironment, `"pdos"`, `did you mean "pods"?`)
+	command(t, "tail", "pods.cor").failed(t, exitEnvironment, `did you mean "pods.core"?`)
+	if out := command(t, "tail", "widgets"); strings.Contains(out.err, "did you mean") {
 		t.Errorf("a resource that is not installed is taken for a misspelt one: %s", out.err)
 	}
 }
@@ -235,7 +235,7 @@ func TestCheckpointShowWhileItRuns(t *testing.T) {
 	log, stop := start(t, path)
 	log.awaits(t, `"msg":"synced"`)
 	running := shown(t, "-c", path)
-	bridge(t, "checkpoint", "show", "--path", filepath.Join(checkpoints, "audit")).failed(t, exitEnvironment, "in use by another process")
+	command(t, "checkpoint", "show", "--path", filepath.Join(checkpoints, "audit")).failed(t, exitEnvironment, "in use by another process")
 	if code := stop(); code != exitOK {
 		t.Fatalf("the bridge ends with %d:\n%s", code, log)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/past/history"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )

@@ -12,10 +12,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/durable"
-	"github.com/kubebridge/kubebridge/internal/encode"
-	"github.com/kubebridge/kubebridge/internal/plan"
-	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/internal/core/durable"
+	"github.com/kubebridge/kubebridge/internal/core/encode"
+	"github.com/kubebridge/kubebridge/internal/core/plan"
+	"github.com/kubebridge/kubebridge/internal/core/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )

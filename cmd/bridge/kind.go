@@ -8,12 +8,12 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/access"
+	"github.com/kubebridge/kubebridge/internal/bridge"
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/encode"
-	"github.com/kubebridge/kubebridge/internal/move"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/internal/core/encode"
+	"github.com/kubebridge/kubebridge/internal/operate/access"
+	"github.com/kubebridge/kubebridge/internal/operate/move"
+	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
@@ -53,7 +53,7 @@ type sinkKind struct {
 
 // busStore is a checkpoint that is kept on the sink's bus.
 type busStore struct {
-	open  func(id event.Identity, log *zap.Logger) (sink.Sink, pipeline.OpenStore, error) // with its sink
+	open  func(id event.Identity, log *zap.Logger) (sink.Sink, bridge.OpenStore, error) // with its sink
 	place place
 }
 
@@ -95,7 +95,7 @@ func stdoutKind(s *config.Sink) sinkKind {
 
 // openBoth opens a sink and its checkpoint. The checkpoint is on the bus if the kind has a store there, else in directory, or in
 // memory if directory is empty.
-func (k *sinkKind) openBoth(ctx context.Context, directory string, id event.Identity, log *zap.Logger) (sink.Sink, pipeline.OpenStore, error) {
+func (k *sinkKind) openBoth(ctx context.Context, directory string, id event.Identity, log *zap.Logger) (sink.Sink, bridge.OpenStore, error) {
 	if k.store != nil {
 		return k.store.open(id, log)
 	}

@@ -11,13 +11,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/access"
+	"github.com/kubebridge/kubebridge/internal/bridge"
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/encode"
-	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/move"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/internal/core/encode"
+	"github.com/kubebridge/kubebridge/internal/operate/access"
+	"github.com/kubebridge/kubebridge/internal/operate/move"
+	"github.com/kubebridge/kubebridge/internal/operate/status"
+	"github.com/kubebridge/kubebridge/internal/past/history"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
@@ -52,7 +52,7 @@ func kafkaKind(c *config.Config, s *config.Sink) sinkKind {
 	}
 	if c.InKafka(s) {
 		k.store = &busStore{
-			open: func(id event.Identity, log *zap.Logger) (sink.Sink, pipeline.OpenStore, error) {
+			open: func(id event.Identity, log *zap.Logger) (sink.Sink, bridge.OpenStore, error) {
 				return openKafka(c, s, id, log)
 			},
 			place: kafkaTopic(c, s),
@@ -62,7 +62,7 @@ func kafkaKind(c *config.Config, s *config.Sink) sinkKind {
 }
 
 // openKafka opens a Kafka sink whose checkpoint is kept in Kafka too.
-func openKafka(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (sink.Sink, pipeline.OpenStore, error) {
+func openKafka(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (sink.Sink, bridge.OpenStore, error) {
 	o := kafkaStore(c, s, id)
 	o.Logger = log
 	store, err := kafka.NewStore(o)

@@ -11,13 +11,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/access"
+	"github.com/kubebridge/kubebridge/internal/bridge"
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/encode"
-	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/move"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/internal/core/encode"
+	"github.com/kubebridge/kubebridge/internal/operate/access"
+	"github.com/kubebridge/kubebridge/internal/operate/move"
+	"github.com/kubebridge/kubebridge/internal/operate/status"
+	"github.com/kubebridge/kubebridge/internal/past/history"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -64,7 +64,7 @@ func natsKind(c *config.Config, s *config.Sink) sinkKind {
 	}
 	if c.InNATS(s) {
 		k.store = &busStore{
-			open: func(id event.Identity, log *zap.Logger) (sink.Sink, pipeline.OpenStore, error) {
+			open: func(id event.Identity, log *zap.Logger) (sink.Sink, bridge.OpenStore, error) {
 				o, err := natsStore(c, s, id, log)
 				if err != nil {
 					return nil, nil, err

@@ -14,10 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/leader"
-	"github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/core/plan"
+	"github.com/kubebridge/kubebridge/internal/operate/access"
+	"github.com/kubebridge/kubebridge/internal/operate/leader"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 

@@ -1,5 +1,21 @@
 // Command bridge streams the changes of Kubernetes objects to Kafka or NATS,
 // without gaps.
+//
+// This package parses flags, connects parts and prints: a file per verb, such as run.go and serve.go. A reader who follows a change from
+// the API server to the bus meets the packages in this order:
+//
+//	cmd/bridge                run.go: the configuration becomes bridge.Options; kind.go: what differs from sink to sink
+//	internal/config           what is in the file
+//	internal/bridge           one loop for each sink, reloads, metrics
+//	internal/core/plan        which collections are wanted
+//	pkg/source                lists and watches; proves what is gone
+//	internal/core/feed        signals become inputs
+//	internal/core/loop        one goroutine takes inputs in turn
+//	internal/core/reconcile   decides: start here to understand what is published
+//	internal/core/encode      makes records, with pkg/shape and pkg/event
+//	internal/core/delivery    makes them durable, with internal/core/durable, pkg/sink and pkg/checkpoint
+//
+// Attribution, the disk buffer and the past (state, history, serve) are add-ons: see docs/architecture.md.
 package main
 
 import (

@@ -21,14 +21,14 @@ func TestFirstMistakes(t *testing.T) {
 	unwritable := filepath.Join(t.TempDir(), "bridge.yaml")
 	write(t, unwritable, strings.ReplaceAll(string(text), checkpoints, "/proc/nope/cp"))
 
-	bridge(t, "validate", "-c", "/nope/bridge.yaml").failed(t, exitConfig, "/nope/bridge.yaml", "-c")
-	bridge(t, "validate", "--connect", "-c", path).failed(t, exitEnvironment, "connection refused", "check the server's address in the kubeconfig")
-	if r := bridge(t, "run", "-c", unwritable, "--status-listen", "off"); r.code != exitEnvironment || !strings.Contains(r.err, "checkpoint.file.path") {
+	command(t, "validate", "-c", "/nope/bridge.yaml").failed(t, exitConfig, "/nope/bridge.yaml", "-c")
+	command(t, "validate", "--connect", "-c", path).failed(t, exitEnvironment, "connection refused", "check the server's address in the kubeconfig")
+	if r := command(t, "run", "-c", unwritable, "--status-listen", "off"); r.code != exitEnvironment || !strings.Contains(r.err, "checkpoint.file.path") {
 		t.Errorf("a directory that cannot be made: code %d, %s", r.code, r.err)
 	}
 	t.Setenv("KUBECONFIG", "/nope/kubeconfig")
 	t.Setenv("HOME", t.TempDir())
-	bridge(t, "validate", "--connect", "-c", path).failed(t, exitConfig, "KUBECONFIG (/nope/kubeconfig): there is no such file", "give --kubeconfig")
+	command(t, "validate", "--connect", "-c", path).failed(t, exitConfig, "KUBECONFIG (/nope/kubeconfig): there is no such file", "give --kubeconfig")
 }
 
 // A proxy that cannot be reached is not the server's address.
@@ -42,7 +42,7 @@ users: [{name: u, user: {token: t}}]
 contexts: [{name: c, context: {cluster: c, user: u}}]
 current-context: c
 `)
-	r := bridge(t, "validate", "--connect", "-c", path, "--kubeconfig", file)
+	r := command(t, "validate", "--connect", "-c", path, "--kubeconfig", file)
 	r.failed(t, exitEnvironment, "proxyconnect tcp: dial tcp 127.0.0.1:1", "HTTPS_PROXY or proxy-url in the kubeconfig")
 	if strings.Contains(r.err, "server's address") {
 		t.Errorf("a wrong cause: %s", r.err)
@@ -73,14 +73,14 @@ contexts: [{name: b, context: {cluster: c, user: u}}, {name: a, context: {cluste
 	} {
 		write(t, file, text)
 		t.Setenv("KUBECONFIG", "")
-		r := bridge(t, "validate", "--connect", "-c", path, "--kubeconfig", file)
+		r := command(t, "validate", "--connect", "-c", path, "--kubeconfig", file)
 		r.failed(t, exitConfig, "kubeconfig "+file+why)
 		if strings.Contains(r.err+r.out, "s3c") {
 			t.Errorf("it prints the password: %s%s", r.err, r.out)
 		}
-		bridge(t, "state", "--at", "1", "--apply", "-c", path, "--kubeconfig", file).failed(t, exitConfig, "--kubeconfig "+file+why)
+		command(t, "state", "--at", "1", "--apply", "-c", path, "--kubeconfig", file).failed(t, exitConfig, "--kubeconfig "+file+why)
 		t.Setenv("KUBECONFIG", file)
-		bridge(t, "tail", "pods").failed(t, exitConfig, "KUBECONFIG ("+file+")"+why)
+		command(t, "tail", "pods").failed(t, exitConfig, "KUBECONFIG ("+file+")"+why)
 	}
 }
 
@@ -94,7 +94,7 @@ sinks: [{name: live, nats: {delivery: at-least-once, url: "nats://u:hunter2@192.
 admin: {socket: "off"}
 checkpoint: {file: {path: `+t.TempDir()+`}}
 `)
-	got := bridge(t, "validate", "-c", path)
+	got := command(t, "validate", "-c", path)
 	if want := "bridge: warning: " + path + ":3:59: sinks[0].nats.url: a password or token is sent without TLS"; got.code != exitOK || got.out != path+": ok: 1 resource, 1 sink\n" ||
 		!strings.HasPrefix(got.err, want) || strings.Count(got.err, "\n") != 1 || strings.Contains(got.err, "hunter2") {
 		t.Errorf("code %d, prints %q, warns %q", got.code, got.out, got.err)
@@ -117,7 +117,7 @@ func TestPasswordInServerAddress(t *testing.T) {
 		`https://u:s3cret@127.0.0.1:1", insecure-skip-tls-verify: true, certificate-authority-data: "eA==`: "set up TLS for https://127.0.0.1:1: ",
 	} {
 		write(t, file, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: "`+address+`"}}]}`)
-		r := bridge(t, "validate", "--connect", "-c", path, "--kubeconfig", file)
+		r := command(t, "validate", "--connect", "-c", path, "--kubeconfig", file)
 		if !strings.Contains(r.err, want) || strings.Contains(r.err, "s3c") {
 			t.Errorf("want %q: %s", want, r.err)
 		}

@@ -16,10 +16,10 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubebridge/kubebridge/internal/leader"
-	"github.com/kubebridge/kubebridge/internal/mirror/api"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/internal/bridge"
+	"github.com/kubebridge/kubebridge/internal/operate/leader"
+	"github.com/kubebridge/kubebridge/internal/operate/status"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/api"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/metrics.md")
@@ -56,7 +56,7 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pipeline.NewMetrics(filling{r})
+	bridge.NewMetrics(filling{r})
 	now, lag, n, lost := time.Now(), 0.1, int64(1), uint64(1)
 	report := func() status.Report {
 		by := map[string]uint64{"reason": 1}
@@ -66,7 +66,7 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 			Collections: []status.Collection{{Resource: "pods", State: status.Reconciling, Lag: &lag, Objects: &n, List: &status.List{Remaining: &n}}},
 		}}}
 	}
-	r.MustRegister(newReady(report), pipeline.NewCollector(report))
+	r.MustRegister(newReady(report), bridge.NewCollector(report))
 	api.NewMetrics(filling{r})
 	progress := &copyProgress{}
 	progress.note(0)

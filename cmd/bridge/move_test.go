@@ -72,14 +72,14 @@ func TestCheckpointMove(t *testing.T) {
 				t.Fatalf("published: %q", want)
 			}
 			for range 2 { // the second time there is nothing left to do
-				if out := bridge(t, "checkpoint", "move", "-c", from, "--to", to).ok(t); !strings.Contains(out, "sink live: the checkpoint is in "+is) {
+				if out := command(t, "checkpoint", "move", "-c", from, "--to", to).ok(t); !strings.Contains(out, "sink live: the checkpoint is in "+is) {
 					t.Errorf("it says %q", out)
 				}
 			}
-			if out := bridge(t, "checkpoint", "show", "-c", from).ok(t); !strings.Contains(out, "not in force: the checkpoint was moved to "+is) {
+			if out := command(t, "checkpoint", "show", "-c", from).ok(t); !strings.Contains(out, "not in force: the checkpoint was moved to "+is) {
 				t.Errorf("%s is shown as %q", was, out)
 			}
-			if r := bridge(t, "run", "-c", from, "--status-listen", "off"); r.code != exitEnvironment || !strings.Contains(r.err, "it was moved to "+is) {
+			if r := command(t, "run", "-c", from, "--status-listen", "off"); r.code != exitEnvironment || !strings.Contains(r.err, "it was moved to "+is) {
 				t.Errorf("a start at the former place: code %d: %s", r.code, r.err)
 			}
 
@@ -103,19 +103,19 @@ func TestCheckpointMoveWhileRunning(t *testing.T) {
 	smallCluster(t)
 	log, stop := start(t, inDirectory)
 	log.awaits(t, `"msg":"synced"`)
-	bridge(t, "checkpoint", "move", "-c", inDirectory, "--to", onNATS).failed(t, exitEnvironment, "in use by another process")
+	command(t, "checkpoint", "move", "-c", inDirectory, "--to", onNATS).failed(t, exitEnvironment, "in use by another process")
 	if code := stop(); code != exitOK {
 		t.Fatalf("the bridge ends with %d:\n%s", code, log)
 	}
-	bridge(t, "checkpoint", "move", "-c", inDirectory, "--to", onNATS).ok(t)
+	command(t, "checkpoint", "move", "-c", inDirectory, "--to", onNATS).ok(t)
 	log, stop = start(t, onNATS)
 	log.awaits(t, `"msg":"stream opened"`)
-	for until := time.Now().Add(time.Minute); !strings.Contains(bridge(t, "checkpoint", "show", "-c", onNATS).ok(t), "in use since"); {
+	for until := time.Now().Add(time.Minute); !strings.Contains(command(t, "checkpoint", "show", "-c", onNATS).ok(t), "in use since"); {
 		if time.Now().After(until) {
 			t.Fatalf("the checkpoint does not say that a bridge uses it; the log:\n%s", log)
 		}
 	}
-	bridge(t, "checkpoint", "move", "-c", onNATS, "--to", inDirectory).failed(t, exitEnvironment, "a bridge runs on it since", "--fence")
+	command(t, "checkpoint", "move", "-c", onNATS, "--to", inDirectory).failed(t, exitEnvironment, "a bridge runs on it since", "--fence")
 	if code := stop(); code != exitOK {
 		t.Errorf("the bridge was disturbed, and ends with %d:\n%s", code, log)
 	}
@@ -125,8 +125,8 @@ func TestCheckpointMoveWhileRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 	leave()
-	bridge(t, "checkpoint", "move", "-c", onNATS, "--to", inDirectory).failed(t, exitEnvironment, "since 2026-01-01T00:00:00Z", "--fence")
-	bridge(t, "checkpoint", "move", "-c", onNATS, "--to", inDirectory, "--fence").ok(t)
+	command(t, "checkpoint", "move", "-c", onNATS, "--to", inDirectory).failed(t, exitEnvironment, "since 2026-01-01T00:00:00Z", "--fence")
+	command(t, "checkpoint", "move", "-c", onNATS, "--to", inDirectory, "--fence").ok(t)
 }
 
 // With --fence, a checkpoint is moved away from a running bridge. That bridge ends at its next change, and writes
@@ -141,7 +141,7 @@ func TestCheckpointMoveFences(t *testing.T) {
 	fenced, stopFenced := start(t, onNATS)
 	fenced.awaits(t, `"msg":"synced"`)
 	awaitEvents(t, js, 4, fenced)
-	bridge(t, "checkpoint", "move", "-c", onNATS, "--to", inDirectory, "--fence").ok(t)
+	command(t, "checkpoint", "move", "-c", onNATS, "--to", inDirectory, "--fence").ok(t)
 
 	later := make(chan string, 1)
 	liveCluster(t, later)
@@ -157,7 +157,7 @@ func TestCheckpointMoveFences(t *testing.T) {
 			t.Errorf("the fenced bridge does not say %q:\n%s", says, fenced)
 		}
 	}
-	if r := bridge(t, "run", "-c", onNATS, "--status-listen", "off"); r.code != exitEnvironment || !strings.Contains(r.err, "it was moved to directory") {
+	if r := command(t, "run", "-c", onNATS, "--status-listen", "off"); r.code != exitEnvironment || !strings.Contains(r.err, "it was moved to directory") {
 		t.Errorf("a start at the former place: code %d: %s", r.code, r.err)
 	}
 	want := []string{"gap", "present a", "present b", "synced"}
@@ -213,7 +213,7 @@ func TestCheckpointMoveRefuses(t *testing.T) {
 				args = args[:4]
 				args = append(args, "--to", test.to)
 			}
-			bridge(t, args...).failed(t, exitConfig, test.says)
+			command(t, args...).failed(t, exitConfig, test.says)
 		})
 	}
 }

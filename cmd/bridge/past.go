@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/core/plan"
+	"github.com/kubebridge/kubebridge/internal/past/history"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/past/history"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
@@ -63,7 +63,7 @@ checkpoint: {file: {path: ` + t.TempDir() + `}}
 		{"serve --sink b --data x --listen 0.0.0.0:8443", "use a loopback address", exitConfig},
 		{"serve --sink c --data x", "keeps no events: only Kafka and JetStream do", exitConfig},
 	} {
-		bridge(t, append(strings.Fields(c.args), "-c", file)...).failed(t, c.code, c.says)
+		command(t, append(strings.Fields(c.args), "-c", file)...).failed(t, c.code, c.says)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestPastWithoutStream(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bridge(t, "state", "--at", "12", "pods", "-c", file).failed(t, exitEnvironment, "K8S_prod", "not found")
+	command(t, "state", "--at", "12", "pods", "-c", file).failed(t, exitEnvironment, "K8S_prod", "not found")
 }
 
 // parsePast returns the first sink of a configuration, to which it adds the cluster's name.

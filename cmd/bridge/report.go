@@ -7,15 +7,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/leader"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/internal/recent"
-	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/internal/bridge"
+	"github.com/kubebridge/kubebridge/internal/operate/leader"
+	"github.com/kubebridge/kubebridge/internal/operate/recent"
+	"github.com/kubebridge/kubebridge/internal/operate/status"
 )
 
 // reporter adds facts that the program has to the status of a bridge.
 type reporter struct {
-	bridge  *pipeline.Bridge
+	bridge  *bridge.Bridge
 	last    *recent.Changes // nil: changes are not kept
 	digest  func() string
 	started time.Time

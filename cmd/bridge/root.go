@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/core/plan"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"

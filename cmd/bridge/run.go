@@ -17,13 +17,13 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kubebridge/kubebridge/internal/admin"
+	"github.com/kubebridge/kubebridge/internal/base/httpserver"
+	"github.com/kubebridge/kubebridge/internal/base/httpserver/kubelogin"
+	"github.com/kubebridge/kubebridge/internal/bridge"
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/internal/recent"
-	"github.com/kubebridge/kubebridge/internal/serve"
-	"github.com/kubebridge/kubebridge/internal/serve/kubelogin"
-	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/internal/operate/admin"
+	"github.com/kubebridge/kubebridge/internal/operate/recent"
+	"github.com/kubebridge/kubebridge/internal/operate/status"
 )
 
 func newRun(std *streams) *cobra.Command {
@@ -153,18 +153,18 @@ func run(ctx context.Context, o runOptions) error {
 	if err != nil {
 		return err
 	}
-	options := pipeline.BridgeOptions{
+	options := bridge.Options{
 		Name: c.Name, Cluster: c.Cluster, Client: client, Sinks: sinks, Lists: c.Kubernetes.ConcurrentLists,
-		Shutdown: c.Shutdown.Timeout, Log: log, Metrics: pipeline.NewMetrics(registry), Buffer: bufferSpec(c, elector, log), Audit: auditSpec(c, len(sinks), elector, log),
+		Shutdown: c.Shutdown.Timeout, Log: log, Metrics: bridge.NewMetrics(registry), Buffer: bufferSpec(c, elector, log), Audit: auditSpec(c, len(sinks), elector, log),
 	}
 	if elector != nil {
 		options.Elector = elector
 	}
-	bridge := pipeline.NewBridge(options)
-	registry.MustRegister(pipeline.NewCollector(bridge.Status), newReady(bridge.Status))
+	running := bridge.New(options)
+	registry.MustRegister(bridge.NewCollector(running.Status), newReady(running.Status))
 	var digest atomic.Value
 	digest.Store(c.Digest())
-	shown := &reporter{bridge: bridge, last: last, digest: func() string { return digest.Load().(string) }, started: time.Now(), listen: c.Status.Listen}
+	shown := &reporter{bridge: running, last: last, digest: func() string { return digest.Load().(string) }, started: time.Now(), listen: c.Status.Listen}
 	servers, err := openServers(c, shown, registry, log)
 	if err != nil {
 		return &exitError{exitEnvironment, err}
@@ -172,23 +172,23 @@ func run(ctx context.Context, o runOptions) error {
 	o.reload.apply = func(c *config.Config) {
 		digest.Store(c.Digest())
 		o.level.SetLevel(logLevel(c.Log.Level))
-		var all []pipeline.SinkResources
+		var all []bridge.SinkResources
 		for i := range c.Sinks {
 			all = append(all, sinkResources(c, &c.Sinks[i]))
 		}
-		bridge.Reconfigure(all)
+		running.Reconfigure(all)
 	}
 	beside, stopBeside := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBeside()
 	var group errgroup.Group
-	watchLists := func(ctx context.Context) error { return logProgress(ctx, bridge.Status, log) }
+	watchLists := func(ctx context.Context) error { return logProgress(ctx, running.Status, log) }
 	if o.bar != nil {
-		watchLists = func(ctx context.Context) error { return o.bar.Run(ctx, bridge.Status) }
+		watchLists = func(ctx context.Context) error { return o.bar.Run(ctx, running.Status) }
 	}
 	for _, serve := range append(servers, o.reload.Run, watchLists) {
 		group.Go(func() error { return serve(beside) })
 	}
-	err = bridge.Run(ctx)
+	err = running.Run(ctx)
 	stopBeside()
 	return errors.Join(err, group.Wait())
 }
@@ -200,20 +200,20 @@ func openServers(c *config.Config, shown *reporter, registry *prometheus.Registr
 		servers  []func(context.Context) error
 		commands *admin.Server
 		err      error
-		bridge   = shown.bridge
+		running  = shown.bridge
 	)
 	if c.Admin.Socket == config.Off {
 		log.Info("admin socket is off: the bridge accepts no commands")
 	} else {
 		commands, err = admin.New(admin.Options{Socket: c.Admin.Socket, Resync: func(ctx context.Context, sink, resource string) ([]string, error) {
-			started, err := bridge.Resync(ctx, sink, resource)
-			var unknown *pipeline.UnknownResourceError
+			started, err := running.Resync(ctx, sink, resource)
+			var unknown *bridge.UnknownResourceError
 			if errors.As(err, &unknown) {
 				err = &admin.NotFoundError{Message: err.Error()}
 			}
 			return started, err
 		}, Checkpoint: func(ctx context.Context, sink string) (json.RawMessage, error) {
-			return openCheckpointOf(ctx, c, bridge, sink)
+			return openCheckpointOf(ctx, c, running, sink)
 		}})
 		if errors.As(err, new(*fs.PathError)) {
 			err = fmt.Errorf("%w: set checkpoint.file.path or admin.socket to a path in a directory that the bridge can write to", err)
@@ -228,7 +228,7 @@ func openServers(c *config.Config, shown *reporter, registry *prometheus.Registr
 		if err != nil {
 			return nil, closed(commands, err)
 		}
-		o := status.Options{Serve: endpoint, Gatherer: registry, Alive: bridge.Alive, Report: shown.report}
+		o := status.Options{Serve: endpoint, Gatherer: registry, Alive: running.Alive, Report: shown.report}
 		if shown.last != nil {
 			o.Changes = shown.changes
 		}
@@ -243,8 +243,8 @@ func openServers(c *config.Config, shown *reporter, registry *prometheus.Registr
 }
 
 // openCheckpointOf describes the checkpoint that a running bridge has open.
-func openCheckpointOf(ctx context.Context, c *config.Config, bridge *pipeline.Bridge, sink string) (json.RawMessage, error) {
-	id, store, ok := bridge.Checkpoint(sink)
+func openCheckpointOf(ctx context.Context, c *config.Config, running *bridge.Bridge, sink string) (json.RawMessage, error) {
+	id, store, ok := running.Checkpoint(sink)
 	i := slices.IndexFunc(c.Sinks, func(s config.Sink) bool { return s.Name == sink })
 	if !ok || i < 0 {
 		return nil, &admin.NotFoundError{Message: fmt.Sprintf("the checkpoint of sink %q is not open: the bridge may be waiting for the cluster or be a standby", sink)}
@@ -265,12 +265,12 @@ func closed(commands *admin.Server, err error) error {
 }
 
 // statusEndpoint returns the options of the status server: address, certificate and login.
-func statusEndpoint(c *config.Config, log *zap.Logger) (serve.Options, error) {
+func statusEndpoint(c *config.Config, log *zap.Logger) (httpserver.Options, error) {
 	s := c.Status
-	o := serve.Options{Listen: s.Listen, Hosts: s.Hosts, Cert: s.TLS.Cert, Key: s.TLS.Key, Log: log.Named("status")}
+	o := httpserver.Options{Listen: s.Listen, Hosts: s.Hosts, Cert: s.TLS.Cert, Key: s.TLS.Key, Log: log.Named("status")}
 	switch {
 	case s.Login.TokenFile != "":
-		o.Login = serve.TokenFile(s.Login.TokenFile)
+		o.Login = httpserver.TokenFile(s.Login.TokenFile)
 	case s.Login.Kubernetes:
 		cfg, err := renewal(c.Kubernetes, log).Config()
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/admin"
+	"github.com/kubebridge/kubebridge/internal/operate/admin"
 )
 
 // screen is a buffer for a standard stream. Several goroutines may read and write it.
@@ -89,8 +89,8 @@ func TestRunReloadsAndTakesCommands(t *testing.T) {
 	log, stop := startWith(t, hangUps, path)
 	log.awaits(t, "waiting for the API server")
 
-	bridge(t, "resync", "widgets.example.com", "-c", path).failed(t, exitRuntime, "does not know its cluster yet")
-	bridge(t, "resync", "pods", "--sink", "nope", "--socket", filepath.Join(checkpoints, "admin.sock")).failed(t, exitRuntime, "does not know its cluster yet")
+	command(t, "resync", "widgets.example.com", "-c", path).failed(t, exitRuntime, "does not know its cluster yet")
+	command(t, "resync", "pods", "--sink", "nope", "--socket", filepath.Join(checkpoints, "admin.sock")).failed(t, exitRuntime, "does not know its cluster yet")
 
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -124,8 +124,8 @@ func TestRunWithFlags(t *testing.T) {
 	elsewhere := filepath.Join(t.TempDir(), "cp")
 	log, _ := start(t, path, "--checkpoint-path", elsewhere, "--log-level", "warn")
 	log.awaits(t, "waiting for the API server")
-	bridge(t, "resync", "widgets.example.com", "-c", path).failed(t, exitEnvironment, "no bridge listens")
-	bridge(t, "resync", "widgets.example.com", "-c", path, "--checkpoint-path", elsewhere).failed(t, exitRuntime, "does not know its cluster yet")
+	command(t, "resync", "widgets.example.com", "-c", path).failed(t, exitEnvironment, "no bridge listens")
+	command(t, "resync", "widgets.example.com", "-c", path, "--checkpoint-path", elsewhere).failed(t, exitRuntime, "does not know its cluster yet")
 	if strings.Contains(log.String(), `"level":"info"`) {
 		t.Errorf("--log-level warn: it says\n%s", log)
 	}
@@ -145,15 +145,15 @@ func TestRunWithoutDoors(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(checkpoints, "admin.sock")); err == nil {
 		t.Error("there is a socket")
 	}
-	bridge(t, "resync", "pods", "-c", path).failed(t, exitConfig, path, "admin.socket is off")
+	command(t, "resync", "pods", "-c", path).failed(t, exitConfig, path, "admin.socket is off")
 }
 
 // resync is tested with an admin socket that answers like a bridge with collections.
 func TestResync(t *testing.T) {
 	path, checkpoints := configFile(t)
 	socket := filepath.Join(checkpoints, "admin.sock")
-	bridge(t, "resync", "pods", "-c", path).failed(t, exitEnvironment, socket, "no bridge listens", "is it running")
-	bridge(t, "resync").failed(t, exitConfig, "see bridge resync --help")
+	command(t, "resync", "pods", "-c", path).failed(t, exitEnvironment, socket, "no bridge listens", "is it running")
+	command(t, "resync").failed(t, exitConfig, "see bridge resync --help")
 
 	s, err := admin.New(admin.Options{Socket: socket, Resync: func(_ context.Context, sink, resource string) ([]string, error) {
 		switch resource {
@@ -177,9 +177,9 @@ func TestResync(t *testing.T) {
 		}
 	}()
 	want := "pods?namespace=a: resync started\npods?namespace=live: resync started\n"
-	if got := bridge(t, "resync", "pods", "--sink", "live", "-c", path).ok(t); got != want {
+	if got := command(t, "resync", "pods", "--sink", "live", "-c", path).ok(t); got != want {
 		t.Errorf("prints %q, want %q", got, want)
 	}
-	bridge(t, "resync", "nope", "--socket", socket).failed(t, exitConfig, `"nope"`)
-	bridge(t, "resync", "busy", "--socket", socket).failed(t, exitRuntime, "the bridge is stopping")
+	command(t, "resync", "nope", "--socket", socket).failed(t, exitConfig, `"nope"`)
+	command(t, "resync", "busy", "--socket", socket).failed(t, exitRuntime, "the bridge is stopping")
 }

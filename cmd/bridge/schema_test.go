@@ -13,7 +13,7 @@ import (
 // validate have only this document.
 func validator(t *testing.T, of string) *jsonschema.Schema {
 	t.Helper()
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(bridge(t, "schema", of).ok(t)))
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(command(t, "schema", of).ok(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func value(t *testing.T, text string) any {
 func TestSchemaOfEvents(t *testing.T) {
 	s := validator(t, "event")
 	var files []string
-	for _, dir := range []string{"../../pkg/event", "../../internal/encode"} {
+	for _, dir := range []string{"../../pkg/event", "../../internal/core/encode"} {
 		found, err := filepath.Glob(dir + "/testdata/*.json")
 		if err != nil || len(found) < 10 {
 			t.Fatalf("%d events in %s, %v", len(found), dir, err)
@@ -73,6 +73,6 @@ func TestSchemaOfConfigurations(t *testing.T) {
 	if s.Validate(value(t, `{"clutser": "x", "sinks": [{"name": "a", "stdout": {}}]}`)) == nil {
 		t.Error("an unknown key is taken")
 	}
-	bridge(t, "schema", "events").failed(t, exitConfig, `takes config|event, not "events"`, "bridge schema --help")
-	bridge(t, "schema").failed(t, exitConfig, "bridge schema needs config|event", "bridge schema --help")
+	command(t, "schema", "events").failed(t, exitConfig, `takes config|event, not "events"`, "bridge schema --help")
+	command(t, "schema").failed(t, exitConfig, "bridge schema needs config|event", "bridge schema --help")
 }

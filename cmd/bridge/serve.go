@@ -17,13 +17,13 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/kubebridge/kubebridge/internal/base/httpserver"
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/mirror"
-	"github.com/kubebridge/kubebridge/internal/mirror/api"
-	"github.com/kubebridge/kubebridge/internal/mirror/auth"
-	"github.com/kubebridge/kubebridge/internal/mirror/busreader"
-	"github.com/kubebridge/kubebridge/internal/mirror/store"
-	"github.com/kubebridge/kubebridge/internal/serve"
+	"github.com/kubebridge/kubebridge/internal/past/mirror"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/api"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/auth"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/busreader"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/store"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
@@ -78,7 +78,7 @@ topics that are not compacted, or NATS with a stream that keeps all messages.`,
 	flags.StringVar(&f.data, "data", "", "directory of the copy; required")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8443", "address and port; other addresses than loopback need TLS and --authorization")
 	flags.DurationVar(&f.retain, "retain", 7*24*time.Hour, "how long states that were replaced are kept; 0: always")
-	flags.IntVar(&f.maxConnections, "max-connections", serve.DefaultStreams, "connections at once, of which one address may have half; each open watch needs one")
+	flags.IntVar(&f.maxConnections, "max-connections", httpserver.DefaultStreams, "connections at once, of which one address may have half; each open watch needs one")
 	flags.StringSliceVar(&f.allowOrigins, "allow-origin", nil, "pages of these servers, such as http://127.0.0.1:4466, may watch over WebSockets as pages of this server may: for dashboards such as Headlamp; comma separated")
 	flags.StringVar(&f.tlsCert, "tls-cert", "", "file with the server's certificate, PEM; a new one is used from the next connection on")
 	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the key of the certificate, PEM")
@@ -198,12 +198,12 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 	o := api.Options{
 		Mirror: m, Cluster: p.config.Cluster, Builtin: builtin(), Version: currentVersion().Version, Ready: progress.check,
 		Metrics: api.NewMetrics(registry), Exported: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Log: log, Origins: f.allowOrigins,
-		AcquireList: serve.NewQuota(listsAtOnce, listsPerAddress).Acquire,
+		AcquireList: httpserver.NewQuota(listsAtOnce, listsPerAddress).Acquire,
 	}
 	if guard != nil {
 		o.Check, o.Self = guard.Check, guard
 	}
-	server, err := serve.New(serve.Options{
+	server, err := httpserver.New(httpserver.Options{
 		Listen: f.listen, Cert: f.tlsCert, Key: f.tlsKey, ClientCA: f.clientCA, AnyHost: f.tlsCert != "", Streams: f.maxConnections,
 		Open: []string{"/healthz", "/livez", "/readyz"}, Log: log, Handler: api.New(o),
 	})

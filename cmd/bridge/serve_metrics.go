@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubebridge/kubebridge/internal/mirror/api"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/api"
 )
 
 // copyProgress is how far the copy of `bridge serve` has read the bus. Any goroutine may use it.

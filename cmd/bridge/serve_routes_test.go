@@ -15,9 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap/zaptest"
 
-	"github.com/kubebridge/kubebridge/internal/mirror"
-	"github.com/kubebridge/kubebridge/internal/mirror/busreader"
-	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/internal/past/mirror"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/busreader"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/store"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/mirror"
-	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/internal/past/mirror"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/store"
 	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -91,7 +91,7 @@ checkpoint: {file: {path: `+t.TempDir()+`}}
 	} {
 		t.Run(c.flags+" "+c.says, func(t *testing.T) {
 			flags := strings.Fields(strings.Replace(c.flags, "--data D", "--data "+t.TempDir(), 1))
-			r := bridge(t, append([]string{"serve", "-c", c.config}, flags...)...)
+			r := command(t, append([]string{"serve", "-c", c.config}, flags...)...)
 			if lines := strings.Split(strings.TrimSpace(r.err), "\n"); r.code != c.code || !strings.Contains(lines[len(lines)-1], c.says) {
 				t.Errorf("code %d: %s", r.code, r.err)
 			}

@@ -11,9 +11,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/history/restore"
-	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/internal/operate/status"
+	"github.com/kubebridge/kubebridge/internal/past/history"
+	"github.com/kubebridge/kubebridge/internal/past/history/restore"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -103,7 +103,7 @@ func TestHostileText(t *testing.T) {
 			}
 		})
 	}
-	if r := bridge(t, "history", "pods", hostile); r.code != exitConfig || strings.ContainsAny(r.err, "\x1b\r") {
+	if r := command(t, "history", "pods", hostile); r.code != exitConfig || strings.ContainsAny(r.err, "\x1b\r") {
 		t.Errorf("an error: %d, %q", r.code, r.err)
 	}
 }

@@ -13,12 +13,12 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/base/hashkey"
+	"github.com/kubebridge/kubebridge/internal/bridge"
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/encode"
-	"github.com/kubebridge/kubebridge/internal/hashkey"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/internal/plan"
-	"github.com/kubebridge/kubebridge/internal/recent"
+	"github.com/kubebridge/kubebridge/internal/core/encode"
+	"github.com/kubebridge/kubebridge/internal/core/plan"
+	"github.com/kubebridge/kubebridge/internal/operate/recent"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
@@ -28,8 +28,8 @@ import (
 )
 
 // sinkSpecs describes the configured sinks. Delivered records are printed to follow and kept in last, unless these are nil.
-func sinkSpecs(c *config.Config, log *zap.Logger, follow io.Writer, last *recent.Changes) ([]pipeline.SinkSpec, error) {
-	var out []pipeline.SinkSpec
+func sinkSpecs(c *config.Config, log *zap.Logger, follow io.Writer, last *recent.Changes) ([]bridge.SinkSpec, error) {
+	var out []bridge.SinkSpec
 	for i := range c.Sinks {
 		spec, err := sinkSpec(c, &c.Sinks[i], log)
 		if err == nil && follow != nil {
@@ -47,9 +47,9 @@ func sinkSpecs(c *config.Config, log *zap.Logger, follow io.Writer, last *recent
 }
 
 // keep makes a sink keep its delivered records in last once it is open.
-func keep(spec *pipeline.SinkSpec, last *recent.Changes) {
+func keep(spec *bridge.SinkSpec, last *recent.Changes) {
 	name, open, others, take := spec.Sink, spec.Open, spec.Delivered, last.Listen(spec.Sink)
-	spec.Open = func(ctx context.Context, id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
+	spec.Open = func(ctx context.Context, id event.Identity) (sink.Sink, bridge.OpenStore, encode.Config, error) {
 		last.Forget(name)
 		return open(ctx, id)
 	}
@@ -79,16 +79,16 @@ func encodeConfig(c *config.Config, s *config.Sink) (form encode.Config, err err
 }
 
 // sinkSpec describes a configured sink.
-func sinkSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.SinkSpec, error) {
+func sinkSpec(c *config.Config, s *config.Sink, log *zap.Logger) (bridge.SinkSpec, error) {
 	form, err := encodeConfig(c, s)
 	if err != nil {
-		return pipeline.SinkSpec{}, err
+		return bridge.SinkSpec{}, err
 	}
 	kind := kindOf(c, s)
 	log = log.With(zap.String("sink", s.Name))
-	return pipeline.SinkSpec{
+	return bridge.SinkSpec{
 		SinkResources: sinkResources(c, s), Linger: s.Linger, Shown: kind.shown,
-		Open: func(ctx context.Context, id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
+		Open: func(ctx context.Context, id event.Identity) (sink.Sink, bridge.OpenStore, encode.Config, error) {
 			var err error
 			if form.Secrets.Key, err = hashKey(ctx, c, log); err != nil {
 				return nil, nil, form, &plan.EnvironmentError{Err: err}
@@ -106,11 +106,11 @@ func sinkSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.SinkS
 }
 
 // sinkResources returns the entries of a sink with their options.
-func sinkResources(c *config.Config, s *config.Sink) pipeline.SinkResources {
+func sinkResources(c *config.Config, s *config.Sink) bridge.SinkResources {
 	entries, kind := c.Entries(s), kindOf(c, s)
 	for i, r := range c.ResourcesOf(s) {
 		entries[i].Place = "" // a reload must not see a moved entry as changed
-		entries[i].Options = pipeline.CollectionOptions{
+		entries[i].Options = bridge.CollectionOptions{
 			Settings: encode.Settings{
 				SkipSnapshot: r.Snapshot == config.SnapshotSkip, Types: eventTypes(r.Types), Redact: c.Rules(&r),
 				Filter: r.Filter, Ignore: r.Ignore, ChangedBy: r.ChangedBy,
@@ -121,7 +121,7 @@ func sinkResources(c *config.Config, s *config.Sink) pipeline.SinkResources {
 			SyncedEvery: r.SyncedEvery, ResyncEvery: r.Resync, VerifyEvery: r.VerifyEvery, Unbuffered: r.Buffer != nil && !*r.Buffer,
 		}
 	}
-	return pipeline.SinkResources{Sink: s.Name, Entries: entries, Exclude: c.Exclude}
+	return bridge.SinkResources{Sink: s.Name, Entries: entries, Exclude: c.Exclude}
 }
 
 // eventTypes returns the types for configured names, which have been validated.

@@ -17,11 +17,11 @@ import (
 	"go.uber.org/zap/zaptest"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubebridge/kubebridge/internal/bridge"
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/encode"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/internal/plan"
-	"github.com/kubebridge/kubebridge/internal/recent"
+	"github.com/kubebridge/kubebridge/internal/core/encode"
+	"github.com/kubebridge/kubebridge/internal/core/plan"
+	"github.com/kubebridge/kubebridge/internal/operate/recent"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
@@ -91,14 +91,14 @@ sinks:
 	if err != nil {
 		t.Fatal(err)
 	}
-	exclude, plain := []string{"deployments.apps"}, pipeline.CollectionOptions{}
-	want := []pipeline.SinkResources{
+	exclude, plain := []string{"deployments.apps"}, bridge.CollectionOptions{}
+	want := []bridge.SinkResources{
 		{Sink: "all", Exclude: exclude, Entries: []plan.Entry{
 			{Resource: "*.apps", Options: plain},
 			{
 				Resource: "pods", NamespaceSelector: "env=prod", ExcludeNamespaces: []string{"kube-system"},
 				LabelSelector: "audit=true", FieldSelector: "spec.nodeName=n1", MetadataOnly: true, Required: true,
-				Options: pipeline.CollectionOptions{
+				Options: bridge.CollectionOptions{
 					Settings: encode.Settings{
 						SkipSnapshot: true, Types: []event.Type{event.Added, event.Deleted},
 						Redact: []shape.Rule{{Preset: shape.PodEnv, With: shape.WithHash}, {Paths: []string{"status"}, With: shape.WithRemove}},
@@ -117,7 +117,7 @@ sinks:
 		}},
 		{Sink: "own", Exclude: exclude, Entries: []plan.Entry{{Resource: "nodes", Options: plain}}},
 	}
-	var got []pipeline.SinkResources
+	var got []bridge.SinkResources
 	for i := range c.Sinks {
 		got = append(got, sinkResources(c, &c.Sinks[i]))
 	}
@@ -170,7 +170,7 @@ sinks:
 		}
 		var own []encode.Route
 		for _, e := range sinkResources(c, s).Entries {
-			own = append(own, e.Options.(pipeline.CollectionOptions).Route)
+			own = append(own, e.Options.(bridge.CollectionOptions).Route)
 		}
 		if got := of(form.Route); got != want.shared || form.Encoder.Format != want.format || form.Tombstones != want.tombstones {
 			t.Errorf("%s: %+v, %s, tombstones %t; want %+v", s.Name, got, form.Encoder.Format, form.Tombstones, want)

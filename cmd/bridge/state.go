@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/history/restore"
+	"github.com/kubebridge/kubebridge/internal/past/history"
+	"github.com/kubebridge/kubebridge/internal/past/history/restore"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"

@@ -22,9 +22,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubebridge/kubebridge/internal/base/textfile"
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/status"
-	"github.com/kubebridge/kubebridge/internal/textfile"
+	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 

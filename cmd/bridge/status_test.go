@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
@@ -31,11 +31,11 @@ func TestStatusVerb(t *testing.T) {
 	log.awaits(t, "status listens")
 	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(log.String()[strings.Index(log.String(), "status listens"):])
 	log.awaits(t, "waiting for the API server")
-	got := bridge(t, "status", "--address", address)
+	got := command(t, "status", "--address", address)
 	if got.code != exitRuntime || !strings.Contains(got.out, "not ready") || !strings.Contains(got.out, "127.0.0.1:1") || !strings.Contains(got.out, "COLLECTION") {
 		t.Errorf("code %d, prints\n%s\n%s", got.code, got.out, got.err)
 	}
-	got = bridge(t, "status", "--address", address, "-o", "json")
+	got = command(t, "status", "--address", address, "-o", "json")
 	var r status.Report
 	if err := json.Unmarshal([]byte(got.out), &r); err != nil || got.code != exitRuntime || r.Cluster != "prod" || len(r.ConfigDigest) != 64 {
 		t.Errorf("code %d, %v, prints\n%s", got.code, err, got.out)
@@ -43,10 +43,10 @@ func TestStatusVerb(t *testing.T) {
 	if code := stop(); code != exitOK {
 		t.Errorf("run ends with %d", code)
 	}
-	bridge(t, "status", "--address", address).failed(t, exitEnvironment, address, "--address")
-	bridge(t, "status", "-o", "yaml").failed(t, exitConfig, "json")
-	bridge(t, "status", "-c", path, "--status-listen", "off").failed(t, exitConfig, "status.listen is off")
-	bridge(t, "status", "-c", path, "--status-listen", ":1").failed(t, exitEnvironment, "127.0.0.1:1")
+	command(t, "status", "--address", address).failed(t, exitEnvironment, address, "--address")
+	command(t, "status", "-o", "yaml").failed(t, exitConfig, "json")
+	command(t, "status", "-c", path, "--status-listen", "off").failed(t, exitConfig, "status.listen is off")
+	command(t, "status", "-c", path, "--status-listen", ":1").failed(t, exitEnvironment, "127.0.0.1:1")
 }
 
 // TestStatusBehindALogin: the command takes certificate and token from the configuration or from flags. Without them, the error
@@ -90,17 +90,17 @@ func TestStatusBehindALogin(t *testing.T) {
 		"by the configuration": {"-c", path},
 		"by hand":              {"--address", "https://" + address, "--ca", cert, "--token-file", token},
 	} {
-		if got := bridge(t, append([]string{"status"}, args...)...); got.code != exitRuntime || !strings.Contains(got.out, "COLLECTION") {
+		if got := command(t, append([]string{"status"}, args...)...); got.code != exitRuntime || !strings.Contains(got.out, "COLLECTION") {
 			t.Errorf("%s: code %d, prints\n%s\n%s", name, got.code, got.out, got.err)
 		}
 	}
-	bridge(t, "status", "--address", "https://"+address, "--token-file", token).failed(t, exitEnvironment, "certificate")
-	bridge(t, "status", "--address", "https://"+address, "--ca", cert).failed(t, exitEnvironment, "401", "a login is required")
-	bridge(t, "status", "--address", address, "--token-file", token).failed(t, exitEnvironment, "HTTPS server")
+	command(t, "status", "--address", "https://"+address, "--token-file", token).failed(t, exitEnvironment, "certificate")
+	command(t, "status", "--address", "https://"+address, "--ca", cert).failed(t, exitEnvironment, "401", "a login is required")
+	command(t, "status", "--address", address, "--token-file", token).failed(t, exitEnvironment, "HTTPS server")
 	other := filepath.Join(dir, "other")
 	write(t, other, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: append([]byte{0}, pair.Certificate[0]...)})))
 	write(t, path, string(text)+"\nstatus: {listen: \""+address+"\", tls: {cert: "+other+", key: "+key+"}, login: {tokenFile: "+token+"}}\n")
-	bridge(t, "status", "-c", path).failed(t, exitEnvironment, "the bridge's certificate is not the one in "+other)
+	command(t, "status", "-c", path).failed(t, exitEnvironment, "the bridge's certificate is not the one in "+other)
 }
 
 // TestStatusOfAReadyBridge: troubled collections come first, and unknown values are marked.
@@ -116,7 +116,7 @@ func TestStatusOfAReadyBridge(t *testing.T) {
 		}}})
 	}))
 	defer s.Close()
-	out := bridge(t, "status", "--address", s.Listener.Addr().String()).ok(t)
+	out := command(t, "status", "--address", s.Listener.Addr().String()).ok(t)
 	pods, secrets := strings.Index(out, "\npods "), strings.Index(out, "\nsecrets ")
 	if pods < 0 || secrets < 0 || pods < secrets || !strings.Contains(out, "forbidden: no") || !strings.Contains(out, "audit.c") || !strings.Contains(out, "the sink's") || !strings.Contains(out, "–") {
 		t.Errorf("prints\n%s", out)
@@ -174,7 +174,7 @@ func TestBarStaysBelowTheLog(t *testing.T) {
 
 // TestCompletion: the completion scripts use the program's name.
 func TestCompletion(t *testing.T) {
-	if out := bridge(t, "completion", "bash").ok(t); !strings.Contains(out, "bridge") {
+	if out := command(t, "completion", "bash").ok(t); !strings.Contains(out, "bridge") {
 		t.Errorf("prints %q", out)
 	}
 }
@@ -192,7 +192,7 @@ func TestTop(t *testing.T) {
 		}}})
 	}))
 	defer s.Close()
-	out := bridge(t, "top", "--address", s.URL).ok(t)
+	out := command(t, "top", "--address", s.URL).ok(t)
 	if !regexp.MustCompile(`(?s)\nevents +live +20(\.0)? +3(\.0)? ?s.*\npods +live +0\.5 .*\nconfigmaps +live +– `).MatchString(out) {
 		t.Errorf("top prints\n%s", out)
 	}
@@ -206,7 +206,7 @@ func TestTop(t *testing.T) {
 	if code := stop(); code != exitOK {
 		t.Errorf("status --watch ends with %d: %s", code, errs)
 	}
-	bridge(t, "top", "--address", "127.0.0.1:1").failed(t, exitEnvironment, "no bridge answers at 127.0.0.1:1")
+	command(t, "top", "--address", "127.0.0.1:1").failed(t, exitEnvironment, "no bridge answers at 127.0.0.1:1")
 }
 
 // Who asks a running bridge, or prints permissions, has no password of the bus: the command needs only what it uses of the configuration.
@@ -218,18 +218,18 @@ func TestCommandsWithoutThePasswords(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := bridge(t, "validate", "-c", path); got.code != exitConfig || !strings.Contains(got.err, "the environment has no BUS_PASSWORD") {
+	if got := command(t, "validate", "-c", path); got.code != exitConfig || !strings.Contains(got.err, "the environment has no BUS_PASSWORD") {
 		t.Errorf("validate: code %d, %s", got.code, got.err)
 	}
-	bridge(t, "status", "-c", path).failed(t, exitEnvironment, "no bridge answers at 127.0.0.1:1")
-	bridge(t, "top", "-c", path).failed(t, exitEnvironment, "no bridge answers at 127.0.0.1:1")
-	bridge(t, "resync", "pods", "-c", path).failed(t, exitEnvironment, "/nowhere/admin.sock")
+	command(t, "status", "-c", path).failed(t, exitEnvironment, "no bridge answers at 127.0.0.1:1")
+	command(t, "top", "-c", path).failed(t, exitEnvironment, "no bridge answers at 127.0.0.1:1")
+	command(t, "resync", "pods", "-c", path).failed(t, exitEnvironment, "/nowhere/admin.sock")
 	for _, args := range [][]string{{"rbac", "-c", path}, {"rbac", "--bus", "-c", path}} {
-		if out := bridge(t, args...).ok(t); !strings.Contains(out, "prod") && !strings.Contains(out, "pods") || strings.Contains(out, "BUS_PASSWORD") {
+		if out := command(t, args...).ok(t); !strings.Contains(out, "prod") && !strings.Contains(out, "pods") || strings.Contains(out, "BUS_PASSWORD") {
 			t.Errorf("%v prints\n%s", args, out)
 		}
 	}
-	bridge(t, "status", "-c", path, "--status-listen", "nonsense").failed(t, exitConfig, "status.listen")
+	command(t, "status", "-c", path, "--status-listen", "nonsense").failed(t, exitConfig, "status.listen")
 }
 
 // On a standby, bridge status and bridge top say who leads and how to reach it, and print no empty tables.
@@ -242,7 +242,7 @@ func TestStatusOfAStandby(t *testing.T) {
 	}))
 	defer s.Close()
 	for _, verb := range []string{"status", "top"} {
-		out := bridge(t, verb, "--address", s.Listener.Addr().String()).ok(t)
+		out := command(t, verb, "--address", s.Listener.Addr().String()).ok(t)
 		if !strings.Contains(out, "standby") || !strings.Contains(out, "kubectl -n streaming port-forward bridge-0 8081") || strings.Contains(out, "COLLECTION") {
 			t.Errorf("%s prints\n%s", verb, out)
 		}

@@ -13,10 +13,10 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/kubebridge/kubebridge/internal/bridge"
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/encode"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/core/encode"
+	"github.com/kubebridge/kubebridge/internal/core/plan"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -84,9 +84,9 @@ func (f *tailFlags) run(cmd *cobra.Command, args []string) error {
 	if _, err := plan.Check(cmd.Context(), client, spec.Entries, nil); err != nil {
 		return &exitError{exitEnvironment, err}
 	}
-	return pipeline.NewBridge(pipeline.BridgeOptions{
-		Name: "tail", Cluster: "tail", Client: client, Sinks: []pipeline.SinkSpec{spec},
-		Log: log, Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
+	return bridge.New(bridge.Options{
+		Name: "tail", Cluster: "tail", Client: client, Sinks: []bridge.SinkSpec{spec},
+		Log: log, Metrics: bridge.NewMetrics(prometheus.NewRegistry()),
 	}).Run(cmd.Context())
 }
 
@@ -117,15 +117,15 @@ func (f *tailFlags) check(cmd *cobra.Command, args []string) error {
 }
 
 // spec describes a sink that prints the changes of resources.
-func (f *tailFlags) spec(w io.Writer, resources []string) pipeline.SinkSpec {
+func (f *tailFlags) spec(w io.Writer, resources []string) bridge.SinkSpec {
 	output := cmp.Or(f.output, stdout.Pretty)
 	color := output == stdout.Pretty && isTerminal(w)
 	if output != stdout.Pretty {
 		w = document(w)
 	}
-	spec := pipeline.SinkSpec{
-		SinkResources: pipeline.SinkResources{Sink: "tail"},
-		Open: func(_ context.Context, id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
+	spec := bridge.SinkSpec{
+		SinkResources: bridge.SinkResources{Sink: "tail"},
+		Open: func(_ context.Context, id event.Identity) (sink.Sink, bridge.OpenStore, encode.Config, error) {
 			var form encode.Config // values of Secrets are redacted: there is no key
 			store, err := file.OpenMem(id)
 			if err != nil {
@@ -140,7 +140,7 @@ func (f *tailFlags) spec(w io.Writer, resources []string) pipeline.SinkSpec {
 	for _, name := range resources {
 		spec.Entries = append(spec.Entries, plan.Entry{
 			Resource: name, Namespaces: f.namespaces, LabelSelector: f.selector, FieldSelector: f.fields,
-			Options: pipeline.CollectionOptions{Settings: encode.Settings{SkipSnapshot: f.watchOnly}},
+			Options: bridge.CollectionOptions{Settings: encode.Settings{SkipSnapshot: f.watchOnly}},
 		})
 	}
 	return spec

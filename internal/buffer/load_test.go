@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubebridge/kubebridge/internal/spool"
+	"github.com/kubebridge/kubebridge/internal/base/spool"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 

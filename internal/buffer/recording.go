@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/spool"
+	"github.com/kubebridge/kubebridge/internal/base/spool"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/zap/zaptest"
 
-	"github.com/kubebridge/kubebridge/internal/spool"
+	"github.com/kubebridge/kubebridge/internal/base/spool"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )

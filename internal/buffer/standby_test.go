@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap/zaptest"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubebridge/kubebridge/internal/spool"
+	"github.com/kubebridge/kubebridge/internal/base/spool"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/textfile"
+	"github.com/kubebridge/kubebridge/internal/base/textfile"
 )
 
 // leastAudit is the smallest audit.maxBytes in bytes: the largest request of an API server has room.

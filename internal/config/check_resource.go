@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/core/plan"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 

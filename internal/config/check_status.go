@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kubebridge/kubebridge/internal/textfile"
+	"github.com/kubebridge/kubebridge/internal/base/textfile"
 )
 
 var hostForm = regexp.MustCompile(`^[A-Za-z0-9_]([-A-Za-z0-9_.]{0,252})$`)

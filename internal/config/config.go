@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/core/plan"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/file"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
@@ -294,7 +294,7 @@ func (c *Config) ResourcesOf(s *Sink) []Resource {
 	return c.Resources
 }
 
-// Entries are the resources of a sink as internal/plan takes them, without the options that do not
+// Entries are the resources of a sink as internal/core/plan takes them, without the options that do not
 // matter there. Each has its place in the file, but not after [Config.Reloaded].
 func (c *Config) Entries(s *Sink) (all []plan.Entry) {
 	list := "resources"

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 
-	"github.com/kubebridge/kubebridge/internal/textfile"
+	"github.com/kubebridge/kubebridge/internal/base/textfile"
 )
 
 // Settings are the scalar settings that the environment (KUBEBRIDGE_CLUSTER,

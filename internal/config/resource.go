@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/core/plan"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
@@ -97,7 +97,7 @@ func (r Resource) Parsed() discovery.Name {
 	return discovery.NameOf(schema.GroupResource{Group: r.Group, Resource: r.Resource}, r.Version)
 }
 
-// planned returns the entry for internal/plan, without options that do not matter there.
+// planned returns the entry for internal/core/plan, without options that do not matter there.
 func (r *Resource) planned(place string) plan.Entry {
 	var meaning discovery.Name
 	if r.Group != "" || r.Version != "" {

@@ -1,5 +1,5 @@
-// Package checkpoint is the contract between internal/delivery and a checkpoint store. It has the keys that all stores keep in the same
-// way: the identity, the format, and the bus's mark. internal/durable defines the other keys.
+// Package checkpoint is the contract between internal/core/delivery and a checkpoint store. It has the keys that all stores keep in the same
+// way: the identity, the format, and the bus's mark. internal/core/durable defines the other keys.
 package checkpoint
 
 import (

@@ -11,7 +11,7 @@ import (
 // ErrMoved is returned for a store that is not the one in force: its checkpoint was moved to another store, or a move to it has not ended.
 var ErrMoved = errors.New("the checkpoint is in another store")
 
-// Move is what a store records of a move of the checkpoint from or to it: see internal/move.
+// Move is what a store records of a move of the checkpoint from or to it: see internal/operate/move.
 type Move struct {
 	ID    string    `json:"id"` // of the move: both stores have the same
 	State MoveState `json:"state"`

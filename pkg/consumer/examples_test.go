@@ -18,10 +18,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/kubebridge/kubebridge/internal/bustest"
-	"github.com/kubebridge/kubebridge/internal/postgrestest"
 	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/test/bustest"
+	"github.com/kubebridge/kubebridge/test/postgrestest"
 )
 
 // line is one message as testdata/replay.py reads it.

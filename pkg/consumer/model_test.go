@@ -11,10 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/kubebridge/kubebridge/internal/bustest"
-	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/internal/core/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/test/bustest"
 )
 
 // reader reads the bus of a world into a copy, and computes what the copy must have.

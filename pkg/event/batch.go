@@ -28,7 +28,7 @@ type Record struct {
 // Attribute is one CloudEvents context attribute, or another header.
 type Attribute struct{ Name, Value string }
 
-// Commit has the changes of the checkpoint that belong to a batch. They are encoded by internal/durable and
+// Commit has the changes of the checkpoint that belong to a batch. They are encoded by internal/core/durable and
 // opaque to sinks.
 type Commit struct{ Changes []KV }
 

@@ -65,7 +65,7 @@ func TestSchemasAcceptEveryEvent(t *testing.T) {
 	for _, x := range examples() {
 		values[x.name] = encode(&x.event)
 	}
-	emitted, err := filepath.Glob("../../internal/encode/testdata/*.json")
+	emitted, err := filepath.Glob("../../internal/core/encode/testdata/*.json")
 	if err != nil || len(emitted) < 10 {
 		t.Fatalf("events of the pipeline: %v, %v", emitted, err)
 	}

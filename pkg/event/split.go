@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/kubebridge/kubebridge/internal/scan"
+	"github.com/kubebridge/kubebridge/internal/base/scan"
 )
 
 // split returns the values of some members of a JSON object as they are in the text, nil for one that it does not have, and an object of its other

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubebridge/kubebridge/internal/hostiletest"
+	"github.com/kubebridge/kubebridge/test/hostiletest"
 )
 
 // costlyRules returns rules that hide many values at all depths.

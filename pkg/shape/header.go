@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kubebridge/kubebridge/internal/scan"
+	"github.com/kubebridge/kubebridge/internal/base/scan"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 

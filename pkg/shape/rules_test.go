@@ -447,7 +447,7 @@ func FuzzRules(f *testing.F) {
 // pods returns pods as an API server sends them, 12 to 16 KB.
 func pods(t testing.TB) [][]byte {
 	t.Helper()
-	text, err := os.ReadFile("../../internal/scan/testdata/pods.ndjson")
+	text, err := os.ReadFile("../../internal/base/scan/testdata/pods.ndjson")
 	if err != nil {
 		t.Fatal(err)
 	}

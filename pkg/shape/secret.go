@@ -4,7 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 
-	"github.com/kubebridge/kubebridge/internal/scan"
+	"github.com/kubebridge/kubebridge/internal/base/scan"
 )
 
 // Redacted replaces masked values, and hashed values if there is no key. Like a hash

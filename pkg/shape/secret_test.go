@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/kubebridge/kubebridge/internal/scan"
+	"github.com/kubebridge/kubebridge/internal/base/scan"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 )

@@ -1,4 +1,4 @@
-// Package sink is the contract between internal/delivery and a bus.
+// Package sink is the contract between internal/core/delivery and a bus.
 package sink
 
 import (

@@ -9,7 +9,7 @@ import (
 // corpus is watch frames captured from a kube-apiserver, a line each.
 func corpus(b *testing.B, name string) []byte {
 	b.Helper()
-	text, err := os.ReadFile("../../internal/scan/testdata/" + name + ".ndjson")
+	text, err := os.ReadFile("../../internal/base/scan/testdata/" + name + ".ndjson")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"hash"
 	"slices"
 
-	"github.com/kubebridge/kubebridge/internal/scan"
+	"github.com/kubebridge/kubebridge/internal/base/scan"
 )
 
 // Object is one Kubernetes object as the API server sent it: its JSON, and the

@@ -24,8 +24,8 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/serve"
-	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/internal/base/httpserver"
+	"github.com/kubebridge/kubebridge/internal/operate/status"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -102,7 +102,7 @@ func changes(string, string) ([]status.Change, bool) {
 func serveStatus(t *testing.T, collections int) string {
 	t.Helper()
 	s, err := status.New(status.Options{
-		Serve: serve.Options{Listen: "127.0.0.1:0", Log: zap.NewNop()}, Gatherer: prometheus.NewRegistry(), Report: reports(collections), Changes: changes,
+		Serve: httpserver.Options{Listen: "127.0.0.1:0", Log: zap.NewNop()}, Gatherer: prometheus.NewRegistry(), Report: reports(collections), Changes: changes,
 		Alive: func(context.Context) bool { return true },
 	})
 	if err != nil {

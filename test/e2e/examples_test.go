@@ -16,9 +16,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubebridge/kubebridge/internal/postgrestest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+	"github.com/kubebridge/kubebridge/test/postgrestest"
 )
 
 // examples are the example programs, which are built and installed once.

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kubebridge/kubebridge/internal/hashkey"
+	"github.com/kubebridge/kubebridge/internal/base/hashkey"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/hostiletest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+	"github.com/kubebridge/kubebridge/test/hostiletest"
 )
 
 // tenantFor is how long changes of others are timed, each time.

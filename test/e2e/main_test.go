@@ -17,9 +17,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/kubebridge/kubebridge/internal/paralleltest"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/paralleltest"
 )
 
 // raceEnv, if set, builds the bridge with the race detector. A race then fails the test that finds it.

@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kubebridge/kubebridge/internal/base/spool"
 	"github.com/kubebridge/kubebridge/internal/buffer"
-	"github.com/kubebridge/kubebridge/internal/spool"
 	"github.com/kubebridge/kubebridge/pkg/source"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"

@@ -10,8 +10,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/kubebridge/kubebridge/internal/paralleltest"
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
+	"github.com/kubebridge/kubebridge/test/paralleltest"
 )
 
 // shared is the Kafka of all tests without special requirements. Each test has topics of its own.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/bench/internal/mark"
-	"github.com/kubebridge/kubebridge/internal/spool"
+	"github.com/kubebridge/kubebridge/internal/base/spool"
 )
 
 // Units of the benchmark buffer.

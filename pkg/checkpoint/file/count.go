@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/kubebridge/kubebridge/internal/diskguard"
+	"github.com/kubebridge/kubebridge/internal/base/diskguard"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 

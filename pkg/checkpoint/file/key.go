@@ -10,7 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/kubebridge/kubebridge/internal/links"
+	"github.com/kubebridge/kubebridge/internal/base/links"
 )
 
 const keyName = "hash.key"

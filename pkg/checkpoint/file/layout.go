@@ -14,8 +14,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/kubebridge/kubebridge/internal/diskguard"
-	"github.com/kubebridge/kubebridge/internal/links"
+	"github.com/kubebridge/kubebridge/internal/base/diskguard"
+	"github.com/kubebridge/kubebridge/internal/base/links"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"github.com/kubebridge/kubebridge/internal/diskguard"
+	"github.com/kubebridge/kubebridge/internal/base/diskguard"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kubebridge/kubebridge/internal/links"
+	"github.com/kubebridge/kubebridge/internal/base/links"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubebridge/kubebridge/internal/hostiletest"
+	"github.com/kubebridge/kubebridge/test/hostiletest"
 )
 
 // linearSteps bounds the steps per byte of expressions that read everything a fixed number of times. They take four, or fewer if they

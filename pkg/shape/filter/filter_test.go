@@ -261,7 +261,7 @@ func native(v any) any {
 // BenchmarkMatch measures a filter on a real pod of 12 KB, and compares it with decoding the pod
 // first.
 func BenchmarkMatch(b *testing.B) {
-	text, err := os.ReadFile("../../../internal/scan/testdata/pods.ndjson")
+	text, err := os.ReadFile("../../../internal/base/scan/testdata/pods.ndjson")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
 
-	"github.com/kubebridge/kubebridge/internal/scan"
+	"github.com/kubebridge/kubebridge/internal/base/scan"
 	"github.com/kubebridge/kubebridge/pkg/shape/internal/raw"
 )
 

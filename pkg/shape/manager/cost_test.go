@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/hostiletest"
 	"github.com/kubebridge/kubebridge/pkg/shape/manager"
+	"github.com/kubebridge/kubebridge/test/hostiletest"
 )
 
 // givenUp is an object that identifies each element of a list by another set of keys, so that the list is read for each of them.

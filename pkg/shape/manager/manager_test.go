@@ -302,7 +302,7 @@ func TestNewest(t *testing.T) {
 
 // frames returns the objects of recorded frames of a kind, with real managedFields.
 func frames(t testing.TB, kind string) (bodies [][]byte) {
-	text, err := os.ReadFile("../../../internal/scan/testdata/" + kind + ".ndjson")
+	text, err := os.ReadFile("../../../internal/base/scan/testdata/" + kind + ".ndjson")
 	if err != nil {
 		t.Fatal(err)
 	}

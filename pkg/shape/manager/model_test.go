@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
-	"github.com/kubebridge/kubebridge/internal/edittest"
 	"github.com/kubebridge/kubebridge/pkg/shape/manager"
+	"github.com/kubebridge/kubebridge/test/edittest"
 )
 
 // writer identifies the sender of a request, as the server distinguishes writers.

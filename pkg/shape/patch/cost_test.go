@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/kubebridge/kubebridge/internal/hostiletest"
 	"github.com/kubebridge/kubebridge/pkg/shape/patch"
+	"github.com/kubebridge/kubebridge/test/hostiletest"
 )
 
 // maxSteps bounds the steps of a patch: the budget, and one more reading of the texts.

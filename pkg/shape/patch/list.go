@@ -7,7 +7,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/kubebridge/kubebridge/internal/rising"
+	"github.com/kubebridge/kubebridge/internal/base/rising"
 	"github.com/kubebridge/kubebridge/pkg/shape/internal/raw"
 )
 

@@ -273,7 +273,7 @@ func FuzzPatch(f *testing.F) {
 }
 
 func pod(t testing.TB) []byte {
-	text, err := os.ReadFile("../../../internal/scan/testdata/pods.ndjson")
+	text, err := os.ReadFile("../../../internal/base/scan/testdata/pods.ndjson")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/kubebridge/kubebridge/internal/links"
+	"github.com/kubebridge/kubebridge/internal/base/links"
 )
 
 // errForeign is returned for a file that no sink has written.

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/links"
+	"github.com/kubebridge/kubebridge/internal/base/links"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 

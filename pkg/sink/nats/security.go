@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/kubebridge/kubebridge/internal/textfile"
+	"github.com/kubebridge/kubebridge/internal/base/textfile"
 )
 
 // Auth holds credentials. At most one way is used. What is named as a file is read

@@ -17,7 +17,7 @@ import (
 // An API server accepts an audit policy of bridge rbac, and records what the bridge needs: bodies of what is published, none of Secrets, no
 // tokens, and nothing of the rest.
 func TestAuditPolicy(t *testing.T) {
-	policy, err := filepath.Abs("../../../internal/access/testdata/audit-policy-resources.yaml")
+	policy, err := filepath.Abs("../../../internal/operate/access/testdata/audit-policy-resources.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,9 +27,9 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubebridge/kubebridge/internal/audit"
-	"github.com/kubebridge/kubebridge/internal/audit/inbox"
-	"github.com/kubebridge/kubebridge/internal/audit/logfile"
+	"github.com/kubebridge/kubebridge/internal/attribution/audit"
+	"github.com/kubebridge/kubebridge/internal/attribution/inbox"
+	"github.com/kubebridge/kubebridge/internal/attribution/logfile"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 )
 

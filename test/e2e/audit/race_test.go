@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubebridge/kubebridge/internal/audit"
-	"github.com/kubebridge/kubebridge/internal/audit/join"
-	"github.com/kubebridge/kubebridge/internal/audit/logfile"
+	"github.com/kubebridge/kubebridge/internal/attribution/audit"
+	"github.com/kubebridge/kubebridge/internal/attribution/join"
+	"github.com/kubebridge/kubebridge/internal/attribution/logfile"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 )
 

@@ -16,9 +16,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/audit"
-	"github.com/kubebridge/kubebridge/internal/audit/inbox"
-	"github.com/kubebridge/kubebridge/internal/audit/webhook"
+	"github.com/kubebridge/kubebridge/internal/attribution/audit"
+	"github.com/kubebridge/kubebridge/internal/attribution/inbox"
+	"github.com/kubebridge/kubebridge/internal/attribution/webhook"
 )
 
 // receiverDir and receiverListen, if set, make the test program a receiver: the webhook with an inbox in that directory.

@@ -17,8 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubebridge/kubebridge/internal/base/spool"
 	"github.com/kubebridge/kubebridge/internal/buffer"
-	"github.com/kubebridge/kubebridge/internal/spool"
 	"github.com/kubebridge/kubebridge/pkg/source"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
 )

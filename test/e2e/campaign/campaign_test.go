@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/kubebridge/kubebridge/internal/paralleltest"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/paralleltest"
 )
 
 func TestMain(m *testing.M) {

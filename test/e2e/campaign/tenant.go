@@ -12,9 +12,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/kubebridge/kubebridge/internal/hostiletest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+	"github.com/kubebridge/kubebridge/test/hostiletest"
 )
 
 const (

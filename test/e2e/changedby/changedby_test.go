@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubebridge/kubebridge/internal/edittest"
 	"github.com/kubebridge/kubebridge/pkg/shape/manager"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
+	"github.com/kubebridge/kubebridge/test/edittest"
 )
 
 // TestNobodyIsBlamed sends random requests of several managers, and asks who sent each from what the server answered.

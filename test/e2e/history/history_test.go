@@ -25,11 +25,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubebridge/kubebridge/internal/paralleltest"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+	"github.com/kubebridge/kubebridge/test/paralleltest"
 )
 
 const patience = 60 * time.Second

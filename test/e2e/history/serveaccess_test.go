@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kubebridge/kubebridge/internal/mirror/auth"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/auth"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/auditlog"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"

@@ -1,4 +1,4 @@
-// Package leader_test tests internal/leader against a real kube-apiserver.
+// Package leader_test tests internal/operate/leader against a real kube-apiserver.
 package leader_test
 
 import (
@@ -23,10 +23,10 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubebridge/kubebridge/internal/leader"
-	"github.com/kubebridge/kubebridge/internal/paralleltest"
+	"github.com/kubebridge/kubebridge/internal/operate/leader"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/faultproxy"
+	"github.com/kubebridge/kubebridge/test/paralleltest"
 )
 
 // patience bounds every wait for something that should happen soon.

@@ -16,11 +16,11 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubebridge/kubebridge/internal/paralleltest"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+	"github.com/kubebridge/kubebridge/test/paralleltest"
 )
 
 // patience bounds every wait for something that should happen soon.

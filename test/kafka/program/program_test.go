@@ -22,9 +22,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubebridge/kubebridge/internal/paralleltest"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
+	"github.com/kubebridge/kubebridge/test/paralleltest"
 )
 
 // patience is when a test gives up. Half a minute is usual on a busy machine.

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 
-	"github.com/kubebridge/kubebridge/internal/mirror"
-	"github.com/kubebridge/kubebridge/internal/mirror/api"
-	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/internal/past/mirror"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/api"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/store"
 	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )

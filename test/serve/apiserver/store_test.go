@@ -30,7 +30,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/store"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 

@@ -13,10 +13,10 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/mirror"
-	"github.com/kubebridge/kubebridge/internal/mirror/api"
-	"github.com/kubebridge/kubebridge/internal/mirror/busreader"
-	"github.com/kubebridge/kubebridge/internal/mirror/store"
+	"github.com/kubebridge/kubebridge/internal/past/mirror"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/api"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/busreader"
+	"github.com/kubebridge/kubebridge/internal/past/mirror/store"
 	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"

@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/kubebridge/kubebridge/internal/scan"
+	"github.com/kubebridge/kubebridge/internal/base/scan"
 )
 
 // Member is a member of an object.

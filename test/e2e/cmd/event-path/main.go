@@ -35,7 +35,7 @@ const (
 )
 
 // host is the package that gets the signal. It is not counted: the compiler's coverage does not know overlays.
-const host = "internal/admin"
+const host = "internal/operate/admin"
 
 //go:embed counters.go.txt
 var counters []byte

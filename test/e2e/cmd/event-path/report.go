@@ -13,16 +13,16 @@ import (
 
 // inOrder has the packages in the order of docs/architecture.md, "The life of an event"; others come behind.
 var inOrder = [...]string{
-	"pkg/source", "pkg/source/discovery", "internal/scan", "internal/feed", "internal/loop", "internal/encode", "pkg/shape", "internal/reconcile",
-	"pkg/event", "internal/delivery", "pkg/sink/kafka",
+	"pkg/source", "pkg/source/discovery", "internal/base/scan", "internal/core/feed", "internal/core/loop", "internal/core/encode", "pkg/shape", "internal/core/reconcile",
+	"pkg/event", "internal/core/delivery", "pkg/sink/kafka",
 }
 
 // apart are the files that an event's reader need not follow, by the beginnings of their names.
 var apart = [...]struct{ what, file string }{
-	{"observers: status, metrics, log", "internal/pipeline/"},
-	{"observers: status, metrics, log", "internal/status/"},
-	{"observers: status, metrics, log", "internal/recent/"},
-	{"the checkpoint's changes", "internal/durable/"},
+	{"observers: status, metrics, log", "internal/bridge/"},
+	{"observers: status, metrics, log", "internal/operate/status/"},
+	{"observers: status, metrics, log", "internal/operate/recent/"},
+	{"the checkpoint's changes", "internal/core/durable/"},
 	{"the checkpoint's changes", "pkg/checkpoint/"},
 	{"the checkpoint's changes", "pkg/sink/kafka/store"},
 }

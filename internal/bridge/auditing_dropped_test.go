@@ -1,0 +1,116 @@
+package bridge
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
+	"github.com/kubebridge/kubebridge/internal/attribution/join"
+	"github.com/kubebridge/kubebridge/internal/core/reconcile"
+	"github.com/kubebridge/kubebridge/internal/operate/status"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// slowBus is a bus that accepts all batches. A write can be made to wait.
+type slowBus struct {
+	nowhere
+	mu      sync.Mutex
+	stuck   chan struct{} // closed when a write waits; nil: writes do not wait
+	goOn    chan struct{} // closed when it may end
+	waiting []string      // keys of changes that wait, which a reader of the bus would have
+}
+
+func (b *slowBus) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stuck != nil {
+		close(b.stuck)
+		b.stuck = nil
+		<-b.goOn
+	}
+	for _, r := range batch.Records {
+		for _, kv := range r.State {
+			if attribute.IsWaiting(kv.Key) && kv.Value != nil {
+				b.waiting = append(b.waiting, string(kv.Key))
+			}
+		}
+	}
+	return []byte("1"), nil
+}
+
+// logs is embedded in a bus that is to be in the mode Log.
+type logs struct{}
+
+func (logs) Tail(context.Context, []byte, func([]event.KV, []byte) error) error { return nil }
+
+func (logs) Mark() []byte { return []byte("1") }
+
+// slowLog is slowBus in the mode Log.
+type slowLog struct {
+	slowBus
+	logs
+}
+
+// slowTransactions is slowBus in the mode Transaction.
+type slowTransactions struct{ slowBus }
+
+func (*slowTransactions) Commit(context.Context, uint64, []event.KV) error { return nil }
+
+// A change on which there is a verdict, and about which nothing is published, leaves the checkpoint also if its own event is not committed yet. If it
+// stayed there, it would wait again after each restart, and later requests would count as its candidates.
+func TestDroppedChangesDoNotStay(t *testing.T) {
+	intents, inLog, inTransactions := &slowBus{}, &slowLog{}, &slowTransactions{}
+	for _, x := range []struct {
+		mode string
+		to   sink.Sink
+		bus  *slowBus
+	}{
+		{"intents", intents, intents},
+		{"log", inLog, &inLog.slowBus},
+		{"transaction", inTransactions, &inTransactions.slowBus},
+	} {
+		t.Run(x.mode, func(t *testing.T) {
+			store, err := file.OpenMem(identity)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			a := newAuditing(t, nil)
+			a.spec.Join = join.Options{Settle: time.Millisecond, Keep: time.Millisecond, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100}
+			r := newAuditedRig(t, x.to, store, CollectionOptions{}, a.spec)
+			defer r.stop()
+			defer r.followsAudit(a)()
+			r.setTarget("configmaps", target{Target: source.Target{Collection: event.Collection{Resource: "configmaps"}}})
+			r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
+			r.shows("the snapshot", func(_ status.Sink, c status.Collection) bool { return objects(c, 0) })
+			stuck := make(chan struct{})
+			x.bus.mu.Lock()
+			x.bus.stuck, x.bus.goOn = stuck, make(chan struct{})
+			x.bus.mu.Unlock()
+			r.reads(watched(reconcile.Seen, "first", "11", "10"))
+			<-stuck
+			r.reads(watched(reconcile.Seen, "second", "12", "11"))
+			r.shows("there is no record", func(s status.Sink, _ status.Collection) bool {
+				a.hasRead(fromFile, time.Now())
+				return s.Attribution != nil && s.Attribution.Waiting == 0 && s.Attribution.NoRecord == 2
+			})
+			close(x.bus.goOn)
+			r.shows("both are committed", func(_ status.Sink, c status.Collection) bool { return objects(c, 2) })
+			await(t, "changes stay in the checkpoint", func() bool {
+				n := 0
+				err := store.Scan([]byte("a/"), func(_, _ []byte) error { n++; return nil })
+				return err == nil && n == 0
+			})
+			x.bus.mu.Lock()
+			defer x.bus.mu.Unlock()
+			if n := len(x.bus.waiting); x.mode == "log" && n > 1 || x.mode != "log" && n > 0 {
+				t.Errorf("readers of the bus would have %q", x.bus.waiting)
+			}
+		})
+	}
+}

@@ -1,0 +1,45 @@
+package bridge
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/internal/attribution/audit"
+	"github.com/kubebridge/kubebridge/internal/core/reconcile"
+	"github.com/kubebridge/kubebridge/internal/operate/status"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// The API server serves Events in two groups. A request for either of them makes a change of a collection of either of them: the scheduler writes
+// through events.k8s.io, and most configurations have the core group.
+func TestRequestsOfTheOtherGroup(t *testing.T) {
+	for _, collection := range []string{"", "events.k8s.io"} {
+		for _, request := range []string{"", "events.k8s.io"} {
+			t.Run(fmt.Sprintf("collection of %q, request of %q", collection, request), func(t *testing.T) { exactOf(t, collection, request) })
+		}
+	}
+}
+
+func exactOf(t *testing.T, collection, request string) {
+	a, store := newDenying(t)
+	r := newUnplannedRig(t, &nowhere{}, store, a.spec)
+	defer r.stop()
+	defer r.followsAudit(a)()
+	r.setCollection(event.Collection{Group: collection, Resource: "events"}, CollectionOptions{})
+	r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
+	r.reads(watched(reconcile.Seen, "e", "11", "10"))
+	var b audit.Batch
+	p := audit.NewParser(audit.Options{Denied: true})
+	ref := fmt.Sprintf(`"user":{"username":"scheduler"},"objectRef":{"apiGroup":%q,"apiVersion":"v1","resource":"events","namespace":"a","name":"e"}`, request)
+	p.Message(fmt.Appendf(nil, `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"RequestResponse","auditID":"1","stage":"ResponseComplete","verb":"create",%s,
+		"responseStatus":{"code":201},"responseObject":{"metadata":{"namespace":"a","name":"e","uid":"uid-e","resourceVersion":"11"}}}`, ref), &b)
+	p.Message(fmt.Appendf(nil, `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"2","stage":"ResponseComplete","verb":"delete",%s,
+		"responseStatus":{"code":403}}`, ref), &b)
+	if err := a.Append(b.Records); err != nil {
+		t.Fatal(err)
+	}
+	r.showsSink("the change is exact, and the denied request is published", func(s status.Sink) bool {
+		return s.Attribution != nil && s.Attribution.Exact == 1 && s.Attribution.Denied["published"] == 1
+	})
+}

@@ -1,0 +1,163 @@
+package loop
+
+import (
+	"strings"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
+	"github.com/kubebridge/kubebridge/internal/attribution/join"
+	"github.com/kubebridge/kubebridge/internal/core/reconcile"
+)
+
+const (
+	// maxDelayed bounds the bytes of messages that are delayed, and maxDelayedMessages their number.
+	maxDelayed         = frameBudget / 2
+	maxDelayedMessages = 100_000
+)
+
+// delays are messages of collections that are handled later, because a change of the collection waits until it is known who made it: see
+// [attribute.Options].Wait. The core does not have them yet, so nothing of them is in the store, and they are read again after a restart.
+// Only Run's goroutine uses them.
+//
+//	message of a collection                      the collection has no delayed message   it has some
+//	change that a watch has seen                 handled, if its verdict is known;       delayed
+//	                                             else delayed
+//	any other                                    handled                                 delayed
+//
+//	first delayed message of a collection        then
+//	change: its verdict becomes known            handled
+//	change: its time is over                     handled
+//	change: too many messages are delayed        handled
+//	any other                                    handled
+//	its read is stopped                          dropped, with all that are delayed
+type delays struct {
+	queues   map[string][]delayed // by collection, in order; none is empty
+	messages int
+	bytes    int64
+	records  uint64 // how often records were read
+}
+
+// delayed is a message that is delayed.
+type delayed struct {
+	message
+	until   time.Time // zero: the message itself has nothing to wait for
+	records uint64    // delays.records when it was looked whether the verdict is known
+}
+
+func newDelays() *delays { return &delays{queues: map[string][]delayed{}} }
+
+// has reports whether messages of a collection are delayed.
+func (d *delays) has(collection string) bool { return len(d.queues[collection]) > 0 }
+
+func (d *delays) add(collection string, m delayed) {
+	d.queues[collection] = append(d.queues[collection], m)
+	d.messages++
+	d.bytes += m.bytes
+}
+
+// take removes the first message of a collection.
+func (d *delays) take(collection string) message {
+	q := d.queues[collection]
+	m := q[0].message
+	q[0] = delayed{}
+	if d.queues[collection] = q[1:]; len(q) == 1 {
+		delete(d.queues, collection)
+	}
+	d.messages--
+	d.bytes -= m.bytes
+	return m
+}
+
+// full reports whether there is no room for another message.
+func (d *delays) full() bool { return d.bytes > maxDelayed || d.messages > maxDelayedMessages }
+
+// due returns a channel that fires when the time of a message is over; nil: none is delayed.
+func (d *delays) due() <-chan time.Time {
+	var first time.Time
+	for _, q := range d.queues {
+		if until := q[0].until; first.IsZero() || until.Before(first) {
+			first = until
+		}
+	}
+	if first.IsZero() {
+		return nil
+	}
+	return time.After(max(0, time.Until(first)))
+}
+
+// delay delays a message, if it or one before it has to wait. It returns false if the message can be handled.
+func (l *Loop) delay(m message) bool {
+	id, d := m.collection, l.reads.delays
+	if id == "" || l.Attribution == nil || l.Attribution.Wait() == 0 {
+		return false
+	}
+	change := l.isChange(&m)
+	if !d.has(id) && (!change || l.decides(&m)) {
+		return false
+	}
+	if m.received.IsZero() {
+		m.received = l.at
+	}
+	one := delayed{message: m}
+	if change {
+		one.until, one.records = l.at.Add(l.Attribution.Wait()), d.records
+	}
+	d.add(id, one)
+	return true
+}
+
+// release handles delayed messages that wait no longer, while the batch has room.
+func (l *Loop) release() error {
+	d := l.reads.delays
+	for id := range d.queues {
+		for d.has(id) && !l.batches.full() && !l.waits(&d.queues[id][0]) {
+			if err := l.handleNow(d.take(id)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// waits reports whether the first delayed message of a collection still waits.
+func (l *Loop) waits(m *delayed) bool {
+	d := l.reads.delays
+	if !l.at.Before(m.until) || d.full() {
+		return false
+	}
+	if m.records == d.records {
+		return true
+	}
+	m.records = d.records
+	return l.isChange(&m.message) && !l.decides(&m.message)
+}
+
+// isChange reports whether a message is about a change that a watch has seen, and that a request can have made.
+func (l *Loop) isChange(m *message) bool {
+	in := m.input
+	if in == nil || in.Kind != reconcile.Sighted || in.Side != 0 || in.Sighting.Origin != reconcile.Watch || in.Read != l.core.Reading(in.Collection).Number {
+		return false
+	}
+	return in.Sighting.Form != reconcile.Ended || in.Sighting.Fate != reconcile.Unknown
+}
+
+// decides reports whether it would be known at once who made a change, if it was passed to the core now.
+func (l *Loop) decides(m *message) bool {
+	s := m.input.Sighting
+	c := attribute.Change{Collection: m.collection, UID: s.UID, Made: s.Version, Did: join.Written}
+	c.Namespace, c.Name, _ = strings.Cut(s.Key, "/")
+	switch {
+	case s.Form == reconcile.Ended && s.Fate == reconcile.Gone:
+		c.Did = join.Removed
+	case s.Form == reconcile.Ended:
+		c.Did = join.Changed
+	}
+	if known, _ := l.core.Object(m.collection, s.Key); known != nil && known.UID == s.UID {
+		c.Before = known.Version
+	}
+	at := m.received
+	if at.IsZero() {
+		at = l.at
+	}
+	return l.Attribution.Decides(c, at)
+}

@@ -1,0 +1,328 @@
+package history
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	jsonscan "github.com/kubebridge/kubebridge/internal/base/scan"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+const typePrefix = "io.kubebridge."
+
+// attribute numbers the attributes that a head has. Those before textAttributes are kept as text.
+type attribute uint8
+
+const (
+	cluster attribute = iota // from here to origin, few different values repeat, and are interned
+	clusterUID
+	collection
+	group
+	resource
+	namespace
+	origin
+	id
+	objectName
+	uid
+	version
+	deletion
+	textAttributes // the number of attributes that are kept as text
+	clock
+	epoch
+	run
+	incarnation
+)
+
+// head holds the attributes of an event that queries need, without its body.
+type head struct {
+	typ                     event.Type
+	text                    [textAttributes]string
+	time                    time.Time
+	epoch, run, incarnation uint64
+	read                    uint32 // one bit for each attribute that was read from a header
+}
+
+// resourceID is "pods" or "deployments.apps".
+func (h *head) resourceID() string {
+	c := event.Collection{Group: h.text[group], Resource: h.text[resource]}
+	return c.ResourceID()
+}
+
+// at returns the resourceVersion at which the event happened; "" if it is not known.
+func (h *head) at() string {
+	if h.typ == event.Deleted {
+		return h.text[deletion]
+	}
+	return h.text[version]
+}
+
+// headReader reads heads. It keeps one copy of each string that repeats.
+type headReader struct {
+	types      map[string]event.Type
+	attributes map[string]attribute
+	interned   map[string]string
+}
+
+func newHeads() *headReader {
+	h := &headReader{types: map[string]event.Type{}, interned: map[string]string{}, attributes: map[string]attribute{
+		"cluster": cluster, "clusteruid": clusterUID, "collection": collection, "group": group, "resource": resource,
+		"namespace": namespace, "origin": origin, "id": id, "name": objectName, "uid": uid, "resourceversion": version,
+		"deletionversion": deletion, "time": clock, "epoch": epoch, "run": run, "incarnation": incarnation,
+	}}
+	for t := event.Added; t <= event.Lost; t++ {
+		h.types[t.CloudEvent()] = t
+	}
+	return h
+}
+
+func (h *headReader) intern(b []byte) string {
+	if s, ok := h.interned[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	h.interned[s] = s
+	return s
+}
+
+// read reads m's head into out. ok is false for dead letters, and for null values whose headers do not describe a deletion.
+func (h *headReader) read(m *sink.Message, out *head) (ok bool, err error) {
+	*out = head{epoch: 1}
+	typed, dead := false, false
+	for _, x := range m.Headers {
+		name, value, err := attributeOf(x)
+		switch {
+		case err != nil:
+			return false, err
+		case name == "deadletterreason":
+			dead = true
+		case name == "type" && typed:
+			return false, fmt.Errorf("two headers have its type: %w", ErrForeign)
+		case name == "type":
+			if out.typ, typed = h.types[string(value)]; !typed {
+				return false, unknownType(string(value))
+			}
+		default:
+			if err := out.set(h, name, value); err != nil {
+				return false, err
+			}
+		}
+	}
+	switch {
+	case dead, len(m.Value) == 0 && (!typed || out.typ != event.Deleted):
+		return false, nil
+	case !typed || !out.complete():
+		return h.readValue(m, out)
+	}
+	return true, out.check()
+}
+
+// complete reports whether the headers had the attributes that every event has.
+func (out *head) complete() bool {
+	return out.text[id] != "" && out.text[collection] != "" && !out.time.IsZero()
+}
+
+// check returns an error for an event without run and incarnation, which no bridge writes, and for one of the future.
+func (out *head) check() error {
+	if out.run == 0 || out.incarnation == 0 {
+		return fmt.Errorf("event %q has no run or no incarnation: %w", out.text[id], ErrForeign)
+	}
+	e := event.Received{ID: out.text[id], Run: out.run, Incarnation: out.incarnation, Time: out.time}
+	if err := e.CheckClock(time.Now()); err != nil {
+		return fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	return nil
+}
+
+// attributeOf returns the name of the attribute that a header holds; "" if it holds none.
+func attributeOf(x sink.Header) (name string, value []byte, err error) {
+	lower := strings.ToLower(x.Name)
+	name, found := strings.CutPrefix(lower, "ce_")
+	value = x.Value
+	if !found {
+		if name, found = strings.CutPrefix(lower, "ce-"); !found {
+			return "", nil, nil
+		}
+		text, err := url.PathUnescape(string(value))
+		if err != nil {
+			return "", nil, fmt.Errorf("header %s is %q: %w", lower, x.Value, ErrForeign)
+		}
+		value = []byte(text)
+	}
+	if !utf8.Valid(value) {
+		return "", nil, fmt.Errorf("header %s is %q: %w", x.Name, x.Value, ErrForeign)
+	}
+	return name, value, nil
+}
+
+func unknownType(name string) error {
+	why := ErrForeign
+	if strings.HasPrefix(name, typePrefix) {
+		why = ErrNewer
+	}
+	return fmt.Errorf("an event of type %q: %w", name, why)
+}
+
+// set stores an attribute. An attribute in two headers, in two spellings, is an error: readers would disagree about
+// its value.
+func (out *head) set(h *headReader, name string, value []byte) (err error) {
+	a, known := h.attributes[name]
+	if !known {
+		return nil
+	}
+	if out.read&(1<<a) != 0 {
+		return fmt.Errorf("two headers have its %s: %w", name, ErrForeign)
+	}
+	out.read |= 1 << a
+	switch a {
+	case clock:
+		out.time, err = time.Parse(time.RFC3339Nano, string(value))
+	case epoch:
+		if out.epoch, err = strconv.ParseUint(string(value), 10, 64); out.epoch == 0 {
+			err = strconv.ErrRange
+		}
+	case run:
+		out.run, err = strconv.ParseUint(string(value), 10, 64)
+	case incarnation:
+		out.incarnation, err = strconv.ParseUint(string(value), 10, 64)
+	default:
+		if a <= origin {
+			out.text[a] = h.intern(value)
+		} else {
+			out.text[a] = string(value)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s is %q: %w", name, value, ErrForeign)
+	}
+	return nil
+}
+
+// readValue reads the head from the message's value, because the headers lack attributes: NATS accepts at most 64 KiB of headers.
+func (h *headReader) readValue(m *sink.Message, out *head) (bool, error) {
+	e, err := decode(m)
+	switch {
+	case errors.Is(err, consumer.ErrNoEvent):
+		return false, nil
+	case errors.Is(err, event.ErrUnknownType):
+		var typed struct{ Type string }
+		if err := json.Unmarshal(m.Value, &typed); err != nil { // the value is no structured event; its type was in headers
+			return false, fmt.Errorf("%w: %w", err, ErrForeign)
+		}
+		return false, unknownType(typed.Type)
+	case err != nil:
+		return false, err
+	}
+	*out = head{typ: e.Type, time: e.Time, epoch: e.Epoch, run: e.Run, incarnation: e.Incarnation, text: [textAttributes]string{
+		cluster: e.Cluster, clusterUID: e.ClusterUID, collection: e.Collection, group: e.Group, resource: e.Resource,
+		namespace: e.Namespace, origin: string(e.Origin), id: e.ID, objectName: e.Name, uid: e.UID, version: e.ResourceVersion,
+		deletion: e.DeletionVersion,
+	}}
+	return true, out.check()
+}
+
+// message converts m into the form that [consumer.Decode] reads.
+func message(m *sink.Message) consumer.Message {
+	out := consumer.Message{Value: m.Value, Headers: make(map[string]string, len(m.Headers))}
+	for _, x := range m.Headers {
+		out.Headers[x.Name] = string(x.Value)
+	}
+	return out
+}
+
+// decode reads the whole event.
+func decode(m *sink.Message) (*event.Received, error) {
+	e, err := consumer.Decode(message(m))
+	if err == nil && (e.Run == 0 || e.Incarnation == 0) {
+		err = fmt.Errorf("event %q has no run or no incarnation: %w", e.ID, event.ErrNotEvent)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	return e, nil
+}
+
+// decode reads the whole event whose head is h. It checks that headers agree with the value and attributes with the body,
+// because each is used for another decision: the head selects the event, the value changes the copy, and the body is shown and restored.
+func (h *head) decode(m *sink.Message) (*event.Received, error) {
+	e, err := decode(m)
+	if err != nil {
+		return nil, err
+	}
+	says := []struct{ what, attribute, other string }{
+		{"type in its headers", h.typ.CloudEvent(), e.Type.CloudEvent()},
+		{"cluster in its headers", h.text[cluster], e.Cluster},
+		{"clusteruid in its headers", h.text[clusterUID], e.ClusterUID},
+		{"collection in its headers", h.text[collection], e.Collection},
+		{"group in its headers", h.text[group], e.Group},
+		{"resource in its headers", h.text[resource], e.Resource},
+		{"namespace in its headers", h.text[namespace], e.Namespace},
+		{"name in its headers", h.text[objectName], e.Name},
+		{"uid in its headers", h.text[uid], e.UID},
+	}
+	if !e.Type.OfCollection() && e.BodyKnown {
+		body, err := identityOf(e.Object)
+		if err != nil {
+			return nil, fmt.Errorf("%w: its body: %w", ErrForeign, err)
+		}
+		says = append(says, []struct{ what, attribute, other string }{
+			{"apiVersion in its body", body.apiVersion, e.APIVersion},
+			{"kind in its body", body.kind, e.Kind},
+			{"namespace in its body", event.BoundName(body.namespace), e.Namespace},
+			{"name in its body", event.BoundName(body.name), e.Name},
+			{"uid in its body", body.uid, e.UID},
+		}...)
+	}
+	for _, x := range says {
+		if x.attribute != x.other {
+			return nil, fmt.Errorf("%w: the %s is %q, and the event is of %q", ErrForeign, x.what, x.attribute, x.other)
+		}
+	}
+	return e, nil
+}
+
+// identity is what an object's JSON says that the object is.
+type identity struct{ apiVersion, kind, namespace, name, uid string }
+
+// identityOf reads the identity, without decoding the rest. As in encoding/json, the last member of a name counts.
+func identityOf(body []byte) (o identity, err error) {
+	var s jsonscan.Scanner
+	s.Reset(body)
+	text := func(to *string) error {
+		value, err := s.Value()
+		if err != nil || string(value) == "null" {
+			return err
+		}
+		return json.Unmarshal(value, to)
+	}
+	metadata := func(name []byte, _ int) error {
+		switch string(name) {
+		case "namespace":
+			return text(&o.namespace)
+		case "name":
+			return text(&o.name)
+		case "uid":
+			return text(&o.uid)
+		}
+		return s.Skip()
+	}
+	err = s.Members(func(name []byte, _ int) error {
+		switch string(name) {
+		case "apiVersion":
+			return text(&o.apiVersion)
+		case "kind":
+			return text(&o.kind)
+		case "metadata":
+			return s.Members(metadata)
+		}
+		return s.Skip()
+	})
+	return o, err
+}
