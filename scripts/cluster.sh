@@ -3,6 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
+go_compile "the API server's builder" test/cluster/clustertest ./cmd/build-cluster "$quick"
 go -C test/cluster/clustertest run "$quick" ./cmd/build-cluster known 2>/dev/null || {
 	go_compile "the API server" test/cluster . "$quick"
 	go -C test/cluster/clustertest run "$quick" ./cmd/build-cluster

@@ -9,8 +9,10 @@ if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
 	apt_install python3-venv
 fi
 venv="${XDG_CACHE_HOME:-$HOME/.cache}/kubebridge/python-$(sha256sum "$1" | cut -c1-16)"
+mkdir -p "$(dirname "$venv")"
+exec 9>"$venv.lock"
+flock 9 # tests ask for it at the same time
 if [ ! -x "$venv/bin/python" ]; then
-	mkdir -p "$(dirname "$venv")"
 	rm -rf "$venv.part"
 	python3 -m venv "$venv.part"
 	timeout 300 "$venv.part/bin/python" -m pip install -q --disable-pip-version-check -r "$1" >&2 || {

@@ -5,7 +5,7 @@
 #   scripts/test.sh beyond   everything else: the rest of the suites, the race detector, more of what is random
 #   scripts/test.sh all      both, and writes test/results/suites.txt: make test-all
 #
-# The API server is built and Kafka is fetched first: cold, that takes longer than go test would wait. Where the program runs as a process, go
+# The API server is built, and Kafka and clients are fetched first: cold, that takes longer than go test would wait. Where the program runs as a process, go
 # test does not see that it has changed: -count=1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -133,7 +133,6 @@ beyond() {
 	suite "test/compose: docker-compose.yaml and the Dockerfile" within test/compose go test -timeout 25m ./...
 	suite "test/node: the Dockerfile's image in pods of the chart, installed, killed and uninstalled" or_not_run test/node scripts/node.sh short
 	together
-	say "clients for the examples: $(scripts/clients.sh)"
 	mostly_waiting() {
 		suite "test/kafka: the Kafka sink, and the program, against Apache Kafka" within test/kafka go test -race -count=1 -p 1 -timeout 60m ./...
 		rest test/chart "the Helm chart, by Helm and on the API server" -parallel 4 -timeout 15m
@@ -149,5 +148,6 @@ beyond() {
 trap 'summary; [ -z "${beside_pid-}" ] || kill "$beside_pid"' EXIT
 say "API server: $(scripts/cluster.sh)"
 say "Kafka: $(scripts/kafka.sh)"
+say "clients for the examples: $(scripts/clients.sh)"
 for part in "${parts[@]}"; do "$part"; done
 [ ${#failed[@]} -eq 0 ]
