@@ -126,6 +126,13 @@ func TestItemChanges(t *testing.T) {
 	}
 }
 
+// filteredOut is what is known of a sighting that no filter lets through.
+type filteredOut struct{ reconcile.Prepared }
+
+func (filteredOut) Passes(event.Type) bool { return false }
+
+func (filteredOut) Minor(*reconcile.Object) bool { return false }
+
 // If the bus is the log, a start applies the changes of the items to a store that has the silent changes of each
 // batch. Decisions of an operator or of the plan after the last event of a batch are not lost.
 func TestSilent(t *testing.T) {
@@ -135,7 +142,7 @@ func TestSilent(t *testing.T) {
 		return reconcile.Input{Kind: reconcile.Sighted, Sighting: s, Resume: map[reconcile.Origin]string{watch: version}[from]}
 	}
 	unseen := seen(watch, "d", "17")
-	unseen.Sighting.Passes = func(event.Type) bool { return false }
+	unseen.Sighting.Prepared = filteredOut{}
 	begun := []reconcile.Input{{Kind: reconcile.Configure}, {Kind: reconcile.ListBegun}, seen(list, "a", "5")}
 	synced := append(begun[:3:3], reconcile.Input{Kind: reconcile.ListEnded, Version: "10"}, reconcile.Input{Kind: reconcile.ListDone})
 	for what, batches := range map[string][][]reconcile.Input{

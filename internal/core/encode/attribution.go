@@ -54,15 +54,14 @@ func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.E
 		Collection: c.id, Type: ev.Type, Run: ev.Run, Incarnation: i.Incarnation, Epoch: ev.Epoch, APIVersion: ev.APIVersion, Kind: ev.Kind,
 		Namespace: ev.Namespace, Name: ev.Name, UID: ev.UID, Published: ev.ResourceVersion, Made: i.Object.Version, Did: join.Changed,
 	}
-	n := &e.prepare.now
-	sighted := n.collection == c && n.key == i.Object.Key
-	if live && sighted && n.knownUID == ev.UID {
-		w.Before = n.knownVersion
+	f := factsOf(i)
+	if live && f != nil && f.knownUID == ev.UID {
+		w.Before = f.knownVersion
 	}
 	switch ev.Type {
 	case event.Added:
 		w.Did = join.Written
-		if live && sighted && n.knownUID != ev.UID && c.filter == nil && c.eventCollection.LabelSelector == "" && c.eventCollection.FieldSelector == "" {
+		if live && f != nil && f.knownUID != ev.UID && c.filter == nil && c.eventCollection.LabelSelector == "" && c.eventCollection.FieldSelector == "" {
 			w.Did = join.Created
 		}
 	case event.Deleted:
@@ -78,11 +77,8 @@ func (e *Encoder) awaitAttribution(c *collection, i *reconcile.Item, ev *event.E
 	}
 	w.Unrequested = unrequested(&c.eventCollection, i, w.Did)
 	change = e.Attribution.Published(w, live, ev.Time)
-	inDoubt := n.inDoubt
-	if ev.Type == event.Deleted && !inDoubt {
-		_, inDoubt = c.doubted[ev.UID]
-	}
-	if room && sighted && !inDoubt && e.waits() {
+	_, doubted := c.doubted[ev.UID]
+	if room && f != nil && !f.inDoubt && (ev.Type != event.Deleted || !doubted) && e.waits() {
 		ev.Actor = e.Attribution.Carry(w)
 	}
 	return change, ev.Actor == nil

@@ -73,7 +73,7 @@ func BenchmarkEncode(b *testing.B) {
 				o.ResourceVersion = strconv.Itoa(version)
 				s := reconcile.Sighting{Key: key, UID: o.UID, Version: o.ResourceVersion, Body: &o}
 				e.Prepare("pods", &s, known, false)
-				if s.Passes != nil && !s.Passes(event.Modified) {
+				if !s.Prepared.Passes(event.Modified) {
 					b.Fatal("the filter does not let it through")
 				}
 				known.At, known.AtDigest, known.Version = s.Version, s.Digest, s.Version

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/core/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape/manager"
 	"github.com/kubebridge/kubebridge/pkg/source"
@@ -13,13 +14,14 @@ import (
 
 // compare adds the difference to the state that consumers have, and the field managers that made it, to an event,
 // as configured. It leaves out unknown parts.
-func (e *Encoder) compare(c *collection, ev *event.Event, o *source.Object) {
+func (e *Encoder) compare(c *collection, i *reconcile.Item, ev *event.Event, o *source.Object) {
 	if ev.Type != event.Modified && ev.Type != event.Added || !c.before && !c.patch && !c.changedBy {
 		return
 	}
 	var before []byte
-	if ev.Type == event.Modified && e.prepare.now.collection == c && e.prepare.now.object == o {
-		before = e.prepare.consumersHave()
+	f := factsOf(i)
+	if ev.Type == event.Modified && f != nil && f.object == o {
+		before = f.consumersHave()
 	}
 	if before != nil && c.patch {
 		room := e.filling.room(512)
@@ -28,14 +30,14 @@ func (e *Encoder) compare(c *collection, ev *event.Event, o *source.Object) {
 			e.objects.write(zap.ErrorLevel, "comparison with the published body failed, event published without patch",
 				c, objectName(o.Namespace, o.Name), zap.Error(err))
 		} else {
-			ev.Patch, ev.Base = e.filling.keep(room, out), e.prepare.now.known.At
+			ev.Patch, ev.Base = e.filling.keep(room, out), f.known.At
 		}
 		if e.differ.maker.Coarse() {
 			e.count(c, CostlyPatch, ev.Type)
 		}
 	}
 	if before != nil && c.before {
-		ev.Before, ev.Base = e.filling.copied(before), e.prepare.now.known.At
+		ev.Before, ev.Base = e.filling.copied(before), f.known.At
 	}
 	if c.changedBy {
 		e.changedBy(c, ev, o, before)

@@ -89,7 +89,7 @@ func New(o Options) *Encoder {
 	e.objects = newObjectLog(o.Log)
 	e.filling = newArena(true)
 	e.keeper = &keeper{Options: &e.Options}
-	e.prepare = newPreparer(&e.Options, e.keeper)
+	e.prepare = &preparer{Options: &e.Options, keeper: e.keeper}
 	return e
 }
 
@@ -229,8 +229,7 @@ func (e *Encoder) Dropped(collection string) {
 func (e *Encoder) Key(key []byte) { e.prepare.digests = newDigests(key, e.Secrets.Key) }
 
 // Prepare implements the loop's encoder. The items that follow from a sighting are encoded before
-// the next one is prepared. If the sighting has no body of a seen object, Prepare only records its key
-// and its origin.
+// the next one is prepared.
 func (e *Encoder) Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
 	c := e.collection(collection)
 	if inDoubt && e.waits() {
@@ -283,7 +282,7 @@ func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 		case err != nil:
 			e.withhold(c, i, ev, err)
 			o = nil
-		case c.redact != nil && e.prepare.redactedAny(body):
+		case c.redact != nil && e.prepare.redactedAny(body, o):
 			e.count(c, Redacted, ev.Type)
 		}
 		ev.Object = body
@@ -293,7 +292,7 @@ func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 	}
 	d := e.decisionOf(c, i, ev, o)
 	if o != nil && ev.DeadLetter == nil && ev.Truncated == nil && (d == nil || d.level == whole) {
-		e.compare(c, ev, o)
+		e.compare(c, i, ev, o)
 	}
 	if d != nil {
 		e.fit(c, ev, o, d)
@@ -369,9 +368,9 @@ func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
 		return originOf(reconcile.List, first)
 	}
 	from := reconcile.List
-	switch n := &e.prepare.now; {
-	case n.collection == c && n.key == i.Object.Key:
-		from = n.origin
+	switch f := factsOf(i); {
+	case f != nil:
+		from = f.origin
 	case i.Object.Body != nil: // the loop did not call Prepare: the deletion was seen
 		from = reconcile.Watch
 	}

@@ -17,23 +17,20 @@ type preparer struct {
 	*Options
 	keeper  *keeper
 	digests digests
-	now     sighting
 
-	passes func(t event.Type) bool // filterPasses, isMinor and isLost, for the current sighting
-	minor  func(known *reconcile.Object) bool
-	lost   func(e *reconcile.ObjectEvent) bool
-
-	stripped, redacted []byte // the current object, without managedFields and then redacted
+	// made is the last body that was made. It is in stripped or redacted, or is the object's own.
+	made struct {
+		of   *source.Object
+		body []byte
+		err  error
+	}
+	stripped, redacted []byte // the object without managedFields, and then redacted
+	memory             facts  // of the last sighting
 }
 
-func newPreparer(o *Options, k *keeper) *preparer {
-	p := &preparer{Options: o, keeper: k}
-	p.passes, p.minor, p.lost = p.filterPasses, p.isMinor, p.isLost
-	return p
-}
-
-// sighting is the current sighting, from one call of Prepare until the next.
-type sighting struct {
+// facts are what is known of a sighting. They are valid until the next call of Prepare, as the object is.
+type facts struct {
+	*preparer
 	*collection
 	key         string
 	origin      reconcile.Origin
@@ -48,55 +45,48 @@ type sighting struct {
 	known   reconcile.Object
 	before  []byte // the body that consumers have, nil if it is not known; set on first use
 	asked   bool
+}
 
-	// The published body, or why it cannot be published; set on first use.
-	body []byte
-	err  error
-	made bool
+// factsOf returns the facts of the sighting that an item follows from; nil: it follows from none.
+func factsOf(i *reconcile.Item) *facts {
+	f, _ := i.Object.Prepared.(*facts)
+	return f
 }
 
 // prepare completes a sighting.
 func (p *preparer) prepare(c *collection, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
-	p.now = sighting{collection: c, key: s.Key, origin: s.Origin, inDoubt: inDoubt}
+	p.made.of = nil
+	f := &p.memory
+	*f = facts{preparer: p, collection: c, key: s.Key, origin: s.Origin, inDoubt: inDoubt}
+	s.Prepared = f
 	if known != nil {
-		p.now.knownUID, p.now.knownVersion = known.UID, known.Version
-	}
-	if len(c.rejected) > 0 {
-		s.Lost = p.lost
+		f.knownUID, f.knownVersion = known.UID, known.Version
 	}
 	o, _ := s.Body.(*source.Object)
 	if s.Form != reconcile.Seen || o == nil {
 		return
 	}
-	n := &p.now
-	n.object = o
+	f.object = o
 	if known != nil && known.UID == s.UID && (known.Status == reconcile.Published || known.Status == reconcile.Outdated) {
-		n.certain, n.known = !inDoubt, *known
+		f.certain, f.known = !inDoubt, *known
 	}
 	s.APIVersion, s.Kind = o.APIVersion, o.Kind
-	visible, by := p.digested()
+	visible, by := p.digested(c, o)
 	s.Digest = by.digest(visible)
-	if n.filter != nil {
-		s.Passes = p.passes
+	if f.ignore != nil && o.CutFrom == 0 { // otherwise a field that was cut off may have changed
+		f.significant = by.significant(visible, f.rules)
+		s.Significant = f.significant
 	}
-	if n.ignore != nil && o.CutFrom == 0 { // otherwise a field that was cut off may have changed
-		n.significant = by.significant(visible, n.rules)
-		s.Significant, s.Minor = n.significant, p.minor
-	}
-	s.DeadLetter = p.isDeadLetter(s)
+	s.DeadLetter = f.isDeadLetter(s)
 }
 
 // bodyOf returns the published body of an object. It is valid until the call for another object.
 func (p *preparer) bodyOf(c *collection, o *source.Object) ([]byte, error) {
-	n := &p.now
-	if n.collection != c || n.object != o { // the object of a deletion
-		p.now = sighting{collection: c, origin: n.origin, key: n.key, inDoubt: n.inDoubt, object: o}
+	if m := &p.made; m.of != o {
+		m.of = o
+		m.body, m.err = p.makeBody(c, o)
 	}
-	if !n.made {
-		n.body, n.err = p.makeBody(c, o)
-		n.made = true
-	}
-	return n.body, n.err
+	return p.made.body, p.made.err
 }
 
 func (p *preparer) makeBody(c *collection, o *source.Object) ([]byte, error) {
@@ -119,19 +109,26 @@ func (p *preparer) makeBody(c *collection, o *source.Object) ([]byte, error) {
 	return out, nil
 }
 
-// digested returns the form of the current object that is digested, and the digester; nil: there are no digests. If values are
-// redacted and there is no hash key, that form is the published body, so a change of only redacted values is no change.
-func (p *preparer) digested() (*source.Object, *digester) {
-	n := &p.now
-	switch {
-	case !n.configured:
-		return nil, nil
-	case n.redact == nil:
-		return n.object, p.digests.plain
-	case p.digests.sealed != nil:
-		return n.object, p.digests.sealed
+// redactedAny reports whether values were redacted in the body of an object, which bodyOf has just returned.
+func (p *preparer) redactedAny(body []byte, o *source.Object) bool {
+	if p.KeepManagedFields {
+		return string(body) != string(o.Raw)
 	}
-	body, err := p.bodyOf(n.collection, n.object)
+	return string(body) != string(p.stripped)
+}
+
+// digested returns the form of an object that is digested, and the digester; nil: there are no digests. If values are
+// redacted and there is no hash key, that form is the published body, so a change of only redacted values is no change.
+func (p *preparer) digested(c *collection, o *source.Object) (*source.Object, *digester) {
+	switch {
+	case !c.configured:
+		return nil, nil
+	case c.redact == nil:
+		return o, p.digests.plain
+	case p.digests.sealed != nil:
+		return o, p.digests.sealed
+	}
+	body, err := p.bodyOf(c, o)
 	if err != nil {
 		return nil, nil
 	}
@@ -142,48 +139,51 @@ func (p *preparer) digested() (*source.Object, *digester) {
 	return &published, p.digests.plain
 }
 
-// isMinor reports whether only ignored fields of the current object differ from the published state.
-func (p *preparer) isMinor(known *reconcile.Object) bool {
-	n := &p.now
-	minor := !n.significant.IsZero() && n.significant == known.Significant
-	if minor && known.Version != n.object.ResourceVersion {
-		p.count(n.collection, Ignored, event.Modified)
+// Minor implements [reconcile.Prepared].
+func (f *facts) Minor(known *reconcile.Object) bool {
+	minor := !f.significant.IsZero() && f.significant == known.Significant
+	if minor && known.Version != f.object.ResourceVersion {
+		f.count(f.collection, Ignored, event.Modified)
 	}
 	return minor
 }
 
-// isLost reports whether the bus has refused an event in every form.
-func (p *preparer) isLost(e *reconcile.ObjectEvent) bool {
-	d := p.now.decision(publicationIn(0, e)) // the decision holds in every run
+// Lost implements [reconcile.Prepared]: the bus has refused the event in every form.
+func (f *facts) Lost(e *reconcile.ObjectEvent) bool {
+	if len(f.rejected) == 0 {
+		return false
+	}
+	d := f.decision(publicationIn(0, e)) // the decision holds in every run
 	return d != nil && d.level == lost
 }
 
-// filterPasses reports whether the filter lets an event of the current object through. An event passes if
-// the filter cannot be evaluated.
-func (p *preparer) filterPasses(t event.Type) bool {
-	n := &p.now
+// Passes implements [reconcile.Prepared]. An event passes if the filter cannot be evaluated.
+func (f *facts) Passes(t event.Type) bool {
+	if f.filter == nil || f.object == nil {
+		return true
+	}
 	in := filter.Input{
-		Object: n.object.Raw, Type: t.String(), Resource: n.eventCollection.Resource, Group: n.eventCollection.Group,
-		Namespace: n.object.Namespace, Name: n.object.Name,
+		Object: f.object.Raw, Type: t.String(), Resource: f.eventCollection.Resource, Group: f.eventCollection.Group,
+		Namespace: f.object.Namespace, Name: f.object.Name,
 	}
-	if n.filter.Uses("before") {
-		in.Before = p.consumersHave()
+	if f.filter.Uses("before") {
+		in.Before = f.consumersHave()
 	}
-	if n.filter.Uses("origin") {
+	if f.filter.Uses("origin") {
 		first := false
-		if p.Run != nil {
-			run, incarnation := p.Run(n.id)
+		if f.Run != nil {
+			run, incarnation := f.Run(f.id)
 			first = run == incarnation
 		}
-		in.Origin = string(originOf(n.origin, first))
+		in.Origin = string(originOf(f.origin, first))
 	}
-	pass, err := n.filter.Match(&in)
+	pass, err := f.filter.Match(&in)
 	if err != nil {
-		p.count(n.collection, FilterErrors, t)
-		p.filterFailed(n.collection, err)
+		f.count(f.collection, FilterErrors, t)
+		f.filterFailed(f.collection, err)
 	}
 	if !pass {
-		p.count(n.collection, Filtered, t)
+		f.count(f.collection, Filtered, t)
 	}
 	return pass
 }
@@ -201,45 +201,35 @@ func (p *preparer) filterFailed(c *collection, err error) {
 	p.Log.Warn("filter failed, the event passes; each error is logged once", zap.String("collection", c.id), zap.String("error", text))
 }
 
-// consumersHave returns the body of the current object that consumers have, or nil if it is not known for
+// consumersHave returns the body of the object that consumers have, or nil if it is not known for
 // certain.
-func (p *preparer) consumersHave() []byte {
-	n := &p.now
-	if !n.asked && n.certain {
-		n.before = p.keeper.lastPublished(n.collection, n.key, &n.known)
+func (f *facts) consumersHave() []byte {
+	if !f.asked && f.certain {
+		f.before = f.keeper.lastPublished(f.collection, f.key, &f.known)
 	}
-	n.asked = true
-	return n.before
+	f.asked = true
+	return f.before
 }
 
 // isDeadLetter reports whether the event of a seen object goes to the dead letters.
-func (p *preparer) isDeadLetter(s *reconcile.Sighting) bool {
-	n := &p.now
-	if p.Oversize != ToDeadLetters {
+func (f *facts) isDeadLetter(s *reconcile.Sighting) bool {
+	if f.Oversize != ToDeadLetters {
 		return false
 	}
 	x := publication{uid: s.UID, version: s.Version}
-	if d := n.decision(x); d != nil {
+	if d := f.decision(x); d != nil {
 		return d.dead != nil
 	}
-	unchanged := n.certain && n.known.Status == reconcile.Published && n.known.Version == s.Version && n.known.Digest == s.Digest
+	unchanged := f.certain && f.known.Status == reconcile.Published && f.known.Version == s.Version && f.known.Digest == s.Digest
 	if unchanged && s.Origin == reconcile.List { // it has no event, so no dead letter
 		return false
 	}
-	large := n.limit.exceeded(len(n.object.Raw))
-	if n.redact == nil && !large {
+	large := f.limit.exceeded(len(f.object.Raw))
+	if f.redact == nil && !large {
 		return false
 	}
-	body, err := p.bodyOf(n.collection, n.object)
-	return err != nil || large && p.foresee(n.collection, n.key, x, len(body)) != nil
-}
-
-// redactedAny reports whether values were redacted in the body of the current object.
-func (p *preparer) redactedAny(body []byte) bool {
-	if p.KeepManagedFields {
-		return string(body) != string(p.now.object.Raw)
-	}
-	return string(body) != string(p.stripped)
+	body, err := f.bodyOf(f.collection, f.object)
+	return err != nil || large && f.foresee(f.collection, f.key, x, len(body)) != nil
 }
 
 // originOf returns the origin of an event. first says that the run is the first of its incarnation.

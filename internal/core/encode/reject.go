@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/base/scan"
-	"github.com/kubebridge/kubebridge/internal/core/selectable"
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
+	"github.com/kubebridge/kubebridge/internal/core/selectable"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"

@@ -55,7 +55,7 @@ func TestSeal(t *testing.T) {
 // TestItemsAlone: a restart from a log reads items. The items must carry every change of the inventory before the last
 // item, including changes without an event.
 func TestItemsAlone(t *testing.T) {
-	silent := func(s *Sighting) { s.Passes = func(event.Type) bool { return false } }
+	silent := func(s *Sighting) { preparedOf(s).passes = func(event.Type) bool { return false } }
 	another := func(s *Sighting) { s.UID = "o" }
 	b := inStep(t, seen(List, "a", "5"))
 	b.do(seen(Watch, "s", "11", silent), seen(Watch, "a", "12", another), seen(Watch, "b", "13"))
@@ -411,7 +411,7 @@ func TestMemory(t *testing.T) {
 // TestSignificant: the caller's digest of what is published is kept until another body is published.
 func TestSignificant(t *testing.T) {
 	significant := func(n uint64) func(*Sighting) { return func(s *Sighting) { s.Significant = digestOf(n) } }
-	minor := func(s *Sighting) { s.Minor = func(o *Object) bool { return o.Significant == s.Significant } }
+	minor := func(s *Sighting) { preparedOf(s).minor = func(o *Object) bool { return o.Significant == s.Significant } }
 	b := inStep(t, seen(List, "a", "5", significant(1), minor))
 	for _, c := range []struct {
 		version string

@@ -707,7 +707,7 @@ func (c *Collection) applySighting(s *Sighting) (newHistory bool) {
 		if !c.core.intents.overtake(slot, &e.Object) {
 			c.core.settle(slot, e.Object.UID)
 		}
-		if !c.Properties.Types.Has(e.Type) || s.Lost != nil && s.Lost(e) {
+		if !c.Properties.Types.Has(e.Type) || s.lost(e) {
 			continue
 		}
 		if i < len(r.events)-1 { // a deletion

@@ -847,7 +847,7 @@ func TestSettled(t *testing.T) {
 // the synced event.
 func TestResync(t *testing.T) {
 	unfit := func(s *Sighting) { s.DeadLetter = true }
-	left := func(s *Sighting) { s.Passes = func(event.Type) bool { return false } }
+	left := func(s *Sighting) { preparedOf(s).passes = func(event.Type) bool { return false } }
 	for _, c := range []struct {
 		what    string
 		objects []Input // what the first list finds
@@ -876,7 +876,7 @@ func TestResync(t *testing.T) {
 		{
 			"an ignored change",
 			[]Input{seen(List, "a", "5")},
-			[]Input{seen(Watch, "a", "11", func(s *Sighting) { s.Minor = func(*Object) bool { return true } }), sideEnded("12")},
+			[]Input{seen(Watch, "a", "11", func(s *Sighting) { preparedOf(s).minor = func(*Object) bool { return true } }), sideEnded("12")},
 			"gap, present ua, synced",
 		},
 		{"the watch created an object behind the list", nil, []Input{seen(Watch, "a", "13"), sideEnded("12")}, "gap, added ua, synced"},
@@ -1048,8 +1048,8 @@ func TestSamplesBeforeSynced(t *testing.T) {
 
 // TestLost: an event that cannot be published at all is not emitted, and the state moves as if it were.
 func TestLost(t *testing.T) {
-	lost := func(s *Sighting) { s.Lost = func(*ObjectEvent) bool { return true } }
-	published := func(s *Sighting) { s.Lost = func(*ObjectEvent) bool { return false } }
+	lost := func(s *Sighting) { preparedOf(s).lost = func(*ObjectEvent) bool { return true } }
+	published := func(s *Sighting) { preparedOf(s).lost = func(*ObjectEvent) bool { return false } }
 	b := inStep(t, seen(List, "a", "5"))
 	for _, x := range []struct {
 		in   Input
@@ -1275,7 +1275,7 @@ func TestFormer(t *testing.T) {
 		t.Errorf("another object has the name: the events are %+v, want two, with the bodies former and now", r.events)
 	}
 	s = seeing(List, func(s *Sighting) { s.Body, s.Former = "now", "former" })
-	s.Passes = func(event.Type) bool { return false }
+	preparedOf(s).passes = func(event.Type) bool { return false }
 	r = v.decide(entryOf(Published, "20"), nil, s)
 	if len(r.events) != 1 || r.events[0].Type != event.Deleted || r.events[0].Body != "now" {
 		t.Errorf("the filter excludes the object: the events are %+v, want one deletion with the body now", r.events)

@@ -47,7 +47,7 @@ type Object struct {
 	At       string
 	AtDigest Digest
 	// Significant is the caller's digest of what the ignore rules leave of the published body. Only
-	// [Sighting.Minor] looks at it.
+	// [Prepared] looks at it.
 	Significant Digest
 
 	APIVersion, Kind string
@@ -176,7 +176,8 @@ type Sighting struct {
 	Fates   func(uid string) Fate // of Lacking; nil: all are gone
 	// Significant is kept in the inventory entry of what is published: see [Object].
 	Significant Digest
-	Rules
+	// Prepared is handed on in events; nil: the object passes, and its event is neither minor nor lost.
+	Prepared Prepared
 
 	APIVersion, Kind string
 	// Body is handed on in events. The core does not look at it.
@@ -189,12 +190,21 @@ type Sighting struct {
 	DeadLetter bool
 }
 
-// Rules are what the configured rules say of an object that was seen.
-type Rules struct {
-	Passes func(t event.Type) bool   // the filter lets an event of the type through; nil: it does
-	Minor  func(known *Object) bool  // only ignored fields differ from what was published; nil: no
-	Lost   func(e *ObjectEvent) bool // the event cannot be published: it is not emitted, and the state moves as if it were; nil: it can
+// Prepared is what the encoder knows of a sighting: what the configured rules say of the object, among other things.
+type Prepared interface {
+	// Passes reports whether the filter lets an event of the type through.
+	Passes(t event.Type) bool
+	// Minor reports whether only ignored fields of the object differ from what was published.
+	Minor(known *Object) bool
+	// Lost reports whether an event cannot be published: it is not emitted, and the state moves as if it were.
+	Lost(e *ObjectEvent) bool
 }
+
+func (s *Sighting) passes(t event.Type) bool { return s.Prepared == nil || s.Prepared.Passes(t) }
+
+func (s *Sighting) minor(known *Object) bool { return s.Prepared != nil && s.Prepared.Minor(known) }
+
+func (s *Sighting) lost(e *ObjectEvent) bool { return s.Prepared != nil && s.Prepared.Lost(e) }
 
 // Form is the form of a sighting.
 type Form uint8
@@ -274,8 +284,9 @@ type ObjectEvent struct {
 	DeadLetter bool
 	// Null: a deletion without a value, behind the closed event of the incarnation. Consumers ignore
 	// it; compaction removes what the topic has under the key.
-	Null bool
-	Body any // or Former of the sighting
+	Null     bool
+	Prepared Prepared // of the sighting that the event follows from; nil: of none
+	Body     any      // or Former of the sighting
 }
 
 // decide applies the table of [Sighting]. known is the inventory entry of the key, nil for
@@ -331,7 +342,7 @@ func (v view) seen(known *Object, doubts []Intent, s *Sighting) verdict {
 	switch typ, r.row = v.typeOf(known, doubt, s); {
 	case r.row == rowSkippedFirst:
 		r.keep(known, v.entry(s, Skipped))
-	case r.row == rowSame && s.Passes != nil && !s.Passes(event.Added):
+	case r.row == rowSame && !s.passes(event.Added):
 		r.row = rowSameFilteredOut
 		r.end(*known, s, Left)
 		r.keep(known, v.entry(s, Unpublished))
@@ -423,7 +434,7 @@ func (v view) typeOf(known *Object, doubt *Intent, s *Sighting) (event.Type, row
 		return 0, rowResyncDone
 	case s.Origin == Resync:
 		return event.Present, rowResync
-	case known.asPublished(s), same && known.Digest == s.Digest && s.Minor != nil && s.Minor(known):
+	case known.asPublished(s), same && known.Digest == s.Digest && s.minor(known):
 		return 0, rowSame
 	}
 	return event.Modified, rowChanged
@@ -456,7 +467,7 @@ func (v view) publish(r *verdict, typ event.Type, known *Object, maybe *Intent, 
 		asked = event.Added
 	}
 	switch {
-	case s.Passes != nil && !s.Passes(asked):
+	case !s.passes(asked):
 		r.row = rowFiltered
 		if held != nil {
 			r.end(*held, s, Left)
@@ -465,7 +476,7 @@ func (v view) publish(r *verdict, typ event.Type, known *Object, maybe *Intent, 
 		}
 		r.keep(known, v.entry(s, Unpublished))
 		return
-	case doubt == nil && typ == event.Modified && known.Status == Published && s.Minor != nil && s.Minor(known):
+	case doubt == nil && typ == event.Modified && known.Status == Published && s.minor(known):
 		if v.resync && known.Run < v.run {
 			typ, r.row = event.Present, rowMinorResync
 			break
@@ -478,7 +489,7 @@ func (v view) publish(r *verdict, typ event.Type, known *Object, maybe *Intent, 
 	}
 	next := v.entry(s, Published)
 	next.Run, next.At, next.AtDigest, next.Significant = v.run, s.Version, s.Digest, s.Significant
-	r.events = append(r.events, ObjectEvent{Type: typ, Key: s.Key, Object: next, Version: s.Version, DeadLetter: s.DeadLetter, Body: s.Body})
+	r.events = append(r.events, ObjectEvent{Type: typ, Key: s.Key, Object: next, Version: s.Version, DeadLetter: s.DeadLetter, Prepared: s.Prepared, Body: s.Body})
 	if s.DeadLetter {
 		next = v.entry(s, Unpublished)
 		switch {
@@ -539,7 +550,7 @@ func (r *verdict) end(o Object, s *Sighting, fate Fate) {
 	if s.Former != nil && o.UID != s.UID {
 		body = s.Former
 	}
-	r.events = append(r.events, ObjectEvent{Type: event.Deleted, Key: s.Key, Object: o, Version: s.Version, Fate: fate, Body: body})
+	r.events = append(r.events, ObjectEvent{Type: event.Deleted, Key: s.Key, Object: o, Version: s.Version, Fate: fate, Prepared: s.Prepared, Body: body})
 }
 
 // holders are the objects of one name that consumers have or may have, the oldest first.

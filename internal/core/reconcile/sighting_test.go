@@ -287,14 +287,14 @@ func cut(line []rune, at []int) (cells []string) {
 	return cells
 }
 
-func minorly(s *Sighting) { s.Minor = func(*Object) bool { return true } }
-func majorly(s *Sighting) { s.Minor = func(*Object) bool { return false } }
+func minorly(s *Sighting) { preparedOf(s).minor = func(*Object) bool { return true } }
+func majorly(s *Sighting) { preparedOf(s).minor = func(*Object) bool { return false } }
 func deadly(s *Sighting)  { s.DeadLetter = true }
 func passing(t event.Type) func(*Sighting) {
-	return func(s *Sighting) { s.Passes = func(u event.Type) bool { return t == u } }
+	return func(s *Sighting) { preparedOf(s).passes = func(u event.Type) bool { return t == u } }
 }
 
-func filteredOut(s *Sighting) { s.Passes = func(event.Type) bool { return false } }
+func filteredOut(s *Sighting) { preparedOf(s).passes = func(event.Type) bool { return false } }
 
 func deletionAt(version string) func(*Sighting) {
 	return func(s *Sighting) { s.Form, s.Version = Ended, version }

@@ -1088,10 +1088,10 @@ func (w *world) sighting(c *Collection, from Origin, name string, t *thing) *Sig
 		DeadLetter: w.unfit(t), Significant: digestOf(w.seen(p, t)),
 	}
 	if p.Filter != "" {
-		s.Passes = func(event.Type) bool { return w.passes(p, t) }
+		preparedOf(s).passes = func(event.Type) bool { return w.passes(p, t) }
 	}
 	if p.Filter == ignoring {
-		s.Minor = func(known *Object) bool { return known.Significant == s.Significant }
+		preparedOf(s).minor = func(known *Object) bool { return known.Significant == s.Significant }
 	}
 	return s
 }
