@@ -411,7 +411,9 @@ func TestMemory(t *testing.T) {
 // TestSignificant: the caller's digest of what is published is kept until another body is published.
 func TestSignificant(t *testing.T) {
 	significant := func(n uint64) func(*Sighting) { return func(s *Sighting) { s.Significant = digestOf(n) } }
-	minor := func(s *Sighting) { preparedOf(s).minor = func(o *Object) bool { return o.Significant == s.Significant } }
+	minor := func(s *Sighting) {
+		preparedOf(s).minor = func(o *Object) bool { return o.Significant == s.Significant }
+	}
 	b := inStep(t, seen(List, "a", "5", significant(1), minor))
 	for _, c := range []struct {
 		version string
