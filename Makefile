@@ -13,7 +13,7 @@ build: ## bin/bridge
 demo: ## a cluster's changes, streamed and shown (DEMO_SECONDS=n ends it by itself)
 	scripts/demo.sh
 
-test-quick: ## the main module, in process: two minutes
+test-quick: ## the main module, in process: three minutes
 	. scripts/go.sh && go test -short -p 4 ./...
 
 test: ## what guards each promise, on real servers: seven minutes

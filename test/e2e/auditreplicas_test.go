@@ -71,7 +71,11 @@ func TestAuditReplicas(t *testing.T) {
 					first = w.replicaAt(receiver, webhook, port) // before the Lease of the killed one has expired: either may lead next
 					w.leads(first, second)
 				},
-				16: func() { second.Kill(); w.leads(first) },
+				16: func() {
+					second.Kill()
+					w.leads(first)
+					second = w.replicaAt(other, webhook, port) // what it has accepted and not used is on its disk
+				},
 			})
 			first.Kill() // the next bridge listens on the same address
 		})
