@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/core/durable"
-	"github.com/kubebridge/kubebridge/internal/core/encode"
 	"github.com/kubebridge/kubebridge/internal/core/plan"
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -97,7 +96,7 @@ func describe(path string, id event.Identity, store checkpoint.Store) (checkpoin
 		if held.Objects, err = durable.Hold(store, c, r); err != nil {
 			return info, err
 		}
-		if held.Bodies, err = countKeys(store, encode.BodyKey(c, "")); err != nil {
+		if held.Bodies, err = countKeys(store, durable.BodyKey(c, "")); err != nil {
 			return info, err
 		}
 		info.Collections = append(info.Collections, held)

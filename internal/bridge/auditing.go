@@ -26,6 +26,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/attribution/topic"
 	"github.com/kubebridge/kubebridge/internal/attribution/webhook"
 	"github.com/kubebridge/kubebridge/internal/base/diskguard"
+	"github.com/kubebridge/kubebridge/internal/core/loop"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -717,21 +718,23 @@ func (r *recordReader) next(ctx context.Context) error {
 	missing := r.missingUpTo(gap)
 	caught := r.auditing.caughtUp() // before the loop handles what was read
 	var failed error
-	planned, err := r.pipeline.loop.Attribute(ctx, sizeOf(records), func(a *attribute.Attribution) (changes []event.KV) {
-		now := time.Now()
-		r.pipeline.attribution.Store(attributionStatus(a.Counts(), r.auditing.spec.Denied))
+	planned, err := r.pipeline.loop.Page(ctx, sizeOf(records), func(p loop.Page) {
+		a, now := r.pipeline.attribution, time.Now()
+		a.Turn(p)
+		r.pipeline.attributed.Store(attributionStatus(a.Counts(), r.auditing.spec.Denied))
 		if a.Generation() != r.generation {
 			if failed = r.start(a, now); failed == nil {
 				r.generation = a.Generation()
 			}
-			return nil
+			return
 		}
+		var changes []event.KV
 		if lost != nil {
 			if r.other {
 				r.other = false
 				r.before, r.at = nil, inbox.Position{}
 				a.Begin(0, now)
-				changes = append(changes, attribute.StorePosition(r.encode(inbox.Position{})))
+				p.NoteLatest(attribute.StorePosition(r.encode(inbox.Position{})))
 			}
 			a.Skip(missing, now) // what waits must not wait for these records
 			a.Lost(now)
@@ -767,14 +770,14 @@ func (r *recordReader) next(ctx context.Context) error {
 			r.trimmed = now
 			failed = r.release(a)
 		}
+		p.Note(changes...)
 		if len(changes) == 0 && now.Sub(r.stored) < storeEvery {
-			return nil
+			return
 		}
 		r.stored = now
 		if at := r.position(a); at != nil {
-			changes = append(changes, attribute.StorePosition(at))
+			p.NoteLatest(attribute.StorePosition(at))
 		}
-		return changes
 	})
 	if err != nil { // the loop may still call the function
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
+	"github.com/kubebridge/kubebridge/internal/core/loop"
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
@@ -17,9 +18,8 @@ import (
 func (r *rig) passedNow() (version string) {
 	r.t.Helper()
 	configMaps := attribute.Resource{Resource: join.Resource{Resource: "configmaps"}}
-	planned, err := r.loop.Attribute(r.t.Context(), 0, func(*attribute.Attribution) []event.KV {
+	planned, err := r.loop.Page(r.t.Context(), 0, func(loop.Page) {
 		version = r.passed(map[attribute.Resource]floor{configMaps: {version: "90"}})[configMaps]
-		return nil
 	})
 	if err != nil || !planned {
 		r.t.Fatalf("planned is %t, error %v", planned, err)

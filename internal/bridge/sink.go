@@ -60,7 +60,8 @@ type Pipeline struct {
 	delivered func([]event.Record)
 
 	unpublishable atomic.Uint64                      // events that the bus refused, also as dead letters
-	attribution   atomic.Pointer[status.Attribution] // nil: not known
+	attribution   *attribute.Attribution             // nil: nobody asks who made changes
+	attributed    atomic.Pointer[status.Attribution] // nil: not known
 
 	mu      sync.Mutex
 	targets map[string]target        // the targets that collections read
@@ -94,20 +95,21 @@ func newPipeline(o pipelineOptions) *Pipeline {
 		reader = o.reader
 	}
 	encoding := p.encoderOptions(&o)
-	var attribution *attribute.Attribution
+	var witness loop.Witness
+	var chronicle loop.Chronicle
 	if o.Audit != nil {
 		attributing := attribute.Options{Join: o.Audit.Join, Storage: p.storageOf, Inputs: inputs, MaxBytes: o.Audit.MaxBytes, Wait: o.Audit.Wait}
 		if encoding.Encoder.Format == event.Plain { // it has no place for a request
 			attributing.Wait = 0
 		}
-		attribution = attribute.New(attributing)
+		p.attribution = attribute.New(attributing)
+		encoding.Witness, encoding.Chronicle, witness, chronicle = p.attribution, p.attribution, p.attribution, p.attribution
 	}
-	encoding.Attribution = attribution
 	p.encoder = encode.New(encoding)
 	p.delivery = delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry, Once: p.once})
 	p.loop = loop.New(loop.Options{
 		Delivery: p.delivery,
-		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Attribution: attribution, Log: p.log,
+		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Witness: witness, Chronicle: chronicle, Log: p.log,
 	})
 	p.store.pings = p.loop.Pings()
 	return p
@@ -177,7 +179,7 @@ func (p *Pipeline) Status() status.Sink {
 			c.Position = committed
 		}
 	}
-	out.Lost, out.Foreign, out.Attribution = p.delivery.Lost(), p.delivery.Foreign(), p.attribution.Load()
+	out.Lost, out.Foreign, out.Attribution = p.delivery.Lost(), p.delivery.Foreign(), p.attributed.Load()
 	if n := p.unpublishable.Load(); n > 0 {
 		if out.Lost == nil {
 			out.Lost = new(uint64)

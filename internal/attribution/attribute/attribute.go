@@ -4,7 +4,7 @@
 // request made it. The verdict is published as an event of its own ([event.Attributed]), with whose commit the change leaves the checkpoint.
 // So where a sink is exactly once, each change is attributed at most once, and no restart forgets one.
 //
-// With [Options.Wait], a change first waits in memory, before its event is made: internal/core/loop asks [Attribution.Decides]. If the verdict is exact
+// With [Options.Wait], a change first waits in memory, before its event is made: see [Attribution.Hold]. If the verdict is exact
 // when the event is made, the event has the request ([event.Event].Actor), and the change does not wait in the checkpoint:
 //
 //	change                                     leads to
@@ -23,6 +23,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
+	"github.com/kubebridge/kubebridge/internal/core/encode"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -56,15 +57,16 @@ type Attribution struct {
 	storing      storing
 	// rejected is how often the bus has rejected the event of a verdict. It outlives a suspension of the collection, as decided does.
 	rejected map[uint64]int
-	carried  map[Publication]carried // events with their request, until they are committed
-	seen     []moment                // in order, those of the last two times Options.Wait
-	ready    []uint64                // of decided, to be published
-	now      time.Time               // the latest one that was passed to a method
-	upTo     time.Time               // records that were written to the inputs before it are read: changes wait by this clock
-	next     uint64                  // number of the next change or refusal
+	carried  map[encode.PublicationID]carried // events with their request, until they are committed
+	seen     []moment                         // in order, those of the last two times Options.Wait
+	ready    []uint64                         // of decided, to be published
+	now      time.Time                        // the latest one that was passed to a method
+	upTo     time.Time                        // records that were written to the inputs before it are read: changes wait by this clock
+	next     uint64                           // number of the next change or refusal
 	refusals refusals
 	read     uint64 // the number of the last record
 	counts   Counts
+	kept     time.Time // when keepVerdicts stored verdicts last
 
 	overlapping map[join.Resource]bool // see Overlap
 
@@ -122,11 +124,11 @@ type Change struct {
 
 // New returns an Attribution without changes.
 func New(o Options) *Attribution {
-	return &Attribution{options: o, joins: map[history]*join.Join{}, histories: map[string]begun{}, waiting: map[uint64]*Change{}, decided: map[uint64]*decision{}, rejected: map[uint64]int{}, carried: map[Publication]carried{}, next: 1, refusals: newRefusals(), counts: Counts{Candidates: map[join.Reason]uint64{}}}
+	return &Attribution{options: o, joins: map[history]*join.Join{}, histories: map[string]begun{}, waiting: map[uint64]*Change{}, decided: map[uint64]*decision{}, rejected: map[uint64]int{}, carried: map[encode.PublicationID]carried{}, next: 1, refusals: newRefusals(), counts: Counts{Candidates: map[join.Reason]uint64{}}}
 }
 
-// Load continues with the changes in a store. What was there before is forgotten.
-func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
+// load continues with the changes in a store. What was there before is forgotten.
+func (a *Attribution) load(store checkpoint.Store, now time.Time) error {
 	a.joins, a.waiting, a.decided, a.ready = map[history]*join.Join{}, map[uint64]*Change{}, map[uint64]*decision{}, nil
 	a.decidedBytes, a.storing = 0, storing{}
 	clear(a.rejected)
@@ -144,9 +146,12 @@ func (a *Attribution) Load(store checkpoint.Store, now time.Time) error {
 	return a.refusals.load(store, a.nextID)
 }
 
-// Restore continues a collection with its changes in a store. Verdicts on them stay. Other changes were not committed: they come again with
-// other numbers.
+// Restore implements [loop.Chronicle]. Verdicts on the changes of a collection that are in the store stay. Other changes were not committed: they
+// come again with other numbers.
 func (a *Attribution) Restore(store checkpoint.Store, collection string, now time.Time) error {
+	if collection == "" {
+		return a.load(store, now)
+	}
 	for _, j := range a.joins { // a change that has a verdict must not get another one
 		a.take(j)
 	}
@@ -246,9 +251,9 @@ func (a *Attribution) joined(c *Change) join.Change {
 	}
 }
 
-// Published adds a change whose event is in the batch that fills, and returns the change of the checkpoint that is to be committed
+// await adds a change whose event is in the batch that fills, and returns the change of the checkpoint that is to be committed
 // with the event. live says that a watch has just seen it; otherwise a list has.
-func (a *Attribution) Published(c *Change, live bool, now time.Time) event.KV {
+func (a *Attribution) await(c *Change, live bool, now time.Time) event.KV {
 	a.tick(now)
 	c.Number, c.Storage, c.Noticed = a.nextID(), a.storageOf(c), now.UTC().Truncate(time.Millisecond)
 	c.Unrequested = c.Unrequested || c.Storage != "" // another API server may make changes without a request to this one
@@ -264,11 +269,6 @@ func key(c *Change) []byte { return fmt.Appendf(nil, "%s%s/%016x", prefix, c.Col
 
 // IsWaiting reports whether a key of a checkpoint is that of a change that waits.
 func IsWaiting(key []byte) bool { return strings.HasPrefix(string(key), prefix) }
-
-// Owns reports whether a key of a checkpoint is one of an Attribution, or that of the reader's position.
-func Owns(key []byte) bool {
-	return IsWaiting(key) || IsPosition(key) || strings.HasPrefix(string(key), refusalPrefix) || string(key) == historiesKey
-}
 
 // tick notes the present time.
 func (a *Attribution) tick(now time.Time) {

@@ -84,10 +84,10 @@ func numbers(list []*Change) (out []uint64) {
 func TestRestart(t *testing.T) {
 	s := store{}
 	before := newAttribution()
-	if err := before.Load(s, noon); err != nil {
+	if err := before.load(s, noon); err != nil {
 		t.Fatal(err)
 	}
-	kv := before.Published(change("web", "5"), true, noon)
+	kv := before.await(change("web", "5"), true, noon)
 	if err := s.Commit(t.Context(), []event.KV{kv}); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestRestart(t *testing.T) {
 	}
 
 	after := newAttribution()
-	if err := after.Load(s, noon); err != nil {
+	if err := after.load(s, noon); err != nil {
 		t.Fatal(err)
 	}
 	after.Read(1, creation("web", "5", "alice"), noon)
@@ -104,9 +104,8 @@ func TestRestart(t *testing.T) {
 	if len(ready) != 1 {
 		t.Fatalf("ready: %v", numbers(ready))
 	}
-	e, done := after.Event(ready[0].Number)
-	e.Collection = &event.Collection{Group: "apps", Resource: "deployments"}
-	if id := Explains(&e); id != "deployments.apps:7:uid-web:5:added" {
+	e, done := eventOf(after, ready[0].Number)
+	if id := e.Attribution.Explains; id != "pods:7:uid-web:5:added" {
 		t.Errorf("the event explains %s", id)
 	}
 	if e.Attribution.Request == nil || e.Attribution.Request.User.Name != "alice" || e.Attribution.Request.Completed == "" {
@@ -118,7 +117,7 @@ func TestRestart(t *testing.T) {
 	if err := s.Commit(t.Context(), []event.KV{done}); err != nil {
 		t.Fatal(err)
 	}
-	after.Committed(ready[0].Number)
+	after.explained(ready[0].Number)
 	if n := after.Needed(); n != 2 {
 		t.Errorf("records are needed from %d on, want 2", n)
 	}
@@ -134,11 +133,11 @@ func TestRestart(t *testing.T) {
 func TestSuspended(t *testing.T) {
 	s := store{}
 	a := newAttribution()
-	if err := a.Load(s, noon); err != nil {
+	if err := a.load(s, noon); err != nil {
 		t.Fatal(err)
 	}
-	committed := a.Published(change("web", "5"), true, noon)
-	a.Published(change("api", "6"), true, noon) // is discarded
+	committed := a.await(change("web", "5"), true, noon)
+	a.await(change("api", "6"), true, noon) // is discarded
 	if err := s.Commit(t.Context(), []event.KV{committed}); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +152,7 @@ func TestSuspended(t *testing.T) {
 	if len(again) != 1 || again[0].Name != "web" {
 		t.Fatalf("ready after the suspension: %v", numbers(again))
 	}
-	a.Published(change("api", "6"), true, noon)
+	a.await(change("api", "6"), true, noon)
 	a.Read(2, creation("api", "6", "bob"), noon)
 	if ready := readyAt(a, noon); len(ready) != 1 || ready[0].Name != "api" {
 		t.Errorf("ready: %v", numbers(ready))
@@ -164,13 +163,13 @@ func TestSuspended(t *testing.T) {
 func TestSuspendedBeforeVerdictsAreTaken(t *testing.T) {
 	s := store{}
 	a := newAttribution()
-	if err := a.Load(s, noon); err != nil {
+	if err := a.load(s, noon); err != nil {
 		t.Fatal(err)
 	}
 	a.Read(1, creation("web", "5", "alice"), noon)
 	a.Read(2, creation("api", "6", "bob"), noon)
-	committed := a.Published(change("web", "5"), true, noon)
-	a.Published(change("api", "6"), true, noon) // is discarded
+	committed := a.await(change("web", "5"), true, noon)
+	a.await(change("api", "6"), true, noon) // is discarded
 	if err := s.Commit(t.Context(), []event.KV{committed}); err != nil {
 		t.Fatal(err)
 	}
@@ -180,16 +179,16 @@ func TestSuspendedBeforeVerdictsAreTaken(t *testing.T) {
 	if n := a.Needed(); n != 1 {
 		t.Errorf("records are needed from %d on, want 1: no verdict is committed", n)
 	}
-	a.Published(change("api", "6"), true, noon)
+	a.await(change("api", "6"), true, noon)
 	ready := readyAt(a, noon)
 	if len(ready) != 2 || ready[0].Name != "web" || ready[1].Name != "api" {
 		t.Fatalf("ready: %v, want each change once", numbers(ready))
 	}
 	for i, user := range []string{"alice", "bob"} {
-		if e, _ := a.Event(ready[i].Number); e.Attribution.Request == nil || e.Attribution.Request.User.Name != user {
+		if e, _ := eventOf(a, ready[i].Number); e.Attribution.Request == nil || e.Attribution.Request.User.Name != user {
 			t.Errorf("attributed to %+v, want %s", e.Attribution, user)
 		}
-		a.Committed(ready[i].Number)
+		a.explained(ready[i].Number)
 	}
 	if n := a.Counts(); a.decidedBytes != 0 || n.Exact != 2 || n.Waiting != 0 {
 		t.Errorf("%d bytes are counted, counts %+v", a.decidedBytes, n)
@@ -199,13 +198,13 @@ func TestSuspendedBeforeVerdictsAreTaken(t *testing.T) {
 // Several collections can have the same object. The change is attributed in each of them, whenever they publish it.
 func TestSeveralCollections(t *testing.T) {
 	a := newAttribution()
-	if err := a.Load(store{}, noon); err != nil {
+	if err := a.load(store{}, noon); err != nil {
 		t.Fatal(err)
 	}
 	in := func(collection string) {
 		c := change("web", "5")
 		c.Collection = collection
-		a.Published(c, true, noon)
+		a.await(c, true, noon)
 	}
 	in("deployments.apps")
 	in("deployments.apps:canary")
@@ -218,7 +217,7 @@ func TestSeveralCollections(t *testing.T) {
 		t.Errorf("ready in a collection that is late: %v", numbers(ready))
 	}
 	for number := range a.waiting {
-		a.Committed(number)
+		a.explained(number)
 	}
 	of := Resource{Resource: join.Resource{Group: "apps", Resource: "deployments"}}
 	a.Overlap(map[join.Resource]bool{of.Resource: true})
@@ -240,7 +239,7 @@ func patched(a *Attribution, at time.Time) {
 	a.Read(2, &open, at)
 	changed := change("web", "11")
 	changed.Type, changed.Did, changed.Before = event.Modified, join.Changed, "9"
-	a.Published(changed, true, at)
+	a.await(changed, true, at)
 	a.Read(3, patch, at)
 	a.Caught(at, 3)
 }
@@ -249,11 +248,11 @@ func patched(a *Attribution, at time.Time) {
 func TestAnotherInbox(t *testing.T) {
 	a := newAttribution()
 	a.options.Join.Complete = true
-	if err := a.Load(store{}, noon); err != nil {
+	if err := a.load(store{}, noon); err != nil {
 		t.Fatal(err)
 	}
 	a.Begin(1000, noon) // the position in the store
-	a.Published(change("old", "5"), false, noon)
+	a.await(change("old", "5"), false, noon)
 	a.Begin(0, noon) // the inbox has no such record
 	a.Lost(noon)
 
@@ -264,7 +263,7 @@ func TestAnotherInbox(t *testing.T) {
 	patched(a, floorAt)
 	for _, c := range a.Ready(floorAt) {
 		if c.Name == "web" {
-			if e, _ := a.Event(c.Number); e.Attribution.Request == nil || e.Attribution.Request.User.Name != "bob" {
+			if e, _ := eventOf(a, c.Number); e.Attribution.Request == nil || e.Attribution.Request.User.Name != "bob" {
 				t.Errorf("attribution %+v", e.Attribution)
 			}
 			return
@@ -277,7 +276,7 @@ func TestAnotherInbox(t *testing.T) {
 func TestFirstChangeOfAQuietCluster(t *testing.T) {
 	a := newAttribution()
 	a.options.Join.Complete = true
-	if err := a.Load(store{}, noon); err != nil {
+	if err := a.load(store{}, noon); err != nil {
 		t.Fatal(err)
 	}
 	a.Begin(0, noon)
@@ -291,7 +290,7 @@ func TestFirstChangeOfAQuietCluster(t *testing.T) {
 	if len(ready) != 1 {
 		t.Fatalf("%d changes have a verdict, want 1", len(ready))
 	}
-	if e, _ := a.Event(ready[0].Number); e.Attribution.Request == nil || e.Attribution.Request.User.Name != "bob" {
+	if e, _ := eventOf(a, ready[0].Number); e.Attribution.Request == nil || e.Attribution.Request.User.Name != "bob" {
 		t.Errorf("attribution %+v, want bob", e.Attribution)
 	}
 }
@@ -308,17 +307,17 @@ func TestContradiction(t *testing.T) {
 		{"it is stored, because the collection is suspended", func(a *Attribution, s store, _ []*Change) {
 			keep(t, a, s)
 			a.Sealed()
-			a.BatchCommitted()
+			a.batchCommitted()
 		}, false},
-		{"it is in a batch that is not committed", func(a *Attribution, _ store, list []*Change) { a.Event(list[0].Number) }, true},
+		{"it is in a batch that is not committed", func(a *Attribution, _ store, list []*Change) { eventOf(a, list[0].Number) }, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := store{}
 			a := newAttribution()
-			if err := a.Load(s, noon); err != nil {
+			if err := a.load(s, noon); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Commit(t.Context(), []event.KV{a.Published(change("web", "5"), true, noon)}); err != nil {
+			if err := s.Commit(t.Context(), []event.KV{a.await(change("web", "5"), true, noon)}); err != nil {
 				t.Fatal(err)
 			}
 			a.Read(1, creation("web", "5", "alice"), noon)
@@ -329,7 +328,7 @@ func TestContradiction(t *testing.T) {
 			test.until(a, s, ready)
 			a.Read(2, creation("web", "5", "mallory"), noon)
 			readyAt(a, noon)
-			e, _ := a.Event(ready[0].Number)
+			e, _ := eventOf(a, ready[0].Number)
 			if e.Attribution.Warning != "" {
 				t.Errorf("of two candidates, the event warns that %q", e.Attribution.Warning)
 			}
@@ -338,7 +337,7 @@ func TestContradiction(t *testing.T) {
 			}
 			keep(t, a, s)
 			after := newAttribution()
-			if err := after.Load(s, noon); err != nil {
+			if err := after.load(s, noon); err != nil {
 				t.Fatal(err)
 			}
 			for _, c := range after.waiting {
@@ -369,7 +368,7 @@ func TestObjectsOfAnotherServer(t *testing.T) {
 		a := newAttribution()
 		a.options.Join.Complete = true
 		a.options.Storage = func(join.Resource) (string, bool) { return storage, true }
-		if err := a.Load(store{}, noon); err != nil {
+		if err := a.load(store{}, noon); err != nil {
 			t.Fatal(err)
 		}
 		a.Read(1, creation("other", "6", "alice"), noon)
@@ -380,7 +379,7 @@ func TestObjectsOfAnotherServer(t *testing.T) {
 		if len(ready) != 1 {
 			t.Fatalf("storage %q: %d changes have a verdict, want 1", storage, len(ready))
 		}
-		if e, _ := a.Event(ready[0].Number); (e.Attribution.Request != nil) != exact {
+		if e, _ := eventOf(a, ready[0].Number); (e.Attribution.Request != nil) != exact {
 			t.Errorf("storage %q: attribution %+v, want one that is exact: %t", storage, e.Attribution, exact)
 		}
 	}
@@ -389,11 +388,11 @@ func TestObjectsOfAnotherServer(t *testing.T) {
 // While records are not read, for example because the bus is away, no change is given up.
 func TestUnreadRecords(t *testing.T) {
 	a := newAttribution()
-	if err := a.Load(store{}, noon); err != nil {
+	if err := a.load(store{}, noon); err != nil {
 		t.Fatal(err)
 	}
 	a.Caught(noon, 0)
-	a.Published(change("web", "5"), true, noon)
+	a.await(change("web", "5"), true, noon)
 	late := noon.Add(2 * time.Hour)
 	a.Caught(late, 1) // record 1 is there, and not read
 	if ready := a.Ready(late); len(ready) != 0 {
@@ -414,12 +413,12 @@ func TestUnreadRecords(t *testing.T) {
 // its object is published: its own record may be one of the next.
 func TestRecordsReadLate(t *testing.T) {
 	a := newAttribution()
-	if err := a.Load(store{}, noon); err != nil {
+	if err := a.load(store{}, noon); err != nil {
 		t.Fatal(err)
 	}
 	a.Caught(noon, 0)
 	first := change("web", "5")
-	a.Published(first, true, noon)
+	a.await(first, true, noon)
 	late := noon.Add(2 * time.Hour)
 	a.Caught(late, 3) // the records are there, and not read
 	begun := creation("web", "", "bob")
@@ -427,7 +426,7 @@ func TestRecordsReadLate(t *testing.T) {
 	a.Read(1, begun, late)
 	second := change("web", "6")
 	second.Did, second.Before, second.Type = join.Changed, "5", event.Modified
-	a.Published(second, true, late)
+	a.await(second, true, late)
 	if ready := a.Ready(late); len(ready) != 0 {
 		t.Fatalf("ready before the records are read: %v", numbers(ready))
 	}
@@ -439,7 +438,7 @@ func TestRecordsReadLate(t *testing.T) {
 	if len(ready) != 1 || ready[0] != first {
 		t.Fatalf("ready when the records are read: %v", numbers(ready))
 	}
-	if e, _ := a.Event(first.Number); e.Attribution.Request == nil || e.Attribution.Request.User.Name != "alice" {
+	if e, _ := eventOf(a, first.Number); e.Attribution.Request == nil || e.Attribution.Request.User.Name != "alice" {
 		t.Errorf("attribution %+v", e.Attribution)
 	}
 }
@@ -448,16 +447,16 @@ func TestRecordsReadLate(t *testing.T) {
 func TestManyCandidates(t *testing.T) {
 	s := store{}
 	before := newAttribution()
-	if err := before.Load(s, noon); err != nil {
+	if err := before.load(s, noon); err != nil {
 		t.Fatal(err)
 	}
 	c := change("web", "5")
 	c.Type, c.Did = event.Modified, join.Changed
-	if err := s.Commit(t.Context(), []event.KV{before.Published(c, true, noon.Add(17*time.Second))}); err != nil {
+	if err := s.Commit(t.Context(), []event.KV{before.await(c, true, noon.Add(17*time.Second))}); err != nil {
 		t.Fatal(err)
 	}
 	after := newAttribution()
-	if err := after.Load(s, noon.Add(time.Minute)); err != nil {
+	if err := after.load(s, noon.Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 20 {
@@ -471,7 +470,7 @@ func TestManyCandidates(t *testing.T) {
 	if len(ready) != 1 {
 		t.Fatalf("ready: %v", numbers(ready))
 	}
-	e, _ := after.Event(ready[0].Number)
+	e, _ := eventOf(after, ready[0].Number)
 	got := e.Attribution
 	if first := got.Candidates[0].User.Name; len(got.Candidates) != 16 || first != "user-17" || !slices.Equal(got.LeftOut, []string{"candidates"}) {
 		t.Errorf("%d candidates, the first is %s, and %q are left out", len(got.Candidates), first, got.LeftOut)
@@ -481,10 +480,10 @@ func TestManyCandidates(t *testing.T) {
 // A change without a record leaves the store, and nothing is published about it.
 func TestNoRecord(t *testing.T) {
 	a := newAttribution()
-	if err := a.Load(store{}, noon); err != nil {
+	if err := a.load(store{}, noon); err != nil {
 		t.Fatal(err)
 	}
-	kv := a.Published(change("web", "5"), true, noon)
+	kv := a.await(change("web", "5"), true, noon)
 	if ready := readyAt(a, noon.Add(time.Minute)); len(ready) != 0 {
 		t.Fatalf("ready after a minute: %v", numbers(ready))
 	}
@@ -515,7 +514,7 @@ func TestHistories(t *testing.T) {
 	}
 	users := func(a *Attribution, now time.Time) (names []string) {
 		for _, c := range readyAt(a, now) {
-			e, _ := a.Event(c.Number)
+			e, _ := eventOf(a, c.Number)
 			if r := e.Attribution.Request; r != nil {
 				names = append(names, r.User.Name)
 			} else {
@@ -528,21 +527,21 @@ func TestHistories(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		s := store{}
 		a := newAttribution()
-		if err := a.Load(s, noon); err != nil {
+		if err := a.load(s, noon); err != nil {
 			t.Fatal(err)
 		}
-		if kvs := a.Histories(map[string]uint64{"": 1}, noon); len(kvs) != 0 {
+		if kvs := a.setEpochs(map[string]uint64{"": 1}, noon); len(kvs) != 0 {
 			t.Errorf("%v is stored of the first history", kvs)
 		}
-		if err := s.Commit(t.Context(), []event.KV{a.Published(updated(1, "api"), true, noon)}); err != nil {
+		if err := s.Commit(t.Context(), []event.KV{a.await(updated(1, "api"), true, noon)}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Commit(t.Context(), a.Histories(map[string]uint64{"": 2}, restored)); err != nil {
+		if err := s.Commit(t.Context(), a.setEpochs(map[string]uint64{"": 2}, restored)); err != nil {
 			t.Fatal(err)
 		}
 		if restart {
 			a = newAttribution()
-			if err := a.Load(s, restored); err != nil {
+			if err := a.load(s, restored); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -551,7 +550,7 @@ func TestHistories(t *testing.T) {
 		if got := users(a, later); len(got) != 1 || got[0] != string(join.History) {
 			t.Errorf("restart %v: a change before the restore is attributed to %v, want the reason history", restart, got)
 		}
-		a.Published(updated(2, "web"), true, later)
+		a.await(updated(2, "web"), true, later)
 		a.Read(2, update("web", "alice", restored), later)
 		if got := users(a, later); len(got) != 0 {
 			t.Errorf("restart %v: a change after the restore is attributed to %v, by a request before it", restart, got)
@@ -560,7 +559,7 @@ func TestHistories(t *testing.T) {
 		if got := users(a, later); len(got) != 1 || got[0] != "bob" {
 			t.Errorf("restart %v: a change after the restore is attributed to %v, want bob", restart, got)
 		}
-		if kvs := a.Histories(map[string]uint64{"": 2}, later); len(kvs) != 0 {
+		if kvs := a.setEpochs(map[string]uint64{"": 2}, later); len(kvs) != 0 {
 			t.Errorf("restart %v: the histories are stored again", restart)
 		}
 	}
@@ -588,7 +587,7 @@ func TestStoredChange(t *testing.T) {
 func TestRepeatedRecords(t *testing.T) {
 	s := store{}
 	a := newAttribution()
-	if err := a.Load(s, noon); err != nil {
+	if err := a.load(s, noon); err != nil {
 		t.Fatal(err)
 	}
 	commit := func(kv event.KV) {
@@ -603,12 +602,12 @@ func TestRepeatedRecords(t *testing.T) {
 		if len(ready) != 1 {
 			t.Fatalf("ready: %v, want one", numbers(ready))
 		}
-		e, done := a.Event(ready[0].Number)
+		e, done := eventOf(a, ready[0].Number)
 		if r := e.Attribution.Request; r == nil || r.User.Name != user {
 			t.Errorf("attributed to %+v, want %s", e.Attribution, user)
 		}
 		commit(done)
-		a.Committed(ready[0].Number)
+		a.explained(ready[0].Number)
 	}
 	number := uint64(0)
 	read := func(r *audit.Record) {
@@ -617,7 +616,7 @@ func TestRepeatedRecords(t *testing.T) {
 		a.Read(number, &copied, noon)
 	}
 	created := creation("web", "5", "alice")
-	commit(a.Published(change("web", "5"), true, noon))
+	commit(a.await(change("web", "5"), true, noon))
 	read(created)
 	read(created)
 	attributed("alice")
@@ -625,7 +624,7 @@ func TestRepeatedRecords(t *testing.T) {
 
 	changed := change("web", "6")
 	changed.Type, changed.Did, changed.Before = event.Modified, join.Changed, "5"
-	commit(a.Published(changed, true, noon))
+	commit(a.await(changed, true, noon))
 	read(created)
 	if early := readyAt(a, noon); len(early) != 0 {
 		t.Fatalf("ready before its record: %v", numbers(early))
@@ -645,7 +644,7 @@ func TestRepeatedRecords(t *testing.T) {
 func TestLongName(t *testing.T) {
 	a := newAttribution()
 	name := strings.Repeat("n", 5000)
-	a.Published(change(name, "9"), true, noon)
+	a.await(change(name, "9"), true, noon)
 	r := creation(audit.Shortened(name), "9", "alice")
 	r.Answer.UID = "uid-" + name
 	a.Read(1, r, noon)
@@ -657,17 +656,17 @@ func TestLongName(t *testing.T) {
 // A single candidate is not taken for the one who made the change: the event says in words that it is no proof.
 func TestOneCandidate(t *testing.T) {
 	a := newAttribution()
-	if err := a.Load(store{}, noon); err != nil {
+	if err := a.load(store{}, noon); err != nil {
 		t.Fatal(err)
 	}
 	changed := change("web", "11")
 	changed.Type, changed.Did = event.Modified, join.Changed
-	a.Published(changed, true, noon)
+	a.await(changed, true, noon)
 	patch := creation("web", "11", "alice")
 	patch.Verb, patch.Code = "patch", 200
 	a.Read(1, patch, noon)
 	for _, c := range readyAt(a, noon.Add(time.Hour)) {
-		if e, _ := a.Event(c.Number); len(e.Attribution.Candidates) == 1 && e.Attribution.Warning == event.OneCandidate {
+		if e, _ := eventOf(a, c.Number); len(e.Attribution.Candidates) == 1 && e.Attribution.Warning == event.OneCandidate {
 			return
 		}
 	}

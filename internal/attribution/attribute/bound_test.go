@@ -17,9 +17,7 @@ import (
 func decide(a *Attribution, v join.Verdict) event.Event {
 	v.Change = 1
 	a.waiting[1], a.decided[1] = change("web", "5"), made(v)
-	e, _ := a.Event(1)
-	e.Collection = &event.Collection{Group: "apps", Resource: "deployments"}
-	e.Attribution.Explains = Explains(&e)
+	e, _ := eventOf(a, 1)
 	return e
 }
 
@@ -136,10 +134,10 @@ func TestHostileNames(t *testing.T) {
 func TestRejected(t *testing.T) {
 	s := store{}
 	a := newAttribution()
-	if err := a.Load(s, noon); err != nil {
+	if err := a.load(s, noon); err != nil {
 		t.Fatal(err)
 	}
-	kv := a.Published(change("web", "5"), true, noon)
+	kv := a.await(change("web", "5"), true, noon)
 	if err := s.Commit(t.Context(), []event.KV{kv}); err != nil {
 		t.Fatal(err)
 	}
@@ -155,11 +153,11 @@ func TestRejected(t *testing.T) {
 		if a.Silent(ready[0].Number) {
 			break
 		}
-		e, _ := a.Event(ready[0].Number)
+		e, _ := eventOf(a, ready[0].Number)
 		left = append(left, e.Attribution.LeftOut)
-		made, final := a.Reject(ready[0].Number)
-		if made.Name != "web" || final != (len(left) == maxRejections) {
-			t.Errorf("%s: final %t after %d rejections", made.Name, final, len(left))
+		object, final := a.Reject(ready[0].Number)
+		if object != "shop/web" || final != (len(left) == maxRejections) {
+			t.Errorf("%s: final %t after %d rejections", object, final, len(left))
 		}
 		if err := a.Restore(s, "deployments.apps", noon); err != nil {
 			t.Fatal(err)

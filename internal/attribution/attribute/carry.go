@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
+	"github.com/kubebridge/kubebridge/internal/core/encode"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -12,14 +13,8 @@ import (
 // out, so an object that the bus takes is not too large because of a client's long texts.
 const maxActor = 8 << 10
 
-// Publication identifies the event of an object's change, within one incarnation.
-type Publication struct {
-	Collection, UID, Version string // Version is the resourceversion of the event
-	Deleted                  bool
-}
-
-func publicationOf(c *Change) Publication {
-	return Publication{c.Collection, c.UID, c.Published, c.Type == event.Deleted}
+func publicationOf(c *Change) encode.PublicationID {
+	return encode.PublicationID{Collection: c.Collection, UID: c.UID, Version: c.Published, Deleted: c.Type == event.Deleted}
 }
 
 // carried is the verdict that an uncommitted event carries.
@@ -34,18 +29,9 @@ type moment struct {
 	number uint64
 }
 
-// Wait is [Options].Wait.
-func (a *Attribution) Wait() time.Duration { return a.options.Wait }
-
-// Decides reports whether a change would get its verdict at once if it was published now. at is when a watch has seen it.
-func (a *Attribution) Decides(c Change, at time.Time) bool {
-	c.live = at
-	return a.join(a.present(a.storageOf(&c)), at).Decides(a.joined(&c))
-}
-
-// Carry returns the request that made a change, if it is exact, and if there is room for it in the event of the change. Then the change
-// does not wait any more. The caller has just called Published.
-func (a *Attribution) Carry(c *Change) *event.Request {
+// carry returns the request that made a change, if it is exact, and if there is room for it in the event of the change. Then the change
+// does not wait any more. The caller has just called await.
+func (a *Attribution) carry(c *Change) *event.Request {
 	a.take(a.joinOf(c, c.live))
 	d := a.decided[c.Number]
 	if d == nil || d.verdict.Exact == nil {
@@ -62,14 +48,14 @@ func (a *Attribution) Carry(c *Change) *event.Request {
 	return &r
 }
 
-// Carries reports whether an event that is not committed has its request.
-func (a *Attribution) Carries(p Publication) bool {
+// Carries implements [encode.Witness].
+func (a *Attribution) Carries(p encode.PublicationID) bool {
 	_, carries := a.carried[p]
 	return carries
 }
 
-// CommittedEvent says that the event of a change is on the bus and in the store.
-func (a *Attribution) CommittedEvent(p Publication) {
+// Published implements [encode.Witness].
+func (a *Attribution) Published(p encode.PublicationID) {
 	if a.Carries(p) {
 		delete(a.carried, p)
 		a.counts.Carried++

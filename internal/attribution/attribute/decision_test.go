@@ -16,8 +16,8 @@ func isSuspended(string) bool { return true }
 // that reads none of them.
 func TestVerdictsAreStored(t *testing.T) {
 	w := newWorld(t)
-	w.commit(w.Published(change("web", "5"), true, noon))
-	w.Published(change("api", "6"), true, noon) // its event is not committed
+	w.commit(w.await(change("web", "5"), true, noon))
+	w.await(change("api", "6"), true, noon) // its event is not committed
 	w.Read(1, creation("web", "5", "alice"), noon)
 	w.Read(2, creation("api", "6", "bob"), noon)
 	if n := w.Needed(); n != 1 {
@@ -64,12 +64,12 @@ func TestVerdictsAreStored(t *testing.T) {
 	if ready = readyAt(w.Attribution, noon); len(ready) != 1 {
 		t.Fatalf("ready after the suspension: %v", numbers(ready))
 	}
-	e, done := w.Event(ready[0].Number)
+	e, done := eventOf(w, ready[0].Number)
 	if e.Attribution.Request == nil || e.Attribution.Request.User.Name != "alice" {
 		t.Errorf("attribution %+v", e.Attribution)
 	}
 	w.commit(done)
-	w.Committed(ready[0].Number)
+	w.explained(ready[0].Number)
 	if n := w.Counts(); len(w.store) != 0 || n.Exact != 1 || n.Waiting != 0 {
 		t.Errorf("the store has %v, counts %+v", w.store, n)
 	}
@@ -93,7 +93,7 @@ func (s *halfRead) Get(key []byte) ([]byte, error) {
 // If the checkpoint cannot be read for one of two verdicts, the other one is stored, and the next call stores that one.
 func TestVerdictsAreStoredAfterAnError(t *testing.T) {
 	w := newWorld(t)
-	w.commit(w.Published(change("web", "5"), true, noon), w.Published(change("api", "6"), true, noon))
+	w.commit(w.await(change("web", "5"), true, noon), w.await(change("api", "6"), true, noon))
 	w.Read(1, creation("web", "5", "alice"), noon)
 	w.Read(2, creation("api", "6", "bob"), noon)
 	if ready := readyAt(w.Attribution, noon); len(ready) != 2 {
@@ -127,7 +127,7 @@ func TestVerdictIsGivenBackInFullMemory(t *testing.T) {
 	decide := func(name string) event.KV {
 		number++
 		version := fmt.Sprint(number + 10)
-		change := w.Published(change(name, version), true, noon)
+		change := w.await(change(name, version), true, noon)
 		r := creation(name, version, "mallory")
 		r.Actor.User.Extra = map[string][]string{"e": {long}}
 		w.Read(number, r, noon)
@@ -148,12 +148,12 @@ func TestVerdictIsGivenBackInFullMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	readyAt(w.Attribution, noon)
-	w.Published(change("web", web), true, noon)
+	w.await(change("web", web), true, noon)
 	ready := readyAt(w.Attribution, noon)
 	if len(ready) != 1 {
 		t.Fatalf("ready is %v", numbers(ready))
 	}
-	if e, _ := w.Event(ready[0].Number); e.Name != "web" || e.Attribution.Request == nil {
+	if e, _ := eventOf(w, ready[0].Number); e.Name != "web" || e.Attribution.Request == nil {
 		t.Errorf("%s has %+v", e.Name, e.Attribution)
 	}
 }
@@ -162,14 +162,14 @@ func TestVerdictIsGivenBackInFullMemory(t *testing.T) {
 func TestVerdictsAreBoundedByBytes(t *testing.T) {
 	a := newAttribution()
 	a.options.Join.MaxChanges, a.options.Join.MaxRequests = 10_000, 10_000
-	if err := a.Load(store{}, noon); err != nil {
+	if err := a.load(store{}, noon); err != nil {
 		t.Fatal(err)
 	}
 	const n = 2 * maxDecidedBytes / (64 << 10)
 	long := strings.Repeat("x", 64<<10)
 	for i := range n {
 		name, version := fmt.Sprint("o", i), fmt.Sprint(i+10)
-		a.Published(change(name, version), true, noon)
+		a.await(change(name, version), true, noon)
 		r := creation(name, version, "mallory")
 		r.Actor.User.Extra = map[string][]string{"e": {long}}
 		a.Read(uint64(i+1), r, noon)
@@ -181,7 +181,7 @@ func TestVerdictsAreBoundedByBytes(t *testing.T) {
 	if limit := maxDecidedBytes + n*crowdedBytes; a.decidedBytes > limit {
 		t.Errorf("%d bytes are in memory, want at most %d", a.decidedBytes, limit)
 	}
-	e, _ := a.Event(ready[n-1].Number)
+	e, _ := eventOf(a, ready[n-1].Number)
 	if r := e.Attribution.Request; r == nil || r.User.Name != "mallory" || strings.Join(e.Attribution.LeftOut, " ") != "extra" {
 		t.Errorf("attribution %+v", e.Attribution)
 	}
@@ -189,7 +189,7 @@ func TestVerdictsAreBoundedByBytes(t *testing.T) {
 		t.Errorf("records are needed from %d on, want 1: the verdicts are not durable", needed)
 	}
 	for _, c := range ready {
-		a.Committed(c.Number)
+		a.explained(c.Number)
 	}
 	if a.decidedBytes != 0 {
 		t.Errorf("without verdicts, %d bytes are counted", a.decidedBytes)

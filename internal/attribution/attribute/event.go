@@ -5,36 +5,40 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Event returns the event that says who made a change, without what is the same for all events of its collection. It returns the change of
-// the checkpoint that is to be committed with it.
-func (a *Attribution) Event(number uint64) (e event.Event, done event.KV) {
+// Complete implements [encode.Chronicle].
+func (a *Attribution) Complete(number uint64, e *event.Event) event.KV {
+	if r := a.refusals.byID[number]; r != nil {
+		return a.completeRefusal(r, e)
+	}
 	c := a.waiting[number]
 	a.decided[number].sent = true
-	e = event.Event{
-		Type: event.Attributed, Explained: c.Type, Origin: event.Audit, Run: c.Run, Incarnation: c.Incarnation,
-		APIVersion: c.APIVersion, Kind: c.Kind, Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.Published,
-		Attribution: a.decided[number].attributed(maxBytes >> (2 * a.rejected[number])),
-	}
-	return e, event.KV{Key: key(c)}
+	e.Run, e.Incarnation, e.APIVersion, e.Kind = c.Run, c.Incarnation, c.APIVersion, c.Kind
+	e.Namespace, e.Name, e.UID, e.ResourceVersion = c.Namespace, c.Name, c.UID, c.Published
+	e.Type, e.Explained = event.Attributed, c.Type
+	e.Attribution = a.decided[number].attributed(maxBytes >> (2 * a.rejected[number]))
+	explained := *e
+	explained.Type = c.Type
+	e.Attribution.Explains = explained.ID()
+	return event.KV{Key: key(c)}
 }
 
-// Reject says that the bus does not take the event of a change's verdict, or of a refusal. The next one is smaller. final says that there will
-// be none. The result has the object.
-func (a *Attribution) Reject(number uint64) (object Change, final bool) {
+// Reject implements [encode.Chronicle].
+func (a *Attribution) Reject(number uint64) (object string, final bool) {
 	a.rejected[number]++
 	final = a.rejected[number] >= maxRejections
 	if r := a.refusals.byID[number]; r != nil {
 		r.final = final
-		return Change{Namespace: r.Record.Namespace, Name: r.Record.Name}, final
+		return objectName(r.Record.Namespace, r.Record.Name), final
 	}
-	return *a.waiting[number], final
+	c := a.waiting[number]
+	return objectName(c.Namespace, c.Name), final
 }
 
-// Explains returns the id of the event that a change is in. e is from [Attribution.Event], with its collection.
-func Explains(e *event.Event) string {
-	explained := *e
-	explained.Type = e.Explained
-	return explained.ID()
+func objectName(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
 }
 
 // Silent reports whether nothing is published about a change that has a verdict: no record fits, or the bus takes no event about it.
@@ -57,8 +61,8 @@ func (a *Attribution) Drop(number uint64) event.KV {
 	return event.KV{Key: key(c)}
 }
 
-// Committed says that the event of a change's verdict, or of a refusal, is on the bus and in the store.
-func (a *Attribution) Committed(number uint64) {
+// explained says that the event of a change's verdict, or of a refusal, is on the bus and in the store.
+func (a *Attribution) explained(number uint64) {
 	if r := a.refusals.byID[number]; r != nil {
 		a.counts.Refusals.published(r)
 		a.refusals.remove(r)

@@ -30,9 +30,9 @@ type begun struct {
 	Before time.Time `json:"before,omitzero"`
 }
 
-// Histories says which epoch each storage is in, and returns the change of the checkpoint that follows, if any. It is called before Read and
+// setEpochs says which epoch each storage is in, and returns the change of the checkpoint that follows, if any. It is called before Read and
 // Ready. A change of an earlier history never gets an exact request any more: a later request may have led to the same resourceVersion.
-func (a *Attribution) Histories(epochs map[string]uint64, now time.Time) []event.KV {
+func (a *Attribution) setEpochs(epochs map[string]uint64, now time.Time) []event.KV {
 	for storage, epoch := range epochs {
 		a.begin(history{storage, epoch}, now)
 	}

@@ -16,7 +16,7 @@ func TestMemoryIsShared(t *testing.T) {
 		Join:    join.Options{Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100_000, MaxRequests: 100_000},
 		Storage: func(r join.Resource) (string, bool) { return r.Group, true }, Inputs: 1, MaxBytes: limit,
 	})
-	if err := a.Load(store{}, noon); err != nil {
+	if err := a.load(store{}, noon); err != nil {
 		t.Fatal(err)
 	}
 	number := uint64(0)
@@ -32,7 +32,7 @@ func TestMemoryIsShared(t *testing.T) {
 			number++
 			c := change(fmt.Sprint("c", number), fmt.Sprint(number))
 			c.Collection = "things." + group
-			a.Published(c, true, noon)
+			a.await(c, true, noon)
 		}
 	}
 	wants := func(joins int) {

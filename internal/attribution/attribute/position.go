@@ -45,9 +45,6 @@ func (a *Attribution) Begin(number uint64, now time.Time) {
 	}
 }
 
-// IsPosition reports whether a key of a checkpoint is that of a position.
-func IsPosition(key []byte) bool { return string(key) == positionKey }
-
 // StorePosition returns the change of the checkpoint that stores a position.
 func StorePosition(position []byte) event.KV {
 	return event.KV{Key: []byte(positionKey), Value: position}

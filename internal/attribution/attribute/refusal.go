@@ -250,30 +250,22 @@ func (a *Attribution) DropRefusal(r *Refusal) event.KV {
 	return event.KV{Key: r.key()}
 }
 
-// RefusalEvent returns the event of a refusal, without what is the same for all events of its collection; false: id is of a change. It returns
-// the change of the checkpoint that is to be committed with the event.
-func (a *Attribution) RefusalEvent(id uint64) (e event.Event, done event.KV, is bool) {
-	r := a.refusals.byID[id]
-	if r == nil {
-		return e, done, false
-	}
+// completeRefusal completes the event of a refusal: see [encode.Chronicle].
+func (a *Attribution) completeRefusal(r *Refusal, e *event.Event) (done event.KV) {
+	e.RequestID = r.requestID()
 	if l := r.Record.Lost; l != nil {
-		e = event.Event{
-			Type: event.Lost, Origin: event.Audit, RequestID: r.requestID(), Namespace: event.ParseCollection(r.Collection).Namespace,
-			Loss: &event.Loss{Since: event.FormatTime(l.Since), Until: event.FormatTime(l.Until), Detail: l.Detail},
-		}
-		return e, event.KV{Key: r.key()}, true
+		e.Type, e.Namespace = event.Lost, event.ParseCollection(r.Collection).Namespace
+		e.Loss = &event.Loss{Since: event.FormatTime(l.Since), Until: event.FormatTime(l.Until), Detail: l.Detail}
+		return event.KV{Key: r.key()}
 	}
 	version := r.Record.Version
 	if group := event.ParseCollection(r.Collection).Group; group != "" && version != "" {
 		version = group + "/" + version
 	}
-	e = event.Event{
-		Type: event.Denied, Origin: event.Audit, RequestID: r.requestID(), APIVersion: version, Namespace: r.Record.Namespace, Name: r.Record.Name,
-		Denial: &event.Denial{Request: request(&r.Record), Message: r.Record.Message, More: r.More},
-	}
-	boundDenial(e.Denial, maxBytes>>(2*a.rejected[id]))
-	return e, event.KV{Key: r.key()}, true
+	e.Type, e.APIVersion, e.Namespace, e.Name = event.Denied, version, r.Record.Namespace, r.Record.Name
+	e.Denial = &event.Denial{Request: request(&r.Record), Message: r.Record.Message, More: r.More}
+	boundDenial(e.Denial, maxBytes>>(2*a.rejected[r.ID]))
+	return event.KV{Key: r.key()}
 }
 
 // boundDenial is bound for a refused request. The message is left out last.
@@ -286,14 +278,14 @@ func boundDenial(d *event.Denial, limit int) {
 	}
 }
 
-// Sealed says that the batch that fills goes on its way.
+// Sealed implements [loop.Chronicle].
 func (a *Attribution) Sealed() {
 	a.refusals.flying, a.refusals.filling = append(a.refusals.flying, a.refusals.filling...), nil
 	a.storing.flying, a.storing.filling = append(a.storing.flying, a.storing.filling...), nil
 }
 
-// BatchCommitted says that the batch on its way is durable.
-func (a *Attribution) BatchCommitted() {
+// batchCommitted says that the notes of the batch on its way are durable.
+func (a *Attribution) batchCommitted() {
 	for _, r := range a.refusals.flying {
 		r.durable = true
 	}

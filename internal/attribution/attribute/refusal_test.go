@@ -21,6 +21,15 @@ func refused(user string) *audit.Record {
 	}
 }
 
+// eventOf returns the event of a change's verdict, or of a refusal, as the encoder completes it.
+func eventOf(a interface {
+	Complete(number uint64, e *event.Event) event.KV
+}, number uint64,
+) (e event.Event, done event.KV) {
+	e.Collection = &event.Collection{Resource: pods}
+	return e, a.Complete(number, &e)
+}
+
 // world is an Attribution with its store, and with what the bus has: the store's changes are committed with it.
 type world struct {
 	t *testing.T
@@ -39,7 +48,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) start() {
 	w.t.Helper()
 	w.Attribution = newAttribution()
-	if err := w.Load(w.store, noon); err != nil {
+	if err := w.load(w.store, noon); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -50,15 +59,15 @@ func (w *world) commit(changes ...event.KV) {
 	if err := w.store.Commit(w.t.Context(), changes); err != nil {
 		w.t.Fatal(err)
 	}
-	w.BatchCommitted()
+	w.batchCommitted()
 }
 
 // pass puts all refusals that are ready into a batch.
 func (w *world) pass() (ids []uint64, users []string, done []event.KV) {
 	w.t.Helper()
 	for _, r := range w.Refusals() {
-		e, change, is := w.RefusalEvent(r.ID)
-		if !is || e.Denial == nil {
+		e, change := eventOf(w, r.ID)
+		if e.Denial == nil {
 			w.t.Fatalf("refusal %d has no event", r.ID)
 		}
 		w.Pass(r)
@@ -74,7 +83,7 @@ func (w *world) publish(changes ...event.KV) {
 	w.sent = append(w.sent, users...)
 	w.commit(append(changes, done...)...)
 	for _, id := range ids {
-		w.Committed(id)
+		w.explained(id)
 	}
 }
 
@@ -188,10 +197,10 @@ func TestRejectedRefusal(t *testing.T) {
 			w.DropRefusal(r)
 			break
 		}
-		e, _, _ := w.RefusalEvent(r.ID)
+		e, _ := eventOf(w, r.ID)
 		left = append(left, strings.Join(e.Denial.LeftOut, "+"))
 		w.Pass(r)
-		if object, _ := w.Reject(r.ID); object.Name != "web" {
+		if object, _ := w.Reject(r.ID); object != "shop/web" {
 			t.Errorf("rejected is %+v", object)
 		}
 		if err := w.Restore(w.store, pods, noon); err != nil {
@@ -227,7 +236,7 @@ func TestFloodOfRefusals(t *testing.T) {
 		}
 		w.commit(changes...)
 		for _, r := range w.Refusals() {
-			e, _, _ := w.RefusalEvent(r.ID)
+			e, _ := eventOf(w, r.ID)
 			text, _ := json.Marshal(e.Denial)
 			bytes += len(text)
 			published[e.Denial.Request.User.Name]++

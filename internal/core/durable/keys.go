@@ -20,7 +20,8 @@ const (
 	prefixEpoch    = "s/"
 	prefixNote     = "n/"
 	prefixOwed     = prefixNote + "owed/"
-	prefixRefusal  = "r/" // internal/attribution/attribute
+	prefixBody     = "b/"
+	prefixEntry    = "r/" // of a chronicle: its events that are about no change
 )
 
 const (
@@ -28,6 +29,12 @@ const (
 	// keyBytes is the length of the key of digests.
 	keyBytes = 32
 )
+
+// BodyKey returns the key of the kept body of an object. key is the inventory key.
+func BodyKey(collection, key string) []byte { return []byte(prefixBody + collection + "/" + key) }
+
+// IsBody reports whether a key is one of [BodyKey].
+func IsBody(key []byte) bool { return bytes.HasPrefix(key, []byte(prefixBody)) }
 
 // OwedEditKey returns the key of a note that the last edit of a collection is still to be published.
 func OwedEditKey(collection string) []byte { return []byte(prefixOwed + "edit/" + collection) }

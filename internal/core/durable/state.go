@@ -254,7 +254,7 @@ func ResetChanges(s reconcile.State) []event.KV {
 // again. A store that has lost everything needs it: without the key of digests, for example, every object of the next list would count as
 // modified.
 func Kept(store checkpoint.Store) (changes []event.KV, err error) {
-	for _, prefix := range []string{prefixEpoch, prefixNote, prefixRefusal, string(checkpoint.MoveKey()), string(checkpoint.RunningKey())} {
+	for _, prefix := range []string{prefixEpoch, prefixNote, prefixEntry, string(checkpoint.MoveKey()), string(checkpoint.RunningKey())} {
 		err := store.Scan([]byte(prefix), func(key, value []byte) error {
 			changes = append(changes, event.KV{Key: bytes.Clone(key), Value: bytes.Clone(value)})
 			return nil

@@ -21,8 +21,8 @@ func TestAddedIsNoCreation(t *testing.T) {
 		Join:    join.Options{Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100},
 		Storage: func(join.Resource) (string, bool) { return "", true }, Inputs: 1,
 	})
-	r := newRig(t, configMaps, encode.Settings{SkipSnapshot: true}, func(o *encode.Options) { o.Attribution = a })
-	if err := a.Load(r.store, start); err != nil {
+	r := newRig(t, configMaps, encode.Settings{SkipSnapshot: true}, func(o *encode.Options) { o.Witness, o.Chronicle = a, a })
+	if err := a.Restore(r.store, "", start); err != nil {
 		t.Fatal(err)
 	}
 	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "1"))
@@ -57,8 +57,8 @@ func TestDeletionWithoutRequest(t *testing.T) {
 				Join:    join.Options{Complete: true, Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100},
 				Storage: func(join.Resource) (string, bool) { return "", true }, Inputs: 1,
 			})
-			r := newRig(t, test.target, encode.Settings{}, func(o *encode.Options) { o.Attribution = a })
-			if err := a.Load(r.store, start); err != nil {
+			r := newRig(t, test.target, encode.Settings{}, func(o *encode.Options) { o.Witness, o.Chronicle = a, a })
+			if err := a.Restore(r.store, "", start); err != nil {
 				t.Fatal(err)
 			}
 			number := uint64(0)
@@ -94,7 +94,8 @@ func TestDeletionWithoutRequest(t *testing.T) {
 			a.Caught(start.Add(time.Second), number)
 			var got []string
 			for _, c := range a.Ready(start.Add(time.Second)) {
-				e, _ := a.Event(c.Number)
+				e := event.Event{Collection: &test.target}
+				a.Complete(c.Number, &e)
 				user := ""
 				if e.Attribution.Request != nil {
 					user = e.Attribution.Request.User.Name
@@ -114,8 +115,8 @@ func TestRejectedAttribution(t *testing.T) {
 		Join:    join.Options{Settle: time.Minute, Keep: time.Hour, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100},
 		Storage: func(join.Resource) (string, bool) { return "", true }, Inputs: 1,
 	})
-	r := newRig(t, configMaps, encode.Settings{}, func(o *encode.Options) { o.Attribution = a })
-	if err := a.Load(r.store, start); err != nil {
+	r := newRig(t, configMaps, encode.Settings{}, func(o *encode.Options) { o.Witness, o.Chronicle = a, a })
+	if err := a.Restore(r.store, "", start); err != nil {
 		t.Fatal(err)
 	}
 	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "1"))

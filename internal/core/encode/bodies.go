@@ -10,6 +10,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/core/durable"
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -21,19 +22,13 @@ const maxKept = 128 << 10
 // maxBody bounds an unpacked body, in bytes, so that a damaged checkpoint cannot use more memory.
 const maxBody = 64 << 20
 
-// prefixBody begins the keys of kept bodies in the store. internal/core/durable has the other prefixes.
-const prefixBody = "b/"
-
-// BodyKey returns the key of an object's body in the store. key is the inventory key.
-func BodyKey(collection, key string) []byte { return []byte(prefixBody + collection + "/" + key) }
-
 // maxRemoved bounds how many bodies that are no longer needed are removed with one batch.
 const maxRemoved = 8000
 
 // find returns the keys of up to limit kept bodies of a collection.
 func (k *keeper) find(collection string, limit int) (keys [][]byte, err error) {
 	enough := errors.New("enough")
-	err = k.Store.Scan(BodyKey(collection, ""), func(key, _ []byte) error {
+	err = k.Store.Scan(durable.BodyKey(collection, ""), func(key, _ []byte) error {
 		if len(keys) == limit {
 			return enough
 		}
@@ -63,7 +58,7 @@ func (e *Encoder) Forgotten(collection, key string) []event.KV {
 	if !e.keeper.has(e.collection(collection)) {
 		return nil
 	}
-	return []event.KV{{Key: BodyKey(collection, key)}}
+	return []event.KV{{Key: durable.BodyKey(collection, key)}}
 }
 
 // unneeded returns changes that remove bodies of collections that no longer keep bodies.
@@ -182,7 +177,7 @@ func (k *keeper) lastPublished(c *collection, key string, o *reconcile.Object) [
 	value := u.value
 	if !found {
 		var err error
-		if value, err = k.Store.Get(BodyKey(c.id, key)); err != nil {
+		if value, err = k.Store.Get(durable.BodyKey(c.id, key)); err != nil {
 			k.Log.Warn("read of a kept body failed, going on without it", zap.String("collection", c.id), zap.Error(err))
 			return nil
 		}
@@ -208,7 +203,7 @@ func (k *keeper) keep(c *collection, i *reconcile.Item, ev *event.Event) (change
 		}
 	}
 	c.bodies[i.Object.Key] = u
-	return event.KV{Key: BodyKey(c.id, i.Object.Key), Value: u.value}, true
+	return event.KV{Key: durable.BodyKey(c.id, i.Object.Key), Value: u.value}, true
 }
 
 func (k *keeper) packer() *packer {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubebridge/kubebridge/internal/core/durable"
 	"github.com/kubebridge/kubebridge/internal/core/encode"
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -310,7 +311,7 @@ func TestDamagedBodies(t *testing.T) {
 			r := newRig(t, configMaps, both, nil)
 			r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "one"))
 			r.commit()
-			if err := r.store.Commit(t.Context(), []event.KV{{Key: encode.BodyKey(r.id, "shop/a"), Value: value}}); err != nil {
+			if err := r.store.Commit(t.Context(), []event.KV{{Key: durable.BodyKey(r.id, "shop/a"), Value: value}}); err != nil {
 				t.Fatal(err)
 			}
 			r.watch(configMap("a", "ua", "11", "two"))
@@ -338,7 +339,7 @@ func TestBodiesOfAnEnding(t *testing.T) {
 		r := newRig(t, configMaps, both, nil)
 		r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "one"), configMap("b", "ub", "6", "two"))
 		r.commit()
-		other := encode.BodyKey("configmaps@shop", "shop/a")
+		other := durable.BodyKey("configmaps@shop", "shop/a")
 		if err := r.store.Commit(t.Context(), []event.KV{{Key: other, Value: []byte("x")}}); err != nil {
 			t.Fatal(err)
 		}

@@ -169,9 +169,6 @@ func (e *Encoder) collection(id string) *collection {
 // Sealed implements the loop's encoder. After [Encoder.Committed], the memory of the batch's records is used
 // again. If Sealed is never called, the garbage collector frees the memory of records.
 func (e *Encoder) Sealed() []event.KV {
-	if e.Attribution != nil {
-		e.Attribution.Sealed()
-	}
 	e.flying, e.filling, e.spare = e.filling, e.spare, nil
 	if e.filling == nil {
 		e.filling = newArena(false)
@@ -187,12 +184,12 @@ func (e *Encoder) Committed(items []reconcile.Item) {
 		switch {
 		case c == nil:
 		case i.Object != nil:
-			if len(c.bodies) == 0 && len(c.rejected) == 0 && !e.waits() {
+			if len(c.bodies) == 0 && len(c.rejected) == 0 && e.Witness == nil {
 				continue
 			}
 			p := publicationOf(i)
-			if e.waits() {
-				e.Attribution.CommittedEvent(p.of(c))
+			if e.Witness != nil {
+				e.Witness.Published(p.in(c))
 				if p.deleted {
 					delete(c.doubted, p.uid)
 				}
@@ -202,15 +199,11 @@ func (e *Encoder) Committed(items []reconcile.Item) {
 			}
 			c.decided(p)
 		case i.Attribution != nil:
-			e.Attribution.Committed(i.Attribution.ID)
 		case i.Event.Type == event.Synced && i.Event.Reason != event.ReasonPeriodic:
 			c.listing, c.limit.until = false, time.Time{}
 		case i.Event.Type == event.Closed:
 			e.closed(i.Collection)
 		}
-	}
-	if e.Attribution != nil {
-		e.Attribution.BatchCommitted()
 	}
 	if e.flying != nil {
 		e.flying.reset()
@@ -232,7 +225,7 @@ func (e *Encoder) Key(key []byte) { e.prepare.digests = newDigests(key, e.Secret
 // the next one is prepared.
 func (e *Encoder) Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
 	c := e.collection(collection)
-	if inDoubt && e.waits() {
+	if inDoubt && e.Witness != nil {
 		c.doubted[s.UID] = struct{}{}
 	}
 	e.prepare.prepare(c, s, known, inDoubt)
@@ -242,8 +235,8 @@ func (e *Encoder) Prepare(collection string, s *reconcile.Sighting, known *recon
 // and in the end it is lost.
 func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
 	if i.Attribution != nil {
-		if made, final := e.Attribution.Reject(i.Attribution.ID); final {
-			e.objects.write(zap.WarnLevel, "event lost: the bus does not take who made a change, or that a request was refused", e.collection(i.Collection), objectName(made.Namespace, made.Name),
+		if object, final := e.Chronicle.Reject(i.Attribution.ID); final {
+			e.objects.write(zap.WarnLevel, "event lost: the bus does not take who made a change, or that a request was refused", e.collection(i.Collection), object,
 				zap.Int("bytes", r.Size), zap.Int("limit", r.Limit), zap.NamedError("reason", r.Err))
 		}
 		return nil
@@ -265,7 +258,7 @@ func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 		e.report(c, i, ev, detail)
 		return e.record(c, i, ev, nil), nil
 	case i.Attribution != nil:
-		return e.attributed(c, i, ev)
+		return e.chronicled(c, i, ev)
 	}
 	o := e.object(c, i, ev)
 	if i.Object.Null {
@@ -301,14 +294,14 @@ func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 	if ev.Object != nil { // this body is published instead of the body of o
 		o = nil
 	}
-	waiting, waits := e.awaitAttribution(c, i, ev, d == nil)
+	witnessed := e.ask(c, i, ev, d == nil)
 	r := e.record(c, i, ev, o)
 	changes := e.filling.changes.Room(2)[:0]
 	if change, changed := e.keeper.keep(c, i, ev); changed {
 		changes = append(changes, change)
 	}
-	if waits {
-		changes = append(changes, waiting)
+	if witnessed.Key != nil {
+		changes = append(changes, witnessed)
 	}
 	e.filling.changes.Keep(len(changes))
 	return r, changes

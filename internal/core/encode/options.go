@@ -3,7 +3,6 @@ package encode
 import (
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -47,10 +46,10 @@ type Options struct {
 	Run func(collection string) (run, incarnation uint64)
 	// Count is called for every occurrence that [Count] lists; may be nil. It is called from the goroutine that uses the encoder and
 	// must not block. t is the type that the event has or would have; 0 for Lost, and if the bus refuses a body.
-	Count func(collection string, what Count, t event.Type)
-	// Attribution has the published changes whose request is not known yet; nil: nobody asks who made them.
-	Attribution *attribute.Attribution
-	Log         *zap.Logger
+	Count     func(collection string, what Count, t event.Type)
+	Witness   Witness   // nil: nobody asks who made changes
+	Chronicle Chronicle // required if the core has items of one
+	Log       *zap.Logger
 
 	objects *objectLog
 }

@@ -125,7 +125,7 @@ func (o *Options) reject(c *collection, i *reconcile.Item, r *sink.RecordError) 
 		d.level, d.dead = was.level, was.dead
 	}
 	switch {
-	case r.Limit > 0 && d.level == whole && d.dead == nil && (c.hasDiff(i, p) || o.waits() && o.Attribution.Carries(p.of(c))):
+	case r.Limit > 0 && d.level == whole && d.dead == nil && (c.hasDiff(i, p) || o.Witness != nil && o.Witness.Carries(p.in(c))):
 		d.level = withoutDiff
 	case o.Oversize == Fail, i.Object.Null:
 		return rejected(i, r, "raise the limit on the bus, or restart with another `oversize` (truncate, dead-letter)")

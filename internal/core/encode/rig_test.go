@@ -178,7 +178,7 @@ func (r *rig) step(in *reconcile.Input) {
 // again encodes an item a second time: the record and its changes are the same. A kept body is the encoder's state that the first time changes.
 func (r *rig) again(i *reconcile.Item, detail string, record event.Record, changes []event.KV) {
 	r.t.Helper()
-	if r.options.Attribution != nil || slices.ContainsFunc(changes, func(kv event.KV) bool { return bytes.HasPrefix(kv.Key, []byte("b/")) }) {
+	if r.options.Witness != nil || slices.ContainsFunc(changes, func(kv event.KV) bool { return durable.IsBody(kv.Key) }) {
 		return
 	}
 	r.repeats = true
@@ -303,7 +303,7 @@ func (r *rig) last() *event.Received { return r.values[len(r.values)-1] }
 func (r *rig) bodies() int {
 	r.t.Helper()
 	n := 0
-	err := r.store.Scan(encode.BodyKey(r.id, ""), func(_, _ []byte) error {
+	err := r.store.Scan(durable.BodyKey(r.id, ""), func(_, _ []byte) error {
 		n++
 		return nil
 	})

@@ -52,20 +52,21 @@ func (g *auditLog) after(number int) ([]*audit.Record, <-chan struct{}) {
 }
 
 // follow passes records to a loop until ctx ends, as the pipeline does.
-func (g *auditLog) follow(ctx context.Context, l *loop.Loop, floor *atomic.Int64) {
+func (g *auditLog) follow(ctx context.Context, l *loop.Loop, a *attribute.Attribution, floor *atomic.Int64) {
 	generation, at := 0, 0
 	for ctx.Err() == nil {
 		caught := time.Now()
 		fresh, more := g.after(at)
 		last := uint64(at + len(fresh))
-		planned, _ := l.Attribute(ctx, 1000*len(fresh), func(a *attribute.Attribution) []event.KV {
+		planned, _ := l.Page(ctx, 1000*len(fresh), func(p loop.Page) {
+			a.Turn(p)
 			now := time.Now()
 			if a.Generation() != generation {
 				generation = a.Generation()
 				stored, _ := a.Stored()
 				at, _ = strconv.Atoi(string(stored))
 				a.Begin(uint64(at), now)
-				return nil
+				return
 			}
 			for _, r := range fresh {
 				at++
@@ -75,7 +76,7 @@ func (g *auditLog) follow(ctx context.Context, l *loop.Loop, floor *atomic.Int64
 			if version := floor.Swap(0); version > 0 {
 				a.Floor(attribute.Resource{Resource: join.Resource{Resource: "configmaps"}}, strconv.FormatInt(version, 10), last, caught, caught)
 			}
-			return []event.KV{attribute.StorePosition(strconv.AppendUint(nil, min(a.Needed()-1, uint64(at)), 10))}
+			p.NoteLatest(attribute.StorePosition(strconv.AppendUint(nil, min(a.Needed()-1, uint64(at)), 10)))
 		})
 		if !planned {
 			more = nil
@@ -215,12 +216,12 @@ func newWaitRun(t *testing.T, mode delivery.Mode, wait time.Duration) *waitRun {
 func (w *waitRun) life() (end func(gently bool)) {
 	w.t.Helper()
 	a := attribute.New(attribute.Options{Join: w.join, Storage: func(join.Resource) (string, bool) { return "", true }, Inputs: 1, Wait: w.wait})
-	e := encode.New(encode.Options{Store: w.store, Log: zap.NewNop(), Attribution: a, Reports: encode.Reports{Plan: reports().Plan}, Config: encode.Config{
+	e := encode.New(encode.Options{Store: w.store, Log: zap.NewNop(), Witness: a, Chronicle: a, Reports: encode.Reports{Plan: reports().Plan}, Config: encode.Config{
 		Encoder: event.Encoder{Cluster: "prod", ClusterUID: "uid"}, Route: encode.Route{Topic: template(w.t, "{resource}")}, Oversize: encode.Truncate,
 	}, Count: func(string, encode.Count, event.Type) {}})
 	l := loop.New(loop.Options{
 		Delivery: delivery.New(delivery.Options{Sink: w.bus.sink(), Store: w.store}), Store: w.store, Reader: w.cluster, Encoder: e, Observer: blind{}, Linger: w.linger,
-		Attribution: a, Log: zap.NewNop(),
+		Witness: a, Chronicle: a, Log: zap.NewNop(),
 	})
 	ctx, kill := context.WithCancel(w.t.Context())
 	stopping, stop := context.WithCancel(ctx)
@@ -231,7 +232,7 @@ func (w *waitRun) life() (end func(gently bool)) {
 		}
 		kill()
 	})
-	running.Go(func() { w.log.follow(ctx, l, &w.floor) })
+	running.Go(func() { w.log.follow(ctx, l, a, &w.floor) })
 	if err := l.Set(ctx, loop.Plan{
 		Outcomes: &plan.Outcomes{Wanted: []plan.Collection{{Target: source.Target{Collection: configMaps}}}},
 		Wanted: []loop.Wanted{{ID: "configmaps", Properties: func() (reconcile.Properties, error) {

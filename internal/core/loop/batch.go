@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
 	"github.com/kubebridge/kubebridge/internal/base/pieces"
 	"github.com/kubebridge/kubebridge/internal/core/delivery"
 	"github.com/kubebridge/kubebridge/internal/core/durable"
@@ -48,8 +47,9 @@ type batch struct {
 	held   int64     // of the frame budget
 	since  time.Time // when its first content came
 	// notes become durable before the records, or in the same commit.
-	notes []event.KV
-	grown map[string]int64 // number of added inventory entries, by collection
+	notes   []event.KV
+	entries []event.KV       // the same, of the chronicle
+	grown   map[string]int64 // number of added inventory entries, by collection
 }
 
 // memory holds the content of a batch. It is reused once the batch is committed.
@@ -142,7 +142,7 @@ func (b *batches) forgotten(changes []event.KV) (more []event.KV) {
 // notices if one is missing.
 func small(changes []event.KV) (out []event.KV) {
 	for _, kv := range changes {
-		if kv.Value == nil || attribute.IsWaiting(kv.Key) {
+		if kv.Value == nil || !durable.IsBody(kv.Key) {
 			out = append(out, kv)
 		}
 	}
@@ -191,6 +191,9 @@ func (b *batches) dispatch(ctx context.Context) {
 	b.seq++
 	sealed := b.core.Seal()
 	b.flying = &flight{batch: b.filling, seq: b.seq, sealed: sealed, items: sealed.Items, unkept: b.Encoder.Sealed()}
+	if b.Chronicle != nil {
+		b.Chronicle.Sealed()
+	}
 	b.filling = b.newBatch()
 	b.deliver(ctx)
 }
@@ -229,7 +232,8 @@ func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 	needs := b.Delivery.Needs()
 	changes := append(f.memory.changes[:0], f.memory.durable.Changes(f.sealed, needs.Intents)...)
 	removed := joined(f.unkept, b.forgotten(changes))
-	changes = append(changes, f.notes...)
+	notes := joined(f.notes, f.entries)
+	changes = append(changes, notes...)
 	f.records = slices.Grow(f.memory.records[:0], len(f.items))
 	for i := range f.items {
 		f.records = append(f.records, f.items[i].Payload.(*encoded).record)
@@ -241,9 +245,9 @@ func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 	}
 	changes = append(changes, removed...) // removals come last, because an item of the batch may write the same key
 	f.memory.records, f.memory.changes = f.records, changes
-	d := &delivery.Batch{Seq: f.seq, Records: f.records, Before: f.notes, Changes: changes}
+	d := &delivery.Batch{Seq: f.seq, Records: f.records, Before: notes, Changes: changes}
 	if needs.Intents {
-		d.Before = append(f.memory.durable.Before(f.sealed), f.notes...)
+		d.Before = append(f.memory.durable.Before(f.sealed), notes...)
 	}
 	if needs.State {
 		d.Silent = f.memory.durable.Silent(f.sealed)
@@ -274,7 +278,11 @@ func (b *batches) committed() *flight {
 		}
 	}
 	b.Observer.Committed(&Commit{joined(f.settled.items, f.items), joined(f.settled.records, f.records), changed})
-	b.Encoder.Committed(joined(f.settled.items, f.sealed.Items))
+	items := joined(f.settled.items, f.sealed.Items)
+	b.Encoder.Committed(items)
+	if b.Chronicle != nil {
+		b.Chronicle.Committed(items)
+	}
 	f.memory.reset()
 	b.spare, b.flying = f.memory, nil
 	return f
@@ -328,7 +336,7 @@ func (b *batches) settle(n int) []event.Record {
 	f.settled.items, f.settled.records, f.items = append(f.settled.items, f.items[:n]...), append(f.settled.records, records...), f.items[n:]
 	b.seq++ // without its first records it is another batch
 	f.seq = b.seq
-	f.notes = nil // they are durable, and settled items may remove their keys
+	f.notes, f.entries = nil, nil // they are durable, and settled items may remove their keys
 	return records
 }
 
@@ -407,36 +415,21 @@ func (b *batches) count(collection string, incarnation uint64) (err error) {
 // note adds changes that become durable before the records of the filling batch, or in the same commit.
 func (b *batches) note(changes ...event.KV) { b.filling.notes = append(b.filling.notes, changes...) }
 
-// noteLatest is note for changes that replace earlier ones of their keys: while nothing can be sent, there may be some every second.
+// noteLatest is note for changes that replace earlier ones of their keys.
 func (b *batches) noteLatest(changes ...event.KV) {
-	keys := make(map[string]bool, len(changes))
-	for _, kv := range changes {
-		keys[string(kv.Key)] = true
-	}
-	replaced := func(kv event.KV) bool { return keys[string(kv.Key)] }
-	b.filling.notes = append(slices.DeleteFunc(b.filling.notes, replaced), changes...)
+	b.filling.notes = append(without(b.filling.notes, changes), changes...)
 }
 
-// noteDropped is note for the removals of entries of changes that wait. The filling batch may write some of these entries, and its items are committed
-// behind its notes. So it does not write them any more.
-func (b *batches) noteDropped(removals []event.KV) {
-	if len(removals) == 0 {
-		return
+// without removes the changes of keys from a list.
+func without(list, keys []event.KV) []event.KV {
+	if len(list) == 0 || len(keys) == 0 {
+		return list
 	}
-	b.note(removals...)
-	removed := map[string]bool{}
-	for _, kv := range removals {
+	removed := make(map[string]bool, len(keys))
+	for _, kv := range keys {
 		removed[string(kv.Key)] = true
 	}
-	without := func(list []event.KV) []event.KV {
-		return slices.DeleteFunc(list, func(kv event.KV) bool { return removed[string(kv.Key)] })
-	}
-	items := b.core.Items()
-	for i := range items {
-		if e, _ := items[i].Payload.(*encoded); e != nil {
-			e.changes, e.record.State = without(e.changes), without(e.record.State)
-		}
-	}
+	return slices.DeleteFunc(list, func(kv event.KV) bool { return removed[string(kv.Key)] })
 }
 
 // unpaid returns the notes of the filling batch that no item of the batch removes.
@@ -453,24 +446,18 @@ func (b *batches) unpaid() []event.KV {
 	return slices.DeleteFunc(slices.Clone(b.filling.notes), func(kv event.KV) bool { return removed[string(kv.Key)] })
 }
 
-// restart discards both batches, except for their notes, for another core. No batch is on its way to the bus. It returns the notes of the
-// attribution, which are not in the filling batch any more: with them the store has all that the attribution was given, so it can be loaded again.
-func (b *batches) restart() (attributed []event.KV) {
+// restart discards both batches, except for their notes, for another core. No batch is on its way to the bus. It returns the
+// entries, which are not in the filling batch any more: with them the store has all that the chronicle has noted.
+func (b *batches) restart() (entries []event.KV) {
 	b.budget.Release(b.filling.held)
-	notes := b.filling.notes
+	notes, entries := b.filling.notes, b.filling.entries
 	if b.flying != nil {
 		b.budget.Release(b.flying.held)
-		notes = append(b.flying.notes, notes...)
+		notes, entries = slices.Concat(b.flying.notes, notes), slices.Concat(b.flying.entries, entries)
 	}
 	b.filling, b.flying = b.newBatch(), nil
-	for _, kv := range notes {
-		if attribute.Owns(kv.Key) {
-			attributed = append(attributed, kv)
-		} else {
-			b.filling.notes = append(b.filling.notes, kv)
-		}
-	}
-	return attributed
+	b.filling.notes = notes
+	return entries
 }
 
 // load counts the inventories of a core that continues from the store.

@@ -1,11 +1,8 @@
 package loop
 
 import (
-	"strings"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
-	"github.com/kubebridge/kubebridge/internal/attribution/join"
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
 )
 
@@ -16,7 +13,7 @@ const (
 )
 
 // delays are messages of collections that are handled later, because a change of the collection waits until it is known who made it: see
-// [attribute.Options].Wait. The core does not have them yet, so nothing of them is in the store, and they are read again after a restart.
+// [Witness]. The core does not have them yet, so nothing of them is in the store, and they are read again after a restart.
 // Only Run's goroutine uses them.
 //
 //	message of a collection                      the collection has no delayed message   it has some
@@ -34,14 +31,14 @@ type delays struct {
 	queues   map[string][]delayed // by collection, in order; none is empty
 	messages int
 	bytes    int64
-	records  uint64 // how often records were read
+	pages    uint64 // how often [Loop.Page] has told the witness more
 }
 
 // delayed is a message that is delayed.
 type delayed struct {
 	message
-	until   time.Time // zero: the message itself has nothing to wait for
-	records uint64    // delays.records when it was looked whether the verdict is known
+	until time.Time // zero: the message itself has nothing to wait for
+	pages uint64    // delays.pages when the witness was asked last
 }
 
 func newDelays() *delays { return &delays{queues: map[string][]delayed{}} }
@@ -88,19 +85,22 @@ func (d *delays) due() <-chan time.Time {
 // delay delays a message, if it or one before it has to wait. It returns false if the message can be handled.
 func (l *Loop) delay(m message) bool {
 	id, d := m.collection, l.reads.delays
-	if id == "" || l.Attribution == nil || l.Attribution.Wait() == 0 {
+	if id == "" || l.Witness == nil {
 		return false
 	}
-	change := l.isChange(&m)
-	if !d.has(id) && (!change || l.decides(&m)) {
+	var wait time.Duration
+	if l.isChange(&m) {
+		wait = l.hold(&m)
+	}
+	if wait == 0 && !d.has(id) {
 		return false
 	}
 	if m.received.IsZero() {
 		m.received = l.at
 	}
 	one := delayed{message: m}
-	if change {
-		one.until, one.records = l.at.Add(l.Attribution.Wait()), d.records
+	if wait > 0 {
+		one.until, one.pages = l.at.Add(wait), d.pages
 	}
 	d.add(id, one)
 	return true
@@ -125,11 +125,11 @@ func (l *Loop) waits(m *delayed) bool {
 	if !l.at.Before(m.until) || d.full() {
 		return false
 	}
-	if m.records == d.records {
+	if m.pages == d.pages {
 		return true
 	}
-	m.records = d.records
-	return l.isChange(&m.message) && !l.decides(&m.message)
+	m.pages = d.pages
+	return l.isChange(&m.message) && l.hold(&m.message) > 0
 }
 
 // isChange reports whether a message is about a change that a watch has seen, and that a request can have made.
@@ -141,23 +141,12 @@ func (l *Loop) isChange(m *message) bool {
 	return in.Sighting.Form != reconcile.Ended || in.Sighting.Fate != reconcile.Unknown
 }
 
-// decides reports whether it would be known at once who made a change, if it was passed to the core now.
-func (l *Loop) decides(m *message) bool {
-	s := m.input.Sighting
-	c := attribute.Change{Collection: m.collection, UID: s.UID, Made: s.Version, Did: join.Written}
-	c.Namespace, c.Name, _ = strings.Cut(s.Key, "/")
-	switch {
-	case s.Form == reconcile.Ended && s.Fate == reconcile.Gone:
-		c.Did = join.Removed
-	case s.Form == reconcile.Ended:
-		c.Did = join.Changed
-	}
-	if known, _ := l.core.Object(m.collection, s.Key); known != nil && known.UID == s.UID {
-		c.Before = known.Version
-	}
+// hold returns for how long a change may wait: see [Witness].
+func (l *Loop) hold(m *message) time.Duration {
+	known, _ := l.core.Object(m.collection, m.input.Sighting.Key)
 	at := m.received
 	if at.IsZero() {
 		at = l.at
 	}
-	return l.Attribution.Decides(c, at)
+	return l.Witness.Hold(m.collection, m.input.Sighting, known, at)
 }

@@ -10,7 +10,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
 	"github.com/kubebridge/kubebridge/internal/core/delivery"
 	"github.com/kubebridge/kubebridge/internal/core/durable"
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
@@ -117,7 +116,7 @@ type Load struct {
 	Since   time.Time // when its first content came; zero: it is empty
 }
 
-// Options are the options of a loop. All are required except Linger, Replan and Attribution.
+// Options are the options of a loop. All are required except Linger, Replan, Witness and Chronicle.
 type Options struct {
 	Delivery *delivery.Delivery
 	Store    checkpoint.Store
@@ -127,10 +126,10 @@ type Options struct {
 	Linger   time.Duration // how long a batch waits for more records; 0: not at all
 	// Replan requests another plan. It is called when a collection becomes absent, or stops being
 	// absent: see [reconcile.Absent]. It must not block. nil: no other plan is requested.
-	Replan func()
-	// Attribution has the published changes whose request is not known yet; nil: nobody asks who made them. Only Run's goroutine uses it.
-	Attribution *attribute.Attribution
-	Log         *zap.Logger
+	Replan    func()
+	Witness   Witness   // nil: no change waits
+	Chronicle Chronicle // nil: all events are about objects and collections
+	Log       *zap.Logger
 }
 
 // Loop runs one sink.
@@ -148,8 +147,6 @@ type Loop struct {
 	suspended *suspensions
 	stopping  bool
 	at        time.Time // when the loop woke up, or take received the current message and the messages that waited with it
-
-	verdictsKept time.Time // when keepVerdicts stored verdicts last
 }
 
 // New returns a loop that is not running yet.
@@ -346,8 +343,8 @@ func (l *Loop) load() error {
 	if err := l.batches.load(l.core); err != nil {
 		return err
 	}
-	if l.Attribution != nil {
-		if err := l.Attribution.Load(l.Store, time.Now()); err != nil {
+	if l.Chronicle != nil {
+		if err := l.Chronicle.Restore(l.Store, "", time.Now()); err != nil {
 			return err
 		}
 	}
@@ -389,7 +386,7 @@ func (l *Loop) loadKey() error {
 func (l *Loop) reset(ctx context.Context, why error) error {
 	l.reads.stopAll()
 	l.reads.discard()
-	attributed := l.batches.restart()
+	entries := l.batches.restart()
 	l.plan.oweAgain(l.batches.filling.notes)
 	l.suspended.clear()
 	if l.core != nil {
@@ -418,7 +415,7 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 		}
 		l.batches.note(reborn...) // after waiting notes, which have the previous birth
 		why = l.answering(func() error {
-			changes := slices.Concat(kept, attributed, durable.ResetChanges(state), reborn)
+			changes := slices.Concat(kept, entries, durable.ResetChanges(state), reborn)
 			return l.Delivery.Reset(ctx, append(changes, event.KV{Key: checkpoint.ResetKey()}))
 		})
 	}
@@ -622,7 +619,7 @@ func (l *Loop) follow(ctx context.Context, id string) {
 // tick takes the steps that are due at intervals.
 func (l *Loop) tick(at time.Time) {
 	l.batches.checkDue = l.Delivery.Checks() && !l.stopping
-	l.attribute(at)
+	l.write(at)
 	if l.plan.made && l.Replan != nil && !slices.Equal(absent(l.core), l.plan.proved) {
 		l.Replan()
 	}

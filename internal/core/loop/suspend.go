@@ -126,8 +126,8 @@ func (l *Loop) resume(at time.Time) error {
 			return err
 		}
 		l.batches.filling.grow(id, 0) // the next commit reports the number
-		if l.Attribution != nil {
-			if err := l.Attribution.Restore(l.Store, id, at); err != nil {
+		if l.Chronicle != nil {
+			if err := l.Chronicle.Restore(l.Store, id, at); err != nil {
 				return err
 			}
 		}

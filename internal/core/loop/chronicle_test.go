@@ -10,7 +10,7 @@ import (
 
 // A reset discards the messages that wait for the loop. The goroutine that passes audit records on must go on afterwards, or no change is
 // attributed any more.
-func TestResetAnswersAttribute(t *testing.T) {
+func TestResetAnswersPage(t *testing.T) {
 	l := &Loop{reads: newReads(&Options{Log: zap.NewNop()})}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -20,7 +20,7 @@ func TestResetAnswersAttribute(t *testing.T) {
 	}
 	answers := make(chan answer)
 	go func() {
-		planned, err := l.Attribute(ctx, 10, nil)
+		planned, err := l.Page(ctx, 10, nil)
 		answers <- answer{planned, err}
 	}()
 	m := <-l.reads.in
@@ -31,19 +31,19 @@ func TestResetAnswersAttribute(t *testing.T) {
 	}
 }
 
-// The goroutine that passes audit records on closes its reader once Attribute has returned. The loop may handle the message later.
-func TestAttributeDoesNotReadAfterItsEnd(t *testing.T) {
+// The goroutine that passes audit records on closes its reader once Page has returned. The loop may handle the message later.
+func TestPageDoesNotWriteAfterItsEnd(t *testing.T) {
 	l := &Loop{reads: newReads(&Options{Log: zap.NewNop()}), plan: &planned{made: true}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		_, err := l.Attribute(ctx, 10, nil) // to call it would be a panic
+		_, err := l.Page(ctx, 10, nil) // to call it would be a panic
 		ended <- err
 	}()
 	m := <-l.reads.in
 	cancel()
 	if err := <-ended; err == nil {
-		t.Error("Attribute returned no error after the end of its context")
+		t.Error("Page returned no error after the end of its context")
 	}
 	if err := l.handleNow(m); err != nil {
 		t.Fatal(err)
