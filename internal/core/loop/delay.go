@@ -31,7 +31,7 @@ type delays struct {
 	queues   map[string][]delayed // by collection, in order; none is empty
 	messages int
 	bytes    int64
-	pages    uint64 // how often [Loop.Page] has told the witness more
+	pages    uint64 // calls of [Loop.Page], after which the witness may know more
 }
 
 // delayed is a message that is delayed.
