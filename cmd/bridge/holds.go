@@ -164,7 +164,7 @@ func doubtsOf(s *reconcile.State) map[string]*doubt {
 		for _, e := range []struct {
 			name string
 			has  bool
-		}{{"gap", d.Gap}, {"synced", d.Synced || d.Confirmed}, {"resync", d.Resync}, {"closed", d.ClosedFirst && !s.Records[id].ClosedFirst}} {
+		}{{"gap", d.Gap}, {"synced", d.Synced || d.Confirmed}, {"resync", d.Resync}, {"closed", d.ClosedEmitted && !s.Records[id].ClosedEmitted}} {
 			if e.has {
 				of(id).Events = append(of(id).Events, e.name)
 			}

@@ -24,20 +24,20 @@ func (e *Encoder) compare(c *collection, i *reconcile.Item, ev *event.Event, o *
 		before = f.consumersHave()
 	}
 	if before != nil && c.patch {
-		room := e.filling.room(512)
+		room := e.open.room(512)
 		out, err := e.differ.maker.Append(room, before, ev.Object)
 		if err != nil {
 			e.objects.write(zap.ErrorLevel, "comparison with the published body failed, event published without patch",
 				c, objectName(o.Namespace, o.Name), zap.Error(err))
 		} else {
-			ev.Patch, ev.Base = e.filling.keep(room, out), f.known.At
+			ev.Patch, ev.Base = e.open.keep(room, out), f.known.At
 		}
 		if e.differ.maker.Coarse() {
 			e.count(c, CostlyPatch, ev.Type)
 		}
 	}
 	if before != nil && c.before {
-		ev.Before, ev.Base = e.filling.copied(before), f.known.At
+		ev.Before, ev.Base = e.open.copied(before), f.known.At
 	}
 	if c.changedBy {
 		e.changedBy(c, ev, o, before)
@@ -72,6 +72,6 @@ func (e *Encoder) changedBy(c *collection, ev *event.Event, o *source.Object, be
 	if err != nil || len(changes) == 0 {
 		return
 	}
-	room := e.filling.room(512)
-	ev.ChangedBy = e.filling.keep(room, manager.Append(room, changes))
+	room := e.open.room(512)
+	ev.ChangedBy = e.open.keep(room, manager.Append(room, changes))
 }

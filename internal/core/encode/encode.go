@@ -51,8 +51,8 @@ type Encoder struct {
 
 // memory is reused from one event to the next, or from one batch to the next.
 type memory struct {
-	filling, flying, spare *arena // flying and spare are nil unless Sealed is called
-	text                   event.Text
+	open, inFlight, recycled *arena // inFlight and recycled are nil unless Sealed is called
+	text                     event.Text
 }
 
 // differ computes differences between bodies.
@@ -87,7 +87,7 @@ type collection struct {
 func New(o Options) *Encoder {
 	e := &Encoder{Options: o, configured: map[string]*rules{}, removed: map[string]struct{}{}, unkept: map[string]struct{}{}, collections: map[string]*collection{}}
 	e.objects = newObjectLog(o.Log)
-	e.filling = newArena(true)
+	e.open = newArena(true)
 	e.keeper = &keeper{Options: &e.Options}
 	e.prepare = &preparer{Options: &e.Options, keeper: e.keeper}
 	return e
@@ -169,9 +169,9 @@ func (e *Encoder) collection(id string) *collection {
 // Sealed implements the loop's encoder. After [Encoder.Committed], the memory of the batch's records is used
 // again. If Sealed is never called, the garbage collector frees the memory of records.
 func (e *Encoder) Sealed() []event.KV {
-	e.flying, e.filling, e.spare = e.filling, e.spare, nil
-	if e.filling == nil {
-		e.filling = newArena(false)
+	e.inFlight, e.open, e.recycled = e.open, e.recycled, nil
+	if e.open == nil {
+		e.open = newArena(false)
 	}
 	return e.unneeded()
 }
@@ -205,9 +205,9 @@ func (e *Encoder) Committed(items []reconcile.Item) {
 			e.closed(i.Collection)
 		}
 	}
-	if e.flying != nil {
-		e.flying.reset()
-		e.spare, e.flying = e.flying, nil
+	if e.inFlight != nil {
+		e.inFlight.reset()
+		e.recycled, e.inFlight = e.inFlight, nil
 	}
 }
 
@@ -250,7 +250,7 @@ func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
 // Encode implements the loop's encoder.
 func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.Record, []event.KV) {
 	c := e.collection(i.Collection)
-	ev := e.filling.events.New(event.Event{
+	ev := e.open.events.New(event.Event{
 		Origin: e.origin(c, i), Time: at, Collection: &c.eventCollection, Epoch: i.Epoch, Run: c.run(i.Run), Incarnation: i.Incarnation,
 	})
 	switch {
@@ -296,14 +296,14 @@ func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 	}
 	witnessed := e.ask(c, i, ev, d == nil)
 	r := e.record(c, i, ev, o)
-	changes := e.filling.changes.Room(2)[:0]
+	changes := e.open.changes.Room(2)[:0]
 	if change, changed := e.keeper.keep(c, i, ev); changed {
 		changes = append(changes, change)
 	}
 	if witnessed.Key != nil {
 		changes = append(changes, witnessed)
 	}
-	e.filling.changes.Keep(len(changes))
+	e.open.changes.Keep(len(changes))
 	return r, changes
 }
 
@@ -452,7 +452,7 @@ func (e *Encoder) report(c *collection, i *reconcile.Item, ev *event.Event, deta
 
 // record encodes an event, with the body of o if that is not nil.
 func (e *Encoder) record(c *collection, i *reconcile.Item, ev *event.Event, o *source.Object) event.Record {
-	a, format := e.filling, e.Encoder.Format
+	a, format := e.open, e.Encoder.Format
 	r := event.Record{Event: ev, Format: format, Broadcast: ev.Type.IsBroadcast()}
 	if format == event.Structured { // attributes are part of the value
 		e.address(c, i, ev, &r)
@@ -498,8 +498,8 @@ func (e *Encoder) address(c *collection, i *reconcile.Item, ev *event.Event, r *
 			r.Route = e.DeadLetters.Topic(v)
 		}
 	}
-	r.Attributes = c.encoder.AppendAttributes(e.filling.attributes.Room(event.MaxAttributes), ev, &e.text)
-	e.filling.attributes.Keep(len(r.Attributes))
+	r.Attributes = c.encoder.AppendAttributes(e.open.attributes.Room(event.MaxAttributes), ev, &e.text)
+	e.open.attributes.Keep(len(r.Attributes))
 	r.Attributes = slices.Clip(r.Attributes)
 	r.ID = r.Attributes[1].Value
 	if !r.Broadcast {

@@ -73,7 +73,7 @@ func (e *Encoder) ask(c *collection, i *reconcile.Item, ev *event.Event, whole b
 
 // chronicled makes the record of an event that is about no object's state.
 func (e *Encoder) chronicled(c *collection, i *reconcile.Item, ev *event.Event) (event.Record, []event.KV) {
-	changes := e.filling.changes.Take(1)
+	changes := e.open.changes.Take(1)
 	changes[0] = e.Chronicle.Complete(i.Attribution.ID, ev)
 	return e.record(c, i, ev, nil), changes
 }

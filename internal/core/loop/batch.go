@@ -21,23 +21,23 @@ import (
 // of its own, which sends its result to written.
 type batches struct {
 	*Options
-	core    *reconcile.Core
-	plan    *planned
-	budget  *semaphore.Weighted // see reads
-	filling batch
-	flying  *flight
-	spare   *memory // of the batch that was committed last
-	written chan error
+	core     *reconcile.Core
+	plan     *planState
+	budget   *semaphore.Weighted // see reads
+	open     batch
+	inFlight *flight
+	recycled *memory // of the batch that was committed last
+	written  chan error
 	// checked gets the results of checks of the bus. No batch is on its way while one runs.
 	checked  chan error
 	checkDue bool               // before the next batch
 	checking context.CancelFunc // nil: none runs
 
-	running sync.WaitGroup    // the delivery, or the check
-	seq     uint64            // number of batches; unlike the core's number, it continues after a reset
-	objects map[string]int64  // in the inventories of the store, by collection
-	counted map[string]uint64 // the incarnations of objects, by collection
-	hurry   bool              // the loop is stopping, so the filling batch does not wait for more records
+	running  sync.WaitGroup    // the delivery, or the check
+	seq      uint64            // number of batches; unlike the core's number, it continues after a reset
+	objects  map[string]int64  // in the inventories of the store, by collection
+	counted  map[string]uint64 // the incarnations of objects, by collection
+	draining bool              // the loop is stopping, so the filling batch does not wait for more records
 }
 
 // batch is a batch with the loop's own data about it.
@@ -49,13 +49,13 @@ type batch struct {
 	// notes become durable before the records, or in the same commit.
 	notes   []event.KV
 	entries []event.KV       // the same, of the chronicle
-	grown   map[string]int64 // number of added inventory entries, by collection
+	added   map[string]int64 // number of added inventory entries, by collection
 }
 
 // memory holds the content of a batch. It is reused once the batch is committed.
 type memory struct {
 	durable  *durable.Memory
-	payloads pieces.Pieces[encoded]
+	payloads pieces.Pieces[payload]
 	records  []event.Record
 	changes  []event.KV
 }
@@ -76,20 +76,20 @@ type flight struct {
 	sealed *reconcile.Batch
 	// items are the items to write: the items of sealed, and items of dropped collections that the bus may already
 	// have, or gets before the others. records are the records of items.
-	items   []reconcile.Item
-	records []event.Record
-	settled settled
-	unkept  []event.KV // of the encoder, for the commit
+	items        []reconcile.Item
+	records      []event.Record
+	settled      settledPart
+	bodyRemovals []event.KV // of the encoder, for the commit
 }
 
-// settled are the records of a batch on its way that the bus already has, with their changes.
-type settled struct {
+// settledPart is the records of a batch on its way that the bus already has, with their changes.
+type settledPart struct {
 	items   []reconcile.Item
 	records []event.Record
 }
 
-// encoded is the payload of an item.
-type encoded struct {
+// payload is the record of an item.
+type payload struct {
 	record  event.Record
 	changes []event.KV // committed with the item, besides the item's own changes
 }
@@ -109,24 +109,24 @@ func (b *batches) encode(detail string, at time.Time) {
 		}
 		r, changes := b.Encoder.Encode(&items[n], why, at)
 		if needs.State {
-			r.State = append(b.filling.memory.durable.ItemChanges(&items[n]), small(changes)...)
+			r.State = append(b.open.memory.durable.ItemChanges(&items[n]), small(changes)...)
 			r.State = append(r.State, b.forgotten(r.State)...)
 		}
 		if e != nil {
-			paid := b.plan.paid(items[n].Collection)
-			changes = append(changes, paid...)
+			removals := b.plan.announced(items[n].Collection)
+			changes = append(changes, removals...)
 			if needs.State {
-				r.State = append(r.State, paid...)
+				r.State = append(r.State, removals...)
 			}
 		}
-		items[n].Payload = b.filling.memory.payloads.New(encoded{r, changes})
+		items[n].Payload = b.open.memory.payloads.New(payload{r, changes})
 		if w := b.plan.wanted[items[n].Collection]; w != nil && e != nil && e.Type == event.Synced {
 			w.synced = at
 			if e.Reason != event.ReasonPeriodic { // otherwise it followed a list
 				w.verified = at
 			}
 		}
-		b.filling.bytes += len(r.Value)
+		b.open.bytes += len(r.Value)
 	}
 }
 
@@ -151,23 +151,23 @@ func small(changes []event.KV) (out []event.KV) {
 
 // full reports whether the filling batch is full.
 func (b *batches) full() bool {
-	return b.core.Pending() >= BatchRecords || b.filling.bytes >= BatchBytes || b.core.Changes() >= batchChanges
+	return b.core.Pending() >= BatchRecords || b.open.bytes >= BatchBytes || b.core.Changes() >= batchChanges
 }
 
 // wait returns how long the filling batch waits before it is sent.
 func (b *batches) wait() time.Duration {
 	switch {
-	case b.full() || b.hurry:
+	case b.full() || b.draining:
 		return 0
 	case b.core.Pending() == 0:
-		return silentDelay - time.Since(b.filling.since)
+		return silentDelay - time.Since(b.open.since)
 	}
-	return b.Linger - time.Since(b.filling.since)
+	return b.Linger - time.Since(b.open.since)
 }
 
 // due returns a channel that fires when the filling batch has waited long enough; nil if the batch does not wait.
 func (b *batches) due() <-chan time.Time {
-	if b.flying != nil || b.core.Idle() {
+	if b.inFlight != nil || b.core.Idle() {
 		return nil
 	}
 	return time.After(max(0, b.wait()))
@@ -175,10 +175,10 @@ func (b *batches) due() <-chan time.Time {
 
 // dispatch delivers the filling batch if it is due and no other batch is on its way.
 func (b *batches) dispatch(ctx context.Context) {
-	if b.filling.since.IsZero() && !b.core.Empty() {
-		b.filling.since = time.Now()
+	if b.open.since.IsZero() && !b.core.Empty() {
+		b.open.since = time.Now()
 	}
-	if b.flying != nil || b.checking != nil {
+	if b.inFlight != nil || b.checking != nil {
 		return
 	}
 	if b.checkDue {
@@ -190,11 +190,11 @@ func (b *batches) dispatch(ctx context.Context) {
 	}
 	b.seq++
 	sealed := b.core.Seal()
-	b.flying = &flight{batch: b.filling, seq: b.seq, sealed: sealed, items: sealed.Items, unkept: b.Encoder.Sealed()}
+	b.inFlight = &flight{batch: b.open, seq: b.seq, sealed: sealed, items: sealed.Items, bodyRemovals: b.Encoder.Sealed()}
 	if b.Chronicle != nil {
 		b.Chronicle.Sealed()
 	}
-	b.filling = b.newBatch()
+	b.open = b.newBatch()
 	b.deliver(ctx)
 }
 
@@ -207,8 +207,8 @@ func (b *batches) check(ctx context.Context) {
 
 // newBatch returns an empty batch. It reuses the memory of a committed batch if there is one.
 func (b *batches) newBatch() batch {
-	m := b.spare
-	b.spare = nil
+	m := b.recycled
+	b.recycled = nil
 	if m == nil {
 		m = &memory{durable: durable.NewMemory()}
 	}
@@ -217,30 +217,30 @@ func (b *batches) newBatch() batch {
 
 // queued reports the sizes of the batches to the observer.
 func (b *batches) queued() {
-	filling := Load{b.core.Pending(), b.filling.bytes, b.filling.since}
-	if b.flying == nil {
+	filling := Load{b.core.Pending(), b.open.bytes, b.open.since}
+	if b.inFlight == nil {
 		b.Observer.Queued(Load{}, filling)
 		return
 	}
-	b.Observer.Queued(Load{len(b.flying.records), b.flying.bytes, b.flying.since}, filling)
+	b.Observer.Queued(Load{len(b.inFlight.records), b.inFlight.bytes, b.inFlight.since}, filling)
 }
 
 // deliver writes the batch on its way. settled are records of the batch that the bus already has, and whose
 // changes the store does not have.
 func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
-	f := b.flying
+	f := b.inFlight
 	needs := b.Delivery.Needs()
 	changes := append(f.memory.changes[:0], f.memory.durable.Changes(f.sealed, needs.Intents)...)
-	removed := joined(f.unkept, b.forgotten(changes))
+	removed := joined(f.bodyRemovals, b.forgotten(changes))
 	notes := joined(f.notes, f.entries)
 	changes = append(changes, notes...)
 	f.records = slices.Grow(f.memory.records[:0], len(f.items))
 	for i := range f.items {
-		f.records = append(f.records, f.items[i].Payload.(*encoded).record)
+		f.records = append(f.records, f.items[i].Payload.(*payload).record)
 	}
 	for _, items := range [][]reconcile.Item{f.settled.items, f.sealed.Items} {
 		for i := range items {
-			changes = append(changes, items[i].Payload.(*encoded).changes...)
+			changes = append(changes, items[i].Payload.(*payload).changes...)
 		}
 	}
 	changes = append(changes, removed...) // removals come last, because an item of the batch may write the same key
@@ -264,11 +264,11 @@ func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 
 // committed records that the batch on its way is on the bus and in the store.
 func (b *batches) committed() *flight {
-	f := b.flying
+	f := b.inFlight
 	b.core.Committed()
 	b.budget.Release(f.held)
 	changed := slices.Collect(maps.Keys(f.sealed.Records))
-	for id, n := range f.grown {
+	for id, n := range f.added {
 		b.objects[id] += n
 		changed = append(changed, id)
 	}
@@ -284,7 +284,7 @@ func (b *batches) committed() *flight {
 		b.Chronicle.Committed(items)
 	}
 	f.memory.reset()
-	b.spare, b.flying = f.memory, nil
+	b.recycled, b.inFlight = f.memory, nil
 	return f
 }
 
@@ -303,7 +303,7 @@ func joined[T any](before, list []T) []T {
 //	WithChanges   the items of the others from index on
 //	MaybeWritten  all items before index, and those of the others from it on
 func (b *batches) without(ctx context.Context, index int, ids []string) {
-	f := b.flying
+	f := b.inFlight
 	dropped := func(i reconcile.Item) bool { return slices.Contains(ids, i.Collection) }
 	before, after := slices.Clone(f.items[:index]), slices.DeleteFunc(slices.Clone(f.items[index:]), dropped)
 	var settled []event.Record
@@ -319,8 +319,8 @@ func (b *batches) without(ctx context.Context, index int, ids []string) {
 	for _, id := range ids {
 		b.core.Drop(id)
 		b.Encoder.Dropped(id)
-		delete(f.grown, id)
-		delete(b.filling.grown, id)
+		delete(f.added, id)
+		delete(b.open.added, id)
 	}
 	b.measure()
 	f.sealed = b.core.Sealed()
@@ -330,7 +330,7 @@ func (b *batches) without(ctx context.Context, index int, ids []string) {
 // settle takes the first n items out of the batch on its way, because the bus has what it is to have of them. It returns their records, whose
 // changes the store does not have yet.
 func (b *batches) settle(n int) []event.Record {
-	f := b.flying
+	f := b.inFlight
 	records := slices.Clone(f.records[:n])
 	b.core.Published(n)
 	f.settled.items, f.settled.records, f.items = append(f.settled.items, f.items[:n]...), append(f.settled.records, records...), f.items[n:]
@@ -342,7 +342,7 @@ func (b *batches) settle(n int) []event.Record {
 
 // skip delivers the batch on its way again, without one record, whose changes are committed.
 func (b *batches) skip(ctx context.Context, index int) {
-	f := b.flying
+	f := b.inFlight
 	if b.Delivery.Needs().Preceding != delivery.WithChanges {
 		f.items = slices.Delete(slices.Clone(f.items), index, index+1)
 		b.deliver(ctx)
@@ -354,15 +354,15 @@ func (b *batches) skip(ctx context.Context, index int) {
 // measure follows [reconcile.Core.Drop]: the filling batch has fewer records, or none. A batch without content is not sent, so it must not be
 // full, and holds nothing of the frame budget.
 func (b *batches) measure() {
-	b.filling.bytes = 0
+	b.open.bytes = 0
 	for _, i := range b.core.Items() {
-		if e, ok := i.Payload.(*encoded); ok {
-			b.filling.bytes += len(e.record.Value)
+		if e, ok := i.Payload.(*payload); ok {
+			b.open.bytes += len(e.record.Value)
 		}
 	}
 	if b.core.Empty() {
-		b.budget.Release(b.filling.held)
-		b.filling.held, b.filling.since = 0, time.Time{}
+		b.budget.Release(b.open.held)
+		b.open.held, b.open.since = 0, time.Time{}
 	}
 }
 
@@ -392,17 +392,17 @@ func (b *batches) stepObject(in *reconcile.Input, key string, had bool) {
 	after, _ := b.core.Object(in.Collection, key)
 	switch has := after != nil; {
 	case !had && has:
-		b.filling.grow(in.Collection, 1)
+		b.open.grow(in.Collection, 1)
 	case had && !has:
-		b.filling.grow(in.Collection, -1)
+		b.open.grow(in.Collection, -1)
 	}
 }
 
 func (b *batch) grow(collection string, n int64) {
-	if b.grown == nil {
-		b.grown = map[string]int64{}
+	if b.added == nil {
+		b.added = map[string]int64{}
 	}
-	b.grown[collection] += n
+	b.added[collection] += n
 }
 
 // count counts the objects of an incarnation in a collection's inventory.
@@ -413,11 +413,11 @@ func (b *batches) count(collection string, incarnation uint64) (err error) {
 }
 
 // note adds changes that become durable before the records of the filling batch, or in the same commit.
-func (b *batches) note(changes ...event.KV) { b.filling.notes = append(b.filling.notes, changes...) }
+func (b *batches) note(changes ...event.KV) { b.open.notes = append(b.open.notes, changes...) }
 
 // noteLatest is note for changes that replace earlier ones of their keys.
 func (b *batches) noteLatest(changes ...event.KV) {
-	b.filling.notes = append(without(b.filling.notes, changes), changes...)
+	b.open.notes = append(without(b.open.notes, changes), changes...)
 }
 
 // without removes the changes of keys from a list.
@@ -432,31 +432,31 @@ func without(list, keys []event.KV) []event.KV {
 	return slices.DeleteFunc(list, func(kv event.KV) bool { return removed[string(kv.Key)] })
 }
 
-// unpaid returns the notes of the filling batch that no item of the batch removes.
-func (b *batches) unpaid() []event.KV {
+// announcementsDue returns the notes of the filling batch that no item of the batch removes.
+func (b *batches) announcementsDue() []event.KV {
 	removed := map[string]bool{}
 	items := b.core.Items()
 	for i := range items {
-		if e, _ := items[i].Payload.(*encoded); e != nil {
+		if e, _ := items[i].Payload.(*payload); e != nil {
 			for _, kv := range e.changes {
 				removed[string(kv.Key)] = kv.Value == nil
 			}
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(b.filling.notes), func(kv event.KV) bool { return removed[string(kv.Key)] })
+	return slices.DeleteFunc(slices.Clone(b.open.notes), func(kv event.KV) bool { return removed[string(kv.Key)] })
 }
 
 // restart discards both batches, except for their notes, for another core. No batch is on its way to the bus. It returns the
 // entries, which are not in the filling batch any more: with them the store has all that the chronicle has noted.
 func (b *batches) restart() (entries []event.KV) {
-	b.budget.Release(b.filling.held)
-	notes, entries := b.filling.notes, b.filling.entries
-	if b.flying != nil {
-		b.budget.Release(b.flying.held)
-		notes, entries = slices.Concat(b.flying.notes, notes), slices.Concat(b.flying.entries, entries)
+	b.budget.Release(b.open.held)
+	notes, entries := b.open.notes, b.open.entries
+	if b.inFlight != nil {
+		b.budget.Release(b.inFlight.held)
+		notes, entries = slices.Concat(b.inFlight.notes, notes), slices.Concat(b.inFlight.entries, entries)
 	}
-	b.filling, b.flying = b.newBatch(), nil
-	b.filling.notes = notes
+	b.open, b.inFlight = b.newBatch(), nil
+	b.open.notes = notes
 	return entries
 }
 
@@ -475,8 +475,8 @@ func (b *batches) load(core *reconcile.Core) error {
 // unacknowledged returns how many events the bus has not acknowledged.
 func (b *batches) unacknowledged() int {
 	n := b.core.Pending()
-	if b.flying != nil {
-		n += len(b.flying.sealed.Items)
+	if b.inFlight != nil {
+		n += len(b.inFlight.sealed.Items)
 	}
 	return n
 }

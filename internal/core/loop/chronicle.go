@@ -84,13 +84,13 @@ func (p Page) AddEvent(collection string, incarnation, number uint64) bool {
 
 // Note adds changes of the store that become durable before the batch, or in the same commit.
 func (p Page) Note(changes ...event.KV) {
-	b := &p.loop.batches.filling
+	b := &p.loop.batches.open
 	b.entries = append(b.entries, changes...)
 }
 
 // NoteLatest is Note for a change that replaces earlier ones of its key: while nothing can be sent, there may be one every second.
 func (p Page) NoteLatest(change event.KV) {
-	b := &p.loop.batches.filling
+	b := &p.loop.batches.open
 	b.entries = append(without(b.entries, []event.KV{change}), change)
 }
 
@@ -103,7 +103,7 @@ func (p Page) Remove(removals ...event.KV) {
 	}
 	items := p.loop.core.Items()
 	for i := range items {
-		if e, _ := items[i].Payload.(*encoded); e != nil {
+		if e, _ := items[i].Payload.(*payload); e != nil {
 			e.changes, e.record.State = without(e.changes, removals), without(e.record.State, removals)
 		}
 	}
@@ -111,7 +111,7 @@ func (p Page) Remove(removals ...event.KV) {
 
 // Settling reports whether the bus may have events of the batch on its way whose changes the store does not have yet.
 func (p Page) Settling() bool {
-	flying := p.loop.batches.flying
+	flying := p.loop.batches.inFlight
 	return flying != nil && flying.settled.items != nil
 }
 

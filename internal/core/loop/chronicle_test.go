@@ -33,7 +33,7 @@ func TestResetAnswersPage(t *testing.T) {
 
 // The goroutine that passes audit records on closes its reader once Page has returned. The loop may handle the message later.
 func TestPageDoesNotWriteAfterItsEnd(t *testing.T) {
-	l := &Loop{reads: newReads(&Options{Log: zap.NewNop()}), plan: &planned{made: true}}
+	l := &Loop{reads: newReads(&Options{Log: zap.NewNop()}), plan: &planState{made: true}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {

@@ -28,25 +28,25 @@ const (
 //	any other                                    handled
 //	its read is stopped                          dropped, with all that are delayed
 type delays struct {
-	queues   map[string][]delayed // by collection, in order; none is empty
+	queues   map[string][]delayedMessage // by collection, in order; none is empty
 	messages int
 	bytes    int64
 	pages    uint64 // calls of [Loop.Page], after which the witness may know more
 }
 
-// delayed is a message that is delayed.
-type delayed struct {
+// delayedMessage is a message that is delayed.
+type delayedMessage struct {
 	message
 	until time.Time // zero: the message itself has nothing to wait for
 	pages uint64    // delays.pages when the witness was asked last
 }
 
-func newDelays() *delays { return &delays{queues: map[string][]delayed{}} }
+func newDelays() *delays { return &delays{queues: map[string][]delayedMessage{}} }
 
 // has reports whether messages of a collection are delayed.
 func (d *delays) has(collection string) bool { return len(d.queues[collection]) > 0 }
 
-func (d *delays) add(collection string, m delayed) {
+func (d *delays) add(collection string, m delayedMessage) {
 	d.queues[collection] = append(d.queues[collection], m)
 	d.messages++
 	d.bytes += m.bytes
@@ -56,7 +56,7 @@ func (d *delays) add(collection string, m delayed) {
 func (d *delays) take(collection string) message {
 	q := d.queues[collection]
 	m := q[0].message
-	q[0] = delayed{}
+	q[0] = delayedMessage{}
 	if d.queues[collection] = q[1:]; len(q) == 1 {
 		delete(d.queues, collection)
 	}
@@ -98,7 +98,7 @@ func (l *Loop) delay(m message) bool {
 	if m.received.IsZero() {
 		m.received = l.at
 	}
-	one := delayed{message: m}
+	one := delayedMessage{message: m}
 	if wait > 0 {
 		one.until, one.pages = l.at.Add(wait), d.pages
 	}
@@ -120,7 +120,7 @@ func (l *Loop) release() error {
 }
 
 // waits reports whether the first delayed message of a collection still waits.
-func (l *Loop) waits(m *delayed) bool {
+func (l *Loop) waits(m *delayedMessage) bool {
 	d := l.reads.delays
 	if !l.at.Before(m.until) || d.full() {
 		return false

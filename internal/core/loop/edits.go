@@ -43,7 +43,7 @@ func (l *Loop) adopt(id string) {
 }
 
 // apply makes the reader and the encoder use the wanted settings. [Loop.configure] passes them on to the core.
-func (l *Loop) apply(w *wanted) {
+func (l *Loop) apply(w *wantedCollection) {
 	if w.Use != nil {
 		w.Use()
 	}
@@ -51,7 +51,7 @@ func (l *Loop) apply(w *wanted) {
 	l.setEdit(w, applied)
 }
 
-func (l *Loop) setEdit(w *wanted, s editState) {
+func (l *Loop) setEdit(w *wantedCollection, s editState) {
 	if w.edit == s {
 		return
 	}

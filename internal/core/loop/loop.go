@@ -142,7 +142,7 @@ type Loop struct {
 	core      *reconcile.Core
 	inventory *durable.Inventory
 	key       []byte // of digests
-	plan      *planned
+	plan      *planState
 	batches   *batches
 	suspended *suspensions
 	stopping  bool
@@ -153,7 +153,7 @@ type Loop struct {
 func New(o Options) *Loop {
 	l := &Loop{Options: o, calls: newCalls(), reads: newReads(&o), plan: newPlanned(), suspended: newSuspensions(o.Observer)}
 	l.batches = &batches{Options: &l.Options, plan: l.plan, budget: l.reads.budget, written: make(chan error, 1), checked: make(chan error, 1), objects: map[string]int64{}, counted: map[string]uint64{}}
-	l.batches.filling = l.batches.newBatch()
+	l.batches.open = l.batches.newBatch()
 	l.reads.committed = l.committed
 	l.reads.source = func(ctx context.Context, collection string, read uint64, direct bool) error {
 		return l.do(ctx, func(context.Context) error {
@@ -214,7 +214,7 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		if err := l.advance(ctx); err != nil {
 			return err
 		}
-		if l.stopping && l.batches.flying == nil && l.batches.checking == nil && (l.core.Idle() || !l.plan.made) {
+		if l.stopping && l.batches.inFlight == nil && l.batches.checking == nil && (l.core.Idle() || !l.plan.made) {
 			l.Delivery.Finish(ctx)
 			return nil
 		}
@@ -233,7 +233,7 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		case <-l.batches.due():
 		case <-l.delayed():
 		case <-stopped:
-			stopped, l.stopping, l.batches.hurry = nil, true, true
+			stopped, l.stopping, l.batches.draining = nil, true, true
 			l.batches.checkDue = false
 			if l.batches.checking != nil {
 				l.batches.checking()
@@ -387,7 +387,7 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 	l.reads.stopAll()
 	l.reads.discard()
 	entries := l.batches.restart()
-	l.plan.oweAgain(l.batches.filling.notes)
+	l.plan.announceAgain(l.batches.open.notes)
 	l.suspended.clear()
 	if l.core != nil {
 		for _, id := range l.core.IDs() {
@@ -532,7 +532,7 @@ func (l *Loop) decide(m message) {
 		m.release() // records have copied what they need
 	}
 	if l.core.Pending() > before {
-		l.batches.filling.held += m.bytes // until it is delivered
+		l.batches.open.held += m.bytes // until it is delivered
 	} else {
 		l.reads.budget.Release(m.bytes)
 	}
@@ -635,7 +635,7 @@ func (l *Loop) tick(at time.Time) {
 			if !at.Before(w.retryAt) {
 				l.step(reconcile.SideBegun, id)
 			}
-		case l.plan.owes(id) && !c.Resync && l.inStep(id, at): // a synced event would close the gap of the resync
+		case l.plan.announcementDue(id) && !c.Resync && l.inStep(id, at): // a synced event would close the gap of the resync
 			l.confirm(w)
 			l.batches.encode("", time.Now())
 		case c.Resync:
@@ -663,13 +663,13 @@ func (l *Loop) inStep(id string, at time.Time) bool {
 }
 
 // unconfirmed reports whether a periodic synced event would say more than the last one: the collection was in step later, or has come further.
-func (l *Loop) unconfirmed(w *wanted) bool {
+func (l *Loop) unconfirmed(w *wantedCollection) bool {
 	return l.reads.inStep(w.ID).After(w.confirmed.inStep) || l.core.Collection(w.ID).Position != w.confirmed.position
 }
 
 // confirm emits a periodic synced event.
-func (l *Loop) confirm(w *wanted) {
-	w.confirmed = confirmed{l.core.Collection(w.ID).Position, l.reads.inStep(w.ID)}
+func (l *Loop) confirm(w *wantedCollection) {
+	w.confirmed = confirmation{l.core.Collection(w.ID).Position, l.reads.inStep(w.ID)}
 	l.step(reconcile.Confirm, w.ID)
 }
 
@@ -679,7 +679,7 @@ func runTime(run uint64) time.Time { return time.UnixMilli(int64(run)) }
 // resyncDue reports whether a resync was demanded, or the interval of resyncs has passed, since full, the run in which every object was
 // published last. If the clock was set back and that run lies ahead, the interval counts from the last resync of this process, or from
 // its start.
-func (w *wanted) resyncDue(full uint64, at time.Time) bool {
+func (w *wantedCollection) resyncDue(full uint64, at time.Time) bool {
 	if full < w.demanded {
 		return true
 	}

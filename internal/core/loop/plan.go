@@ -36,15 +36,15 @@ type Wanted struct {
 	SyncedEvery, ResyncEvery, VerifyEvery time.Duration
 }
 
-// wanted is a collection of the present plan.
-type wanted struct {
+// wantedCollection is a collection of the present plan.
+type wantedCollection struct {
 	Wanted
 	next       reconcile.Properties // that are wanted
 	properties reconcile.Properties // that are in effect
 	edit       editState
 	// Times of the last synced event, the last verification and, for resyncDue, the last resync; zero: none since the start. See passed.
 	synced, verified, resynced time.Time
-	confirmed                  confirmed
+	confirmed                  confirmation
 	// After a failed list beside the watch, the next one begins at retryAt, after a pause; zero: the last one did not fail.
 	retryAt time.Time
 	pause   time.Duration
@@ -52,14 +52,14 @@ type wanted struct {
 	demanded uint64
 }
 
-// confirmed is what the last periodic synced event says: at what position the collection was, and when it was last known to be in step.
-type confirmed struct {
+// confirmation is what the last periodic synced event says: at what position the collection was, and when it was last known to be in step.
+type confirmation struct {
 	position string
 	inStep   time.Time
 }
 
 // sideOver is called at the end of a list beside the watch. After a failed one, the next one waits: the pause doubles each time.
-func (w *wanted) sideOver(succeeded bool, at time.Time, resync bool) {
+func (w *wantedCollection) sideOver(succeeded bool, at time.Time, resync bool) {
 	if succeeded {
 		w.retryAt, w.pause = time.Time{}, 0
 		return
@@ -114,30 +114,30 @@ func (l *Loop) interrupt(id string) {
 	l.core.Interrupt(id)
 }
 
-// planned has the present plan: its wanted collections, its numbers, and the collections whose events
+// planState holds the present plan: its wanted collections, its numbers, and the collections whose events
 // must still carry the numbers to consumers. Only Run's goroutine uses it.
-type planned struct {
-	made     bool // there is a plan; no item is encoded before
-	outcomes *plan.Outcomes
-	wanted   map[string]*wanted
-	removed  map[string]struct{} // collections that the plan has removed
-	numbers  plan.Numbers
-	owed     map[string]struct{} // by keys in the store: see owe
-	proved   []string            // collections that were absent when the plan was made
+type planState struct {
+	made          bool // there is a plan; no item is encoded before
+	outcomes      *plan.Outcomes
+	wanted        map[string]*wantedCollection
+	removed       map[string]struct{} // collections that the plan has removed
+	numbers       plan.Numbers
+	announcements map[string]struct{} // by keys in the store: see announce
+	proved        []string            // collections that were absent when the plan was made
 }
 
-func newPlanned() *planned {
-	return &planned{wanted: map[string]*wanted{}, removed: map[string]struct{}{}, owed: map[string]struct{}{}}
+func newPlanned() *planState {
+	return &planState{wanted: map[string]*wantedCollection{}, removed: map[string]struct{}{}, announcements: map[string]struct{}{}}
 }
 
 // set applies a plan, except for its settings: see [Loop.adopt].
-func (n *planned) set(p Plan) error {
+func (n *planState) set(p Plan) error {
 	for _, w := range p.Wanted {
 		properties, err := w.Properties()
 		if err != nil {
 			return fmt.Errorf("collection %s: %w", w.ID, err)
 		}
-		next := &wanted{Wanted: w, next: properties}
+		next := &wantedCollection{Wanted: w, next: properties}
 		if before := n.wanted[w.ID]; before != nil {
 			next.properties, next.edit = before.properties, before.edit
 			next.synced, next.verified, next.resynced = before.synced, before.verified, before.resynced
@@ -157,7 +157,7 @@ func (n *planned) set(p Plan) error {
 
 // number gives the plan its number, if the collections or the settings that are in effect have changed. An edit that waits does not count, so
 // that no event carries its number before the gap of the edit. It returns the changes of the store that must be durable before the next event.
-func (n *planned) number() (notes []event.KV) {
+func (n *planState) number() (notes []event.KV) {
 	next, changes := n.numbers.Next(n.outcomes, func(c *plan.Collection) string { return digest(n.wanted[c.ID()].properties) }, milliseconds(time.Now()))
 	value := next.Encode()
 	if bytes.Equal(value, n.numbers.Encode()) {
@@ -166,10 +166,10 @@ func (n *planned) number() (notes []event.KV) {
 	n.numbers = next
 	notes = append(notes, event.KV{Key: []byte(plan.Key), Value: value})
 	for _, id := range changes.Edited {
-		notes = append(notes, n.owe(durable.OwedEditKey(id)))
+		notes = append(notes, n.announce(durable.OwedEditKey(id)))
 	}
 	for _, resource := range changes.Resources {
-		notes = append(notes, n.owe(durable.OwedPlanKey(resource)))
+		notes = append(notes, n.announce(durable.OwedPlanKey(resource)))
 	}
 	return notes
 }
@@ -187,7 +187,7 @@ func digest(p reconcile.Properties) string {
 }
 
 // properties returns the properties of a wanted collection.
-func (n *planned) properties(id string) (p reconcile.Properties, wanted bool) {
+func (n *planState) properties(id string) (p reconcile.Properties, wanted bool) {
 	w := n.wanted[id]
 	if w == nil {
 		return p, false
@@ -197,42 +197,42 @@ func (n *planned) properties(id string) (p reconcile.Properties, wanted bool) {
 	return p, true
 }
 
-// owe returns a note that a coming event must carry the numbers of the plan to consumers. The note must be durable
-// before the event. The commit of the event removes the note: see paid.
-func (n *planned) owe(key []byte) event.KV {
-	n.owed[string(key)] = struct{}{}
+// announce returns a note that a coming event must carry the numbers of the plan to consumers. The note must be durable
+// before the event. The commit of the event removes the note: see announced.
+func (n *planState) announce(key []byte) event.KV {
+	n.announcements[string(key)] = struct{}{}
 	return event.KV{Key: key, Value: []byte("1")}
 }
 
-// paid returns the changes that remove the notes of owe for which an event about a collection is enough.
-func (n *planned) paid(id string) (changes []event.KV) {
+// announced returns the changes that remove the notes of announce for which an event about a collection is enough.
+func (n *planState) announced(id string) (changes []event.KV) {
 	for _, key := range [][]byte{durable.OwedEditKey(id), durable.OwedPlanKey(Resource(id))} {
-		if _, owed := n.owed[string(key)]; owed {
-			delete(n.owed, string(key))
+		if _, due := n.announcements[string(key)]; due {
+			delete(n.announcements, string(key))
 			changes = append(changes, event.KV{Key: key})
 		}
 	}
 	return changes
 }
 
-// oweAgain restores notes that are not durable yet, after the events that carried the numbers were discarded.
-func (n *planned) oweAgain(notes []event.KV) {
+// announceAgain restores notes that are not durable yet, after the events that carried the numbers were discarded.
+func (n *planState) announceAgain(notes []event.KV) {
 	for _, kv := range notes {
 		if durable.IsOwed(kv.Key) {
-			n.owed[string(kv.Key)] = struct{}{}
+			n.announcements[string(kv.Key)] = struct{}{}
 		}
 	}
 }
 
-// owes reports whether an event about a collection must carry the numbers of the plan.
-func (n *planned) owes(id string) bool {
-	_, edit := n.owed[string(durable.OwedEditKey(id))]
-	_, resource := n.owed[string(durable.OwedPlanKey(Resource(id)))]
+// announcementDue reports whether an event about a collection must carry the numbers of the plan.
+func (n *planState) announcementDue(id string) bool {
+	_, edit := n.announcements[string(durable.OwedEditKey(id))]
+	_, resource := n.announcements[string(durable.OwedPlanKey(Resource(id)))]
 	return edit || resource
 }
 
-// load reads the numbers of the plan and the notes of owe.
-func (n *planned) load(store checkpoint.Store) error {
+// load reads the numbers of the plan and the notes of announce.
+func (n *planState) load(store checkpoint.Store) error {
 	stored, err := durable.LoadPlan(store)
 	if err != nil {
 		return err
@@ -245,14 +245,14 @@ func (n *planned) load(store checkpoint.Store) error {
 		return fmt.Errorf("read the checkpoint: %w", err)
 	}
 	for _, key := range owed {
-		n.owed[key] = struct{}{}
+		n.announcements[key] = struct{}{}
 	}
 	return nil
 }
 
 // reborn gives the plan another birth, and returns the note that must be durable before the next event, or nil if there was no
 // plan yet.
-func (n *planned) reborn(store checkpoint.Store) ([]event.KV, error) {
+func (n *planState) reborn(store checkpoint.Store) ([]event.KV, error) {
 	if err := n.load(store); err != nil || n.numbers.Birth == 0 {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (l *Loop) unnamed(id string) bool {
 }
 
 // replaced reports whether every wanted collection of a collection's resource has synced, and none is about to come.
-func (n *planned) replaced(id string, core *reconcile.Core) bool {
+func (n *planState) replaced(id string, core *reconcile.Core) bool {
 	if !n.made || n.outcomes.Lacks(id) {
 		return false
 	}

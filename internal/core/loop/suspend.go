@@ -71,7 +71,7 @@ func (s *suspensions) delivered(items []reconcile.Item) {
 // ends there is left out.
 func (l *Loop) refused(ctx context.Context, e *sink.RouteError) {
 	var ids []string
-	f := l.batches.flying
+	f := l.batches.inFlight
 	id := f.items[e.Index].Collection
 	if c := l.core.Collection(id); e.Missing && c != nil && c.Ends() {
 		l.Log.Info("collection ends without closed: its former route does not exist any more", zap.String("collection", id), zap.Error(e))
@@ -92,7 +92,7 @@ func (l *Loop) refused(ctx context.Context, e *sink.RouteError) {
 // rejected takes the collection of a refused record out of the core. The collection continues
 // from the store and emits the same event again. The event is then truncated, or is a dead letter.
 func (l *Loop) rejected(ctx context.Context, e *sink.RecordError) {
-	item := &l.batches.flying.items[e.Index]
+	item := &l.batches.inFlight.items[e.Index]
 	id := item.Collection
 	if err := l.Encoder.Reject(item, e); err != nil {
 		l.suspended.add(id, err)
@@ -104,7 +104,7 @@ func (l *Loop) rejected(ctx context.Context, e *sink.RecordError) {
 
 // resume continues suspended collections whose pause is over from the content of the store.
 func (l *Loop) resume(at time.Time) error {
-	if l.batches.flying != nil {
+	if l.batches.inFlight != nil {
 		return nil // the batch on its way may have items of these collections that the store does not have yet
 	}
 	due := l.suspended.due(at)
@@ -113,19 +113,19 @@ func (l *Loop) resume(at time.Time) error {
 	}
 	state, err := durable.Load(l.Store)
 	if err == nil {
-		err = l.plan.load(l.Store) // a dropped event may have removed a note from owed
+		err = l.plan.load(l.Store) // a dropped event may have removed a note of announce
 	}
 	if err != nil {
 		return err
 	}
-	l.plan.oweAgain(l.batches.unpaid())
+	l.plan.announceAgain(l.batches.announcementsDue())
 	for _, id := range due {
 		l.suspended.remove(id)
 		l.core.Restore(id, state, l.number(at))
 		if err := l.batches.count(id, l.core.Collection(id).Incarnation); err != nil { // in the mode Log, the store may have a part of a batch
 			return err
 		}
-		l.batches.filling.grow(id, 0) // the next commit reports the number
+		l.batches.open.grow(id, 0) // the next commit reports the number
 		if l.Chronicle != nil {
 			if err := l.Chronicle.Restore(l.Store, id, at); err != nil {
 				return err

@@ -129,7 +129,7 @@ func newPending() *pending {
 }
 
 // again is an empty batch in the memory of one that is committed; nil: there is none.
-func (p *pending) again() *pending {
+func (p *pending) recycle() *pending {
 	next := newPending()
 	if p != nil {
 		clear(p.items)
@@ -174,20 +174,20 @@ func (p *pending) drop(collection string) {
 
 // batches are the batch that fills and the one on its way.
 type batches struct {
-	filling *pending
-	flying  *pending // nil: none is on its way
-	sealed  *Batch   // made of flying
-	spare   *pending // the last one that is committed
-	number  uint64   // of the batch that fills
-	done    uint64   // the last one that is committed
+	current  *pending
+	inFlight *pending // nil: none is on its way
+	sealed   *Batch   // made of flying
+	recycled *pending // the last one that is committed
+	number   uint64   // of the batch that fills
+	done     uint64   // the last one that is committed
 }
 
 // both are the batches that are not committed, the later one first.
 func (b *batches) both() []*pending {
-	if b.flying == nil {
-		return []*pending{b.filling}
+	if b.inFlight == nil {
+		return []*pending{b.current}
 	}
-	return []*pending{b.filling, b.flying}
+	return []*pending{b.current, b.inFlight}
 }
 
 // drop removes what is of a collection.
@@ -201,30 +201,30 @@ func (b *batches) drop(collection string) {
 }
 
 // Pending reports how many items the filling batch has.
-func (b *batches) Pending() int { return len(b.filling.items) }
+func (b *batches) Pending() int { return len(b.current.items) }
 
 // Items are those of the filling batch. The caller may set their Payload.
-func (b *batches) Items() []Item { return b.filling.items }
+func (b *batches) Items() []Item { return b.current.items }
 
 // Changes reports how many inventory changes the filling batch has.
-func (b *batches) Changes() int { return len(b.filling.changes) }
+func (b *batches) Changes() int { return len(b.current.changes) }
 
 // Idle reports whether nothing waits to be committed.
-func (b *batches) Idle() bool { return b.flying == nil && b.Empty() }
+func (b *batches) Idle() bool { return b.inFlight == nil && b.Empty() }
 
 // Empty reports whether the batch that fills has nothing.
 func (b *batches) Empty() bool {
-	return len(b.filling.dirty) == 0 && len(b.filling.changes) == 0 // an item makes its collection dirty
+	return len(b.current.dirty) == 0 && len(b.current.changes) == 0 // an item makes its collection dirty
 }
 
 // seal has the batch that fills on its way, and begins another one.
 func (b *batches) seal() (*Batch, *pending) {
-	p := b.filling
+	p := b.current
 	b.sealed = &Batch{
 		Items: p.items, Changes: p.changes, Records: map[string]Record{}, Progress: map[string]Progress{}, Epochs: p.epochs,
 		Drafts: map[string]Draft{}, Settled: p.settled,
 	}
-	b.flying, b.filling = p, b.spare.again()
+	b.inFlight, b.current = p, b.recycled.recycle()
 	b.number++
 	return b.sealed, p
 }
@@ -243,5 +243,5 @@ func (b *batches) Sealed() *Batch { return b.sealed }
 // Committed says that the batch on its way is durable.
 func (b *batches) Committed() {
 	b.done = b.number - 1
-	b.spare, b.flying, b.sealed = b.flying, nil, nil
+	b.recycled, b.inFlight, b.sealed = b.inFlight, nil, nil
 }

@@ -332,7 +332,7 @@ func TestDrop(t *testing.T) {
 	b.do(of("y", configured(Properties{Filter: "f"}))).do(of("y", listBegun), of("y", seen(List, "a", "7")), listBegun, isGone, seen(List, "a", "7"))
 	batch := b.core.Seal()
 	b.do(of("y", seen(List, "b", "8")), seen(List, "c", "8"), lacks("b", "9"))
-	b.core.filling.settled = slices.Clone(batch.Settled)
+	b.core.current.settled = slices.Clone(batch.Settled)
 	b.core.Drop("x")
 	if _, inDoubt := b.core.Object("x", "b"); inDoubt || b.x() != nil || fmt.Sprint(b.core.IDs()) != "[y]" {
 		t.Errorf("the collections are %v, want only y, without intents of x", b.core.IDs())
@@ -399,7 +399,7 @@ func TestPublished(t *testing.T) {
 func TestMemory(t *testing.T) {
 	b := inStep(t, seen(List, "z", "2"))
 	b.do(seen(Watch, "a", "11"), seen(Watch, "b", "12"), seen(Watch, "c", "13")).commit().do(seen(Watch, "a", "14")).commit()
-	if items, changes := cap(b.core.filling.items), cap(b.core.filling.changes); items < 3 || changes < 3 {
+	if items, changes := cap(b.core.current.items), cap(b.core.current.changes); items < 3 || changes < 3 {
 		t.Errorf("the next batch has capacity for %d items and %d changes, want at least 3 of each", items, changes)
 	}
 	batch := b.do(seen(Watch, "c", "15")).core.Seal()

@@ -166,8 +166,8 @@ type Record struct {
 	Properties Properties `json:"properties,omitzero"`
 	Route      string     `json:"route,omitzero"`
 	Unwanted   bool       `json:"unwanted,omitzero"`
-	// ClosedFirst, of Ending: closed is emitted already, and forgotten keys get null values.
-	ClosedFirst bool `json:"closedFirst,omitzero"`
+	// ClosedEmitted, of Ending: closed is emitted already, and forgotten keys get null values.
+	ClosedEmitted bool `json:"closedFirst,omitzero"`
 }
 
 // LastList is what is recorded of the last complete list.
@@ -228,20 +228,20 @@ type Collection struct {
 	Record
 	Progress
 
-	core    *Core
-	read    uint64   // number of the present read
-	list    *list    // that reconciles; nil: none has begun, as in all phases but Listing
-	side    *side    // nil in all phases but Resyncing and Verifying
-	rest    *rest    // nil in all phases but Ending
-	listed  uint64   // the run of the last gap before a list that was emitted since the start or [Core.Restore]; 0: none was
-	broken  uint64   // the run of a resync whose list broke off; 0: none did, or it has synced since
-	samples []Sample // see Collection.reconnected; nil: the position belongs to the API server's history, as far as is known
-	barrier uint64   // the batch that must be committed before an ending or a beginning goes on
-	handed  handed
+	core       *Core
+	read       uint64      // number of the present read
+	list       *list       // that reconciles; nil: none has begun, as in all phases but Listing
+	side       *side       // nil in all phases but Resyncing and Verifying
+	forgetting *forgetting // nil in all phases but Ending
+	listed     uint64      // the run of the last gap before a list that was emitted since the start or [Core.Restore]; 0: none was
+	broken     uint64      // the run of a resync whose list broke off; 0: none did, or it has synced since
+	samples    []Sample    // see Collection.reconnected; nil: the position belongs to the API server's history, as far as is known
+	barrier    uint64      // the batch that must be committed before an ending or a beginning goes on
+	batch      batchState
 }
 
-// handed is what the batches have of a collection.
-type handed struct {
+// batchState is what the batches have of a collection.
+type batchState struct {
 	record   Record   // as of the last item, or of the last batch
 	progress Progress // as of the last batch
 	recorded bool     // an item of the batch that fills has the record
@@ -251,7 +251,7 @@ type handed struct {
 }
 
 // with adds to an item what a reader without the batch needs.
-func (h *handed) with(i *Item, c *Collection) {
+func (h *batchState) with(i *Item, c *Collection) {
 	i.Changes, h.silent = h.silent, nil
 	i.Progress = c.Progress
 	if c.stored() != h.record {
@@ -311,8 +311,8 @@ func (c *Collection) step(in *Input) {
 			c.reconnected()
 		}
 	case Forget:
-		if c.rest != nil && in.Key > c.rest.cursor {
-			c.rest.cursor = in.Key
+		if c.forgetting != nil && in.Key > c.forgetting.cursor {
+			c.forgetting.cursor = in.Key
 			c.forget(in.Key)
 		}
 	case Forgot:
@@ -459,17 +459,17 @@ func (c *Collection) end(unwanted bool) {
 // closeFirst emits closed before the null values of an ending: a copy that reads these while it takes
 // its collection for complete would lose objects that exist.
 func (c *Collection) closeFirst() {
-	if c.Phase != Ending || !c.Properties.Tombstones || c.ClosedFirst || c.Incarnation == 0 {
+	if c.Phase != Ending || !c.Properties.Tombstones || c.ClosedEmitted || c.Incarnation == 0 {
 		return
 	}
-	c.ClosedFirst = true
+	c.ClosedEmitted = true
 	c.emit(CollectionEvent{Type: event.Closed, Reason: c.closedReason()})
 }
 
 // forgotten ends the phase Ending: the inventory of the incarnation is forgotten.
 func (c *Collection) forgotten() {
-	incarnation, closed, reason := c.Incarnation, c.ClosedFirst, c.closedReason()
-	c.Phase, c.barrier, c.rest, c.ClosedFirst = New, c.core.number, nil, false
+	incarnation, closed, reason := c.Incarnation, c.ClosedEmitted, c.closedReason()
+	c.Phase, c.barrier, c.forgetting, c.ClosedEmitted = New, c.core.number, nil, false
 	if c.Unwanted {
 		c.Phase = Closed
 	}
@@ -728,7 +728,7 @@ func (c *Collection) applySighting(s *Sighting) (newHistory bool) {
 func (c *Collection) decide(s *Sighting) verdict {
 	known, inDoubt := c.known(s.Key)
 	v := c.view(c.Position)
-	v.memory = c.core.filling.memory
+	v.memory = c.core.current.memory
 	r := v.decide(known, inDoubt, s)
 	r.events = v.memory.keepEvents(r.events)
 	c.core.cover(r.row)
@@ -750,7 +750,7 @@ func (c *Collection) forget(key string) {
 		c.core.settle(slot, i.UID)
 	}
 	c.core.alone(c, Change{slot, nil})
-	if c.ClosedFirst && last != nil {
+	if c.ClosedEmitted && last != nil {
 		c.core.add(c, Item{Object: &ObjectEvent{Type: event.Deleted, Key: key, Object: *last, Fate: Unknown, Null: true}})
 	}
 }

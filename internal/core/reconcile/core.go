@@ -43,7 +43,7 @@ func (k *Core) Omit(intents, alone bool) { k.omits = omission{intents, alone} }
 // NewCore returns a core that continues from what a store holds. now is as in [Input].
 func NewCore(storage Storage, s State, now uint64) *Core {
 	k := &Core{
-		inventory:   inventory{storage: storage, intents: doubts{}, batches: batches{filling: newPending(), number: 1}},
+		inventory:   inventory{storage: storage, intents: doubts{}, batches: batches{current: newPending(), number: 1}},
 		collections: map[string]*Collection{}, epochs: map[string]uint64{},
 	}
 	maps.Copy(k.epochs, s.Epochs)
@@ -129,16 +129,16 @@ func (k *Core) Step(in *Input) {
 	if wasClosed != (c.Phase == Closed) {
 		k.open = nil
 	}
-	if !c.handed.dirty && (c.Progress != c.handed.progress || c.stored() != c.handed.record) {
+	if !c.batch.dirty && (c.Progress != c.batch.progress || c.stored() != c.batch.record) {
 		k.dirty(c)
 	}
 }
 
 // dirty notes that something of a collection has changed since the last batch.
 func (k *Core) dirty(c *Collection) {
-	if !c.handed.dirty {
-		c.handed.dirty = true
-		k.filling.dirty = append(k.filling.dirty, c.ID)
+	if !c.batch.dirty {
+		c.batch.dirty = true
+		k.current.dirty = append(k.current.dirty, c.ID)
 	}
 }
 
@@ -148,9 +148,9 @@ func (k *Core) add(c *Collection, i Item) {
 	i.Incarnation = max(i.Incarnation, c.Incarnation)
 	k.dirty(c)
 	if !k.omits.alone {
-		c.handed.with(&i, c)
+		c.batch.with(&i, c)
 	}
-	k.filling.items = append(k.filling.items, i)
+	k.current.items = append(k.current.items, i)
 }
 
 // Attribute adds an attribution to the batch that fills. It returns false if consumers have no copy of the incarnation any more.
@@ -166,7 +166,7 @@ func (k *Core) Attribute(collection string, incarnation uint64, a Attribution) b
 // alone notes a change for the next item of a collection.
 func (k *Core) alone(c *Collection, change Change) {
 	if !k.omits.alone {
-		c.handed.silent = append(c.handed.silent, change.copied())
+		c.batch.silent = append(c.batch.silent, change.copied())
 	}
 }
 
@@ -197,7 +197,7 @@ func (k *Core) Complete(collection string) string {
 func (k *Core) newEpoch(c *Collection) {
 	storage := c.Properties.Storage
 	k.epochs[storage] = k.epochOf(storage) + 1
-	k.filling.epochs[storage] = k.epochs[storage]
+	k.current.epochs[storage] = k.epochs[storage]
 	for _, id := range k.IDs() {
 		other := k.collections[id]
 		if other.Properties.Storage != storage || !other.Phase.watching() && other.Phase != Listing && other != c {
@@ -253,7 +253,7 @@ func (k *Core) ofResource(c *Collection) iter.Seq[*Collection] {
 // Seal hands out the batch that fills, and begins another one. There is at most one batch on
 // its way; nil: there is nothing to do, or one is on its way.
 func (k *Core) Seal() *Batch {
-	if k.flying != nil || k.Idle() {
+	if k.inFlight != nil || k.Idle() {
 		return nil
 	}
 	k.found.valid = false // it may be in memory that is used again
@@ -264,13 +264,13 @@ func (k *Core) Seal() *Batch {
 	for _, id := range p.dirty {
 		c := k.collections[id]
 		b.Progress[id] = c.Progress
-		if r := c.stored(); c.handed.recorded || r != c.handed.record {
+		if r := c.stored(); c.batch.recorded || r != c.batch.record {
 			b.Records[id] = r
 		}
-		if c.handed.drafted {
+		if c.batch.drafted {
 			b.SettledDrafts = append(b.SettledDrafts, id)
 		}
-		c.handed = handed{record: c.stored(), progress: c.Progress}
+		c.batch = batchState{record: c.stored(), progress: c.Progress}
 	}
 	return b
 }
@@ -399,11 +399,11 @@ func (k *Core) Forgettable(collection string, limit int) (keys []string, done bo
 	if c == nil || c.Phase != Ending || c.barrier > k.done {
 		return nil, false
 	}
-	if c.rest == nil {
-		c.rest = &rest{keys: k.uncommitted(collection)}
+	if c.forgetting == nil {
+		c.forgetting = &forgetting{keys: k.uncommitted(collection)}
 	}
-	for cursor := c.rest.cursor; len(keys) < limit; {
-		key, ok := k.next(collection, c.rest.keys, cursor)
+	for cursor := c.forgetting.cursor; len(keys) < limit; {
+		key, ok := k.next(collection, c.forgetting.keys, cursor)
 		if !ok {
 			return keys, len(keys) == 0
 		}

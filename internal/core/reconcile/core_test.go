@@ -409,7 +409,7 @@ func TestExistsAgain(t *testing.T) {
 // closed collections stay as they are.
 func TestReset(t *testing.T) {
 	doubt := Draft{Record: Record{Phase: Listing, Run: 5, Incarnation: 5}, Progress: Progress{Seen: "9"}, Gap: true}
-	ending := Draft{Record: Record{Phase: Ending, Run: 3, Incarnation: 0, ClosedFirst: true}}
+	ending := Draft{Record: Record{Phase: Ending, Run: 3, Incarnation: 0, ClosedEmitted: true}}
 	s := State{
 		Records: map[string]Record{
 			"new": {Run: 2}, "closed": {Phase: Closed, Run: 2}, "listing": {Phase: Listing, Run: 2, Incarnation: 1},

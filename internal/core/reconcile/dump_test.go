@@ -80,7 +80,7 @@ func (d *dump) record(id string, r *Record) {
 	d.run(id, r.Incarnation)
 	d.run(id, r.EpochRun)
 	d.text(string(r.Reason), r.ListedSelection, r.Route)
-	d.flag(r.Resync, r.Unwanted, r.EndedAny, r.ClosedFirst, r.Partial)
+	d.flag(r.Resync, r.Unwanted, r.EndedAny, r.ClosedEmitted, r.Partial)
 	d.properties(r.Properties)
 }
 
@@ -237,9 +237,9 @@ func (d *dump) core(w *world) {
 		d.text(id)
 		d.record(id, &x.Record)
 		d.progress(x.Progress)
-		d.flag(x.barrier > k.done, x.handed.record == x.stored(), x.handed.progress == x.Progress, x.handed.recorded)
+		d.flag(x.barrier > k.done, x.batch.record == x.stored(), x.batch.progress == x.Progress, x.batch.recorded)
 		d.text(w.reads[id].selection)
-		for _, ch := range x.handed.silent {
+		for _, ch := range x.batch.silent {
 			d.text(ch.Key)
 			d.object(id, ch.Object)
 		}
@@ -249,9 +249,9 @@ func (d *dump) core(w *world) {
 			d.flag(l.absent, l.ended)
 			d.text(l.keys...)
 		}
-		if x.rest != nil && x.Phase == Ending {
-			d.text("rest", x.rest.cursor)
-			d.text(x.rest.keys...)
+		if x.forgetting != nil && x.Phase == Ending {
+			d.text("rest", x.forgetting.cursor)
+			d.text(x.forgetting.keys...)
 		}
 		d.run(id, x.broken)
 		d.flag(x.samples != nil)
@@ -277,7 +277,7 @@ func (d *dump) core(w *world) {
 			}
 		}
 	}
-	for _, q := range []*pending{k.filling, k.flying} {
+	for _, q := range []*pending{k.current, k.inFlight} {
 		d.flag(q == nil)
 		if q == nil {
 			continue

@@ -51,7 +51,7 @@ func (v *inventory) lookUp(slot Slot) *Object {
 
 // set changes an inventory entry; nil removes it.
 func (v *inventory) set(slot Slot, o *Object) {
-	v.filling.set(slot, o)
+	v.current.set(slot, o)
 	v.found = found{slot, o, true}
 }
 
@@ -65,7 +65,7 @@ func (v *inventory) drop(collection string) {
 // settle has the commit of the filling batch remove an intent.
 func (v *inventory) settle(slot Slot, uid string) {
 	if v.intents.remove(slot, uid) {
-		v.filling.settled = append(v.filling.settled, SettledIntent{slot, uid})
+		v.current.settled = append(v.current.settled, SettledIntent{slot, uid})
 	}
 }
 

@@ -140,8 +140,8 @@ func (l *side) done(position string) (done, passed bool) {
 	return len(l.open) == 0, !event.Older(position, l.version)
 }
 
-// rest is what is left of an ending inventory.
-type rest struct {
+// forgetting is what is left of an ending inventory.
+type forgetting struct {
 	keys   []string // those of [inventory.uncommitted] when the forgetting began
 	cursor string   // the last key that was forgotten
 }

@@ -454,7 +454,7 @@ var equivalents = map[string]string{
 	"pending.again: without `next.places = p.places`":                       "it saves allocations",
 	"pending.again: without `clear(p.items)`":                               "it frees memory",
 	"pending.again: without `clear(p.changes)`":                             "it frees memory",
-	"Core.Step: without `!c.handed.dirty`":                                  "Core.dirty looks at it again; the condition saves the comparison",
+	"Core.Step: without `!c.batch.dirty`":                                   "Core.dirty looks at it again; the condition saves the comparison",
 	"Collection.recover: without case `!drafted`":                           "a draft that does not exist has nothing in doubt",
 	"Collection.forget: `comparePublications(i.Object, *last) > 0` with >=": "both are the same publication",
 }

@@ -98,7 +98,7 @@ func (d *Draft) complete(c *Collection) bool {
 // null values are in doubt, their incarnation ends once more.
 func (d *Draft) ending(before Record) Record {
 	r := d.Record
-	r.ClosedFirst, r.Incarnation = before.ClosedFirst, max(d.Incarnation, before.Incarnation)
+	r.ClosedEmitted, r.Incarnation = before.ClosedEmitted, max(d.Incarnation, before.Incarnation)
 	return r
 }
 
@@ -118,7 +118,7 @@ func (d *Draft) ending(before Record) Record {
 func (c *Collection) recover(s State) {
 	c.Record, c.Progress = s.Records[c.ID], s.Progress[c.ID]
 	d, drafted := s.Drafts[c.ID]
-	c.handed = handed{record: c.Record, progress: c.Progress, drafted: drafted}
+	c.batch = batchState{record: c.Record, progress: c.Progress, drafted: drafted}
 	switch {
 	case !drafted:
 	case d.Phase == Ending || d.Phase == Leaving:

@@ -389,21 +389,21 @@ func (k *Core) clone(s Storage) *Core {
 	d.storage, d.collections, d.epochs, d.intents = s, map[string]*Collection{}, maps.Clone(k.epochs), maps.Clone(k.intents)
 	for id, c := range k.collections {
 		e := *c
-		e.core, e.handed.silent = &d, slices.Clone(c.handed.silent)
+		e.core, e.batch.silent = &d, slices.Clone(c.batch.silent)
 		if c.list != nil {
 			l := *c.list
 			l.seen, l.keys = maps.Clone(l.seen), slices.Clone(l.keys)
 			e.list = &l
 		}
-		if c.rest != nil {
-			e.rest = &rest{slices.Clone(c.rest.keys), c.rest.cursor}
+		if c.forgetting != nil {
+			e.forgetting = &forgetting{slices.Clone(c.forgetting.keys), c.forgetting.cursor}
 		}
 		if c.side != nil {
 			e.side = &side{c.side.number, maps.Clone(c.side.seen), maps.Clone(c.side.open), maps.Clone(c.side.touched), c.side.since, c.side.version, c.side.samples}
 		}
 		d.collections[id] = &e
 	}
-	d.filling, d.flying, d.spare = k.filling.clone(), k.flying.clone(), k.spare.clone()
+	d.current, d.inFlight, d.recycled = k.current.clone(), k.inFlight.clone(), k.recycled.clone()
 	if k.sealed != nil {
 		d.sealed = k.sealed.without("nothing")
 	}
@@ -445,7 +445,7 @@ func (w *world) actions() []action {
 			add("audit "+id, func(w *world) { w.verify(id) })
 		}
 	}
-	if w.core.flying == nil && !w.core.Idle() {
+	if w.core.inFlight == nil && !w.core.Idle() {
 		add("seal", func(w *world) { w.seal() })
 	}
 	if w.flying != nil {
@@ -815,7 +815,7 @@ func (w *world) refuse(i int) {
 
 func (w *world) resume(id string) {
 	delete(w.suspended, id)
-	before := len(w.core.filling.items)
+	before := len(w.core.current.items)
 	w.core.Restore(id, w.store.state(), 0)
 	w.look(before)
 	w.configure()
@@ -1190,7 +1190,7 @@ func (w *world) sample(id string, want Read) {
 
 // step passes an input to the core, and checks the result.
 func (w *world) step(in *Input) {
-	before, watched := len(w.core.filling.items), false
+	before, watched := len(w.core.current.items), false
 	if c := w.core.collections[in.Collection]; c != nil {
 		watched = c.Phase.watching()
 	}
@@ -1244,10 +1244,10 @@ func (w *world) useless() {
 
 // look checks what the core has emitted, from item n of the filling batch on.
 func (w *world) look(n int) {
-	for i := n; i < len(w.core.filling.items); i++ {
-		w.emitted(&w.core.filling.items[i])
+	for i := n; i < len(w.core.current.items); i++ {
+		w.emitted(&w.core.current.items[i])
 		if w.logs {
-			w.log = append(w.log, w.core.filling.items[i])
+			w.log = append(w.log, w.core.current.items[i])
 		}
 	}
 }
