@@ -42,12 +42,12 @@ var (
 func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error) {
 	at := &r.at
 	began := at.resume
-	u, err := r.subscribe(ctx)
+	stream, err := r.subscribe(ctx)
 	if err != nil {
 		return 0, r.watchError(err)
 	}
 	defer func() {
-		u.close()
+		stream.close()
 		r.lastOpen = time.Now()
 	}()
 	r.state(State{Phase: Watching, Err: doubt})
@@ -55,102 +55,147 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 		r.moved = time.Now()
 	}
 	at.last = at.resume // the next watch repeats events after resume
-	opened := time.Now()
-	watchdog := r.newWatchdog(ctx, doubt)
-	defer watchdog.stop()
-	tooLong := time.AfterFunc(time.Hour, u.leave)
-	defer tooLong.Stop()
-	var armed time.Time // time at which tooLong was set; zero: stopped
-	arm := func() {
-		tooLong.Reset(maxBlocked)
-		armed = time.Now()
-	}
+	w := openWatch{reader: r, stream: stream, began: began, opened: time.Now(), doubt: doubt, watchdog: r.newWatchdog(ctx, doubt)}
+	defer w.watchdog.stop()
+	w.tooLong = time.AfterFunc(time.Hour, stream.leave)
+	defer w.tooLong.Stop()
 	for {
-		var f watchFrame
-		select { // the watchdog takes precedence over frames
-		case found := <-watchdog.findings:
-			arm()
-			err = watchdog.judge(found)
-		case <-watchdog.timer.C:
-			arm()
-			watchdog.check()
-		default:
-			var ok bool
-			if f, ok = u.next(); ok {
-				break
-			}
-			if u.canJoin(at.resume) {
-				return frames, errAgain
-			}
-			tooLong.Stop()
-			armed = time.Time{}
-			select {
-			case found := <-watchdog.findings:
-				arm()
-				err = watchdog.judge(found)
-			case <-watchdog.timer.C:
-				arm()
-				watchdog.check()
-			case <-u.closed: // the watch was not read for too long
-				return frames, errAgain
-			case <-ctx.Done():
-				return frames, ctx.Err()
-			case <-u.ready:
-			}
+		f, err := w.next(ctx)
+		if err == nil && f.object != nil {
+			frames++
+			err = w.pass(ctx, f)
 		}
 		switch {
-		case errors.Is(err, errDead):
-			u.stream.end(err)
-			return frames, err
+		case err == errInOrder: //nolint:errorlint // a handler's error may wrap anything
+			return frames, nil
 		case err != nil:
 			return frames, err
-		case errors.Is(f.err, errAgain), f.err != nil && !u.own && (errors.Is(f.err, io.EOF) || isExpired(f.err)):
-			return frames, errAgain
-		case errors.Is(f.err, io.EOF):
-			return frames, nil
-		case f.err != nil:
-			if u.own && (statusCode(f.err) >= http.StatusInternalServerError || errors.Is(f.err, errFrameTooLarge)) {
-				return frames, r.failed(f.err, time.Since(opened), doubt)
-			}
-			return frames, r.watchError(f.err)
-		case f.object == nil:
-			continue
-		}
-		frames++
-		rv := f.object.ResourceVersion
-		if event.Older(rv, at.last) {
-			return frames, fmt.Errorf("%w: a watch is at resourceVersion %s, and %s was seen", errHistory, rv, at.last)
-		}
-		at.saw(rv)
-		size := f.size() // before the handler releases the object
-		e := newHandledEvent(f.kind, f.object)
-		if at.repeats(e) {
-			f.object.Release()
-			u.handled(size)
-			watchdog.heard(f.kind, rv)
-			continue
-		}
-		signal, err := r.signal(ctx, f)
-		if err != nil {
-			return frames, err
-		}
-		if armed.IsZero() || watchdog.handled.Sub(armed) > maxBlocked/10 { // resetting the timer for each frame would cost more
-			arm()
-		}
-		if err = r.handler.Handle(ctx, signal); err != nil {
-			return frames, handlerError{err}
-		}
-		at.handle(e)
-		u.handled(size)
-		watchdog.heard(f.kind, rv)
-		// Continue a busy watch on a wide connection, unless it would begin again at the same
-		// resourceVersion.
-		if f.busy && at.resume != began && !r.throwAway && r.elsewhere == nil && !u.stream.wide && !u.stream.stopped() && len(r.client.wide) < wideWatches {
-			r.watched.busy.Store(true)
-			u.stream.end(errAgain)
-			return frames, nil
 		}
 	}
+}
+
+// errInOrder is the error of [openWatch] when the watch has ended in order.
+var errInOrder = errors.New("the watch has ended in order")
+
+// openWatch is a watch that is read.
+type openWatch struct {
+	*reader
+	stream   *subscriber
+	watchdog *watchdog
+	began    string // the resourceVersion from which it watches
+	opened   time.Time
+	doubt    error
+	tooLong  *time.Timer // leaves the stream while the watch is not read
+	armed    time.Time   // time at which tooLong was set; zero: stopped
+}
+
+// arm lets the watch be left if it is not read for too long.
+func (w *openWatch) arm() {
+	w.tooLong.Reset(maxBlocked)
+	w.armed = time.Now()
+}
+
+// next returns the next frame. It has no object if there is none yet.
+func (w *openWatch) next(ctx context.Context) (f watchFrame, err error) {
+	select { // the watchdog takes precedence over frames
+	case found := <-w.watchdog.findings:
+		err = w.judge(found)
+	case <-w.watchdog.timer.C:
+		w.check()
+	default:
+		var ok bool
+		if f, ok = w.stream.next(); ok {
+			return f, w.ended(f.err)
+		}
+		if w.stream.canJoin(w.at.resume) {
+			return f, errAgain
+		}
+		w.tooLong.Stop()
+		w.armed = time.Time{}
+		select {
+		case found := <-w.watchdog.findings:
+			err = w.judge(found)
+		case <-w.watchdog.timer.C:
+			w.check()
+		case <-w.stream.closed: // the watch was not read for too long
+			return f, errAgain
+		case <-ctx.Done():
+			return f, ctx.Err()
+		case <-w.stream.ready:
+		}
+	}
+	if errors.Is(err, errDead) {
+		w.stream.stream.end(err)
+	}
+	return f, err
+}
+
+func (w *openWatch) judge(found finding) error {
+	w.arm()
+	return w.watchdog.judge(found)
+}
+
+func (w *openWatch) check() {
+	w.arm()
+	w.watchdog.check()
+}
+
+// ended returns the error of a watch for that of a frame.
+func (w *openWatch) ended(err error) error {
+	own := w.stream.own
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errAgain), !own && (errors.Is(err, io.EOF) || isExpired(err)):
+		return errAgain
+	case errors.Is(err, io.EOF):
+		return errInOrder
+	case own && (statusCode(err) >= http.StatusInternalServerError || errors.Is(err, errFrameTooLarge)):
+		return w.failed(err, time.Since(w.opened), w.doubt)
+	}
+	return w.watchError(err)
+}
+
+// pass passes a frame on.
+func (w *openWatch) pass(ctx context.Context, f watchFrame) error {
+	at, rv := &w.at, f.object.ResourceVersion
+	if event.Older(rv, at.last) {
+		return fmt.Errorf("%w: a watch is at resourceVersion %s, and %s was seen", errHistory, rv, at.last)
+	}
+	at.saw(rv)
+	size := f.size() // before the handler releases the object
+	e := newHandledEvent(f.kind, f.object)
+	if at.repeats(e) {
+		f.object.Release()
+		w.stream.handled(size)
+		w.watchdog.heard(f.kind, rv)
+		return nil
+	}
+	signal, err := w.signal(ctx, f)
+	if err != nil {
+		return err
+	}
+	if w.armed.IsZero() || w.watchdog.handled.Sub(w.armed) > maxBlocked/10 { // resetting the timer for each frame would cost more
+		w.arm()
+	}
+	if err = w.handler.Handle(ctx, signal); err != nil {
+		return handlerError{err}
+	}
+	at.handle(e)
+	w.stream.handled(size)
+	w.watchdog.heard(f.kind, rv)
+	if f.busy && w.widens() {
+		w.watched.busy.Store(true)
+		w.stream.stream.end(errAgain)
+		return errInOrder
+	}
+	return nil
+}
+
+// widens reports whether a busy watch is to continue on a wide connection: not if it would begin again at the same resourceVersion.
+func (w *openWatch) widens() bool {
+	return w.at.resume != w.began && !w.throwAway && w.elsewhere == nil && !w.stream.stream.wide && !w.stream.stream.stopped() &&
+		len(w.client.wide) < wideWatches
 }
 
 // signal returns the signal for a frame.
