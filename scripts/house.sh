@@ -24,6 +24,6 @@ part 12950 past internal/past
 part 4120 operate internal/operate
 part 2940 config internal/config
 part 4200 base internal/base
-part 28760 pkg pkg
-part 85000 "all" cmd internal pkg
+part 28730 pkg pkg
+part 84970 "all" cmd internal pkg
 exit $code

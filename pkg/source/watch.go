@@ -9,16 +9,10 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 const (
-	minWatch = 5 * time.Minute // minimum timeout in the request; the maximum is twice as long
-	// graceWatch is how much longer than its timeout a watch may last before it counts
-	// as dead.
-	graceWatch = 30 * time.Second
-	// maxBlocked is how long a watch stays open while it is not read. The server
-	// would close it soon, and until then it uses buffers here.
-	maxBlocked = 10 * time.Second
 	// openTimeout is how long a server may take to begin its answer. A server begins at
 	// once, and a proxy that waits for content gets a bookmark within this time.
 	openTimeout = 90 * time.Second
@@ -30,7 +24,7 @@ const (
 var (
 	// ErrExpired is the error of a [State] whose collection will be listed again, because the API server
 	// no longer has the changes after its resourceVersion.
-	ErrExpired = errors.New("no longer served")
+	ErrExpired = listwatch.ErrExpired
 	errDead    = errors.New("the watch is dead: another watch received a change that it did not")
 	// errAgain ends a watch for a reason that says nothing about the server, and another watch follows at once.
 	errAgain = errors.New("another watch goes on")
@@ -41,7 +35,7 @@ var (
 // belongs to the server's history, nil if it does.
 func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error) {
 	at := &r.at
-	began := at.resume
+	began := at.Resume
 	u, err := r.subscribe(ctx)
 	if err != nil {
 		return 0, r.watchError(err)
@@ -54,7 +48,7 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 	if doubt != nil || time.Since(r.lastOpen) > continuedWithin {
 		r.moved = time.Now()
 	}
-	at.last = at.resume // the next watch repeats events after resume
+	at.Last = at.Resume // the next watch repeats events after resume
 	opened := time.Now()
 	watchdog := r.newWatchdog(ctx, doubt)
 	defer watchdog.stop()
@@ -62,7 +56,7 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 	defer tooLong.Stop()
 	var armed time.Time // time at which tooLong was set; zero: stopped
 	arm := func() {
-		tooLong.Reset(maxBlocked)
+		tooLong.Reset(listwatch.MaxBlocked)
 		armed = time.Now()
 	}
 	for {
@@ -79,7 +73,7 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 			if f, ok = u.next(); ok {
 				break
 			}
-			if u.canJoin(at.resume) {
+			if u.canJoin(at.Resume) {
 				return frames, errAgain
 			}
 			tooLong.Stop()
@@ -104,12 +98,12 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 			return frames, err
 		case err != nil:
 			return frames, err
-		case errors.Is(f.err, errAgain), f.err != nil && !u.own && (errors.Is(f.err, io.EOF) || isExpired(f.err)):
+		case errors.Is(f.err, errAgain), f.err != nil && !u.own && (errors.Is(f.err, io.EOF) || listwatch.IsExpired(f.err)):
 			return frames, errAgain
 		case errors.Is(f.err, io.EOF):
 			return frames, nil
 		case f.err != nil:
-			if u.own && (statusCode(f.err) >= http.StatusInternalServerError || errors.Is(f.err, errFrameTooLarge)) {
+			if u.own && (listwatch.StatusCode(f.err) >= http.StatusInternalServerError || errors.Is(f.err, errFrameTooLarge)) {
 				return frames, r.failed(f.err, time.Since(opened), doubt)
 			}
 			return frames, r.watchError(f.err)
@@ -118,13 +112,13 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 		}
 		frames++
 		rv := f.object.ResourceVersion
-		if event.Older(rv, at.last) {
-			return frames, fmt.Errorf("%w: a watch is at resourceVersion %s, and %s was seen", errHistory, rv, at.last)
+		if event.Older(rv, at.Last) {
+			return frames, fmt.Errorf("%w: a watch is at resourceVersion %s, and %s was seen", errHistory, rv, at.Last)
 		}
-		at.saw(rv)
+		at.Saw(rv)
 		size := f.size() // before the handler releases the object
-		e := newHandledEvent(f.kind, f.object)
-		if at.repeats(e) {
+		e := listwatch.NewEvent(f.kind, f.object.ResourceVersion, f.object.Raw)
+		if at.Repeats(e) {
 			f.object.Release()
 			u.handled(size)
 			watchdog.heard(f.kind, rv)
@@ -134,18 +128,18 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 		if err != nil {
 			return frames, err
 		}
-		if armed.IsZero() || watchdog.handled.Sub(armed) > maxBlocked/10 { // resetting the timer for each frame would cost more
+		if armed.IsZero() || watchdog.handled.Sub(armed) > listwatch.MaxBlocked/10 { // resetting the timer for each frame would cost more
 			arm()
 		}
 		if err = r.handler.Handle(ctx, signal); err != nil {
 			return frames, handlerError{err}
 		}
-		at.handle(e)
+		at.Handle(e)
 		u.handled(size)
 		watchdog.heard(f.kind, rv)
 		// Continue a busy watch on a wide connection, unless it would begin again at the same
 		// resourceVersion.
-		if f.busy && at.resume != began && !r.throwAway && r.elsewhere == nil && !u.stream.wide && !u.stream.stopped() && len(r.client.wide) < wideWatches {
+		if f.busy && at.Resume != began && !r.throwAway && r.elsewhere == nil && !u.stream.wide && !u.stream.stopped() && len(r.client.wide) < wideWatches {
 			r.watched.busy.Store(true)
 			u.stream.end(errAgain)
 			return frames, nil
@@ -155,7 +149,7 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 
 // signal returns the signal for a frame.
 func (r *reader) signal(ctx context.Context, f watchFrame) (Signal, error) {
-	s := Signal{Object: f.object, Resume: r.at.resume}
+	s := Signal{Object: f.object, Resume: r.at.Resume}
 	switch f.kind {
 	case "ADDED":
 		s.Kind = Added
@@ -167,7 +161,7 @@ func (r *reader) signal(ctx context.Context, f watchFrame) (Signal, error) {
 			s.left(r.Alive(ctx, f.object.Namespace, f.object.Name, f.object.UID))
 		}
 	case "BOOKMARK":
-		return Signal{Kind: Progress, RV: f.object.ResourceVersion, Resume: r.at.resume}, nil
+		return Signal{Kind: Progress, RV: f.object.ResourceVersion, Resume: r.at.Resume}, nil
 	default:
 		return s, fmt.Errorf("watch: a frame of unknown type %q", f.kind)
 	}
@@ -177,21 +171,21 @@ func (r *reader) signal(ctx context.Context, f watchFrame) (Signal, error) {
 // failed returns the error for an internal error of the server in a watch. It does not count if the server may be in trouble, as it is
 // when etcd has no leader: the probe before the watch has failed. After a long watch, failures before it do not count either.
 func (r *reader) failed(err error, lasted time.Duration, doubt error) error {
-	if lasted > soundWatch {
-		r.at.failures = 0
+	if lasted > listwatch.SoundWatch {
+		r.at.Failures = 0
 	}
 	if doubt == nil {
-		r.at.failures++
+		r.at.Failures++
 	}
-	if doubt == nil && r.at.failures >= maxFailures {
-		return fmt.Errorf("resourceVersion %s is %w: %w", r.at.resume, ErrExpired, err)
+	if doubt == nil && r.at.Failures >= listwatch.MaxFailures {
+		return fmt.Errorf("resourceVersion %s is %w: %w", r.at.Resume, ErrExpired, err)
 	}
 	return r.watchError(err)
 }
 
 func (r *reader) watchError(err error) error {
-	if isExpired(err) {
-		return fmt.Errorf("resourceVersion %s is %w: %w", r.at.resume, ErrExpired, err)
+	if listwatch.IsExpired(err) {
+		return fmt.Errorf("resourceVersion %s is %w: %w", r.at.Resume, ErrExpired, err)
 	}
-	return fmt.Errorf("watch: %w", plainCause(err))
+	return fmt.Errorf("watch: %w", listwatch.PlainCause(err))
 }
