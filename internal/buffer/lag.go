@@ -11,15 +11,15 @@ const (
 	inStepBelow = time.Second
 )
 
-// Lag says whether a sink is behind. The zero value is not. It is safe for concurrent use.
-type Lag struct {
+// lag says whether a sink is behind. The zero value is not. It is safe for concurrent use.
+type lag struct {
 	mu      sync.Mutex
 	behind  bool
 	changed chan struct{}
 }
 
 // Waits says how long the oldest record has waited for the bus; 0: none waits.
-func (l *Lag) Waits(d time.Duration) {
+func (l *lag) Waits(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	behind := d > behindAfter || l.behind && d > inStepBelow
@@ -34,7 +34,7 @@ func (l *Lag) Waits(d time.Duration) {
 }
 
 // Behind reports whether the sink is behind. The channel is closed when that changes.
-func (l *Lag) Behind() (bool, <-chan struct{}) {
+func (l *lag) Behind() (bool, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.changed == nil {
