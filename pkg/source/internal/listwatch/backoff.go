@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	FirstRetry = 500 * time.Millisecond // the longest first pause
+	// FirstRetry is the longest first pause.
+	FirstRetry = 500 * time.Millisecond
 	// LongestRetry bounds a Retry-After: a proxy may send one day, and the waiting collection may hold
 	// one of the few slots for lists.
 	LongestRetry = 2 * time.Minute

@@ -9,6 +9,7 @@ import (
 	"time"
 )
 
+// Bounds of pages, and of attempts for one.
 const (
 	MaxPage     = 1000            // objects
 	PageTimeout = 2 * time.Minute // for one page, to its last byte

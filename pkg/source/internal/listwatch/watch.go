@@ -6,21 +6,21 @@ import (
 )
 
 const (
-	// A watch that ends within AtOnce and without an event may show that the server has lost the history. After EmptyCloses of them in
-	// a row, each next watch waits, because a gateway may answer for a server that restarts. If they go on for EmptyFor, while probes
-	// succeed, the history counts as lost.
+	// AtOnce is the time within which a watch without an event may show that the server has lost the history.
+	AtOnce = 2 * time.Second / EmptyCloses
+	// EmptyCloses is how many of them in a row let each next watch wait: a gateway may answer for a server that restarts.
 	EmptyCloses = 3
-	AtOnce      = 2 * time.Second / EmptyCloses
-	EmptyFor    = 10 * time.Second
-	// After a watch that ended within QuickWatch without moving the position, the next one waits.
+	// EmptyFor is how long they go on, while probes succeed, until the history counts as lost.
+	EmptyFor = 10 * time.Second
+	// QuickWatch is the time within which a watch that did not move the position makes the next one wait.
 	QuickWatch = 2 * time.Second
-	// If a server ends MaxFailures watches from one resourceVersion with an internal error, although a probe before each of them
-	// succeeded, it has lost the history, too: etcd has compacted the previous value of an event.
+	// MaxFailures is how many watches from one resourceVersion may end with an internal error, although a probe before each
+	// of them succeeded. Then the history counts as lost: etcd has compacted the previous value of an event.
 	MaxFailures = 5
 	// SoundWatch is the minimum duration of a watch after which retries begin with the shortest pause again.
 	SoundWatch = time.Minute
-
-	MinWatch = 5 * time.Minute // minimum timeout in the request; the maximum is twice as long
+	// MinWatch is the minimum timeout in the request; the maximum is twice as long.
+	MinWatch = 5 * time.Minute
 	// GraceWatch is how much longer than its timeout a watch may last before it counts as dead.
 	GraceWatch = 30 * time.Second
 	// MaxBlocked is how long a watch stays open while it is not read. The server would close it soon, and until then it uses
