@@ -7,34 +7,32 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubebridge/kubebridge/internal/base/spool"
 	"github.com/kubebridge/kubebridge/internal/buffer"
-	"github.com/kubebridge/kubebridge/internal/core/feed"
-	"github.com/kubebridge/kubebridge/internal/core/loop"
 	planning "github.com/kubebridge/kubebridge/internal/core/plan"
+	"github.com/kubebridge/kubebridge/internal/operate/leader"
 	"github.com/kubebridge/kubebridge/internal/operate/status"
-	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // BufferSpec describes the disk buffer.
 type BufferSpec struct {
-	// Open opens the spool. sealed says that it encrypts what it writes: otherwise no collection with values to hide is buffered. The
-	// bridge closes the spool.
+	// Open opens the spool. sealed says that it encrypts what it writes: otherwise no collection with values to hide is
+	// buffered. The bridge closes the spool.
 	Open   func(context.Context) (s *spool.Spool, sealed bool, err error)
 	MaxAge time.Duration // 0: frames of any age are kept
-	// Note is where the leader lists its recordings, so that standbys record the same. It needs an Elector. nil: only a leader records.
-	Note Note
+	// Note is a [leader.Note] where the leader lists its recordings, so that standbys record the same. It needs an
+	// Elector. nil: only a leader records.
+	Note buffer.Note
 }
 
 // openBuffer is an open disk buffer. The zero value has none.
 type openBuffer struct {
 	*buffer.Buffer
-	sealed bool
-	spool  *spool.Spool
-	failed string    // why there is none, although it is configured
-	shared *exchange // with the other replicas; nil: standbys do not buffer
+	failed string           // why there is none, although it is configured
+	shared *buffer.Exchange // with the other replicas; nil: standbys do not buffer
 }
 
 // openBuffer opens the disk buffer of the cluster uid, and lets it run until the returned function is called.
@@ -42,7 +40,7 @@ func (b *Bridge) openBuffer(ctx context.Context, uid string) (o openBuffer, end 
 	if b.o.Buffer == nil {
 		return o, func() error { return nil }, nil
 	}
-	o.spool, o.sealed, err = b.o.Buffer.Open(ctx)
+	files, sealed, err := b.o.Buffer.Open(ctx)
 	if errors.Is(err, spool.ErrUnusable) { // events are published without it, too
 		b.o.Log.Error("disk buffer is not used, because its disk fails: outages cost what they cost without it; repair the disk, or delete the directory, and restart", zap.Error(err))
 		return openBuffer{failed: err.Error()}, func() error { return nil }, nil
@@ -55,8 +53,8 @@ func (b *Bridge) openBuffer(ctx context.Context, uid string) (o openBuffer, end 
 		sinks = append(sinks, b.o.Sinks[i].Sink)
 	}
 	o.Buffer = buffer.New(buffer.Options{
-		Cluster: uid, Sinks: sinks,
-		Spool: o.spool, Client: b.o.Client, Slots: func() source.Slots { return b.lists.Slots() }, MaxAge: b.o.Buffer.MaxAge, Log: b.o.Log,
+		Cluster: uid, Sealed: sealed, Spool: files, Client: b.o.Client, Slots: func() source.Slots { return b.lists.Slots() },
+		MaxAge: b.o.Buffer.MaxAge, Sinks: sinks, Log: b.o.Log,
 	})
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var run sync.WaitGroup
@@ -65,7 +63,7 @@ func (b *Bridge) openBuffer(ctx context.Context, uid string) (o openBuffer, end 
 	return o, func() error {
 		stop()
 		run.Wait()
-		return o.spool.Close()
+		return files.Close()
 	}, nil
 }
 
@@ -78,92 +76,74 @@ func (o *openBuffer) status() *status.Buffer {
 		return &status.Buffer{Error: o.failed}
 	}
 	s := o.State()
-	out := &status.Buffer{Bytes: o.spool.Bytes(), MaxBytes: o.spool.MaxBytes(), Targets: s.Targets, Ended: s.Ended, Aged: s.Aged, Failed: s.Failed, Frames: s.Frames}
+	out := &status.Buffer{
+		Bytes: o.Spool.Bytes(), MaxBytes: o.Spool.MaxBytes(), Targets: s.Targets, Ended: s.Ended, Aged: s.Aged,
+		Failed: s.Failed, Frames: s.Frames,
+	}
 	if o.shared != nil {
-		out.Unlisted, out.Problem = o.shared.status()
+		out.Unlisted, out.Problem = o.shared.Status()
 	}
 	return out
 }
 
-// lagging is how a pipeline uses the disk buffer. The zero value does not use one.
-type lagging struct {
-	buffer openBuffer
-	lag    buffer.Lag
-
-	mu      sync.Mutex
-	allowed map[string]bool // by collection
-}
-
-// options returns what the reader of the pipeline needs; nil: there is no buffer.
-func (l *lagging) options(sink string) *feed.Buffering {
-	if l.buffer.Buffer == nil {
-		return nil
+// bufferWhileStandby is Run with a disk buffer that is also open while this process is a standby.
+func (b *Bridge) bufferWhileStandby(stop context.Context, uid string) error {
+	disk, closeBuffer, err := b.openBuffer(stop, uid)
+	if err != nil {
+		return err
 	}
-	return &feed.Buffering{Buffer: l.buffer.Buffer, Sink: sink, Lag: &l.lag, Allowed: l.allows}
-}
-
-func (l *lagging) allows(collection string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.allowed[collection]
-}
-
-// allow says whether a sink's collection is buffered. Values that are hidden on the bus are not on the disk in clear, so what was
-// buffered of a collection that may not be buffered any more is deleted.
-func (l *lagging) allow(sink, collection string, o *CollectionOptions, hides bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.allowed == nil {
-		l.allowed = map[string]bool{}
+	defer b.setBuffer(openBuffer{})
+	lead := func(held context.Context) error { return b.deliver(held, stop, uid, disk) }
+	if disk.Buffer == nil { // its disk fails
+		b.setBuffer(disk)
+		return b.o.Elector.Run(stop, lead)
 	}
-	allowed := !o.Unbuffered && (l.buffer.sealed || !hides)
-	l.allowed[collection] = allowed
-	if l.buffer.Buffer == nil {
+	x := buffer.NewExchange(buffer.ExchangeOptions{
+		Buffer: disk.Buffer, Note: bufferNote{b.o.Buffer.Note}, Limit: leader.MaxNote, Tried: b.exchanged, Log: b.o.Log,
+		Election: func() (self, leader string) {
+			s := b.o.Elector.Status()
+			return s.Identity, s.Holder
+		},
+	})
+	disk.shared = x
+	b.setBuffer(disk)
+	ctx, end := context.WithCancel(stop)
+	var running sync.WaitGroup
+	running.Go(func() { x.Run(ctx) })
+	err = b.o.Elector.Run(stop, func(held context.Context) error {
+		x.Lead(held)
+		defer x.Stand()
+		return lead(held)
+	})
+	end()
+	running.Wait()
+	return errors.Join(err, closeBuffer())
+}
+
+// exchanged logs that the list of recordings was read or written, or why not.
+func (b *Bridge) exchanged(verb string, err error) {
+	const key = "the list of recordings for standbys"
+	if err == nil {
+		b.outage.reminder.works(key)
 		return
 	}
-	l.buffer.Hide(sink, collection, hides)
-	if !allowed {
-		l.buffer.Forbid(sink, collection)
+	f := failure{message: verb + " of the list of recordings failed, trying again; after a failover during an outage of a bus a gap may follow", err: err}
+	if apierrors.IsForbidden(err) {
+		f.advice = "let the bridge's account create ConfigMaps, and get and update this one: see `bridge rbac`"
 	}
+	b.outage.reminder.failed(key, f)
 }
 
-// forget forgets whether a collection is buffered.
-func (l *lagging) forget(collection string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.allowed, collection)
-}
+// bufferNote is a [leader.Note] with the errors of [buffer.Note].
+type bufferNote struct{ buffer.Note }
 
-// recorded returns the target of a recording of a sink's collection by a selection that the sink reads, or will read. Whether it has whole objects
-// is as for c. ok is false if there is none.
-func (l *lagging) recorded(sink string, c *event.Collection, selection string) (t source.Target, ok bool) {
-	if l.buffer.Buffer == nil {
-		return t, false
+func (n bufferNote) Write(ctx context.Context, content []byte) error {
+	err := n.Note.Write(ctx, content)
+	switch {
+	case errors.Is(err, leader.ErrChanged):
+		return errors.Join(buffer.ErrChanged, err)
+	case errors.Is(err, leader.ErrNotLeader):
+		return errors.Join(buffer.ErrNotLeader, err)
 	}
-	for _, t := range l.buffer.Recorded(sink, c.ID()) {
-		if planning.InVersion(planning.SelectionOf(&t.Collection), t.Resource.Version) == selection && t.Collection.MetadataOnly == c.MetadataOnly {
-			return t, true
-		}
-	}
-	return t, false
-}
-
-// planned says that the sink has a plan, and so reads its collections.
-func (l *lagging) planned(sink string) {
-	if l.buffer.Buffer != nil {
-		l.buffer.Come(sink)
-	}
-}
-
-// queued says how long the oldest record waits for the bus.
-func (l *lagging) queued(flying, filling loop.Load) {
-	oldest := flying.Since
-	if flying.Records == 0 {
-		oldest = filling.Since
-	}
-	if flying.Records+filling.Records == 0 || oldest.IsZero() {
-		l.lag.Waits(0)
-		return
-	}
-	l.lag.Waits(time.Since(oldest))
+	return err
 }

@@ -19,13 +19,16 @@ func TestRemovedCollectionsAreNotKept(t *testing.T) {
 	for i := range 10 {
 		c := event.Collection{Resource: "configmaps", Namespace: fmt.Sprint("short-", i)}
 		r.setCollection(c, CollectionOptions{})
-		if !r.lagging.allows(c.ID()) {
+		if !r.buffer.Allows(c.ID()) {
 			t.Error("the collection is not buffered")
 		}
 		r.hide(c.ID())
+		if r.buffer.Allows(c.ID()) {
+			t.Error("the buffer knows the collection")
+		}
 	}
 	r.stop()
-	if len(r.lagging.allowed)+len(r.targets)+len(r.shown)+len(r.unnamed) > 0 {
-		t.Errorf("kept: %v, %v, %v, %v", r.lagging.allowed, r.targets, r.shown, r.unnamed)
+	if len(r.targets)+len(r.shown)+len(r.unnamed) > 0 {
+		t.Errorf("kept: %v, %v, %v", r.targets, r.shown, r.unnamed)
 	}
 }

@@ -75,7 +75,7 @@ func (p *Pipeline) logEvent(i *reconcile.Item) {
 func (p *Pipeline) Queued(flying, filling loop.Load) {
 	p.status.flying.set(flying)
 	p.status.filling.set(filling)
-	p.lagging.queued(flying, filling)
+	p.buffer.Queued(flying, filling)
 }
 
 // set shows a batch.

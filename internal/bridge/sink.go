@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
+	"github.com/kubebridge/kubebridge/internal/buffer"
 	"github.com/kubebridge/kubebridge/internal/core/delivery"
 	"github.com/kubebridge/kubebridge/internal/core/durable"
 	"github.com/kubebridge/kubebridge/internal/core/encode"
@@ -75,7 +76,7 @@ type Pipeline struct {
 	planned plannedLog
 	last    map[string]planning.Collection // see [planning.Known].Last
 	replans *time.Timer                    // requests the next plan; nil: not yet
-	lagging lagging
+	buffer  *buffer.Sink
 }
 
 // newPipeline returns a pipeline that is not running yet.
@@ -85,11 +86,11 @@ func newPipeline(o pipelineOptions) *Pipeline {
 		reporter: newReporter(o.Shown, o.Log, o.Metrics, o.Outage), identity: o.Identity, delivered: o.Delivered,
 		targets: map[string]target{}, storage: map[join.Resource]string{}, unnamed: map[string]bool{}, changed: make(chan struct{}), last: map[string]planning.Collection{}, shown: map[string]*collectionCounts{},
 	}
-	p.lagging.buffer = o.Buffer
+	p.buffer = buffer.NewSink(o.Buffer.Buffer, o.Identity.Sink, p.log)
 	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
 	var reader loop.Reader = feed.New(feed.Options{
 		Client: o.Client, Lists: o.Lists, Target: p.target, Changed: p.targetsChanged, OnState: p.stateChanged, Log: p.log,
-		Buffering: p.lagging.options(o.Identity.Sink),
+		Backlog: p.buffer.Backlogs(),
 	})
 	if o.reader != nil {
 		reader = o.reader
@@ -283,7 +284,7 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, out planning.
 	p.Waiting(waiting)
 	p.replanLater(len(out.Ended)+len(out.Unserved) > 0)
 	if allNamed { // else what was recorded of a collection waits for a later plan
-		p.lagging.planned(p.name)
+		p.buffer.Come()
 	}
 	err := p.loop.Set(ctx, next)
 	for _, id := range out.Outdated { // the loop may have set it again before it took the plan, for example when a pause has ended
@@ -297,7 +298,7 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, out planning.
 func (p *Pipeline) readNoMore(id string) {
 	delete(p.last, id)
 	p.dropTarget(id, true)
-	p.lagging.allow(p.name, id, &CollectionOptions{}, true)
+	p.buffer.Allow(id, true, true)
 }
 
 // dropTarget removes the target of a collection. unnamed says whether another plan may name the collection again: see nameLater.
@@ -348,7 +349,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 	}
 	t := c.Target
 	if t.Resource.Version == "" { // it is not served; what was recorded of it in the version before is published first
-		if recorded, ok := p.lagging.recorded(p.name, &t.Collection, c.Selection); ok {
+		if recorded, ok := p.buffer.Recorded(&t.Collection, c.Selection); ok {
 			t = recorded
 		}
 	}
@@ -388,7 +389,7 @@ func (s *settings) use() { s.uses(s.target, s.compiled) }
 
 func (s *settings) uses(t target, compiled encode.Compiled) {
 	s.p.encoder.Use(compiled)
-	s.p.lagging.allow(s.p.name, s.id, &s.options, compiled.Hides())
+	s.p.buffer.Allow(s.id, !s.options.Unbuffered, compiled.Hides())
 	s.p.setTarget(s.id, t)
 	s.p.setStorage(&t.Collection, s.storage)
 	s.p.continued(s.id)
@@ -400,7 +401,7 @@ func (s *settings) keep(present reconcile.Properties) bool {
 	if s.options.Unbuffered {
 		return false
 	}
-	t, ok := s.p.lagging.recorded(s.p.name, &s.target.Collection, present.Selection)
+	t, ok := s.p.buffer.Recorded(&s.target.Collection, present.Selection)
 	if !ok {
 		return false
 	}
@@ -457,7 +458,7 @@ func (p *Pipeline) hide(id string) {
 	p.mu.Unlock()
 	delete(p.last, id)
 	p.dropTarget(id, false)
-	p.lagging.forget(id)
+	p.buffer.Forget(id)
 	p.encoder.Remove(id)
 	p.remove(id)
 }

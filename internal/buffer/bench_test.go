@@ -16,8 +16,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// backlog records about as many bytes of frames, changes of pods, in a directory. It returns the last resourceVersion.
-func backlog(b *testing.B, dir string, size int) (last int) {
+// recorded records about as many bytes of frames, changes of pods, in a directory. It returns the last resourceVersion.
+func recorded(b *testing.B, dir string, size int) (last int) {
 	b.Helper()
 	check := func(err error) {
 		if err != nil {
@@ -49,12 +49,12 @@ func backlog(b *testing.B, dir string, size int) (last int) {
 	return last
 }
 
-// BenchmarkRestart measures a start with a backlog, for a sink that has committed some of it: how long the bridge takes to find the end of the
+// BenchmarkRestart measures a start with a recorded backlog, for a sink that has committed some of it: how long the bridge takes to find the end of the
 // recording, and the sink's position in it.
 func BenchmarkRestart(b *testing.B) {
 	const size = 1 << 30
 	dir := b.TempDir()
-	last := backlog(b, dir, size)
+	last := recorded(b, dir, size)
 	for _, part := range []int{0, 50, 99} {
 		b.Run(fmt.Sprintf("committed=%d%%", part), func(b *testing.B) {
 			at := strconv.Itoa(10 + (last-10)*part/100)

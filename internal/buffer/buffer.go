@@ -33,6 +33,7 @@ const (
 // Options of a buffer. All are required, except MaxAge.
 type Options struct {
 	Cluster string // UID of the cluster that Client reads
+	Sealed  bool   // the spool encrypts: otherwise no collection with hidden values is recorded
 	Spool   *spool.Spool
 	Client  *source.Client
 	Slots   func() source.Slots // returns the slots for the lists of one recording

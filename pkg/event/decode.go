@@ -346,7 +346,7 @@ func (e *Received) parseData() error {
 // The type of a typed object must match the event's kind, otherwise the error is [ErrOtherKind].
 // The Go type's name is compared with the kind and, for types of k8s.io/api, their
 // package with group and version. The version of other types is not checked:
-// if two versions of a type are in use, source.RestoreGVK, given a scheme and
+// if two versions of a type are in use, clientgo.RestoreGVK, given a scheme and
 // the decoded object, checks that the object has the type's version. For an event about a
 // collection the error is [ErrNoObject].
 func (e *Received) Into(obj any) error {

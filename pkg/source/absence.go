@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // ErrGone is returned by [Collection.Run] when the CustomResourceDefinition or the
@@ -171,7 +173,7 @@ func (c *Client) aggregated(ctx context.Context) []string {
 // notFound reports whether err says that exactly this object
 // does not exist. A path that is not served is also a 404, but its status names no object.
 func notFound(err error, resource, name string) bool {
-	s, ok := asStatus(err)
+	s, ok := listwatch.AsStatus(err)
 	if !ok || s.Status().Code != http.StatusNotFound || !apierrors.IsNotFound(err) {
 		return false
 	}

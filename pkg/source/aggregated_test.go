@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // A watch from resourceVersion 0, or without one, begins with the existing objects. Deletions between two such watches would
@@ -27,7 +28,7 @@ func TestListWithoutAVersion(t *testing.T) {
 				pass(time.Minute)
 				r.stop()
 				compare(t, r.received(), nil)
-				if err := r.awaitState(Waiting, 1).Err; !errors.Is(err, errNoVersion) {
+				if err := r.awaitState(Waiting, 1).Err; !errors.Is(err, listwatch.ErrNoVersion) {
 					t.Errorf("it waits for %v", err)
 				}
 			})

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // The next page is requested while a page is handed on, and the request ends when it is no longer needed.
@@ -43,7 +44,7 @@ func TestNextPageIsReadMeanwhile(t *testing.T) {
 			return ctx.Err()
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), pageTimeout/4)
+	ctx, cancel := context.WithTimeout(t.Context(), listwatch.PageTimeout/4)
 	defer cancel()
 	col := NewCollection(Options{Client: newClient(t, &rest.Config{Host: srv.URL}), Target: configMaps(event.Collection{}), Handler: handler})
 	if _, err := col.Survey(ctx, handler); !errors.Is(err, enough) || received != 2 {
@@ -62,7 +63,7 @@ func (m pageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // survey lists, and returns the names of the objects that its handler received.
 func survey(t *testing.T, client *Client, each func(name string)) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), pageTimeout/2)
+	ctx, cancel := context.WithTimeout(t.Context(), listwatch.PageTimeout/2)
 	defer cancel()
 	var names []string
 	h := HandlerFunc(func(_ context.Context, s Signal) error {

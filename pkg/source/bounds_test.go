@@ -120,7 +120,7 @@ func TestBoundedPageTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &crowd{n: 40, size: 1 << 20}
 		client := inMemory(t, server)
-		client.bounds.failed(configMaps(event.Collection{}), 160, time.Second)
+		client.bounds.Failed(configMaps(event.Collection{}), 160, time.Second)
 		n := 0
 		col := NewCollection(Options{Client: client, Target: configMaps(event.Collection{}), Handler: countAll(&n)})
 		if _, err := col.list(t.Context(), Signal{Kind: ListBegun}); err != nil || n != server.n {
@@ -172,51 +172,4 @@ func TestRecallInSmallerPages(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A bound grows while pages are fast, and ends when it is not needed.
-func TestPageBounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var b pageBounds
-		target, other := configMaps(event.Collection{}), configMaps(event.Collection{Namespace: "s"})
-		steps := []struct {
-			do   func()
-			want int // limit of a page that should have maxPage objects
-		}{
-			{func() {}, maxPage},
-			{func() { b.failed(target, 1, time.Minute) }, maxPage},
-			{func() { b.failed(target, 400, time.Minute) }, 100},
-			{func() { b.failed(target, 800, time.Minute) }, 100}, // a former page
-			{func() { b.arrived(target, 99, 100, true, time.Second) }, 100},
-			{func() { b.arrived(target, 50, 50, true, time.Second) }, 100},
-			{func() { b.arrived(target, 100, 100, true, 30*time.Second) }, 100},
-			{func() { b.arrived(target, 100, 100, true, 29*time.Second) }, 200},
-			{func() { b.arrived(target, 150, 150, false, time.Second) }, maxPage},
-			{func() { b.failed(target, 3, 0) }, 1},
-			{func() { b.arrived(target, 1, 1, true, cutAfter/2-1) }, 2},
-			{func() { b.failed(target, maxPage, time.Minute); b.failed(target, 2, time.Minute) }, 1},
-		}
-		for n := 2; n < maxPage; n *= 2 {
-			steps = append(steps, struct {
-				do   func()
-				want int
-			}{func() { b.arrived(target, n/2, n/2, true, 0) }, n})
-		}
-		for i, s := range steps {
-			s.do()
-			if got := b.limit(target, maxPage); got != s.want {
-				t.Errorf("step %d: limit %d, want %d", i, got, s.want)
-			}
-		}
-		b.arrived(target, 512, 512, true, 0)
-		if len(b.of) != 0 {
-			t.Errorf("a bound of more than %d objects is left", maxPage)
-		}
-		b.failed(target, 100, time.Minute)
-		time.Sleep(boundFor + 1)
-		b.failed(other, 100, time.Minute)
-		if len(b.of) != 1 {
-			t.Errorf("%d bounds, want one", len(b.of))
-		}
-	})
 }

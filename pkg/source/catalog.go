@@ -12,6 +12,7 @@ import (
 	kubediscovery "k8s.io/client-go/discovery"
 
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // catalogTimeout bounds one round of discovery, all its requests together.
@@ -30,8 +31,8 @@ func (c *Client) Catalog(ctx context.Context) (*discovery.Catalog, error) {
 		err, partial = ctx.Err(), false // the other requests failed because ctx ended
 	}
 	if err != nil && (!partial || len(lists) == 0) {
-		err = plainCause(err)
-		if statusCode(err) == http.StatusUnauthorized { // what the server serves is no resource of anybody else
+		err = listwatch.PlainCause(err)
+		if listwatch.StatusCode(err) == http.StatusUnauthorized { // what the server serves is no resource of anybody else
 			err = fmt.Errorf("%w: %w", ErrCredentials, err)
 		}
 		return nil, fmt.Errorf("ask the server what it serves: %w", err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 const (
@@ -76,7 +77,7 @@ func (w *catalogWatch) run(ctx context.Context, changed func(*discovery.Catalog)
 		known       *discovery.Catalog
 		asked, late time.Time // time of the last discovery; time of the last change
 		reported    = fmt.Sprint(error(nil))
-		retry       = newBackoff()
+		retry       = listwatch.NewBackoff()
 		next        = time.NewTimer(0)
 	)
 	defer next.Stop()
@@ -105,9 +106,9 @@ func (w *catalogWatch) run(ctx context.Context, changed func(*discovery.Catalog)
 		w.note("discovery", err)
 		wait := pollCatalog*4/5 + rand.N(pollCatalog*2/5)
 		if err != nil {
-			wait = min(retry.after(err), retryCatalog)
+			wait = min(retry.After(err), retryCatalog)
 		} else {
-			retry.reset()
+			retry.Reset()
 			if known == nil || !known.Equal(catalog) {
 				known = catalog
 				changed(catalog)
@@ -141,7 +142,7 @@ func (w *catalogWatch) watch(ctx context.Context, r Resource) {
 			return
 		}
 		w.note(r.Name, err) // this server does not serve the definition
-		if sleep(ctx, pollCatalog) != nil {
+		if listwatch.Sleep(ctx, pollCatalog) != nil {
 			return
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // Client talks to one API server. It is safe for concurrent use.
@@ -27,7 +29,7 @@ type Client struct {
 	streams   pause         // set after a server showed that it does not support streamed lists
 	wide      chan struct{} // has one element for each busy watch on the wide connection
 	memory    pieces        // for pages and watch frames
-	bounds    pageBounds
+	bounds    listwatch.Bounds[Target]
 }
 
 // NewClient returns a client for the server that cfg names. It does not connect.

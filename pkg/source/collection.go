@@ -100,7 +100,7 @@ type Collection struct {
 	asked       questions
 	streams     pause       // begins when a streamed list breaks off; until its end, lists are paged
 	slow        atomic.Bool // the last list failed because the server was slow, see Attempt
-	bounds      Target      // the key of its bounds, see pageBounds
+	bounds      Target      // the key of its bounds, see listwatch.Bounds
 
 	// Only Run's goroutine uses the fields below.
 	owner     Owner

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 func compare(t *testing.T, got, want []string) {
@@ -48,7 +49,7 @@ func TestSnapshotThenWatch(t *testing.T) {
 			if q.Get("continue") != token {
 				t.Errorf("page %d: continue %q, want %q", i, q.Get("continue"), token)
 			}
-			if n, err := strconv.Atoi(q.Get("limit")); err != nil || n < 1 || n > maxPage {
+			if n, err := strconv.Atoi(q.Get("limit")); err != nil || n < 1 || n > listwatch.MaxPage {
 				t.Errorf("page %d: limit %q", i, q.Get("limit"))
 			}
 			if q.Has("resourceVersion") || q.Has("watch") {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // pageReader is the memory for a page. The zero value is ready.
@@ -19,7 +21,7 @@ type pageReader struct {
 // the next page as soon as it has the continue token.
 func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery, a *asked) (p page, next *asked, err error) {
 	if !a.begin() {
-		a = c.ask(ctx, q, pageTimeout)
+		a = c.ask(ctx, q, listwatch.PageTimeout)
 	}
 	defer a.drop()
 	began := time.Now()
@@ -29,12 +31,12 @@ func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery, 
 		}
 		next.drop()
 		p, next = page{took: time.Since(a.at)}, nil
-		if time.Since(began) >= firstAnswer {
+		if time.Since(began) >= listwatch.FirstAnswer {
 			err = slowError{err}
 		}
 	}()
 	if a.wait(q.answer()); a.err != nil {
-		return p, nil, fmt.Errorf("list: %w", plainCause(a.cause(a.err)))
+		return p, nil, fmt.Errorf("list: %w", listwatch.PlainCause(a.cause(a.err)))
 	}
 	bound := int64(largestPage)
 	if q.limit == 1 {
@@ -61,7 +63,7 @@ func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery, 
 		n += rest
 	}
 	if err != nil {
-		return p, next, cutError{fmt.Errorf("list: read: %w", plainCause(a.cause(err)))}
+		return p, next, cutError{fmt.Errorf("list: read: %w", listwatch.PlainCause(a.cause(err)))}
 	}
 	if n > bound {
 		r.body = bytes.Buffer{}
@@ -98,7 +100,7 @@ func slowPage(what string, within time.Duration) error {
 func (c *Collection) ask(ctx context.Context, q pageQuery, within time.Duration) *asked {
 	a := &asked{q: q, at: time.Now(), there: make(chan struct{})}
 	a.ctx, a.end = context.WithCancelCause(ctx)
-	a.timer = time.AfterFunc(within, func() { a.end(slowPage("whole page", pageTimeout)) })
+	a.timer = time.AfterFunc(within, func() { a.end(slowPage("whole page", listwatch.PageTimeout)) })
 	go func() {
 		defer close(a.there)
 		a.body, a.err = c.pageRequest(q).Stream(widely(a.ctx))
@@ -112,7 +114,7 @@ func (a *asked) begin() bool {
 	if a == nil {
 		return false
 	}
-	if a.timer.Reset(pageTimeout) {
+	if a.timer.Reset(listwatch.PageTimeout) {
 		return true
 	}
 	a.drop()

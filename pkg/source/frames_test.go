@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // readFrames reads to the end, and returns the frames as "ADDED a@5".
@@ -113,12 +115,12 @@ func TestErrorFrame(t *testing.T) {
 		"the object in front":     frame("ADDED", "a", "5") + `{"object":` + statusText(http.StatusGone, "Expired") + `,"type":"ERROR"}`,
 	} {
 		got, err := readFrames(strings.NewReader(text))
-		if len(got) != 1 || !apierrors.IsResourceExpired(err) || !isExpired(err) {
+		if len(got) != 1 || !apierrors.IsResourceExpired(err) || !listwatch.IsExpired(err) {
 			t.Errorf("%s: got %v, %v", name, got, err)
 		}
 	}
 	_, err := readFrames(strings.NewReader(errorFrame(http.StatusInternalServerError, "InternalError")))
-	if !apierrors.IsInternalError(err) || isExpired(err) || statusCode(err) != http.StatusInternalServerError {
+	if !apierrors.IsInternalError(err) || listwatch.IsExpired(err) || listwatch.StatusCode(err) != http.StatusInternalServerError {
 		t.Errorf("got %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // Resuming 3: a restarted API server no longer has events that another one behind the load balancer still serves. A gap would
@@ -102,7 +103,7 @@ func TestFrameTooLargeAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		big := frame("ADDED", "b", "12")
 		big = strings.Replace(big, `"metadata"`, `"data":"`+strings.Repeat("x", maxFrame)+`","metadata"`, 1)
-		watches := answers(maxFailures+otherServers, open(frame("ADDED", "a", "11"), big))
+		watches := answers(listwatch.MaxFailures+otherServers, open(frame("ADDED", "a", "11"), big))
 		s := newStub(t, []answer{pageOf("50", "", item("a", "11"))}, watches)
 		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
 		pass(5 * time.Minute)
@@ -127,12 +128,12 @@ func TestBrokenListIsInterrupted(t *testing.T) {
 				lists := []answer{pageOf("60", "token", item("a", "5"))}
 				tries := 1
 				if code == 500 {
-					tries = pageTries
+					tries = listwatch.PageTries
 				}
 				lists = append(lists, answers(tries, status(code, "ItIsSo"))...)
 				lists = append(lists, status(code, "ItIsSo")) // refused before it begins, it stays interrupted
 				if code == 500 {
-					lists = append(lists, answers(pageTries-1, status(code, "ItIsSo"))...)
+					lists = append(lists, answers(listwatch.PageTries-1, status(code, "ItIsSo"))...)
 				}
 				s := newStub(t, append(lists, pageOf("70", "", item("a", "5"))), answers(1+otherServers, status(http.StatusGone, "Expired")))
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)

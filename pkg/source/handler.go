@@ -16,3 +16,8 @@ func (k SignalKind) String() string {
 	}
 	return "unknown"
 }
+
+// handlerError is an error of the handler, not of the server. It ends the Run of a collection.
+type handlerError struct{ error }
+
+func (e handlerError) Unwrap() error { return e.error }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // ErrOtherCluster is returned when the server's kube-system namespace has another UID than
@@ -126,7 +128,7 @@ func (c *Collection) sameCluster(ctx context.Context, since time.Time) error {
 // blame returns the error of a failed list or watch with what is to blame: the resource, if the server answers another
 // request, or else the server.
 func (c *Collection) blame(ctx context.Context, err error) error {
-	code := statusCode(err)
+	code := listwatch.StatusCode(err)
 	refused := code == http.StatusUnauthorized || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 	if !refused && !errors.Is(err, errNoEnd) && !errors.Is(err, errSlowPage) {
 		return err
@@ -143,7 +145,7 @@ func (c *Collection) blame(ctx context.Context, err error) error {
 
 func unknownCluster(err error) error {
 	const unknown = "it is not known whether this is still the same cluster"
-	switch statusCode(err) {
+	switch listwatch.StatusCode(err) {
 	case 0:
 		return fmt.Errorf("%s: %w", unknown, err)
 	case http.StatusUnauthorized:
@@ -154,16 +156,16 @@ func unknownCluster(err error) error {
 
 // stillSame is sameCluster after a list was read. It retries, as for a page, so that one failed request does not make the list begin again.
 func (c *Collection) stillSame(ctx context.Context) error {
-	read, backoff := time.Now(), newBackoff()
+	read, backoff := time.Now(), listwatch.NewBackoff()
 	for try := 1; ; try++ {
 		err := c.client.SameCluster(ctx, read)
 		if err == nil || errors.Is(err, ErrOtherCluster) || ctx.Err() != nil {
 			return err
 		}
-		if try == pageTries || !retryPage(err) {
+		if try == listwatch.PageTries || !retryPage(err) {
 			return unknownCluster(err)
 		}
-		if err := sleep(ctx, max(backoff.after(err), sameRetry)); err != nil {
+		if err := listwatch.Sleep(ctx, max(backoff.After(err), sameRetry)); err != nil {
 			return err
 		}
 	}
@@ -171,7 +173,7 @@ func (c *Collection) stillSame(ctx context.Context) error {
 
 // judge compares the answer of the server with the known UID.
 func (id *identity) judge(uid string, err error) error {
-	hidden := statusCode(err) == http.StatusForbidden || statusCode(err) == http.StatusNotFound && !id.shown.Load()
+	hidden := listwatch.StatusCode(err) == http.StatusForbidden || listwatch.StatusCode(err) == http.StatusNotFound && !id.shown.Load()
 	switch {
 	case hidden && id.expected:
 		return nil
@@ -194,7 +196,7 @@ func (c *Client) uid(ctx context.Context, path string) (string, error) {
 	result := c.rest.Get().AbsPath(path).SetHeader("Accept", metadataOnly(watchForm)).MaxRetries(0).Do(ctx)
 	raw, err := result.Raw()
 	if err != nil {
-		return "", plainCause(result.Error()) // err does not have the reason
+		return "", listwatch.PlainCause(result.Error()) // err does not have the reason
 	}
 	var s scanner
 	s.Reset(raw)

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 const (
 	// silentStream is how long a streamed list may wait for leastProgress bytes after its first object. A server that
-	// ignores the parameters of streamed lists sends nothing after the last object. The limit before the first object is firstAnswer.
+	// ignores the parameters of streamed lists sends nothing after the last object. The limit before the first object is listwatch.FirstAnswer.
 	silentStream = 10 * time.Second
 	// streamTimeout is the timeout in the request. It ends the stream of a server that ignores the other parameters and whose
 	// objects change all the time. A stream of a server that ignores streamTimeout as well is closed a little later.
@@ -29,13 +31,8 @@ var (
 	// errNotStreamed means that a list has to be paged; no signal of it was passed on.
 	errNotStreamed = errors.New("not streamed")
 	errNoEnd       = errors.New("the server streams objects and not the list's end")
-	errNoVersion   = errors.New("a list without a resourceVersion that a watch could go on from")
-	errBlocked     = fmt.Errorf("nobody read the stream for %s", maxBlocked)
+	errBlocked     = fmt.Errorf("nobody read the stream for %s", listwatch.MaxBlocked)
 )
-
-// resumable reports whether a watch can resume from a resourceVersion. A watch from 0 begins with the present
-// objects, as without a resourceVersion, and does not report earlier deletions.
-func resumable(rv string) bool { return rv != "" && rv != "0" }
 
 // pause is a time in which an operation is not tried. The zero value is a pause that is over. It uses
 // the monotonic clock, so setting the clock back does not make it longer.
@@ -63,8 +60,8 @@ func (c *Collection) stream(ctx context.Context, attempt Attempt, begun Signal) 
 	switch {
 	case err == nil, ctx.Err() != nil, errors.As(err, &fromHandler):
 		return rv, err
-	case statusCode(err) == http.StatusTooManyRequests && !passed: // a page would be refused, too
-		return "", fmt.Errorf("list: %w", plainCause(err))
+	case listwatch.StatusCode(err) == http.StatusTooManyRequests && !passed: // a page would be refused, too
+		return "", fmt.Errorf("list: %w", listwatch.PlainCause(err))
 	case errors.Is(err, errSlowPage): // this concerns only this resource, and its pages may be fast
 		c.streams.begin(pagedFor)
 	case errors.Is(err, errNoEnd), isUnknownForm(err):
@@ -74,13 +71,13 @@ func (c *Collection) stream(ctx context.Context, attempt Attempt, begun Signal) 
 		return "", errNotStreamed
 	}
 	c.streams.begin(pagedFor)
-	return "", fmt.Errorf("streamed list: %w", plainCause(err))
+	return "", fmt.Errorf("streamed list: %w", listwatch.PlainCause(err))
 }
 
 // isUnknownForm reports whether the server refused a request because it does not
 // support its form.
 func isUnknownForm(err error) bool {
-	switch statusCode(err) {
+	switch listwatch.StatusCode(err) {
 	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusUnsupportedMediaType,
 		http.StatusUnprocessableEntity, http.StatusNotImplemented:
 		return true
@@ -116,7 +113,7 @@ func (r *streamReader) progressed() { r.left, r.n = silentStream, 0 }
 func (r *streamReader) late(passed bool) error {
 	switch {
 	case !passed:
-		return slowPage("answer", firstAnswer)
+		return slowPage("answer", listwatch.FirstAnswer)
 	case time.Since(r.last) < silentStream/2:
 		return slowError{slowPage(fmt.Sprintf("%d bytes more", leastProgress), silentStream)}
 	}
@@ -129,19 +126,19 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 	defer cancel()
 	var late, over atomic.Bool
 	began := time.Now()
-	timer := time.AfterFunc(firstAnswer, func() { late.Store(true); cancel() })
+	timer := time.AfterFunc(listwatch.FirstAnswer, func() { late.Store(true); cancel() })
 	defer timer.Stop()
 	end := time.AfterFunc(streamTimeout+streamGrace, func() { over.Store(true); cancel() })
 	defer end.Stop()
 	body, err := c.initialEvents().Stream(widely(watch))
 	if late.Load() {
-		return "", false, slowPage("answer", firstAnswer)
+		return "", false, slowPage("answer", listwatch.FirstAnswer)
 	}
 	if err != nil {
 		return "", false, err
 	}
 	defer body.Close()
-	r := &streamReader{body: body, timer: timer, left: firstAnswer - time.Since(began)}
+	r := &streamReader{body: body, timer: timer, left: listwatch.FirstAnswer - time.Since(began)}
 	frames := newFrameReader(r, keepWide, &c.client.memory)
 	for {
 		kind, o, err := frames.next()
@@ -155,7 +152,7 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 		case err != nil:
 			return "", passed, err
 		}
-		timer.Reset(maxBlocked) // the server would soon close the stream
+		timer.Reset(listwatch.MaxBlocked) // the server would soon close the stream
 		if !passed {
 			passed = true
 			r.progressed()
@@ -167,8 +164,8 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 			if !endsInitialEvents(o) {
 				continue
 			}
-			if !resumable(o.ResourceVersion) {
-				return "", passed, errNoVersion
+			if !listwatch.Resumable(o.ResourceVersion) {
+				return "", passed, listwatch.ErrNoVersion
 			}
 			return o.ResourceVersion, passed, nil
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // initialScript is a stub's answers to requests for streamed lists. The stub does not support other requests.
@@ -156,7 +157,7 @@ func TestStreamedListBreaksOff(t *testing.T) {
 		{"the connection breaks", broken(frame("ADDED", "a", "5")), false, "the connection broke"},
 		{"an error in the stream", closed(frame("ADDED", "a", "5"), errorFrame(http.StatusGone, "Expired")), false, "the stub says Expired"},
 		{"a frame of a new type", closed(frame("ADDED", "a", "5"), frame("NEW", "a", "5")), false, `unknown type "NEW"`},
-		{"an end without a resourceVersion", closed(frame("ADDED", "a", "5"), initialEnd("")), false, errNoVersion.Error()},
+		{"an end without a resourceVersion", closed(frame("ADDED", "a", "5"), initialEnd("")), false, listwatch.ErrNoVersion.Error()},
 		{"silence", open(frame("ADDED", "a", "5"), bookmark("99")), true, errNoEnd.Error()},
 		{"the end without a bookmark", closed(frame("ADDED", "a", "5")), true, errNoEnd.Error()},
 	} {
@@ -272,7 +273,7 @@ func TestStreamedListIsNotRead(t *testing.T) {
 		r := run(t, Options{Client: inMemory(t, s), Target: selected()}, event.Position{}, slow)
 		pass(65 * time.Second)
 		r.stop()
-		if d := (<-gone).Sub(began); d > maxBlocked+time.Second {
+		if d := (<-gone).Sub(began); d > listwatch.MaxBlocked+time.Second {
 			t.Errorf("it was open for %s", d)
 		}
 		compare(t, r.received()[2:], []string{"begun interrupted from ", "listed b@4", "ended 9 >9"})

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 const (
@@ -29,7 +30,7 @@ func (c *Collection) Alive(ctx context.Context, namespace, name, uid string) (al
 	got, err := c.get(ctx, t.path()+"/"+name)
 	known = err == nil || notFound(err, t.Resource.Name, name)
 	if ctx.Err() == nil {
-		c.asked.came(known || statusCode(err) == 404)
+		c.asked.came(known || listwatch.StatusCode(err) == 404)
 	}
 	return err == nil && (uid == "" || got == uid), known
 }

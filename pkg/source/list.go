@@ -8,14 +8,12 @@ import (
 	"net/http"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 const (
-	pageTimeout = 2 * time.Minute // for one page, to its last byte
-	firstPage   = 100             // objects; later pages are sized by the size of these
-	maxPage     = 1000            // objects
-	targetPage  = 7 << 17         // bytes; a list holds two pages, in buffers whose sizes are powers of two
+	firstPage  = 100     // objects; later pages are sized by the size of these
+	targetPage = 7 << 17 // bytes; a list holds two pages, in buffers whose sizes are powers of two
 	// largestPage bounds the read part of a page, in bytes, because the objects of a page can
 	// be much larger than those of the page before. A larger page is requested again in
 	// smaller pages.
@@ -23,15 +21,10 @@ const (
 	// largestSingle bounds a page of one object, in bytes. No smaller page can be
 	// requested, and not every server obeys a limit.
 	largestSingle = 256 << 20
-	pageTries     = 5 // attempts per page except the first page, before the list begins again
-	slowTries     = 1 // further attempts after one that the server did not answer in time: the list holds its slot
-	// firstAnswer is how long a first attempt waits for the server to begin its answer, and then for each further leastProgress
-	// bytes of the answer. Later pages have laterAnswer, because a failure there makes the list begin again. After that time
-	// the list ends and gives its slot back. A retry waits for pageTimeout.
-	firstAnswer = 5 * time.Second
+	// laterAnswer is what listwatch.FirstAnswer is for later pages, because a failure there makes the list begin again.
 	laterAnswer = 30 * time.Second
 	// leastProgress is in bytes. It is small enough for large pages on slow links: four lists at once, each with
-	// leastProgress bytes per firstAnswer, use 27 kbit/s.
+	// leastProgress bytes per listwatch.FirstAnswer, use 27 kbit/s.
 	leastProgress = 4 << 10
 	// unreadFor is how long a page that was requested early may wait for memory: the server
 	// keeps resources for an answer that the client does not read.
@@ -48,7 +41,7 @@ type cutError struct{ error }
 
 func (e cutError) Unwrap() error { return e.error }
 
-// slowError is an error of a page that took firstAnswer or longer. It wraps errSlowPage or, for example, the status
+// slowError is an error of a page that took listwatch.FirstAnswer or longer. It wraps errSlowPage or, for example, the status
 // 500 that an API server returns after 30 s when a conversion webhook does not answer.
 type slowError struct{ error }
 
@@ -99,15 +92,15 @@ func (c *Collection) begin(ctx context.Context) (attempt Attempt, done func(erro
 // isSlow reports whether an error of a list makes the next one a [Retry]:
 //
 //	the server cannot be reached, or has too many requests    no: all its lists fail for that
-//	a page failed after firstAnswer or later                  yes: the list held its slot for that time
+//	a page failed after listwatch.FirstAnswer or later                  yes: the list held its slot for that time
 //	504                                                       yes: a server behind the API server does not answer
 //	other failures                                            no: they cost other lists no time
 func isSlow(err error) bool {
-	if isUnreachable(err) || statusCode(err) == http.StatusTooManyRequests {
+	if listwatch.IsUnreachable(err) || listwatch.StatusCode(err) == http.StatusTooManyRequests {
 		return false
 	}
 	var slow slowError
-	return errors.As(err, &slow) || statusCode(err) == http.StatusGatewayTimeout
+	return errors.As(err, &slow) || listwatch.StatusCode(err) == http.StatusGatewayTimeout
 }
 
 func (c *Collection) paged(ctx context.Context, attempt Attempt, begun Signal) (string, error) {
@@ -264,27 +257,27 @@ func (p *page) nextLimit(limit int) int {
 	if n == 0 {
 		return limit
 	}
-	return min(max(targetPage*n/p.bytes, 1), maxPage)
+	return min(max(targetPage*n/p.bytes, 1), listwatch.MaxPage)
 }
 
 // page reads one page. It retries when the connection or the server fails, because the same
 // continue token gives the same page. It returns a 410 to the caller: the token has expired.
 // A page whose size may be the reason is tried again with fewer objects; such an attempt does not count.
 // It does not retry a first page, because the list can begin again at no cost. It retries a page of an exact list, which servers often cannot
-// serve, and a page that the server did not answer in time, only with fewer objects, and the latter slowTries times.
+// serve, and a page that the server did not answer in time, only with fewer objects, and the latter SlowTries times.
 func (c *Collection) page(ctx context.Context, r *pageReader, q pageQuery, a *asked) aheadPage {
 	if a == nil {
 		q = c.bounded(q)
 	} else {
 		q.limit, q.bounded = a.q.limit, a.q.bounded
 	}
-	backoff, slow := newBackoff(), 0
+	backoff, slow := listwatch.NewBackoff(), 0
 	for try := 1; ; {
 		p, next, err := c.fetchPage(ctx, r, q, a)
 		got := aheadPage{p, q.limit, next, err}
 		if err == nil {
 			if q.one == (Name{}) {
-				c.client.bounds.arrived(c.bounds, len(p.items), q.limit, q.bounded || q.token == "", p.took)
+				c.client.bounds.Arrived(c.bounds, len(p.items), q.limit, q.bounded || q.token == "", p.took)
 			}
 			return got
 		}
@@ -293,16 +286,16 @@ func (c *Collection) page(ctx context.Context, r *pageReader, q pageQuery, a *as
 		}
 		smaller := c.smaller(ctx, &q, err, p.took)
 		switch {
-		case ctx.Err() != nil, q.exact == "" && q.token == "", slow > slowTries:
+		case ctx.Err() != nil, q.exact == "" && q.token == "", slow > listwatch.SlowTries:
 			return got
 		case smaller:
-		case q.exact != "", try == pageTries, !retryPage(err):
+		case q.exact != "", try == listwatch.PageTries, !retryPage(err):
 			return got
 		default:
 			try++
 		}
 		a = nil
-		if err := sleep(ctx, backoff.after(err)); err != nil {
+		if err := listwatch.Sleep(ctx, backoff.After(err)); err != nil {
 			return aheadPage{err: err}
 		}
 	}
@@ -310,7 +303,7 @@ func (c *Collection) page(ctx context.Context, r *pageReader, q pageQuery, a *as
 
 // bounded returns q with its limit bounded by the bounds of the client.
 func (c *Collection) bounded(q pageQuery) pageQuery {
-	n := c.client.bounds.limit(c.bounds, q.limit)
+	n := c.client.bounds.Limit(c.bounds, q.limit)
 	q.limit, q.bounded = n, n < q.limit
 	return q
 }
@@ -319,12 +312,13 @@ func (c *Collection) bounded(q pageQuery) pageQuery {
 // time left, for the next Recall.
 func (c *Collection) smaller(ctx context.Context, q *pageQuery, err error, took time.Duration) bool {
 	switch {
-	case q.one != (Name{}), errors.Is(ctx.Err(), context.Canceled), !sizeExplains(err, took):
+	case q.one != (Name{}), errors.Is(ctx.Err(), context.Canceled), errors.Is(err, errPageTooLarge),
+		!listwatch.SizeExplains(err, took):
 		return false
-	case q.exact != "" && isForgotten(err) && took < firstAnswer: // for an exact list, 504 also means a future resourceVersion
+	case q.exact != "" && isForgotten(err) && took < listwatch.FirstAnswer: // for an exact list, 504 also means a future resourceVersion
 		return false
 	}
-	n := c.client.bounds.failed(c.bounds, q.limit, took)
+	n := c.client.bounds.Failed(c.bounds, q.limit, took)
 	if n == q.limit {
 		return false
 	}
@@ -333,14 +327,7 @@ func (c *Collection) smaller(ctx context.Context, q *pageQuery, err error, took 
 }
 
 func retryPage(err error) bool {
-	switch code := statusCode(err); {
-	case errors.Is(err, errPageTooLarge), errors.Is(err, errSlowPage), isExpired(err):
-		return false
-	case code == 0, code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
-		return true
-	default:
-		return false
-	}
+	return !errors.Is(err, errPageTooLarge) && !errors.Is(err, errSlowPage) && listwatch.RetryPage(err)
 }
 
 // pageQuery selects a page of a list.
@@ -348,7 +335,7 @@ type pageQuery struct {
 	token   string // continue token of the previous page; "": the first page
 	limit   int    // objects; 0: chosen by pages
 	next    int    // limit of the next page; 0: the next page is not requested before this page is read
-	bounded bool   // limit is a bound of pageBounds
+	bounded bool   // limit is a bound of listwatch.Bounds
 
 	exact string     // resourceVersion of an exact list; "": the latest
 	one   Name       // with exact: the only requested object, if not zero
@@ -361,25 +348,10 @@ type pageQuery struct {
 func (q *pageQuery) answer() time.Duration {
 	switch {
 	case q.attempt == Retry || q.exact != "":
-		return pageTimeout
+		return listwatch.PageTimeout
 	case q.token == "":
-		return firstAnswer
+		return listwatch.FirstAnswer
 	default:
 		return laterAnswer
 	}
-}
-
-// statusCode returns the HTTP status of the server's answer, or 0 if err is not an answer
-// of the server.
-func statusCode(err error) int {
-	if s, ok := asStatus(err); ok {
-		return int(s.Status().Code)
-	}
-	return 0
-}
-
-// isExpired reports whether the server no longer has the requested resourceVersion or continue token. In some
-// answers only the reason says so, not the code.
-func isExpired(err error) bool {
-	return statusCode(err) == http.StatusGone || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 }

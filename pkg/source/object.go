@@ -182,12 +182,7 @@ func (s *scanner) metadata(o *Object) error {
 // ParseObject finds the fields of one Kubernetes object's JSON, which must have
 // apiVersion and kind.
 func ParseObject(raw []byte) (Object, error) {
-	var s scanner
-	s.Reset(raw)
-	o, err := s.object()
-	if err == nil {
-		err = s.End()
-	}
+	o, err := parseText(raw)
 	if err == nil && (o.APIVersion == "" || o.Kind == "") {
 		err = errors.New("it has no apiVersion or no kind")
 	}
@@ -195,4 +190,14 @@ func ParseObject(raw []byte) (Object, error) {
 		return Object{}, fmt.Errorf("parse object: %w", err)
 	}
 	return o, nil
+}
+
+func parseText(raw []byte) (Object, error) {
+	var s scanner
+	s.Reset(raw)
+	o, err := s.object()
+	if err == nil {
+		err = s.End()
+	}
+	return o, err
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strconv"
 	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // page is one page of a list.
@@ -56,8 +58,8 @@ func (s *scanner) parsePage(body []byte) (page, error) {
 		return page{}, err
 	case !sawItems:
 		return page{}, errors.New("a list without items")
-	case !resumable(p.rv):
-		return page{}, errNoVersion
+	case !listwatch.Resumable(p.rv):
+		return page{}, listwatch.ErrNoVersion
 	}
 	return p, nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 const (
@@ -151,7 +152,7 @@ func (c *Client) send(ctx context.Context, p *probe, req *rest.Request) {
 	result := req.Do(own)
 	raw, err := result.Raw()
 	if err != nil {
-		p.err = plainCause(result.Error()) // err does not have the reason
+		p.err = listwatch.PlainCause(result.Error()) // err does not have the reason
 		switch {
 		case ctx.Err() != nil:
 			p.err = context.Canceled
@@ -165,8 +166,8 @@ func (c *Client) send(ctx context.Context, p *probe, req *rest.Request) {
 			ResourceVersion string `json:"resourceVersion"`
 		} `json:"metadata"`
 	}
-	if p.err = json.Unmarshal(raw, &list); p.err == nil && !resumable(list.Metadata.ResourceVersion) {
-		p.err = errNoVersion
+	if p.err = json.Unmarshal(raw, &list); p.err == nil && !listwatch.Resumable(list.Metadata.ResourceVersion) {
+		p.err = listwatch.ErrNoVersion
 	}
 	p.rv = list.Metadata.ResourceVersion
 }

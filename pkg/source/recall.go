@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 const (
@@ -71,11 +72,11 @@ const futureRevision = "etcdserver: mvcc: required revision is a future revision
 // exact list: it is compacted, or not reached yet (504). Kubernetes before 1.34 answers the latter
 // with 500, no reason and the message of etcd. Only the message distinguishes it from a failure.
 func isForgotten(err error) bool {
-	switch statusCode(err) {
+	switch listwatch.StatusCode(err) {
 	case http.StatusGone, http.StatusGatewayTimeout, http.StatusBadRequest:
 		return true
 	case http.StatusInternalServerError:
-		s, _ := asStatus(err)
+		s, _ := listwatch.AsStatus(err)
 		return s.Status().Message == futureRevision
 	default:
 		return false

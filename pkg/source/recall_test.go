@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // past is a server of exact lists that records its requests.
@@ -300,8 +301,8 @@ func TestClusterCheckAfterAListIsRetried(t *testing.T) {
 	}{
 		{"once", 1, failing(500), true, 3},
 		{"no answer", 1, hangs, true, 3},
-		{"often", pageTries - 1, failing(503), true, 1 + pageTries},
-		{"always", 100, failing(500), false, 1 + pageTries},
+		{"often", listwatch.PageTries - 1, failing(503), true, 1 + listwatch.PageTries},
+		{"always", 100, failing(500), false, 1 + listwatch.PageTries},
 		{"refused", 100, failing(403), false, 2},
 	} {
 		for name, list := range map[string]func(context.Context, *Collection) (string, error){

@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -44,6 +45,17 @@ func (o *Object) cutDown() {
 // form.
 func (o *Object) isPartial() bool {
 	return o.Kind == "PartialObjectMetadata" && strings.HasPrefix(o.APIVersion, "meta.k8s.io/")
+}
+
+// ParseItem is [ParseObject] for an item of a list, or what a typed client encodes: it may lack apiVersion and kind, and
+// gets them. Raw is then a copy.
+func ParseItem(raw []byte, apiVersion, kind string) (Object, error) {
+	o, err := parseText(raw)
+	if err != nil {
+		return Object{}, fmt.Errorf("parse object: %w", err)
+	}
+	o.restoreGVK(apiVersion, kind, nil)
+	return o, nil
 }
 
 // restoreGVK puts apiVersion and kind at the front if the server left them out, as

@@ -10,20 +10,10 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 const (
-	// A watch that ends within atOnce and without an event may show that the server has lost the history. After emptyCloses of them in
-	// a row, each next watch waits, because a gateway may answer for a server that restarts. If they go on for emptyFor, while probes
-	// succeed, the history counts as lost.
-	emptyCloses = 3
-	atOnce      = 2 * time.Second / emptyCloses
-	emptyFor    = 10 * time.Second
-	// After a watch that ended within quickWatch without moving the position, the next one waits.
-	quickWatch = 2 * time.Second
-	// If a server ends maxFailures watches from one resourceVersion with an internal error, although a probe before each of them
-	// succeeded, it has lost the history, too: etcd has compacted the previous value of an event.
-	maxFailures = 5
 	// Another server behind the same load balancer may still have the history. Before a list, the collection
 	// makes otherServers attempts, each after a pause of up to otherPause. Which
 	// server a new connection reaches is random.
@@ -32,8 +22,6 @@ const (
 	// epochEvery is the minimum time between two new epochs. Without it, two
 	// servers with separate storages behind one address would begin an epoch with every request.
 	epochEvery = time.Minute
-	// soundWatch is the minimum duration of a watch after which retries begin with the shortest pause again.
-	soundWatch = time.Minute
 )
 
 // Run lists and watches from position, until ctx ends or the handler returns an
@@ -50,11 +38,11 @@ const (
 func (c *Collection) Run(ctx context.Context, from event.Position) error {
 	watched, leave := c.client.watches.enter(c.target)
 	defer leave()
-	r := &reader{Collection: c, watched: watched, at: cursor{resume: from.RV, last: from.RV}, retry: newBackoff(), trouble: time.Now(), progress: progress{moved: time.Now()}}
+	r := &reader{Collection: c, watched: watched, at: listwatch.Cursor{Resume: from.RV, Last: from.RV}, retry: listwatch.NewBackoff(), trouble: time.Now(), progress: progress{moved: time.Now()}}
 	switch {
 	case from.Void:
 		r.needList(event.ReasonInterrupted, "an earlier list did not come to its end")
-	case !resumable(from.RV):
+	case !listwatch.Resumable(from.RV):
 		r.needList(ReasonSnapshot, "")
 	}
 	for {
@@ -93,7 +81,7 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 		if err := r.prove(ctx, err); err != nil {
 			return err
 		}
-		if err := r.wait(ctx, r.retry.after(err), r.blame(ctx, err)); err != nil {
+		if err := r.wait(ctx, r.retry.After(err), r.blame(ctx, err)); err != nil {
 			return err
 		}
 	}
@@ -103,10 +91,10 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 type reader struct {
 	*Collection
 	watched *watched // the watches of the target
-	at      cursor
+	at      listwatch.Cursor
 	progress
 	due   *Signal // ListBegun of the next list; nil: a watch is next
-	retry *backoff
+	retry *listwatch.Backoff
 
 	// trouble is the time of the last failure after which the server may have another
 	// history. It is zero after a successful probe.
@@ -116,18 +104,18 @@ type reader struct {
 	elsewhere *other    // if not nil, the next watch gets a connection that may reach another server
 	listed    string    // resourceVersion of the last list
 	listedAt  time.Time // time of the last list
-	empty     emptyWatches
+	empty     listwatch.EmptyWatches
 	tried     int    // number of attempts with other servers
 	triedFor  string // the resourceVersion for which tried counts
 }
 
 func (r *reader) needList(reason event.Reason, detail string) {
-	r.due = listDue(reason, detail)
+	r.due = &Signal{Kind: ListBegun, Reason: reason, Detail: detail, NewEpoch: event.GapCause(reason).NewEpoch}
 }
 
 func (r *reader) wait(ctx context.Context, d time.Duration, why error) error {
 	r.state(State{Phase: Waiting, Until: time.Now().Add(d), Err: why})
-	return sleep(ctx, d)
+	return listwatch.Sleep(ctx, d)
 }
 
 // reconcile reads the list that is due.
@@ -136,28 +124,28 @@ func (r *reader) reconcile(ctx context.Context) error {
 	if err := r.sameCluster(ctx, time.Now().Add(-sameFor)); err != nil {
 		return err
 	}
-	if seen := r.highest(r.at.last); seen != "" && !r.due.NewEpoch {
+	if seen := r.highest(r.at.Last); seen != "" && !r.due.NewEpoch {
 		if _, err := r.probe(ctx, seen, time.Now()); errors.Is(err, errHistory) {
 			return err // other failures will also fail the list
 		}
 	}
 	begun, began := *r.due, time.Now()
-	begun.Kind, begun.RV = ListBegun, r.at.resume
+	begun.Kind, begun.RV = ListBegun, r.at.Resume
 	r.relay.begun = false
 	rv, err := r.list(ctx, begun)
 	if err == nil {
-		r.at, r.due, r.trouble = cursor{resume: rv, last: rv}, nil, time.Time{}
+		r.at, r.due, r.trouble = listwatch.Cursor{Resume: rv, Last: rv}, nil, time.Time{}
 		r.listed, r.listedAt = rv, time.Now()
 		r.progress = progress{moved: time.Now()}
 		r.inStep(began)
-		r.empty = emptyWatches{}
+		r.empty = listwatch.EmptyWatches{}
 		return nil
 	}
 	if r.relay.begun {
 		if r.due.NewEpoch { // the new epoch has begun: the position belongs to the old one
-			r.at = cursor{}
+			r.at = listwatch.Cursor{}
 		}
-		r.needList(event.ReasonInterrupted, "a list did not come to its end: "+plainCause(err).Error())
+		r.needList(event.ReasonInterrupted, "a list did not come to its end: "+listwatch.PlainCause(err).Error())
 	}
 	return err
 }
@@ -170,26 +158,26 @@ func (r *reader) watchOnce(ctx context.Context) error {
 		if err := r.sameCluster(ctx, r.trouble); err != nil {
 			return err
 		}
-		if _, doubt = r.probe(ctx, r.highest(r.at.last), r.trouble); errors.Is(doubt, errHistory) {
+		if _, doubt = r.probe(ctx, r.highest(r.at.Last), r.trouble); errors.Is(doubt, errHistory) {
 			return doubt
 		}
 		r.onReconnect()
 	}
-	before, began := r.at.resume, time.Now()
+	before, began := r.at.Resume, time.Now()
 	frames, err := r.watch(ctx, doubt)
-	r.at.continues = errors.Is(err, errAgain)
+	r.at.Continues = errors.Is(err, errAgain)
 	lasted := time.Since(began)
-	if r.at.resume != before || lasted > soundWatch {
-		r.retry.reset()
+	if r.at.Resume != before || lasted > listwatch.SoundWatch {
+		r.retry.Reset()
 	}
-	if err == nil && lasted > soundWatch {
-		r.at.failures = 0
+	if err == nil && lasted > listwatch.SoundWatch {
+		r.at.Failures = 0
 	}
 	switch {
-	case frames > 0 || lasted > atOnce:
-		r.empty = emptyWatches{}
+	case frames > 0 || lasted > listwatch.AtOnce:
+		r.empty = listwatch.EmptyWatches{}
 	case err == nil:
-		err = r.empty.ended(before, began, doubt, r.elsewhere != nil)
+		err = r.empty.Ended(before, began, doubt, r.elsewhere != nil)
 	}
 	if doubt == nil {
 		r.trouble = time.Time{}
@@ -200,63 +188,31 @@ func (r *reader) watchOnce(ctx context.Context) error {
 		return nil
 	case err == nil:
 		r.throwAway, r.elsewhere, r.tried = false, nil, 0
-		if frames > 0 && r.at.resume == before && lasted < quickWatch {
-			err := noHeadway(frames, before)
-			return r.wait(ctx, r.retry.after(err), err)
+		if frames > 0 && r.at.Resume == before && lasted < listwatch.QuickWatch {
+			err := listwatch.NoHeadway(frames, before)
+			return r.wait(ctx, r.retry.After(err), err)
 		}
 		return nil
 	case errors.Is(err, errDead):
 		r.throwAway, r.elsewhere = true, nil
 		return nil
 	case errors.Is(err, ErrExpired):
-		if !isExpired(err) { // the next attempt counts only if a probe succeeds
+		if !listwatch.IsExpired(err) { // the next attempt counts only if a probe succeeds
 			r.trouble = time.Now()
 		}
 		return r.expired(ctx, err)
 	}
 	r.throwAway, r.elsewhere, r.trouble = false, nil, time.Now()
-	if statusCode(err) != 0 && statusCode(doubt) != 0 { // the probe may name the cause: "storage is (re)initializing" does not
+	if listwatch.StatusCode(err) != 0 && listwatch.StatusCode(doubt) != 0 { // the probe may name the cause: "storage is (re)initializing" does not
 		err = fmt.Errorf("%w; %v", err, doubt) //nolint:errorlint // its status says nothing of the watch
 	}
 	return err
 }
 
-// noHeadway returns the error for a watch that ended without moving the position. The next watch waits, because it would
-// receive the same frames again.
-func noHeadway(frames int, rv string) error {
-	return fmt.Errorf("a watch from resourceVersion %s ended at once, after %d frames that lead no further", rv, frames)
-}
-
-// emptyWatches are the consecutive watches that ended at once, without an event.
-type emptyWatches struct {
-	n     int
-	since time.Time // begin of the first one, or of the last one with a failed probe
-}
-
-// ended judges such a watch from the resourceVersion rv. doubt is the error of the probe before it. elsewhere: its connection may have reached
-// another server than before. The first match applies:
-//
-//	fewer than emptyCloses, not elsewhere                         nil: another watch follows at once
-//	fewer than emptyCloses, or for less than emptyFor, or doubt   an error: another watch follows after a pause and a probe
-//	otherwise                                                     ErrExpired
-func (e *emptyWatches) ended(rv string, began time.Time, doubt error, elsewhere bool) error {
-	if e.n == 0 || doubt != nil {
-		e.since = began
-	}
-	e.n++
-	switch {
-	case e.n < emptyCloses && !elsewhere:
-		return nil
-	case e.n < emptyCloses || doubt != nil || time.Since(e.since) < emptyFor:
-		return fmt.Errorf("%d watches from resourceVersion %s ended at once, without an event", e.n, rv)
-	}
-	return fmt.Errorf("resourceVersion %s is %w: %d watches from it ended at once", rv, ErrExpired, e.n)
-}
-
 // expired tries other servers. If they do not have the history either, a list is next.
 func (r *reader) expired(ctx context.Context, err error) error {
-	if r.triedFor != r.at.resume {
-		r.triedFor, r.tried = r.at.resume, 0
+	if r.triedFor != r.at.Resume {
+		r.triedFor, r.tried = r.at.Resume, 0
 	}
 	r.throwAway = false
 	if r.elsewhere != nil {
@@ -268,8 +224,8 @@ func (r *reader) expired(ctx context.Context, err error) error {
 	}
 	r.tried, r.elsewhere = 0, nil
 	r.needList(event.ReasonExpired, err.Error())
-	if r.at.resume == r.listed { // without a pause, lists would follow each other at once
-		if d := r.retry.after(err) - time.Since(r.listedAt); d > 0 {
+	if r.at.Resume == r.listed { // without a pause, lists would follow each other at once
+		if d := r.retry.After(err) - time.Since(r.listedAt); d > 0 {
 			return r.wait(ctx, d, err)
 		}
 	}
@@ -279,7 +235,7 @@ func (r *reader) expired(ctx context.Context, err error) error {
 // prove looks for a proof of absence if err says that the collection cannot be
 // read. With a proof it passes on an empty list and returns ErrGone. nil means to retry.
 func (r *reader) prove(ctx context.Context, err error) error {
-	if code := statusCode(err); code != http.StatusForbidden && code != http.StatusNotFound && !errors.Is(err, discovery.ErrNoResource) {
+	if code := listwatch.StatusCode(err); code != http.StatusForbidden && code != http.StatusNotFound && !errors.Is(err, discovery.ErrNoResource) {
 		return nil
 	}
 	found := r.absent(ctx)
@@ -292,14 +248,14 @@ func (r *reader) prove(ctx context.Context, err error) error {
 	case err != nil:
 		return nil // the answer may come from another cluster, so it is no proof
 	}
-	if err := r.relay.gone(ctx, r.at.resume, found.proof); err != nil {
+	if err := r.relay.gone(ctx, r.at.Resume, found.proof); err != nil {
 		return err
 	}
 	if !found.again {
 		r.state(State{Phase: Gone, Err: errors.New(found.proof)})
 		return ErrGone
 	}
-	r.at = cursor{}
+	r.at = listwatch.Cursor{}
 	r.needList(event.ReasonExpired, found.proof)
 	return nil
 }

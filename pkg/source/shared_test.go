@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // A server that ends all watches at once gets no more requests from collections with a shared watch than from others: a collection that
@@ -141,7 +142,7 @@ func TestBlockedCollectionCounts(t *testing.T) {
 		if waits == 0 {
 			t.Fatal("nothing waits for the blocked collection")
 		}
-		pass(2 * maxBlocked)
+		pass(2 * listwatch.MaxBlocked)
 		if n := subscribers(all[0].client); n != 1 {
 			t.Errorf("%d collections share the watch, want only the fast one", n)
 		}

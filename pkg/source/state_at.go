@@ -3,6 +3,8 @@ package source
 import (
 	"context"
 	"fmt"
+
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // StateAt returns an object as it was at resourceVersion rv, or, if the server does not have rv any more, as it is now. version is the
@@ -23,7 +25,7 @@ func (c *Collection) StateAt(ctx context.Context, rv string, n Name) (o *Object,
 		_ = read("") // sets err
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("read %s %s/%s: %w", c.target.Resource, n.Namespace, n.Name, plainCause(err))
+		return nil, "", fmt.Errorf("read %s %s/%s: %w", c.target.Resource, n.Namespace, n.Name, listwatch.PlainCause(err))
 	}
 	return o, version, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 const (
@@ -41,7 +42,7 @@ type stream struct {
 	reader  sync.WaitGroup
 
 	// The mutex of watched guards the fields below.
-	at          cursor // of the frames that were read
+	at          listwatch.Cursor // of the frames that were read
 	recent      recent
 	subscribers []*subscriber
 	over        bool // nothing more comes, and nobody can join
@@ -120,7 +121,7 @@ func (c *Collection) open(ctx context.Context, w *watched, from, at string, time
 	}
 	s := &stream{
 		watched: w, history: history, wide: isWide(ctx), client: c.client, cancel: cancel, body: body, from: from, opened: time.Now(),
-		room: make(chan struct{}, 1), closed: make(chan struct{}), at: cursor{resume: from, last: from}, recent: recent{floor: from},
+		room: make(chan struct{}, 1), closed: make(chan struct{}), at: listwatch.Cursor{Resume: from, Last: from}, recent: recent{floor: from},
 	}
 	u := s.newSubscriber(at)
 	if u.own = from == at; u.own {
@@ -138,7 +139,7 @@ func (c *Collection) open(ctx context.Context, w *watched, from, at string, time
 
 // endedAtOnce reports whether the stream ended at once and led no further than where it began.
 func (s *stream) endedAtOnce() bool {
-	return s.at.resume == s.from && time.Since(s.opened) < quickWatch
+	return s.at.Resume == s.from && time.Since(s.opened) < listwatch.QuickWatch
 }
 
 func (s *stream) newSubscriber(at string) *subscriber {
@@ -190,13 +191,13 @@ func (s *stream) read(c *Collection, r *frameReader) {
 func (s *stream) give(f watchFrame) {
 	s.watched.mu.Lock()
 	defer s.watched.mu.Unlock()
-	if event.Older(f.object.ResourceVersion, s.at.last) { // another history: each subscriber has to see that
+	if event.Older(f.object.ResourceVersion, s.at.Last) { // another history: each subscriber has to see that
 		s.watched.all.distrust()
 		for _, u := range s.subscribers {
 			u.after = ""
 		}
 	}
-	s.at.saw(f.object.ResourceVersion)
+	s.at.Saw(f.object.ResourceVersion)
 	if s.watched.readers < 2 {
 		s.recent = recent{floor: f.object.ResourceVersion}
 	} else {
@@ -293,7 +294,7 @@ func (u *subscriber) give(f watchFrame) {
 		u.skipped++
 		return
 	}
-	if resumable(f.object.ResourceVersion) { // otherwise it cannot be compared, and earlier frames may follow
+	if listwatch.Resumable(f.object.ResourceVersion) { // otherwise it cannot be compared, and earlier frames may follow
 		u.after = "" // all that follows is newer, too
 	}
 	u.queue = append(u.queue, f)

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // pass lets the fake time pass, and waits until all goroutines are blocked.
@@ -77,10 +78,10 @@ func TestRefusedWatchKeepsThePosition(t *testing.T) {
 						t.Errorf("watch %d: from %s", i, w.Get("resourceVersion"))
 					}
 					if i > 0 {
-						wait, least := w.at.Sub(watches[i-1].at), min(firstRetry<<(i-1), 30*time.Second)
+						wait, least := w.at.Sub(watches[i-1].at), min(listwatch.FirstRetry<<(i-1), 30*time.Second)
 						most := least * 3 / 2
 						if i == 1 {
-							least, most = 0, firstRetry
+							least, most = 0, listwatch.FirstRetry
 						}
 						if wait < least || wait > most {
 							t.Errorf("try %d came after %s, want %s to %s", i, wait, least, most)
@@ -114,11 +115,11 @@ func TestUnreachableServerIsFoundSoon(t *testing.T) {
 						return dial(ctx, network, address)
 					}
 					r := run(t, Options{Client: newClient(t, cfg)}, event.Position{RV: "10"}, nil)
-					time.Sleep(time.Until(back) + unreachableRetry)
+					time.Sleep(time.Until(back) + listwatch.UnreachableRetry)
 					synctest.Wait()
 					r.stop()
 					compare(t, r.received(), []string{"added a@11 >10"})
-					if most := 2*int(outage/(unreachableRetry/2)) + 20; tries > most {
+					if most := 2*int(outage/(listwatch.UnreachableRetry/2)) + 20; tries > most {
 						t.Errorf("it was tried %d times, want at most %d", tries, most)
 					}
 				})
@@ -161,8 +162,8 @@ func TestRetryAfter(t *testing.T) {
 func TestRetryAfterIsBounded(t *testing.T) {
 	for _, seconds := range []int{121, 86400} {
 		refused := apierrors.NewTooManyRequests("later", seconds)
-		if d := newBackoff().after(refused); d != longestRetry {
-			t.Errorf("Retry-After: %d is heeded for %s, want %s", seconds, d, longestRetry)
+		if d := listwatch.NewBackoff().After(refused); d != listwatch.LongestRetry {
+			t.Errorf("Retry-After: %d is heeded for %s, want %s", seconds, d, listwatch.LongestRetry)
 		}
 	}
 }
@@ -214,7 +215,7 @@ func TestLaterPageFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				lists := []answer{pageOf("100", "token", item("a", "5")), fail, pageOf("100", "token 2", item("b", "6"))}
-				lists = append(lists, answers(pageTries, fail)...)
+				lists = append(lists, answers(listwatch.PageTries, fail)...)
 				lists = append(lists, pageOf("130", "", item("c", "7")))
 				s := newStub(t, lists, nil)
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
@@ -248,7 +249,7 @@ func TestBlockedHandlerClosesTheWatch(t *testing.T) {
 		name  string
 		block time.Duration
 		ends  bool
-	}{{"longer than allowed", maxBlocked + 20*time.Second, true}, {"shorter", maxBlocked - time.Second, false}} {
+	}{{"longer than allowed", listwatch.MaxBlocked + 20*time.Second, true}, {"shorter", listwatch.MaxBlocked - time.Second, false}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var frames []string
@@ -272,7 +273,7 @@ func TestBlockedHandlerClosesTheWatch(t *testing.T) {
 					t.Fatalf("%d signals while the handler blocks", got)
 				}
 				first := s.await(1, true)[0]
-				pass(maxBlocked - time.Second/2)
+				pass(listwatch.MaxBlocked - time.Second/2)
 				select {
 				case <-first.gone:
 					t.Fatalf("the watch was closed after %s", time.Since(begin))
@@ -314,7 +315,7 @@ func TestBlockedHandlerClosesTheWatch(t *testing.T) {
 	}
 }
 
-// A handler that takes longer than maxBlocked for every event, which closes each watch, receives every event once, also if the server has no
+// A handler that takes longer than listwatch.MaxBlocked for every event, which closes each watch, receives every event once, also if the server has no
 // later event, or many at one resourceVersion.
 func TestHandlerThatAlwaysBlocks(t *testing.T) {
 	t.Parallel()
@@ -346,10 +347,10 @@ func TestHandlerThatAlwaysBlocks(t *testing.T) {
 						open(later...)(w, r)
 					}))
 					r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, func(context.Context, Signal) error {
-						time.Sleep(maxBlocked + time.Second)
+						time.Sleep(listwatch.MaxBlocked + time.Second)
 						return nil
 					})
-					pass(time.Duration(len(rvs)+4) * (maxBlocked + 2*time.Second))
+					pass(time.Duration(len(rvs)+4) * (listwatch.MaxBlocked + 2*time.Second))
 					r.stop()
 					var got []string
 					for _, s := range r.signals {
@@ -369,7 +370,7 @@ func TestBlockedHandlerAndAnotherHistory(t *testing.T) {
 		changed := strings.Replace(frame("MODIFIED", "a", "11"), `"uid"`, `"labels":{"new":"true"},"uid"`, 1)
 		s := newStub(t, nil, []answer{open(frame("MODIFIED", "a", "11")), open(changed)})
 		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, func(context.Context, Signal) error {
-			time.Sleep(maxBlocked + time.Second)
+			time.Sleep(listwatch.MaxBlocked + time.Second)
 			return nil
 		})
 		pass(time.Minute)
@@ -383,7 +384,7 @@ func TestSlowHandlerKeepsTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, nil, []answer{open(frame("ADDED", "a", "11"), frame("ADDED", "b", "12"), frame("ADDED", "c", "13"), frame("ADDED", "d", "14"))})
 		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, func(context.Context, Signal) error {
-			time.Sleep(maxBlocked / 2)
+			time.Sleep(listwatch.MaxBlocked / 2)
 			return nil
 		})
 		pass(time.Minute)
@@ -433,7 +434,7 @@ func TestSilentWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, nil, []answer{open(frame("ADDED", "a", "11"), frame("ADDED", "b", "12"))})
 		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
-		pass(2*minWatch + graceWatch + time.Second)
+		pass(2*listwatch.MinWatch + listwatch.GraceWatch + time.Second)
 		watches := s.await(2, true)
 		r.stop()
 		if rv := watches[1].Get("resourceVersion"); rv != "11" {
@@ -443,7 +444,7 @@ func TestSilentWatchEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := watches[1].at.Sub(watches[0].at); d < asked+graceWatch || d > asked+graceWatch+3*time.Second {
+		if d := watches[1].at.Sub(watches[0].at); d < asked+listwatch.GraceWatch || d > asked+listwatch.GraceWatch+3*time.Second {
 			t.Errorf("watched again after %s, having asked for %s", d, asked)
 		}
 	})
@@ -548,14 +549,14 @@ func TestErrorInTheStreamAgainAndAgain(t *testing.T) {
 	cannot := errorFrame(http.StatusInternalServerError, "InternalError")
 	synctest.Test(t, func(t *testing.T) {
 		stuck := open(frame("ADDED", "b", "12"), cannot)
-		watches := append([]answer{open(frame("ADDED", "a", "11"), frame("ADDED", "b", "12"), cannot)}, answers(maxFailures-1+otherServers, stuck)...)
+		watches := append([]answer{open(frame("ADDED", "a", "11"), frame("ADDED", "b", "12"), cannot)}, answers(listwatch.MaxFailures-1+otherServers, stuck)...)
 		watches = append(watches, open(frame("ADDED", "c", "51")))
 		s := newStub(t, []answer{pageOf("50", "", item("a", "11"))}, watches)
 		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
 		pass(5 * time.Minute)
 		r.stop()
 		want := []string{"added a@11 >10"}
-		for range maxFailures + otherServers {
+		for range listwatch.MaxFailures + otherServers {
 			want = append(want, "added b@12 >11")
 		}
 		compare(t, r.received(), append(want, "begun expired from 11", "listed a@11", "ended 50 >50", "added c@51 >50"))
@@ -563,7 +564,7 @@ func TestErrorInTheStreamAgainAndAgain(t *testing.T) {
 	t.Run("but not when the watch gets on", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var watches []answer
-			for rv := 11; rv < 11+2*maxFailures; rv++ {
+			for rv := 11; rv < 11+2*listwatch.MaxFailures; rv++ {
 				watches = append(watches, open(frame("ADDED", "a", fmt.Sprint(rv)), frame("ADDED", "a", fmt.Sprint(rv+1)), cannot))
 			}
 			s := newStub(t, nil, watches)
@@ -614,7 +615,7 @@ func TestBackoffStartsAnewAfterASoundWatch(t *testing.T) {
 		breaks := func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusOK)
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(soundWatch + time.Second)
+			time.Sleep(listwatch.SoundWatch + time.Second)
 			panic(http.ErrAbortHandler)
 		}
 		s := newStub(t, nil, answers(10, breaks))
@@ -623,7 +624,7 @@ func TestBackoffStartsAnewAfterASoundWatch(t *testing.T) {
 		r.stop()
 		watches := s.await(11, true)
 		for i := range 10 {
-			if d := watches[i+1].at.Sub(watches[i].at) - soundWatch - time.Second; d > time.Second {
+			if d := watches[i+1].at.Sub(watches[i].at) - listwatch.SoundWatch - time.Second; d > time.Second {
 				t.Errorf("try %d came after %s", i+1, d)
 			}
 		}
@@ -677,17 +678,17 @@ func TestListsThatAreNotAnswered(t *testing.T) {
 		held  []time.Duration
 		tries []string
 	}{
-		{"never, then late", []answer{hangs, hangs, takes(time.Minute, pageOf("50", ""))}, []time.Duration{firstAnswer, pageTimeout, time.Minute}, []string{"first", "retry", "retry"}},
+		{"never, then late", []answer{hangs, hangs, takes(time.Minute, pageOf("50", ""))}, []time.Duration{listwatch.FirstAnswer, listwatch.PageTimeout, time.Minute}, []string{"first", "retry", "retry"}},
 		{"with an error", []answer{takes(4*time.Second, status(http.StatusInternalServerError, "InternalError")), pageOf("50", "")}, []time.Duration{4 * time.Second, 0}, []string{"first", "first"}},
 		{"forbidden", []answer{status(http.StatusForbidden, "Forbidden"), pageOf("50", "")}, []time.Duration{0, 0}, []string{"first", "first"}},
 		{"a timeout behind the server", []answer{status(http.StatusGatewayTimeout, "Timeout"), pageOf("50", "")}, []time.Duration{0, 0}, []string{"first", "retry"}},
-		{"with a late error", []answer{hangs, takes(30*time.Second, status(http.StatusInternalServerError, "InternalError")), pageOf("50", "")}, []time.Duration{firstAnswer, 30 * time.Second, 0}, []string{"first", "retry", "retry"}},
-		{"with an error again", []answer{hangs, status(http.StatusInternalServerError, "InternalError"), pageOf("50", "")}, []time.Duration{firstAnswer, 0, 0}, []string{"first", "retry", "first"}},
-		{"one byte", []answer{open("{"), open("{"), pageOf("50", "")}, []time.Duration{firstAnswer, pageTimeout, 0}, []string{"first", "retry", "retry"}},
-		{"a byte every second", []answer{dribble(begun+strings.Repeat(" ", 1000), 1, time.Second), pageOf("50", "")}, []time.Duration{firstAnswer, 0}, []string{"first", "retry"}},
+		{"with a late error", []answer{hangs, takes(30*time.Second, status(http.StatusInternalServerError, "InternalError")), pageOf("50", "")}, []time.Duration{listwatch.FirstAnswer, 30 * time.Second, 0}, []string{"first", "retry", "retry"}},
+		{"with an error again", []answer{hangs, status(http.StatusInternalServerError, "InternalError"), pageOf("50", "")}, []time.Duration{listwatch.FirstAnswer, 0, 0}, []string{"first", "retry", "first"}},
+		{"one byte", []answer{open("{"), open("{"), pageOf("50", "")}, []time.Duration{listwatch.FirstAnswer, listwatch.PageTimeout, 0}, []string{"first", "retry", "retry"}},
+		{"a byte every second", []answer{dribble(begun+strings.Repeat(" ", 1000), 1, time.Second), pageOf("50", "")}, []time.Duration{listwatch.FirstAnswer, 0}, []string{"first", "retry"}},
 		{"a stalled later page", []answer{pageOf("40", "token", item("a", "5")), open("{"), pageOf("40", "", item("b", "6"))}, []time.Duration{laterAnswer}, []string{"first"}},
 		{"a large page on a slow link", []answer{dribble(pageText("50", "", item("a"+large, "5")), leastProgress, 4*time.Second)}, []time.Duration{84 * time.Second}, []string{"first"}},
-		{"a large page with pauses, as a retry", []answer{hangs, dribble(pageText("50", "", item("a"+large, "5")), 8*leastProgress, 20*time.Second)}, []time.Duration{firstAnswer, minute}, []string{"first", "retry"}},
+		{"a large page with pauses, as a retry", []answer{hangs, dribble(pageText("50", "", item("a"+large, "5")), 8*leastProgress, 20*time.Second)}, []time.Duration{listwatch.FirstAnswer, minute}, []string{"first", "retry"}},
 		{"a later page", []answer{pageOf("40", "token", item("a", "5")), hangs, pageOf("40", "", item("b", "6"))}, []time.Duration{laterAnswer}, []string{"first"}},
 		{"a later page, again and again", []answer{pageOf("40", "token", item("a", "5")), hangs, hangs, pageOf("50", "")}, []time.Duration{2 * laterAnswer, 0}, []string{"first", "retry"}},
 		{"too many requests", []answer{status(http.StatusTooManyRequests, "TooManyRequests"), pageOf("50", "")}, []time.Duration{0, 0}, []string{"first", "first"}},

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/transport"
+
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // Bytes that the HTTP/2 client buffers per request while the answer is not read.
@@ -43,7 +45,7 @@ func newTransport(tc *transport.Config, perStream int) (*http.Transport, error) 
 			if resp.StatusCode == http.StatusOK {
 				return nil
 			}
-			return ofProxy(fmt.Errorf("the proxy %s refuses the connection: %s", proxy.Host, resp.Status))
+			return listwatch.ProxyError(fmt.Errorf("the proxy %s refuses the connection: %s", proxy.Host, resp.Status))
 		},
 		DialContext:         tc.DialHolder.Dial, // closes connections when the certificate of an exec plugin changes
 		TLSClientConfig:     tlsConfig,
@@ -58,11 +60,6 @@ func newTransport(tc *transport.Config, perStream int) (*http.Transport, error) 
 			PingTimeout:               15 * time.Second,
 		},
 	}, nil
-}
-
-// ofProxy says what to do about the error of a proxy, whose answers read like those of the API server ("Forbidden").
-func ofProxy(err error) error {
-	return fmt.Errorf("%w: correct HTTPS_PROXY or proxy-url in the kubeconfig, or add the API server's host to NO_PROXY", err)
 }
 
 // transports are the connections to the server. single, fresh and other do not hang if a shared

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // from10 answers a watch from the resourceVersion 10 with a, during a time, and keeps other watches open.
@@ -48,13 +49,13 @@ func TestWatchesThatEndAtOnce(t *testing.T) {
 				if c.want == nil {
 					return
 				}
-				if d := s.await(1, false)[0].at.Sub(began); d < emptyFor || d > time.Minute {
+				if d := s.await(1, false)[0].at.Sub(began); d < listwatch.EmptyFor || d > time.Minute {
 					t.Errorf("the list came after %s", d)
 				}
 				if d := r.signals[0].Detail; !strings.HasPrefix(d, "resourceVersion 10 is no longer served") {
 					t.Errorf("detail %q", d)
 				}
-				if n := len(s.await(3, true)); n < emptyCloses+otherServers || n > 40 {
+				if n := len(s.await(3, true)); n < listwatch.EmptyCloses+otherServers || n > 40 {
 					t.Errorf("%d watches", n)
 				}
 			})
@@ -96,7 +97,7 @@ func TestRareErrorsInTheStream(t *testing.T) {
 					closed(long)(w, r)
 				}
 				var watches []answer
-				for range 3 * maxFailures {
+				for range 3 * listwatch.MaxFailures {
 					watches = append(watches, after5, closed(errorFrame(http.StatusInternalServerError, "InternalError")))
 				}
 				s := newStub(t, nil, watches)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // ErrSelector is returned when the server does not support a selector on a
@@ -29,7 +31,7 @@ func (c *Client) Try(ctx context.Context, t Target) error {
 	result := one.request(listForm).Param("limit", "1").Do(ctx)
 	raw, err := result.Raw()
 	if err != nil {
-		return tryError(t, fmt.Errorf("list: %w", plainCause(result.Error()))) // err does not say why
+		return tryError(t, fmt.Errorf("list: %w", listwatch.PlainCause(result.Error()))) // err does not say why
 	}
 	var list metav1.PartialObjectMetadataList // also parses whole objects
 	if err := json.Unmarshal(raw, &list); err != nil {
@@ -37,13 +39,13 @@ func (c *Client) Try(ctx context.Context, t Target) error {
 	}
 	body, err := one.request(watchForm).Param("watch", "true").Param("timeoutSeconds", "1").Param("resourceVersion", list.ResourceVersion).Stream(ctx)
 	if err != nil {
-		return tryError(t, fmt.Errorf("watch: %w", plainCause(err)))
+		return tryError(t, fmt.Errorf("watch: %w", listwatch.PlainCause(err)))
 	}
 	return body.Close()
 }
 
 func tryError(t Target, err error) error {
-	switch code := statusCode(err); {
+	switch code := listwatch.StatusCode(err); {
 	case code == http.StatusBadRequest && t.Collection.FieldSelector+t.Collection.LabelSelector != "":
 		err = fmt.Errorf("%w (labelSelector %q, fieldSelector %q): %w", ErrSelector, t.Collection.LabelSelector, t.Collection.FieldSelector, err)
 	case code == http.StatusForbidden:

@@ -9,16 +9,10 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 const (
-	minWatch = 5 * time.Minute // minimum timeout in the request; the maximum is twice as long
-	// graceWatch is how much longer than its timeout a watch may last before it counts
-	// as dead.
-	graceWatch = 30 * time.Second
-	// maxBlocked is how long a watch stays open while it is not read. The server
-	// would close it soon, and until then it uses buffers here.
-	maxBlocked = 10 * time.Second
 	// openTimeout is how long a server may take to begin its answer. A server begins at
 	// once, and a proxy that waits for content gets a bookmark within this time.
 	openTimeout = 90 * time.Second
@@ -30,7 +24,7 @@ const (
 var (
 	// ErrExpired is the error of a [State] whose collection will be listed again, because the API server
 	// no longer has the changes after its resourceVersion.
-	ErrExpired = errors.New("no longer served")
+	ErrExpired = listwatch.ErrExpired
 	errDead    = errors.New("the watch is dead: another watch received a change that it did not")
 	// errAgain ends a watch for a reason that says nothing about the server, and another watch follows at once.
 	errAgain = errors.New("another watch goes on")
@@ -41,7 +35,7 @@ var (
 // belongs to the server's history, nil if it does.
 func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error) {
 	at := &r.at
-	began := at.resume
+	began := at.Resume
 	stream, err := r.subscribe(ctx)
 	if err != nil {
 		return 0, r.watchError(err)
@@ -54,7 +48,7 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 	if doubt != nil || time.Since(r.lastOpen) > continuedWithin {
 		r.moved = time.Now()
 	}
-	at.last = at.resume // the next watch repeats events after resume
+	at.Last = at.Resume // the next watch repeats events after resume
 	w := openWatch{reader: r, stream: stream, began: began, opened: time.Now(), doubt: doubt, watchdog: r.newWatchdog(ctx, doubt)}
 	defer w.watchdog.stop()
 	w.tooLong = time.AfterFunc(time.Hour, stream.leave)
@@ -91,7 +85,7 @@ type openWatch struct {
 
 // arm lets the watch be left if it is not read for too long.
 func (w *openWatch) arm() {
-	w.tooLong.Reset(maxBlocked)
+	w.tooLong.Reset(listwatch.MaxBlocked)
 	w.armed = time.Now()
 }
 
@@ -107,7 +101,7 @@ func (w *openWatch) next(ctx context.Context) (f watchFrame, err error) {
 		if f, ok = w.stream.next(); ok {
 			return f, w.ended(f.err)
 		}
-		if w.stream.canJoin(w.at.resume) {
+		if w.stream.canJoin(w.at.Resume) {
 			return f, errAgain
 		}
 		w.tooLong.Stop()
@@ -146,11 +140,11 @@ func (w *openWatch) ended(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errAgain), !own && (errors.Is(err, io.EOF) || isExpired(err)):
+	case errors.Is(err, errAgain), !own && (errors.Is(err, io.EOF) || listwatch.IsExpired(err)):
 		return errAgain
 	case errors.Is(err, io.EOF):
 		return errInOrder
-	case own && (statusCode(err) >= http.StatusInternalServerError || errors.Is(err, errFrameTooLarge)):
+	case own && (listwatch.StatusCode(err) >= http.StatusInternalServerError || errors.Is(err, errFrameTooLarge)):
 		return w.failed(err, time.Since(w.opened), w.doubt)
 	}
 	return w.watchError(err)
@@ -159,13 +153,13 @@ func (w *openWatch) ended(err error) error {
 // pass passes a frame on.
 func (w *openWatch) pass(ctx context.Context, f watchFrame) error {
 	at, rv := &w.at, f.object.ResourceVersion
-	if event.Older(rv, at.last) {
-		return fmt.Errorf("%w: a watch is at resourceVersion %s, and %s was seen", errHistory, rv, at.last)
+	if event.Older(rv, at.Last) {
+		return fmt.Errorf("%w: a watch is at resourceVersion %s, and %s was seen", errHistory, rv, at.Last)
 	}
-	at.saw(rv)
+	at.Saw(rv)
 	size := f.size() // before the handler releases the object
-	e := newHandledEvent(f.kind, f.object)
-	if at.repeats(e) {
+	e := listwatch.NewEvent(f.kind, rv, f.object.Raw)
+	if at.Repeats(e) {
 		f.object.Release()
 		w.stream.handled(size)
 		w.watchdog.heard(f.kind, rv)
@@ -175,13 +169,13 @@ func (w *openWatch) pass(ctx context.Context, f watchFrame) error {
 	if err != nil {
 		return err
 	}
-	if w.armed.IsZero() || w.watchdog.handled.Sub(w.armed) > maxBlocked/10 { // resetting the timer for each frame would cost more
+	if w.armed.IsZero() || w.watchdog.handled.Sub(w.armed) > listwatch.MaxBlocked/10 { // resetting the timer for each frame would cost more
 		w.arm()
 	}
 	if err = w.handler.Handle(ctx, signal); err != nil {
 		return handlerError{err}
 	}
-	at.handle(e)
+	at.Handle(e)
 	w.stream.handled(size)
 	w.watchdog.heard(f.kind, rv)
 	if f.busy && w.widens() {
@@ -194,13 +188,13 @@ func (w *openWatch) pass(ctx context.Context, f watchFrame) error {
 
 // widens reports whether a busy watch is to continue on a wide connection: not if it would begin again at the same resourceVersion.
 func (w *openWatch) widens() bool {
-	return w.at.resume != w.began && !w.throwAway && w.elsewhere == nil && !w.stream.stream.wide && !w.stream.stream.stopped() &&
+	return w.at.Resume != w.began && !w.throwAway && w.elsewhere == nil && !w.stream.stream.wide && !w.stream.stream.stopped() &&
 		len(w.client.wide) < wideWatches
 }
 
 // signal returns the signal for a frame.
 func (r *reader) signal(ctx context.Context, f watchFrame) (Signal, error) {
-	s := Signal{Object: f.object, Resume: r.at.resume}
+	s := Signal{Object: f.object, Resume: r.at.Resume}
 	switch f.kind {
 	case "ADDED":
 		s.Kind = Added
@@ -212,7 +206,7 @@ func (r *reader) signal(ctx context.Context, f watchFrame) (Signal, error) {
 			s.left(r.Alive(ctx, f.object.Namespace, f.object.Name, f.object.UID))
 		}
 	case "BOOKMARK":
-		return Signal{Kind: Progress, RV: f.object.ResourceVersion, Resume: r.at.resume}, nil
+		return Signal{Kind: Progress, RV: f.object.ResourceVersion, Resume: r.at.Resume}, nil
 	default:
 		return s, fmt.Errorf("watch: a frame of unknown type %q", f.kind)
 	}
@@ -222,21 +216,21 @@ func (r *reader) signal(ctx context.Context, f watchFrame) (Signal, error) {
 // failed returns the error for an internal error of the server in a watch. It does not count if the server may be in trouble, as it is
 // when etcd has no leader: the probe before the watch has failed. After a long watch, failures before it do not count either.
 func (r *reader) failed(err error, lasted time.Duration, doubt error) error {
-	if lasted > soundWatch {
-		r.at.failures = 0
+	if lasted > listwatch.SoundWatch {
+		r.at.Failures = 0
 	}
 	if doubt == nil {
-		r.at.failures++
+		r.at.Failures++
 	}
-	if doubt == nil && r.at.failures >= maxFailures {
-		return fmt.Errorf("resourceVersion %s is %w: %w", r.at.resume, ErrExpired, err)
+	if doubt == nil && r.at.Failures >= listwatch.MaxFailures {
+		return fmt.Errorf("resourceVersion %s is %w: %w", r.at.Resume, ErrExpired, err)
 	}
 	return r.watchError(err)
 }
 
 func (r *reader) watchError(err error) error {
-	if isExpired(err) {
-		return fmt.Errorf("resourceVersion %s is %w: %w", r.at.resume, ErrExpired, err)
+	if listwatch.IsExpired(err) {
+		return fmt.Errorf("resourceVersion %s is %w: %w", r.at.Resume, ErrExpired, err)
 	}
-	return fmt.Errorf("watch: %w", plainCause(err))
+	return fmt.Errorf("watch: %w", listwatch.PlainCause(err))
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 const (
@@ -105,7 +106,7 @@ func (p *watchdog) heard(kind, rv string) {
 	if kind == "BOOKMARK" {
 		r.bookmarks = true
 	}
-	if !resumable(rv) || event.Newer(rv, r.latest) {
+	if !listwatch.Resumable(rv) || event.Newer(rv, r.latest) {
 		p.frames, r.latest, r.moved = p.frames+1, rv, p.handled
 		if p.shown == Stalled {
 			p.show(State{Phase: Watching})
@@ -121,9 +122,9 @@ func (p *watchdog) heard(kind, rv string) {
 // when no frame has followed for some time. It has then passed all earlier probes, too, also where resourceVersions do not compare.
 func (p *watchdog) passed() bool {
 	r := p.reader
-	complete := r.at.last == r.at.resume || p.unfollowed() >= settled
+	complete := r.at.Last == r.at.Resume || p.unfollowed() >= settled
 	for n, f := range slices.Backward(r.pending) {
-		if event.Older(f.rv, r.at.last) || complete && r.isAt(f) {
+		if event.Older(f.rv, r.at.Last) || complete && r.isAt(f) {
 			left := r.pending[n+1:]
 			p.inStep(f.since)
 			r.pending = left
@@ -142,7 +143,7 @@ func (p *watchdog) unfollowed() time.Duration {
 func (p *watchdog) reached() bool { return slices.ContainsFunc(p.reader.pending, p.reader.isAt) }
 
 // isAt reports whether the watch is at the resourceVersion of a probe, or at a later one.
-func (r *reader) isAt(f finding) bool { return !event.Newer(f.rv, r.at.last) }
+func (r *reader) isAt(f finding) bool { return !event.Newer(f.rv, r.at.Last) }
 
 // expect records a probe that the watch has to pass. If there are too many, it replaces the last one.
 func (r *reader) expect(f finding) {
@@ -206,10 +207,10 @@ func (p *watchdog) check() {
 func (p *watchdog) look() {
 	p.looking = true
 	r, now := p.reader, time.Now()
-	at, seen, bookmarks := r.at, r.highest(r.at.last), r.bookmarks
+	at, seen, bookmarks := r.at, r.highest(r.at.Last), r.bookmarks
 	long, silent := now.Sub(r.moved) >= quietLong, now.Sub(p.handled) >= quietLong
-	if event.Older(at.last, r.latest) { // a watch before this one has brought more
-		at.last = r.latest
+	if event.Older(at.Last, r.latest) { // a watch before this one has brought more
+		at.Last = r.latest
 	}
 	since := now // the watch was open before now
 	if p.verified {
@@ -218,7 +219,7 @@ func (p *watchdog) look() {
 	f := finding{asked: now, since: since, frames: p.frames}
 	p.looks.Go(func() {
 		f.rv, f.err = r.probe(p.ctx, seen, since)
-		if f.err == nil && long && event.Newer(f.rv, at.last) {
+		if f.err == nil && long && event.Newer(f.rv, at.Last) {
 			f.inStep, f.err = r.secondWatch(p.ctx, at, f.rv, bookmarks, silent)
 			f.second = f.err == nil
 		}
@@ -279,23 +280,23 @@ func (p *watchdog) show(s State) {
 //
 // An open watch does not need the history behind its position. If the server no longer has that, the second watch begins at the probe, and shows nothing
 // about the changes before.
-func (c *Collection) secondWatch(ctx context.Context, at cursor, rv string, bookmarks, silent bool) (inStep bool, err error) {
+func (c *Collection) secondWatch(ctx context.Context, at listwatch.Cursor, rv string, bookmarks, silent bool) (inStep bool, err error) {
 	inStep, err = c.trySecondWatch(ctx, at, rv, bookmarks, silent)
-	if !isExpired(err) {
+	if !listwatch.IsExpired(err) {
 		return inStep, err
 	}
-	at.resume = rv
-	if _, err = c.trySecondWatch(ctx, at, rv, bookmarks, silent); isExpired(err) {
+	at.Resume = rv
+	if _, err = c.trySecondWatch(ctx, at, rv, bookmarks, silent); listwatch.IsExpired(err) {
 		return false, nil
 	}
 	return false, err
 }
 
-// trySecondWatch opens the second watch from at.resume, and compares it with a watch that is at at.last.
-func (c *Collection) trySecondWatch(ctx context.Context, at cursor, rv string, bookmarks, silent bool) (inStep bool, err error) {
-	u, err := c.open(throwAway(ctx), &watched{all: &c.client.watches}, at.resume, at.resume, secondWatchFor, secondWatchGrace)
+// trySecondWatch opens the second watch from at.Resume, and compares it with a watch that is at at.Last.
+func (c *Collection) trySecondWatch(ctx context.Context, at listwatch.Cursor, rv string, bookmarks, silent bool) (inStep bool, err error) {
+	u, err := c.open(throwAway(ctx), &watched{all: &c.client.watches}, at.Resume, at.Resume, secondWatchFor, secondWatchGrace)
 	if err != nil {
-		return false, fmt.Errorf("second watch: %w", plainCause(err))
+		return false, fmt.Errorf("second watch: %w", listwatch.PlainCause(err))
 	}
 	defer u.close()
 	last := "" // the resourceVersion of the last bookmark
@@ -310,7 +311,7 @@ func (c *Collection) trySecondWatch(ctx context.Context, at cursor, rv string, b
 			}
 			continue
 		case f.err != nil && !errors.Is(f.err, io.EOF) && !errors.Is(f.err, context.DeadlineExceeded):
-			return false, fmt.Errorf("second watch: %w", plainCause(f.err))
+			return false, fmt.Errorf("second watch: %w", listwatch.PlainCause(f.err))
 		case f.err != nil && last == "" && bookmarks:
 			return false, errors.New("the server sends no bookmarks any more: whether it sends all changes is not known")
 		case f.err != nil:
@@ -322,7 +323,7 @@ func (c *Collection) trySecondWatch(ctx context.Context, at cursor, rv string, b
 		} else {
 			proves = !event.Older(rv, version) // both watches receive a later change at about the same time
 		}
-		if proves && event.Newer(version, at.last) {
+		if proves && event.Newer(version, at.Last) {
 			return false, fmt.Errorf("%w: resourceVersion %s", errDead, version)
 		}
 		u.handled(f.size())

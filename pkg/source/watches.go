@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 const (
@@ -103,7 +104,7 @@ func (w *watched) ended(s *stream, err error) {
 	}
 	w.shared, w.last = nil, ended{}
 	if w.readers > 1 && !s.endedAtOnce() && (errors.Is(err, io.EOF) || errors.Is(err, errAgain)) {
-		w.last = ended{s.at.resume, time.Now(), s.history}
+		w.last = ended{s.at.Resume, time.Now(), s.history}
 	}
 }
 
@@ -111,7 +112,7 @@ func (w *watched) ended(s *stream, err error) {
 // far to go to at: what comes after would be late. w.mu is held.
 func (w *watched) joinable(at string) *stream {
 	s := w.shared
-	if s == nil || s.history != w.all.history.Load() || s.backlog && event.Older(s.at.last, at) {
+	if s == nil || s.history != w.all.history.Load() || s.backlog && event.Older(s.at.Last, at) {
 		return nil
 	}
 	return s
@@ -119,7 +120,7 @@ func (w *watched) joinable(at string) *stream {
 
 // subscribe returns the frames after r's position: from the shared watch, or from a watch of its own.
 func (r *reader) subscribe(ctx context.Context) (*subscriber, error) {
-	at := r.at.resume
+	at := r.at.Resume
 	switch {
 	case r.elsewhere != nil:
 		return r.openFrom(elsewhere(ctx, r.elsewhere), at)
@@ -139,7 +140,7 @@ func (r *reader) subscribe(ctx context.Context) (*subscriber, error) {
 		}
 	}
 	u, err := r.openFrom(opening, from)
-	if from != at && isExpired(err) {
+	if from != at && listwatch.IsExpired(err) {
 		u, err = r.openFrom(ctx, at)
 	}
 	if opens {
@@ -150,7 +151,7 @@ func (r *reader) subscribe(ctx context.Context) (*subscriber, error) {
 
 // openFrom opens a watch for r. If ctx is wide, it has a slot of [Client].wide, which is given back if the watch cannot be opened.
 func (r *reader) openFrom(ctx context.Context, from string) (*subscriber, error) {
-	u, err := r.open(ctx, r.watched, from, r.at.resume, minWatch+rand.N(minWatch), graceWatch)
+	u, err := r.open(ctx, r.watched, from, r.at.Resume, listwatch.MinWatch+rand.N(listwatch.MinWatch), listwatch.GraceWatch)
 	if err != nil && isWide(ctx) {
 		<-r.client.wide
 	}

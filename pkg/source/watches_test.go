@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // etcd is an API server with one resource and its whole history. Watches send every change after their resourceVersion, and a bookmark
@@ -412,7 +413,7 @@ func TestSlowCollectionDelaysNobody(t *testing.T) {
 		if n := subscribers(all[0].client); n != 1 {
 			t.Errorf("%d collections share the watch, want only the fast one", n)
 		}
-		pass(2 * maxBlocked)
+		pass(2 * listwatch.MaxBlocked)
 		if open, opened := e.watches(); open != 1 || opened != 1 {
 			t.Errorf("%d watches are open, and %d were opened, while one is blocked", open, opened)
 		}
@@ -569,7 +570,7 @@ func walk(r *rand.Rand, e *etcd, all []*consumer) {
 			all[i].stop()
 			running[i] = false
 		case n == 4:
-			slow(i, []time.Duration{time.Millisecond, 200 * time.Millisecond, maxBlocked / 2, 2 * maxBlocked}[r.IntN(4)])
+			slow(i, []time.Duration{time.Millisecond, 200 * time.Millisecond, listwatch.MaxBlocked / 2, 2 * listwatch.MaxBlocked}[r.IntN(4)])
 		case n < 8:
 			slow(i, 0)
 		case n == 8 && r.IntN(2) == 0:

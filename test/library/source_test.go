@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/clientgo"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 )
 
@@ -75,7 +76,7 @@ func listSecrets(t *testing.T, c *clustertest.Cluster, ns string) cache.ListerWa
 
 func fromListerWatcher(lw cache.ListerWatcher) func(source.Handler) runner {
 	return func(h source.Handler) runner {
-		return source.FromListerWatcher(lw, source.ListerWatcherOptions{Handler: h, Scheme: scheme.Scheme})
+		return clientgo.FromListerWatcher(lw, clientgo.ListerWatcherOptions{Handler: h, Scheme: scheme.Scheme})
 	}
 }
 
@@ -221,7 +222,7 @@ func TestRestoreGVKOfWhatClientsReturn(t *testing.T) {
 	if list.Items[0].Kind != "" {
 		t.Errorf("the client now says %q", list.Items[0].Kind)
 	}
-	if err := source.RestoreGVK(scheme.Scheme, list); err != nil {
+	if err := clientgo.RestoreGVK(scheme.Scheme, list); err != nil {
 		t.Fatal(err)
 	}
 	for _, item := range list.Items {
@@ -244,7 +245,7 @@ func TestRestoreGVKTransformInInformer(t *testing.T) {
 	}
 	create("listed")
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
-		informers.WithNamespace(ns), informers.WithTransform(source.RestoreGVKTransform(scheme.Scheme)))
+		informers.WithNamespace(ns), informers.WithTransform(clientgo.RestoreGVKTransform(scheme.Scheme)))
 	seen := make(chan string, 16) // the informer must not wait for a test that has failed
 	note := func(what string, obj any) {
 		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {

@@ -54,9 +54,9 @@ type Options struct {
 	// OnState is called with every change of a collection's state, from several goroutines. May be
 	// nil.
 	OnState func(collection string, s source.State)
-	// Buffering is nil if nothing is buffered on disk.
-	Buffering *Buffering
-	Log       *zap.Logger // required
+	// Backlog returns what holds the signals of a collection for one read while the sink is behind. nil: nothing does.
+	Backlog func(collection string, onState func(source.State)) Backlog
+	Log     *zap.Logger // required
 }
 
 // Reader implements [loop.Reader].
@@ -103,7 +103,13 @@ func (r *Reader) epochsOf(storage string) *source.Epochs {
 // returns when ctx ends or another cluster answers.
 func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Read, h *loop.Handler) error {
 	defer r.forget(collection)
-	f := &follower{Reader: r, collection: collection, selection: want.Selection, handler: h, resume: want.From, seen: want.Seen, before: want.Before, owner: parseOwner(want.Owner), slot: r.newSlot(), epochs: r.epochsOf(want.Storage)}
+	f := &follower{
+		Reader: r, collection: collection, selection: want.Selection, handler: h, resume: want.From, seen: want.Seen,
+		before: want.Before, owner: parseOwner(want.Owner), slot: r.newSlot(), epochs: r.epochsOf(want.Storage),
+	}
+	if r.Backlog != nil {
+		f.backlog = r.Backlog(collection, func(s source.State) { r.OnState(collection, s) })
+	}
 	again := firstAgain
 	for {
 		changed := r.Changed()
@@ -119,13 +125,11 @@ func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Rea
 		begun := time.Now()
 		switch err := f.follow(ctx); {
 		case ctx.Err() != nil:
-			if r.Buffering != nil {
-				r.Buffering.Buffer.Expect(r.Buffering.Sink, target)
+			if f.backlog != nil {
+				f.backlog.End(target)
 			}
 			return ctx.Err()
-		case errors.Is(err, errBehind):
-			f.refused = false
-		case err == nil, errors.Is(err, errMoved), errors.Is(err, errEnded), errors.Is(err, errForgotten): // the next target, or the API server
+		case err == nil, errors.Is(err, errMoved), errors.Is(err, errBehind): // the next target, or a recording
 		case errors.Is(err, source.ErrGone):
 			if time.Since(begun) > lastAgain { // the resource existed in between
 				again = firstAgain
@@ -240,10 +244,9 @@ func (f *follower) run(ctx context.Context) error {
 			stop(errMoved)
 		}
 	})
-	refused := f.refused
 	f.watching.Store(f.resumable())
 	running.Go(func() {
-		if f.fallsBehind(ctx, refused) {
+		if f.fallsBehind(ctx) {
 			stop(errBehind)
 		}
 	})

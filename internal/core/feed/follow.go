@@ -29,12 +29,7 @@ type follower struct {
 	list       *list              // the running list; nil: none
 
 	watching atomic.Bool // resumable, for other goroutines
-	begun    bool        // the buffer was asked
-	// beginning is the committed position from which a recording was begun last, and forgotten one that the API server did not have any
-	// more. The sink had read up to readThen when that was found.
-	beginning, forgotten, readThen string
-
-	refused bool // the buffer takes nothing of this collection until the sink is in step again
+	backlog  Backlog     // nil: none
 }
 
 // list is a list that reconciles.
@@ -111,7 +106,7 @@ func (f *follower) saw(rv string) {
 
 func (f *follower) listBegun(ctx context.Context, s source.Signal) error {
 	if s.NewEpoch { // versions of the previous history do not count
-		f.before, f.resume, f.seen, f.readThen = "", "", "", ""
+		f.before, f.resume, f.seen = "", "", ""
 	}
 	past := slices.DeleteFunc([]string{f.seen, f.before}, func(rv string) bool { return rv == "" })
 	f.list = &list{past: slices.Compact(past), absent: s.Reason == event.ReasonGone}

@@ -1,4 +1,4 @@
-package feed
+package buffer
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubebridge/kubebridge/internal/base/spool"
-	"github.com/kubebridge/kubebridge/internal/buffer"
+	"github.com/kubebridge/kubebridge/internal/core/feed"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -33,19 +33,20 @@ func TestForbiddenWhileItBegins(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	b := &Buffering{Sink: "audit", Allowed: func(string) bool { return false }, Buffer: buffer.New(buffer.Options{
-		Spool: files, Client: client, Slots: func() source.Slots { return NewLists(1).Slots() }, Log: zaptest.NewLogger(t),
-	})}
+	log := zaptest.NewLogger(t)
+	b := &backlog{collection: "secrets", Sink: NewSink(New(Options{
+		Spool: files, Client: client, Slots: func() source.Slots { return feed.NewLists(1).Slots() }, Log: log,
+	}), "audit", log)}
 	ctx, cancel := context.WithCancel(t.Context())
-	b.Buffer.Load(ctx)
+	b.buffer.Load(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { b.Buffer.Run(ctx) })
+	running.Go(func() { b.buffer.Run(ctx) })
 	target := source.Target{Collection: event.Collection{Resource: "secrets"}, Resource: source.Resource{Version: "v1", Name: "secrets", Kind: "Secret"}}
-	use, err := b.begin("secrets", target, buffer.Position{Committed: "10", Read: "10"})
+	use, err := b.begin(target, Position{Committed: "10", Read: "10"})
 	if use != nil || err != nil {
 		t.Errorf("a recording began: %v, %v", use, err)
 	}
-	if n := b.Buffer.State().Targets; n != 0 || len(files.List()) > 0 {
+	if n := b.buffer.State().Targets; n != 0 || len(files.List()) > 0 {
 		t.Errorf("%d recordings, and segments %v", n, files.List())
 	}
 	cancel()
@@ -67,8 +68,8 @@ func TestRecordFrom(t *testing.T) {
 		{"a", "c", "a", "60"},
 		{"a", "c", "b", "b"}, // what is no number does not compare
 	} {
-		f := &follower{forgotten: c.forgotten, readThen: c.readThen, resume: "60"}
-		if got := f.recordFrom(c.committed); got != c.want {
+		b := &backlog{forgotten: c.forgotten, readThen: c.readThen}
+		if got := b.recordFrom(Position{Committed: c.committed, Read: "60"}); got != c.want {
 			t.Errorf("committed %s, after %s was forgotten with everything up to %s read: from %s, want %s", c.committed, c.forgotten, c.readThen, got, c.want)
 		}
 	}
@@ -85,7 +86,7 @@ func TestDiskThatCannotBeRead(t *testing.T) {
 		next  error // of a recording that has no frame yet
 	}{
 		{"for a moment", 2500 * time.Millisecond, 3 * time.Second, true, io.EOF},
-		{"for long", time.Hour, readFor, false, buffer.ErrEnd},
+		{"for long", time.Hour, readFor, false, ErrEnd},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -105,27 +106,25 @@ func TestDiskThatCannotBeRead(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				b := &Buffering{Sink: "audit", Buffer: buffer.New(buffer.Options{
-					Spool: files, Client: client, Slots: func() source.Slots { return NewLists(1).Slots() }, Log: zaptest.NewLogger(t),
-				})}
-				ctx, cancel := context.WithCancel(t.Context())
-				b.Buffer.Load(ctx)
-				var running sync.WaitGroup
-				running.Go(func() { b.Buffer.Run(ctx) })
-				target := source.Target{Collection: event.Collection{Resource: "pods"}, Resource: source.Resource{Version: "v1", Name: "pods", Kind: "Pod"}}
-				at := buffer.Position{Committed: "10", Read: "10"}
+				log := zaptest.NewLogger(t)
 				var state source.Phase
-				f := &follower{collection: "pods", target: target, Reader: New(Options{
-					Buffering: b, Log: zaptest.NewLogger(t), OnState: func(_ string, s source.State) { state = s.Phase },
-				})}
-				use, err := b.Buffer.Begin("audit", target, at)
+				b := &backlog{collection: "pods", onState: func(s source.State) { state = s.Phase }, Sink: NewSink(New(Options{
+					Spool: files, Client: client, Slots: func() source.Slots { return feed.NewLists(1).Slots() }, Log: log,
+				}), "audit", log)}
+				ctx, cancel := context.WithCancel(t.Context())
+				b.buffer.Load(ctx)
+				var running sync.WaitGroup
+				running.Go(func() { b.buffer.Run(ctx) })
+				target := source.Target{Collection: event.Collection{Resource: "pods"}, Resource: source.Resource{Version: "v1", Name: "pods", Kind: "Pod"}}
+				at := Position{Committed: "10", Read: "10"}
+				use, err := b.buffer.Begin("audit", target, at)
 				if err != nil {
 					t.Fatal(err)
 				}
 
 				begun := time.Now()
 				until = begun.Add(c.lasts)
-				_, err = f.next(ctx, use)
+				_, err = (&replay{backlog: b, use: use}).next(ctx)
 				if took := time.Since(begun); !errors.Is(err, c.next) || took != c.takes || state != source.Buffered {
 					t.Errorf("next: %v after %s, in phase %q", err, took, state)
 				}
@@ -135,11 +134,11 @@ func TestDiskThatCannotBeRead(t *testing.T) {
 
 				begun = time.Now()
 				until = begun.Add(c.lasts)
-				found, err := f.find(ctx, at)
-				if took := time.Since(begun); (found != nil) != c.found || err != nil || took != c.takes || f.refused == c.found || state != source.Waiting {
-					t.Errorf("found: %t after %s, refused: %t, %v", found != nil, took, f.refused, err)
+				found, err := b.find(ctx, target, at)
+				if took := time.Since(begun); (found != nil) != c.found || err != nil || took != c.takes || b.refused == c.found || state != source.Waiting {
+					t.Errorf("found: %t after %s, refused: %t, %v", found != nil, took, b.refused, err)
 				}
-				if n := b.Buffer.State().Targets; n != 1 {
+				if n := b.buffer.State().Targets; n != 1 {
 					t.Errorf("there are %d recordings", n)
 				}
 				if found != nil {

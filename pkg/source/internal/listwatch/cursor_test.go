@@ -1,4 +1,4 @@
-package source
+package listwatch
 
 import (
 	"slices"
@@ -31,15 +31,15 @@ func TestCursor(t *testing.T) {
 		{"to no number", "10", "x y", "10 x"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			at := cursor{resume: c.from, last: c.from}
+			at := Cursor{Resume: c.from, Last: c.from}
 			resume := []string{}
 			for _, rv := range strings.Fields(c.saw) {
-				at.saw(strings.TrimPrefix(rv, "-"))
-				resume = append(resume, at.resume)
+				at.Saw(strings.TrimPrefix(rv, "-"))
+				resume = append(resume, at.Resume)
 			}
 			want := strings.Fields(c.resume)
 			if c.saw == "" {
-				resume = append(resume, at.resume)
+				resume = append(resume, at.Resume)
 			}
 			if !slices.Equal(resume, want) {
 				t.Errorf("resume from %v, want %v", resume, want)
@@ -59,13 +59,13 @@ func TestCursorLosesNothing(t *testing.T) {
 			history = append(history, rv)
 		}
 		read := rapid.IntRange(0, len(history)).Draw(t, "read")
-		at := cursor{resume: "99", last: "99"}
+		at := Cursor{Resume: "99", Last: "99"}
 		for _, rv := range history[:read] {
-			at.saw(strconv.Itoa(rv))
+			at.Saw(strconv.Itoa(rv))
 		}
 		for _, rv := range history[read:] {
-			if !event.Newer(strconv.Itoa(rv), at.resume) {
-				t.Fatalf("%v: %d read, and from %s the event at %d does not come", history, read, at.resume, rv)
+			if !event.Newer(strconv.Itoa(rv), at.Resume) {
+				t.Fatalf("%v: %d read, and from %s the event at %d does not come", history, read, at.Resume, rv)
 			}
 		}
 	})
@@ -73,13 +73,13 @@ func TestCursorLosesNothing(t *testing.T) {
 
 // Failures are only counted together if they have the same resourceVersion.
 func TestCursorForgetsFailures(t *testing.T) {
-	at := cursor{resume: "10", last: "10", failures: 3}
-	at.saw("11")
-	if at.failures != 3 {
+	at := Cursor{Resume: "10", Last: "10", Failures: 3}
+	at.Saw("11")
+	if at.Failures != 3 {
 		t.Error("forgotten before there was progress")
 	}
-	at.saw("12")
-	if at.failures != 0 {
+	at.Saw("12")
+	if at.Failures != 0 {
 		t.Error("remembered after there was progress")
 	}
 }

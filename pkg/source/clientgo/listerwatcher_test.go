@@ -1,4 +1,4 @@
-package source
+package clientgo
 
 import (
 	"context"
@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
 // reading is a ListerWatcher's Run under way in a bubble.
@@ -30,7 +32,7 @@ type reading struct {
 	t      *testing.T
 	cancel context.CancelFunc
 	done   chan error
-	states []State // guarded by recorder.mu
+	states []source.State // guarded by recorder.mu
 }
 
 // read runs lw in the bubble until it rests.
@@ -48,13 +50,13 @@ func read(t *testing.T, lw cache.ListerWatcher, from event.Position, change func
 	return r
 }
 
-func (r *reading) state(s State) {
+func (r *reading) state(s source.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.states = append(r.states, s)
 }
 
-func (r *reading) lastState() State {
+func (r *reading) lastState() source.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.states[len(r.states)-1]
@@ -109,7 +111,7 @@ func TestListerWatcherListsThenWatches(t *testing.T) {
 			if sig.Object == nil {
 				continue
 			}
-			o, err := ParseObject(sig.Object.Raw)
+			o, err := source.ParseObject(sig.Object.Raw)
 			if err != nil || o.APIVersion != "v1" || o.Kind != "ConfigMap" || o.UID != "uid-1" || o.Namespace != "s" {
 				t.Errorf("got %s: %v", sig.Object.Raw, err)
 			}
@@ -131,7 +133,7 @@ func TestListerWatcherResumes(t *testing.T) {
 		r := read(t, s, at("12"), nil)
 		r.expect("added c@13 >12")
 		s.hangUp() // what is not known to be complete comes again
-		time.Sleep(firstRetry)
+		time.Sleep(listwatch.FirstRetry)
 		r.expect("added c@13 >12")
 		r.endCancelled()
 	})
@@ -177,7 +179,7 @@ func TestListerWatcherEmptyWatches(t *testing.T) {
 		s := newShelf(10, "a")
 		s.opened = func(w watch.Interface) { w.Stop() }
 		r := read(t, s, at("11"), nil)
-		time.Sleep(emptyFor - time.Second)
+		time.Sleep(listwatch.EmptyFor - time.Second)
 		r.expect()
 		time.Sleep(30 * time.Second)
 		if got := r.received(); len(got) < 3 {
@@ -196,7 +198,7 @@ func TestListerWatcherWatchesThatLeadNowhere(t *testing.T) {
 		s.put("b") // at 12, sent by each watch from 11
 		s.opened = func(w watch.Interface) { w.Stop() }
 		r := read(t, s, at("11"), nil)
-		if last := r.lastState(); last.Phase != Waiting || !strings.Contains(last.Err.Error(), "from resourceVersion 11 ended at once") {
+		if last := r.lastState(); last.Phase != source.Waiting || !strings.Contains(last.Err.Error(), "from resourceVersion 11 ended at once") {
 			t.Errorf("state %+v", last)
 		}
 		time.Sleep(10 * time.Minute)
@@ -310,7 +312,7 @@ func TestListerWatcherWaits(t *testing.T) {
 				s.fail = x.fail
 				r := read(t, s, event.Position{}, nil)
 				last := r.lastState()
-				if last.Phase != Waiting || !apierrors.IsForbidden(last.Err) || !strings.HasPrefix(last.Err.Error(), x.want) || !last.Until.After(time.Now()) {
+				if last.Phase != source.Waiting || !apierrors.IsForbidden(last.Err) || !strings.HasPrefix(last.Err.Error(), x.want) || !last.Until.After(time.Now()) {
 					t.Errorf("state %+v", last)
 				}
 				before := len(r.received())
@@ -364,14 +366,14 @@ func TestListerWatcherErrorsInTheStream(t *testing.T) {
 }
 
 func TestListerWatcherHandlerEndsRun(t *testing.T) {
-	for _, kind := range []SignalKind{ListBegun, Listed, ListEnded, Added} {
+	for _, kind := range []source.SignalKind{source.ListBegun, source.Listed, source.ListEnded, source.Added} {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				// An error that looks like the server's is still the handler's.
 				full := fmt.Errorf("store: %w", apierrors.NewResourceExpired("the disk is full"))
 				s := newShelf(10, "a")
 				r := read(t, s, event.Position{}, func(o *ListerWatcherOptions) {
-					o.Handler = HandlerFunc(func(_ context.Context, s Signal) error {
+					o.Handler = source.HandlerFunc(func(_ context.Context, s source.Signal) error {
 						if s.Kind == kind {
 							return full
 						}
@@ -393,9 +395,9 @@ func TestListerWatcherBlockedHandler(t *testing.T) {
 		s := newShelf(10, "a")
 		r := read(t, s, at("11"), func(o *ListerWatcherOptions) {
 			rec := o.Handler.(*recorder)
-			rec.hook = func(_ context.Context, s Signal) error {
+			rec.hook = func(_ context.Context, s source.Signal) error {
 				if s.Object != nil && s.Object.Name == "b" && len(rec.received()) == 1 {
-					time.Sleep(maxBlocked + time.Second)
+					time.Sleep(listwatch.MaxBlocked + time.Second)
 				}
 				return nil
 			}
@@ -403,26 +405,26 @@ func TestListerWatcherBlockedHandler(t *testing.T) {
 		s.put("b")
 		s.put("c")
 		synctest.Wait()
-		time.Sleep(maxBlocked + 2*time.Second)
+		time.Sleep(listwatch.MaxBlocked + 2*time.Second)
 		r.expect("added b@12 >11", "added c@13 >12")
 		r.endCancelled()
 	})
 }
 
-// A handler that takes longer than maxBlocked for every event receives every event once.
+// A handler that takes longer than MaxBlocked for every event receives every event once.
 func TestListerWatcherHandlerThatAlwaysBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(10, "a", "x", "y", "z")
 		r := read(t, s, at("14"), func(o *ListerWatcherOptions) {
-			o.Handler.(*recorder).hook = func(context.Context, Signal) error {
-				time.Sleep(maxBlocked + time.Second)
+			o.Handler.(*recorder).hook = func(context.Context, source.Signal) error {
+				time.Sleep(listwatch.MaxBlocked + time.Second)
 				return nil
 			}
 		})
 		s.put("b")
 		s.put("c")
 		s.remove("x", "y", "z")
-		pass(10 * (maxBlocked + time.Second))
+		pass(10 * (listwatch.MaxBlocked + time.Second))
 		r.expect("added b@15 >14", "added c@16 >15", "deleted x@17 >16", "deleted y@17 >16", "deleted z@17 >16")
 		r.endCancelled()
 	})
@@ -435,22 +437,22 @@ func TestListerWatcherKinds(t *testing.T) {
 		}
 	}
 	wire := metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
-	given := Resource{Group: "example.com", Version: "v1", Kind: "Thing"}
+	given := source.Resource{Group: "example.com", Version: "v1", Kind: "Thing"}
 	for _, x := range []struct {
 		name     string
 		encodeAs func(*corev1.ConfigMap) object
 		scheme   *runtime.Scheme
-		resource Resource
+		resource source.Resource
 		want     string
 		err      error
 	}{
-		{"typed, by scheme", nil, scheme.Scheme, Resource{}, "v1 ConfigMap", nil},
+		{"typed, by scheme", nil, scheme.Scheme, source.Resource{}, "v1 ConfigMap", nil},
 		{"the scheme goes before the resource", nil, scheme.Scheme, given, "v1 ConfigMap", nil},
 		{"typed, by resource", nil, nil, given, "example.com/v1 Thing", nil},
-		{"typed, by nothing", nil, nil, Resource{}, "", ErrNotRegistered},
+		{"typed, by nothing", nil, nil, source.Resource{}, "", ErrNotRegistered},
 		{"metadata, by resource", metadata(wire), scheme.Scheme, given, "example.com/v1 Thing", nil},
 		{"metadata alone", metadata(metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}), nil, given, "v1 ConfigMap", nil},
-		{"metadata, by nothing", metadata(wire), scheme.Scheme, Resource{}, "", ErrUnknowable},
+		{"metadata, by nothing", metadata(wire), scheme.Scheme, source.Resource{}, "", ErrUnknowable},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -463,7 +465,7 @@ func TestListerWatcherKinds(t *testing.T) {
 				synctest.Wait()
 				for _, sig := range r.signals {
 					if o := sig.Object; o != nil {
-						parsed, err := ParseObject(o.Raw)
+						parsed, err := source.ParseObject(o.Raw)
 						if err != nil || parsed.APIVersion+" "+parsed.Kind != x.want || o.APIVersion+" "+o.Kind != x.want {
 							t.Errorf("got %s: %v", o.Raw, err)
 						}

@@ -1,4 +1,4 @@
-package bridge
+package buffer
 
 import (
 	"context"
@@ -14,9 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubebridge/kubebridge/internal/base/spool"
-	"github.com/kubebridge/kubebridge/internal/buffer"
 	"github.com/kubebridge/kubebridge/internal/core/feed"
-	"github.com/kubebridge/kubebridge/internal/operate/leader"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -32,9 +30,9 @@ type lease struct {
 }
 
 // list returns the list in the ConfigMap.
-func (l *lease) list() buffer.List {
+func (l *lease) list() List {
 	l.Helper()
-	list, err := buffer.DecodeList(l.content)
+	list, err := DecodeList(l.content)
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -43,7 +41,7 @@ func (l *lease) list() buffer.List {
 
 // exchanging is a replica with an exchange.
 type exchanging struct {
-	*exchange
+	*Exchange
 	lease *lease
 	name  string
 	seen  int       // the version that was read or written last
@@ -63,9 +61,9 @@ func (e *exchanging) Write(_ context.Context, content []byte) error {
 	case e.lease.fails != nil:
 		return e.lease.fails
 	case e.lease.holder != e.name:
-		return leader.ErrNotLeader
+		return ErrNotLeader
 	case e.seen != e.lease.version:
-		return leader.ErrChanged
+		return ErrChanged
 	}
 	e.lease.version++
 	e.lease.writes++
@@ -73,7 +71,7 @@ func (e *exchanging) Write(_ context.Context, content []byte) error {
 	return nil
 }
 
-// replica starts a replica with a disk buffer. Its API server does not answer.
+// replica starts a replica with a disk  Its API server does not answer.
 func (l *lease) replica(name string) *exchanging {
 	l.Helper()
 	files, err := spool.Open(l.TempDir(), spool.Options{})
@@ -86,19 +84,18 @@ func (l *lease) replica(name string) *exchanging {
 	}
 	log := zaptest.NewLogger(l)
 	e := &exchanging{lease: l, name: name, now: time.Now()}
-	e.exchange = &exchange{
-		buffer: buffer.New(buffer.Options{
+	e.Exchange = NewExchange(ExchangeOptions{
+		Buffer: New(Options{
 			Cluster: "a", Spool: files, Client: client, Slots: func() source.Slots { return feed.NewLists(1).Slots() }, Sinks: []string{"audit"}, Log: log,
 		}),
-		note: e, limit: leader.MaxNote, election: func() leader.Status { return leader.Status{Identity: name, Holder: l.holder} },
-		reminder: newReminder(log), log: log,
-	}
+		Note: e, Limit: 1 << 20, Election: func() (string, string) { return name, l.holder }, Tried: func(string, error) {}, Log: log,
+	})
 	ctx, stop := context.WithCancel(l.Context())
-	e.buffer.Load(ctx)
+	e.Buffer.Load(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		e.buffer.Run(ctx)
+		e.Buffer.Run(ctx)
 	}()
 	l.Cleanup(func() {
 		stop()
@@ -118,15 +115,15 @@ func (e *exchanging) wait(d time.Duration) {
 // lead makes a replica the leader.
 func (e *exchanging) lead() {
 	e.lease.holder = e.name
-	e.leads(e.lease.Context())
+	e.Lead(e.lease.Context())
 }
 
 var pods = source.Target{Collection: event.Collection{Resource: "pods"}, Resource: source.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}}
 
 // begin begins a recording of pods in a namespace.
-func (e *exchanging) begin(namespace, at string) *buffer.Use {
+func (e *exchanging) begin(namespace, at string) *Use {
 	e.lease.Helper()
-	use, err := e.buffer.Begin("audit", podsIn(namespace), buffer.Position{Committed: at, Epoch: 1, Read: at})
+	use, err := e.Buffer.Begin("audit", podsIn(namespace), Position{Committed: at, Epoch: 1, Read: at})
 	if err != nil {
 		e.lease.Fatal(err)
 	}
@@ -140,9 +137,9 @@ func podsIn(namespace string) source.Target {
 }
 
 // records returns what is recorded and needed, such as "shop at 10".
-func (e *exchanging) records() string { return shortly(e.buffer.List()) }
+func (e *exchanging) records() string { return shortly(e.Buffer.List()) }
 
-func shortly(list []buffer.Listed) string {
+func shortly(list []Listed) string {
 	var out []string
 	for _, l := range list {
 		out = append(out, fmt.Sprintf("%s at %s", l.Target.Collection.Namespace, l.At.Committed))
@@ -215,7 +212,7 @@ func TestListIsInherited(t *testing.T) {
 	want(t, "another standby", c.records(), "shop at 10")
 	b.wait(exchangeEvery)
 	want(t, "the holder of the list", l.list().Holder, "b")
-	a.stands()
+	a.Stand()
 	for range 100 {
 		b.wait(heirWithin)
 		a.wait(heirWithin)
@@ -223,7 +220,7 @@ func TestListIsInherited(t *testing.T) {
 	}
 	want(t, "another standby", c.records(), "shop at 10")
 	want(t, "the former leader", a.records(), "shop at 10")
-	use, err := b.buffer.Find("audit", podsIn("shop"), buffer.Position{Committed: "12", Epoch: 1, Read: "12"})
+	use, err := b.Buffer.Find("audit", podsIn("shop"), Position{Committed: "12", Epoch: 1, Read: "12"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,18 +300,18 @@ func TestListCannotBeRead(t *testing.T) {
 	}
 	want(t, "a standby", b.records(), "shop at 10")
 	for _, e := range []*exchanging{a, b} {
-		if _, problem := e.status(); problem != l.fails.Error() {
+		if _, problem := e.Status(); problem != l.fails.Error() {
 			t.Errorf("the problem of %s: %q", e.name, problem)
 		}
 	}
-	b.leads(t.Context())
+	b.Lead(t.Context())
 	want(t, "a standby that takes over", b.records(), "shop at 10")
-	b.stands()
+	b.Stand()
 	l.fails = nil
 	a.wait(exchangeEvery)
 	b.wait(exchangeEvery)
 	want(t, "a standby", b.records(), "bank at 20, shop at 10")
-	if _, problem := b.status(); problem != "" {
+	if _, problem := b.Status(); problem != "" {
 		t.Errorf("the problem is still %q", problem)
 	}
 }
@@ -332,7 +329,7 @@ func TestRecordedBeforeTheFirstList(t *testing.T) {
 	if err := use.Suspend(); err != nil {
 		t.Fatal(err)
 	}
-	a.stands()
+	a.Stand()
 	l.fails = nil
 	for _, holder := range []string{"", "a", "b"} {
 		l.holder = holder
@@ -350,13 +347,13 @@ func TestRecordedBeforeTheFirstList(t *testing.T) {
 func TestListOfASealedBuffer(t *testing.T) {
 	l := &lease{T: t}
 	a, b := l.replica("a"), l.replica("b")
-	a.sealed = true
+	a.Buffer.Sealed = true
 	a.lead()
 	a.begin("shop", "10")
 	a.wait(exchangeEvery)
 	b.wait(exchangeEvery)
 	want(t, "a standby without a key", b.records(), "")
-	if _, problem := b.status(); !strings.Contains(problem, "no key") {
+	if _, problem := b.Status(); !strings.Contains(problem, "no key") {
 		t.Errorf("the problem is %q", problem)
 	}
 	b.lead()
@@ -367,13 +364,13 @@ func TestListOfASealedBuffer(t *testing.T) {
 func TestListIsFull(t *testing.T) {
 	l := &lease{T: t}
 	a := l.replica("a")
-	a.limit = 500
+	a.Limit = 500
 	a.lead()
 	for n := range 50 {
 		a.begin(fmt.Sprintf("namespace-%x", n*7919*7907), fmt.Sprint(n*104729))
 	}
 	a.wait(exchangeEvery)
-	unlisted, _ := a.status()
+	unlisted, _ := a.Status()
 	if n := len(l.list().Recordings); n == 0 || unlisted != 50-n {
 		t.Errorf("%d are listed, and %d count as not listed", n, unlisted)
 	}

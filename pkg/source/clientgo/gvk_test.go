@@ -1,4 +1,4 @@
-package source_test
+package clientgo_test
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/clientgo"
 )
 
 var (
@@ -60,34 +60,34 @@ func TestRestoreGVK(t *testing.T) {
 		{name: "kind only", scheme: scheme.Scheme, obj: &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod"}}, want: &corev1.Pod{TypeMeta: podKind}},
 		{name: "version only", scheme: scheme.Scheme, obj: &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1"}}, want: &corev1.Pod{TypeMeta: podKind}},
 		{name: "the internal version is no candidate", scheme: withInternal, obj: &corev1.Pod{}, want: &corev1.Pod{TypeMeta: podKind}},
-		{name: "internal only", scheme: internalOnly, obj: &corev1.Pod{}, err: source.ErrNotRegistered},
-		{name: "another kind", scheme: scheme.Scheme, obj: &corev1.Pod{TypeMeta: deploymentKind}, err: source.ErrOtherKind},
-		{name: "another version", scheme: scheme.Scheme, obj: &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1beta1", Kind: "Deployment"}}, err: source.ErrOtherKind},
-		{name: "ambiguous", scheme: two, obj: &appsv1.Deployment{}, err: source.ErrAmbiguous},
+		{name: "internal only", scheme: internalOnly, obj: &corev1.Pod{}, err: clientgo.ErrNotRegistered},
+		{name: "another kind", scheme: scheme.Scheme, obj: &corev1.Pod{TypeMeta: deploymentKind}, err: clientgo.ErrOtherKind},
+		{name: "another version", scheme: scheme.Scheme, obj: &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1beta1", Kind: "Deployment"}}, err: clientgo.ErrOtherKind},
+		{name: "ambiguous", scheme: two, obj: &appsv1.Deployment{}, err: clientgo.ErrAmbiguous},
 		{name: "several, carrying one", scheme: two, obj: &appsv1.Deployment{TypeMeta: rollout}},
 		{name: "several, carrying a part that decides", scheme: two, obj: &appsv1.Deployment{TypeMeta: metav1.TypeMeta{Kind: "Rollout"}}, want: &appsv1.Deployment{TypeMeta: rollout}},
-		{name: "every group's ListOptions", scheme: scheme.Scheme, obj: &metav1.ListOptions{}, err: source.ErrAmbiguous},
-		{name: "unversioned", scheme: scheme.Scheme, obj: &metav1.Status{}, err: source.ErrUnversioned},
+		{name: "every group's ListOptions", scheme: scheme.Scheme, obj: &metav1.ListOptions{}, err: clientgo.ErrAmbiguous},
+		{name: "unversioned", scheme: scheme.Scheme, obj: &metav1.Status{}, err: clientgo.ErrUnversioned},
 		{name: "unversioned, complete", scheme: scheme.Scheme, obj: &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}}},
-		{name: "not registered", scheme: runtime.NewScheme(), obj: &corev1.Pod{}, err: source.ErrNotRegistered},
-		{name: "not registered, half", scheme: runtime.NewScheme(), obj: &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod"}}, err: source.ErrNotRegistered},
+		{name: "not registered", scheme: runtime.NewScheme(), obj: &corev1.Pod{}, err: clientgo.ErrNotRegistered},
+		{name: "not registered, half", scheme: runtime.NewScheme(), obj: &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod"}}, err: clientgo.ErrNotRegistered},
 		{name: "not registered, complete", scheme: runtime.NewScheme(), obj: &corev1.Pod{TypeMeta: podKind}},
-		{name: "not registered, carrying what another type is", scheme: two, obj: &corev1.Pod{TypeMeta: deploymentKind}, err: source.ErrOtherKind},
-		{name: "no scheme", obj: &corev1.Pod{}, err: source.ErrNotRegistered},
-		{name: "metadata", scheme: scheme.Scheme, obj: &metav1.PartialObjectMetadata{}, err: source.ErrUnknowable},
-		{name: "metadata as it comes from the server", scheme: scheme.Scheme, obj: &metav1.PartialObjectMetadata{TypeMeta: metadataKind}, err: source.ErrUnknowable},
+		{name: "not registered, carrying what another type is", scheme: two, obj: &corev1.Pod{TypeMeta: deploymentKind}, err: clientgo.ErrOtherKind},
+		{name: "no scheme", obj: &corev1.Pod{}, err: clientgo.ErrNotRegistered},
+		{name: "metadata", scheme: scheme.Scheme, obj: &metav1.PartialObjectMetadata{}, err: clientgo.ErrUnknowable},
+		{name: "metadata as it comes from the server", scheme: scheme.Scheme, obj: &metav1.PartialObjectMetadata{TypeMeta: metadataKind}, err: clientgo.ErrUnknowable},
 		{name: "metadata of a kind", scheme: scheme.Scheme, obj: &metav1.PartialObjectMetadata{TypeMeta: deploymentKind}},
 		{name: "unstructured", obj: u("example.com/v1", "Thing")},
-		{name: "unstructured without a kind", scheme: scheme.Scheme, obj: u("v1", ""), err: source.ErrUnknowable},
-		{name: "unstructured without a version", scheme: scheme.Scheme, obj: u("", "Pod"), err: source.ErrUnknowable},
-		{name: "nil", scheme: scheme.Scheme, err: source.ErrNoObject},
-		{name: "nil pointer", scheme: scheme.Scheme, obj: (*corev1.Pod)(nil), err: source.ErrNoObject},
+		{name: "unstructured without a kind", scheme: scheme.Scheme, obj: u("v1", ""), err: clientgo.ErrUnknowable},
+		{name: "unstructured without a version", scheme: scheme.Scheme, obj: u("", "Pod"), err: clientgo.ErrUnknowable},
+		{name: "nil", scheme: scheme.Scheme, err: clientgo.ErrNoObject},
+		{name: "nil pointer", scheme: scheme.Scheme, obj: (*corev1.Pod)(nil), err: clientgo.ErrNoObject},
 
 		{name: "list", scheme: scheme.Scheme, obj: &corev1.PodList{Items: make([]corev1.Pod, 2)}, want: &corev1.PodList{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{{TypeMeta: podKind}, {TypeMeta: podKind}},
 		}},
 		{name: "empty list", scheme: scheme.Scheme, obj: &corev1.PodList{}, want: &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}},
-		{name: "one item of another kind leaves the list as it was", scheme: scheme.Scheme, obj: &corev1.PodList{Items: []corev1.Pod{{}, {TypeMeta: deploymentKind}}}, err: source.ErrOtherKind},
+		{name: "one item of another kind leaves the list as it was", scheme: scheme.Scheme, obj: &corev1.PodList{Items: []corev1.Pod{{}, {TypeMeta: deploymentKind}}}, err: clientgo.ErrOtherKind},
 		{
 			name: "mixed list", scheme: scheme.Scheme,
 			obj: &corev1.List{Items: []runtime.RawExtension{{Object: &corev1.Pod{}}, {Raw: []byte(`{}`)}, {Object: &appsv1.Deployment{}}}},
@@ -101,10 +101,10 @@ func TestRestoreGVK(t *testing.T) {
 		}},
 		{name: "unstructured list, an item without a kind", obj: &unstructured.UnstructuredList{
 			Object: map[string]any{"apiVersion": "example.com/v1", "kind": "ThingList"}, Items: []unstructured.Unstructured{*u("example.com/v1", "")},
-		}, err: source.ErrUnknowable},
+		}, err: clientgo.ErrUnknowable},
 		{name: "metadata list of a kind, items of none", obj: &metav1.PartialObjectMetadataList{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []metav1.PartialObjectMetadata{{}},
-		}, err: source.ErrUnknowable},
+		}, err: clientgo.ErrUnknowable},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			want := x.want
@@ -112,11 +112,11 @@ func TestRestoreGVK(t *testing.T) {
 				want = x.obj.DeepCopyObject()
 			}
 			for range 2 { // the second time changes nothing
-				err := source.RestoreGVK(x.scheme, x.obj)
+				err := clientgo.RestoreGVK(x.scheme, x.obj)
 				if !errors.Is(err, x.err) {
 					t.Fatalf("got error %v, want %v", err, x.err)
 				}
-				var typed *source.GVKError
+				var typed *clientgo.GVKError
 				if x.err != nil && !errors.As(err, &typed) {
 					t.Errorf("%T is no GVKError", err)
 				}
@@ -138,7 +138,7 @@ func TestGVKErrorNamesWhatItSaw(t *testing.T) {
 		{&appsv1.DeploymentList{Items: []appsv1.Deployment{{TypeMeta: deploymentKind}, {TypeMeta: podKind}}}, `restore kind of *v1.Deployment, item 1 of its list: the object says that it is of another kind; it carries apiVersion "v1", kind "Pod"; the scheme has apps/v1 Deployment, example.com/v1 Rollout`},
 		{nil, "restore kind of <nil>: there is no object"},
 	} {
-		if got := source.RestoreGVK(inTwo(t), x.obj); got == nil || got.Error() != x.want {
+		if got := clientgo.RestoreGVK(inTwo(t), x.obj); got == nil || got.Error() != x.want {
 			t.Errorf("got  %v\nwant %s", got, x.want)
 		}
 	}
@@ -147,15 +147,15 @@ func TestGVKErrorNamesWhatItSaw(t *testing.T) {
 // Several goroutines may use a complete object: the race detector fails this test if RestoreGVK writes to it.
 func TestRestoreGVKOnlyReadsCompleteObjects(t *testing.T) {
 	list := &corev1.PodList{Items: make([]corev1.Pod, 3)}
-	if err := source.RestoreGVK(scheme.Scheme, list); err != nil {
+	if err := clientgo.RestoreGVK(scheme.Scheme, list); err != nil {
 		t.Fatal(err)
 	}
-	transform := source.RestoreGVKTransform(scheme.Scheme)
+	transform := clientgo.RestoreGVKTransform(scheme.Scheme)
 	tombstone := cache.DeletedFinalStateUnknown{Key: "s/p", Obj: &corev1.Pod{}} // not complete: to be copied
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			if err := source.RestoreGVK(scheme.Scheme, list); err != nil {
+			if err := clientgo.RestoreGVK(scheme.Scheme, list); err != nil {
 				t.Error(err)
 			}
 			for _, in := range []any{&list.Items[0], tombstone} {
@@ -191,14 +191,14 @@ func TestRestoreGVKTransform(t *testing.T) {
 			same: func(out any) bool { return out.(cache.DeletedFinalStateUnknown).Obj == any(complete) },
 		},
 		{name: "tombstone, key only", in: cache.DeletedFinalStateUnknown{Key: "s/p"}, want: cache.DeletedFinalStateUnknown{Key: "s/p"}},
-		{name: "tombstone of no object", in: cache.DeletedFinalStateUnknown{Key: "s/p", Obj: 7}, err: source.ErrNoObject},
-		{name: "tombstone of an unknowable", in: cache.DeletedFinalStateUnknown{Obj: &metav1.PartialObjectMetadata{}}, err: source.ErrUnknowable},
-		{name: "unknowable", in: &metav1.PartialObjectMetadata{}, err: source.ErrUnknowable},
-		{name: "no object", in: "text", err: source.ErrNoObject},
-		{name: "nil", err: source.ErrNoObject},
+		{name: "tombstone of no object", in: cache.DeletedFinalStateUnknown{Key: "s/p", Obj: 7}, err: clientgo.ErrNoObject},
+		{name: "tombstone of an unknowable", in: cache.DeletedFinalStateUnknown{Obj: &metav1.PartialObjectMetadata{}}, err: clientgo.ErrUnknowable},
+		{name: "unknowable", in: &metav1.PartialObjectMetadata{}, err: clientgo.ErrUnknowable},
+		{name: "no object", in: "text", err: clientgo.ErrNoObject},
+		{name: "nil", err: clientgo.ErrNoObject},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			out, err := source.RestoreGVKTransform(scheme.Scheme)(x.in)
+			out, err := clientgo.RestoreGVKTransform(scheme.Scheme)(x.in)
 			if !errors.Is(err, x.err) {
 				t.Fatalf("got error %v, want %v", err, x.err)
 			}

@@ -1,4 +1,4 @@
-package source_test
+package clientgo_test
 
 import (
 	"context"
@@ -13,13 +13,13 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/clientgo"
 )
 
 // What a typed client returns does not say what it is, and neither do its items.
 func ExampleRestoreGVK() {
 	pods := &corev1.PodList{Items: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}}}}
-	if err := source.RestoreGVK(scheme.Scheme, pods); err != nil {
+	if err := clientgo.RestoreGVK(scheme.Scheme, pods); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -33,8 +33,8 @@ func ExampleRestoreGVK() {
 // Where the kind cannot be known, the error says why.
 func ExampleRestoreGVK_unknowable() {
 	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}}
-	err := source.RestoreGVK(scheme.Scheme, object)
-	fmt.Println(errors.Is(err, source.ErrUnknowable))
+	err := clientgo.RestoreGVK(scheme.Scheme, object)
+	fmt.Println(errors.Is(err, clientgo.ErrUnknowable))
 	fmt.Println(err)
 	// Output:
 	// true
@@ -44,7 +44,7 @@ func ExampleRestoreGVK_unknowable() {
 // An informer's handlers and listers see complete objects.
 func ExampleRestoreGVKTransform() {
 	informer := cache.NewSharedIndexInformer(onePod{}, &corev1.Pod{}, 0, nil)
-	if err := informer.SetTransform(source.RestoreGVKTransform(scheme.Scheme)); err != nil {
+	if err := informer.SetTransform(clientgo.RestoreGVKTransform(scheme.Scheme)); err != nil {
 		fmt.Println(err)
 		return
 	}
