@@ -149,19 +149,19 @@ func (l *Log) read(m *sink.Message, h *head) (bool, error) {
 	if m.Foreign {
 		return false, fmt.Errorf("it does not name this stream and its sequence: %w", ErrForeign)
 	}
-	if ok, err := l.heads.read(m, h); err != nil || !ok || h.text[cluster] != l.options.Cluster {
+	if ok, err := l.heads.read(m, h); err != nil || !ok || h.Cluster != l.options.Cluster {
 		return false, err
 	}
-	if h.typ.OfRequest() && (h.typ != event.Attributed || !l.attributions) {
+	if h.Type.OfRequest() && (h.Type != event.Attributed || !l.attributions) {
 		return false, nil
 	}
 	if l.uid == "" {
-		l.uid = h.text[clusterUID]
+		l.uid = h.ClusterUID
 	}
-	if h.text[clusterUID] != l.uid {
-		return false, fmt.Errorf("it is of the cluster with the UID %s, others are of %s: %w (%s)", h.text[clusterUID], l.uid, ErrClusters, l.options.Cluster)
+	if h.ClusterUID != l.uid {
+		return false, fmt.Errorf("it is of the cluster with the UID %s, others are of %s: %w (%s)", h.ClusterUID, l.uid, ErrClusters, l.options.Cluster)
 	}
 	rv, _ := strconv.ParseUint(h.at(), 10, 64) // a query cannot ask for resourceVersions that are not numbers
-	l.newest[h.epoch] = max(l.newest[h.epoch], rv)
+	l.newest[h.Epoch] = max(l.newest[h.Epoch], rv)
 	return true, nil
 }

@@ -64,17 +64,17 @@ func (p Point) position() position { return position{max(p.Epoch, 1), p.RV} }
 // the last one before the gap, so a gap with the point's own resourceVersion comes after the point.
 func (p Point) holds(h *head) (bool, error) {
 	if p.isTime() {
-		return !h.time.After(p.Time), nil
+		return !h.Time.After(p.Time), nil
 	}
 	at := h.at()
-	if h.epoch != p.position().epoch || at == "" {
-		return h.epoch <= p.position().epoch, nil
+	if h.Epoch != p.position().epoch || at == "" {
+		return h.Epoch <= p.position().epoch, nil
 	}
 	n, err := strconv.ParseUint(at, 10, 64)
 	if err != nil {
-		return false, fmt.Errorf("resourceVersion %q of %s cannot be compared: ask for a time", at, h.text[collection])
+		return false, fmt.Errorf("resourceVersion %q of %s cannot be compared: ask for a time", at, h.Collection)
 	}
-	if h.typ == event.Gap {
+	if h.Type == event.Gap {
 		return n < p.RV, nil
 	}
 	return n <= p.RV, nil
@@ -90,7 +90,7 @@ func (p position) compare(q position) int {
 // position returns the epoch and resourceVersion of an event. ok is false if the event has no numeric resourceVersion.
 func (h *head) position() (p position, ok bool) {
 	n, err := strconv.ParseUint(h.at(), 10, 64)
-	return position{h.epoch, n}, err == nil
+	return position{h.Epoch, n}, err == nil
 }
 
 // tailMessages is how many messages at the end of each part are read to find the newest resourceVersion.

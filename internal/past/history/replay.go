@@ -56,10 +56,6 @@ type replay struct {
 	passed time.Time // when the bridge first published an event as new as the point's resourceVersion
 }
 
-func newReplay(s *scan, needs func(string) bool, keep func(*head) bool) *replay {
-	return &replay{scan: s, needs: needs, keep: keep, copies: map[string]*collectionCopy{}}
-}
-
 // run reads every part to its end, not only to the point: the events that prove how complete a collection was may follow much later.
 func (r *replay) run(ctx context.Context) error {
 	parts := r.Parts()
@@ -73,7 +69,7 @@ func (r *replay) run(ctx context.Context) error {
 		}
 	}
 	return r.each(ctx, "reading", ranges, false, func(m *sink.Message, h *head) error {
-		if !r.asked(h.text[group], h.text[resource]) {
+		if !r.asked(h.Group, h.Resource) {
 			return nil
 		}
 		r.notePassed(h)
@@ -86,7 +82,7 @@ func (r *replay) run(ctx context.Context) error {
 			}
 			c.progress[m.Part] = f
 		}
-		if m.Offset < f.from || h.run < c.run && !h.typ.OfCollection() && h.typ != event.Deleted {
+		if m.Offset < f.from || h.Run < c.run && !h.Type.OfCollection() && h.Type != event.Deleted {
 			return nil
 		}
 		return r.take(c, f, m, h)
@@ -94,9 +90,10 @@ func (r *replay) run(ctx context.Context) error {
 }
 
 func (r *replay) copyOf(h *head) *collectionCopy {
-	c := r.copies[h.text[collection]]
+	c := r.copies[h.Collection]
 	if c == nil {
-		c = &collectionCopy{id: h.text[collection], resource: h.resourceID(), progress: map[int]*partProgress{}, lists: map[uint64]*list{}}
+		resource := consumer.NameOf(&h.Received).Resource
+		c = &collectionCopy{id: h.Collection, resource: resource, progress: map[int]*partProgress{}, lists: map[uint64]*list{}}
 		if t := r.tracks[c.id]; t != nil {
 			c.run, c.limit = t.run, t.incarnation
 		}
@@ -108,12 +105,17 @@ func (r *replay) copyOf(h *head) *collectionCopy {
 // notePassed records when the bridge first published an event as new as the point's resourceVersion.
 func (r *replay) notePassed(h *head) {
 	at, ok := h.position()
-	if !ok || r.point.isTime() || at.compare(r.point.position()) < 0 {
-		return
+	if ok && !r.point.isTime() && at.compare(r.point.position()) >= 0 {
+		r.passed = first(r.passed, h.Time)
 	}
-	if r.passed.IsZero() || h.time.Before(r.passed) {
-		r.passed = h.time
+}
+
+// first returns the earlier one of two times. The zero time is none.
+func first(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
 	}
+	return a
 }
 
 // wasClosed reports whether a collection was closed before the cluster reached the point's resourceVersion. A closed event has no
@@ -128,13 +130,13 @@ func (r *replay) wasClosed(c *collectionCopy) bool {
 }
 
 func (r *replay) take(c *collectionCopy, f *partProgress, m *sink.Message, h *head) error {
-	if !r.point.isTime() && h.incarnation == c.limit {
+	if !r.point.isTime() && h.Incarnation == c.limit {
 		if at, ok := h.position(); ok && c.seen.compare(at) < 0 {
 			c.seen = at
 		}
-		if h.typ == event.Closed {
+		if h.Type == event.Closed {
 			e, err := h.decode(m)
-			c.closed, c.firstAfter = e, h.time
+			c.closed, c.firstAfter = e, h.Time
 			return err
 		}
 	}
@@ -144,15 +146,13 @@ func (r *replay) take(c *collectionCopy, f *partProgress, m *sink.Message, h *he
 	}
 	f.reach(h, r.point, c.limit, within)
 	if !within {
-		if c.firstAfter.IsZero() || h.time.Before(c.firstAfter) {
-			c.firstAfter = h.time
-		}
+		c.firstAfter = first(c.firstAfter, h.Time)
 		return nil
 	}
-	if c.last.Before(h.time) {
-		c.last = h.time
+	if c.last.Before(h.Time) {
+		c.last = h.Time
 	}
-	if !h.typ.OfCollection() {
+	if !h.Type.OfCollection() {
 		return r.object(c, f, m, h)
 	}
 	e, err := h.decode(m)
@@ -180,9 +180,9 @@ func (r *replay) within(c *collectionCopy, f *partProgress, h *head) (bool, erro
 		return holds, err
 	}
 	switch {
-	case h.incarnation > c.limit:
+	case h.Incarnation > c.limit:
 		f.past = true
-	case h.typ.OfCollection(), f.open == nil:
+	case h.Type.OfCollection(), f.open == nil:
 		f.past = !holds
 	default:
 		return holds, nil
@@ -197,10 +197,10 @@ func (f *partProgress) reach(h *head, p Point, limit uint64, within bool) {
 	switch {
 	case !ok, p.isTime() && !within:
 		return
-	case !p.isTime() && (h.incarnation != limit || h.epoch != p.position().epoch):
+	case !p.isTime() && (h.Incarnation != limit || h.Epoch != p.position().epoch):
 		return
-	case h.typ == event.Synced, h.typ == event.Gap: // everything up to a gap's version is published
-	case h.typ == event.Closed, event.Origin(h.text[origin]) != event.Watch, f.open != nil:
+	case h.Type == event.Synced, h.Type == event.Gap: // everything up to a gap's version is published
+	case h.Type == event.Closed, h.Origin != event.Watch, f.open != nil:
 		return
 	}
 	if f.reached.compare(at) < 0 {
@@ -217,13 +217,13 @@ func (r *replay) object(c *collectionCopy, f *partProgress, m *sink.Message, h *
 			return err
 		}
 	}
-	if h.typ != event.Deleted {
-		f.run = max(f.run, h.run)
+	if h.Type != event.Deleted {
+		f.run = max(f.run, h.Run)
 	}
 	if f.live != nil {
-		key := h.text[namespace] + "/" + h.text[objectName]
+		key := h.Namespace + "/" + h.Name
 		switch resync := f.listing.resync; {
-		case resync && h.typ == event.Present, !resync && h.typ != event.Deleted:
+		case resync && h.Type == event.Present, !resync && h.Type != event.Deleted:
 			f.live[key] = struct{}{}
 		case !resync:
 			delete(f.live, key)

@@ -85,8 +85,9 @@ func (s *scan) run(ctx context.Context) error {
 		}
 	}
 	// A resourceVersion without an epoch is ambiguous as soon as one later epoch was seen.
-	if newest := slices.Max(append(slices.Collect(maps.Keys(s.newest)), 1)); s.point.RV != 0 && s.point.Epoch == 0 && newest > 1 {
-		return fmt.Errorf("the cluster has several epochs, and a resourceVersion needs one: write e%d:%d, or a time", newest, s.point.RV)
+	newest, rv := slices.Max(append(slices.Collect(maps.Keys(s.newest)), 1)), s.point.RV
+	if rv != 0 && s.point.Epoch == 0 && newest > 1 {
+		return fmt.Errorf("the cluster has several epochs, and a resourceVersion needs one: write e%d:%d, or a time", newest, rv)
 	}
 	return nil
 }
@@ -95,10 +96,8 @@ func (s *scan) run(ctx context.Context) error {
 func (s *scan) stretch(ctx context.Context, ranges []sink.Range) error {
 	found := map[string]map[int][]mark{}
 	err := s.each(ctx, "looking for a complete list", ranges, true, func(m *sink.Message, h *head) error {
-		if s.earliest.IsZero() || h.time.Before(s.earliest) {
-			s.earliest = h.time
-		}
-		if !h.typ.OfCollection() || !s.asked(h.text[group], h.text[resource]) {
+		s.earliest = first(s.earliest, h.Time)
+		if !h.Type.OfCollection() || !s.asked(h.Group, h.Resource) {
 			return nil
 		}
 		e, err := h.decode(m)

@@ -47,8 +47,14 @@ func cutText(key []byte) (string, []byte, error) {
 	}
 }
 
-func appendResource(key []byte, r Resource) []byte {
-	return appendText(appendText(key, r.Cluster), r.Name)
+// cutTexts reads texts at the beginning of a key, and returns what follows.
+func cutTexts(key []byte, to ...*string) (rest []byte, err error) {
+	for _, text := range to {
+		if *text, key, err = cutText(key); err != nil {
+			return nil, err
+		}
+	}
+	return key, nil
 }
 
 // end returns the first key after all that begin with prefix.
@@ -77,7 +83,9 @@ func readPosition(b []byte) Position {
 // newestFirst returns a position whose keys have the opposite order.
 func (p Position) newestFirst() Position { return Position{^p.Era, ^p.Version, ^p.Seq} }
 
-func resourceKey(kind byte, r Resource) []byte { return appendResource([]byte{kind}, r) }
+func resourceKey(kind byte, r Resource) []byte {
+	return appendText(appendText([]byte{kind}, r.Cluster), r.Name)
+}
 
 func objectKey(r Resource, o Name) []byte {
 	return appendText(appendText(resourceKey(keyVersion, r), o.Namespace), o.Name)
@@ -95,17 +103,8 @@ type versionID struct {
 }
 
 func readVersionKey(prefix int, key []byte) (v versionID, err error) {
-	rest := key[prefix:]
-	if v.Namespace, rest, err = cutText(rest); err != nil {
-		return v, err
-	}
-	if v.Name.Name, rest, err = cutText(rest); err != nil {
-		return v, err
-	}
-	if v.collection, rest, err = cutText(rest); err != nil {
-		return v, err
-	}
-	if len(rest) != positionBytes {
+	rest, err := cutTexts(key[prefix:], &v.Namespace, &v.Name.Name, &v.collection)
+	if err != nil || len(rest) != positionBytes {
 		return v, errKey
 	}
 	v.at = readPosition(rest).newestFirst()
@@ -130,13 +129,9 @@ func readChange(prefix int, key, value []byte) (c change, err error) {
 		return c, errKey
 	}
 	c.at = readPosition(key[prefix:])
-	for _, to := range []*string{&c.Namespace, &c.Name.Name, &c.collection} {
-		if *to, value, err = cutText(value); err != nil {
-			return c, err
-		}
-	}
-	micros, size := binary.Varint(value)
-	if size != len(value) {
+	rest, err := cutTexts(value, &c.Namespace, &c.Name.Name, &c.collection)
+	micros, size := binary.Varint(rest)
+	if err != nil || size != len(rest) {
 		return c, errKey
 	}
 	c.time = time.UnixMicro(micros).UTC()

@@ -16,16 +16,13 @@ type View struct {
 	At       Position
 }
 
-// errStop ends a list.
-var errStop = errors.New("stop")
-
 // Get returns an object; nil if the view does not have it. Errors of Get, List and Changes wrap [ErrTrimmed] if Trim deletes what they read.
 func (s *Store) Get(v View, o Name) (found *Object, err error) {
 	prefix := objectKey(v.Resource, o)
-	err = s.read(v, prefix, end(prefix), func(x *Object) error {
+	err = s.read(v, prefix, end(prefix), func(x *Object) bool {
 		kept := *x // read is at its end, so the body is not used again
 		found = &kept
-		return nil
+		return true
 	})
 	return found, err
 }
@@ -41,20 +38,12 @@ func (s *Store) List(v View, namespace string, after Name, fn func(o *Object) bo
 	if after != (Name{}) {
 		from = end(objectKey(v.Resource, after))
 	}
-	err := s.read(v, from, end(prefix), func(o *Object) error {
-		if !fn(o) {
-			return errStop
-		}
-		return nil
-	})
-	if errors.Is(err, errStop) {
-		return nil
-	}
-	return err
+	return s.read(v, from, end(prefix), fn)
 }
 
-// read calls fn for the objects of a view within a range of keys. An object and its body are only valid during the call.
-func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err error) {
+// read calls fn for the objects of a view within a range of keys, until it returns false. An object and its body are only
+// valid during the call.
+func (s *Store) read(v View, from, to []byte, fn func(o *Object) bool) (err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
 		return err
@@ -66,21 +55,14 @@ func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err err
 	prefix := len(resourceKey(keyVersion, v.Resource))
 	var best Object
 	found := false // best is the object of a name
-	flush := func() error {
-		if !found {
-			return nil
-		}
-		found = false
-		return fn(&best)
-	}
 	for ok := it.First(); ok; {
 		id, err := readVersionKey(prefix, it.Key())
 		if err != nil {
 			return err
 		}
 		if found && best.Name != id.Name {
-			if err := flush(); err != nil {
-				return err
+			if found = false; !fn(&best) {
+				return nil
 			}
 		}
 		if id.at.Compare(v.At) > 0 {
@@ -103,10 +85,11 @@ func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err err
 			ok = it.SeekGE(next)
 		}
 	}
-	if err := it.Error(); err != nil {
+	if err := it.Error(); err != nil || !found {
 		return err
 	}
-	return flush()
+	fn(&best)
+	return nil
 }
 
 // newerThan reports whether v is shown instead of w, which a collection with a lower ID holds.
@@ -133,10 +116,9 @@ type Change struct {
 // changes of that namespace only, and does not read the versions of others. It ends early, without an error, if fn returns false, and with the
 // cause of ctx if ctx ends, also while it reads changes for which it does not call fn.
 func (s *Store) Changes(ctx context.Context, r Resource, namespace string, after, upTo Position, fn func(c *Change) bool) (err error) {
-	prefix := resourceKey(keyChange, r)
-	lower := append(changeKey(r, after), 0)
-	upper := append(changeKey(r, upTo), 0)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	prefix := len(resourceKey(keyChange, r))
+	bounds := pebble.IterOptions{LowerBound: append(changeKey(r, after), 0), UpperBound: append(changeKey(r, upTo), 0)}
+	it, err := s.db.NewIter(&bounds)
 	if err != nil {
 		return err
 	}
@@ -149,7 +131,7 @@ func (s *Store) Changes(ctx context.Context, r Resource, namespace string, after
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		id, err := readChange(len(prefix), it.Key(), it.Value())
+		id, err := readChange(prefix, it.Key(), it.Value())
 		if err != nil {
 			return err
 		}
@@ -232,12 +214,12 @@ func (s *Store) changes(ctx context.Context, r Resource, g *group, fn func(c *Ch
 	return true, nil
 }
 
-func (s *Store) version(r Resource, id versionID) (Version, error) {
+func (s *Store) version(r Resource, id versionID) (v Version, err error) {
 	value, err := s.get(versionKey(r, id.Name, id.collection, id.at))
-	if err != nil {
-		return Version{}, err
+	if err == nil {
+		v, v.Body, err = splitVersion(value)
 	}
-	return readVersion(value)
+	return v, err
 }
 
 // same reports whether two objects look the same to clients. They can be those of two collections.
@@ -245,23 +227,17 @@ func same(a, b *Object) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	if a.At == b.At && a.Collection == b.Collection {
-		return true
-	}
-	return a.UID == b.UID && a.Epoch == b.Epoch && a.ResourceVersion == b.ResourceVersion && a.Extent == b.Extent && bytes.Equal(a.Body, b.Body)
+	return a.At == b.At && a.Collection == b.Collection || a.UID == b.UID && a.Epoch == b.Epoch &&
+		a.ResourceVersion == b.ResourceVersion && a.Extent == b.Extent && bytes.Equal(a.Body, b.Body)
 }
 
 // CountAt returns how many changes have a resourceVersion in an era, but not more than two.
 func (s *Store) CountAt(r Resource, era, version uint64) (n int, err error) {
 	prefix := changeKey(r, Position{Era: era, Version: version})
-	err = s.scan(prefix[:len(prefix)-8], func(_, _ []byte) error {
+	for range rows(s.db, prefix[:len(prefix)-8], end(prefix[:len(prefix)-8]), &err) {
 		if n++; n == 2 {
-			return errStop
+			break
 		}
-		return nil
-	})
-	if errors.Is(err, errStop) {
-		err = nil
 	}
 	return n, err
 }

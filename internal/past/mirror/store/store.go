@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -177,18 +178,13 @@ func (s *Store) load() error {
 		return fmt.Errorf("%w (it has %q, this program %q)", ErrFormat, text, format)
 	}
 	return s.scan([]byte{keyDrop}, func(key, value []byte) error {
-		rest := key[1:]
-		var parts [3]string
-		for i := range parts {
-			var err error
-			if parts[i], rest, err = cutText(rest); err != nil {
-				return err
-			}
-		}
-		if len(rest) != 8 || len(value) != 8 {
+		var d drop
+		rest, err := cutTexts(key[1:], &d.resource.Cluster, &d.resource.Name, &d.collection)
+		if err != nil || len(rest) != 8 || len(value) != 8 {
 			return errKey
 		}
-		s.addDrop(drop{Resource{parts[0], parts[1]}, parts[2], dropAt{binary.BigEndian.Uint64(rest), binary.BigEndian.Uint64(value)}})
+		d.dropAt = dropAt{binary.BigEndian.Uint64(rest), binary.BigEndian.Uint64(value)}
+		s.addDrop(d)
 		return nil
 	})
 }
@@ -264,18 +260,28 @@ func (s *Store) get(key []byte) ([]byte, error) {
 	return append([]byte{}, value...), nil
 }
 
-// scan calls fn for all keys with a prefix. Key and value are only valid during the call.
-func (s *Store) scan(prefix []byte, fn func(key, value []byte) error) error {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: end(prefix)})
-	if err != nil {
-		return err
+// rows returns the keys from lower up to upper with their values, which are only valid until the next ones. An error ends it, and is added to failed.
+func rows(r pebble.Reader, lower, upper []byte, failed *error) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		if err != nil {
+			*failed = errors.Join(*failed, err)
+			return
+		}
+		for ok := it.First(); ok && yield(it.Key(), it.Value()); ok = it.Next() {
+		}
+		*failed = errors.Join(*failed, it.Error(), it.Close())
 	}
-	for ok := it.First(); ok; ok = it.Next() {
-		if err := fn(it.Key(), it.Value()); err != nil {
-			return errors.Join(err, it.Close())
+}
+
+// scan calls fn for all keys with a prefix. Key and value are only valid during the call.
+func (s *Store) scan(prefix []byte, fn func(key, value []byte) error) (err error) {
+	for key, value := range rows(s.db, prefix, end(prefix), &err) {
+		if err = fn(key, value); err != nil {
+			break
 		}
 	}
-	return errors.Join(it.Error(), it.Close())
+	return err
 }
 
 // Records calls fn for all records whose name begins with prefix, in the order of their names. The value is only valid during the call.
@@ -313,13 +319,6 @@ func appendVersion(dst []byte, v *Version) []byte {
 }
 
 var errVersion = errors.New("the database has a version of an unknown form")
-
-// readVersion reads a value. The result does not refer to b.
-func readVersion(b []byte) (Version, error) {
-	v, body, err := splitVersion(b)
-	v.Body = append([]byte{}, body...)
-	return v, err
-}
 
 // splitVersion reads a value whose body stays a part of b.
 func splitVersion(b []byte) (v Version, body []byte, err error) {

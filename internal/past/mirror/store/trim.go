@@ -55,7 +55,12 @@ func (s *Store) Trim(ctx context.Context, r Resource, floor Position) error {
 	if err := s.trimVersions(r, floor, remove); err != nil {
 		return err
 	}
-	err := s.until(resourceKey(keyChange, r), append(changeKey(r, floor), 0), remove)
+	var err error
+	for key := range rows(s.db, resourceKey(keyChange, r), append(changeKey(r, floor), 0), &err) {
+		if err = remove(key); err != nil {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -92,20 +97,6 @@ func (s *Store) trimDrops(r Resource, remove func(key []byte) error) error {
 		}
 	}
 	return nil
-}
-
-// until calls fn for the keys with a prefix below a bound.
-func (s *Store) until(prefix, bound []byte, fn func(key []byte) error) error {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: bound})
-	if err != nil {
-		return err
-	}
-	for ok := it.First(); ok; ok = it.Next() {
-		if err := fn(it.Key()); err != nil {
-			return errors.Join(err, it.Close())
-		}
-	}
-	return errors.Join(it.Error(), it.Close())
 }
 
 // trimVersions removes versions. A deletion goes after the older versions of its object, which would be shown without it.
