@@ -91,9 +91,9 @@ func NewGuard(o Options) *Guard { return &Guard{Options: o} }
 // Check returns nil if a request may be answered, or an error of the Kubernetes API: 401, 403, 429 for a client that makes too many questions
 // necessary, or 503 if the answer is not known now.
 func (g *Guard) Check(r *http.Request, a *Attributes) error {
-	u, _, err := g.user(r)
+	u, err := g.User(r)
 	if err != nil {
-		return g.refused(err)
+		return err
 	}
 	if u.Cluster != "" && a.Cluster != u.Cluster {
 		return forbidden(u, a, fmt.Sprintf("the token is of cluster %q, and the request is for cluster %q", u.Cluster, a.Cluster))
@@ -111,10 +111,7 @@ func (g *Guard) Check(r *http.Request, a *Attributes) error {
 // User returns who sends a request, or an error as of [Guard.Check].
 func (g *Guard) User(r *http.Request) (*User, error) {
 	u, _, err := g.user(r)
-	if err != nil {
-		return nil, g.refused(err)
-	}
-	return u, nil
+	return u, g.refused(err)
 }
 
 // Review says whether the sender of a request may send another one, with the given attributes, at the same cluster.
@@ -123,10 +120,7 @@ func (g *Guard) Review(r *http.Request, a *Attributes) (st authorizationv1.Subje
 	if err == nil {
 		st, err = g.Authorizer.Review(r.Context(), u, a)
 	}
-	if err != nil {
-		return st, g.refused(err)
-	}
-	return st, nil
+	return st, g.refused(err)
 }
 
 // Rules lists what the sender of a request may do in a namespace, and outside of namespaces.
@@ -135,10 +129,7 @@ func (g *Guard) Rules(r *http.Request, cluster, namespace string) (st authorizat
 	if err == nil {
 		st, err = g.Authorizer.Rules(r.Context(), u, &Scope{cluster, namespace, token})
 	}
-	if err != nil {
-		return st, g.refused(err)
-	}
-	return st, nil
+	return st, g.refused(err)
 }
 
 // errUnknown is returned for credentials that are not known.
@@ -178,9 +169,12 @@ func (e *UnansweredError) Unwrap() error { return e.Err }
 // logEvery is the time between two lines of the log about refusals.
 const logEvery = 10 * time.Second
 
-// refused turns an error into one of the API, and logs why a question was not answered.
+// refused turns an error, or nil, into one of the API, and logs why a question was not answered.
 func (g *Guard) refused(err error) error {
-	if errors.Is(err, errUnknown) {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errUnknown):
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
 	reason := "permissions cannot be checked now"

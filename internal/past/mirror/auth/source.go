@@ -47,17 +47,20 @@ func NewSource(o SourceOptions) *Source { return &Source{SourceOptions: o} }
 func (s *Source) Check(ctx context.Context) error {
 	bus := s.BusUID()
 	if bus == "" {
-		return &UnansweredError{fmt.Sprintf("no event of cluster %q was read yet, so it is not known whether the API server is of the cluster on the bus", s.Cluster), nil}
+		return &UnansweredError{fmt.Sprintf("no event of cluster %q was read yet, "+
+			"so it is not known whether the API server is of the cluster on the bus", s.Cluster), nil}
 	}
 	uid, err := s.apiServerUID(ctx)
+	if err == nil && uid != bus {
+		err = fmt.Errorf("%w: the events on the bus are of the cluster with the UID %s, the API server's namespace kube-system has %s",
+			ErrOtherCluster, bus, uid)
+	}
 	switch {
-	case errors.Is(err, ErrOtherCluster), err == nil && uid != bus:
-		if err == nil {
-			err = fmt.Errorf("%w: the events on the bus are of the cluster with the UID %s, the API server's namespace kube-system has %s", ErrOtherCluster, bus, uid)
-		}
+	case errors.Is(err, ErrOtherCluster):
 		return &UnansweredError{fmt.Sprintf("the API server that bridge serve asks is not of cluster %q on the bus", s.Cluster), err}
 	case apierrors.IsForbidden(err):
-		return &UnansweredError{fmt.Sprintf("bridge serve may not get the namespace kube-system, whose UID says which cluster it asks: allow it at cluster %q, or set kubernetes.clusterUID", s.Cluster), err}
+		return &UnansweredError{fmt.Sprintf("bridge serve may not get the namespace kube-system, whose UID says which cluster it asks: "+
+			"allow it at cluster %q, or set kubernetes.clusterUID", s.Cluster), err}
 	case err != nil:
 		return &UnansweredError{"it is not known now which cluster is asked: " + describeAPIError(s.Cluster, err), err}
 	}
