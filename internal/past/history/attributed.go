@@ -89,7 +89,6 @@ func (c *Change) attribute(e *event.Received) {
 	}
 }
 
-// size returns about the memory of a change.
 func (c *Change) size() int {
 	n := 1<<10 + len(c.Diff)
 	for _, p := range c.Paths {

@@ -129,7 +129,6 @@ func (c *changes) attribute(m *sink.Message, h *head, keep bool) error {
 	return c.waiting.attribute(e, keep)
 }
 
-// found is a message that concerns the object.
 type found struct {
 	message sink.Message
 	head    head
@@ -168,14 +167,12 @@ func (c *changes) merge(ctx context.Context, parts [][]found) error {
 	}
 }
 
-// shown is a state of the object.
 type shown struct {
 	uid, version string
 	epoch        uint64
 	body         []byte // nil: not known
 }
 
-// changes follows one object.
 type changes struct {
 	*Log
 	query     *ChangesQuery

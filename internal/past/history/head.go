@@ -39,7 +39,6 @@ func textsOf(e *event.Received) [12]*string {
 	}
 }
 
-// at returns the resourceVersion at which the event happened; "" if it is not known.
 func (h *head) at() string {
 	if h.Type == event.Deleted {
 		return h.DeletionVersion
@@ -200,7 +199,6 @@ func (h *headReader) readValue(m *sink.Message, out *head) (bool, error) {
 	return true, out.check()
 }
 
-// message converts m into the form that [consumer.Decode] reads.
 func message(m *sink.Message) consumer.Message {
 	out := consumer.Message{Value: m.Value, Headers: make(map[string]string, len(m.Headers))}
 	for _, x := range m.Headers {
@@ -254,7 +252,6 @@ func (h *head) decode(m *sink.Message) (*event.Received, error) {
 	return e, nil
 }
 
-// identity is what an object's JSON says that the object is.
 type identity struct{ apiVersion, kind, namespace, name, uid string }
 
 // identityOf reads the identity, without decoding the rest. As in encoding/json, the last member of a name counts.

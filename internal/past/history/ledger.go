@@ -5,7 +5,6 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// plan is the newest plan of a resource.
 type plan struct {
 	birth, number uint64
 	digest        string

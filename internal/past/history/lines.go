@@ -46,7 +46,6 @@ func compareLines(a, b []string) *differ {
 	return d
 }
 
-// compare finds the differences within a part of the texts.
 func (d *differ) compare(p differing, round int) {
 	for p.a < p.aEnd && p.b < p.bEnd && d.a[p.a] == d.b[p.b] {
 		p.a, p.b = p.a+1, p.b+1
@@ -146,7 +145,6 @@ func (d *differ) table(p differing) {
 	}
 }
 
-// unified writes the differences in the unified format.
 func (d *differ) unified(a, b []string) string {
 	var out strings.Builder
 	for first := 0; first < len(d.found); {
@@ -177,7 +175,6 @@ func (d *differ) unified(a, b []string) string {
 	return out.String()
 }
 
-// lineRange returns a range of lines in the notation of the unified format.
 func lineRange(begin, end int) string {
 	switch end - begin {
 	case 0:

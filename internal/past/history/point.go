@@ -144,13 +144,11 @@ func (q *Query) known(ctx context.Context, l *Log) error {
 	return &UnknownPointError{q.At, all.holds()}
 }
 
-// reaches reports whether an event as new as the point was read, in the point's epoch.
 func (l *Log) reaches(p Point) bool {
 	newest, read := l.newest[p.position().epoch]
 	return p.isTime() || read && p.RV <= newest
 }
 
-// holds describes which resourceVersions were read, for messages.
 func (l *Log) holds() string {
 	var all []string
 	for _, epoch := range slices.Sorted(maps.Keys(l.newest)) {

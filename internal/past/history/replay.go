@@ -31,7 +31,6 @@ type partProgress struct {
 	live    map[string]struct{} // the objects that this list has published and that still exist
 }
 
-// collectionCopy is the copy of one collection.
 type collectionCopy struct {
 	id, resource string
 	state        consumer.State

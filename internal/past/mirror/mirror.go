@@ -180,7 +180,6 @@ func (m *Mirror) newState() {
 	m.state = consumer.State{Durable: true, Lookup: func(key string) ([]byte, error) { return m.store.Record(objectPrefix + key) }}
 }
 
-// saveState writes a record of the state.
 func (m *Mirror) saveState(key string, value []byte) error {
 	name := statePrefix + key
 	if consumer.OfObject(key) {
@@ -437,7 +436,6 @@ func (m *Mirror) Trim(before time.Time) (map[store.Resource]store.Position, erro
 	return floors, m.Commit(nil)
 }
 
-// forgetEras removes the eras that are not retained.
 func (m *Mirror) forgetEras(r *resource) error {
 	for r.eras[0].Number < r.Floor.Era {
 		if err := m.batch.SetRecord(eraRecord(r.id, r.eras[0].Number), nil); err != nil {

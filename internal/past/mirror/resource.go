@@ -91,33 +91,18 @@ type Span struct {
 	Selection    event.Selection `json:",omitzero"`
 }
 
-// former is the era of a run.
 type former struct{ Run, Era uint64 }
 
 // lags reports whether one of n partitions has not read the last gap.
 func (c *collection) lags(n int) bool {
-	read := 0
 	for _, run := range c.Begun {
 		if run >= c.Run {
-			read++
+			n--
 		}
 	}
-	return read < n
+	return n > 0
 }
 
-// eraOf returns the number of the era for an event of a partition: a former one if the partition has not read the gap that ended it.
-func (c *collection) eraOf(part string, present uint64) uint64 {
-	if c.Begun[part] < c.Run {
-		for _, f := range c.Former {
-			if f.Run >= c.Begun[part] {
-				return f.Era
-			}
-		}
-	}
-	return present
-}
-
-// wrote records that the collection has a version in an era.
 func (c *collection) wrote(era, version uint64) {
 	switch {
 	case era == c.Wrote:
@@ -127,9 +112,12 @@ func (c *collection) wrote(era, version uint64) {
 	}
 }
 
-// eraOf returns the number of the era for an event of a collection.
+// eraOf returns the number of the era for an event: a former one if its partition has not read the gap that ended it.
 func (r *resource) eraOf(c *collection, s *step) uint64 {
-	number := c.eraOf(s.message.String(), r.era().Number)
+	number, begun := r.era().Number, c.Begun[s.message.String()]
+	if i := slices.IndexFunc(c.Former, func(f former) bool { return f.Run >= begun }); i >= 0 && begun < c.Run {
+		number = c.Former[i].Era
+	}
 	for _, e := range slices.Backward(r.eras) {
 		if e.Number <= number && e.From <= s.event.Epoch {
 			return e.Number
@@ -235,10 +223,6 @@ type unserved struct {
 
 const several = 2
 
-func (u *unserved) add(at store.Position, t time.Time) {
-	u.number, u.at, u.time = min(u.number+1, several), at, t
-}
-
 func (r *resource) era() *Era { return &r.eras[len(r.eras)-1] }
 
 // findEra returns the era with a number; nil if it is not among ascending eras.
@@ -250,7 +234,6 @@ func findEra(eras []Era, number uint64) *Era {
 	return &eras[i]
 }
 
-// wasComplete reports whether the resource was complete in an era.
 func (r *resource) wasComplete(number uint64) bool {
 	e := findEra(r.eras, number)
 	return e != nil && e.Complete
@@ -265,7 +248,6 @@ func eraRecord(r store.Resource, number uint64) string {
 
 func eraRecords(r store.Resource) string { return eraPrefix + r.Cluster + "/" + r.Name + "/" }
 
-// save writes the records of what has changed.
 func (r *resource) save(set func(name string, value []byte) error) error {
 	records := map[string]any{recordOf(r.id): r, eraRecord(r.id, r.era().Number): r.era()}
 	for _, number := range r.changedEras {
@@ -286,7 +268,6 @@ func (r *resource) save(set func(name string, value []byte) error) error {
 	return nil
 }
 
-// step is what one message does to a resource.
 type step struct {
 	message consumer.Message
 	event   *event.Received
@@ -321,7 +302,7 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 		}
 	}
 	next.Began = later(next.Began, r.Restarted)
-	moved, left, err := m.batch.MoveAfter(r.id, r.Served, next.Number, append(slices.Clone(s.change.Dropped), id))
+	moved, left, err := m.batch.MoveAfter(r.id, r.Served, next.Number, slices.Concat(s.change.Dropped, []string{id}))
 	if err != nil {
 		return err
 	}
@@ -340,11 +321,10 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	epoch := now.Epoch
 	r.eras, r.changedEras = append(r.eras, next), append(r.changedEras, now.Number)
 	r.raiseMinServed(epoch, r.Served.Version)
-	if c := r.Collections[id]; c != nil && !reset {
-		for _, change := range left {
-			if change.Collection == id {
-				r.raiseMinServed(c.Epoch, change.At.Version)
-			}
+	c := r.Collections[id]
+	for _, change := range left {
+		if c != nil && !reset && change.Collection == id {
+			r.raiseMinServed(c.Epoch, change.At.Version)
 		}
 	}
 	r.changed, r.unserved.number, r.Waiting = true, several, time.Time{}
@@ -387,21 +367,10 @@ func (r *resource) raiseMinServed(epoch, version uint64) {
 	}
 }
 
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
+func earlier(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
+func later(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-// dropped ends a collection.
 func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 	c := r.Collections[id]
 	if c == nil {
@@ -425,7 +394,6 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 	return m.batch.Drop(r.id, id, r.era().Number, m.seq)
 }
 
-// apply applies an event that counts.
 func (m *Mirror) apply(r *resource, s *step) error {
 	e := s.event
 	r.Time, r.changed = later(r.Time, e.Time), true
@@ -542,13 +510,14 @@ func (m *Mirror) skipped(r *resource, c *collection, s *step) error {
 
 // lastEvent returns the time of the last event in the partition whose last event is the oldest; zero if a partition had none.
 func (r *resource) lastEvent() (oldest time.Time) {
-	first := true
+	var all []time.Time
 	for _, c := range r.Collections {
 		for part := range c.Begun {
-			if t := c.LastEvents[part]; first || t.Before(oldest) {
-				oldest, first = t, false
-			}
+			all = append(all, c.LastEvents[part])
 		}
+	}
+	if len(all) > 0 {
+		oldest = earlier(all...)
 	}
 	return oldest
 }
@@ -560,9 +529,10 @@ func (m *Mirror) number(r *resource, c *collection, e *event.Received, version s
 		return 0, true
 	}
 	n, err := strconv.ParseUint(version, 10, 64)
+	numbered := func(at reached) bool { return at.Version > 0 }
 	switch {
 	case err == nil:
-	case r.Unordered == "" && c.hasNumbers():
+	case r.Unordered == "" && slices.ContainsFunc(slices.Collect(maps.Values(c.Reached)), numbered):
 		m.ignored(fmt.Errorf("event %q: its resourceVersion %q is not a number, and those of the collection are", e.ID, version))
 	default:
 		r.Unordered, r.changed = version, true
@@ -570,24 +540,15 @@ func (m *Mirror) number(r *resource, c *collection, e *event.Received, version s
 	return n, err == nil
 }
 
-// hasNumbers reports whether a synced event of the collection had a resourceVersion that is a number.
-func (c *collection) hasNumbers() bool {
-	for _, at := range c.Reached {
-		if at.Version > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // noteKind takes the kind of the resource from an event of an object. A deletion has the API version in which the object was published last, and a
 // partition that is behind has older events.
 func (r *resource) noteKind(e *event.Received) {
-	if r.Kind.Kind == "" {
-		r.Kind = Kind{e.APIVersion, e.Kind, e.Namespace != ""}
+	present := e.Type != event.Deleted && !e.Time.Before(r.KindTime)
+	if present {
+		r.KindTime = e.Time
 	}
-	if e.Type != event.Deleted && !e.Time.Before(r.KindTime) {
-		r.Kind, r.KindTime = Kind{e.APIVersion, e.Kind, e.Namespace != ""}, e.Time
+	if present || r.Kind.Kind == "" {
+		r.Kind = Kind{e.APIVersion, e.Kind, e.Namespace != ""}
 	}
 }
 
@@ -656,7 +617,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		return err
 	}
 	if era == r.era().Number {
-		r.unserved.add(put, e.Time)
+		r.unserved = unserved{min(r.unserved.number+1, several), put, e.Time}
 		r.waits(e.Time)
 	} else {
 		r.leftOut(put, e.Time)
@@ -750,11 +711,8 @@ func (r *resource) proveMarked(partitions map[string]bool) {
 
 // simple reports whether every watch event moves the served position, so it is worth computing each time.
 func (r *resource) simple() bool {
-	if len(r.Collections) != 1 {
-		return false
-	}
 	for _, c := range r.Collections {
-		return len(c.Reached) == 1
+		return len(r.Collections) == 1 && len(c.Reached) == 1
 	}
 	return false
 }
@@ -885,7 +843,6 @@ func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) 
 	return m.batch.SetMoment(r.id, t, next)
 }
 
-// published returns what readers see of the resource.
 func (r *resource) published() *Resource {
 	p := &Resource{
 		ID: r.id, Kind: r.Kind, KindTime: r.KindTime, Eras: slices.Clone(r.eras), Served: r.Served, Floor: r.Floor, Time: r.Time, LastEvent: r.lastEvent(),

@@ -28,10 +28,8 @@ import (
 // does not have may be older than the state there, and must not be deleted.
 var ErrOtherCluster = errors.New("the cluster is another one than the state is of")
 
-// pageSize is the number of objects in one page of a list.
 const pageSize = 500
 
-// shownPaths is the number of paths that a line names.
 const shownPaths = 5
 
 // extra is an object of the cluster that the state does not have.
@@ -58,7 +56,6 @@ func (r *restorer) sameCluster(ctx context.Context) error {
 	return nil
 }
 
-// findExtras lists the state's collections in the cluster, and collects the objects that the state does not have.
 func (r *restorer) findExtras(ctx context.Context) error {
 	known := map[string]bool{}
 	r.found = map[types.UID]*extra{}
@@ -184,7 +181,6 @@ func (r *restorer) checkExtras(ctx context.Context) {
 	}
 }
 
-// deleteExtras deletes the objects that the state does not have.
 func (r *restorer) deleteExtras(ctx context.Context) {
 	for _, x := range slices.Backward(r.extras) {
 		if !r.Exact || x.keep != "" {
@@ -219,7 +215,6 @@ func comparable(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return out
 }
 
-// exactPatch returns the merge patch that changes the live object into the item.
 func exactPatch(it *item, live *unstructured.Unstructured) ([]byte, error) {
 	change, _ := mergePatch(comparable(live).Object, it.Object).(map[string]any)
 	if change == nil {
@@ -279,7 +274,6 @@ func differingPaths(a, b *unstructured.Unstructured) ([]string, error) {
 	return history.Paths(x, y)
 }
 
-// places formats paths for a line.
 func places(paths []string) string {
 	if len(paths) > shownPaths {
 		return fmt.Sprintf("%s and %d more", strings.Join(paths[:shownPaths], ", "), len(paths)-shownPaths)

@@ -80,7 +80,6 @@ const (
 // ErrFailed is returned if some objects could not be restored.
 var ErrFailed = errors.New("not everything could be restored")
 
-// item is one object to restore.
 type item struct {
 	*unstructured.Unstructured
 	resource  schema.GroupResource // the resource of its event
@@ -139,7 +138,6 @@ func Run(ctx context.Context, o Options, report func(Line)) error {
 	return r.run(ctx)
 }
 
-// prepare selects, strips and sorts the objects.
 func (r *restorer) prepare(ctx context.Context) error {
 	held := map[string]bool{} // namespaces that the state has
 	var needed []string
@@ -514,7 +512,6 @@ func (r *restorer) clientOf(m *meta.RESTMapping, namespace string) dynamic.Resou
 	return r.client.Resource(m.Resource)
 }
 
-// resource returns the client with which an item is written.
 func (r *restorer) resource(it *item) (dynamic.ResourceInterface, error) {
 	m, err := r.mapping(it.Unstructured, it.resource)
 	if err != nil {
@@ -551,7 +548,6 @@ func (r *restorer) put(ctx context.Context, it *item, dry bool) (live, made *uns
 	return live, made, err
 }
 
-// awaitDefinitions waits until restored CustomResourceDefinitions are served.
 func (r *restorer) awaitDefinitions(ctx context.Context) error {
 	for _, it := range r.items {
 		if it.rank != rankDefinition || it.GetKind() != "CustomResourceDefinition" {

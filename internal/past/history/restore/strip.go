@@ -52,7 +52,6 @@ func powerful(gk schema.GroupKind) bool {
 	return false
 }
 
-// assigned lists annotations that the cluster sets.
 var assigned = []string{
 	"pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller", "pv.kubernetes.io/provisioned-by",
 	"volume.kubernetes.io/selected-node", "volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner",
@@ -110,7 +109,6 @@ func strip(u *unstructured.Unstructured) {
 	}
 }
 
-// tokenVolume is the name prefix of volumes that admission adds to Pods.
 const tokenVolume = "kube-api-access-"
 
 func dropTokens(u *unstructured.Unstructured) {

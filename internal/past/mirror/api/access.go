@@ -23,7 +23,6 @@ type rechecks struct {
 // and for tokens 10 s in the API server.
 var standardRechecks = rechecks{every: 20 * time.Second, retry: 4 * time.Second, last: 35 * time.Second}
 
-// target is what a path below a group version names.
 type target struct {
 	schema.GroupVersion
 	namespace, resource, name, subresource string
@@ -77,7 +76,6 @@ func (t *target) attributes(v view, o *options) auth.Attributes {
 	return a
 }
 
-// check returns nil if a request may be answered.
 func (s *Server) check(r *http.Request, a *auth.Attributes) error {
 	if s.Check == nil {
 		return nil

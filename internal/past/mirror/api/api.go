@@ -123,7 +123,6 @@ type view struct {
 	at      history.Point
 }
 
-// request is a request for one resource.
 type request struct {
 	*http.Request
 	view
@@ -162,7 +161,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func isProbe(path string) bool { return path == "/healthz" || path == "/livez" || path == "/readyz" }
 
-// probe answers whether the server lives or is ready.
 func (s *Server) probe(w http.ResponseWriter, path string) {
 	if path == "/readyz" {
 		if err := s.Ready(); err != nil {
@@ -242,7 +240,6 @@ func (s *Server) parseView(path string) (v view, rest string, err error) {
 	}
 }
 
-// serveResource serves the paths below a group version.
 func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) error {
 	q := &request{Request: r, view: v, namespace: t.namespace, within: t.namespace, name: t.name}
 	var o *options
@@ -463,7 +460,6 @@ func (s *Server) unread(what string) error {
 	return nil
 }
 
-// statusOf returns the Status of an error.
 func statusOf(err error) metav1.Status {
 	var known apierrors.APIStatus
 	switch {

@@ -102,7 +102,6 @@ func (o *options) selects(x *store.Object) (selection, error) {
 	return min(byLabels, o.selectsFields(x)), nil
 }
 
-// selectsLabels returns whether the label selector selects an object.
 func (o *options) selectsLabels(x *store.Object) (selection, error) {
 	if o.labels == nil || o.labels.Empty() {
 		return selected, nil

@@ -59,7 +59,6 @@ func (o *options) readIn(r *mirror.Resource, era uint64) {
 	}
 }
 
-// selectsFields returns whether the field selector selects an object.
 func (o *options) selectsFields(x *store.Object) selection {
 	if o.selector == nil {
 		return selected

@@ -44,7 +44,6 @@ func (k *kind) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.gv.Group, Resource: k.plural}
 }
 
-// column is an entry of a CustomResourceDefinition's additionalPrinterColumns.
 type column struct {
 	Name, Type, Format, Description, JSONPath string
 	Priority                                  int32
@@ -67,7 +66,6 @@ type definition struct {
 	}
 }
 
-// definedVersion is a version of a CustomResourceDefinition.
 type definedVersion struct {
 	Name                     string
 	Served                   bool
@@ -291,12 +289,10 @@ func (s *Server) kinds(v view) (all []*kind) {
 
 var readVerbs = metav1.Verbs{"get", "list", "watch"}
 
-// isDiscovery reports whether a path is one of discovery.
 func isDiscovery(parts []string) bool {
 	return parts[0] == "api" && len(parts) <= 2 || parts[0] == "apis" && len(parts) <= 3
 }
 
-// discovery serves the paths of discovery.
 func (s *Server) discovery(w http.ResponseWriter, r *http.Request, v view, parts []string) {
 	core := parts[0] == "api"
 	all := slices.DeleteFunc(s.kinds(v), func(k *kind) bool { return core != (k.gv.Group == "") })

@@ -43,7 +43,6 @@ type options struct {
 	selections      map[string]event.Selection  // of the collections, in the era that is read; nil: fields is nil
 }
 
-// parseOptions reads the query parameters.
 func parseOptions(q *request) (*options, error) {
 	o := &options{namespace: q.namespace}
 	if err := internalscheme.ParameterCodec.DecodeParameters(q.URL.Query(), metav1.SchemeGroupVersion, &o.ListOptions); err != nil {

@@ -23,7 +23,6 @@ const (
 	documentLife = 365 * 24 * time.Hour
 )
 
-// openAPIPath is an entry of the index.
 type openAPIPath struct {
 	ServerRelativeURL string `json:"serverRelativeURL"`
 }

@@ -116,7 +116,6 @@ func (s *podState) run(o map[string]any) {
 	}
 }
 
-// endOf says how a container ended.
 func endOf(terminated map[string]any) string {
 	if reason := text(terminated, "reason"); reason != "" {
 		return reason

@@ -27,7 +27,6 @@ type recent struct {
 	bytes int          // of those that are known, or that a watch uses
 }
 
-// stretchKey identifies a stretch by where it begins.
 type stretchKey struct {
 	resource store.Resource
 	behind   store.Position
@@ -136,7 +135,6 @@ func (r *recent) read(ctx context.Context, key stretchKey, upTo store.Position) 
 	return t
 }
 
-// fill reads the changes of a stretch.
 func (r *recent) fill(ctx context.Context, t *stretch) {
 	r.count(t, changeBytes)
 	t.of = map[string][]*store.Change{}

@@ -25,7 +25,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/past/mirror/auth"
 )
 
-// maxBody is the largest body of a review.
 const maxBody = 64 << 10
 
 // review is a kind whose objects clients create to ask about themselves. They are answered, and not kept.
@@ -45,7 +44,6 @@ var reviews = []review{
 
 func (x *review) plural() string { return strings.ToLower(x.kind) + "s" }
 
-// describe returns the kind for discovery.
 func (x *review) describe() *kind {
 	return &kind{
 		Kind: mirror.Kind{APIVersion: x.String(), Kind: x.kind}, gv: x.GroupVersion, plural: x.plural(), singular: strings.ToLower(x.kind),

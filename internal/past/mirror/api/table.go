@@ -248,7 +248,6 @@ func (q *request) parseInclude() error {
 	return apierrors.NewBadRequest(fmt.Sprintf("includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", q.include))
 }
 
-// table returns a table of objects.
 func (q *request) table(rows []*store.Object, version uint64, next string, columns bool, now time.Time) *metav1.Table {
 	k := q.kind
 	t := &metav1.Table{TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"}, Rows: []metav1.TableRow{}}

@@ -19,7 +19,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/past/mirror/store"
 )
 
-// watcher serves one watch.
 type watcher struct {
 	s    *Server
 	w    eventWriter
@@ -341,7 +340,6 @@ func (x *watcher) change(c *store.Change) error {
 	return x.object(apiwatch.Added, c.After, c.After.Body)
 }
 
-// object sends an event about an object.
 func (x *watcher) object(t apiwatch.EventType, o *store.Object, body []byte) (err error) {
 	if err := x.recheck(); err != nil { // a client may read slowly
 		return err

@@ -23,14 +23,12 @@ import (
 // closeTime is the time for the last bytes to a client when `bridge serve` stops.
 const closeTime = time.Second
 
-// eventWriter is what a watch writes its events to.
 type eventWriter interface {
 	// write writes one event, of which the parts are given. The client may get it only after flush.
 	write(parts ...[]byte) error
 	flush() error
 }
 
-// responseWriter writes events as lines of an HTTP answer.
 type responseWriter struct{ http.ResponseWriter }
 
 func (w responseWriter) write(parts ...[]byte) error {
@@ -44,7 +42,6 @@ func (w responseWriter) write(parts ...[]byte) error {
 
 func (w responseWriter) flush() error { return http.NewResponseController(w.ResponseWriter).Flush() }
 
-// socketWriter writes events as text frames of a WebSocket.
 type socketWriter struct{ *websocket.Conn }
 
 func (w socketWriter) write(parts ...[]byte) error {

@@ -132,7 +132,6 @@ func (g *Guard) Rules(r *http.Request, cluster, namespace string) (st authorizat
 	return st, g.refused(err)
 }
 
-// errUnknown is returned for credentials that are not known.
 var errUnknown = errors.New("the credentials are not known")
 
 // user returns who sends a request, and the token that says so; "": it is a certificate. A certificate counts before a token, as at the API server.
@@ -199,7 +198,6 @@ func (g *Guard) refused(err error) error {
 	return e
 }
 
-// forbidden returns the error of the API server.
 func forbidden(u *User, a *Attributes, reason string) error {
 	text := denied(u, a)
 	if reason != "" {

@@ -173,7 +173,6 @@ func (b *Bus) update(ctx context.Context, cluster string) error {
 	return nil
 }
 
-// build makes an index.
 func (b *Bus) build(of []store.View) (*rights, error) {
 	x := &rights{}
 	for _, v := range of {
@@ -236,7 +235,6 @@ func weight(x *store.Object) int {
 	return len(x.Body)
 }
 
-// put changes an object in a policy.
 func (b *Bus) put(p *Policy, id store.Resource, o store.Name, before, after *store.Object) {
 	b.mu.Lock()
 	s := p.scope(o.Namespace)

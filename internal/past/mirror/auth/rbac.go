@@ -40,7 +40,6 @@ type binding struct {
 	subjects []subject // sorted
 }
 
-// subject is a user or a group.
 type subject struct {
 	name  string
 	group bool
@@ -59,7 +58,6 @@ func (p *Policy) scope(namespace string) *scope {
 	return s
 }
 
-// clear removes all Roles and bindings.
 func (s *scope) clear() {
 	s.roles, s.bindings = map[string][]rbacv1.PolicyRule{}, map[string]*binding{}
 	s.users, s.groups = map[string][]*binding{}, map[string][]*binding{}

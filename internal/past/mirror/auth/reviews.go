@@ -136,7 +136,6 @@ func specOf(u *User, a *Attributes) authorizationv1.SubjectAccessReviewSpec {
 	return spec
 }
 
-// convert returns a map of values of another type.
 func convert[To, From ~[]string](extra map[string]From) map[string]To {
 	out := map[string]To{}
 	for name, values := range extra {

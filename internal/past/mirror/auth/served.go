@@ -11,7 +11,6 @@ import (
 // readOnly is why a right in the cluster is none here.
 const readOnly = "bridge serve is a read-only copy of the cluster: it answers get, list and watch, and reviews of a user's own rights"
 
-// readVerbs are the verbs that are answered.
 var readVerbs = []string{"get", "list", "watch"}
 
 // SelfReviews are the resources that clients create to ask about themselves, by group.

@@ -45,7 +45,6 @@ func Subprotocols(r *http.Request) (token string, others []string, err error) {
 	return token, others, nil
 }
 
-// bearer returns the bearer token of a request; "": it has none.
 func bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)

@@ -58,7 +58,6 @@ type Options struct {
 	heldBack  time.Duration // 0: heldBack
 }
 
-// busReader is one run.
 type busReader struct {
 	Options
 	bus      *continued
@@ -155,7 +154,6 @@ func ofMirror(err error) error {
 	return &mirrorError{err}
 }
 
-// connect reads over one connection.
 func (f *busReader) connect(ctx context.Context) error {
 	r, err := f.Open(ctx)
 	if err != nil {
@@ -400,7 +398,6 @@ func (f *busReader) read(ctx context.Context, l *history.Log) (bool, error) {
 	return true, nil
 }
 
-// ignored logs the first message that no bridge wrote.
 func (f *busReader) ignored(err error) {
 	if !f.foreign {
 		f.foreign = true

@@ -107,7 +107,6 @@ type Left struct {
 	At         Position
 }
 
-// move gives a version and its change a new era.
 func (b *Batch) move(r Resource, c change, era uint64) error {
 	from := versionKey(r, c.Name, c.collection, c.at)
 	value, closer, err := b.b.Get(from)

@@ -6,7 +6,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// recordID is the name of the record with the store's ID.
 const recordID = "id"
 
 // ID returns a random text that no other store has: positions of two stores have nothing in common, even if both were read from one bus. The first

@@ -95,7 +95,6 @@ func versionKey(r Resource, o Name, collection string, p Position) []byte {
 	return appendPosition(appendText(objectKey(r, o), collection), p.newestFirst())
 }
 
-// versionID is what the key of a version says after its resource.
 type versionID struct {
 	Name
 	collection string
@@ -113,7 +112,6 @@ func readVersionKey(prefix int, key []byte) (v versionID, err error) {
 
 func changeKey(r Resource, p Position) []byte { return appendPosition(resourceKey(keyChange, r), p) }
 
-// change is what a change's key and value say.
 type change struct {
 	versionID
 	time time.Time // of its version

@@ -10,7 +10,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// trimBatch is how many keys are deleted in one write.
 const trimBatch = 1000
 
 func momentTime(key []byte) time.Time {
