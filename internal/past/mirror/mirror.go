@@ -118,13 +118,10 @@ func (m *Mirror) load() error {
 	}
 	for name, to := range map[string]any{recordSeq: &m.seq, recordCluster: &m.uid} {
 		value, err := m.store.Record(name)
+		if err == nil && value != nil {
+			err = json.Unmarshal(value, to)
+		}
 		if err != nil {
-			return err
-		}
-		if value == nil {
-			continue
-		}
-		if err := json.Unmarshal(value, to); err != nil {
 			return err
 		}
 	}
@@ -283,15 +280,9 @@ func dropReason(id string, e *event.Received) string {
 
 // Commit makes what was applied durable together with the offsets after it, and shows it to readers.
 func (m *Mirror) Commit(offsets map[string]Offset) error {
+	records := map[string]any{}
 	for part, o := range offsets {
-		record, err := json.Marshal(o)
-		if err != nil {
-			return err
-		}
-		if err := m.batch.SetRecord(offsetPrefix+part, record); err != nil {
-			return err
-		}
-		m.offsets[part] = o
+		records[offsetPrefix+part], m.offsets[part] = o, o
 	}
 	var changed []*resource
 	for _, r := range m.all {
@@ -300,18 +291,16 @@ func (m *Mirror) Commit(offsets map[string]Offset) error {
 				return err
 			}
 		}
-		if !r.changed {
-			continue
+		if r.changed {
+			r.save(records)
+			changed = append(changed, r)
 		}
-		if err := r.save(m.batch.SetRecord); err != nil {
-			return err
-		}
-		changed = append(changed, r)
 	}
 	if err := m.state.Save(m.saveState); err != nil {
 		return err
 	}
-	for name, value := range map[string]any{recordSeq: m.seq, recordCluster: m.uid} {
+	records[recordSeq], records[recordCluster] = m.seq, m.uid
+	for name, value := range records {
 		record, err := json.Marshal(value)
 		if err != nil {
 			return err
@@ -324,23 +313,45 @@ func (m *Mirror) Commit(offsets map[string]Offset) error {
 		return err
 	}
 	m.batch = m.store.Batch()
-	m.publish(changed)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.clusterUID = m.uid
+	for _, r := range changed {
+		m.published[r.id] = r.published()
+	}
+	close(m.commits)
+	m.commits = make(chan struct{})
 	return nil
 }
 
 // MarkReached remembers how far each collection has been read in the partition that is furthest.
 func (m *Mirror) MarkReached() {
 	for _, r := range m.all {
-		r.markReached()
+		for _, c := range r.Collections {
+			c.marked = mark{}
+			for _, at := range c.Reached {
+				if r.complete && !at.Gone && c.marked.below(at.Epoch, at.Version) {
+					c.marked = mark{run: c.Run, reached: at}
+				}
+			}
+		}
 	}
 }
 
-// ProveMarked is called when every message of some partitions that was published before the last call of MarkReached has been applied. So the
-// collections are complete up to what was remembered in these partitions, which have the names of [consumer.Message.String]. A partition that is not
-// among them holds its collections back. Readers see it after Commit.
+// ProveMarked is called when every message that some partitions had before the last call of MarkReached is applied. So the
+// collections are complete in these partitions up to what was remembered, unless a gap began since. The partitions have the
+// names of [consumer.Message.String]; others hold their collections back. Readers see it after Commit.
 func (m *Mirror) ProveMarked(partitions map[string]bool) {
 	for _, r := range m.all {
-		r.proveMarked(partitions)
+		for _, c := range r.Collections {
+			for part, at := range c.Reached {
+				if to := c.marked; to.run != 0 && to.run == c.Run && partitions[part] && !at.Gone && at.Epoch == to.Epoch && at.Version < to.Version {
+					c.Reached[part] = to.reached
+					r.recheckServed, r.changed = true, true
+				}
+			}
+			c.marked = mark{}
+		}
 	}
 }
 
@@ -372,17 +383,6 @@ func (m *Mirror) ReadUntil(t time.Time, partitions map[string]bool) error {
 		m.published[id] = &shown
 	}
 	return nil
-}
-
-func (m *Mirror) publish(changed []*resource) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.clusterUID = m.uid
-	for _, r := range changed {
-		m.published[r.id] = r.published()
-	}
-	close(m.commits)
-	m.commits = make(chan struct{})
 }
 
 // Forget ends every collection, because messages were lost: the copy begins again with what is read next. What was served before

@@ -3,6 +3,7 @@ package mirror
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -54,14 +55,8 @@ func (m *Mirror) Resource(id store.Resource) *Resource {
 func (m *Mirror) Resources(cluster string) []*Resource {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	var all []*Resource
-	for id, r := range m.published {
-		if id.Cluster == cluster {
-			all = append(all, r)
-		}
-	}
-	slices.SortFunc(all, func(a, b *Resource) int { return strings.Compare(a.ID.Name, b.ID.Name) })
-	return all
+	all := slices.SortedFunc(maps.Values(m.published), func(a, b *Resource) int { return strings.Compare(a.ID.Name, b.ID.Name) })
+	return slices.DeleteFunc(all, func(r *Resource) bool { return r.ID.Cluster != cluster })
 }
 
 // Clusters returns the names of the clusters that the bus has events of.
@@ -116,9 +111,7 @@ func (r *Resource) For(sees func(namespace string) bool) *Resource {
 func (r *Resource) Present() *Era { return &r.Eras[len(r.Eras)-1] }
 
 // eraOf returns an era by its number; nil if it is not retained.
-func (r *Resource) eraOf(number uint64) *Era {
-	return findEra(r.Eras, number)
-}
+func (r *Resource) eraOf(number uint64) *Era { return findEra(r.Eras, number) }
 
 // Latest returns the served position. Errors wrap [ErrIncomplete] or [ErrAbsent].
 func (r *Resource) Latest() (store.Position, error) {
@@ -155,7 +148,8 @@ func (r *Resource) Unpublished() string {
 func (e *Era) lacks() string {
 	switch {
 	case e.Unpublished != "":
-		return fmt.Sprintf("its %s events are not published, so it is not known which objects exist: set types: [added, modified, deleted] in its entry", e.Unpublished)
+		return fmt.Sprintf("its %s events are not published, so it is not known which objects exist: "+
+			"set types: [added, modified, deleted] in its entry", e.Unpublished)
 	case e.Skipped == 0:
 		return ""
 	}
@@ -204,7 +198,8 @@ func (r *Resource) AtVersion(version, epoch uint64) (store.Position, error) {
 		return store.Position{}, fmt.Errorf("%w: %s", ErrExpired, e.lacks())
 	}
 	if epoch == 0 && found[0].Epoch != e.Epoch {
-		return store.Position{}, fmt.Errorf("%w: resourceVersion %d is of several epochs of the cluster: ask for a time, or for e%d:%d", ErrExpired, version, e.Epoch, version)
+		return store.Position{}, fmt.Errorf("%w: resourceVersion %d is of several epochs of the cluster: "+
+			"ask for a time, or for e%d:%d", ErrExpired, version, e.Epoch, version)
 	}
 	at := store.Position{Era: e.Number, Version: version, Seq: ^uint64(0)}
 	if last, _ := r.limit(&e); at.Compare(last) > 0 {
@@ -228,7 +223,8 @@ func (r *Resource) Watch(version uint64, view store.Position) (store.Position, e
 	case version > view.Version:
 		return view, fmt.Errorf("%w: %d, current: %d", ErrTooNew, version, view.Version)
 	case version < e.Base:
-		return view, fmt.Errorf("%w: too old resource version: %d (%d): changes before it may be missing%s", ErrExpired, version, e.Base, reasonSuffix(e.Reason))
+		why := strings.TrimSuffix("changes before it may be missing: "+e.Reason, ": ")
+		return view, fmt.Errorf("%w: too old resource version: %d (%d): %s", ErrExpired, version, e.Base, why)
 	}
 	at := store.Position{Era: e.Number, Version: version, Seq: ^uint64(0)}
 	if at.Compare(r.Floor) < 0 {
@@ -242,13 +238,6 @@ func (r *Resource) Watch(version uint64, view store.Position) (store.Position, e
 	return at, nil
 }
 
-func reasonSuffix(reason string) string {
-	if reason == "" {
-		return ""
-	}
-	return ": " + reason
-}
-
 // Past is a resource as of a time.
 type Past struct {
 	At    store.Position
@@ -259,20 +248,20 @@ type Past struct {
 // AtTime returns the resource with everything that was published by a time. It refuses a time for which a message that is still to be read or served could
 // change the answer. Errors wrap [ErrUnread], [ErrExpired] or [ErrAbsent].
 func (m *Mirror) AtTime(r *Resource, t time.Time) (p Past, err error) {
+	stamp := t.UTC().Format(time.RFC3339Nano)
 	if t.After(r.Until) {
-		return p, fmt.Errorf("%w: %s at %s, which is known up to %s", ErrUnread, r.ID.Name, t.UTC().Format(time.RFC3339Nano), r.Until.UTC().Format(time.RFC3339Nano))
+		until := r.Until.UTC().Format(time.RFC3339Nano)
+		return p, fmt.Errorf("%w: %s at %s, which is known up to %s", ErrUnread, r.ID.Name, stamp, until)
 	}
 	at, since, found, err := m.store.Moment(r.ID, t)
 	if err != nil {
 		return p, err
 	}
-	stamp := t.UTC().Format(time.RFC3339Nano)
 	if !found || at.Compare(r.Floor) < 0 {
 		return p, fmt.Errorf("%w: no complete state of %s at %s is retained", ErrExpired, r.ID.Name, stamp)
 	}
 	p = Past{At: at, Since: since}
-	for i := range r.Eras {
-		e := &r.Eras[i]
+	for _, e := range r.Eras {
 		switch {
 		case e.Number == at.Era && e.Absent:
 			return p, fmt.Errorf("%w in the cluster at %s", ErrAbsent, stamp)

@@ -248,24 +248,15 @@ func eraRecord(r store.Resource, number uint64) string {
 
 func eraRecords(r store.Resource) string { return eraPrefix + r.Cluster + "/" + r.Name + "/" }
 
-func (r *resource) save(set func(name string, value []byte) error) error {
-	records := map[string]any{recordOf(r.id): r, eraRecord(r.id, r.era().Number): r.era()}
+// save adds the records of what has changed.
+func (r *resource) save(records map[string]any) {
+	records[recordOf(r.id)], records[eraRecord(r.id, r.era().Number)] = r, r.era()
 	for _, number := range r.changedEras {
 		if e := findEra(r.eras, number); e != nil {
 			records[eraRecord(r.id, number)] = e
 		}
 	}
-	for name, record := range records {
-		text, err := json.Marshal(record)
-		if err != nil {
-			return err
-		}
-		if err := set(name, text); err != nil {
-			return err
-		}
-	}
 	r.changed, r.changedEras = false, nil
-	return nil
 }
 
 type step struct {
@@ -676,37 +667,6 @@ func (m *Mirror) prove(r *resource, c *collection, s *step, version uint64, vers
 		c.Reached[at] = reached{Epoch: s.event.Epoch, Version: version, Time: s.event.Time}
 	}
 	r.recheckServed = true
-}
-
-// markReached remembers how far the collections are proved in the partition that is furthest.
-func (r *resource) markReached() {
-	for _, c := range r.Collections {
-		c.marked = mark{}
-		if !r.complete {
-			continue
-		}
-		for _, at := range c.Reached {
-			if !at.Gone && c.marked.below(at.Epoch, at.Version) {
-				c.marked = mark{run: c.Run, reached: at}
-			}
-		}
-	}
-}
-
-// proveMarked raises the positions of partitions to what was marked, unless a gap began since.
-func (r *resource) proveMarked(partitions map[string]bool) {
-	for _, c := range r.Collections {
-		if c.marked.run == 0 || c.marked.run != c.Run {
-			continue
-		}
-		for part, at := range c.Reached {
-			if partitions[part] && !at.Gone && at.Epoch == c.marked.Epoch && at.Version < c.marked.Version {
-				c.Reached[part] = c.marked.reached
-				r.recheckServed, r.changed = true, true
-			}
-		}
-		c.marked = mark{}
-	}
 }
 
 // simple reports whether every watch event moves the served position, so it is worth computing each time.
