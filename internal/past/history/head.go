@@ -102,9 +102,7 @@ func (h *headReader) read(m *sink.Message, out *head) (ok bool, err error) {
 }
 
 // complete reports whether the headers had the attributes that every event has.
-func (out *head) complete() bool {
-	return out.ID != "" && out.Collection != "" && !out.Time.IsZero()
-}
+func (out *head) complete() bool { return out.ID != "" && out.Collection != "" && !out.Time.IsZero() }
 
 // check returns an error for an event without run and incarnation, which no bridge writes, and for one of the future.
 func (out *head) check() error {

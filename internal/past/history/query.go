@@ -2,7 +2,6 @@ package history
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -63,17 +62,6 @@ func nameOf(namespace, name string) string {
 		return name
 	}
 	return namespace + "/" + name
-}
-
-// Value returns the object, decoded.
-func (o *Object) Value() (map[string]any, error) {
-	var v map[string]any
-	d := json.NewDecoder(strings.NewReader(string(o.Object)))
-	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
-		return nil, fmt.Errorf("read %s %s: %w", o.ResourceID, o.Name(), err)
-	}
-	return v, nil
 }
 
 // Incomplete says why the body is not the whole object; "" if it is.

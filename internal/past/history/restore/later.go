@@ -46,12 +46,14 @@ func (r *restorer) sameCluster(ctx context.Context) error {
 	if !r.Exact {
 		return nil
 	}
-	u, err := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	namespaces := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+	u, err := namespaces.Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("find out which cluster it is: %w", err)
 	}
 	if string(u.GetUID()) != r.State.ClusterUID {
-		return fmt.Errorf("restore exactly: %w: it has the UID %s, the state is of %s: restore without --exact", ErrOtherCluster, u.GetUID(), r.State.ClusterUID)
+		return fmt.Errorf("restore exactly: %w: it has the UID %s, the state is of %s: restore without --exact",
+			ErrOtherCluster, u.GetUID(), r.State.ClusterUID)
 	}
 	return nil
 }
@@ -136,7 +138,8 @@ func (r *restorer) listExtras(ctx context.Context, c *history.Covered, known map
 // keepReason returns why an object that the state does not have is not deleted; "" if it may be deleted.
 func (r *restorer) keepReason(c *history.Covered, u *unstructured.Unstructured) string {
 	gk := u.GroupVersionKind().GroupKind()
-	if why := skipReason(u); why != "" && gk != (schema.GroupKind{Group: "batch", Kind: "Job"}) { // a Job that has ended may be deleted, although it is never restored
+	job := gk == schema.GroupKind{Group: "batch", Kind: "Job"} // one that has ended may be deleted, although it is never restored
+	if why := skipReason(u); why != "" && !job {
 		return why
 	}
 	if why := r.unnamed(u, c.Resource); why != "" {
@@ -172,8 +175,7 @@ func (r *restorer) checkExtras(ctx context.Context) {
 			r.report(Line{What: Left, Object: x.line, Why: "it is not in the state (--exact deletes it)"})
 		default:
 			if err := x.delete(ctx, true); err != nil {
-				r.failed++
-				r.report(Line{What: Failed, Object: x.line, Why: "delete it: " + err.Error()})
+				r.failDelete(x, err)
 				continue
 			}
 			r.report(Line{What: Checked, Object: x.line, Why: "is deleted: it is not in the state"})
@@ -187,12 +189,16 @@ func (r *restorer) deleteExtras(ctx context.Context) {
 			continue
 		}
 		if err := x.delete(ctx, false); err != nil {
-			r.failed++
-			r.report(Line{What: Failed, Object: x.line, Why: "delete it: " + err.Error()})
+			r.failDelete(x, err)
 			continue
 		}
 		r.report(Line{What: Deleted, Object: x.line})
 	}
+}
+
+func (r *restorer) failDelete(x *extra, err error) {
+	r.failed++
+	r.report(Line{What: Failed, Object: x.line, Why: "delete it: " + err.Error()})
 }
 
 // delete deletes the object, unless another object has its name now.
@@ -216,10 +222,7 @@ func comparable(u *unstructured.Unstructured) *unstructured.Unstructured {
 }
 
 func exactPatch(it *item, live *unstructured.Unstructured) ([]byte, error) {
-	change, _ := mergePatch(comparable(live).Object, it.Object).(map[string]any)
-	if change == nil {
-		change = map[string]any{}
-	}
+	change := mergePatch(comparable(live).Object, it.Object)
 	metadata, _ := change["metadata"].(map[string]any)
 	if metadata == nil {
 		metadata = map[string]any{}
@@ -234,8 +237,8 @@ func exactPatch(it *item, live *unstructured.Unstructured) ([]byte, error) {
 	return json.Marshal(change)
 }
 
-// mergePatch returns the JSON merge patch (RFC 7386) that changes from into to; nil if they are equal. Objects have no nulls.
-func mergePatch(from, to map[string]any) any {
+// mergePatch returns the JSON merge patch (RFC 7386) that changes from into to. Objects have no nulls.
+func mergePatch(from, to map[string]any) map[string]any {
 	change := map[string]any{}
 	for k, now := range to {
 		was, ok := from[k]
@@ -243,7 +246,7 @@ func mergePatch(from, to map[string]any) any {
 		b, alsoMap := now.(map[string]any)
 		switch {
 		case isMap && alsoMap:
-			if d := mergePatch(a, b); d != nil {
+			if d := mergePatch(a, b); len(d) > 0 {
 				change[k] = d
 			}
 		case !ok || !reflect.DeepEqual(was, now):
@@ -254,9 +257,6 @@ func mergePatch(from, to map[string]any) any {
 		if _, ok := to[k]; !ok {
 			change[k] = nil
 		}
-	}
-	if len(change) == 0 {
-		return nil
 	}
 	return change
 }

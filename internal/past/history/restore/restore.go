@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/kubebridge/kubebridge/internal/past/history"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -147,12 +148,9 @@ func (r *restorer) prepare(ctx context.Context) error {
 		body, why := r.body(o)
 		u := &unstructured.Unstructured{}
 		if why == "" {
-			v, err := body.Value()
-			if err != nil {
-				return err
-			}
-			u.Object = numbers(v).(map[string]any)
-			if why, err = r.refusal(o, u); err != nil {
+			if err := kjson.UnmarshalCaseSensitivePreserveInts(body.Object, &u.Object); err != nil {
+				why = "its body cannot be read: " + err.Error()
+			} else if why, err = r.refusal(o, u); err != nil {
 				return err
 			}
 			why = cmp.Or(why, skipReason(u))
@@ -161,8 +159,10 @@ func (r *restorer) prepare(ctx context.Context) error {
 			r.report(Line{What: Skipped, Object: line, Why: why})
 			continue
 		}
-		it := &item{Unstructured: u, resource: schema.GroupResource{Group: o.Group, Resource: o.Resource}, line: line, uid: u.GetUID(), owners: u.GetOwnerReferences(), rank: rank(u.GroupVersionKind().GroupKind())}
-		it.exact = r.Exact && !r.selections[body.Collection].Dropped
+		it := &item{
+			Unstructured: u, resource: schema.GroupResource{Group: o.Group, Resource: o.Resource}, line: line, uid: u.GetUID(),
+			owners: u.GetOwnerReferences(), rank: rank(u.GroupVersionKind().GroupKind()), exact: r.Exact && !r.selections[body.Collection].Dropped,
+		}
 		strip(u)
 		if it.rank == rankNamespace {
 			held[u.GetName()] = true
@@ -198,16 +198,17 @@ func (r *restorer) body(o *history.Object) (body *history.Object, why string) {
 		}
 	}
 	if body != nil {
-		return body, ""
+		why = ""
 	}
-	return nil, why
+	return body, why
 }
 
 // refusal returns why a complete body is not written to the cluster: it is another object than its event says, or it grants rights
 // and the user did not ask for its resource by name.
 func (r *restorer) refusal(o *history.Object, u *unstructured.Unstructured) (why string, err error) {
 	if history.NameOf(u.GetNamespace(), u.GetName()).String() != o.Name() || string(u.GetUID()) != o.UID {
-		return fmt.Sprintf("its body is another object: %s %s/%s, uid %s: no bridge wrote it", u.GetKind(), u.GetNamespace(), u.GetName(), u.GetUID()), nil
+		return fmt.Sprintf("its body is another object: %s %s/%s, uid %s: no bridge wrote it",
+			u.GetKind(), u.GetNamespace(), u.GetName(), u.GetUID()), nil
 	}
 	var other *otherResourceError
 	_, err = r.mapping(u, schema.GroupResource{Group: o.Group, Resource: o.Resource})
@@ -236,7 +237,8 @@ type otherResourceError struct {
 }
 
 func (e *otherResourceError) Error() string {
-	return fmt.Sprintf("its body is a %s (%s), which is one of %s and not of %s: no bridge wrote it", e.kind.Kind, e.kind.GroupVersion(), e.is, e.expected)
+	return fmt.Sprintf("its body is a %s (%s), which is one of %s and not of %s: no bridge wrote it",
+		e.kind.Kind, e.kind.GroupVersion(), e.is, e.expected)
 }
 
 // unfit returns why a publication does not have the whole object; "" if it has.
@@ -258,20 +260,17 @@ func (r *restorer) needNamespace(ctx context.Context, name string, held bool) er
 		return nil
 	}
 	_, err := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(ctx, name, metav1.GetOptions{})
-	if err == nil || !apierrors.IsNotFound(err) {
-		return wrap("look for namespace "+name, err)
+	switch {
+	case err == nil:
+		return nil
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("look for namespace %s: %w", name, err)
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
 	r.report(Line{What: Changed, Object: "namespaces " + name, Why: "it is not in the state: it is created without labels and annotations"})
-	r.items = append(r.items, &item{Unstructured: u, resource: schema.GroupResource{Resource: "namespaces"}, line: "namespaces " + name, rank: rankNamespace})
+	namespaces := schema.GroupResource{Resource: "namespaces"}
+	r.items = append(r.items, &item{Unstructured: u, resource: namespaces, line: "namespaces " + name, rank: rankNamespace})
 	return nil
-}
-
-func wrap(doing string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", doing, err)
 }
 
 // order sorts by rank, and puts owners before the objects that they own.
@@ -309,11 +308,8 @@ func (r *restorer) run(ctx context.Context) error {
 		r.try(ctx, it, false)
 	}
 	r.checkExtras(ctx)
-	if r.failed > 0 {
-		return fmt.Errorf("%w: the dry run refused %d: nothing was changed", ErrFailed, r.failed)
-	}
-	if r.DryRun {
-		return nil
+	if r.failed > 0 || r.DryRun {
+		return r.err("the dry run refused %d: nothing was changed")
 	}
 	// Namespaces and definitions come first: objects that need them could not be checked without them.
 	for _, it := range r.items {
@@ -330,7 +326,7 @@ func (r *restorer) run(ctx context.Context) error {
 		}
 	}
 	if r.failed > 0 {
-		return fmt.Errorf("%w: %d were refused: of the others, nothing but namespaces and CustomResourceDefinitions was applied", ErrFailed, r.failed)
+		return r.err("%d were refused: of the others, nothing but namespaces and CustomResourceDefinitions was applied")
 	}
 	for _, it := range r.items {
 		if it.rank > rankDefinition {
@@ -338,13 +334,18 @@ func (r *restorer) run(ctx context.Context) error {
 		}
 	}
 	if r.failed > 0 {
-		return fmt.Errorf("%w: %d were refused; nothing was deleted", ErrFailed, r.failed)
+		return r.err("%d were refused; nothing was deleted")
 	}
 	r.deleteExtras(ctx)
-	if r.failed > 0 {
-		return fmt.Errorf("%w: %d could not be deleted", ErrFailed, r.failed)
+	return r.err("%d could not be deleted")
+}
+
+// err returns an error that says how many objects failed; nil if none did.
+func (r *restorer) err(text string) error {
+	if r.failed == 0 {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: "+text, ErrFailed, r.failed)
 }
 
 // try checks an item by a dry run and reports the result. If now is false, an item that needs something that is restored before it
@@ -541,10 +542,12 @@ func (r *restorer) put(ctx context.Context, it *item, dry bool) (live, made *uns
 		if err != nil {
 			return live, nil, err
 		}
-		made, err = client.Patch(ctx, it.GetName(), types.MergePatchType, change, metav1.PatchOptions{FieldManager: FieldManager, DryRun: dryRun})
+		options := metav1.PatchOptions{FieldManager: FieldManager, DryRun: dryRun}
+		made, err = client.Patch(ctx, it.GetName(), types.MergePatchType, change, options)
 		return live, made, err
 	}
-	made, err = client.Apply(ctx, it.GetName(), it.Unstructured, metav1.ApplyOptions{FieldManager: FieldManager, Force: r.Force || r.Exact, DryRun: dryRun})
+	options := metav1.ApplyOptions{FieldManager: FieldManager, Force: r.Force || r.Exact, DryRun: dryRun}
+	made, err = client.Apply(ctx, it.GetName(), it.Unstructured, options)
 	return live, made, err
 }
 
@@ -574,28 +577,4 @@ func (r *restorer) awaitDefinitions(ctx context.Context) error {
 		r.mapper.Reset()
 	}
 	return nil
-}
-
-// numbers replaces json.Number by the number types that unstructured objects hold.
-func numbers(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for k, x := range v {
-			v[k] = numbers(x)
-		}
-	case []any:
-		for i, x := range v {
-			v[i] = numbers(x)
-		}
-	case interface{ Int64() (int64, error) }:
-		if n, err := v.Int64(); err == nil {
-			return n
-		}
-		if f, ok := v.(interface{ Float64() (float64, error) }); ok {
-			if n, err := f.Float64(); err == nil {
-				return n
-			}
-		}
-	}
-	return v
 }

@@ -202,9 +202,7 @@ type drop struct {
 // dropAt says which versions of a collection do not count in views of an era and of later ones: those up to a number in the order of reading.
 type dropAt struct{ era, seq uint64 }
 
-func (d dropAt) hides(at, view Position) bool {
-	return d.era <= view.Era && at.Seq <= d.seq
-}
+func (d dropAt) hides(at, view Position) bool { return d.era <= view.Era && at.Seq <= d.seq }
 
 func searchEra(drops []dropAt, era uint64) (int, bool) {
 	return slices.BinarySearchFunc(drops, era, func(d dropAt, era uint64) int { return cmp.Compare(d.era, era) })
