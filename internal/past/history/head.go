@@ -256,34 +256,23 @@ type identity struct{ apiVersion, kind, namespace, name, uid string }
 func identityOf(body []byte) (o identity, err error) {
 	var s jsonscan.Scanner
 	s.Reset(body)
-	text := func(to *string) error {
-		value, err := s.Value()
-		if err != nil || string(value) == "null" {
-			return err
-		}
-		return json.Unmarshal(value, to)
+	members := func(to map[string]*string, metadata func() error) error {
+		return s.Members(func(name []byte, _ int) error {
+			switch text := to[string(name)]; {
+			case text != nil:
+				value, err := s.Value()
+				if err == nil && string(value) != "null" {
+					err = json.Unmarshal(value, text)
+				}
+				return err
+			case string(name) == "metadata" && metadata != nil:
+				return metadata()
+			}
+			return s.Skip()
+		})
 	}
-	metadata := func(name []byte, _ int) error {
-		switch string(name) {
-		case "namespace":
-			return text(&o.namespace)
-		case "name":
-			return text(&o.name)
-		case "uid":
-			return text(&o.uid)
-		}
-		return s.Skip()
-	}
-	err = s.Members(func(name []byte, _ int) error {
-		switch string(name) {
-		case "apiVersion":
-			return text(&o.apiVersion)
-		case "kind":
-			return text(&o.kind)
-		case "metadata":
-			return s.Members(metadata)
-		}
-		return s.Skip()
+	err = members(map[string]*string{"apiVersion": &o.apiVersion, "kind": &o.kind}, func() error {
+		return members(map[string]*string{"namespace": &o.namespace, "name": &o.name, "uid": &o.uid}, nil)
 	})
 	return o, err
 }

@@ -31,14 +31,14 @@ const (
 	recordCluster  = "cluster-uid"
 )
 
-// saveRead is how often it is made durable how far the bus was read, if nothing else is.
+// saveRead is how often the time up to which the bus was read becomes durable, if nothing else does.
 const saveRead = time.Minute
 
 // Offset is how far a part of the bus was read.
 type Offset struct {
 	Log  string // identity of the topic or stream: another one after it was deleted and created again
 	Next int64
-	// Last is the last message that was read, which the bus must still have unless retention has removed it. Zero: none was read.
+	// Last is the last message that was read, which the bus must still have unless retention has removed it; zero: none.
 	Last Message `json:",omitzero"`
 }
 
@@ -48,9 +48,10 @@ type Message struct {
 	Digest uint64
 }
 
-// Mirror writes a store. Apply, Commit, Forget, OpenLogs, ReadUntil and Trim are called by one goroutine; the other methods by any.
+// Mirror writes a store. One goroutine calls Apply, Commit, Forget, OpenLogs, ReadUntil and Trim; any calls the others.
 type Mirror struct {
-	// Ignored is called for an event that is not applied because no bridge can have written it; nil: it is not. Set it before the first call of Apply.
+	// Ignored is called for an event that no bridge can have written; nil: it is not. Set it before the first call of
+	// Apply.
 	Ignored func(error)
 
 	store   *store.Store
@@ -85,8 +86,8 @@ func Open(s *store.Store) (*Mirror, error) {
 	return m, nil
 }
 
-// leftOut returns the resource and the collection of an object's event, if objects of the collection are not kept, because its events do not show which
-// objects exist; nil for other events.
+// leftOut returns resource and collection of an object's event if the collection's objects are not kept, because its
+// events do not show which exist; else nil.
 func (m *Mirror) leftOut(e *event.Received) (*resource, *collection) {
 	r := m.all[store.Resource{Cluster: e.Cluster, Name: consumer.NameOf(e).Resource}]
 	if r == nil || e.Type.OfCollection() {
@@ -355,8 +356,8 @@ func (m *Mirror) ProveMarked(partitions map[string]bool) {
 	}
 }
 
-// ReadUntil is called after Commit, when everything is applied that the bus had at a time in its partitions, which have the names of
-// [consumer.Message.String]. Readers are shown states up to that time. A resource that was also read from another partition is not shown further.
+// ReadUntil is called after Commit, when all is applied that some partitions had at a time. Readers are shown states up
+// to it. A resource that was read from another partition as well is not shown further.
 func (m *Mirror) ReadUntil(t time.Time, partitions map[string]bool) error {
 	save := t.Sub(m.saved) >= saveRead
 	for _, r := range m.all {
@@ -385,8 +386,7 @@ func (m *Mirror) ReadUntil(t time.Time, partitions map[string]bool) error {
 	return nil
 }
 
-// Forget ends every collection, because messages were lost: the copy begins again with what is read next. What was served before
-// stays as the past.
+// Forget ends every collection, because messages were lost: the copy begins again. What was served stays as the past.
 func (m *Mirror) Forget(reason string) error {
 	for _, r := range m.all {
 		r.Read, r.Waiting = r.until(), time.Time{}
@@ -410,8 +410,8 @@ func (m *Mirror) Forget(reason string) error {
 	return m.Commit(nil)
 }
 
-// Trim ends the retention of the history before a time: readers do not use it any more. It returns the lowest position that each resource
-// retains, for [store.Store.Trim], which deletes what is below. That includes what an earlier call returned, because it may not have been deleted.
+// Trim ends the retention of what is before a time. It returns the lowest position that each resource retains, for
+// [store.Store.Trim], also what an earlier call returned: it may not have been deleted.
 func (m *Mirror) Trim(before time.Time) (map[store.Resource]store.Position, error) {
 	floors := map[store.Resource]store.Position{}
 	for _, r := range m.all {

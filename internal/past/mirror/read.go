@@ -19,7 +19,7 @@ var (
 	ErrExpired = errors.New("not covered")
 	// ErrTooNew is returned for a resourceVersion that the resource has not reached.
 	ErrTooNew = errors.New("too large resource version")
-	// ErrUnread is returned for a time whose state is not known yet, because messages that were published by then may not have been read, or are not served.
+	// ErrUnread is returned for a time whose state is not known yet: messages of it may not be read, or are not served.
 	ErrUnread = errors.New("not read yet")
 	// ErrAbsent is returned for a resource that does not exist in the cluster, or that the bridge does not publish any more.
 	ErrAbsent = errors.New("the resource does not exist")
@@ -70,7 +70,7 @@ func (m *Mirror) Clusters() (names []string) {
 	return slices.Compact(names)
 }
 
-// Until returns the time up to which everything that was published is applied, as far as its partitions were seen: see [Mirror.ReadUntil].
+// Until returns the time up to which everything that was published is applied: see [Mirror.ReadUntil].
 func (m *Mirror) Until() time.Time {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -87,7 +87,7 @@ func (m *Mirror) Commits() <-chan struct{} {
 // Store returns the store, to read views.
 func (m *Mirror) Store() *store.Store { return m.store }
 
-// For returns the resource for somebody who may see some namespaces: reasons do not name collections of others.
+// For returns the resource for a client that may see some namespaces: reasons do not name collections of others.
 func (r *Resource) For(sees func(namespace string) bool) *Resource {
 	hidden := func(e Era) bool {
 		namespace := event.ParseCollection(e.Collection).Namespace
@@ -136,7 +136,7 @@ func (r *Resource) Latest() (store.Position, error) {
 	return r.Served, nil
 }
 
-// Unpublished returns types of events that are not published, so that no present state is served. It returns "" if there is one, or for another reason none.
+// Unpublished returns types of events that are not published, for which no present state is served; "": there are none.
 func (r *Resource) Unpublished() string {
 	if e := r.eraOf(r.Served.Era); e != nil {
 		return e.Unpublished
@@ -177,8 +177,8 @@ func (r *Resource) limit(e *Era) (store.Position, bool) {
 	return e.Last, e.Complete
 }
 
-// AtVersion returns the position of a resourceVersion, in an epoch, or with 0 in any. The version must have been complete in some era. Errors
-// wrap [ErrExpired] or [ErrTooNew].
+// AtVersion returns the position of a resourceVersion in an epoch; 0: any. It must have been complete in some era.
+// Errors wrap [ErrExpired] or [ErrTooNew].
 func (r *Resource) AtVersion(version, epoch uint64) (store.Position, error) {
 	var found []Era
 	for _, e := range r.Eras {
@@ -211,8 +211,8 @@ func (r *Resource) AtVersion(version, epoch uint64) (store.Position, error) {
 	return at, nil
 }
 
-// Watch returns the position after which a watch from a resourceVersion begins, in a view: that of [Resource.Latest], or of the past. Errors
-// wrap [ErrExpired] or [ErrTooNew].
+// Watch returns the position after which a watch from a resourceVersion begins, in the view of [Resource.Latest] or of
+// the past. Errors wrap [ErrExpired] or [ErrTooNew].
 func (r *Resource) Watch(version uint64, view store.Position) (store.Position, error) {
 	e := r.eraOf(view.Era)
 	switch {
@@ -230,7 +230,7 @@ func (r *Resource) Watch(version uint64, view store.Position) (store.Position, e
 	if at.Compare(r.Floor) < 0 {
 		return at, fmt.Errorf("%w: too old resource version: %d (%d): older changes are not retained", ErrExpired, version, r.Floor.Version)
 	}
-	// Lists at the base have what came before the first served position, such as the deletions that the era's first list showed.
+	// Lists at the base have what came before First, such as the deletions that the era's first list showed.
 	first := store.Position{Era: e.Number, Version: version, Seq: e.First}
 	if e.Complete && version == e.Base && e.First != 0 && first.Compare(r.Floor) >= 0 {
 		return first, nil
@@ -245,8 +245,8 @@ type Past struct {
 	Gap   string    // why changes before the time may be missing; "": none is known to be
 }
 
-// AtTime returns the resource with everything that was published by a time. It refuses a time for which a message that is still to be read or served could
-// change the answer. Errors wrap [ErrUnread], [ErrExpired] or [ErrAbsent].
+// AtTime returns the resource with everything that was published by a time, unless a message that is still to be read
+// or served could change that. Errors wrap [ErrUnread], [ErrExpired] or [ErrAbsent].
 func (m *Mirror) AtTime(r *Resource, t time.Time) (p Past, err error) {
 	stamp := t.UTC().Format(time.RFC3339Nano)
 	if t.After(r.Until) {

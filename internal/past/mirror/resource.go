@@ -18,29 +18,32 @@ import (
 // Era is a time in which a resource's changes have an order without a gap.
 type Era struct {
 	Number uint64
-	// Began is the time up to which the era before shows everything, and Reason says why it ended, or is not complete since. Reset is set if what was held
-	// does not count any more, from ResetAt on if that is later. Collection is what the reason is about, which the reason may name; "": no collection.
+	// Began is the time up to which the era before shows everything; Reason says why that ended, or is not complete since.
+	// With Reset, what was held does not count any more, from ResetAt on. Collection is the one that Reason may name; "":
+	// none.
 	Began      time.Time
 	Reason     string
 	Collection string    `json:",omitzero"`
 	Reset      bool      `json:",omitzero"`
 	ResetAt    time.Time `json:",omitzero"`
-	// From is the epoch with which the era began, as far as it is known. Events of former epochs belong to an era before.
+	// From is the epoch with which the era began, if it is known. Events of former epochs belong to an era before.
 	From uint64 `json:",omitzero"`
-	// Complete is set once the resource was complete in this era, with the resourceVersion Base of the epoch Epoch. Since is when.
+	// Complete is set once the resource was complete in this era, at Since, with the resourceVersion Base of the epoch
+	// Epoch.
 	Complete bool `json:",omitzero"`
-	// First is the Seq of the first position that was served, which has the resourceVersion Base; 0: not known.
+	// First is the Seq of the first position that was served, at Base; 0: not known.
 	Base, Epoch uint64
 	First       uint64 `json:",omitzero"`
 	Since       time.Time
-	// MinServed is the highest resourceVersion of a list that ended in this era, and of changes that an era before keeps. Lower ones are not served: the
-	// objects at them are not known.
+	// MinServed is the highest resourceVersion of a list that ended in this era, or of a change that an era before keeps.
+	// Lower ones are not served: the objects at them are not known.
 	MinServed reached `json:",omitzero"`
-	// Absent is set if the resource did not exist.
+	// Absent: the resource did not exist.
 	Absent bool `json:",omitzero"`
-	// Skipped is the number of objects that existed and were not published (snapshot: skip). States of the era lack them.
+	// Skipped is the number of objects that existed and were not published (snapshot: skip).
 	Skipped int `json:",omitzero"`
-	// Unpublished are types of a collection's events that are not published, without which it is not known which objects exist; "": there are none.
+	// Unpublished are the types of a collection's events that are not published, so that it is not known which objects
+	// exist.
 	Unpublished string `json:",omitzero"`
 	// Last is the last position that was served; zero for the newest era.
 	Last store.Position
@@ -49,7 +52,7 @@ type Era struct {
 // reached is how far a partition proves a collection to be complete.
 type reached struct {
 	Epoch, Version uint64
-	// Gone is set if the resource, or the collection's namespace, does not exist.
+	// Gone: the resource, or the collection's namespace, does not exist.
 	Gone bool `json:",omitzero"`
 	// Time is that of the event that proves it, by the bridge's clock.
 	Time time.Time `json:",omitzero"`
@@ -63,19 +66,21 @@ func (at reached) below(epoch, version uint64) bool {
 // collection is what the mirror keeps of a collection beside the consumer's copy.
 type collection struct {
 	Reached map[string]reached // by partition
-	// LastEvents are the times of the last events of the collection by partition, by the bridge's clock.
+	// LastEvents are the times of the collection's last events by partition, by the bridge's clock.
 	LastEvents map[string]time.Time
-	// Run and Epoch are those of the last gap, Begun are the runs of the last gaps by partition. Former are the eras for events of partitions
-	// that have not read the last gap yet, in the order of their runs. Gaps are the numbers of the last versions before the last gaps, by partition.
+	// Run and Epoch are those of the last gap, Begun the runs of the last gaps by partition. Former are the eras for
+	// events of partitions that have not read the last gap, by their runs. Gaps are the last versions before the last
+	// gaps, by partition.
 	Run, Epoch uint64
 	Begun      map[string]uint64
 	Former     []former
 	Gaps       map[string]uint64 `json:",omitzero"`
-	// Wrote is the last era in which the collection has a version, and Top the highest resourceVersion that it has there. Since is the first era whose
-	// complete states include the collection.
+	// Wrote is the last era in which the collection has a version, Top the highest resourceVersion there. Since is the
+	// first era whose complete states include the collection.
 	Wrote, Since uint64
 	Top          uint64 `json:",omitzero"`
-	// Skipped is the number of objects of the last list that were not published (snapshot: skip), and have not changed since.
+	// Skipped is the number of objects of the last list that were not published (snapshot: skip), and have not changed
+	// since.
 	Skipped int `json:",omitzero"`
 	// Selection is that of the last gap, or of a later synced event.
 	Selection event.Selection `json:",omitzero"`
@@ -83,8 +88,7 @@ type collection struct {
 	marked mark // of the last call of MarkReached
 }
 
-// Span is a collection with a selection in the eras from Since, before Until. Their complete states include it. Until is 0 while the collection is not
-// closed and its selection has not changed.
+// Span is a collection with a selection in the complete states of the eras from Since, before Until; 0: it goes on.
 type Span struct {
 	Collection   string
 	Since, Until uint64
@@ -138,7 +142,7 @@ type Kind struct {
 	Namespaced       bool
 }
 
-// resource is a resource as the writer sees it. A record in the store has its exported fields, and each era has a record of its own.
+// resource is a resource as the writer sees it. Its record has the exported fields; each era has a record of its own.
 type resource struct {
 	id   store.Resource
 	eras []Era // ascending; the last one is the present era
@@ -214,7 +218,7 @@ func (r *resource) readIn(partitions map[string]bool) bool {
 	return true
 }
 
-// unserved are the changes of the present era after the served position, as far as they are known without reading the store.
+// unserved are the changes of the present era after the served position, as far as they are known without the store.
 type unserved struct {
 	number int // 0, 1, or several: more than 1 or not known
 	at     store.Position
@@ -322,8 +326,9 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	return nil
 }
 
-// nextEpoch starts an era because the cluster was restored, at lower resourceVersions. Each collection begins a gap, and its list shows what differs
-// from the state before, so that state stays in a former era, which is never served: there, deletions count also above the list's resourceVersion.
+// nextEpoch starts an era because the cluster was restored, at lower resourceVersions. Lists show what differs from the
+// state before, so that state stays in a former era that is never served: there, deletions count also above the list's
+// resourceVersion.
 func (m *Mirror) nextEpoch(r *resource, s *step, id, reason string, reset bool) error {
 	if err := m.begin(r, s, id, reason, reset); err != nil {
 		return err
@@ -340,8 +345,8 @@ func (m *Mirror) nextEpoch(r *resource, s *step, id, reason string, reset bool) 
 	return nil
 }
 
-// restart begins again at a time that is later than all that was shown: messages are read again that were published before. What was shown up to then stays
-// as it was.
+// restart begins again at a time later than all that was shown: messages are read again. What was shown stays as it
+// was.
 func (r *resource) restart(at time.Time) {
 	r.Restarted = later(r.Restarted, at)
 	if now := r.era(); !now.Complete {
@@ -468,7 +473,8 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	return err
 }
 
-// selected notes the selection of a gap or synced event, from the present era on. If it is that of the eras before, they are one span, also over a reset.
+// selected notes the selection of a gap or synced event, from the present era on. Eras with one selection are one span,
+// also over a reset.
 func (r *resource) selected(c *collection, e *event.Received) {
 	now := r.era().Number
 	if c.Selection != e.Report.Selection && c.Since < now {
@@ -499,7 +505,7 @@ func (m *Mirror) skipped(r *resource, c *collection, s *step) error {
 	return m.begin(r, s, e.Collection, "a list of the collection "+e.Collection+" showed other objects that are not published (snapshot: skip)", false)
 }
 
-// lastEvent returns the time of the last event in the partition whose last event is the oldest; zero if a partition had none.
+// lastEvent returns the time of the oldest of the partitions' last events; zero if a partition had none.
 func (r *resource) lastEvent() (oldest time.Time) {
 	var all []time.Time
 	for _, c := range r.Collections {
@@ -513,8 +519,8 @@ func (r *resource) lastEvent() (oldest time.Time) {
 	return oldest
 }
 
-// number parses a resourceVersion. One that is not a number makes the resource unordered, unless a list of the collection had a number: then no API server
-// sends it, and the event is ignored.
+// number parses a resourceVersion. One that is no number makes the resource unordered, unless a list of the collection
+// had a number: no API server sends it then, and the event is ignored.
 func (m *Mirror) number(r *resource, c *collection, e *event.Received, version string) (uint64, bool) {
 	if version == "" {
 		return 0, true
@@ -531,8 +537,8 @@ func (m *Mirror) number(r *resource, c *collection, e *event.Received, version s
 	return n, err == nil
 }
 
-// noteKind takes the kind of the resource from an event of an object. A deletion has the API version in which the object was published last, and a
-// partition that is behind has older events.
+// noteKind takes the kind of the resource from an event of an object. A deletion has the API version of the last
+// publication, and a partition that is behind has older events.
 func (r *resource) noteKind(e *event.Received) {
 	present := e.Type != event.Deleted && !e.Time.Before(r.KindTime)
 	if present {
@@ -618,8 +624,8 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 	return nil
 }
 
-// identity returns the JSON of an object of which the event has only the identity. That of the event has no resourceVersion, without which clients
-// cannot continue a watch.
+// identity returns the JSON of an object of which the event has only the identity, with the resourceVersion that
+// clients need to watch.
 func identity(e *event.Received) ([]byte, error) {
 	metadata := map[string]string{"name": e.Name, "uid": e.UID, "resourceVersion": e.ResourceVersion}
 	if e.Namespace != "" {
@@ -637,9 +643,10 @@ func (r *resource) leftOut(at store.Position, t time.Time) {
 	}
 }
 
-// repeats reports whether the store has the state of an event of an era already, or a later one. An object that was republished in
-// an era that is not complete is written again: a resourceVersion can have another body then. In an era that is complete, a resync can show a
-// resourceVersion that is new and below the served one: its change was left out on the bus, by ignore or types, so it is left out here.
+// repeats reports whether the store has an event's state in an era already, or a later one. In an era that is not
+// complete, an object is written again: its body can differ at one resourceVersion. In a complete era, a resync can
+// show a new resourceVersion below the served one: ignore or types left its change out on the bus, so it is left out
+// here.
 func (r *resource) repeats(e *event.Received, version, era uint64, at store.Position, newest *store.Version) bool {
 	same := newest.UID == e.UID && newest.Deleted == (e.Type == event.Deleted)
 	switch {
@@ -747,9 +754,10 @@ func (m *Mirror) serve(r *resource) error {
 	return m.findWaiting(r) // changes are noted only in an era that is complete
 }
 
-// setMoments records the times of the positions from the served one up to the next. The time of a position is the highest of a change up to
-// it, so that a time shows all that was published by then, also if partitions are read one after the other. An era begins with the position at
-// which it became complete, at a time that was not shown without it. proved is the time of the event that proves the next position.
+// setMoments records the times of the positions from the served one up to the next. A position's time is the highest of
+// a change up to it, also if partitions are read one after the other. An era begins with the position at which it
+// became complete, at a time that was not shown without it. proved is the time of the event that proves the next
+// position.
 func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) error {
 	after, complete := r.Served, r.era().Complete
 	if !complete {

@@ -145,10 +145,8 @@ func (r *restorer) keepReason(c *history.Covered, u *unstructured.Unstructured) 
 	if why := r.unnamed(u, c.Resource); why != "" {
 		return why
 	}
-	for _, ref := range u.GetOwnerReferences() {
-		if ref.Controller != nil && *ref.Controller {
-			return "its controller, " + ref.Kind + " " + ref.Name + ", decides about it"
-		}
+	if ref := metav1.GetControllerOf(u); ref != nil {
+		return "its controller, " + ref.Kind + " " + ref.Name + ", decides about it"
 	}
 	switch gk {
 	case schema.GroupKind{Kind: "Namespace"}, schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
@@ -264,11 +262,8 @@ func mergePatch(from, to map[string]any) map[string]any {
 // differingPaths returns the paths in which two objects differ, except the fields that the cluster assigns.
 func differingPaths(a, b *unstructured.Unstructured) ([]string, error) {
 	x, err := json.Marshal(comparable(a).Object)
-	if err != nil {
-		return nil, err
-	}
-	y, err := json.Marshal(comparable(b).Object)
-	if err != nil {
+	y, failed := json.Marshal(comparable(b).Object)
+	if err := errors.Join(err, failed); err != nil {
 		return nil, err
 	}
 	return history.Paths(x, y)

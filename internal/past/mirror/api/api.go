@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	lru "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/kubebridge/kubebridge/internal/past/history"
@@ -33,11 +34,11 @@ const (
 	tooNewWait = 3 * time.Second
 	// bookmarkEvery is the time between two bookmarks of a watch.
 	bookmarkEvery = time.Minute
-	// watchTime is how long a watch lasts at least if the client does not say how long. Up to as much is added at random.
+	// watchTime is how long a watch lasts at least, unless the client says it. Up to as much is added at random.
 	watchTime = 30 * time.Minute
 )
 
-// limits are those of answers, so that a client that reads slowly, or not, does not keep memory and the store's old files without end.
+// limits bound answers, so that slow clients do not keep memory and the store's old files without end.
 type limits struct {
 	write time.Duration // for a part of an answer
 	list  time.Duration // for a list, and for the changes that a watch is behind
@@ -60,19 +61,19 @@ type Options struct {
 	Cluster string // of paths without /clusters/<name>
 	// Builtin returns one of Kubernetes' own resources, such as "deployments.apps"; ok is false if it is another one.
 	Builtin func(resource string) (b Builtin, ok bool)
-	// Check returns an error of the API if the sender of a request may not read what the attributes say, or if that is not known now. It is called
-	// again while a watch is open. Nil: everybody may read everything.
+	// Check returns an error of the API if the sender may not read what the attributes say, or that is not known. It is
+	// called again while a watch is open. Nil: everybody may read everything.
 	Check func(r *http.Request, a *auth.Attributes) error
-	// Origins are those of other servers, such as "https://dashboard.example.com", whose pages may open WebSockets as pages of this server may.
+	// Origins are those of other servers, such as "https://dashboard.example.com", whose pages may open WebSockets.
 	Origins []string
 	// Self answers what senders of requests ask about themselves; nil: everybody may read everything.
 	Self Self
-	// AcquireList is called before a list, an object of more than 64 KiB or an OpenAPI document is sent to an address, and release after it; ok is false
-	// if too many are being sent. Each of them keeps a buffer and an object, or a document, in memory while its client reads. Nil: there is no limit.
+	// AcquireList is called before a list, an object of more than 64 KiB or an OpenAPI document is sent, and release after
+	// it: each keeps memory while its client reads. ok is false if too many are being sent. Nil: there is no limit.
 	AcquireList func(ctx context.Context, address string) (release func(), ok bool)
 	Version     string // of the program
-	// Ready returns why the bus was not read yet up to where it ended at the start, for /readyz; nil: it was. Until then nothing is said to be absent of
-	// which the copy has no event, and there is no discovery. It may be nil.
+	// Ready returns why the bus was not read yet up to its end at the start; nil: it was. Until then, nothing is said to
+	// be absent of which the copy has no event, and there is no discovery. It may be nil.
 	Ready func() error
 	// Metrics counts requests; nil: they are not counted. Exported serves /metrics; nil: there is none.
 	Metrics  *Metrics
@@ -95,7 +96,7 @@ type Server struct {
 	limits   limits
 	recent   *recent
 	defined  definitionCache
-	// documents has an element for each OpenAPI document that is being made: they take much more memory than other answers.
+	// documents bounds the OpenAPI documents that are made at a time: they take much memory.
 	documents chan struct{}
 }
 
@@ -112,7 +113,7 @@ func New(o Options) *Server {
 	}
 	return &Server{
 		Options: o, now: time.Now, rechecks: standardRechecks, limits: standardLimits, recent: newRecent(o.Mirror.Store()),
-		defined: definitionCache{of: map[store.Resource]*definitionsAt{}}, documents: make(chan struct{}, 2),
+		defined: definitionCache{lru.NewLRUExpireCache(cachedDefinitions)}, documents: make(chan struct{}, 2),
 	}
 }
 
@@ -257,12 +258,12 @@ func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) e
 	}
 	switch {
 	case t.subresource != "":
-		gr := schema.GroupResource{Group: t.Group, Resource: t.resource}
+		gr := t.groupResource()
 		e := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", gr, q.name, "", 0, false)
 		e.ErrStatus.Message = fmt.Sprintf("%s of %s %q: subresources are not on the bus. Ask the cluster", t.subresource, gr, q.name)
 		return e
 	case reviewOf(t) != nil:
-		return apierrors.NewMethodNotSupported(schema.GroupResource{Group: t.Group, Resource: t.resource}, q.attributes.Verb)
+		return apierrors.NewMethodNotSupported(t.groupResource(), q.attributes.Verb)
 	case wrong != nil:
 		return wrong
 	}
@@ -292,7 +293,7 @@ func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) e
 	return s.list(w, q, o)
 }
 
-// position returns the position that a request sees, if it does not ask for a resourceVersion, and warnings about it.
+// position returns the position that a request without a resourceVersion sees, and warnings about it.
 func (s *Server) position(q *request) (at store.Position, warnings []string, err error) {
 	r := q.resource
 	switch {
@@ -332,8 +333,8 @@ func (s *Server) position(q *request) (at store.Position, warnings []string, err
 	return at, q.warningsAt(at, warnings...), nil
 }
 
-// warningsAt returns the warnings of an answer as of a position: as of when it is, or what is said about that instead, and what the states of the era
-// leave out.
+// warningsAt returns warnings: as of when the answer is, or what is said instead, and what the states of the era leave
+// out.
 func (q *request) warningsAt(at store.Position, instead ...string) []string {
 	if len(instead) == 0 {
 		instead = []string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, at.Version)}
@@ -341,8 +342,8 @@ func (q *request) warningsAt(at store.Position, instead ...string) []string {
 	return append(instead, q.resource.Notes(at.Era, q.sees)...)
 }
 
-// notOlder returns the position that a request sees, which must be that of a resourceVersion or later; 0: any. It waits for the version as [Server.reach]
-// does. The past does not reach a later version.
+// notOlder returns the position that a request sees, which must be that of a resourceVersion or later; 0: any. It waits
+// as [Server.reach] does.
 func (s *Server) notOlder(q *request, version uint64) (at store.Position, warnings []string, err error) {
 	if version != 0 {
 		if err := s.reach(q.Context(), q, version); err != nil {
@@ -361,8 +362,8 @@ func (q *request) laterThanPast(version uint64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("resourceVersion %d is later than /at/%s", version, q.past))
 }
 
-// covered returns an error if a request is limited to a namespace whose objects were not published at a position: an empty answer would say that
-// there are none. It is never a 404, which clients take for the deletion of an object.
+// covered returns an error if a request is limited to a namespace that was not published at a position: an empty answer
+// would be wrong. It is never a 404, which clients take for a deletion.
 func (s *Server) covered(q *request, at store.Position) error {
 	switch {
 	case q.within == "" || !q.kind.Namespaced || q.resource.Covers(q.within, at.Era):
@@ -373,7 +374,7 @@ func (s *Server) covered(q *request, at store.Position) error {
 	return s.failed(q, fmt.Errorf("%w: at resourceVersion %d the bridge did not publish %s of namespace %q", mirror.ErrExpired, at.Version, q.resource.ID.Name, q.within))
 }
 
-// notPublished is the error of a request that is limited to a namespace of which no collection is open, or that the collections leave out.
+// notPublished is the error for a namespace of which no collection is open, or that the collections leave out.
 func notPublished(q *request) error {
 	return fmt.Errorf("%w: the bridge does not publish it for namespace %q", mirror.ErrIncomplete, q.within)
 }
@@ -452,7 +453,7 @@ func notFound(path string) error {
 	return e
 }
 
-// unread returns the answer to a request for what the copy may not have yet, while the bus was not read up to where it ended at the start; nil: it was.
+// unread returns the answer to a request for what the copy may not have until the bus was read; nil: it was.
 func (s *Server) unread(what string) error {
 	if err := s.Ready(); err != nil {
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not complete: %v", what, err))

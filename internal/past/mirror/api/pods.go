@@ -48,8 +48,8 @@ func podStateOf(o map[string]any) podState {
 	return s
 }
 
-// initialize looks at the init containers up to the first one that keeps the pod from running; ended is set if there is none. It returns the
-// restarts of sidecars, which are init containers that go on.
+// initialize looks at the init containers up to the first that keeps the pod from running; ended: there is none. It
+// returns the restarts of sidecars.
 func (s *podState) initialize(o map[string]any) (ofSidecars restarts, ended bool) {
 	all, sidecars := list(o, "spec.initContainers"), map[string]bool{}
 	for _, c := range all {

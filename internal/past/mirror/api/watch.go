@@ -32,9 +32,8 @@ type watcher struct {
 	checked, nextCheck time.Time
 }
 
-// watch serves a watch, over HTTP or a WebSocket. It ends with 410 Expired where changes may be missing, and clients list again. This error is an
-// event also where the watch would begin, as at the API server: kopf ends when a watch is answered with the status 410, and client-go's RetryWatcher
-// repeats it without end.
+// watch serves a watch, over HTTP or a WebSocket. It ends with 410 Expired, as an event, where changes may be missing,
+// also at the beginning: after the status 410 kopf ends, and client-go's RetryWatcher repeats without end.
 func (s *Server) watch(w *counted, q *request, o *options) error {
 	form, err := negotiate(q.Request)
 	if err != nil {
@@ -227,7 +226,7 @@ func (x *watcher) follow() error {
 	return nil
 }
 
-// changes sends the changes up to a position, or a later one that is served. It reads them with other watches, once it has caught up.
+// changes sends the changes up to a position, or a later one that is served; once it has caught up, with other watches.
 func (x *watcher) changes(upTo store.Position) error {
 	if upTo.Compare(x.at) <= 0 {
 		if !x.live && upTo.Era == x.at.Era && upTo.Version == x.at.Version { // the watch began at what is served
@@ -280,8 +279,8 @@ func (x *watcher) changes(upTo store.Position) error {
 	return nil
 }
 
-// sendAll sends the changes of a stretch, and releases it. It ends early, between two resourceVersions, if the client reads slowly. It is behind all
-// changes of the lower one then, also those that are not sent because several together change nothing: the next stretch would have only some of them.
+// sendAll sends the changes of a stretch, and releases it. For a slow client it ends between two resourceVersions,
+// behind all changes of the lower one: the next stretch would have only some of them.
 func (x *watcher) sendAll(t *stretch, send func(c *store.Change) error) error {
 	defer x.s.recent.release(t)
 	began := time.Now()
@@ -299,7 +298,7 @@ func (x *watcher) sendAll(t *stretch, send func(c *store.Change) error) error {
 	return nil
 }
 
-// decide returns whether the client has selected an object. If that is not known, the watch ends with 410, so that the client lists again.
+// decide returns whether the client has selected an object. If that is not known, the watch ends with 410.
 func (x *watcher) decide(o *store.Object) (bool, error) {
 	is, err := x.o.selects(o)
 	if err == nil && is == undecided {

@@ -1,7 +1,5 @@
-// Package auth decides who may read what of a mirror. Users have bearer tokens of the source cluster (TokenReview) or client certificates. What
-// they may do is asked at the source cluster (SubjectAccessReview), or evaluated from the RBAC objects that the bus has.
-//
-// If a question cannot be answered, the request is refused with 503, never allowed.
+// Package auth decides who may read what of a mirror. Users have tokens of the source cluster (TokenReview) or client
+// certificates. Rights are asked there (SubjectAccessReview), or evaluated from the RBAC objects on the bus.
 package auth
 
 import (
@@ -33,8 +31,7 @@ type User struct {
 	Name, UID string
 	Groups    []string
 	Extra     map[string][]string
-	// Cluster is the cluster that knows the user, if it was known by a token; "" for a user of a client certificate, who is one
-	// of this server.
+	// Cluster is the cluster that knows the user's token; "" for a user of a client certificate.
 	Cluster string
 }
 
@@ -61,7 +58,8 @@ type Scope struct {
 	Token              string // of the user; "": the user has a certificate
 }
 
-// Authorizer says what users may do. Any goroutine may use it. An error means that the question cannot be answered now; its text is for the client.
+// Authorizer says what users may do. Any goroutine may use it. An error, whose text is for the client, means that it is
+// not known now.
 type Authorizer interface {
 	// Review says whether a user may send a request. A refusal may have no reason.
 	Review(ctx context.Context, u *User, a *Attributes) (authorizationv1.SubjectAccessReviewStatus, error)
@@ -88,7 +86,7 @@ type Guard struct {
 // NewGuard returns a guard.
 func NewGuard(o Options) *Guard { return &Guard{Options: o} }
 
-// Check returns nil if a request may be answered, or an error of the Kubernetes API: 401, 403, 429 for a client that makes too many questions
+// Check returns nil, or an error of the Kubernetes API: 401, 403, 429 for a client that makes too many questions
 // necessary, or 503 if the answer is not known now.
 func (g *Guard) Check(r *http.Request, a *Attributes) error {
 	u, err := g.User(r)
@@ -134,7 +132,8 @@ func (g *Guard) Rules(r *http.Request, cluster, namespace string) (st authorizat
 
 var errUnknown = errors.New("the credentials are not known")
 
-// user returns who sends a request, and the token that says so; "": it is a certificate. A certificate counts before a token, as at the API server.
+// user returns who sends a request, and the token that says so; "": a certificate, which counts first, as at the API
+// server.
 func (g *Guard) user(r *http.Request) (u *User, token string, err error) {
 	if g.Certificates != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		u, err := g.Certificates.User(r.TLS.PeerCertificates)

@@ -10,8 +10,7 @@ import (
 )
 
 const (
-	// allowedTTL is how long a positive answer of the API server counts, refusedTTL how long a negative one. That the API server did not
-	// answer is not kept.
+	// allowedTTL is how long a positive answer of the API server counts, refusedTTL how long a negative one.
 	allowedTTL, refusedTTL = 10 * time.Second, 5 * time.Second
 	// knownTTL is how long credentials count as known before, which has its own share of the questions.
 	knownTTL = time.Hour
@@ -23,7 +22,7 @@ const (
 
 type key = [sha256.Size]byte
 
-// await returns the answer to a question, which several requests may wait for, or an [UnansweredError] if ctx ends before.
+// await returns an answer that several requests may wait for, or an [UnansweredError] if ctx ends before.
 func await[V any](ctx context.Context, answer <-chan singleflight.Result) (v V, err error) {
 	select {
 	case a := <-answer:
@@ -36,7 +35,7 @@ func await[V any](ctx context.Context, answer <-chan singleflight.Result) (v V, 
 	}
 }
 
-// cache keeps answers. Positive and negative ones have one each, so that many refused requests do not remove what others need.
+// cache keeps answers, positive and negative ones apart: many refused requests do not remove what others need.
 type cache[V any] struct{ allowed, refused *lru.LRUExpireCache }
 
 func newCache[V any]() cache[V] {
@@ -49,7 +48,7 @@ type positive[V any] struct {
 	at    time.Time
 }
 
-// get returns an answer that still counts. known says that there was a positive answer within knownTTL, which is value if none counts.
+// get returns an answer that counts. known: there was a positive one within knownTTL, which is value if none counts.
 func (c *cache[V]) get(k key) (value V, found, known bool) {
 	if a, ok := c.allowed.Get(k); ok {
 		p := a.(positive[V])

@@ -24,8 +24,8 @@ type Reviews struct {
 	group  singleflight.Group
 }
 
-// NewReviews asks the API server of a client configuration, if it is of the source's cluster. anonymous reaches the same server without
-// credentials: those of users are added to its requests.
+// NewReviews asks the API server of a configuration, if it is of the source's cluster. anonymous reaches it without
+// credentials: those of users are added.
 func NewReviews(cfg, anonymous *rest.Config, from *Source) (*Reviews, error) {
 	cfg = unlimited(cfg)
 	client, err := authorizationclient.NewForConfig(cfg)
@@ -95,7 +95,7 @@ func (r *Reviews) may(ctx context.Context, user string) error {
 	return r.shares.acquire(ctx, fmt.Sprintf("user %q", user))
 }
 
-// Rules implements [Authorizer]. A cluster lists rights only to the user itself, so it is asked with the user's token.
+// Rules implements [Authorizer]. A cluster lists rights only to the user itself, so the user's token is sent.
 func (r *Reviews) Rules(ctx context.Context, u *User, s *Scope) (st authorizationv1.SubjectRulesReviewStatus, err error) {
 	st.Incomplete, st.EvaluationError = true, r.otherCluster(s.Cluster)
 	if st.EvaluationError == "" && s.Token == "" {

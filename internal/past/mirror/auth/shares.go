@@ -16,8 +16,8 @@ type limit struct {
 	burst int
 }
 
-// Questions for users that are known, and for unknown tokens, which are counted by the addresses that they come from. A user with the 512
-// watches that one address may have asks up to 26 questions a second.
+// Limits for known users, and for unknown tokens by their addresses. A user with the 512 watches that one address may
+// have asks up to 26 questions a second.
 var (
 	userLimit, usersLimit       = limit{30, 100}, limit{200, 400}
 	unknownLimit, unknownsLimit = limit{5, 20}, limit{20, 40}

@@ -21,14 +21,15 @@ const sourceRetry = time.Second
 // SourceOptions are the options of a [Source].
 type SourceOptions struct {
 	Cluster string // its configured name
-	// APIServerUID returns the UID of the API server's cluster. If it is certain that this is another cluster, the error wraps [ErrOtherCluster].
+	// APIServerUID returns the UID of the API server's cluster. Its error wraps [ErrOtherCluster] if it is certainly
+	// another one.
 	APIServerUID func(ctx context.Context) (string, error)
 	BusUID       func() string // of the cluster whose events were read; "": none was read yet
 	Log          *zap.Logger
 }
 
-// Source makes sure that the API server that is asked is of the cluster whose events the bus has. The users and rights of another cluster, with
-// the same names of users and namespaces, would open this one's objects. Any goroutine may use it.
+// Source makes sure that the API server is of the cluster whose events the bus has: users and rights of another one,
+// with the same names, would open this one's objects. Any goroutine may use it.
 type Source struct {
 	SourceOptions
 	group singleflight.Group
@@ -42,8 +43,8 @@ type Source struct {
 // NewSource returns a source.
 func NewSource(o SourceOptions) *Source { return &Source{SourceOptions: o} }
 
-// Check returns nil if the API server is of the cluster on the bus. Otherwise it returns an [UnansweredError], which for another cluster wraps
-// [ErrOtherCluster].
+// Check returns nil if the API server is of the cluster on the bus, else an [UnansweredError], which wraps
+// [ErrOtherCluster] for another one.
 func (s *Source) Check(ctx context.Context) error {
 	bus := s.BusUID()
 	if bus == "" {
@@ -86,7 +87,8 @@ func (s *Source) apiServerUID(ctx context.Context) (string, error) {
 	return got.(string), err
 }
 
-// Confirm checks until the cluster is known, and logs why it is not. It returns an error if it is another one than that on the bus.
+// Confirm checks until the cluster is known, and logs why it is not. It is an error if it is another one than on the
+// bus.
 func (s *Source) Confirm(ctx context.Context) error {
 	logged := ""
 	for {

@@ -75,7 +75,7 @@ func (t *Tokens) User(ctx context.Context, token, address string) (*User, error)
 	return u, nil
 }
 
-// ask returns the user; nil if the cluster does not know the token. Other requests may wait for the answer, so ctx is not that of one request.
+// ask returns the user; nil if the cluster does not know the token. Other requests may wait, so ctx is not that of one.
 func (t *Tokens) ask(ctx context.Context, token string) (*User, error) {
 	if err := t.source.Check(ctx); err != nil {
 		return nil, err

@@ -28,12 +28,13 @@ const (
 	// The pause before the bus is connected to again doubles from retryFirst to retryLast.
 	retryFirst, retryLast = time.Second, 30 * time.Second
 	trimEvery             = time.Hour
-	// lostAfter is how long a part must lack the last message that was read of it until the copy is dropped: a new leader may not have all messages yet.
+	// lostAfter is how long a part must lack the last message that was read of it until the copy is dropped: a new leader
+	// may lag.
 	lostAfter = 10 * time.Second
-	// publishing is how long it may take from the time of an event until the bus shows it: the bridge's batches and transactions, the difference of the
-	// clocks, and up to 10 s until a new topic is found. States are shown up to so long before the time at which everything was read.
+	// publishing is how long an event may take until the bus shows it: batches, transactions, the difference of clocks,
+	// and 10 s until a new topic is found. States are shown up to so long before the time of reading.
 	publishing = 15 * time.Second
-	// heldBack is how long a part may have messages that are not committed until the log says so, and other parts do not wait for them any more.
+	// heldBack is how long messages of a part may wait for their transaction until the log says so and other parts go on.
 	heldBack = time.Minute
 )
 
@@ -47,10 +48,9 @@ type Options struct {
 	Cluster string // the configured name
 	// Retain is how long history is kept; 0: always.
 	Retain time.Duration
-	// Progress is called with the number of messages that are not read yet: with 0 only when everything up to the ends of the parts is committed.
-	// It may be nil.
+	// Progress is called with the number of messages that are not read; with 0 only when all is committed. It may be nil.
 	Progress func(unread int64)
-	// Dropped is called before the copy is dropped because messages were lost, and everything is read again. It may be nil.
+	// Dropped is called before the copy is dropped because messages were lost. It may be nil.
 	Dropped func()
 	Log     *zap.Logger
 
@@ -204,7 +204,7 @@ func (f *busReader) connect(ctx context.Context) error {
 	}
 }
 
-// check compares the parts with what was read of them. It begins with an empty copy if messages were lost that were not read.
+// check compares the parts with what was read of them. If unread messages were lost, it begins with an empty copy.
 func (f *busReader) check(parts []sink.Part) error {
 	names, logs := map[string]bool{}, map[string]bool{}
 	for _, p := range parts {
@@ -258,7 +258,8 @@ func (f *busReader) drop(p sink.Part, reason string) error {
 	return ofMirror(f.Mirror.Forget(reason))
 }
 
-// lost begins with an empty copy if an error of reading proves that messages were lost that had been read. It returns other errors.
+// lost begins with an empty copy if an error proves that messages were lost that had been read. It returns other
+// errors.
 func (f *busReader) lost(err error) error {
 	var e *lostError
 	if !errors.As(err, &e) {
@@ -273,7 +274,7 @@ func (f *busReader) lost(err error) error {
 	return f.drop(e.part, e.part.Log+" has lost messages that were read")
 }
 
-// begin begins a round, unless one is open: the ends of the parts, which are looked up after that, prove what is applied.
+// begin begins a round, unless one is open. The ends of the parts, which are looked up later, prove what is applied.
 func (f *busReader) begin(read bool) {
 	f.unproved = f.unproved || read
 	if f.round != nil {
@@ -286,9 +287,9 @@ func (f *busReader) begin(read bool) {
 	}
 }
 
-// end ends the round if all parts are read to the ends that they had: then what was marked is proved, and everything is read that the bus had when the
-// round began. That says nothing about a part that was not among them, or is not any more: it may have messages that were not read. A part that is held
-// back for long is not waited for, and nothing is proved about it. What it has may be of any resource, so no time is known meanwhile.
+// end ends the round if all parts are read to the ends that they had: then what was marked is proved, and all is read
+// that the bus had when the round began. Other parts may have more. A part that is held back for long is not waited
+// for, and nothing is proved about it: its messages may be of any resource, so no time is known meanwhile.
 func (f *busReader) end(l *history.Log) error {
 	parts := l.Parts()
 	ordered := len(parts) > 0

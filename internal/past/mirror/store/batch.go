@@ -29,8 +29,7 @@ func (b *Batch) Put(r Resource, o Name, collection string, at Position, v *Versi
 	return b.b.Set(changeKey(r, at), appendChange(nil, o, collection, v.Time), nil)
 }
 
-// Newest returns the newest state of an object in a collection, without its body, also if it is only in this batch. found is false if there
-// is none.
+// Newest returns the newest state of an object in a collection, without its body, also if it is only in this batch.
 func (b *Batch) Newest(r Resource, o Name, collection string) (at Position, v Version, found bool, err error) {
 	prefix := appendText(objectKey(r, o), collection)
 	for key, value := range rows(b.b, prefix, end(prefix), &err) {
@@ -41,8 +40,8 @@ func (b *Batch) Newest(r Resource, o Name, collection string) (at Position, v Ve
 	return at, v, found, err
 }
 
-// RemoveAfter removes the states of an object in a collection that the era of a position has after it, with their changes. No view that was read may
-// show them.
+// RemoveAfter removes the states of an object in a collection, and their changes, after a position in its era. No view
+// that was read may show them.
 func (b *Batch) RemoveAfter(r Resource, o Name, collection string, after Position) (err error) {
 	newest, last := versionKey(r, o, collection, Position{after.Era, ^uint64(0), ^uint64(0)}), versionKey(r, o, collection, after)
 	var all []Position
@@ -55,22 +54,23 @@ func (b *Batch) RemoveAfter(r Resource, o Name, collection string, after Positio
 	return err
 }
 
-// Drop makes a collection hold no objects in views of an era, or of later ones, but for versions that have a number above seq. No view of the era was
-// read before.
+// Drop makes a collection hold no objects in views of an era and later ones, but versions with a number above seq. No
+// view of the era was read before.
 func (b *Batch) Drop(r Resource, collection string, era, seq uint64) error {
 	b.drops = append(b.drops, drop{r, collection, dropAt{era, seq}})
 	return b.b.Set(dropKey(r, collection, era), binary.BigEndian.AppendUint64(nil, seq), nil)
 }
 
-// Dropped reports whether a version of a collection does not count in a view, because the collection was dropped in between.
+// Dropped reports whether a version does not count in a view, because its collection was dropped in between.
 func (b *Batch) Dropped(r Resource, collection string, at, view Position) bool {
 	return b.s.dropped(r, collection, at, view) || slices.ContainsFunc(b.drops, func(d drop) bool {
 		return d.resource == r && d.collection == collection && d.hides(at, view)
 	})
 }
 
-// MoveAfter gives the changes of an era after a position a new era, except those of some collections and those that a drop hides. They keep
-// resourceVersion and order. It returns the collections that they belong to, with the highest resourceVersion of each, and the changes that it has left in these collections.
+// MoveAfter gives the changes of an era after a position a new era, except those of some collections and those that a
+// drop hides. It returns the collections that they belong to, with the highest resourceVersion of each, and the changes
+// that it left.
 func (b *Batch) MoveAfter(r Resource, after Position, era uint64, except []string) (moved map[string]uint64, left []Left, err error) {
 	var moves []change
 	for c := range b.changesAfter(r, after, &err) {
@@ -121,8 +121,8 @@ func (b *Batch) move(r Resource, c change, era uint64) error {
 	)
 }
 
-// ChangeTimes calls fn for the changes of an era after a position, in order, with the time of each, except those that a drop hides. It ends early,
-// without an error, if fn returns false.
+// ChangeTimes calls fn for the changes of an era after a position, in order, except those that a drop hides, until fn
+// returns false.
 func (b *Batch) ChangeTimes(r Resource, after Position, fn func(at Position, t time.Time) bool) (err error) {
 	for c := range b.changesAfter(r, after, &err) {
 		if !fn(c.at, c.time) {

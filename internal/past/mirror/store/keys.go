@@ -20,7 +20,8 @@ const (
 // errKey is returned for a key that this package has not written.
 var errKey = errors.New("the database has a key of an unknown form")
 
-// A text in a key ends with 0, 1. A zero byte within it is 0, 255. So keys have the order of the texts, and no text is a prefix of another.
+// A text in a key ends with 0, 1; a zero byte in it is 0, 255. So keys have the order of texts, and none is a prefix of
+// another.
 func appendText(key []byte, s string) []byte {
 	for i := range len(s) {
 		if key = append(key, s[i]); s[i] == 0 {

@@ -16,7 +16,8 @@ type View struct {
 	At       Position
 }
 
-// Get returns an object; nil if the view does not have it. Errors of Get, List and Changes wrap [ErrTrimmed] if Trim deletes what they read.
+// Get returns an object; nil if the view lacks it. Errors of Get, List and Changes wrap [ErrTrimmed] if Trim deletes
+// what they read.
 func (s *Store) Get(v View, o Name) (found *Object, err error) {
 	prefix := objectKey(v.Resource, o)
 	err = s.read(v, prefix, end(prefix), func(x *Object) bool {
@@ -27,8 +28,8 @@ func (s *Store) Get(v View, o Name) (found *Object, err error) {
 	return found, err
 }
 
-// List calls fn for the objects after a name, in the order of namespaces and names; from the beginning if after is the zero value. With a
-// namespace it lists that namespace only. It ends early, without an error, if fn returns false. fn must not keep o or its body.
+// List calls fn for the objects of a namespace, or of all, after a name, in the order of names, until fn returns false.
+// fn must not keep o or its body.
 func (s *Store) List(v View, namespace string, after Name, fn func(o *Object) bool) error {
 	prefix := resourceKey(keyVersion, v.Resource)
 	if namespace != "" {
@@ -110,11 +111,10 @@ type Change struct {
 	Last Version
 }
 
-// Changes calls fn for the changes of a resource after one position, up to and including another, in order, with the objects before and after
-// each. Changes of one object at one resourceVersion, such as those of two collections that it moves between, count as one. Changes
-// that do not change the view, such as those of one collection while another has a newer state, are left out. With a namespace it returns the
-// changes of that namespace only, and does not read the versions of others. It ends early, without an error, if fn returns false, and with the
-// cause of ctx if ctx ends, also while it reads changes for which it does not call fn.
+// Changes calls fn for the changes of a resource after one position, up to and including another, in order, until fn
+// returns false. Changes of one object at one resourceVersion count as one; those that do not change the view are left
+// out. With a namespace it reads the versions of that only. It returns the cause of ctx if ctx ends, also while nothing
+// is called.
 func (s *Store) Changes(ctx context.Context, r Resource, namespace string, after, upTo Position, fn func(c *Change) bool) (err error) {
 	prefix := len(resourceKey(keyChange, r))
 	bounds := pebble.IterOptions{LowerBound: append(changeKey(r, after), 0), UpperBound: append(changeKey(r, upTo), 0)}
@@ -153,7 +153,7 @@ func (s *Store) Changes(ctx context.Context, r Resource, namespace string, after
 	return err
 }
 
-// span are the changes of an object at one resourceVersion: the last one, and the position of the first.
+// span are the changes of an object at one resourceVersion: the last, and the position of the first.
 type span struct {
 	versionID
 	first    Position
@@ -242,8 +242,7 @@ func (s *Store) CountAt(r Resource, era, version uint64) (n int, err error) {
 	return n, err
 }
 
-// Moment returns the position that shows what was published up to a time, and the time that the position was recorded with. found is false
-// if there is none.
+// Moment returns the position that shows what was published up to a time, and the time with which it was recorded.
 func (s *Store) Moment(r Resource, t time.Time) (at Position, since time.Time, found bool, err error) {
 	prefix := resourceKey(keyMoment, r)
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: append(momentKey(r, t.UnixMicro()), 0)})

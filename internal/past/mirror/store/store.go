@@ -148,8 +148,8 @@ func Open(dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// separation has pebble write bodies to files of their own, and not again each time that it merges tables of keys. Under constant changes this takes
-// about half of the CPU, and half more disk.
+// separation has pebble write bodies to files of their own, and not again when it merges tables: half of the CPU under
+// constant changes, half more disk.
 func separation() pebble.ValueSeparationPolicy {
 	return pebble.ValueSeparationPolicy{Enabled: true, MinimumSize: 1 << 10, MaxBlobReferenceDepth: 10, RewriteMinimumAge: time.Minute, TargetGarbageRatio: 0.2}
 }
@@ -199,7 +199,8 @@ type drop struct {
 	dropAt
 }
 
-// dropAt says which versions of a collection do not count in views of an era and of later ones: those up to a number in the order of reading.
+// dropAt says which versions do not count in views of an era and later ones: those up to a number in the order of
+// reading.
 type dropAt struct{ era, seq uint64 }
 
 func (d dropAt) hides(at, view Position) bool { return d.era <= view.Era && at.Seq <= d.seq }
@@ -233,8 +234,8 @@ func (s *Store) dropped(r Resource, collection string, at, view Position) bool {
 // ErrTrimmed is returned for a view that is being deleted, or was: see [Store.Trim].
 var ErrTrimmed = errors.New("not retained any more")
 
-// retained returns ErrTrimmed if Trim may have deleted what a view needs. Call it after reading, or after an iterator was made, which does not see
-// later deletions.
+// retained returns ErrTrimmed if Trim may have deleted what a view needs. Call it once an iterator was made, which does
+// not see later deletions.
 func (s *Store) retained(v View) error {
 	s.mu.RLock()
 	floor := s.floors[v.Resource]
@@ -258,7 +259,8 @@ func (s *Store) get(key []byte) ([]byte, error) {
 	return append([]byte{}, value...), nil
 }
 
-// rows returns the keys from lower up to upper with their values, which are only valid until the next ones. An error ends it, and is added to failed.
+// rows returns the keys from lower up to upper with their values, which are valid until the next. failed gets its
+// errors.
 func rows(r pebble.Reader, lower, upper []byte, failed *error) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -282,7 +284,7 @@ func (s *Store) scan(prefix []byte, fn func(key, value []byte) error) (err error
 	return err
 }
 
-// Records calls fn for all records whose name begins with prefix, in the order of their names. The value is only valid during the call.
+// Records calls fn for the records whose names begin with prefix, in order. The value is only valid during the call.
 func (s *Store) Records(prefix string, fn func(name string, value []byte) error) error {
 	return s.scan(recordKey(prefix), func(key, value []byte) error { return fn(string(key[1:]), value) })
 }
