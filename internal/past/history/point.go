@@ -96,21 +96,7 @@ func (h *head) position() (p position, ok bool) {
 // tailMessages is how many messages at the end of each part are read to find the newest resourceVersion.
 const tailMessages = 1024
 
-// UnknownPointError is returned for a resourceVersion that is newer than everything on
-// the bus, and for an epoch of which the bus has no event.
-type UnknownPointError struct {
-	Point Point
-	Holds string // the resourceVersions that the bus has
-}
-
-func (e *UnknownPointError) Error() string {
-	return fmt.Sprintf("%s: %s is not on the bus, which holds %s: name one of these, or a time", ErrNotCovered, e.Point, e.Holds)
-}
-
-// Unwrap returns [ErrNotCovered].
-func (e *UnknownPointError) Unwrap() error { return ErrNotCovered }
-
-// known returns an [UnknownPointError] if the bus has no event as new as the point.
+// known returns an error if the bus has no event as new as the point.
 // l has read the events that the answer was made of. If all of them are older, known reads the ends of all topics.
 func (q *Query) known(ctx context.Context, l *Log) error {
 	if l.reaches(q.At) || len(l.newest) == 0 {
@@ -141,7 +127,7 @@ func (q *Query) known(ctx context.Context, l *Log) error {
 	if all.reaches(q.At) {
 		return nil
 	}
-	return &UnknownPointError{q.At, all.holds()}
+	return fmt.Errorf("%w: %s is not on the bus, which holds %s: name one of these, or a time", ErrNotCovered, q.At, all.holds())
 }
 
 func (l *Log) reaches(p Point) bool {

@@ -50,7 +50,7 @@ type Message struct {
 
 // Mirror writes a store. One goroutine calls Apply, Commit, Forget, OpenLogs, ReadUntil and Trim; any calls the others.
 type Mirror struct {
-	// Ignored is called for an event that no bridge can have written; nil: it is not. Set it before the first call of
+	// Ignored is called for an event that no bridge can have written. Set it before the first call of
 	// Apply.
 	Ignored func(error)
 
@@ -73,7 +73,10 @@ type Mirror struct {
 
 // Open continues with what a store holds.
 func Open(s *store.Store) (*Mirror, error) {
-	m := &Mirror{store: s, all: map[store.Resource]*resource{}, offsets: map[string]Offset{}, published: map[store.Resource]*Resource{}, commits: make(chan struct{})}
+	m := &Mirror{
+		Ignored: func(error) {}, store: s, all: map[store.Resource]*resource{}, offsets: map[string]Offset{},
+		published: map[store.Resource]*Resource{}, commits: make(chan struct{}),
+	}
 	if err := m.load(); err != nil {
 		return nil, fmt.Errorf("read the data directory: %w", err)
 	}
@@ -222,12 +225,6 @@ func (m *Mirror) resourceOf(id store.Resource) *resource {
 		m.all[id] = r
 	}
 	return r
-}
-
-func (m *Mirror) ignored(err error) {
-	if m.Ignored != nil {
-		m.Ignored(err)
-	}
 }
 
 // Apply applies a message and the event that it holds. Readers see it after Commit.

@@ -530,7 +530,8 @@ func (m *Mirror) number(r *resource, c *collection, e *event.Received, version s
 	switch {
 	case err == nil:
 	case r.Unordered == "" && slices.ContainsFunc(slices.Collect(maps.Values(c.Reached)), numbered):
-		m.ignored(fmt.Errorf("event %q: its resourceVersion %q is not a number, and those of the collection are", e.ID, version))
+		m.Ignored(fmt.Errorf("event %q: its resourceVersion %q is not a number, and those of the collection are",
+			e.ID, version))
 	default:
 		r.Unordered, r.changed = version, true
 	}

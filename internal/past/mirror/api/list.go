@@ -360,7 +360,9 @@ func (s *Server) get(w http.ResponseWriter, q *request) error {
 		return err
 	}
 	name := store.Name{Namespace: q.namespace, Name: event.BoundName(q.name)}
-	read := func() (*store.Object, error) { return s.Mirror.Store().Get(store.View{Resource: q.resource.ID, At: at}, name) }
+	read := func() (*store.Object, error) {
+		return s.Mirror.Store().Get(store.View{Resource: q.resource.ID, At: at}, name)
+	}
 	x, err := read()
 	if err != nil {
 		return err

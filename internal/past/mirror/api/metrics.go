@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"slices"
@@ -44,16 +45,12 @@ type counted struct {
 }
 
 func (c *counted) WriteHeader(code int) {
-	if c.code == 0 {
-		c.code = code
-	}
+	c.code = cmp.Or(c.code, code)
 	c.ResponseWriter.WriteHeader(code)
 }
 
 func (c *counted) Write(b []byte) (int, error) {
-	if c.code == 0 {
-		c.code = http.StatusOK
-	}
+	c.code = cmp.Or(c.code, http.StatusOK)
 	return writeParts(c.ResponseWriter, c.extend, b)
 }
 
@@ -85,11 +82,7 @@ func (c *counted) extend() {
 func (c *counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 func (m *Metrics) count(c *counted) {
-	code := c.code
-	if code == 0 {
-		code = http.StatusOK
-	}
-	m.requests.WithLabelValues(c.verb, strconv.Itoa(code)).Inc()
+	m.requests.WithLabelValues(c.verb, strconv.Itoa(cmp.Or(c.code, http.StatusOK))).Inc()
 }
 
 // State is how far a resource is served.

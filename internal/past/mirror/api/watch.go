@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,14 +96,12 @@ func (x *watcher) begin() (list bool, warnings []string, err error) {
 	if err != nil {
 		return false, nil, err
 	}
-	initial := o.SendInitialEvents != nil && *o.SendInitialEvents
-	if initial || o.version == 0 && o.SendInitialEvents == nil {
-		x.at = at
-		return true, warnings, nil
+	if list = o.version == 0; o.SendInitialEvents != nil {
+		list = *o.SendInitialEvents
 	}
-	if o.version == 0 { // the client wants no initial events, and any version
+	if list || o.version == 0 {
 		x.at = at
-		return false, warnings, nil
+		return list, warnings, nil
 	}
 	if x.at, err = q.resource.Watch(o.version, at); err != nil {
 		return false, nil, x.s.failed(q, err)
@@ -209,10 +208,7 @@ func (x *watcher) follow() error {
 	}
 	upTo, ended := r.Served, ""
 	if r.Present().Number != x.at.Era {
-		ended = r.Gap()
-		if ended == "" {
-			ended = r.Present().Reason
-		}
+		ended = cmp.Or(r.Gap(), r.Present().Reason)
 		if upTo.Era != x.at.Era {
 			upTo = x.at // what was left of the era comes with the list
 		}

@@ -99,7 +99,8 @@ func (b *Bus) read(ctx context.Context, cluster string, fn func(p *Policy)) erro
 		select {
 		case <-updated:
 		case <-ctx.Done():
-			return &UnansweredError{fmt.Sprintf("permissions cannot be checked now: Roles and bindings of cluster %q are being read", cluster), errors.Join(failed, ctx.Err())}
+			why := fmt.Sprintf("permissions cannot be checked now: Roles and bindings of cluster %q are being read", cluster)
+			return &UnansweredError{why, errors.Join(failed, ctx.Err())}
 		}
 	}
 }
@@ -109,8 +110,9 @@ func (b *Bus) read(ctx context.Context, cluster string, fn func(p *Policy)) erro
 func (b *Bus) tryRead(cluster string, at []store.Position, fn func(p *Policy)) (<-chan struct{}, error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
+	lower := func(known, needed store.Position) int { return min(known.Compare(needed), 0) }
 	x := b.rights[cluster]
-	if x == nil || slices.CompareFunc(x.at, at, func(has, needs store.Position) int { return min(has.Compare(needs), 0) }) != 0 {
+	if x == nil || slices.CompareFunc(x.at, at, lower) != 0 {
 		return b.updated, b.failed
 	}
 	fn(&x.policy)
@@ -148,17 +150,17 @@ func (b *Bus) Run(ctx context.Context) error {
 // update adds to a cluster's index what is served since, or makes another index if a resource has another era.
 func (b *Bus) update(ctx context.Context, cluster string) error {
 	var to []store.View
+	var at []store.Position
 	for _, name := range RBACResources() {
 		r := b.Mirror.Resource(store.Resource{Cluster: cluster, Name: name})
 		if r == nil || r.Served.Era == 0 {
 			return nil
 		}
-		to = append(to, store.View{Resource: r.ID, At: r.Served})
+		to, at = append(to, store.View{Resource: r.ID, At: r.Served}), append(at, r.Served)
 	}
 	x := b.rights[cluster]
-	sameEra := func(at store.Position, v store.View) bool { return at.Era == v.At.Era }
 	var err error
-	if x == nil || !slices.EqualFunc(x.at, to, sameEra) {
+	if x == nil || !slices.EqualFunc(x.at, at, func(a, b store.Position) bool { return a.Era == b.Era }) {
 		x, err = b.build(to)
 	} else {
 		err = b.advance(ctx, x, to)
@@ -169,11 +171,7 @@ func (b *Bus) update(ctx context.Context, cluster string) error {
 		delete(b.rights, cluster)
 		return err
 	}
-	x.at = nil
-	for _, v := range to {
-		x.at = append(x.at, v.At)
-	}
-	b.rights[cluster] = x
+	x.at, b.rights[cluster] = at, x
 	return nil
 }
 

@@ -55,5 +55,6 @@ func (c *Certificates) User(chain []*x509.Certificate) (*User, error) {
 		return nil, nil
 	}
 	id := fmt.Sprintf("X509SHA256=%x", sha256.Sum256(chain[0].Raw)) // as the API server identifies it
-	return (&User{Name: name.CommonName, Groups: slices.Clone(name.Organization), Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {id}}}).complete(), nil
+	extra := map[string][]string{"authentication.kubernetes.io/credential-id": {id}}
+	return (&User{Name: name.CommonName, Groups: slices.Clone(name.Organization), Extra: extra}).complete(), nil
 }

@@ -54,9 +54,6 @@ func bearer(r *http.Request) string {
 	if !IsWebSocket(r) {
 		return ""
 	}
-	token, _, err := Subprotocols(r)
-	if err != nil {
-		return ""
-	}
+	token, _, _ = Subprotocols(r) // "" after an error
 	return token
 }

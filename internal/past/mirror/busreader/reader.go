@@ -2,6 +2,7 @@
 package busreader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,12 +98,7 @@ func Run(ctx context.Context, o Options) error {
 	if o.Dropped == nil {
 		o.Dropped = func() {}
 	}
-	if o.lostAfter == 0 {
-		o.lostAfter = lostAfter
-	}
-	if o.heldBack == 0 {
-		o.heldBack = heldBack
-	}
+	o.lostAfter, o.heldBack = cmp.Or(o.lostAfter, lostAfter), cmp.Or(o.heldBack, heldBack)
 	ctx, cancel := context.WithCancel(ctx)
 	f := &busReader{Options: o, next: map[string]mirror.Offset{}, waiting: map[string]waiting{}}
 	f.Mirror.Ignored = f.ignored
@@ -122,8 +118,10 @@ func Run(ctx context.Context, o Options) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, history.ErrClusters):
-			return fmt.Errorf("%w: the bus must have events of one of them only; if the cluster was created again, also use an empty data directory", err)
-		case errors.Is(err, ErrLatest), errors.Is(err, store.ErrFailed), errors.Is(err, history.ErrNewer), errors.As(err, new(*sink.RefusedError)), errors.As(err, new(*mirrorError)):
+			return fmt.Errorf("%w: the bus must have events of one of them only; "+
+				"if the cluster was created again, also use an empty data directory", err)
+		case errors.Is(err, ErrLatest), errors.Is(err, store.ErrFailed), errors.Is(err, history.ErrNewer),
+			errors.As(err, new(*sink.RefusedError)), errors.As(err, new(*mirrorError)):
 			return err
 		}
 		if !errors.As(err, new(*lostError)) { // nobody knows whether the part still lacks the message
@@ -225,10 +223,9 @@ func (f *busReader) check(parts []sink.Part) error {
 			reason = p.Log + " deleted messages before they were read"
 		}
 		logs[p.Log] = logs[p.Log] || known
-		if reason == "" {
-			continue
+		if reason != "" {
+			return f.drop(p, reason)
 		}
-		return f.drop(p, reason)
 	}
 	if maps.Equal(names, f.known) {
 		return nil
@@ -306,22 +303,20 @@ func (f *busReader) end(l *history.Log) error {
 	proved, all := map[string]bool{}, true
 	for i, p := range parts {
 		end, known := f.round.ends[p.Name]
-		if !known {
-			continue
-		}
 		o, read := f.Mirror.Offset(p.Name)
 		if !read {
 			o.Next = p.First
 		}
-		if w, waits := f.waiting[p.Name]; o.Next < end && waits && time.Since(w.since) > f.heldBack {
+		w, waits := f.waiting[p.Name]
+		switch place := l.Place(i); {
+		case !known:
+		case o.Next >= end:
+			proved[place.String()] = true
+		case waits && time.Since(w.since) > f.heldBack:
 			all = false
-			continue
-		}
-		if o.Next < end {
+		default:
 			return nil
 		}
-		place := l.Place(i)
-		proved[place.String()] = true
 	}
 	ended := f.round
 	f.round = nil
