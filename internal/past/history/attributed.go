@@ -14,10 +14,10 @@ const maxWaiting = 64 << 20
 // notAwaited is the note of a change that was shown before its attribution was found, if the bus has one.
 const notAwaited = "the user is left out: too many changes wait for the events that name their users"
 
-// waiting has changes in their order, until the events that say who made them are read. Such an event follows its change, but any number of
+// changeQueue holds changes in their order, until the events that say who made them are read. Such an event follows its change, but any number of
 // messages can be in between, or all, if the bus has none. So a change is shown when it and all earlier ones are attributed, or when
 // everything is read. Those that are never attributed do not wait.
-type waiting struct {
+type changeQueue struct {
 	show    func(Change) error
 	limit   int // bytes
 	changes []*Change
@@ -28,12 +28,12 @@ type waiting struct {
 	early map[string]*event.Received
 }
 
-func newWaiting(show func(Change) error, limit int) waiting {
-	return waiting{show: show, limit: limit, byID: map[string]*Change{}, early: map[string]*event.Received{}}
+func newChangeQueue(show func(Change) error, limit int) changeQueue {
+	return changeQueue{show: show, limit: limit, byID: map[string]*Change{}, early: map[string]*event.Received{}}
 }
 
 // add appends a change, and shows what need not wait.
-func (w *waiting) add(c *Change) error {
+func (w *changeQueue) add(c *Change) error {
 	if e := w.early[c.ID]; e != nil { // the event of the change may have it as well, with delivery: at-least-once
 		delete(w.early, c.ID)
 		c.attribute(e)
@@ -45,7 +45,7 @@ func (w *waiting) add(c *Change) error {
 }
 
 // attribute handles an event of type Attributed. keep says that the change may come later.
-func (w *waiting) attribute(e *event.Received, keep bool) error {
+func (w *changeQueue) attribute(e *event.Received, keep bool) error {
 	if c := w.byID[e.Attribution.Explains]; c != nil {
 		c.attribute(e)
 		return w.flush(false)
@@ -58,7 +58,7 @@ func (w *waiting) attribute(e *event.Received, keep bool) error {
 }
 
 // flush shows changes: all of them, or those that wait for nothing.
-func (w *waiting) flush(all bool) error {
+func (w *changeQueue) flush(all bool) error {
 	for len(w.changes) > 0 && (all || !w.changes[0].waits() || w.bytes > w.limit) {
 		c := w.changes[0]
 		w.changes[0] = nil

@@ -71,7 +71,7 @@ const clockSkew = 10 * time.Minute
 // Changes calls fn for each change of an object, in order. A state that several collections publish is
 // shown once, as the first of them published it. Its diff compares it with what that collection published before, or else with the
 // last state that was shown. A deletion is shown when no collection holds the object any more. A change waits for the event that says who
-// made it, see [waiting]; on an error, the changes that wait are shown first. earliest is the time of the oldest event that was read; zero
+// made it, see [changeQueue]; on an error, the changes that wait are shown first. earliest is the time of the oldest event that was read; zero
 // if there is none.
 func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earliest time.Time, err error) {
 	l := NewLog(q.Reader, LogOptions{Cluster: q.Cluster, Progress: q.Progress, Ignored: q.Ignored})
@@ -90,10 +90,10 @@ func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earlie
 	}
 	l.attributions = true
 	c := changes{
-		Log: l, query: &q, resources: map[string]bool{}, bodies: map[string]*shown{},
-		waiting: newWaiting(fn, maxWaiting),
+		Log: l, query: &q, resources: map[string]bool{}, bodies: map[string]*objectState{},
+		waiting: newChangeQueue(fn, maxWaiting),
 	}
-	kept := make([][]found, len(ranges))
+	kept := make([][]keptMessage, len(ranges))
 	err = l.each(ctx, "reading", ranges, false, func(m *sink.Message, h *head) error {
 		earliest = first(earliest, h.Time)
 		switch {
@@ -129,13 +129,13 @@ func (c *changes) attribute(m *sink.Message, h *head, keep bool) error {
 	return c.waiting.attribute(e, keep)
 }
 
-type found struct {
+type keptMessage struct {
 	message sink.Message
 	head    head
 }
 
-func copyOf(m *sink.Message, h *head) found {
-	out := found{*m, *h}
+func copyOf(m *sink.Message, h *head) keptMessage {
+	out := keptMessage{*m, *h}
 	out.message.Value, out.message.Headers = bytes.Clone(m.Value), slices.Clone(m.Headers)
 	for i, x := range m.Headers {
 		out.message.Headers[i].Value = bytes.Clone(x.Value)
@@ -145,7 +145,7 @@ func copyOf(m *sink.Message, h *head) found {
 
 // merge handles the messages of several parts in the order of their times. Parts have no common order, and two collections that
 // hold the object may use different ones.
-func (c *changes) merge(ctx context.Context, parts [][]found) error {
+func (c *changes) merge(ctx context.Context, parts [][]keptMessage) error {
 	for {
 		next := -1
 		for i, list := range parts {
@@ -167,7 +167,7 @@ func (c *changes) merge(ctx context.Context, parts [][]found) error {
 	}
 }
 
-type shown struct {
+type objectState struct {
 	uid, version string
 	epoch        uint64
 	body         []byte // nil: not known
@@ -176,12 +176,12 @@ type shown struct {
 type changes struct {
 	*Log
 	query     *ChangesQuery
-	waiting   waiting
+	waiting   changeQueue
 	copied    consumer.State
 	resources map[string]bool
-	last      shown             // the last state that was shown
-	gone      bool              // the last change that was shown is a deletion
-	bodies    map[string]*shown // by collection, for those that hold the object
+	last      objectState             // the last state that was shown
+	gone      bool                    // the last change that was shown is a deletion
+	bodies    map[string]*objectState // by collection, for those that hold the object
 	managers  manager.Finder
 }
 
@@ -219,7 +219,7 @@ func (c *changes) take(m *sink.Message, h *head) error {
 
 // compareNext shows an event if it changes the state that was shown last.
 func (c *changes) compareNext(e *event.Received) error {
-	now := shown{e.UID, e.ResourceVersion, e.Epoch, nil}
+	now := objectState{e.UID, e.ResourceVersion, e.Epoch, nil}
 	if e.BodyKnown && e.Truncated == nil {
 		now.body = slices.Clone(e.Object)
 	}
@@ -245,7 +245,7 @@ func (c *changes) compareNext(e *event.Received) error {
 }
 
 // repeats reports whether the state was shown before: from another collection, or from this one with the same body.
-func (c *changes) repeats(now, own *shown) bool {
+func (c *changes) repeats(now, own *objectState) bool {
 	if c.gone || c.last.uid != now.uid || now.body == nil {
 		return false
 	}
@@ -256,7 +256,7 @@ func (c *changes) repeats(now, own *shown) bool {
 }
 
 // emit shows an event whose time is within the query's.
-func (c *changes) emit(e *event.Received, now shown, before []byte) error {
+func (c *changes) emit(e *event.Received, now objectState, before []byte) error {
 	out := Change{
 		Time: e.Time, Type: e.Type.String(), Resource: consumer.NameOf(e).Resource, Namespace: e.Namespace, Name: e.Name,
 		UID: e.UID, ResourceVersion: e.ResourceVersion, Origin: e.Origin, Reason: e.Reason, ID: e.ID, Collection: e.Collection,

@@ -102,14 +102,14 @@ func (h *headReader) read(m *sink.Message, out *head) (ok bool, err error) {
 }
 
 // complete reports whether the headers had the attributes that every event has.
-func (out *head) complete() bool { return out.ID != "" && out.Collection != "" && !out.Time.IsZero() }
+func (h *head) complete() bool { return h.ID != "" && h.Collection != "" && !h.Time.IsZero() }
 
 // check returns an error for an event without run and incarnation, which no bridge writes, and for one of the future.
-func (out *head) check() error {
-	if out.Run == 0 || out.Incarnation == 0 {
-		return fmt.Errorf("event %q has no run or no incarnation: %w", out.ID, ErrForeign)
+func (h *head) check() error {
+	if h.Run == 0 || h.Incarnation == 0 {
+		return fmt.Errorf("event %q has no run or no incarnation: %w", h.ID, ErrForeign)
 	}
-	if err := out.CheckClock(time.Now()); err != nil {
+	if err := h.CheckClock(time.Now()); err != nil {
 		return fmt.Errorf("%w: %w", ErrForeign, err)
 	}
 	return nil
@@ -146,28 +146,28 @@ func unknownType(name string) error {
 
 // set stores an attribute. An attribute in two headers, in two spellings, is an error: readers would disagree about
 // its value.
-func (out *head) set(h *headReader, name string, value []byte) (err error) {
+func (h *head) set(r *headReader, name string, value []byte) (err error) {
 	i := slices.Index(attributes, name)
 	if i < 0 {
 		return nil
 	}
-	if out.read&(1<<i) != 0 {
+	if h.read&(1<<i) != 0 {
 		return fmt.Errorf("two headers have its %s: %w", name, ErrForeign)
 	}
-	out.read |= 1 << i
-	switch texts := textsOf(&out.Received); name {
+	h.read |= 1 << i
+	switch texts := textsOf(&h.Received); name {
 	case "time":
-		out.Time, err = time.Parse(time.RFC3339Nano, string(value))
+		h.Time, err = time.Parse(time.RFC3339Nano, string(value))
 	case "epoch":
-		if out.Epoch, err = strconv.ParseUint(string(value), 10, 64); out.Epoch == 0 {
+		if h.Epoch, err = strconv.ParseUint(string(value), 10, 64); h.Epoch == 0 {
 			err = strconv.ErrRange
 		}
 	case "run":
-		out.Run, err = strconv.ParseUint(string(value), 10, 64)
+		h.Run, err = strconv.ParseUint(string(value), 10, 64)
 	case "incarnation":
-		out.Incarnation, err = strconv.ParseUint(string(value), 10, 64)
+		h.Incarnation, err = strconv.ParseUint(string(value), 10, 64)
 	case "origin", "cluster", "clusteruid", "collection", "group", "resource", "namespace":
-		*texts[i] = h.intern(value)
+		*texts[i] = r.intern(value)
 	default:
 		*texts[i] = string(value)
 	}

@@ -329,7 +329,7 @@ func (m *Mirror) MarkReached() {
 			c.marked = mark{}
 			for _, at := range c.Reached {
 				if r.complete && !at.Gone && c.marked.below(at.Epoch, at.Version) {
-					c.marked = mark{run: c.Run, reached: at}
+					c.marked = mark{run: c.Run, proof: at}
 				}
 			}
 		}
@@ -344,7 +344,7 @@ func (m *Mirror) ProveMarked(partitions map[string]bool) {
 		for _, c := range r.Collections {
 			for part, at := range c.Reached {
 				if to := c.marked; to.run != 0 && to.run == c.Run && partitions[part] && !at.Gone && at.Epoch == to.Epoch && at.Version < to.Version {
-					c.Reached[part] = to.reached
+					c.Reached[part] = to.proof
 					r.recheckServed, r.changed = true, true
 				}
 			}

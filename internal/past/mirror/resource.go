@@ -37,7 +37,7 @@ type Era struct {
 	Since       time.Time
 	// MinServed is the highest resourceVersion of a list that ended in this era, or of a change that an era before keeps.
 	// Lower ones are not served: the objects at them are not known.
-	MinServed reached `json:",omitzero"`
+	MinServed proof `json:",omitzero"`
 	// Absent: the resource did not exist.
 	Absent bool `json:",omitzero"`
 	// Skipped is the number of objects that existed and were not published (snapshot: skip).
@@ -49,8 +49,8 @@ type Era struct {
 	Last store.Position
 }
 
-// reached is how far a partition proves a collection to be complete.
-type reached struct {
+// proof is how far a partition proves a collection to be complete.
+type proof struct {
 	Epoch, Version uint64
 	// Gone: the resource, or the collection's namespace, does not exist.
 	Gone bool `json:",omitzero"`
@@ -59,13 +59,13 @@ type reached struct {
 }
 
 // below reports whether a resourceVersion of an epoch is a later one.
-func (at reached) below(epoch, version uint64) bool {
+func (at proof) below(epoch, version uint64) bool {
 	return at.Epoch < epoch || at.Epoch == epoch && at.Version < version
 }
 
 // collection is what the mirror keeps of a collection beside the consumer's copy.
 type collection struct {
-	Reached map[string]reached // by partition
+	Reached map[string]proof // by partition
 	// LastEvents are the times of the collection's last events by partition, by the bridge's clock.
 	LastEvents map[string]time.Time
 	// Run and Epoch are those of the last gap, Begun the runs of the last gaps by partition. Former are the eras for
@@ -73,7 +73,7 @@ type collection struct {
 	// gaps, by partition.
 	Run, Epoch uint64
 	Begun      map[string]uint64
-	Former     []former
+	Former     []runEra
 	Gaps       map[string]uint64 `json:",omitzero"`
 	// Wrote is the last era in which the collection has a version, Top the highest resourceVersion there. Since is the
 	// first era whose complete states include the collection.
@@ -95,7 +95,7 @@ type Span struct {
 	Selection    event.Selection `json:",omitzero"`
 }
 
-type former struct{ Run, Era uint64 }
+type runEra struct{ Run, Era uint64 }
 
 // lags reports whether one of n partitions has not read the last gap.
 func (c *collection) lags(n int) bool {
@@ -119,7 +119,7 @@ func (c *collection) wrote(era, version uint64) {
 // eraOf returns the number of the era for an event: a former one if its partition has not read the gap that ended it.
 func (r *resource) eraOf(c *collection, s *step) uint64 {
 	number, begun := r.era().Number, c.Begun[s.message.String()]
-	if i := slices.IndexFunc(c.Former, func(f former) bool { return f.Run >= begun }); i >= 0 && begun < c.Run {
+	if i := slices.IndexFunc(c.Former, func(f runEra) bool { return f.Run >= begun }); i >= 0 && begun < c.Run {
 		number = c.Former[i].Era
 	}
 	for _, e := range slices.Backward(r.eras) {
@@ -133,7 +133,7 @@ func (r *resource) eraOf(c *collection, s *step) uint64 {
 // mark is the position that a collection is proved to have reached in the partition that is furthest, in a run.
 type mark struct {
 	run uint64
-	reached
+	proof
 }
 
 // Kind is what is known of a resource's objects.
@@ -169,7 +169,7 @@ type resource struct {
 	recheckComplete bool     // completeness may have changed
 	complete        bool     // the union is complete
 	run             uint64   // an object event of a higher run may end completeness
-	unserved        unserved
+	unserved        pendingChanges
 	recheckWaiting  bool // Waiting may be earlier than all changes, or that of a store in which it was later than one
 }
 
@@ -218,8 +218,8 @@ func (r *resource) readIn(partitions map[string]bool) bool {
 	return true
 }
 
-// unserved are the changes of the present era after the served position, as far as they are known without the store.
-type unserved struct {
+// pendingChanges are the changes of the present era after the served position, as far as they are known without the store.
+type pendingChanges struct {
 	number int // 0, 1, or several: more than 1 or not known
 	at     store.Position
 	time   time.Time // of the change at at, if it is one
@@ -359,7 +359,7 @@ func (r *resource) restart(at time.Time) {
 func (r *resource) raiseMinServed(epoch, version uint64) {
 	now := r.era()
 	if !now.Complete && now.MinServed.below(epoch, version) {
-		now.MinServed = reached{Epoch: epoch, Version: version}
+		now.MinServed = proof{Epoch: epoch, Version: version}
 	}
 }
 
@@ -381,7 +381,7 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 		r.Ended = append(r.Ended, Span{id, c.Since, until, c.Selection})
 	}
 	if len(r.Collections) == 0 { // no list counts any more; epochs begin again if the checkpoint was lost
-		r.era().MinServed, r.era().From, r.Unordered = reached{}, 0, ""
+		r.era().MinServed, r.era().From, r.Unordered = proof{}, 0, ""
 		if s.event.Type == event.Closed && s.event.Collection == id {
 			r.ClosedAt = s.event.Time
 		}
@@ -401,7 +401,7 @@ func (m *Mirror) apply(r *resource, s *step) error {
 		if err := m.begin(r, s, e.Collection, "the collection "+e.Collection+" was added", false); err != nil {
 			return err
 		}
-		c = &collection{Reached: map[string]reached{}, LastEvents: map[string]time.Time{}, Begun: map[string]uint64{}, Since: r.era().Number}
+		c = &collection{Reached: map[string]proof{}, LastEvents: map[string]time.Time{}, Begun: map[string]uint64{}, Since: r.era().Number}
 		r.Collections[e.Collection], r.ClosedAt = c, time.Time{}
 	}
 	if now := r.era(); now.From == 0 {
@@ -431,9 +431,9 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 		}
 		switch {
 		case e.ResourceVersion == "":
-			c.Reached[at] = reached{Gone: true, Time: e.Time}
+			c.Reached[at] = proof{Gone: true, Time: e.Time}
 		case ok && (was.Gone || was.Epoch != e.Epoch || was.Version < version):
-			c.Reached[at] = reached{Epoch: e.Epoch, Version: version, Time: e.Time}
+			c.Reached[at] = proof{Epoch: e.Epoch, Version: version, Time: e.Time}
 		}
 		return nil
 	}
@@ -457,7 +457,7 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	if n := len(c.Former) - 1; n >= 0 && c.Former[n].Era == r.era().Number {
 		c.Former[n].Run = c.Run
 	} else {
-		c.Former = append(slices.Clip(c.Former), former{c.Run, r.era().Number})
+		c.Former = append(slices.Clip(c.Former), runEra{c.Run, r.era().Number})
 	}
 	if c.Wrote == r.era().Number { // the gap may hide objects that existed at what was read before
 		r.raiseMinServed(c.Epoch, c.Top)
@@ -526,7 +526,7 @@ func (m *Mirror) number(r *resource, c *collection, e *event.Received, version s
 		return 0, true
 	}
 	n, err := strconv.ParseUint(version, 10, 64)
-	numbered := func(at reached) bool { return at.Version > 0 }
+	numbered := func(at proof) bool { return at.Version > 0 }
 	switch {
 	case err == nil:
 	case r.Unordered == "" && slices.ContainsFunc(slices.Collect(maps.Values(c.Reached)), numbered):
@@ -615,7 +615,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		return err
 	}
 	if era == r.era().Number {
-		r.unserved = unserved{min(r.unserved.number+1, several), put, e.Time}
+		r.unserved = pendingChanges{min(r.unserved.number+1, several), put, e.Time}
 		r.waits(e.Time)
 	} else {
 		r.leftOut(put, e.Time)
@@ -672,7 +672,7 @@ func (m *Mirror) prove(r *resource, c *collection, s *step, version uint64, vers
 	}
 	at := s.message.String()
 	if was := c.Reached[at]; was.Epoch == s.event.Epoch && !was.Gone && was.Version <= version {
-		c.Reached[at] = reached{Epoch: s.event.Epoch, Version: version, Time: s.event.Time}
+		c.Reached[at] = proof{Epoch: s.event.Epoch, Version: version, Time: s.event.Time}
 	}
 	r.recheckServed = true
 }
@@ -724,7 +724,7 @@ func (m *Mirror) serve(r *resource) error {
 			epoch, version, absent = at.Epoch, min(version, at.Version), false
 		}
 	}
-	if next := (reached{Epoch: epoch, Version: version}); !now.Complete && !absent && next.below(now.MinServed.Epoch, now.MinServed.Version) {
+	if next := (proof{Epoch: epoch, Version: version}); !now.Complete && !absent && next.below(now.MinServed.Epoch, now.MinServed.Version) {
 		return nil
 	}
 	if !absent && epoch < now.From { // of that epoch soon

@@ -142,7 +142,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.probe(w, r.URL.Path)
 		return
 	}
-	c := &counted{ResponseWriter: w, verb: "other", time: s.limits.write}
+	c := &countingWriter{ResponseWriter: w, verb: "other", time: s.limits.write}
 	defer s.Metrics.count(c)
 	defer c.extend() // what ends the answer is sent after this
 	var err error
@@ -172,7 +172,7 @@ func (s *Server) probe(w http.ResponseWriter, path string) {
 	fmt.Fprintln(w, "ok")
 }
 
-func (s *Server) serve(w *counted, r *http.Request) error {
+func (s *Server) serve(w *countingWriter, r *http.Request) error {
 	v, path, err := s.parseView(r.URL.Path)
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ func (s *Server) parseView(path string) (v view, rest string, err error) {
 	}
 }
 
-func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) error {
+func (s *Server) serveResource(w *countingWriter, r *http.Request, v view, t *target) error {
 	q := &request{Request: r, view: v, namespace: t.namespace, within: t.namespace, name: t.name}
 	var o *options
 	var wrong error // in the query: shown to users who may read the resource

@@ -36,20 +36,20 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 // writeBytes is the largest part of an answer that has a time of its own: a client must read 8.5 KiB a second.
 const writeBytes = 256 << 10
 
-// counted is an answer whose code is counted, and for whose parts the client has a limited time.
-type counted struct {
+// countingWriter is an answer whose code is counted, and for whose parts the client has a limited time.
+type countingWriter struct {
 	http.ResponseWriter
 	verb string
 	code int
 	time time.Duration
 }
 
-func (c *counted) WriteHeader(code int) {
+func (c *countingWriter) WriteHeader(code int) {
 	c.code = cmp.Or(c.code, code)
 	c.ResponseWriter.WriteHeader(code)
 }
 
-func (c *counted) Write(b []byte) (int, error) {
+func (c *countingWriter) Write(b []byte) (int, error) {
 	c.code = cmp.Or(c.code, http.StatusOK)
 	return writeParts(c.ResponseWriter, c.extend, b)
 }
@@ -68,20 +68,20 @@ func writeParts(w io.Writer, extend func(), b []byte) (n int, err error) {
 }
 
 // FlushError is what [http.ResponseController] calls.
-func (c *counted) FlushError() error {
+func (c *countingWriter) FlushError() error {
 	c.extend()
 	return http.NewResponseController(c.ResponseWriter).Flush()
 }
 
 // extend gives the client time for the next part.
-func (c *counted) extend() {
+func (c *countingWriter) extend() {
 	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(time.Now().Add(c.time)) // tests' recorders have none
 }
 
 // Unwrap lets [http.ResponseController] flush and set deadlines.
-func (c *counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+func (c *countingWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-func (m *Metrics) count(c *counted) {
+func (m *Metrics) count(c *countingWriter) {
 	m.requests.WithLabelValues(c.verb, strconv.Itoa(cmp.Or(c.code, http.StatusOK))).Inc()
 }
 

@@ -62,7 +62,7 @@ func reviewOf(t *target) *review {
 }
 
 // create answers a POST: a review, or that nothing can be written.
-func (s *Server) create(w *counted, r *http.Request) error {
+func (s *Server) create(w *countingWriter, r *http.Request) error {
 	v, path, err := s.parseView(r.URL.Path)
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ type watcher struct {
 
 // watch serves a watch, over HTTP or a WebSocket. It ends with 410 Expired, as an event, where changes may be missing,
 // also at the beginning: after the status 410 kopf ends, and client-go's RetryWatcher repeats without end.
-func (s *Server) watch(w *counted, q *request, o *options) error {
+func (s *Server) watch(w *countingWriter, q *request, o *options) error {
 	form, err := negotiate(q.Request)
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ func (w socketWriter) flush() error { return nil }
 
 // webSocket answers with a WebSocket, and closes it when serve returns. The context of serve ends when the client
 // closes it. Only an error that is returned has to be answered.
-func (s *Server) webSocket(w *counted, r *http.Request, serve func(context.Context, eventWriter)) error {
+func (s *Server) webSocket(w *countingWriter, r *http.Request, serve func(context.Context, eventWriter)) error {
 	if err := s.checkOrigin(r); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ type socket struct {
 }
 
 // Hijack implements [http.Hijacker].
-func (c *counted) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (c *countingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffers, err := http.NewResponseController(c.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err

@@ -61,7 +61,7 @@ type Options struct {
 
 type busReader struct {
 	Options
-	bus      *continued
+	bus      *resumedReader
 	messages int // of the open batch
 	bytes    int
 	next     map[string]mirror.Offset // of the open batch
@@ -73,7 +73,7 @@ type busReader struct {
 	unproved bool            // messages were applied, or there are other parts, since the last mark
 	round    *round          // nil: none is open
 	lacking  time.Time       // since when each look finds that a part lacks the last message that was read of it; zero: the last one did not
-	waiting  map[string]waiting
+	waiting  map[string]heldPart
 }
 
 // round is the time until the ends that the parts had at one moment are read.
@@ -83,8 +83,8 @@ type round struct {
 	ends   map[string]int64 // of the parts that the bus had then; nil: they are not looked up yet
 }
 
-// waiting says since when a part has an end after which messages wait for their transaction.
-type waiting struct {
+// heldPart says since when a part has an end after which messages wait for their transaction.
+type heldPart struct {
 	end    int64
 	since  time.Time
 	logged bool
@@ -100,7 +100,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	o.lostAfter, o.heldBack = cmp.Or(o.lostAfter, lostAfter), cmp.Or(o.heldBack, heldBack)
 	ctx, cancel := context.WithCancel(ctx)
-	f := &busReader{Options: o, next: map[string]mirror.Offset{}, waiting: map[string]waiting{}}
+	f := &busReader{Options: o, next: map[string]mirror.Offset{}, waiting: map[string]heldPart{}}
 	f.Mirror.Ignored = f.ignored
 	defer func() {
 		cancel()
@@ -158,7 +158,7 @@ func (f *busReader) connect(ctx context.Context) error {
 		return err
 	}
 	defer r.Close()
-	f.bus = &continued{Reader: r, offset: f.Mirror.Offset}
+	f.bus = &resumedReader{Reader: r, offset: f.Mirror.Offset}
 	l := history.NewLog(f.bus, history.LogOptions{
 		Cluster: f.Cluster, ClusterUID: f.Mirror.ClusterUID(), Ignored: f.ignored,
 		Progress: func(p history.Progress) { f.Progress(p.Total - p.Messages) },
@@ -339,7 +339,7 @@ func (f *busReader) warnHeldBack(p sink.Part) {
 	case !p.Ordered || p.Written <= p.End:
 		delete(f.waiting, p.Name)
 	case w.end != p.End || w.since.IsZero():
-		f.waiting[p.Name] = waiting{end: p.End, since: time.Now()}
+		f.waiting[p.Name] = heldPart{end: p.End, since: time.Now()}
 	case !w.logged && time.Since(w.since) > f.heldBack:
 		w.logged = true
 		f.waiting[p.Name] = w
