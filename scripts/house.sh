@@ -20,7 +20,7 @@ part 4700 bridge internal/bridge
 part 12400 core internal/core
 part 6800 attribution internal/attribution
 part 1480 buffer internal/buffer
-part 12950 past internal/past
+part 12540 past internal/past
 part 4120 operate internal/operate
 part 2940 config internal/config
 part 4200 base internal/base

@@ -14,17 +14,17 @@ const maxWaiting = 64 << 20
 // notAwaited is the note of a change that was shown before its attribution was found, if the bus has one.
 const notAwaited = "the user is left out: too many changes wait for the events that name their users"
 
-// changeQueue holds changes in their order, until the events that say who made them are read. Such an event follows its change, but any number of
-// messages can be in between, or all, if the bus has none. So a change is shown when it and all earlier ones are attributed, or when
-// everything is read. Those that are never attributed do not wait.
+// changeQueue holds changes in their order, until the events that say who made them are read. Such an event follows its
+// change, but any number of messages can be in between, or all, if the bus has none. So a change is shown when it and
+// all earlier ones are attributed, or when everything is read. Those that are never attributed do not wait.
 type changeQueue struct {
 	show    func(Change) error
 	limit   int // bytes
 	changes []*Change
 	byID    map[string]*Change // those of changes, by the id of the event
 	bytes   int                // of the diffs and paths of changes
-	// early has attributions of changes that come later, by the id of the change's event: the parts of a topic are read one after the other, and
-	// in a compacted topic the two have different keys.
+	// early has attributions of changes that come later, by the id of the change's event: the parts of a topic are read
+	// one after the other, and in a compacted topic the two have different keys.
 	early map[string]*event.Received
 }
 
@@ -76,8 +76,7 @@ func (w *changeQueue) flush(all bool) error {
 	return nil
 }
 
-// waits reports whether it may still become known who made the change. What a list finds in the beginning is no change: see
-// docs/attribution.md.
+// waits reports whether the author may still become known. What a first list finds is no change: docs/attribution.md.
 func (c *Change) waits() bool {
 	return c.Attribution == nil && c.Type != event.Present.String() && c.Origin != event.Snapshot
 }
@@ -102,9 +101,8 @@ func (c *Change) size() int {
 	return n
 }
 
-// Users returns lines that say who made a change: one line if that is known; else a line with the reason, one for each candidate, and
-// one if the event leaves candidates out.
-// There is no line without an attribution.
+// Users returns lines that say who made a change: one line if that is known; else a line with the reason, one for each
+// candidate, and one if the event leaves candidates out. There is no line without an attribution.
 func Users(a *event.Attribution) []string {
 	switch {
 	case a == nil:

@@ -68,11 +68,11 @@ type Change struct {
 // ChangesQuery.Since.
 const clockSkew = 10 * time.Minute
 
-// Changes calls fn for each change of an object, in order. A state that several collections publish is
-// shown once, as the first of them published it. Its diff compares it with what that collection published before, or else with the
-// last state that was shown. A deletion is shown when no collection holds the object any more. A change waits for the event that says who
-// made it, see [changeQueue]; on an error, the changes that wait are shown first. earliest is the time of the oldest event that was read; zero
-// if there is none.
+// Changes calls fn for each change of an object, in order. A state that several collections publish is shown once, as
+// the first of them published it. Its diff compares it with what that collection published before, or else with the
+// last state that was shown. A deletion is shown when no collection holds the object any more. A change waits for the
+// event that says who made it, see [changeQueue]; on an error, the changes that wait are shown first. earliest is the
+// time of the oldest event that was read; zero if there is none.
 func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earliest time.Time, err error) {
 	l := NewLog(q.Reader, LogOptions{Cluster: q.Cluster, Progress: q.Progress, Ignored: q.Ignored})
 	var from []int64
@@ -143,8 +143,8 @@ func copyOf(m *sink.Message, h *head) keptMessage {
 	return out
 }
 
-// merge handles the messages of several parts in the order of their times. Parts have no common order, and two collections that
-// hold the object may use different ones.
+// merge handles the messages of several parts in the order of their times. Parts have no common order, and two
+// collections that hold the object may use different ones.
 func (c *changes) merge(ctx context.Context, parts [][]keptMessage) error {
 	for {
 		next := -1

@@ -19,8 +19,8 @@ import (
 
 const typePrefix = "io.kubebridge."
 
-// attributes are the names of the attributes in a head, in the order of head.texts; the last four are no texts. Few values of
-// the first seven repeat, and are interned. The value of a message repeats those after the first, up to "uid".
+// attributes are the names of attributes in a head: first those of textsOf, then four others. The first seven are
+// interned. A value repeats those after the first, up to "uid".
 var attributes = []string{
 	"origin", "cluster", "clusteruid", "collection", "group", "resource", "namespace", "name", "uid", "id", "resourceversion",
 	"deletionversion", "time", "epoch", "run", "incarnation",
@@ -69,7 +69,7 @@ func (h *headReader) intern(b []byte) string {
 	return s
 }
 
-// read reads m's head into out. ok is false for dead letters, and for null values whose headers do not describe a deletion.
+// read reads m's head into out. ok is false for dead letters, and for null values that describe no deletion.
 func (h *headReader) read(m *sink.Message, out *head) (ok bool, err error) {
 	*out = head{Received: event.Received{Epoch: 1}}
 	typed, dead := false, false
@@ -177,7 +177,7 @@ func (h *head) set(r *headReader, name string, value []byte) (err error) {
 	return nil
 }
 
-// readValue reads the head from the message's value, because the headers lack attributes: NATS accepts at most 64 KiB of headers.
+// readValue reads the head from the value, because headers lack attributes: NATS accepts at most 64 KiB of them.
 func (h *headReader) readValue(m *sink.Message, out *head) (bool, error) {
 	e, err := decode(m)
 	switch {
@@ -217,8 +217,8 @@ func decode(m *sink.Message) (*event.Received, error) {
 	return e, nil
 }
 
-// decode reads the whole event whose head is h. It checks that headers agree with the value and attributes with the body,
-// because each is used for another decision: the head selects the event, the value changes the copy, and the body is shown and restored.
+// decode reads the whole event of h. Headers must agree with the value, and attributes with the body: the head selects
+// the event, the value changes the copy, and the body is shown.
 func (h *head) decode(m *sink.Message) (*event.Received, error) {
 	e, err := decode(m)
 	if err != nil {

@@ -60,8 +60,8 @@ func (p Point) isTime() bool { return p.RV == 0 }
 // position returns the resourceVersion with its epoch. A point without an epoch belongs to the first one.
 func (p Point) position() position { return position{max(p.Epoch, 1), p.RV} }
 
-// holds reports whether an event happened at or before the point, judged by the event alone. The resourceVersion of a gap is
-// the last one before the gap, so a gap with the point's own resourceVersion comes after the point.
+// holds reports whether an event happened at or before the point, judged by the event alone. The resourceVersion of a
+// gap is the last one before the gap, so a gap with the point's own resourceVersion comes after the point.
 func (p Point) holds(h *head) (bool, error) {
 	if p.isTime() {
 		return !h.Time.After(p.Time), nil

@@ -90,9 +90,8 @@ type Covered struct {
 	// if no event follows it: the bridge may have been down since.
 	Last   time.Time
 	Silent bool
-	// Reached is the resourceVersion, in the epoch ReachedEpoch, up to which the events on the bus prove the collection to be
-	// complete; "" if they prove none. Behind is true if the point's resourceVersion is higher:
-	// changes between the two may be missing.
+	// Reached is the resourceVersion, in the epoch ReachedEpoch, up to which events prove the collection to be complete;
+	// "": none. Behind is true if the point's is higher: changes between may be missing.
 	Reached      string
 	ReachedEpoch uint64
 	Behind       bool
@@ -113,7 +112,7 @@ type Missing struct {
 // ErrNotCovered is returned for a state that cannot be rebuilt completely from the bus.
 var ErrNotCovered = errors.New("not covered")
 
-// Err returns an error with a line for each collection that the query asked for and that is not covered; nil if there is none.
+// Err returns an error with a line for each collection that the query asked for and that is not covered, or nil.
 func (s *State) Err() error {
 	var all []error
 	for _, m := range s.Missing {
@@ -124,8 +123,8 @@ func (s *State) Err() error {
 	return errors.Join(all...)
 }
 
-// Until returns the point's time. For a resourceVersion it returns the time of the last event up to it: the cluster had reached the
-// resourceVersion by then.
+// Until returns the point's time. For a resourceVersion it returns the time of the last event up to it: the cluster had
+// reached the resourceVersion by then.
 func (s *State) Until(p Point) time.Time {
 	t := p.Time
 	for _, c := range s.Collections {

@@ -55,7 +55,7 @@ type replay struct {
 	passed time.Time // when the bridge first published an event as new as the point's resourceVersion
 }
 
-// run reads every part to its end, not only to the point: the events that prove how complete a collection was may follow much later.
+// run reads every part to its end: the events that prove how complete a collection was may follow after the point.
 func (r *replay) run(ctx context.Context) error {
 	parts := r.Parts()
 	ranges := make([]sink.Range, len(parts))
@@ -117,9 +117,9 @@ func first(a, b time.Time) time.Time {
 	return a
 }
 
-// wasClosed reports whether a collection was closed before the cluster reached the point's resourceVersion. A closed event has no
-// resourceVersion, and partitions have no common order. So the collection counts as open if it reached that version itself, or if
-// any collection did before the collection was closed.
+// wasClosed reports whether a collection was closed before the cluster reached the point's resourceVersion. A closed
+// event has no resourceVersion, and partitions have no common order. So the collection counts as open if it reached
+// that version itself, or if any collection did before the collection was closed.
 func (r *replay) wasClosed(c *collectionCopy) bool {
 	if c.closed == nil {
 		return false
@@ -189,8 +189,8 @@ func (r *replay) within(c *collectionCopy, f *partProgress, h *head) (bool, erro
 	return !f.past, nil
 }
 
-// reach records up to which position an event proves the collection to be complete. Events of a watch do, because they are in the
-// order of versions; events of a list do not.
+// reach records up to which position an event proves the collection to be complete. Events of a watch do, because they
+// are in the order of versions; events of a list do not.
 func (f *partProgress) reach(h *head, p Point, limit uint64, within bool) {
 	at, ok := h.position()
 	switch {

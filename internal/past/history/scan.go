@@ -28,9 +28,8 @@ type mark struct {
 // track has the collection events of one collection.
 type track struct {
 	marks map[int][]mark // by part, in order
-	// run, incarnation and base describe the newest complete list; they are zero if none was found. base has the
-	// offsets of its gap by part. All these parts belong to one topic or stream, because a collection that moves to another
-	// one begins a new incarnation there.
+	// run, incarnation and base describe the newest complete list; zero: none was found. base has the offsets of its gap
+	// by part. They belong to one topic or stream: a collection that moves to another one begins a new incarnation.
 	run, incarnation uint64
 	base             map[int]int64
 }
@@ -160,8 +159,8 @@ func (m mark) begins() bool {
 	return m.event.Type == event.Gap && (m.event.Report.Reset || event.GapCause(m.event.Report.Reason).Resync)
 }
 
-// ends reports whether the list that begins with the first mark is complete at the point. A further gap ends a resync, which
-// publishes every object again. It does not end the list of a reset, which continues without repeating what it has published.
+// ends reports whether the list that begins with the first mark is complete at the point. A further gap ends a resync,
+// which begins again. It does not end the list of a reset, which continues.
 func ends(marks []mark) bool {
 	first := marks[0].event
 	for _, m := range marks[1:] {

@@ -15,8 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// Rebuild answers q. Collections that are not covered are in State.Missing. An error means that the bus cannot be read, or that
-// its content is invalid.
+// Rebuild answers q. State.Missing has what is not covered. It is an error if the bus cannot be read or is invalid.
 func Rebuild(ctx context.Context, q Query) (*State, error) {
 	b := builder{q: &q}
 	ignored := map[string]bool{}
@@ -138,7 +137,7 @@ func (b *builder) ids() []string {
 	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return !b.needs(id) })
 }
 
-// unpublished returns the event types that are not published for a collection that is open; "" if all are, or if no event of the bus says so.
+// unpublished returns the event types that are not published for an open collection; "": all are, or nothing says so.
 func (b *builder) unpublished(id string) string {
 	if m := b.ledger.collections[id]; m != nil && b.ledger.open(m) {
 		return strings.Join(m.selection.Types.LeftOut(), " and ")
@@ -257,8 +256,8 @@ func (b *builder) covered(c *collectionCopy) Covered {
 	return out
 }
 
-// checkPlans adds the resources that have a collection in the plan but not on the bus. It skips resources with an open gap or
-// an incomplete list: these are reported as incomplete already.
+// checkPlans adds the resources that have a collection in the plan but not on the bus. It skips resources with an open
+// gap or an incomplete list: these are reported as incomplete already.
 func (b *builder) checkPlans() {
 	if !b.point.isTime() {
 		return
@@ -283,8 +282,8 @@ func (b *builder) checkPlans() {
 	}
 }
 
-// unite collects the objects of all collections. For each name it takes the publication with the highest version; if several have
-// that version, the first collection's. An object with a lower version and another UID under the same name does not exist any more.
+// unite collects the objects of all collections. For each name it takes the publication with the highest version, at
+// first the first collection's. An object with a lower version and another UID does not exist any more.
 func (b *builder) unite(covered []*collectionCopy) {
 	all := map[consumer.Name]*Object{}
 	for _, c := range covered { // in the order of their IDs
@@ -329,7 +328,7 @@ func (b *builder) noEvents() string {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// checkFound adds to Missing a resource that the query names and no collection has. A name that means two resources is an error.
+// checkFound adds to Missing a resource that no collection has. A name that means two resources is an error.
 func (b *builder) checkFound(name discovery.Name) error {
 	var found []string
 	ended, matches := "", func(c event.Collection) bool { return name.Matches(c.Group, c.Resource) }

@@ -1,8 +1,9 @@
 // Package mirror keeps what a bus holds of clusters on disk, in the order in which the Kubernetes API can serve it.
 //
-// pkg/consumer decides which events count and what is complete. The mirror gives each state of an object a position: the resource's era, the
-// resourceVersion, and the order of reading. An era ends where the order has a gap. The served position of a resource is the lowest
-// resourceVersion that every collection is proved to have reached. docs/adr/0031-serve.md has the reasons.
+// pkg/consumer decides which events count and what is complete. The mirror gives each state of an object a position:
+// the resource's era, the resourceVersion, and the order of reading. An era ends where the order has a gap. The served
+// position of a resource is the lowest resourceVersion that every collection is proved to have reached.
+// docs/adr/0031-serve.md has the reasons.
 package mirror
 
 import (
@@ -336,9 +337,9 @@ func (m *Mirror) MarkReached() {
 	}
 }
 
-// ProveMarked is called when every message that some partitions had before the last call of MarkReached is applied. So the
-// collections are complete in these partitions up to what was remembered, unless a gap began since. The partitions have the
-// names of [consumer.Message.String]; others hold their collections back. Readers see it after Commit.
+// ProveMarked is called when every message that some partitions had before the last call of MarkReached is applied. So
+// the collections are complete in these partitions up to what was remembered, unless a gap began since. The partitions
+// have the names of [consumer.Message.String]; others hold their collections back. Readers see it after Commit.
 func (m *Mirror) ProveMarked(partitions map[string]bool) {
 	for _, r := range m.all {
 		for _, c := range r.Collections {

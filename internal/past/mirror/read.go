@@ -21,7 +21,8 @@ var (
 	ErrTooNew = errors.New("too large resource version")
 	// ErrUnread is returned for a time whose state is not known yet: messages of it may not be read, or are not served.
 	ErrUnread = errors.New("not read yet")
-	// ErrAbsent is returned for a resource that does not exist in the cluster, or that the bridge does not publish any more.
+	// ErrAbsent is returned for a resource that does not exist in the cluster, or that the bridge does not publish any
+	// more.
 	ErrAbsent = errors.New("the resource does not exist")
 )
 
@@ -77,7 +78,8 @@ func (m *Mirror) Until() time.Time {
 	return m.until
 }
 
-// Commits returns a channel that is closed at the next commit. Call it before [Mirror.Resource], so that no commit is missed.
+// Commits returns a channel that is closed at the next commit. Call it before [Mirror.Resource], so that no commit is
+// missed.
 func (m *Mirror) Commits() <-chan struct{} {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -154,7 +154,8 @@ type resource struct {
 	Restarted time.Time `json:",omitzero"` // the time up to which everything was read before messages were lost, and all was read again
 	Time      time.Time // the highest time of an event, by the bridge's clock
 	Read      time.Time `json:",omitzero"` // everything that was published by then is applied: see [Mirror.ReadUntil]
-	// Waiting is not later than any change of the present era that is not served, if the era is complete; zero: all are served.
+	// Waiting is not later than any change of the present era that is not served, if the era is complete; zero: all are
+	// served.
 	Waiting     time.Time `json:",omitzero"`
 	Collections map[string]*collection
 	Ended       []Span    `json:",omitzero"` // collections of eras that are retained, which a later era does not have
@@ -218,7 +219,8 @@ func (r *resource) readIn(partitions map[string]bool) bool {
 	return true
 }
 
-// pendingChanges are the changes of the present era after the served position, as far as they are known without the store.
+// pendingChanges are the changes of the present era after the served position, as far as they are known without the
+// store.
 type pendingChanges struct {
 	number int // 0, 1, or several: more than 1 or not known
 	at     store.Position
@@ -571,8 +573,9 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 	}
 	known := found && !m.batch.Dropped(r.id, e.Collection, at, store.Position{Era: r.era().Number})
 	era := r.eraOf(c, s)
-	// What a list shows can have a lower resourceVersion than what was read of the collection before, for an object that an earlier list had proved to be
-	// absent. What was read before replaces nothing then. If the era before was complete, it is there.
+	// What a list shows can have a lower resourceVersion than what was read of the collection before, for an object that
+	// an earlier list had proved to be absent. What was read before replaces nothing then. If the era before was complete,
+	// it is there.
 	replaced := known && at.Era == era && at.Seq <= c.Gaps[s.message.String()] && !r.wasComplete(era) && newest.Epoch <= e.Epoch
 	if known && !replaced && r.repeats(e, version, era, at, &newest) {
 		m.prove(r, c, s, version, text != "")

@@ -40,16 +40,15 @@ type Options struct {
 	Config    *rest.Config
 	State     *history.State
 	Namespace string // the namespace that the state was rebuilt for; "": all
-	// Until is the time of the state. If ByRV is set, the state was rebuilt for a resourceVersion, and Until is the time of the last
-	// event before it.
+	// Until is the time of the state; with ByRV, for a resourceVersion, the time of the last event before it.
 	Until time.Time
 	ByRV  bool
 	// Named reports whether the user asked for a resource by its name. nil means that no resource was named.
 	Named  func(group, resource string) bool
 	DryRun bool // the server checks everything and changes nothing
 	Force  bool // take fields over from other field managers
-	// Exact removes objects of the state's collections that are not in the state, and fields of its objects that are not in the state,
-	// whichever manager owns them.
+	// Exact removes objects of the state's collections that are not in the state, and fields of its objects that are not
+	// in the state, whichever manager owns them.
 	Exact bool
 }
 
@@ -74,7 +73,7 @@ const (
 	Skipped   Outcome = "skipped"
 	Changed   Outcome = "changed" // it is not restored exactly as it was; another line follows with its outcome
 	Failed    Outcome = "failed"
-	// Left means that something is not in the state and stays: an object, or fields of an object that has another outcome as well.
+	// Left means that something stays that is not in the state: an object, or fields of one that has another outcome too.
 	Left Outcome = "left"
 )
 
@@ -181,8 +180,8 @@ func (r *restorer) prepare(ctx context.Context) error {
 	return nil
 }
 
-// body returns the publication of an object from which it is restored, or why there is none. If several collections have
-// published this version, it prefers one from which no rule removes fields.
+// body returns the publication of an object from which it is restored, or why there is none. If several collections
+// have published this version, it prefers one from which no rule removes fields.
 func (r *restorer) body(o *history.Object) (body *history.Object, why string) {
 	for _, e := range o.Views() {
 		one := &history.Object{Received: e, ResourceID: o.ResourceID}
@@ -203,8 +202,8 @@ func (r *restorer) body(o *history.Object) (body *history.Object, why string) {
 	return body, why
 }
 
-// refusal returns why a complete body is not written to the cluster: it is another object than its event says, or it grants rights
-// and the user did not ask for its resource by name.
+// refusal returns why a complete body is not written to the cluster: it is another object than its event says, or it
+// grants rights and the user did not ask for its resource by name.
 func (r *restorer) refusal(o *history.Object, u *unstructured.Unstructured) (why string, err error) {
 	if history.NameOf(u.GetNamespace(), u.GetName()).String() != o.Name() || string(u.GetUID()) != o.UID {
 		return fmt.Sprintf("its body is another object: %s %s/%s, uid %s: no bridge wrote it",
@@ -348,8 +347,8 @@ func (r *restorer) err(text string) error {
 	return fmt.Errorf("%w: "+text, ErrFailed, r.failed)
 }
 
-// try checks an item by a dry run and reports the result. If now is false, an item that needs something that is restored before it
-// is marked to be checked later. If now is true, that is a failure.
+// try checks an item by a dry run and reports the result. If now is false, an item that needs something that is
+// restored before it is marked to be checked later. If now is true, that is a failure.
 func (r *restorer) try(ctx context.Context, it *item, now bool) {
 	live, made, err := r.put(ctx, it, true)
 	switch {
@@ -399,7 +398,8 @@ func (r *restorer) reportDropped(it *item, owners []string) {
 	}
 }
 
-// reportLeft reports which fields of the written object are not in the state. live is the object before it was written; nil if it did not exist.
+// reportLeft reports fields of the written object that the state lacks. live is the object before; nil: it did not
+// exist.
 func (r *restorer) reportLeft(it *item, live, made *unstructured.Unstructured) {
 	if live == nil {
 		return // the fields that the cluster adds to a new object are defaults, not later changes

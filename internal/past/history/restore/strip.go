@@ -39,8 +39,8 @@ func skipReason(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// powerful reports whether objects of a kind grant rights or change what the API server does. A user who can make the restore
-// write one controls the cluster.
+// powerful reports whether objects of a kind grant rights or change what the API server does. A user who can make the
+// restore write one controls the cluster.
 func powerful(gk schema.GroupKind) bool {
 	groups := []string{"rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiregistration.k8s.io", "apiextensions.k8s.io"}
 	return slices.Contains(groups, gk.Group)
@@ -135,7 +135,8 @@ const (
 	rankOther      = 6
 )
 
-// groupRanks and coreRanks are when objects are restored, by the group, and in the core group by the kind: lower ranks first.
+// groupRanks and coreRanks are when objects are restored, by the group, and in the core group by the kind: lower ranks
+// first.
 var (
 	groupRanks = map[string]int{
 		"apiextensions.k8s.io": rankDefinition, "rbac.authorization.k8s.io": 2, "scheduling.k8s.io": 2, "storage.k8s.io": 3,

@@ -1,7 +1,8 @@
-// Package api serves a mirror as a read-only Kubernetes API: discovery, get, list, watch and tables, for the present and for the past.
+// Package api serves a mirror as a read-only Kubernetes API: discovery, get, list, watch and tables, for the present
+// and for the past.
 //
-// Bodies are the JSON that the bus has. Every answer has Warning headers that say as of when it is complete, and what may be missing. What
-// is not covered is an error, never a partial list.
+// Bodies are the JSON that the bus has. Every answer has Warning headers that say as of when it is complete, and what
+// may be missing. What is not covered is an error, never a partial list.
 package api
 
 import (
@@ -393,7 +394,8 @@ func notRead(at string, until time.Time) error {
 	return apierrors.NewTimeoutError(fmt.Sprintf("/at/%s is not read yet: %s", at, known), 0)
 }
 
-// maxWarnings is the number of warnings of one answer. Some clients and proxies refuse answers with more than 100 headers.
+// maxWarnings is the number of warnings of one answer. Some clients and proxies refuse answers with more than 100
+// headers.
 const maxWarnings = 16
 
 // warn adds warnings to the header of an answer (RFC 7234, section 5.5; kubectl prints them).

@@ -80,7 +80,8 @@ func (o *options) selectsFields(x *store.Object) selection {
 	return result
 }
 
-// field returns the value of a field for field selectors. known is false if the bus does not have this part of the object.
+// field returns the value of a field for field selectors. known is false if the bus does not have this part of the
+// object.
 func (o *options) field(x *store.Object, label string) (value string, known bool) {
 	switch label {
 	case "metadata.name":

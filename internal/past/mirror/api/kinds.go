@@ -49,7 +49,8 @@ type column struct {
 	Priority                                  int32
 }
 
-// definition is what a CustomResourceDefinition says about its resource. Schemas can be large, so it has only their hashes.
+// definition is what a CustomResourceDefinition says about its resource. Schemas can be large, so it has only their
+// hashes.
 type definition struct {
 	view store.View
 	name string

@@ -92,7 +92,7 @@ type State struct {
 	Current  bool      // no gap is open, and the first list has ended
 }
 
-// States returns the resources of a cluster that the bus has, except those that are not published any more, or without all types.
+// States returns the resources that the bus has, except those that are not published any more, or without all types.
 func States(m *mirror.Mirror, cluster string) (all []State) {
 	for _, r := range m.Resources(cluster) {
 		if r.Closed || r.Unpublished() != "" {

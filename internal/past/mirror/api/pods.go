@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// podState is what the columns READY, STATUS and RESTARTS show of a pod. The rules are those of the API server, of Kubernetes 1.36.
+// podState is what the columns READY, STATUS and RESTARTS show. The rules are those of the API server 1.36.
 type podState struct {
 	ready, containers int
 	status            string

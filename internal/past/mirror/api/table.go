@@ -20,8 +20,8 @@ import (
 	"github.com/kubebridge/kubebridge/internal/past/mirror/store"
 )
 
-// tableFormat is how kubectl shows one of Kubernetes' own kinds: the names of the columns, with "+" before those that only `-o wide` shows, and the
-// cells of an object.
+// tableFormat is how kubectl shows one of Kubernetes' own kinds: the names of the columns, with "+" before those that
+// only `-o wide` shows, and the cells of an object.
 type tableFormat struct {
 	columns []string
 	cells   func(o map[string]any, now time.Time) []any
@@ -34,8 +34,8 @@ func withAge(columns []string, cells func(o map[string]any) []any) tableFormat {
 	}}
 }
 
-// builtinColumns are those of the kinds that are listed most, as the API server has them (pkg/printers/internalversion). Other kinds have NAME
-// and AGE.
+// builtinColumns are those of the kinds that are listed most, as the API server has them
+// (pkg/printers/internalversion). Other kinds have NAME and AGE.
 var builtinColumns = map[string]tableFormat{
 	"pods": {[]string{"Name", "Ready", "Status", "Restarts", "Age", "+IP", "+Node", "+Nominated Node", "+Readiness Gates"}, podCells},
 	"deployments.apps": withAge([]string{"Ready", "Up-to-date", "Available"}, func(o map[string]any) []any {
@@ -248,7 +248,8 @@ func eventCells(o map[string]any, now time.Time) []any {
 	}
 }
 
-// parseInclude sets what the rows of a table have of their objects (metav1.TableOptions). The default is their metadata, with which clients select.
+// parseInclude sets what the rows of a table have of their objects (metav1.TableOptions). The default is their
+// metadata, with which clients select.
 func (q *request) parseInclude() error {
 	switch q.include = metav1.IncludeObjectPolicy(q.URL.Query().Get("includeObject")); q.include {
 	case "", metav1.IncludeMetadata, metav1.IncludeObject, metav1.IncludeNone:

@@ -72,7 +72,7 @@ func (p *Policy) SetRole(namespace, name string, rules []rbacv1.PolicyRule) {
 	}
 }
 
-// SetBinding sets what a RoleBinding gives, or a ClusterRoleBinding if namespace is "". A binding without subjects is removed.
+// SetBinding sets what a RoleBinding gives, or a ClusterRoleBinding if namespace is "". Without subjects it is removed.
 func (p *Policy) SetBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	s := p.scope(namespace)
 	if was := s.bindings[name]; was != nil {

@@ -37,7 +37,8 @@ func NotServed(a *Attributes) string {
 	return ""
 }
 
-// Served returns the part of rules that [NotServed] does not take away. Its lists are not nil, as in answers of the API server.
+// Served returns the part of rules that [NotServed] does not take away. Its lists are not nil, as in answers of the API
+// server.
 func Served(all authorizationv1.SubjectRulesReviewStatus) authorizationv1.SubjectRulesReviewStatus {
 	st := authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}, Incomplete: all.Incomplete, EvaluationError: all.EvaluationError,

@@ -23,10 +23,10 @@ func (e *lostError) Error() string {
 	return fmt.Sprintf("%s does not have message %d any more, up to which it was read", e.part.Name, e.last)
 }
 
-// resumedReader is a reader that goes on behind the last message that was read only if the bus still has it. A bus can lose
-// its last messages, for example in a power failure, and give their offsets to others. The ends of parts do not show
-// that: they may have grown again, or come from a server without a leader. So a continued range is read from the last
-// message on, also one that ends before it begins. The first time, all parts are read that way.
+// resumedReader is a reader that goes on behind the last message that was read only if the bus still has it. A bus can
+// lose its last messages, for example in a power failure, and give their offsets to others. The ends of parts do not
+// show that: they may have grown again, or come from a server without a leader. So a continued range is read from the
+// last message on, also one that ends before it begins. The first time, all parts are read that way.
 type resumedReader struct {
 	sink.Reader
 	offset  func(part string) (mirror.Offset, bool)

@@ -1,4 +1,5 @@
-// Package busreader reads a bus into a mirror, from its beginning or from where the mirror was, and goes on as it receives messages.
+// Package busreader reads a bus into a mirror, from its beginning or from where the mirror was, and goes on as it
+// receives messages.
 package busreader
 
 import (
@@ -90,7 +91,7 @@ type heldPart struct {
 	logged bool
 }
 
-// Run reads until ctx ends. It connects again after errors of the bus. It returns an error that another try does not cure.
+// Run reads until ctx ends. After errors of the bus it connects again; it returns an error that this does not cure.
 func Run(ctx context.Context, o Options) error {
 	if o.Progress == nil {
 		o.Progress = func(int64) {}

@@ -42,8 +42,7 @@ func (s *Store) List(v View, namespace string, after Name, fn func(o *Object) bo
 	return s.read(v, from, end(prefix), fn)
 }
 
-// read calls fn for the objects of a view within a range of keys, until it returns false. An object and its body are only
-// valid during the call.
+// read calls fn for the objects of a view within keys, until it returns false. An object is only valid during the call.
 func (s *Store) read(v View, from, to []byte, fn func(o *Object) bool) (err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {

@@ -1,8 +1,9 @@
 // Package store keeps the states of objects that were read from a bus, and their history, in a pebble database.
 //
-// Each state of an object in a collection is a version at a position. A view is a position: it shows, for each name, the state with the
-// highest epoch and resourceVersion among the newest versions of the collections (docs/events.md, the consumer's rules, step 8). So
-// the same code reads what is served now, the pages of a list, and the past. What is written at a position beyond a view does not change it.
+// Each state of an object in a collection is a version at a position. A view is a position: it shows, for each name,
+// the state with the highest epoch and resourceVersion among the newest versions of the collections (docs/events.md,
+// the consumer's rules, step 8). So the same code reads what is served now, the pages of a list, and the past. What is
+// written at a position beyond a view does not change it.
 //
 // A [Batch] is committed as a whole. Readers and one writer may work at the same time.
 package store
@@ -222,7 +223,7 @@ func (s *Store) addDrop(d drop) {
 	s.drops[d.resource][d.collection] = drops
 }
 
-// dropped reports whether a version of a collection does not count in a view, because the collection was dropped in between.
+// dropped reports whether a version does not count in a view, because its collection was dropped in between.
 func (s *Store) dropped(r Resource, collection string, at, view Position) bool {
 	s.mu.RLock()
 	drops := s.drops[r][collection]
