@@ -17,13 +17,13 @@ part() {
 }
 part 6730 cmd/bridge cmd/bridge
 part 4360 bridge internal/bridge
-part 12200 core internal/core
+part 12180 core internal/core
 part 6960 attribution internal/attribution
 part 2170 buffer internal/buffer
-part 12950 past internal/past
+part 12540 past internal/past
 part 4120 operate internal/operate
 part 2940 config internal/config
 part 4200 base internal/base
-part 28840 pkg pkg
-part 85250 "all" cmd internal pkg
+part 28890 pkg pkg
+part 85050 "all" cmd internal pkg
 exit $code

@@ -35,7 +35,7 @@ type Collection struct {
 }
 
 // ResourceID returns, for example, "pods" or "deployments.apps".
-func (c *Collection) ResourceID() string {
+func (c Collection) ResourceID() string {
 	if c.Group == "" {
 		return c.Resource
 	}
@@ -45,7 +45,7 @@ func (c *Collection) ResourceID() string {
 // ID returns the collection's name in events, checkpoints, logs and metrics, for example "pods",
 // "pods@shop" or "deployments.apps:canary@shop". Names of resources and entries have neither a colon
 // nor an at sign.
-func (c *Collection) ID() string {
+func (c Collection) ID() string {
 	id := c.ResourceID()
 	if c.Entry != "" {
 		id += ":" + c.Entry
@@ -67,7 +67,7 @@ func ParseCollection(id string) Collection {
 }
 
 // GroupOrCore returns the group, or "core" for the core group.
-func (c *Collection) GroupOrCore() string {
+func (c Collection) GroupOrCore() string {
 	if c.Group == "" {
 		return "core"
 	}

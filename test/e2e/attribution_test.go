@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -380,14 +379,7 @@ func startSending(t *testing.T, batchWait string) (own *clustertest.Cluster, web
 		return path
 	}
 	certificate, key := newCertificate(t)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := freeAddress(t)
 	own = clustertest.Start(t, clustertest.Options{ExtraArgs: []string{
 		"--audit-policy-file=" + file("policy.yaml", []byte(recordingPolicy)), "--audit-webhook-mode=batch", "--audit-webhook-batch-max-wait=" + batchWait,
 		"--audit-webhook-initial-backoff=1s", "--audit-webhook-truncate-enabled",

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -227,14 +228,19 @@ func (a *auditRun) backend(t *testing.T, widgets kube.Type) (inputs map[string]a
 	return inputs, append(flags, "--audit-policy-file="+a.file(t, "policy.yaml", policy))
 }
 
+// freeAddress returns a free address below Linux's ephemeral range, in which another program, or the bridge itself, would get its port before the
+// test uses it.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		free, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(6000)))
+		if err == nil {
+			defer free.Close()
+			return free.Addr().String()
+		}
 	}
-	defer free.Close()
-	return free.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // listed waits until all first lists are on the bus: what a list finds is no change.

@@ -14,26 +14,26 @@ const maxWaiting = 64 << 20
 // notAwaited is the note of a change that was shown before its attribution was found, if the bus has one.
 const notAwaited = "the user is left out: too many changes wait for the events that name their users"
 
-// waiting has changes in their order, until the events that say who made them are read. Such an event follows its change, but any number of
-// messages can be in between, or all, if the bus has none. So a change is shown when it and all earlier ones are attributed, or when
-// everything is read. Those that are never attributed do not wait.
-type waiting struct {
+// changeQueue holds changes in their order, until the events that say who made them are read. Such an event follows its
+// change, but any number of messages can be in between, or all, if the bus has none. So a change is shown when it and
+// all earlier ones are attributed, or when everything is read. Those that are never attributed do not wait.
+type changeQueue struct {
 	show    func(Change) error
 	limit   int // bytes
 	changes []*Change
 	byID    map[string]*Change // those of changes, by the id of the event
 	bytes   int                // of the diffs and paths of changes
-	// early has attributions of changes that come later, by the id of the change's event: the parts of a topic are read one after the other, and
-	// in a compacted topic the two have different keys.
+	// early has attributions of changes that come later, by the id of the change's event: the parts of a topic are read
+	// one after the other, and in a compacted topic the two have different keys.
 	early map[string]*event.Received
 }
 
-func newWaiting(show func(Change) error, limit int) waiting {
-	return waiting{show: show, limit: limit, byID: map[string]*Change{}, early: map[string]*event.Received{}}
+func newChangeQueue(show func(Change) error, limit int) changeQueue {
+	return changeQueue{show: show, limit: limit, byID: map[string]*Change{}, early: map[string]*event.Received{}}
 }
 
 // add appends a change, and shows what need not wait.
-func (w *waiting) add(c *Change) error {
+func (w *changeQueue) add(c *Change) error {
 	if e := w.early[c.ID]; e != nil { // the event of the change may have it as well, with delivery: at-least-once
 		delete(w.early, c.ID)
 		c.attribute(e)
@@ -45,7 +45,7 @@ func (w *waiting) add(c *Change) error {
 }
 
 // attribute handles an event of type Attributed. keep says that the change may come later.
-func (w *waiting) attribute(e *event.Received, keep bool) error {
+func (w *changeQueue) attribute(e *event.Received, keep bool) error {
 	if c := w.byID[e.Attribution.Explains]; c != nil {
 		c.attribute(e)
 		return w.flush(false)
@@ -58,7 +58,7 @@ func (w *waiting) attribute(e *event.Received, keep bool) error {
 }
 
 // flush shows changes: all of them, or those that wait for nothing.
-func (w *waiting) flush(all bool) error {
+func (w *changeQueue) flush(all bool) error {
 	for len(w.changes) > 0 && (all || !w.changes[0].waits() || w.bytes > w.limit) {
 		c := w.changes[0]
 		w.changes[0] = nil
@@ -76,8 +76,7 @@ func (w *waiting) flush(all bool) error {
 	return nil
 }
 
-// waits reports whether it may still become known who made the change. What a list finds in the beginning is no change: see
-// docs/attribution.md.
+// waits reports whether the author may still become known. What a first list finds is no change: docs/attribution.md.
 func (c *Change) waits() bool {
 	return c.Attribution == nil && c.Type != event.Present.String() && c.Origin != event.Snapshot
 }
@@ -89,7 +88,6 @@ func (c *Change) attribute(e *event.Received) {
 	}
 }
 
-// size returns about the memory of a change.
 func (c *Change) size() int {
 	n := 1<<10 + len(c.Diff)
 	for _, p := range c.Paths {
@@ -103,9 +101,8 @@ func (c *Change) size() int {
 	return n
 }
 
-// Users returns lines that say who made a change: one line if that is known; else a line with the reason, one for each candidate, and
-// one if the event leaves candidates out.
-// There is no line without an attribution.
+// Users returns lines that say who made a change: one line if that is known; else a line with the reason, one for each
+// candidate, and one if the event leaves candidates out. There is no line without an attribution.
 func Users(a *event.Attribution) []string {
 	switch {
 	case a == nil:

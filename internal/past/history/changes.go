@@ -68,40 +68,38 @@ type Change struct {
 // ChangesQuery.Since.
 const clockSkew = 10 * time.Minute
 
-// Changes calls fn for each change of an object, in order. A state that several collections publish is
-// shown once, as the first of them published it. Its diff compares it with what that collection published before, or else with the
-// last state that was shown. A deletion is shown when no collection holds the object any more. A change waits for the event that says who
-// made it, see [waiting]; on an error, the changes that wait are shown first. earliest is the time of the oldest event that was read; zero
-// if there is none.
+// Changes calls fn for each change of an object, in order. A state that several collections publish is shown once, as
+// the first of them published it. Its diff compares it with what that collection published before, or else with the
+// last state that was shown. A deletion is shown when no collection holds the object any more. A change waits for the
+// event that says who made it, see [changeQueue]; on an error, the changes that wait are shown first. earliest is the
+// time of the oldest event that was read; zero if there is none.
 func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earliest time.Time, err error) {
 	l := NewLog(q.Reader, LogOptions{Cluster: q.Cluster, Progress: q.Progress, Ignored: q.Ignored})
-	ranges := make([]sink.Range, len(l.Parts()))
-	for i, p := range l.Parts() {
-		ranges[i] = sink.Range{From: p.First, To: p.End}
-	}
+	var from []int64
 	if !q.Since.IsZero() {
-		from, err := l.At(ctx, q.Since.Add(-clockSkew))
-		if err != nil {
+		if from, err = l.At(ctx, q.Since.Add(-clockSkew)); err != nil {
 			return earliest, err
 		}
-		for i := range ranges {
-			ranges[i].From = from[i]
+	}
+	var ranges []sink.Range
+	for i, p := range l.Parts() {
+		if from != nil {
+			p.First = from[i]
 		}
+		ranges = append(ranges, sink.Range{From: p.First, To: p.End})
 	}
 	l.attributions = true
 	c := changes{
-		Log: l, query: &q, resources: map[string]bool{}, bodies: map[string]*shown{},
-		waiting: newWaiting(fn, maxWaiting),
+		Log: l, query: &q, resources: map[string]bool{}, bodies: map[string]*objectState{},
+		waiting: newChangeQueue(fn, maxWaiting),
 	}
-	kept := make([][]found, len(ranges))
+	kept := make([][]keptMessage, len(ranges))
 	err = l.each(ctx, "reading", ranges, false, func(m *sink.Message, h *head) error {
-		if earliest.IsZero() || h.time.Before(earliest) {
-			earliest = h.time
-		}
+		earliest = first(earliest, h.Time)
 		switch {
 		case !c.concerns(h):
 			return nil
-		case h.typ == event.Attributed:
+		case h.Type == event.Attributed:
 			return c.attribute(m, h, len(ranges) > 1)
 		case len(ranges) == 1:
 			return c.take(m, h)
@@ -124,35 +122,34 @@ func (c *changes) attribute(m *sink.Message, h *head, keep bool) error {
 	if err != nil {
 		return err
 	}
-	if of := fmt.Sprintf("%s:%d:%s:%s:", e.Collection, e.Run, e.UID, e.ResourceVersion); !strings.HasPrefix(e.Attribution.Explains, of) {
-		return fmt.Errorf("%w: it explains %q, and is about another change", ErrForeign, e.Attribution.Explains)
+	of, explains := fmt.Sprintf("%s:%d:%s:%s:", e.Collection, e.Run, e.UID, e.ResourceVersion), e.Attribution.Explains
+	if !strings.HasPrefix(explains, of) {
+		return fmt.Errorf("%w: it explains %q, and is about another change", ErrForeign, explains)
 	}
 	return c.waiting.attribute(e, keep)
 }
 
-// found is a message that concerns the object.
-type found struct {
+type keptMessage struct {
 	message sink.Message
 	head    head
 }
 
-func copyOf(m *sink.Message, h *head) found {
-	out := found{*m, *h}
+func copyOf(m *sink.Message, h *head) keptMessage {
+	out := keptMessage{*m, *h}
 	out.message.Value, out.message.Headers = bytes.Clone(m.Value), slices.Clone(m.Headers)
-	for i := range out.message.Headers {
-		x := &out.message.Headers[i]
-		x.Value = bytes.Clone(x.Value)
+	for i, x := range m.Headers {
+		out.message.Headers[i].Value = bytes.Clone(x.Value)
 	}
 	return out
 }
 
-// merge handles the messages of several parts in the order of their times. Parts have no common order, and two collections that
-// hold the object may use different ones.
-func (c *changes) merge(ctx context.Context, parts [][]found) error {
+// merge handles the messages of several parts in the order of their times. Parts have no common order, and two
+// collections that hold the object may use different ones.
+func (c *changes) merge(ctx context.Context, parts [][]keptMessage) error {
 	for {
 		next := -1
 		for i, list := range parts {
-			if len(list) > 0 && (next < 0 || list[0].head.time.Before(parts[next][0].head.time)) {
+			if len(list) > 0 && (next < 0 || list[0].head.Time.Before(parts[next][0].head.Time)) {
 				next = i
 			}
 		}
@@ -163,60 +160,58 @@ func (c *changes) merge(ctx context.Context, parts [][]found) error {
 			return err
 		}
 		f := &parts[next][0]
-		parts[next] = parts[next][1:]
 		if err := c.check(&f.message, c.take(&f.message, &f.head)); err != nil {
 			return err
 		}
+		parts[next] = parts[next][1:]
 	}
 }
 
-// shown is a state of the object.
-type shown struct {
+type objectState struct {
 	uid, version string
 	epoch        uint64
 	body         []byte // nil: not known
 }
 
-// changes follows one object.
 type changes struct {
 	*Log
 	query     *ChangesQuery
-	waiting   waiting
+	waiting   changeQueue
 	copied    consumer.State
 	resources map[string]bool
-	last      shown             // the last state that was shown
-	gone      bool              // the last change that was shown is a deletion
-	bodies    map[string]*shown // by collection, for those that hold the object
+	last      objectState             // the last state that was shown
+	gone      bool                    // the last change that was shown is a deletion
+	bodies    map[string]*objectState // by collection, for those that hold the object
 	managers  manager.Finder
 }
 
 // concerns reports whether an event is about the object, or ends a collection's copy of it.
 func (c *changes) concerns(h *head) bool {
 	switch {
-	case !c.query.Resource.Matches(h.text[group], h.text[resource]):
+	case !c.query.Resource.Matches(h.Group, h.Resource):
 		return false
-	case h.typ.OfCollection():
-		return h.typ != event.Synced
+	case h.Type.OfCollection():
+		return h.Type != event.Synced
 	}
-	return h.text[namespace] == c.query.Object.Namespace && h.text[objectName] == c.query.Object.Name
+	return h.Namespace == c.query.Object.Namespace && h.Name == c.query.Object.Name
 }
 
 func (c *changes) take(m *sink.Message, h *head) error {
-	ofCollection := h.typ.OfCollection()
+	ofCollection := h.Type.OfCollection()
 	e, err := h.decode(m)
 	if err != nil {
 		return err
 	}
 	change := c.copied.Take(c.places[m.Part], e)
 	for _, e := range change.Gone {
-		if e.Collection == h.text[collection] && ofCollection {
+		if e.Collection == h.Collection && ofCollection {
 			delete(c.bodies, e.Collection)
 		}
 	}
 	if ofCollection || change.Event == nil {
 		return nil
 	}
-	if c.resources[h.resourceID()] = true; len(c.resources) > 1 {
+	if c.resources[consumer.NameOf(&h.Received).Resource] = true; len(c.resources) > 1 {
 		return &AmbiguousError{Name: c.query.Resource.String(), Candidates: slices.Sorted(maps.Keys(c.resources))}
 	}
 	return c.compareNext(change.Event)
@@ -224,35 +219,33 @@ func (c *changes) take(m *sink.Message, h *head) error {
 
 // compareNext shows an event if it changes the state that was shown last.
 func (c *changes) compareNext(e *event.Received) error {
-	now := shown{e.UID, e.ResourceVersion, e.Epoch, nil}
+	now := objectState{e.UID, e.ResourceVersion, e.Epoch, nil}
 	if e.BodyKnown && e.Truncated == nil {
 		now.body = slices.Clone(e.Object)
 	}
-	before := c.last.body
-	own := c.bodies[e.Collection]
-	if own != nil && own.uid == e.UID {
-		before = own.body
-	}
-	if c.gone || c.last.uid != e.UID {
+	before, own := c.last.body, c.bodies[e.Collection]
+	switch {
+	case c.gone || c.last.uid != e.UID:
 		before = nil
+	case own != nil && own.uid == e.UID:
+		before = own.body
 	}
 	if e.Type == event.Deleted {
 		delete(c.bodies, e.Collection)
-		held, ok := c.copied.Get(consumer.NameOf(e))
-		if ok && held.UID == e.UID {
-			return nil // another collection has it
+		if held, ok := c.copied.Get(consumer.NameOf(e)); ok && held.UID == e.UID {
+			return nil // another collection holds it
 		}
-	} else {
-		c.bodies[e.Collection] = &now
-		if c.repeats(&now, own) {
-			return nil
-		}
+		return c.emit(e, now, before)
+	}
+	c.bodies[e.Collection] = &now
+	if c.repeats(&now, own) {
+		return nil
 	}
 	return c.emit(e, now, before)
 }
 
 // repeats reports whether the state was shown before: from another collection, or from this one with the same body.
-func (c *changes) repeats(now, own *shown) bool {
+func (c *changes) repeats(now, own *objectState) bool {
 	if c.gone || c.last.uid != now.uid || now.body == nil {
 		return false
 	}
@@ -263,11 +256,10 @@ func (c *changes) repeats(now, own *shown) bool {
 }
 
 // emit shows an event whose time is within the query's.
-func (c *changes) emit(e *event.Received, now shown, before []byte) error {
-	resourceOf := event.Collection{Group: e.Group, Resource: e.Resource}
+func (c *changes) emit(e *event.Received, now objectState, before []byte) error {
 	out := Change{
-		Time: e.Time, Type: e.Type.String(), Resource: resourceOf.ResourceID(), Namespace: e.Namespace, Name: e.Name, UID: e.UID,
-		ResourceVersion: e.ResourceVersion, Origin: e.Origin, Reason: e.Reason, ID: e.ID, Collection: e.Collection,
+		Time: e.Time, Type: e.Type.String(), Resource: consumer.NameOf(e).Resource, Namespace: e.Namespace, Name: e.Name,
+		UID: e.UID, ResourceVersion: e.ResourceVersion, Origin: e.Origin, Reason: e.Reason, ID: e.ID, Collection: e.Collection,
 		Note: Note(e, c.last.uid == ""), By: []Who{}, Paths: []string{},
 	}
 	if e.Type == event.Deleted && e.DeletionVersion != "" {
@@ -296,10 +288,8 @@ func (c *changes) emit(e *event.Received, now shown, before []byte) error {
 
 func (c *changes) compare(out *Change, e *event.Received, before, body []byte) (err error) {
 	after := c.last.body
-	if before != nil || after != nil {
-		if out.Diff, err = Diff(before, after); err != nil {
-			return err
-		}
+	if out.Diff, err = Diff(before, after); err != nil {
+		return err
 	}
 	if before != nil && after != nil {
 		if out.Paths, err = Paths(before, after); err != nil {
@@ -316,25 +306,18 @@ func (c *changes) compare(out *Change, e *event.Received, before, body []byte) (
 func (c *changes) who(e *event.Received, before, body []byte) ([]Who, error) {
 	who := []Who{}
 	if len(e.ChangedBy) > 0 {
-		err := json.Unmarshal(e.ChangedBy, &who)
-		return who, err
+		return who, json.Unmarshal(e.ChangedBy, &who)
 	}
 	if body == nil || e.Type == event.Deleted || len(e.LeftOut) > 0 {
 		return who, nil
 	}
-	var (
-		found []manager.Change
-		err   error
-	)
+	newest := func() ([]manager.Change, error) { return c.managers.Newest(body, time.Time{}) }
 	if before != nil {
-		found, err = c.managers.By(before, body)
-	} else {
-		found, err = c.managers.Newest(body, time.Time{})
+		newest = func() ([]manager.Change, error) { return c.managers.By(before, body) }
 	}
+	found, err := newest()
 	for _, f := range found {
-		who = append(who, Who{
-			Manager: f.Manager, Operation: f.Operation, Subresource: f.Subresource, Time: f.Time, Paths: f.Paths, More: f.More,
-		})
+		who = append(who, Who(f))
 	}
 	return who, err
 }

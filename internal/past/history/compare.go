@@ -40,8 +40,8 @@ type ObjectDifference struct {
 	Note      string   `json:"note,omitempty"`
 }
 
-// Compare finds how two states differ. An object that only one state has counts as added or removed if
-// both states cover a collection that held it. Otherwise it is left out, because the other state does not say whether it existed.
+// Compare finds how two states differ. An object that only one state has counts as added or removed if both states
+// cover a collection that held it. Otherwise it is left out, because the other state does not say whether it existed.
 func Compare(ctx context.Context, before, after *State) (*Difference, error) {
 	d := &Difference{Objects: []ObjectDifference{}}
 	for _, m := range slices.Concat(before.Missing, after.Missing) {
@@ -111,8 +111,8 @@ func (d *Difference) take(old, o *Object) error {
 	return nil
 }
 
-// comparableBodies returns the bodies to compare. If one collection published both states it returns that collection's bodies, because
-// entries can leave out different fields.
+// comparableBodies returns the bodies to compare. If one collection published both states it returns that collection's
+// bodies, because entries can leave out different fields.
 func comparableBodies(old, o *Object) (was, now *Object) {
 	for _, a := range old.Views() {
 		for _, b := range o.Views() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,65 +19,41 @@ import (
 
 const typePrefix = "io.kubebridge."
 
-// attribute numbers the attributes that a head has. Those before textAttributes are kept as text.
-type attribute uint8
-
-const (
-	cluster attribute = iota // from here to origin, few different values repeat, and are interned
-	clusterUID
-	collection
-	group
-	resource
-	namespace
-	origin
-	id
-	objectName
-	uid
-	version
-	deletion
-	textAttributes // the number of attributes that are kept as text
-	clock
-	epoch
-	run
-	incarnation
-)
+// attributes are the names of attributes in a head: first those of textsOf, then four others. The first seven are
+// interned. A value repeats those after the first, up to "uid".
+var attributes = []string{
+	"origin", "cluster", "clusteruid", "collection", "group", "resource", "namespace", "name", "uid", "id", "resourceversion",
+	"deletionversion", "time", "epoch", "run", "incarnation",
+}
 
 // head holds the attributes of an event that queries need, without its body.
 type head struct {
-	typ                     event.Type
-	text                    [textAttributes]string
-	time                    time.Time
-	epoch, run, incarnation uint64
-	read                    uint32 // one bit for each attribute that was read from a header
+	event.Received
+	read uint32 // one bit for each attribute that was read from a header
 }
 
-// resourceID is "pods" or "deployments.apps".
-func (h *head) resourceID() string {
-	c := event.Collection{Group: h.text[group], Resource: h.text[resource]}
-	return c.ResourceID()
-}
-
-// at returns the resourceVersion at which the event happened; "" if it is not known.
-func (h *head) at() string {
-	if h.typ == event.Deleted {
-		return h.text[deletion]
+func textsOf(e *event.Received) [12]*string {
+	return [...]*string{
+		(*string)(&e.Origin), &e.Cluster, &e.ClusterUID, &e.Collection, &e.Group, &e.Resource, &e.Namespace, &e.Name, &e.UID, &e.ID,
+		&e.ResourceVersion, &e.DeletionVersion,
 	}
-	return h.text[version]
+}
+
+func (h *head) at() string {
+	if h.Type == event.Deleted {
+		return h.DeletionVersion
+	}
+	return h.ResourceVersion
 }
 
 // headReader reads heads. It keeps one copy of each string that repeats.
 type headReader struct {
-	types      map[string]event.Type
-	attributes map[string]attribute
-	interned   map[string]string
+	types    map[string]event.Type
+	interned map[string]string
 }
 
 func newHeads() *headReader {
-	h := &headReader{types: map[string]event.Type{}, interned: map[string]string{}, attributes: map[string]attribute{
-		"cluster": cluster, "clusteruid": clusterUID, "collection": collection, "group": group, "resource": resource,
-		"namespace": namespace, "origin": origin, "id": id, "name": objectName, "uid": uid, "resourceversion": version,
-		"deletionversion": deletion, "time": clock, "epoch": epoch, "run": run, "incarnation": incarnation,
-	}}
+	h := &headReader{types: map[string]event.Type{}, interned: map[string]string{}}
 	for t := event.Added; t <= event.Lost; t++ {
 		h.types[t.CloudEvent()] = t
 	}
@@ -92,9 +69,9 @@ func (h *headReader) intern(b []byte) string {
 	return s
 }
 
-// read reads m's head into out. ok is false for dead letters, and for null values whose headers do not describe a deletion.
+// read reads m's head into out. ok is false for dead letters, and for null values that describe no deletion.
 func (h *headReader) read(m *sink.Message, out *head) (ok bool, err error) {
-	*out = head{epoch: 1}
+	*out = head{Received: event.Received{Epoch: 1}}
 	typed, dead := false, false
 	for _, x := range m.Headers {
 		name, value, err := attributeOf(x)
@@ -106,7 +83,7 @@ func (h *headReader) read(m *sink.Message, out *head) (ok bool, err error) {
 		case name == "type" && typed:
 			return false, fmt.Errorf("two headers have its type: %w", ErrForeign)
 		case name == "type":
-			if out.typ, typed = h.types[string(value)]; !typed {
+			if out.Type, typed = h.types[string(value)]; !typed {
 				return false, unknownType(string(value))
 			}
 		default:
@@ -116,7 +93,7 @@ func (h *headReader) read(m *sink.Message, out *head) (ok bool, err error) {
 		}
 	}
 	switch {
-	case dead, len(m.Value) == 0 && (!typed || out.typ != event.Deleted):
+	case dead, len(m.Value) == 0 && (!typed || out.Type != event.Deleted):
 		return false, nil
 	case !typed || !out.complete():
 		return h.readValue(m, out)
@@ -125,17 +102,14 @@ func (h *headReader) read(m *sink.Message, out *head) (ok bool, err error) {
 }
 
 // complete reports whether the headers had the attributes that every event has.
-func (out *head) complete() bool {
-	return out.text[id] != "" && out.text[collection] != "" && !out.time.IsZero()
-}
+func (h *head) complete() bool { return h.ID != "" && h.Collection != "" && !h.Time.IsZero() }
 
 // check returns an error for an event without run and incarnation, which no bridge writes, and for one of the future.
-func (out *head) check() error {
-	if out.run == 0 || out.incarnation == 0 {
-		return fmt.Errorf("event %q has no run or no incarnation: %w", out.text[id], ErrForeign)
+func (h *head) check() error {
+	if h.Run == 0 || h.Incarnation == 0 {
+		return fmt.Errorf("event %q has no run or no incarnation: %w", h.ID, ErrForeign)
 	}
-	e := event.Received{ID: out.text[id], Run: out.run, Incarnation: out.incarnation, Time: out.time}
-	if err := e.CheckClock(time.Now()); err != nil {
+	if err := h.CheckClock(time.Now()); err != nil {
 		return fmt.Errorf("%w: %w", ErrForeign, err)
 	}
 	return nil
@@ -172,32 +146,30 @@ func unknownType(name string) error {
 
 // set stores an attribute. An attribute in two headers, in two spellings, is an error: readers would disagree about
 // its value.
-func (out *head) set(h *headReader, name string, value []byte) (err error) {
-	a, known := h.attributes[name]
-	if !known {
+func (h *head) set(r *headReader, name string, value []byte) (err error) {
+	i := slices.Index(attributes, name)
+	if i < 0 {
 		return nil
 	}
-	if out.read&(1<<a) != 0 {
+	if h.read&(1<<i) != 0 {
 		return fmt.Errorf("two headers have its %s: %w", name, ErrForeign)
 	}
-	out.read |= 1 << a
-	switch a {
-	case clock:
-		out.time, err = time.Parse(time.RFC3339Nano, string(value))
-	case epoch:
-		if out.epoch, err = strconv.ParseUint(string(value), 10, 64); out.epoch == 0 {
+	h.read |= 1 << i
+	switch texts := textsOf(&h.Received); name {
+	case "time":
+		h.Time, err = time.Parse(time.RFC3339Nano, string(value))
+	case "epoch":
+		if h.Epoch, err = strconv.ParseUint(string(value), 10, 64); h.Epoch == 0 {
 			err = strconv.ErrRange
 		}
-	case run:
-		out.run, err = strconv.ParseUint(string(value), 10, 64)
-	case incarnation:
-		out.incarnation, err = strconv.ParseUint(string(value), 10, 64)
+	case "run":
+		h.Run, err = strconv.ParseUint(string(value), 10, 64)
+	case "incarnation":
+		h.Incarnation, err = strconv.ParseUint(string(value), 10, 64)
+	case "origin", "cluster", "clusteruid", "collection", "group", "resource", "namespace":
+		*texts[i] = r.intern(value)
 	default:
-		if a <= origin {
-			out.text[a] = h.intern(value)
-		} else {
-			out.text[a] = string(value)
-		}
+		*texts[i] = string(value)
 	}
 	if err != nil {
 		return fmt.Errorf("%s is %q: %w", name, value, ErrForeign)
@@ -205,7 +177,7 @@ func (out *head) set(h *headReader, name string, value []byte) (err error) {
 	return nil
 }
 
-// readValue reads the head from the message's value, because the headers lack attributes: NATS accepts at most 64 KiB of headers.
+// readValue reads the head from the value, because headers lack attributes: NATS accepts at most 64 KiB of them.
 func (h *headReader) readValue(m *sink.Message, out *head) (bool, error) {
 	e, err := decode(m)
 	switch {
@@ -220,15 +192,11 @@ func (h *headReader) readValue(m *sink.Message, out *head) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	*out = head{typ: e.Type, time: e.Time, epoch: e.Epoch, run: e.Run, incarnation: e.Incarnation, text: [textAttributes]string{
-		cluster: e.Cluster, clusterUID: e.ClusterUID, collection: e.Collection, group: e.Group, resource: e.Resource,
-		namespace: e.Namespace, origin: string(e.Origin), id: e.ID, objectName: e.Name, uid: e.UID, version: e.ResourceVersion,
-		deletion: e.DeletionVersion,
-	}}
+	*out = head{Received: *e}
+	out.Data, out.Object, out.Before, out.Patch, out.ChangedBy = nil, nil, nil, nil, nil
 	return true, out.check()
 }
 
-// message converts m into the form that [consumer.Decode] reads.
 func message(m *sink.Message) consumer.Message {
 	out := consumer.Message{Value: m.Value, Headers: make(map[string]string, len(m.Headers))}
 	for _, x := range m.Headers {
@@ -249,80 +217,62 @@ func decode(m *sink.Message) (*event.Received, error) {
 	return e, nil
 }
 
-// decode reads the whole event whose head is h. It checks that headers agree with the value and attributes with the body,
-// because each is used for another decision: the head selects the event, the value changes the copy, and the body is shown and restored.
+// decode reads the whole event of h. Headers must agree with the value, and attributes with the body: the head selects
+// the event, the value changes the copy, and the body is shown.
 func (h *head) decode(m *sink.Message) (*event.Received, error) {
 	e, err := decode(m)
 	if err != nil {
 		return nil, err
 	}
-	says := []struct{ what, attribute, other string }{
-		{"type in its headers", h.typ.CloudEvent(), e.Type.CloudEvent()},
-		{"cluster in its headers", h.text[cluster], e.Cluster},
-		{"clusteruid in its headers", h.text[clusterUID], e.ClusterUID},
-		{"collection in its headers", h.text[collection], e.Collection},
-		{"group in its headers", h.text[group], e.Group},
-		{"resource in its headers", h.text[resource], e.Resource},
-		{"namespace in its headers", h.text[namespace], e.Namespace},
-		{"name in its headers", h.text[objectName], e.Name},
-		{"uid in its headers", h.text[uid], e.UID},
+	type claim struct{ what, claimed, actual string }
+	claims := []claim{{"type in its headers", h.Type.CloudEvent(), e.Type.CloudEvent()}}
+	claimed, actual := textsOf(&h.Received), textsOf(e)
+	for i := 1; attributes[i-1] != "uid"; i++ {
+		claims = append(claims, claim{attributes[i] + " in its headers", *claimed[i], *actual[i]})
 	}
 	if !e.Type.OfCollection() && e.BodyKnown {
 		body, err := identityOf(e.Object)
 		if err != nil {
 			return nil, fmt.Errorf("%w: its body: %w", ErrForeign, err)
 		}
-		says = append(says, []struct{ what, attribute, other string }{
-			{"apiVersion in its body", body.apiVersion, e.APIVersion},
-			{"kind in its body", body.kind, e.Kind},
-			{"namespace in its body", event.BoundName(body.namespace), e.Namespace},
-			{"name in its body", event.BoundName(body.name), e.Name},
-			{"uid in its body", body.uid, e.UID},
-		}...)
+		claims = append(claims,
+			claim{"apiVersion in its body", body.apiVersion, e.APIVersion},
+			claim{"kind in its body", body.kind, e.Kind},
+			claim{"namespace in its body", event.BoundName(body.namespace), e.Namespace},
+			claim{"name in its body", event.BoundName(body.name), e.Name},
+			claim{"uid in its body", body.uid, e.UID})
 	}
-	for _, x := range says {
-		if x.attribute != x.other {
-			return nil, fmt.Errorf("%w: the %s is %q, and the event is of %q", ErrForeign, x.what, x.attribute, x.other)
+	for _, c := range claims {
+		if c.claimed != c.actual {
+			return nil, fmt.Errorf("%w: the %s is %q, and the event is of %q", ErrForeign, c.what, c.claimed, c.actual)
 		}
 	}
 	return e, nil
 }
 
-// identity is what an object's JSON says that the object is.
 type identity struct{ apiVersion, kind, namespace, name, uid string }
 
 // identityOf reads the identity, without decoding the rest. As in encoding/json, the last member of a name counts.
 func identityOf(body []byte) (o identity, err error) {
 	var s jsonscan.Scanner
 	s.Reset(body)
-	text := func(to *string) error {
-		value, err := s.Value()
-		if err != nil || string(value) == "null" {
-			return err
-		}
-		return json.Unmarshal(value, to)
+	members := func(to map[string]*string, metadata func() error) error {
+		return s.Members(func(name []byte, _ int) error {
+			switch text := to[string(name)]; {
+			case text != nil:
+				value, err := s.Value()
+				if err == nil && string(value) != "null" {
+					err = json.Unmarshal(value, text)
+				}
+				return err
+			case string(name) == "metadata" && metadata != nil:
+				return metadata()
+			}
+			return s.Skip()
+		})
 	}
-	metadata := func(name []byte, _ int) error {
-		switch string(name) {
-		case "namespace":
-			return text(&o.namespace)
-		case "name":
-			return text(&o.name)
-		case "uid":
-			return text(&o.uid)
-		}
-		return s.Skip()
-	}
-	err = s.Members(func(name []byte, _ int) error {
-		switch string(name) {
-		case "apiVersion":
-			return text(&o.apiVersion)
-		case "kind":
-			return text(&o.kind)
-		case "metadata":
-			return s.Members(metadata)
-		}
-		return s.Skip()
+	err = members(map[string]*string{"apiVersion": &o.apiVersion, "kind": &o.kind}, func() error {
+		return members(map[string]*string{"namespace": &o.namespace, "name": &o.name, "uid": &o.uid}, nil)
 	})
 	return o, err
 }

@@ -1,10 +1,10 @@
 package history
 
 import (
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// plan is the newest plan of a resource.
 type plan struct {
 	birth, number uint64
 	digest        string
@@ -31,22 +31,22 @@ func newLedger() *ledger {
 }
 
 func (l *ledger) take(e *event.Received) {
-	c := event.Collection{Group: e.Group, Resource: e.Resource}
 	m := l.collections[e.Collection]
 	if m == nil || m.incarnation < e.Incarnation {
-		m = &collectionReport{resource: c.ResourceID(), incarnation: e.Incarnation}
+		m = &collectionReport{resource: consumer.NameOf(e).Resource, incarnation: e.Incarnation}
 		l.collections[e.Collection] = m
 	}
-	if m.incarnation == e.Incarnation && e.Type == event.Closed {
+	present := m.incarnation == e.Incarnation
+	switch {
+	case present && e.Type == event.Closed:
 		m.closed = e
-	}
-	if m.incarnation == e.Incarnation && e.Type != event.Closed && e.Run >= m.run {
+	case present && e.Run >= m.run:
 		m.run, m.selection = e.Run, e.Report.Selection
 	}
 	if e.Plan == nil {
 		return
 	}
-	if m.incarnation == e.Incarnation {
+	if present {
 		m.edit = max(m.edit, e.Plan.Edit)
 	}
 	l.birth = max(l.birth, e.Plan.Birth)

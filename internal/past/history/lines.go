@@ -16,14 +16,14 @@ const (
 	maxRounds = 8
 )
 
-// differing says that the lines of text a from a up to aEnd are replaced by the lines of text b from b up to bEnd.
-type differing struct{ a, aEnd, b, bEnd int }
+// replacement says that the lines of text a from a up to aEnd are replaced by the lines of text b from b up to bEnd.
+type replacement struct{ a, aEnd, b, bEnd int }
 
 // differ compares two texts line by line in linear time. It aligns them at lines that occur once in
 // each text, and compares all lines with each other only in small parts. Equal lines that both miss count as changed.
 type differ struct {
 	a, b  []int // the lines, as numbers
-	found []differing
+	found []replacement
 	steps int
 }
 
@@ -42,12 +42,11 @@ func compareLines(a, b []string) *differ {
 		return out
 	}
 	d := &differ{a: of(a), b: of(b)}
-	d.compare(differing{0, len(a), 0, len(b)}, 0)
+	d.compare(replacement{0, len(a), 0, len(b)}, 0)
 	return d
 }
 
-// compare finds the differences within a part of the texts.
-func (d *differ) compare(p differing, round int) {
+func (d *differ) compare(p replacement, round int) {
 	for p.a < p.aEnd && p.b < p.bEnd && d.a[p.a] == d.b[p.b] {
 		p.a, p.b = p.a+1, p.b+1
 	}
@@ -68,7 +67,7 @@ func (d *differ) compare(p differing, round int) {
 }
 
 // add appends a difference, and merges it with the previous one if they are adjacent.
-func (d *differ) add(p differing) {
+func (d *differ) add(p replacement) {
 	if n := len(d.found); n > 0 && d.found[n-1].aEnd == p.a && d.found[n-1].bEnd == p.b {
 		d.found[n-1].aEnd, d.found[n-1].bEnd = p.aEnd, p.bEnd
 		return
@@ -77,7 +76,7 @@ func (d *differ) add(p differing) {
 }
 
 // anchored divides a part at the lines that occur once in both texts, in the same order.
-func (d *differ) anchored(p differing, round int) {
+func (d *differ) anchored(p replacement, round int) {
 	type line struct{ countA, countB, indexA, indexB int }
 	lines := map[int]line{}
 	for i := p.a; i < p.aEnd; i++ {
@@ -107,7 +106,7 @@ func (d *differ) anchored(p differing, round int) {
 	}
 	for i, stays := range rising.Longest(places) {
 		if l := anchors[i]; stays {
-			d.compare(differing{p.a, l.indexA, p.b, l.indexB}, round+1)
+			d.compare(replacement{p.a, l.indexA, p.b, l.indexB}, round+1)
 			p.a, p.b = l.indexA+1, l.indexB+1
 		}
 	}
@@ -115,7 +114,7 @@ func (d *differ) anchored(p differing, round int) {
 }
 
 // table finds a longest common subsequence by comparing each line with each.
-func (d *differ) table(p differing) {
+func (d *differ) table(p replacement) {
 	a, b := d.a[p.a:p.aEnd], d.b[p.b:p.bEnd]
 	width := len(b) + 1
 	longest := make([]int32, (len(a)+1)*width) // at i*width+j: the length for a[i:] and b[j:]
@@ -131,7 +130,7 @@ func (d *differ) table(p differing) {
 	}
 	i, j := 0, 0
 	for i < len(a) || j < len(b) {
-		switch at := (differing{p.a + i, p.a + i, p.b + j, p.b + j}); {
+		switch at := (replacement{p.a + i, p.a + i, p.b + j, p.b + j}); {
 		case i < len(a) && j < len(b) && a[i] == b[j]:
 			i, j = i+1, j+1
 		case j == len(b) || i < len(a) && longest[(i+1)*width+j] >= longest[i*width+j+1]:
@@ -146,7 +145,6 @@ func (d *differ) table(p differing) {
 	}
 }
 
-// unified writes the differences in the unified format.
 func (d *differ) unified(a, b []string) string {
 	var out strings.Builder
 	for first := 0; first < len(d.found); {
@@ -156,7 +154,7 @@ func (d *differ) unified(a, b []string) string {
 		}
 		before := min(contextLines, d.found[first].a)
 		after := min(contextLines, len(a)-d.found[last].aEnd)
-		p := differing{d.found[first].a - before, d.found[last].aEnd + after, d.found[first].b - before, d.found[last].bEnd + after}
+		p := replacement{d.found[first].a - before, d.found[last].aEnd + after, d.found[first].b - before, d.found[last].bEnd + after}
 		fmt.Fprintf(&out, "@@ -%s +%s @@\n", lineRange(p.a, p.aEnd), lineRange(p.b, p.bEnd))
 		write := func(mark byte, lines []string) {
 			for _, line := range lines {
@@ -177,7 +175,6 @@ func (d *differ) unified(a, b []string) string {
 	return out.String()
 }
 
-// lineRange returns a range of lines in the notation of the unified format.
 func lineRange(begin, end int) string {
 	switch end - begin {
 	case 0:

@@ -33,8 +33,8 @@ type Progress struct {
 	Total    int64  // messages of this step, at most
 }
 
-// Log reads the events of one cluster from a bus. Queries read ranges of it, and `bridge serve` follows it. Messages that no bridge wrote are
-// ignored.
+// Log reads the events of one cluster from a bus. Queries read ranges of it, and `bridge serve` follows it. Messages
+// that no bridge wrote are ignored.
 type Log struct {
 	sink.Reader
 	heads   *headReader
@@ -93,8 +93,8 @@ func (l *Log) Refresh(ctx context.Context) error {
 // Place returns the place of the messages of a part, as [Log.Events] passes it on.
 func (l *Log) Place(part int) consumer.Message { return l.places[part] }
 
-// Events calls fn for the events of the cluster within the ranges, in the order of each part. at is the place of m, as a copy takes it. Other
-// errors than those of the bus and of fn wrap [ErrNewer] or [ErrClusters].
+// Events calls fn for the events of the cluster within the ranges, in the order of each part. at is the place of m, as
+// a copy takes it. Other errors than those of the bus and of fn wrap [ErrNewer] or [ErrClusters].
 func (l *Log) Events(ctx context.Context, ranges []sink.Range, fn func(m *sink.Message, at consumer.Message, e *event.Received) error) error {
 	return l.each(ctx, "reading", ranges, false, func(m *sink.Message, h *head) error {
 		e, err := h.decode(m)
@@ -105,8 +105,8 @@ func (l *Log) Events(ctx context.Context, ranges []sink.Range, fn func(m *sink.M
 	})
 }
 
-// each calls fn for the events of the cluster within the ranges. Progress is reported before a message counts as read, so it reaches its
-// total only if the ranges are empty.
+// each calls fn for the events of the cluster within the ranges. Progress is reported before a message counts as read,
+// so it reaches its total only if the ranges are empty.
 func (l *Log) each(ctx context.Context, doing string, ranges []sink.Range, collections bool, fn func(m *sink.Message, h *head) error) error {
 	done, next := Progress{Doing: doing}, make([]int64, len(ranges))
 	for i, r := range ranges {
@@ -143,25 +143,25 @@ func (l *Log) check(m *sink.Message, err error) error {
 	return nil
 }
 
-// read reports whether m is an event of the cluster, and reads its head. The content of a foreign message is not trusted: it
-// cannot end a query by naming a newer type or another cluster's UID.
+// read reports whether m is an event of the cluster, and reads its head. The content of a foreign message is not
+// trusted: it cannot end a query by naming a newer type or another cluster's UID.
 func (l *Log) read(m *sink.Message, h *head) (bool, error) {
 	if m.Foreign {
 		return false, fmt.Errorf("it does not name this stream and its sequence: %w", ErrForeign)
 	}
-	if ok, err := l.heads.read(m, h); err != nil || !ok || h.text[cluster] != l.options.Cluster {
+	if ok, err := l.heads.read(m, h); err != nil || !ok || h.Cluster != l.options.Cluster {
 		return false, err
 	}
-	if h.typ.OfRequest() && (h.typ != event.Attributed || !l.attributions) {
+	if h.Type.OfRequest() && (h.Type != event.Attributed || !l.attributions) {
 		return false, nil
 	}
 	if l.uid == "" {
-		l.uid = h.text[clusterUID]
+		l.uid = h.ClusterUID
 	}
-	if h.text[clusterUID] != l.uid {
-		return false, fmt.Errorf("it is of the cluster with the UID %s, others are of %s: %w (%s)", h.text[clusterUID], l.uid, ErrClusters, l.options.Cluster)
+	if h.ClusterUID != l.uid {
+		return false, fmt.Errorf("it is of the cluster with the UID %s, others are of %s: %w (%s)", h.ClusterUID, l.uid, ErrClusters, l.options.Cluster)
 	}
 	rv, _ := strconv.ParseUint(h.at(), 10, 64) // a query cannot ask for resourceVersions that are not numbers
-	l.newest[h.epoch] = max(l.newest[h.epoch], rv)
+	l.newest[h.Epoch] = max(l.newest[h.Epoch], rv)
 	return true, nil
 }

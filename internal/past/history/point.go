@@ -60,21 +60,21 @@ func (p Point) isTime() bool { return p.RV == 0 }
 // position returns the resourceVersion with its epoch. A point without an epoch belongs to the first one.
 func (p Point) position() position { return position{max(p.Epoch, 1), p.RV} }
 
-// holds reports whether an event happened at or before the point, judged by the event alone. The resourceVersion of a gap is
-// the last one before the gap, so a gap with the point's own resourceVersion comes after the point.
+// holds reports whether an event happened at or before the point, judged by the event alone. The resourceVersion of a
+// gap is the last one before the gap, so a gap with the point's own resourceVersion comes after the point.
 func (p Point) holds(h *head) (bool, error) {
 	if p.isTime() {
-		return !h.time.After(p.Time), nil
+		return !h.Time.After(p.Time), nil
 	}
 	at := h.at()
-	if h.epoch != p.position().epoch || at == "" {
-		return h.epoch <= p.position().epoch, nil
+	if h.Epoch != p.position().epoch || at == "" {
+		return h.Epoch <= p.position().epoch, nil
 	}
 	n, err := strconv.ParseUint(at, 10, 64)
 	if err != nil {
-		return false, fmt.Errorf("resourceVersion %q of %s cannot be compared: ask for a time", at, h.text[collection])
+		return false, fmt.Errorf("resourceVersion %q of %s cannot be compared: ask for a time", at, h.Collection)
 	}
-	if h.typ == event.Gap {
+	if h.Type == event.Gap {
 		return n < p.RV, nil
 	}
 	return n <= p.RV, nil
@@ -90,27 +90,13 @@ func (p position) compare(q position) int {
 // position returns the epoch and resourceVersion of an event. ok is false if the event has no numeric resourceVersion.
 func (h *head) position() (p position, ok bool) {
 	n, err := strconv.ParseUint(h.at(), 10, 64)
-	return position{h.epoch, n}, err == nil
+	return position{h.Epoch, n}, err == nil
 }
 
 // tailMessages is how many messages at the end of each part are read to find the newest resourceVersion.
 const tailMessages = 1024
 
-// UnknownPointError is returned for a resourceVersion that is newer than everything on
-// the bus, and for an epoch of which the bus has no event.
-type UnknownPointError struct {
-	Point Point
-	Holds string // the resourceVersions that the bus has
-}
-
-func (e *UnknownPointError) Error() string {
-	return fmt.Sprintf("%s: %s is not on the bus, which holds %s: name one of these, or a time", ErrNotCovered, e.Point, e.Holds)
-}
-
-// Unwrap returns [ErrNotCovered].
-func (e *UnknownPointError) Unwrap() error { return ErrNotCovered }
-
-// known returns an [UnknownPointError] if the bus has no event as new as the point.
+// known returns an error if the bus has no event as new as the point.
 // l has read the events that the answer was made of. If all of them are older, known reads the ends of all topics.
 func (q *Query) known(ctx context.Context, l *Log) error {
 	if l.reaches(q.At) || len(l.newest) == 0 {
@@ -141,16 +127,14 @@ func (q *Query) known(ctx context.Context, l *Log) error {
 	if all.reaches(q.At) {
 		return nil
 	}
-	return &UnknownPointError{q.At, all.holds()}
+	return fmt.Errorf("%w: %s is not on the bus, which holds %s: name one of these, or a time", ErrNotCovered, q.At, all.holds())
 }
 
-// reaches reports whether an event as new as the point was read, in the point's epoch.
 func (l *Log) reaches(p Point) bool {
 	newest, read := l.newest[p.position().epoch]
 	return p.isTime() || read && p.RV <= newest
 }
 
-// holds describes which resourceVersions were read, for messages.
 func (l *Log) holds() string {
 	var all []string
 	for _, epoch := range slices.Sorted(maps.Keys(l.newest)) {

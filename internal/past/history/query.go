@@ -2,7 +2,6 @@ package history
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -65,17 +64,6 @@ func nameOf(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// Value returns the object, decoded.
-func (o *Object) Value() (map[string]any, error) {
-	var v map[string]any
-	d := json.NewDecoder(strings.NewReader(string(o.Object)))
-	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
-		return nil, fmt.Errorf("read %s %s: %w", o.ResourceID, o.Name(), err)
-	}
-	return v, nil
-}
-
 // Incomplete says why the body is not the whole object; "" if it is.
 func (o *Object) Incomplete() string {
 	switch {
@@ -102,9 +90,8 @@ type Covered struct {
 	// if no event follows it: the bridge may have been down since.
 	Last   time.Time
 	Silent bool
-	// Reached is the resourceVersion, in the epoch ReachedEpoch, up to which the events on the bus prove the collection to be
-	// complete; "" if they prove none. Behind is true if the point's resourceVersion is higher:
-	// changes between the two may be missing.
+	// Reached is the resourceVersion, in the epoch ReachedEpoch, up to which events prove the collection to be complete;
+	// "": none. Behind is true if the point's is higher: changes between may be missing.
 	Reached      string
 	ReachedEpoch uint64
 	Behind       bool
@@ -125,7 +112,7 @@ type Missing struct {
 // ErrNotCovered is returned for a state that cannot be rebuilt completely from the bus.
 var ErrNotCovered = errors.New("not covered")
 
-// Err returns an error with a line for each collection that the query asked for and that is not covered; nil if there is none.
+// Err returns an error with a line for each collection that the query asked for and that is not covered, or nil.
 func (s *State) Err() error {
 	var all []error
 	for _, m := range s.Missing {
@@ -136,8 +123,8 @@ func (s *State) Err() error {
 	return errors.Join(all...)
 }
 
-// Until returns the point's time. For a resourceVersion it returns the time of the last event up to it: the cluster had reached the
-// resourceVersion by then.
+// Until returns the point's time. For a resourceVersion it returns the time of the last event up to it: the cluster had
+// reached the resourceVersion by then.
 func (s *State) Until(p Point) time.Time {
 	t := p.Time
 	for _, c := range s.Collections {

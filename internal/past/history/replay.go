@@ -31,7 +31,6 @@ type partProgress struct {
 	live    map[string]struct{} // the objects that this list has published and that still exist
 }
 
-// collectionCopy is the copy of one collection.
 type collectionCopy struct {
 	id, resource string
 	state        consumer.State
@@ -56,11 +55,7 @@ type replay struct {
 	passed time.Time // when the bridge first published an event as new as the point's resourceVersion
 }
 
-func newReplay(s *scan, needs func(string) bool, keep func(*head) bool) *replay {
-	return &replay{scan: s, needs: needs, keep: keep, copies: map[string]*collectionCopy{}}
-}
-
-// run reads every part to its end, not only to the point: the events that prove how complete a collection was may follow much later.
+// run reads every part to its end: the events that prove how complete a collection was may follow after the point.
 func (r *replay) run(ctx context.Context) error {
 	parts := r.Parts()
 	ranges := make([]sink.Range, len(parts))
@@ -73,7 +68,7 @@ func (r *replay) run(ctx context.Context) error {
 		}
 	}
 	return r.each(ctx, "reading", ranges, false, func(m *sink.Message, h *head) error {
-		if !r.asked(h.text[group], h.text[resource]) {
+		if !r.asked(h.Group, h.Resource) {
 			return nil
 		}
 		r.notePassed(h)
@@ -86,7 +81,7 @@ func (r *replay) run(ctx context.Context) error {
 			}
 			c.progress[m.Part] = f
 		}
-		if m.Offset < f.from || h.run < c.run && !h.typ.OfCollection() && h.typ != event.Deleted {
+		if m.Offset < f.from || h.Run < c.run && !h.Type.OfCollection() && h.Type != event.Deleted {
 			return nil
 		}
 		return r.take(c, f, m, h)
@@ -94,9 +89,10 @@ func (r *replay) run(ctx context.Context) error {
 }
 
 func (r *replay) copyOf(h *head) *collectionCopy {
-	c := r.copies[h.text[collection]]
+	c := r.copies[h.Collection]
 	if c == nil {
-		c = &collectionCopy{id: h.text[collection], resource: h.resourceID(), progress: map[int]*partProgress{}, lists: map[uint64]*list{}}
+		resource := consumer.NameOf(&h.Received).Resource
+		c = &collectionCopy{id: h.Collection, resource: resource, progress: map[int]*partProgress{}, lists: map[uint64]*list{}}
 		if t := r.tracks[c.id]; t != nil {
 			c.run, c.limit = t.run, t.incarnation
 		}
@@ -108,17 +104,22 @@ func (r *replay) copyOf(h *head) *collectionCopy {
 // notePassed records when the bridge first published an event as new as the point's resourceVersion.
 func (r *replay) notePassed(h *head) {
 	at, ok := h.position()
-	if !ok || r.point.isTime() || at.compare(r.point.position()) < 0 {
-		return
-	}
-	if r.passed.IsZero() || h.time.Before(r.passed) {
-		r.passed = h.time
+	if ok && !r.point.isTime() && at.compare(r.point.position()) >= 0 {
+		r.passed = first(r.passed, h.Time)
 	}
 }
 
-// wasClosed reports whether a collection was closed before the cluster reached the point's resourceVersion. A closed event has no
-// resourceVersion, and partitions have no common order. So the collection counts as open if it reached that version itself, or if
-// any collection did before the collection was closed.
+// first returns the earlier one of two times. The zero time is none.
+func first(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// wasClosed reports whether a collection was closed before the cluster reached the point's resourceVersion. A closed
+// event has no resourceVersion, and partitions have no common order. So the collection counts as open if it reached
+// that version itself, or if any collection did before the collection was closed.
 func (r *replay) wasClosed(c *collectionCopy) bool {
 	if c.closed == nil {
 		return false
@@ -128,13 +129,13 @@ func (r *replay) wasClosed(c *collectionCopy) bool {
 }
 
 func (r *replay) take(c *collectionCopy, f *partProgress, m *sink.Message, h *head) error {
-	if !r.point.isTime() && h.incarnation == c.limit {
+	if !r.point.isTime() && h.Incarnation == c.limit {
 		if at, ok := h.position(); ok && c.seen.compare(at) < 0 {
 			c.seen = at
 		}
-		if h.typ == event.Closed {
+		if h.Type == event.Closed {
 			e, err := h.decode(m)
-			c.closed, c.firstAfter = e, h.time
+			c.closed, c.firstAfter = e, h.Time
 			return err
 		}
 	}
@@ -144,15 +145,13 @@ func (r *replay) take(c *collectionCopy, f *partProgress, m *sink.Message, h *he
 	}
 	f.reach(h, r.point, c.limit, within)
 	if !within {
-		if c.firstAfter.IsZero() || h.time.Before(c.firstAfter) {
-			c.firstAfter = h.time
-		}
+		c.firstAfter = first(c.firstAfter, h.Time)
 		return nil
 	}
-	if c.last.Before(h.time) {
-		c.last = h.time
+	if c.last.Before(h.Time) {
+		c.last = h.Time
 	}
-	if !h.typ.OfCollection() {
+	if !h.Type.OfCollection() {
 		return r.object(c, f, m, h)
 	}
 	e, err := h.decode(m)
@@ -180,9 +179,9 @@ func (r *replay) within(c *collectionCopy, f *partProgress, h *head) (bool, erro
 		return holds, err
 	}
 	switch {
-	case h.incarnation > c.limit:
+	case h.Incarnation > c.limit:
 		f.past = true
-	case h.typ.OfCollection(), f.open == nil:
+	case h.Type.OfCollection(), f.open == nil:
 		f.past = !holds
 	default:
 		return holds, nil
@@ -190,17 +189,17 @@ func (r *replay) within(c *collectionCopy, f *partProgress, h *head) (bool, erro
 	return !f.past, nil
 }
 
-// reach records up to which position an event proves the collection to be complete. Events of a watch do, because they are in the
-// order of versions; events of a list do not.
+// reach records up to which position an event proves the collection to be complete. Events of a watch do, because they
+// are in the order of versions; events of a list do not.
 func (f *partProgress) reach(h *head, p Point, limit uint64, within bool) {
 	at, ok := h.position()
 	switch {
 	case !ok, p.isTime() && !within:
 		return
-	case !p.isTime() && (h.incarnation != limit || h.epoch != p.position().epoch):
+	case !p.isTime() && (h.Incarnation != limit || h.Epoch != p.position().epoch):
 		return
-	case h.typ == event.Synced, h.typ == event.Gap: // everything up to a gap's version is published
-	case h.typ == event.Closed, event.Origin(h.text[origin]) != event.Watch, f.open != nil:
+	case h.Type == event.Synced, h.Type == event.Gap: // everything up to a gap's version is published
+	case h.Type == event.Closed, h.Origin != event.Watch, f.open != nil:
 		return
 	}
 	if f.reached.compare(at) < 0 {
@@ -217,13 +216,13 @@ func (r *replay) object(c *collectionCopy, f *partProgress, m *sink.Message, h *
 			return err
 		}
 	}
-	if h.typ != event.Deleted {
-		f.run = max(f.run, h.run)
+	if h.Type != event.Deleted {
+		f.run = max(f.run, h.Run)
 	}
 	if f.live != nil {
-		key := h.text[namespace] + "/" + h.text[objectName]
+		key := h.Namespace + "/" + h.Name
 		switch resync := f.listing.resync; {
-		case resync && h.typ == event.Present, !resync && h.typ != event.Deleted:
+		case resync && h.Type == event.Present, !resync && h.Type != event.Deleted:
 			f.live[key] = struct{}{}
 		case !resync:
 			delete(f.live, key)

@@ -28,9 +28,8 @@ type mark struct {
 // track has the collection events of one collection.
 type track struct {
 	marks map[int][]mark // by part, in order
-	// run, incarnation and base describe the newest complete list; they are zero if none was found. base has the
-	// offsets of its gap by part. All these parts belong to one topic or stream, because a collection that moves to another
-	// one begins a new incarnation there.
+	// run, incarnation and base describe the newest complete list; zero: none was found. base has the offsets of its gap
+	// by part. They belong to one topic or stream: a collection that moves to another one begins a new incarnation.
 	run, incarnation uint64
 	base             map[int]int64
 }
@@ -85,8 +84,9 @@ func (s *scan) run(ctx context.Context) error {
 		}
 	}
 	// A resourceVersion without an epoch is ambiguous as soon as one later epoch was seen.
-	if newest := slices.Max(append(slices.Collect(maps.Keys(s.newest)), 1)); s.point.RV != 0 && s.point.Epoch == 0 && newest > 1 {
-		return fmt.Errorf("the cluster has several epochs, and a resourceVersion needs one: write e%d:%d, or a time", newest, s.point.RV)
+	newest, rv := slices.Max(append(slices.Collect(maps.Keys(s.newest)), 1)), s.point.RV
+	if rv != 0 && s.point.Epoch == 0 && newest > 1 {
+		return fmt.Errorf("the cluster has several epochs, and a resourceVersion needs one: write e%d:%d, or a time", newest, rv)
 	}
 	return nil
 }
@@ -95,10 +95,8 @@ func (s *scan) run(ctx context.Context) error {
 func (s *scan) stretch(ctx context.Context, ranges []sink.Range) error {
 	found := map[string]map[int][]mark{}
 	err := s.each(ctx, "looking for a complete list", ranges, true, func(m *sink.Message, h *head) error {
-		if s.earliest.IsZero() || h.time.Before(s.earliest) {
-			s.earliest = h.time
-		}
-		if !h.typ.OfCollection() || !s.asked(h.text[group], h.text[resource]) {
+		s.earliest = first(s.earliest, h.Time)
+		if !h.Type.OfCollection() || !s.asked(h.Group, h.Resource) {
 			return nil
 		}
 		e, err := h.decode(m)
@@ -161,8 +159,8 @@ func (m mark) begins() bool {
 	return m.event.Type == event.Gap && (m.event.Report.Reset || event.GapCause(m.event.Report.Reason).Resync)
 }
 
-// ends reports whether the list that begins with the first mark is complete at the point. A further gap ends a resync, which
-// publishes every object again. It does not end the list of a reset, which continues without repeating what it has published.
+// ends reports whether the list that begins with the first mark is complete at the point. A further gap ends a resync,
+// which begins again. It does not end the list of a reset, which continues.
 func ends(marks []mark) bool {
 	first := marks[0].event
 	for _, m := range marks[1:] {

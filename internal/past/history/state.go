@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,8 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// Rebuild answers q. Collections that are not covered are in State.Missing. An error means that the bus cannot be read, or that
-// its content is invalid.
+// Rebuild answers q. State.Missing has what is not covered. It is an error if the bus cannot be read or is invalid.
 func Rebuild(ctx context.Context, q Query) (*State, error) {
 	b := builder{q: &q}
 	ignored := map[string]bool{}
@@ -32,7 +32,7 @@ func Rebuild(ctx context.Context, q Query) (*State, error) {
 	if !q.At.isTime() { // the scan reads backwards, and cannot judge whether a collection was open at a resourceVersion
 		s.ledger = newLedger()
 	}
-	b.replay = newReplay(s, b.needs, b.keeps)
+	b.replay = &replay{scan: s, needs: b.needs, keep: b.keeps, copies: map[string]*collectionCopy{}}
 	if err := b.run(ctx); err != nil {
 		return nil, err
 	}
@@ -50,7 +50,8 @@ type builder struct {
 }
 
 func (b *builder) asked(group, resource string) bool {
-	return len(b.q.Resources) == 0 || slices.ContainsFunc(b.q.Resources, func(n discovery.Name) bool { return n.Matches(group, resource) })
+	named := func(n discovery.Name) bool { return n.Matches(group, resource) }
+	return len(b.q.Resources) == 0 || slices.ContainsFunc(b.q.Resources, named)
 }
 
 // needs reports whether a collection may hold objects that the query asks for.
@@ -61,8 +62,8 @@ func (b *builder) needs(id string) bool {
 
 // keeps reports whether the query asks for an object. The Namespace object counts as part of its own namespace.
 func (b *builder) keeps(h *head) bool {
-	return b.q.Namespace == "" || h.text[namespace] == b.q.Namespace ||
-		h.text[group] == "" && h.text[resource] == "namespaces" && h.text[objectName] == b.q.Namespace
+	return b.q.Namespace == "" || h.Namespace == b.q.Namespace ||
+		h.Group == "" && h.Resource == "namespaces" && h.Name == b.q.Namespace
 }
 
 // enough reports whether the scan may end: it has found all collections of the plan, and
@@ -72,7 +73,9 @@ func (b *builder) enough(s *scan) bool {
 	for id, m := range s.ledger.collections {
 		c := event.ParseCollection(id)
 		for _, name := range b.q.Resources {
-			found[name] = found[name] || name.Matches(c.Group, c.Resource)
+			if name.Matches(c.Group, c.Resource) {
+				found[name] = true
+			}
 		}
 		if !s.ledger.complete(m.resource) {
 			return false
@@ -84,12 +87,8 @@ func (b *builder) enough(s *scan) bool {
 			return false
 		}
 	}
-	for _, name := range b.q.Resources {
-		if !found[name] {
-			return false
-		}
-	}
-	return len(b.q.Resources) > 0
+	missing := func(n discovery.Name) bool { return !found[n] }
+	return len(b.q.Resources) > 0 && !slices.ContainsFunc(b.q.Resources, missing)
 }
 
 // state collects what was read.
@@ -132,18 +131,13 @@ func (b *builder) state() (*State, error) {
 }
 
 // ids returns the IDs of the collections that were found, sorted.
-func (b *builder) ids() (out []string) {
-	for id := range b.tracks {
-		out = append(out, id)
-	}
-	for id := range b.copies {
-		out = append(out, id)
-	}
-	slices.Sort(out)
-	return slices.DeleteFunc(slices.Compact(out), func(id string) bool { return !b.needs(id) })
+func (b *builder) ids() []string {
+	ids := slices.AppendSeq(slices.Collect(maps.Keys(b.tracks)), maps.Keys(b.copies))
+	slices.Sort(ids)
+	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return !b.needs(id) })
 }
 
-// unpublished returns the event types that are not published for a collection that is open; "" if all are, or if no event of the bus says so.
+// unpublished returns the event types that are not published for an open collection; "": all are, or nothing says so.
 func (b *builder) unpublished(id string) string {
 	if m := b.ledger.collections[id]; m != nil && b.ledger.open(m) {
 		return strings.Join(m.selection.Types.LeftOut(), " and ")
@@ -153,37 +147,33 @@ func (b *builder) unpublished(id string) string {
 
 // collection returns the coverage of a collection, or why its state is not known.
 func (b *builder) collection(id string) (Covered, *Missing) {
-	missing := func(why string, args ...any) (Covered, *Missing) {
-		return Covered{}, &Missing{Name: id, Why: fmt.Sprintf(why, args...)}
+	missing := func(leftOut bool, why string, args ...any) (Covered, *Missing) {
+		return Covered{}, &Missing{Name: id, Why: fmt.Sprintf(why, args...), LeftOut: leftOut}
 	}
 	m, c := b.ledger.collections[id], b.copies[id]
 	switch types := b.unpublished(id); {
 	case types != "":
-		return missing("its %s events are not published (types): its state cannot be rebuilt", types)
-	case m != nil && m.incarnation < b.ledger.birth:
-		_, out := missing("the sink lost its checkpoint, and had not listed it again by then")
-		out.LeftOut = b.ledger.complete(m.resource) // the plan is complete without it
-		return Covered{}, out
+		return missing(false, "its %s events are not published (types): its state cannot be rebuilt", types)
+	case m != nil && m.incarnation < b.ledger.birth: // the plan may be complete without it
+		return missing(b.ledger.complete(m.resource), "the sink lost its checkpoint, and had not listed it again by then")
 	case m != nil && m.closed != nil:
-		_, out := missing("it is not watched since %s (%s)", stamp(m.closed.Time), m.closed.Report.Reason)
-		out.LeftOut = true
-		return Covered{}, out
-	case m == nil:
-		of := event.ParseCollection(id)
-		_, out := missing("what the bus holds of it begins after %s", b.point)
-		out.LeftOut = b.ledger.complete(of.ResourceID()) // the configuration at the point did not have it
-		return Covered{}, out
+		return missing(true, "it is not watched since %s (%s)", stamp(m.closed.Time), m.closed.Report.Reason)
+	case m == nil: // the configuration at the point may not have it
+		complete := b.ledger.complete(event.ParseCollection(id).ResourceID())
+		return missing(complete, "what the bus holds of it begins after %s", b.point)
 	case c == nil || c.base == nil && c.lastGap == nil:
-		return missing("no reset or resync by then that publishes every object is on the bus, which goes back to %s: `bridge resync` makes one for later times", stamp(b.earliest))
+		return missing(false, "no reset or resync by then that publishes every object is on the bus, which goes back to %s: "+
+			"`bridge resync` makes one for later times", stamp(b.earliest))
 	case c.base == nil || c.base.synced.Incarnation != m.incarnation:
-		return missing("a list that publishes every object began at %s (%s), and was not complete by then", stamp(c.lastGap.Time), c.lastGap.Report.Reason)
+		return missing(false, "a list that publishes every object began at %s (%s), and was not complete by then",
+			stamp(c.lastGap.Time), c.lastGap.Report.Reason)
 	}
 	lacks := ""
 	if !b.latest[c.base.log] { // on a log that keeps only the latest events, later ones have replaced parts of the list
 		lacks = c.base.incomplete()
 	}
 	if why := cmp.Or(lacks, b.unreached(c)); why != "" {
-		return missing("%s", why)
+		return missing(false, "%s", why)
 	}
 	return b.covered(c), nil
 }
@@ -203,7 +193,8 @@ func (l *list) incomplete() string {
 		want = n.Present
 	}
 	if l.held != want {
-		return fmt.Sprintf("of the %d objects of the list of %s the bus holds %d: the others are dead letters, or were published later", want, when, l.held)
+		return fmt.Sprintf("of the %d objects of the list of %s the bus holds %d: "+
+			"the others are dead letters, or were published later", want, when, l.held)
 	}
 	return ""
 }
@@ -265,32 +256,34 @@ func (b *builder) covered(c *collectionCopy) Covered {
 	return out
 }
 
-// checkPlans adds the resources that have a collection in the plan but not on the bus. It skips resources with an open gap or
-// an incomplete list: these are reported as incomplete already.
+// checkPlans adds the resources that have a collection in the plan but not on the bus. It skips resources with an open
+// gap or an incomplete list: these are reported as incomplete already.
 func (b *builder) checkPlans() {
 	if !b.point.isTime() {
 		return
 	}
+	const why = "the configuration has other collections of it than the bus had by then"
 	weak := map[string]bool{} // resources that are reported as incomplete
 	for _, m := range b.out.Missing {
-		c := event.ParseCollection(m.Name)
-		weak[c.ResourceID()] = weak[c.ResourceID()] || !m.LeftOut
+		if !m.LeftOut {
+			weak[event.ParseCollection(m.Name).ResourceID()] = true
+		}
 	}
-	for i := range b.out.Collections {
-		c := &b.out.Collections[i]
-		weak[c.Resource] = weak[c.Resource] || c.Gap != nil
+	for _, c := range b.out.Collections {
+		if c.Gap != nil {
+			weak[c.Resource] = true
+		}
 	}
-	for i := range b.out.Collections {
-		c := &b.out.Collections[i]
+	for _, c := range b.out.Collections {
 		if !weak[c.Resource] && !b.ledger.complete(c.Resource) {
 			weak[c.Resource] = true
-			b.out.Missing = append(b.out.Missing, Missing{Name: c.Resource, Why: "the configuration has other collections of it than the bus had by then"})
+			b.out.Missing = append(b.out.Missing, Missing{Name: c.Resource, Why: why})
 		}
 	}
 }
 
-// unite collects the objects of all collections. For each name it takes the publication with the highest version; if several have
-// that version, the first collection's. An object with a lower version and another UID under the same name does not exist any more.
+// unite collects the objects of all collections. For each name it takes the publication with the highest version, at
+// first the first collection's. An object with a lower version and another UID does not exist any more.
 func (b *builder) unite(covered []*collectionCopy) {
 	all := map[consumer.Name]*Object{}
 	for _, c := range covered { // in the order of their IDs
@@ -326,34 +319,32 @@ func newer(a, b *event.Received) bool {
 
 // noEvents returns the message for a query that found no events.
 func (b *builder) noEvents() string {
-	if b.earliest.IsZero() {
-		return "the bus holds no events of it up to then"
+	why := "the bus holds no events of it up to then"
+	if !b.earliest.IsZero() {
+		why += "; it goes back to " + stamp(b.earliest)
 	}
-	return "the bus holds no events of it up to then; it goes back to " + stamp(b.earliest)
+	return why
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// checkFound adds to Missing a resource that the query names and no collection has. A name that means two resources is an error.
+// checkFound adds to Missing a resource that no collection has. A name that means two resources is an error.
 func (b *builder) checkFound(name discovery.Name) error {
 	var found []string
-	ended := ""
+	ended, matches := "", func(c event.Collection) bool { return name.Matches(c.Group, c.Resource) }
 	for _, c := range b.out.Collections {
 		found = append(found, c.Resource)
 	}
 	for _, m := range b.out.Missing {
 		c := event.ParseCollection(m.Name)
-		if m.LeftOut && name.Matches(c.Group, c.Resource) {
+		if m.LeftOut && matches(c) {
 			ended = m.Why
 			continue
 		}
 		found = append(found, c.ResourceID())
 	}
 	slices.Sort(found)
-	found = slices.DeleteFunc(slices.Compact(found), func(id string) bool {
-		c := event.ParseCollection(id)
-		return !name.Matches(c.Group, c.Resource)
-	})
+	found = slices.DeleteFunc(slices.Compact(found), func(id string) bool { return !matches(event.ParseCollection(id)) })
 	switch {
 	case len(found) > 1 && !slices.Contains(found, name.Unversioned()):
 		return &AmbiguousError{Name: name.String(), Candidates: found}

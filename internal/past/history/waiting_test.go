@@ -11,7 +11,7 @@ import (
 // Changes that wait for their users take a bounded amount of memory. What is shown without waiting says so.
 func TestWaitingIsBounded(t *testing.T) {
 	var shown []Change
-	w := newWaiting(func(c Change) error { shown = append(shown, c); return nil }, 10<<10)
+	w := newChangeQueue(func(c Change) error { shown = append(shown, c); return nil }, 10<<10)
 	for i := range 100 {
 		if err := w.add(&Change{ID: fmt.Sprint(i), Diff: strings.Repeat("+", 2<<10), Note: "note"}); err != nil {
 			t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 )
 
 // YAML returns a JSON text as YAML. It decodes the text as JSON. Libraries that parse JSON as YAML reject unpaired
-// surrogates, keys of more than 1,024 bytes and some other characters that JSON allows, so that one such object would prevent
-// all others from being shown.
+// surrogates, keys of more than 1,024 bytes and some other characters that JSON allows, so that one such object would
+// prevent all others from being shown.
 func YAML(object []byte) ([]byte, error) {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(object))
@@ -27,8 +27,8 @@ func YAML(object []byte) ([]byte, error) {
 	if jsonscan.Deeper(object, maxIndented) {
 		return append(appendFlow(nil, v), '\n'), nil
 	}
-	// The library writes the name "<<" without quotes, and YAML reads that as a merge. The placeholder is random, so that no
-	// object can contain it.
+	// The library writes the name "<<" without quotes, and YAML reads that as a merge. The placeholder is random, so that
+	// no object can contain it.
 	placeholder := "merge" + rand.Text()
 	found := renameMembers(v, "<<", placeholder)
 	text, err := yaml.Marshal(v)

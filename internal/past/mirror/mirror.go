@@ -1,8 +1,9 @@
 // Package mirror keeps what a bus holds of clusters on disk, in the order in which the Kubernetes API can serve it.
 //
-// pkg/consumer decides which events count and what is complete. The mirror gives each state of an object a position: the resource's era, the
-// resourceVersion, and the order of reading. An era ends where the order has a gap. The served position of a resource is the lowest
-// resourceVersion that every collection is proved to have reached. docs/adr/0031-serve.md has the reasons.
+// pkg/consumer decides which events count and what is complete. The mirror gives each state of an object a position:
+// the resource's era, the resourceVersion, and the order of reading. An era ends where the order has a gap. The served
+// position of a resource is the lowest resourceVersion that every collection is proved to have reached.
+// docs/adr/0031-serve.md has the reasons.
 package mirror
 
 import (
@@ -31,14 +32,14 @@ const (
 	recordCluster  = "cluster-uid"
 )
 
-// saveRead is how often it is made durable how far the bus was read, if nothing else is.
+// saveRead is how often the time up to which the bus was read becomes durable, if nothing else does.
 const saveRead = time.Minute
 
 // Offset is how far a part of the bus was read.
 type Offset struct {
 	Log  string // identity of the topic or stream: another one after it was deleted and created again
 	Next int64
-	// Last is the last message that was read, which the bus must still have unless retention has removed it. Zero: none was read.
+	// Last is the last message that was read, which the bus must still have unless retention has removed it; zero: none.
 	Last Message `json:",omitzero"`
 }
 
@@ -48,9 +49,10 @@ type Message struct {
 	Digest uint64
 }
 
-// Mirror writes a store. Apply, Commit, Forget, OpenLogs, ReadUntil and Trim are called by one goroutine; the other methods by any.
+// Mirror writes a store. One goroutine calls Apply, Commit, Forget, OpenLogs, ReadUntil and Trim; any calls the others.
 type Mirror struct {
-	// Ignored is called for an event that is not applied because no bridge can have written it; nil: it is not. Set it before the first call of Apply.
+	// Ignored is called for an event that no bridge can have written. Set it before the first call of
+	// Apply.
 	Ignored func(error)
 
 	store   *store.Store
@@ -72,7 +74,10 @@ type Mirror struct {
 
 // Open continues with what a store holds.
 func Open(s *store.Store) (*Mirror, error) {
-	m := &Mirror{store: s, all: map[store.Resource]*resource{}, offsets: map[string]Offset{}, published: map[store.Resource]*Resource{}, commits: make(chan struct{})}
+	m := &Mirror{
+		Ignored: func(error) {}, store: s, all: map[store.Resource]*resource{}, offsets: map[string]Offset{},
+		published: map[store.Resource]*Resource{}, commits: make(chan struct{}),
+	}
 	if err := m.load(); err != nil {
 		return nil, fmt.Errorf("read the data directory: %w", err)
 	}
@@ -85,8 +90,8 @@ func Open(s *store.Store) (*Mirror, error) {
 	return m, nil
 }
 
-// leftOut returns the resource and the collection of an object's event, if objects of the collection are not kept, because its events do not show which
-// objects exist; nil for other events.
+// leftOut returns resource and collection of an object's event if the collection's objects are not kept, because its
+// events do not show which exist; else nil.
 func (m *Mirror) leftOut(e *event.Received) (*resource, *collection) {
 	r := m.all[store.Resource{Cluster: e.Cluster, Name: consumer.NameOf(e).Resource}]
 	if r == nil || e.Type.OfCollection() {
@@ -118,13 +123,10 @@ func (m *Mirror) load() error {
 	}
 	for name, to := range map[string]any{recordSeq: &m.seq, recordCluster: &m.uid} {
 		value, err := m.store.Record(name)
+		if err == nil && value != nil {
+			err = json.Unmarshal(value, to)
+		}
 		if err != nil {
-			return err
-		}
-		if value == nil {
-			continue
-		}
-		if err := json.Unmarshal(value, to); err != nil {
 			return err
 		}
 	}
@@ -180,7 +182,6 @@ func (m *Mirror) newState() {
 	m.state = consumer.State{Durable: true, Lookup: func(key string) ([]byte, error) { return m.store.Record(objectPrefix + key) }}
 }
 
-// saveState writes a record of the state.
 func (m *Mirror) saveState(key string, value []byte) error {
 	name := statePrefix + key
 	if consumer.OfObject(key) {
@@ -225,12 +226,6 @@ func (m *Mirror) resourceOf(id store.Resource) *resource {
 		m.all[id] = r
 	}
 	return r
-}
-
-func (m *Mirror) ignored(err error) {
-	if m.Ignored != nil {
-		m.Ignored(err)
-	}
 }
 
 // Apply applies a message and the event that it holds. Readers see it after Commit.
@@ -284,15 +279,9 @@ func dropReason(id string, e *event.Received) string {
 
 // Commit makes what was applied durable together with the offsets after it, and shows it to readers.
 func (m *Mirror) Commit(offsets map[string]Offset) error {
+	records := map[string]any{}
 	for part, o := range offsets {
-		record, err := json.Marshal(o)
-		if err != nil {
-			return err
-		}
-		if err := m.batch.SetRecord(offsetPrefix+part, record); err != nil {
-			return err
-		}
-		m.offsets[part] = o
+		records[offsetPrefix+part], m.offsets[part] = o, o
 	}
 	var changed []*resource
 	for _, r := range m.all {
@@ -301,18 +290,16 @@ func (m *Mirror) Commit(offsets map[string]Offset) error {
 				return err
 			}
 		}
-		if !r.changed {
-			continue
+		if r.changed {
+			r.save(records)
+			changed = append(changed, r)
 		}
-		if err := r.save(m.batch.SetRecord); err != nil {
-			return err
-		}
-		changed = append(changed, r)
 	}
 	if err := m.state.Save(m.saveState); err != nil {
 		return err
 	}
-	for name, value := range map[string]any{recordSeq: m.seq, recordCluster: m.uid} {
+	records[recordSeq], records[recordCluster] = m.seq, m.uid
+	for name, value := range records {
 		record, err := json.Marshal(value)
 		if err != nil {
 			return err
@@ -325,28 +312,50 @@ func (m *Mirror) Commit(offsets map[string]Offset) error {
 		return err
 	}
 	m.batch = m.store.Batch()
-	m.publish(changed)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.clusterUID = m.uid
+	for _, r := range changed {
+		m.published[r.id] = r.published()
+	}
+	close(m.commits)
+	m.commits = make(chan struct{})
 	return nil
 }
 
 // MarkReached remembers how far each collection has been read in the partition that is furthest.
 func (m *Mirror) MarkReached() {
 	for _, r := range m.all {
-		r.markReached()
+		for _, c := range r.Collections {
+			c.marked = mark{}
+			for _, at := range c.Reached {
+				if r.complete && !at.Gone && c.marked.below(at.Epoch, at.Version) {
+					c.marked = mark{run: c.Run, proof: at}
+				}
+			}
+		}
 	}
 }
 
-// ProveMarked is called when every message of some partitions that was published before the last call of MarkReached has been applied. So the
-// collections are complete up to what was remembered in these partitions, which have the names of [consumer.Message.String]. A partition that is not
-// among them holds its collections back. Readers see it after Commit.
+// ProveMarked is called when every message that some partitions had before the last call of MarkReached is applied. So
+// the collections are complete in these partitions up to what was remembered, unless a gap began since. The partitions
+// have the names of [consumer.Message.String]; others hold their collections back. Readers see it after Commit.
 func (m *Mirror) ProveMarked(partitions map[string]bool) {
 	for _, r := range m.all {
-		r.proveMarked(partitions)
+		for _, c := range r.Collections {
+			for part, at := range c.Reached {
+				if to := c.marked; to.run != 0 && to.run == c.Run && partitions[part] && !at.Gone && at.Epoch == to.Epoch && at.Version < to.Version {
+					c.Reached[part] = to.proof
+					r.recheckServed, r.changed = true, true
+				}
+			}
+			c.marked = mark{}
+		}
 	}
 }
 
-// ReadUntil is called after Commit, when everything is applied that the bus had at a time in its partitions, which have the names of
-// [consumer.Message.String]. Readers are shown states up to that time. A resource that was also read from another partition is not shown further.
+// ReadUntil is called after Commit, when all is applied that some partitions had at a time. Readers are shown states up
+// to it. A resource that was read from another partition as well is not shown further.
 func (m *Mirror) ReadUntil(t time.Time, partitions map[string]bool) error {
 	save := t.Sub(m.saved) >= saveRead
 	for _, r := range m.all {
@@ -375,19 +384,7 @@ func (m *Mirror) ReadUntil(t time.Time, partitions map[string]bool) error {
 	return nil
 }
 
-func (m *Mirror) publish(changed []*resource) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.clusterUID = m.uid
-	for _, r := range changed {
-		m.published[r.id] = r.published()
-	}
-	close(m.commits)
-	m.commits = make(chan struct{})
-}
-
-// Forget ends every collection, because messages were lost: the copy begins again with what is read next. What was served before
-// stays as the past.
+// Forget ends every collection, because messages were lost: the copy begins again. What was served stays as the past.
 func (m *Mirror) Forget(reason string) error {
 	for _, r := range m.all {
 		r.Read, r.Waiting = r.until(), time.Time{}
@@ -411,8 +408,8 @@ func (m *Mirror) Forget(reason string) error {
 	return m.Commit(nil)
 }
 
-// Trim ends the retention of the history before a time: readers do not use it any more. It returns the lowest position that each resource
-// retains, for [store.Store.Trim], which deletes what is below. That includes what an earlier call returned, because it may not have been deleted.
+// Trim ends the retention of what is before a time. It returns the lowest position that each resource retains, for
+// [store.Store.Trim], also what an earlier call returned: it may not have been deleted.
 func (m *Mirror) Trim(before time.Time) (map[store.Resource]store.Position, error) {
 	floors := map[store.Resource]store.Position{}
 	for _, r := range m.all {
@@ -437,7 +434,6 @@ func (m *Mirror) Trim(before time.Time) (map[store.Resource]store.Position, erro
 	return floors, m.Commit(nil)
 }
 
-// forgetEras removes the eras that are not retained.
 func (m *Mirror) forgetEras(r *resource) error {
 	for r.eras[0].Number < r.Floor.Era {
 		if err := m.batch.SetRecord(eraRecord(r.id, r.eras[0].Number), nil); err != nil {

@@ -3,6 +3,7 @@ package mirror
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,9 +19,10 @@ var (
 	ErrExpired = errors.New("not covered")
 	// ErrTooNew is returned for a resourceVersion that the resource has not reached.
 	ErrTooNew = errors.New("too large resource version")
-	// ErrUnread is returned for a time whose state is not known yet, because messages that were published by then may not have been read, or are not served.
+	// ErrUnread is returned for a time whose state is not known yet: messages of it may not be read, or are not served.
 	ErrUnread = errors.New("not read yet")
-	// ErrAbsent is returned for a resource that does not exist in the cluster, or that the bridge does not publish any more.
+	// ErrAbsent is returned for a resource that does not exist in the cluster, or that the bridge does not publish any
+	// more.
 	ErrAbsent = errors.New("the resource does not exist")
 )
 
@@ -54,14 +56,8 @@ func (m *Mirror) Resource(id store.Resource) *Resource {
 func (m *Mirror) Resources(cluster string) []*Resource {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	var all []*Resource
-	for id, r := range m.published {
-		if id.Cluster == cluster {
-			all = append(all, r)
-		}
-	}
-	slices.SortFunc(all, func(a, b *Resource) int { return strings.Compare(a.ID.Name, b.ID.Name) })
-	return all
+	all := slices.SortedFunc(maps.Values(m.published), func(a, b *Resource) int { return strings.Compare(a.ID.Name, b.ID.Name) })
+	return slices.DeleteFunc(all, func(r *Resource) bool { return r.ID.Cluster != cluster })
 }
 
 // Clusters returns the names of the clusters that the bus has events of.
@@ -75,14 +71,15 @@ func (m *Mirror) Clusters() (names []string) {
 	return slices.Compact(names)
 }
 
-// Until returns the time up to which everything that was published is applied, as far as its partitions were seen: see [Mirror.ReadUntil].
+// Until returns the time up to which everything that was published is applied: see [Mirror.ReadUntil].
 func (m *Mirror) Until() time.Time {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.until
 }
 
-// Commits returns a channel that is closed at the next commit. Call it before [Mirror.Resource], so that no commit is missed.
+// Commits returns a channel that is closed at the next commit. Call it before [Mirror.Resource], so that no commit is
+// missed.
 func (m *Mirror) Commits() <-chan struct{} {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -92,7 +89,7 @@ func (m *Mirror) Commits() <-chan struct{} {
 // Store returns the store, to read views.
 func (m *Mirror) Store() *store.Store { return m.store }
 
-// For returns the resource for somebody who may see some namespaces: reasons do not name collections of others.
+// For returns the resource for a client that may see some namespaces: reasons do not name collections of others.
 func (r *Resource) For(sees func(namespace string) bool) *Resource {
 	hidden := func(e Era) bool {
 		namespace := event.ParseCollection(e.Collection).Namespace
@@ -116,9 +113,7 @@ func (r *Resource) For(sees func(namespace string) bool) *Resource {
 func (r *Resource) Present() *Era { return &r.Eras[len(r.Eras)-1] }
 
 // eraOf returns an era by its number; nil if it is not retained.
-func (r *Resource) eraOf(number uint64) *Era {
-	return findEra(r.Eras, number)
-}
+func (r *Resource) eraOf(number uint64) *Era { return findEra(r.Eras, number) }
 
 // Latest returns the served position. Errors wrap [ErrIncomplete] or [ErrAbsent].
 func (r *Resource) Latest() (store.Position, error) {
@@ -143,7 +138,7 @@ func (r *Resource) Latest() (store.Position, error) {
 	return r.Served, nil
 }
 
-// Unpublished returns types of events that are not published, so that no present state is served. It returns "" if there is one, or for another reason none.
+// Unpublished returns types of events that are not published, for which no present state is served; "": there are none.
 func (r *Resource) Unpublished() string {
 	if e := r.eraOf(r.Served.Era); e != nil {
 		return e.Unpublished
@@ -155,7 +150,8 @@ func (r *Resource) Unpublished() string {
 func (e *Era) lacks() string {
 	switch {
 	case e.Unpublished != "":
-		return fmt.Sprintf("its %s events are not published, so it is not known which objects exist: set types: [added, modified, deleted] in its entry", e.Unpublished)
+		return fmt.Sprintf("its %s events are not published, so it is not known which objects exist: "+
+			"set types: [added, modified, deleted] in its entry", e.Unpublished)
 	case e.Skipped == 0:
 		return ""
 	}
@@ -183,8 +179,8 @@ func (r *Resource) limit(e *Era) (store.Position, bool) {
 	return e.Last, e.Complete
 }
 
-// AtVersion returns the position of a resourceVersion, in an epoch, or with 0 in any. The version must have been complete in some era. Errors
-// wrap [ErrExpired] or [ErrTooNew].
+// AtVersion returns the position of a resourceVersion in an epoch; 0: any. It must have been complete in some era.
+// Errors wrap [ErrExpired] or [ErrTooNew].
 func (r *Resource) AtVersion(version, epoch uint64) (store.Position, error) {
 	var found []Era
 	for _, e := range r.Eras {
@@ -204,7 +200,8 @@ func (r *Resource) AtVersion(version, epoch uint64) (store.Position, error) {
 		return store.Position{}, fmt.Errorf("%w: %s", ErrExpired, e.lacks())
 	}
 	if epoch == 0 && found[0].Epoch != e.Epoch {
-		return store.Position{}, fmt.Errorf("%w: resourceVersion %d is of several epochs of the cluster: ask for a time, or for e%d:%d", ErrExpired, version, e.Epoch, version)
+		return store.Position{}, fmt.Errorf("%w: resourceVersion %d is of several epochs of the cluster: "+
+			"ask for a time, or for e%d:%d", ErrExpired, version, e.Epoch, version)
 	}
 	at := store.Position{Era: e.Number, Version: version, Seq: ^uint64(0)}
 	if last, _ := r.limit(&e); at.Compare(last) > 0 {
@@ -216,8 +213,8 @@ func (r *Resource) AtVersion(version, epoch uint64) (store.Position, error) {
 	return at, nil
 }
 
-// Watch returns the position after which a watch from a resourceVersion begins, in a view: that of [Resource.Latest], or of the past. Errors
-// wrap [ErrExpired] or [ErrTooNew].
+// Watch returns the position after which a watch from a resourceVersion begins, in the view of [Resource.Latest] or of
+// the past. Errors wrap [ErrExpired] or [ErrTooNew].
 func (r *Resource) Watch(version uint64, view store.Position) (store.Position, error) {
 	e := r.eraOf(view.Era)
 	switch {
@@ -228,25 +225,19 @@ func (r *Resource) Watch(version uint64, view store.Position) (store.Position, e
 	case version > view.Version:
 		return view, fmt.Errorf("%w: %d, current: %d", ErrTooNew, version, view.Version)
 	case version < e.Base:
-		return view, fmt.Errorf("%w: too old resource version: %d (%d): changes before it may be missing%s", ErrExpired, version, e.Base, reasonSuffix(e.Reason))
+		why := strings.TrimSuffix("changes before it may be missing: "+e.Reason, ": ")
+		return view, fmt.Errorf("%w: too old resource version: %d (%d): %s", ErrExpired, version, e.Base, why)
 	}
 	at := store.Position{Era: e.Number, Version: version, Seq: ^uint64(0)}
 	if at.Compare(r.Floor) < 0 {
 		return at, fmt.Errorf("%w: too old resource version: %d (%d): older changes are not retained", ErrExpired, version, r.Floor.Version)
 	}
-	// Lists at the base have what came before the first served position, such as the deletions that the era's first list showed.
+	// Lists at the base have what came before First, such as the deletions that the era's first list showed.
 	first := store.Position{Era: e.Number, Version: version, Seq: e.First}
 	if e.Complete && version == e.Base && e.First != 0 && first.Compare(r.Floor) >= 0 {
 		return first, nil
 	}
 	return at, nil
-}
-
-func reasonSuffix(reason string) string {
-	if reason == "" {
-		return ""
-	}
-	return ": " + reason
 }
 
 // Past is a resource as of a time.
@@ -256,23 +247,23 @@ type Past struct {
 	Gap   string    // why changes before the time may be missing; "": none is known to be
 }
 
-// AtTime returns the resource with everything that was published by a time. It refuses a time for which a message that is still to be read or served could
-// change the answer. Errors wrap [ErrUnread], [ErrExpired] or [ErrAbsent].
+// AtTime returns the resource with everything that was published by a time, unless a message that is still to be read
+// or served could change that. Errors wrap [ErrUnread], [ErrExpired] or [ErrAbsent].
 func (m *Mirror) AtTime(r *Resource, t time.Time) (p Past, err error) {
+	stamp := t.UTC().Format(time.RFC3339Nano)
 	if t.After(r.Until) {
-		return p, fmt.Errorf("%w: %s at %s, which is known up to %s", ErrUnread, r.ID.Name, t.UTC().Format(time.RFC3339Nano), r.Until.UTC().Format(time.RFC3339Nano))
+		until := r.Until.UTC().Format(time.RFC3339Nano)
+		return p, fmt.Errorf("%w: %s at %s, which is known up to %s", ErrUnread, r.ID.Name, stamp, until)
 	}
 	at, since, found, err := m.store.Moment(r.ID, t)
 	if err != nil {
 		return p, err
 	}
-	stamp := t.UTC().Format(time.RFC3339Nano)
 	if !found || at.Compare(r.Floor) < 0 {
 		return p, fmt.Errorf("%w: no complete state of %s at %s is retained", ErrExpired, r.ID.Name, stamp)
 	}
 	p = Past{At: at, Since: since}
-	for i := range r.Eras {
-		e := &r.Eras[i]
+	for _, e := range r.Eras {
 		switch {
 		case e.Number == at.Era && e.Absent:
 			return p, fmt.Errorf("%w in the cluster at %s", ErrAbsent, stamp)

@@ -18,64 +18,69 @@ import (
 // Era is a time in which a resource's changes have an order without a gap.
 type Era struct {
 	Number uint64
-	// Began is the time up to which the era before shows everything, and Reason says why it ended, or is not complete since. Reset is set if what was held
-	// does not count any more, from ResetAt on if that is later. Collection is what the reason is about, which the reason may name; "": no collection.
+	// Began is the time up to which the era before shows everything; Reason says why that ended, or is not complete since.
+	// With Reset, what was held does not count any more, from ResetAt on. Collection is the one that Reason may name; "":
+	// none.
 	Began      time.Time
 	Reason     string
 	Collection string    `json:",omitzero"`
 	Reset      bool      `json:",omitzero"`
 	ResetAt    time.Time `json:",omitzero"`
-	// From is the epoch with which the era began, as far as it is known. Events of former epochs belong to an era before.
+	// From is the epoch with which the era began, if it is known. Events of former epochs belong to an era before.
 	From uint64 `json:",omitzero"`
-	// Complete is set once the resource was complete in this era, with the resourceVersion Base of the epoch Epoch. Since is when.
+	// Complete is set once the resource was complete in this era, at Since, with the resourceVersion Base of the epoch
+	// Epoch.
 	Complete bool `json:",omitzero"`
-	// First is the Seq of the first position that was served, which has the resourceVersion Base; 0: not known.
+	// First is the Seq of the first position that was served, at Base; 0: not known.
 	Base, Epoch uint64
 	First       uint64 `json:",omitzero"`
 	Since       time.Time
-	// MinServed is the highest resourceVersion of a list that ended in this era, and of changes that an era before keeps. Lower ones are not served: the
-	// objects at them are not known.
-	MinServed reached `json:",omitzero"`
-	// Absent is set if the resource did not exist.
+	// MinServed is the highest resourceVersion of a list that ended in this era, or of a change that an era before keeps.
+	// Lower ones are not served: the objects at them are not known.
+	MinServed proof `json:",omitzero"`
+	// Absent: the resource did not exist.
 	Absent bool `json:",omitzero"`
-	// Skipped is the number of objects that existed and were not published (snapshot: skip). States of the era lack them.
+	// Skipped is the number of objects that existed and were not published (snapshot: skip).
 	Skipped int `json:",omitzero"`
-	// Unpublished are types of a collection's events that are not published, without which it is not known which objects exist; "": there are none.
+	// Unpublished are the types of a collection's events that are not published, so that it is not known which objects
+	// exist.
 	Unpublished string `json:",omitzero"`
 	// Last is the last position that was served; zero for the newest era.
 	Last store.Position
 }
 
-// reached is how far a partition proves a collection to be complete.
-type reached struct {
+// proof is how far a partition proves a collection to be complete.
+type proof struct {
 	Epoch, Version uint64
-	// Gone is set if the resource, or the collection's namespace, does not exist.
+	// Gone: the resource, or the collection's namespace, does not exist.
 	Gone bool `json:",omitzero"`
 	// Time is that of the event that proves it, by the bridge's clock.
 	Time time.Time `json:",omitzero"`
 }
 
 // below reports whether a resourceVersion of an epoch is a later one.
-func (at reached) below(epoch, version uint64) bool {
+func (at proof) below(epoch, version uint64) bool {
 	return at.Epoch < epoch || at.Epoch == epoch && at.Version < version
 }
 
 // collection is what the mirror keeps of a collection beside the consumer's copy.
 type collection struct {
-	Reached map[string]reached // by partition
-	// LastEvents are the times of the last events of the collection by partition, by the bridge's clock.
+	Reached map[string]proof // by partition
+	// LastEvents are the times of the collection's last events by partition, by the bridge's clock.
 	LastEvents map[string]time.Time
-	// Run and Epoch are those of the last gap, Begun are the runs of the last gaps by partition. Former are the eras for events of partitions
-	// that have not read the last gap yet, in the order of their runs. Gaps are the numbers of the last versions before the last gaps, by partition.
+	// Run and Epoch are those of the last gap, Begun the runs of the last gaps by partition. Former are the eras for
+	// events of partitions that have not read the last gap, by their runs. Gaps are the last versions before the last
+	// gaps, by partition.
 	Run, Epoch uint64
 	Begun      map[string]uint64
-	Former     []former
+	Former     []runEra
 	Gaps       map[string]uint64 `json:",omitzero"`
-	// Wrote is the last era in which the collection has a version, and Top the highest resourceVersion that it has there. Since is the first era whose
-	// complete states include the collection.
+	// Wrote is the last era in which the collection has a version, Top the highest resourceVersion there. Since is the
+	// first era whose complete states include the collection.
 	Wrote, Since uint64
 	Top          uint64 `json:",omitzero"`
-	// Skipped is the number of objects of the last list that were not published (snapshot: skip), and have not changed since.
+	// Skipped is the number of objects of the last list that were not published (snapshot: skip), and have not changed
+	// since.
 	Skipped int `json:",omitzero"`
 	// Selection is that of the last gap, or of a later synced event.
 	Selection event.Selection `json:",omitzero"`
@@ -83,41 +88,25 @@ type collection struct {
 	marked mark // of the last call of MarkReached
 }
 
-// Span is a collection with a selection in the eras from Since, before Until. Their complete states include it. Until is 0 while the collection is not
-// closed and its selection has not changed.
+// Span is a collection with a selection in the complete states of the eras from Since, before Until; 0: it goes on.
 type Span struct {
 	Collection   string
 	Since, Until uint64
 	Selection    event.Selection `json:",omitzero"`
 }
 
-// former is the era of a run.
-type former struct{ Run, Era uint64 }
+type runEra struct{ Run, Era uint64 }
 
 // lags reports whether one of n partitions has not read the last gap.
 func (c *collection) lags(n int) bool {
-	read := 0
 	for _, run := range c.Begun {
 		if run >= c.Run {
-			read++
+			n--
 		}
 	}
-	return read < n
+	return n > 0
 }
 
-// eraOf returns the number of the era for an event of a partition: a former one if the partition has not read the gap that ended it.
-func (c *collection) eraOf(part string, present uint64) uint64 {
-	if c.Begun[part] < c.Run {
-		for _, f := range c.Former {
-			if f.Run >= c.Begun[part] {
-				return f.Era
-			}
-		}
-	}
-	return present
-}
-
-// wrote records that the collection has a version in an era.
 func (c *collection) wrote(era, version uint64) {
 	switch {
 	case era == c.Wrote:
@@ -127,9 +116,12 @@ func (c *collection) wrote(era, version uint64) {
 	}
 }
 
-// eraOf returns the number of the era for an event of a collection.
+// eraOf returns the number of the era for an event: a former one if its partition has not read the gap that ended it.
 func (r *resource) eraOf(c *collection, s *step) uint64 {
-	number := c.eraOf(s.message.String(), r.era().Number)
+	number, begun := r.era().Number, c.Begun[s.message.String()]
+	if i := slices.IndexFunc(c.Former, func(f runEra) bool { return f.Run >= begun }); i >= 0 && begun < c.Run {
+		number = c.Former[i].Era
+	}
 	for _, e := range slices.Backward(r.eras) {
 		if e.Number <= number && e.From <= s.event.Epoch {
 			return e.Number
@@ -141,7 +133,7 @@ func (r *resource) eraOf(c *collection, s *step) uint64 {
 // mark is the position that a collection is proved to have reached in the partition that is furthest, in a run.
 type mark struct {
 	run uint64
-	reached
+	proof
 }
 
 // Kind is what is known of a resource's objects.
@@ -150,7 +142,7 @@ type Kind struct {
 	Namespaced       bool
 }
 
-// resource is a resource as the writer sees it. A record in the store has its exported fields, and each era has a record of its own.
+// resource is a resource as the writer sees it. Its record has the exported fields; each era has a record of its own.
 type resource struct {
 	id   store.Resource
 	eras []Era // ascending; the last one is the present era
@@ -162,7 +154,8 @@ type resource struct {
 	Restarted time.Time `json:",omitzero"` // the time up to which everything was read before messages were lost, and all was read again
 	Time      time.Time // the highest time of an event, by the bridge's clock
 	Read      time.Time `json:",omitzero"` // everything that was published by then is applied: see [Mirror.ReadUntil]
-	// Waiting is not later than any change of the present era that is not served, if the era is complete; zero: all are served.
+	// Waiting is not later than any change of the present era that is not served, if the era is complete; zero: all are
+	// served.
 	Waiting     time.Time `json:",omitzero"`
 	Collections map[string]*collection
 	Ended       []Span    `json:",omitzero"` // collections of eras that are retained, which a later era does not have
@@ -177,7 +170,7 @@ type resource struct {
 	recheckComplete bool     // completeness may have changed
 	complete        bool     // the union is complete
 	run             uint64   // an object event of a higher run may end completeness
-	unserved        unserved
+	unserved        pendingChanges
 	recheckWaiting  bool // Waiting may be earlier than all changes, or that of a store in which it was later than one
 }
 
@@ -226,18 +219,15 @@ func (r *resource) readIn(partitions map[string]bool) bool {
 	return true
 }
 
-// unserved are the changes of the present era after the served position, as far as they are known without reading the store.
-type unserved struct {
+// pendingChanges are the changes of the present era after the served position, as far as they are known without the
+// store.
+type pendingChanges struct {
 	number int // 0, 1, or several: more than 1 or not known
 	at     store.Position
 	time   time.Time // of the change at at, if it is one
 }
 
 const several = 2
-
-func (u *unserved) add(at store.Position, t time.Time) {
-	u.number, u.at, u.time = min(u.number+1, several), at, t
-}
 
 func (r *resource) era() *Era { return &r.eras[len(r.eras)-1] }
 
@@ -250,7 +240,6 @@ func findEra(eras []Era, number uint64) *Era {
 	return &eras[i]
 }
 
-// wasComplete reports whether the resource was complete in an era.
 func (r *resource) wasComplete(number uint64) bool {
 	e := findEra(r.eras, number)
 	return e != nil && e.Complete
@@ -265,28 +254,17 @@ func eraRecord(r store.Resource, number uint64) string {
 
 func eraRecords(r store.Resource) string { return eraPrefix + r.Cluster + "/" + r.Name + "/" }
 
-// save writes the records of what has changed.
-func (r *resource) save(set func(name string, value []byte) error) error {
-	records := map[string]any{recordOf(r.id): r, eraRecord(r.id, r.era().Number): r.era()}
+// save adds the records of what has changed.
+func (r *resource) save(records map[string]any) {
+	records[recordOf(r.id)], records[eraRecord(r.id, r.era().Number)] = r, r.era()
 	for _, number := range r.changedEras {
 		if e := findEra(r.eras, number); e != nil {
 			records[eraRecord(r.id, number)] = e
 		}
 	}
-	for name, record := range records {
-		text, err := json.Marshal(record)
-		if err != nil {
-			return err
-		}
-		if err := set(name, text); err != nil {
-			return err
-		}
-	}
 	r.changed, r.changedEras = false, nil
-	return nil
 }
 
-// step is what one message does to a resource.
 type step struct {
 	message consumer.Message
 	event   *event.Received
@@ -321,7 +299,7 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 		}
 	}
 	next.Began = later(next.Began, r.Restarted)
-	moved, left, err := m.batch.MoveAfter(r.id, r.Served, next.Number, append(slices.Clone(s.change.Dropped), id))
+	moved, left, err := m.batch.MoveAfter(r.id, r.Served, next.Number, slices.Concat(s.change.Dropped, []string{id}))
 	if err != nil {
 		return err
 	}
@@ -340,19 +318,19 @@ func (m *Mirror) nextEra(r *resource, s *step, id, reason string, reset bool) er
 	epoch := now.Epoch
 	r.eras, r.changedEras = append(r.eras, next), append(r.changedEras, now.Number)
 	r.raiseMinServed(epoch, r.Served.Version)
-	if c := r.Collections[id]; c != nil && !reset {
-		for _, change := range left {
-			if change.Collection == id {
-				r.raiseMinServed(c.Epoch, change.At.Version)
-			}
+	c := r.Collections[id]
+	for _, change := range left {
+		if c != nil && !reset && change.Collection == id {
+			r.raiseMinServed(c.Epoch, change.At.Version)
 		}
 	}
 	r.changed, r.unserved.number, r.Waiting = true, several, time.Time{}
 	return nil
 }
 
-// nextEpoch starts an era because the cluster was restored, at lower resourceVersions. Each collection begins a gap, and its list shows what differs
-// from the state before, so that state stays in a former era, which is never served: there, deletions count also above the list's resourceVersion.
+// nextEpoch starts an era because the cluster was restored, at lower resourceVersions. Lists show what differs from the
+// state before, so that state stays in a former era that is never served: there, deletions count also above the list's
+// resourceVersion.
 func (m *Mirror) nextEpoch(r *resource, s *step, id, reason string, reset bool) error {
 	if err := m.begin(r, s, id, reason, reset); err != nil {
 		return err
@@ -369,8 +347,8 @@ func (m *Mirror) nextEpoch(r *resource, s *step, id, reason string, reset bool) 
 	return nil
 }
 
-// restart begins again at a time that is later than all that was shown: messages are read again that were published before. What was shown up to then stays
-// as it was.
+// restart begins again at a time later than all that was shown: messages are read again. What was shown stays as it
+// was.
 func (r *resource) restart(at time.Time) {
 	r.Restarted = later(r.Restarted, at)
 	if now := r.era(); !now.Complete {
@@ -383,25 +361,14 @@ func (r *resource) restart(at time.Time) {
 func (r *resource) raiseMinServed(epoch, version uint64) {
 	now := r.era()
 	if !now.Complete && now.MinServed.below(epoch, version) {
-		now.MinServed = reached{Epoch: epoch, Version: version}
+		now.MinServed = proof{Epoch: epoch, Version: version}
 	}
 }
 
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
+func earlier(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
+func later(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-// dropped ends a collection.
 func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 	c := r.Collections[id]
 	if c == nil {
@@ -416,7 +383,7 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 		r.Ended = append(r.Ended, Span{id, c.Since, until, c.Selection})
 	}
 	if len(r.Collections) == 0 { // no list counts any more; epochs begin again if the checkpoint was lost
-		r.era().MinServed, r.era().From, r.Unordered = reached{}, 0, ""
+		r.era().MinServed, r.era().From, r.Unordered = proof{}, 0, ""
 		if s.event.Type == event.Closed && s.event.Collection == id {
 			r.ClosedAt = s.event.Time
 		}
@@ -425,7 +392,6 @@ func (m *Mirror) dropped(r *resource, s *step, id, reason string) error {
 	return m.batch.Drop(r.id, id, r.era().Number, m.seq)
 }
 
-// apply applies an event that counts.
 func (m *Mirror) apply(r *resource, s *step) error {
 	e := s.event
 	r.Time, r.changed = later(r.Time, e.Time), true
@@ -437,7 +403,7 @@ func (m *Mirror) apply(r *resource, s *step) error {
 		if err := m.begin(r, s, e.Collection, "the collection "+e.Collection+" was added", false); err != nil {
 			return err
 		}
-		c = &collection{Reached: map[string]reached{}, LastEvents: map[string]time.Time{}, Begun: map[string]uint64{}, Since: r.era().Number}
+		c = &collection{Reached: map[string]proof{}, LastEvents: map[string]time.Time{}, Begun: map[string]uint64{}, Since: r.era().Number}
 		r.Collections[e.Collection], r.ClosedAt = c, time.Time{}
 	}
 	if now := r.era(); now.From == 0 {
@@ -467,9 +433,9 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 		}
 		switch {
 		case e.ResourceVersion == "":
-			c.Reached[at] = reached{Gone: true, Time: e.Time}
+			c.Reached[at] = proof{Gone: true, Time: e.Time}
 		case ok && (was.Gone || was.Epoch != e.Epoch || was.Version < version):
-			c.Reached[at] = reached{Epoch: e.Epoch, Version: version, Time: e.Time}
+			c.Reached[at] = proof{Epoch: e.Epoch, Version: version, Time: e.Time}
 		}
 		return nil
 	}
@@ -493,7 +459,7 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	if n := len(c.Former) - 1; n >= 0 && c.Former[n].Era == r.era().Number {
 		c.Former[n].Run = c.Run
 	} else {
-		c.Former = append(slices.Clip(c.Former), former{c.Run, r.era().Number})
+		c.Former = append(slices.Clip(c.Former), runEra{c.Run, r.era().Number})
 	}
 	if c.Wrote == r.era().Number { // the gap may hide objects that existed at what was read before
 		r.raiseMinServed(c.Epoch, c.Top)
@@ -509,7 +475,8 @@ func (m *Mirror) applyCollection(r *resource, c *collection, s *step) error {
 	return err
 }
 
-// selected notes the selection of a gap or synced event, from the present era on. If it is that of the eras before, they are one span, also over a reset.
+// selected notes the selection of a gap or synced event, from the present era on. Eras with one selection are one span,
+// also over a reset.
 func (r *resource) selected(c *collection, e *event.Received) {
 	now := r.era().Number
 	if c.Selection != e.Report.Selection && c.Since < now {
@@ -540,54 +507,48 @@ func (m *Mirror) skipped(r *resource, c *collection, s *step) error {
 	return m.begin(r, s, e.Collection, "a list of the collection "+e.Collection+" showed other objects that are not published (snapshot: skip)", false)
 }
 
-// lastEvent returns the time of the last event in the partition whose last event is the oldest; zero if a partition had none.
+// lastEvent returns the time of the oldest of the partitions' last events; zero if a partition had none.
 func (r *resource) lastEvent() (oldest time.Time) {
-	first := true
+	var all []time.Time
 	for _, c := range r.Collections {
 		for part := range c.Begun {
-			if t := c.LastEvents[part]; first || t.Before(oldest) {
-				oldest, first = t, false
-			}
+			all = append(all, c.LastEvents[part])
 		}
+	}
+	if len(all) > 0 {
+		oldest = earlier(all...)
 	}
 	return oldest
 }
 
-// number parses a resourceVersion. One that is not a number makes the resource unordered, unless a list of the collection had a number: then no API server
-// sends it, and the event is ignored.
+// number parses a resourceVersion. One that is no number makes the resource unordered, unless a list of the collection
+// had a number: no API server sends it then, and the event is ignored.
 func (m *Mirror) number(r *resource, c *collection, e *event.Received, version string) (uint64, bool) {
 	if version == "" {
 		return 0, true
 	}
 	n, err := strconv.ParseUint(version, 10, 64)
+	numbered := func(at proof) bool { return at.Version > 0 }
 	switch {
 	case err == nil:
-	case r.Unordered == "" && c.hasNumbers():
-		m.ignored(fmt.Errorf("event %q: its resourceVersion %q is not a number, and those of the collection are", e.ID, version))
+	case r.Unordered == "" && slices.ContainsFunc(slices.Collect(maps.Values(c.Reached)), numbered):
+		m.Ignored(fmt.Errorf("event %q: its resourceVersion %q is not a number, and those of the collection are",
+			e.ID, version))
 	default:
 		r.Unordered, r.changed = version, true
 	}
 	return n, err == nil
 }
 
-// hasNumbers reports whether a synced event of the collection had a resourceVersion that is a number.
-func (c *collection) hasNumbers() bool {
-	for _, at := range c.Reached {
-		if at.Version > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// noteKind takes the kind of the resource from an event of an object. A deletion has the API version in which the object was published last, and a
-// partition that is behind has older events.
+// noteKind takes the kind of the resource from an event of an object. A deletion has the API version of the last
+// publication, and a partition that is behind has older events.
 func (r *resource) noteKind(e *event.Received) {
-	if r.Kind.Kind == "" {
-		r.Kind = Kind{e.APIVersion, e.Kind, e.Namespace != ""}
+	present := e.Type != event.Deleted && !e.Time.Before(r.KindTime)
+	if present {
+		r.KindTime = e.Time
 	}
-	if e.Type != event.Deleted && !e.Time.Before(r.KindTime) {
-		r.Kind, r.KindTime = Kind{e.APIVersion, e.Kind, e.Namespace != ""}, e.Time
+	if present || r.Kind.Kind == "" {
+		r.Kind = Kind{e.APIVersion, e.Kind, e.Namespace != ""}
 	}
 }
 
@@ -612,8 +573,9 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 	}
 	known := found && !m.batch.Dropped(r.id, e.Collection, at, store.Position{Era: r.era().Number})
 	era := r.eraOf(c, s)
-	// What a list shows can have a lower resourceVersion than what was read of the collection before, for an object that an earlier list had proved to be
-	// absent. What was read before replaces nothing then. If the era before was complete, it is there.
+	// What a list shows can have a lower resourceVersion than what was read of the collection before, for an object that
+	// an earlier list had proved to be absent. What was read before replaces nothing then. If the era before was complete,
+	// it is there.
 	replaced := known && at.Era == era && at.Seq <= c.Gaps[s.message.String()] && !r.wasComplete(era) && newest.Epoch <= e.Epoch
 	if known && !replaced && r.repeats(e, version, era, at, &newest) {
 		m.prove(r, c, s, version, text != "")
@@ -656,7 +618,7 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		return err
 	}
 	if era == r.era().Number {
-		r.unserved.add(put, e.Time)
+		r.unserved = pendingChanges{min(r.unserved.number+1, several), put, e.Time}
 		r.waits(e.Time)
 	} else {
 		r.leftOut(put, e.Time)
@@ -666,8 +628,8 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 	return nil
 }
 
-// identity returns the JSON of an object of which the event has only the identity. That of the event has no resourceVersion, without which clients
-// cannot continue a watch.
+// identity returns the JSON of an object of which the event has only the identity, with the resourceVersion that
+// clients need to watch.
 func identity(e *event.Received) ([]byte, error) {
 	metadata := map[string]string{"name": e.Name, "uid": e.UID, "resourceVersion": e.ResourceVersion}
 	if e.Namespace != "" {
@@ -685,9 +647,10 @@ func (r *resource) leftOut(at store.Position, t time.Time) {
 	}
 }
 
-// repeats reports whether the store has the state of an event of an era already, or a later one. An object that was republished in
-// an era that is not complete is written again: a resourceVersion can have another body then. In an era that is complete, a resync can show a
-// resourceVersion that is new and below the served one: its change was left out on the bus, by ignore or types, so it is left out here.
+// repeats reports whether the store has an event's state in an era already, or a later one. In an era that is not
+// complete, an object is written again: its body can differ at one resourceVersion. In a complete era, a resync can
+// show a new resourceVersion below the served one: ignore or types left its change out on the bus, so it is left out
+// here.
 func (r *resource) repeats(e *event.Received, version, era uint64, at store.Position, newest *store.Version) bool {
 	same := newest.UID == e.UID && newest.Deleted == (e.Type == event.Deleted)
 	switch {
@@ -712,49 +675,15 @@ func (m *Mirror) prove(r *resource, c *collection, s *step, version uint64, vers
 	}
 	at := s.message.String()
 	if was := c.Reached[at]; was.Epoch == s.event.Epoch && !was.Gone && was.Version <= version {
-		c.Reached[at] = reached{Epoch: s.event.Epoch, Version: version, Time: s.event.Time}
+		c.Reached[at] = proof{Epoch: s.event.Epoch, Version: version, Time: s.event.Time}
 	}
 	r.recheckServed = true
 }
 
-// markReached remembers how far the collections are proved in the partition that is furthest.
-func (r *resource) markReached() {
-	for _, c := range r.Collections {
-		c.marked = mark{}
-		if !r.complete {
-			continue
-		}
-		for _, at := range c.Reached {
-			if !at.Gone && c.marked.below(at.Epoch, at.Version) {
-				c.marked = mark{run: c.Run, reached: at}
-			}
-		}
-	}
-}
-
-// proveMarked raises the positions of partitions to what was marked, unless a gap began since.
-func (r *resource) proveMarked(partitions map[string]bool) {
-	for _, c := range r.Collections {
-		if c.marked.run == 0 || c.marked.run != c.Run {
-			continue
-		}
-		for part, at := range c.Reached {
-			if partitions[part] && !at.Gone && at.Epoch == c.marked.Epoch && at.Version < c.marked.Version {
-				c.Reached[part] = c.marked.reached
-				r.recheckServed, r.changed = true, true
-			}
-		}
-		c.marked = mark{}
-	}
-}
-
 // simple reports whether every watch event moves the served position, so it is worth computing each time.
 func (r *resource) simple() bool {
-	if len(r.Collections) != 1 {
-		return false
-	}
 	for _, c := range r.Collections {
-		return len(c.Reached) == 1
+		return len(r.Collections) == 1 && len(c.Reached) == 1
 	}
 	return false
 }
@@ -798,7 +727,7 @@ func (m *Mirror) serve(r *resource) error {
 			epoch, version, absent = at.Epoch, min(version, at.Version), false
 		}
 	}
-	if next := (reached{Epoch: epoch, Version: version}); !now.Complete && !absent && next.below(now.MinServed.Epoch, now.MinServed.Version) {
+	if next := (proof{Epoch: epoch, Version: version}); !now.Complete && !absent && next.below(now.MinServed.Epoch, now.MinServed.Version) {
 		return nil
 	}
 	if !absent && epoch < now.From { // of that epoch soon
@@ -829,9 +758,10 @@ func (m *Mirror) serve(r *resource) error {
 	return m.findWaiting(r) // changes are noted only in an era that is complete
 }
 
-// setMoments records the times of the positions from the served one up to the next. The time of a position is the highest of a change up to
-// it, so that a time shows all that was published by then, also if partitions are read one after the other. An era begins with the position at
-// which it became complete, at a time that was not shown without it. proved is the time of the event that proves the next position.
+// setMoments records the times of the positions from the served one up to the next. A position's time is the highest of
+// a change up to it, also if partitions are read one after the other. An era begins with the position at which it
+// became complete, at a time that was not shown without it. proved is the time of the event that proves the next
+// position.
 func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) error {
 	after, complete := r.Served, r.era().Complete
 	if !complete {
@@ -885,7 +815,6 @@ func (m *Mirror) setMoments(r *resource, next store.Position, proved time.Time) 
 	return m.batch.SetMoment(r.id, t, next)
 }
 
-// published returns what readers see of the resource.
 func (r *resource) published() *Resource {
 	p := &Resource{
 		ID: r.id, Kind: r.Kind, KindTime: r.KindTime, Eras: slices.Clone(r.eras), Served: r.Served, Floor: r.Floor, Time: r.Time, LastEvent: r.lastEvent(),

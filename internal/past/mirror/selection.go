@@ -10,8 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// unpublished returns the types of events that a collection does not publish, if it is not known without them which objects exist; otherwise "". Without
-// modified events, objects can be older: see [Resource.Notes].
+// unpublished returns the types of events that a collection does not publish, if they say which objects exist; else "".
 func unpublished(s event.Selection) string {
 	if s.Types.Has(event.Added) && s.Types.Has(event.Deleted) {
 		return ""
@@ -22,8 +21,8 @@ func unpublished(s event.Selection) string {
 // within reports whether the complete states of an era have the span's collection.
 func (x *Span) within(era uint64) bool { return x.Since <= era && (x.Until == 0 || era < x.Until) }
 
-// Covers reports whether the complete states of an era have the objects of a namespace: one of its collections is of this namespace, or of all, and its
-// field selector does not leave the namespace out.
+// Covers reports whether the complete states of an era have a namespace's objects: by a collection of it or of all
+// namespaces, whose field selector leaves it in.
 func (r *Resource) Covers(namespace string, era uint64) bool {
 	return slices.ContainsFunc(r.spans, func(x Span) bool {
 		of := event.ParseCollection(x.Collection).Namespace
@@ -56,8 +55,8 @@ func admits(selector, namespace string) bool {
 	})
 }
 
-// Notes returns what the complete states of an era leave out of the resource's objects and what is changed in them, one sentence each, for somebody who may
-// see some namespaces.
+// Notes returns sentences about what the complete states of an era leave out or change, for a client that may see some
+// namespaces.
 func (r *Resource) Notes(era uint64, sees func(namespace string) bool) (notes []string) {
 	for _, x := range r.spans {
 		c := event.ParseCollection(x.Collection)
@@ -80,7 +79,7 @@ func (r *Resource) Notes(era uint64, sees func(namespace string) bool) (notes []
 	})
 }
 
-// shownFields returns a field selector without its terms about namespaces that somebody may not see. They leave nothing out of the others.
+// shownFields returns a field selector without terms about namespaces that the client may not see.
 func shownFields(selector string, sees func(namespace string) bool) string {
 	terms, err := fields.ParseSelector(selector)
 	if err != nil {

@@ -28,10 +28,8 @@ import (
 // does not have may be older than the state there, and must not be deleted.
 var ErrOtherCluster = errors.New("the cluster is another one than the state is of")
 
-// pageSize is the number of objects in one page of a list.
 const pageSize = 500
 
-// shownPaths is the number of paths that a line names.
 const shownPaths = 5
 
 // extra is an object of the cluster that the state does not have.
@@ -48,17 +46,18 @@ func (r *restorer) sameCluster(ctx context.Context) error {
 	if !r.Exact {
 		return nil
 	}
-	u, err := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	namespaces := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+	u, err := namespaces.Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("find out which cluster it is: %w", err)
 	}
 	if string(u.GetUID()) != r.State.ClusterUID {
-		return fmt.Errorf("restore exactly: %w: it has the UID %s, the state is of %s: restore without --exact", ErrOtherCluster, u.GetUID(), r.State.ClusterUID)
+		return fmt.Errorf("restore exactly: %w: it has the UID %s, the state is of %s: restore without --exact",
+			ErrOtherCluster, u.GetUID(), r.State.ClusterUID)
 	}
 	return nil
 }
 
-// findExtras lists the state's collections in the cluster, and collects the objects that the state does not have.
 func (r *restorer) findExtras(ctx context.Context) error {
 	known := map[string]bool{}
 	r.found = map[types.UID]*extra{}
@@ -139,16 +138,15 @@ func (r *restorer) listExtras(ctx context.Context, c *history.Covered, known map
 // keepReason returns why an object that the state does not have is not deleted; "" if it may be deleted.
 func (r *restorer) keepReason(c *history.Covered, u *unstructured.Unstructured) string {
 	gk := u.GroupVersionKind().GroupKind()
-	if why := skipReason(u); why != "" && gk != (schema.GroupKind{Group: "batch", Kind: "Job"}) { // a Job that has ended may be deleted, although it is never restored
+	job := gk == schema.GroupKind{Group: "batch", Kind: "Job"} // one that has ended may be deleted, although it is never restored
+	if why := skipReason(u); why != "" && !job {
 		return why
 	}
 	if why := r.unnamed(u, c.Resource); why != "" {
 		return why
 	}
-	for _, ref := range u.GetOwnerReferences() {
-		if ref.Controller != nil && *ref.Controller {
-			return "its controller, " + ref.Kind + " " + ref.Name + ", decides about it"
-		}
+	if ref := metav1.GetControllerOf(u); ref != nil {
+		return "its controller, " + ref.Kind + " " + ref.Name + ", decides about it"
 	}
 	switch gk {
 	case schema.GroupKind{Kind: "Namespace"}, schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
@@ -175,8 +173,7 @@ func (r *restorer) checkExtras(ctx context.Context) {
 			r.report(Line{What: Left, Object: x.line, Why: "it is not in the state (--exact deletes it)"})
 		default:
 			if err := x.delete(ctx, true); err != nil {
-				r.failed++
-				r.report(Line{What: Failed, Object: x.line, Why: "delete it: " + err.Error()})
+				r.failDelete(x, err)
 				continue
 			}
 			r.report(Line{What: Checked, Object: x.line, Why: "is deleted: it is not in the state"})
@@ -184,19 +181,22 @@ func (r *restorer) checkExtras(ctx context.Context) {
 	}
 }
 
-// deleteExtras deletes the objects that the state does not have.
 func (r *restorer) deleteExtras(ctx context.Context) {
 	for _, x := range slices.Backward(r.extras) {
 		if !r.Exact || x.keep != "" {
 			continue
 		}
 		if err := x.delete(ctx, false); err != nil {
-			r.failed++
-			r.report(Line{What: Failed, Object: x.line, Why: "delete it: " + err.Error()})
+			r.failDelete(x, err)
 			continue
 		}
 		r.report(Line{What: Deleted, Object: x.line})
 	}
+}
+
+func (r *restorer) failDelete(x *extra, err error) {
+	r.failed++
+	r.report(Line{What: Failed, Object: x.line, Why: "delete it: " + err.Error()})
 }
 
 // delete deletes the object, unless another object has its name now.
@@ -219,12 +219,8 @@ func comparable(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return out
 }
 
-// exactPatch returns the merge patch that changes the live object into the item.
 func exactPatch(it *item, live *unstructured.Unstructured) ([]byte, error) {
-	change, _ := mergePatch(comparable(live).Object, it.Object).(map[string]any)
-	if change == nil {
-		change = map[string]any{}
-	}
+	change := mergePatch(comparable(live).Object, it.Object)
 	metadata, _ := change["metadata"].(map[string]any)
 	if metadata == nil {
 		metadata = map[string]any{}
@@ -239,8 +235,8 @@ func exactPatch(it *item, live *unstructured.Unstructured) ([]byte, error) {
 	return json.Marshal(change)
 }
 
-// mergePatch returns the JSON merge patch (RFC 7386) that changes from into to; nil if they are equal. Objects have no nulls.
-func mergePatch(from, to map[string]any) any {
+// mergePatch returns the JSON merge patch (RFC 7386) that changes from into to. Objects have no nulls.
+func mergePatch(from, to map[string]any) map[string]any {
 	change := map[string]any{}
 	for k, now := range to {
 		was, ok := from[k]
@@ -248,7 +244,7 @@ func mergePatch(from, to map[string]any) any {
 		b, alsoMap := now.(map[string]any)
 		switch {
 		case isMap && alsoMap:
-			if d := mergePatch(a, b); d != nil {
+			if d := mergePatch(a, b); len(d) > 0 {
 				change[k] = d
 			}
 		case !ok || !reflect.DeepEqual(was, now):
@@ -260,26 +256,19 @@ func mergePatch(from, to map[string]any) any {
 			change[k] = nil
 		}
 	}
-	if len(change) == 0 {
-		return nil
-	}
 	return change
 }
 
 // differingPaths returns the paths in which two objects differ, except the fields that the cluster assigns.
 func differingPaths(a, b *unstructured.Unstructured) ([]string, error) {
 	x, err := json.Marshal(comparable(a).Object)
-	if err != nil {
-		return nil, err
-	}
-	y, err := json.Marshal(comparable(b).Object)
-	if err != nil {
+	y, failed := json.Marshal(comparable(b).Object)
+	if err := errors.Join(err, failed); err != nil {
 		return nil, err
 	}
 	return history.Paths(x, y)
 }
 
-// places formats paths for a line.
 func places(paths []string) string {
 	if len(paths) > shownPaths {
 		return fmt.Sprintf("%s and %d more", strings.Join(paths[:shownPaths], ", "), len(paths)-shownPaths)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/kubebridge/kubebridge/internal/past/history"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -39,16 +40,15 @@ type Options struct {
 	Config    *rest.Config
 	State     *history.State
 	Namespace string // the namespace that the state was rebuilt for; "": all
-	// Until is the time of the state. If ByRV is set, the state was rebuilt for a resourceVersion, and Until is the time of the last
-	// event before it.
+	// Until is the time of the state; with ByRV, for a resourceVersion, the time of the last event before it.
 	Until time.Time
 	ByRV  bool
 	// Named reports whether the user asked for a resource by its name. nil means that no resource was named.
 	Named  func(group, resource string) bool
 	DryRun bool // the server checks everything and changes nothing
 	Force  bool // take fields over from other field managers
-	// Exact removes objects of the state's collections that are not in the state, and fields of its objects that are not in the state,
-	// whichever manager owns them.
+	// Exact removes objects of the state's collections that are not in the state, and fields of its objects that are not
+	// in the state, whichever manager owns them.
 	Exact bool
 }
 
@@ -73,14 +73,13 @@ const (
 	Skipped   Outcome = "skipped"
 	Changed   Outcome = "changed" // it is not restored exactly as it was; another line follows with its outcome
 	Failed    Outcome = "failed"
-	// Left means that something is not in the state and stays: an object, or fields of an object that has another outcome as well.
+	// Left means that something stays that is not in the state: an object, or fields of one that has another outcome too.
 	Left Outcome = "left"
 )
 
 // ErrFailed is returned if some objects could not be restored.
 var ErrFailed = errors.New("not everything could be restored")
 
-// item is one object to restore.
 type item struct {
 	*unstructured.Unstructured
 	resource  schema.GroupResource // the resource of its event
@@ -139,7 +138,6 @@ func Run(ctx context.Context, o Options, report func(Line)) error {
 	return r.run(ctx)
 }
 
-// prepare selects, strips and sorts the objects.
 func (r *restorer) prepare(ctx context.Context) error {
 	held := map[string]bool{} // namespaces that the state has
 	var needed []string
@@ -149,12 +147,9 @@ func (r *restorer) prepare(ctx context.Context) error {
 		body, why := r.body(o)
 		u := &unstructured.Unstructured{}
 		if why == "" {
-			v, err := body.Value()
-			if err != nil {
-				return err
-			}
-			u.Object = numbers(v).(map[string]any)
-			if why, err = r.refusal(o, u); err != nil {
+			if err := kjson.UnmarshalCaseSensitivePreserveInts(body.Object, &u.Object); err != nil {
+				why = "its body cannot be read: " + err.Error()
+			} else if why, err = r.refusal(o, u); err != nil {
 				return err
 			}
 			why = cmp.Or(why, skipReason(u))
@@ -163,8 +158,10 @@ func (r *restorer) prepare(ctx context.Context) error {
 			r.report(Line{What: Skipped, Object: line, Why: why})
 			continue
 		}
-		it := &item{Unstructured: u, resource: schema.GroupResource{Group: o.Group, Resource: o.Resource}, line: line, uid: u.GetUID(), owners: u.GetOwnerReferences(), rank: rank(u.GroupVersionKind().GroupKind())}
-		it.exact = r.Exact && !r.selections[body.Collection].Dropped
+		it := &item{
+			Unstructured: u, resource: schema.GroupResource{Group: o.Group, Resource: o.Resource}, line: line, uid: u.GetUID(),
+			owners: u.GetOwnerReferences(), rank: rank(u.GroupVersionKind().GroupKind()), exact: r.Exact && !r.selections[body.Collection].Dropped,
+		}
 		strip(u)
 		if it.rank == rankNamespace {
 			held[u.GetName()] = true
@@ -183,8 +180,8 @@ func (r *restorer) prepare(ctx context.Context) error {
 	return nil
 }
 
-// body returns the publication of an object from which it is restored, or why there is none. If several collections have
-// published this version, it prefers one from which no rule removes fields.
+// body returns the publication of an object from which it is restored, or why there is none. If several collections
+// have published this version, it prefers one from which no rule removes fields.
 func (r *restorer) body(o *history.Object) (body *history.Object, why string) {
 	for _, e := range o.Views() {
 		one := &history.Object{Received: e, ResourceID: o.ResourceID}
@@ -200,16 +197,17 @@ func (r *restorer) body(o *history.Object) (body *history.Object, why string) {
 		}
 	}
 	if body != nil {
-		return body, ""
+		why = ""
 	}
-	return nil, why
+	return body, why
 }
 
-// refusal returns why a complete body is not written to the cluster: it is another object than its event says, or it grants rights
-// and the user did not ask for its resource by name.
+// refusal returns why a complete body is not written to the cluster: it is another object than its event says, or it
+// grants rights and the user did not ask for its resource by name.
 func (r *restorer) refusal(o *history.Object, u *unstructured.Unstructured) (why string, err error) {
 	if history.NameOf(u.GetNamespace(), u.GetName()).String() != o.Name() || string(u.GetUID()) != o.UID {
-		return fmt.Sprintf("its body is another object: %s %s/%s, uid %s: no bridge wrote it", u.GetKind(), u.GetNamespace(), u.GetName(), u.GetUID()), nil
+		return fmt.Sprintf("its body is another object: %s %s/%s, uid %s: no bridge wrote it",
+			u.GetKind(), u.GetNamespace(), u.GetName(), u.GetUID()), nil
 	}
 	var other *otherResourceError
 	_, err = r.mapping(u, schema.GroupResource{Group: o.Group, Resource: o.Resource})
@@ -238,7 +236,8 @@ type otherResourceError struct {
 }
 
 func (e *otherResourceError) Error() string {
-	return fmt.Sprintf("its body is a %s (%s), which is one of %s and not of %s: no bridge wrote it", e.kind.Kind, e.kind.GroupVersion(), e.is, e.expected)
+	return fmt.Sprintf("its body is a %s (%s), which is one of %s and not of %s: no bridge wrote it",
+		e.kind.Kind, e.kind.GroupVersion(), e.is, e.expected)
 }
 
 // unfit returns why a publication does not have the whole object; "" if it has.
@@ -260,20 +259,17 @@ func (r *restorer) needNamespace(ctx context.Context, name string, held bool) er
 		return nil
 	}
 	_, err := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(ctx, name, metav1.GetOptions{})
-	if err == nil || !apierrors.IsNotFound(err) {
-		return wrap("look for namespace "+name, err)
+	switch {
+	case err == nil:
+		return nil
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("look for namespace %s: %w", name, err)
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
 	r.report(Line{What: Changed, Object: "namespaces " + name, Why: "it is not in the state: it is created without labels and annotations"})
-	r.items = append(r.items, &item{Unstructured: u, resource: schema.GroupResource{Resource: "namespaces"}, line: "namespaces " + name, rank: rankNamespace})
+	namespaces := schema.GroupResource{Resource: "namespaces"}
+	r.items = append(r.items, &item{Unstructured: u, resource: namespaces, line: "namespaces " + name, rank: rankNamespace})
 	return nil
-}
-
-func wrap(doing string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", doing, err)
 }
 
 // order sorts by rank, and puts owners before the objects that they own.
@@ -311,11 +307,8 @@ func (r *restorer) run(ctx context.Context) error {
 		r.try(ctx, it, false)
 	}
 	r.checkExtras(ctx)
-	if r.failed > 0 {
-		return fmt.Errorf("%w: the dry run refused %d: nothing was changed", ErrFailed, r.failed)
-	}
-	if r.DryRun {
-		return nil
+	if r.failed > 0 || r.DryRun {
+		return r.err("the dry run refused %d: nothing was changed")
 	}
 	// Namespaces and definitions come first: objects that need them could not be checked without them.
 	for _, it := range r.items {
@@ -332,7 +325,7 @@ func (r *restorer) run(ctx context.Context) error {
 		}
 	}
 	if r.failed > 0 {
-		return fmt.Errorf("%w: %d were refused: of the others, nothing but namespaces and CustomResourceDefinitions was applied", ErrFailed, r.failed)
+		return r.err("%d were refused: of the others, nothing but namespaces and CustomResourceDefinitions was applied")
 	}
 	for _, it := range r.items {
 		if it.rank > rankDefinition {
@@ -340,17 +333,22 @@ func (r *restorer) run(ctx context.Context) error {
 		}
 	}
 	if r.failed > 0 {
-		return fmt.Errorf("%w: %d were refused; nothing was deleted", ErrFailed, r.failed)
+		return r.err("%d were refused; nothing was deleted")
 	}
 	r.deleteExtras(ctx)
-	if r.failed > 0 {
-		return fmt.Errorf("%w: %d could not be deleted", ErrFailed, r.failed)
-	}
-	return nil
+	return r.err("%d could not be deleted")
 }
 
-// try checks an item by a dry run and reports the result. If now is false, an item that needs something that is restored before it
-// is marked to be checked later. If now is true, that is a failure.
+// err returns an error that says how many objects failed; nil if none did.
+func (r *restorer) err(text string) error {
+	if r.failed == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: "+text, ErrFailed, r.failed)
+}
+
+// try checks an item by a dry run and reports the result. If now is false, an item that needs something that is
+// restored before it is marked to be checked later. If now is true, that is a failure.
 func (r *restorer) try(ctx context.Context, it *item, now bool) {
 	live, made, err := r.put(ctx, it, true)
 	switch {
@@ -400,7 +398,8 @@ func (r *restorer) reportDropped(it *item, owners []string) {
 	}
 }
 
-// reportLeft reports which fields of the written object are not in the state. live is the object before it was written; nil if it did not exist.
+// reportLeft reports fields of the written object that the state lacks. live is the object before; nil: it did not
+// exist.
 func (r *restorer) reportLeft(it *item, live, made *unstructured.Unstructured) {
 	if live == nil {
 		return // the fields that the cluster adds to a new object are defaults, not later changes
@@ -514,7 +513,6 @@ func (r *restorer) clientOf(m *meta.RESTMapping, namespace string) dynamic.Resou
 	return r.client.Resource(m.Resource)
 }
 
-// resource returns the client with which an item is written.
 func (r *restorer) resource(it *item) (dynamic.ResourceInterface, error) {
 	m, err := r.mapping(it.Unstructured, it.resource)
 	if err != nil {
@@ -544,14 +542,15 @@ func (r *restorer) put(ctx context.Context, it *item, dry bool) (live, made *uns
 		if err != nil {
 			return live, nil, err
 		}
-		made, err = client.Patch(ctx, it.GetName(), types.MergePatchType, change, metav1.PatchOptions{FieldManager: FieldManager, DryRun: dryRun})
+		options := metav1.PatchOptions{FieldManager: FieldManager, DryRun: dryRun}
+		made, err = client.Patch(ctx, it.GetName(), types.MergePatchType, change, options)
 		return live, made, err
 	}
-	made, err = client.Apply(ctx, it.GetName(), it.Unstructured, metav1.ApplyOptions{FieldManager: FieldManager, Force: r.Force || r.Exact, DryRun: dryRun})
+	options := metav1.ApplyOptions{FieldManager: FieldManager, Force: r.Force || r.Exact, DryRun: dryRun}
+	made, err = client.Apply(ctx, it.GetName(), it.Unstructured, options)
 	return live, made, err
 }
 
-// awaitDefinitions waits until restored CustomResourceDefinitions are served.
 func (r *restorer) awaitDefinitions(ctx context.Context) error {
 	for _, it := range r.items {
 		if it.rank != rankDefinition || it.GetKind() != "CustomResourceDefinition" {
@@ -578,28 +577,4 @@ func (r *restorer) awaitDefinitions(ctx context.Context) error {
 		r.mapper.Reset()
 	}
 	return nil
-}
-
-// numbers replaces json.Number by the number types that unstructured objects hold.
-func numbers(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for k, x := range v {
-			v[k] = numbers(x)
-		}
-	case []any:
-		for i, x := range v {
-			v[i] = numbers(x)
-		}
-	case interface{ Int64() (int64, error) }:
-		if n, err := v.Int64(); err == nil {
-			return n
-		}
-		if f, ok := v.(interface{ Float64() (float64, error) }); ok {
-			if n, err := f.Float64(); err == nil {
-				return n
-			}
-		}
-	}
-	return v
 }

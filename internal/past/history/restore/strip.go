@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -11,17 +12,13 @@ import (
 // skipReason returns why an object of this kind is not restored; "" if it is.
 func skipReason(u *unstructured.Unstructured) string {
 	gk := u.GroupVersionKind().GroupKind()
-	controlled := false
-	for _, r := range u.GetOwnerReferences() {
-		controlled = controlled || r.Controller != nil && *r.Controller
-	}
 	switch gk {
 	case schema.GroupKind{Kind: "Event"}, schema.GroupKind{Group: "events.k8s.io", Kind: "Event"}:
 		return "it is an event"
 	case schema.GroupKind{Kind: "Node"}, schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, schema.GroupKind{Kind: "Endpoints"}:
 		return "another component creates it"
 	case schema.GroupKind{Kind: "Pod"}, schema.GroupKind{Group: "discovery.k8s.io", Kind: "EndpointSlice"}:
-		if controlled {
+		if metav1.GetControllerOf(u) != nil {
 			return "its controller creates it again"
 		}
 	case schema.GroupKind{Kind: "Secret"}:
@@ -42,17 +39,13 @@ func skipReason(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// powerful reports whether objects of a kind grant rights or change what the API server does. A user who can make the restore
-// write one controls the cluster.
+// powerful reports whether objects of a kind grant rights or change what the API server does. A user who can make the
+// restore write one controls the cluster.
 func powerful(gk schema.GroupKind) bool {
-	switch gk.Group {
-	case "rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiregistration.k8s.io", "apiextensions.k8s.io":
-		return true
-	}
-	return false
+	groups := []string{"rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiregistration.k8s.io", "apiextensions.k8s.io"}
+	return slices.Contains(groups, gk.Group)
 }
 
-// assigned lists annotations that the cluster sets.
 var assigned = []string{
 	"pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller", "pv.kubernetes.io/provisioned-by",
 	"volume.kubernetes.io/selected-node", "volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner",
@@ -110,7 +103,6 @@ func strip(u *unstructured.Unstructured) {
 	}
 }
 
-// tokenVolume is the name prefix of volumes that admission adds to Pods.
 const tokenVolume = "kube-api-access-"
 
 func dropTokens(u *unstructured.Unstructured) {
@@ -128,49 +120,41 @@ func dropTokens(u *unstructured.Unstructured) {
 			continue
 		}
 		for _, c := range containers {
-			if m, ok := c.(map[string]any); ok {
-				if mounts, ok := m["volumeMounts"].([]any); ok {
-					m["volumeMounts"] = slices.DeleteFunc(mounts, isToken)
-				}
+			m, _ := c.(map[string]any)
+			if mounts, ok := m["volumeMounts"].([]any); ok {
+				m["volumeMounts"] = slices.DeleteFunc(mounts, isToken)
 			}
 		}
 		_ = unstructured.SetNestedSlice(u.Object, containers, "spec", field)
 	}
 }
 
-// rank returns when objects of a kind are restored: lower ranks first.
-func rank(gk schema.GroupKind) int {
-	switch gk.Group {
-	case "apiextensions.k8s.io":
-		return rankDefinition
-	case "rbac.authorization.k8s.io", "scheduling.k8s.io":
-		return 2
-	case "storage.k8s.io":
-		return 3
-	case "apps", "batch":
-		return 5
-	case "admissionregistration.k8s.io", "apiregistration.k8s.io":
-		return 7 // they apply to everything that is written after them
-	case "":
-	default:
-		return 6
-	}
-	switch gk.Kind {
-	case "Namespace":
-		return rankNamespace
-	case "ServiceAccount", "ConfigMap", "Secret", "LimitRange", "ResourceQuota":
-		return 2
-	case "PersistentVolume", "PersistentVolumeClaim":
-		return 3
-	case "Service":
-		return 4
-	case "Pod", "ReplicationController", "PodTemplate":
-		return 5
-	}
-	return 6
-}
-
 const (
 	rankNamespace  = 0
 	rankDefinition = 1
+	rankOther      = 6
 )
+
+// groupRanks and coreRanks are when objects are restored, by the group, and in the core group by the kind: lower ranks
+// first.
+var (
+	groupRanks = map[string]int{
+		"apiextensions.k8s.io": rankDefinition, "rbac.authorization.k8s.io": 2, "scheduling.k8s.io": 2, "storage.k8s.io": 3,
+		"apps": 5, "batch": 5, "admissionregistration.k8s.io": 7, "apiregistration.k8s.io": 7, // these two act on all later writes
+	}
+	coreRanks = map[string]int{
+		"Namespace": rankNamespace, "ServiceAccount": 2, "ConfigMap": 2, "Secret": 2, "LimitRange": 2, "ResourceQuota": 2,
+		"PersistentVolume": 3, "PersistentVolumeClaim": 3, "Service": 4, "Pod": 5, "ReplicationController": 5, "PodTemplate": 5,
+	}
+)
+
+func rank(gk schema.GroupKind) int {
+	rank, known := groupRanks[gk.Group]
+	if gk.Group == "" {
+		rank, known = coreRanks[gk.Kind]
+	}
+	if !known {
+		return rankOther
+	}
+	return rank
+}

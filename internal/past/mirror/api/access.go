@@ -19,14 +19,17 @@ type rechecks struct {
 	last  time.Duration // without an answer, after which the watch ends
 }
 
-// standardRechecks end a watch within a minute after a right or token was revoked, together with the times for which answers count: 10 s here,
-// and for tokens 10 s in the API server.
+// standardRechecks end a watch within a minute after a right was revoked, with the times for which answers count: 10 s
+// here, and for tokens 10 s in the API server.
 var standardRechecks = rechecks{every: 20 * time.Second, retry: 4 * time.Second, last: 35 * time.Second}
 
-// target is what a path below a group version names.
 type target struct {
 	schema.GroupVersion
 	namespace, resource, name, subresource string
+}
+
+func (t *target) groupResource() schema.GroupResource {
+	return schema.GroupResource{Group: t.Group, Resource: t.resource}
 }
 
 // targetOf reads the parts of a path; ok is false if it is not below a group version.
@@ -52,23 +55,22 @@ func targetOf(parts []string) (t target, ok bool) {
 	return t, true
 }
 
-// attributes returns what a request reads, as the API server sees it. o is nil for a request for one object, or if its options are wrong.
+// attributes returns what a request reads, as the API server sees it. o is nil for one object, or if the options are
+// wrong.
 func (t *target) attributes(v view, o *options) auth.Attributes {
 	a := auth.Attributes{
-		Cluster: v.cluster, Verb: "get", Group: t.Group, Version: t.Version,
+		Cluster: v.cluster, Verb: "list", Group: t.Group, Version: t.Version,
 		Resource: t.resource, Subresource: t.subresource, Namespace: t.namespace, Name: t.name,
 	}
-	if t.resource == "namespaces" && t.name != "" { // a Role in the namespace may allow it
-		a.Namespace = t.name
-	}
-	if t.name != "" {
+	switch {
+	case t.name != "":
+		if a.Verb = "get"; t.resource == "namespaces" { // a Role in the namespace may allow it
+			a.Namespace = t.name
+		}
 		return a
-	}
-	a.Verb = "list"
-	if o == nil {
+	case o == nil:
 		return a
-	}
-	if o.Watch {
+	case o.Watch:
 		a.Verb = "watch"
 	}
 	if name := o.exactName; len(content.IsPathSegmentName(name)) == 0 { // resourceNames may allow it
@@ -77,7 +79,6 @@ func (t *target) attributes(v view, o *options) auth.Attributes {
 	return a
 }
 
-// check returns nil if a request may be answered.
 func (s *Server) check(r *http.Request, a *auth.Attributes) error {
 	if s.Check == nil {
 		return nil

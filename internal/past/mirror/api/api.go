@@ -1,7 +1,8 @@
-// Package api serves a mirror as a read-only Kubernetes API: discovery, get, list, watch and tables, for the present and for the past.
+// Package api serves a mirror as a read-only Kubernetes API: discovery, get, list, watch and tables, for the present
+// and for the past.
 //
-// Bodies are the JSON that the bus has. Every answer has Warning headers that say as of when it is complete, and what may be missing. What
-// is not covered is an error, never a partial list.
+// Bodies are the JSON that the bus has. Every answer has Warning headers that say as of when it is complete, and what
+// may be missing. What is not covered is an error, never a partial list.
 package api
 
 import (
@@ -20,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	lru "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/kubebridge/kubebridge/internal/past/history"
@@ -33,11 +35,11 @@ const (
 	tooNewWait = 3 * time.Second
 	// bookmarkEvery is the time between two bookmarks of a watch.
 	bookmarkEvery = time.Minute
-	// watchTime is how long a watch lasts at least if the client does not say how long. Up to as much is added at random.
+	// watchTime is how long a watch lasts at least, unless the client says it. Up to as much is added at random.
 	watchTime = 30 * time.Minute
 )
 
-// limits are those of answers, so that a client that reads slowly, or not, does not keep memory and the store's old files without end.
+// limits bound answers, so that slow clients do not keep memory and the store's old files without end.
 type limits struct {
 	write time.Duration // for a part of an answer
 	list  time.Duration // for a list, and for the changes that a watch is behind
@@ -60,19 +62,19 @@ type Options struct {
 	Cluster string // of paths without /clusters/<name>
 	// Builtin returns one of Kubernetes' own resources, such as "deployments.apps"; ok is false if it is another one.
 	Builtin func(resource string) (b Builtin, ok bool)
-	// Check returns an error of the API if the sender of a request may not read what the attributes say, or if that is not known now. It is called
-	// again while a watch is open. Nil: everybody may read everything.
+	// Check returns an error of the API if the sender may not read what the attributes say, or that is not known. It is
+	// called again while a watch is open. Nil: everybody may read everything.
 	Check func(r *http.Request, a *auth.Attributes) error
-	// Origins are those of other servers, such as "https://dashboard.example.com", whose pages may open WebSockets as pages of this server may.
+	// Origins are those of other servers, such as "https://dashboard.example.com", whose pages may open WebSockets.
 	Origins []string
 	// Self answers what senders of requests ask about themselves; nil: everybody may read everything.
 	Self Self
-	// AcquireList is called before a list, an object of more than 64 KiB or an OpenAPI document is sent to an address, and release after it; ok is false
-	// if too many are being sent. Each of them keeps a buffer and an object, or a document, in memory while its client reads. Nil: there is no limit.
+	// AcquireList is called before a list, an object of more than 64 KiB or an OpenAPI document is sent, and release after
+	// it: each keeps memory while its client reads. ok is false if too many are being sent. Nil: there is no limit.
 	AcquireList func(ctx context.Context, address string) (release func(), ok bool)
 	Version     string // of the program
-	// Ready returns why the bus was not read yet up to where it ended at the start, for /readyz; nil: it was. Until then nothing is said to be absent of
-	// which the copy has no event, and there is no discovery. It may be nil.
+	// Ready returns why the bus was not read yet up to its end at the start; nil: it was. Until then, nothing is said to
+	// be absent of which the copy has no event, and there is no discovery. It may be nil.
 	Ready func() error
 	// Metrics counts requests; nil: they are not counted. Exported serves /metrics; nil: there is none.
 	Metrics  *Metrics
@@ -95,7 +97,7 @@ type Server struct {
 	limits   limits
 	recent   *recent
 	defined  definitionCache
-	// documents has an element for each OpenAPI document that is being made: they take much more memory than other answers.
+	// documents bounds the OpenAPI documents that are made at a time: they take much memory.
 	documents chan struct{}
 }
 
@@ -112,7 +114,7 @@ func New(o Options) *Server {
 	}
 	return &Server{
 		Options: o, now: time.Now, rechecks: standardRechecks, limits: standardLimits, recent: newRecent(o.Mirror.Store()),
-		defined: definitionCache{of: map[store.Resource]*definitionsAt{}}, documents: make(chan struct{}, 2),
+		defined: definitionCache{lru.NewLRUExpireCache(cachedDefinitions)}, documents: make(chan struct{}, 2),
 	}
 }
 
@@ -123,7 +125,6 @@ type view struct {
 	at      history.Point
 }
 
-// request is a request for one resource.
 type request struct {
 	*http.Request
 	view
@@ -142,7 +143,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.probe(w, r.URL.Path)
 		return
 	}
-	c := &counted{ResponseWriter: w, verb: "other", time: s.limits.write}
+	c := &countingWriter{ResponseWriter: w, verb: "other", time: s.limits.write}
 	defer s.Metrics.count(c)
 	defer c.extend() // what ends the answer is sent after this
 	var err error
@@ -162,7 +163,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func isProbe(path string) bool { return path == "/healthz" || path == "/livez" || path == "/readyz" }
 
-// probe answers whether the server lives or is ready.
 func (s *Server) probe(w http.ResponseWriter, path string) {
 	if path == "/readyz" {
 		if err := s.Ready(); err != nil {
@@ -173,7 +173,7 @@ func (s *Server) probe(w http.ResponseWriter, path string) {
 	fmt.Fprintln(w, "ok")
 }
 
-func (s *Server) serve(w *counted, r *http.Request) error {
+func (s *Server) serve(w *countingWriter, r *http.Request) error {
 	v, path, err := s.parseView(r.URL.Path)
 	if err != nil {
 		return err
@@ -242,8 +242,7 @@ func (s *Server) parseView(path string) (v view, rest string, err error) {
 	}
 }
 
-// serveResource serves the paths below a group version.
-func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) error {
+func (s *Server) serveResource(w *countingWriter, r *http.Request, v view, t *target) error {
 	q := &request{Request: r, view: v, namespace: t.namespace, within: t.namespace, name: t.name}
 	var o *options
 	var wrong error // in the query: shown to users who may read the resource
@@ -260,12 +259,12 @@ func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) e
 	}
 	switch {
 	case t.subresource != "":
-		gr := schema.GroupResource{Group: t.Group, Resource: t.resource}
+		gr := t.groupResource()
 		e := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", gr, q.name, "", 0, false)
 		e.ErrStatus.Message = fmt.Sprintf("%s of %s %q: subresources are not on the bus. Ask the cluster", t.subresource, gr, q.name)
 		return e
 	case reviewOf(t) != nil:
-		return apierrors.NewMethodNotSupported(schema.GroupResource{Group: t.Group, Resource: t.resource}, q.attributes.Verb)
+		return apierrors.NewMethodNotSupported(t.groupResource(), q.attributes.Verb)
 	case wrong != nil:
 		return wrong
 	}
@@ -295,7 +294,7 @@ func (s *Server) serveResource(w *counted, r *http.Request, v view, t *target) e
 	return s.list(w, q, o)
 }
 
-// position returns the position that a request sees, if it does not ask for a resourceVersion, and warnings about it.
+// position returns the position that a request without a resourceVersion sees, and warnings about it.
 func (s *Server) position(q *request) (at store.Position, warnings []string, err error) {
 	r := q.resource
 	switch {
@@ -335,8 +334,8 @@ func (s *Server) position(q *request) (at store.Position, warnings []string, err
 	return at, q.warningsAt(at, warnings...), nil
 }
 
-// warningsAt returns the warnings of an answer as of a position: as of when it is, or what is said about that instead, and what the states of the era
-// leave out.
+// warningsAt returns warnings: as of when the answer is, or what is said instead, and what the states of the era leave
+// out.
 func (q *request) warningsAt(at store.Position, instead ...string) []string {
 	if len(instead) == 0 {
 		instead = []string{fmt.Sprintf("%s as of resourceVersion %d", q.resource.ID.Name, at.Version)}
@@ -344,8 +343,8 @@ func (q *request) warningsAt(at store.Position, instead ...string) []string {
 	return append(instead, q.resource.Notes(at.Era, q.sees)...)
 }
 
-// notOlder returns the position that a request sees, which must be that of a resourceVersion or later; 0: any. It waits for the version as [Server.reach]
-// does. The past does not reach a later version.
+// notOlder returns the position that a request sees, which must be that of a resourceVersion or later; 0: any. It waits
+// as [Server.reach] does.
 func (s *Server) notOlder(q *request, version uint64) (at store.Position, warnings []string, err error) {
 	if version != 0 {
 		if err := s.reach(q.Context(), q, version); err != nil {
@@ -364,8 +363,8 @@ func (q *request) laterThanPast(version uint64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("resourceVersion %d is later than /at/%s", version, q.past))
 }
 
-// covered returns an error if a request is limited to a namespace whose objects were not published at a position: an empty answer would say that
-// there are none. It is never a 404, which clients take for the deletion of an object.
+// covered returns an error if a request is limited to a namespace that was not published at a position: an empty answer
+// would be wrong. It is never a 404, which clients take for a deletion.
 func (s *Server) covered(q *request, at store.Position) error {
 	switch {
 	case q.within == "" || !q.kind.Namespaced || q.resource.Covers(q.within, at.Era):
@@ -376,7 +375,7 @@ func (s *Server) covered(q *request, at store.Position) error {
 	return s.failed(q, fmt.Errorf("%w: at resourceVersion %d the bridge did not publish %s of namespace %q", mirror.ErrExpired, at.Version, q.resource.ID.Name, q.within))
 }
 
-// notPublished is the error of a request that is limited to a namespace of which no collection is open, or that the collections leave out.
+// notPublished is the error for a namespace of which no collection is open, or that the collections leave out.
 func notPublished(q *request) error {
 	return fmt.Errorf("%w: the bridge does not publish it for namespace %q", mirror.ErrIncomplete, q.within)
 }
@@ -395,7 +394,8 @@ func notRead(at string, until time.Time) error {
 	return apierrors.NewTimeoutError(fmt.Sprintf("/at/%s is not read yet: %s", at, known), 0)
 }
 
-// maxWarnings is the number of warnings of one answer. Some clients and proxies refuse answers with more than 100 headers.
+// maxWarnings is the number of warnings of one answer. Some clients and proxies refuse answers with more than 100
+// headers.
 const maxWarnings = 16
 
 // warn adds warnings to the header of an answer (RFC 7234, section 5.5; kubectl prints them).
@@ -455,7 +455,7 @@ func notFound(path string) error {
 	return e
 }
 
-// unread returns the answer to a request for what the copy may not have yet, while the bus was not read up to where it ended at the start; nil: it was.
+// unread returns the answer to a request for what the copy may not have until the bus was read; nil: it was.
 func (s *Server) unread(what string) error {
 	if err := s.Ready(); err != nil {
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not complete: %v", what, err))
@@ -463,7 +463,6 @@ func (s *Server) unread(what string) error {
 	return nil
 }
 
-// statusOf returns the Status of an error.
 func statusOf(err error) metav1.Status {
 	var known apierrors.APIStatus
 	switch {

@@ -667,7 +667,7 @@ func TestTable(t *testing.T) {
 	if !slices.Equal(columns, []string{"Name", "Size", "Age"}) || rows[0][1] != "large" {
 		t.Errorf("the columns are %v, the rows %v", columns, rows)
 	}
-	if known := b.server.defined.of[store.Resource{Cluster: "prod", Name: definitions}]; known == nil || known.all["widgets.example.com"] == nil {
+	if !slices.ContainsFunc(b.server.defined.Keys(), func(k any) bool { return k.(definitionKey).name == "widgets.example.com" }) {
 		t.Error("the definition is not kept for the next request")
 	}
 	b.send("customresourcedefinitions.apiextensions.k8s.io", event.Event{

@@ -54,7 +54,7 @@ func labelsOf(body []byte) (labels.Set, error) {
 	return set, err
 }
 
-// withVersion returns an object's JSON with a resourceVersion. The object of a deletion has that of the deletion, as from the API server.
+// withVersion returns an object's JSON with a resourceVersion: as from the API server, a deletion has its own.
 func withVersion(body []byte, version uint64) ([]byte, error) {
 	from, to, err := metadataMember(body, "resourceVersion")
 	if err != nil {
@@ -102,7 +102,6 @@ func (o *options) selects(x *store.Object) (selection, error) {
 	return min(byLabels, o.selectsFields(x)), nil
 }
 
-// selectsLabels returns whether the label selector selects an object.
 func (o *options) selectsLabels(x *store.Object) (selection, error) {
 	if o.labels == nil || o.labels.Empty() {
 		return selected, nil
@@ -120,8 +119,7 @@ func (o *options) selectsLabels(x *store.Object) (selection, error) {
 	return selected, nil
 }
 
-// undecidedError returns the error of a request whose answer would need to say whether an object is selected, which is not known. kind says which
-// answer it leads to.
+// undecidedError is returned if it is not known whether an object is selected. kind says which answer it leads to.
 func undecidedError(kind error, x *store.Object) error {
 	why := map[store.Extent]string{
 		store.Whole:    "metadataOnly or rules leave out what the selectors need",

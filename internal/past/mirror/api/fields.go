@@ -15,7 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// knownFields returns the fields that field selectors know of a resource, by label. All resources have metadata.name, and metadata.namespace.
+// knownFields returns the fields, by label, that selectors know of a resource, besides metadata.name and .namespace.
 func (k *kind) knownFields() map[string]selectable.Field {
 	out := selectable.Of(k.resource.ID.Name)
 	for _, path := range k.fields {
@@ -25,7 +25,7 @@ func (k *kind) knownFields() map[string]selectable.Field {
 	return out
 }
 
-// find looks up the fields that the field selector names. It returns an error if the resource does not have one of them.
+// find looks up the fields that the field selector names. It is an error if the resource lacks one.
 func (o *options) find(k *kind) error {
 	if o.selector == nil {
 		return nil
@@ -59,7 +59,6 @@ func (o *options) readIn(r *mirror.Resource, era uint64) {
 	}
 }
 
-// selectsFields returns whether the field selector selects an object.
 func (o *options) selectsFields(x *store.Object) selection {
 	if o.selector == nil {
 		return selected
@@ -81,7 +80,8 @@ func (o *options) selectsFields(x *store.Object) selection {
 	return result
 }
 
-// field returns the value of a field for field selectors. known is false if the bus does not have this part of the object.
+// field returns the value of a field for field selectors. known is false if the bus does not have this part of the
+// object.
 func (o *options) field(x *store.Object, label string) (value string, known bool) {
 	switch label {
 	case "metadata.name":
@@ -104,8 +104,8 @@ func (o *options) field(x *store.Object, label string) (value string, known bool
 	return f.None, !lacks(o.selections[x.Collection], f)
 }
 
-// lacks reports whether objects of a collection do not have a field because of metadataOnly, or maybe because of rules about their status. Which other
-// fields rules remove is not on the bus: see docs/serve.md, "Limits".
+// lacks reports whether a collection's objects lack a field by metadataOnly, or perhaps by rules about the status.
+// Other fields that rules remove are not on the bus: docs/serve.md, "Limits".
 func lacks(s event.Selection, f selectable.Field) bool {
 	return s.MetadataOnly || s.StatusDropped && slices.ContainsFunc(f.Paths, func(path string) bool { return strings.HasPrefix(path, "status.") })
 }

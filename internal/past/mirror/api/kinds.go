@@ -10,13 +10,13 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	lru "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/kubebridge/kubebridge/internal/past/mirror"
@@ -44,13 +44,13 @@ func (k *kind) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.gv.Group, Resource: k.plural}
 }
 
-// column is an entry of a CustomResourceDefinition's additionalPrinterColumns.
 type column struct {
 	Name, Type, Format, Description, JSONPath string
 	Priority                                  int32
 }
 
-// definition is what a CustomResourceDefinition says about its resource. Schemas can be large, so it has only their hashes.
+// definition is what a CustomResourceDefinition says about its resource. Schemas can be large, so it has only their
+// hashes.
 type definition struct {
 	view store.View
 	name string
@@ -67,7 +67,6 @@ type definition struct {
 	}
 }
 
-// definedVersion is a version of a CustomResourceDefinition.
 type definedVersion struct {
 	Name                     string
 	Served                   bool
@@ -83,7 +82,9 @@ func (d *definition) kinds(group string) (all []mirror.Kind) {
 		return version.CompareKubeAwareVersionStrings(b.Name, a.Name)
 	}) {
 		if v.Served {
-			all = append(all, mirror.Kind{APIVersion: group + "/" + v.Name, Kind: d.Spec.Names.Kind, Namespaced: d.Spec.Scope == "Namespaced"})
+			all = append(all, mirror.Kind{
+				APIVersion: group + "/" + v.Name, Kind: d.Spec.Names.Kind, Namespaced: d.Spec.Scope == "Namespaced",
+			})
 		}
 	}
 	return all
@@ -95,15 +96,16 @@ var categoryAll = []string{
 	"horizontalpodautoscalers.autoscaling", "cronjobs.batch", "jobs.batch",
 }
 
-const definitions = "customresourcedefinitions.apiextensions.k8s.io"
+const (
+	definitions = "customresourcedefinitions.apiextensions.k8s.io"
+	// So many definitions are kept, and so long.
+	cachedDefinitions, definitionLife = 8192, time.Hour
+)
 
-// kindOf returns a resource of a group version; nil if the bus has no events of it. If the copy may lack them, or does not have the resource's kind,
-// it is an error, and not an absence.
+// kindOf returns a resource of a group version; nil if the bus has no events of it. If the copy may lack them, or lacks
+// the kind, that is an error, and no absence.
 func (s *Server) kindOf(v view, gv schema.GroupVersion, plural string) (*kind, error) {
-	name := plural
-	if gv.Group != "" {
-		name += "." + gv.Group
-	}
+	name := schema.GroupResource{Group: gv.Group, Resource: plural}.String()
 	unread := s.unread(name) // before the look-up: it has everything then
 	r := s.Mirror.Resource(store.Resource{Cluster: v.cluster, Name: name})
 	if r == nil {
@@ -122,7 +124,7 @@ func (s *Server) kindOf(v view, gv schema.GroupVersion, plural string) (*kind, e
 	return nil, apierrors.NewServiceUnavailable(name + ": its kind is not known: the bus has no object of it, and no CustomResourceDefinition")
 }
 
-// describe returns what is known of a resource; nil if its kind is not known, because there was no object of it.
+// describe returns what is known of a resource; nil if its kind is not.
 func (s *Server) describe(v view, r *mirror.Resource) *kind {
 	k := &kind{Kind: r.Kind, verbs: readVerbs, resource: r}
 	var group string
@@ -150,8 +152,8 @@ func (s *Server) describe(v view, r *mirror.Resource) *kind {
 	return k
 }
 
-// define adds what a CustomResourceDefinition says. The kind is that of the resource's last event, unless the definition was read later and does not have
-// this kind any more: no event has shown the new one yet then.
+// define adds what a CustomResourceDefinition says. The kind is that of the last event, unless the definition is newer
+// and does not have it any more.
 func (k *kind) define(d *definition, group string) {
 	k.shortNames, k.singular, k.categories = d.Spec.Names.ShortNames, d.Spec.Names.Singular, d.Spec.Names.Categories
 	newer := k.Kind.Kind == "" || d.time.After(k.resource.KindTime)
@@ -168,7 +170,7 @@ func (k *kind) define(d *definition, group string) {
 	}
 }
 
-// definition returns the CustomResourceDefinition of a resource as the view has it; nil if the bus does not have it.
+// definition returns the CustomResourceDefinition of a resource in a view; nil if the bus lacks it.
 func (s *Server) definition(v view, name string) *definition {
 	r := s.Mirror.Resource(store.Resource{Cluster: v.cluster, Name: definitions})
 	if r == nil {
@@ -186,20 +188,18 @@ func (s *Server) definition(v view, name string) *definition {
 		return nil
 	}
 	view := store.View{Resource: r.ID, At: at}
-	read := func() (*definition, error) { return s.readDefinition(view, name, false) }
-	var d *definition
+	read := func() (d *definition, err error) { return s.readDefinition(view, name, false) }
+	var d *definition // nil after an error
 	if v.past != "" {
-		d, err = read()
+		d, _ = read()
 	} else {
-		d, err = s.defined.get(view, name, read)
-	}
-	if err != nil {
-		return nil
+		d, _ = s.defined.get(view, name, read)
 	}
 	return d
 }
 
-// readDefinition reads a CustomResourceDefinition, with its schemas or their hashes; nil if the view does not have one that can be read.
+// readDefinition reads a CustomResourceDefinition, with its schemas or their hashes; nil if there is none that can be
+// read.
 func (s *Server) readDefinition(v store.View, name string, schemas bool) (*definition, error) {
 	x, err := s.Mirror.Store().Get(v, store.Name{Name: name})
 	if err != nil || x == nil {
@@ -227,50 +227,36 @@ func (s *Server) schema(k *kind) json.RawMessage {
 	if err != nil || d == nil {
 		return nil
 	}
-	for _, v := range d.Spec.Versions {
-		if v.Name == k.gv.Version {
-			return v.Schema.OpenAPIV3Schema
-		}
+	i := slices.IndexFunc(d.Spec.Versions, func(v definedVersion) bool { return v.Name == k.gv.Version })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return d.Spec.Versions[i].Schema.OpenAPIV3Schema
 }
 
-// definitionCache has the CustomResourceDefinitions of the present views, so that requests do not read and parse them again. Any goroutine may use it.
-type definitionCache struct {
-	mu sync.Mutex
-	of map[store.Resource]*definitionsAt
+// definitionCache keeps CustomResourceDefinitions of present views, so that requests do not read and parse them again.
+type definitionCache struct{ *lru.LRUExpireCache }
+
+type definitionKey struct {
+	view store.View
+	name string
 }
 
-// definitionsAt are the definitions of a view that were asked for, by name; nil: the view does not have it.
-type definitionsAt struct {
-	at  store.Position
-	all map[string]*definition
-}
-
-// get returns a definition, which it reads if it does not have it. An error is not kept.
-func (c *definitionCache) get(v store.View, name string, read func() (*definition, error)) (*definition, error) {
-	c.mu.Lock()
-	known := c.of[v.Resource]
-	if known == nil || known.at != v.At {
-		known = &definitionsAt{v.At, map[string]*definition{}}
-		c.of[v.Resource] = known
-	}
-	d, ok := known.all[name]
-	c.mu.Unlock()
-	if ok {
-		return d, nil
+// get returns a definition, which it reads if it does not know it. An error is not kept.
+func (c definitionCache) get(v store.View, name string, read func() (*definition, error)) (*definition, error) {
+	key := definitionKey{v, name}
+	if d, ok := c.Get(key); ok {
+		return d.(*definition), nil
 	}
 	d, err := read()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		c.Add(key, d, definitionLife)
 	}
-	c.mu.Lock()
-	known.all[name] = d
-	c.mu.Unlock()
-	return d, nil
+	return d, err
 }
 
-// kinds returns the resources of a cluster, and the reviews, by group and name. Resources that are not published any more are left out.
+// kinds returns the resources of a cluster, and the reviews, by group and name, without those that are not published
+// any more.
 func (s *Server) kinds(v view) (all []*kind) {
 	for i := range reviews {
 		all = append(all, reviews[i].describe())
@@ -291,12 +277,10 @@ func (s *Server) kinds(v view) (all []*kind) {
 
 var readVerbs = metav1.Verbs{"get", "list", "watch"}
 
-// isDiscovery reports whether a path is one of discovery.
 func isDiscovery(parts []string) bool {
 	return parts[0] == "api" && len(parts) <= 2 || parts[0] == "apis" && len(parts) <= 3
 }
 
-// discovery serves the paths of discovery.
 func (s *Server) discovery(w http.ResponseWriter, r *http.Request, v view, parts []string) {
 	core := parts[0] == "api"
 	all := slices.DeleteFunc(s.kinds(v), func(k *kind) bool { return core != (k.gv.Group == "") })
@@ -308,10 +292,10 @@ func (s *Server) discovery(w http.ResponseWriter, r *http.Request, v view, parts
 			return
 		}
 		if core {
-			s.answer(w, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"}, Versions: []string{"v1"}})
+			s.answer(w, metav1.APIVersions{TypeMeta: typeMeta("APIVersions"), Versions: []string{"v1"}})
 			return
 		}
-		s.answer(w, metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: groups(all)})
+		s.answer(w, metav1.APIGroupList{TypeMeta: typeMeta("APIGroupList"), Groups: groups(all)})
 	case 2:
 		if core {
 			s.resources(w, r, all, schema.GroupVersion{Version: parts[1]})
@@ -319,7 +303,7 @@ func (s *Server) discovery(w http.ResponseWriter, r *http.Request, v view, parts
 		}
 		for _, g := range groups(all) {
 			if g.Name == parts[1] {
-				g.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+				g.TypeMeta = typeMeta("APIGroup")
 				s.answer(w, g)
 				return
 			}
@@ -330,12 +314,15 @@ func (s *Server) discovery(w http.ResponseWriter, r *http.Request, v view, parts
 	}
 }
 
+func typeMeta(kind string) metav1.TypeMeta { return metav1.TypeMeta{Kind: kind, APIVersion: "v1"} }
+
 func (s *Server) resources(w http.ResponseWriter, r *http.Request, all []*kind, gv schema.GroupVersion) {
-	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
+	list := metav1.APIResourceList{TypeMeta: typeMeta("APIResourceList"), GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
 	for _, k := range all {
 		if k.gv == gv {
 			list.APIResources = append(list.APIResources, metav1.APIResource{
-				Name: k.plural, SingularName: k.singular, Namespaced: k.Namespaced, Kind: k.Kind.Kind, Verbs: k.verbs, ShortNames: k.shortNames, Categories: k.categories,
+				Name: k.plural, SingularName: k.singular, Namespaced: k.Namespaced, Kind: k.Kind.Kind, Verbs: k.verbs,
+				ShortNames: k.shortNames, Categories: k.categories,
 			})
 		}
 	}
@@ -348,15 +335,13 @@ func (s *Server) resources(w http.ResponseWriter, r *http.Request, all []*kind, 
 
 func groups(all []*kind) []metav1.APIGroup {
 	out := []metav1.APIGroup{}
-	for _, k := range all {
+	for _, k := range all { // which are in the order of their groups
 		gv := metav1.GroupVersionForDiscovery{GroupVersion: k.gv.String(), Version: k.gv.Version}
-		i := slices.IndexFunc(out, func(g metav1.APIGroup) bool { return g.Name == k.gv.Group })
-		if i < 0 {
-			out = append(out, metav1.APIGroup{Name: k.gv.Group, PreferredVersion: gv, Versions: []metav1.GroupVersionForDiscovery{gv}})
-			continue
+		if n := len(out); n == 0 || out[n-1].Name != k.gv.Group {
+			out = append(out, metav1.APIGroup{Name: k.gv.Group, PreferredVersion: gv})
 		}
-		if !slices.Contains(out[i].Versions, gv) {
-			out[i].Versions = append(out[i].Versions, gv)
+		if g := &out[len(out)-1]; !slices.Contains(g.Versions, gv) {
+			g.Versions = append(g.Versions, gv)
 		}
 	}
 	return out
@@ -364,32 +349,30 @@ func groups(all []*kind) []metav1.APIGroup {
 
 // wantsAggregated reports whether a client prefers aggregated discovery (KEP-3352).
 func wantsAggregated(r *http.Request) bool {
-	for _, part := range strings.Split(r.Header.Get("Accept"), ",") {
+	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
 		kind, params, err := mime.ParseMediaType(part)
 		if err != nil || kind != "application/json" {
 			continue
 		}
-		if params["as"] == "" {
-			return false
-		}
-		if params["g"] == "apidiscovery.k8s.io" && params["v"] == "v2" && params["as"] == "APIGroupDiscoveryList" {
-			return true
+		as := params["as"]
+		if as == "" || as == "APIGroupDiscoveryList" && params["g"] == "apidiscovery.k8s.io" && params["v"] == "v2" {
+			return as != ""
 		}
 	}
 	return false
 }
 
 func aggregated(all []*kind) apidiscovery.APIGroupDiscoveryList {
-	list := apidiscovery.APIGroupDiscoveryList{
-		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"}, Items: []apidiscovery.APIGroupDiscovery{},
-	}
+	list := apidiscovery.APIGroupDiscoveryList{Items: []apidiscovery.APIGroupDiscovery{}}
+	list.Kind, list.APIVersion = "APIGroupDiscoveryList", "apidiscovery.k8s.io/v2"
 	for _, k := range all {
 		if n := len(list.Items); n == 0 || list.Items[n-1].Name != k.gv.Group {
 			list.Items = append(list.Items, apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: k.gv.Group}})
 		}
 		g := &list.Items[len(list.Items)-1]
 		if n := len(g.Versions); n == 0 || g.Versions[n-1].Version != k.gv.Version {
-			g.Versions = append(g.Versions, apidiscovery.APIVersionDiscovery{Version: k.gv.Version, Freshness: apidiscovery.DiscoveryFreshnessCurrent})
+			version := apidiscovery.APIVersionDiscovery{Version: k.gv.Version, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
+			g.Versions = append(g.Versions, version)
 		}
 		scope := apidiscovery.ScopeCluster
 		if k.Namespaced {
@@ -397,8 +380,8 @@ func aggregated(all []*kind) apidiscovery.APIGroupDiscoveryList {
 		}
 		version := &g.Versions[len(g.Versions)-1]
 		version.Resources = append(version.Resources, apidiscovery.APIResourceDiscovery{
-			Resource: k.plural, SingularResource: k.singular, Scope: scope, Verbs: k.verbs, ShortNames: k.shortNames, Categories: k.categories,
-			ResponseKind: &metav1.GroupVersionKind{Group: k.gv.Group, Version: k.gv.Version, Kind: k.Kind.Kind},
+			Resource: k.plural, SingularResource: k.singular, Scope: scope, Verbs: k.verbs, ShortNames: k.shortNames,
+			Categories: k.categories, ResponseKind: &metav1.GroupVersionKind{Group: k.gv.Group, Version: k.gv.Version, Kind: k.Kind.Kind},
 		})
 	}
 	return list

@@ -43,7 +43,6 @@ type options struct {
 	selections      map[string]event.Selection  // of the collections, in the era that is read; nil: fields is nil
 }
 
-// parseOptions reads the query parameters.
 func parseOptions(q *request) (*options, error) {
 	o := &options{namespace: q.namespace}
 	if err := internalscheme.ParameterCodec.DecodeParameters(q.URL.Query(), metav1.SchemeGroupVersion, &o.ListOptions); err != nil {
@@ -62,22 +61,16 @@ func parseOptions(q *request) (*options, error) {
 		if ns, ok := o.selector.RequiresExactMatch("metadata.namespace"); ok && o.namespace == "" {
 			o.namespace = ns
 		}
-		var err error
-		o.selector, err = o.selector.Transform(func(field, value string) (string, string, error) {
+		o.selector, _ = o.selector.Transform(func(field, value string) (string, string, error) { // which returns no error
 			if field == "metadata.name" {
 				value = event.BoundName(value)
 			}
 			return field, value, nil
 		})
-		if err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
-		}
 	}
-	if o.ResourceVersion != "" {
-		var err error
-		if o.version, err = strconv.ParseUint(o.ResourceVersion, 10, 64); err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: it is not a number", o.ResourceVersion))
-		}
+	var err error
+	if o.version, err = parseVersion(o.ResourceVersion); err != nil {
+		return nil, err
 	}
 	if o.Continue != "" && o.ResourceVersion != "" && o.ResourceVersion != "0" {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
@@ -85,7 +78,18 @@ func parseOptions(q *request) (*options, error) {
 	return o, nil
 }
 
-// token is what a continue token holds: the list that it is of, its position in one copy, and the last object of the page.
+// parseVersion reads a resourceVersion of a query; "" is 0.
+func parseVersion(text string) (version uint64, err error) {
+	if text == "" {
+		return 0, nil
+	}
+	if version, err = strconv.ParseUint(text, 10, 64); err != nil {
+		err = apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: it is not a number", text))
+	}
+	return version, err
+}
+
+// token is a continue token: its list, the position in one copy, and the last object of the page.
 type token struct {
 	List            string // see [request.listName]
 	Copy            string `json:",omitzero"` // that At is a position of: see [store.Store.ID]
@@ -99,7 +103,7 @@ func (t token) String() string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// listName says what a list is of. A token of another list is refused: positions of two resources have nothing in common.
+// listName says what a list is of. A token of another list is refused: their positions have nothing in common.
 func (q *request) listName() string {
 	return path.Join(q.resource.ID.Cluster, q.resource.ID.Name, "at", q.past)
 }
@@ -118,7 +122,8 @@ func (q *request) parseToken(s string) (t token, err error) {
 	return t, nil
 }
 
-// pageExpired is the API server's answer to a continue token whose view is not retained any more. It has a token for the rest of the newest state.
+// pageExpired is the API server's answer to a continue token that expired. It has a token for the rest of the newest
+// state.
 func (q *request) pageExpired(after store.Name) error {
 	e := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without " +
 		"the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided " +
@@ -236,7 +241,7 @@ var eventFields = map[schema.GroupResource]string{
 
 // ofOneObject reports whether a list is of the Events about one object.
 func (o *options) ofOneObject(t *target) bool {
-	prefix := eventFields[schema.GroupResource{Group: t.Group, Resource: t.resource}]
+	prefix := eventFields[t.groupResource()]
 	if prefix == "" || o.selector == nil || o.Watch {
 		return false
 	}
@@ -245,13 +250,10 @@ func (o *options) ofOneObject(t *target) bool {
 	return name || uid
 }
 
-// noEvents answers a list of the Events about one object that is not served, because the bus has no Events, or not those that say which exist. kubectl describe
-// sends it, and would show nothing of an object after an error. The list is empty, with a warning. done is false if Events are served, or may be.
+// noEvents answers a list of the Events about one object with an empty list and a warning, if Events are not served.
+// kubectl describe sends it, and shows nothing after an error. done is false if Events are served, or may be.
 func (s *Server) noEvents(w http.ResponseWriter, q *request, o *options, t *target) (done bool, err error) {
-	id := store.Resource{Cluster: q.cluster, Name: t.resource}
-	if t.Group != "" {
-		id.Name += "." + t.Group
-	}
+	id := store.Resource{Cluster: q.cluster, Name: t.groupResource().String()}
 	r, why := s.Mirror.Resource(id), "the bus has none"
 	b, known := s.Builtin(id.Name)
 	switch {
@@ -284,7 +286,7 @@ func (s *Server) noEvents(w http.ResponseWriter, q *request, o *options, t *targ
 	return true, out.end()
 }
 
-// acquire waits until a list, or another answer that takes much memory, may be sent. Call release after it was sent.
+// acquire waits until an answer that takes much memory may be sent. Call release after it.
 func (s *Server) acquire(r *http.Request) (release func(), err error) {
 	if s.AcquireList == nil {
 		return func() {}, nil
@@ -296,8 +298,9 @@ func (s *Server) acquire(r *http.Request) (release func(), err error) {
 	return release, nil
 }
 
-// page calls fn for the objects of a page. It returns the name of the last one if there are more. It ends with an error if the client is gone, after the
-// time for a list, and at an object of which it is not known whether it is selected: clients would take an object that is missing for deleted.
+// page calls fn for the objects of a page, and returns the last name if there are more. It is an error if the client is
+// gone, after the time for a list, and if it is not known whether an object is selected: clients take what is missing
+// for deleted.
 func (s *Server) page(q *request, o *options, at store.Position, after store.Name, fn func(*store.Object) error) (next store.Name, err error) {
 	began := time.Now()
 	n, last, more := int64(0), store.Name{}, false
@@ -330,7 +333,7 @@ func (s *Server) page(q *request, o *options, at store.Position, after store.Nam
 	return next, err
 }
 
-// checkTime returns an error if the client is gone, or has taken longer than it may for a list that began at a time: the store keeps old files as long.
+// checkTime returns an error if the client is gone, or a list takes too long: the store keeps old files meanwhile.
 func (s *Server) checkTime(ctx context.Context, began time.Time) error {
 	if time.Since(began) > s.limits.list {
 		return s.tooLong()
@@ -348,18 +351,19 @@ func (s *Server) get(w http.ResponseWriter, q *request) error {
 	if err != nil {
 		return err
 	}
-	version := uint64(0)
-	if text := q.URL.Query().Get("resourceVersion"); text != "" {
-		if version, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: it is not a number", text))
-		}
+	version, err := parseVersion(q.URL.Query().Get("resourceVersion"))
+	if err != nil {
+		return err
 	}
 	at, warnings, err := s.notOlder(q, version)
 	if err != nil {
 		return err
 	}
-	view, name := store.View{Resource: q.resource.ID, At: at}, store.Name{Namespace: q.namespace, Name: event.BoundName(q.name)}
-	x, err := s.Mirror.Store().Get(view, name)
+	name := store.Name{Namespace: q.namespace, Name: event.BoundName(q.name)}
+	read := func() (*store.Object, error) {
+		return s.Mirror.Store().Get(store.View{Resource: q.resource.ID, At: at}, name)
+	}
+	x, err := read()
 	if err != nil {
 		return err
 	}
@@ -370,7 +374,7 @@ func (s *Server) get(w http.ResponseWriter, q *request) error {
 			return err
 		}
 		defer release()
-		if x, err = s.Mirror.Store().Get(view, name); err != nil {
+		if x, err = read(); err != nil {
 			return err
 		}
 	}
@@ -383,17 +387,16 @@ func (s *Server) get(w http.ResponseWriter, q *request) error {
 	}
 	warn(w, warnings)
 	w.Header().Set("Content-Type", "application/json")
+	body := x.Body
 	switch form {
 	case asTable:
 		s.encode(w, q.table([]*store.Object{x}, at.Version, "", true, s.now()))
+		return nil
 	case asMetadata:
-		body, err := metadataOnly(x.Body)
-		if err != nil {
+		if body, err = metadataOnly(body); err != nil {
 			return err
 		}
-		s.write(w, body)
-	default:
-		s.write(w, x.Body)
 	}
+	s.write(w, body)
 	return nil
 }

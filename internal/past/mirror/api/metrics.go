@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"slices"
@@ -35,25 +36,21 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 // writeBytes is the largest part of an answer that has a time of its own: a client must read 8.5 KiB a second.
 const writeBytes = 256 << 10
 
-// counted is an answer whose code is counted, and for whose parts the client has a limited time.
-type counted struct {
+// countingWriter is an answer whose code is counted, and for whose parts the client has a limited time.
+type countingWriter struct {
 	http.ResponseWriter
 	verb string
 	code int
 	time time.Duration
 }
 
-func (c *counted) WriteHeader(code int) {
-	if c.code == 0 {
-		c.code = code
-	}
+func (c *countingWriter) WriteHeader(code int) {
+	c.code = cmp.Or(c.code, code)
 	c.ResponseWriter.WriteHeader(code)
 }
 
-func (c *counted) Write(b []byte) (int, error) {
-	if c.code == 0 {
-		c.code = http.StatusOK
-	}
+func (c *countingWriter) Write(b []byte) (int, error) {
+	c.code = cmp.Or(c.code, http.StatusOK)
 	return writeParts(c.ResponseWriter, c.extend, b)
 }
 
@@ -71,25 +68,21 @@ func writeParts(w io.Writer, extend func(), b []byte) (n int, err error) {
 }
 
 // FlushError is what [http.ResponseController] calls.
-func (c *counted) FlushError() error {
+func (c *countingWriter) FlushError() error {
 	c.extend()
 	return http.NewResponseController(c.ResponseWriter).Flush()
 }
 
 // extend gives the client time for the next part.
-func (c *counted) extend() {
+func (c *countingWriter) extend() {
 	_ = http.NewResponseController(c.ResponseWriter).SetWriteDeadline(time.Now().Add(c.time)) // tests' recorders have none
 }
 
 // Unwrap lets [http.ResponseController] flush and set deadlines.
-func (c *counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+func (c *countingWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-func (m *Metrics) count(c *counted) {
-	code := c.code
-	if code == 0 {
-		code = http.StatusOK
-	}
-	m.requests.WithLabelValues(c.verb, strconv.Itoa(code)).Inc()
+func (m *Metrics) count(c *countingWriter) {
+	m.requests.WithLabelValues(c.verb, strconv.Itoa(cmp.Or(c.code, http.StatusOK))).Inc()
 }
 
 // State is how far a resource is served.
@@ -99,7 +92,7 @@ type State struct {
 	Current  bool      // no gap is open, and the first list has ended
 }
 
-// States returns the resources of a cluster that the bus has, except those that are not published any more, or without all types.
+// States returns the resources that the bus has, except those that are not published any more, or without all types.
 func States(m *mirror.Mirror, cluster string) (all []State) {
 	for _, r := range m.Resources(cluster) {
 		if r.Closed || r.Unpublished() != "" {

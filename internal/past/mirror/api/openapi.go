@@ -23,13 +23,12 @@ const (
 	documentLife = 365 * 24 * time.Hour
 )
 
-// openAPIPath is an entry of the index.
 type openAPIPath struct {
 	ServerRelativeURL string `json:"serverRelativeURL"`
 }
 
-// serveOpenAPI serves the index of OpenAPI v3 documents, and the document of a group version. CustomResourceDefinitions on the bus give
-// their schemas. The fields of other resources are not known, and their schemas say so. Those of reviews are Kubernetes' own.
+// serveOpenAPI serves the index of OpenAPI v3 documents, or one document. CustomResourceDefinitions give schemas; those
+// of other resources say that fields are not known. Those of reviews are Kubernetes' own.
 func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request, v view, path string) error {
 	if !acceptsJSON(r) {
 		return notAcceptable("get")
@@ -103,7 +102,7 @@ func documentURL(path, hash string) string {
 	return u.String()
 }
 
-// tagged sets the headers of an answer with a tag. If the client has the answer already, it says so, and returns true.
+// tagged sets the headers of an answer with a tag. It returns true after it has said that the client has the answer.
 func tagged(w http.ResponseWriter, r *http.Request, tag string) bool {
 	tag = strconv.Quote(tag)
 	w.Header().Set("Etag", tag)
@@ -177,8 +176,8 @@ func schemaName(k *kind) string {
 	return strings.TrimPrefix(strings.Join(append(parts, k.gv.Version, k.Kind.Kind), "."), ".")
 }
 
-// openAPISchema returns the schema of a resource: that of its CustomResourceDefinition, with the fields that every object has. meta refers to
-// the schema of metadata.
+// openAPISchema returns the schema of a resource: its definition's, with the fields of every object. meta refers to
+// metadata's.
 func (k *kind) openAPISchema(gvk, meta jsonObject, schema json.RawMessage) any {
 	out, properties := jsonObject{}, jsonObject{}
 	var known map[string]json.RawMessage
@@ -221,7 +220,7 @@ func (k *kind) reviewSchema(gvk, schemas jsonObject) jsonObject {
 	return ref(name)
 }
 
-// typeName returns the name that the API server gives the schema of one of Kubernetes' own structs: io.k8s.api.authorization.v1.ResourceRule.
+// typeName returns the API server's name for the schema of a struct: io.k8s.api.authorization.v1.ResourceRule.
 func typeName(t reflect.Type) string {
 	host, path, _ := strings.Cut(t.PkgPath(), "/")
 	parts := strings.Split(host, ".")
@@ -229,8 +228,7 @@ func typeName(t reflect.Type) string {
 	return strings.Join(append(append(parts, strings.Split(path, "/")...), t.Name()), ".")
 }
 
-// addSchema adds the schema of one of Kubernetes' own structs, and of the structs that it has, with their descriptions. It returns
-// a reference to it.
+// addSchema adds the schema of one of Kubernetes' structs, with those that it contains, and returns a reference.
 func addSchema(t reflect.Type, to jsonObject) jsonObject {
 	name := typeName(t)
 	r := jsonObject{"allOf": []any{ref(name)}}

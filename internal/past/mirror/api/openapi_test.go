@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	lru "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
@@ -99,7 +100,7 @@ func TestOpenAPI(t *testing.T) {
 
 // TestDefinitionIsReadAgain: a definition that could not be read is not taken for one that does not exist.
 func TestDefinitionIsReadAgain(t *testing.T) {
-	c := definitionCache{of: map[store.Resource]*definitionsAt{}}
+	c := definitionCache{lru.NewLRUExpireCache(2)}
 	failed := errors.New("the disk")
 	if _, err := c.get(store.View{}, "w", func() (*definition, error) { return nil, failed }); !errors.Is(err, failed) {
 		t.Errorf("the error is %v", err)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// podState is what the columns READY, STATUS and RESTARTS show of a pod. The rules are those of the API server, of Kubernetes 1.36.
+// podState is what the columns READY, STATUS and RESTARTS show. The rules are those of the API server 1.36.
 type podState struct {
 	ready, containers int
 	status            string
@@ -48,8 +48,8 @@ func podStateOf(o map[string]any) podState {
 	return s
 }
 
-// initialize looks at the init containers up to the first one that keeps the pod from running; ended is set if there is none. It returns the
-// restarts of sidecars, which are init containers that go on.
+// initialize looks at the init containers up to the first that keeps the pod from running; ended: there is none. It
+// returns the restarts of sidecars.
 func (s *podState) initialize(o map[string]any) (ofSidecars restarts, ended bool) {
 	all, sidecars := list(o, "spec.initContainers"), map[string]bool{}
 	for _, c := range all {
@@ -116,7 +116,6 @@ func (s *podState) run(o map[string]any) {
 	}
 }
 
-// endOf says how a container ended.
 func endOf(terminated map[string]any) string {
 	if reason := text(terminated, "reason"); reason != "" {
 		return reason

@@ -9,15 +9,16 @@ import (
 )
 
 const (
-	// recentBytes bounds the bodies of the changes that are kept for watches, or that they are sending, and stretchBytes those of one stretch.
+	// recentBytes bounds the bodies of kept changes, also those that watches are sending; stretchBytes those of one
+	// stretch.
 	recentBytes  = 64 << 20
 	stretchBytes = 16 << 20
 	// changeBytes is what a change takes beside its bodies, about.
 	changeBytes = 1 << 10
 )
 
-// recent keeps the last changes of all resources, so that each change is read once for all watches that have seen everything before it.
-// Any goroutine may use it.
+// recent keeps the last changes of all resources, so that each is read once for all watches that are as far. Any
+// goroutine may use it.
 type recent struct {
 	store *store.Store
 
@@ -27,7 +28,6 @@ type recent struct {
 	bytes int          // of those that are known, or that a watch uses
 }
 
-// stretchKey identifies a stretch by where it begins.
 type stretchKey struct {
 	resource store.Resource
 	behind   store.Position
@@ -54,9 +54,8 @@ func newRecent(s *store.Store) *recent {
 	return &recent{store: s, known: map[stretchKey]*stretch{}, order: linked.New()}
 }
 
-// behind returns the changes of a resource behind a position, up to another or a later one that is served; nil if they are too many, also together
-// with what watches use that send slowly. The caller releases them. It ends with the cause of ctx if ctx ends. Then another watch that waits for the
-// same changes reads them.
+// behind returns the changes behind a position, up to another or a later served one; nil if they are too many, together
+// with those that slow watches use. The caller releases them. If ctx ends, another watch that waits reads them.
 func (r *recent) behind(ctx context.Context, id store.Resource, at, upTo store.Position) (*stretch, error) {
 	for {
 		t := r.read(ctx, stretchKey{id, at}, upTo)
@@ -98,7 +97,8 @@ func (r *recent) forget(t *stretch) {
 	}
 }
 
-// count adds to the bytes of a stretch. If there are too many, it forgets the oldest stretches that no watch uses, and reports whether that was enough.
+// count adds to the bytes of a stretch. If there are too many, it forgets the oldest that no watch uses; false: not
+// enough.
 func (r *recent) count(t *stretch, bytes int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,8 +113,8 @@ func (r *recent) count(t *stretch, bytes int) bool {
 	return r.bytes <= recentBytes
 }
 
-// read returns the changes behind a position, which the caller releases. One watch reads them, others wait for it. If ctx ends, nobody may use
-// what it returns.
+// read returns the changes behind a position, which the caller releases. One watch reads, others wait. If ctx ends,
+// nobody may use the result.
 func (r *recent) read(ctx context.Context, key stretchKey, upTo store.Position) *stretch {
 	r.mu.Lock()
 	t, known := r.known[key]
@@ -136,7 +136,6 @@ func (r *recent) read(ctx context.Context, key stretchKey, upTo store.Position) 
 	return t
 }
 
-// fill reads the changes of a stretch.
 func (r *recent) fill(ctx context.Context, t *stretch) {
 	r.count(t, changeBytes)
 	t.of = map[string][]*store.Change{}

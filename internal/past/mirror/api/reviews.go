@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -25,7 +26,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/past/mirror/auth"
 )
 
-// maxBody is the largest body of a review.
 const maxBody = 64 << 10
 
 // review is a kind whose objects clients create to ask about themselves. They are answered, and not kept.
@@ -45,7 +45,6 @@ var reviews = []review{
 
 func (x *review) plural() string { return strings.ToLower(x.kind) + "s" }
 
-// describe returns the kind for discovery.
 func (x *review) describe() *kind {
 	return &kind{
 		Kind: mirror.Kind{APIVersion: x.String(), Kind: x.kind}, gv: x.GroupVersion, plural: x.plural(), singular: strings.ToLower(x.kind),
@@ -63,7 +62,7 @@ func reviewOf(t *target) *review {
 }
 
 // create answers a POST: a review, or that nothing can be written.
-func (s *Server) create(w *counted, r *http.Request) error {
+func (s *Server) create(w *countingWriter, r *http.Request) error {
 	v, path, err := s.parseView(r.URL.Path)
 	if err != nil {
 		return err
@@ -77,7 +76,8 @@ func (s *Server) create(w *counted, r *http.Request) error {
 	if err := impersonates(r); err != nil {
 		return err
 	}
-	if err := s.check(r, &auth.Attributes{Cluster: v.cluster, Verb: "create", Group: t.Group, Version: t.Version, Resource: t.resource}); err != nil {
+	a := auth.Attributes{Cluster: v.cluster, Verb: "create", Group: t.Group, Version: t.Version, Resource: t.resource}
+	if err := s.check(r, &a); err != nil {
 		return err
 	}
 	if f, err := negotiate(r); err != nil || f != asObjects {
@@ -101,11 +101,7 @@ func (s *Server) create(w *counted, r *http.Request) error {
 // read reads the body of a request as the API server does: as JSON, YAML or protobuf.
 func (x *review) read(w http.ResponseWriter, r *http.Request) (o runtime.Object, warnings []string, err error) {
 	known := scheme.Codecs.SupportedMediaTypes()
-	kind := r.Header.Get("Content-Type")
-	if kind == "" {
-		kind = runtime.ContentTypeJSON
-	}
-	kind, _, err = mime.ParseMediaType(kind)
+	kind, _, err := mime.ParseMediaType(cmp.Or(r.Header.Get("Content-Type"), runtime.ContentTypeJSON))
 	info, ok := runtime.SerializerInfoForMediaType(known, kind)
 	if err != nil || !ok {
 		var names []string
@@ -120,7 +116,9 @@ func (x *review) read(w http.ResponseWriter, r *http.Request) (o runtime.Object,
 		return nil, nil, err
 	}
 	query := r.URL.Query()
-	options := metav1.CreateOptions{DryRun: query["dryRun"], FieldManager: query.Get("fieldManager"), FieldValidation: query.Get("fieldValidation")}
+	options := metav1.CreateOptions{
+		DryRun: query["dryRun"], FieldManager: query.Get("fieldManager"), FieldValidation: query.Get("fieldValidation"),
+	}
 	if errs := validation.ValidateCreateOptions(&options); len(errs) > 0 {
 		return nil, nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "CreateOptions"}, "", errs)
 	}
@@ -141,9 +139,11 @@ func (x *review) read(w http.ResponseWriter, r *http.Request) (o runtime.Object,
 	}
 	switch {
 	case err != nil && got != nil && got.Kind != "":
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, x.kind, err))
+		why := fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, x.kind, err)
+		return nil, nil, apierrors.NewBadRequest(why)
 	case err != nil:
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", x.kind, err, summary(body)))
+		why := fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", x.kind, err, summary(body))
+		return nil, nil, apierrors.NewBadRequest(why)
 	}
 	return o, warnings, nil
 }

@@ -64,7 +64,7 @@ func (d *deadlines) Write(b []byte) (int, error) {
 // TestPartsHaveDeadlines: a large part of an answer does not have to be read within the time for one, and a flush has a deadline too.
 func TestPartsHaveDeadlines(t *testing.T) {
 	d := &deadlines{ResponseRecorder: *httptest.NewRecorder()}
-	c := &counted{ResponseWriter: d, time: time.Second}
+	c := &countingWriter{ResponseWriter: d, time: time.Second}
 	if n, err := c.Write(make([]byte, 2*writeBytes+1)); n != 2*writeBytes+1 || err != nil {
 		t.Errorf("%d written (%v)", n, err)
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/kubebridge/kubebridge/internal/past/mirror/store"
 )
 
-// tableFormat is how kubectl shows one of Kubernetes' own kinds: the names of the columns, with "+" before those that only `-o wide` shows, and the
-// cells of an object.
+// tableFormat is how kubectl shows one of Kubernetes' own kinds: the names of the columns, with "+" before those that
+// only `-o wide` shows, and the cells of an object.
 type tableFormat struct {
 	columns []string
 	cells   func(o map[string]any, now time.Time) []any
@@ -34,8 +34,8 @@ func withAge(columns []string, cells func(o map[string]any) []any) tableFormat {
 	}}
 }
 
-// builtinColumns are those of the kinds that are listed most, as the API server has them (pkg/printers/internalversion). Other kinds have NAME
-// and AGE.
+// builtinColumns are those of the kinds that are listed most, as the API server has them
+// (pkg/printers/internalversion). Other kinds have NAME and AGE.
 var builtinColumns = map[string]tableFormat{
 	"pods": {[]string{"Name", "Ready", "Status", "Restarts", "Age", "+IP", "+Node", "+Nominated Node", "+Readiness Gates"}, podCells},
 	"deployments.apps": withAge([]string{"Ready", "Up-to-date", "Available"}, func(o map[string]any) []any {
@@ -47,8 +47,9 @@ var builtinColumns = map[string]tableFormat{
 	"statefulsets.apps": withAge([]string{"Ready"}, func(o map[string]any) []any { return []any{ratio(o, "status.readyReplicas", "spec.replicas")} }),
 	"daemonsets.apps": withAge([]string{"Desired", "Current", "Ready", "Up-to-date", "Available", "Node Selector"}, func(o map[string]any) []any {
 		return []any{
-			number(o, "status.desiredNumberScheduled"), number(o, "status.currentNumberScheduled"), number(o, "status.numberReady"),
-			number(o, "status.updatedNumberScheduled"), number(o, "status.numberAvailable"), labels.FormatLabels(stringsOf(o, "spec.template.spec.nodeSelector")),
+			number(o, "status.desiredNumberScheduled"), number(o, "status.currentNumberScheduled"),
+			number(o, "status.numberReady"), number(o, "status.updatedNumberScheduled"), number(o, "status.numberAvailable"),
+			labels.FormatLabels(stringsOf(o, "spec.template.spec.nodeSelector")),
 		}
 	}),
 	"jobs.batch":     {[]string{"Name", "Status", "Completions", "Duration", "Age"}, jobCells},
@@ -60,9 +61,15 @@ var builtinColumns = map[string]tableFormat{
 	}),
 	"services":                    {[]string{"Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "+Selector"}, serviceCells},
 	"ingresses.networking.k8s.io": withAge([]string{"Class", "Hosts", "Address", "Ports"}, ingressCells),
-	"nodes":                       {[]string{"Name", "Status", "Roles", "Age", "Version", "+Internal-IP", "+External-IP", "+OS-Image", "+Kernel-Version", "+Container-Runtime"}, nodeCells},
-	"events":                      {[]string{"Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", "+First Seen", "+Count", "+Name"}, eventCells},
-	"events.events.k8s.io":        {[]string{"Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", "+First Seen", "+Count", "+Name"}, newEventCells},
+	"nodes": {[]string{
+		"Name", "Status", "Roles", "Age", "Version", "+Internal-IP", "+External-IP", "+OS-Image", "+Kernel-Version", "+Container-Runtime",
+	}, nodeCells},
+	"events":               {eventColumns, eventCells},
+	"events.events.k8s.io": {eventColumns, newEventCells},
+}
+
+var eventColumns = []string{
+	"Last Seen", "Type", "Reason", "Object", "+Subobject", "+Source", "Message", "+First Seen", "+Count", "+Name",
 }
 
 func jobCells(o map[string]any, now time.Time) []any {
@@ -124,7 +131,8 @@ func serviceCells(o map[string]any, now time.Time) []any {
 	}
 	ip := append(texts(o, "spec.clusterIPs"), "")[0]
 	return []any{
-		nameOf(o), typ, orNone(ip), orNone(strings.Join(external, ",")), orNone(strings.Join(ports, ",")), ageOf(o, now), labels.FormatLabels(stringsOf(o, "spec.selector")),
+		nameOf(o), typ, orNone(ip), orNone(strings.Join(external, ",")), orNone(strings.Join(ports, ",")), ageOf(o, now),
+		labels.FormatLabels(stringsOf(o, "spec.selector")),
 	}
 }
 
@@ -235,11 +243,13 @@ func eventCells(o map[string]any, now time.Time) []any {
 		source += ", " + instance
 	}
 	return []any{
-		last, text(o, "type"), text(o, "reason"), about, text(o, "involvedObject.fieldPath"), source, strings.TrimSpace(text(o, "message")), first, count, nameOf(o),
+		last, text(o, "type"), text(o, "reason"), about, text(o, "involvedObject.fieldPath"), source,
+		strings.TrimSpace(text(o, "message")), first, count, nameOf(o),
 	}
 }
 
-// parseInclude sets what the rows of a table have of their objects (metav1.TableOptions). The default is their metadata, with which clients select.
+// parseInclude sets what the rows of a table have of their objects (metav1.TableOptions). The default is their
+// metadata, with which clients select.
 func (q *request) parseInclude() error {
 	switch q.include = metav1.IncludeObjectPolicy(q.URL.Query().Get("includeObject")); q.include {
 	case "", metav1.IncludeMetadata, metav1.IncludeObject, metav1.IncludeNone:
@@ -248,14 +258,12 @@ func (q *request) parseInclude() error {
 	return apierrors.NewBadRequest(fmt.Sprintf("includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", q.include))
 }
 
-// table returns a table of objects.
 func (q *request) table(rows []*store.Object, version uint64, next string, columns bool, now time.Time) *metav1.Table {
 	k := q.kind
 	t := &metav1.Table{TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"}, Rows: []metav1.TableRow{}}
-	if version != 0 {
+	if t.Continue = next; version != 0 {
 		t.ResourceVersion = fmt.Sprint(version)
 	}
-	t.Continue = next
 	p, builtin := builtinColumns[k.resource.ID.Name]
 	if columns {
 		t.ColumnDefinitions = k.definitions(p.columns)
@@ -264,9 +272,7 @@ func (q *request) table(rows []*store.Object, version uint64, next string, colum
 		var o map[string]any
 		decoder := json.NewDecoder(bytes.NewReader(x.Body))
 		decoder.UseNumber()
-		if err := decoder.Decode(&o); err != nil {
-			o = map[string]any{}
-		}
+		_ = decoder.Decode(&o) // of what cannot be read, cells are empty
 		var cells []any
 		switch {
 		case builtin:
@@ -295,10 +301,7 @@ func (q *request) table(rows []*store.Object, version uint64, next string, colum
 }
 
 func bookmarkRow(object any) metav1.TableRow {
-	raw, err := json.Marshal(object)
-	if err != nil {
-		raw = nil
-	}
+	raw, _ := json.Marshal(object) // nil after an error
 	return metav1.TableRow{Cells: []any{}, Object: runtime.RawExtension{Raw: raw}}
 }
 
@@ -306,7 +309,9 @@ func (k *kind) definitions(builtin []string) (columns []metav1.TableColumnDefini
 	if len(k.columns) > 0 {
 		columns = append(columns, metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name"})
 		for _, c := range k.columns {
-			columns = append(columns, metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority})
+			columns = append(columns, metav1.TableColumnDefinition{
+				Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority,
+			})
 		}
 		return columns
 	}
@@ -389,10 +394,7 @@ func text(o map[string]any, path string) string {
 }
 
 func number(o map[string]any, path string) int64 {
-	n, ok := field(o, path).(json.Number)
-	if !ok {
-		return 0
-	}
+	n, _ := field(o, path).(json.Number)
 	i, err := n.Int64()
 	if err != nil {
 		return 0
@@ -415,21 +417,15 @@ func stringsOf(o map[string]any, path string) map[string]string {
 	return out
 }
 
-func texts(o map[string]any, path string) (out []string) {
-	all, _ := field(o, path).([]any)
-	for _, x := range all {
-		if s, ok := x.(string); ok {
-			out = append(out, s)
-		}
-	}
-	return out
-}
+func texts(o map[string]any, path string) []string { return elements[string](o, path) }
 
-func list(o map[string]any, path string) (out []map[string]any) {
+func list(o map[string]any, path string) []map[string]any { return elements[map[string]any](o, path) }
+
+func elements[T any](o map[string]any, path string) (out []T) {
 	all, _ := field(o, path).([]any)
 	for _, x := range all {
-		if m, ok := x.(map[string]any); ok {
-			out = append(out, m)
+		if v, ok := x.(T); ok {
+			out = append(out, v)
 		}
 	}
 	return out

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +20,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/past/mirror/store"
 )
 
-// watcher serves one watch.
 type watcher struct {
 	s    *Server
 	w    eventWriter
@@ -33,10 +33,9 @@ type watcher struct {
 	checked, nextCheck time.Time
 }
 
-// watch serves a watch, over HTTP or a WebSocket. It ends with 410 Expired where changes may be missing, and clients list again. This error is an
-// event also where the watch would begin, as at the API server: kopf ends when a watch is answered with the status 410, and client-go's RetryWatcher
-// repeats it without end.
-func (s *Server) watch(w *counted, q *request, o *options) error {
+// watch serves a watch, over HTTP or a WebSocket. It ends with 410 Expired, as an event, where changes may be missing,
+// also at the beginning: after the status 410 kopf ends, and client-go's RetryWatcher repeats without end.
+func (s *Server) watch(w *countingWriter, q *request, o *options) error {
 	form, err := negotiate(q.Request)
 	if err != nil {
 		return err
@@ -97,14 +96,12 @@ func (x *watcher) begin() (list bool, warnings []string, err error) {
 	if err != nil {
 		return false, nil, err
 	}
-	initial := o.SendInitialEvents != nil && *o.SendInitialEvents
-	if initial || o.version == 0 && o.SendInitialEvents == nil {
-		x.at = at
-		return true, warnings, nil
+	if list = o.version == 0; o.SendInitialEvents != nil {
+		list = *o.SendInitialEvents
 	}
-	if o.version == 0 { // the client wants no initial events, and any version
+	if list || o.version == 0 {
 		x.at = at
-		return false, warnings, nil
+		return list, warnings, nil
 	}
 	if x.at, err = q.resource.Watch(o.version, at); err != nil {
 		return false, nil, x.s.failed(q, err)
@@ -211,10 +208,7 @@ func (x *watcher) follow() error {
 	}
 	upTo, ended := r.Served, ""
 	if r.Present().Number != x.at.Era {
-		ended = r.Gap()
-		if ended == "" {
-			ended = r.Present().Reason
-		}
+		ended = cmp.Or(r.Gap(), r.Present().Reason)
 		if upTo.Era != x.at.Era {
 			upTo = x.at // what was left of the era comes with the list
 		}
@@ -228,7 +222,7 @@ func (x *watcher) follow() error {
 	return nil
 }
 
-// changes sends the changes up to a position, or a later one that is served. It reads them with other watches, once it has caught up.
+// changes sends the changes up to a position, or a later one that is served; once it has caught up, with other watches.
 func (x *watcher) changes(upTo store.Position) error {
 	if upTo.Compare(x.at) <= 0 {
 		if !x.live && upTo.Era == x.at.Era && upTo.Version == x.at.Version { // the watch began at what is served
@@ -281,8 +275,8 @@ func (x *watcher) changes(upTo store.Position) error {
 	return nil
 }
 
-// sendAll sends the changes of a stretch, and releases it. It ends early, between two resourceVersions, if the client reads slowly. It is behind all
-// changes of the lower one then, also those that are not sent because several together change nothing: the next stretch would have only some of them.
+// sendAll sends the changes of a stretch, and releases it. For a slow client it ends between two resourceVersions,
+// behind all changes of the lower one: the next stretch would have only some of them.
 func (x *watcher) sendAll(t *stretch, send func(c *store.Change) error) error {
 	defer x.s.recent.release(t)
 	began := time.Now()
@@ -300,7 +294,7 @@ func (x *watcher) sendAll(t *stretch, send func(c *store.Change) error) error {
 	return nil
 }
 
-// decide returns whether the client has selected an object. If that is not known, the watch ends with 410, so that the client lists again.
+// decide returns whether the client has selected an object. If that is not known, the watch ends with 410.
 func (x *watcher) decide(o *store.Object) (bool, error) {
 	is, err := x.o.selects(o)
 	if err == nil && is == undecided {
@@ -341,7 +335,6 @@ func (x *watcher) change(c *store.Change) error {
 	return x.object(apiwatch.Added, c.After, c.After.Body)
 }
 
-// object sends an event about an object.
 func (x *watcher) object(t apiwatch.EventType, o *store.Object, body []byte) (err error) {
 	if err := x.recheck(); err != nil { // a client may read slowly
 		return err

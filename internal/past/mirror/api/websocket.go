@@ -23,14 +23,12 @@ import (
 // closeTime is the time for the last bytes to a client when `bridge serve` stops.
 const closeTime = time.Second
 
-// eventWriter is what a watch writes its events to.
 type eventWriter interface {
 	// write writes one event, of which the parts are given. The client may get it only after flush.
 	write(parts ...[]byte) error
 	flush() error
 }
 
-// responseWriter writes events as lines of an HTTP answer.
 type responseWriter struct{ http.ResponseWriter }
 
 func (w responseWriter) write(parts ...[]byte) error {
@@ -44,7 +42,6 @@ func (w responseWriter) write(parts ...[]byte) error {
 
 func (w responseWriter) flush() error { return http.NewResponseController(w.ResponseWriter).Flush() }
 
-// socketWriter writes events as text frames of a WebSocket.
 type socketWriter struct{ *websocket.Conn }
 
 func (w socketWriter) write(parts ...[]byte) error {
@@ -54,9 +51,9 @@ func (w socketWriter) write(parts ...[]byte) error {
 
 func (w socketWriter) flush() error { return nil }
 
-// webSocket answers a request with a WebSocket, and closes it when serve returns. The context of serve ends when the client closes the WebSocket,
-// or with that of the request. Only an error that is returned has to be answered.
-func (s *Server) webSocket(w *counted, r *http.Request, serve func(context.Context, eventWriter)) error {
+// webSocket answers with a WebSocket, and closes it when serve returns. The context of serve ends when the client
+// closes it. Only an error that is returned has to be answered.
+func (s *Server) webSocket(w *countingWriter, r *http.Request, serve func(context.Context, eventWriter)) error {
 	if err := s.checkOrigin(r); err != nil {
 		return err
 	}
@@ -97,9 +94,9 @@ func discard(c *websocket.Conn) {
 	}
 }
 
-// checkOrigin refuses WebSockets of pages that have no right to open them. Browsers do not restrict to which server a page may open one, and name the
-// page's server in the header Origin. As at the API server, this header must be there. Pages that send a valid token may be of any server. Where no
-// token is needed, or the client has a certificate, which browsers send for every page, the page must be of this server, or of one of Origins.
+// checkOrigin refuses WebSockets of pages that have no right to open them: browsers let a page open any, and name the
+// page's server in the header Origin. A page with a valid token may be of any server. Without tokens, or with a
+// certificate, which browsers send for every page, it must be of this server, or of one of Origins.
 func (s *Server) checkOrigin(r *http.Request) error {
 	origin, err := websocket.Origin(&websocket.Config{Version: websocket.ProtocolVersionHybi13}, r)
 	switch {
@@ -123,7 +120,7 @@ type socket struct {
 }
 
 // Hijack implements [http.Hijacker].
-func (c *counted) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (c *countingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffers, err := http.NewResponseController(c.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err

@@ -15,7 +15,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/past/mirror/store"
 )
 
-// form is how objects are written.
 type form int
 
 const (
@@ -52,7 +51,6 @@ func notAcceptable(verb string) error {
 	return apierrors.NewGenericServerResponse(http.StatusNotAcceptable, verb, schema.GroupResource{}, "", "only the following media types are accepted: application/json", 0, true)
 }
 
-// write writes parts of an answer.
 func (s *Server) write(w http.ResponseWriter, parts ...[]byte) bool {
 	for _, b := range parts {
 		if _, err := w.Write(b); err != nil {
@@ -63,7 +61,6 @@ func (s *Server) write(w http.ResponseWriter, parts ...[]byte) bool {
 	return true
 }
 
-// metadataOnly returns an object as PartialObjectMetadata.
 func metadataOnly(body []byte) ([]byte, error) {
 	var object struct {
 		Metadata json.RawMessage `json:"metadata"`
@@ -154,7 +151,6 @@ func (l *listWriter) flush() error {
 	return nil
 }
 
-// end writes the rest.
 func (l *listWriter) end() error {
 	if l.next != "" {
 		fmt.Fprintf(&l.text, `],"metadata":{"resourceVersion":"%d","continue":%q}}`, l.version, l.next)

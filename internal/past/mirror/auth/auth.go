@@ -1,7 +1,5 @@
-// Package auth decides who may read what of a mirror. Users have bearer tokens of the source cluster (TokenReview) or client certificates. What
-// they may do is asked at the source cluster (SubjectAccessReview), or evaluated from the RBAC objects that the bus has.
-//
-// If a question cannot be answered, the request is refused with 503, never allowed.
+// Package auth decides who may read what of a mirror. Users have tokens of the source cluster (TokenReview) or client
+// certificates. Rights are asked there (SubjectAccessReview), or evaluated from the RBAC objects on the bus.
 package auth
 
 import (
@@ -33,8 +31,7 @@ type User struct {
 	Name, UID string
 	Groups    []string
 	Extra     map[string][]string
-	// Cluster is the cluster that knows the user, if it was known by a token; "" for a user of a client certificate, who is one
-	// of this server.
+	// Cluster is the cluster that knows the user's token; "" for a user of a client certificate.
 	Cluster string
 }
 
@@ -61,7 +58,8 @@ type Scope struct {
 	Token              string // of the user; "": the user has a certificate
 }
 
-// Authorizer says what users may do. Any goroutine may use it. An error means that the question cannot be answered now; its text is for the client.
+// Authorizer says what users may do. Any goroutine may use it. An error, whose text is for the client, means that it is
+// not known now.
 type Authorizer interface {
 	// Review says whether a user may send a request. A refusal may have no reason.
 	Review(ctx context.Context, u *User, a *Attributes) (authorizationv1.SubjectAccessReviewStatus, error)
@@ -88,12 +86,12 @@ type Guard struct {
 // NewGuard returns a guard.
 func NewGuard(o Options) *Guard { return &Guard{Options: o} }
 
-// Check returns nil if a request may be answered, or an error of the Kubernetes API: 401, 403, 429 for a client that makes too many questions
+// Check returns nil, or an error of the Kubernetes API: 401, 403, 429 for a client that makes too many questions
 // necessary, or 503 if the answer is not known now.
 func (g *Guard) Check(r *http.Request, a *Attributes) error {
-	u, _, err := g.user(r)
+	u, err := g.User(r)
 	if err != nil {
-		return g.refused(err)
+		return err
 	}
 	if u.Cluster != "" && a.Cluster != u.Cluster {
 		return forbidden(u, a, fmt.Sprintf("the token is of cluster %q, and the request is for cluster %q", u.Cluster, a.Cluster))
@@ -111,10 +109,7 @@ func (g *Guard) Check(r *http.Request, a *Attributes) error {
 // User returns who sends a request, or an error as of [Guard.Check].
 func (g *Guard) User(r *http.Request) (*User, error) {
 	u, _, err := g.user(r)
-	if err != nil {
-		return nil, g.refused(err)
-	}
-	return u, nil
+	return u, g.refused(err)
 }
 
 // Review says whether the sender of a request may send another one, with the given attributes, at the same cluster.
@@ -123,10 +118,7 @@ func (g *Guard) Review(r *http.Request, a *Attributes) (st authorizationv1.Subje
 	if err == nil {
 		st, err = g.Authorizer.Review(r.Context(), u, a)
 	}
-	if err != nil {
-		return st, g.refused(err)
-	}
-	return st, nil
+	return st, g.refused(err)
 }
 
 // Rules lists what the sender of a request may do in a namespace, and outside of namespaces.
@@ -135,16 +127,13 @@ func (g *Guard) Rules(r *http.Request, cluster, namespace string) (st authorizat
 	if err == nil {
 		st, err = g.Authorizer.Rules(r.Context(), u, &Scope{cluster, namespace, token})
 	}
-	if err != nil {
-		return st, g.refused(err)
-	}
-	return st, nil
+	return st, g.refused(err)
 }
 
-// errUnknown is returned for credentials that are not known.
 var errUnknown = errors.New("the credentials are not known")
 
-// user returns who sends a request, and the token that says so; "": it is a certificate. A certificate counts before a token, as at the API server.
+// user returns who sends a request, and the token that says so; "": a certificate, which counts first, as at the API
+// server.
 func (g *Guard) user(r *http.Request) (u *User, token string, err error) {
 	if g.Certificates != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		u, err := g.Certificates.User(r.TLS.PeerCertificates)
@@ -178,9 +167,12 @@ func (e *UnansweredError) Unwrap() error { return e.Err }
 // logEvery is the time between two lines of the log about refusals.
 const logEvery = 10 * time.Second
 
-// refused turns an error into one of the API, and logs why a question was not answered.
+// refused turns an error, or nil, into one of the API, and logs why a question was not answered.
 func (g *Guard) refused(err error) error {
-	if errors.Is(err, errUnknown) {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errUnknown):
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
 	reason := "permissions cannot be checked now"
@@ -205,7 +197,6 @@ func (g *Guard) refused(err error) error {
 	return e
 }
 
-// forbidden returns the error of the API server.
 func forbidden(u *User, a *Attributes, reason string) error {
 	text := denied(u, a)
 	if reason != "" {

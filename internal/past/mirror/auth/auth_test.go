@@ -451,20 +451,20 @@ func TestSharesAreBounded(t *testing.T) {
 	for i := range 3 * cacheEntries {
 		s.limiterFor(fmt.Sprint(i))
 	}
-	if len(s.by) > cacheEntries {
-		t.Errorf("%d shares are kept", len(s.by))
+	if len(s.by.Keys()) > cacheEntries {
+		t.Errorf("%d shares are kept", len(s.by.Keys()))
 	}
 }
 
 // TestCacheIsBounded: many answers do not use up memory, and refused ones do not remove accepted ones.
 func TestCacheIsBounded(t *testing.T) {
-	var c cache[int]
+	c := newCache[int]()
 	c.put(key{1}, 1, true)
 	for i := range 3 * cacheEntries {
 		c.put(key{2, byte(i), byte(i >> 8)}, 2, false)
 	}
-	if v, found, _ := c.get(key{1}); !found || v != 1 || len(c.refused) > cacheEntries {
-		t.Errorf("%d %v; %d refused", v, found, len(c.refused))
+	if v, found, _ := c.get(key{1}); !found || v != 1 || len(c.refused.Keys()) > cacheEntries {
+		t.Errorf("%d %v; %d refused", v, found, len(c.refused.Keys()))
 	}
 }
 

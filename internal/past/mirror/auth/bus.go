@@ -25,22 +25,25 @@ func RBACResources() []string {
 	}
 }
 
-// clockTolerance is how far the bridge's clock may be ahead of this one. After an event of a later time, nobody would notice that no more events come.
+// clockTolerance is how far the bridge's clock may be ahead: later, nobody would notice that no more events come.
 const clockTolerance = 10 * time.Second
 
 // BusOptions are the options of a [Bus].
 type BusOptions struct {
 	Mirror *mirror.Mirror
-	// Ready returns why the bus was not read yet up to where it ended at the start; nil: it was. Rights may have been revoked by what was not read yet.
+	// Ready returns why the bus was not read yet up to its end at the start: rights may have been revoked there; nil: it
+	// was.
 	Ready func() error
-	// Skipped is called with each Role or binding that gives no rights, and why; without a name with a namespace whose Roles and bindings give none.
+	// Skipped is called with each Role or binding that gives no rights, and why; without a name, with a namespace whose
+	// give none.
 	Skipped func(id store.Resource, o store.Name, why string)
-	// MaxAge is the largest age of the last event of each resource in each partition; 0: any. A bridge that has stopped publishes no revoked right.
+	// MaxAge is the largest age of each resource's last event in each partition; 0: any. A stopped bridge publishes no
+	// revoked right.
 	MaxAge time.Duration
 }
 
-// Bus authorizes by the RBAC objects that the bus has of the request's cluster. It implements [Authorizer]. [Bus.Run] keeps an index of them, so that a
-// request does no work for objects that others write.
+// Bus authorizes by the RBAC objects on the bus. It implements [Authorizer]. [Bus.Run] keeps an index of them, so that
+// a request does no work for objects that others write.
 type Bus struct {
 	BusOptions
 
@@ -50,7 +53,7 @@ type Bus struct {
 	failed  error              // of the last update
 }
 
-// rights is the index of a cluster. It has the states of the resources of [RBACResources] at these positions, or later ones.
+// rights is the index of a cluster. It has the states of [RBACResources] at these positions, or later ones.
 type rights struct {
 	policy Policy
 	at     []store.Position
@@ -96,17 +99,20 @@ func (b *Bus) read(ctx context.Context, cluster string, fn func(p *Policy)) erro
 		select {
 		case <-updated:
 		case <-ctx.Done():
-			return &UnansweredError{fmt.Sprintf("permissions cannot be checked now: Roles and bindings of cluster %q are being read", cluster), errors.Join(failed, ctx.Err())}
+			why := fmt.Sprintf("permissions cannot be checked now: Roles and bindings of cluster %q are being read", cluster)
+			return &UnansweredError{why, errors.Join(failed, ctx.Err())}
 		}
 	}
 }
 
-// tryRead calls fn if the index has some positions. Otherwise it returns a channel that is closed when the index has changed, and the last error.
+// tryRead calls fn if the index has some positions. Otherwise it returns a channel that is closed at its next change,
+// and the last error.
 func (b *Bus) tryRead(cluster string, at []store.Position, fn func(p *Policy)) (<-chan struct{}, error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
+	lower := func(known, needed store.Position) int { return min(known.Compare(needed), 0) }
 	x := b.rights[cluster]
-	if x == nil || slices.CompareFunc(x.at, at, func(has, needs store.Position) int { return min(has.Compare(needs), 0) }) != 0 {
+	if x == nil || slices.CompareFunc(x.at, at, lower) != 0 {
 		return b.updated, b.failed
 	}
 	fn(&x.policy)
@@ -141,20 +147,20 @@ func (b *Bus) Run(ctx context.Context) error {
 	}
 }
 
-// update adds to the index of a cluster what is served since the last call. It makes another index if a resource has another era.
+// update adds to a cluster's index what is served since, or makes another index if a resource has another era.
 func (b *Bus) update(ctx context.Context, cluster string) error {
 	var to []store.View
+	var at []store.Position
 	for _, name := range RBACResources() {
 		r := b.Mirror.Resource(store.Resource{Cluster: cluster, Name: name})
 		if r == nil || r.Served.Era == 0 {
 			return nil
 		}
-		to = append(to, store.View{Resource: r.ID, At: r.Served})
+		to, at = append(to, store.View{Resource: r.ID, At: r.Served}), append(at, r.Served)
 	}
 	x := b.rights[cluster]
-	sameEra := func(at store.Position, v store.View) bool { return at.Era == v.At.Era }
 	var err error
-	if x == nil || !slices.EqualFunc(x.at, to, sameEra) {
+	if x == nil || !slices.EqualFunc(x.at, at, func(a, b store.Position) bool { return a.Era == b.Era }) {
 		x, err = b.build(to)
 	} else {
 		err = b.advance(ctx, x, to)
@@ -165,15 +171,10 @@ func (b *Bus) update(ctx context.Context, cluster string) error {
 		delete(b.rights, cluster)
 		return err
 	}
-	x.at = nil
-	for _, v := range to {
-		x.at = append(x.at, v.At)
-	}
-	b.rights[cluster] = x
+	x.at, b.rights[cluster] = at, x
 	return nil
 }
 
-// build makes an index.
 func (b *Bus) build(of []store.View) (*rights, error) {
 	x := &rights{}
 	for _, v := range of {
@@ -236,7 +237,6 @@ func weight(x *store.Object) int {
 	return len(x.Body)
 }
 
-// put changes an object in a policy.
 func (b *Bus) put(p *Policy, id store.Resource, o store.Name, before, after *store.Object) {
 	b.mu.Lock()
 	s := p.scope(o.Namespace)

@@ -13,9 +13,8 @@ import (
 	"github.com/kubebridge/kubebridge/internal/base/httpserver"
 )
 
-// Certificates knows the users of client certificates: the common name is the user, the organizations are the groups. Any goroutine may use it.
-//
-// It checks a certificate again for each request, because a connection lasts longer than a certificate, or the CA, may.
+// Certificates knows the users of client certificates: the common name and, as groups, the organizations. It checks a
+// certificate for each request, because a connection lasts longer than it. Any goroutine may use it.
 type Certificates struct {
 	path string
 	log  *zap.Logger
@@ -23,8 +22,8 @@ type Certificates struct {
 	now  func() time.Time
 }
 
-// NewCertificates reads the CAs of client certificates, in PEM. The file is read again for each request; while it cannot be
-// read, the last valid one counts.
+// NewCertificates reads the CAs, in PEM, as it does for each request. While the file cannot be read, the last valid one
+// counts.
 func NewCertificates(path string, log *zap.Logger) (*Certificates, error) {
 	c := &Certificates{path: path, log: log, now: time.Now}
 	pool, err := httpserver.ReadCAs(path)
@@ -56,5 +55,6 @@ func (c *Certificates) User(chain []*x509.Certificate) (*User, error) {
 		return nil, nil
 	}
 	id := fmt.Sprintf("X509SHA256=%x", sha256.Sum256(chain[0].Raw)) // as the API server identifies it
-	return (&User{Name: name.CommonName, Groups: slices.Clone(name.Organization), Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {id}}}).complete(), nil
+	extra := map[string][]string{"authentication.kubernetes.io/credential-id": {id}}
+	return (&User{Name: name.CommonName, Groups: slices.Clone(name.Organization), Extra: extra}).complete(), nil
 }

@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// maxObject is the size of the JSON of a Role or binding above which it gives no rights. maxNamespace is the sum of these sizes above which the Roles and
-	// RoleBindings of a namespace give none: who writes them must not decide how much memory and time the rights of others take.
+	// maxObject is the size of a Role or binding above which it gives no rights, maxNamespace that of all in a namespace:
+	// who writes them must not decide how much memory and time the rights of others take.
 	maxObject, maxNamespace = 512 << 10, 4 << 20
-	// maxRules is the size of the rules that are listed for a user. A few bindings can list large roles many times.
+	// maxRules is the size of the rules that are listed for a user: a few bindings can list large roles many times.
 	maxRules = 4 << 20
 )
 
-// Policy is what RBAC allows. The zero value allows nothing. Aggregated ClusterRoles have the rules that the cluster has put into them.
+// Policy is what RBAC allows; the zero value nothing. Aggregated ClusterRoles have the rules that the cluster put into
+// them.
 type Policy struct {
 	scopes map[string]*scope // by namespace; "": ClusterRoles and ClusterRoleBindings
 }
@@ -40,7 +41,6 @@ type binding struct {
 	subjects []subject // sorted
 }
 
-// subject is a user or a group.
 type subject struct {
 	name  string
 	group bool
@@ -59,7 +59,6 @@ func (p *Policy) scope(namespace string) *scope {
 	return s
 }
 
-// clear removes all Roles and bindings.
 func (s *scope) clear() {
 	s.roles, s.bindings = map[string][]rbacv1.PolicyRule{}, map[string]*binding{}
 	s.users, s.groups = map[string][]*binding{}, map[string][]*binding{}
@@ -73,7 +72,7 @@ func (p *Policy) SetRole(namespace, name string, rules []rbacv1.PolicyRule) {
 	}
 }
 
-// SetBinding sets what a RoleBinding gives, or a ClusterRoleBinding if namespace is "". A binding without subjects is removed.
+// SetBinding sets what a RoleBinding gives, or a ClusterRoleBinding if namespace is "". Without subjects it is removed.
 func (p *Policy) SetBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	s := p.scope(namespace)
 	if was := s.bindings[name]; was != nil {
@@ -139,8 +138,8 @@ func (p *Policy) rules(s *scope, b *binding) []rbacv1.PolicyRule {
 	return nil
 }
 
-// visit calls fn for the bindings that name a user or one of its groups in a namespace, those of the cluster first, until fn returns false. With "" it
-// calls fn for those of the cluster only: a RoleBinding allows nothing outside its namespace.
+// visit calls fn for the bindings that name a user or its groups, those of the cluster first, until fn returns false.
+// With "" it leaves out those of namespaces.
 func (p *Policy) visit(u *User, namespace string, fn func(s *scope, b *binding, x subject) bool) {
 	for _, namespace := range slices.Compact([]string{"", namespace}) {
 		s := p.scopes[namespace]
@@ -161,7 +160,8 @@ func (p *Policy) visit(u *User, namespace string, fn func(s *scope, b *binding, 
 	}
 }
 
-// Allows reports whether a user may send a request. reason says which binding allows it; "": none, or the user may do everything.
+// Allows reports whether a user may send a request, and which binding allows it; "": none, or the user may do
+// everything.
 func (p *Policy) Allows(u *User, a *Attributes) (allowed bool, reason string) {
 	if slices.Contains(u.Groups, masters) {
 		return true, ""

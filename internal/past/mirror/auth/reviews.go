@@ -24,8 +24,8 @@ type Reviews struct {
 	group  singleflight.Group
 }
 
-// NewReviews asks the API server of a client configuration, if it is of the source's cluster. anonymous reaches the same server without
-// credentials: those of users are added to its requests.
+// NewReviews asks the API server of a configuration, if it is of the source's cluster. anonymous reaches it without
+// credentials: those of users are added.
 func NewReviews(cfg, anonymous *rest.Config, from *Source) (*Reviews, error) {
 	cfg = unlimited(cfg)
 	client, err := authorizationclient.NewForConfig(cfg)
@@ -36,7 +36,10 @@ func NewReviews(cfg, anonymous *rest.Config, from *Source) (*Reviews, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up a client for SelfSubjectRulesReviews at %s: %w", cfg.Host, err)
 	}
-	return &Reviews{source: from, client: client.SubjectAccessReviews(), users: users.RESTClient(), shares: newShares(userLimit, usersLimit)}, nil
+	return &Reviews{
+		source: from, client: client.SubjectAccessReviews(), users: users.RESTClient(), shares: newShares(userLimit, usersLimit),
+		cache: newCache[authorizationv1.SubjectAccessReviewStatus](),
+	}, nil
 }
 
 // otherCluster says why there is no right in a cluster; "": it is the one that is asked.
@@ -58,18 +61,17 @@ func (r *Reviews) Review(ctx context.Context, u *User, a *Attributes) (st author
 		return st, err
 	}
 	k := sha256.Sum256(text)
-	st, found, _ := r.cache.get(k)
-	if !found {
-		answer := r.group.DoChan(string(k[:]), func() (any, error) {
-			st, err := r.ask(ctx, spec)
-			if err == nil {
-				r.cache.put(k, st, st.Allowed && !st.Denied)
-			}
-			return st, err
-		})
-		return await[authorizationv1.SubjectAccessReviewStatus](ctx, answer)
+	if st, found, _ := r.cache.get(k); found {
+		return st, nil
 	}
-	return st, nil
+	answer := r.group.DoChan(string(k[:]), func() (any, error) {
+		st, err := r.ask(ctx, spec)
+		if err == nil {
+			r.cache.put(k, st, st.Allowed && !st.Denied)
+		}
+		return st, err
+	})
+	return await[authorizationv1.SubjectAccessReviewStatus](ctx, answer)
 }
 
 func (r *Reviews) ask(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (st authorizationv1.SubjectAccessReviewStatus, err error) {
@@ -93,7 +95,7 @@ func (r *Reviews) may(ctx context.Context, user string) error {
 	return r.shares.acquire(ctx, fmt.Sprintf("user %q", user))
 }
 
-// Rules implements [Authorizer]. A cluster lists rights only to the user itself, so it is asked with the user's token.
+// Rules implements [Authorizer]. A cluster lists rights only to the user itself, so the user's token is sent.
 func (r *Reviews) Rules(ctx context.Context, u *User, s *Scope) (st authorizationv1.SubjectRulesReviewStatus, err error) {
 	st.Incomplete, st.EvaluationError = true, r.otherCluster(s.Cluster)
 	if st.EvaluationError == "" && s.Token == "" {
@@ -121,17 +123,23 @@ func (r *Reviews) Rules(ctx context.Context, u *User, s *Scope) (st authorizatio
 func specOf(u *User, a *Attributes) authorizationv1.SubjectAccessReviewSpec {
 	spec := authorizationv1.SubjectAccessReviewSpec{User: u.Name, UID: u.UID, Groups: u.Groups}
 	if len(u.Extra) > 0 {
-		spec.Extra = map[string]authorizationv1.ExtraValue{}
-		for name, values := range u.Extra {
-			spec.Extra[name] = values
-		}
+		spec.Extra = convert[authorizationv1.ExtraValue](u.Extra)
 	}
 	if a.Path != "" {
 		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: a.Verb, Path: a.Path}
 		return spec
 	}
 	spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
-		Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource, Subresource: a.Subresource, Namespace: a.Namespace, Name: a.Name,
+		Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource, Subresource: a.Subresource,
+		Namespace: a.Namespace, Name: a.Name,
 	}
 	return spec
+}
+
+func convert[To, From ~[]string](extra map[string]From) map[string]To {
+	out := map[string]To{}
+	for name, values := range extra {
+		out[name] = To(values)
+	}
+	return out
 }

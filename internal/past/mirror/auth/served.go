@@ -11,7 +11,6 @@ import (
 // readOnly is why a right in the cluster is none here.
 const readOnly = "bridge serve is a read-only copy of the cluster: it answers get, list and watch, and reviews of a user's own rights"
 
-// readVerbs are the verbs that are answered.
 var readVerbs = []string{"get", "list", "watch"}
 
 // SelfReviews are the resources that clients create to ask about themselves, by group.
@@ -38,7 +37,8 @@ func NotServed(a *Attributes) string {
 	return ""
 }
 
-// Served returns the part of rules that [NotServed] does not take away. Its lists are not nil, as in answers of the API server.
+// Served returns the part of rules that [NotServed] does not take away. Its lists are not nil, as in answers of the API
+// server.
 func Served(all authorizationv1.SubjectRulesReviewStatus) authorizationv1.SubjectRulesReviewStatus {
 	st := authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}, Incomplete: all.Incomplete, EvaluationError: all.EvaluationError,

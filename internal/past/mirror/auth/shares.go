@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	lru "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/util/flowcontrol"
 )
 
@@ -15,8 +16,8 @@ type limit struct {
 	burst int
 }
 
-// Questions for users that are known, and for unknown tokens, which are counted by the addresses that they come from. A user with the 512
-// watches that one address may have asks up to 26 questions a second.
+// Limits for known users, and for unknown tokens by their addresses. A user with the 512 watches that one address may
+// have asks up to 26 questions a second.
 var (
 	userLimit, usersLimit       = limit{30, 100}, limit{200, 400}
 	unknownLimit, unknownsLimit = limit{5, 20}, limit{20, 40}
@@ -36,16 +37,12 @@ type shares struct {
 	all  flowcontrol.RateLimiter
 
 	mu sync.Mutex
-	by map[string]*share
-}
-
-type share struct {
-	limiter flowcontrol.RateLimiter
-	used    time.Time
+	by *lru.LRUExpireCache // limiters
 }
 
 func newShares(each, all limit) *shares {
-	return &shares{each: each, all: flowcontrol.NewTokenBucketRateLimiter(all.rate, all.burst), by: map[string]*share{}}
+	limiter := flowcontrol.NewTokenBucketRateLimiter(all.rate, all.burst)
+	return &shares{each: each, all: limiter, by: lru.NewLRUExpireCache(cacheEntries)}
 }
 
 // acquire takes a question from the share of who, and waits for one of all. It returns a [BusyError] if there is none.
@@ -57,24 +54,12 @@ func (s *shares) acquire(ctx context.Context, who string) error {
 }
 
 func (s *shares) limiterFor(who string) flowcontrol.RateLimiter {
-	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one := s.by[who]
-	if one == nil {
-		if len(s.by) >= cacheEntries {
-			for other, x := range s.by {
-				if now.Sub(x.used) >= shareIdle {
-					delete(s.by, other)
-				}
-			}
-		}
-		if len(s.by) >= cacheEntries { // what all may ask stays bounded
-			clear(s.by)
-		}
-		one = &share{limiter: flowcontrol.NewTokenBucketRateLimiter(s.each.rate, s.each.burst)}
-		s.by[who] = one
+	one, known := s.by.Get(who)
+	if !known {
+		one = flowcontrol.NewTokenBucketRateLimiter(s.each.rate, s.each.burst)
 	}
-	one.used = now
-	return one.limiter
+	s.by.Add(who, one, shareIdle)
+	return one.(flowcontrol.RateLimiter)
 }

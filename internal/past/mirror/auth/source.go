@@ -21,14 +21,15 @@ const sourceRetry = time.Second
 // SourceOptions are the options of a [Source].
 type SourceOptions struct {
 	Cluster string // its configured name
-	// APIServerUID returns the UID of the API server's cluster. If it is certain that this is another cluster, the error wraps [ErrOtherCluster].
+	// APIServerUID returns the UID of the API server's cluster. Its error wraps [ErrOtherCluster] if it is certainly
+	// another one.
 	APIServerUID func(ctx context.Context) (string, error)
 	BusUID       func() string // of the cluster whose events were read; "": none was read yet
 	Log          *zap.Logger
 }
 
-// Source makes sure that the API server that is asked is of the cluster whose events the bus has. The users and rights of another cluster, with
-// the same names of users and namespaces, would open this one's objects. Any goroutine may use it.
+// Source makes sure that the API server is of the cluster whose events the bus has: users and rights of another one,
+// with the same names, would open this one's objects. Any goroutine may use it.
 type Source struct {
 	SourceOptions
 	group singleflight.Group
@@ -42,22 +43,25 @@ type Source struct {
 // NewSource returns a source.
 func NewSource(o SourceOptions) *Source { return &Source{SourceOptions: o} }
 
-// Check returns nil if the API server is of the cluster on the bus. Otherwise it returns an [UnansweredError], which for another cluster wraps
-// [ErrOtherCluster].
+// Check returns nil if the API server is of the cluster on the bus, else an [UnansweredError], which wraps
+// [ErrOtherCluster] for another one.
 func (s *Source) Check(ctx context.Context) error {
 	bus := s.BusUID()
 	if bus == "" {
-		return &UnansweredError{fmt.Sprintf("no event of cluster %q was read yet, so it is not known whether the API server is of the cluster on the bus", s.Cluster), nil}
+		return &UnansweredError{fmt.Sprintf("no event of cluster %q was read yet, "+
+			"so it is not known whether the API server is of the cluster on the bus", s.Cluster), nil}
 	}
 	uid, err := s.apiServerUID(ctx)
+	if err == nil && uid != bus {
+		err = fmt.Errorf("%w: the events on the bus are of the cluster with the UID %s, the API server's namespace kube-system has %s",
+			ErrOtherCluster, bus, uid)
+	}
 	switch {
-	case errors.Is(err, ErrOtherCluster), err == nil && uid != bus:
-		if err == nil {
-			err = fmt.Errorf("%w: the events on the bus are of the cluster with the UID %s, the API server's namespace kube-system has %s", ErrOtherCluster, bus, uid)
-		}
+	case errors.Is(err, ErrOtherCluster):
 		return &UnansweredError{fmt.Sprintf("the API server that bridge serve asks is not of cluster %q on the bus", s.Cluster), err}
 	case apierrors.IsForbidden(err):
-		return &UnansweredError{fmt.Sprintf("bridge serve may not get the namespace kube-system, whose UID says which cluster it asks: allow it at cluster %q, or set kubernetes.clusterUID", s.Cluster), err}
+		return &UnansweredError{fmt.Sprintf("bridge serve may not get the namespace kube-system, whose UID says which cluster it asks: "+
+			"allow it at cluster %q, or set kubernetes.clusterUID", s.Cluster), err}
 	case err != nil:
 		return &UnansweredError{"it is not known now which cluster is asked: " + describeAPIError(s.Cluster, err), err}
 	}
@@ -83,7 +87,8 @@ func (s *Source) apiServerUID(ctx context.Context) (string, error) {
 	return got.(string), err
 }
 
-// Confirm checks until the cluster is known, and logs why it is not. It returns an error if it is another one than that on the bus.
+// Confirm checks until the cluster is known, and logs why it is not. It is an error if it is another one than on the
+// bus.
 func (s *Source) Confirm(ctx context.Context) error {
 	logged := ""
 	for {

@@ -31,7 +31,8 @@ func NewTokens(cfg *rest.Config, from *Source) (*Tokens, error) {
 		return nil, fmt.Errorf("set up a client for TokenReviews at %s: %w", cfg.Host, err)
 	}
 	return &Tokens{
-		source: from, client: client.TokenReviews(), known: newShares(userLimit, usersLimit), unknown: newShares(unknownLimit, unknownsLimit),
+		source: from, client: client.TokenReviews(), cache: newCache[*User](),
+		known: newShares(userLimit, usersLimit), unknown: newShares(unknownLimit, unknownsLimit),
 	}, nil
 }
 
@@ -58,11 +59,10 @@ func (t *Tokens) User(ctx context.Context, token, address string) (*User, error)
 				return nil, err
 			}
 			u, err := t.ask(ctx, token)
-			if err != nil {
-				return nil, err
+			if err == nil {
+				t.cache.put(k, u, u != nil)
 			}
-			t.cache.put(k, u, u != nil)
-			return u, nil
+			return u, err
 		})
 		var err error
 		if u, err = await[*User](ctx, answer); err != nil {
@@ -75,7 +75,7 @@ func (t *Tokens) User(ctx context.Context, token, address string) (*User, error)
 	return u, nil
 }
 
-// ask returns the user; nil if the cluster does not know the token. Other requests may wait for the answer, so ctx is not that of one request.
+// ask returns the user; nil if the cluster does not know the token. Other requests may wait, so ctx is not that of one.
 func (t *Tokens) ask(ctx context.Context, token string) (*User, error) {
 	if err := t.source.Check(ctx); err != nil {
 		return nil, err
@@ -88,11 +88,8 @@ func (t *Tokens) ask(ctx context.Context, token string) (*User, error) {
 		return nil, nil
 	}
 	from := review.Status.User
-	u := &User{Name: from.Username, UID: from.UID, Groups: from.Groups, Cluster: t.source.Cluster, Extra: map[string][]string{}}
-	for name, values := range from.Extra {
-		u.Extra[name] = values
-	}
-	return u.complete(), nil
+	extra := convert[[]string](from.Extra)
+	return (&User{Name: from.Username, UID: from.UID, Groups: from.Groups, Cluster: t.source.Cluster, Extra: extra}).complete(), nil
 }
 
 // describeAPIError says why the API server did not answer, without its address.

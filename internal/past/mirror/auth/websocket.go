@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// tokenProtocol is the beginning of the WebSocket subprotocol that has a bearer token, because browsers cannot set the header Authorization of a
-// WebSocket. The rules are those of k8s.io/apiserver/pkg/authentication/request/websocket.
+// tokenProtocol begins the WebSocket subprotocol that has a bearer token: browsers cannot set Authorization there. The
+// rules are those of k8s.io/apiserver/pkg/authentication/request/websocket.
 const tokenProtocol = "base64url.bearer.authorization.k8s.io." //nolint:gosec // not a credential
 
 // IsWebSocket reports whether a request asks for a WebSocket.
@@ -19,7 +19,7 @@ func IsWebSocket(r *http.Request) bool {
 	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && slices.ContainsFunc(r.Header.Values("Connection"), upgrades)
 }
 
-// Subprotocols returns the WebSocket subprotocols that a request offers, without the one that has a bearer token, and this token; "": none has one.
+// Subprotocols returns the bearer token among the subprotocols that a request offers, if there is one, and the others.
 func Subprotocols(r *http.Request) (token string, others []string, err error) {
 	for name := range strings.SplitSeq(strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ","), ",") {
 		name = strings.TrimSpace(name)
@@ -45,7 +45,6 @@ func Subprotocols(r *http.Request) (token string, others []string, err error) {
 	return token, others, nil
 }
 
-// bearer returns the bearer token of a request; "": it has none.
 func bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
@@ -55,9 +54,6 @@ func bearer(r *http.Request) string {
 	if !IsWebSocket(r) {
 		return ""
 	}
-	token, _, err := Subprotocols(r)
-	if err != nil {
-		return ""
-	}
+	token, _, _ = Subprotocols(r) // "" after an error
 	return token
 }

@@ -23,11 +23,11 @@ func (e *lostError) Error() string {
 	return fmt.Sprintf("%s does not have message %d any more, up to which it was read", e.part.Name, e.last)
 }
 
-// continued is a reader that goes on behind the last message that was read only if the bus still has it. A bus can lose its last messages, for example
-// if its only server loses power, and give their offsets to others. Then what was read does not belong to what the bus has now. Where the parts end does
-// not show that: they may have grown again, and a server without a leader may answer with an older end. So each range that is continued is read from the
-// last message on, also one that ends before it begins: the part has become shorter, or shows an older end. The first time, all parts are read that way.
-type continued struct {
+// resumedReader is a reader that goes on behind the last message that was read only if the bus still has it. A bus can
+// lose its last messages, for example in a power failure, and give their offsets to others. The ends of parts do not
+// show that: they may have grown again, or come from a server without a leader. So a continued range is read from the
+// last message on, also one that ends before it begins. The first time, all parts are read that way.
+type resumedReader struct {
 	sink.Reader
 	offset  func(part string) (mirror.Offset, bool)
 	read    []mirror.Message // by part: the last message that was read
@@ -35,7 +35,7 @@ type continued struct {
 }
 
 // Read implements [sink.Reader]. It returns a lostError if a part does not have the last message that was read of it.
-func (c *continued) Read(ctx context.Context, ranges []sink.Range, collections bool, fn func(*sink.Message) error) error {
+func (c *resumedReader) Read(ctx context.Context, ranges []sink.Range, collections bool, fn func(*sink.Message) error) error {
 	parts := c.Parts()
 	ranges, expected := slices.Clone(ranges), make([]bool, len(parts))
 	c.read = make([]mirror.Message, len(parts))

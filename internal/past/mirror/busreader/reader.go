@@ -1,7 +1,9 @@
-// Package busreader reads a bus into a mirror, from its beginning or from where the mirror was, and goes on as it receives messages.
+// Package busreader reads a bus into a mirror, from its beginning or from where the mirror was, and goes on as it
+// receives messages.
 package busreader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,12 +30,13 @@ const (
 	// The pause before the bus is connected to again doubles from retryFirst to retryLast.
 	retryFirst, retryLast = time.Second, 30 * time.Second
 	trimEvery             = time.Hour
-	// lostAfter is how long a part must lack the last message that was read of it until the copy is dropped: a new leader may not have all messages yet.
+	// lostAfter is how long a part must lack the last message that was read of it until the copy is dropped: a new leader
+	// may lag.
 	lostAfter = 10 * time.Second
-	// publishing is how long it may take from the time of an event until the bus shows it: the bridge's batches and transactions, the difference of the
-	// clocks, and up to 10 s until a new topic is found. States are shown up to so long before the time at which everything was read.
+	// publishing is how long an event may take until the bus shows it: batches, transactions, the difference of clocks,
+	// and 10 s until a new topic is found. States are shown up to so long before the time of reading.
 	publishing = 15 * time.Second
-	// heldBack is how long a part may have messages that are not committed until the log says so, and other parts do not wait for them any more.
+	// heldBack is how long messages of a part may wait for their transaction until the log says so and other parts go on.
 	heldBack = time.Minute
 )
 
@@ -47,10 +50,9 @@ type Options struct {
 	Cluster string // the configured name
 	// Retain is how long history is kept; 0: always.
 	Retain time.Duration
-	// Progress is called with the number of messages that are not read yet: with 0 only when everything up to the ends of the parts is committed.
-	// It may be nil.
+	// Progress is called with the number of messages that are not read; with 0 only when all is committed. It may be nil.
 	Progress func(unread int64)
-	// Dropped is called before the copy is dropped because messages were lost, and everything is read again. It may be nil.
+	// Dropped is called before the copy is dropped because messages were lost. It may be nil.
 	Dropped func()
 	Log     *zap.Logger
 
@@ -58,10 +60,9 @@ type Options struct {
 	heldBack  time.Duration // 0: heldBack
 }
 
-// busReader is one run.
 type busReader struct {
 	Options
-	bus      *continued
+	bus      *resumedReader
 	messages int // of the open batch
 	bytes    int
 	next     map[string]mirror.Offset // of the open batch
@@ -73,7 +74,7 @@ type busReader struct {
 	unproved bool            // messages were applied, or there are other parts, since the last mark
 	round    *round          // nil: none is open
 	lacking  time.Time       // since when each look finds that a part lacks the last message that was read of it; zero: the last one did not
-	waiting  map[string]waiting
+	waiting  map[string]heldPart
 }
 
 // round is the time until the ends that the parts had at one moment are read.
@@ -83,14 +84,14 @@ type round struct {
 	ends   map[string]int64 // of the parts that the bus had then; nil: they are not looked up yet
 }
 
-// waiting says since when a part has an end after which messages wait for their transaction.
-type waiting struct {
+// heldPart says since when a part has an end after which messages wait for their transaction.
+type heldPart struct {
 	end    int64
 	since  time.Time
 	logged bool
 }
 
-// Run reads until ctx ends. It connects again after errors of the bus. It returns an error that another try does not cure.
+// Run reads until ctx ends. After errors of the bus it connects again; it returns an error that this does not cure.
 func Run(ctx context.Context, o Options) error {
 	if o.Progress == nil {
 		o.Progress = func(int64) {}
@@ -98,14 +99,9 @@ func Run(ctx context.Context, o Options) error {
 	if o.Dropped == nil {
 		o.Dropped = func() {}
 	}
-	if o.lostAfter == 0 {
-		o.lostAfter = lostAfter
-	}
-	if o.heldBack == 0 {
-		o.heldBack = heldBack
-	}
+	o.lostAfter, o.heldBack = cmp.Or(o.lostAfter, lostAfter), cmp.Or(o.heldBack, heldBack)
 	ctx, cancel := context.WithCancel(ctx)
-	f := &busReader{Options: o, next: map[string]mirror.Offset{}, waiting: map[string]waiting{}}
+	f := &busReader{Options: o, next: map[string]mirror.Offset{}, waiting: map[string]heldPart{}}
 	f.Mirror.Ignored = f.ignored
 	defer func() {
 		cancel()
@@ -123,8 +119,10 @@ func Run(ctx context.Context, o Options) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, history.ErrClusters):
-			return fmt.Errorf("%w: the bus must have events of one of them only; if the cluster was created again, also use an empty data directory", err)
-		case errors.Is(err, ErrLatest), errors.Is(err, store.ErrFailed), errors.Is(err, history.ErrNewer), errors.As(err, new(*sink.RefusedError)), errors.As(err, new(*mirrorError)):
+			return fmt.Errorf("%w: the bus must have events of one of them only; "+
+				"if the cluster was created again, also use an empty data directory", err)
+		case errors.Is(err, ErrLatest), errors.Is(err, store.ErrFailed), errors.Is(err, history.ErrNewer),
+			errors.As(err, new(*sink.RefusedError)), errors.As(err, new(*mirrorError)):
 			return err
 		}
 		if !errors.As(err, new(*lostError)) { // nobody knows whether the part still lacks the message
@@ -155,14 +153,13 @@ func ofMirror(err error) error {
 	return &mirrorError{err}
 }
 
-// connect reads over one connection.
 func (f *busReader) connect(ctx context.Context) error {
 	r, err := f.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	f.bus = &continued{Reader: r, offset: f.Mirror.Offset}
+	f.bus = &resumedReader{Reader: r, offset: f.Mirror.Offset}
 	l := history.NewLog(f.bus, history.LogOptions{
 		Cluster: f.Cluster, ClusterUID: f.Mirror.ClusterUID(), Ignored: f.ignored,
 		Progress: func(p history.Progress) { f.Progress(p.Total - p.Messages) },
@@ -206,7 +203,7 @@ func (f *busReader) connect(ctx context.Context) error {
 	}
 }
 
-// check compares the parts with what was read of them. It begins with an empty copy if messages were lost that were not read.
+// check compares the parts with what was read of them. If unread messages were lost, it begins with an empty copy.
 func (f *busReader) check(parts []sink.Part) error {
 	names, logs := map[string]bool{}, map[string]bool{}
 	for _, p := range parts {
@@ -227,10 +224,9 @@ func (f *busReader) check(parts []sink.Part) error {
 			reason = p.Log + " deleted messages before they were read"
 		}
 		logs[p.Log] = logs[p.Log] || known
-		if reason == "" {
-			continue
+		if reason != "" {
+			return f.drop(p, reason)
 		}
-		return f.drop(p, reason)
 	}
 	if maps.Equal(names, f.known) {
 		return nil
@@ -260,7 +256,8 @@ func (f *busReader) drop(p sink.Part, reason string) error {
 	return ofMirror(f.Mirror.Forget(reason))
 }
 
-// lost begins with an empty copy if an error of reading proves that messages were lost that had been read. It returns other errors.
+// lost begins with an empty copy if an error proves that messages were lost that had been read. It returns other
+// errors.
 func (f *busReader) lost(err error) error {
 	var e *lostError
 	if !errors.As(err, &e) {
@@ -275,7 +272,7 @@ func (f *busReader) lost(err error) error {
 	return f.drop(e.part, e.part.Log+" has lost messages that were read")
 }
 
-// begin begins a round, unless one is open: the ends of the parts, which are looked up after that, prove what is applied.
+// begin begins a round, unless one is open. The ends of the parts, which are looked up later, prove what is applied.
 func (f *busReader) begin(read bool) {
 	f.unproved = f.unproved || read
 	if f.round != nil {
@@ -288,9 +285,9 @@ func (f *busReader) begin(read bool) {
 	}
 }
 
-// end ends the round if all parts are read to the ends that they had: then what was marked is proved, and everything is read that the bus had when the
-// round began. That says nothing about a part that was not among them, or is not any more: it may have messages that were not read. A part that is held
-// back for long is not waited for, and nothing is proved about it. What it has may be of any resource, so no time is known meanwhile.
+// end ends the round if all parts are read to the ends that they had: then what was marked is proved, and all is read
+// that the bus had when the round began. Other parts may have more. A part that is held back for long is not waited
+// for, and nothing is proved about it: its messages may be of any resource, so no time is known meanwhile.
 func (f *busReader) end(l *history.Log) error {
 	parts := l.Parts()
 	ordered := len(parts) > 0
@@ -307,22 +304,20 @@ func (f *busReader) end(l *history.Log) error {
 	proved, all := map[string]bool{}, true
 	for i, p := range parts {
 		end, known := f.round.ends[p.Name]
-		if !known {
-			continue
-		}
 		o, read := f.Mirror.Offset(p.Name)
 		if !read {
 			o.Next = p.First
 		}
-		if w, waits := f.waiting[p.Name]; o.Next < end && waits && time.Since(w.since) > f.heldBack {
+		w, waits := f.waiting[p.Name]
+		switch place := l.Place(i); {
+		case !known:
+		case o.Next >= end:
+			proved[place.String()] = true
+		case waits && time.Since(w.since) > f.heldBack:
 			all = false
-			continue
-		}
-		if o.Next < end {
+		default:
 			return nil
 		}
-		place := l.Place(i)
-		proved[place.String()] = true
 	}
 	ended := f.round
 	f.round = nil
@@ -345,7 +340,7 @@ func (f *busReader) warnHeldBack(p sink.Part) {
 	case !p.Ordered || p.Written <= p.End:
 		delete(f.waiting, p.Name)
 	case w.end != p.End || w.since.IsZero():
-		f.waiting[p.Name] = waiting{end: p.End, since: time.Now()}
+		f.waiting[p.Name] = heldPart{end: p.End, since: time.Now()}
 	case !w.logged && time.Since(w.since) > f.heldBack:
 		w.logged = true
 		f.waiting[p.Name] = w
@@ -400,7 +395,6 @@ func (f *busReader) read(ctx context.Context, l *history.Log) (bool, error) {
 	return true, nil
 }
 
-// ignored logs the first message that no bridge wrote.
 func (f *busReader) ignored(err error) {
 	if !f.foreign {
 		f.foreign = true

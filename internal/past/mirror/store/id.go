@@ -6,11 +6,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// recordID is the name of the record with the store's ID.
 const recordID = "id"
 
-// ID returns a random text that no other store has: positions of two stores have nothing in common, even if both were read from one bus. The first
-// call makes it, and it stays the same after that. A copy of the directory has the same ID. Any goroutine may call it.
+// ID returns a random text that only this store, and its copies, have: positions of two stores have nothing in common.
+// The first call makes it. Any goroutine may call it.
 func (s *Store) ID() (string, error) {
 	if id, err := s.Record(recordID); err != nil || id != nil {
 		return string(id), err

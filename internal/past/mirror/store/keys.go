@@ -20,7 +20,8 @@ const (
 // errKey is returned for a key that this package has not written.
 var errKey = errors.New("the database has a key of an unknown form")
 
-// A text in a key ends with 0, 1. A zero byte within it is 0, 255. So keys have the order of the texts, and no text is a prefix of another.
+// A text in a key ends with 0, 1; a zero byte in it is 0, 255. So keys have the order of texts, and none is a prefix of
+// another.
 func appendText(key []byte, s string) []byte {
 	for i := range len(s) {
 		if key = append(key, s[i]); s[i] == 0 {
@@ -47,8 +48,14 @@ func cutText(key []byte) (string, []byte, error) {
 	}
 }
 
-func appendResource(key []byte, r Resource) []byte {
-	return appendText(appendText(key, r.Cluster), r.Name)
+// cutTexts reads texts at the beginning of a key, and returns what follows.
+func cutTexts(key []byte, to ...*string) (rest []byte, err error) {
+	for _, text := range to {
+		if *text, key, err = cutText(key); err != nil {
+			return nil, err
+		}
+	}
+	return key, nil
 }
 
 // end returns the first key after all that begin with prefix.
@@ -77,7 +84,9 @@ func readPosition(b []byte) Position {
 // newestFirst returns a position whose keys have the opposite order.
 func (p Position) newestFirst() Position { return Position{^p.Era, ^p.Version, ^p.Seq} }
 
-func resourceKey(kind byte, r Resource) []byte { return appendResource([]byte{kind}, r) }
+func resourceKey(kind byte, r Resource) []byte {
+	return appendText(appendText([]byte{kind}, r.Cluster), r.Name)
+}
 
 func objectKey(r Resource, o Name) []byte {
 	return appendText(appendText(resourceKey(keyVersion, r), o.Namespace), o.Name)
@@ -87,7 +96,6 @@ func versionKey(r Resource, o Name, collection string, p Position) []byte {
 	return appendPosition(appendText(objectKey(r, o), collection), p.newestFirst())
 }
 
-// versionID is what the key of a version says after its resource.
 type versionID struct {
 	Name
 	collection string
@@ -95,17 +103,8 @@ type versionID struct {
 }
 
 func readVersionKey(prefix int, key []byte) (v versionID, err error) {
-	rest := key[prefix:]
-	if v.Namespace, rest, err = cutText(rest); err != nil {
-		return v, err
-	}
-	if v.Name.Name, rest, err = cutText(rest); err != nil {
-		return v, err
-	}
-	if v.collection, rest, err = cutText(rest); err != nil {
-		return v, err
-	}
-	if len(rest) != positionBytes {
+	rest, err := cutTexts(key[prefix:], &v.Namespace, &v.Name.Name, &v.collection)
+	if err != nil || len(rest) != positionBytes {
 		return v, errKey
 	}
 	v.at = readPosition(rest).newestFirst()
@@ -114,7 +113,6 @@ func readVersionKey(prefix int, key []byte) (v versionID, err error) {
 
 func changeKey(r Resource, p Position) []byte { return appendPosition(resourceKey(keyChange, r), p) }
 
-// change is what a change's key and value say.
 type change struct {
 	versionID
 	time time.Time // of its version
@@ -130,13 +128,9 @@ func readChange(prefix int, key, value []byte) (c change, err error) {
 		return c, errKey
 	}
 	c.at = readPosition(key[prefix:])
-	for _, to := range []*string{&c.Namespace, &c.Name.Name, &c.collection} {
-		if *to, value, err = cutText(value); err != nil {
-			return c, err
-		}
-	}
-	micros, size := binary.Varint(value)
-	if size != len(value) {
+	rest, err := cutTexts(value, &c.Namespace, &c.Name.Name, &c.collection)
+	micros, size := binary.Varint(rest)
+	if err != nil || size != len(rest) {
 		return c, errKey
 	}
 	c.time = time.UnixMicro(micros).UTC()

@@ -16,22 +16,20 @@ type View struct {
 	At       Position
 }
 
-// errStop ends a list.
-var errStop = errors.New("stop")
-
-// Get returns an object; nil if the view does not have it. Errors of Get, List and Changes wrap [ErrTrimmed] if Trim deletes what they read.
+// Get returns an object; nil if the view lacks it. Errors of Get, List and Changes wrap [ErrTrimmed] if Trim deletes
+// what they read.
 func (s *Store) Get(v View, o Name) (found *Object, err error) {
 	prefix := objectKey(v.Resource, o)
-	err = s.read(v, prefix, end(prefix), func(x *Object) error {
+	err = s.read(v, prefix, end(prefix), func(x *Object) bool {
 		kept := *x // read is at its end, so the body is not used again
 		found = &kept
-		return nil
+		return true
 	})
 	return found, err
 }
 
-// List calls fn for the objects after a name, in the order of namespaces and names; from the beginning if after is the zero value. With a
-// namespace it lists that namespace only. It ends early, without an error, if fn returns false. fn must not keep o or its body.
+// List calls fn for the objects of a namespace, or of all, after a name, in the order of names, until fn returns false.
+// fn must not keep o or its body.
 func (s *Store) List(v View, namespace string, after Name, fn func(o *Object) bool) error {
 	prefix := resourceKey(keyVersion, v.Resource)
 	if namespace != "" {
@@ -41,20 +39,11 @@ func (s *Store) List(v View, namespace string, after Name, fn func(o *Object) bo
 	if after != (Name{}) {
 		from = end(objectKey(v.Resource, after))
 	}
-	err := s.read(v, from, end(prefix), func(o *Object) error {
-		if !fn(o) {
-			return errStop
-		}
-		return nil
-	})
-	if errors.Is(err, errStop) {
-		return nil
-	}
-	return err
+	return s.read(v, from, end(prefix), fn)
 }
 
-// read calls fn for the objects of a view within a range of keys. An object and its body are only valid during the call.
-func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err error) {
+// read calls fn for the objects of a view within keys, until it returns false. An object is only valid during the call.
+func (s *Store) read(v View, from, to []byte, fn func(o *Object) bool) (err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
 		return err
@@ -66,21 +55,14 @@ func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err err
 	prefix := len(resourceKey(keyVersion, v.Resource))
 	var best Object
 	found := false // best is the object of a name
-	flush := func() error {
-		if !found {
-			return nil
-		}
-		found = false
-		return fn(&best)
-	}
 	for ok := it.First(); ok; {
 		id, err := readVersionKey(prefix, it.Key())
 		if err != nil {
 			return err
 		}
 		if found && best.Name != id.Name {
-			if err := flush(); err != nil {
-				return err
+			if found = false; !fn(&best) {
+				return nil
 			}
 		}
 		if id.at.Compare(v.At) > 0 {
@@ -103,10 +85,11 @@ func (s *Store) read(v View, from, to []byte, fn func(o *Object) error) (err err
 			ok = it.SeekGE(next)
 		}
 	}
-	if err := it.Error(); err != nil {
+	if err := it.Error(); err != nil || !found {
 		return err
 	}
-	return flush()
+	fn(&best)
+	return nil
 }
 
 // newerThan reports whether v is shown instead of w, which a collection with a lower ID holds.
@@ -127,16 +110,14 @@ type Change struct {
 	Last Version
 }
 
-// Changes calls fn for the changes of a resource after one position, up to and including another, in order, with the objects before and after
-// each. Changes of one object at one resourceVersion, such as those of two collections that it moves between, count as one. Changes
-// that do not change the view, such as those of one collection while another has a newer state, are left out. With a namespace it returns the
-// changes of that namespace only, and does not read the versions of others. It ends early, without an error, if fn returns false, and with the
-// cause of ctx if ctx ends, also while it reads changes for which it does not call fn.
+// Changes calls fn for the changes of a resource after one position, up to and including another, in order, until fn
+// returns false. Changes of one object at one resourceVersion count as one; those that do not change the view are left
+// out. With a namespace it reads the versions of that only. It returns the cause of ctx if ctx ends, also while nothing
+// is called.
 func (s *Store) Changes(ctx context.Context, r Resource, namespace string, after, upTo Position, fn func(c *Change) bool) (err error) {
-	prefix := resourceKey(keyChange, r)
-	lower := append(changeKey(r, after), 0)
-	upper := append(changeKey(r, upTo), 0)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	prefix := len(resourceKey(keyChange, r))
+	bounds := pebble.IterOptions{LowerBound: append(changeKey(r, after), 0), UpperBound: append(changeKey(r, upTo), 0)}
+	it, err := s.db.NewIter(&bounds)
 	if err != nil {
 		return err
 	}
@@ -149,7 +130,7 @@ func (s *Store) Changes(ctx context.Context, r Resource, namespace string, after
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		id, err := readChange(len(prefix), it.Key(), it.Value())
+		id, err := readChange(prefix, it.Key(), it.Value())
 		if err != nil {
 			return err
 		}
@@ -171,7 +152,7 @@ func (s *Store) Changes(ctx context.Context, r Resource, namespace string, after
 	return err
 }
 
-// span are the changes of an object at one resourceVersion: the last one, and the position of the first.
+// span are the changes of an object at one resourceVersion: the last, and the position of the first.
 type span struct {
 	versionID
 	first    Position
@@ -232,12 +213,12 @@ func (s *Store) changes(ctx context.Context, r Resource, g *group, fn func(c *Ch
 	return true, nil
 }
 
-func (s *Store) version(r Resource, id versionID) (Version, error) {
+func (s *Store) version(r Resource, id versionID) (v Version, err error) {
 	value, err := s.get(versionKey(r, id.Name, id.collection, id.at))
-	if err != nil {
-		return Version{}, err
+	if err == nil {
+		v, v.Body, err = splitVersion(value)
 	}
-	return readVersion(value)
+	return v, err
 }
 
 // same reports whether two objects look the same to clients. They can be those of two collections.
@@ -245,29 +226,22 @@ func same(a, b *Object) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	if a.At == b.At && a.Collection == b.Collection {
-		return true
-	}
-	return a.UID == b.UID && a.Epoch == b.Epoch && a.ResourceVersion == b.ResourceVersion && a.Extent == b.Extent && bytes.Equal(a.Body, b.Body)
+	return a.At == b.At && a.Collection == b.Collection || a.UID == b.UID && a.Epoch == b.Epoch &&
+		a.ResourceVersion == b.ResourceVersion && a.Extent == b.Extent && bytes.Equal(a.Body, b.Body)
 }
 
 // CountAt returns how many changes have a resourceVersion in an era, but not more than two.
 func (s *Store) CountAt(r Resource, era, version uint64) (n int, err error) {
 	prefix := changeKey(r, Position{Era: era, Version: version})
-	err = s.scan(prefix[:len(prefix)-8], func(_, _ []byte) error {
+	for range rows(s.db, prefix[:len(prefix)-8], end(prefix[:len(prefix)-8]), &err) {
 		if n++; n == 2 {
-			return errStop
+			break
 		}
-		return nil
-	})
-	if errors.Is(err, errStop) {
-		err = nil
 	}
 	return n, err
 }
 
-// Moment returns the position that shows what was published up to a time, and the time that the position was recorded with. found is false
-// if there is none.
+// Moment returns the position that shows what was published up to a time, and the time with which it was recorded.
 func (s *Store) Moment(r Resource, t time.Time) (at Position, since time.Time, found bool, err error) {
 	prefix := resourceKey(keyMoment, r)
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: append(momentKey(r, t.UnixMicro()), 0)})

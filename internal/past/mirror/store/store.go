@@ -1,8 +1,9 @@
 // Package store keeps the states of objects that were read from a bus, and their history, in a pebble database.
 //
-// Each state of an object in a collection is a version at a position. A view is a position: it shows, for each name, the state with the
-// highest epoch and resourceVersion among the newest versions of the collections (docs/events.md, the consumer's rules, step 8). So
-// the same code reads what is served now, the pages of a list, and the past. What is written at a position beyond a view does not change it.
+// Each state of an object in a collection is a version at a position. A view is a position: it shows, for each name,
+// the state with the highest epoch and resourceVersion among the newest versions of the collections (docs/events.md,
+// the consumer's rules, step 8). So the same code reads what is served now, the pages of a list, and the past. What is
+// written at a position beyond a view does not change it.
 //
 // A [Batch] is committed as a whole. Readers and one writer may work at the same time.
 package store
@@ -13,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -147,8 +149,8 @@ func Open(dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// separation has pebble write bodies to files of their own, and not again each time that it merges tables of keys. Under constant changes this takes
-// about half of the CPU, and half more disk.
+// separation has pebble write bodies to files of their own, and not again when it merges tables: half of the CPU under
+// constant changes, half more disk.
 func separation() pebble.ValueSeparationPolicy {
 	return pebble.ValueSeparationPolicy{Enabled: true, MinimumSize: 1 << 10, MaxBlobReferenceDepth: 10, RewriteMinimumAge: time.Minute, TargetGarbageRatio: 0.2}
 }
@@ -177,18 +179,13 @@ func (s *Store) load() error {
 		return fmt.Errorf("%w (it has %q, this program %q)", ErrFormat, text, format)
 	}
 	return s.scan([]byte{keyDrop}, func(key, value []byte) error {
-		rest := key[1:]
-		var parts [3]string
-		for i := range parts {
-			var err error
-			if parts[i], rest, err = cutText(rest); err != nil {
-				return err
-			}
-		}
-		if len(rest) != 8 || len(value) != 8 {
+		var d drop
+		rest, err := cutTexts(key[1:], &d.resource.Cluster, &d.resource.Name, &d.collection)
+		if err != nil || len(rest) != 8 || len(value) != 8 {
 			return errKey
 		}
-		s.addDrop(drop{Resource{parts[0], parts[1]}, parts[2], dropAt{binary.BigEndian.Uint64(rest), binary.BigEndian.Uint64(value)}})
+		d.dropAt = dropAt{binary.BigEndian.Uint64(rest), binary.BigEndian.Uint64(value)}
+		s.addDrop(d)
 		return nil
 	})
 }
@@ -203,12 +200,11 @@ type drop struct {
 	dropAt
 }
 
-// dropAt says which versions of a collection do not count in views of an era and of later ones: those up to a number in the order of reading.
+// dropAt says which versions do not count in views of an era and later ones: those up to a number in the order of
+// reading.
 type dropAt struct{ era, seq uint64 }
 
-func (d dropAt) hides(at, view Position) bool {
-	return d.era <= view.Era && at.Seq <= d.seq
-}
+func (d dropAt) hides(at, view Position) bool { return d.era <= view.Era && at.Seq <= d.seq }
 
 func searchEra(drops []dropAt, era uint64) (int, bool) {
 	return slices.BinarySearchFunc(drops, era, func(d dropAt, era uint64) int { return cmp.Compare(d.era, era) })
@@ -227,7 +223,7 @@ func (s *Store) addDrop(d drop) {
 	s.drops[d.resource][d.collection] = drops
 }
 
-// dropped reports whether a version of a collection does not count in a view, because the collection was dropped in between.
+// dropped reports whether a version does not count in a view, because its collection was dropped in between.
 func (s *Store) dropped(r Resource, collection string, at, view Position) bool {
 	s.mu.RLock()
 	drops := s.drops[r][collection]
@@ -239,8 +235,8 @@ func (s *Store) dropped(r Resource, collection string, at, view Position) bool {
 // ErrTrimmed is returned for a view that is being deleted, or was: see [Store.Trim].
 var ErrTrimmed = errors.New("not retained any more")
 
-// retained returns ErrTrimmed if Trim may have deleted what a view needs. Call it after reading, or after an iterator was made, which does not see
-// later deletions.
+// retained returns ErrTrimmed if Trim may have deleted what a view needs. Call it once an iterator was made, which does
+// not see later deletions.
 func (s *Store) retained(v View) error {
 	s.mu.RLock()
 	floor := s.floors[v.Resource]
@@ -264,21 +260,32 @@ func (s *Store) get(key []byte) ([]byte, error) {
 	return append([]byte{}, value...), nil
 }
 
-// scan calls fn for all keys with a prefix. Key and value are only valid during the call.
-func (s *Store) scan(prefix []byte, fn func(key, value []byte) error) error {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: end(prefix)})
-	if err != nil {
-		return err
-	}
-	for ok := it.First(); ok; ok = it.Next() {
-		if err := fn(it.Key(), it.Value()); err != nil {
-			return errors.Join(err, it.Close())
+// rows returns the keys from lower up to upper with their values, which are valid until the next. failed gets its
+// errors.
+func rows(r pebble.Reader, lower, upper []byte, failed *error) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		if err != nil {
+			*failed = errors.Join(*failed, err)
+			return
 		}
+		for ok := it.First(); ok && yield(it.Key(), it.Value()); ok = it.Next() {
+		}
+		*failed = errors.Join(*failed, it.Error(), it.Close())
 	}
-	return errors.Join(it.Error(), it.Close())
 }
 
-// Records calls fn for all records whose name begins with prefix, in the order of their names. The value is only valid during the call.
+// scan calls fn for all keys with a prefix. Key and value are only valid during the call.
+func (s *Store) scan(prefix []byte, fn func(key, value []byte) error) (err error) {
+	for key, value := range rows(s.db, prefix, end(prefix), &err) {
+		if err = fn(key, value); err != nil {
+			break
+		}
+	}
+	return err
+}
+
+// Records calls fn for the records whose names begin with prefix, in order. The value is only valid during the call.
 func (s *Store) Records(prefix string, fn func(name string, value []byte) error) error {
 	return s.scan(recordKey(prefix), func(key, value []byte) error { return fn(string(key[1:]), value) })
 }
@@ -313,13 +320,6 @@ func appendVersion(dst []byte, v *Version) []byte {
 }
 
 var errVersion = errors.New("the database has a version of an unknown form")
-
-// readVersion reads a value. The result does not refer to b.
-func readVersion(b []byte) (Version, error) {
-	v, body, err := splitVersion(b)
-	v.Body = append([]byte{}, body...)
-	return v, err
-}
 
 // splitVersion reads a value whose body stays a part of b.
 func splitVersion(b []byte) (v Version, body []byte, err error) {

@@ -550,7 +550,7 @@ func TestBatch(t *testing.T) {
 	s := openTest(t, vfs.NewMem())
 	defer s.Close()
 	b := s.Batch()
-	if !b.Empty() {
+	if !b.b.Empty() {
 		t.Error("a new batch is not empty")
 	}
 	must(t, b.Put(pods, names[1], "pods", Position{1, 5, 1}, &Version{UID: "u", Epoch: 1, ResourceVersion: 5, Body: []byte("{}")}))

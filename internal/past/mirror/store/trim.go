@@ -10,16 +10,15 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// trimBatch is how many keys are deleted in one write.
 const trimBatch = 1000
 
 func momentTime(key []byte) time.Time {
 	return time.UnixMicro(int64(binary.BigEndian.Uint64(key[len(key)-8:]) ^ 1<<63)).UTC()
 }
 
-// Trim deletes what only views below a position need: versions that were replaced at or before it, and changes and moments of the time
-// before. Views at or above the position do not change, also if Trim does not finish. Lower ones are [ErrTrimmed] from now on. Lists that began
-// before a call must have ended before the next one. Any goroutine may call it, beside the writer.
+// Trim deletes what only views below a position need: replaced versions, and changes and moments of the time before.
+// Other views do not change, also if it does not finish; lower ones are [ErrTrimmed] from now on. Lists that began
+// before a call must have ended before the next one. Any goroutine may call it.
 func (s *Store) Trim(ctx context.Context, r Resource, floor Position) error {
 	s.trimming.Lock()
 	defer s.trimming.Unlock()
@@ -55,7 +54,12 @@ func (s *Store) Trim(ctx context.Context, r Resource, floor Position) error {
 	if err := s.trimVersions(r, floor, remove); err != nil {
 		return err
 	}
-	err := s.until(resourceKey(keyChange, r), append(changeKey(r, floor), 0), remove)
+	var err error
+	for key := range rows(s.db, resourceKey(keyChange, r), append(changeKey(r, floor), 0), &err) {
+		if err = remove(key); err != nil {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -75,8 +79,8 @@ func (s *Store) Trim(ctx context.Context, r Resource, floor Position) error {
 	return nil
 }
 
-// trimDrops removes the drops that no version needs, since the last Trim has deleted all versions that they concern. That Trim keeps them, because
-// lists of that time may still meet such versions.
+// trimDrops removes the drops whose versions the last Trim has deleted. That Trim kept them: its lists could still meet
+// such versions.
 func (s *Store) trimDrops(r Resource, remove func(key []byte) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,21 +98,7 @@ func (s *Store) trimDrops(r Resource, remove func(key []byte) error) error {
 	return nil
 }
 
-// until calls fn for the keys with a prefix below a bound.
-func (s *Store) until(prefix, bound []byte, fn func(key []byte) error) error {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: bound})
-	if err != nil {
-		return err
-	}
-	for ok := it.First(); ok; ok = it.Next() {
-		if err := fn(it.Key()); err != nil {
-			return errors.Join(err, it.Close())
-		}
-	}
-	return errors.Join(it.Error(), it.Close())
-}
-
-// trimVersions removes versions. A deletion goes after the older versions of its object, which would be shown without it.
+// trimVersions removes versions. A deletion goes after its object's older versions, which would be shown without it.
 func (s *Store) trimVersions(r Resource, floor Position, remove func(key []byte) error) error {
 	prefix := resourceKey(keyVersion, r)
 	var last versionID
