@@ -23,8 +23,8 @@ part 1480 buffer internal/buffer
 part 12790 past internal/past
 part 3770 operate internal/operate
 part 2690 config internal/config
-part 1600 bus internal/bus
+part 1670 bus internal/bus
 part 4200 base internal/base
-part 28760 pkg pkg
-part 85370 "all" cmd internal pkg
+part 29320 pkg pkg
+part 85980 "all" cmd internal pkg
 exit $code

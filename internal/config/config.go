@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/bus/file"
+	"github.com/kubebridge/kubebridge/internal/bus/http"
 	"github.com/kubebridge/kubebridge/internal/bus/kafka"
 	"github.com/kubebridge/kubebridge/internal/bus/nats"
 	"github.com/kubebridge/kubebridge/internal/bus/stdout"
@@ -83,6 +84,7 @@ type Sink struct {
 	NATS    *nats.Config      `yaml:"nats"`
 	File    *file.Config      `yaml:"file"`
 	Stdout  *stdout.Config    `yaml:"stdout"`
+	HTTP    *http.Config      `yaml:"http"`
 }
 
 // Checkpoint says where positions and inventories are kept. What is left out is

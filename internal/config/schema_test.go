@@ -147,7 +147,6 @@ func everyDefault() *Config {
 var required = map[string][][]string{
 	"":                           {{"sinks"}},
 	"resources[]":                {{"resource"}},
-	"sinks[]":                    {{"kafka"}, {"nats"}, {"file"}, {"stdout"}},
 	"sinks[].resources[]":        {{"resource"}},
 	"sinks[].kafka":              {{"brokers"}},
 	"sinks[].nats":               {{"url"}, {"embedded"}},
@@ -155,6 +154,7 @@ var required = map[string][][]string{
 	"sinks[].nats.embedded.tls":  {{"cert", "key"}},
 	"sinks[].nats.embedded.leaf": {{"url"}},
 	"sinks[].file":               {{"path"}},
+	"sinks[].http":               {{"url"}},
 }
 
 // complete adds to s, the schema of the value at path, everything that the structs do not express. value has the
@@ -165,7 +165,13 @@ func complete(t *testing.T, s *generator.Schema, value reflect.Value, path strin
 	}
 	switch s.Type {
 	case "object":
-		if one := required[path]; len(one) == 1 {
+		one := required[path]
+		if path == "sinks[]" {
+			for _, b := range (&Sink{}).blocks() {
+				one = append(one, []string{b.kind})
+			}
+		}
+		if len(one) == 1 {
 			s.Required = one[0]
 		} else {
 			for _, keys := range one {
