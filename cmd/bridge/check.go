@@ -71,8 +71,10 @@ func (b *busCheck) found(weak []string, err error) {
 
 func (b *busCheck) run(ctx context.Context) {
 	kind := kindOf(b.config, b.sink)
-	if kind.check != nil {
-		kind.check(ctx, b)
+	if kind.Check != nil {
+		// Resources that cannot be resolved have been reported by the check of the cluster.
+		targets, _ := access.Targets(b.config, b.sink, b.known.ClusterOptions)
+		b.found(kind.Check(ctx, b.id, targets))
 	}
 	if path := b.config.CheckpointDir(b.sink); path != "" {
 		b.found(nil, b.directory(path))

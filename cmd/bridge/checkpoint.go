@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/operate/admin"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -69,6 +70,23 @@ func directory(path string) place {
 	}
 }
 
+// onBus returns the place of a checkpoint on a bus.
+func onBus(at bus.Checkpoint) place {
+	return place{
+		at.Find,
+		func(ctx context.Context) (info checkpointInfo, err error) {
+			store, err := at.Read(ctx, at.Name())
+			if err != nil {
+				return info, err
+			}
+			defer func() { err = errors.Join(err, store.Close()) }()
+			found, _ := store.(bus.Stored)
+			return describe(found.Name, found.ID, store)
+		},
+		at.Reset,
+	}
+}
+
 // orAsk returns the place. If a running bridge has its checkpoint open, the place is shown by that bridge, through its admin socket.
 func (p place) orAsk(socket, sink string) place {
 	if socket == config.Off {
@@ -97,8 +115,8 @@ func openPlace(ctx context.Context, c *config.Config, s *config.Sink, store chec
 	if bucket, ok := store.(interface{ Name() string }); ok {
 		return "bucket " + bucket.Name()
 	}
-	if kept := kindOf(c, s).store; kept != nil {
-		if name, err := kept.place.name(ctx); err == nil {
+	if k := kindOf(c, s); c.OnBus(s) {
+		if name, err := k.Checkpoint(sinkIdentity(c, s)).Find(ctx); err == nil {
 			return name
 		}
 	}
@@ -125,9 +143,9 @@ func (f *checkpointFlags) places(cmd *cobra.Command) ([]place, error) {
 		if f.sink != "" && f.sink != s.Name {
 			continue
 		}
-		switch store, path := kindOf(c, s).store, c.CheckpointDir(s); {
-		case store != nil:
-			out = append(out, store.place.orAsk(c.Admin.Socket, s.Name))
+		switch path := c.CheckpointDir(s); {
+		case c.OnBus(s):
+			out = append(out, onBus(kindOf(c, s).Checkpoint(sinkIdentity(c, s))).orAsk(c.Admin.Socket, s.Name))
 		case path != "":
 			out = append(out, directory(path).orAsk(c.Admin.Socket, s.Name))
 		default:

@@ -13,6 +13,7 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 
+	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -200,12 +201,12 @@ func TestDryRunFormats(t *testing.T) {
 
 // A deletion on a topic with tombstones is two messages.
 func TestShowTombstone(t *testing.T) {
-	k := sinkKind{tombstones: true, headers: func(*event.Record) []event.Attribute { return nil }}
+	k := sinkKind{&bus.Bus{Tombstones: true, Headers: func(*event.Record) []event.Attribute { return nil }}}
 	r := event.Record{Key: "k", Value: []byte(`{}`), Event: &event.Event{Type: event.Deleted}}
 	if !k.show("s", &r).Tombstone {
 		t.Error("the tombstone behind a deletion is not shown")
 	}
-	if k.tombstones = false; k.show("s", &r).Tombstone {
+	if k.Tombstones = false; k.show("s", &r).Tombstone {
 		t.Error("a tombstone is shown on a topic without them")
 	}
 }

@@ -96,10 +96,10 @@ func (m *meter) count(r *event.Record) {
 // size is the bytes of a record's message.
 func (m *meter) size(r *event.Record) int {
 	n := len(r.Value)
-	if m.kind.headers == nil {
+	if m.kind.Headers == nil {
 		return n
 	}
-	for _, h := range m.kind.headers(r) {
+	for _, h := range m.kind.Headers(r) {
 		n += len(h.Name) + len(h.Value)
 	}
 	return n + len(r.Key)
@@ -171,7 +171,7 @@ const day = 24 * time.Hour
 func (m *meter) estimate(name string, end time.Time, watched time.Duration) sinkEstimate {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := sinkEstimate{Sink: name, Bus: m.kind.shown.Bus, Resources: []resourceEstimate{}, Loudest: []objectEstimate{}, CheckpointBytes: m.checkpoint.bytes}
+	out := sinkEstimate{Sink: name, Bus: m.kind.Kind, Resources: []resourceEstimate{}, Loudest: []objectEstimate{}, CheckpointBytes: m.checkpoint.bytes}
 	busiest := resourceEstimate{}
 	for _, resource := range slices.Sorted(maps.Keys(m.flows)) {
 		f := m.flows[resource]
@@ -196,7 +196,7 @@ func (m *meter) estimate(name string, end time.Time, watched time.Duration) sink
 		return cmp.Or(cmp.Compare(b.BytesPerDay, a.BytesPerDay), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	out.Loudest = out.Loudest[:min(len(out.Loudest), loudest)]
-	if m.kind.templates.Topic != "" {
+	if m.kind.Templates.Topic != "" {
 		out.Partitions = partitionsFor(busiest)
 	}
 	return out

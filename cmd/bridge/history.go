@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/internal/past/history"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
@@ -55,7 +56,7 @@ func (f *historyFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	r, err := p.read(cmd.Context(), wanted{resources: []discovery.Name{q.Resource}, object: &q.Object})
+	r, err := p.read(cmd.Context(), bus.Wanted{Resources: []discovery.Name{q.Resource}, Object: (*bus.Object)(&q.Object)})
 	if err != nil {
 		return err
 	}

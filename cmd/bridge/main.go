@@ -4,7 +4,8 @@
 // This package parses flags, connects parts and prints: a file per verb, such as run.go and serve.go. A reader who follows a change from
 // the API server to the bus meets the packages in this order:
 //
-//	cmd/bridge                run.go: the configuration becomes bridge.Options; kind.go: what differs from sink to sink
+//	cmd/bridge                run.go: the configuration becomes bridge.Options; kind.go: opens a sink and its checkpoint
+//	internal/bus/NAME         what differs from bus to bus: configuration, checkpoint, reader, permissions
 //	internal/config           what is in the file
 //	internal/bridge           one loop for each sink, reloads, metrics
 //	internal/core/plan        which collections are wanted

@@ -9,19 +9,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/base/links"
+	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/operate/move"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
-	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
 func newCheckpointMove() *cobra.Command {
@@ -142,12 +139,12 @@ func planMove(from, to *config.Config, s *config.Sink) (m checkpointMove, err er
 		return m, fmt.Errorf("%w in memory in at least one of the two: only a checkpoint in a directory or on the bus can be moved", errStays)
 	case m.from.bus == nil && m.to.bus == nil:
 		return m, fmt.Errorf("%w in a directory: stop the bridge and move %s, with all that is in it", errStays, m.from.path)
-	case m.from.bus != nil && m.to.bus != nil && s.Kafka != nil && s.Kafka.ExactlyOnce() && t.Kafka != nil && t.Kafka.ExactlyOnce():
+	case m.from.bus != nil && m.to.bus != nil && inTransaction(s) && inTransaction(t):
 		return m, fmt.Errorf("%w in Kafka: with delivery exactly-once it is in the transactions of the events, and cannot be elsewhere", errStays)
 	case m.from.bus != nil && m.to.bus != nil:
 		return m, fmt.Errorf("%w on the bus: only a move between a directory and the bus is possible", errStays)
 	}
-	return m, errors.Join(sameBus(s, t), sameHashKey(from, to, s))
+	return m, errors.Join(sameBus(kindOf(from, s).Bus, t.Block()), sameHashKey(from, to, s))
 }
 
 // endOf returns the place of a sink's checkpoint; its name is "" if it is in memory.
@@ -159,26 +156,18 @@ func endOf(c *config.Config, s *config.Sink, id event.Identity) end {
 		}
 		return end{name: "directory " + path, path: path}
 	}
-	if kind.store == nil {
+	if !c.OnBus(s) {
 		return end{}
 	}
-	name, bus := kind.onBus(id)
-	return end{name: name, bus: bus}
+	at := kind.Checkpoint(id)
+	return end{name: at.Name(), bus: at}
 }
 
+func inTransaction(s *config.Sink) bool { return s.Block().Traits().Keeps == bus.InTransaction }
+
 // sameBus returns an error if two sinks do not write to the same topics or stream, as far as their configurations say.
-func sameBus(s, t *config.Sink) error {
-	same := false
-	switch {
-	case s.Kafka != nil && t.Kafka != nil:
-		same = slices.Equal(s.Kafka.Brokers, t.Kafka.Brokers)
-	case s.NATS != nil && t.NATS != nil:
-		same = s.NATS.URL == t.NATS.URL && s.NATS.Stream.Name == t.NATS.Stream.Name && s.NATS.Delivery == t.NATS.Delivery
-		if e, f := s.NATS.Embedded, t.NATS.Embedded; e != nil && f != nil {
-			same = same && e.Dir == f.Dir
-		}
-	}
-	if !same {
+func sameBus(s *bus.Bus, t bus.Config) error {
+	if s.Same == nil || !s.Same(t) {
 		return errors.New("the two configurations have another bus, stream or NATS delivery for it: only the place of the checkpoint, and the delivery of a Kafka sink, may differ")
 	}
 	return nil
@@ -249,19 +238,12 @@ func (m *checkpointMove) check(ctx context.Context, fence bool) error {
 
 // identity returns the identity that the checkpoint at an end has.
 func (e end) identity(store move.Opened) (event.Identity, error) {
-	switch s := store.(type) {
-	case *file.Store:
+	if s, ok := store.(interface {
+		Identity() (event.Identity, error)
+	}); ok {
 		return s.Identity()
-	case identified:
-		return s.id, nil
 	}
 	return event.Identity{}, fmt.Errorf("%s does not say whose checkpoint it has", e.name)
-}
-
-// identified is a store on a bus with the identity that was found in it.
-type identified struct {
-	move.Opened
-	id event.Identity
 }
 
 // idle returns an error if a bridge may be running on a store.
@@ -274,9 +256,9 @@ func idle(e end, store checkpoint.Store, fence bool) error {
 }
 
 func (m *checkpointMove) run(ctx context.Context) (err error) {
-	directory, bus := m.from, m.to
+	directory, onBus := m.from, m.to
 	if m.to.bus == nil {
-		directory, bus = m.to, m.from
+		directory, onBus = m.to, m.from
 	}
 	dir, err := file.Open(directory.path, m.id, file.Options{})
 	if err != nil {
@@ -285,60 +267,7 @@ func (m *checkpointMove) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	local := move.End{Store: dir, Name: directory.name}
 	if m.to.bus != nil {
-		return move.ToBus(ctx, local, bus.bus, bus.name)
+		return move.ToBus(ctx, local, onBus.bus, onBus.name)
 	}
-	return move.ToDirectory(ctx, bus.bus, bus.name, local)
-}
-
-// kafkaBus opens checkpoints in Kafka.
-type kafkaBus struct{ options kafka.StoreOptions }
-
-func (b kafkaBus) at(name string) kafka.StoreOptions {
-	o := b.options
-	o.Topic, o.StandAlone = strings.TrimPrefix(name, "topic "), true
-	return o
-}
-
-// Read implements [move.Bus].
-func (b kafkaBus) Read(ctx context.Context, name string) (move.Opened, error) {
-	store, id, err := kafka.ReadStore(ctx, b.at(name))
-	return identified{store, id}, err
-}
-
-// Claim implements [move.Bus].
-func (b kafkaBus) Claim(ctx context.Context, name string) (move.Opened, error) {
-	store, err := kafka.NewStore(b.at(name))
-	if err != nil {
-		return nil, err
-	}
-	if err := store.Load(ctx); err != nil {
-		return nil, errors.Join(err, store.Close())
-	}
-	return store, nil
-}
-
-// natsBus opens checkpoints on NATS.
-type natsBus struct {
-	config *config.Config
-	sink   *config.Sink
-	id     event.Identity
-}
-
-// Read implements [move.Bus].
-func (b natsBus) Read(ctx context.Context, _ string) (move.Opened, error) {
-	o, err := natsStore(b.config, b.sink, b.id, zap.NewNop())
-	if err != nil {
-		return nil, err
-	}
-	store, id, err := nats.ReadStore(ctx, o)
-	return identified{store, id}, err
-}
-
-// Claim implements [move.Bus].
-func (b natsBus) Claim(ctx context.Context, _ string) (move.Opened, error) {
-	o, err := natsStore(b.config, b.sink, b.id, zap.NewNop())
-	if err != nil {
-		return nil, err
-	}
-	return nats.ClaimStore(ctx, o)
+	return move.ToDirectory(ctx, onBus.bus, onBus.name, local)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/core/plan"
 	"github.com/kubebridge/kubebridge/internal/past/history"
@@ -45,7 +46,7 @@ func (f *pastFlags) open(cmd *cobra.Command) (*past, error) {
 	var names []string
 	for i := range c.Sinks {
 		s := &c.Sinks[i]
-		keeps := kindOf(c, s).read != nil
+		keeps := kindOf(c, s).Read != nil
 		switch {
 		case f.sink == s.Name && !keeps:
 			return nil, &exitError{exitConfig, fmt.Errorf("--sink %s: its bus keeps no events: only Kafka and JetStream do", f.sink)}
@@ -116,32 +117,13 @@ func (p *past) didYouMean(name discovery.Name) string {
 	return ""
 }
 
-// wanted is what is read of a bus. The zero value is everything.
-type wanted struct {
-	resources []discovery.Name
-	object    *history.Name
-	stays     bool     // the reader stays open beside a bridge, which may not run yet
-	logs      []string // topics to read beside those of the configuration
-}
-
 // read connects to the bus.
-func (p *past) read(ctx context.Context, w wanted) (sink.Reader, error) {
-	r, err := p.kind.read(ctx, w)
+func (p *past) read(ctx context.Context, w bus.Wanted) (sink.Reader, error) {
+	r, err := p.kind.Read(ctx, w)
 	if err != nil {
 		return nil, &exitError{exitEnvironment, err}
 	}
 	return r, nil
-}
-
-func orAll(resources []discovery.Name) string {
-	if len(resources) == 0 {
-		return "any resource"
-	}
-	var names []string
-	for _, n := range resources {
-		names = append(names, n.String())
-	}
-	return strings.Join(names, ", ")
 }
 
 // entry returns the entry of a collection, as far as it is known without a cluster, or nil.

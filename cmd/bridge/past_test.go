@@ -16,7 +16,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/past/history"
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // TestPastUsage: wrong arguments are an error of one line, with an exit code, before the bus is
@@ -144,37 +143,6 @@ func TestPrintState(t *testing.T) {
 	out.Reset()
 	if err := printState(t.Context(), &out, &notes, s, "json"); err != nil || strings.Contains(out.String(), "events") {
 		t.Errorf("it prints %s (%v)", out.String(), err)
-	}
-}
-
-// TestPastTopics: the topics of all entries are read, and no others. A collection that has moved between two topics is
-// complete in each while it was there.
-func TestPastTopics(t *testing.T) {
-	p := parsePast(t, `
-resources:
-  - pods
-  - {resource: pods, name: canary, topic: "canary.{resource}"}
-  - {resource: deploy, topic: "rollouts.{entry}"}
-  - {resource: deploy, name: two, topic: "rollouts.{entry}"}
-  - {resource: "*.apps", topic: "apps.{resource}"}
-  - {resource: "*.*", topic: "other.{group}"}
-  - {resource: certs, topic: c}
-sinks: [{name: a, kafka: {brokers: ["k:1"], topic: "k8s.{resource}"}}]
-`)
-	for topic, want := range map[string]string{
-		"k8s.pods": "pods", "canary.pods": "pods", "canary.nodes": "", "k8s.deployments": "deployments.apps", "rollouts.two": "deployments.apps", "rollouts._": "deployments.apps",
-		"apps.deployments": "deployments.apps", "apps.replicasets": "replicasets.apps", "other.batch": "pods jobs.batch",
-		"c": "pods deployments.apps replicasets.apps jobs.batch certs.example.com", "other": "",
-	} {
-		var got []string
-		for _, resource := range []string{"pods", "deployments.apps", "replicasets.apps", "jobs.batch", "certs.example.com"} {
-			if history.Topics(topicRoutes(p.config, &p.config.Sinks[0]), "x", discovery.ParseAll([]string{resource}))(topic) {
-				got = append(got, resource)
-			}
-		}
-		if strings.Join(got, " ") != want {
-			t.Errorf("%s is read for %v, want %s", topic, got, want)
-		}
 	}
 }
 

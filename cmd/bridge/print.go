@@ -84,18 +84,18 @@ type shownRecord struct {
 // show returns a record of a sink of this kind for printing.
 func (k *sinkKind) show(sink string, r *event.Record) shownRecord {
 	s := shownRecord{Sink: sink, Value: r.Value}
-	if k.headers == nil {
+	if k.Headers == nil {
 		return s
 	}
 	s.Key, s.Headers = r.Key, map[string]string{}
-	for _, h := range k.headers(r) {
+	for _, h := range k.Headers(r) {
 		s.Headers[h.Name] = h.Value
 	}
-	if k.templates.Subject != "" {
+	if k.Templates.Subject != "" {
 		s.Subject, s.Key = r.Route, ""
 		return s
 	}
-	s.Topic, s.Tombstone = r.Route, k.tombstones && kafka.Buries(r)
+	s.Topic, s.Tombstone = r.Route, k.Tombstones && kafka.Buries(r)
 	return s
 }
 

@@ -12,18 +12,20 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/bus"
+	"github.com/kubebridge/kubebridge/internal/bus/kafka"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/operate/access"
 )
 
 func newRBAC() *cobra.Command {
 	var (
-		path         string
-		bus, connect bool
-		auditPolicy  bool
-		options      access.BusOptions
-		subject      access.Subject
-		whom         principals
+		path           string
+		buses, connect bool
+		auditPolicy    bool
+		options        access.BusOptions
+		subject        access.Subject
+		whom           bus.PermissionOptions
 	)
 	cmd := &cobra.Command{
 		Use:   "rbac",
@@ -37,7 +39,7 @@ func newRBAC() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if bus && auditPolicy {
+			if buses && auditPolicy {
 				return &exitError{exitConfig, errors.New("--bus and --audit-policy exclude each other: see bridge rbac --help")}
 			}
 			if connect {
@@ -48,13 +50,14 @@ func newRBAC() *cobra.Command {
 				}
 			}
 			options.ClusterUID = cmp.Or(options.ClusterUID, c.Kubernetes.ClusterUID)
-			for flag, who := range map[string]string{"principal": whom.bridge, "reader": whom.reader} {
+			for flag, who := range map[string]string{"principal": whom.Principal, "reader": whom.Reader} {
 				if who != "" && !strings.Contains(who, ":") {
 					return &exitError{exitConfig, fmt.Errorf("--%s %s: Kafka's ACLs name a user as User:%s", flag, who, who)}
 				}
 			}
-			if bus {
-				return printBuses(cmd.OutOrStdout(), c, options, whom)
+			if buses {
+				whom.ClusterUID = options.ClusterUID
+				return printBuses(cmd.OutOrStdout(), c, options.ClusterOptions, whom)
 			}
 			if auditPolicy {
 				policy, err := access.ForAudit(c, options.ClusterOptions)
@@ -73,14 +76,14 @@ func newRBAC() *cobra.Command {
 	}
 	configFlag(cmd, &path)
 	f := cmd.Flags()
-	f.BoolVar(&bus, "bus", false, "print the topics, streams and permissions that the sinks and their consumers need on Kafka and NATS")
+	f.BoolVar(&buses, "bus", false, "print the topics, streams and permissions that the sinks and their consumers need on Kafka and NATS")
 	f.BoolVar(&auditPolicy, "audit-policy", false, "print the audit policy of the API servers by which the bridge can say who made changes, with their flags")
 	f.BoolVar(&connect, "connect", false, "ask the API server to resolve resource names, and for the cluster's UID")
 	f.StringVar(&subject.Namespace, "namespace", "kubebridge", "namespace of the bridge and its service account")
 	f.StringVar(&subject.ServiceAccount, "service-account", "kubebridge", "service account that the bridge runs as")
 	f.BoolVar(&options.Everything, "allow-everything", false, "also grant *.*: the bridge can then read everything, including Secrets")
-	f.StringVar(&whom.bridge, "principal", "", "with --bus: the bridge's user in Kafka's ACLs; default: User: and sasl.username")
-	f.StringVar(&whom.reader, "reader", "User:READER", "with --bus: the consumers' user in Kafka's ACLs; these ACLs are printed last")
+	f.StringVar(&whom.Principal, "principal", "", "with --bus: the bridge's user in Kafka's ACLs; default: User: and sasl.username")
+	f.StringVar(&whom.Reader, "reader", "User:READER", "with --bus: the consumers' user in Kafka's ACLs; these ACLs are printed last")
 	f.StringVar(&options.ClusterUID, "cluster-uid", "", "with --bus: UID of the namespace kube-system, which is part of names on the bus")
 	config.AddFlags(f, "name", "cluster", "kubernetes.kubeconfig", "kubernetes.context", "checkpoint.file.path")
 	return cmd
@@ -109,25 +112,28 @@ func askCluster(ctx context.Context, k config.Kubernetes, o *access.BusOptions) 
 	return err
 }
 
-// principals are the users in Kafka's ACLs.
-type principals struct{ bridge, reader string }
-
-func printBuses(w io.Writer, c *config.Config, o access.BusOptions, who principals) error {
+func printBuses(w io.Writer, c *config.Config, o access.ClusterOptions, whom bus.PermissionOptions) error {
 	if t := c.Audit.Kafka; t != nil {
 		fmt.Fprintln(w, "# Audit records")
-		if err := access.ForAuditTopic(c).WriteShell(w, cmp.Or(who.bridge, "User:"+cmp.Or(t.SASL.Username, "NAME")), who.reader); err != nil {
+		needs := kafka.NeedsOfReader(t.Brokers, t.Topic, "audit records; there is no consumer group")
+		if err := needs.WriteShell(w, kafka.Principal(&whom, t.SASL), whom.Reader); err != nil {
 			return err
 		}
 	}
 	for i := range c.Sinks {
 		s := &c.Sinks[i]
 		fmt.Fprintf(w, "# Sink %s\n", s.Name)
-		permissions := kindOf(c, s).permissions
+		permissions := kindOf(c, s).Permissions
 		if permissions == nil {
 			fmt.Fprintln(w, "# The sink writes to this machine: it needs no permissions.")
 			continue
 		}
-		if err := permissions(w, o, who); err != nil {
+		whom.Targets = func() ([]bus.Target, error) { return access.Targets(c, s, o) }
+		var text strings.Builder
+		if err := permissions(&text, &whom); err != nil {
+			return &exitError{exitConfig, fmt.Errorf("sink %q: %w", s.Name, err)}
+		}
+		if _, err := io.WriteString(w, text.String()); err != nil {
 			return err
 		}
 	}

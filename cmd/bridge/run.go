@@ -56,7 +56,7 @@ key.`,
 			}
 			o := runOptions{config: c, level: zap.NewAtomicLevelAt(logLevel(c.Log.Level)), setLibraryLog: std.setLibraryLog}
 			o.log = newLogger(c.Log.Format, o.level, cmd.ErrOrStderr())
-			if isTerminal(cmd.ErrOrStderr()) && !follow && !slices.ContainsFunc(c.Sinks, func(s config.Sink) bool { return kindOf(c, &s).prints }) {
+			if isTerminal(cmd.ErrOrStderr()) && !follow && !slices.ContainsFunc(c.Sinks, func(s config.Sink) bool { return kindOf(c, &s).Prints }) {
 				o.bar = &barWriter{terminal: cmd.ErrOrStderr()}
 				o.log = newLogger(terminalFormat(c.Log.Format), o.level, o.bar)
 			}

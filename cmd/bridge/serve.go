@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/kubebridge/kubebridge/internal/base/httpserver"
-	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/internal/past/mirror"
 	"github.com/kubebridge/kubebridge/internal/past/mirror/api"
 	"github.com/kubebridge/kubebridge/internal/past/mirror/auth"
@@ -156,7 +156,7 @@ func (f *serveFlags) checkRights(p *past) error {
 		if s.Name != p.name {
 			continue
 		}
-		unordered = isUnordered(s)
+		unordered = p.kind.Unordered
 		if s.Oversize == "dead-letter" {
 			return fmt.Errorf("--authorization bus: the sink %s has oversize: dead-letter: a binding that became too large would keep the rights that it had before: use oversize: truncate or fail", p.name)
 		}
@@ -237,7 +237,7 @@ func (f *serveFlags) serve(ctx context.Context, p *past, s *store.Store, log *za
 // follow opens a reader for a copy. It also reads the topics of collections whose entry or route is not in the configuration any more: the bridge closes
 // them there, maybe later.
 func (p *past) follow(ctx context.Context, m *mirror.Mirror) (sink.Reader, error) {
-	return p.read(ctx, wanted{stays: true, logs: m.OpenLogs()})
+	return p.read(ctx, bus.Wanted{Stays: true, Logs: m.OpenLogs()})
 }
 
 // confirm ends with an error if the API server is of another cluster than the events on the bus.
@@ -328,10 +328,6 @@ func builtin() func(resource string) (api.Builtin, bool) {
 	}
 }
 
-// isUnordered reports whether the partitions of a sink's topics can have no order between them. The configuration does not have the number of
-// partitions of a topic that exists.
-func isUnordered(s *config.Sink) bool { return s.Kafka != nil && !s.Kafka.ExactlyOnce() }
-
 // slow returns the resources whose changes are served late, because an entry has no syncedEvery, and they have several collections, or partitions
 // without an order between them.
 func (p *past) slow() []string {
@@ -341,7 +337,7 @@ func (p *past) slow() []string {
 		if s.Name != p.name {
 			continue
 		}
-		unordered := isUnordered(s)
+		unordered := p.kind.Unordered
 		for _, r := range p.config.ResourcesOf(s) {
 			name := r.Resource
 			if known, err := discovery.Builtin().FindUnversioned(discovery.Parse(name)); err == nil {

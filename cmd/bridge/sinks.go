@@ -19,6 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/core/encode"
 	"github.com/kubebridge/kubebridge/internal/core/plan"
 	"github.com/kubebridge/kubebridge/internal/operate/recent"
+	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
@@ -66,11 +67,11 @@ func encodeConfig(c *config.Config, s *config.Sink) (form encode.Config, err err
 	kind := kindOf(c, s)
 	form = encode.Config{
 		KeepManagedFields: c.ManagedFields == "keep", Secrets: shape.Secrets{Plain: c.Secrets.Values == "plain"},
-		Oversize: encode.Oversize(s.Oversize), Route: kind.routeOf(kind.templates), Tombstones: kind.tombstones,
+		Oversize: encode.Oversize(s.Oversize), Route: kind.routeOf(&kind.Templates), Tombstones: kind.Tombstones,
 	}
 	form.Encoder.Format, err = event.ParseFormat(s.Format)
-	if err == nil && kind.deadLetters != "" {
-		form.DeadLetters, err = shape.ParseTemplate(kind.deadLetters, shape.SubjectNames)
+	if err == nil && kind.DeadLetters != "" {
+		form.DeadLetters, err = shape.ParseTemplate(kind.DeadLetters, shape.SubjectNames)
 	}
 	if err != nil {
 		err = &exitError{exitConfig, fmt.Errorf("sink %q: %w", s.Name, err)}
@@ -87,7 +88,8 @@ func sinkSpec(c *config.Config, s *config.Sink, log *zap.Logger) (bridge.SinkSpe
 	kind := kindOf(c, s)
 	log = log.With(zap.String("sink", s.Name))
 	return bridge.SinkSpec{
-		SinkResources: sinkResources(c, s), Linger: s.Linger, Shown: kind.shown,
+		SinkResources: sinkResources(c, s), Linger: s.Linger,
+		Shown: status.Sink{Bus: kind.Kind, Address: kind.Address, Delivery: kind.Delivery},
 		Open: func(ctx context.Context, id event.Identity) (sink.Sink, bridge.OpenStore, encode.Config, error) {
 			var err error
 			if form.Secrets.Key, err = hashKey(ctx, c, log); err != nil {
@@ -109,6 +111,7 @@ func sinkSpec(c *config.Config, s *config.Sink, log *zap.Logger) (bridge.SinkSpe
 func sinkResources(c *config.Config, s *config.Sink) bridge.SinkResources {
 	entries, kind := c.Entries(s), kindOf(c, s)
 	for i, r := range c.ResourcesOf(s) {
+		templates := r.OnBus()
 		entries[i].Place = "" // a reload must not see a moved entry as changed
 		entries[i].Options = bridge.CollectionOptions{
 			Settings: encode.Settings{
@@ -116,7 +119,7 @@ func sinkResources(c *config.Config, s *config.Sink) bridge.SinkResources {
 				Filter: r.Filter, Ignore: r.Ignore, ChangedBy: r.ChangedBy,
 				Before: r.Diff == config.DiffBefore || r.Diff == config.DiffBoth,
 				Patch:  r.Diff == config.DiffPatch || r.Diff == config.DiffBoth,
-				Route:  kind.routeOf(r),
+				Route:  kind.routeOf(&templates),
 			},
 			SyncedEvery: r.SyncedEvery, ResyncEvery: r.Resync, VerifyEvery: r.VerifyEvery, Unbuffered: r.Buffer != nil && !*r.Buffer,
 		}

@@ -295,7 +295,7 @@ func TestEveryKindOfSinkIsKnown(t *testing.T) {
 		}
 		kinds++
 		field.Set(reflect.New(field.Type().Elem()))
-		if got := kindOf(&config.Config{}, &s).shown.Bus; got != kind {
+		if got := kindOf(&config.Config{}, &s).Kind; got != kind {
 			t.Errorf("a sink of kind %s is opened as %s", kind, got)
 		}
 	}

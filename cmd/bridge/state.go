@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/past/history"
 	"github.com/kubebridge/kubebridge/internal/past/history/restore"
@@ -139,7 +140,7 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 
 // rebuild reads the state at a point, and prints its coverage to standard error.
 func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, resources []discovery.Name) (*history.State, error) {
-	r, err := p.read(cmd.Context(), wanted{resources: resources})
+	r, err := p.read(cmd.Context(), bus.Wanted{Resources: resources})
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +150,7 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, reso
 	state, err := history.Rebuild(cmd.Context(), history.Query{
 		Reader: r, Cluster: p.config.Cluster, At: at, Resources: resources, Namespace: f.namespace,
 		Progress: progress.report, Ignored: foreign.add,
-		Whole: func(ctx context.Context) (sink.Reader, error) { return p.read(ctx, wanted{}) },
+		Whole: func(ctx context.Context) (sink.Reader, error) { return p.read(ctx, bus.Wanted{}) },
 	})
 	progress.end()
 	foreign.print(cmd.ErrOrStderr())

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubebridge/kubebridge/internal/bus/nats"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/operate/status"
-	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
 // TestStatusVerb requests the status of a bridge without a cluster, and checks the exit
@@ -136,7 +136,7 @@ func TestNoCredentialsAreShown(t *testing.T) {
 		"user:s3cret@three:4222":                            "three:4222",
 		"nats://user:s3cret%zz@four:4222":                   "four:4222",
 	} {
-		if got := kindOf(&config.Config{}, &config.Sink{NATS: &nats.Config{URL: url}}).shown.Address; got != want {
+		if got := kindOf(&config.Config{}, &config.Sink{NATS: &nats.Config{URL: url}}).Address; got != want {
 			t.Errorf("%s is shown as %q", url, got)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kubebridge/kubebridge/internal/bus"
 )
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)
@@ -56,10 +58,8 @@ func (p *problems) check(c *Config) {
 		}
 	}
 	p.routes(c)
-	p.apart(c)
 	p.checkpoint(c)
 	p.audit(c)
-	p.retention(c)
 	p.leaderElection(c)
 	p.buffer(c)
 	p.exclude(c)
@@ -75,23 +75,6 @@ func (p *problems) admin(c *Config) {
 	}
 	if n := len(c.Admin.Socket); n > socketLimit {
 		p.add("admin.socket", "%q has %d bytes, a socket's path can have %d: choose a shorter one, or off", c.Admin.Socket, n, socketLimit)
-	}
-}
-
-// retention warns of topics that forget objects which have not changed for long: state and history then do not have them.
-func (p *problems) retention(c *Config) {
-	for i := range c.Sinks {
-		s := &c.Sinks[i]
-		if s.Kafka == nil || s.Kafka.EventRetention() == 0 {
-			continue
-		}
-		for _, r := range c.ResourcesOf(s) {
-			if kept := s.Kafka.EventRetention(); r.Resync == 0 || r.Resync > kept {
-				p.warn(fmt.Sprintf("sinks[%d].kafka.create", i), "topics keep events for %s, and `bridge state` and `history` do not have objects of %s that have not changed for longer: set `resync` of the resource to less than that, or a longer retention",
-					kept, r.Name())
-				break
-			}
-		}
 	}
 }
 
@@ -119,26 +102,16 @@ func (p *problems) sink(path string, s *Sink) {
 	p.resources(path+".resources", s.Resources)
 	p.oversize(path, s)
 	p.format(path+".format", s)
-	var kinds []string
 	n := 0
 	for _, b := range s.blocks() {
-		kinds = append(kinds, b.kind)
 		if b.set {
 			n++
-			p.block(path, b)
+			p.fields(path, b.kind, b.Complete(&bus.Setup{Oversize: s.Oversize}))
 		}
 	}
-	if last := len(kinds) - 1; n != 1 {
-		p.add(path, "it has %d of %s and %s: a sink is exactly one of them", n, strings.Join(kinds[:last], ", "), kinds[last])
+	if n != 1 {
+		p.add(path, "it has %d of %s: a sink is exactly one of them", n, kinds("and", func(bus.Traits) bool { return true }))
 	}
-	if k := s.Kafka; k != nil && k.Tombstones && !k.ExactlyOnce() {
-		p.warn(path+".kafka.tombstones", "topics are compacted, and with `delivery: at-least-once` an event that is written late replaces a newer one of its key: use exactly-once, or leave tombstones out")
-	}
-}
-
-// block fills in the defaults of a block, and records its mistakes: one line each, which begins with the field.
-func (p *problems) block(path string, b block) {
-	p.fields(path, b.kind, b.complete())
 }
 
 // fields records the mistakes of a block, which are joined in an error.

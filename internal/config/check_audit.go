@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/base/textfile"
+	"github.com/kubebridge/kubebridge/internal/bus/kafka"
 )
 
 // leastAudit is the smallest audit.maxBytes in bytes: the largest request of an API server has room.
@@ -129,7 +130,7 @@ func (p *problems) auditWarnings(c *Config) {
 	}
 	if t := a.Kafka; t != nil {
 		k := t.Connection()
-		p.kafkaSecurity("audit.kafka", &k)
+		kafka.CheckSecurity(report{problems: p}, "audit.kafka", &k)
 	}
 	if w.Listen == "" {
 		return

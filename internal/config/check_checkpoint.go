@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/kubebridge/kubebridge/internal/bus"
 )
 
 // NoCheckpoint describes the consequences for a sink without a checkpoint.
@@ -19,14 +21,18 @@ var (
 func (p *problems) checkpoint(c *Config) {
 	var inKafka, exact, inNATS, elsewhere []string
 	for i := range c.Sinks {
-		switch s := &c.Sinks[i]; {
-		case s.Kafka != nil && s.Kafka.ExactlyOnce():
-			inKafka, exact = append(inKafka, s.Name), append(exact, s.Name)
-		case c.InKafka(s):
+		s := &c.Sinks[i]
+		keeps := s.traits().Keeps
+		if keeps == bus.InTransaction {
+			exact = append(exact, s.Name)
+		}
+		switch onBus := c.OnBus(s); {
+		case onBus && s.Kafka != nil:
 			inKafka = append(inKafka, s.Name)
-		case c.InNATS(s):
+		case onBus && s.NATS != nil:
 			inNATS = append(inNATS, s.Name)
-		case s.Stdout != nil && c.Checkpoint.File.Path == "":
+		case onBus:
+		case keeps == bus.Nowhere && c.Checkpoint.File.Path == "":
 			p.warn(fmt.Sprintf("sinks[%d]", i), "it has no checkpoint, since checkpoint.file.path is not set: "+NoCheckpoint)
 		default:
 			elsewhere = append(elsewhere, s.Name)

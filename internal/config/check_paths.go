@@ -16,11 +16,16 @@ func (p *problems) kindsOfPaths(c *Config) {
 		"buffer.path": c.Buffer.Path, "audit.path": c.Audit.Path,
 	}
 	for i := range c.Sinks {
-		if f := c.Sinks[i].File; f != nil {
-			files[fmt.Sprintf("sinks[%d].file.path", i)] = f.Path
+		b, ok := c.Sinks[i].block()
+		if !ok {
+			continue
 		}
-		if e := c.Sinks[i].embedded(); e != nil {
-			dirs[fmt.Sprintf("sinks[%d].nats.embedded.dir", i)] = e.Dir
+		at, t := fmt.Sprintf("sinks[%d].%s.", i, b.kind), b.Traits()
+		for field, name := range t.Files {
+			files[at+field] = name
+		}
+		for field, name := range t.Dirs {
+			dirs[at+field] = name
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(files)) {

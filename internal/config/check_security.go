@@ -1,18 +1,12 @@
 package config
 
 import (
-	"fmt"
 	"math"
-	"net"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-
-	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
-	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
 const (
@@ -33,15 +27,6 @@ func (p *problems) security(c *Config) {
 	p.kindsOfPaths(c)
 	p.statusSecurity(&c.Status)
 	p.auditWarnings(c)
-	for i := range c.Sinks {
-		path := fmt.Sprintf("sinks[%d]", i)
-		if k := c.Sinks[i].Kafka; k != nil {
-			p.kafkaSecurity(path+".kafka", k)
-		}
-		if n := c.Sinks[i].NATS; n != nil {
-			p.natsSecurity(path+".nats", n)
-		}
-	}
 }
 
 // hashKey checks the settings of the hash key.
@@ -122,54 +107,4 @@ func strength(key []byte) (values, bits int) {
 		}
 	}
 	return values, int(float64(len(key)) * math.Log2(float64(max(alphabet, 1))))
-}
-
-func (p *problems) kafkaSecurity(path string, k *kafka.Config) {
-	sends := map[string]string{"PLAIN": "the password", "OAUTHBEARER": "the token"}[k.SASL.Mechanism]
-	if sends == "" || k.TLS.Enabled || !slices.ContainsFunc(k.Brokers, func(b string) bool { return !isLocal(b) }) {
-		return
-	}
-	p.warn(path+".sasl", "%s sends %s as it is, and TLS is off: others on the network can read it: set tls.enabled: true", k.SASL.Mechanism, sends)
-}
-
-func (p *problems) natsSecurity(path string, n *nats.Config) {
-	const readable = "is sent without TLS: others on the network can read it: "
-	e := n.Embedded
-	if e == nil {
-		if n.TLS == (nats.TLS{}) && sendsPassword(n.URL, n.Auth.Username+n.Auth.Token+n.Auth.TokenFile != "") {
-			p.warn(path+".url", "a password or token "+readable+"begin the address with tls://, or set tls")
-		}
-		return
-	}
-	if e.Leaf != nil && e.Leaf.TLS == (nats.TLS{}) && sendsPassword(e.Leaf.URL, false) {
-		p.warn(path+".embedded.leaf.url", "a password "+readable+"begin the address with tls://, or set tls")
-	}
-	switch {
-	case isLocal(e.Listen):
-	case n.Auth.Username == "" && (e.TLS == nil || e.TLS.ClientCA == ""):
-		p.warn(path+".embedded.listen", "everybody who reaches %s can read all events: set auth.username and auth.passwordFile, or embedded.tls with clientCA, or listen on 127.0.0.1", e.Listen)
-	case n.Auth.Username != "" && e.TLS == nil:
-		p.warn(path+".embedded.listen", "the password of subscribers "+readable+"set embedded.tls, or listen on 127.0.0.1")
-	}
-}
-
-// sendsPassword reports whether a login is sent without TLS to a server on another machine.
-// own says that there is a login besides logins in the addresses.
-func sendsPassword(servers string, own bool) bool {
-	for one := range strings.SplitSeq(servers, ",") {
-		u, err := url.Parse(strings.TrimSpace(one))
-		if err == nil && u.Scheme != "tls" && u.Scheme != "wss" && (own || u.User != nil) && !isLocal(u.Host) {
-			return true
-		}
-	}
-	return false
-}
-
-// isLocal reports whether a host, or host:port, is reachable only from this machine.
-func isLocal(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		host = strings.Trim(address, "[]")
-	}
-	return strings.EqualFold(host, "localhost") || net.ParseIP(host).IsLoopback()
 }

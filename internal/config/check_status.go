@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kubebridge/kubebridge/internal/base/textfile"
+	"github.com/kubebridge/kubebridge/internal/bus"
 )
 
 var hostForm = regexp.MustCompile(`^[A-Za-z0-9_]([-A-Za-z0-9_.]{0,252})$`)
@@ -43,7 +44,7 @@ func (p *problems) statusSecurity(s *Status) {
 			p.add("status.login.tokenFile", "%s: a token has at least %d bytes: use for example the output of `openssl rand -hex 32`", name, leastKeyBytes)
 		}
 	}
-	if s.Login.Required() && s.TLS.Cert == "" && s.Listen != Off && !isLocal(s.Listen) {
+	if s.Login.Required() && s.TLS.Cert == "" && s.Listen != Off && !bus.IsLocal(s.Listen) {
 		p.warn("status.login", "tokens are sent without TLS: others on the network can read them: set status.tls, or listen on 127.0.0.1")
 	}
 }

@@ -7,12 +7,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubebridge/kubebridge/internal/bus/file"
+	"github.com/kubebridge/kubebridge/internal/bus/http"
+	"github.com/kubebridge/kubebridge/internal/bus/kafka"
+	"github.com/kubebridge/kubebridge/internal/bus/nats"
+	"github.com/kubebridge/kubebridge/internal/bus/stdout"
 	"github.com/kubebridge/kubebridge/internal/core/plan"
 	"github.com/kubebridge/kubebridge/pkg/sink"
-	"github.com/kubebridge/kubebridge/pkg/sink/file"
-	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
-	"github.com/kubebridge/kubebridge/pkg/sink/nats"
-	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+	kafkasink "github.com/kubebridge/kubebridge/pkg/sink/kafka"
 )
 
 // Off is written in place of an address where nothing shall listen.
@@ -62,7 +64,7 @@ type Kubernetes struct {
 	ConcurrentLists int `yaml:"concurrentLists"`
 }
 
-// Sink is where events go. Exactly one of Kafka, NATS, File and Stdout is set.
+// Sink is where events go. Exactly one of the fields that implement [bus.Config] is set: they are the table of all kinds of buses.
 type Sink struct {
 	Name      string     `yaml:"name"`      // names the checkpoint: another name begins another one; required
 	Resources []Resource `yaml:"resources"` // this sink's own list. Default: the bridge's
@@ -82,10 +84,11 @@ type Sink struct {
 	NATS    *nats.Config      `yaml:"nats"`
 	File    *file.Config      `yaml:"file"`
 	Stdout  *stdout.Config    `yaml:"stdout"`
+	HTTP    *http.Config      `yaml:"http"`
 }
 
 // Checkpoint says where positions and inventories are kept. What is left out is
-// kept on the sink's own bus where that can do it, see [Config.InKafka].
+// kept on the sink's own bus where that can do it, see [Config.OnBus].
 type Checkpoint struct {
 	File  File            `yaml:"file"`
 	Kafka CheckpointTopic `yaml:"kafka"`
@@ -171,18 +174,18 @@ type Audit struct {
 
 // AuditTopic is a topic of Kafka, or of Azure Event Hubs, to which something else writes audit events.
 type AuditTopic struct {
-	Brokers []string   `yaml:"brokers"` // a list of host:port; required
-	Topic   string     `yaml:"topic"`   // its name; required
-	SASL    kafka.SASL `yaml:"sasl"`
-	TLS     kafka.TLS  `yaml:"tls"`
+	Brokers []string       `yaml:"brokers"` // a list of host:port; required
+	Topic   string         `yaml:"topic"`   // its name; required
+	SASL    kafkasink.SASL `yaml:"sasl"`
+	TLS     kafkasink.TLS  `yaml:"tls"`
 	// AzureResourceID is the resource ID of the AKS cluster (/subscriptions/…/managedClusters/NAME), required if Azure Monitor writes to the topic:
 	// records of other clusters are left out. Default: no records of Azure Monitor are used
 	AzureResourceID string `yaml:"azureResourceId"`
 }
 
 // Connection returns how to connect to the brokers.
-func (t *AuditTopic) Connection() kafka.Config {
-	return kafka.Config{Brokers: t.Brokers, SASL: t.SASL, TLS: t.TLS}
+func (t *AuditTopic) Connection() kafkasink.Config {
+	return kafkasink.Config{Brokers: t.Brokers, SASL: t.SASL, TLS: t.TLS}
 }
 
 // AuditReplicas says how a replica reaches the leader. Not with audit.complete.

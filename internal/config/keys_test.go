@@ -138,7 +138,11 @@ func fieldComments(t *testing.T, into map[string]string, dir string) {
 // given another default. A setting without a comment is an error, because users could not use it.
 func TestKeysAreDocumented(t *testing.T) {
 	k := keys{comments: map[string]string{}}
-	for _, dir := range []string{".", "../../pkg/sink/kafka", "../../pkg/sink/nats", "../../pkg/sink/file", "../../pkg/sink/stdout"} {
+	sinks, err := filepath.Glob("../../pkg/sink/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range append(sinks, ".") {
 		fieldComments(t, k.comments, dir)
 	}
 	k.walk(reflect.TypeFor[Config](), reflect.ValueOf(*defaults()), "")

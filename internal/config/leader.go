@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -44,9 +45,10 @@ func (p *problems) leaderElection(c *Config) {
 		s := &c.Sinks[i]
 		path := fmt.Sprintf("sinks[%d]", i)
 		switch {
-		case s.embedded() != nil:
-			p.add(path+".nats.embedded", "its directory cannot be shared by the replicas of leaderElection: run a NATS server of its own and set nats.url")
-		case !c.InKafka(s) && !c.InNATS(s):
+		case s.traits().Local != "":
+			b, _ := s.block()
+			p.fields(path, b.kind, errors.New(b.Traits().Local))
+		case !c.OnBus(s):
 			p.add(path, "with leaderElection its checkpoint must be on the bus, where the next leader finds it: that can kafka, and nats with `delivery: exactly-once`")
 		}
 	}

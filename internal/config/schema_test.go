@@ -15,11 +15,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	generator "github.com/invopop/jsonschema"
 
+	"github.com/kubebridge/kubebridge/internal/bus"
+	"github.com/kubebridge/kubebridge/internal/bus/kafka"
+	"github.com/kubebridge/kubebridge/internal/bus/nats"
 	"github.com/kubebridge/kubebridge/pkg/sink"
-	"github.com/kubebridge/kubebridge/pkg/sink/file"
-	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
-	"github.com/kubebridge/kubebridge/pkg/sink/nats"
-	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+	kafkasink "github.com/kubebridge/kubebridge/pkg/sink/kafka"
+	natssink "github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
 const (
@@ -94,12 +95,16 @@ func description(comments map[string]string, t reflect.Type, field string) strin
 	if t.Kind() != reflect.Struct {
 		return ""
 	}
-	text := comments[t.PkgPath()+"."+t.Name()+"."+field]
+	// A block of internal/bus is the type of pkg/sink with other methods.
+	name := func(t reflect.Type) string {
+		return strings.Replace(t.PkgPath(), "/internal/bus/", "/pkg/sink/", 1) + "." + t.Name()
+	}
+	text := comments[name(t)+"."+field]
 	if f, ok := t.FieldByName(field); ok && text == "" {
 		for t = f.Type; t.Kind() == reflect.Pointer; {
 			t = t.Elem()
 		}
-		text = comments[t.PkgPath()+"."+t.Name()]
+		text = comments[name(t)]
 		if rest, ok := strings.CutPrefix(text, t.Name()+" "); ok {
 			text = "`" + f.Tag.Get("yaml") + "` " + rest
 		}
@@ -124,10 +129,13 @@ func everyDefault() *Config {
 	c := defaults()
 	all := Sink{
 		Resources: []Resource{{Redact: []Redaction{{}}}},
-		Kafka:     &kafka.Config{DeadLetter: &kafka.DeadLetter{}},
-		NATS:      &nats.Config{DeadLetter: &nats.DeadLetter{}, Embedded: &nats.Embedded{}},
-		File:      &file.Config{},
-		Stdout:    &stdout.Config{},
+		Kafka:     &kafka.Config{DeadLetter: &kafkasink.DeadLetter{}},
+		NATS:      &nats.Config{DeadLetter: &natssink.DeadLetter{}, Embedded: &natssink.Embedded{}},
+	}
+	for f := range reflect.TypeFor[Sink]().Fields() { // a new block for each kind of bus
+		if v := reflect.ValueOf(&all).Elem().FieldByIndex(f.Index); f.Type.Implements(reflect.TypeFor[bus.Config]()) && v.IsNil() {
+			v.Set(reflect.New(f.Type.Elem()))
+		}
 	}
 	(&problems{}).sink("", &all)
 	c.Resources, c.Sinks, c.Redact = all.Resources, []Sink{all}, all.Resources[0].Redact
@@ -139,7 +147,6 @@ func everyDefault() *Config {
 var required = map[string][][]string{
 	"":                           {{"sinks"}},
 	"resources[]":                {{"resource"}},
-	"sinks[]":                    {{"kafka"}, {"nats"}, {"file"}, {"stdout"}},
 	"sinks[].resources[]":        {{"resource"}},
 	"sinks[].kafka":              {{"brokers"}},
 	"sinks[].nats":               {{"url"}, {"embedded"}},
@@ -147,6 +154,7 @@ var required = map[string][][]string{
 	"sinks[].nats.embedded.tls":  {{"cert", "key"}},
 	"sinks[].nats.embedded.leaf": {{"url"}},
 	"sinks[].file":               {{"path"}},
+	"sinks[].http":               {{"url"}},
 }
 
 // complete adds to s, the schema of the value at path, everything that the structs do not express. value has the
@@ -157,7 +165,13 @@ func complete(t *testing.T, s *generator.Schema, value reflect.Value, path strin
 	}
 	switch s.Type {
 	case "object":
-		if one := required[path]; len(one) == 1 {
+		one := required[path]
+		if path == "sinks[]" {
+			for _, b := range (&Sink{}).blocks() {
+				one = append(one, []string{b.kind})
+			}
+		}
+		if len(one) == 1 {
 			s.Required = one[0]
 		} else {
 			for _, keys := range one {

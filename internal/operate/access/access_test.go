@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/kubebridge/kubebridge/internal/bus"
+	"github.com/kubebridge/kubebridge/internal/bus/kafka"
 	"github.com/kubebridge/kubebridge/internal/config"
 )
 
@@ -204,10 +206,7 @@ func TestKafka(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conf := parse(t, "resources: [pods, deploy]\n"+c.config)
-			need, err := ForKafka(conf, &conf.Sinks[0], BusOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			need := needs(t, conf)
 			var b strings.Builder
 			if err := need.WriteShell(&b, "User:x", "User:y"); err != nil {
 				t.Fatal(err)
@@ -232,10 +231,30 @@ func TestTopicsOfEntries(t *testing.T) {
   - {resource: deployments.apps, name: canary, topic: rollouts}
 sinks: [{name: a, kafka: {brokers: ["k:1"], topic: "k8s.{cluster}.{resource}.{entry}"}}]
 `)
-	names, open, err := Topics(conf, &conf.Sinks[0], ClusterOptions{})
-	if want := []string{"k8s.prod.pods._", "k8s.prod.pods.canary", "rollouts"}; err != nil || open || !slices.Equal(names, want) {
-		t.Errorf("topics are %v, %t, %v, want %v", names, open, err, want)
+	var names []string
+	need := needs(t, conf)
+	for _, one := range need.Topics {
+		names = append(names, one.Name)
 	}
+	if want := []string{"k8s.prod.pods._", "k8s.prod.pods.canary", "rollouts"}; !slices.Equal(names[:len(want)], want) {
+		t.Errorf("topics are %v, want %v first", names, want)
+	}
+	if strings.Contains(strings.Join(need.Notes, " "), "Patterns") {
+		t.Errorf("the topics are not complete: %v", need.Notes)
+	}
+}
+
+// needs returns what the first sink needs of Kafka.
+func needs(t *testing.T, conf *config.Config) kafka.Needs {
+	t.Helper()
+	s := &conf.Sinks[0]
+	need, err := s.Kafka.Needs(conf.Setup(s), &bus.PermissionOptions{
+		Targets: func() ([]bus.Target, error) { return Targets(conf, s, ClusterOptions{}) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return need
 }
 
 // A resource's own topic is listed and allowed like the others. Otherwise
@@ -248,10 +267,7 @@ func TestTopicsOfResources(t *testing.T) {
   - {resource: services, topic: "k8s.{cluster}.net"}
 sinks: [{name: a, kafka: {brokers: ["k:1"], topic: "k8s.{cluster}.{resource}"}}]
 `)
-	need, err := ForKafka(conf, &conf.Sinks[0], BusOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	need := needs(t, conf)
 	var topics, acls []string
 	for _, x := range need.Topics {
 		topics = append(topics, x.Name)

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
@@ -369,7 +370,7 @@ func auditFlags(c *config.Audit) []string {
 func (p AuditPolicy) WriteYAML(w io.Writer) error {
 	var b strings.Builder
 	for _, n := range p.Notes {
-		comment(&b, "", n)
+		bus.Comment(&b, "", n)
 	}
 	b.WriteString("# Flags of each kube-apiserver:\n")
 	for _, flag := range p.Flags {
@@ -377,7 +378,7 @@ func (p AuditPolicy) WriteYAML(w io.Writer) error {
 	}
 	b.WriteString("apiVersion: audit.k8s.io/v1\nkind: Policy\n")
 	if p.Complete {
-		comment(&b, "", "With audit.complete, no stage may be omitted: the bridge has to know which requests have begun.")
+		bus.Comment(&b, "", "With audit.complete, no stage may be omitted: the bridge has to know which requests have begun.")
 	} else if p.Denied {
 		b.WriteString("omitStages: [\"RequestReceived\", \"ResponseStarted\"]\n")
 	} else {
@@ -385,7 +386,7 @@ func (p AuditPolicy) WriteYAML(w io.Writer) error {
 	}
 	b.WriteString("omitManagedFields: true\nrules:\n")
 	for _, r := range p.Rules {
-		comment(&b, "  ", r.Why)
+		bus.Comment(&b, "  ", r.Why)
 		fmt.Fprintf(&b, "  - level: %s\n", r.Level)
 		if len(r.Verbs) > 0 {
 			fmt.Fprintf(&b, "    verbs: %s\n", flow(r.Verbs...))

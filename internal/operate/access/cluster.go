@@ -11,12 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubebridge/kubebridge/internal/base/httpserver/kubelogin"
+	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // all stands for every group, or every resource of a group, as in RBAC.
-const all = "*"
+const all = bus.Open
 
 // Rule is one RBAC rule. Rules only grant; they cannot exclude.
 type Rule struct {
@@ -85,15 +86,7 @@ func newAsker(c *config.Config, o ClusterOptions) *asker {
 	return a
 }
 
-func (a *asker) note(format string, args ...any) { a.notes = addNote(a.notes, format, args...) }
-
-func addNote(notes []string, format string, args ...any) []string {
-	n := fmt.Sprintf(format, args...)
-	if slices.Contains(notes, n) {
-		return notes
-	}
-	return append(notes, n)
-}
+func (a *asker) note(format string, args ...any) { a.notes = bus.AddNote(a.notes, format, args...) }
 
 func (a *asker) ask(w want, why string, verbs ...string) {
 	g := a.wants[w]

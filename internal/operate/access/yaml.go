@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/kubebridge/kubebridge/internal/bus"
 )
 
 // Subject is the service account that a bridge runs as.
@@ -17,7 +19,7 @@ func (c Cluster) WriteYAML(w io.Writer, name string, s Subject) error {
 	var b strings.Builder
 	for _, n := range append(slices.Clone(c.Notes),
 		"The bridge reads which resources the cluster serves by the role system:discovery, which every authenticated user has.") {
-		comment(&b, "", n)
+		bus.Comment(&b, "", n)
 	}
 	role(&b, "ClusterRole", name, "", c.Everywhere)
 	binding(&b, "ClusterRole", name, "", s)
@@ -27,20 +29,6 @@ func (c Cluster) WriteYAML(w io.Writer, name string, s Subject) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// comment prints a text as comment lines of at most 100 characters.
-func comment(b *strings.Builder, indent, text string) {
-	const width = 100
-	line := indent + "#"
-	for word := range strings.FieldsSeq(text) {
-		if len(line)+1+len(word) > width && len(line) > len(indent)+1 {
-			b.WriteString(line + "\n")
-			line = indent + "#"
-		}
-		line += " " + word
-	}
-	b.WriteString(line + "\n")
 }
 
 func header(b *strings.Builder, kind, name, namespace string) {
@@ -55,7 +43,7 @@ func role(b *strings.Builder, kind, name, namespace string, rules []Rule) {
 	b.WriteString("rules:\n")
 	for _, r := range rules {
 		for _, why := range r.Why {
-			comment(b, "  ", why)
+			bus.Comment(b, "  ", why)
 		}
 		if isPath(r.Resources[0]) {
 			fmt.Fprintf(b, "  - nonResourceURLs: %s\n    verbs: %s\n", flow(r.Resources...), flow(r.Verbs...))

@@ -23,9 +23,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 
+	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -203,10 +203,7 @@ func (e End) forget(ctx context.Context) error {
 }
 
 // Opened is a store that must be closed.
-type Opened interface {
-	checkpoint.Store
-	io.Closer
-}
+type Opened = bus.Opened
 
 // Bus opens the store on the bus that a directory's record of a move names. The errors wrap fs.ErrNotExist if there is no such store.
 type Bus interface {
