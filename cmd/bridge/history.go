@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 	"github.com/kubebridge/kubebridge/internal/past/history"
-	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
@@ -84,7 +84,7 @@ func (f *historyFlags) run(cmd *cobra.Command, args []string) error {
 	if n == 0 {
 		return &exitError{exitEnvironment, fmt.Errorf("not covered: %s %s: the bus has no event of this object%s%s", q.Resource, q.Object, reaches(earliest), p.didYouMean(q.Resource))}
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s%s\n", count(n, "change"), reaches(earliest))
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s%s\n", terminal.Count(n, "change"), reaches(earliest))
 	return nil
 }
 
@@ -169,7 +169,7 @@ const (
 // printChange prints a change for people.
 func printChange(w io.Writer, c *history.Change, paint bool) error {
 	style := func(code, s string) string {
-		s = stdout.Legible(s)
+		s = terminal.Legible(s)
 		if paint && code != "" {
 			return code + s + plainText
 		}
@@ -181,15 +181,15 @@ func printChange(w io.Writer, c *history.Change, paint bool) error {
 		name = c.Namespace + "/" + name
 	}
 	fmt.Fprintln(&b, style(bold, fmt.Sprintf("%s  %s  %s %s  by %s", c.Time.UTC().Format(time.RFC3339Nano), c.Type, c.Resource, name, history.Authors(c.By))))
-	show(&b, "  resourceVersion %s, %s, uid %s", c.ResourceVersion, c.Origin, c.UID)
+	terminal.Show(&b, "  resourceVersion %s, %s, uid %s", c.ResourceVersion, c.Origin, c.UID)
 	if c.FormerUID != "" {
-		show(&b, "  another object than before: uid was %s", c.FormerUID)
+		terminal.Show(&b, "  another object than before: uid was %s", c.FormerUID)
 	}
 	for _, line := range history.Users(c.Attribution) {
-		show(&b, "  %s", line)
+		terminal.Show(&b, "  %s", line)
 	}
 	if c.Note != "" {
-		show(&b, "  (%s)", c.Note)
+		terminal.Show(&b, "  (%s)", c.Note)
 	}
 	for line := range strings.Lines(c.Diff) {
 		line = strings.TrimRight(line, "\n")

@@ -15,6 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/core/encode"
 	"github.com/kubebridge/kubebridge/internal/operate/access"
+	"github.com/kubebridge/kubebridge/internal/operate/inspect"
 	"github.com/kubebridge/kubebridge/internal/operate/move"
 	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/internal/past/history"
@@ -92,13 +93,13 @@ func kafkaTopic(c *config.Config, s *config.Sink) place {
 	o := kafkaStore(c, s, sinkIdentity(c, s))
 	return place{
 		called("topic " + o.Topic),
-		func(ctx context.Context) (info checkpointInfo, err error) {
+		func(ctx context.Context) (info inspect.Checkpoint, err error) {
 			store, id, err := kafka.ReadStore(ctx, o)
 			if err != nil {
 				return info, err
 			}
 			defer func() { err = errors.Join(err, store.Close()) }()
-			return describe("topic "+o.Topic, id, store)
+			return inspect.Describe("topic "+o.Topic, id, store)
 		},
 		func(ctx context.Context, empty bool) error { return kafka.ResetStore(ctx, o, empty) },
 	}

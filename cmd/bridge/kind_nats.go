@@ -15,6 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/core/encode"
 	"github.com/kubebridge/kubebridge/internal/operate/access"
+	"github.com/kubebridge/kubebridge/internal/operate/inspect"
 	"github.com/kubebridge/kubebridge/internal/operate/move"
 	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/internal/past/history"
@@ -113,7 +114,7 @@ func natsBucket(c *config.Config, s *config.Sink) place {
 			name, err := nats.FindStore(ctx, o)
 			return "bucket " + name, err
 		},
-		func(ctx context.Context) (info checkpointInfo, err error) {
+		func(ctx context.Context) (info inspect.Checkpoint, err error) {
 			o, err := options()
 			if err != nil {
 				return info, err
@@ -123,7 +124,7 @@ func natsBucket(c *config.Config, s *config.Sink) place {
 				return info, err
 			}
 			defer func() { err = errors.Join(err, store.Close()) }()
-			return describe("bucket "+store.Name(), id, store)
+			return inspect.Describe("bucket "+store.Name(), id, store)
 		},
 		func(ctx context.Context, empty bool) error {
 			o, err := options()

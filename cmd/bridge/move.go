@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/base/links"
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/operate/move"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -54,7 +55,7 @@ accepts. The former store keeps its content, and a bridge refuses it.`,
 				if err := moves[i].run(cmd.Context()); err != nil {
 					return &exitError{exitEnvironment, fmt.Errorf("sink %q: %w", moves[i].sink, err)}
 				}
-				show(cmd.OutOrStdout(), "sink %s: the checkpoint is in %s", moves[i].sink, moves[i].to.name)
+				terminal.Show(cmd.OutOrStdout(), "sink %s: the checkpoint is in %s", moves[i].sink, moves[i].to.name)
 			}
 			return nil
 		},

@@ -11,7 +11,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/operate/inspect"
 	"github.com/kubebridge/kubebridge/internal/operate/status"
+	"github.com/kubebridge/kubebridge/internal/operate/status/console"
 	"github.com/kubebridge/kubebridge/internal/past/history"
 	"github.com/kubebridge/kubebridge/internal/past/history/restore"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -61,21 +63,21 @@ func TestHostileText(t *testing.T) {
 			return nil
 		}},
 		"status": {3 + 2 + 1 + 2 + 1, func(w *bytes.Buffer) error {
-			return printStatus(w, &status.Report{Name: hostile, Cluster: hostile, Version: hostile, Waiting: hostile, Election: &status.Election{Holder: hostile}, Sinks: []status.Sink{{
+			return console.Print(w, &status.Report{Name: hostile, Cluster: hostile, Version: hostile, Waiting: hostile, Election: &status.Election{Holder: hostile}, Sinks: []status.Sink{{
 				Name: hostile, Failing: hostile, Collections: []status.Collection{{ID: hostile, State: hostile, Error: hostile, Position: hostile}},
 			}}}, nil)
 		}},
 		"top": {1 + 1 + 2 + 1 + 2, func(w *bytes.Buffer) error {
-			return printTop(w, &status.Report{Name: hostile, Cluster: hostile, Sinks: []status.Sink{{
+			return console.PrintRates(w, &status.Report{Name: hostile, Cluster: hostile, Sinks: []status.Sink{{
 				Name: hostile, Collections: []status.Collection{{ID: hostile, State: hostile}},
 			}}}, nil)
 		}},
 		"checkpoint": {1 + 1 + 2 + 1 + 1, func(w *bytes.Buffer) error {
-			i := checkpointInfo{
+			i := inspect.Checkpoint{
 				Path: hostile, Identity: event.Identity{Cluster: hostile}, Epochs: map[string]uint64{hostile: 1}, Owed: []string{hostile},
-				Collections: []heldCollection{{ID: hostile, Position: hostile, Phase: hostile, InDoubt: &doubt{Events: []string{"gap"}}}},
+				Collections: []inspect.Collection{{ID: hostile, Position: hostile, Phase: hostile, InDoubt: &inspect.Doubt{Events: []string{"gap"}}}},
 			}
-			return i.print(w)
+			return i.Print(w)
 		}},
 		"log": {1, func(w *bytes.Buffer) error {
 			newLogger("console", zap.InfoLevel, w).Info(hostile, zap.String("name", hostile), zap.Error(errors.New(hostile)))

@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/past/history"
 	"github.com/kubebridge/kubebridge/internal/past/history/restore"
 	"github.com/kubebridge/kubebridge/pkg/sink"
-	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
@@ -161,7 +161,7 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, reso
 			return nil, &exitError{exitEnvironment, err}
 		}
 		for line := range strings.Lines(err.Error()) {
-			show(cmd.ErrOrStderr(), "%s", strings.TrimRight(line, "\n"))
+			terminal.Show(cmd.ErrOrStderr(), "%s", strings.TrimRight(line, "\n"))
 		}
 	}
 	printCoverage(cmd.ErrOrStderr(), state, at)
@@ -171,25 +171,25 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, reso
 // printCoverage prints, for each collection, the list that the state is based on, the resourceVersion reached, and what may be missing.
 func printCoverage(w io.Writer, s *history.State, at history.Point) {
 	for _, line := range leftOut(s) {
-		show(w, "%s", line)
+		terminal.Show(w, "%s", line)
 	}
 	for i := range s.Collections {
 		c := &s.Collections[i]
-		show(w, "%s: at %s, from the list of %s (resourceVersion %s), %s", c.Collection, at, c.Base.UTC().Format(time.RFC3339), c.BaseRV, reached(c))
+		terminal.Show(w, "%s: at %s, from the list of %s (resourceVersion %s), %s", c.Collection, at, c.Base.UTC().Format(time.RFC3339), c.BaseRV, reached(c))
 		for _, note := range c.Selection.Notes(c.Collection) {
-			show(w, "  %s", note)
+			terminal.Show(w, "  %s", note)
 		}
 		if c.Gap != nil {
-			show(w, "  incomplete: a gap is open since %s (%s): changes may be missing", c.Gap.Time.UTC().Format(time.RFC3339), c.Gap.Report.Reason)
+			terminal.Show(w, "  incomplete: a gap is open since %s (%s): changes may be missing", c.Gap.Time.UTC().Format(time.RFC3339), c.Gap.Report.Reason)
 		}
 		if c.Behind {
-			show(w, "  incomplete: the bus does not show that it had reached %s: changes may be missing", at)
+			terminal.Show(w, "  incomplete: the bus does not show that it had reached %s: changes may be missing", at)
 		}
 		if c.Replaced {
-			show(w, "  incomplete: the topic keeps only the last event of each object: states that later events have replaced are missing")
+			terminal.Show(w, "  incomplete: the topic keeps only the last event of each object: states that later events have replaced are missing")
 		}
 		if c.Silent {
-			show(w, "  the last event of it on the bus is of %s: the bus does not show whether the bridge was watching after that", c.Last.UTC().Format(time.RFC3339))
+			terminal.Show(w, "  the last event of it on the bus is of %s: the bus does not show whether the bridge was watching after that", c.Last.UTC().Format(time.RFC3339))
 		}
 	}
 }
@@ -227,9 +227,9 @@ func printState(ctx context.Context, out, notes io.Writer, s *history.State, out
 		}
 		o := &s.Objects[i]
 		if why := o.Incomplete(); why != "" {
-			show(notes, "%s %s is not whole: %s", o.ResourceID, o.Name(), why)
+			terminal.Show(notes, "%s %s is not whole: %s", o.ResourceID, o.Name(), why)
 		} else if o.Hidden() {
-			show(notes, "%s %s has values that are hidden on the bus", o.ResourceID, o.Name())
+			terminal.Show(notes, "%s %s has values that are hidden on the bus", o.ResourceID, o.Name())
 		}
 		if output == "json" {
 			if i > 0 {
@@ -245,7 +245,7 @@ func printState(ctx context.Context, out, notes io.Writer, s *history.State, out
 		fmt.Fprintln(w, "---")
 		if i == 0 { // once, as YAML comments
 			for _, line := range leftOut(s) {
-				fmt.Fprintln(w, "# "+stdout.Legible(line))
+				fmt.Fprintln(w, "# "+terminal.Legible(line))
 			}
 		}
 		fmt.Fprintf(w, "%s", text)
@@ -283,18 +283,18 @@ func (f *stateFlags) compare(cmd *cobra.Command, p *past, from, to history.Point
 // printDifference prints the differences of two states for people.
 func printDifference(out io.Writer, d *history.Difference) error {
 	w := bufio.NewWriter(out)
-	show(w, "%d added, %d removed, %d changed, %d unchanged", d.Added, d.Removed, d.Changed, d.Unchanged)
+	terminal.Show(w, "%d added, %d removed, %d changed, %d unchanged", d.Added, d.Removed, d.Changed, d.Unchanged)
 	for _, o := range d.Objects {
 		another := ""
 		if o.FormerUID != "" {
 			another = "  (deleted and created again: another uid)"
 		}
-		show(w, "%s %s %s%s", map[string]string{"added": "+", "removed": "-", "changed": "~"}[o.What], o.Resource, o.Name, another)
+		terminal.Show(w, "%s %s %s%s", map[string]string{"added": "+", "removed": "-", "changed": "~"}[o.What], o.Resource, o.Name, another)
 		for _, path := range o.Paths {
-			show(w, "    %s", path)
+			terminal.Show(w, "    %s", path)
 		}
 		if o.Note != "" {
-			show(w, "    %s", o.Note)
+			terminal.Show(w, "    %s", o.Note)
 		}
 	}
 	return w.Flush()
@@ -347,8 +347,8 @@ func (f *stateFlags) restore(cmd *cobra.Command, p *past, to *rest.Config, s *hi
 // printRestored prints the outcome for an object, for people.
 func printRestored(w io.Writer, l restore.Line) {
 	if l.Why != "" {
-		show(w, "%-9s %s: %s", l.What, l.Object, l.Why)
+		terminal.Show(w, "%-9s %s: %s", l.What, l.Object, l.Why)
 		return
 	}
-	show(w, "%-9s %s", l.What, l.Object)
+	terminal.Show(w, "%-9s %s", l.What, l.Object)
 }
