@@ -15,6 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/internal/operate/status/console"
 	"github.com/kubebridge/kubebridge/internal/past/history"
+	"github.com/kubebridge/kubebridge/internal/past/history/report"
 	"github.com/kubebridge/kubebridge/internal/past/history/restore"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -47,19 +48,19 @@ func TestHostileText(t *testing.T) {
 		print func(w *bytes.Buffer) error
 	}{
 		"history": {2 + 1 + 2 + 1 + 6 + 1, func(w *bytes.Buffer) error {
-			return printChange(w, &history.Change{
+			return report.Change(w, &history.Change{
 				Time: time.Unix(0, 0), Type: hostile, Resource: hostile, Namespace: hostile, Name: hostile, UID: hostile, FormerUID: hostile,
 				ResourceVersion: hostile, Origin: event.Origin(hostile), By: []history.Who{{Manager: hostile, Subresource: hostile}}, Note: hostile, Diff: diff,
 				Attribution: &event.Attribution{Reason: hostile, Candidates: []event.Request{{User: event.User{Name: hostile}, SourceIPs: []string{hostile}, UserAgent: hostile}}},
 			}, false)
 		}},
-		"notes of a state":  {5, func(w *bytes.Buffer) error { printCoverage(w, state, history.Point{}); return nil }},
-		"what is not whole": {1, func(w *bytes.Buffer) error { return printState(t.Context(), new(bytes.Buffer), w, state, "json") }},
+		"notes of a state":  {5, func(w *bytes.Buffer) error { report.Coverage(w, state, history.Point{}); return nil }},
+		"what is not whole": {1, func(w *bytes.Buffer) error { return report.State(t.Context(), new(bytes.Buffer), w, state, "json") }},
 		"differences": {2 + len(paths), func(w *bytes.Buffer) error {
-			return printDifference(w, &history.Difference{Objects: []history.ObjectDifference{{What: "changed", Resource: hostile, Name: hostile, Paths: paths}}})
+			return report.Difference(w, &history.Difference{Objects: []history.ObjectDifference{{What: "changed", Resource: hostile, Name: hostile, Paths: paths}}})
 		}},
 		"restored": {1, func(w *bytes.Buffer) error {
-			printRestored(w, restore.Line{What: restore.Failed, Object: hostile, Why: hostile})
+			report.Restored(w, restore.Line{What: restore.Failed, Object: hostile, Why: hostile})
 			return nil
 		}},
 		"status": {3 + 2 + 1 + 2 + 1, func(w *bytes.Buffer) error {
