@@ -13,6 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/operate/admin"
+	"github.com/kubebridge/kubebridge/internal/operate/inspect"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -47,7 +48,7 @@ func (f *checkpointFlags) define(cmd *cobra.Command) {
 // place is where one checkpoint is kept.
 type place struct {
 	name func(context.Context) (string, error) // a path, a topic or a bucket
-	show func(context.Context) (checkpointInfo, error)
+	show func(context.Context) (inspect.Checkpoint, error)
 	// reset makes the next start reset every collection. With empty it also removes the content and the identity of the checkpoint.
 	reset func(ctx context.Context, empty bool) error
 }
@@ -60,7 +61,7 @@ func called(name string) func(context.Context) (string, error) {
 func directory(path string) place {
 	return place{
 		called(path),
-		func(context.Context) (checkpointInfo, error) { return readCheckpoint(path) },
+		func(context.Context) (inspect.Checkpoint, error) { return readCheckpoint(path) },
 		func(ctx context.Context, empty bool) error {
 			if empty {
 				return file.Reset(path)
@@ -74,14 +75,14 @@ func directory(path string) place {
 func onBus(at bus.Checkpoint) place {
 	return place{
 		at.Find,
-		func(ctx context.Context) (info checkpointInfo, err error) {
+		func(ctx context.Context) (info inspect.Checkpoint, err error) {
 			store, err := at.Read(ctx, at.Name())
 			if err != nil {
 				return info, err
 			}
 			defer func() { err = errors.Join(err, store.Close()) }()
 			found, _ := store.(bus.Stored)
-			return describe(found.Name, found.ID, store)
+			return inspect.Describe(found.Name, found.ID, store)
 		},
 		at.Reset,
 	}
@@ -93,7 +94,7 @@ func (p place) orAsk(socket, sink string) place {
 		return p
 	}
 	open := p.show
-	p.show = func(ctx context.Context) (info checkpointInfo, err error) {
+	p.show = func(ctx context.Context) (info inspect.Checkpoint, err error) {
 		if info, err = open(ctx); err == nil {
 			return info, nil
 		}
@@ -101,7 +102,7 @@ func (p place) orAsk(socket, sink string) place {
 		if failed != nil {
 			return info, err
 		}
-		info = checkpointInfo{}
+		info = inspect.Checkpoint{}
 		return info, json.Unmarshal(text, &info)
 	}
 	return p
@@ -181,7 +182,7 @@ figures of different collections are then from slightly different moments. With 
 			if err != nil {
 				return err
 			}
-			all := []checkpointInfo{}
+			all := []inspect.Checkpoint{}
 			for _, p := range places {
 				info, err := p.show(cmd.Context())
 				if err != nil {
@@ -195,7 +196,7 @@ figures of different collections are then from slightly different moments. With 
 				return e.Encode(all)
 			}
 			for i := range all {
-				if err := all[i].print(cmd.OutOrStdout()); err != nil {
+				if err := all[i].Print(cmd.OutOrStdout()); err != nil {
 					return err
 				}
 			}
@@ -207,7 +208,7 @@ figures of different collections are then from slightly different moments. With 
 	return cmd
 }
 
-func readCheckpoint(path string) (info checkpointInfo, err error) {
+func readCheckpoint(path string) (info inspect.Checkpoint, err error) {
 	store, err := file.OpenReadOnly(path)
 	if err != nil {
 		return info, err
@@ -217,7 +218,7 @@ func readCheckpoint(path string) (info checkpointInfo, err error) {
 	if err != nil {
 		return info, err
 	}
-	return describe(path, id, store)
+	return inspect.Describe(path, id, store)
 }
 
 const resetConsequence = "After the next start, consumers drop their copy, and every object is published again as `present`."

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/core/durable"
+	"github.com/kubebridge/kubebridge/internal/operate/inspect"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -132,7 +133,7 @@ func TestCheckpointOnNATS(t *testing.T) {
 				command(t, "checkpoint", "reset", "-c", path, "--yes").failed(t, exitEnvironment, "in use by another process")
 				stop()
 			}
-			show := func() checkpointInfo {
+			show := func() inspect.Checkpoint {
 				t.Helper()
 				got := shown(t, "-c", path)
 				if len(got) != 1 {
@@ -141,9 +142,9 @@ func TestCheckpointOnNATS(t *testing.T) {
 				return got[0]
 			}
 			bucket := "bucket kubebridge_kubebridge_5b8f1c34_live"
-			want := checkpointInfo{
+			want := inspect.Checkpoint{
 				Path: bucket, Identity: testIdentity("live"), Format: 4, Mark: "beef", Epochs: map[string]uint64{"": 1, "elsewhere": 2}, Owed: []string{},
-				Collections: []heldCollection{{
+				Collections: []inspect.Collection{{
 					ID: "pods", Phase: "in step", Run: firstRun, Incarnation: firstRun, Epoch: 1, Position: "42", Seen: "42", Objects: durable.Holdings{Published: 2},
 				}},
 			}

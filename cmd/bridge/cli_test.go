@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/core/durable"
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
+	"github.com/kubebridge/kubebridge/internal/operate/inspect"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -291,14 +292,14 @@ func TestCheckpointShow(t *testing.T) {
 	command(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, audit, "there is none")
 	remember(t, checkpoints)
 
-	want := checkpointInfo{
+	want := inspect.Checkpoint{
 		Path: audit, Identity: testIdentity("audit"), Format: 4, Mark: "beef", Epochs: map[string]uint64{"": 1}, Owed: []string{},
-		Collections: []heldCollection{{
+		Collections: []inspect.Collection{{
 			ID: "pods", Phase: "in step", Run: firstRun, Incarnation: firstRun, Epoch: 1, Position: "42", Seen: "42", Objects: durable.Holdings{Published: 2},
 		}},
 	}
 	for _, args := range [][]string{{"-c", path, "--sink", "audit"}, {"--path", audit}} {
-		if diff := cmp.Diff([]checkpointInfo{want}, shown(t, args...)); diff != "" {
+		if diff := cmp.Diff([]inspect.Checkpoint{want}, shown(t, args...)); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", args, diff)
 		}
 	}
@@ -307,8 +308,8 @@ func TestCheckpointShow(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	want.Collections[0].InDoubt = &doubt{Phase: "in step", Run: firstRun, Events: []string{"synced"}, Objects: 2, Deletions: 1}
-	if diff := cmp.Diff([]checkpointInfo{want}, shown(t, "--path", audit)); diff != "" {
+	want.Collections[0].InDoubt = &inspect.Doubt{Phase: "in step", Run: firstRun, Events: []string{"synced"}, Objects: 2, Deletions: 1}
+	if diff := cmp.Diff([]inspect.Checkpoint{want}, shown(t, "--path", audit)); diff != "" {
 		t.Errorf("with a batch in doubt (-want +got):\n%s", diff)
 	}
 	out := command(t, "checkpoint", "show", "-c", path).ok(t)
@@ -333,7 +334,7 @@ func TestCheckpointShow(t *testing.T) {
 }
 
 // shown returns what `checkpoint show -o json` prints.
-func shown(t *testing.T, args ...string) (got []checkpointInfo) {
+func shown(t *testing.T, args ...string) (got []inspect.Checkpoint) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(command(t, append([]string{"checkpoint", "show", "-o", "json"}, args...)...).ok(t)), &got); err != nil {
 		t.Fatal(err)
@@ -359,7 +360,7 @@ func TestCheckpointShowAfterRun(t *testing.T) {
 	if run < got.Birth || pods.Edit == 0 || pods.Edit > got.Plan {
 		t.Errorf("run %d, edit %d of plan %d, birth %d", run, pods.Edit, got.Plan, got.Birth)
 	}
-	want := heldCollection{
+	want := inspect.Collection{
 		ID: "pods", Phase: "in step", Run: run, Incarnation: run, Epoch: 1, Position: "42", Seen: "42", Objects: durable.Holdings{Published: 2}, Bodies: 2, Edit: pods.Edit,
 	}
 	if diff := cmp.Diff(want, *pods); diff != "" {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kubebridge/kubebridge/internal/operate/estimate"
 )
 
 // An estimate counts the records that a sink would get: those of the first list and of changes separately, after filters, by resource and by object.
@@ -17,7 +19,7 @@ func TestEstimate(t *testing.T) {
 	smallCluster(t, changed(43), changed(44), changed(45))
 	path := twoBuses(t)
 	got := command(t, "estimate", "-c", path, "--for", "500ms", "-o", "json")
-	var e estimate
+	var e estimate.Estimate
 	if err := json.Unmarshal([]byte(got.out), &e); err != nil || got.code != exitOK || !strings.Contains(got.err, "the first lists are complete; watching for 500ms") {
 		t.Fatalf("code %d, %v\n%s%s", got.code, err, got.out, got.err)
 	}
@@ -66,27 +68,4 @@ func TestEstimatePrinted(t *testing.T) {
 	}
 	command(t, "estimate", "-c", path, "--for", "0s").failed(t, exitConfig, "--for 0s")
 	command(t, "estimate", "-c", path, "-o", "yaml").failed(t, exitConfig, "-o yaml")
-}
-
-// The suggested partitions for high rates.
-func TestEstimateSuggestions(t *testing.T) {
-	for _, c := range []struct {
-		rate, bytesPerSecond float64
-		want                 int
-	}{
-		{0, 0, 1},
-		{99, 0, 1},
-		{350, 1 << 10, 4},
-		{10, 1 << 20, 11},
-	} {
-		if got := partitionsFor(resourceEstimate{ChangesPerSecond: c.rate, BytesPerDay: c.bytesPerSecond * day.Seconds()}); got != c.want {
-			t.Errorf("%v events, %v bytes a second: %d partitions, want %d", c.rate, c.bytesPerSecond, got, c.want)
-		}
-	}
-	if v := valuesFor(100*mebibyte, 0.02); v != (chartResources{"200m", "192Mi", "384Mi"}) {
-		t.Errorf("100 MiB, 0.02 cores: %+v", v)
-	}
-	if v := valuesFor(0, 0); v != (chartResources{"100m", "128Mi", "256Mi"}) {
-		t.Errorf("nothing known: %+v", v)
-	}
 }

@@ -1,20 +1,12 @@
 package main
 
 import (
-	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"regexp"
-	"slices"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubebridge/kubebridge/docs/schemas"
-	"github.com/kubebridge/kubebridge/pkg/source/discovery"
+	"github.com/kubebridge/kubebridge/internal/config/explain"
 )
 
 func newExplain() *cobra.Command {
@@ -27,22 +19,22 @@ Without KEY it prints the keys of the first level.`,
 		Example: "  bridge explain sinks.kafka.topic\n  bridge explain oversize\n  bridge explain checkpoint",
 		Args:    cobra.MaximumNArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			all, err := settings()
+			all, err := explain.Settings(schemas.Config())
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveError
 			}
-			return paths(all), cobra.ShellCompDirectiveNoFileComp
+			return explain.Paths(all), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := settings()
+			all, err := explain.Settings(schemas.Config())
 			if err != nil {
 				return err
 			}
 			out := cmd.OutOrStdout()
 			if len(args) == 0 {
-				return printBelow(out, all, "")
+				return explain.PrintBelow(out, all, "")
 			}
-			found, err := explained(all, args[0])
+			found, err := explain.Find(all, args[0])
 			if err != nil {
 				return &exitError{exitConfig, err}
 			}
@@ -50,213 +42,11 @@ Without KEY it prints the keys of the first level.`,
 				if i > 0 {
 					fmt.Fprintln(out)
 				}
-				if err := found[i].print(out, all); err != nil {
+				if err := found[i].Print(out, all); err != nil {
 					return err
 				}
 			}
 			return nil
 		},
 	}
-}
-
-// configSchema has the parts of the configuration's JSON Schema that explain uses.
-type configSchema struct {
-	Type        string            `json:"type"`
-	Description string            `json:"description"`
-	Default     json.RawMessage   `json:"default"`
-	Enum        []string          `json:"enum"`
-	Properties  orderedProperties `json:"properties"`
-	Items       *configSchema     `json:"items"`
-	AnyOf       []configSchema    `json:"anyOf"`
-}
-
-// orderedProperties are the properties of an object, in the order of the schema.
-type orderedProperties []struct {
-	name   string
-	schema configSchema
-}
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (p *orderedProperties) UnmarshalJSON(text []byte) error {
-	d := json.NewDecoder(strings.NewReader(string(text)))
-	if _, err := d.Token(); err != nil {
-		return err
-	}
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return err
-		}
-		var s configSchema
-		if err := d.Decode(&s); err != nil {
-			return err
-		}
-		*p = append(*p, struct {
-			name   string
-			schema configSchema
-		}{name.(string), s})
-	}
-	return nil
-}
-
-// setting is a key of the configuration.
-type setting struct {
-	path, kind  string
-	description string
-	byDefault   string
-	values      []string
-}
-
-// settings returns all keys, in the order of the file.
-func settings() (all []setting, err error) {
-	var root configSchema
-	if err := json.Unmarshal([]byte(schemas.Config()), &root); err != nil {
-		return nil, fmt.Errorf("read the schema of the configuration: %w", err)
-	}
-	collect(&all, &root, "")
-	return all, nil
-}
-
-// collect appends the keys below a schema.
-func collect(all *[]setting, s *configSchema, path string) {
-	for i := range s.AnyOf {
-		collect(all, &s.AnyOf[i], path)
-	}
-	if s.Items != nil {
-		collect(all, s.Items, path+"[]")
-	}
-	for i := range s.Properties {
-		p := &s.Properties[i]
-		at := p.name
-		if path != "" {
-			at = path + "." + p.name
-		}
-		one := setting{path: at, description: p.schema.Description}
-		if len(p.schema.Default) > 0 {
-			one.byDefault = strings.Trim(string(p.schema.Default), `"`)
-		}
-		of := p.schema.Type
-		for _, choice := range p.schema.AnyOf { // a value, or a reference to one
-			of = cmp.Or(of, choice.Type)
-			one.values = append(one.values, choice.Enum...)
-		}
-		one.kind = kindOfSetting(of)
-		*all = append(*all, one)
-		if at != "sinks[].resources" { // it has the keys of resources
-			collect(all, &p.schema, at)
-		}
-	}
-}
-
-// kindOfSetting returns the type of a value as the documentation names it.
-func kindOfSetting(of string) string {
-	switch of {
-	case "object":
-		return "map"
-	case "array":
-		return "list"
-	case "boolean":
-		return "true, false"
-	case "integer", "number":
-		return "number"
-	}
-	return "text"
-}
-
-func paths(all []setting) (out []string) {
-	for i := range all {
-		out = append(out, all[i].path)
-	}
-	return out
-}
-
-var index = regexp.MustCompile(`\[[0-9]*\]`)
-
-// explained returns the settings that a key means: the setting with that path, or every setting whose path ends with it.
-func explained(all []setting, key string) (found []setting, err error) {
-	key = strings.Trim(index.ReplaceAllString(key, ""), ".")
-	plain := func(s setting) string { return strings.ReplaceAll(s.path, "[]", "") }
-	if i := slices.IndexFunc(all, func(s setting) bool { return plain(s) == key }); i >= 0 {
-		return all[i : i+1], nil
-	}
-	if rest, ok := strings.CutPrefix(key, "sinks.resources."); ok {
-		return explained(all, "resources."+rest)
-	}
-	for _, s := range all {
-		if strings.HasSuffix(plain(s), "."+key) {
-			found = append(found, s)
-		}
-	}
-	if len(found) > 0 {
-		return found, nil
-	}
-	// The user may have written the end of a path, so suffixes with as many levels as the key are compared.
-	levels := strings.Count(key, ".") + 1
-	var ends []string
-	for _, s := range all {
-		parts := strings.Split(plain(s), ".")
-		ends = append(ends, strings.Join(parts[max(len(parts)-levels, 0):], "."))
-	}
-	if near := discovery.Nearest(key, ends, max(1, len(key)/3)); near != "" {
-		return nil, fmt.Errorf("the configuration has no key %q; did you mean %q?", key, near)
-	}
-	return nil, errors.New("the configuration has no key \"" + key + "\": `bridge explain` without a key lists the keys of the first level")
-}
-
-// print prints one setting, and the keys below it.
-func (s *setting) print(out io.Writer, all []setting) error {
-	fmt.Fprintf(out, "KEY:      %s\nTYPE:     %s\n", s.path, s.kind)
-	if s.byDefault != "" {
-		fmt.Fprintf(out, "DEFAULT:  %s\n", s.byDefault)
-	}
-	if len(s.values) > 0 {
-		fmt.Fprintf(out, "VALUES:   %s\n", strings.Join(s.values, ", "))
-	}
-	if s.description != "" {
-		fmt.Fprintf(out, "\n%s\n", wrap(s.description, 80))
-	}
-	of := s.path
-	if of == "sinks[].resources" {
-		of = "resources"
-	}
-	return printBelow(out, all, of)
-}
-
-// printBelow lists the keys directly below a path.
-func printBelow(out io.Writer, all []setting, path string) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	head := "\nKEYS:\n"
-	if path == "" {
-		head = "KEYS:\n"
-	}
-	for i := range all {
-		parent, name := "", all[i].path
-		if cut := strings.LastIndex(name, "."); cut >= 0 {
-			parent, name = name[:cut], name[cut+1:]
-		}
-		if strings.TrimSuffix(parent, "[]") != path {
-			continue
-		}
-		first, _, _ := strings.Cut(all[i].description, ". ")
-		fmt.Fprintf(w, "%s  %s\t%s\t%s\n", head, name, all[i].kind, first)
-		head = ""
-	}
-	return w.Flush()
-}
-
-// wrap breaks a text into lines of at most width characters.
-func wrap(text string, width int) string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && len(line)+1+len(word) > width {
-			lines = append(lines, line)
-			line = ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return strings.Join(append(lines, line), "\n")
 }

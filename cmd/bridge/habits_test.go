@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v2"
+
+	"github.com/kubebridge/kubebridge/docs/schemas"
+	"github.com/kubebridge/kubebridge/internal/config/explain"
 )
 
 // --version prints the same as the command version.
@@ -109,7 +112,7 @@ func TestExplain(t *testing.T) {
 
 // explain accepts every key, and every key has a description.
 func TestExplainKnowsEveryKey(t *testing.T) {
-	all, err := settings()
+	all, err := explain.Settings(schemas.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +120,7 @@ func TestExplainKnowsEveryKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := paths(all)
+	known := explain.Paths(all)
 	n := 0
 	for line := range strings.Lines(string(page)) {
 		if key, ok := strings.CutPrefix(line, "| `"); ok {

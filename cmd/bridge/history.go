@@ -3,15 +3,15 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/internal/past/history"
-	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+	"github.com/kubebridge/kubebridge/internal/past/history/report"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
@@ -75,7 +75,7 @@ func (f *historyFlags) run(cmd *cobra.Command, args []string) error {
 		if f.output == "json" {
 			return encoder.Encode(c)
 		}
-		return printChange(out, &c, paint)
+		return report.Change(out, &c, paint)
 	})
 	progress.end()
 	foreign.print(cmd.ErrOrStderr())
@@ -85,7 +85,7 @@ func (f *historyFlags) run(cmd *cobra.Command, args []string) error {
 	if n == 0 {
 		return &exitError{exitEnvironment, fmt.Errorf("not covered: %s %s: the bus has no event of this object%s%s", q.Resource, q.Object, reaches(earliest), p.didYouMean(q.Resource))}
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s%s\n", count(n, "change"), reaches(earliest))
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s%s\n", terminal.Count(n, "change"), reaches(earliest))
 	return nil
 }
 
@@ -161,51 +161,4 @@ func reaches(earliest time.Time) string {
 		return ""
 	}
 	return "; the messages read go back to " + earliest.UTC().Format(time.RFC3339)
-}
-
-const (
-	bold, red, green, cyan, plainText = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[0m"
-)
-
-// printChange prints a change for people.
-func printChange(w io.Writer, c *history.Change, paint bool) error {
-	style := func(code, s string) string {
-		s = stdout.Legible(s)
-		if paint && code != "" {
-			return code + s + plainText
-		}
-		return s
-	}
-	var b strings.Builder
-	name := c.Name
-	if c.Namespace != "" {
-		name = c.Namespace + "/" + name
-	}
-	fmt.Fprintln(&b, style(bold, fmt.Sprintf("%s  %s  %s %s  by %s", c.Time.UTC().Format(time.RFC3339Nano), c.Type, c.Resource, name, history.Authors(c.By))))
-	show(&b, "  resourceVersion %s, %s, uid %s", c.ResourceVersion, c.Origin, c.UID)
-	if c.FormerUID != "" {
-		show(&b, "  another object than before: uid was %s", c.FormerUID)
-	}
-	for _, line := range history.Users(c.Attribution) {
-		show(&b, "  %s", line)
-	}
-	if c.Note != "" {
-		show(&b, "  (%s)", c.Note)
-	}
-	for line := range strings.Lines(c.Diff) {
-		line = strings.TrimRight(line, "\n")
-		code := ""
-		switch {
-		case strings.HasPrefix(line, "@@"):
-			code = cyan
-		case strings.HasPrefix(line, "+"):
-			code = green
-		case strings.HasPrefix(line, "-"):
-			code = red
-		}
-		fmt.Fprintln(&b, "  "+style(code, line))
-	}
-	fmt.Fprintln(&b)
-	_, err := io.WriteString(w, b.String())
-	return err
 }

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/term"
 
-	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 )
 
 // logLevel returns the level for a configured name, which has been validated.
@@ -31,7 +31,7 @@ func newLogger(format string, level zapcore.LevelEnabler, w io.Writer) *zap.Logg
 		e.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 		e.EncodeLevel = zapcore.CapitalLevelEncoder
 		encoder = zapcore.NewConsoleEncoder(e)
-		w = stdout.NewLegible(w)
+		w = terminal.NewLegible(w)
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
 }
@@ -47,4 +47,13 @@ func terminalFormat(format string) string {
 		return "console"
 	}
 	return format
+}
+
+// document returns a writer for JSON or YAML documents. It writes byte for byte
+// to a file or a pipe, and escapes control characters on a terminal.
+func document(w io.Writer) io.Writer {
+	if isTerminal(w) {
+		return terminal.NewLegible(w)
+	}
+	return w
 }

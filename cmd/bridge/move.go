@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubebridge/kubebridge/internal/base/links"
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/operate/move"
@@ -51,7 +52,7 @@ accepts. The former store keeps its content, and a bridge refuses it.`,
 				if err := moves[i].run(cmd.Context()); err != nil {
 					return &exitError{exitEnvironment, fmt.Errorf("sink %q: %w", moves[i].sink, err)}
 				}
-				show(cmd.OutOrStdout(), "sink %s: the checkpoint is in %s", moves[i].sink, moves[i].to.name)
+				terminal.Show(cmd.OutOrStdout(), "sink %s: the checkpoint is in %s", moves[i].sink, moves[i].to.name)
 			}
 			return nil
 		},

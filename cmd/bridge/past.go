@@ -11,9 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/core/plan"
+	"github.com/kubebridge/kubebridge/internal/operate/status/console"
 	"github.com/kubebridge/kubebridge/internal/past/history"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -161,7 +163,7 @@ func (i *ignored) add(err error) {
 // print prints the number of ignored messages and the reason of the first.
 func (i *ignored) print(w io.Writer) {
 	if i.messages > 0 {
-		show(w, "ignored %s; the first: %v", count(i.messages, "message"), i.first)
+		terminal.Show(w, "ignored %s; the first: %v", terminal.Count(i.messages, "message"), i.first)
 	}
 }
 
@@ -199,9 +201,9 @@ func newPastProgress(to io.Writer) *pastProgress {
 }
 
 func (p *pastProgress) report(now history.Progress) {
-	every := progressLine
+	every := console.ProgressLine
 	if p.terminal {
-		every = progressDraw / 5
+		every = console.ProgressDraw / 5
 	}
 	if time.Since(p.last) < every {
 		return
@@ -209,7 +211,7 @@ func (p *pastProgress) report(now history.Progress) {
 	p.last = time.Now()
 	line := fmt.Sprintf("%s: %d of at most %d messages", now.Doing, now.Messages, now.Total)
 	if p.terminal {
-		fmt.Fprintf(p.out, "%s%s", clearLine, line)
+		fmt.Fprintf(p.out, "%s%s", console.ClearLine, line)
 		p.drawn = true
 		return
 	}
@@ -218,7 +220,7 @@ func (p *pastProgress) report(now history.Progress) {
 
 func (p *pastProgress) end() {
 	if p.drawn {
-		fmt.Fprintf(p.out, "%s", clearLine)
+		fmt.Fprintf(p.out, "%s", console.ClearLine)
 		p.drawn = false
 	}
 }

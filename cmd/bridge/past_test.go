@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/past/history"
+	"github.com/kubebridge/kubebridge/internal/past/history/report"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -128,7 +129,7 @@ func TestPrintState(t *testing.T) {
 		Objects: []history.Object{{Received: &event.Received{Object: []byte(`{"kind":"Pod"}`), BodyKnown: true}, ResourceID: "pods"}},
 	}
 	var out, notes bytes.Buffer
-	if err := printState(t.Context(), &out, &notes, s, ""); err != nil {
+	if err := report.State(t.Context(), &out, &notes, s, ""); err != nil {
 		t.Fatal(err)
 	}
 	if want := "---\n# left out: events: its deleted events are not published\\nkind: Pod\nkind: Pod\n"; out.String() != want {
@@ -137,29 +138,11 @@ func TestPrintState(t *testing.T) {
 	out.Reset()
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if err := printState(ended, &out, &notes, s, ""); !errors.Is(err, context.Canceled) || out.Len() > 0 {
+	if err := report.State(ended, &out, &notes, s, ""); !errors.Is(err, context.Canceled) || out.Len() > 0 {
 		t.Errorf("it does not end, and prints %s (%v)", out.String(), err)
 	}
 	out.Reset()
-	if err := printState(t.Context(), &out, &notes, s, "json"); err != nil || strings.Contains(out.String(), "events") {
+	if err := report.State(t.Context(), &out, &notes, s, "json"); err != nil || strings.Contains(out.String(), "events") {
 		t.Errorf("it prints %s (%v)", out.String(), err)
-	}
-}
-
-func TestPrintChange(t *testing.T) {
-	var out bytes.Buffer
-	c := history.Change{
-		Type: "modified", Resource: "pods", Namespace: "shop", Name: "web", UID: "2", FormerUID: "1",
-		By: []history.Who{{Manager: "kubectl"}, {Manager: "kubelet", Subresource: "status"}}, Note: "updates in between are not known",
-		Diff:        "@@ -1 +1 @@\n a: b\n-c: d\n---gone: 1\n+c: e\n",
-		Attribution: &event.Attribution{Request: &event.Request{User: event.User{Name: "alice"}, SourceIPs: []string{"10.0.0.12"}}},
-	}
-	if err := printChange(&out, &c, true); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"by kubectl, kubelet/status", "uid was 1", "(updates in between are not known)", "\n  user alice, from 10.0.0.12\n", red + "-c: d" + plainText, green + "+c: e" + plainText, red + "---gone: 1" + plainText, "   a: b\n"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("it lacks %q:\n%s", want, out.String())
-		}
 	}
 }

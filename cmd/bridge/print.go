@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 	"github.com/kubebridge/kubebridge/internal/past/history"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
@@ -66,7 +67,7 @@ func appendName(dst []byte, r *event.Record) []byte {
 	if e.Namespace != "" {
 		name += " -n " + e.Namespace
 	}
-	return append(append(dst, stdout.Legible(name)...), '\n')
+	return append(append(dst, terminal.Legible(name)...), '\n')
 }
 
 // shownRecord is a record with everything that the bus would store.
@@ -119,7 +120,7 @@ func (k *sinkKind) lineOf(sink string, color bool) func([]byte, *event.Record) [
 		to := []string{"-> " + s.Sink}
 		for _, part := range []string{s.Topic, s.Subject, s.Key} {
 			if part != "" {
-				to = append(to, stdout.Legible(part))
+				to = append(to, terminal.Legible(part))
 			}
 		}
 		return fmt.Appendf(dst, "%s  %s\n", text, strings.Join(to, " "))

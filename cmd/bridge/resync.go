@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/operate/admin"
 )
@@ -42,7 +43,7 @@ as for the bridge, or --socket. It needs no passwords.`,
 				return err
 			}
 			for _, id := range started {
-				show(cmd.OutOrStdout(), "%s: resync started", id)
+				terminal.Show(cmd.OutOrStdout(), "%s: resync started", id)
 			}
 			return nil
 		},

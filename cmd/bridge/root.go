@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/core/plan"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -94,7 +95,7 @@ func execute(ctx context.Context, args []string, std streams) int {
 		return exitOK
 	}
 	for line := range strings.Lines(err.Error()) {
-		show(std.err, "bridge: %s", strings.TrimRight(line, "\n"))
+		terminal.Show(std.err, "bridge: %s", strings.TrimRight(line, "\n"))
 	}
 	if errors.Is(err, sink.ErrFenced) || errors.Is(err, checkpoint.ErrFenced) {
 		fmt.Fprintln(std.err, "bridge: two bridges with one `name` write to one bus: stop one, give it another name, or let them elect a leader (leaderElection); after `bridge checkpoint reset` start this one again, after `bridge checkpoint move` start one with the other configuration")

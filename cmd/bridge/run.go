@@ -22,8 +22,10 @@ import (
 	"github.com/kubebridge/kubebridge/internal/bridge"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/operate/admin"
+	"github.com/kubebridge/kubebridge/internal/operate/inspect"
 	"github.com/kubebridge/kubebridge/internal/operate/recent"
 	"github.com/kubebridge/kubebridge/internal/operate/status"
+	"github.com/kubebridge/kubebridge/internal/operate/status/console"
 )
 
 func newRun(std *streams) *cobra.Command {
@@ -57,7 +59,7 @@ key.`,
 			o := runOptions{config: c, level: zap.NewAtomicLevelAt(logLevel(c.Log.Level)), setLibraryLog: std.setLibraryLog}
 			o.log = newLogger(c.Log.Format, o.level, cmd.ErrOrStderr())
 			if isTerminal(cmd.ErrOrStderr()) && !follow && !slices.ContainsFunc(c.Sinks, func(s config.Sink) bool { return kindOf(c, &s).Prints }) {
-				o.bar = &barWriter{terminal: cmd.ErrOrStderr()}
+				o.bar = &console.Bar{Terminal: cmd.ErrOrStderr()}
 				o.log = newLogger(terminalFormat(c.Log.Format), o.level, o.bar)
 			}
 			o.reload = reloader{
@@ -103,8 +105,8 @@ type runOptions struct {
 	reload reloader // without apply, which run sets
 	level  zap.AtomicLevel
 	log    *zap.Logger
-	bar    *barWriter // nil unless the terminal shows only the log
-	follow io.Writer  // delivered events are printed here; may be nil
+	bar    *console.Bar // nil unless the terminal shows only the log
+	follow io.Writer    // delivered events are printed here; may be nil
 	// setLibraryLog is that of streams.
 	setLibraryLog func(*zap.Logger)
 }
@@ -181,7 +183,7 @@ func run(ctx context.Context, o runOptions) error {
 	beside, stopBeside := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBeside()
 	var group errgroup.Group
-	watchLists := func(ctx context.Context) error { return logProgress(ctx, running.Status, log) }
+	watchLists := func(ctx context.Context) error { return console.LogProgress(ctx, running.Status, log) }
 	if o.bar != nil {
 		watchLists = func(ctx context.Context) error { return o.bar.Run(ctx, running.Status) }
 	}
@@ -249,7 +251,7 @@ func openCheckpointOf(ctx context.Context, c *config.Config, running *bridge.Bri
 	if !ok || i < 0 {
 		return nil, &admin.NotFoundError{Message: fmt.Sprintf("the checkpoint of sink %q is not open: the bridge may be waiting for the cluster or be a standby", sink)}
 	}
-	info, err := describe(openPlace(ctx, c, &c.Sinks[i], store), id, store)
+	info, err := inspect.Describe(openPlace(ctx, c, &c.Sinks[i], store), id, store)
 	if err != nil {
 		return nil, err
 	}

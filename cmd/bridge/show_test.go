@@ -11,8 +11,11 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/operate/inspect"
 	"github.com/kubebridge/kubebridge/internal/operate/status"
+	"github.com/kubebridge/kubebridge/internal/operate/status/console"
 	"github.com/kubebridge/kubebridge/internal/past/history"
+	"github.com/kubebridge/kubebridge/internal/past/history/report"
 	"github.com/kubebridge/kubebridge/internal/past/history/restore"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -45,37 +48,37 @@ func TestHostileText(t *testing.T) {
 		print func(w *bytes.Buffer) error
 	}{
 		"history": {2 + 1 + 2 + 1 + 6 + 1, func(w *bytes.Buffer) error {
-			return printChange(w, &history.Change{
+			return report.Change(w, &history.Change{
 				Time: time.Unix(0, 0), Type: hostile, Resource: hostile, Namespace: hostile, Name: hostile, UID: hostile, FormerUID: hostile,
 				ResourceVersion: hostile, Origin: event.Origin(hostile), By: []history.Who{{Manager: hostile, Subresource: hostile}}, Note: hostile, Diff: diff,
 				Attribution: &event.Attribution{Reason: hostile, Candidates: []event.Request{{User: event.User{Name: hostile}, SourceIPs: []string{hostile}, UserAgent: hostile}}},
 			}, false)
 		}},
-		"notes of a state":  {5, func(w *bytes.Buffer) error { printCoverage(w, state, history.Point{}); return nil }},
-		"what is not whole": {1, func(w *bytes.Buffer) error { return printState(t.Context(), new(bytes.Buffer), w, state, "json") }},
+		"notes of a state":  {5, func(w *bytes.Buffer) error { report.Coverage(w, state, history.Point{}); return nil }},
+		"what is not whole": {1, func(w *bytes.Buffer) error { return report.State(t.Context(), new(bytes.Buffer), w, state, "json") }},
 		"differences": {2 + len(paths), func(w *bytes.Buffer) error {
-			return printDifference(w, &history.Difference{Objects: []history.ObjectDifference{{What: "changed", Resource: hostile, Name: hostile, Paths: paths}}})
+			return report.Difference(w, &history.Difference{Objects: []history.ObjectDifference{{What: "changed", Resource: hostile, Name: hostile, Paths: paths}}})
 		}},
 		"restored": {1, func(w *bytes.Buffer) error {
-			printRestored(w, restore.Line{What: restore.Failed, Object: hostile, Why: hostile})
+			report.Restored(w, restore.Line{What: restore.Failed, Object: hostile, Why: hostile})
 			return nil
 		}},
 		"status": {3 + 2 + 1 + 2 + 1, func(w *bytes.Buffer) error {
-			return printStatus(w, &status.Report{Name: hostile, Cluster: hostile, Version: hostile, Waiting: hostile, Election: &status.Election{Holder: hostile}, Sinks: []status.Sink{{
+			return console.Print(w, &status.Report{Name: hostile, Cluster: hostile, Version: hostile, Waiting: hostile, Election: &status.Election{Holder: hostile}, Sinks: []status.Sink{{
 				Name: hostile, Failing: hostile, Collections: []status.Collection{{ID: hostile, State: hostile, Error: hostile, Position: hostile}},
 			}}}, nil)
 		}},
 		"top": {1 + 1 + 2 + 1 + 2, func(w *bytes.Buffer) error {
-			return printTop(w, &status.Report{Name: hostile, Cluster: hostile, Sinks: []status.Sink{{
+			return console.PrintRates(w, &status.Report{Name: hostile, Cluster: hostile, Sinks: []status.Sink{{
 				Name: hostile, Collections: []status.Collection{{ID: hostile, State: hostile}},
 			}}}, nil)
 		}},
 		"checkpoint": {1 + 1 + 2 + 1 + 1, func(w *bytes.Buffer) error {
-			i := checkpointInfo{
+			i := inspect.Checkpoint{
 				Path: hostile, Identity: event.Identity{Cluster: hostile}, Epochs: map[string]uint64{hostile: 1}, Owed: []string{hostile},
-				Collections: []heldCollection{{ID: hostile, Position: hostile, Phase: hostile, InDoubt: &doubt{Events: []string{"gap"}}}},
+				Collections: []inspect.Collection{{ID: hostile, Position: hostile, Phase: hostile, InDoubt: &inspect.Doubt{Events: []string{"gap"}}}},
 			}
-			return i.print(w)
+			return i.Print(w)
 		}},
 		"log": {1, func(w *bytes.Buffer) error {
 			newLogger("console", zap.InfoLevel, w).Info(hostile, zap.String("name", hostile), zap.Error(errors.New(hostile)))

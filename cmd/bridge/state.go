@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -14,12 +12,13 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 	"github.com/kubebridge/kubebridge/internal/bus"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/past/history"
+	"github.com/kubebridge/kubebridge/internal/past/history/report"
 	"github.com/kubebridge/kubebridge/internal/past/history/restore"
 	"github.com/kubebridge/kubebridge/pkg/sink"
-	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
@@ -135,7 +134,7 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 	if f.apply {
 		return f.restore(cmd, p, to, state, at[0], names)
 	}
-	return printState(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), state, f.output)
+	return report.State(cmd.Context(), document(cmd.OutOrStdout()), cmd.ErrOrStderr(), state, f.output)
 }
 
 // rebuild reads the state at a point, and prints its coverage to standard error.
@@ -162,99 +161,11 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, reso
 			return nil, &exitError{exitEnvironment, err}
 		}
 		for line := range strings.Lines(err.Error()) {
-			show(cmd.ErrOrStderr(), "%s", strings.TrimRight(line, "\n"))
+			terminal.Show(cmd.ErrOrStderr(), "%s", strings.TrimRight(line, "\n"))
 		}
 	}
-	printCoverage(cmd.ErrOrStderr(), state, at)
+	report.Coverage(cmd.ErrOrStderr(), state, at)
 	return state, nil
-}
-
-// printCoverage prints, for each collection, the list that the state is based on, the resourceVersion reached, and what may be missing.
-func printCoverage(w io.Writer, s *history.State, at history.Point) {
-	for _, line := range leftOut(s) {
-		show(w, "%s", line)
-	}
-	for i := range s.Collections {
-		c := &s.Collections[i]
-		show(w, "%s: at %s, from the list of %s (resourceVersion %s), %s", c.Collection, at, c.Base.UTC().Format(time.RFC3339), c.BaseRV, reached(c))
-		for _, note := range c.Selection.Notes(c.Collection) {
-			show(w, "  %s", note)
-		}
-		if c.Gap != nil {
-			show(w, "  incomplete: a gap is open since %s (%s): changes may be missing", c.Gap.Time.UTC().Format(time.RFC3339), c.Gap.Report.Reason)
-		}
-		if c.Behind {
-			show(w, "  incomplete: the bus does not show that it had reached %s: changes may be missing", at)
-		}
-		if c.Replaced {
-			show(w, "  incomplete: the topic keeps only the last event of each object: states that later events have replaced are missing")
-		}
-		if c.Silent {
-			show(w, "  the last event of it on the bus is of %s: the bus does not show whether the bridge was watching after that", c.Last.UTC().Format(time.RFC3339))
-		}
-	}
-}
-
-// reached describes up to which resourceVersion a collection was complete.
-func reached(c *history.Covered) string {
-	switch {
-	case c.Reached == "":
-		return "complete up to an unknown resourceVersion"
-	case c.ReachedEpoch > 1:
-		return fmt.Sprintf("complete up to resourceVersion %s of epoch %d", c.Reached, c.ReachedEpoch)
-	}
-	return "complete up to resourceVersion " + c.Reached
-}
-
-// leftOut names the collections and resources that the state leaves out on purpose.
-func leftOut(s *history.State) (lines []string) {
-	for _, m := range s.Missing {
-		if m.LeftOut {
-			lines = append(lines, fmt.Sprintf("left out: %s: %s", m.Name, m.Why))
-		}
-	}
-	return lines
-}
-
-// printState prints objects in a form that kubectl accepts, until ctx ends.
-func printState(ctx context.Context, out, notes io.Writer, s *history.State, output string) error {
-	w := bufio.NewWriter(document(out))
-	if output == "json" {
-		fmt.Fprintf(w, `{"apiVersion":"v1","kind":"List","items":[`)
-	}
-	for i := range s.Objects {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		o := &s.Objects[i]
-		if why := o.Incomplete(); why != "" {
-			show(notes, "%s %s is not whole: %s", o.ResourceID, o.Name(), why)
-		} else if o.Hidden() {
-			show(notes, "%s %s has values that are hidden on the bus", o.ResourceID, o.Name())
-		}
-		if output == "json" {
-			if i > 0 {
-				fmt.Fprintf(w, ",")
-			}
-			fmt.Fprintf(w, "\n%s", o.Object)
-			continue
-		}
-		text, err := history.YAML(o.Object)
-		if err != nil {
-			return fmt.Errorf("print %s %s: %w", o.ResourceID, o.Name(), err)
-		}
-		fmt.Fprintln(w, "---")
-		if i == 0 { // once, as YAML comments
-			for _, line := range leftOut(s) {
-				fmt.Fprintln(w, "# "+stdout.Legible(line))
-			}
-		}
-		fmt.Fprintf(w, "%s", text)
-	}
-	if output == "json" {
-		fmt.Fprintln(w, "]}")
-	}
-	return w.Flush()
 }
 
 // compare prints the differences between two states.
@@ -278,27 +189,7 @@ func (f *stateFlags) compare(cmd *cobra.Command, p *past, from, to history.Point
 		e.SetEscapeHTML(false)
 		return e.Encode(d)
 	}
-	return printDifference(out, d)
-}
-
-// printDifference prints the differences of two states for people.
-func printDifference(out io.Writer, d *history.Difference) error {
-	w := bufio.NewWriter(out)
-	show(w, "%d added, %d removed, %d changed, %d unchanged", d.Added, d.Removed, d.Changed, d.Unchanged)
-	for _, o := range d.Objects {
-		another := ""
-		if o.FormerUID != "" {
-			another = "  (deleted and created again: another uid)"
-		}
-		show(w, "%s %s %s%s", map[string]string{"added": "+", "removed": "-", "changed": "~"}[o.What], o.Resource, o.Name, another)
-		for _, path := range o.Paths {
-			show(w, "    %s", path)
-		}
-		if o.Note != "" {
-			show(w, "    %s", o.Note)
-		}
-	}
-	return w.Flush()
+	return report.Difference(out, d)
 }
 
 // cluster returns the client configuration of the cluster to restore to.
@@ -329,7 +220,7 @@ func (f *stateFlags) restore(cmd *cobra.Command, p *past, to *rest.Config, s *hi
 			_ = encoder.Encode(l) // a failed print does not stop the restore
 			return
 		}
-		printRestored(out, l)
+		report.Restored(out, l)
 	})
 	done := fmt.Sprintf("%d applied, %d deleted", counts[restore.Applied], counts[restore.Deleted])
 	if f.dryRun {
@@ -343,13 +234,4 @@ func (f *stateFlags) restore(cmd *cobra.Command, p *past, to *rest.Config, s *hi
 		return &exitError{exitEnvironment, err}
 	}
 	return err
-}
-
-// printRestored prints the outcome for an object, for people.
-func printRestored(w io.Writer, l restore.Line) {
-	if l.Why != "" {
-		show(w, "%-9s %s: %s", l.What, l.Object, l.Why)
-		return
-	}
-	show(w, "%-9s %s", l.What, l.Object)
 }

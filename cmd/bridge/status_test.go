@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,7 +11,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kubebridge/kubebridge/internal/bus/nats"
 	"github.com/kubebridge/kubebridge/internal/config"
@@ -139,36 +135,6 @@ func TestNoCredentialsAreShown(t *testing.T) {
 		if got := kindOf(&config.Config{}, &config.Sink{NATS: &nats.Config{URL: url}}).Address; got != want {
 			t.Errorf("%s is shown as %q", url, got)
 		}
-	}
-}
-
-// TestBarStaysBelowTheLog: the log does not overwrite the bar, and the bar is removed
-// when the lists are complete.
-func TestBarStaysBelowTheLog(t *testing.T) {
-	left := int64(75)
-	s := status.Report{Sinks: []status.Sink{{Collections: []status.Collection{
-		{State: status.Watching}, {State: status.Reconciling, List: &status.List{Read: 25, Remaining: &left}},
-	}}}}
-	bar := progressOf(s).bar()
-	if !strings.Contains(bar, "[======                  ] 25 of about 100 objects") {
-		t.Errorf("the bar is %q", bar)
-	}
-	var screen bytes.Buffer
-	w := &barWriter{terminal: &screen}
-	w.draw(bar)
-	_, _ = io.WriteString(w, "a line\n")
-	w.draw(progressOf(status.Report{}).bar())
-	if want := clearLine + bar + clearLine + "a line\n" + bar + clearLine; screen.String() != want {
-		t.Errorf("the screen got %q, want %q", screen.String(), want)
-	}
-	s.Sinks[0].Collections[1].List.Remaining = nil
-	if bar := progressOf(s).bar(); bar != "listing 1 collections: 25 objects read" {
-		t.Errorf("where the server does not say what is left the bar is %q", bar)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	if err := w.Run(ctx, func() status.Report { return s }); err != nil {
-		t.Error(err)
 	}
 }
 

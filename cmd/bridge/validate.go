@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 	"github.com/kubebridge/kubebridge/internal/config"
 )
 
@@ -25,7 +26,7 @@ func newValidate() *cobra.Command {
 				return err
 			}
 			for _, w := range c.Warnings() {
-				show(cmd.ErrOrStderr(), "bridge: warning: %s", w)
+				terminal.Show(cmd.ErrOrStderr(), "bridge: warning: %s", w)
 			}
 			if connect || reachable {
 				known, weak, err := checkCluster(cmd.Context(), c, !reachable)
@@ -34,7 +35,7 @@ func newValidate() *cobra.Command {
 					weak, err = append(weak, more...), errors.Join(err, bad)
 				}
 				for _, w := range weak {
-					show(cmd.ErrOrStderr(), "bridge: warning: %s", w)
+					terminal.Show(cmd.ErrOrStderr(), "bridge: warning: %s", w)
 				}
 				if err != nil {
 					return &exitError{exitEnvironment, err}
@@ -49,7 +50,7 @@ func newValidate() *cobra.Command {
 				}
 			}
 			n += shared
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: %s, %s\n", path, count(n, "resource"), count(len(c.Sinks), "sink"))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: %s, %s\n", path, terminal.Count(n, "resource"), terminal.Count(len(c.Sinks), "sink"))
 			return err
 		},
 	}
@@ -58,11 +59,4 @@ func newValidate() *cobra.Command {
 	cmd.Flags().BoolVar(&reachable, "reachable-only", false, "with --connect: ask only whether the cluster answers")
 	config.AddFlags(cmd.Flags())
 	return cmd
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

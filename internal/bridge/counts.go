@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +11,12 @@ import (
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
+
+// tally has the counts of a collection for the status. Any goroutine may read it.
+type tally struct {
+	objects atomic.Int64 // in the inventory; below 0: not known
+	read    atomic.Int64 // by the list under way
+}
 
 // collectionCounts are the counts of one collection. Only the loop's goroutine uses the fields other than tally.
 type collectionCounts struct {

@@ -73,20 +73,8 @@ func (p *Pipeline) logEvent(i *reconcile.Item) {
 
 // Queued implements [loop.Observer].
 func (p *Pipeline) Queued(flying, filling loop.Load) {
-	p.status.flying.set(flying)
-	p.status.filling.set(filling)
+	p.status.queued(flying, filling)
 	p.buffer.Queued(flying, filling)
-}
-
-// set shows a batch.
-func (w *load) set(b loop.Load) {
-	w.records.Store(int64(b.Records))
-	w.bytes.Store(int64(b.Bytes))
-	if b.Records == 0 {
-		w.oldest.Store(0)
-		return
-	}
-	w.oldest.Store(b.Since.UnixNano())
 }
 
 // Suspended implements [loop.Observer].

@@ -12,11 +12,10 @@ import (
 
 // sinkStatus is the state of a sink with its pipeline. The pipeline's goroutines write it, any goroutine may read it.
 type sinkStatus struct {
-	flying, filling load
-
 	mu          sync.Mutex
-	operation   operation // that is retried until it succeeds
-	check       operation // the check of the bus between two writes
+	batches     [2]loop.Load // the one that fills, and the older one on its way
+	operation   operation    // that is retried until it succeeds
+	check       operation    // the check of the bus between two writes
 	lastError   *status.Trouble
 	count       uint64
 	last        time.Time
@@ -164,14 +163,20 @@ func ifAny(t time.Time) *time.Time {
 	return &t
 }
 
+func (s *sinkStatus) queued(flying, filling loop.Load) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batches = [2]loop.Load{filling, flying}
+}
+
+// queue returns what waits. The caller holds mu.
 func (s *sinkStatus) queue() status.Queue {
-	q := status.Queue{
-		Events: s.flying.records.Load() + s.filling.records.Load(), EventCapacity: 2 * loop.BatchRecords,
-		Bytes: s.flying.bytes.Load() + s.filling.bytes.Load(), ByteCapacity: 2 * loop.BatchBytes,
-	}
-	for _, w := range []*load{&s.filling, &s.flying} { // the batch on its way is the older one, so it comes last
-		if at := w.oldest.Load(); at != 0 {
-			q.Oldest = ifAny(time.Unix(0, at))
+	q := status.Queue{EventCapacity: 2 * loop.BatchRecords, ByteCapacity: 2 * loop.BatchBytes}
+	for _, b := range s.batches {
+		q.Events += int64(b.Records)
+		q.Bytes += int64(b.Bytes)
+		if b.Records > 0 {
+			q.Oldest = ifAny(time.Unix(0, b.Since.UnixNano()))
 		}
 	}
 	return q

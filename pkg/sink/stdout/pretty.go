@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -34,7 +35,7 @@ func (p printer) append(dst []byte, r *event.Record) []byte {
 	} else {
 		text = object(e)
 	}
-	return append(append(append(dst, ' '), Legible(text)...), '\n')
+	return append(append(append(dst, ' '), terminal.Legible(text)...), '\n')
 }
 
 func object(e *event.Event) string {

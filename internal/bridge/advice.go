@@ -3,7 +3,6 @@ package bridge
 import (
 	"errors"
 	"net"
-	"sync/atomic"
 	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,18 +12,6 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
-
-// tally has the counts of a collection for the status. Any goroutine may read it.
-type tally struct {
-	objects atomic.Int64 // in the inventory; below 0: not known
-	read    atomic.Int64 // by the list under way
-}
-
-// load is the size of a batch. The loop's goroutine sets it, any goroutine may read it.
-type load struct {
-	records, bytes atomic.Int64
-	oldest         atomic.Int64 // when its first event was read, in Unix nanoseconds; 0: it is empty
-}
 
 // The advice that no cause is known for: the sections of docs/runbook.md have the steps.
 const (

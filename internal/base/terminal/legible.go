@@ -1,4 +1,5 @@
-package stdout
+// Package terminal makes text from outside safe for a terminal.
+package terminal
 
 import (
 	"fmt"
@@ -67,4 +68,21 @@ func (l *legible) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// Show prints one line. It escapes control characters, so that text from the cluster or the bus cannot
+// control the terminal or start another line.
+func Show(w io.Writer, format string, args ...any) {
+	fmt.Fprintln(w, Legible(fmt.Sprintf(format, args...)))
+}
+
+// Cell returns text in a form for a table cell.
+func Cell(text string) string { return Legible(strings.Join(strings.Fields(text), " ")) }
+
+// Count returns a number with its noun.
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -1,4 +1,4 @@
-package stdout_test
+package terminal_test
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 )
 
 // Text from other sources must not move the cursor, forge a line, or be displayed in another order.
@@ -29,7 +29,7 @@ func TestLegible(t *testing.T) {
 		"a no-break\u00a0space":   `a no-break\u00a0space`,
 		"line\u2028para\u2029end": `line\u2028para\u2029end`,
 	} {
-		if got := stdout.Legible(text); got != want {
+		if got := terminal.Legible(text); got != want {
 			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
 	}
@@ -41,12 +41,12 @@ func FuzzLegible(f *testing.F) {
 	f.Add(`{"a\u001b":"`+"\u009b\x7f\U000e0041"+`"}`, uint8(1))
 	f.Add("\xe7\xb6", uint8(1))
 	f.Fuzz(func(t *testing.T, text string, step uint8) {
-		line := stdout.Legible(text)
+		line := terminal.Legible(text)
 		if i := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
 			t.Fatalf("%q: %q passes", text, line[i:])
 		}
 		var out bytes.Buffer
-		w := stdout.NewLegible(&out)
+		w := terminal.NewLegible(&out)
 		for rest := text; rest != ""; {
 			n := min(int(step)+1, len(rest))
 			if wrote, err := w.Write([]byte(rest[:n])); wrote != n || err != nil {

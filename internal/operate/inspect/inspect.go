@@ -1,4 +1,5 @@
-package main
+// Package inspect describes what a checkpoint holds.
+package inspect
 
 import (
 	"cmp"
@@ -12,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/kubebridge/kubebridge/internal/base/terminal"
 	"github.com/kubebridge/kubebridge/internal/core/durable"
 	"github.com/kubebridge/kubebridge/internal/core/plan"
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
@@ -19,8 +21,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// checkpointInfo is what a checkpoint holds.
-type checkpointInfo struct {
+// Checkpoint is what a checkpoint holds.
+type Checkpoint struct {
 	Path     string         `json:"path"`
 	Identity event.Identity `json:"identity"`
 	Format   int            `json:"format"`
@@ -30,7 +32,7 @@ type checkpointInfo struct {
 	Birth uint64 `json:"birth"`
 	// Epochs has the epoch of each storage. The storage "" is that of the API server.
 	Epochs      map[string]uint64 `json:"epochs"`
-	Collections []heldCollection  `json:"collections"`
+	Collections []Collection      `json:"collections"`
 	Owed        []string          `json:"owed"`            // resources whose plan is not published yet
 	Mark        string            `json:"mark,omitempty"`  // where the last batch ends on the bus, hexadecimal
 	Reset       bool              `json:"reset,omitempty"` // the next start is a reset
@@ -40,8 +42,8 @@ type checkpointInfo struct {
 	Move *checkpoint.Move `json:"move,omitempty"`
 }
 
-// heldCollection is what a checkpoint holds of a collection.
-type heldCollection struct {
+// Collection is what a checkpoint holds of a collection.
+type Collection struct {
 	ID          string           `json:"id"`
 	Phase       string           `json:"phase"`
 	Run         uint64           `json:"run"`
@@ -54,22 +56,22 @@ type heldCollection struct {
 	Bodies      int              `json:"bodies"`         // that are kept for diffs
 	Edit        uint64           `json:"edit"`           // the number of the plan that changed the collection last
 	Owed        bool             `json:"owed,omitempty"` // that number is not published yet
-	InDoubt     *doubt           `json:"inDoubt,omitempty"`
+	InDoubt     *Doubt           `json:"inDoubt,omitempty"`
 }
 
-// doubt is the effect of the last batch on a collection. The bus may have the batch, but the checkpoint
+// Doubt is the effect of the last batch on a collection. The bus may have the batch, but the checkpoint
 // does not have it.
-type doubt struct {
-	Phase     string   `json:"phase,omitempty"` // "": only events of objects are in doubt
+type Doubt struct {
+	Phase     string   `json:"phase,omitempty"` // "": only events of objects are in Doubt
 	Run       uint64   `json:"run"`
 	Events    []string `json:"events"`    // about the collection
-	Objects   int      `json:"objects"`   // objects with events in doubt
+	Objects   int      `json:"objects"`   // objects with events in Doubt
 	Deletions int      `json:"deletions"` // of these
 }
 
-// describe reads a checkpoint. Errors wrap [checkpoint.ErrCorrupt] if its content does not parse.
-func describe(path string, id event.Identity, store checkpoint.Store) (checkpointInfo, error) {
-	info := checkpointInfo{Path: path, Identity: id, Format: checkpoint.Version, Epochs: map[string]uint64{}, Collections: []heldCollection{}, Owed: []string{}}
+// Describe reads a checkpoint. Errors wrap [checkpoint.ErrCorrupt] if its content does not parse.
+func Describe(path string, id event.Identity, store checkpoint.Store) (Checkpoint, error) {
+	info := Checkpoint{Path: path, Identity: id, Format: checkpoint.Version, Epochs: map[string]uint64{}, Collections: []Collection{}, Owed: []string{}}
 	numbers, err := info.readHead(store)
 	if err != nil {
 		return info, err
@@ -82,14 +84,12 @@ func describe(path string, id event.Identity, store checkpoint.Store) (checkpoin
 	if err != nil {
 		return info, err
 	}
-	for storage, epoch := range state.Epochs {
-		info.Epochs[storage] = epoch
-	}
+	maps.Copy(info.Epochs, state.Epochs)
 	doubts := doubtsOf(&state)
 	for _, c := range collectionsOf(&state) {
 		r, at := state.Records[c], state.Progress[c]
 		info.Epochs[r.Properties.Storage] = max(info.Epochs[r.Properties.Storage], r.Epoch)
-		held := heldCollection{
+		held := Collection{
 			ID: c, Phase: r.Phase.String(), Run: r.Run, Incarnation: r.Incarnation, Epoch: r.Epoch, Storage: r.Properties.Storage, Position: at.Position, Seen: at.Seen,
 			Edit: numbers.Edits[c].Number, Owed: slices.Contains(owed, string(durable.OwedEditKey(c))), InDoubt: doubts[c],
 		}
@@ -110,18 +110,16 @@ func describe(path string, id event.Identity, store checkpoint.Store) (checkpoin
 }
 
 // readHead reads the parts of a checkpoint that do not belong to one collection.
-func (i *checkpointInfo) readHead(store checkpoint.Store) (plan.Numbers, error) {
-	mark, err := store.Get(checkpoint.MarkKey())
-	if err != nil {
-		return plan.Numbers{}, err
-	}
-	reset, err := store.Get(checkpoint.ResetKey())
-	if err != nil {
-		return plan.Numbers{}, err
-	}
-	running, err := store.Get(checkpoint.RunningKey())
-	if err != nil {
-		return plan.Numbers{}, err
+func (i *Checkpoint) readHead(store checkpoint.Store) (plan.Numbers, error) {
+	var mark, reset, running []byte
+	for _, v := range []struct {
+		to  *[]byte
+		key []byte
+	}{{&mark, checkpoint.MarkKey()}, {&reset, checkpoint.ResetKey()}, {&running, checkpoint.RunningKey()}} {
+		var err error
+		if *v.to, err = store.Get(v.key); err != nil {
+			return plan.Numbers{}, err
+		}
 	}
 	i.Running = string(running)
 	moved, err := checkpoint.ReadMove(store)
@@ -140,23 +138,18 @@ func (i *checkpointInfo) readHead(store checkpoint.Store) (plan.Numbers, error) 
 }
 
 // collectionsOf returns the collections of a state, sorted. It includes collections that have only a draft.
-func collectionsOf(s *reconcile.State) (ids []string) {
-	for id := range s.Records {
-		ids = append(ids, id)
-	}
-	for id := range s.Drafts {
-		ids = append(ids, id)
-	}
+func collectionsOf(s *reconcile.State) []string {
+	ids := slices.AppendSeq(slices.Collect(maps.Keys(s.Records)), maps.Keys(s.Drafts))
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
 
-// doubtsOf returns what is in doubt, by collection.
-func doubtsOf(s *reconcile.State) map[string]*doubt {
-	all := map[string]*doubt{}
-	of := func(id string) *doubt {
+// doubtsOf returns what is in Doubt, by collection.
+func doubtsOf(s *reconcile.State) map[string]*Doubt {
+	all := map[string]*Doubt{}
+	of := func(id string) *Doubt {
 		if all[id] == nil {
-			all[id] = &doubt{Events: []string{}}
+			all[id] = &Doubt{Events: []string{}}
 		}
 		return all[id]
 	}
@@ -192,14 +185,14 @@ func countKeys(store checkpoint.Store, prefix []byte) (n int, err error) {
 	return n, err
 }
 
-// print describes a checkpoint for people.
-func (i *checkpointInfo) print(w io.Writer) error {
-	show(w, "%s: bridge %s, cluster %s (%s), sink %s, format %d", i.Path, i.Identity.Bridge, i.Identity.Cluster, i.Identity.ClusterUID, i.Identity.Sink, i.Format)
+// Print describes a checkpoint for people.
+func (i *Checkpoint) Print(w io.Writer) error {
+	terminal.Show(w, "%s: bridge %s, cluster %s (%s), sink %s, format %d", i.Path, i.Identity.Bridge, i.Identity.Cluster, i.Identity.ClusterUID, i.Identity.Sink, i.Format)
 	if i.Birth != 0 {
-		show(w, "  plan %d; the checkpoint began, or was reset, on %s", i.Plan, time.UnixMilli(int64(i.Birth)).UTC().Format(time.RFC3339))
+		terminal.Show(w, "  plan %d; the checkpoint began, or was reset, on %s", i.Plan, time.UnixMilli(int64(i.Birth)).UTC().Format(time.RFC3339))
 	}
 	for _, storage := range slices.Sorted(maps.Keys(i.Epochs)) {
-		show(w, "  epoch %d of %s", i.Epochs[storage], cmp.Or(storage, "the API server's storage"))
+		terminal.Show(w, "  epoch %d of %s", i.Epochs[storage], cmp.Or(storage, "the API server's storage"))
 	}
 	if len(i.Collections) == 0 {
 		fmt.Fprintln(w, "  no collections")
@@ -208,7 +201,7 @@ func (i *checkpointInfo) print(w io.Writer) error {
 		fmt.Fprintln(table, "  COLLECTION\tPHASE\tPOSITION\tOBJECTS\tRUN\tINCARNATION\tEPOCH\tEDIT\tIN DOUBT")
 		for n := range i.Collections {
 			c := &i.Collections[n]
-			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", inLine(c.ID), c.words(), inLine(cmp.Or(c.Position, none)), c.holds(),
+			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", terminal.Cell(c.ID), c.words(), terminal.Cell(cmp.Or(c.Position, none)), c.holds(),
 				number(c.Run), number(c.Incarnation), number(c.Epoch), number(c.Edit), cmp.Or(c.InDoubt.words(), none))
 		}
 		if err := table.Flush(); err != nil {
@@ -220,27 +213,25 @@ func (i *checkpointInfo) print(w io.Writer) error {
 }
 
 // printDue prints what the next start does.
-func (i *checkpointInfo) printDue(w io.Writer) {
+func (i *Checkpoint) printDue(w io.Writer) {
+	inDoubt, owed := false, []string(nil)
 	for n := range i.Collections {
-		if i.Collections[n].InDoubt != nil {
-			fmt.Fprintln(w, "  in doubt: the last run ended before it committed its last batch; the next start publishes what is missing of it")
-			break
-		}
-	}
-	var owed []string
-	for n := range i.Collections {
-		if c := &i.Collections[n]; c.Owed {
+		c := &i.Collections[n]
+		if inDoubt = inDoubt || c.InDoubt != nil; c.Owed {
 			owed = append(owed, c.ID)
 		}
 	}
+	if inDoubt {
+		fmt.Fprintln(w, "  in doubt: the last run ended before it committed its last batch; the next start publishes what is missing of it")
+	}
 	if owed = append(owed, i.Owed...); len(owed) > 0 {
-		show(w, "  the plan number is not published yet for %s; the next synced event has it", strings.Join(owed, ", "))
+		terminal.Show(w, "  the plan number is not published yet for %s; the next synced event has it", strings.Join(owed, ", "))
 	}
 	if i.Running != "" {
-		show(w, "  in use since %s, unless the bridge was killed", i.Running)
+		terminal.Show(w, "  in use since %s, unless the bridge was killed", i.Running)
 	}
 	if i.Move != nil {
-		show(w, "  %s", moveWords[i.Move.State]+i.Move.Other)
+		terminal.Show(w, "  %s", moveWords[i.Move.State]+i.Move.Other)
 	}
 	if i.Reset {
 		fmt.Fprintln(w, "  the next start resets every collection")
@@ -276,15 +267,15 @@ var moveWords = map[checkpoint.MoveState]string{
 	checkpoint.Moved:    "not in force: the checkpoint was moved to ",
 }
 
-func (c *heldCollection) words() string {
+func (c *Collection) words() string {
 	if words := phaseWords[c.Phase]; words != "" {
 		return c.Phase + ": " + words
 	}
-	return inLine(c.Phase)
+	return terminal.Cell(c.Phase)
 }
 
 // holds describes the inventory: the number of objects that consumers have, then the other inventory entries.
-func (c *heldCollection) holds() string {
+func (c *Collection) holds() string {
 	words := strconv.Itoa(c.Objects.Published)
 	for _, more := range []struct {
 		n    int
@@ -297,16 +288,16 @@ func (c *heldCollection) holds() string {
 	return words
 }
 
-func (d *doubt) words() string {
+func (d *Doubt) words() string {
 	if d == nil {
 		return ""
 	}
 	parts := slices.Clone(d.Events)
 	if d.Objects > 0 {
-		parts = append(parts, count(d.Objects, "object"))
+		parts = append(parts, terminal.Count(d.Objects, "object"))
 	}
 	if d.Deletions > 0 {
-		parts = append(parts, count(d.Deletions, "deletion"))
+		parts = append(parts, terminal.Count(d.Deletions, "deletion"))
 	}
 	if d.Phase != "" {
 		parts = append(parts, "then "+d.Phase)

@@ -1,4 +1,5 @@
-package main
+// Package estimate measures what a configuration costs, in the place of its buses.
+package estimate
 
 import (
 	"cmp"
@@ -33,9 +34,16 @@ type flow struct {
 // objectKey is an object of a sink.
 type objectKey struct{ resource, namespace, name string }
 
-// meter takes the place of a sink's bus. It counts the records and measures the size of the checkpoint.
-type meter struct {
-	kind sinkKind
+// Options are what a meter knows of a bus.
+type Options struct {
+	Bus        string
+	Partitions bool                                  // a topic has some
+	Headers    func(*event.Record) []event.Attribute // of a message; nil: a record is a line
+}
+
+// Meter takes the place of a sink's bus. It counts the records and measures the size of the checkpoint.
+type Meter struct {
+	o Options
 
 	mu         sync.Mutex
 	flows      map[string]*flow // by resource
@@ -43,20 +51,21 @@ type meter struct {
 	checkpoint amount // entries and bytes, when the store is closed
 }
 
-var _ sink.Sink = (*meter)(nil)
+var _ sink.Sink = (*Meter)(nil)
 
-func newMeter(kind sinkKind) *meter {
-	return &meter{kind: kind, flows: map[string]*flow{}, objects: map[objectKey]*amount{}}
+// NewMeter returns a meter.
+func NewMeter(o Options) *Meter {
+	return &Meter{o: o, flows: map[string]*flow{}, objects: map[objectKey]*amount{}}
 }
 
 // Open connects to nothing.
-func (m *meter) Open(context.Context, []byte) error { return nil }
+func (m *Meter) Open(context.Context, []byte) error { return nil }
 
 // Close releases nothing.
-func (m *meter) Close() error { return nil }
+func (m *Meter) Close() error { return nil }
 
 // Write counts the records of a batch.
-func (m *meter) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
+func (m *Meter) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -68,7 +77,7 @@ func (m *meter) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	return nil, nil
 }
 
-func (m *meter) count(r *event.Record) {
+func (m *Meter) count(r *event.Record) {
 	e := r.Event
 	resource := e.Collection.ResourceID()
 	f := m.flows[resource]
@@ -94,31 +103,31 @@ func (m *meter) count(r *event.Record) {
 }
 
 // size is the bytes of a record's message.
-func (m *meter) size(r *event.Record) int {
+func (m *Meter) size(r *event.Record) int {
 	n := len(r.Value)
-	if m.kind.Headers == nil {
+	if m.o.Headers == nil {
 		return n
 	}
-	for _, h := range m.kind.Headers(r) {
+	for _, h := range m.o.Headers(r) {
 		n += len(h.Name) + len(h.Value)
 	}
 	return n + len(r.Key)
 }
 
-// store opens a checkpoint in memory and measures its size when it is closed.
-func (m *meter) store(id event.Identity) (*measuredStore, error) {
+// Store opens a checkpoint in memory and measures its size when it is closed.
+func (m *Meter) Store(id event.Identity) (*Store, error) {
 	store, err := file.OpenMem(id)
-	return &measuredStore{store, m}, err
+	return &Store{store, m}, err
 }
 
-// measuredStore is a store that reports its size to its meter.
-type measuredStore struct {
+// Store is a store that reports its size to its meter.
+type Store struct {
 	*file.Store
-	meter *meter
+	meter *Meter
 }
 
 // Close measures the store and closes it.
-func (s *measuredStore) Close() error {
+func (s *Store) Close() error {
 	var held amount
 	err := s.Scan(nil, func(key, value []byte) error {
 		held.add(len(key) + len(value))
@@ -130,23 +139,23 @@ func (s *measuredStore) Close() error {
 	return cmp.Or(err, s.Store.Close())
 }
 
-// sinkEstimate is what one sink will cost. Bytes are keys, headers and values before compression.
-type sinkEstimate struct {
-	Sink            string             `json:"sink"`
-	Bus             string             `json:"bus"`
-	Resources       []resourceEstimate `json:"resources"`
-	Loudest         []objectEstimate   `json:"loudest"`
-	CheckpointBytes int64              `json:"checkpointBytes"`
-	Partitions      int                `json:"partitions,omitempty"` // suggested for each topic; 0: the bus has no partitions
-	BufferADay      float64            `json:"bufferBytesPerDay"`    // what the disk buffer takes in a day without the bus, without lists
-	BufferAList     float64            `json:"bufferBytesPerList"`   // what a list of all objects takes
+// Sink is what one sink will cost. Bytes are keys, headers and values before compression.
+type Sink struct {
+	Sink            string     `json:"sink"`
+	Bus             string     `json:"bus"`
+	Resources       []Resource `json:"resources"`
+	Loudest         []Object   `json:"loudest"`
+	CheckpointBytes int64      `json:"checkpointBytes"`
+	Partitions      int        `json:"partitions,omitempty"` // suggested for each topic; 0: the bus has no partitions
+	BufferADay      float64    `json:"bufferBytesPerDay"`    // what the disk buffer takes in a day without the bus, without lists
+	BufferAList     float64    `json:"bufferBytesPerList"`   // what a list of all objects takes
 }
 
 // A frame of the disk buffer takes at most a quarter of its JSON: see docs/scaling.md.
 const bufferShare = 0.25
 
-// resourceEstimate is what one resource will cost.
-type resourceEstimate struct {
+// Resource is what one resource will cost.
+type Resource struct {
 	Resource         string  `json:"resource"`
 	Objects          int64   `json:"objects"`        // published from the first list
 	FirstListBytes   int64   `json:"firstListBytes"` // of their events
@@ -156,8 +165,8 @@ type resourceEstimate struct {
 	Complete         bool    `json:"complete"` // the first list was complete; otherwise all figures are too low
 }
 
-// objectEstimate is an object that changes often.
-type objectEstimate struct {
+// Object is an object that changes often.
+type Object struct {
 	Resource    string  `json:"resource"`
 	Namespace   string  `json:"namespace,omitempty"`
 	Name        string  `json:"name"`
@@ -167,15 +176,15 @@ type objectEstimate struct {
 
 const day = 24 * time.Hour
 
-// estimate extrapolates what a sink will cost from the records it got until end.
-func (m *meter) estimate(name string, end time.Time, watched time.Duration) sinkEstimate {
+// Estimate extrapolates what a sink will cost from the records it got until end.
+func (m *Meter) Estimate(name string, end time.Time, watched time.Duration) Sink {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := sinkEstimate{Sink: name, Bus: m.kind.Kind, Resources: []resourceEstimate{}, Loudest: []objectEstimate{}, CheckpointBytes: m.checkpoint.bytes}
-	busiest := resourceEstimate{}
+	out := Sink{Sink: name, Bus: m.o.Bus, Resources: []Resource{}, Loudest: []Object{}, CheckpointBytes: m.checkpoint.bytes}
+	busiest := Resource{}
 	for _, resource := range slices.Sorted(maps.Keys(m.flows)) {
 		f := m.flows[resource]
-		one := resourceEstimate{
+		one := Resource{
 			Resource: resource, Objects: f.first.events, FirstListBytes: f.first.bytes, Changes: f.changes.events, Complete: !f.complete.IsZero(),
 		}
 		if seconds := end.Sub(f.complete).Seconds(); one.Complete && seconds > 0 {
@@ -190,13 +199,13 @@ func (m *meter) estimate(name string, end time.Time, watched time.Duration) sink
 		out.BufferAList += float64(one.FirstListBytes) * bufferShare
 	}
 	for key, a := range m.objects {
-		out.Loudest = append(out.Loudest, objectEstimate{key.resource, key.namespace, key.name, a.events, float64(a.bytes) / watched.Seconds() * day.Seconds()})
+		out.Loudest = append(out.Loudest, Object{key.resource, key.namespace, key.name, a.events, float64(a.bytes) / watched.Seconds() * day.Seconds()})
 	}
-	slices.SortFunc(out.Loudest, func(a, b objectEstimate) int {
+	slices.SortFunc(out.Loudest, func(a, b Object) int {
 		return cmp.Or(cmp.Compare(b.BytesPerDay, a.BytesPerDay), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	out.Loudest = out.Loudest[:min(len(out.Loudest), loudest)]
-	if m.kind.Templates.Topic != "" {
+	if m.o.Partitions {
 		out.Partitions = partitionsFor(busiest)
 	}
 	return out
@@ -211,7 +220,7 @@ const (
 )
 
 // partitionsFor returns the number of partitions that the topic of a resource needs for its consumers.
-func partitionsFor(r resourceEstimate) int {
+func partitionsFor(r Resource) int {
 	events := r.ChangesPerSecond * peak / partitionEvents
 	bytes := r.BytesPerDay / day.Seconds() * peak / partitionBytes
 	return int(max(events, bytes)) + 1
