@@ -11,13 +11,13 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/attribution"
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
 	"github.com/kubebridge/kubebridge/internal/attribution/inbox"
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
 	"github.com/kubebridge/kubebridge/internal/attribution/logfile"
 	"github.com/kubebridge/kubebridge/internal/attribution/topic"
 	"github.com/kubebridge/kubebridge/internal/attribution/webhook"
-	"github.com/kubebridge/kubebridge/internal/bridge"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/operate/leader"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -41,7 +41,7 @@ func auditBytes(limit int64, sinks int) int {
 }
 
 // auditSpec describes where audit records come from; nil: nobody asks who made changes.
-func auditSpec(c *config.Config, sinks int, elector *leader.Elector, log *zap.Logger) *bridge.AuditSpec {
+func auditSpec(c *config.Config, sinks int, elector *leader.Elector, log *zap.Logger) *attribution.Spec {
 	a := &c.Audit
 	if a.Path == "" {
 		return nil
@@ -52,7 +52,7 @@ func auditSpec(c *config.Config, sinks int, elector *leader.Elector, log *zap.Lo
 		o.AzureResourceID = a.Kafka.AzureResourceID
 	}
 	parser := audit.NewParser(o)
-	s := &bridge.AuditSpec{
+	s := &attribution.Spec{
 		Path: a.Path, Wait: a.Wait, Denied: a.Denied,
 		Join:     join.Options{Complete: a.Complete, Settle: a.Settle, Keep: a.Keep, MaxOpen: 2 * a.RequestTimeout, MaxChanges: maxChanges, MaxRequests: maxRequests},
 		MaxBytes: auditBytes(debug.SetMemoryLimit(-1), sinks),
@@ -77,7 +77,7 @@ func auditSpec(c *config.Config, sinks int, elector *leader.Elector, log *zap.Lo
 		}
 	}
 	if r := &a.Replicas; r.Address != "" {
-		s.Forward = &bridge.ForwardSpec{
+		s.Forward = &attribution.ForwardSpec{
 			CAFile: r.CAFile, TokenFile: a.Webhook.TokenFile,
 			Leader: func() string { return leaderAddress(r.Address, elector.Status()) },
 		}

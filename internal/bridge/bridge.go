@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/kubebridge/kubebridge/internal/attribution"
 	"github.com/kubebridge/kubebridge/internal/core/encode"
 	"github.com/kubebridge/kubebridge/internal/core/feed"
 	planning "github.com/kubebridge/kubebridge/internal/core/plan"
@@ -79,10 +80,10 @@ type Options struct {
 	Cluster  string
 	Client   *source.Client
 	Sinks    []SinkSpec
-	Lists    int           // number of lists that run at once; 0: four
-	Buffer   *BufferSpec   // nil: nothing is buffered on disk
-	Audit    *AuditSpec    // nil: nobody asks who made changes
-	Shutdown time.Duration // how long a stop may take to deliver the events that were read; 0: 20 s
+	Lists    int               // number of lists that run at once; 0: four
+	Buffer   *BufferSpec       // nil: nothing is buffered on disk
+	Audit    *attribution.Spec // nil: nobody asks who made changes
+	Shutdown time.Duration     // how long a stop may take to deliver the events that were read; 0: 20 s
 	// Elector says when the bridge may write; until then it is a standby. nil: it
 	// always may.
 	Elector Elector
@@ -107,8 +108,8 @@ type Bridge struct {
 	clusterUID string
 	connecting string // why the cluster is not known yet
 	disk       openBuffer
-	records    *auditing // nil: audit records are not used now
-	standing   *auditing // records that are got while this process is a standby, too; nil: none are
+	records    *attribution.Inputs // nil: audit records are not used now
+	standing   *attribution.Inputs // records that are got while this process is a standby, too; nil: none are
 	pipelines  []*Pipeline
 	followers  map[string]follower      // by sink, those that run
 	entries    map[string]SinkResources // by sink
@@ -162,13 +163,13 @@ func (b *Bridge) Run(stop context.Context) error {
 		if err != nil {
 			return &planning.EnvironmentError{Err: err}
 		}
-		defer func() { _ = records.inbox.Close() }()
+		defer func() { _ = records.Close() }()
 		b.mu.Lock()
 		b.standing, b.records = records, records
 		b.mu.Unlock()
 		group.Go(func() error {
 			defer halt()
-			return records.run(stopAll)
+			return records.Run(stopAll)
 		})
 	}
 	group.Go(func() error {
@@ -240,23 +241,23 @@ func (b *Bridge) deliver(held, stop context.Context, uid string, disk openBuffer
 	}
 	records := b.standing
 	if records != nil {
-		records.lead()
-		defer records.stand()
+		records.Lead()
+		defer records.Stand()
 	} else {
 		if records, err = b.openAuditing(stopAll); err != nil {
 			return &planning.EnvironmentError{Err: err}
 		}
 		if records != nil {
-			records.forgetNeeds(time.Now())
+			records.ForgetNeeds(time.Now())
 			b.mu.Lock()
 			b.records = records
 			b.mu.Unlock()
-			defer func() { _ = records.inbox.Close() }()
-			run(func() error { return records.run(stopAll) })
+			defer func() { _ = records.Close() }()
+			run(func() error { return records.Run(stopAll) })
 		}
 	}
-	if records != nil && records.spec.Topic != nil {
-		run(func() error { return records.readTopic(stopAll) })
+	if records != nil && b.o.Audit.Topic != nil {
+		run(func() error { return records.ReadTopic(stopAll) })
 	}
 	for _, spec := range b.o.Sinks {
 		p, closeStore, err := b.open(stopAll, spec, uid, disk)
@@ -273,7 +274,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string, disk openBuffer
 		})
 		run(func() error { return p.followPlan(stopAll, b) })
 		if records != nil {
-			run(func() error { return p.followAudit(stopAll, records) })
+			run(func() error { return p.audit.Follow(stopAll, records, p.loop) })
 		}
 	}
 	err = group.Wait()
@@ -388,7 +389,7 @@ func (b *Bridge) Status() status.Report {
 		Ready: b.connecting == "", Sinks: []status.Sink{}, Watches: b.o.Client.OpenWatches(), Buffer: b.disk.status(),
 	}
 	if b.records != nil {
-		r.Audit = b.records.status()
+		r.Audit = auditStatus(b.records.Status())
 	}
 	standby := false
 	if b.o.Elector != nil {

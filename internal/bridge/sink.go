@@ -9,8 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
-	"github.com/kubebridge/kubebridge/internal/attribution/join"
+	"github.com/kubebridge/kubebridge/internal/attribution"
 	"github.com/kubebridge/kubebridge/internal/buffer"
 	"github.com/kubebridge/kubebridge/internal/core/delivery"
 	"github.com/kubebridge/kubebridge/internal/core/durable"
@@ -45,7 +44,7 @@ type pipelineOptions struct {
 	Delivered func([]event.Record) // called with the records of each batch that is committed; it may not keep them
 	Outage    *outage              // shared by all pipelines; nil: the pipeline makes its own
 	Buffer    openBuffer           // shared by all pipelines; zero: nothing is buffered on disk
-	Audit     *AuditSpec           // nil: nobody asks who made changes
+	Audit     *attribution.Spec    // nil: nobody asks who made changes
 
 	reader loop.Reader // for tests; nil: the pipeline reads from Client
 }
@@ -60,15 +59,14 @@ type Pipeline struct {
 	encoder   *encode.Encoder
 	delivered func([]event.Record)
 
-	unpublishable atomic.Uint64                      // events that the bus refused, also as dead letters
-	attribution   *attribute.Attribution             // nil: nobody asks who made changes
-	attributed    atomic.Pointer[status.Attribution] // nil: not known
+	unpublishable atomic.Uint64     // events that the bus refused, also as dead letters
+	audit         *attribution.Sink // nil: nobody asks who made changes
+	denied        bool              // refused requests are published
 
 	mu      sync.Mutex
-	targets map[string]target        // the targets that collections read
-	changed chan struct{}            // closed when targets changes
-	unnamed map[string]bool          // the collections in the checkpoint that no plan has named since the start or an edit: see nameLater
-	storage map[join.Resource]string // of the collections that were configured, and of those in unnamed
+	targets map[string]target // the targets that collections read
+	changed chan struct{}     // closed when targets changes
+	unnamed map[string]bool   // the collections in the checkpoint that no plan has named since the start or an edit: see nameLater
 	shown   map[string]*collectionCounts
 	again   func() // requests another plan; nil: the pipeline does not follow a plan yet
 
@@ -84,7 +82,7 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	o.Shown.Name = o.Identity.Sink
 	p := &Pipeline{
 		reporter: newReporter(o.Shown, o.Log, o.Metrics, o.Outage), identity: o.Identity, delivered: o.Delivered,
-		targets: map[string]target{}, storage: map[join.Resource]string{}, unnamed: map[string]bool{}, changed: make(chan struct{}), last: map[string]planning.Collection{}, shown: map[string]*collectionCounts{},
+		targets: map[string]target{}, unnamed: map[string]bool{}, changed: make(chan struct{}), last: map[string]planning.Collection{}, shown: map[string]*collectionCounts{},
 	}
 	p.buffer = buffer.NewSink(o.Buffer.Buffer, o.Identity.Sink, p.log)
 	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
@@ -99,12 +97,11 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	var witness loop.Witness
 	var chronicle loop.Chronicle
 	if o.Audit != nil {
-		attributing := attribute.Options{Join: o.Audit.Join, Storage: p.storageOf, Inputs: inputs, MaxBytes: o.Audit.MaxBytes, Wait: o.Audit.Wait}
-		if encoding.Encoder.Format == event.Plain { // it has no place for a request
-			attributing.Wait = 0
-		}
-		p.attribution = attribute.New(attributing)
-		encoding.Witness, encoding.Chronicle, witness, chronicle = p.attribution, p.attribution, p.attribution, p.attribution
+		p.denied = o.Audit.Denied
+		p.audit = attribution.NewSink(attribution.SinkOptions{
+			Spec: o.Audit, Name: p.name, Plain: encoding.Encoder.Format == event.Plain, Scope: p.scope, Log: p.log,
+		})
+		encoding.Witness, encoding.Chronicle, witness, chronicle = p.audit, p.audit, p.audit, p.audit
 	}
 	p.encoder = encode.New(encoding)
 	p.delivery = delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry, Once: p.once})
@@ -114,29 +111,6 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	})
 	p.store.pings = p.loop.Pings()
 	return p
-}
-
-// storageOf returns the storage of a resource, and whether a collection of it is configured. The others share one that has none.
-func (p *Pipeline) storageOf(r join.Resource) (storage string, configured bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s, known := p.storage[r]; known {
-		return s, true
-	}
-	return "none", false
-}
-
-// stored returns the resource of a collection with its storage; false: that is not known. p.mu is held.
-func (p *Pipeline) stored(c *event.Collection) (r attribute.Resource, known bool) {
-	r.Resource = attribute.ResourceOf(c)
-	r.Storage, known = p.storage[r.Resource]
-	return r, known
-}
-
-func (p *Pipeline) setStorage(c *event.Collection, storage string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.storage[attribute.ResourceOf(c)] = storage
 }
 
 func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
@@ -180,7 +154,12 @@ func (p *Pipeline) Status() status.Sink {
 			c.Position = committed
 		}
 	}
-	out.Lost, out.Foreign, out.Attribution = p.delivery.Lost(), p.delivery.Foreign(), p.attributed.Load()
+	out.Lost, out.Foreign = p.delivery.Lost(), p.delivery.Foreign()
+	if p.audit != nil {
+		if n := p.audit.Counts(); n != nil {
+			out.Attribution = attributionStatus(*n, p.denied)
+		}
+	}
 	if n := p.unpublishable.Load(); n > 0 {
 		if out.Lost == nil {
 			out.Lost = new(uint64)
@@ -333,9 +312,8 @@ func (p *Pipeline) nameLater(known []planning.Known, undecided []string) (allNam
 		}
 		allNamed = false
 		p.unnamed[k.ID] = true
-		c := event.ParseCollection(k.ID)
-		if r, other := p.stored(&c); !other {
-			p.storage[r.Resource] = k.Storage
+		if c := event.ParseCollection(k.ID); p.audit != nil {
+			p.audit.KeepStorage(&c, k.Storage)
 		}
 	}
 	return allNamed
@@ -391,7 +369,9 @@ func (s *settings) uses(t target, compiled encode.Compiled) {
 	s.p.encoder.Use(compiled)
 	s.p.buffer.Allow(s.id, !s.options.Unbuffered, compiled.Hides())
 	s.p.setTarget(s.id, t)
-	s.p.setStorage(&t.Collection, s.storage)
+	if s.p.audit != nil {
+		s.p.audit.SetStorage(&t.Collection, s.storage)
+	}
 	s.p.continued(s.id)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/attribution"
 	"github.com/kubebridge/kubebridge/internal/core/delivery"
 	"github.com/kubebridge/kubebridge/internal/core/durable"
 	"github.com/kubebridge/kubebridge/internal/core/encode"
@@ -73,7 +74,7 @@ func newRig(t *testing.T, bus sink.Sink, store checkpoint.Store, o CollectionOpt
 }
 
 // newAuditedRig starts a rig that says who made changes.
-func newAuditedRig(t *testing.T, bus sink.Sink, store checkpoint.Store, o CollectionOptions, spec *AuditSpec) *rig {
+func newAuditedRig(t *testing.T, bus sink.Sink, store checkpoint.Store, o CollectionOptions, spec *attribution.Spec) *rig {
 	t.Helper()
 	r := newUnplannedRig(t, bus, store, spec)
 	r.set(o)
@@ -81,7 +82,7 @@ func newAuditedRig(t *testing.T, bus sink.Sink, store checkpoint.Store, o Collec
 }
 
 // newUnplannedRig is newAuditedRig without a plan.
-func newUnplannedRig(t *testing.T, bus sink.Sink, store checkpoint.Store, spec *AuditSpec) *rig {
+func newUnplannedRig(t *testing.T, bus sink.Sink, store checkpoint.Store, spec *attribution.Spec) *rig {
 	t.Helper()
 	r := &rig{t: t, reader: &scripted{make(chan func(context.Context, *loop.Handler) error)}}
 	r.Pipeline = newPipeline(pipelineOptions{

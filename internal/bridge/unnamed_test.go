@@ -1,28 +1,57 @@
 package bridge
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
-	"github.com/kubebridge/kubebridge/internal/attribution/join"
 	planning "github.com/kubebridge/kubebridge/internal/core/plan"
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
 	"github.com/kubebridge/kubebridge/internal/operate/status"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
+
+// attributed is a bus that keeps what audit records lead to.
+type attributed struct {
+	nowhere
+	mu       sync.Mutex
+	accepted []string // users of changes
+	losses   int
+}
+
+func (b *attributed) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range batch.Records {
+		switch e := r.Event; {
+		case e == nil:
+		case e.Loss != nil && r.Key == "":
+			b.losses++
+		case e.Type == event.Attributed:
+			b.accepted = append(b.accepted, e.Attribution.Request.User.Name)
+		}
+	}
+	return nil, nil
+}
 
 // After a restart, the first plan may not be able to name a collection of the checkpoint, for example because namespaces cannot be listed. Audit records
 // that are read meanwhile explain the changes that the collection publishes later, refused requests and losses wait, and nothing is published about the collection,
 // since its settings are not known.
 func TestRecordsOfUnnamedCollections(t *testing.T) {
-	a, store := newDenying(t)
-	bus := &refusesUsers{accepts: true}
+	store, err := file.OpenMem(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	spec, a := newInputs(t)
+	bus := &attributed{}
 	read := func(r *rig, collections int, is func(a *status.Attribution) bool) {
 		t.Helper()
 		r.showsSink("records are read", func(s status.Sink) bool {
@@ -31,7 +60,7 @@ func TestRecordsOfUnnamedCollections(t *testing.T) {
 	}
 	run := func(do func(r *rig)) {
 		t.Helper()
-		r := newUnplannedRig(t, bus, store, a.spec)
+		r := newUnplannedRig(t, bus, store, spec)
 		defer r.stop()
 		defer r.followsAudit(a)()
 		do(r)
@@ -53,7 +82,7 @@ func TestRecordsOfUnnamedCollections(t *testing.T) {
 		}
 		denied := created("x", "", "carol")
 		denied.Code, denied.Decision, denied.Answer = 403, "forbid", nil
-		if err := a.Append([]audit.Record{created("before", "11", "alice"), created("after", "12", "bob"), denied, {ID: "lost", Lost: newLoss(time.Time{}, "lost")}}); err != nil {
+		if err := a.Append([]audit.Record{created("before", "11", "alice"), created("after", "12", "bob"), denied, {ID: "lost", Lost: &audit.Loss{Until: time.Now(), Detail: "lost"}}}); err != nil {
 			t.Fatal(err)
 		}
 		read(r, 0, func(a *status.Attribution) bool { return a.DeniedWaiting == 2 })
@@ -84,36 +113,11 @@ func TestNameLater(t *testing.T) {
 	if p.nameLater(known, []string{"pods@a", "gadgets.example.com@b"}) {
 		t.Error("all collections are named, before a plan has named one of them")
 	}
-	if storage, configured := p.storageOf(join.Resource{Group: "example.com", Resource: "gadgets"}); storage != "crds" || !configured {
-		t.Errorf("the storage of the collection that is not named yet is %q, configured: %t", storage, configured)
-	}
-	if _, configured := p.storageOf(join.Resource{Group: "batch", Resource: "jobs"}); configured {
-		t.Error("a collection that the plan removes is configured")
-	}
 	if !p.nameLater(known, []string{"pods@a"}) {
 		t.Error("not all collections are named, although the plan has the last one")
 	}
 	p.setTarget("gadgets.example.com@b", target{selection: "s"})
 	if !p.nameLater(known, []string{"pods@a", "gadgets.example.com@b"}) {
 		t.Error("not all collections are named, after plans have named all")
-	}
-}
-
-// Complete records of a resource whose entry was removed take no room: no position says any more up to where its changes are published.
-func TestResourcesWithoutCollections(t *testing.T) {
-	p := newPipeline(pipelineOptions{Identity: identity, Sink: &nowhere{}, Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry())})
-	pods := event.Collection{Resource: "pods"}
-	for _, id := range []string{"pods@a", "pods@b"} {
-		p.setTarget(id, target{Target: source.Target{Collection: pods}, selection: id})
-	}
-	p.setStorage(&pods, "core")
-	p.hide("pods@a")
-	if idle := p.idle(); len(idle) != 0 {
-		t.Errorf("%v have no collections, and one has pods", idle)
-	}
-	p.hide("pods@b")
-	want := attribute.Resource{Storage: "core", Resource: join.Resource{Resource: "pods"}}
-	if idle := p.idle(); len(idle) != 1 || idle[0] != want {
-		t.Errorf("%v have no collections, want %v", idle, want)
 	}
 }

@@ -239,6 +239,7 @@ func TestWords(t *testing.T) {
 			MaxBytes: 1 << 10, Records: 7, Dropped: map[string]uint64{"read": 1000, "virtual": 2}, Unparsable: 3, Refused: map[string]uint64{"full": 4, "client": 0}, Gaps: 1,
 			FileRead: &before, Failing: "disk", Since: &before,
 		}).Words(now),
+		"0 B of 1.0 KiB, 9 records stored, sink away needs the oldest (8 records)": (&Audit{MaxBytes: 1 << 10, Records: 9, Needed: map[string]uint64{"away": 8, "works": 2}}).Words(now),
 		"0 exact, 0 waiting": (&Attribution{}).Words(),
 		"5 exact, 7 with candidates (4 incomplete, 3 several), 2 without a record, 1 dropped, 6 waiting": (&Attribution{
 			Waiting: 6, Exact: 5, Candidates: map[string]uint64{"several": 3, "incomplete": 4}, NoRecord: 2, Dropped: 1,

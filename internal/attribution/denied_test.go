@@ -1,14 +1,11 @@
-package bridge
+package attribution
 
 import (
 	"testing"
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
-	"github.com/kubebridge/kubebridge/internal/core/reconcile"
-	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // A refused request is among the events of a collection that can have what it was for. What the configuration leaves out is not published.
@@ -64,21 +61,20 @@ func TestRefusedRequestsFollow(t *testing.T) {
 	}
 	run := func(do func(r *rig)) {
 		t.Helper()
-		r := newAuditedRig(t, &nowhere{}, store, CollectionOptions{}, a.spec)
+		r := newRig(t, &nowhere{}, store, a.spec, configMaps)
 		defer r.stop()
 		defer r.followsAudit(a)()
-		r.setTarget("configmaps", target{Target: source.Target{Collection: event.Collection{Resource: "configmaps"}}})
 		do(r)
 	}
 	published := func(r *rig, n uint64) {
 		t.Helper()
-		r.shows("refused requests", func(s status.Sink, _ status.Collection) bool {
-			return s.Attribution != nil && s.Attribution.Denied["published"] == n && s.Attribution.DeniedWaiting == 0
+		r.shows("refused requests", func(s shown) bool {
+			return s.Denied == n && s.DeniedWaiting == 0
 		})
 	}
 	requests("alice")
 	run(func(r *rig) {
-		r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
+		r.snapshot("10")
 		published(r, 1)
 		requests("bob")
 		published(r, 2)

@@ -1,15 +1,13 @@
-package bridge
+package attribution
 
 import (
 	"errors"
 	"sync"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
 	"github.com/kubebridge/kubebridge/internal/attribution/inbox"
 	"github.com/kubebridge/kubebridge/internal/attribution/webhook"
-	"github.com/kubebridge/kubebridge/internal/operate/status"
 )
 
 // The operations on audit records, as the status names them. All but useAzure are retried.
@@ -23,11 +21,29 @@ const (
 	sendRecords   = "send audit records to the leader"
 )
 
-// auditStatus is what the status shows of audit records. Any goroutine uses it.
-type auditStatus struct {
+// Status is the state of the inputs and of the inbox. Numbers are since the start, except Bytes.
+type Status struct {
+	Bytes, MaxBytes           int64             // on disk, and from which on no more records are accepted
+	Records, Unparsable, Gaps uint64            // stored records, events that could not be read, and places where records are missing
+	Dropped, Refused          map[string]uint64 // see [audit.Dropped] and [webhook.Counters]; Refused is nil without a webhook
+	Needed                    map[string]uint64 // by sink: records on disk that it needs
+	FileRead                  time.Time         // all that was written to the file before is stored; zero: its end was not reached, or there is none
+	Failing                   string            // the operation that fails longest, and why; "": none fails
+	Since                     time.Time         // when it began to fail
+	LastError                 *Trouble          // nil: there was none
+}
+
+// Trouble is an error, and what to do.
+type Trouble struct {
+	Error, Advice string
+	At            time.Time
+}
+
+// state is what [Status] shows that the inputs do not know otherwise. Any goroutine uses it.
+type state struct {
 	mu      sync.Mutex
-	failing map[string]auditFailure // by operation
-	last    *status.Trouble
+	failing map[string]failure // by operation
+	last    *Trouble
 
 	// These are numbers of the file and of the topic.
 	stored     uint64
@@ -35,13 +51,13 @@ type auditStatus struct {
 	unparsable uint64
 }
 
-type auditFailure struct {
+type failure struct {
 	why   string
 	since time.Time
 }
 
 // met notes how an operation has ended. nil ends its failure.
-func (s *auditStatus) met(operation string, err error) {
+func (s *state) met(operation string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
@@ -49,26 +65,26 @@ func (s *auditStatus) met(operation string, err error) {
 		return
 	}
 	now := time.Now()
-	f := auditFailure{operation + ": " + err.Error(), now}
+	f := failure{operation + ": " + err.Error(), now}
 	if before, had := s.failing[operation]; had {
 		f.since = before.since
 	}
 	if s.failing == nil {
-		s.failing = map[string]auditFailure{}
+		s.failing = map[string]failure{}
 	}
 	s.failing[operation] = f
-	s.last = &status.Trouble{Error: f.why, Advice: auditAdvice(operation, err), At: now}
+	s.last = &Trouble{Error: f.why, Advice: advice(operation, err), At: now}
 }
 
 // lost notes that records are missing.
-func (s *auditStatus) lost(err error) {
+func (s *state) lost(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last = &status.Trouble{Error: err.Error(), Advice: "nothing: some changes have candidates only, or no attribution; the log says where records are missing", At: time.Now()}
+	s.last = &Trouble{Error: err.Error(), Advice: "nothing: some changes have candidates only, or no attribution; the log says where records are missing", At: time.Now()}
 }
 
 // count counts events of the file or the topic of which the records are stored.
-func (s *auditStatus) count(b *audit.Batch) {
+func (s *state) count(b *audit.Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stored += uint64(len(b.Records))
@@ -76,7 +92,7 @@ func (s *auditStatus) count(b *audit.Batch) {
 	s.dropped.Add(&b.Dropped)
 }
 
-func auditAdvice(operation string, err error) string {
+func advice(operation string, err error) string {
 	switch {
 	case errors.Is(err, inbox.ErrFull):
 		return "restore the sinks that are behind, or raise audit.maxBytes and the size of its volume"
@@ -93,31 +109,31 @@ func auditAdvice(operation string, err error) string {
 }
 
 // Append stores records of the webhook: see [webhook.Store].
-func (a *auditing) Append(records []audit.Record) error {
-	err := a.inbox.Append(records)
-	a.shown.met(storeRecords, err)
+func (in *Inputs) Append(records []audit.Record) error {
+	err := in.inbox.Append(records)
+	in.shown.met(storeRecords, err)
 	return err
 }
 
-// status returns the state of the records.
-func (a *auditing) status() *status.Audit {
-	out := &status.Audit{Bytes: a.inbox.Bytes(), MaxBytes: a.inbox.MaxBytes(), Gaps: a.gaps.Load(), Needed: map[string]uint64{}}
-	for _, n := range a.needs() {
-		out.Needed[n.sink] = a.records(n)
+// Status returns the state of the inputs. Any goroutine may call it.
+func (in *Inputs) Status() Status {
+	out := Status{Bytes: in.inbox.Bytes(), MaxBytes: in.inbox.MaxBytes(), Gaps: in.gaps.Load(), Needed: map[string]uint64{}}
+	for _, n := range in.needs() {
+		out.Needed[n.sink] = in.records(n)
 	}
-	s := &a.shown
+	s := &in.shown
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out.Records, out.Unparsable, out.LastError = s.stored, s.unparsable, s.last
 	dropped := s.dropped
 	for _, f := range s.failing { // the oldest failure
-		if out.Since == nil || f.since.Before(*out.Since) {
-			out.Failing, out.Since = f.why, &f.since
+		if out.Since.IsZero() || f.since.Before(out.Since) {
+			out.Failing, out.Since = f.why, f.since
 		}
 	}
-	if a.spec.Webhook != nil {
+	if in.spec.Webhook != nil {
 		var n webhook.Counters
-		if server := a.server.Load(); server != nil {
+		if server := in.server.Load(); server != nil {
 			n = server.Counters()
 		}
 		out.Records += n.Stored
@@ -126,22 +142,8 @@ func (a *auditing) status() *status.Audit {
 		dropped.Add(&n.Dropped)
 	}
 	out.Dropped = dropped.ByName()
-	if a.spec.File != nil {
-		out.FileRead = ifAny(a.read(fromFile).at)
-	}
-	return out
-}
-
-// attributionStatus returns what the status shows of a sink's changes, and of refused requests if these are published.
-func attributionStatus(n attribute.Counts, denied bool) *status.Attribution {
-	out := &status.Attribution{Waiting: n.Waiting, Exact: n.Exact, Carried: n.Carried, Candidates: map[string]uint64{}, NoRecord: n.Unknown, Dropped: n.Dropped}
-	for reason, count := range n.Candidates {
-		out.Candidates[string(reason)] = count
-	}
-	if denied {
-		r := n.Refusals
-		out.Denied = map[string]uint64{"published": r.Published, "dropped": r.Dropped, "rejected": r.Rejected, "lost": r.Lost}
-		out.DeniedWaiting = r.Waiting
+	if in.spec.File != nil {
+		out.FileRead = in.read(fromFile).at
 	}
 	return out
 }

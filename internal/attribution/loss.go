@@ -1,4 +1,4 @@
-package bridge
+package attribution
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -30,11 +29,11 @@ const (
 
 // lost notes in the inbox that records of an input may be missing there. known is the time of the last record before, zero if that is not known.
 // It returns false if ctx ends first.
-func (a *auditing) lost(ctx context.Context, input int, known time.Time, why error) bool {
-	a.gaps.Add(1)
-	a.shown.lost(why)
-	a.log.Warn("audit records may be missing", zap.Error(why))
-	return a.keep(ctx, []audit.Record{{ID: rand.Text(), Input: input, Lost: newLoss(known, why.Error())}})
+func (in *Inputs) lost(ctx context.Context, input int, known time.Time, why error) bool {
+	in.gaps.Add(1)
+	in.shown.lost(why)
+	in.log.Warn("audit records may be missing", zap.Error(why))
+	return in.keep(ctx, []audit.Record{{ID: rand.Text(), Input: input, Lost: newLoss(known, why.Error())}})
 }
 
 func newLoss(since time.Time, detail string) *audit.Loss {
@@ -58,7 +57,7 @@ func lastTime(records []audit.Record, known time.Time) time.Time {
 
 // webhookStore keeps records of the webhook: see [webhook.Store]. What the webhook has refused may be lost: API servers repeat it a few times.
 type webhookStore struct {
-	*auditing
+	*Inputs
 	mu       sync.Mutex
 	refused  time.Time // since when records may be missing; zero: none is
 	why      error
@@ -67,13 +66,13 @@ type webhookStore struct {
 
 // newWebhookStore returns a store that begins with a loss if the webhook has not listened for so long that API servers may have dropped
 // batches. An API server in the mode blocking-strict drops nothing: it refuses requests meanwhile.
-func newWebhookStore(a *auditing) *webhookStore {
-	s := &webhookStore{auditing: a}
+func newWebhookStore(in *Inputs) *webhookStore {
+	s := &webhookStore{Inputs: in}
 	var until time.Time
-	if err := readJSON(a.timePath(), &until); err != nil {
-		a.log.Warn("read of the time until which the webhook has listened failed", zap.Error(err))
+	if err := readJSON(in.timePath(), &until); err != nil {
+		in.log.Warn("read of the time until which the webhook has listened failed", zap.Error(err))
 	}
-	if !until.IsZero() && !a.spec.Join.Complete && time.Since(until) >= sendsAgain {
+	if !until.IsZero() && !in.spec.Join.Complete && time.Since(until) >= sendsAgain {
 		s.Refused(until.Add(-buffers), errors.New("the webhook did not listen"))
 	}
 	return s
@@ -84,7 +83,7 @@ func (s *webhookStore) Append(records []audit.Record) error {
 	for i := range records {
 		records[i].Input = fromWebhook
 	}
-	if err := s.auditing.Append(records); err != nil {
+	if err := s.Inputs.Append(records); err != nil {
 		return err
 	}
 	s.declare(false)
@@ -100,7 +99,7 @@ func (s *webhookStore) declare(ends bool) {
 		return
 	}
 	loss := audit.Record{ID: rand.Text(), Input: fromWebhook, Lost: newLoss(s.refused, "an API server repeats a batch at most four times: "+s.why.Error())}
-	if s.auditing.Append([]audit.Record{loss}) != nil {
+	if s.Inputs.Append([]audit.Record{loss}) != nil {
 		return // the next call tries it again
 	}
 	s.gaps.Add(1)
@@ -133,15 +132,15 @@ func firstTime(records []audit.Record) (first time.Time) {
 	return first
 }
 
-func (a *auditing) timePath() string { return filepath.Join(a.spec.Path, "webhook-time.json") }
+func (in *Inputs) timePath() string { return filepath.Join(in.spec.Path, "webhook-time.json") }
 
 // listens stores that the webhook has listened until now.
-func (a *auditing) listens() {
-	if a.server.Load() == nil {
+func (in *Inputs) listens() {
+	if in.server.Load() == nil {
 		return
 	}
-	if err := writeJSON(a.timePath(), time.Now()); err != nil {
-		a.log.Warn("write of the time until which the webhook has listened failed", zap.Error(err))
+	if err := writeJSON(in.timePath(), time.Now()); err != nil {
+		in.log.Warn("write of the time until which the webhook has listened failed", zap.Error(err))
 	}
 }
 
@@ -151,27 +150,27 @@ func (r *recordReader) loss(gap error) *audit.Record {
 	if gap == nil {
 		return nil
 	}
-	behind := storedPosition{Inbox: r.auditing.id, Position: r.at}
+	behind := storedPosition{Inbox: r.inputs.id, Position: r.at}
 	if r.other {
 		behind = r.from
 	}
-	id := fmt.Sprintf("%s %s %s %d %s", r.auditing.id, behind.Inbox, behind.Session, behind.Number, gap)
+	id := fmt.Sprintf("%s %s %s %d %s", r.inputs.id, behind.Inbox, behind.Session, behind.Number, gap)
 	return &audit.Record{ID: id, Lost: newLoss(r.known, gap.Error())}
 }
 
 // publishLoss publishes in each collection that records may be missing: in those that a plan names later, after that. It returns the changes of the
 // checkpoint, which are committed with the position.
-func (r *recordReader) publishLoss(a *attribute.Attribution, number uint64, loss *audit.Record) (changes []event.KV) {
-	for _, id := range r.pipeline.collections() {
-		changes = append(changes, a.Refuse(number, loss, id)...)
+func (r *recordReader) publishLoss(scope *Scope, number uint64, loss *audit.Record) (changes []event.KV) {
+	for id := range scope.all() {
+		changes = append(changes, r.Refuse(number, loss, id)...)
 	}
 	return changes
 }
 
 // declare publishes that there was no room for requests or changes, so that who made a change may be not known. It returns the changes of the
 // checkpoint, which are committed with the position.
-func (r *recordReader) declare(a *attribute.Attribution, now time.Time) []event.KV {
-	f := a.Forgotten()
+func (r *recordReader) declare(scope *Scope, now time.Time) []event.KV {
+	f := r.Forgotten()
 	if f.Number > 0 && (r.forgotten.Number == 0 || f.Since.Before(r.forgotten.Since)) {
 		r.forgotten.Since = f.Since
 	}
@@ -183,18 +182,5 @@ func (r *recordReader) declare(a *attribute.Attribution, now time.Time) []event.
 	r.miss(err)
 	loss := &audit.Record{ID: rand.Text(), Lost: newLoss(r.forgotten.Since, err.Error())}
 	r.forgotten, r.declared = join.Forgotten{}, now
-	return r.publishLoss(a, r.at.Number, loss)
-}
-
-// collections returns the collections that are read, and those that a plan may name later.
-func (p *Pipeline) collections() (ids []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for id := range p.targets {
-		ids = append(ids, id)
-	}
-	for id := range p.unnamed {
-		ids = append(ids, id)
-	}
-	return ids
+	return r.publishLoss(scope, r.at.Number, loss)
 }

@@ -1,4 +1,4 @@
-package bridge
+package attribution
 
 import (
 	"context"
@@ -73,81 +73,81 @@ func (r *role) await(ctx context.Context, leading bool) {
 	}
 }
 
-// lead makes this process the one whose sinks use the records. What is in the inbox may be needed until they say otherwise.
-func (a *auditing) lead() {
-	a.forgetNeeds(time.Now())
-	a.role.set(true)
+// Lead makes this process the one whose sinks use the records. What is in the inbox may be needed until they say otherwise.
+func (in *Inputs) Lead() {
+	in.ForgetNeeds(time.Now())
+	in.role.set(true)
 }
 
-// stand makes this process a standby: what is in the inbox is sent to the next leader.
-func (a *auditing) stand() {
-	a.role.set(false)
-	a.forgetNeeds(time.Time{})
+// Stand makes this process a standby: what is in the inbox is sent to the next leader.
+func (in *Inputs) Stand() {
+	in.role.set(false)
+	in.ForgetNeeds(time.Time{})
 }
 
-// forgetNeeds forgets what the sinks need. begun is when they are started; zero: they are not.
-func (a *auditing) forgetNeeds(begun time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.begun = begun
-	clear(a.needed)
+// ForgetNeeds forgets what the sinks need. begun is when they are started; zero: they are not.
+func (in *Inputs) ForgetNeeds(begun time.Time) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.begun = begun
+	clear(in.needed)
 }
 
-func (a *auditing) sentPath() string { return filepath.Join(a.spec.Path, "sent-position.json") }
+func (in *Inputs) sentPath() string { return filepath.Join(in.spec.Path, "sent-position.json") }
 
 // forward sends the records in the inbox to the leader while this process is a standby, until ctx ends.
-func (a *auditing) forward(ctx context.Context) {
+func (in *Inputs) forward(ctx context.Context) {
 	for {
-		a.role.await(ctx, false)
+		in.role.await(ctx, false)
 		if ctx.Err() != nil {
 			return
 		}
-		a.sendWhileStandby(ctx)
+		in.sendWhileStandby(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		// This process leads. What the former leader has may be lost with it, and the sinks here trim the inbox: the next leader gets all of it.
-		if err := os.Remove(a.sentPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			a.log.Warn("delete of the position up to which audit records were sent failed: some will not be sent to the next leader", zap.Error(err))
+		if err := os.Remove(in.sentPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			in.log.Warn("delete of the position up to which audit records were sent failed: some will not be sent to the next leader", zap.Error(err))
 		}
-		a.role.await(ctx, false)
+		in.role.await(ctx, false)
 	}
 }
 
 // sendWhileStandby sends records until this process leads, or ctx ends.
-func (a *auditing) sendWhileStandby(ctx context.Context) {
+func (in *Inputs) sendWhileStandby(ctx context.Context) {
 	ctx, end := context.WithCancel(ctx)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		a.role.await(ctx, true)
+		in.role.await(ctx, true)
 		end()
 	})
-	a.send(ctx)
+	in.send(ctx)
 	end()
 	waiting.Wait()
 }
 
 // send sends records until ctx ends.
-func (a *auditing) send(ctx context.Context) {
+func (in *Inputs) send(ctx context.Context) {
 	var from inbox.Position
-	if err := readJSON(a.sentPath(), &from); err != nil {
-		a.log.Warn("read of the position up to which audit records were sent failed: all are sent again", zap.Error(err))
+	if err := readJSON(in.sentPath(), &from); err != nil {
+		in.log.Warn("read of the position up to which audit records were sent failed: all are sent again", zap.Error(err))
 		from = inbox.Position{}
 	}
-	s := a.spec.Forward
+	s := in.spec.Forward
 	forward.New(forward.Options{
-		Inbox: a.inbox, From: from, Leader: s.Leader, CAFile: s.CAFile, Cert: s.Cert, Key: s.Key, TokenFile: s.TokenFile,
-		Sent: func(at inbox.Position) { a.storePosition(a.sentPath(), at) },
+		Inbox: in.inbox, From: from, Leader: s.Leader, CAFile: s.CAFile, Cert: s.Cert, Key: s.Key, TokenFile: s.TokenFile,
+		Sent: func(at inbox.Position) { in.storePosition(in.sentPath(), at) },
 		Failed: func(err error) {
 			if ctx.Err() == nil {
-				a.shown.met(sendRecords, err)
+				in.shown.met(sendRecords, err)
 			}
 		},
 		Lost: func(err error) {
-			a.gaps.Add(1)
-			a.shown.lost(err)
-			a.log.Warn("audit records are missing", zap.Error(err))
+			in.gaps.Add(1)
+			in.shown.lost(err)
+			in.log.Warn("audit records are missing", zap.Error(err))
 		},
 	}).Run(ctx)
-	a.shown.met(sendRecords, nil)
+	in.shown.met(sendRecords, nil)
 }

@@ -1,4 +1,4 @@
-package bridge
+package attribution
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func TestChangesWaitForTheTopic(t *testing.T) {
 		}
 	}
 
-	a := newAuditing(t, nil)
+	a := newInputs(t, nil)
 	a.spec.Topic = func() (topic.Options, error) {
 		return topic.Options{Client: options, Topic: "audit", Parser: audit.NewParser(audit.Options{}), Refresh: 50 * time.Millisecond}, nil
 	}
@@ -47,13 +47,13 @@ func TestChangesWaitForTheTopic(t *testing.T) {
 	begun := time.Now()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- a.readTopic(ctx) }()
+	go func() { ended <- a.ReadTopic(ctx) }()
 	await(t, "the end of the topic is not reached", func() bool { return !a.read(fromTopic).at.IsZero() })
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if s := a.status(); s.Unparsable != 1 || !strings.Contains(s.Failing, "Azure") || s.LastError == nil || !strings.Contains(s.LastError.Advice, "audit.kafka.azureResourceId") {
+	if s := a.Status(); s.Unparsable != 1 || !strings.Contains(s.Failing, "Azure") || s.LastError == nil || !strings.Contains(s.LastError.Advice, "audit.kafka.azureResourceId") {
 		t.Errorf("the status does not say that Azure records are not used: %+v", s)
 	}
 	if c := a.read(fromTopic); c.at.Before(begun) || c.number != 3 {

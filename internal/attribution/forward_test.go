@@ -1,4 +1,4 @@
-package bridge
+package attribution
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 // Where a record came from is not the word of its sender: marks of an input of another replica, or of none, would have no meaning, and
 // one that is no small number would stop the program.
 func TestRecordsOfTheWebhookAreOfItsInput(t *testing.T) {
-	a := newAuditing(t, nil)
+	a := newInputs(t, nil)
 	store := newWebhookStore(a)
 	if err := store.Append([]audit.Record{{ID: "1", Input: -1}, {ID: "2", Input: 2_000_000_000}, {ID: "3", Input: fromFile}}); err != nil {
 		t.Fatal(err)

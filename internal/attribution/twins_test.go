@@ -1,14 +1,11 @@
-package bridge
+package attribution
 
 import (
 	"fmt"
 	"testing"
 
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
-	"github.com/kubebridge/kubebridge/internal/core/reconcile"
-	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // The API server serves Events in two groups. A request for either of them makes a change of a collection of either of them: the scheduler writes
@@ -23,12 +20,11 @@ func TestRequestsOfTheOtherGroup(t *testing.T) {
 
 func exactOf(t *testing.T, collection, request string) {
 	a, store := newDenying(t)
-	r := newUnplannedRig(t, &nowhere{}, store, a.spec)
+	r := newRig(t, &nowhere{}, store, a.spec, event.Collection{Group: collection, Resource: "events"})
 	defer r.stop()
 	defer r.followsAudit(a)()
-	r.setCollection(event.Collection{Group: collection, Resource: "events"}, CollectionOptions{})
-	r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
-	r.reads(watched(reconcile.Seen, "e", "11", "10"))
+	r.snapshot("10")
+	r.reads(watched("e", "11", "10"))
 	var b audit.Batch
 	p := audit.NewParser(audit.Options{Denied: true})
 	ref := fmt.Sprintf(`"user":{"username":"scheduler"},"objectRef":{"apiGroup":%q,"apiVersion":"v1","resource":"events","namespace":"a","name":"e"}`, request)
@@ -39,7 +35,7 @@ func exactOf(t *testing.T, collection, request string) {
 	if err := a.Append(b.Records); err != nil {
 		t.Fatal(err)
 	}
-	r.showsSink("the change is exact, and the denied request is published", func(s status.Sink) bool {
-		return s.Attribution != nil && s.Attribution.Exact == 1 && s.Attribution.Denied["published"] == 1
+	r.shows("the change is exact, and the denied request is published", func(s shown) bool {
+		return s.Exact == 1 && s.Denied == 1
 	})
 }

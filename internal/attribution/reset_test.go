@@ -1,4 +1,4 @@
-package bridge
+package attribution
 
 import (
 	"context"
@@ -8,12 +8,9 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
-	"github.com/kubebridge/kubebridge/internal/core/reconcile"
-	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
-	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // losesAll is a bus that accepts batches, until it does not answer. Then it loses all messages.
@@ -61,7 +58,7 @@ func TestResetKeepsRefusedRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer store.Close()
-		a := newAuditing(t, nil)
+		a := newInputs(t, nil)
 		a.spec.Denied, a.spec.Join = true, patient
 		inLog := &losesLog{}
 		bus := &inLog.losesAll
@@ -69,29 +66,27 @@ func TestResetKeepsRefusedRequests(t *testing.T) {
 		if log {
 			to = inLog
 		}
-		r := newAuditedRig(t, to, store, CollectionOptions{}, a.spec)
+		r := newRig(t, to, store, a.spec, configMaps)
 		end := r.followsAudit(a)
-		r.setTarget("configmaps", target{Target: source.Target{Collection: event.Collection{Resource: "configmaps"}}})
-		list := append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)
-		r.reads(list...)
-		r.shows("the snapshot", func(_ status.Sink, c status.Collection) bool { return objects(c, 0) })
+		r.snapshot("10")
+		r.shows("the snapshot", func(s shown) bool { return s.Objects == 0 })
 		stuck := make(chan struct{})
 		bus.mu.Lock()
 		bus.stuck, bus.loses = stuck, make(chan struct{})
 		bus.mu.Unlock()
-		r.reads(watched(reconcile.Seen, "new", "11", "10"))
+		r.reads(watched("new", "11", "10"))
 		<-stuck
 		denied := created("x", "", "carol")
 		denied.Code, denied.Decision, denied.Answer = 403, "forbid", nil
 		if err := a.Append([]audit.Record{denied, {ID: "lost", Lost: newLoss(time.Time{}, "lost")}}); err != nil {
 			t.Fatal(err)
 		}
-		r.shows("what is read waits", func(s status.Sink, _ status.Collection) bool {
-			return s.Attribution != nil && s.Attribution.DeniedWaiting == 2
+		r.shows("what is read waits", func(s shown) bool {
+			return s.DeniedWaiting == 2
 		})
 		end() // the reader continues when the next batch is committed
 		close(bus.loses)
-		r.reads(list...)
+		r.snapshot("10")
 		await(t, "it is not committed that the records were read", func() bool {
 			text, err := store.Get([]byte("n/audit"))
 			if err != nil || text == nil {
@@ -101,8 +96,8 @@ func TestResetKeepsRefusedRequests(t *testing.T) {
 			return err == nil && at.Taken == 2
 		})
 		end = r.followsAudit(a)
-		r.shows("the refused request", func(s status.Sink, _ status.Collection) bool {
-			return s.Attribution.DeniedWaiting == 0 && s.Attribution.Denied["published"] == 1
+		r.shows("the refused request", func(s shown) bool {
+			return s.DeniedWaiting == 0 && s.Denied == 1
 		})
 		end()
 		r.stop()

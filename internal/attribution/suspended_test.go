@@ -1,4 +1,4 @@
-package bridge
+package attribution
 
 import (
 	"context"
@@ -8,12 +8,9 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
-	"github.com/kubebridge/kubebridge/internal/core/reconcile"
-	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
-	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // refusesUsers is a bus that refuses the route of events that say who made a change.
@@ -51,22 +48,22 @@ func TestSuspendedRouteNeedsNoRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	a := newAuditing(t, nil)
+	a := newInputs(t, nil)
 	a.spec.Join = patient
 	bus := &refusesUsers{}
 	run := func(do func(r *rig)) {
 		t.Helper()
-		r := newAuditedRig(t, bus, store, CollectionOptions{}, a.spec)
+		r := newRig(t, bus, store, a.spec, configMaps)
 		end := r.followsAudit(a)
 		do(r)
 		end()
 		r.stop()
 	}
 	run(func(r *rig) {
-		r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
-		r.reads(watched(reconcile.Seen, "new", "11", "10"))
-		r.shows("published", func(s status.Sink, _ status.Collection) bool {
-			return s.Attribution != nil && s.Attribution.Waiting == 1
+		r.snapshot("10")
+		r.reads(watched("new", "11", "10"))
+		r.shows("published", func(s shown) bool {
+			return s.Waiting == 1
 		})
 		if err := a.Append([]audit.Record{created("new", "11", "alice")}); err != nil {
 			t.Fatal(err)
@@ -94,7 +91,7 @@ func TestSuspendedRouteNeedsNoRecords(t *testing.T) {
 	bus.accepts = true
 	bus.mu.Unlock()
 	run(func(r *rig) {
-		r.shows("attributed", func(s status.Sink, _ status.Collection) bool { return s.Attribution != nil && s.Attribution.Exact == 1 })
+		r.shows("attributed", func(s shown) bool { return s.Exact == 1 })
 	})
 	if len(bus.accepted) != 1 || bus.accepted[0] != "alice" {
 		t.Errorf("published are the users %q", bus.accepted)

@@ -1,4 +1,4 @@
-package bridge
+package attribution
 
 import (
 	"bytes"
@@ -11,15 +11,11 @@ import (
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
 	"github.com/kubebridge/kubebridge/internal/attribution/inbox"
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
-	"github.com/kubebridge/kubebridge/internal/core/reconcile"
-	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
-	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // damage damages the last records of the inbox.
-func (a *auditing) damage(t *testing.T) {
+func (a *Inputs) damage(t *testing.T) {
 	t.Helper()
 	if err := a.inbox.Close(); err != nil {
 		t.Fatal(err)
@@ -58,7 +54,7 @@ func TestDamagedEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	a := newAuditing(t, nil)
+	a := newInputs(t, nil)
 	a.spec.Join = join.Options{Settle: time.Millisecond, Keep: time.Millisecond, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100}
 	for range 5 {
 		if err := a.Append([]audit.Record{created("other", "5", "alice")}); err != nil {
@@ -69,14 +65,13 @@ func TestDamagedEnd(t *testing.T) {
 	if n := len(a.readable(t)); n != 2 || a.inbox.Last() != 5 {
 		t.Fatalf("%d of %d records can be read, want 2 of 5", n, a.inbox.Last())
 	}
-	r := newAuditedRig(t, &nowhere{}, store, CollectionOptions{}, a.spec)
+	r := newRig(t, &nowhere{}, store, a.spec, configMaps)
 	defer r.stop()
 	defer r.followsAudit(a)()
-	r.setTarget("configmaps", target{Target: source.Target{Collection: event.Collection{Resource: "configmaps"}}})
-	r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
-	r.reads(watched(reconcile.Seen, "new", "11", "10"))
-	r.shows("there is no record", func(s status.Sink, _ status.Collection) bool {
+	r.snapshot("10")
+	r.reads(watched("new", "11", "10"))
+	r.shows("there is no record", func(s shown) bool {
 		a.hasRead(fromFile, time.Now())
-		return s.Attribution != nil && s.Attribution.Waiting == 0 && s.Attribution.NoRecord == 1
+		return s.Waiting == 0 && s.NoRecord == 1
 	})
 }

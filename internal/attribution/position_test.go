@@ -1,4 +1,4 @@
-package bridge
+package attribution
 
 import (
 	"context"
@@ -28,7 +28,7 @@ import (
 const auditLine = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"1","stage":"ResponseComplete","requestURI":"/","verb":"create","user":{"username":"alice"},"objectRef":{"resource":"pods"},"responseStatus":{"code":201},"stageTimestamp":"2026-03-14T09:26:02.535897Z"}` + "\n"
 
 // readable returns the records in the inbox that can be read.
-func (a *auditing) readable(t *testing.T) (all []audit.Record) {
+func (a *Inputs) readable(t *testing.T) (all []audit.Record) {
 	t.Helper()
 	reader := a.inbox.Reader(inbox.Position{})
 	defer reader.Close()
@@ -60,7 +60,7 @@ func await(t *testing.T, what string, is func() bool) {
 // A position that cannot be decoded must not keep the bridge from starting. It counts as unknown: one loss is noted, and the input is read.
 func TestBrokenPositions(t *testing.T) {
 	for _, text := range []string{"", "\x00\x00\x00\x00", `{"device":1,"ino`, `"text"`, `{"device":1,"offset":"x","topicID":5}`} {
-		a := newAuditing(t, []byte(auditLine))
+		a := newInputs(t, []byte(auditLine))
 		position := filepath.Join(a.spec.Path, "file-position.json")
 		if err := os.WriteFile(position, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestBrokenPositions(t *testing.T) {
 				t.Errorf("position %q: %v", text, err)
 			}
 		}
-		follow(func() bool { return a.inbox.Last() >= 2 && a.status().Records > 0 })
+		follow(func() bool { return a.inbox.Last() >= 2 && a.Status().Records > 0 })
 		all := a.readable(t)
 		if len(all) != 2 || all[0].Lost == nil || !strings.Contains(all[0].Lost.Detail, "position") || all[1].Actor.User.Name != "alice" {
 			t.Errorf("position %q: the inbox has %+v, want a loss and the record", text, all)
@@ -105,7 +105,7 @@ func TestBrokenPositions(t *testing.T) {
 // An identity that cannot be decoded must not keep the bridge from starting. The inbox gets another one, which stays.
 func TestBrokenIdentity(t *testing.T) {
 	for _, text := range []string{"", "\x00\x00\x00\x00", `"ABC`, `{}`, `""`} {
-		a := newAuditing(t, nil)
+		a := newInputs(t, nil)
 		if err := os.WriteFile(filepath.Join(a.spec.Path, "inbox-id.json"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestFloorsAreAskedForBehindTheirRecords(t *testing.T) {
 	}
 	maps, targetOfMaps := of("configmaps")
 	events, targetOfEvents := of("events")
-	a := newAuditing(t, nil)
+	a := newInputs(t, nil)
 	a.spec.Join.MaxOpen = time.Millisecond
 	a.client, a.targets = client, func() map[attribute.Resource]source.Target {
 		return map[attribute.Resource]source.Target{maps: targetOfMaps, events: targetOfEvents}

@@ -1,4 +1,4 @@
-package bridge
+package attribution
 
 import (
 	"context"
@@ -8,12 +8,9 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
-	"github.com/kubebridge/kubebridge/internal/core/reconcile"
-	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
-	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // slowBus is a bus that accepts all batches. A write can be made to wait.
@@ -80,27 +77,26 @@ func TestDroppedChangesDoNotStay(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer store.Close()
-			a := newAuditing(t, nil)
+			a := newInputs(t, nil)
 			a.spec.Join = join.Options{Settle: time.Millisecond, Keep: time.Millisecond, MaxOpen: time.Minute, MaxChanges: 100, MaxRequests: 100}
-			r := newAuditedRig(t, x.to, store, CollectionOptions{}, a.spec)
+			r := newRig(t, x.to, store, a.spec, configMaps)
 			defer r.stop()
 			defer r.followsAudit(a)()
-			r.setTarget("configmaps", target{Target: source.Target{Collection: event.Collection{Resource: "configmaps"}}})
-			r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
-			r.shows("the snapshot", func(_ status.Sink, c status.Collection) bool { return objects(c, 0) })
+			r.snapshot("10")
+			r.shows("the snapshot", func(s shown) bool { return s.Objects == 0 })
 			stuck := make(chan struct{})
 			x.bus.mu.Lock()
 			x.bus.stuck, x.bus.goOn = stuck, make(chan struct{})
 			x.bus.mu.Unlock()
-			r.reads(watched(reconcile.Seen, "first", "11", "10"))
+			r.reads(watched("first", "11", "10"))
 			<-stuck
-			r.reads(watched(reconcile.Seen, "second", "12", "11"))
-			r.shows("there is no record", func(s status.Sink, _ status.Collection) bool {
+			r.reads(watched("second", "12", "11"))
+			r.shows("there is no record", func(s shown) bool {
 				a.hasRead(fromFile, time.Now())
-				return s.Attribution != nil && s.Attribution.Waiting == 0 && s.Attribution.NoRecord == 2
+				return s.Waiting == 0 && s.NoRecord == 2
 			})
 			close(x.bus.goOn)
-			r.shows("both are committed", func(_ status.Sink, c status.Collection) bool { return objects(c, 2) })
+			r.shows("both are committed", func(s shown) bool { return s.Objects == 2 })
 			await(t, "changes stay in the checkpoint", func() bool {
 				n := 0
 				err := store.Scan([]byte("a/"), func(_, _ []byte) error { n++; return nil })

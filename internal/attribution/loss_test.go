@@ -1,4 +1,4 @@
-package bridge
+package attribution
 
 import (
 	"context"
@@ -17,11 +17,8 @@ import (
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
 	"github.com/kubebridge/kubebridge/internal/attribution/inbox"
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
-	"github.com/kubebridge/kubebridge/internal/core/reconcile"
-	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // losses is a bus that keeps the losses that were published.
@@ -55,7 +52,7 @@ func (l *losses) details() (all []string) {
 // Consumers see that records may be missing: where the file was cut off, and where the inbox has lost some. Each is published once, also if the
 // sink starts again.
 func TestLossesArePublished(t *testing.T) {
-	a := newAuditing(t, []byte(auditLine+auditLine))
+	a := newInputs(t, []byte(auditLine+auditLine))
 	a.spec.Join = patient
 	store, err := file.OpenMem(identity)
 	if err != nil {
@@ -65,11 +62,11 @@ func TestLossesArePublished(t *testing.T) {
 	bus := &losses{}
 	run := func(do func(wants func(n int, parts ...string))) {
 		t.Helper()
-		r := newAuditedRig(t, bus, store, CollectionOptions{}, a.spec)
+		r := newRig(t, bus, store, a.spec, configMaps)
 		defer r.stop()
 		ctx, stop := context.WithCancel(t.Context())
 		var group sync.WaitGroup
-		for _, f := range []func() error{func() error { return r.followAudit(ctx, a) }, func() error { return a.follow(ctx) }} {
+		for _, f := range []func() error{func() error { return r.Follow(ctx, a, r.loop) }, func() error { return a.follow(ctx) }} {
 			group.Go(func() {
 				if err := f(); err != nil {
 					t.Error(err)
@@ -78,8 +75,7 @@ func TestLossesArePublished(t *testing.T) {
 		}
 		defer group.Wait()
 		defer stop()
-		r.setTarget("configmaps", target{Target: source.Target{Collection: event.Collection{Resource: "configmaps"}}})
-		r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
+		r.snapshot("10")
 		do(func(n int, parts ...string) {
 			t.Helper()
 			for deadline := time.After(endsHang); len(bus.details()) < n || a.inbox.Last() == 0; {
@@ -128,17 +124,16 @@ func TestLostInbox(t *testing.T) {
 	}
 	defer store.Close()
 	bus := &losses{}
-	run := func(a *auditing, want int, then func(r *rig)) (at storedPosition) {
+	run := func(a *Inputs, want int, then func(r *rig)) (at storedPosition) {
 		t.Helper()
 		a.spec.Join = join.Options{Complete: true, Settle: time.Hour, Keep: time.Hour, MaxOpen: time.Nanosecond, MaxChanges: 1000, MaxRequests: 1000}
-		r := newAuditedRig(t, bus, store, CollectionOptions{}, a.spec)
+		r := newRig(t, bus, store, a.spec, configMaps)
 		end := r.followsAudit(a)
-		r.setTarget("configmaps", target{Target: source.Target{Collection: event.Collection{Resource: "configmaps"}}})
-		r.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}}, listEnd("10")...)...)
+		r.snapshot("10")
 		position := 10
 		for deadline := time.After(endsHang); len(bus.details()) != want || at.Number != a.inbox.Last(); {
 			position++ // the position is stored with other changes
-			r.reads(watched(reconcile.Seen, "x", strconv.Itoa(position), strconv.Itoa(position-1)))
+			r.reads(watched("x", strconv.Itoa(position), strconv.Itoa(position-1)))
 			select {
 			case <-time.After(lookEvery):
 			case <-deadline:
@@ -165,7 +160,7 @@ func TestLostInbox(t *testing.T) {
 		}
 		return list
 	}
-	before, after := newAuditing(t, nil), newAuditing(t, nil) // both have no identity: only the records are lost
+	before, after := newInputs(t, nil), newInputs(t, nil) // both have no identity: only the records are lost
 	if err := before.Append(records(50)); err != nil {
 		t.Fatal(err)
 	}
@@ -187,25 +182,25 @@ func TestLostInbox(t *testing.T) {
 		if err := after.Append([]audit.Record{request}); err != nil {
 			t.Fatal(err)
 		}
-		r.reads(watched(reconcile.Seen, "new", "6000", "5999"))
+		r.reads(watched("new", "6000", "5999"))
 		if err := after.Append([]audit.Record{answered}); err != nil {
 			t.Fatal(err)
 		}
-		r.shows("the user of a change behind the loss", func(s status.Sink, _ status.Collection) bool {
+		r.shows("the user of a change behind the loss", func(s shown) bool {
 			after.hasRead(fromFile, time.Now())
-			return s.Attribution != nil && s.Attribution.Exact == 1
+			return s.Exact == 1
 		})
 	})
 	if err := after.inbox.Trim(at.Position); err != nil {
 		t.Errorf("the position is not one in the inbox: %v", err)
 	}
 
-	again := newAuditing(t, nil)
+	again := newInputs(t, nil)
 	if err := again.Append(records(3)); err != nil {
 		t.Fatal(err)
 	}
 	run(again, 2, func(*rig) {})
-	another := newAuditing(t, nil) // with another identity
+	another := newInputs(t, nil) // with another identity
 	another.id = "another"
 	if err := another.Append(records(3)); err != nil {
 		t.Fatal(err)
@@ -221,7 +216,7 @@ func TestLostInbox(t *testing.T) {
 // A gap that is read again has the same id, and another one has another id.
 func TestLossID(t *testing.T) {
 	id := func(box string, at inbox.Position, from, to uint64) string {
-		r := recordReader{auditing: &auditing{id: box}, at: at}
+		r := recordReader{inputs: &Inputs{id: box}, at: at}
 		return r.loss(&inbox.GapError{From: from, To: to, Err: errors.New("damaged")}).ID
 	}
 	at := inbox.Position{Session: "s", Number: 4}
@@ -239,16 +234,16 @@ func TestLossID(t *testing.T) {
 // Where records are declared complete, an event that does not parse is a loss: it may have been about a request that changed something.
 func TestUnparsableIsLost(t *testing.T) {
 	for _, complete := range []bool{false, true} {
-		a := newAuditing(t, []byte("this is no audit event\n"))
+		a := newInputs(t, []byte("this is no audit event\n"))
 		a.spec.Join.Complete = complete
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- a.follow(ctx) }()
-		for deadline := time.After(endsHang); a.status().Unparsable == 0; {
+		for deadline := time.After(endsHang); a.Status().Unparsable == 0; {
 			select {
 			case <-time.After(time.Millisecond):
 			case <-deadline:
-				t.Fatalf("the line was not read: %+v", a.status())
+				t.Fatalf("the line was not read: %+v", a.Status())
 			}
 		}
 		cancel()
@@ -268,7 +263,7 @@ func TestUnparsableIsLost(t *testing.T) {
 
 // Records that the webhook has refused may be lost, and those that were sent while it did not listen for long.
 func TestWebhookLosses(t *testing.T) {
-	a := newAuditing(t, nil)
+	a := newInputs(t, nil)
 	records := []audit.Record{{ID: "1", Verb: "create", Resource: "pods", Stage: audit.Complete}}
 	var found []string
 	var since time.Time // of the last loss
@@ -313,8 +308,8 @@ func TestWebhookLosses(t *testing.T) {
 	appends(s)
 	appends(s)
 	wants("inbox is full")
-	if !since.Equal(received) || a.status().Gaps != 1 || a.status().LastError == nil {
-		t.Errorf("the loss is since %v, want %v, when the first request came; the status has %+v", since, received, a.status())
+	if !since.Equal(received) || a.Status().Gaps != 1 || a.Status().LastError == nil {
+		t.Errorf("the loss is since %v, want %v, when the first request came; the status has %+v", since, received, a.Status())
 	}
 	early := received.Add(-time.Hour)
 	for range 3 { // within a minute

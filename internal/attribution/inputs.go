@@ -1,0 +1,496 @@
+package attribution
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
+	"github.com/kubebridge/kubebridge/internal/attribution/audit"
+	"github.com/kubebridge/kubebridge/internal/attribution/inbox"
+	"github.com/kubebridge/kubebridge/internal/attribution/join"
+	"github.com/kubebridge/kubebridge/internal/attribution/logfile"
+	"github.com/kubebridge/kubebridge/internal/attribution/topic"
+	"github.com/kubebridge/kubebridge/internal/attribution/webhook"
+	"github.com/kubebridge/kubebridge/internal/base/diskguard"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+const (
+	// recordsAtOnce is how many audit records a sink takes at once.
+	recordsAtOnce = 256
+	// storeEvery is how often a sink stores how far it has read audit records.
+	storeEvery = time.Second
+	// almostFull is the part of audit.maxBytes from which on one sink's needs do not count any more: see [Inputs.lowest].
+	almostFull = 0.9
+	// readyAfter is how long a sink may take to read its checkpoint before its bus counts as away: see [Inputs.lowest].
+	readyAfter = time.Minute
+	// trimEvery is how often records that no sink needs are deleted.
+	trimEvery = 10 * time.Second
+	// recordBytesAtOnce is how many bytes of memory these records may take, besides those of the last one.
+	recordBytesAtOnce = 1 << 20
+	// declareEvery is how often a sink publishes that there was no room for requests, and the webhook notes that it has refused records.
+	declareEvery = time.Minute
+	// lookEvery is how often a sink looks what has become certain without another record.
+	lookEvery = 250 * time.Millisecond
+	// floorEvery is how often the API server is asked how far it has come, if records are complete.
+	floorEvery = 20 * time.Second
+	// floorsAtOnce is how many resources are asked for at once.
+	floorsAtOnce = 4
+)
+
+// The inputs.
+const (
+	fromWebhook = iota
+	fromFile
+	fromTopic
+	inputs
+)
+
+// Spec says where audit records come from.
+type Spec struct {
+	Path    string // directory of the inbox
+	Inbox   func(context.Context) (inbox.Options, error)
+	Webhook *webhook.Options // without Store, Log, Unparsable and Leads; nil: there is no webhook
+	// Forward says how a replica that does not lead sends the records that its inputs get to the leader; nil: such a replica gets none.
+	Forward *ForwardSpec
+	File    *logfile.Options              // nil: there is none
+	Topic   func() (topic.Options, error) // nil: there is none. An error is tried again
+	Join    join.Options
+	// MaxBytes bounds the memory of records and changes of each sink: see [attribute.Options].
+	MaxBytes int
+	Wait     time.Duration // see [attribute.Options]
+	Denied   bool          // refused requests are published
+}
+
+// Inputs get audit records, keep them, and pass them on to all sinks.
+type Inputs struct {
+	spec  *Spec
+	log   *zap.Logger
+	inbox *inbox.Inbox
+	sinks []string // their names
+
+	id     string // of the inbox
+	role   role
+	gaps   atomic.Uint64 // records of an unknown number were lost that often
+	server atomic.Pointer[webhook.Server]
+	shown  state
+
+	client  *source.Client
+	targets func() map[attribute.Resource]source.Target // a target of each resource
+
+	mu     sync.Mutex
+	begun  time.Time                 // when the sinks were started here; zero: this process is a standby
+	needed map[string]inbox.Position // by sink: records behind it are needed
+	caught [inputs]caught            // of the file and of the topic
+	floors map[attribute.Resource]floor
+}
+
+// caught says that all records that were written to the inputs before at have at most the given number.
+type caught struct {
+	at     time.Time
+	number uint64
+}
+
+// floor says that the state of a resource was not later than version at some time after the inputs had been read as caught says.
+type floor struct {
+	caught
+	version string
+}
+
+// Options of [Inputs]. All are required.
+type Options struct {
+	*Spec
+	Sinks   []string                                    // their names
+	Targets func() map[attribute.Resource]source.Target // of the resources that sinks read
+	Client  *source.Client
+	Log     *zap.Logger
+}
+
+// Open opens the inbox. The caller calls Run and Close.
+func Open(o Options, box inbox.Options) (*Inputs, error) {
+	b, err := inbox.Open(o.Path, box)
+	if err != nil {
+		return nil, err
+	}
+	in := &Inputs{
+		spec: o.Spec, log: o.Log, inbox: b, sinks: o.Sinks, needed: map[string]inbox.Position{}, client: o.Client, targets: o.Targets,
+		floors: map[attribute.Resource]floor{},
+	}
+	if err := in.identify(); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return in, nil
+}
+
+// Close closes the inbox, after Run and all sinks' Follow have returned.
+func (in *Inputs) Close() error { return in.inbox.Close() }
+
+// identify reads the identity of the inbox, or gives it one: also if the file cannot be decoded. Positions of the sinks then are ones in another
+// inbox, see [recordReader.storedHere].
+func (in *Inputs) identify() error {
+	path := filepath.Join(in.spec.Path, "inbox-id.json")
+	err := readJSON(path, &in.id)
+	switch {
+	case errors.Is(err, errNotDecoded):
+		in.id = ""
+		in.log.Warn("the identity of the audit inbox cannot be decoded: the inbox gets another one", zap.Error(err))
+	case err != nil:
+		return err
+	}
+	if in.id != "" {
+		return nil
+	}
+	in.id = rand.Text()
+	return writeJSON(path, in.id)
+}
+
+// Run gets records until ctx ends. Those of the topic are got by ReadTopic, at the leader only.
+func (in *Inputs) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	if in.spec.Webhook != nil {
+		group.Go(func() error { return in.serve(ctx) })
+	}
+	if in.spec.File != nil {
+		group.Go(func() error { return in.follow(ctx) })
+	}
+	group.Go(func() error {
+		in.trim(ctx)
+		return nil
+	})
+	if in.spec.Forward != nil {
+		group.Go(func() error {
+			in.forward(ctx)
+			return nil
+		})
+	}
+	if in.spec.Join.Complete {
+		group.Go(func() error {
+			in.findFloors(ctx)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (in *Inputs) serve(ctx context.Context) error {
+	o := *in.spec.Webhook
+	store := newWebhookStore(in)
+	o.Store, o.Log = store, in.log
+	o.Refused = func(records []audit.Record, why error) { store.Refused(firstTime(records), why) }
+	o.Leads = in.role.leads
+	if in.spec.Join.Complete {
+		o.Unparsable = func(why error) audit.Record { return unparsable(fromWebhook, why) }
+	}
+	s, err := webhook.New(o)
+	if err != nil {
+		return fmt.Errorf("audit.webhook: %w", err)
+	}
+	in.server.Store(s)
+	defer store.declare(true)
+	return s.Run(ctx)
+}
+
+// follow copies the records of the log file to the inbox. How far it has come is stored behind that, so records can come twice.
+func (in *Inputs) follow(ctx context.Context) error {
+	path := filepath.Join(in.spec.Path, "file-position.json")
+	from, ok := readPosition[logfile.Position](ctx, in, path, fromFile)
+	if !ok {
+		return nil
+	}
+	f := logfile.Open(*in.spec.File, from)
+	defer func() { _ = f.Close() }()
+	found := false
+	var known time.Time // of the last record that was read, or when all was
+	for {
+		begun := time.Now()
+		chunk, err := f.Next()
+		var gap *logfile.GapError
+		switch {
+		case errors.As(err, &gap):
+			if !in.lost(ctx, fromFile, known, err) {
+				return nil
+			}
+			continue
+		case errors.Is(err, io.EOF):
+			found, known = in.fileEnds(found, begun), begun
+			if f.Wait(ctx) != nil {
+				return nil
+			}
+			continue
+		case errors.Is(err, logfile.ErrChanging): // it is not known that everything is in the inbox
+			if f.Wait(ctx) != nil {
+				return nil
+			}
+			continue
+		case err != nil:
+			in.shown.met(readFile, err)
+			in.log.Warn("read of the audit log failed, trying again", zap.Error(err))
+			if !pause(ctx, retryEvery) {
+				return nil
+			}
+			continue
+		}
+		found = true
+		known = lastTime(chunk.Records, known)
+		in.shown.met(readFile, nil)
+		for i := range chunk.Records {
+			chunk.Records[i].Input = fromFile
+		}
+		if chunk.Unparsable > 0 && in.spec.Join.Complete {
+			chunk.Records = append(chunk.Records, unparsable(fromFile, chunk.Err))
+		}
+		if !in.keep(ctx, chunk.Records) {
+			return nil
+		}
+		in.shown.count(&chunk.Batch)
+		in.storePosition(path, chunk.Position)
+	}
+}
+
+// readPosition returns how far an input was read. If that cannot be read, a loss is noted, and the result is the zero position. ok is false if ctx
+// ends first.
+func readPosition[Position any](ctx context.Context, in *Inputs, path string, input int) (from Position, ok bool) {
+	err := readJSON(path, &from)
+	if err == nil {
+		return from, true
+	}
+	var unknown Position
+	if !in.lost(ctx, input, time.Time{}, fmt.Errorf("read the position up to which audit records were read: %w", err)) {
+		return unknown, false
+	}
+	in.storePosition(path, unknown) // so that the next start does not note the loss again
+	return unknown, true
+}
+
+// storePosition stores how far an input was read. An error is not repeated: the next position replaces this one.
+func (in *Inputs) storePosition(path string, position any) {
+	err := writeJSON(path, position)
+	in.shown.met(storePosition, err)
+	if err != nil {
+		in.log.Warn("write of the position of audit records failed", zap.Error(err))
+	}
+}
+
+// fileEnds is called when all of the file was read that had been written before a time. found says that the file has been there: until then, the
+// configuration may name another file than the API server writes. It returns whether the file has been there now.
+func (in *Inputs) fileEnds(found bool, at time.Time) bool {
+	var missing error
+	if !found {
+		_, missing = os.Stat(in.spec.File.Path)
+	}
+	in.shown.met(readFile, missing)
+	in.hasRead(fromFile, at)
+	return missing == nil
+}
+
+// hasRead notes that everything that was written to the file or to the topic before a time is in the inbox.
+func (in *Inputs) hasRead(input int, at time.Time) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.caught[input] = caught{at, in.inbox.Last()}
+}
+
+// read returns what hasRead noted last of an input.
+func (in *Inputs) read(input int) caught {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.caught[input]
+}
+
+// caughtUp returns up to where the records of all inputs are in the inbox. Those of the webhook are there before the API server goes on. The time is zero
+// until the end of the file and of the topic was reached.
+func (in *Inputs) caughtUp() caught {
+	var all []caught
+	if in.spec.File != nil {
+		all = append(all, in.read(fromFile))
+	}
+	if in.spec.Topic != nil {
+		all = append(all, in.read(fromTopic))
+	}
+	if len(all) == 0 {
+		at := time.Now()
+		return caught{at, in.inbox.Last()}
+	}
+	least := all[0]
+	for _, one := range all[1:] {
+		if one.at.Before(least.at) {
+			least.at = one.at
+		}
+		least.number = max(least.number, one.number)
+	}
+	return least
+}
+
+// findFloors asks the API server again and again how far each resource has come, until ctx ends.
+func (in *Inputs) findFloors(ctx context.Context) {
+	for pause(ctx, min(floorEvery, in.spec.Join.MaxOpen/2)) {
+		read := in.caughtUp()
+		asked := time.Now() // the number was known before the version is
+		var group errgroup.Group
+		group.SetLimit(floorsAtOnce)
+		for r, t := range in.targets() {
+			group.Go(func() error {
+				version, err := in.client.Version(ctx, t, asked)
+				if err != nil {
+					in.log.Debug("it is not known how far the API server has come", zap.Error(err))
+					return nil
+				}
+				in.mu.Lock()
+				defer in.mu.Unlock()
+				in.floors[r] = floor{read, version}
+				return nil
+			})
+		}
+		_ = group.Wait() // there are no errors
+	}
+}
+
+// keep appends records to the inbox, as soon as that has room. It returns false if ctx ends first.
+func (in *Inputs) keep(ctx context.Context, records []audit.Record) bool {
+	for {
+		err := in.Append(records)
+		if err == nil {
+			return true
+		}
+		in.log.Warn("audit records cannot be kept, trying again", zap.Error(err))
+		if !pause(ctx, retryEvery) {
+			return false
+		}
+	}
+}
+
+// errNotDecoded is returned by readJSON for a file that writeJSON has not written like that.
+var errNotDecoded = errors.New("the file cannot be decoded")
+
+// readJSON reads a value that writeJSON has written, if the file exists. After an error, the value can be anything.
+func readJSON(path string, value any) error {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, value); err != nil {
+		return fmt.Errorf("%w: %s: %w", errNotDecoded, path, err)
+	}
+	return nil
+}
+
+// writeJSON replaces a file durably by the JSON of a value.
+func writeJSON(path string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return diskguard.ReplaceFile(path, text)
+}
+
+// trim deletes records that no sink needs.
+func (in *Inputs) trim(ctx context.Context) {
+	for pause(ctx, trimEvery) {
+		in.listens()
+		lowest := in.lowest()
+		if lowest.Number == 0 {
+			continue
+		}
+		err := in.inbox.Trim(lowest)
+		in.shown.met(deleteRecords, err)
+		if err != nil {
+			in.log.Warn("delete of audit records failed, trying again", zap.Error(err))
+		}
+	}
+}
+
+// need is what a sink needs of the inbox: the records behind a position.
+type need struct {
+	sink string
+	inbox.Position
+	known bool // false: the sink has not read its checkpoint yet, and may need all records
+}
+
+// needs returns what the sinks need, the one first that needs most; nil: this process has no sinks now.
+func (in *Inputs) needs() (list []need) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.begun.IsZero() {
+		return nil
+	}
+	for _, sink := range in.sinks {
+		at, known := in.needed[sink]
+		list = append(list, need{sink, at, known})
+	}
+	slices.SortFunc(list, func(x, y need) int {
+		return cmp.Or(cmp.Compare(x.Number, y.Number), cmp.Compare(x.sink, y.sink))
+	})
+	return list
+}
+
+// starting reports whether sinks may not have had the time to read their checkpoints.
+func (in *Inputs) starting() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return time.Since(in.begun) < readyAfter
+}
+
+// records returns how many records a need is.
+func (in *Inputs) records(n need) uint64 {
+	last := in.inbox.Last()
+	return last - min(last, max(n.Number, in.inbox.First()-1))
+}
+
+// lowest returns the position up to which records are deleted; zero: none. A sink that has not read its checkpoint needs all: its bus may be away.
+//
+//	inbox                                                    records are kept for
+//	has room                                                 all sinks
+//	almost full, and one sink alone needs half of them       the other sinks: the records would be refused for all. That sink
+//	or more                                                  finds a gap, and publishes it
+//	the same, but that sink has not read its checkpoint,     all sinks
+//	and the sinks were started less than readyAfter ago
+//	almost full otherwise                                    all sinks
+func (in *Inputs) lowest() (upTo inbox.Position) {
+	list := in.needs()
+	if len(list) == 0 {
+		return upTo
+	}
+	limit := in.inbox.MaxBytes()
+	if limit == 0 || float64(in.inbox.Bytes()) < almostFull*float64(limit) || len(list) == 1 {
+		return list[0].Position
+	}
+	all, others := in.records(list[0]), in.records(list[1])
+	if all-others < (all+1)/2 || all == others || !list[0].known && in.starting() {
+		return list[0].Position
+	}
+	in.log.Warn("deleted audit records that a sink has not used, because they take the room of all sinks",
+		zap.String("sink", list[0].sink), zap.Uint64("records", all-others))
+	return list[1].Position
+}
+
+// retryEvery is the pause before an operation is tried again.
+const retryEvery = 3 * time.Second
+
+// pause waits. It returns false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
