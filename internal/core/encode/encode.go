@@ -251,7 +251,7 @@ func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
 func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.Record, []event.KV) {
 	c := e.collection(i.Collection)
 	ev := e.open.events.New(event.Event{
-		Origin: e.origin(c, i), Time: at, Collection: &c.eventCollection, Epoch: i.Epoch, Run: c.run(i.Run), Incarnation: i.Incarnation,
+		Origin: originOfItem(i), Time: at, Collection: &c.eventCollection, Epoch: i.Epoch, Run: c.run(i.Run), Incarnation: i.Incarnation,
 	})
 	switch {
 	case i.Event != nil:
@@ -260,7 +260,7 @@ func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 	case i.Attribution != nil:
 		return e.chronicled(c, i, ev)
 	}
-	o := e.object(c, i, ev)
+	o := c.object(i, ev)
 	if i.Object.Null {
 		r := event.Record{Event: ev, Format: e.Encoder.Format}
 		e.address(c, i, ev, &r)
@@ -333,7 +333,7 @@ func (c *collection) run(n uint64) string {
 	return c.last.text
 }
 
-// origin returns the origin of an item's event:
+// originOfItem returns the origin of an item's event:
 //
 //	event                                         origin
 //	closed                                        reconcile
@@ -344,7 +344,7 @@ func (c *collection) run(n uint64) string {
 //	of an object                                  origin of its sighting
 //	present in a resync                           resync
 //	end of an object whose name another one has   reconcile, if it is not that of a list
-func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
+func originOfItem(i *reconcile.Item) event.Origin {
 	first := i.Run == i.Incarnation
 	if i.Attribution != nil {
 		return event.Audit
@@ -379,7 +379,7 @@ func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
 }
 
 // object completes the event of an object, and returns the object if its body is known.
-func (e *Encoder) object(c *collection, i *reconcile.Item, ev *event.Event) *source.Object {
+func (c *collection) object(i *reconcile.Item, ev *event.Event) *source.Object {
 	x := i.Object
 	ev.Type, ev.UID, ev.ResourceVersion = x.Type, x.Object.UID, x.Version
 	ev.APIVersion, ev.Kind = x.Object.APIVersion, x.Object.Kind

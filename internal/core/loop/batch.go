@@ -28,16 +28,20 @@ type batches struct {
 	inFlight *flight
 	recycled *memory // of the batch that was committed last
 	written  chan error
-	// checked gets the results of checks of the bus. No batch is on its way while one runs.
-	checked  chan error
-	checkDue bool               // before the next batch
-	checking context.CancelFunc // nil: none runs
+	check    busCheck
 
 	running  sync.WaitGroup    // the delivery, or the check
 	seq      uint64            // number of batches; unlike the core's number, it continues after a reset
 	objects  map[string]int64  // in the inventories of the store, by collection
 	counted  map[string]uint64 // the incarnations of objects, by collection
 	draining bool              // the loop is stopping, so the filling batch does not wait for more records
+}
+
+// busCheck is the check of the bus. No batch is on its way while one runs.
+type busCheck struct {
+	due  bool               // before the next batch
+	end  context.CancelFunc // nil: none runs
+	done chan error         // gets its result
 }
 
 // batch is a batch with the loop's own data about it.
@@ -178,11 +182,11 @@ func (b *batches) dispatch(ctx context.Context) {
 	if b.open.since.IsZero() && !b.core.Empty() {
 		b.open.since = time.Now()
 	}
-	if b.inFlight != nil || b.checking != nil {
+	if b.inFlight != nil || b.check.end != nil {
 		return
 	}
-	if b.checkDue {
-		b.check(ctx)
+	if b.check.due {
+		b.checkBus(ctx)
 		return
 	}
 	if b.core.Idle() || b.wait() > 0 {
@@ -198,11 +202,11 @@ func (b *batches) dispatch(ctx context.Context) {
 	b.deliver(ctx)
 }
 
-// check begins a check of the bus.
-func (b *batches) check(ctx context.Context) {
-	b.checkDue = false
-	ctx, b.checking = context.WithCancel(ctx)
-	b.running.Go(func() { b.checked <- b.Delivery.Check(ctx) })
+// checkBus begins a check of the bus.
+func (b *batches) checkBus(ctx context.Context) {
+	b.check.due = false
+	ctx, b.check.end = context.WithCancel(ctx)
+	b.running.Go(func() { b.check.done <- b.Delivery.Check(ctx) })
 }
 
 // newBatch returns an empty batch. It reuses the memory of a committed batch if there is one.

@@ -152,7 +152,7 @@ type Loop struct {
 // New returns a loop that is not running yet.
 func New(o Options) *Loop {
 	l := &Loop{Options: o, calls: newCalls(), reads: newReads(&o), plan: newPlanned(), suspended: newSuspensions(o.Observer)}
-	l.batches = &batches{Options: &l.Options, plan: l.plan, budget: l.reads.budget, written: make(chan error, 1), checked: make(chan error, 1), objects: map[string]int64{}, counted: map[string]uint64{}}
+	l.batches = &batches{Options: &l.Options, plan: l.plan, budget: l.reads.budget, written: make(chan error, 1), check: busCheck{done: make(chan error, 1)}, objects: map[string]int64{}, counted: map[string]uint64{}}
 	l.batches.open = l.batches.newBatch()
 	l.reads.committed = l.committed
 	l.reads.source = func(ctx context.Context, collection string, read uint64, direct bool) error {
@@ -214,7 +214,7 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		if err := l.advance(ctx); err != nil {
 			return err
 		}
-		if l.stopping && l.batches.inFlight == nil && l.batches.checking == nil && (l.core.Idle() || !l.plan.made) {
+		if l.stopping && l.batches.inFlight == nil && l.batches.check.end == nil && (l.core.Idle() || !l.plan.made) {
 			l.Delivery.Finish(ctx)
 			return nil
 		}
@@ -225,7 +225,7 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 			err = f(ctx)
 		case err = <-l.batches.written:
 			err = l.finished(ctx, err)
-		case err = <-l.batches.checked:
+		case err = <-l.batches.check.done:
 			err = l.checked(ctx, err)
 		case l.pings <- struct{}{}:
 		case now := <-tick.C:
@@ -234,9 +234,9 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		case <-l.delayed():
 		case <-stopped:
 			stopped, l.stopping, l.batches.draining = nil, true, true
-			l.batches.checkDue = false
-			if l.batches.checking != nil {
-				l.batches.checking()
+			l.batches.check.due = false
+			if l.batches.check.end != nil {
+				l.batches.check.end()
 			}
 			l.reads.stopAll()
 		case <-ctx.Done():
@@ -562,8 +562,8 @@ func (l *Loop) finished(ctx context.Context, err error) error {
 
 // checked handles the end of a check of the bus.
 func (l *Loop) checked(ctx context.Context, err error) error {
-	l.batches.checking()
-	l.batches.checking = nil
+	l.batches.check.end()
+	l.batches.check.end = nil
 	switch {
 	case l.stopping: // it was ended; what is left to deliver shows whether the bus works
 		return nil
@@ -618,7 +618,7 @@ func (l *Loop) follow(ctx context.Context, id string) {
 
 // tick takes the steps that are due at intervals.
 func (l *Loop) tick(at time.Time) {
-	l.batches.checkDue = l.Delivery.Checks() && !l.stopping
+	l.batches.check.due = l.Delivery.Checks() && !l.stopping
 	l.write(at)
 	if l.plan.made && l.Replan != nil && !slices.Equal(absent(l.core), l.plan.proved) {
 		l.Replan()
