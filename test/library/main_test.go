@@ -175,7 +175,7 @@ func TestDependencies(t *testing.T) {
 			t.Errorf("%s does not even depend on %s: %d packages", x.pkg, x.has, len(deps))
 		}
 		for _, dep := range deps {
-			if dep == module+"/internal/scan" { // it knows no bus
+			if dep == module+"/internal/base/scan" { // it knows no bus
 				continue
 			}
 			if slices.ContainsFunc(x.not, func(not string) bool { return dep == not || strings.HasPrefix(dep, not+"/") }) {
