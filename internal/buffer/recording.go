@@ -70,7 +70,7 @@ type Recording struct {
 	idle  time.Time // since when the sink has not needed the recording
 	at    Position  // the last known one of the sink. Committed is "" if it has not been known since the start. Read and Seen have no meaning
 	stop  context.CancelFunc
-	fresh uint64 // frames that were appended that have not been flushed
+	fresh bool   // frames were appended that have not been flushed
 	aged  bool   // maxAge has deleted frames that the sink has not published
 	since int64  // bytes of the frames behind the last metadata
 	text  []byte // memory for the next frame
@@ -243,7 +243,8 @@ func (r *Recording) Handle(_ context.Context, s source.Signal) error {
 		return err
 	}
 	r.End.add(&f)
-	r.fresh++
+	r.frames.Add(1)
+	r.fresh = true
 	if s.Object != nil {
 		s.Object.Release()
 	}
@@ -257,16 +258,12 @@ func (r *Recording) Handle(_ context.Context, s source.Signal) error {
 func (r *Recording) flush() error {
 	r.mu.Lock()
 	fresh := r.fresh
-	r.fresh = 0
+	r.fresh = false
 	r.mu.Unlock()
-	if fresh == 0 {
+	if !fresh {
 		return nil
 	}
-	err := r.stream.Flush(false)
-	if err == nil {
-		r.frames.Add(fresh) // so they outlive the process
-	}
-	return err
+	return r.stream.Flush(false)
 }
 
 // find returns the number of the first frame that a watch from a position would send. It returns false if the recording does not reach

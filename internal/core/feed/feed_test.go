@@ -323,6 +323,17 @@ func (p *program) requests() []string {
 	return all
 }
 
+// awaitWatch waits until a watch has begun. Its request, and those before, are forgotten.
+func (p *program) awaitWatch(begin string) {
+	p.t.Helper()
+	isWatch := func(r string) bool { return strings.HasPrefix(r, begin) }
+	for deadline := time.Now().Add(30 * time.Second); !slices.ContainsFunc(p.requests(), isWatch); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("there is no %s", begin)
+		}
+	}
+}
+
 // Consumers get all existing objects and every change. A restart continues the watch and repeats nothing.
 func TestFollowed(t *testing.T) {
 	s := newServer(t)
@@ -541,7 +552,7 @@ func TestResync(t *testing.T) {
 	p.wanted.ResyncEvery = 2 * time.Second
 	p.start()
 	p.expect("gap reset", "present a", "present b", "synced")
-	p.requests()
+	p.awaitWatch("watch v1")
 	p.expect("gap resync", "present a", "present b", "synced")
 	if got := p.requests(); !slices.Equal(got, []string{"list v1"}) {
 		t.Errorf("the resync asked for %v", got)
@@ -603,11 +614,7 @@ func TestEpochsOutliveReads(t *testing.T) {
 	p.plan.serve("v2")
 	s.do(func() { s.write("red", "c", "d") })
 	p.expect("added c", "added d")
-	for deadline := time.Now().Add(30 * time.Second); !slices.ContainsFunc(p.requests(), func(r string) bool { return strings.HasPrefix(r, "watch v2") }); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("v2 is not read")
-		}
-	}
+	p.awaitWatch("watch v2")
 	for len(p.states) > 0 { // drop the states of the first restore
 		<-p.states
 	}
