@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	maxPause    = time.Minute // the longest Retry-After that is obeyed
 	maxAnswer   = 4 << 10     // bytes of an answer that are read
 	answerTime  = time.Second // for the body of an answer, which decides nothing
 	maxShown    = 200         // bytes of an answer that an error shows
@@ -154,12 +153,12 @@ func (s *Sink) request(ctx context.Context, all []event.Record, which []int) (*h
 func (s *Sink) obey(value string, now time.Time) {
 	until, err := http.ParseTime(value)
 	if seconds, e := strconv.ParseFloat(value, 64); e == nil {
-		until, err = now.Add(time.Duration(min(max(seconds, 0), maxPause.Seconds())*float64(time.Second))), nil
+		until, err = now.Add(time.Duration(min(max(seconds, 0), s.maxPause.Seconds())*float64(time.Second))), nil
 	}
 	if err != nil {
 		return
 	}
-	if latest := now.Add(maxPause); until.After(latest) {
+	if latest := now.Add(s.maxPause); until.After(latest) {
 		until = latest
 	}
 	s.mu.Lock()

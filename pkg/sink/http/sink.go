@@ -7,6 +7,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -25,13 +26,15 @@ import (
 
 // Options are the options of a sink.
 type Options struct {
-	Config Config
+	Config   Config
+	MaxPause time.Duration // the longest Retry-After that is obeyed; 0: a minute
 }
 
 // Sink is a [sink.Sink] that sends requests.
 type Sink struct {
-	c      Config
-	client *http.Client
+	c        Config
+	maxPause time.Duration
+	client   *http.Client
 
 	seq  uint64              // of the batch that done is about
 	done map[sink.Place]bool // acknowledged records of that batch
@@ -53,7 +56,7 @@ func New(o Options) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Sink{c: c}, nil
+	return &Sink{c: c, maxPause: cmp.Or(o.MaxPause, time.Minute)}, nil
 }
 
 // Open reads the certificates and asks the server for any answer. It has nothing to write, so it cannot know whether events are accepted.
