@@ -1,12 +1,12 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
 	"github.com/kubebridge/kubebridge/internal/operate/status"
@@ -35,7 +35,7 @@ func (b *slowBus) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
 	}
 	for _, r := range batch.Records {
 		for _, kv := range r.State {
-			if attribute.IsWaiting(kv.Key) && kv.Value != nil {
+			if bytes.HasPrefix(kv.Key, []byte("a/")) && kv.Value != nil {
 				b.waiting = append(b.waiting, string(kv.Key))
 			}
 		}
