@@ -1,12 +1,12 @@
 package attribution
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -32,7 +32,7 @@ func (b *slowBus) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
 	}
 	for _, r := range batch.Records {
 		for _, kv := range r.State {
-			if attribute.IsWaiting(kv.Key) && kv.Value != nil {
+			if bytes.HasPrefix(kv.Key, []byte("a/")) && kv.Value != nil {
 				b.waiting = append(b.waiting, string(kv.Key))
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/core/encode"
+	"github.com/kubebridge/kubebridge/internal/core/loop"
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -89,6 +90,43 @@ func TestCountsOfAList(t *testing.T) {
 	r.reads(begun(event.ReasonExpired), listed("0", "5"), listed("1", "12"), listed("4", "13"))
 	r.reads(&reconcile.Input{Kind: reconcile.ListEnded, Version: "20"}, lacks("2", "20"), lacks("3", "20"), &reconcile.Input{Kind: reconcile.ListDone})
 	expect("a later list began again, and an object changed twice", event.Counts{Listed: 3, Added: 1, Modified: 2, Deleted: 2, Unchanged: 1})
+}
+
+// TestCountsOfALateRead: what a read has found when it is over is not counted as listed. The core ignores it.
+func TestCountsOfALateRead(t *testing.T) {
+	store, err := file.OpenMem(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	bus := &countsBus{counts: make(chan event.Counts, 1)}
+	r := newRig(t, bus, store, CollectionOptions{})
+	defer r.stop()
+	begun := &reconcile.Input{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}
+	handler := func() *loop.Handler {
+		now := make(chan *loop.Handler, 1)
+		r.reader.do <- func(_ context.Context, h *loop.Handler) error {
+			now <- h
+			return nil
+		}
+		return <-now
+	}
+	r.reads(append([]*reconcile.Input{begun, listed("0", "5"), listed("1", "5")}, listEnd("10")...)...)
+	if got, want := <-bus.counts, (event.Counts{Listed: 2, Present: 2}); got != want {
+		t.Errorf("the first list: %+v, want %+v", got, want)
+	}
+	former := handler()
+	r.set(CollectionOptions{Settings: encode.Settings{Filter: `name != "other"`}}) // it leads to another list
+	for handler() == former {
+	}
+	r.reads(begun, listed("0", "5"))
+	if err := former.Input(t.Context(), listed("1", "5"), 100, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.reads(append([]*reconcile.Input{listed("1", "5")}, listEnd("20")...)...)
+	if got, want := <-bus.counts, (event.Counts{Listed: 2, Unchanged: 2}); got != want {
+		t.Errorf("the list with a late sighting: %+v, want %+v", got, want)
+	}
 }
 
 // TestCountsOfWhatIsLeftOut: a consumer can distinguish objects that are not published from objects that it has.

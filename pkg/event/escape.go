@@ -67,3 +67,25 @@ func UnescapeToken(s string) (string, error) {
 	}
 	return b.String(), nil
 }
+
+// EscapeHeader writes an attribute's value as a header's (CloudEvents HTTP binding 3.1.3.2, which the NATS binding refers to): other
+// bytes than printable ASCII, and the space, the quote and the percent sign, become "%XX".
+func EscapeHeader(s string) string {
+	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
+	for i := range len(s) {
+		if plain(s[i]) {
+			continue
+		}
+		var b strings.Builder
+		b.WriteString(s[:i])
+		for ; i < len(s); i++ {
+			if plain(s[i]) {
+				b.WriteByte(s[i])
+			} else {
+				fmt.Fprintf(&b, "%%%02X", s[i])
+			}
+		}
+		return b.String()
+	}
+	return s
+}

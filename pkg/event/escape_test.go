@@ -1,6 +1,7 @@
 package event_test
 
 import (
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -102,6 +103,27 @@ func FuzzToken(f *testing.F) {
 		}
 		if text, err := event.UnescapeToken(s); err == nil && event.EscapeToken(text) != s {
 			t.Errorf("%q was accepted as %q, which escapes to %q", s, text, event.EscapeToken(text))
+		}
+	})
+}
+
+func TestEscapeHeader(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"plain/ok:1=2?a&b":  "plain/ok:1=2?a&b",
+		`a "b" 100%`:        "a%20%22b%22%20100%25",
+		"ü€":                "%C3%BC%E2%82%AC",
+		"\r\nX-Evil: 1\x7f": "%0D%0AX-Evil:%201%7F",
+		"":                  "",
+	} {
+		if got := event.EscapeHeader(in); got != want {
+			t.Errorf("%q becomes %q, want %q", in, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) { // a consumer decodes it with what it has
+		s := rapid.String().Draw(t, "value")
+		if got, err := url.PathUnescape(event.EscapeHeader(s)); err != nil || got != s {
+			t.Fatalf("%q came back as %q, %v", s, got, err)
 		}
 	})
 }

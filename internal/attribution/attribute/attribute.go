@@ -267,9 +267,6 @@ func (a *Attribution) await(c *Change, live bool, now time.Time) event.KV {
 
 func key(c *Change) []byte { return fmt.Appendf(nil, "%s%s/%016x", prefix, c.Collection, c.Number) }
 
-// IsWaiting reports whether a key of a checkpoint is that of a change that waits.
-func IsWaiting(key []byte) bool { return strings.HasPrefix(string(key), prefix) }
-
 // tick notes the present time.
 func (a *Attribution) tick(now time.Time) {
 	if now.After(a.now) {

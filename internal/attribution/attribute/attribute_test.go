@@ -91,7 +91,7 @@ func TestRestart(t *testing.T) {
 	if err := s.Commit(t.Context(), []event.KV{kv}); err != nil {
 		t.Fatal(err)
 	}
-	if !IsWaiting(kv.Key) {
+	if !strings.HasPrefix(string(kv.Key), prefix) {
 		t.Errorf("key %q is not that of a change that waits", kv.Key)
 	}
 

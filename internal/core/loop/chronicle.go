@@ -111,8 +111,8 @@ func (p Page) Remove(removals ...event.KV) {
 
 // Settling reports whether the bus may have events of the batch on its way whose changes the store does not have yet.
 func (p Page) Settling() bool {
-	flying := p.loop.batches.inFlight
-	return flying != nil && flying.settled.items != nil
+	f := p.loop.batches.inFlight
+	return f != nil && f.settled.items != nil
 }
 
 // Epochs returns the epoch of each storage that is not in its first one, among others. The caller does not change it.

@@ -516,9 +516,7 @@ func (l *Loop) decide(m message) {
 	l.batches.encode("", l.at) // what is there already did not follow from this message, which may have been delayed
 	before := l.core.Pending()
 	m.input.Now = l.number(l.at)
-	c := l.core.Collection(m.input.Collection)
-	late := m.input.Side != 0 && c != nil && c.Phase == reconcile.Listing // that list is over, so the core ignores what it has found
-	if s := m.input.Sighting; s != nil && !late {
+	if s := m.input.Sighting; s != nil && !l.core.Late(m.input) { // what the core ignores is neither prepared nor counted
 		known, inDoubt := l.core.Object(m.input.Collection, s.Key)
 		l.Encoder.Prepare(m.input.Collection, s, known, inDoubt)
 		l.batches.stepObject(m.input, s.Key, known != nil)

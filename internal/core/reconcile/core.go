@@ -108,6 +108,12 @@ func (k *Core) Interrupt(collection string) {
 	}
 }
 
+// Late reports whether an input is of a read, or of a list beside one, that is over. Step ignores it.
+func (k *Core) Late(in *Input) bool {
+	c := k.collections[in.Collection]
+	return c != nil && in.late(c)
+}
+
 // Step handles one input.
 func (k *Core) Step(in *Input) {
 	c := k.collections[in.Collection]

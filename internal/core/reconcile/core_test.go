@@ -706,6 +706,30 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
+// TestLate: what a read, or a list beside it, has found when it is over must not be counted, or `synced` says that more objects were listed than there were.
+func TestLate(t *testing.T) {
+	b := inPhase(t, Verifying)
+	read, side := b.core.Reading("x").Number, b.core.Reading("x").Side
+	of := func(collection string, read, side uint64) *Input {
+		return &Input{Kind: Sighted, Collection: collection, Read: read, Side: side, Sighting: &Sighting{Form: Seen}}
+	}
+	for _, test := range []struct {
+		what string
+		in   *Input
+		want bool
+	}{
+		{"of the read", of("x", read, 0), false},
+		{"of a read before", of("x", read-1, 0), true},
+		{"of the list beside it", of("x", 0, side), false},
+		{"of a list before that", of("x", 0, side-1), true},
+		{"of a collection that the core does not have", of("other", 1, 0), false},
+	} {
+		if got := b.core.Late(test.in); got != test.want {
+			t.Errorf("a sighting %s is late: %t, want %t", test.what, got, test.want)
+		}
+	}
+}
+
 // TestReading checks what a collection should be reading in each phase. Every read, and every list beside the watch, has
 // a number of its own, by which the core drops frames of a read that is over.
 func TestReading(t *testing.T) {

@@ -132,7 +132,7 @@ func (s *Sink) request(ctx context.Context, all []event.Record, which []int) (*h
 	if first.Format != event.Structured {
 		for _, a := range first.Attributes {
 			if a.Name != "datacontenttype" {
-				r.Header.Set("ce-"+a.Name, percentEncode(a.Value))
+				r.Header.Set("ce-"+a.Name, event.EscapeHeader(a.Value))
 			}
 		}
 	}
@@ -184,17 +184,4 @@ func shown(text []byte) string {
 		return ""
 	}
 	return fmt.Sprintf(": it answers %q", text)
-}
-
-// percentEncode writes an attribute's value as a header's (HTTP binding 3.1.3.2).
-func percentEncode(s string) string {
-	var b strings.Builder
-	for i := range len(s) {
-		if c := s[i]; c > ' ' && c < 0x7f && c != '"' && c != '%' {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
 }

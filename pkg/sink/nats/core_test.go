@@ -207,7 +207,7 @@ func TestCoreSuite(t *testing.T) {
 				return heard
 			},
 			Route:  subject,
-			Header: func(a event.Attribute) (name, value string) { return "ce-" + a.Name, percentEncode(a.Value) },
+			Header: func(a event.Attribute) (name, value string) { return "ce-" + a.Name, event.EscapeHeader(a.Value) },
 		}
 	})
 }

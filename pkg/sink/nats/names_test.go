@@ -44,7 +44,7 @@ func TestLongNames(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if got := m.Header.Get("ce-name"); got != percentEncode(name) {
+					if got := m.Header.Get("ce-name"); got != event.EscapeHeader(name) {
 						t.Errorf("message %d has the name %.80q, want %.80q", i, got, name)
 					}
 					if m.Header.Get(headerState) == stateOmitted {

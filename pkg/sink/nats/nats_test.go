@@ -251,7 +251,7 @@ func harness(t *testing.T, b *bus) *sinktest.Harness {
 		MaxRecord:   server.MAX_PAYLOAD_SIZE,
 		ExactlyOnce: true,
 		Header: func(a event.Attribute) (name, value string) {
-			return "ce-" + a.Name, percentEncode(a.Value)
+			return "ce-" + a.Name, event.EscapeHeader(a.Value)
 		},
 	}
 }

@@ -76,7 +76,7 @@ func (s *Sink) recognise(m message, rest []event.Record) error {
 		s.foreign.found(s.name, m.seq, s.termSubject) // a copy of one that was there before
 	case m.term != s.token(s.term):
 		s.fenced = fmt.Errorf("%w: message %d of stream %q carries term %s, this writer's is %s", sink.ErrFenced, m.seq, s.name, m.term, s.token(s.term))
-	case len(rest) == 0 || m.id != percentEncode(rest[0].ID):
+	case len(rest) == 0 || m.id != event.EscapeHeader(rest[0].ID):
 		s.fenced = fmt.Errorf("%w: message %d of stream %q is %q, which this writer did not send there", sink.ErrFenced, m.seq, s.name, m.id)
 	}
 	return s.fenced

@@ -89,12 +89,12 @@ func (n *headerNames) fill(m *nats.Msg, r *event.Record, values *headerValues) {
 	m.Subject, m.Data = r.Route, r.Value
 	m.Header[headerContentType] = values.of(r.Format.ContentType())
 	for _, a := range r.Attributes {
-		m.Header[n.of(a.Name)] = values.of(percentEncode(a.Value))
+		m.Header[n.of(a.Name)] = values.of(event.EscapeHeader(a.Value))
 	}
 	for _, a := range r.Headers {
-		m.Header[a.Name] = values.of(percentEncode(a.Value))
+		m.Header[a.Name] = values.of(event.EscapeHeader(a.Value))
 	}
-	m.Header[headerID] = values.of(percentEncode(r.ID))
+	m.Header[headerID] = values.of(event.EscapeHeader(r.ID))
 }
 
 // Headers returns the headers of the message that carries a record, sorted by name, without those by which a bridge
@@ -191,7 +191,7 @@ func atMost(r *event.Record) int {
 	const others = 512 // Content-Type, Kubebridge-Term, Nats-Msg-Id, and names and framing of the state
 	n := addedHeaders + others + len(headerID) + 3*len(r.ID)
 	for _, a := range r.Attributes {
-		n += len("ce-: \r\n") + len(a.Name) + 3*len(a.Value) // see percentEncode
+		n += len("ce-: \r\n") + len(a.Name) + 3*len(a.Value) // see event.EscapeHeader
 	}
 	for _, a := range r.Headers {
 		n += len(": \r\n") + len(a.Name) + 3*len(a.Value)
@@ -212,28 +212,6 @@ func headerSize(h nats.Header) int {
 		}
 	}
 	return n
-}
-
-// percentEncode writes an attribute's value as a header's (CloudEvents HTTP
-// binding 3.1.3.2, which the NATS binding refers to).
-func percentEncode(s string) string {
-	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
-	for i := range len(s) {
-		if plain(s[i]) {
-			continue
-		}
-		var b strings.Builder
-		b.WriteString(s[:i])
-		for ; i < len(s); i++ {
-			if plain(s[i]) {
-				b.WriteByte(s[i])
-			} else {
-				fmt.Fprintf(&b, "%%%02X", s[i])
-			}
-		}
-		return b.String()
-	}
-	return s
 }
 
 // appendState appends the header of changes: keys and values with their lengths in front. A value's length

@@ -3,7 +3,6 @@ package nats
 import (
 	"bytes"
 	"fmt"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -53,27 +52,6 @@ func TestStateOfAnyBytes(t *testing.T) {
 			if _, err := decodeState(string(appendState(nil, state))); err != nil {
 				t.Fatal(err)
 			}
-		}
-	})
-}
-
-func TestPercentEncode(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"plain/ok:1=2?a&b":  "plain/ok:1=2?a&b",
-		`a "b" 100%`:        "a%20%22b%22%20100%25",
-		"ü€":                "%C3%BC%E2%82%AC",
-		"\r\nX-Evil: 1\x7f": "%0D%0AX-Evil:%201%7F",
-		"":                  "",
-	} {
-		if got := percentEncode(in); got != want {
-			t.Errorf("%q becomes %q, want %q", in, got, want)
-		}
-	}
-	rapid.Check(t, func(t *rapid.T) { // a consumer decodes it with what it has
-		s := rapid.String().Draw(t, "value")
-		if got, err := url.PathUnescape(percentEncode(s)); err != nil || got != s {
-			t.Fatalf("%q came back as %q, %v", s, got, err)
 		}
 	})
 }

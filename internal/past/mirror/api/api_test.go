@@ -667,7 +667,9 @@ func TestTable(t *testing.T) {
 	if !slices.Equal(columns, []string{"Name", "Size", "Age"}) || rows[0][1] != "large" {
 		t.Errorf("the columns are %v, the rows %v", columns, rows)
 	}
-	if !slices.ContainsFunc(b.server.defined.Keys(), func(k any) bool { return k.(definitionKey).name == "widgets.example.com" }) {
+	isKept := func(k any) bool { return k == [2]string{"prod", "widgets.example.com"} }
+	kept := len(b.server.defined.Keys())
+	if !slices.ContainsFunc(b.server.defined.Keys(), isKept) {
 		t.Error("the definition is not kept for the next request")
 	}
 	b.send("customresourcedefinitions.apiextensions.k8s.io", event.Event{
@@ -677,6 +679,9 @@ func TestTable(t *testing.T) {
 	})
 	if columns, _ = table("/apis/example.com/v1/widgets"); !slices.Equal(columns, []string{"Name", "Width"}) {
 		t.Errorf("after a change of the definition the columns are %v", columns)
+	}
+	if now := len(b.server.defined.Keys()); now != kept {
+		t.Errorf("after a change of the definition %d definitions are kept, want %d: the former one takes room", now, kept)
 	}
 }
 

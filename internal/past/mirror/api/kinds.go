@@ -189,12 +189,11 @@ func (s *Server) definition(v view, name string) *definition {
 	}
 	view := store.View{Resource: r.ID, At: at}
 	read := func() (d *definition, err error) { return s.readDefinition(view, name, false) }
-	var d *definition // nil after an error
 	if v.past != "" {
-		d, _ = read()
-	} else {
-		d, _ = s.defined.get(view, name, read)
+		d, _ := read() // nil after an error
+		return d
 	}
+	d, _ := s.defined.get(view, name, read)
 	return d
 }
 
@@ -237,20 +236,21 @@ func (s *Server) schema(k *kind) json.RawMessage {
 // definitionCache keeps CustomResourceDefinitions of present views, so that requests do not read and parse them again.
 type definitionCache struct{ *lru.LRUExpireCache }
 
-type definitionKey struct {
-	view store.View
-	name string
+// cachedDefinition is a definition as of a position. The cache has one of each name: views that have passed take no room.
+type cachedDefinition struct {
+	*definition
+	at store.Position
 }
 
 // get returns a definition, which it reads if it does not know it. An error is not kept.
 func (c definitionCache) get(v store.View, name string, read func() (*definition, error)) (*definition, error) {
-	key := definitionKey{v, name}
-	if d, ok := c.Get(key); ok {
-		return d.(*definition), nil
+	key := [2]string{v.Resource.Cluster, name}
+	if known, ok := c.Get(key); ok && known.(cachedDefinition).at == v.At {
+		return known.(cachedDefinition).definition, nil
 	}
 	d, err := read()
 	if err == nil {
-		c.Add(key, d, definitionLife)
+		c.Add(key, cachedDefinition{d, v.At}, definitionLife)
 	}
 	return d, err
 }
