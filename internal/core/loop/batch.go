@@ -186,7 +186,9 @@ func (b *batches) dispatch(ctx context.Context) {
 		return
 	}
 	if b.check.due {
-		b.checkBus(ctx)
+		b.check.due = false
+		ctx, b.check.end = context.WithCancel(ctx)
+		b.running.Go(func() { b.check.done <- b.Delivery.Check(ctx) })
 		return
 	}
 	if b.core.Idle() || b.wait() > 0 {
@@ -200,13 +202,6 @@ func (b *batches) dispatch(ctx context.Context) {
 	}
 	b.open = b.newBatch()
 	b.deliver(ctx)
-}
-
-// checkBus begins a check of the bus.
-func (b *batches) checkBus(ctx context.Context) {
-	b.check.due = false
-	ctx, b.check.end = context.WithCancel(ctx)
-	b.running.Go(func() { b.check.done <- b.Delivery.Check(ctx) })
 }
 
 // newBatch returns an empty batch. It reuses the memory of a committed batch if there is one.
