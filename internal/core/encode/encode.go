@@ -74,9 +74,6 @@ type collection struct {
 	limit    limit
 	listing  bool // a gap was encoded, and its synced event is not committed
 
-	// doubted are UIDs of objects with an event that was in doubt: the core forgets that when the state is emitted that their deletion ends.
-	doubted map[string]struct{}
-
 	last struct { // the last written run and its text
 		run  uint64
 		text string
@@ -153,7 +150,7 @@ func (e *Encoder) collection(id string) *collection {
 	e.mu.Unlock()
 	c := e.collections[id]
 	if c == nil {
-		c = &collection{id: id, bodies: map[string]uncommitted{}, rejected: map[string][]decision{}, doubted: map[string]struct{}{}}
+		c = &collection{id: id, bodies: map[string]uncommitted{}, rejected: map[string][]decision{}}
 		e.collections[id] = c
 	}
 	if r == nil && c.rules == nil {
@@ -190,9 +187,6 @@ func (e *Encoder) Committed(items []reconcile.Item) {
 			p := publicationOf(i)
 			if e.Witness != nil {
 				e.Witness.Published(p.in(c))
-				if p.deleted {
-					delete(c.doubted, p.uid)
-				}
 			}
 			if u, ok := c.bodies[i.Object.Key]; ok && u.publication == p {
 				delete(c.bodies, i.Object.Key)
@@ -224,11 +218,7 @@ func (e *Encoder) Key(key []byte) { e.prepare.digests = newDigests(key, e.Secret
 // Prepare implements the loop's encoder. The items that follow from a sighting are encoded before
 // the next one is prepared.
 func (e *Encoder) Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
-	c := e.collection(collection)
-	if inDoubt && e.Witness != nil {
-		c.doubted[s.UID] = struct{}{}
-	}
-	e.prepare.prepare(c, s, known, inDoubt)
+	e.prepare.prepare(e.collection(collection), s, known, inDoubt)
 }
 
 // Reject implements the loop's encoder. An event about a collection cannot be made to fit. One that says who made a change has less each time,

@@ -63,9 +63,8 @@ func (e *Encoder) ask(c *collection, i *reconcile.Item, ev *event.Event, whole b
 		Selects: c.filter != nil || c.eventCollection.LabelSelector != "" || c.eventCollection.FieldSelector != "",
 	}
 	if f := factsOf(i); f != nil {
-		_, doubted := c.doubted[ev.UID]
 		p.Known, p.KnownUID, p.KnownVersion = true, f.knownUID, f.knownVersion
-		p.Room = whole && !f.inDoubt && (ev.Type != event.Deleted || !doubted)
+		p.Room = whole && !f.inDoubt
 	}
 	ev.Actor, change = e.Witness.Publish(&p)
 	return change

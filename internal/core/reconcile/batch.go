@@ -104,7 +104,7 @@ func (b *Batch) without(collection string) *Batch {
 // intend notes what becomes of an object if the bus gets an item.
 func (b *Batch) intend(i *Item, earlier doubts) {
 	e, slot := i.Object, Slot{i.Collection, i.Object.Key}
-	if e.DeadLetter || e.Null || earlier.overtake(slot, &e.Object) {
+	if e.DeadLetter || e.Null || earlier.overtake(slot, e) {
 		return
 	}
 	next := Intent{Object: e.Object, Deleted: e.Type == event.Deleted, Epoch: i.Epoch}

@@ -202,22 +202,36 @@ func TestIntents(t *testing.T) {
 	}
 }
 
-// TestOvertakenIntents: an event that a watch repeats does not replace the intent of a later publication, because consumers
-// may have that publication.
+// TestOvertakenIntents: an event that a watch repeats neither settles nor replaces the intent of a later publication, or of the end of the one that
+// is repeated, because consumers may have that.
 func TestOvertakenIntents(t *testing.T) {
-	b := inStep(t)
-	later := intentOfUID("ua", "14")
-	later[0].Run, later[0].Judged, later[0].AtDigest = 1, 1, digestOf(number("14"))
-	b.core.intents[Slot{"x", "a"}] = later
-	for _, c := range []struct {
-		version string
-		want    int
-	}{{"11", 0}, {"14", 1}} {
-		b.do(seen(Watch, "a", c.version))
-		batch := b.core.Seal()
-		if b.core.Committed(); len(batch.Items) != 1 || len(batch.Intents) != c.want || len(batch.Settled) != c.want {
-			t.Errorf("%s: the batch has %d events, %d intents and %d settled, want 1, %d and %d", c.version, len(batch.Items), len(batch.Intents), len(batch.Settled), c.want, c.want)
-		}
+	published := intentOfUID("ua", "14")[0]
+	published.Run, published.Judged, published.AtDigest = 1, 1, digestOf(number("14"))
+	ended := published
+	ended.At, ended.AtDigest, ended.Deleted = "11", digestOf(number("11")), true
+	endedBefore := ended
+	endedBefore.At = "9"
+	for name, c := range map[string]struct {
+		intent Intent
+		events []Input // that a watch repeats
+		want   []int   // intents of the batch of each, and that it settles
+	}{
+		"a later publication":             {published, []Input{seen(Watch, "a", "11"), seen(Watch, "a", "14")}, []int{0, 1}},
+		"its end":                         {ended, []Input{seen(Watch, "a", "11"), gone(Watch, "a", "14")}, []int{0, 1}},
+		"the end of a publication before": {endedBefore, []Input{seen(Watch, "a", "11")}, []int{1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := inStep(t)
+			b.core.intents[Slot{"x", "a"}] = []Intent{c.intent}
+			for n, want := range c.want {
+				b.do(c.events[n])
+				batch := b.core.Seal()
+				b.store.commit(batch)
+				if b.core.Committed(); len(batch.Items) != 1 || len(batch.Intents) != want || len(batch.Settled) != want {
+					t.Errorf("%d: the batch has %d events, %d intents and %d settled, want 1, %d and %d", n, len(batch.Items), len(batch.Intents), len(batch.Settled), want, want)
+				}
+			}
+		})
 	}
 }
 

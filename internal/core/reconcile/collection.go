@@ -704,7 +704,7 @@ func (c *Collection) applySighting(s *Sighting) (newHistory bool) {
 	}
 	for i := range r.events {
 		e := &r.events[i]
-		if !c.core.intents.overtake(slot, &e.Object) {
+		if !c.core.intents.overtake(slot, e) {
 			c.core.settle(slot, e.Object.UID)
 		}
 		if !c.Properties.Types.Has(e.Type) || s.lost(e) {

@@ -3,6 +3,8 @@ package reconcile
 import (
 	"maps"
 	"slices"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // Storage is the committed inventory. Its methods have no errors: a storage that cannot be
@@ -145,11 +147,15 @@ func (d doubts) since(incarnation uint64, slot Slot) []Intent {
 	return slices.DeleteFunc(slices.Clone(d[slot]), func(i Intent) bool { return i.Run < incarnation })
 }
 
-// overtake reports whether a later publication of the object than o is in doubt. That is so if a watch
-// repeats events after a restart.
-func (d doubts) overtake(slot Slot, o *Object) bool {
-	later := find(d[slot], o.UID)
-	return later != nil && comparePublications(later.Object, *o) > 0
+// overtake reports whether a later event of the object than e is in doubt: another publication, or the end of the one that e is. That is so if a
+// watch repeats events after a restart.
+func (d doubts) overtake(slot Slot, e *ObjectEvent) bool {
+	later := find(d[slot], e.Object.UID)
+	if later == nil {
+		return false
+	}
+	order := comparePublications(later.Object, e.Object)
+	return order > 0 || order == 0 && later.Deleted && e.Type != event.Deleted
 }
 
 // remove removes an intent, and reports whether there was one.
