@@ -272,6 +272,7 @@ func (w *world) settleAudit(ctx context.Context) error {
 	}
 	limit, cancel := context.WithTimeout(ctx, auditKeep+auditSettle+30*time.Second)
 	defer cancel()
+	last := -1.0 // not known
 	for {
 		waiting, known := 0.0, true
 		for _, p := range w.current {
@@ -282,8 +283,11 @@ func (w *world) settleAudit(ctx context.Context) error {
 		if known && waiting == 0 {
 			return nil
 		}
+		if known {
+			last = waiting
+		}
 		if !rest(limit, 200*time.Millisecond) {
-			return fmt.Errorf("%.0f changes still wait for their audit records (known: %t)", waiting, known)
+			return fmt.Errorf("%.0f changes still wait for their audit records", last)
 		}
 	}
 }
