@@ -369,7 +369,7 @@ func (n *nemesis) auditVerdicts(l *ledger, first, second []bus.Message) []*audit
 	}
 	base := auditVerdict{
 		form: n.audit.auditForm, makers: by, users: known, bridge: n.ns, refused: n.who.refused, whole: whole,
-		repeated: moved || len(n.processes) > n.replicas || n.happenedAny(recordsRepeated, recordsShuffled, auditPathLost), taken: n.taken, secrets: kube.Secrets.ResourceID(),
+		repeated: moved || n.inDoubt() || n.happenedAny(recordsRepeated, recordsShuffled, auditPathLost), taken: n.taken, secrets: kube.Secrets.ResourceID(),
 	}
 	one, other := base, base
 	one.sink, one.exact, one.lost, one.messages = "first sink", n.pair.exact(), n.pair.lossy() || lost, first

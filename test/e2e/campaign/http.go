@@ -11,10 +11,10 @@ import (
 )
 
 // httpTimeout is the time after which the bridge gives an answer up.
-const httpTimeout = time.Second
+const httpTimeout = 3 * time.Second
 
-// routeRefused is the begin of the name of faults that suspend routes: their collections go on from the checkpoint, as after a crash.
-const routeRefused = "receiver refuses routes"
+// routesRefused is the begin of the names of faults that suspend routes.
+const routesRefused = "receiver refuses routes"
 
 func (w *world) onHTTP() (*busUnderTest, error) {
 	receiver, err := bus.StartReceiver()
@@ -45,8 +45,8 @@ func (w *world) onHTTP() (*busUnderTest, error) {
 		answers("receiver answers 5xx and 429", bus.Answer{Status: 500}, bus.Answer{Status: 503, Keep: true}, bus.Answer{Status: 429}),
 		answers("receiver answers late", bus.Answer{Status: 200, Delay: httpTimeout * 3 / 2}, bus.Answer{Status: 200, Delay: httpTimeout / 4}),
 		answers("receiver takes events late", bus.Answer{Status: 200, Delay: httpTimeout * 3 / 2, Late: true}),
-		answers(routeRefused, bus.Answer{Status: 401}, bus.Answer{Status: 403, Keep: true}),
-		answers(routeRefused+" and more",
+		answers(routesRefused, bus.Answer{Status: 401}, bus.Answer{Status: 403, Keep: true}),
+		answers(routesRefused+" and more",
 			bus.Answer{Status: 401}, bus.Answer{Status: 404}, bus.Answer{Status: 502, Keep: true}, bus.Answer{}, bus.Answer{Keep: true}),
 		fault{name: "bus restart", hurts: true, do: func(ctx context.Context, r *chance) error {
 			receiver.Stop()

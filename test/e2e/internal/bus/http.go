@@ -117,21 +117,28 @@ func (r *Receiver) answer() Answer {
 }
 
 func (r *Receiver) keep(path, contentType string, body []byte) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	var wrong error
 	events := []json.RawMessage{body}
 	if strings.HasPrefix(contentType, "application/cloudevents-batch+json") {
 		if err := json.Unmarshal(body, &events); err != nil {
-			r.wrong = errors.Join(r.wrong, fmt.Errorf("a request: %w: %.2000s", err, body))
+			wrong, events = fmt.Errorf("a request to %s: %w: %.2000s", path, err, body), nil
 		}
 	}
+	var kept []Message
 	for _, one := range events {
 		m, err := parseAlone(one)
-		m.Place, m.Route, m.At = fmt.Sprintf("%s:%d", path, len(r.messages)+1), path, time.Now()
 		if err != nil {
-			r.wrong = errors.Join(r.wrong, fmt.Errorf("%s: %w: %.2000s", m.Place, err, one))
+			wrong = errors.Join(wrong, fmt.Errorf("an event in a request to %s: %w: %.2000s", path, err, one))
 			continue
 		}
+		m.Route, m.At = path, time.Now()
+		kept = append(kept, m)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wrong = errors.Join(r.wrong, wrong)
+	for _, m := range kept {
+		m.Place = fmt.Sprintf("%s:%d", path, len(r.messages)+1)
 		r.messages = append(r.messages, m)
 	}
 }
