@@ -15,8 +15,8 @@ import (
 // keepEvery is how often verdicts are stored that cannot be published yet.
 const keepEvery = time.Second
 
-// Hold implements [loop.Witness].
-func (a *Attribution) Hold(collection string, s *reconcile.Sighting, known *reconcile.Object, received time.Time) time.Duration {
+// MayWait implements [loop.Delayer].
+func (a *Attribution) MayWait(collection string, s *reconcile.Sighting, known *reconcile.Object, received time.Time) time.Duration {
 	if a.options.Wait == 0 {
 		return 0
 	}
@@ -173,12 +173,22 @@ func (a *Attribution) writeRefusals(p loop.Page) {
 	}
 }
 
-// Committed implements [loop.Chronicle].
+// Sealed implements [loop.Chronicle].
+func (a *Attribution) Sealed() {
+	a.refusals.flying, a.refusals.filling = append(a.refusals.flying, a.refusals.filling...), nil
+	a.storing.flying, a.storing.filling = append(a.storing.flying, a.storing.filling...), nil
+}
+
+// Committed implements [loop.Chronicle]: also the notes of the batch are durable.
 func (a *Attribution) Committed(items []reconcile.Item) {
 	for i := range items {
 		if of := items[i].Attribution; of != nil {
 			a.explained(of.ID)
 		}
 	}
-	a.batchCommitted()
+	for _, r := range a.refusals.flying {
+		r.durable = true
+	}
+	a.refusals.flying = nil
+	a.keptDurably()
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Witness knows who made changes. Only Run's goroutine calls it, and it does not block.
-type Witness interface {
-	// Hold returns for how long a change that a watch has seen may wait until it is known who made it. 0: it is handled now.
+// Delayer lets changes wait, and decides nothing else about them: audit records can be forged (docs/security.md). Only Run's goroutine
+// calls it, and it does not block.
+type Delayer interface {
+	// MayWait returns for how long a change that a watch has seen may wait until it is known who made it. 0: it is handled now.
 	// known is the inventory entry of the object's key, nil for none. received is when the API server sent the change.
-	Hold(collection string, s *reconcile.Sighting, known *reconcile.Object, received time.Time) time.Duration
+	MayWait(collection string, s *reconcile.Sighting, known *reconcile.Object, received time.Time) time.Duration
 }
 
 // Chronicle is a source of events that are about no object's state, for example of who made a change. Each has a number, which
