@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -77,9 +78,7 @@ func (p Page) AddEvent(collection string, incarnation, number uint64) bool {
 	if c == nil {
 		return false
 	}
-	if incarnation == 0 {
-		incarnation = c.Incarnation
-	}
+	incarnation = cmp.Or(incarnation, c.Incarnation)
 	return p.loop.core.Attribute(collection, incarnation, reconcile.Attribution{ID: number})
 }
 

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
@@ -95,9 +96,7 @@ func (l *Loop) delay(m message) bool {
 	if wait == 0 && !d.has(id) {
 		return false
 	}
-	if m.received.IsZero() {
-		m.received = l.at
-	}
+	m.received = cmp.Or(m.received, l.at)
 	one := delayedMessage{message: m}
 	if wait > 0 {
 		one.until, one.pages = l.at.Add(wait), d.pages
@@ -144,9 +143,5 @@ func (l *Loop) isChange(m *message) bool {
 // hold returns for how long a change may wait: see [Delayer].
 func (l *Loop) hold(m *message) time.Duration {
 	known, _ := l.core.Object(m.collection, m.input.Sighting.Key)
-	at := m.received
-	if at.IsZero() {
-		at = l.at
-	}
-	return l.Delayer.MayWait(m.collection, m.input.Sighting, known, at)
+	return l.Delayer.MayWait(m.collection, m.input.Sighting, known, cmp.Or(m.received, l.at))
 }
