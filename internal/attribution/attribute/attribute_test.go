@@ -352,7 +352,7 @@ func TestContradiction(t *testing.T) {
 // keep stores verdicts.
 func keep(t *testing.T, a *Attribution, s store) {
 	t.Helper()
-	changes, err := a.Keep(func(string) bool { return true })
+	changes, err := a.Keep(func(*Change) bool { return true })
 	if err == nil {
 		err = s.Commit(t.Context(), changes)
 	}

@@ -124,7 +124,7 @@ func (a *Attribution) writeVerdicts(p loop.Page) {
 	var dropped []event.KV
 	ready := a.Ready(p.At)
 	for n, c := range ready {
-		switch p.Place(c.Collection) {
+		switch p.Place(c.Collection, c.Incarnation) {
 		case loop.Full:
 			a.Later(ready[n:])
 			p.Remove(dropped...)
@@ -149,8 +149,8 @@ func (a *Attribution) keepVerdicts(p loop.Page) {
 		return
 	}
 	a.kept = p.At
-	changes, _ := a.Keep(func(collection string) bool { // the store reports the error
-		at := p.Place(collection)
+	changes, _ := a.Keep(func(c *Change) bool { // the store reports the error
+		at := p.Place(c.Collection, c.Incarnation)
 		return at == loop.Suspended || at == loop.Later
 	})
 	p.Note(changes...)
@@ -159,7 +159,7 @@ func (a *Attribution) keepVerdicts(p loop.Page) {
 // writeRefusals publishes refused requests. One that the sink does not publish any more is dropped.
 func (a *Attribution) writeRefusals(p loop.Page) {
 	for _, r := range a.Refusals() {
-		switch p.Place(r.Collection) {
+		switch p.Place(r.Collection, 0) {
 		case loop.Full:
 			return
 		case loop.Open:

@@ -42,7 +42,7 @@ type Place uint8
 //	any, and the batch has no room       Full
 //	suspended                            Suspended
 //	not named by a plan yet              Later: it is not known how its events are published
-//	in the core, before its first gap    Later
+//	before the gap of its present copy   Later for events about the present copy; Open for those about a former one
 //	others                               Open
 const (
 	Open      Place = iota
@@ -57,15 +57,15 @@ type Page struct {
 	loop *Loop
 }
 
-// Place returns what becomes of events about a collection.
-func (p Page) Place(collection string) Place {
+// Place returns what becomes of events about a copy of a collection, by its incarnation; 0: the present one.
+func (p Page) Place(collection string, incarnation uint64) Place {
 	c := p.loop.core.Collection(collection)
 	switch {
 	case p.loop.batches.full():
 		return Full
 	case p.loop.suspended.has(collection):
 		return Suspended
-	case p.loop.unnamed(collection), c != nil && c.Incarnation == 0:
+	case p.loop.unnamed(collection), c != nil && c.Incarnation == 0 && incarnation == 0:
 		return Later
 	}
 	return Open
