@@ -41,7 +41,7 @@ campaign: ## 300 seeds of faults, resumable: SEEDS=n, FIRST=n, or one again: SEE
 	SEEDS="$(SEEDS)" FIRST="$(FIRST)" SEED="$(SEED)" PAIR="$(PAIR)" scripts/campaign.sh $(CAMPAIGN)
 
 kills: ## two entries of one resource, edited under load while the bridge is killed 30 times, for every sink and store: KILLS=30 (docs/reliability.md)
-	SEEDS="$(or $(SEEDS),9)" SEED="$(SEED)" PAIR="$(PAIR)" scripts/campaign.sh -out var/kills -kills "$(or $(KILLS),30)"
+	SEEDS="$(or $(SEEDS),10)" SEED="$(SEED)" PAIR="$(PAIR)" scripts/campaign.sh -out var/kills -kills "$(or $(KILLS),30)"
 
 hostile: ## a tenant that sends the most costly objects there are, and how long others' changes take beside it: HOSTILE=42s (docs/reliability.md)
 	. scripts/go.sh && scripts/cluster.sh && cd test/e2e && go test -count=1 -v -run TestHostileTenant . -tenant.for="$(or $(HOSTILE),42s)"

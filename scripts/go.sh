@@ -90,7 +90,7 @@ go_compile() {
 	stale=$(go -C "$2" list "${@:4}" -deps -f '{{if .Stale}}{{.Standard}} {{.ImportPath}}{{end}}' "$3" \
 		2> >(counting "downloading modules of $1" "at most $(grep -vc '/go\.mod ' "$2/go.sum")" '^go: downloading ')) || return
 	mapfile -t packages < <(sed -n 's/^false //p' <<<"$stale")
-	[ ${#packages[@]} -eq 0 ] || GOGC=off GOMEMLIMIT=1536MiB go -C "$2" build "${@:4}" -v "${packages[@]}" 2>&1 |
+	[ ${#packages[@]} -eq 0 ] || GOGC=off GOMEMLIMIT=1536MiB go -C "$2" build -o /dev/null "${@:4}" -v "${packages[@]}" 2>&1 |
 		counting "compiling packages of $1" "$(grep -c . <<<"$stale")" '^[a-z0-9.-]+(/[^[:space:]]*)?$'
 }
 

@@ -93,7 +93,7 @@ func newRig(t *testing.T, bus sink.Sink, store checkpoint.Store, spec *Spec, all
 	})
 	r.loop = loop.New(loop.Options{
 		Delivery: delivery.New(delivery.Options{Sink: bus, Store: store}), Store: store, Reader: r.reader, Encoder: r.encoder, Observer: blind{},
-		Witness: r.Sink, Chronicle: r.Sink, Log: zap.NewNop(),
+		Delayer: r.Sink, Chronicle: r.Sink, Log: zap.NewNop(),
 	})
 	stopping, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

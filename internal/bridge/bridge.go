@@ -3,6 +3,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,12 +118,8 @@ type Bridge struct {
 
 // New returns a bridge that is not yet running.
 func New(o Options) *Bridge {
-	if o.Lists == 0 {
-		o.Lists = 4
-	}
-	if o.Shutdown == 0 {
-		o.Shutdown = 20 * time.Second
-	}
+	o.Lists = cmp.Or(o.Lists, 4)
+	o.Shutdown = cmp.Or(o.Shutdown, 20*time.Second)
 	b := &Bridge{o: o, lists: feed.NewLists(o.Lists), connecting: "not yet asked"}
 	b.outage = newOutage(o.Log)
 	b.cluster = planning.NewCluster(o.Client, b.planTrouble)

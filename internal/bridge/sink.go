@@ -94,20 +94,20 @@ func newPipeline(o pipelineOptions) *Pipeline {
 		reader = o.reader
 	}
 	encoding := p.encoderOptions(&o)
-	var witness loop.Witness
+	var delayer loop.Delayer
 	var chronicle loop.Chronicle
 	if o.Audit != nil {
 		p.denied = o.Audit.Denied
 		p.audit = attribution.NewSink(attribution.SinkOptions{
 			Spec: o.Audit, Name: p.name, Plain: encoding.Encoder.Format == event.Plain, Scope: p.scope, Log: p.log,
 		})
-		encoding.Witness, encoding.Chronicle, witness, chronicle = p.audit, p.audit, p.audit, p.audit
+		encoding.Witness, encoding.Chronicle, delayer, chronicle = p.audit, p.audit, p.audit, p.audit
 	}
 	p.encoder = encode.New(encoding)
 	p.delivery = delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry, Once: p.once})
 	p.loop = loop.New(loop.Options{
 		Delivery: p.delivery,
-		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Witness: witness, Chronicle: chronicle, Log: p.log,
+		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Delayer: delayer, Chronicle: chronicle, Log: p.log,
 	})
 	p.store.pings = p.loop.Pings()
 	return p

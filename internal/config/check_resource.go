@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,9 +59,7 @@ func (p *problems) resource(at string, r *Resource) {
 	if len(r.Namespaces) > 0 && len(r.ExcludeNamespaces) > 0 {
 		p.add(at+".excludeNamespaces", "it is set beside namespaces, which lists all there are: remove %s from namespaces instead", strings.Join(r.ExcludeNamespaces, ", "))
 	}
-	if r.Snapshot == "" {
-		r.Snapshot = SnapshotPublish
-	}
+	r.Snapshot = cmp.Or(r.Snapshot, SnapshotPublish)
 	p.oneOf(at+".snapshot", r.Snapshot, SnapshotPublish, SnapshotSkip)
 	if r.Diff != "" {
 		p.oneOf(at+".diff", r.Diff, DiffNone, DiffPatch, DiffBefore, DiffBoth)

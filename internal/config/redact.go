@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,9 +64,7 @@ func (c *Config) Rules(r *Resource) []shape.Rule {
 func (p *problems) redactions(at string, list []Redaction, ofResource bool) {
 	for i := range list {
 		r, at := &list[i], fmt.Sprintf("%s[%d]", at, i)
-		if r.With == "" {
-			r.With = shape.WithHash
-		}
+		r.With = cmp.Or(r.With, shape.WithHash)
 		p.oneOf(at+".with", r.With, shape.Withs()...)
 		if r.Preset != "" {
 			p.oneOf(at+".preset", r.Preset, shape.Presets()...)

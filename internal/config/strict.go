@@ -147,30 +147,13 @@ func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 		}
 		return
 	}
-	wrong := func(want string) {
-		at, is, hint := cmp.Or(path, "the file"), found(n), ""
-		switch {
-		case want == "text" && is == "a map" && strings.HasSuffix(path, "Selector"):
-			hint = ": write name=value, as kubectl takes it: app=web,tier in (a, b)"
-		case want == "text" && (is == "a list" || is == "a map"):
-			hint = ": if it is a text that begins with a bracket or holds a colon, put it in quotes"
-		case want == "text":
-			hint = ": put it in quotes"
-		case want == "a list" && is == "text":
-			hint = ": write it in [brackets], or below its key after a dash"
-		case is == "text" && strings.HasPrefix(want, "a number"):
-			written, _ := text(n)
-			is = fmt.Sprintf("%.40q", written)
-		}
-		p.addAt(start(n), "%s: expected %s, found %s%s", at, want, is, hint)
-	}
 	_, isText := text(n)
 	if isText && reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.InterfaceUnmarshaler]()) {
 		return // the short form
 	}
 	if s, ok := scalarOf(t); ok {
 		if !s.fits(n) {
-			wrong(s.want)
+			p.mistyped(n, path, s.want)
 		}
 		p.scalars[path] = literal(n)
 		return
@@ -180,12 +163,12 @@ func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 		if m, ok := n.(ast.MapNode); ok {
 			p.fitsStruct(m, t, path)
 		} else {
-			wrong("a map")
+			p.mistyped(n, path, "a map")
 		}
 	case t.Kind() == reflect.Slice:
 		list, ok := n.(*ast.SequenceNode)
 		if !ok {
-			wrong("a list")
+			p.mistyped(n, path, "a list")
 			return
 		}
 		for i, item := range list.Values {
@@ -196,7 +179,7 @@ func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 	case t.Kind() == reflect.Map:
 		m, ok := n.(ast.MapNode)
 		if !ok {
-			wrong("a map")
+			p.mistyped(n, path, "a map")
 			return
 		}
 		for entries := m.MapRange(); entries.Next(); {
@@ -205,8 +188,27 @@ func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 			p.fits(entries.Value(), t.Elem(), at)
 		}
 	case t.Kind() == reflect.String && !isText:
-		wrong("text")
+		p.mistyped(n, path, "text")
 	}
+}
+
+// mistyped records a value of a wrong type.
+func (p *problems) mistyped(n ast.Node, path, want string) {
+	at, is, hint := cmp.Or(path, "the file"), found(n), ""
+	switch {
+	case want == "text" && is == "a map" && strings.HasSuffix(path, "Selector"):
+		hint = ": write name=value, as kubectl takes it: app=web,tier in (a, b)"
+	case want == "text" && (is == "a list" || is == "a map"):
+		hint = ": if it is a text that begins with a bracket or holds a colon, put it in quotes"
+	case want == "text":
+		hint = ": put it in quotes"
+	case want == "a list" && is == "text":
+		hint = ": write it in [brackets], or below its key after a dash"
+	case is == "text" && strings.HasPrefix(want, "a number"):
+		written, _ := text(n)
+		is = fmt.Sprintf("%.40q", written)
+	}
+	p.addAt(start(n), "%s: expected %s, found %s%s", at, want, is, hint)
 }
 
 func (p *problems) fitsStruct(m ast.MapNode, t reflect.Type, path string) {

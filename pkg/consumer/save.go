@@ -129,7 +129,7 @@ func (u *unsaved) dropped(c *collection) {
 // a restart: see [State.Load]. Durable must be set. Save ends at an error of put and returns it; the parts then count as changed still.
 //
 // With Lookup, put is also called with nil and a key that ends with a comma: all records whose keys begin so are to be deleted. Such a call comes
-// before those for the new records.
+// before those for the new records. It is long because each kind of record has a block, and a store needs them in this order.
 func (s *State) Save(put func(key string, value []byte) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

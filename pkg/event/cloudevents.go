@@ -52,27 +52,13 @@ const MaxAttributes = 36
 func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Text) []Attribute {
 	var buffer [256]byte
 	col := e.Collection
-	subject, schema := "", CollectionSchema
-	if !e.Type.OfCollection() {
-		subject, schema = e.Name, ObjectSchema
-		switch {
-		case e.Type == Attributed:
-			schema = AttributionSchema
-		case e.Type == Denied:
-			schema = DenialSchema
-		case e.Type == Lost:
-			schema = LossSchema
-		case c.Format == Plain:
-			schema = "" // the value is the object, which has no schema of this project
-		}
-		if e.Namespace != "" && e.Name != "" {
-			b := append(append(buffer[:0], e.Namespace...), '/')
-			subject = text.Of(append(b, e.Name...))
-		}
-	}
-	namespace := e.Namespace
-	if e.Type.OfCollection() {
-		namespace = col.Namespace
+	subject, namespace := e.Name, e.Namespace
+	switch {
+	case e.Type.OfCollection():
+		subject, namespace = "", col.Namespace
+	case e.Namespace != "" && e.Name != "":
+		b := append(append(buffer[:0], e.Namespace...), '/')
+		subject = text.Of(append(b, e.Name...))
 	}
 	epoch := ""
 	if e.Epoch > 1 {
@@ -90,7 +76,7 @@ func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Te
 	add("subject", subject)
 	add("time", text.ofTime(e.Time))
 	add("datacontenttype", DataContentType)
-	add("dataschema", schema)
+	add("dataschema", c.schema(e.Type))
 	add("cluster", c.Cluster)
 	add("clusteruid", c.ClusterUID)
 	add("collection", c.collection)
@@ -124,6 +110,23 @@ func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Te
 		dst = e.appendPlainAttributes(dst)
 	}
 	return dst
+}
+
+// schema returns the schema of the data of events of a type; "": a plain object has no schema of this project.
+func (c *CollectionEncoder) schema(t Type) string {
+	switch {
+	case t.OfCollection():
+		return CollectionSchema
+	case t == Attributed:
+		return AttributionSchema
+	case t == Denied:
+		return DenialSchema
+	case t == Lost:
+		return LossSchema
+	case c.Format == Plain:
+		return ""
+	}
+	return ObjectSchema
 }
 
 // positive formats a number; "" for 0.

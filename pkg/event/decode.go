@@ -256,6 +256,40 @@ func parseType(name string) (Type, bool) {
 
 // parseData reads data, and checks that the event has everything that consumers rely on.
 func (e *Received) parseData() error {
+	if err := e.checkAttributes(); err != nil {
+		return err
+	}
+	var to any
+	switch {
+	case e.Type.OfCollection():
+		to = &e.Report
+	case e.Type == Attributed:
+		to = &e.Attribution
+	case e.Type == Lost:
+		to = &e.Loss
+	case e.Type == Denied:
+		to = &e.Denial
+	default:
+		return e.parseObject()
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(e.Data, to); err != nil {
+		return fmt.Errorf("data: %w", err)
+	}
+	switch {
+	case e.Type.OfCollection() && (e.Report == nil || e.Report.Reason == ""):
+		return errors.New("data has no reason")
+	case e.Type == Attributed && (e.Attribution == nil || e.Attribution.Explains == ""):
+		return errors.New("data has no explains")
+	case e.Type == Lost && (e.Loss == nil || e.Loss.Until == ""):
+		return errors.New("data has no until")
+	case e.Type == Denied && (e.Denial == nil || e.Denial.Request.Verb == ""):
+		return errors.New("data has no request")
+	}
+	return nil
+}
+
+// checkAttributes checks that the attributes are there that every event of its type has.
+func (e *Received) checkAttributes() error {
 	required := []Attribute{
 		{"id", e.ID},
 		{"cluster", e.Cluster},
@@ -281,42 +315,11 @@ func (e *Received) parseData() error {
 	if e.Time.IsZero() {
 		return errors.New("it has no time")
 	}
-	if e.Type.OfCollection() {
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(e.Data, &e.Report); err != nil {
-			return fmt.Errorf("data: %w", err)
-		}
-		if e.Report == nil || e.Report.Reason == "" {
-			return errors.New("data has no reason")
-		}
-		return nil
-	}
-	if e.Type == Attributed {
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(e.Data, &e.Attribution); err != nil {
-			return fmt.Errorf("data: %w", err)
-		}
-		if e.Attribution == nil || e.Attribution.Explains == "" {
-			return errors.New("data has no explains")
-		}
-		return nil
-	}
-	if e.Type == Lost {
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(e.Data, &e.Loss); err != nil {
-			return fmt.Errorf("data: %w", err)
-		}
-		if e.Loss == nil || e.Loss.Until == "" {
-			return errors.New("data has no until")
-		}
-		return nil
-	}
-	if e.Type == Denied {
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(e.Data, &e.Denial); err != nil {
-			return fmt.Errorf("data: %w", err)
-		}
-		if e.Denial == nil || e.Denial.Request.Verb == "" {
-			return errors.New("data has no request")
-		}
-		return nil
-	}
+	return nil
+}
+
+// parseObject reads the data of an event about an object.
+func (e *Received) parseObject() error {
 	var d receivedData
 	values, rest, err := split(e.Data, bodies...)
 	if err == nil {

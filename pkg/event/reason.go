@@ -27,8 +27,8 @@ const (
 type Cause struct {
 	Reason Reason
 	Types  []Type
-	// Unexpected is set if changes may be missing although no user or configuration caused the gap. The alert
-	// KubebridgeGap is for these reasons.
+	// Unexpected is set if changes may be missing although no user or configuration caused the gap. It is also set if what caused it
+	// is routine, such as a restart of the only API server. The alert KubebridgeGap is for these reasons.
 	Unexpected bool
 	// NewEpoch is set if resourceVersions after the gap belong to another epoch than those before it.
 	NewEpoch bool

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,9 +79,7 @@ func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer id.turn.Release(1)
-	if id.uid == "" {
-		id.uid = uid
-	}
+	id.uid = cmp.Or(id.uid, uid)
 	return uid, nil
 }
 

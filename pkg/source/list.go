@@ -164,6 +164,12 @@ func (c *Collection) Survey(ctx context.Context, handler Handler) (rv string, er
 // first page has arrived, and each with every object, whose Raw is valid until each
 // returns. A page's objects are passed on when the page is complete, while the
 // next page is read, except in an exact list. Errors of begin and each are returned as handlerError.
+//
+//	page   requested                          objects                                            passed on
+//	1      at the begin                       firstPage                                          while page 2 is read
+//	2      when page 1 is complete            as many as have targetPage bytes in page 1         while page 3 is read
+//	3      when page 2 begins to arrive       as page 2; it is requested again if the objects    at the end
+//	       with its token (q.next)            of page 2 turn out to be more than twice as large
 func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv string) error, each func(*Object) error) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	q.limit = cmp.Or(q.limit, firstPage)

@@ -66,8 +66,8 @@ type Handler interface {
 	Handle(ctx context.Context, s Signal) error
 }
 
-// ReasonSnapshot is the reason of the first list of a collection. Other lists have one of the reasons of
-// [event.Gap].
+// ReasonSnapshot is the reason of a list of a collection without a position: the first one, or one after its resource did not exist.
+// Other lists have one of the reasons of [event.Gap].
 const ReasonSnapshot event.Reason = "snapshot"
 
 // Owner holds the UIDs of the objects whose deletion deletes all objects of a collection. "": not

@@ -4,7 +4,7 @@
 // request made it. The verdict is published as an event of its own ([event.Attributed]), with whose commit the change leaves the checkpoint.
 // So where a sink is exactly once, each change is attributed at most once, and no restart forgets one.
 //
-// With [Options.Wait], a change first waits in memory, before its event is made: see [Attribution.Hold]. If the verdict is exact
+// With [Options.Wait], a change first waits in memory, before its event is made: see [Attribution.MayWait]. If the verdict is exact
 // when the event is made, the event has the request ([event.Event].Actor), and the change does not wait in the checkpoint:
 //
 //	change                                     leads to

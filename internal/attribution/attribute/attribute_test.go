@@ -307,7 +307,7 @@ func TestContradiction(t *testing.T) {
 		{"it is stored, because the collection is suspended", func(a *Attribution, s store, _ []*Change) {
 			keep(t, a, s)
 			a.Sealed()
-			a.batchCommitted()
+			a.Committed(nil)
 		}, false},
 		{"it is in a batch that is not committed", func(a *Attribution, _ store, list []*Change) { eventOf(a, list[0].Number) }, true},
 	} {
@@ -352,7 +352,7 @@ func TestContradiction(t *testing.T) {
 // keep stores verdicts.
 func keep(t *testing.T, a *Attribution, s store) {
 	t.Helper()
-	changes, err := a.Keep(func(string) bool { return true })
+	changes, err := a.Keep(func(*Change) bool { return true })
 	if err == nil {
 		err = s.Commit(t.Context(), changes)
 	}

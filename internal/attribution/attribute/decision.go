@@ -142,11 +142,11 @@ func (a *Attribution) forget(number uint64) {
 
 // Keep returns the changes of the checkpoint that store verdicts on changes of collections whose events wait, a part of them at a time. Their records
 // are not needed any more once these are durable. After an error, the changes so far are to be committed as well: they count as passed on.
-func (a *Attribution) Keep(waits func(collection string) bool) (changes []event.KV, err error) {
+func (a *Attribution) Keep(waits func(c *Change) bool) (changes []event.KV, err error) {
 	bytes := 0
 	for number, d := range a.decided {
 		c := a.waiting[number]
-		if d.storing || d.silent() || c == nil || c.Verdict != nil || !waits(c.Collection) {
+		if d.storing || d.silent() || c == nil || c.Verdict != nil || !waits(c) {
 			continue
 		}
 		if len(changes) == storedAtOnce || bytes > storedBytesAtOnce {

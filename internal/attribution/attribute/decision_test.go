@@ -10,7 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-func isSuspended(string) bool { return true }
+func isSuspended(*Change) bool { return true }
 
 // While the bus refuses a route, verdicts on its changes are in the checkpoint, so their records are not needed, and the user is known after a restart
 // that reads none of them.
@@ -34,7 +34,7 @@ func TestVerdictsAreStored(t *testing.T) {
 		}
 		return changes
 	}
-	if none, err := w.Keep(func(string) bool { return false }); err != nil || len(none) != 0 {
+	if none, err := w.Keep(func(*Change) bool { return false }); err != nil || len(none) != 0 {
 		t.Errorf("of a collection that is not suspended, %v is stored, %v", none, err)
 	}
 	kept := keep()

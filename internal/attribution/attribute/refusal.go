@@ -278,21 +278,6 @@ func boundDenial(d *event.Denial, limit int) {
 	}
 }
 
-// Sealed implements [loop.Chronicle].
-func (a *Attribution) Sealed() {
-	a.refusals.flying, a.refusals.filling = append(a.refusals.flying, a.refusals.filling...), nil
-	a.storing.flying, a.storing.filling = append(a.storing.flying, a.storing.filling...), nil
-}
-
-// batchCommitted says that the notes of the batch on its way are durable.
-func (a *Attribution) batchCommitted() {
-	for _, r := range a.refusals.flying {
-		r.durable = true
-	}
-	a.refusals.flying = nil
-	a.keptDurably()
-}
-
 // restore continues the refusals of a collection: batches do not have their events any more. One that was durable and is not in the store was
 // published.
 func (s *refusals) restore(store checkpoint.Store, collection string, counts *RefusalCounts) error {

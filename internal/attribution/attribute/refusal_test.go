@@ -59,7 +59,7 @@ func (w *world) commit(changes ...event.KV) {
 	if err := w.store.Commit(w.t.Context(), changes); err != nil {
 		w.t.Fatal(err)
 	}
-	w.batchCommitted()
+	w.Committed(nil)
 }
 
 // pass puts all refusals that are ready into a batch.

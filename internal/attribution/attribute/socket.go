@@ -15,8 +15,8 @@ import (
 // keepEvery is how often verdicts are stored that cannot be published yet.
 const keepEvery = time.Second
 
-// Hold implements [loop.Witness].
-func (a *Attribution) Hold(collection string, s *reconcile.Sighting, known *reconcile.Object, received time.Time) time.Duration {
+// MayWait implements [loop.Delayer].
+func (a *Attribution) MayWait(collection string, s *reconcile.Sighting, known *reconcile.Object, received time.Time) time.Duration {
 	if a.options.Wait == 0 {
 		return 0
 	}
@@ -124,7 +124,7 @@ func (a *Attribution) writeVerdicts(p loop.Page) {
 	var dropped []event.KV
 	ready := a.Ready(p.At)
 	for n, c := range ready {
-		switch p.Place(c.Collection) {
+		switch p.Place(c.Collection, c.Incarnation) {
 		case loop.Full:
 			a.Later(ready[n:])
 			p.Remove(dropped...)
@@ -149,8 +149,8 @@ func (a *Attribution) keepVerdicts(p loop.Page) {
 		return
 	}
 	a.kept = p.At
-	changes, _ := a.Keep(func(collection string) bool { // the store reports the error
-		at := p.Place(collection)
+	changes, _ := a.Keep(func(c *Change) bool { // the store reports the error
+		at := p.Place(c.Collection, c.Incarnation)
 		return at == loop.Suspended || at == loop.Later
 	})
 	p.Note(changes...)
@@ -159,7 +159,7 @@ func (a *Attribution) keepVerdicts(p loop.Page) {
 // writeRefusals publishes refused requests. One that the sink does not publish any more is dropped.
 func (a *Attribution) writeRefusals(p loop.Page) {
 	for _, r := range a.Refusals() {
-		switch p.Place(r.Collection) {
+		switch p.Place(r.Collection, 0) {
 		case loop.Full:
 			return
 		case loop.Open:
@@ -173,12 +173,22 @@ func (a *Attribution) writeRefusals(p loop.Page) {
 	}
 }
 
-// Committed implements [loop.Chronicle].
+// Sealed implements [loop.Chronicle].
+func (a *Attribution) Sealed() {
+	a.refusals.flying, a.refusals.filling = append(a.refusals.flying, a.refusals.filling...), nil
+	a.storing.flying, a.storing.filling = append(a.storing.flying, a.storing.filling...), nil
+}
+
+// Committed implements [loop.Chronicle]: also the notes of the batch are durable.
 func (a *Attribution) Committed(items []reconcile.Item) {
 	for i := range items {
 		if of := items[i].Attribution; of != nil {
 			a.explained(of.ID)
 		}
 	}
-	a.batchCommitted()
+	for _, r := range a.refusals.flying {
+		r.durable = true
+	}
+	a.refusals.flying = nil
+	a.keptDurably()
 }

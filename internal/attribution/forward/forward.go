@@ -8,14 +8,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -68,13 +66,9 @@ func New(o Options) *Forwarder {
 }
 
 func (f *Forwarder) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	text, err := os.ReadFile(f.o.CAFile)
+	roots, err := textfile.CAs(f.o.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the CA of replicas: %w", err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("read the CA of replicas: %s has no certificate in PEM", f.o.CAFile)
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	if f.o.Cert != "" {

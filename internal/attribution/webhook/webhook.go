@@ -123,7 +123,12 @@ func New(o Options) (*Server, error) {
 	if o.BodyTime == 0 {
 		o.BodyTime = bodyTime
 	}
-	protocol, err := newTLS(o)
+	protocol, err := httpserver.TLS{
+		Cert: o.Cert, Key: o.Key, ClientCA: o.ClientCA, Auth: tls.RequireAndVerifyClientCert, Protocols: []string{"h2", "http/1.1"},
+		Kept: func(err error) {
+			o.Log.Warn("certificates of the audit webhook not read, keeping the previous ones", zap.Error(err))
+		},
+	}.Config()
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook: %w", err)
 	}
@@ -397,15 +402,3 @@ func (s *Server) store(records []audit.Record) *refusal {
 }
 
 var _ http.Handler = (*Server)(nil)
-
-// newTLS reads the files for every connection, so new ones are used from the next connection on. While they do not fit together, the
-// last valid ones stay in use.
-func newTLS(o Options) (*tls.Config, error) {
-	f := &files{options: o}
-	if _, err := f.config(nil); err != nil {
-		return nil, err
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: f.config, NextProtos: protocols()}, nil
-}
-
-func protocols() []string { return []string{"h2", "http/1.1"} }

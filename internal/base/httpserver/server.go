@@ -8,17 +8,14 @@ package httpserver
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -251,57 +248,15 @@ func ClientOf(remote string) string {
 	return network.String()
 }
 
-// newTLS reads the files for every connection, so new ones are used from the next connection
-// on. While certificate and key do not match, or a file cannot be read, the last valid ones stay in use. Only HTTP/1.1 is offered, with which
-// a connection has one request at a time.
+// newTLS offers only HTTP/1.1, with which a connection has one request at a time.
 func newTLS(o Options) (*tls.Config, error) {
 	if o.Cert == "" {
 		return nil, nil
 	}
-	var last atomic.Pointer[tls.Config]
-	read := func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		c, err := o.readTLS()
-		if err != nil {
-			if known := last.Load(); known != nil {
-				o.Log.Warn("certificate not read, keeping the previous one", zap.String("cert", o.Cert), zap.Error(err))
-				return known, nil
-			}
-			return nil, err
-		}
-		last.Store(c)
-		return c, nil
-	}
-	if _, err := read(nil); err != nil {
-		return nil, err
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: read, NextProtos: protocols()}, nil
-}
-
-func protocols() []string { return []string{"http/1.1"} }
-
-func (o *Options) readTLS() (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
-	if err != nil {
-		return nil, fmt.Errorf("certificate %s with key %s: %w", o.Cert, o.Key, err)
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: protocols()}
-	if o.ClientCA == "" {
-		return c, nil
-	}
-	c.ClientAuth = tls.VerifyClientCertIfGiven
-	c.ClientCAs, err = ReadCAs(o.ClientCA)
-	return c, err
-}
-
-// ReadCAs reads the certificates of a PEM file.
-func ReadCAs(path string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("CA of client certificates: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("CA of client certificates: %s has no certificate in PEM", path)
-	}
-	return pool, nil
+	return TLS{
+		Cert: o.Cert, Key: o.Key, ClientCA: o.ClientCA, Auth: tls.VerifyClientCertIfGiven, Protocols: []string{"http/1.1"},
+		Kept: func(err error) {
+			o.Log.Warn("certificate not read, keeping the previous one", zap.String("cert", o.Cert), zap.Error(err))
+		},
+	}.Config()
 }

@@ -1,9 +1,11 @@
-// Package textfile reads text files that people and other programs write.
+// Package textfile reads text files that people and other programs write, also those with certificates.
 package textfile
 
 import (
 	"bytes"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"os"
 )
 
@@ -29,4 +31,17 @@ func Read(path string) (string, error) {
 		return "", &os.PathError{Op: "read", Path: path, Err: err}
 	}
 	return string(text), nil
+}
+
+// CAs returns the certificates of a PEM file. Its errors name the file.
+func CAs(path string) (*x509.CertPool, error) {
+	text, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(text)) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", path)
+	}
+	return pool, nil
 }

@@ -32,3 +32,19 @@ func TestRead(t *testing.T) {
 		t.Errorf("a file that does not exist: %v", err)
 	}
 }
+
+// A wrong file in place of a CA is named, also one that Windows has written.
+func TestCAs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	for text, want := range map[string]string{"": " has no certificate in PEM", "-----BEGIN CERTIFICATE-----\n": " has no certificate in PEM", "\xff\xfeh\x00": "UTF-16"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := CAs(path); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := CAs(path + ".none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that does not exist: %v", err)
+	}
+}

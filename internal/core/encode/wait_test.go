@@ -221,7 +221,7 @@ func (w *waitRun) life() (end func(gently bool)) {
 	}, Count: func(string, encode.Count, event.Type) {}})
 	l := loop.New(loop.Options{
 		Delivery: delivery.New(delivery.Options{Sink: w.bus.sink(), Store: w.store}), Store: w.store, Reader: w.cluster, Encoder: e, Observer: blind{}, Linger: w.linger,
-		Witness: a, Chronicle: a, Log: zap.NewNop(),
+		Delayer: a, Chronicle: a, Log: zap.NewNop(),
 	})
 	ctx, kill := context.WithCancel(w.t.Context())
 	stopping, stop := context.WithCancel(ctx)

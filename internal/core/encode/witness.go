@@ -5,7 +5,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Witness knows who made changes. The goroutine that uses the encoder calls its methods. They do not block.
+// Witness knows who made changes. It adds to events, and decides neither whether nor in which order they are published: audit records
+// can be forged (docs/security.md). The goroutine that uses the encoder calls its methods. They do not block.
 type Witness interface {
 	// Publish is called once for the event of each object, before it is encoded. It returns the request that made the change,
 	// if it is known and the event has room for it; otherwise the change of the store that is committed with the event. Without

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -10,11 +11,12 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Witness knows who made changes. Only Run's goroutine calls it, and it does not block.
-type Witness interface {
-	// Hold returns for how long a change that a watch has seen may wait until it is known who made it. 0: it is handled now.
+// Delayer lets changes wait, and decides nothing else about them: audit records can be forged (docs/security.md). Only Run's goroutine
+// calls it, and it does not block.
+type Delayer interface {
+	// MayWait returns for how long a change that a watch has seen may wait until it is known who made it. 0: it is handled now.
 	// known is the inventory entry of the object's key, nil for none. received is when the API server sent the change.
-	Hold(collection string, s *reconcile.Sighting, known *reconcile.Object, received time.Time) time.Duration
+	MayWait(collection string, s *reconcile.Sighting, known *reconcile.Object, received time.Time) time.Duration
 }
 
 // Chronicle is a source of events that are about no object's state, for example of who made a change. Each has a number, which
@@ -40,7 +42,7 @@ type Place uint8
 //	any, and the batch has no room       Full
 //	suspended                            Suspended
 //	not named by a plan yet              Later: it is not known how its events are published
-//	in the core, before its first gap    Later
+//	before the gap of its present copy   Later for events about the present copy; Open for those about a former one
 //	others                               Open
 const (
 	Open      Place = iota
@@ -55,15 +57,15 @@ type Page struct {
 	loop *Loop
 }
 
-// Place returns what becomes of events about a collection.
-func (p Page) Place(collection string) Place {
+// Place returns what becomes of events about a copy of a collection, by its incarnation; 0: the present one.
+func (p Page) Place(collection string, incarnation uint64) Place {
 	c := p.loop.core.Collection(collection)
 	switch {
 	case p.loop.batches.full():
 		return Full
 	case p.loop.suspended.has(collection):
 		return Suspended
-	case p.loop.unnamed(collection), c != nil && c.Incarnation == 0:
+	case p.loop.unnamed(collection), c != nil && c.Incarnation == 0 && incarnation == 0:
 		return Later
 	}
 	return Open
@@ -76,9 +78,7 @@ func (p Page) AddEvent(collection string, incarnation, number uint64) bool {
 	if c == nil {
 		return false
 	}
-	if incarnation == 0 {
-		incarnation = c.Incarnation
-	}
+	incarnation = cmp.Or(incarnation, c.Incarnation)
 	return p.loop.core.Attribute(collection, incarnation, reconcile.Attribution{ID: number})
 }
 

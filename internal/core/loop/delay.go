@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
@@ -13,7 +14,7 @@ const (
 )
 
 // delays are messages of collections that are handled later, because a change of the collection waits until it is known who made it: see
-// [Witness]. The core does not have them yet, so nothing of them is in the store, and they are read again after a restart.
+// [Delayer]. The core does not have them yet, so nothing of them is in the store, and they are read again after a restart.
 // Only Run's goroutine uses them.
 //
 //	message of a collection                      the collection has no delayed message   it has some
@@ -31,7 +32,7 @@ type delays struct {
 	queues   map[string][]delayedMessage // by collection, in order; none is empty
 	messages int
 	bytes    int64
-	pages    uint64 // calls of [Loop.Page], after which the witness may know more
+	pages    uint64 // calls of [Loop.Page], after which the delayer may know more
 }
 
 // delayedMessage is a message that is delayed.
@@ -85,7 +86,7 @@ func (d *delays) due() <-chan time.Time {
 // delay delays a message, if it or one before it has to wait. It returns false if the message can be handled.
 func (l *Loop) delay(m message) bool {
 	id, d := m.collection, l.reads.delays
-	if id == "" || l.Witness == nil {
+	if id == "" || l.Delayer == nil {
 		return false
 	}
 	var wait time.Duration
@@ -95,9 +96,7 @@ func (l *Loop) delay(m message) bool {
 	if wait == 0 && !d.has(id) {
 		return false
 	}
-	if m.received.IsZero() {
-		m.received = l.at
-	}
+	m.received = cmp.Or(m.received, l.at)
 	one := delayedMessage{message: m}
 	if wait > 0 {
 		one.until, one.pages = l.at.Add(wait), d.pages
@@ -141,12 +140,8 @@ func (l *Loop) isChange(m *message) bool {
 	return in.Sighting.Form != reconcile.Ended || in.Sighting.Fate != reconcile.Unknown
 }
 
-// hold returns for how long a change may wait: see [Witness].
+// hold returns for how long a change may wait: see [Delayer].
 func (l *Loop) hold(m *message) time.Duration {
 	known, _ := l.core.Object(m.collection, m.input.Sighting.Key)
-	at := m.received
-	if at.IsZero() {
-		at = l.at
-	}
-	return l.Witness.Hold(m.collection, m.input.Sighting, known, at)
+	return l.Delayer.MayWait(m.collection, m.input.Sighting, known, cmp.Or(m.received, l.at))
 }

@@ -116,7 +116,7 @@ type Load struct {
 	Since   time.Time // when its first content came; zero: it is empty
 }
 
-// Options are the options of a loop. All are required except Linger, Replan, Witness and Chronicle.
+// Options are the options of a loop. All are required except Linger, Replan, Delayer and Chronicle.
 type Options struct {
 	Delivery *delivery.Delivery
 	Store    checkpoint.Store
@@ -127,7 +127,7 @@ type Options struct {
 	// Replan requests another plan. It is called when a collection becomes absent, or stops being
 	// absent: see [reconcile.Absent]. It must not block. nil: no other plan is requested.
 	Replan    func()
-	Witness   Witness   // nil: no change waits
+	Delayer   Delayer   // nil: no change waits
 	Chronicle Chronicle // nil: all events are about objects and collections
 	Log       *zap.Logger
 }

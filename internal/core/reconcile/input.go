@@ -43,7 +43,7 @@ type Input struct {
 	Side       uint64 // of Sighted, SideEnded, SideBroken of a list beside the watch: likewise
 	Now        uint64 // milliseconds since 1970, for the numbers of runs
 	Properties Properties
-	Reason     event.Reason
+	Reason     event.Reason // of ListBegun: of the gap, unless the phase is New, or Listing, whose gap goes on
 	NewEpoch   bool
 	Absent     bool
 	Version    string // of ListEnded, SideEnded; of Sighted, if it is a sample: of the state of the API server that was read

@@ -7,6 +7,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,9 +156,7 @@ func (l *Log) read(m *sink.Message, h *head) (bool, error) {
 	if h.Type.OfRequest() && (h.Type != event.Attributed || !l.attributions) {
 		return false, nil
 	}
-	if l.uid == "" {
-		l.uid = h.ClusterUID
-	}
+	l.uid = cmp.Or(l.uid, h.ClusterUID)
 	if h.ClusterUID != l.uid {
 		return false, fmt.Errorf("it is of the cluster with the UID %s, others are of %s: %w (%s)", h.ClusterUID, l.uid, ErrClusters, l.options.Cluster)
 	}

@@ -593,19 +593,9 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 		version = max(version, at.Version)
 	}
 	m.seq++
-	own, _ := strconv.ParseUint(e.ResourceVersion, 10, 64)
-	v := store.Version{Deleted: e.Type == event.Deleted, UID: e.UID, Epoch: e.Epoch, ResourceVersion: own, Time: e.Time, Body: e.Object}
-	switch {
-	case !e.BodyKnown:
-		v.Extent = store.Identity
-		if v.Body, err = identity(e); err != nil {
-			return err
-		}
-	case e.Truncated != nil:
-		v.Extent = store.Head
-	}
-	if e.Truncated != nil {
-		v.Fields = e.Truncated.Fields
+	v, err := versionOf(e)
+	if err != nil {
+		return err
 	}
 	put := store.Position{Era: era, Version: version, Seq: m.seq}
 	if found && at.Era == era && at.Compare(put) > 0 { // replaced, or dropped
@@ -626,6 +616,23 @@ func (m *Mirror) applyObject(r *resource, c *collection, s *step) error {
 	}
 	m.prove(r, c, s, version, text != "")
 	return nil
+}
+
+// versionOf returns what the store keeps of an event.
+func versionOf(e *event.Received) (v store.Version, err error) {
+	own, _ := strconv.ParseUint(e.ResourceVersion, 10, 64)
+	v = store.Version{Deleted: e.Type == event.Deleted, UID: e.UID, Epoch: e.Epoch, ResourceVersion: own, Time: e.Time, Body: e.Object}
+	switch {
+	case !e.BodyKnown:
+		v.Extent = store.Identity
+		v.Body, err = identity(e)
+	case e.Truncated != nil:
+		v.Extent = store.Head
+	}
+	if e.Truncated != nil {
+		v.Fields = e.Truncated.Fields
+	}
+	return v, err
 }
 
 // identity returns the JSON of an object of which the event has only the identity, with the resourceVersion that

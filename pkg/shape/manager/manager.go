@@ -173,9 +173,7 @@ func (f *Finder) reset(bytes int) {
 	f.scratch, f.path, f.depth, f.former = f.scratch[:0], f.path[:0], 0, 0
 	f.pairs, f.parents = map[[2]*byte]*pair{}, nil
 	f.start, f.others, f.budget = f.scan.Steps(), 0, raw.Budget(perByte, bytes)
-	if f.MaxPaths == 0 {
-		f.MaxPaths = DefaultMaxPaths
-	}
+	f.MaxPaths = cmp.Or(f.MaxPaths, DefaultMaxPaths)
 	if f.seed == (maphash.Seed{}) {
 		f.seed = maphash.MakeSeed()
 	}

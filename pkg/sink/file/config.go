@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -27,12 +28,8 @@ const (
 // Complete returns the configuration with every default filled in. The error
 // joins everything that is wrong with it; each line starts with the field.
 func (c Config) Complete() (Config, error) {
-	if c.MaxSize == 0 {
-		c.MaxSize = defaultMaxSize
-	}
-	if c.Keep == 0 {
-		c.Keep = defaultKeep
-	}
+	c.MaxSize = cmp.Or(c.MaxSize, defaultMaxSize)
+	c.Keep = cmp.Or(c.Keep, defaultKeep)
 	var path, size, keep error
 	if c.Path == "" {
 		path = errors.New("path: missing: name the file that events are written to, for example /var/lib/kubebridge/events.jsonl")

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -38,18 +39,10 @@ type TLS struct {
 
 // Complete returns the configuration with every default filled in. The error joins its mistakes; each line starts with the field.
 func (c Config) Complete() (Config, error) {
-	if c.MaxEvents == 0 {
-		c.MaxEvents = 100
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 1 << 20
-	}
-	if c.Requests == 0 {
-		c.Requests = 4
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 30 * time.Second
-	}
+	c.MaxEvents = cmp.Or(c.MaxEvents, 100)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 1<<20)
+	c.Requests = cmp.Or(c.Requests, 4)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
 	all := []error{c.checkURL()}
 	wrong := func(bad bool, format string, args ...any) {
 		if bad {

@@ -95,7 +95,7 @@ func (s *Sink) post(ctx context.Context, all []event.Record, which []int) (statu
 	address, _, _ := strings.Cut(all[which[0]].Route, "?")
 	answer, err := s.client.Do(r)
 	if err != nil {
-		return 0, fmt.Errorf("send to %s: %w", address, withoutURL(err))
+		return 0, fmt.Errorf("send to %s: %w", address, s.c.TLS.explain(withoutURL(err)))
 	}
 	defer answer.Body.Close()
 	defer time.AfterFunc(answerTime, cancel).Stop()

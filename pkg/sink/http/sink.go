@@ -9,13 +9,10 @@ package http
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,32 +74,11 @@ func (s *Sink) Open(ctx context.Context, _ []byte) error {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	s.seq, s.done, s.checkAt = 0, nil, time.Time{}
-	return s.Check(ctx)
-}
-
-// config returns the settings of connections.
-func (t TLS) config() (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if t.CA != "" {
-		pem, err := os.ReadFile(t.CA)
-		if err != nil {
-			return nil, fmt.Errorf("tls.ca: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("tls.ca: %s has no certificate: it must be PEM", t.CA)
-		}
+	err = s.Check(ctx)
+	if refused := (*certificateError)(nil); errors.As(err, &refused) {
+		return &sink.RefusedError{What: s.c.root(), Err: refused.Err, Hint: refused.hint}
 	}
-	if t.Cert != "" {
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-			if err != nil {
-				return nil, fmt.Errorf("tls.cert: %w", err)
-			}
-			return &pair, nil
-		}
-	}
-	return c, nil
+	return err
 }
 
 // Close closes the connections.
@@ -129,7 +105,7 @@ func (s *Sink) Check(ctx context.Context) error {
 	}
 	answer, err := s.client.Do(r)
 	if err != nil {
-		return fmt.Errorf("reach %s: %w", s.c.root(), withoutURL(err))
+		return fmt.Errorf("reach %s: %w", s.c.root(), s.c.TLS.explain(withoutURL(err)))
 	}
 	s.checkAt = time.Now().Add(checkEvery)
 	return answer.Body.Close()

@@ -1,6 +1,7 @@
 package stdout
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -100,9 +101,7 @@ func sentence(e *event.Event) string {
 		}
 	case event.Synced:
 		to := r.To
-		if to == "" {
-			to = e.ResourceVersion
-		}
+		to = cmp.Or(to, e.ResourceVersion)
 		parts = append(parts, "complete up to rv "+to)
 		if r.Since != nil {
 			parts[0] += fmt.Sprintf(" after %v", e.Time.Sub(*r.Since).Round(time.Millisecond))

@@ -272,6 +272,7 @@ func (w *world) settleAudit(ctx context.Context) error {
 	}
 	limit, cancel := context.WithTimeout(ctx, auditKeep+auditSettle+30*time.Second)
 	defer cancel()
+	last := -1.0 // not known
 	for {
 		waiting, known := 0.0, true
 		for _, p := range w.current {
@@ -282,8 +283,11 @@ func (w *world) settleAudit(ctx context.Context) error {
 		if known && waiting == 0 {
 			return nil
 		}
+		if known {
+			last = waiting
+		}
 		if !rest(limit, 200*time.Millisecond) {
-			return fmt.Errorf("%.0f changes still wait for their audit records (known: %t)", waiting, known)
+			return fmt.Errorf("%.0f changes still wait for their audit records", last)
 		}
 	}
 }
@@ -365,7 +369,7 @@ func (n *nemesis) auditVerdicts(l *ledger, first, second []bus.Message) []*audit
 	}
 	base := auditVerdict{
 		form: n.audit.auditForm, makers: by, users: known, bridge: n.ns, refused: n.who.refused, whole: whole,
-		repeated: moved || len(n.processes) > n.replicas || n.happenedAny(recordsRepeated, recordsShuffled, auditPathLost), taken: n.taken, secrets: kube.Secrets.ResourceID(),
+		repeated: moved || n.inDoubt() || n.happenedAny(recordsRepeated, recordsShuffled, auditPathLost), taken: n.taken, secrets: kube.Secrets.ResourceID(),
 	}
 	one, other := base, base
 	one.sink, one.exact, one.lost, one.messages = "first sink", n.pair.exact(), n.pair.lossy() || lost, first

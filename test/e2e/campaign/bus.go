@@ -56,6 +56,8 @@ func (w *world) startBus() (*busUnderTest, error) {
 		return w.onNATS()
 	case "kafka":
 		return w.onKafka()
+	case "http":
+		return w.onHTTP()
 	case "file":
 		path := filepath.Join(w.dir, "events.jsonl")
 		return &busUnderTest{

@@ -464,7 +464,7 @@ func (n *nemesis) entriesVerdicts(ctx context.Context, first []bus.Message) ([]*
 	return []*entriesVerdict{
 		{
 			sink: "first sink", pair: n.pair, truth: g.truth, resource: g.typ.ResourceID(), editions: g.editions, happened: n.happened, messages: first,
-			lost: n.mayHaveLost(), killed: len(n.processes) > n.replicas,
+			lost: n.mayHaveLost(), killed: n.inDoubt(),
 		},
 		{
 			sink: "second sink", pair: Pair{Bus: "nats", Delivery: "exactly-once"}, truth: g.truth, resource: g.typ.ResourceID(), editions: g.editions,

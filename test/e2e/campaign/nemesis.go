@@ -42,6 +42,11 @@ func (n *nemesis) mayHaveLost() bool {
 	return n.pair.lossy() && (n.hurt || len(n.processes) > n.replicas)
 }
 
+// inDoubt reports whether a bridge was killed, or a route was suspended: its collections go on from the checkpoint, as after a kill.
+func (n *nemesis) inDoubt() bool {
+	return len(n.processes) > n.replicas || n.happenedAny(routesRefused)
+}
+
 // run inflicts faults for the time d. It undoes all of them before it returns.
 func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 	n.begun = time.Now()

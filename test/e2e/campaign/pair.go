@@ -10,7 +10,7 @@ import (
 // Pair is a combination of a bus, its delivery and the store of the checkpoint.
 type Pair struct {
 	Name     string // the value of -pair
-	Bus      string // nats, kafka, file, stdout
+	Bus      string // nats, kafka, file, stdout, http
 	Delivery string // "" if the bus has only one
 	Store    string // file, or the same as Bus
 }
@@ -27,6 +27,7 @@ func Pairs() []Pair {
 		{"nats-amo/file", "nats", "at-most-once", "file"},
 		{"file/file", "file", "", "file"},
 		{"stdout/file", "stdout", "", "file"},
+		{"http/file", "http", "", "file"},
 	}
 }
 

@@ -251,6 +251,9 @@ func (n *nemesis) besideTenant() []string {
 	if n.tenant.writes == 0 {
 		n.tenant.wrong("campaign", "no write of the tenant created an object, so the seed did not test a hostile tenant")
 	}
+	if n.happenedAny(routesRefused) { // the bus suspends collections, too
+		return n.tenant.problems
+	}
 	for i, p := range n.processes {
 		for line := range strings.Lines(p.Log()) {
 			if strings.Contains(line, "collection suspended") && strings.Contains(line, n.widgets.ResourceID()) {

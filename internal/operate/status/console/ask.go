@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -86,14 +85,11 @@ func (at *Target) Ask(ctx context.Context) (*status.Report, []byte, error) {
 func (at *Target) tls() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if at.CA != "" {
-		text, err := os.ReadFile(at.CA)
+		roots, err := textfile.CAs(at.CA)
 		if err != nil {
 			return nil, err
 		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s holds no certificate", at.CA)
-		}
+		c.RootCAs = roots
 	}
 	if at.Cert == "" {
 		return c, nil

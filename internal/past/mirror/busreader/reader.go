@@ -263,9 +263,7 @@ func (f *busReader) lost(err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	if f.lacking.IsZero() {
-		f.lacking = time.Now()
-	}
+	f.lacking = cmp.Or(f.lacking, time.Now())
 	if !e.proved && time.Since(f.lacking) < f.lostAfter {
 		return err
 	}

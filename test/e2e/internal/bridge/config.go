@@ -58,6 +58,7 @@ type Sink struct {
 	Kafka     map[string]any `json:"kafka,omitempty"`
 	File      map[string]any `json:"file,omitempty"`
 	Stdout    map[string]any `json:"stdout,omitempty"`
+	HTTP      map[string]any `json:"http,omitempty"`
 }
 
 // YAML returns the file's text.
