@@ -81,7 +81,7 @@ func messagesOn(t *testing.T, js natsgo.JetStreamContext, stream string) (all []
 // runNATS opens sink and checkpoint as a running bridge does.
 func runNATS(t *testing.T, path string) (bus sink.Sink, store *nats.Store, stop func()) {
 	t.Helper()
-	c, err := config.Load(path, nil)
+	c, err := config.LoadPart(path, nil, config.Whole)
 	if err != nil {
 		t.Fatal(err)
 	}

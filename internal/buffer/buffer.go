@@ -61,7 +61,10 @@ type Buffer struct {
 
 // New returns a buffer that does not run yet.
 func New(o Options) *Buffer {
-	return &Buffer{Options: o, recordings: map[string][]*Recording{}, come: map[string]time.Time{}, open: map[string]bool{}, followed: newFollower()}
+	return &Buffer{
+		Options: o, recordings: map[string][]*Recording{}, come: map[string]time.Time{}, open: map[string]bool{},
+		followed: follower{uses: map[string]*Use{}, tried: map[string]time.Time{}},
+	}
 }
 
 // keyOf names the recordings of a sink's collection.

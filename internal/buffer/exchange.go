@@ -194,7 +194,7 @@ func (e *Exchange) publish(ctx context.Context, now time.Time, recordings []List
 		e.setUnlisted(0)
 		return nil
 	case e.have.Holder != list.Holder || !slices.EqualFunc(list.Recordings, e.have.Recordings, sameRecording):
-	case slices.EqualFunc(list.Recordings, e.have.Recordings, samePosition):
+	case slices.EqualFunc(list.Recordings, e.have.Recordings, func(a, b Listed) bool { return a.At.Committed == b.At.Committed }):
 		if now.Sub(e.at) < rereadEvery {
 			return nil
 		}
@@ -252,9 +252,6 @@ func sameRecording(a, b Listed) bool {
 	return a.Sink == b.Sink && a.Target == b.Target && a.Waits == b.Waits &&
 		a.NewHistory == b.NewHistory && a.At.Epoch == b.At.Epoch
 }
-
-// samePosition compares the positions of two recordings.
-func samePosition(a, b Listed) bool { return a.At.Committed == b.At.Committed }
 
 // show shows the error of an exchange.
 func (e *Exchange) show(ctx context.Context, verb string, err error) {

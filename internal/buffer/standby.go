@@ -67,8 +67,6 @@ type follower struct {
 	tried map[string]time.Time // when a recording could not be begun, or the buffer could not be searched
 }
 
-func newFollower() follower { return follower{uses: map[string]*Use{}, tried: map[string]time.Time{}} }
-
 // Follow makes a standby record what the leader records. It begins recordings that are missing, at the sinks' committed positions, lets the
 // others be trimmed up to there, and leaves those that are not listed, which are deleted after keepFor. A recording that does not reach back
 // to the committed position is replaced, unless the position is not certain.

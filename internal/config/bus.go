@@ -74,7 +74,7 @@ func (c *Config) CheckpointDir(s *Sink) string {
 	return filepath.Join(c.Checkpoint.File.Path, s.Name)
 }
 
-// Block returns the block that selects the sink's bus; nil if it has none, which [Load] rejects.
+// Block returns the block that selects the sink's bus; nil if it has none, which [LoadPart] rejects.
 func (s *Sink) Block() bus.Config {
 	b, _ := s.block()
 	return b.Config

@@ -20,7 +20,7 @@ import (
 // Off is written in place of an address where nothing shall listen.
 const Off = "off"
 
-// Config is the whole configuration. [Load] fills in every default.
+// Config is the whole configuration. [LoadPart] fills in every default.
 type Config struct {
 	Name       string     `yaml:"name"`    // this bridge. Two bridges in one cluster need two names: what they own on the bus is named after them. Default: kubebridge
 	Cluster    string     `yaml:"cluster"` // the cluster's name, in every event; required

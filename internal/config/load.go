@@ -78,12 +78,8 @@ func (part Part) has(path string) bool {
 	return true
 }
 
-// Load reads the file, overrides it from the environment and from flags (which
-// may be nil), fills in defaults and checks everything. Mistakes come back as
-// [Errors] that name file, line and column.
-func Load(path string, flags *pflag.FlagSet) (*Config, error) { return LoadPart(path, flags, Whole) }
-
-// LoadPart is [Load] for a command that uses a part of the configuration.
+// LoadPart reads the file, overrides it from the environment and from flags (which may be nil), fills in defaults and
+// checks the part that a command uses. Mistakes come back as [Errors] that name file, line and column.
 func LoadPart(path string, flags *pflag.FlagSet, part Part) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -92,7 +88,7 @@ func LoadPart(path string, flags *pflag.FlagSet, part Part) (*Config, error) {
 	return ParsePart(path, text, flags, part)
 }
 
-// Parse is [Load] for the text of a file.
+// Parse is [ParsePart] for [Whole].
 func Parse(path string, text []byte, flags *pflag.FlagSet) (*Config, error) {
 	return ParsePart(path, text, flags, Whole)
 }
@@ -100,10 +96,6 @@ func Parse(path string, text []byte, flags *pflag.FlagSet) (*Config, error) {
 // ParsePart is [LoadPart] for the text of a file.
 func ParsePart(path string, text []byte, flags *pflag.FlagSet, part Part) (*Config, error) {
 	return parsePart(path, text, flags, part, os.LookupEnv)
-}
-
-func parse(path string, text []byte, flags *pflag.FlagSet, env func(string) (string, bool)) (*Config, error) {
-	return parsePart(path, text, flags, Whole, env)
 }
 
 func parsePart(path string, text []byte, flags *pflag.FlagSet, part Part, env func(string) (string, bool)) (*Config, error) {

@@ -196,3 +196,7 @@ func TestReferencesAreReplacedOnce(t *testing.T) {
 		t.Errorf("it becomes %q; mistakes: %v", got, p.list)
 	}
 }
+
+func parse(path string, text []byte, flags *pflag.FlagSet, env func(string) (string, bool)) (*Config, error) {
+	return parsePart(path, text, flags, Whole, env)
+}

@@ -24,7 +24,7 @@ const (
 
 	blockBytes          = 256 << 10 // frames in a block, unless a frame is larger or Flush is called
 	defaultSegmentBytes = 64 << 20
-	defaultOpenFiles    = 64
+	openFiles           = 64 // that are open for appending; each reader has at most one more, while it reads
 )
 
 // Options of a spool. The zero value is usable.
@@ -40,8 +40,6 @@ type Options struct {
 	// Local seals the streams of [Spool.LocalStream] with a key that is kept in the directory, so that they can be read with any Key. It keeps
 	// no secret from those who can read the directory. False: these streams are sealed like others.
 	Local bool
-	// OpenFiles limits the files that are open for appending. Each reader has at most one more, while it reads. 0 means 64.
-	OpenFiles int
 	// FS has the directory. Nil means the operating system's files.
 	FS vfs.FS
 	// Now is the clock. Nil means time.Now.
@@ -96,7 +94,7 @@ func open(path string, o Options, codec *codec) (*Spool, error) {
 			return nil, errors.Join(fmt.Errorf("open spool: %w: %w", ErrUnusable, err), dir.lock.Close())
 		}
 	}
-	s.handles.limit = cmp.Or(o.OpenFiles, defaultOpenFiles)
+	s.handles.limit = openFiles
 	if err := s.load(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open spool: %w: %w", ErrUnusable, err), dir.lock.Close())
 	}

@@ -311,7 +311,8 @@ func TestDirectory(t *testing.T) {
 func TestManyStreams(t *testing.T) {
 	const streams = 1000
 	fsys := &countingFS{FS: vfs.NewMem()}
-	s := mustOpen(t, fsys, Options{OpenFiles: 10, Key: testKey})
+	s := mustOpen(t, fsys, Options{Key: testKey})
+	s.handles.limit = 10
 	for range 3 {
 		for i := range streams {
 			st := s.Stream(fmt.Sprint(i))
@@ -343,7 +344,8 @@ func TestManyStreams(t *testing.T) {
 
 // Streams are appended, read, listed and trimmed at the same time.
 func TestConcurrent(t *testing.T) {
-	s := mustOpen(t, vfs.NewMem(), Options{SegmentBytes: 4000, OpenFiles: 2})
+	s := mustOpen(t, vfs.NewMem(), Options{SegmentBytes: 4000})
+	s.handles.limit = 2
 	const frames, streams, readers = 600, 3, 2
 	var wait sync.WaitGroup
 	for i := range streams {

@@ -156,8 +156,6 @@ func decodeDraft(b []byte) (d reconcile.Draft, err error) {
 	return d, nil
 }
 
-func encodeEpoch(epoch uint64) []byte { return strconv.AppendUint(nil, epoch, 10) }
-
 func decodeEpoch(b []byte) (uint64, error) {
 	epoch, err := strconv.ParseUint(string(b), 10, 64)
 	if err != nil {

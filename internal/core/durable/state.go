@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/kubebridge/kubebridge/internal/core/plan"
 	"github.com/kubebridge/kubebridge/internal/core/reconcile"
@@ -154,7 +155,7 @@ func (m *Memory) Changes(b *reconcile.Batch, intents bool) []event.KV {
 		w.progress(id, b.Progress[id])
 	}
 	for _, storage := range sorted(b.Epochs) {
-		w.key(prefixEpoch, storage).Value = encodeEpoch(b.Epochs[storage])
+		w.key(prefixEpoch, storage).Value = strconv.AppendUint(nil, b.Epochs[storage], 10)
 	}
 	w.settled(b)
 	if !intents {

@@ -316,11 +316,10 @@ func sortFields(r fields.Requirements) fields.Requirements {
 }
 
 func fieldTerm(r fields.Requirement) string {
-	op := "="
 	if r.Operator == selection.NotEquals {
-		op = "!="
+		return fields.OneTermNotEqualSelector(r.Field, r.Value).String()
 	}
-	return r.Field + op + fields.EscapeValue(r.Value)
+	return fields.OneTermEqualSelector(r.Field, r.Value).String()
 }
 
 // describe names the entry by its place and its selection.

@@ -85,15 +85,11 @@ func shownFields(selector string, sees func(namespace string) bool) string {
 	if err != nil {
 		return ""
 	}
-	var shown []string
-	for _, term := range terms.Requirements() {
-		if term.Field != namespaceField || sees(term.Value) {
-			op := "="
-			if term.Operator == selection.NotEquals {
-				op = "!="
-			}
-			shown = append(shown, term.Field+op+fields.EscapeValue(term.Value))
+	terms, _ = terms.Transform(func(field, value string) (string, string, error) {
+		if field == namespaceField && !sees(value) {
+			return "", "", nil // drops the term
 		}
-	}
-	return strings.Join(shown, ",")
+		return field, value, nil
+	})
+	return terms.String()
 }

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	lru "k8s.io/apimachinery/pkg/util/cache"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
@@ -44,7 +44,7 @@ func New(cfg *rest.Config) (httpserver.Login, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up a client for SubjectAccessReviews at %s: %w", cfg.Host, err)
 	}
-	l := &login{tokens: who.TokenReviews(), access: may.SubjectAccessReviews(), known: map[[sha256.Size]byte]verdict{}}
+	l := &login{tokens: who.TokenReviews(), access: may.SubjectAccessReviews(), known: lru.NewLRUExpireCache(mostRemembered)}
 	return l.check, nil
 }
 
@@ -63,46 +63,23 @@ func asked(path string) string {
 type login struct {
 	tokens authenticationclient.TokenReviewInterface
 	access authorizationclient.SubjectAccessReviewInterface
-
-	mu    sync.Mutex
-	known map[[sha256.Size]byte]verdict // by token, method and path
-}
-
-type verdict struct {
-	denied *httpserver.DeniedError // nil: admitted
-	until  time.Time
-}
-
-func (v verdict) err() error {
-	if v.denied == nil {
-		return nil
-	}
-	return v.denied
+	known  *lru.LRUExpireCache // answers, nil for an admission, by token, method and path
 }
 
 func (l *login) check(ctx context.Context, token string, r *http.Request) error {
 	verb, path := strings.ToLower(r.Method), asked(r.URL.Path)
 	key := sha256.Sum256([]byte(verb + "\n" + path + "\n" + token))
-	l.mu.Lock()
-	v, ok := l.known[key]
-	l.mu.Unlock()
-	if ok && time.Now().Before(v.until) {
-		return v.err()
+	if answer, ok := l.known.Get(key); ok {
+		err, _ := answer.(error)
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	v.denied = nil
-	if err := l.ask(ctx, token, verb, path); err != nil && !errors.As(err, &v.denied) {
-		return err
+	err := l.ask(ctx, token, verb, path)
+	if err == nil || errors.As(err, new(*httpserver.DeniedError)) {
+		l.known.Add(key, err, remembered-1) // at remembered it does not count any more
 	}
-	v.until = time.Now().Add(remembered)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.known) >= mostRemembered {
-		clear(l.known)
-	}
-	l.known[key] = v
-	return v.err()
+	return err
 }
 
 func (l *login) ask(ctx context.Context, token, verb, path string) error {

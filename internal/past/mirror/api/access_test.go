@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -281,7 +282,7 @@ func rightsOf(b *bus, o auth.BusOptions) *auth.Bus {
 // asksOf asks whether ann may list pods in the namespace shop. want is true, false, or a part of the reason why that is not known.
 func asksOf(t *testing.T, authorizer *auth.Bus, want string) {
 	t.Helper()
-	st, err := authorizer.Review(t.Context(), &auth.User{Name: "ann"}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: "shop"})
+	st, err := authorizer.Review(t.Context(), &auth.User{UserInfo: authenticationv1.UserInfo{Username: "ann"}}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: "shop"})
 	got := fmt.Sprint(st.Allowed)
 	if err != nil {
 		got = err.Error()
@@ -440,7 +441,7 @@ func TestLargeRights(t *testing.T) {
 	authorizer := rightsOf(b, auth.BusOptions{MaxAge: time.Hour, Skipped: skipped.add})
 	asks := func(namespace, want string) {
 		t.Helper()
-		st, err := authorizer.Review(t.Context(), &auth.User{Name: "ann"}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: namespace})
+		st, err := authorizer.Review(t.Context(), &auth.User{UserInfo: authenticationv1.UserInfo{Username: "ann"}}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: namespace})
 		if got := fmt.Sprint(st.Allowed, err); got != want+" <nil>" {
 			t.Errorf("in %s: %s, want %s", namespace, got, want)
 		}
@@ -504,7 +505,7 @@ func TestRightsAreReadOutsideOfRequests(t *testing.T) {
 	authorizer := auth.NewBus(auth.BusOptions{Mirror: b.mirror, Ready: func() error { return nil }})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := authorizer.Review(ctx, &auth.User{Name: "ann"}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods"})
+	_, err := authorizer.Review(ctx, &auth.User{UserInfo: authenticationv1.UserInfo{Username: "ann"}}, &auth.Attributes{Cluster: "prod", Verb: "list", Resource: "pods"})
 	if unanswered := new(auth.UnansweredError); !errors.As(err, &unanswered) || !strings.Contains(unanswered.Reason, `Roles and bindings of cluster "prod" are being read`) {
 		t.Errorf("before the rights were read: %v", err)
 	}

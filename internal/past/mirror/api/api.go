@@ -6,6 +6,7 @@
 package api
 
 import (
+	linked "container/list"
 	"context"
 	"encoding/json"
 	"errors"
@@ -113,7 +114,8 @@ func New(o Options) *Server {
 		o.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
 	return &Server{
-		Options: o, now: time.Now, rechecks: standardRechecks, limits: standardLimits, recent: newRecent(o.Mirror.Store()),
+		Options: o, now: time.Now, rechecks: standardRechecks, limits: standardLimits,
+		recent:  &recent{store: o.Mirror.Store(), known: map[stretchKey]*stretch{}, order: linked.New()},
 		defined: definitionCache{lru.NewLRUExpireCache(cachedDefinitions)}, documents: make(chan struct{}, 2),
 	}
 }

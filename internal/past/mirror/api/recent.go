@@ -50,10 +50,6 @@ type stretch struct {
 	stopped bool // err is because the context of the watch that read ended
 }
 
-func newRecent(s *store.Store) *recent {
-	return &recent{store: s, known: map[stretchKey]*stretch{}, order: linked.New()}
-}
-
 // behind returns the changes behind a position, up to another or a later served one; nil if they are too many, together
 // with those that slow watches use. The caller releases them. If ctx ends, another watch that waits reads them.
 func (r *recent) behind(ctx context.Context, id store.Resource, at, upTo store.Position) (*stretch, error) {

@@ -183,10 +183,7 @@ func (s *Server) whoAmI(r *http.Request, _ view, o runtime.Object) error {
 	}
 	answer := o.(*authenticationv1.SelfSubjectReview)
 	*answer = authenticationv1.SelfSubjectReview{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(s.now())}}
-	answer.Status.UserInfo = authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups, Extra: map[string]authenticationv1.ExtraValue{}}
-	for name, values := range u.Extra {
-		answer.Status.UserInfo.Extra[name] = values
-	}
+	answer.Status.UserInfo = u.UserInfo
 	return nil
 }
 

@@ -40,7 +40,7 @@ type self struct {
 }
 
 func (s *self) User(*http.Request) (*auth.User, error) {
-	return &auth.User{Name: "ann", UID: "u", Groups: []string{"shoppers"}, Extra: map[string][]string{"pod": {"a"}}}, s.err
+	return &auth.User{UserInfo: authenticationv1.UserInfo{Username: "ann", UID: "u", Groups: []string{"shoppers"}, Extra: map[string]authenticationv1.ExtraValue{"pod": {"a"}}}}, s.err
 }
 
 func (s *self) Review(_ *http.Request, a *auth.Attributes) (st authorizationv1.SubjectAccessReviewStatus, err error) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,16 +29,14 @@ const (
 
 // User is who sends a request.
 type User struct {
-	Name, UID string
-	Groups    []string
-	Extra     map[string][]string
+	authenticationv1.UserInfo
 	// Cluster is the cluster that knows the user's token; "" for a user of a client certificate.
 	Cluster string
 }
 
 // complete adds the group of all users, as the API server does.
 func (u *User) complete() *User {
-	if u.Name == anonymous || slices.Contains(u.Groups, unauthenticated) || slices.Contains(u.Groups, authenticated) {
+	if u.Username == anonymous || slices.Contains(u.Groups, unauthenticated) || slices.Contains(u.Groups, authenticated) {
 		return u
 	}
 	u.Groups = append(slices.Clip(u.Groups), authenticated)
@@ -207,7 +206,7 @@ func forbidden(u *User, a *Attributes, reason string) error {
 
 func denied(u *User, a *Attributes) string {
 	if a.Path != "" {
-		return fmt.Sprintf("User %q cannot %s path %q", u.Name, a.Verb, a.Path)
+		return fmt.Sprintf("User %q cannot %s path %q", u.Username, a.Verb, a.Path)
 	}
 	resource := a.Resource
 	if a.Subresource != "" {
@@ -217,5 +216,5 @@ func denied(u *User, a *Attributes) string {
 	if a.Namespace != "" {
 		where = fmt.Sprintf("in the namespace %q", a.Namespace)
 	}
-	return fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", u.Name, a.Verb, resource, a.Group, where)
+	return fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", u.Username, a.Verb, resource, a.Group, where)
 }

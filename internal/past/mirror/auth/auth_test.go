@@ -270,7 +270,7 @@ func TestOtherCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := NewGuard(Options{Tokens: tokens, Authorizer: reviews, Log: zaptest.NewLogger(t)})
-		ann := &User{Name: "ann", UID: "u", Groups: []string{"shoppers", authenticated}, Extra: map[string][]string{"pod": {"a"}}}
+		ann := &User{UserInfo: authenticationv1.UserInfo{Username: "ann", UID: "u", Groups: []string{"shoppers", authenticated}, Extra: map[string]authenticationv1.ExtraValue{"pod": {"a"}}}}
 		refused := func(why string) {
 			t.Helper()
 			if got := code(g.Check(request("Bearer ann's"), &shopPods)); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, why) {
@@ -370,7 +370,7 @@ func TestSelf(t *testing.T) {
 		g := c.guard()
 		ann := request("Bearer ann's")
 		u, err := g.User(ann)
-		if err != nil || u.Name != "ann" || u.UID != "u" || !slices.Equal(u.Groups, []string{"shoppers", authenticated}) {
+		if err != nil || u.Username != "ann" || u.UID != "u" || !slices.Equal(u.Groups, []string{"shoppers", authenticated}) {
 			t.Errorf("%+v (%v)", u, err)
 		}
 		if st, err := g.Review(ann, &shopPods); err != nil || !st.Allowed {
@@ -418,7 +418,7 @@ func TestOneUserAsksTooMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := (&cluster{t: t}).guard()
 		ask := func(user, name string) (allowed bool, err error) {
-			st, err := g.Authorizer.Review(t.Context(), &User{Name: user, UID: "u", Groups: []string{"shoppers", authenticated}, Extra: map[string][]string{"pod": {"a"}}},
+			st, err := g.Authorizer.Review(t.Context(), &User{UserInfo: authenticationv1.UserInfo{Username: user, UID: "u", Groups: []string{"shoppers", authenticated}, Extra: map[string]authenticationv1.ExtraValue{"pod": {"a"}}}},
 				&Attributes{Cluster: "prod", Verb: "list", Resource: "pods", Namespace: "shop", Name: name})
 			return st.Allowed, err
 		}
@@ -516,12 +516,12 @@ func (a *authority) sign(t *testing.T, usage x509.ExtKeyUsage, name string, grou
 type onlyUser struct{ user, group string }
 
 func (o onlyUser) Review(_ context.Context, u *User, _ *Attributes) (st authorizationv1.SubjectAccessReviewStatus, err error) {
-	st.Allowed = u.Name == o.user && slices.Contains(u.Groups, o.group)
+	st.Allowed = u.Username == o.user && slices.Contains(u.Groups, o.group)
 	return st, nil
 }
 
 func (o onlyUser) Rules(_ context.Context, u *User, s *Scope) (st authorizationv1.SubjectRulesReviewStatus, err error) {
-	st.EvaluationError = fmt.Sprintf("%s in %s by %q", u.Name, s.Namespace, s.Token)
+	st.EvaluationError = fmt.Sprintf("%s in %s by %q", u.Username, s.Namespace, s.Token)
 	return st, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/kubebridge/kubebridge/internal/base/httpserver"
 )
@@ -55,6 +56,7 @@ func (c *Certificates) User(chain []*x509.Certificate) (*User, error) {
 		return nil, nil
 	}
 	id := fmt.Sprintf("X509SHA256=%x", sha256.Sum256(chain[0].Raw)) // as the API server identifies it
-	extra := map[string][]string{"authentication.kubernetes.io/credential-id": {id}}
-	return (&User{Name: name.CommonName, Groups: slices.Clone(name.Organization), Extra: extra}).complete(), nil
+	extra := map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/credential-id": {id}}
+	info := authenticationv1.UserInfo{Username: name.CommonName, Groups: slices.Clone(name.Organization), Extra: extra}
+	return (&User{UserInfo: info}).complete(), nil
 }

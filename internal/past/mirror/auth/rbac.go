@@ -146,7 +146,7 @@ func (p *Policy) visit(u *User, namespace string, fn func(s *scope, b *binding, 
 		if s == nil {
 			continue
 		}
-		names := []subject{{name: u.Name}}
+		names := []subject{{name: u.Username}}
 		for _, name := range u.Groups {
 			names = append(names, subject{name, true})
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -142,7 +143,7 @@ func TestPolicy(t *testing.T) {
 		{"", get("shop", "services", "x"), false},
 	} {
 		parts := strings.Split(c.who, " ")
-		got, reason := p.Allows(&User{Name: parts[0], Groups: parts[1:]}, &c.a)
+		got, reason := p.Allows(&User{UserInfo: authenticationv1.UserInfo{Username: parts[0], Groups: parts[1:]}}, &c.a)
 		if got != c.want || got == (reason == "") && !strings.Contains(c.who, masters) {
 			t.Errorf("%s, %+v: %v %q", c.who, c.a, got, reason)
 		}
@@ -162,7 +163,7 @@ func TestRules(t *testing.T) {
 		ClusterRoleBindings: []rbacv1.ClusterRoleBinding{{ObjectMeta: meta("", "c"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, Subjects: []rbacv1.Subject{group("shoppers")}}},
 	}
 	p := o.policy()
-	ann := &User{Name: "ann", Groups: []string{"shoppers", "others"}}
+	ann := &User{UserInfo: authenticationv1.UserInfo{Username: "ann", Groups: []string{"shoppers", "others"}}}
 	all := []string{"*"}
 	want := authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules:    []authorizationv1.ResourceRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}, ResourceNames: []string{"web"}}, {Verbs: all, APIGroups: all, Resources: all}},
@@ -175,14 +176,14 @@ func TestRules(t *testing.T) {
 	if diff := cmp.Diff(want, p.Rules(ann, "infra")); diff != "" {
 		t.Errorf("in infra (-want +got):\n%s", diff)
 	}
-	if got := p.Rules(&User{Name: "bob"}, "shop"); got.ResourceRules != nil || got.NonResourceRules != nil {
+	if got := p.Rules(&User{UserInfo: authenticationv1.UserInfo{Username: "bob"}}, "shop"); got.ResourceRules != nil || got.NonResourceRules != nil {
 		t.Errorf("of a stranger: %+v", got)
 	}
 	for who, want := range map[string]string{
 		"ann":                            `RBAC: allowed by RoleBinding "a/shop" of Role "writer" to User "ann"`,
 		"system:serviceaccount:shop:bot": `RBAC: allowed by RoleBinding "a/shop" of Role "writer" to ServiceAccount "bot/shop"`,
 	} {
-		if _, got := p.Allows(&User{Name: who}, &Attributes{Verb: "list", Namespace: "shop", Resource: "pods"}); got != want {
+		if _, got := p.Allows(&User{UserInfo: authenticationv1.UserInfo{Username: who}}, &Attributes{Verb: "list", Namespace: "shop", Resource: "pods"}); got != want {
 			t.Errorf("%s: %s, want %s", who, got, want)
 		}
 	}
@@ -196,7 +197,7 @@ func TestPolicyChanges(t *testing.T) {
 	p := &Policy{}
 	allows := func(who, namespace string, want bool) {
 		t.Helper()
-		if got, _ := p.Allows(&User{Name: who, Groups: []string{"all"}}, &Attributes{Verb: "get", Namespace: namespace, Resource: "pods"}); got != want {
+		if got, _ := p.Allows(&User{UserInfo: authenticationv1.UserInfo{Username: who, Groups: []string{"all"}}}, &Attributes{Verb: "get", Namespace: namespace, Resource: "pods"}); got != want {
 			t.Errorf("%s in %q: %v, want %v", who, namespace, got, want)
 		}
 	}
@@ -220,7 +221,7 @@ func TestPolicyChanges(t *testing.T) {
 	allows("ann", "infra", true)
 	p.SetBinding("", "b", cluster, nil)
 	allows("ann", "infra", false)
-	if got, _ := p.Allows(&User{Name: "ann"}, &Attributes{Verb: "get", Path: "/api"}); got {
+	if got, _ := p.Allows(&User{UserInfo: authenticationv1.UserInfo{Username: "ann"}}, &Attributes{Verb: "get", Path: "/api"}); got {
 		t.Error("a policy without bindings allows a path")
 	}
 }
@@ -236,11 +237,11 @@ func TestRulesAreBounded(t *testing.T) {
 	for i := range 1000 {
 		p.SetBinding("shop", strconv.Itoa(i), rbacv1.RoleRef{Kind: "Role", Name: "r"}, []rbacv1.Subject{user("ann")})
 	}
-	st := p.Rules(&User{Name: "ann"}, "shop")
+	st := p.Rules(&User{UserInfo: authenticationv1.UserInfo{Username: "ann"}}, "shop")
 	if n := len(st.ResourceRules); n == 0 || n > 20 || !st.Incomplete || st.EvaluationError == "" {
 		t.Errorf("%d rules, incomplete %v %q", n, st.Incomplete, st.EvaluationError)
 	}
-	if st = p.Rules(&User{Name: "ann"}, "infra"); st.Incomplete || st.ResourceRules != nil {
+	if st = p.Rules(&User{UserInfo: authenticationv1.UserInfo{Username: "ann"}}, "infra"); st.Incomplete || st.ResourceRules != nil {
 		t.Errorf("in another namespace: %+v", st)
 	}
 }

@@ -106,7 +106,7 @@ func (r *Reviews) Rules(ctx context.Context, u *User, s *Scope) (st authorizatio
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	if err := r.may(ctx, u.Name); err != nil {
+	if err := r.may(ctx, u.Username); err != nil {
 		return st, err
 	}
 	review := authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: s.Namespace}}
@@ -121,9 +121,9 @@ func (r *Reviews) Rules(ctx context.Context, u *User, s *Scope) (st authorizatio
 }
 
 func specOf(u *User, a *Attributes) authorizationv1.SubjectAccessReviewSpec {
-	spec := authorizationv1.SubjectAccessReviewSpec{User: u.Name, UID: u.UID, Groups: u.Groups}
-	if len(u.Extra) > 0 {
-		spec.Extra = convert[authorizationv1.ExtraValue](u.Extra)
+	spec := authorizationv1.SubjectAccessReviewSpec{User: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string]authorizationv1.ExtraValue{}}
+	for name, values := range u.Extra {
+		spec.Extra[name] = authorizationv1.ExtraValue(values)
 	}
 	if a.Path != "" {
 		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: a.Verb, Path: a.Path}
@@ -134,12 +134,4 @@ func specOf(u *User, a *Attributes) authorizationv1.SubjectAccessReviewSpec {
 		Namespace: a.Namespace, Name: a.Name,
 	}
 	return spec
-}
-
-func convert[To, From ~[]string](extra map[string]From) map[string]To {
-	out := map[string]To{}
-	for name, values := range extra {
-		out[name] = To(values)
-	}
-	return out
 }

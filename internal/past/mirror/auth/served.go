@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
@@ -81,7 +82,7 @@ type Everybody struct{}
 
 // User returns the user that the API server gives to requests without credentials.
 func (Everybody) User(*http.Request) (*User, error) {
-	return &User{Name: anonymous, Groups: []string{unauthenticated}}, nil
+	return &User{UserInfo: authenticationv1.UserInfo{Username: anonymous, Groups: []string{unauthenticated}}}, nil
 }
 
 // Review allows everything.

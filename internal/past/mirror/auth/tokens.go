@@ -50,7 +50,7 @@ func (t *Tokens) User(ctx context.Context, token, address string) (*User, error)
 	if !found {
 		from, who := t.unknown, "address "+address
 		if known {
-			from, who = t.known, fmt.Sprintf("user %q", u.Name)
+			from, who = t.known, fmt.Sprintf("user %q", u.Username)
 		}
 		answer := t.group.DoChan(string(k[:]), func() (any, error) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
@@ -87,9 +87,7 @@ func (t *Tokens) ask(ctx context.Context, token string) (*User, error) {
 	if !review.Status.Authenticated {
 		return nil, nil
 	}
-	from := review.Status.User
-	extra := convert[[]string](from.Extra)
-	return (&User{Name: from.Username, UID: from.UID, Groups: from.Groups, Cluster: t.source.Cluster, Extra: extra}).complete(), nil
+	return (&User{review.Status.User, t.source.Cluster}).complete(), nil
 }
 
 // describeAPIError says why the API server did not answer, without its address.
