@@ -1,7 +1,6 @@
 package attribution
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -26,15 +25,6 @@ const (
 	// maxDetail bounds the text of a loss.
 	maxDetail = 1 << 10
 )
-
-// lost notes in the inbox that records of an input may be missing there. known is the time of the last record before, zero if that is not known.
-// It returns false if ctx ends first.
-func (in *Inputs) lost(ctx context.Context, input int, known time.Time, why error) bool {
-	in.gaps.Add(1)
-	in.shown.lost(why)
-	in.log.Warn("audit records may be missing", zap.Error(why))
-	return in.keep(ctx, []audit.Record{{ID: rand.Text(), Input: input, Lost: newLoss(known, why.Error())}})
-}
 
 func newLoss(since time.Time, detail string) *audit.Loss {
 	return &audit.Loss{Since: since, Until: time.Now(), Detail: detail[:min(len(detail), maxDetail)]}

@@ -2,10 +2,7 @@ package attribution
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -93,8 +90,6 @@ func (in *Inputs) ForgetNeeds(begun time.Time) {
 	clear(in.needed)
 }
 
-func (in *Inputs) sentPath() string { return filepath.Join(in.spec.Path, "sent-position.json") }
-
 // forward sends the records in the inbox to the leader while this process is a standby, until ctx ends.
 func (in *Inputs) forward(ctx context.Context) {
 	for {
@@ -107,8 +102,8 @@ func (in *Inputs) forward(ctx context.Context) {
 			return
 		}
 		// This process leads. What the former leader has may be lost with it, and the sinks here trim the inbox: the next leader gets all of it.
-		if err := os.Remove(in.sentPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			in.log.Warn("delete of the position up to which audit records were sent failed: some will not be sent to the next leader", zap.Error(err))
+		if in.inbox.Offset(toLeader) != nil {
+			in.sent(inbox.Position{})
 		}
 		in.role.await(ctx, false)
 	}
@@ -130,14 +125,13 @@ func (in *Inputs) sendWhileStandby(ctx context.Context) {
 // send sends records until ctx ends.
 func (in *Inputs) send(ctx context.Context) {
 	var from inbox.Position
-	if err := readJSON(in.sentPath(), &from); err != nil {
-		in.log.Warn("read of the position up to which audit records were sent failed: all are sent again", zap.Error(err))
-		from = inbox.Position{}
+	if text := in.inbox.Offset(toLeader); text != nil {
+		_ = json.Unmarshal(text, &from) // sent has encoded it
 	}
 	s := in.spec.Forward
 	forward.New(forward.Options{
 		Inbox: in.inbox, From: from, Leader: s.Leader, CAFile: s.CAFile, Cert: s.Cert, Key: s.Key, TokenFile: s.TokenFile,
-		Sent: func(at inbox.Position) { in.storePosition(in.sentPath(), at) },
+		Sent: in.sent,
 		Failed: func(err error) {
 			if ctx.Err() == nil {
 				in.shown.met(sendRecords, err)
@@ -150,4 +144,12 @@ func (in *Inputs) send(ctx context.Context) {
 		},
 	}).Run(ctx)
 	in.shown.met(sendRecords, nil)
+}
+
+// sent keeps the position up to which the leader has the records. After an error some are sent again, or not to the next leader.
+func (in *Inputs) sent(upTo inbox.Position) {
+	text, _ := json.Marshal(upTo) // strings and numbers always encode
+	if err := in.append(nil, toLeader, text); err != nil {
+		in.log.Warn("write of the position up to which audit records were sent failed", zap.Error(err))
+	}
 }
