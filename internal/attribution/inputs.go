@@ -3,14 +3,12 @@ package attribution
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -27,7 +25,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/attribution/logfile"
 	"github.com/kubebridge/kubebridge/internal/attribution/topic"
 	"github.com/kubebridge/kubebridge/internal/attribution/webhook"
-	"github.com/kubebridge/kubebridge/internal/base/diskguard"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -61,6 +58,7 @@ const (
 	fromTopic
 	inputs
 	toLeader = inputs // no input: the inbox keeps how far it is sent to the leader
+	noInput  = -1
 )
 
 const (
@@ -145,10 +143,12 @@ func Open(o Options, box inbox.Options) (*Inputs, error) {
 	}
 	in := &Inputs{
 		spec: o.Spec, log: o.Log, inbox: b, sinks: o.Sinks, needed: map[string]inbox.Position{}, client: o.Client, targets: o.Targets,
-		floors: map[attribute.Resource]floor{},
+		floors: map[attribute.Resource]floor{}, id: b.ID(),
 	}
-	if err := in.identify(); err != nil {
-		return nil, errors.Join(err, b.Close())
+	if b.Last() == 0 { // the inbox keeps its identity
+		if err := in.append(nil, noInput, json.RawMessage("{}")); err != nil {
+			return nil, errors.Join(err, b.Close())
+		}
 	}
 	return in, nil
 }
@@ -161,25 +161,6 @@ func refuseFormer(path string, why error) error {
 
 // Close closes the inbox, after Run and all sinks' Follow have returned.
 func (in *Inputs) Close() error { return in.inbox.Close() }
-
-// identify reads the identity of the inbox, or gives it one: also if the file cannot be decoded. Positions of the sinks then are ones in another
-// inbox, see [recordReader.storedHere].
-func (in *Inputs) identify() error {
-	path := filepath.Join(in.spec.Path, "inbox-id.json")
-	err := readJSON(path, &in.id)
-	switch {
-	case errors.Is(err, errNotDecoded):
-		in.id = ""
-		in.log.Warn("the identity of the audit inbox cannot be decoded: the inbox gets another one", zap.Error(err))
-	case err != nil:
-		return err
-	}
-	if in.id != "" {
-		return nil
-	}
-	in.id = rand.Text()
-	return writeJSON(path, in.id)
-}
 
 // Run gets records until ctx ends. Those of the topic are got by ReadTopic, at the leader only.
 func (in *Inputs) Run(ctx context.Context) error {
@@ -353,33 +334,6 @@ func (in *Inputs) findFloors(ctx context.Context) {
 		}
 		_ = group.Wait() // there are no errors
 	}
-}
-
-// errNotDecoded is returned by readJSON for a file that writeJSON has not written like that.
-var errNotDecoded = errors.New("the file cannot be decoded")
-
-// readJSON reads a value that writeJSON has written, if the file exists. After an error, the value can be anything.
-func readJSON(path string, value any) error {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, value); err != nil {
-		return fmt.Errorf("%w: %s: %w", errNotDecoded, path, err)
-	}
-	return nil
-}
-
-// writeJSON replaces a file durably by the JSON of a value.
-func writeJSON(path string, value any) error {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	return diskguard.ReplaceFile(path, text)
 }
 
 // trim deletes records that no sink needs.

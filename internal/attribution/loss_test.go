@@ -327,7 +327,8 @@ func TestWebhookLosses(t *testing.T) {
 		t.Errorf("the loss is since %v ago, want at least %v: the API server had collected the records", ago, buffers)
 	}
 	for ago, losses := range map[time.Duration][]string{time.Second: nil, time.Hour: {"did not listen"}} {
-		if err := writeJSON(a.timePath(), time.Now().Add(-ago)); err != nil {
+		text, err := time.Now().Add(-ago).MarshalText()
+		if err = errors.Join(err, os.WriteFile(a.timePath(), text, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		appends(newWebhookStore(a))

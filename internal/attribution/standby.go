@@ -30,44 +30,33 @@ type ForwardSpec struct {
 type role struct {
 	mu      sync.Mutex
 	leading bool
-	changed chan struct{} // closed by the next change; nil: nobody waits for it
+	changed chan struct{} // closed by the next change; nil: nobody has asked for it
 }
 
 func (r *role) leads() bool {
+	leading, _ := r.present()
+	return leading
+}
+
+// present returns whether this process leads, and a channel that is closed when that changes.
+func (r *role) present() (leading bool, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.leading
+	if r.changed == nil {
+		r.changed = make(chan struct{})
+	}
+	return r.leading, r.changed
 }
 
 // set changes the role.
 func (r *role) set(leading bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.leading = leading
-	if r.changed != nil {
+	if r.changed != nil && r.leading != leading {
 		close(r.changed)
 		r.changed = nil
 	}
-}
-
-// await waits until this process leads, or does not, or until ctx ends.
-func (r *role) await(ctx context.Context, leading bool) {
-	for ctx.Err() == nil {
-		r.mu.Lock()
-		if r.leading == leading {
-			r.mu.Unlock()
-			return
-		}
-		if r.changed == nil {
-			r.changed = make(chan struct{})
-		}
-		changed := r.changed
-		r.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		}
-	}
+	r.leading = leading
 }
 
 // Lead makes this process the one whose sinks use the records. What is in the inbox may be needed until they say otherwise.
@@ -92,34 +81,24 @@ func (in *Inputs) ForgetNeeds(begun time.Time) {
 
 // forward sends the records in the inbox to the leader while this process is a standby, until ctx ends.
 func (in *Inputs) forward(ctx context.Context) {
-	for {
-		in.role.await(ctx, false)
-		if ctx.Err() != nil {
-			return
-		}
-		in.sendWhileStandby(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		// This process leads. What the former leader has may be lost with it, and the sinks here trim the inbox: the next leader gets all of it.
-		if in.inbox.Offset(toLeader) != nil {
+	for ctx.Err() == nil {
+		leading, changed := in.role.present()
+		standing, end := context.WithCancel(ctx)
+		var sending sync.WaitGroup
+		switch {
+		case !leading:
+			sending.Go(func() { in.send(standing) })
+		case in.inbox.Offset(toLeader) != nil:
+			// What the former leader has may be lost with it, and the sinks here trim the inbox: the next leader gets all of it.
 			in.sent(inbox.Position{})
 		}
-		in.role.await(ctx, false)
-	}
-}
-
-// sendWhileStandby sends records until this process leads, or ctx ends.
-func (in *Inputs) sendWhileStandby(ctx context.Context) {
-	ctx, end := context.WithCancel(ctx)
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		in.role.await(ctx, true)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
 		end()
-	})
-	in.send(ctx)
-	end()
-	waiting.Wait()
+		sending.Wait()
+	}
 }
 
 // send sends records until ctx ends.

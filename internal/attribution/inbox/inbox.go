@@ -54,6 +54,7 @@ type Options struct {
 type Inbox struct {
 	spool   *spool.Spool
 	stream  *spool.Stream
+	id      string // see ID
 	session string
 
 	writing sync.Mutex // held while a group is written; protects the next three
@@ -92,7 +93,8 @@ type numbers struct{ first, end uint64 }
 
 // chainMeta is the metadata of a chain of the spool.
 type chainMeta struct {
-	Form int `json:"form"` // 2. An earlier version wrote none
+	Form  int    `json:"form"` // 2. An earlier version wrote none
+	Inbox string `json:"inbox"`
 	// Session is another one each time the inbox is opened, so no two records have the same session and number.
 	Session string `json:"session"`
 	// Unconfirmed is set if a chain was begun because a write had failed: the first number that no Append has confirmed. Numbers from it up to
@@ -126,6 +128,7 @@ func open(path string, o spool.Options) (*Inbox, error) {
 		if cut != 0 {
 			b.confirmed = cut - 1
 		}
+		b.id = cmp.Or(b.id, rand.Text())
 		err = b.begin(cut, b.offsets)
 	}
 	if err != nil {
@@ -150,7 +153,7 @@ func (b *Inbox) restore() (cut uint64, err error) {
 			b.failed = append(b.failed, numbers{meta.Unconfirmed, seg.Chain})
 		}
 		if chain != seg.Chain {
-			chain, b.offsets = seg.Chain, offsets{}
+			chain, b.id, b.offsets = seg.Chain, meta.Inbox, offsets{}
 			maps.Copy(b.offsets, meta.Offsets)
 		}
 	}
@@ -189,7 +192,7 @@ func (b *Inbox) restore() (cut uint64, err error) {
 
 // begin starts a chain. writing is held, except by Open.
 func (b *Inbox) begin(unconfirmed uint64, at offsets) error {
-	meta, err := json.Marshal(chainMeta{form, b.session, unconfirmed, at})
+	meta, err := json.Marshal(chainMeta{form, b.id, b.session, unconfirmed, at})
 	if err != nil {
 		return err
 	}
@@ -216,6 +219,9 @@ func (b *Inbox) hasFailed(n uint64) bool {
 	defer b.mu.Unlock()
 	return slices.ContainsFunc(b.failed, func(f numbers) bool { return f.first <= n && n < f.end })
 }
+
+// ID identifies the inbox. It stays from the first Append on, unless no chain can be read.
+func (b *Inbox) ID() string { return b.id }
 
 // Last returns the number of the last record that is durable; 0: there is none.
 func (b *Inbox) Last() uint64 { return b.lastConfirmed() }

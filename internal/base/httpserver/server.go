@@ -82,9 +82,12 @@ type Server struct {
 
 // New listens; Run serves. New returns an error if the address or a file cannot be used.
 func New(o Options) (*Server, error) {
-	protocol, err := newTLS(o)
-	if err != nil {
-		return nil, err
+	var protocol *tls.Config
+	if o.Cert != "" {
+		var err error
+		if protocol, err = TLS(o, tls.VerifyClientCertIfGiven, "http/1.1"); err != nil {
+			return nil, err
+		}
 	}
 	l, err := net.Listen("tcp", o.Listen)
 	if err != nil {
@@ -251,16 +254,13 @@ func ClientOf(remote string) string {
 	return network.String()
 }
 
-// newTLS reads the files for every connection, so new ones are used from the next connection
-// on. While certificate and key do not match, or a file cannot be read, the last valid ones stay in use. Only HTTP/1.1 is offered, with which
-// a connection has one request at a time.
-func newTLS(o Options) (*tls.Config, error) {
-	if o.Cert == "" {
-		return nil, nil
-	}
+// TLS reads the files of o for every connection, so new ones are used from the next connection
+// on. While certificate and key do not match, or a file cannot be read, the last valid ones stay in use. auth is for clients if o has a ClientCA.
+// A [Server] offers only HTTP/1.1, with which a connection has one request at a time.
+func TLS(o Options, auth tls.ClientAuthType, protocols ...string) (*tls.Config, error) {
 	var last atomic.Pointer[tls.Config]
 	read := func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		c, err := o.readTLS()
+		c, err := o.readTLS(auth, protocols)
 		if err != nil {
 			if known := last.Load(); known != nil {
 				o.Log.Warn("certificate not read, keeping the previous one", zap.String("cert", o.Cert), zap.Error(err))
@@ -274,21 +274,19 @@ func newTLS(o Options) (*tls.Config, error) {
 	if _, err := read(nil); err != nil {
 		return nil, err
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: read, NextProtos: protocols()}, nil
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: read, NextProtos: protocols}, nil
 }
 
-func protocols() []string { return []string{"http/1.1"} }
-
-func (o *Options) readTLS() (*tls.Config, error) {
+func (o *Options) readTLS(auth tls.ClientAuthType, protocols []string) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
 	if err != nil {
 		return nil, fmt.Errorf("certificate %s with key %s: %w", o.Cert, o.Key, err)
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: protocols()}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: protocols}
 	if o.ClientCA == "" {
 		return c, nil
 	}
-	c.ClientAuth = tls.VerifyClientCertIfGiven
+	c.ClientAuth = auth
 	c.ClientCAs, err = ReadCAs(o.ClientCA)
 	return c, err
 }
