@@ -257,9 +257,14 @@ func (r *recordReader) take(p loop.Page, f *finding, scope *Scope, now time.Time
 		changes = append(changes, r.publishLoss(scope, r.at.Number, f.lost)...)
 	}
 	for i := range f.records {
-		at, record := f.records[i].Position, &f.records[i].Record
+		at, record := f.records[i].Position, f.records[i].Record
 		r.before = append(r.before, numbered{at.Number, r.at})
-		r.at, r.known = at, lastTime([]audit.Record{*record}, r.known)
+		r.at = at
+		if record == nil {
+			r.Skip(at.Number, now)
+			continue
+		}
+		r.known = lastTime([]audit.Record{*record}, r.known)
 		if record.Lost != nil {
 			r.Lost(now)
 		}
@@ -388,7 +393,7 @@ func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost error
 			return nil, nil, err
 		}
 		items = append(items, item)
-		bytes += item.Record.Size()
+		bytes += item.Size()
 	}
 	return items, lost, nil
 }
@@ -396,7 +401,7 @@ func (r *recordReader) read(ctx context.Context) (items []inbox.Item, lost error
 // sizeOf returns the memory of records.
 func sizeOf(items []inbox.Item) (n int) {
 	for i := range items {
-		n += items[i].Record.Size()
+		n += items[i].Size()
 	}
 	return n
 }

@@ -3,14 +3,14 @@ package attribution
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +25,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/attribution/logfile"
 	"github.com/kubebridge/kubebridge/internal/attribution/topic"
 	"github.com/kubebridge/kubebridge/internal/attribution/webhook"
-	"github.com/kubebridge/kubebridge/internal/base/diskguard"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -58,6 +57,15 @@ const (
 	fromFile
 	fromTopic
 	inputs
+	toLeader = inputs // no input: the inbox keeps how far it is sent to the leader
+	noInput  = -1
+)
+
+const (
+	// offsetEvery is how often the offset of an input is kept while none of its records are.
+	offsetEvery = 10 * time.Second
+	// formerOffsets are the files in which an earlier version kept offsets.
+	formerOffsets = "*-position.json"
 )
 
 // Spec says where audit records come from.
@@ -120,43 +128,39 @@ type Options struct {
 	Log     *zap.Logger
 }
 
-// Open opens the inbox. The caller calls Run and Close.
+// Open opens the inbox. The caller calls Run and Close. An inbox of an earlier version is refused: it has no offsets, so the inputs could leave out
+// records, or take them in twice.
 func Open(o Options, box inbox.Options) (*Inputs, error) {
+	if former, err := fs.Glob(os.DirFS(o.Path), formerOffsets); err == nil && len(former) > 0 {
+		return nil, refuseFormer(o.Path, fmt.Errorf("%w: it has the file %s", inbox.ErrFormer, former[0]))
+	}
 	b, err := inbox.Open(o.Path, box)
+	if errors.Is(err, inbox.ErrFormer) {
+		return nil, refuseFormer(o.Path, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	in := &Inputs{
 		spec: o.Spec, log: o.Log, inbox: b, sinks: o.Sinks, needed: map[string]inbox.Position{}, client: o.Client, targets: o.Targets,
-		floors: map[attribute.Resource]floor{},
+		floors: map[attribute.Resource]floor{}, id: b.ID(),
 	}
-	if err := in.identify(); err != nil {
-		return nil, errors.Join(err, b.Close())
+	if b.Last() == 0 { // the inbox keeps its identity
+		if err := in.append(nil, noInput, json.RawMessage("{}")); err != nil {
+			return nil, errors.Join(err, b.Close())
+		}
 	}
 	return in, nil
 }
 
+// refuseFormer returns the error for an inbox of an earlier version.
+func refuseFormer(path string, why error) error {
+	dir := "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	return fmt.Errorf("%w: empty it with `rm -f %s/*.spool %s/*.json`; docs/upgrade.md says what is lost", why, dir, dir)
+}
+
 // Close closes the inbox, after Run and all sinks' Follow have returned.
 func (in *Inputs) Close() error { return in.inbox.Close() }
-
-// identify reads the identity of the inbox, or gives it one: also if the file cannot be decoded. Positions of the sinks then are ones in another
-// inbox, see [recordReader.storedHere].
-func (in *Inputs) identify() error {
-	path := filepath.Join(in.spec.Path, "inbox-id.json")
-	err := readJSON(path, &in.id)
-	switch {
-	case errors.Is(err, errNotDecoded):
-		in.id = ""
-		in.log.Warn("the identity of the audit inbox cannot be decoded: the inbox gets another one", zap.Error(err))
-	case err != nil:
-		return err
-	}
-	if in.id != "" {
-		return nil
-	}
-	in.id = rand.Text()
-	return writeJSON(path, in.id)
-}
 
 // Run gets records until ctx ends. Those of the topic are got by ReadTopic, at the leader only.
 func (in *Inputs) Run(ctx context.Context) error {
@@ -204,13 +208,13 @@ func (in *Inputs) serve(ctx context.Context) error {
 	return s.Run(ctx)
 }
 
-// follow copies the records of the log file to the inbox. How far it has come is stored behind that, so records can come twice.
+// follow copies the records of the log file to the inbox.
 func (in *Inputs) follow(ctx context.Context) error {
-	path := filepath.Join(in.spec.Path, "file-position.json")
-	from, ok := readPosition[logfile.Position](ctx, in, path, fromFile)
+	file, from, ok := newIntake[logfile.Position](ctx, in, fromFile)
 	if !ok {
 		return nil
 	}
+	defer file.flush(0)
 	f := logfile.Open(*in.spec.File, from)
 	defer func() { _ = f.Close() }()
 	found := false
@@ -221,11 +225,12 @@ func (in *Inputs) follow(ctx context.Context) error {
 		var gap *logfile.GapError
 		switch {
 		case errors.As(err, &gap):
-			if !in.lost(ctx, fromFile, known, err) {
+			if !file.lost(ctx, known, err) {
 				return nil
 			}
 			continue
 		case errors.Is(err, io.EOF):
+			file.flush(offsetEvery)
 			found, known = in.fileEnds(found, begun), begun
 			if f.Wait(ctx) != nil {
 				return nil
@@ -247,41 +252,13 @@ func (in *Inputs) follow(ctx context.Context) error {
 		found = true
 		known = lastTime(chunk.Records, known)
 		in.shown.met(readFile, nil)
-		for i := range chunk.Records {
-			chunk.Records[i].Input = fromFile
-		}
 		if chunk.Unparsable > 0 && in.spec.Join.Complete {
 			chunk.Records = append(chunk.Records, unparsable(fromFile, chunk.Err))
 		}
-		if !in.keep(ctx, chunk.Records) {
+		if !file.keep(ctx, chunk.Records, chunk.Position) {
 			return nil
 		}
 		in.shown.count(&chunk.Batch)
-		in.storePosition(path, chunk.Position)
-	}
-}
-
-// readPosition returns how far an input was read. If that cannot be read, a loss is noted, and the result is the zero position. ok is false if ctx
-// ends first.
-func readPosition[Position any](ctx context.Context, in *Inputs, path string, input int) (from Position, ok bool) {
-	err := readJSON(path, &from)
-	if err == nil {
-		return from, true
-	}
-	var unknown Position
-	if !in.lost(ctx, input, time.Time{}, fmt.Errorf("read the position up to which audit records were read: %w", err)) {
-		return unknown, false
-	}
-	in.storePosition(path, unknown) // so that the next start does not note the loss again
-	return unknown, true
-}
-
-// storePosition stores how far an input was read. An error is not repeated: the next position replaces this one.
-func (in *Inputs) storePosition(path string, position any) {
-	err := writeJSON(path, position)
-	in.shown.met(storePosition, err)
-	if err != nil {
-		in.log.Warn("write of the position of audit records failed", zap.Error(err))
 	}
 }
 
@@ -357,47 +334,6 @@ func (in *Inputs) findFloors(ctx context.Context) {
 		}
 		_ = group.Wait() // there are no errors
 	}
-}
-
-// keep appends records to the inbox, as soon as that has room. It returns false if ctx ends first.
-func (in *Inputs) keep(ctx context.Context, records []audit.Record) bool {
-	for {
-		err := in.Append(records)
-		if err == nil {
-			return true
-		}
-		in.log.Warn("audit records cannot be kept, trying again", zap.Error(err))
-		if !pause(ctx, retryEvery) {
-			return false
-		}
-	}
-}
-
-// errNotDecoded is returned by readJSON for a file that writeJSON has not written like that.
-var errNotDecoded = errors.New("the file cannot be decoded")
-
-// readJSON reads a value that writeJSON has written, if the file exists. After an error, the value can be anything.
-func readJSON(path string, value any) error {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, value); err != nil {
-		return fmt.Errorf("%w: %s: %w", errNotDecoded, path, err)
-	}
-	return nil
-}
-
-// writeJSON replaces a file durably by the JSON of a value.
-func writeJSON(path string, value any) error {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	return diskguard.ReplaceFile(path, text)
 }
 
 // trim deletes records that no sink needs.

@@ -1,10 +1,11 @@
 package attribution
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
+	"github.com/kubebridge/kubebridge/internal/base/diskguard"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -26,15 +28,6 @@ const (
 	// maxDetail bounds the text of a loss.
 	maxDetail = 1 << 10
 )
-
-// lost notes in the inbox that records of an input may be missing there. known is the time of the last record before, zero if that is not known.
-// It returns false if ctx ends first.
-func (in *Inputs) lost(ctx context.Context, input int, known time.Time, why error) bool {
-	in.gaps.Add(1)
-	in.shown.lost(why)
-	in.log.Warn("audit records may be missing", zap.Error(why))
-	return in.keep(ctx, []audit.Record{{ID: rand.Text(), Input: input, Lost: newLoss(known, why.Error())}})
-}
 
 func newLoss(since time.Time, detail string) *audit.Loss {
 	return &audit.Loss{Since: since, Until: time.Now(), Detail: detail[:min(len(detail), maxDetail)]}
@@ -69,7 +62,11 @@ type webhookStore struct {
 func newWebhookStore(in *Inputs) *webhookStore {
 	s := &webhookStore{Inputs: in}
 	var until time.Time
-	if err := readJSON(in.timePath(), &until); err != nil {
+	text, err := os.ReadFile(in.timePath())
+	if err == nil {
+		err = until.UnmarshalText(text)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		in.log.Warn("read of the time until which the webhook has listened failed", zap.Error(err))
 	}
 	if !until.IsZero() && !in.spec.Join.Complete && time.Since(until) >= sendsAgain {
@@ -132,14 +129,15 @@ func firstTime(records []audit.Record) (first time.Time) {
 	return first
 }
 
-func (in *Inputs) timePath() string { return filepath.Join(in.spec.Path, "webhook-time.json") }
+func (in *Inputs) timePath() string { return filepath.Join(in.spec.Path, "webhook-time") }
 
 // listens stores that the webhook has listened until now.
 func (in *Inputs) listens() {
 	if in.server.Load() == nil {
 		return
 	}
-	if err := writeJSON(in.timePath(), time.Now()); err != nil {
+	text, _ := time.Now().MarshalText() // the year has four digits
+	if err := diskguard.ReplaceFile(in.timePath(), text); err != nil {
 		in.log.Warn("write of the time until which the webhook has listened failed", zap.Error(err))
 	}
 }

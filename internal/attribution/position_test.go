@@ -2,18 +2,21 @@ package attribution
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
@@ -43,7 +46,9 @@ func (a *Inputs) readable(t *testing.T) (all []audit.Record) {
 		case err != nil:
 			t.Fatal(err)
 		}
-		all = append(all, item.Record)
+		if item.Record != nil {
+			all = append(all, *item.Record)
+		}
 	}
 }
 
@@ -57,66 +62,180 @@ func await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// A position that cannot be decoded must not keep the bridge from starting. It counts as unknown: one loss is noted, and the input is read.
-func TestBrokenPositions(t *testing.T) {
-	for _, text := range []string{"", "\x00\x00\x00\x00", `{"device":1,"ino`, `"text"`, `{"device":1,"offset":"x","topicID":5}`} {
+// reads follows the audit log until a condition holds.
+func (a *Inputs) reads(t *testing.T, until func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.follow(ctx) }()
+	await(t, "the audit log is not read", until)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// reopen opens the inbox again, as a restart does.
+func (a *Inputs) reopen(t *testing.T) {
+	t.Helper()
+	if err := a.inbox.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if a.inbox, err = inbox.Open(filepath.Join(a.spec.Path, "inbox"), inbox.Options{MaxBytes: inbox.LeastMaxBytes}); err != nil {
+		t.Fatal(err)
+	}
+	a.shown, a.caught = state{}, [inputs]caught{}
+}
+
+// An offset that cannot be decoded must not keep the bridge from starting. It counts as unknown: one loss is noted, and the input is read.
+func TestBrokenOffsets(t *testing.T) {
+	for _, text := range []string{`5`, `[]`, `"text"`, `{"device":1,"offset":"x","topicID":5}`} {
 		a := newInputs(t, []byte(auditLine))
-		position := filepath.Join(a.spec.Path, "file-position.json")
-		if err := os.WriteFile(position, []byte(text), 0o600); err != nil {
+		if err := a.inbox.AppendAt(nil, fromFile, json.RawMessage(text)); err != nil {
 			t.Fatal(err)
 		}
-		follow := func(until func() bool) {
-			t.Helper()
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- a.follow(ctx) }()
-			await(t, "the audit log is not read", until)
-			cancel()
-			if err := <-ended; err != nil {
-				t.Errorf("position %q: %v", text, err)
-			}
-		}
-		follow(func() bool { return a.inbox.Last() >= 2 && a.Status().Records > 0 })
+		a.reads(t, func() bool { return a.Status().Records > 0 })
 		all := a.readable(t)
-		if len(all) != 2 || all[0].Lost == nil || !strings.Contains(all[0].Lost.Detail, "position") || all[1].Actor.User.Name != "alice" {
-			t.Errorf("position %q: the inbox has %+v, want a loss and the record", text, all)
+		if len(all) != 2 || all[0].Lost == nil || !strings.Contains(all[0].Lost.Detail, "offset") || all[1].Actor.User.Name != "alice" {
+			t.Errorf("offset %q: the inbox has %+v, want a loss and the record", text, all)
 		}
 		var at struct{ Offset int64 }
-		if err := readJSON(position, &at); err != nil || at.Offset != int64(len(auditLine)) {
-			t.Errorf("position %q: then %+v is stored, %v", text, at, err)
+		if err := json.Unmarshal(a.inbox.Offset(fromFile), &at); err != nil || at.Offset != int64(len(auditLine)) {
+			t.Errorf("offset %q: then %+v is kept, %v", text, at, err)
 		}
 
-		position = filepath.Join(a.spec.Path, "topic-position.json")
-		if err := os.WriteFile(position, []byte(text), 0o600); err != nil {
+		if err := a.inbox.AppendAt(nil, fromTopic, json.RawMessage(text)); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 { // the loss is noted once
-			from, ok := readPosition[topic.Position](t.Context(), a, position, fromTopic)
+			_, from, ok := newIntake[topic.Position](t.Context(), a, fromTopic)
 			if !ok || from.TopicID != "" || from.Next != nil {
-				t.Errorf("position %q: the topic is read from %+v, %v", text, from, ok)
+				t.Errorf("offset %q: the topic is read from %+v, %v", text, from, ok)
 			}
 		}
 		if all := a.readable(t); len(all) != 3 || all[2].Lost == nil || all[2].Input != fromTopic {
-			t.Errorf("position %q: the inbox has %+v, want one more loss", text, all)
+			t.Errorf("offset %q: the inbox has %+v, want one more loss", text, all)
 		}
 	}
 }
 
-// An identity that cannot be decoded must not keep the bridge from starting. The inbox gets another one, which stays.
-func TestBrokenIdentity(t *testing.T) {
-	for _, text := range []string{"", "\x00\x00\x00\x00", `"ABC`, `{}`, `""`} {
-		a := newInputs(t, nil)
-		if err := os.WriteFile(filepath.Join(a.spec.Path, "inbox-id.json"), []byte(text), 0o600); err != nil {
+// After a restart, the file is read on behind the last line, whether that was kept or left out, and also if it was renamed meanwhile.
+func TestFileIsReadOnBehindTheInbox(t *testing.T) {
+	read := strings.ReplaceAll(auditLine, `"verb":"create"`, `"verb":"get"`) // it is left out
+	a := newInputs(t, []byte(auditLine+read))
+	size := int64(len(auditLine + read))
+	caught := func() bool { return !a.read(fromFile).at.IsZero() }
+	a.reads(t, caught)
+	offset := func() (at struct{ Offset int64 }) {
+		if err := json.Unmarshal(a.inbox.Offset(fromFile), &at); err != nil {
+			t.Error(err)
+		}
+		return at
+	}
+	if at := offset(); at.Offset != size {
+		t.Errorf("the offset is %d, want %d", at.Offset, size)
+	}
+	a.reopen(t)
+	if at := offset(); at.Offset != size {
+		t.Errorf("after a restart the offset is %d, want %d", at.Offset, size)
+	}
+	numbers := a.inbox.Last()
+	a.reads(t, caught)
+	if a.inbox.Last() != numbers {
+		t.Error("something was kept although nothing was written")
+	}
+	second := strings.ReplaceAll(auditLine, `"1"`, `"2"`)
+	add(t, a.spec.File.Path, read+second)
+	if err := os.Rename(a.spec.File.Path, strings.TrimSuffix(a.spec.File.Path, ".log")+"-2026-11-26T02-19-22.123.log"); err != nil {
+		t.Fatal(err)
+	}
+	add(t, a.spec.File.Path, read+strings.ReplaceAll(auditLine, `"1"`, `"3"`))
+	a.reopen(t)
+	a.reads(t, caught)
+	var ids []string
+	for _, r := range a.readable(t) {
+		ids = append(ids, r.ID)
+	}
+	if strings.Join(ids, " ") != "1 2 3" || a.gaps.Load() > 0 {
+		t.Errorf("the inbox has %q and %d gaps, want each record once", ids, a.gaps.Load())
+	}
+}
+
+// add adds lines to a file.
+func add(t *testing.T, path, lines string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteString(lines)
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// While records are left out, their offsets do not fill the inbox.
+func TestOffsetsAloneAreRare(t *testing.T) {
+	a := newInputs(t, nil)
+	i, _, _ := newIntake[int](t.Context(), a, fromTopic)
+	for offset := range 1000 {
+		i.keep(t.Context(), nil, offset)
+	}
+	if n := a.inbox.Last(); n > 10 { // one, unless this takes long
+		t.Errorf("%d offsets are kept", n)
+	}
+	i.flush(0)
+	if at := string(a.inbox.Offset(fromTopic)); at != "999" {
+		t.Errorf("the offset is %s at the end", at)
+	}
+}
+
+// An inbox of an earlier version is refused, also one without records. The command that the error names empties it.
+func TestFormerInboxIsRefused(t *testing.T) {
+	for _, name := range []string{"file-position.json", "topic-position.json", "sent-position.json"} {
+		dir := filepath.Join(t.TempDir(), "it's a directory")
+		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.identify(); err != nil || a.id == "" {
-			t.Errorf("identity %q: it becomes %q, %v", text, a.id, err)
-			continue
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		id := a.id
-		a.id = ""
-		if err := a.identify(); err != nil || a.id != id {
-			t.Errorf("identity %q: after a restart it is %q, %v, want %q", text, a.id, err, id)
+		o := Options{Spec: &Spec{Path: dir}, Log: zap.NewNop()}
+		_, err := Open(o, inbox.Options{})
+		if !errors.Is(err, inbox.ErrFormer) {
+			t.Fatalf("with %s, Open returns %v", name, err)
+		}
+		_, command, _ := strings.Cut(err.Error(), "`")
+		command, _, _ = strings.Cut(command, "`")
+		if text, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", command, err, text)
+		}
+		in, err := Open(o, inbox.Options{})
+		if err != nil {
+			t.Fatalf("after %s: %v", command, err)
+		}
+		if err := in.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// An inbox keeps its identity, also without a record: otherwise each start would be taken for a loss of its records.
+func TestInboxKeepsItsIdentity(t *testing.T) {
+	o := Options{Spec: &Spec{Path: t.TempDir()}, Log: zap.NewNop()}
+	id := ""
+	for range 3 {
+		in, err := Open(o, inbox.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if in.id == "" || id != "" && in.id != id {
+			t.Errorf("the identity is %q, want %q", in.id, id)
+		}
+		id = in.id
+		if err := in.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

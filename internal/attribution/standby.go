@@ -2,10 +2,7 @@ package attribution
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -33,44 +30,33 @@ type ForwardSpec struct {
 type role struct {
 	mu      sync.Mutex
 	leading bool
-	changed chan struct{} // closed by the next change; nil: nobody waits for it
+	changed chan struct{} // closed by the next change; nil: nobody has asked for it
 }
 
 func (r *role) leads() bool {
+	leading, _ := r.present()
+	return leading
+}
+
+// present returns whether this process leads, and a channel that is closed when that changes.
+func (r *role) present() (leading bool, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.leading
+	if r.changed == nil {
+		r.changed = make(chan struct{})
+	}
+	return r.leading, r.changed
 }
 
 // set changes the role.
 func (r *role) set(leading bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.leading = leading
-	if r.changed != nil {
+	if r.changed != nil && r.leading != leading {
 		close(r.changed)
 		r.changed = nil
 	}
-}
-
-// await waits until this process leads, or does not, or until ctx ends.
-func (r *role) await(ctx context.Context, leading bool) {
-	for ctx.Err() == nil {
-		r.mu.Lock()
-		if r.leading == leading {
-			r.mu.Unlock()
-			return
-		}
-		if r.changed == nil {
-			r.changed = make(chan struct{})
-		}
-		changed := r.changed
-		r.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		}
-	}
+	r.leading = leading
 }
 
 // Lead makes this process the one whose sinks use the records. What is in the inbox may be needed until they say otherwise.
@@ -93,51 +79,38 @@ func (in *Inputs) ForgetNeeds(begun time.Time) {
 	clear(in.needed)
 }
 
-func (in *Inputs) sentPath() string { return filepath.Join(in.spec.Path, "sent-position.json") }
-
 // forward sends the records in the inbox to the leader while this process is a standby, until ctx ends.
 func (in *Inputs) forward(ctx context.Context) {
-	for {
-		in.role.await(ctx, false)
-		if ctx.Err() != nil {
-			return
+	for ctx.Err() == nil {
+		leading, changed := in.role.present()
+		standing, end := context.WithCancel(ctx)
+		var sending sync.WaitGroup
+		switch {
+		case !leading:
+			sending.Go(func() { in.send(standing) })
+		case in.inbox.Offset(toLeader) != nil:
+			// What the former leader has may be lost with it, and the sinks here trim the inbox: the next leader gets all of it.
+			in.sent(inbox.Position{})
 		}
-		in.sendWhileStandby(ctx)
-		if ctx.Err() != nil {
-			return
+		select {
+		case <-changed:
+		case <-ctx.Done():
 		}
-		// This process leads. What the former leader has may be lost with it, and the sinks here trim the inbox: the next leader gets all of it.
-		if err := os.Remove(in.sentPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			in.log.Warn("delete of the position up to which audit records were sent failed: some will not be sent to the next leader", zap.Error(err))
-		}
-		in.role.await(ctx, false)
-	}
-}
-
-// sendWhileStandby sends records until this process leads, or ctx ends.
-func (in *Inputs) sendWhileStandby(ctx context.Context) {
-	ctx, end := context.WithCancel(ctx)
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		in.role.await(ctx, true)
 		end()
-	})
-	in.send(ctx)
-	end()
-	waiting.Wait()
+		sending.Wait()
+	}
 }
 
 // send sends records until ctx ends.
 func (in *Inputs) send(ctx context.Context) {
 	var from inbox.Position
-	if err := readJSON(in.sentPath(), &from); err != nil {
-		in.log.Warn("read of the position up to which audit records were sent failed: all are sent again", zap.Error(err))
-		from = inbox.Position{}
+	if text := in.inbox.Offset(toLeader); text != nil {
+		_ = json.Unmarshal(text, &from) // sent has encoded it
 	}
 	s := in.spec.Forward
 	forward.New(forward.Options{
 		Inbox: in.inbox, From: from, Leader: s.Leader, CAFile: s.CAFile, Cert: s.Cert, Key: s.Key, TokenFile: s.TokenFile,
-		Sent: func(at inbox.Position) { in.storePosition(in.sentPath(), at) },
+		Sent: in.sent,
 		Failed: func(err error) {
 			if ctx.Err() == nil {
 				in.shown.met(sendRecords, err)
@@ -150,4 +123,12 @@ func (in *Inputs) send(ctx context.Context) {
 		},
 	}).Run(ctx)
 	in.shown.met(sendRecords, nil)
+}
+
+// sent keeps the position up to which the leader has the records. After an error some are sent again, or not to the next leader.
+func (in *Inputs) sent(upTo inbox.Position) {
+	text, _ := json.Marshal(upTo) // strings and numbers always encode
+	if err := in.append(nil, toLeader, text); err != nil {
+		in.log.Warn("write of the position up to which audit records were sent failed", zap.Error(err))
+	}
 }

@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"encoding/json"
 	"errors"
 	"sync"
 	"time"
@@ -16,7 +17,6 @@ const (
 	readFile      = "read audit.file"
 	readTopic     = "read audit.kafka"
 	useAzure      = "use the Azure records of audit.kafka"
-	storePosition = "store the position of an input"
 	deleteRecords = "delete audit records that are not needed"
 	sendRecords   = "send audit records to the leader"
 )
@@ -109,8 +109,10 @@ func advice(operation string, err error) string {
 }
 
 // Append stores records of the webhook: see [webhook.Store].
-func (in *Inputs) Append(records []audit.Record) error {
-	err := in.inbox.Append(records)
+func (in *Inputs) Append(records []audit.Record) error { return in.append(records, fromWebhook, nil) }
+
+func (in *Inputs) append(records []audit.Record, input int, offset json.RawMessage) error {
+	err := in.inbox.AppendAt(records, input, offset)
 	in.shown.met(storeRecords, err)
 	return err
 }

@@ -3,7 +3,6 @@ package attribution
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"time"
 
 	"go.uber.org/zap"
@@ -12,13 +11,13 @@ import (
 	"github.com/kubebridge/kubebridge/internal/attribution/topic"
 )
 
-// ReadTopic copies the records of the topic to the inbox. How far it has come is stored behind that, so records can come twice.
+// ReadTopic copies the records of the topic to the inbox.
 func (in *Inputs) ReadTopic(ctx context.Context) error {
-	path := filepath.Join(in.spec.Path, "topic-position.json")
-	from, ok := readPosition[topic.Position](ctx, in, path, fromTopic)
+	messages, from, ok := newIntake[topic.Position](ctx, in, fromTopic)
 	if !ok {
 		return nil
 	}
+	defer messages.flush(0)
 	r := in.openTopic(ctx, from)
 	if r == nil {
 		return nil
@@ -33,7 +32,7 @@ func (in *Inputs) ReadTopic(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.As(err, &gap):
-			if !in.lost(ctx, fromTopic, known, err) {
+			if !messages.lost(ctx, known, err) {
 				return nil
 			}
 			continue
@@ -52,14 +51,10 @@ func (in *Inputs) ReadTopic(ctx context.Context) error {
 			in.log.Warn("records of Azure Monitor are not used: set audit.kafka.azureResourceId", zap.Int("events", chunk.Unparsable))
 		}
 		known = lastTime(chunk.Records, known)
-		for i := range chunk.Records {
-			chunk.Records[i].Input = fromTopic
-		}
-		if !in.keep(ctx, chunk.Records) {
+		if !messages.keep(ctx, chunk.Records, chunk.Position) {
 			return nil
 		}
 		in.shown.count(&chunk.Batch)
-		in.storePosition(path, chunk.Position)
 		if !chunk.Caught.IsZero() {
 			in.hasRead(fromTopic, chunk.Caught)
 		}

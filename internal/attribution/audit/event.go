@@ -362,10 +362,10 @@ func (r *Record) readLog(e *event) (err error) {
 	if r.Reached, err = e.reached.time(); err != nil {
 		return err
 	}
-	if r.Stage, err = readStage(e.stage); err != nil {
+	if r.Stage, err = named(e.stage, stages, "stage"); err != nil {
 		return err
 	}
-	if r.Level, err = readLevel(e.level); err != nil {
+	if r.Level, err = named(e.level, levels, "level"); err != nil {
 		return err
 	}
 	return r.readURI(e)
@@ -378,30 +378,19 @@ func (r *Record) readURI(e *event) error {
 	return err
 }
 
-func readStage(v value) (Stage, error) {
-	b, err := v.bytes()
-	switch string(b) {
-	case "RequestReceived":
-		return Received, err
-	case "ResponseComplete":
-		return Complete, err
-	case "Panic":
-		return Panicked, err
-	}
-	return 0, errors.Join(err, errors.New("an audit event has an unknown stage"))
-}
+var (
+	stages = map[string]Stage{"RequestReceived": Received, "ResponseComplete": Complete, "Panic": Panicked}
+	levels = map[string]Level{"Metadata": Metadata, "Request": Request, "RequestResponse": RequestResponse}
+)
 
-func readLevel(v value) (Level, error) {
+// named returns what a text names.
+func named[T any](v value, all map[string]T, what string) (T, error) {
 	b, err := v.bytes()
-	switch string(b) {
-	case "Metadata":
-		return Metadata, err
-	case "Request":
-		return Request, err
-	case "RequestResponse":
-		return RequestResponse, err
+	one, known := all[string(b)]
+	if !known {
+		err = errors.Join(err, errors.New("an audit event has an unknown "+what))
 	}
-	return 0, errors.Join(err, errors.New("an audit event has an unknown level"))
+	return one, err
 }
 
 // queryDryRun reports whether a URI has the parameter dryRun. Its only value that the API server accepts is All.

@@ -36,7 +36,7 @@ const (
 type Options struct {
 	Inbox *inbox.Inbox
 	From  inbox.Position // records behind it are sent. The zero value: all are
-	// Sent is called when the records up to a position are with the leader.
+	// Sent is called when the records up to a position are with the leader. It may append an offset to Inbox.
 	Sent func(inbox.Position)
 	// Leader returns the address of the leader, host:port; "": it is not known.
 	Leader    func() string
@@ -118,8 +118,10 @@ func (f *Forwarder) next(ctx context.Context, reader *inbox.Reader) (records []a
 		case err != nil:
 			return records, upTo, err
 		}
-		records, upTo = append(records, item.Record), item.Position
-		size += item.Record.Size()
+		if upTo = item.Position; item.Record != nil {
+			records = append(records, *item.Record)
+		}
+		size += item.Size()
 	}
 	return records, upTo, nil
 }

@@ -7,23 +7,56 @@ import (
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
 )
 
-// format is the first byte of a frame. JSON follows. The spool packs frames together, so names of members cost little.
-const format = 1
+// form is that of the metadata of chains and of the frames.
+const form = 2
 
-func encode(r *audit.Record) ([]byte, error) {
-	text, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("encode audit record: %w", err)
-	}
-	return append([]byte{format}, text...), nil
+// The first byte of a frame. JSON of an entry follows. The spool packs frames together, so names of members cost little.
+const (
+	frameMore   = iota + 2 // frames of the same call follow
+	frameLast              // the last frame of a call
+	frameOffset            // the same, and the entry has an offset
+)
+
+// entry is the content of a frame.
+type entry struct {
+	Record *audit.Record   `json:"record,omitzero"` // nil: only an offset
+	Input  int             `json:"input,omitzero"`  // of Offset
+	Offset json.RawMessage `json:"offset,omitzero"` // of the input behind the record and those before it; nil: none
 }
 
-func decode(frame []byte, r *audit.Record) error {
-	if len(frame) == 0 || frame[0] != format {
-		return errNoRecord
+// newCall encodes what a call adds.
+func newCall(records []audit.Record, input int, offset json.RawMessage) (call, error) {
+	entries := make([]entry, len(records), len(records)+1)
+	for i := range records {
+		entries[i].Record = &records[i]
 	}
-	if err := json.Unmarshal(frame[1:], r); err != nil {
-		return fmt.Errorf("%w: %w", errNoRecord, err)
+	if len(entries) == 0 && offset != nil {
+		entries = entries[:1]
 	}
-	return nil
+	c := call{make([][]byte, len(entries)), input, offset}
+	for i := range entries {
+		kind := byte(frameMore)
+		if i == len(entries)-1 {
+			kind = frameLast
+			if offset != nil {
+				kind, entries[i].Input, entries[i].Offset = frameOffset, input, offset
+			}
+		}
+		text, err := json.Marshal(&entries[i])
+		if err != nil {
+			return c, fmt.Errorf("encode audit record: %w", err)
+		}
+		c.frames[i] = append([]byte{kind}, text...)
+	}
+	return c, nil
+}
+
+func decode(frame []byte) (e entry, err error) {
+	if len(frame) == 0 || frame[0] < frameMore || frame[0] > frameOffset {
+		return e, errNoRecord
+	}
+	if err := json.Unmarshal(frame[1:], &e); err != nil {
+		return e, fmt.Errorf("%w: %w", errNoRecord, err)
+	}
+	return e, nil
 }

@@ -4,15 +4,22 @@
 // Append returns when its records are synced. Concurrent calls share one sync. Records have consecutive numbers. A reader gets only what
 // was confirmed, in order, and a [GapError] where records are missing: a confirmed record is returned or reported as lost.
 //
-// A record that was not confirmed may be read, too, for example if the bridge was killed before it could answer. Its sender repeats it then,
-// so records can come twice. As with every log on disk, damage at the end of the last file looks like a crash.
+// The records of a call are there after a crash, or none of them. Those of a call that was not confirmed may be there, too, for example if the
+// bridge was killed before it could answer. Their sender repeats them then, so records can come twice. As with every log on disk, damage at the
+// end of the last file looks like a crash.
+//
+// An input that has an offset in its source passes it on with its records: the inbox holds both or none. The metadata of each chain of the spool
+// contain the newest offsets, and the last chain is never deleted.
 package inbox
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"slices"
 	"sync"
 
@@ -22,7 +29,7 @@ import (
 
 const (
 	stream       = "audit"
-	segmentBytes = 8 << 20
+	segmentBytes = 64 << 20
 	// LeastMaxBytes is the smallest Options.MaxBytes. The largest request of an API server must fit.
 	LeastMaxBytes = 64 << 20
 	// overhead is what a group of frames may need in the spool besides the frames.
@@ -31,6 +38,9 @@ const (
 
 // ErrFull is returned by Append when the records could exceed Options.MaxBytes. None of them is kept.
 var ErrFull = errors.New("the audit inbox is full")
+
+// ErrFormer is returned by Open for an inbox of an earlier version. Its inputs had their offsets in files.
+var ErrFormer = errors.New("an earlier version of the bridge has written it")
 
 // Options of an inbox.
 type Options struct {
@@ -44,10 +54,13 @@ type Options struct {
 type Inbox struct {
 	spool   *spool.Spool
 	stream  *spool.Stream
+	id      string // see ID
 	session string
 
-	writing sync.Mutex // held while a group is written
-	begun   bool       // there is a chain that accepts frames; writing protects it
+	writing sync.Mutex // held while a group is written; protects the next three
+	begun   bool       // there is a chain that accepts frames
+	chained int64      // bytes of its frames
+	offsets offsets    // that are durable
 
 	mu        sync.Mutex // held for short times. writing comes before it
 	open      *group     // to which appended records are added; nil: none waits
@@ -57,9 +70,19 @@ type Inbox struct {
 	closed    bool
 }
 
-// group are the frames of concurrent calls of Append, which are written and synced together. Inbox.writing protects written and err.
+// offsets are how far inputs are read.
+type offsets map[int]json.RawMessage
+
+// call is what one call of AppendAt adds.
+type call struct {
+	frames [][]byte
+	input  int
+	offset json.RawMessage // of the input; nil: it has none
+}
+
+// group are concurrent calls, which are written and synced together. Inbox.writing protects written and err.
 type group struct {
-	frames  [][]byte // Inbox.mu protects them while the group is open
+	calls   []call // Inbox.mu protects them while the group is open
 	bytes   int64
 	written bool
 	err     error
@@ -70,11 +93,15 @@ type numbers struct{ first, end uint64 }
 
 // chainMeta is the metadata of a chain of the spool.
 type chainMeta struct {
+	Form  int    `json:"form"` // 2. An earlier version wrote none
+	Inbox string `json:"inbox"`
 	// Session is another one each time the inbox is opened, so no two records have the same session and number.
 	Session string `json:"session"`
 	// Unconfirmed is set if a chain was begun because a write had failed: the first number that no Append has confirmed. Numbers from it up to
-	// the start of the chain may be missing, and are no loss.
+	// the start of the chain may be missing, and are no loss. They are not read.
 	Unconfirmed uint64 `json:"unconfirmed,omitzero"`
+	// Offsets are those of the records before the chain.
+	Offsets offsets `json:"offsets,omitzero"`
 }
 
 // Open opens the inbox in a directory, which is created if it does not exist. Damage is no error: readers report it.
@@ -84,7 +111,7 @@ func Open(path string, o Options) (*Inbox, error) {
 	}
 	segment := int64(segmentBytes)
 	if o.MaxBytes > 0 {
-		segment = min(segment, o.MaxBytes/8) // Trim frees whole segments
+		segment = min(segment, o.MaxBytes/4) // Trim frees whole chains, which are half as long
 	}
 	return open(path, spool.Options{MaxBytes: o.MaxBytes, SegmentBytes: segment, Key: o.Key})
 }
@@ -94,22 +121,83 @@ func open(path string, o spool.Options) (*Inbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open audit inbox: %w", err)
 	}
-	b := &Inbox{spool: s, stream: s.Stream(stream), session: rand.Text(), more: make(chan struct{})}
+	b := &Inbox{spool: s, stream: s.Stream(stream), session: rand.Text(), more: make(chan struct{}), offsets: offsets{}}
 	b.confirmed = b.stream.Next() - 1
-	if err := b.begin(0); err != nil {
-		return nil, errors.Join(fmt.Errorf("open audit inbox: %w", err), s.Close())
+	cut, err := b.restore()
+	if err == nil {
+		if cut != 0 {
+			b.confirmed = cut - 1
+		}
+		b.id = cmp.Or(b.id, rand.Text())
+		err = b.begin(cut, b.offsets)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open audit inbox %s: %w", path, err), s.Close())
 	}
 	return b, nil
 }
 
+// restore reads from the last chain how far inputs are read. cut is the number of the first frame of a call that a crash has cut off at the end;
+// 0: there is none.
+func (b *Inbox) restore() (cut uint64, err error) {
+	chain := uint64(0)
+	for _, seg := range b.stream.Segments() {
+		if seg.Chain == 0 { // readers report the damage
+			continue
+		}
+		meta, err := metaOf(seg.Meta)
+		if err != nil || meta.Form != form {
+			return 0, ErrFormer
+		}
+		if meta.Unconfirmed != 0 && seg.First == seg.Chain {
+			b.failed = append(b.failed, numbers{meta.Unconfirmed, seg.Chain})
+		}
+		if chain != seg.Chain {
+			chain, b.id, b.offsets = seg.Chain, meta.Inbox, offsets{}
+			maps.Copy(b.offsets, meta.Offsets)
+		}
+	}
+	if chain == 0 {
+		return 0, nil
+	}
+	frames := b.stream.Reader(chain)
+	defer func() { err = errors.Join(err, frames.Close()) }()
+	for {
+		f, err := frames.Next()
+		var broken *spool.BrokenError
+		switch {
+		case errors.As(err, &broken) && broken.Next > 0: // readers report it
+			frames, cut = b.stream.Reader(broken.Next), 0
+			continue
+		case errors.As(err, &broken):
+			return 0, nil
+		case errors.Is(err, io.EOF), errors.Is(err, spool.ErrTrimmed):
+			return cut, nil
+		case err != nil:
+			return 0, err
+		}
+		if len(f.Data) > 0 && f.Data[0] == frameMore {
+			cut = cmp.Or(cut, f.Number)
+			continue
+		}
+		cut = 0
+		if len(f.Data) == 0 || f.Data[0] != frameOffset {
+			continue
+		}
+		if e, err := decode(f.Data); err == nil {
+			b.offsets[e.Input] = e.Offset
+		}
+	}
+}
+
 // begin starts a chain. writing is held, except by Open.
-func (b *Inbox) begin(unconfirmed uint64) error {
-	meta, err := json.Marshal(chainMeta{b.session, unconfirmed})
+func (b *Inbox) begin(unconfirmed uint64, at offsets) error {
+	meta, err := json.Marshal(chainMeta{form, b.id, b.session, unconfirmed, at})
 	if err != nil {
 		return err
 	}
 	first, err := b.stream.Begin(meta, 0)
-	b.begun = err == nil
+	b.begun, b.chained = err == nil, 0
 	if err == nil && unconfirmed != 0 {
 		b.addFailed(numbers{unconfirmed, first})
 	}
@@ -125,12 +213,15 @@ func (b *Inbox) addFailed(n numbers) {
 	b.failed = append(b.failed, n)
 }
 
-// hasFailed reports whether a record is of a failed write of this session.
+// hasFailed reports whether a record is of a failed write.
 func (b *Inbox) hasFailed(n uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.ContainsFunc(b.failed, func(f numbers) bool { return f.first <= n && n < f.end })
 }
+
+// ID identifies the inbox. It stays from the first Append on, unless no chain can be read.
+func (b *Inbox) ID() string { return b.id }
 
 // Last returns the number of the last record that is durable; 0: there is none.
 func (b *Inbox) Last() uint64 { return b.lastConfirmed() }
@@ -144,19 +235,26 @@ func (b *Inbox) Bytes() int64 { return b.spool.Bytes() }
 // MaxBytes returns Options.MaxBytes.
 func (b *Inbox) MaxBytes() int64 { return b.spool.MaxBytes() }
 
-// Append adds records. When it returns nil, they are durable. With ErrFull, none of them is kept. After another error some may be.
-func (b *Inbox) Append(records []audit.Record) error {
-	frames := make([][]byte, len(records))
-	for i := range records {
-		var err error
-		if frames[i], err = encode(&records[i]); err != nil {
-			return fmt.Errorf("append to audit inbox: %w", err)
-		}
+// Offset returns the offset of an input that AppendAt has made durable last; nil: there is none.
+func (b *Inbox) Offset(input int) json.RawMessage {
+	b.writing.Lock()
+	defer b.writing.Unlock()
+	return b.offsets[input]
+}
+
+// Append adds records. When it returns nil, they are durable. With ErrFull, none of them is kept. After another error, a crash may leave all of them.
+func (b *Inbox) Append(records []audit.Record) error { return b.AppendAt(records, 0, nil) }
+
+// AppendAt is Append for records of an input, with its offset behind them. Without records, only the offset is kept. nil: the input has none.
+func (b *Inbox) AppendAt(records []audit.Record, input int, offset json.RawMessage) error {
+	c, err := newCall(records, input, offset)
+	if err != nil {
+		return fmt.Errorf("append to audit inbox: %w", err)
 	}
-	if len(frames) == 0 {
+	if len(c.frames) == 0 {
 		return nil
 	}
-	g, err := b.join(frames)
+	g, err := b.join(c)
 	if err != nil {
 		return err
 	}
@@ -168,10 +266,10 @@ func (b *Inbox) Append(records []audit.Record) error {
 	return g.err
 }
 
-// join adds frames to the open group.
-func (b *Inbox) join(frames [][]byte) (*group, error) {
+// join adds a call to the open group.
+func (b *Inbox) join(c call) (*group, error) {
 	size := int64(0)
-	for _, f := range frames {
+	for _, f := range c.frames {
 		size += int64(len(f)) + 5
 	}
 	b.mu.Lock()
@@ -186,7 +284,7 @@ func (b *Inbox) join(frames [][]byte) (*group, error) {
 	if b.open == nil {
 		b.open = &group{}
 	}
-	b.open.frames = append(b.open.frames, frames...)
+	b.open.calls = append(b.open.calls, c)
 	b.open.bytes += size
 	return b.open, nil
 }
@@ -203,13 +301,13 @@ func (b *Inbox) take() *group {
 // write writes and syncs a group. writing is held.
 func (b *Inbox) write(g *group) {
 	g.written = true
-	last, err := b.writeFrames(g.frames)
-	g.frames = nil
+	last, err := b.writeCalls(g.calls)
+	g.calls = nil
 	if err != nil {
 		if errors.Is(err, spool.ErrFull) {
 			err = fmt.Errorf("%w: %w", ErrFull, err)
 		}
-		b.begun = b.begun && !errors.Is(err, spool.ErrFailed)
+		b.begun = false // some of the frames may be written
 		g.err = fmt.Errorf("append to audit inbox: %w", err)
 		return
 	}
@@ -219,21 +317,34 @@ func (b *Inbox) write(g *group) {
 	b.wake()
 }
 
-func (b *Inbox) writeFrames(frames [][]byte) (last uint64, err error) {
+func (b *Inbox) writeCalls(calls []call) (last uint64, err error) {
 	if !b.begun { // a write has failed
-		b.mu.Lock()
-		unconfirmed := b.confirmed + 1
-		b.mu.Unlock()
-		if err := b.begin(unconfirmed); err != nil {
+		if err := b.begin(b.lastConfirmed()+1, b.offsets); err != nil {
 			return 0, err
 		}
 	}
-	for _, f := range frames {
-		if last, err = b.stream.Append(f); err != nil {
-			return 0, err
+	now := maps.Clone(b.offsets)
+	for _, c := range calls {
+		if b.chained >= b.stream.SegmentBytes()/2 {
+			if err := b.begin(0, now); err != nil {
+				return 0, err
+			}
+		}
+		for _, f := range c.frames {
+			if last, err = b.stream.Append(f); err != nil {
+				return 0, err
+			}
+			b.chained += int64(len(f))
+		}
+		if c.offset != nil {
+			now[c.input] = c.offset
 		}
 	}
-	return last, b.stream.Flush(true)
+	if err := b.stream.Flush(true); err != nil {
+		return 0, err
+	}
+	b.offsets = now
+	return last, nil
 }
 
 // wake makes readers that wait look again. mu is held.
@@ -242,13 +353,14 @@ func (b *Inbox) wake() {
 	b.more = make(chan struct{})
 }
 
-// Trim deletes records up to a position that a reader has returned. The last one stays: from it a reader knows later that it
-// continues in the same inbox.
+// Trim deletes records up to a position that a reader has returned, except those of the last chain: it contains the offsets, and the last record,
+// from which a reader knows later that it continues in the same inbox.
 func (b *Inbox) Trim(upTo Position) error {
 	if upTo == (Position{}) || upTo.Number < b.First() { // there is nothing before it any more
 		return nil
 	}
-	for _, seg := range b.stream.Segments() {
+	list := b.stream.Segments()
+	for _, seg := range list {
 		if seg.First <= upTo.Number && upTo.Number <= seg.Last {
 			if meta, err := metaOf(seg.Meta); err != nil || meta.Session != upTo.Session {
 				break
@@ -256,7 +368,7 @@ func (b *Inbox) Trim(upTo Position) error {
 			b.mu.Lock()
 			b.failed = slices.DeleteFunc(b.failed, func(f numbers) bool { return f.end <= upTo.Number })
 			b.mu.Unlock()
-			return b.stream.Trim(upTo.Number)
+			return b.stream.Trim(min(upTo.Number, cmp.Or(list[len(list)-1].Chain, upTo.Number)))
 		}
 	}
 	return fmt.Errorf("trim audit inbox: it has no record %d of session %q", upTo.Number, upTo.Session)

@@ -19,8 +19,16 @@ type Position struct {
 
 // Item is a record, and the position behind it.
 type Item struct {
-	Record   audit.Record
+	Record   *audit.Record // nil: there is none, only the offset of an input
 	Position Position
+}
+
+// Size returns about how many bytes of memory the record takes.
+func (i *Item) Size() int {
+	if i.Record == nil {
+		return 0
+	}
+	return i.Record.Size()
 }
 
 // GapError is returned by a reader where confirmed records are missing. The reader continues behind them. If a write fails and a crash follows,
@@ -172,11 +180,11 @@ func (r *Reader) item(f spool.Frame) (Item, error) {
 	if err != nil {
 		return Item{}, &GapError{f.Number, f.Number, errNoRecord}
 	}
-	one := Item{Position: Position{meta.Session, f.Number}}
-	if err := decode(f.Data, &one.Record); err != nil {
+	e, err := decode(f.Data)
+	if err != nil {
 		return Item{}, &GapError{f.Number, f.Number, err}
 	}
-	return one, nil
+	return Item{e.Record, Position{meta.Session, f.Number}}, nil
 }
 
 func metaOf(text []byte) (meta chainMeta, err error) {

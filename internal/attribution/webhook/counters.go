@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
 )
@@ -78,29 +79,7 @@ func (c *counts) accept(bytes int, b *audit.Batch) {
 	c.n.Dropped.Add(&b.Dropped)
 }
 
-// rarely logs a message at most once a minute.
-type rarely struct {
-	log *zap.Logger
-
-	mu   sync.Mutex
-	last map[string]time.Time
-	held map[string]int // how often a message was not logged since
-}
-
-func (r *rarely) warn(message string, fields ...zap.Field) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	if last, ok := r.last[message]; ok && now.Sub(last) < time.Minute {
-		r.held[message]++
-		return
-	}
-	if r.last == nil {
-		r.last, r.held = map[string]time.Time{}, map[string]int{}
-	}
-	if n := r.held[message]; n > 0 {
-		fields = append(fields, zap.Int("not-logged", n))
-	}
-	r.last[message], r.held[message] = now, 0
-	r.log.Warn(message, fields...)
+// rarely returns a logger that logs each message at most once a minute.
+func rarely(log *zap.Logger) *zap.Logger {
+	return log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return zapcore.NewSamplerWithOptions(c, time.Minute, 1, 0) }))
 }

@@ -109,7 +109,7 @@ type Server struct {
 	http     http.Server
 	memory   *semaphore.Weighted // bytes of bodies, and of the records of other replicas
 	counts   counts
-	log      rarely
+	log      *zap.Logger // each message at most once a minute
 }
 
 // New listens; Run serves. New returns an error if the address or a file cannot be used.
@@ -132,7 +132,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook: %w", err)
 	}
-	s := &Server{options: o, memory: semaphore.NewWeighted(2 * o.MaxBody), log: rarely{log: o.Log}}
+	s := &Server{options: o, memory: semaphore.NewWeighted(2 * o.MaxBody), log: rarely(o.Log)}
 	if o.TokenFile != "" {
 		s.login = httpserver.TokenFile(o.TokenFile)
 		if err := s.login(context.Background(), "", nil); !errors.Is(err, httpserver.ErrUnknownToken) { // it was read
@@ -252,7 +252,7 @@ func (s *Server) admit(r *http.Request) *refusal {
 		// The connection has a certificate that was verified.
 		cert := r.TLS.PeerCertificates[0]
 		if !slices.Contains(names, cert.Subject.CommonName) && !slices.ContainsFunc(cert.DNSNames, func(n string) bool { return slices.Contains(names, n) }) {
-			s.log.warn("audit webhook refused a client by its name", zap.String("address", r.RemoteAddr))
+			s.log.Warn("audit webhook refused a client by its name", zap.String("address", r.RemoteAddr))
 			return &refusal{http.StatusForbidden, RefusedClient, "the client's certificate is not one of those that may send audit events", 0}
 		}
 	}
@@ -269,10 +269,10 @@ func (s *Server) admit(r *http.Request) *refusal {
 	case err == nil:
 		return nil
 	case errors.As(err, &denied):
-		s.log.warn("audit webhook refused a client without the token", zap.String("address", r.RemoteAddr))
+		s.log.Warn("audit webhook refused a client without the token", zap.String("address", r.RemoteAddr))
 		return &refusal{denied.Code, RefusedClient, "a valid bearer token is required", 0}
 	default:
-		s.log.warn("audit webhook cannot read its token file", zap.Error(err))
+		s.log.Warn("audit webhook cannot read its token file", zap.Error(err))
 		s.mayLose(r, nil, "the token file cannot be read")
 		return &refusal{http.StatusServiceUnavailable, RefusedFailed, "the token cannot be checked now", busyDelay}
 	}
@@ -315,12 +315,12 @@ func (s *Server) receive(r *http.Request) (body []byte, held int64, no *refusal)
 var errBusy = errors.New("too much is being received")
 
 func (s *Server) busy() *refusal {
-	s.log.warn("audit webhook receives too much at once", zap.Int64("limit", 2*s.options.MaxBody))
+	s.log.Warn("audit webhook receives too much at once", zap.Int64("limit", 2*s.options.MaxBody))
 	return &refusal{http.StatusTooManyRequests, RefusedBusy, errBusy.Error(), busyDelay}
 }
 
 func (s *Server) warnSize(r *http.Request, size int64) {
-	s.log.warn("audit batch is too large, and the API server will drop it: raise the limit, or lower --audit-webhook-batch-max-size, or set --audit-webhook-truncate-enabled",
+	s.log.Warn("audit batch is too large, and the API server will drop it: raise the limit, or lower --audit-webhook-batch-max-size, or set --audit-webhook-truncate-enabled",
 		zap.Int64("bytes", size), zap.Int64("limit", s.options.MaxBody), zap.String("address", r.RemoteAddr))
 }
 
@@ -328,12 +328,12 @@ func (s *Server) warnSize(r *http.Request, size int64) {
 func (s *Server) keep(r *http.Request, body []byte) *refusal {
 	var b audit.Batch
 	if err := s.options.Parser.List(body, &b); err != nil {
-		s.log.warn("audit webhook received what is no list of audit events", zap.Error(err), zap.Int("bytes", len(body)), zap.String("address", r.RemoteAddr))
+		s.log.Warn("audit webhook received what is no list of audit events", zap.Error(err), zap.Int("bytes", len(body)), zap.String("address", r.RemoteAddr))
 		s.mayLose(r, nil, "it is no list of audit events")
 		return &refusal{http.StatusBadRequest, RefusedForm, err.Error(), 0}
 	}
 	if b.Unparsable > 0 {
-		s.log.warn("audit events do not parse, and are left out", zap.Int("events", b.Unparsable), zap.NamedError("first", b.Err), zap.String("address", r.RemoteAddr))
+		s.log.Warn("audit events do not parse, and are left out", zap.Int("events", b.Unparsable), zap.NamedError("first", b.Err), zap.String("address", r.RemoteAddr))
 	}
 	records := b.Records
 	if b.Unparsable > 0 && s.options.Unparsable != nil {
@@ -381,7 +381,7 @@ func (s *Server) keepRecords(r *http.Request, body []byte) *refusal {
 	case errors.Is(err, errBusy):
 		return s.busy()
 	case err != nil:
-		s.log.warn("audit webhook received what are no records of another replica: do all run the same version?", zap.Error(err), zap.String("address", r.RemoteAddr))
+		s.log.Warn("audit webhook received what are no records of another replica: do all run the same version?", zap.Error(err), zap.String("address", r.RemoteAddr))
 		return &refusal{http.StatusBadRequest, RefusedForm, err.Error(), 0}
 	}
 	return s.store(records)
@@ -392,13 +392,11 @@ func (s *Server) store(records []audit.Record) *refusal {
 	err := s.options.Store.Append(records)
 	switch {
 	case errors.Is(err, inbox.ErrFull):
-		s.log.warn("audit records refused: the inbox is full", zap.Error(err))
+		s.log.Warn("audit records refused: the inbox is full", zap.Error(err))
 		return &refusal{http.StatusTooManyRequests, RefusedFull, "the inbox is full", fullDelay}
 	case err != nil:
-		s.log.warn("audit records not stored", zap.Error(err))
+		s.log.Warn("audit records not stored", zap.Error(err))
 		return &refusal{http.StatusServiceUnavailable, RefusedFailed, "the records could not be stored", busyDelay}
 	}
 	return nil
 }
-
-var _ http.Handler = (*Server)(nil)

@@ -16,7 +16,7 @@ const (
 	// MaxFrameBytes is the largest payload of a frame.
 	MaxFrameBytes = 64 << 20
 	// MaxMetaBytes is the largest metadata of a chain.
-	MaxMetaBytes = 64 << 10
+	MaxMetaBytes = 1 << 20
 	// MaxNameBytes is the longest name of a stream.
 	MaxNameBytes = 1 << 10
 	// LeastKeyBytes is the shortest Options.Key.
