@@ -27,6 +27,7 @@ type busUnderTest struct {
 	news    func(context.Context) ([]bus.Message, error)       // the messages since its last call; nil if read is fast enough
 	size    func(context.Context) (keys, bytes int, err error) // size of a checkpoint on the bus; nil if it is not measured
 	timed   func(context.Context) ([]bus.Message, error)       // all messages, with the times of their arrival; nil if read returns these times, or nothing does
+	byKey   bool                                               // order is kept per key only: a batch that was not acknowledged may be there in part, in any order
 	proxies []*faultproxy.Proxy
 	close   func()
 	faults  []fault

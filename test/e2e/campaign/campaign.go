@@ -208,7 +208,7 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		problems = append(problems, result.Delays.judge()...)
 	}
 	v := &verdict{
-		pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: n.mayHaveLost(), unsettled: settled != nil, killed: n.inDoubt() || len(w.processes) > 1, taken: w.taken,
+		pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: n.mayHaveLost(), unsettled: settled != nil, byKey: w.bus.byKey, killed: n.inDoubt() || len(w.processes) > 1, taken: w.taken,
 		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted}, name: w.ns,
 	}
 	if !w.spec.soak { // in a soak, faults of the API server are of all pairs

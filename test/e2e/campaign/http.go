@@ -53,10 +53,15 @@ func (w *world) onHTTP() (*busUnderTest, error) {
 			r.wait(ctx, 1500*time.Millisecond)
 			return receiver.Start()
 		}})
+	requests := 4
+	if w.spec.Seed%2 == 1 {
+		requests = 1
+	}
 	return &busUnderTest{
 		sink: bridge.Sink{HTTP: map[string]any{
-			"url": "http://" + proxy.Addr() + "/{resource}", "timeout": httpTimeout.String(), "maxEvents": 20,
+			"url": "http://" + proxy.Addr() + "/{resource}", "timeout": httpTimeout.String(), "maxEvents": 20, "requests": requests,
 		}},
+		byKey:   requests > 1,
 		read:    func(context.Context) ([]bus.Message, error) { return receiver.Messages() },
 		proxies: []*faultproxy.Proxy{proxy},
 		close: func() {

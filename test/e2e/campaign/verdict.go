@@ -21,6 +21,7 @@ type verdict struct {
 	cluster   map[string]map[string]map[string]any // resource -> UID -> body, at the end
 	lost      bool                                 // the bus may have missed events: neither state nor completeness can be judged
 	unsettled bool                                 // the bridge had not published everything at the end: neither state nor completeness can be judged
+	byKey     bool                                 // order is kept per key only: an event proves nothing about lower versions of other objects
 	killed    bool                                 // a bridge was killed, the leader changed, or a route was suspended: the last events before that are in doubt
 	taken     map[string]bool                      // resources that were removed from the configuration for a while
 	buffered  *buffering                           // what was in the disk buffer and has to be published; nil: not judged

@@ -107,7 +107,7 @@ func (r *reader) object(m *bus.Message) {
 	if again := r.resync[resource]; again != nil {
 		again[m.UID()] = true
 	}
-	if m.Attributes["origin"] == "watch" {
+	if m.Attributes["origin"] == "watch" && !r.byKey {
 		r.reached(resource, m)
 	}
 	if r.live[resource] == nil {
