@@ -153,9 +153,6 @@ func (t *Template) String() string {
 // Has reports whether a name is in the template.
 func (t *Template) Has(name string) bool { return slices.Contains(t.names, name) }
 
-// Between returns the texts before the first name, between two names, and after the last one.
-func (t *Template) Between() []string { return t.literals }
-
 // Topic renders a Kafka topic. Empty values become "_". The @ of an entry is left out, because
 // Kafka does not allow it in topics.
 func (t *Template) Topic(v Values) string {
