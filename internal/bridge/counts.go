@@ -161,23 +161,13 @@ func (p *Pipeline) count(collection string, what encode.Count, t event.Type) {
 			c.since.Filtered++
 			c.decided()
 		}
-	case encode.FilterErrors:
-		p.metrics.filterErrors.WithLabelValues(p.name, resource).Inc()
-	case encode.Ignored:
-		p.metrics.ignored.WithLabelValues(p.name, resource).Inc()
-	case encode.Redacted:
-		p.metrics.redacted.WithLabelValues(p.name, resource).Inc()
-	case encode.Withheld:
-		p.metrics.unredacted.WithLabelValues(p.name, resource).Inc()
-	case encode.Truncated:
-		p.metrics.truncated.WithLabelValues(p.name, resource).Inc()
 	case encode.Lost:
 		p.unpublishable.Add(1)
-	case encode.NotKept:
-		p.metrics.unkept.WithLabelValues(p.name, resource).Inc()
 	case encode.CostlyPatch:
 		p.metrics.costly.WithLabelValues(p.name, resource, "diff").Inc()
 	case encode.CostlyChangedBy:
 		p.metrics.costly.WithLabelValues(p.name, resource, "changedBy").Inc()
+	default:
+		p.metrics.other[what].WithLabelValues(p.name, resource).Inc()
 	}
 }
