@@ -47,7 +47,6 @@ func (c *collectionCounts) synced() *event.Counts {
 	return &out
 }
 
-// gap begins the counts of a run.
 func (c *collectionCounts) gap(run uint64, skips bool) {
 	c.since, c.run, c.skips = event.Counts{}, run, skips
 	c.listBegun()
@@ -59,7 +58,6 @@ func (c *collectionCounts) listBegun() {
 	c.tally.read.Store(0)
 }
 
-// sighted counts a sighting of an object.
 func (c *collectionCounts) sighted(s *reconcile.Sighting, known *reconcile.Object) {
 	c.undecided = false
 	if s.Origin == reconcile.Watch || s.Form != reconcile.Seen {
@@ -101,8 +99,7 @@ func (c *collectionCounts) counted(t event.Type) {
 	c.decided()
 }
 
-// counting is the loop's encoder. It also counts the objects and events that it gets, for the
-// pipeline.
+// counting is the loop's encoder. It also counts the objects and events that it gets, for the pipeline.
 type counting struct {
 	*encode.Encoder
 	p *Pipeline

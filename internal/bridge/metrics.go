@@ -34,7 +34,6 @@ type eventMetrics struct {
 	other     map[encode.Count]*prometheus.CounterVec // by sink and resource
 }
 
-// sinkMetrics describe the bus and the checkpoint.
 type sinkMetrics struct {
 	seconds  map[string]*prometheus.HistogramVec // by operation of internal/core/delivery
 	records  *prometheus.HistogramVec

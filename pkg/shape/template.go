@@ -198,8 +198,7 @@ func (t *Template) EntryCollectionSubject(v Values, kind string) string {
 	return subject
 }
 
-// render appends the filled template. fixed has pairs of a name and a value that is inserted without
-// escaping.
+// render appends the filled template. fixed has pairs of a name and a value that is inserted without escaping.
 func (t *Template) render(dst []byte, v *Values, escape func(string) string, fixed ...string) []byte {
 	for i, name := range t.names {
 		dst = append(dst, t.literals[i]...)
