@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/hkdf"
-	"crypto/sha256"
 	"math"
 	"runtime/debug"
 	"slices"
@@ -58,10 +56,7 @@ func auditSpec(c *config.Config, sinks int, elector *leader.Elector, log *zap.Lo
 		MaxBytes: auditBytes(debug.SetMemoryLimit(-1), sinks),
 		Inbox: func(ctx context.Context) (o inbox.Options, err error) {
 			o.MaxBytes = int64(a.MaxBytes)
-			key, err := hashKey(ctx, c, log)
-			if err == nil && key != nil {
-				o.Key, err = hkdf.Key(sha256.New, key, nil, "kubebridge audit records", sha256.Size)
-			}
+			o.Key, err = derivedKey(ctx, c, "kubebridge audit records", log)
 			return o, err
 		},
 	}

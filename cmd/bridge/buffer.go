@@ -24,7 +24,7 @@ func bufferSpec(c *config.Config, elector *leader.Elector, log *zap.Logger) *bri
 		spec.Note = elector.Note(c.BufferList())
 	}
 	spec.Open = func(ctx context.Context) (*spool.Spool, bool, error) {
-		key, err := bufferKey(ctx, c, log)
+		key, err := derivedKey(ctx, c, "kubebridge disk buffer", log)
 		if err != nil {
 			return nil, false, err
 		}
@@ -40,11 +40,11 @@ func bufferSpec(c *config.Config, elector *leader.Elector, log *zap.Logger) *bri
 	return spec
 }
 
-// bufferKey derives the key of the buffer from the key for hashing; nil: there is none.
-func bufferKey(ctx context.Context, c *config.Config, log *zap.Logger) ([]byte, error) {
+// derivedKey derives a key for one use from the key for hashing; nil: there is none.
+func derivedKey(ctx context.Context, c *config.Config, use string, log *zap.Logger) ([]byte, error) {
 	key, err := hashKey(ctx, c, log)
 	if err != nil || key == nil {
 		return nil, err
 	}
-	return hkdf.Key(sha256.New, key, nil, "kubebridge disk buffer", sha256.Size)
+	return hkdf.Key(sha256.New, key, nil, use, sha256.Size)
 }

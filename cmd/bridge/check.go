@@ -51,7 +51,6 @@ func checkBuses(ctx context.Context, c *config.Config, known access.BusOptions) 
 	return weak, errors.Join(all...)
 }
 
-// busCheck is the check of one sink.
 type busCheck struct {
 	config *config.Config
 	sink   *config.Sink

@@ -33,7 +33,6 @@ func newCheckpoint() *cobra.Command {
 	return cmd
 }
 
-// checkpointFlags select checkpoints.
 type checkpointFlags struct {
 	config, path, sink string
 }
@@ -53,14 +52,9 @@ type place struct {
 	reset func(ctx context.Context, empty bool) error
 }
 
-// called returns a place's name function for a name that is already known.
-func called(name string) func(context.Context) (string, error) {
-	return func(context.Context) (string, error) { return name, nil }
-}
-
 func directory(path string) place {
 	return place{
-		called(path),
+		func(context.Context) (string, error) { return path, nil },
 		func(context.Context) (inspect.Checkpoint, error) { return readCheckpoint(path) },
 		func(ctx context.Context, empty bool) error {
 			if empty {
@@ -124,7 +118,6 @@ func openPlace(ctx context.Context, c *config.Config, s *config.Sink, store chec
 	return "memory"
 }
 
-// places returns the places of the selected checkpoints.
 func (f *checkpointFlags) places(cmd *cobra.Command) ([]place, error) {
 	if f.path != "" {
 		return []place{directory(f.path)}, nil
@@ -175,8 +168,8 @@ what is in doubt. If a running bridge keeps the checkpoint in a directory, the b
 figures of different collections are then from slightly different moments. With --path, stop the bridge first.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "" && output != "json" {
-				return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
+			if err := checkJSON(output); err != nil {
+				return err
 			}
 			places, err := which.places(cmd)
 			if err != nil {
@@ -191,9 +184,7 @@ figures of different collections are then from slightly different moments. With 
 				all = append(all, info)
 			}
 			if output == "json" {
-				e := json.NewEncoder(document(cmd.OutOrStdout()))
-				e.SetIndent("", "  ")
-				return e.Encode(all)
+				return printJSON(cmd.OutOrStdout(), all)
 			}
 			for i := range all {
 				if err := all[i].Print(cmd.OutOrStdout()); err != nil {

@@ -128,7 +128,6 @@ func completeConfigured(cmd *cobra.Command, args []string, begun string) ([]cobr
 	return beginning(names, begun), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeNamespaces completes with the namespaces of the cluster.
 func completeNamespaces(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	cfg, err := restConfig(clusterOf(cmd))
 	if err != nil {
@@ -152,7 +151,6 @@ func completeNamespaces(cmd *cobra.Command, _ []string, begun string) ([]cobra.C
 	return beginning(names, begun), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeSinks completes with the sinks of the configuration.
 func completeSinks(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	path, named := namedConfig(cmd)
 	if !named {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,8 +39,8 @@ Bytes are keys, headers and values before compression. Press Ctrl-C to end the m
 		Example: "  bridge estimate -c bridge.yaml --for 10m\n  bridge estimate -c bridge.yaml -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "" && output != "json" {
-				return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
+			if err := checkJSON(output); err != nil {
+				return err
 			}
 			if watched <= 0 {
 				return &exitError{exitConfig, fmt.Errorf("--for %s: not a positive duration: give the time to watch, for example 2m", watched)}
@@ -56,9 +55,7 @@ Bytes are keys, headers and values before compression. Press Ctrl-C to end the m
 				return err
 			}
 			if output == "json" {
-				encoder := json.NewEncoder(document(cmd.OutOrStdout()))
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(result)
+				return printJSON(cmd.OutOrStdout(), result)
 			}
 			return result.Print(cmd.OutOrStdout())
 		},
@@ -70,7 +67,6 @@ Bytes are keys, headers and values before compression. Press Ctrl-C to end the m
 	return cmd
 }
 
-// estimator measures a dry run.
 type estimator struct {
 	config   *config.Config
 	registry *prometheus.Registry       // of the process
@@ -123,7 +119,6 @@ func newMeter(c *config.Config, s *config.Sink) *estimate.Meter {
 	return estimate.NewMeter(estimate.Options{Bus: kind.Kind, Partitions: kind.Templates.Topic != "", Headers: kind.Headers})
 }
 
-// open opens the meter of a sink.
 func (e *estimator) open(s *config.Sink, id event.Identity) (sink.Sink, bridge.OpenStore, error) {
 	m := e.meters[s.Name]
 	store, err := m.Store(id)

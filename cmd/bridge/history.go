@@ -15,7 +15,6 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// historyFlags are the flags of `bridge history`.
 type historyFlags struct {
 	which         pastFlags
 	namespace     string
@@ -89,12 +88,11 @@ func (f *historyFlags) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// query builds a query from the arguments and flags.
 func (f *historyFlags) query(args []string) (q history.ChangesQuery, err error) {
-	switch {
-	case f.output != "" && f.output != "json":
-		return q, &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", f.output)}
-	case f.color != "auto" && f.color != "always" && f.color != "never":
+	if err := checkJSON(f.output); err != nil {
+		return q, err
+	}
+	if f.color != "auto" && f.color != "always" && f.color != "never" {
 		return q, &exitError{exitConfig, fmt.Errorf("--color %s: auto, always or never", f.color)}
 	}
 	if q.Resource, q.Object, err = historyObject(args, f.namespace); err != nil {

@@ -69,7 +69,6 @@ sinks:
 # secrets: {hashKeyFile: /path/to/key}
 `
 
-// initFlags are the flags of `bridge init`.
 type initFlags struct {
 	cluster, output string
 	kafka           []string

@@ -21,8 +21,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// newClient returns a client for the cluster that the configuration names,
-// without connecting.
+// newClient returns a client for the cluster that the configuration names, without connecting.
 func newClient(k config.Kubernetes, log *zap.Logger) (*source.Client, error) {
 	client, err := renewal(k, log).NewClient()
 	if err != nil {
@@ -46,8 +45,7 @@ func renewal(k config.Kubernetes, log *zap.Logger) source.Renewal {
 // ownNamespace is where a pod finds the name of its namespace.
 const ownNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// newElector returns the candidate for the configured Lease, or nil if leader election is
-// off.
+// newElector returns the candidate for the configured Lease, or nil if leader election is off.
 func newElector(c *config.Config, metrics prometheus.Registerer, log *zap.Logger) (*leader.Elector, error) {
 	e := c.LeaderElection
 	if !e.Enabled {

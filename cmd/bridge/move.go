@@ -79,7 +79,6 @@ func (e end) read(ctx context.Context) (move.Opened, error) {
 	return e.bus.Read(ctx, e.name)
 }
 
-// checkpointMove is the move of one sink's checkpoint.
 type checkpointMove struct {
 	sink     string
 	id       event.Identity // the UID of the cluster is added by check

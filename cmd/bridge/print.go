@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -23,7 +24,20 @@ const (
 // outputs returns the formats for printed events.
 func outputs() []string { return []string{stdout.Pretty, stdout.JSON, outputYAML, outputName} }
 
-// checkOutput checks the value of -o.
+// checkJSON checks the value of -o of a command that prints text or JSON.
+func checkJSON(output string) error {
+	if output != "" && output != "json" {
+		return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
+	}
+	return nil
+}
+
+func printJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(document(out))
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
 func checkOutput(output string) error {
 	if !slices.Contains(outputs(), output) {
 		return &exitError{exitConfig, fmt.Errorf("-o %s: the formats are %s", output, strings.Join(outputs(), ", "))}

@@ -14,9 +14,8 @@ import (
 // reloadEvery is how often the configuration file is read.
 const reloadEvery = 2 * time.Second
 
-// reloader follows the configuration file while the bridge runs. It compares
-// contents, not times or file events: a ConfigMap's volume swaps a symbolic link,
-// an editor renames or writes in place.
+// reloader follows the configuration file while the bridge runs. It compares contents, not times or file events: a
+// ConfigMap's volume swaps a symbolic link, an editor renames or writes in place.
 type reloader struct {
 	path    string
 	every   time.Duration
@@ -52,9 +51,8 @@ func (r *reloader) Run(ctx context.Context) error {
 	}
 }
 
-// look applies a file that has changed. Unless now is set, it waits until two
-// reads return the same content: half of a file that is being written can be a
-// valid configuration with fewer resources.
+// look applies a file that has changed. Unless now is set, it waits until two reads return the same content: half of a
+// file that is being written can be a valid configuration with fewer resources.
 func (r *reloader) look(now bool) {
 	text, err := os.ReadFile(r.path)
 	if err != nil {

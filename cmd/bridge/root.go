@@ -48,8 +48,7 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// execute runs the command line and returns the exit code. It prints errors to standard
-// error, one line each.
+// execute runs the command line and returns the exit code. It prints errors to standard error, one line each.
 func execute(ctx context.Context, args []string, std streams) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

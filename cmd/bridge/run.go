@@ -80,7 +80,6 @@ key.`,
 	return cmd
 }
 
-// checkDryRun checks the flags of a dry run.
 func checkDryRun(cmd *cobra.Command, dryRun bool, output string) error {
 	if !dryRun && cmd.Flags().Changed("output") {
 		return &exitError{exitConfig, errors.New("-o goes with --dry-run: see bridge run --help")}
@@ -99,7 +98,6 @@ func runDry(cmd *cobra.Command, c *config.Config, output string) error {
 	return d.printed(cmd.Context(), output, cmd.OutOrStdout())
 }
 
-// runOptions are the options of run.
 type runOptions struct {
 	config *config.Config
 	reload reloader // without apply, which run sets
@@ -195,8 +193,7 @@ func run(ctx context.Context, o runOptions) error {
 	return errors.Join(err, group.Wait())
 }
 
-// openServers starts to listen for scrapes, probes and commands. The returned functions
-// serve until their context ends.
+// openServers starts to listen for scrapes, probes and commands. The returned functions serve until their context ends.
 func openServers(c *config.Config, shown *reporter, registry *prometheus.Registry, log *zap.Logger) ([]func(context.Context) error, error) {
 	var (
 		servers  []func(context.Context) error

@@ -33,7 +33,6 @@ import (
 // Lists that are sent at once, in total and to one address.
 const listsAtOnce, listsPerAddress = 128, 64
 
-// serveFlags are the flags of `bridge serve`.
 type serveFlags struct {
 	which                     pastFlags
 	data, listen              string

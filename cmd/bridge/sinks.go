@@ -79,7 +79,6 @@ func encodeConfig(c *config.Config, s *config.Sink) (form encode.Config, err err
 	return form, err
 }
 
-// sinkSpec describes a configured sink.
 func sinkSpec(c *config.Config, s *config.Sink, log *zap.Logger) (bridge.SinkSpec, error) {
 	form, err := encodeConfig(c, s)
 	if err != nil {

@@ -22,7 +22,6 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// stateFlags are the flags of `bridge state`.
 type stateFlags struct {
 	which         pastFlags
 	at, namespace string
@@ -202,7 +201,6 @@ func (f *stateFlags) cluster() (*rest.Config, error) {
 	return conf, nil
 }
 
-// restore puts the state into a cluster.
 func (f *stateFlags) restore(cmd *cobra.Command, p *past, to *rest.Config, s *history.State, at history.Point, resources []discovery.Name) error {
 	counts := map[restore.Outcome]int{}
 	out := cmd.OutOrStdout()

@@ -43,8 +43,8 @@ not ready, and 3 if it does not answer.`,
 			"  bridge status --address https://bridge.example.com --ca ca.crt --token-file token",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "" && output != "json" {
-				return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
+			if err := checkJSON(output); err != nil {
+				return err
 			}
 			if err := at.find(cmd); err != nil {
 				return err

@@ -23,7 +23,6 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
-// tailFlags are the flags of `bridge tail`.
 type tailFlags struct {
 	kube       config.Kubernetes
 	config     string

@@ -38,16 +38,15 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := currentVersion()
-			switch output {
-			case "":
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "bridge %s\n", v)
+			if err := checkJSON(output); err != nil {
 				return err
-			case "json":
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
-			default:
-				return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
 			}
+			v := currentVersion()
+			if output == "json" {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "bridge %s\n", v)
+			return err
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for a line")

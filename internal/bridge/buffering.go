@@ -99,7 +99,7 @@ func (b *Bridge) bufferWhileStandby(stop context.Context, uid string) error {
 		return b.o.Elector.Run(stop, lead)
 	}
 	x := buffer.NewExchange(buffer.ExchangeOptions{
-		Buffer: disk.Buffer, Note: bufferNote{b.o.Buffer.Note}, Limit: leader.MaxNote, Tried: b.exchanged, Log: b.o.Log,
+		Buffer: disk.Buffer, Note: b.o.Buffer.Note, Limit: leader.MaxNote, Tried: b.exchanged, Log: b.o.Log,
 		Election: func() (self, leader string) {
 			s := b.o.Elector.Status()
 			return s.Identity, s.Holder
@@ -132,18 +132,4 @@ func (b *Bridge) exchanged(verb string, err error) {
 		f.advice = "let the bridge's account create ConfigMaps, and get and update this one: see `bridge rbac`"
 	}
 	b.outage.reminder.failed(key, f)
-}
-
-// bufferNote is a [leader.Note] with the errors of [buffer.Note].
-type bufferNote struct{ buffer.Note }
-
-func (n bufferNote) Write(ctx context.Context, content []byte) error {
-	err := n.Note.Write(ctx, content)
-	switch {
-	case errors.Is(err, leader.ErrChanged):
-		return errors.Join(buffer.ErrChanged, err)
-	case errors.Is(err, leader.ErrNotLeader):
-		return errors.Join(buffer.ErrNotLeader, err)
-	}
-	return err
 }

@@ -92,7 +92,6 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// scrape is one scrape.
 type scrape struct {
 	out   chan<- prometheus.Metric
 	descs map[string]*prometheus.Desc

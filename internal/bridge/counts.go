@@ -47,7 +47,6 @@ func (c *collectionCounts) synced() *event.Counts {
 	return &out
 }
 
-// gap begins the counts of a run.
 func (c *collectionCounts) gap(run uint64, skips bool) {
 	c.since, c.run, c.skips = event.Counts{}, run, skips
 	c.listBegun()
@@ -59,7 +58,6 @@ func (c *collectionCounts) listBegun() {
 	c.tally.read.Store(0)
 }
 
-// sighted counts a sighting of an object.
 func (c *collectionCounts) sighted(s *reconcile.Sighting, known *reconcile.Object) {
 	c.undecided = false
 	if s.Origin == reconcile.Watch || s.Form != reconcile.Seen {
@@ -101,8 +99,7 @@ func (c *collectionCounts) counted(t event.Type) {
 	c.decided()
 }
 
-// counting is the loop's encoder. It also counts the objects and events that it gets, for the
-// pipeline.
+// counting is the loop's encoder. It also counts the objects and events that it gets, for the pipeline.
 type counting struct {
 	*encode.Encoder
 	p *Pipeline
@@ -161,23 +158,13 @@ func (p *Pipeline) count(collection string, what encode.Count, t event.Type) {
 			c.since.Filtered++
 			c.decided()
 		}
-	case encode.FilterErrors:
-		p.metrics.filterErrors.WithLabelValues(p.name, resource).Inc()
-	case encode.Ignored:
-		p.metrics.ignored.WithLabelValues(p.name, resource).Inc()
-	case encode.Redacted:
-		p.metrics.redacted.WithLabelValues(p.name, resource).Inc()
-	case encode.Withheld:
-		p.metrics.unredacted.WithLabelValues(p.name, resource).Inc()
-	case encode.Truncated:
-		p.metrics.truncated.WithLabelValues(p.name, resource).Inc()
 	case encode.Lost:
 		p.unpublishable.Add(1)
-	case encode.NotKept:
-		p.metrics.unkept.WithLabelValues(p.name, resource).Inc()
 	case encode.CostlyPatch:
 		p.metrics.costly.WithLabelValues(p.name, resource, "diff").Inc()
 	case encode.CostlyChangedBy:
 		p.metrics.costly.WithLabelValues(p.name, resource, "changedBy").Inc()
+	default:
+		p.metrics.other[what].WithLabelValues(p.name, resource).Inc()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubebridge/kubebridge/internal/core/delivery"
+	"github.com/kubebridge/kubebridge/internal/core/encode"
 )
 
 // Metrics are the metrics of all pipelines of a bridge. Labels are sink, resource, type and reason,
@@ -25,20 +26,14 @@ type sourceMetrics struct {
 
 // eventMetrics count events, and changes that lead to no event.
 type eventMetrics struct {
-	delivered    *prometheus.CounterVec
-	gaps         *prometheus.CounterVec
-	dead         *prometheus.CounterVec
-	truncated    *prometheus.CounterVec
-	unredacted   *prometheus.CounterVec
-	redacted     *prometheus.CounterVec
-	filtered     *prometheus.CounterVec
-	filterErrors *prometheus.CounterVec
-	ignored      *prometheus.CounterVec
-	unkept       *prometheus.CounterVec
-	costly       *prometheus.CounterVec
+	delivered *prometheus.CounterVec
+	gaps      *prometheus.CounterVec
+	dead      *prometheus.CounterVec
+	filtered  *prometheus.CounterVec
+	costly    *prometheus.CounterVec
+	other     map[encode.Count]*prometheus.CounterVec // by sink and resource
 }
 
-// sinkMetrics describe the bus and the checkpoint.
 type sinkMetrics struct {
 	seconds  map[string]*prometheus.HistogramVec // by operation of internal/core/delivery
 	records  *prometheus.HistogramVec
@@ -69,17 +64,19 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			suspended: counter("collection_suspensions_total", "Suspensions of collections because the bus refused their route.", "sink", "resource"),
 		},
 		eventMetrics: eventMetrics{
-			delivered:    counter("events_delivered_total", "Events that the bus has acknowledged and the checkpoint holds.", "sink", "resource", "type"),
-			gaps:         counter("gaps_total", "Gap events delivered, by reason.", "sink", "resource", "reason"),
-			dead:         counter("dead_letters_total", "Dead letters that the bus has acknowledged, by reason.", "sink", "reason"),
-			truncated:    counter("events_truncated_total", "Events with a truncated body: it was too large for the bus or nested too deeply.", "sink", "resource"),
-			unredacted:   counter("events_withheld_total", "Events whose body could not be redacted and was left out.", "sink", "resource"),
-			redacted:     counter("events_redacted_total", "Bodies whose secret values were hashed or redacted.", "sink", "resource"),
-			filtered:     counter("events_filtered_total", "Changes that the configured filter leaves out, by the type that the event would have.", "sink", "resource", "type"),
-			filterErrors: counter("filter_errors_total", "Events that pass because the filter could not be evaluated.", "sink", "resource"),
-			ignored:      counter("events_ignored_total", "Changes that are not published because they change only fields that `ignore` covers.", "sink", "resource"),
-			unkept:       counter("bodies_not_kept_total", "Bodies that were too large to keep: the next event of the object has neither before nor patch.", "sink", "resource"),
-			costly:       counter("costly_changes_total", "Changes of objects that are too costly to compare exactly: with the option diff, the patch replaces more than has changed; with changedBy, changedBy is left out.", "sink", "resource", "option"),
+			delivered: counter("events_delivered_total", "Events that the bus has acknowledged and the checkpoint holds.", "sink", "resource", "type"),
+			gaps:      counter("gaps_total", "Gap events delivered, by reason.", "sink", "resource", "reason"),
+			dead:      counter("dead_letters_total", "Dead letters that the bus has acknowledged, by reason.", "sink", "reason"),
+			filtered:  counter("events_filtered_total", "Changes that the configured filter leaves out, by the type that the event would have.", "sink", "resource", "type"),
+			costly:    counter("costly_changes_total", "Changes of objects that are too costly to compare exactly: with the option diff, the patch replaces more than has changed; with changedBy, changedBy is left out.", "sink", "resource", "option"),
+			other: map[encode.Count]*prometheus.CounterVec{
+				encode.Truncated:    counter("events_truncated_total", "Events with a truncated body: it was too large for the bus or nested too deeply.", "sink", "resource"),
+				encode.Withheld:     counter("events_withheld_total", "Events whose body could not be redacted and was left out.", "sink", "resource"),
+				encode.Redacted:     counter("events_redacted_total", "Bodies whose secret values were hashed or redacted.", "sink", "resource"),
+				encode.FilterErrors: counter("filter_errors_total", "Events that pass because the filter could not be evaluated.", "sink", "resource"),
+				encode.Ignored:      counter("events_ignored_total", "Changes that are not published because they change only fields that `ignore` covers.", "sink", "resource"),
+				encode.NotKept:      counter("bodies_not_kept_total", "Bodies that were too large to keep: the next event of the object has neither before nor patch.", "sink", "resource"),
+			},
 		},
 		sinkMetrics: sinkMetrics{
 			seconds: map[string]*prometheus.HistogramVec{

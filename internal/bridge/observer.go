@@ -53,7 +53,6 @@ func (p *Pipeline) ListBegun(collection string) {
 	}
 }
 
-// logEvent logs an event about a collection.
 func (p *Pipeline) logEvent(i *reconcile.Item) {
 	resource, e := loop.Resource(i.Collection), i.Event
 	fields := []zap.Field{zap.String("collection", i.Collection), zap.String("reason", string(e.Reason))}
@@ -104,7 +103,6 @@ func (p *Pipeline) EditWaits(collection string, waits bool) {
 	})
 }
 
-// plannedLog has the last logged values of a plan.
 type plannedLog struct{ skipped, unmatched, warnings []string }
 
 // log logs a plan's skipped resources, unmatched patterns and warnings, if they have changed.

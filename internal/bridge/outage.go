@@ -13,9 +13,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// outage logs outages of the API server: when an outage begins, every minute while it lasts, and when it is
-// over. A restart interrupts every collection; their errors are only in the debug log, the status and
-// the metrics.
+// outage logs outages of the API server: when an outage begins, every minute while it lasts, and when it is over. A
+// restart interrupts every collection; their errors are only in the debug log, the status and the metrics.
 type outage struct {
 	log      *zap.Logger
 	reminder *reminder // repeats the message of this and every other failure

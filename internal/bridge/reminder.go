@@ -47,9 +47,8 @@ func (f *failure) kind() string {
 	return f.message + ": " + withDigit.ReplaceAllLiteralString(f.err.Error(), "#")
 }
 
-// reminder logs failures when they begin, when another kind of error follows, and at an interval
-// while they last, so that the log of the last minute shows every outage.
-// Its methods may be called from any goroutine.
+// reminder logs failures when they begin, when another kind of error follows, and at an interval while they last, so
+// that the log of the last minute shows every outage. Its methods may be called from any goroutine.
 type reminder struct {
 	log *zap.Logger
 

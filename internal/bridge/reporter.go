@@ -196,10 +196,9 @@ func (r *reporter) stateChanged(id string, st source.State) {
 	}
 }
 
-// retry repeats do until it succeeds, ctx ends, or it fails with an error for
-// which retrying does not help. The status shows the error. The log has the error
-// when it begins, when it changes, every minute, and when it is over. The metrics
-// have the duration of the successful attempt, and resets that the bus makes necessary.
+// retry repeats do until it succeeds, ctx ends, or it fails with an error for which retrying does not help. The status
+// shows the error. The log has the error when it begins, when it changes, every minute, and when it is over. The
+// metrics have the duration of the successful attempt, and resets that the bus makes necessary.
 func (r *reporter) retry(ctx context.Context, what string, do func() error) error {
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 1 << 30, Cap: 5 * time.Second}
 	defer r.reminder().works(r.name + ": " + what)

@@ -175,7 +175,6 @@ func (p *Pipeline) Resync(ctx context.Context, resource string) ([]string, error
 	return p.loop.Resync(ctx, func(id string) bool { return id == resource || loop.Resource(id) == resource })
 }
 
-// replan requests another plan.
 func (p *Pipeline) replan() {
 	p.mu.Lock()
 	again := p.again
@@ -319,7 +318,6 @@ func (p *Pipeline) nameLater(known []planning.Known, undecided []string) (allNam
 	return allNamed
 }
 
-// wanted converts a planned collection for the loop.
 func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 	o, _ := c.Options.(CollectionOptions)
 	if o.Types == nil && planning.Expires(&c.Target.Collection) {
@@ -397,7 +395,6 @@ func (s *settings) keep(present reconcile.Properties) bool {
 	return true
 }
 
-// show shows a collection in the status.
 func (p *Pipeline) show(c *planning.Collection) {
 	id := c.ID()
 	o, _ := c.Options.(CollectionOptions)

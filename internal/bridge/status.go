@@ -93,14 +93,12 @@ func (s *sinkStatus) add(c status.Collection, t *tally) {
 	s.collections[c.ID] = &shown{Collection: c, tally: t}
 }
 
-// remove removes a collection from the status.
 func (s *sinkStatus) remove(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.collections, id)
 }
 
-// changed changes a collection in the status.
 func (s *sinkStatus) changed(id string, change func(*status.Collection)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

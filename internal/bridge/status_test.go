@@ -458,8 +458,8 @@ func TestCountsOfIncompleteEvents(t *testing.T) {
 		"dead letters that are too large":     {testutil.ToFloat64(r.metrics.dead.WithLabelValues(identity.Sink, event.Oversize)), 2},
 		"dead letters that are rejected":      {testutil.ToFloat64(r.metrics.dead.WithLabelValues(identity.Sink, event.Rejected)), 1},
 		"dead letters among the added events": {testutil.ToFloat64(r.metrics.delivered.WithLabelValues(identity.Sink, "configmaps", "added")), 0},
-		"bodies that are not kept":            {testutil.ToFloat64(r.metrics.unkept.WithLabelValues(identity.Sink, "configmaps")), 1},
-		"events that are truncated":           {testutil.ToFloat64(r.metrics.truncated.WithLabelValues(identity.Sink, "configmaps")), 2},
+		"bodies that are not kept":            {testutil.ToFloat64(r.metrics.other[encode.NotKept].WithLabelValues(identity.Sink, "configmaps")), 1},
+		"events that are truncated":           {testutil.ToFloat64(r.metrics.other[encode.Truncated].WithLabelValues(identity.Sink, "configmaps")), 2},
 	} {
 		if x.got != x.want {
 			t.Errorf("%s: %v, want %v", what, x.got, x.want)

@@ -328,7 +328,6 @@ func (b *Buffer) discard(r *Recording) {
 	}
 }
 
-// of returns the recordings of a sink's collection.
 func (b *Buffer) of(sink string, t source.Target) []*Recording {
 	b.mu.Lock()
 	defer b.mu.Unlock()

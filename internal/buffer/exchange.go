@@ -253,7 +253,6 @@ func sameRecording(a, b Listed) bool {
 		a.NewHistory == b.NewHistory && a.At.Epoch == b.At.Epoch
 }
 
-// show shows the error of an exchange.
 func (e *Exchange) show(ctx context.Context, verb string, err error) {
 	if ctx.Err() != nil {
 		return

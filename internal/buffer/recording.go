@@ -39,7 +39,6 @@ type end struct {
 	NewHistory bool
 }
 
-// add adds a frame.
 func (e *end) add(f *Frame) {
 	if f.NewEpoch {
 		e.Seen, e.NewHistory = "", true

@@ -100,7 +100,6 @@ func (p *problems) auditReplicas(c *Config) {
 	}
 }
 
-// auditTopic checks the topic with audit records.
 func (p *problems) auditTopic(a *Audit) {
 	t := a.Kafka
 	if t == nil {

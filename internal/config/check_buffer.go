@@ -10,7 +10,6 @@ import (
 // accepts.
 const leastBuffer = 8 << 20
 
-// buffer checks the disk buffer.
 func (p *problems) buffer(c *Config) {
 	b := &c.Buffer
 	if b.MaxBytes < leastBuffer {

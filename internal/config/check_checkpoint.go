@@ -16,8 +16,7 @@ var (
 	placeholder = regexp.MustCompile(`\{(name|cluster|sink)\}`)
 )
 
-// checkpoint checks that every sink has a place for its checkpoint, and that every configured place
-// is used.
+// checkpoint checks that every sink has a place for its checkpoint, and that every configured place is used.
 func (p *problems) checkpoint(c *Config) {
 	var inKafka, exact, inNATS, elsewhere []string
 	for i := range c.Sinks {

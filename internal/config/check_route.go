@@ -102,7 +102,6 @@ func (r report) headers(k *bus.Checker, supported bool) {
 
 func withHeaders(t bus.Traits) bool { return t.Headers }
 
-// parseHeaders parses templates of headers and records their mistakes.
 func (r report) parseHeaders(path string, templates map[string]string) shape.Headers {
 	h, err := shape.ParseHeaders(templates)
 	if err == nil {

@@ -29,7 +29,6 @@ func (p *problems) security(c *Config) {
 	p.auditWarnings(c)
 }
 
-// hashKey checks the settings of the hash key.
 func (p *problems) hashKey(s *Secrets) {
 	for _, at := range []struct{ path, value string }{{"secrets.hashKeyFile", s.HashKeyFile}, {"secrets.hashKeySecret", s.HashKeySecret}} {
 		if at.value != "" && (s.Values == "redact" || s.Values == "plain") {

@@ -13,7 +13,6 @@ import (
 
 var hostForm = regexp.MustCompile(`^[A-Za-z0-9_]([-A-Za-z0-9_.]{0,252})$`)
 
-// status records the mistakes of the status server.
 func (p *problems) status(s *Status) {
 	if s.Listen != Off {
 		_, port, err := net.SplitHostPort(s.Listen)

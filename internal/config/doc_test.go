@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubebridge/kubebridge/internal/core/plan"
+	"github.com/kubebridge/kubebridge/internal/bridge/model"
 )
 
 const document = "../../docs/configuration.md"
@@ -34,9 +34,9 @@ func TestEffectsOfEdits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := map[plan.Effect]string{
-		plan.NoEffect: "| nothing |", plan.Difference: "| the difference", plan.Reset: "| a reset", plan.Reroute: "| `closed` on the old route, and a reset on the new one",
-		plan.Replacement: "`closed` for ",
+	words := map[model.Effect]string{
+		model.NoEffect: "| nothing |", model.Difference: "| the difference", model.Reset: "| a reset", model.Reroute: "| `closed` on the old route, and a reset on the new one",
+		model.Replacement: "`closed` for ",
 	}
 	documented := func(setting, says string) bool {
 		for line := range strings.Lines(string(raw)) {
@@ -48,7 +48,7 @@ func TestEffectsOfEdits(t *testing.T) {
 		return false
 	}
 	effects := map[string]bool{}
-	for _, row := range plan.Effects() {
+	for _, row := range model.Effects() {
 		for _, setting := range slices.Concat(row.Settings, row.Outer) {
 			if !documented(setting, words[row.Effect]) {
 				t.Errorf("docs/upgrade.md has no row of `%s` with %q", setting, words[row.Effect])
@@ -64,12 +64,12 @@ func TestEffectsOfEdits(t *testing.T) {
 	for f := range reflect.TypeFor[Resource]().Fields() {
 		setting := f.Tag.Get("yaml")
 		if !effects[setting] {
-			t.Errorf("plan.Effects does not have %s", setting)
+			t.Errorf("model.Effects does not have %s", setting)
 		}
 		delete(effects, setting)
 	}
 	if len(effects) > 0 {
-		t.Errorf("plan.Effects has settings that entries do not have: %v", effects)
+		t.Errorf("model.Effects has settings that entries do not have: %v", effects)
 	}
 }
 

@@ -9,9 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// leaderElection names the Lease after the bridge unless its name is set. It checks
-// that the times prevent two leaders, and that a new leader can read the checkpoint of
-// its predecessor.
+// leaderElection names the Lease after the bridge unless its name is set. It checks that the times prevent two leaders,
+// and that a new leader can read the checkpoint of its predecessor.
 func (p *problems) leaderElection(c *Config) {
 	e := &c.LeaderElection
 	if !e.Enabled {

@@ -287,11 +287,10 @@ func (p *problems) expand(v reflect.Value, path string, env func(string) (string
 	}
 }
 
-// interpolate returns a value with its references replaced. A dollar sign is literal,
-// except at the start of a text that a shell or another program would replace: "${" anywhere,
-// and "$NAME" in capitals that does not follow a letter, digit or dollar sign. There a
-// second dollar sign makes it literal: "$${", "$$NAME". Any other text of that form is a mistake,
-// because it would be sent as it is written.
+// interpolate returns a value with its references replaced. A dollar sign is literal, except at the start of a text
+// that a shell or another program would replace: "${" anywhere, and "$NAME" in capitals that does not follow a letter,
+// digit or dollar sign. There a second dollar sign makes it literal: "$${", "$$NAME". Any other text of that form is a
+// mistake, because it would be sent as it is written.
 func (p *problems) interpolate(path, value string, env func(string) (string, bool)) string {
 	var out strings.Builder
 	for i := 0; i < len(value); {
@@ -329,7 +328,6 @@ func isWord(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '$'
 }
 
-// lookUp returns the value of a reference.
 func (p *problems) lookUp(path, kind, name string, env func(string) (string, bool)) string {
 	written := "${" + kind + ":" + name + "}"
 	if p.asWritten || !p.part.has(path) {

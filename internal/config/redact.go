@@ -107,7 +107,6 @@ func (p *problems) plural(at, text string) {
 	p.add(at, "%q is a singular or short name, and rules need the plural: write %s, or for a custom resource its plural with its group", text, r.GroupResource())
 }
 
-// rule records the mistakes of one rule.
 func (p *problems) rule(at string, r shape.Rule) {
 	_, err := shape.Compile([]shape.Rule{r}, shape.Secrets{})
 	p.each(at, err)
@@ -140,8 +139,7 @@ func (p *problems) paths(at string, r *Resource) {
 	}
 }
 
-// meant rejects a path that is the misspelt name of a preset, because it would silently
-// match no field.
+// meant rejects a path that is the misspelt name of a preset, because it would silently match no field.
 func (p *problems) meant(at, text string, presets []string) {
 	for _, name := range presets {
 		if text != name && discovery.Nearest(text, []string{name}, min(3, len(name)/3)) != "" {

@@ -15,8 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// problems collects mistakes and finds their places. The YAML library would stop
-// at the first mistake.
+// problems collects mistakes and finds their places. The YAML library would stop at the first mistake.
 type problems struct {
 	file    string
 	places  map[string]*token.Position // by path, for example sinks[0].name
@@ -39,8 +38,7 @@ type problem struct {
 	path, format string // arguments of add, "" for addAt
 }
 
-// add records a mistake at a path, or at its nearest parent that is in the
-// file.
+// add records a mistake at a path, or at its nearest parent that is in the file.
 func (p *problems) add(path, format string, args ...any) {
 	if path != "" && !p.part.has(path) {
 		return
@@ -293,8 +291,7 @@ func keysOf(t reflect.Type) (keys []string) {
 	return keys
 }
 
-// start returns the place where a node begins. For a map, the library returns the place of its first
-// colon.
+// start returns the place where a node begins. For a map, the library returns the place of its first colon.
 func start(n ast.Node) *token.Position {
 	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
 		return m.Values[0].Key.GetToken().Position

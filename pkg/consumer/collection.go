@@ -213,7 +213,6 @@ func (p *progress) reached(run uint64) {
 	}
 }
 
-// phase returns the phase of a collection.
 func (s *State) phase(c *collection) Phase {
 	if c.closed {
 		return Closed

@@ -120,7 +120,6 @@ func structured(headers map[string]string) bool {
 	return false
 }
 
-// attributesOf reads the attributes from headers.
 func attributesOf(headers map[string]string) (attributes map[string]string, err error) {
 	attributes = map[string]string{}
 	for name, value := range headers {

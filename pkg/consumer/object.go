@@ -79,7 +79,6 @@ func (s *State) applyObject(c *collection, e *event.Received, m *Message, change
 	return true
 }
 
-// release removes the object from a slot.
 func (s *State) release(l *slot) {
 	if l.object == nil {
 		return

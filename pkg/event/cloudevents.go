@@ -137,8 +137,7 @@ func positive(n int) string {
 	return utoa(uint64(n))
 }
 
-// appendHead appends the beginning of a structured event (CloudEvents JSON format, section 3), up to
-// its data.
+// appendHead appends the beginning of a structured event (CloudEvents JSON format, section 3), up to its data.
 func appendHead(dst []byte, attributes []Attribute) []byte {
 	dst = append(dst, '{')
 	for _, a := range attributes {
@@ -225,8 +224,7 @@ func appendString(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// plain reports whether s needs no escaping in JSON: it is ASCII without control
-// characters, quotes and backslashes.
+// plain reports whether s needs no escaping in JSON: it is ASCII without control characters, quotes and backslashes.
 func plain(s string) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for ; len(s) >= 8; s = s[8:] {

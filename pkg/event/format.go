@@ -89,14 +89,12 @@ func (f Format) append(dst []byte, attributes []Attribute, e *Event, body func([
 	}
 }
 
-// appendReport writes the data of a collection event.
 func (e *Event) appendReport(dst []byte) []byte {
 	b, _ := json.Marshal(e.Report) // cannot fail: strings, numbers and times
 	return append(dst, b...)
 }
 
-// appendObject appends the object. If body appends nothing, it appends the object's identity, and
-// begin equals end.
+// appendObject appends the object. If body appends nothing, it appends the object's identity, and begin equals end.
 func (e *Event) appendObject(dst []byte, body func([]byte) []byte) (_ []byte, begin, end int) {
 	begin = len(dst)
 	dst = body(dst)

@@ -9,8 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// step is one step of a path, from a value to some of the values in it. Its kind says
-// which.
+// step is one step of a path, from a value to some of the values in it. Its kind says which.
 type step struct {
 	kind    stepKind
 	name    string         // with stepName: the member's name
@@ -79,8 +78,7 @@ type parser struct {
 	offset int
 }
 
-// parsePath reads a path. Its error has the path, the column (in characters, from
-// 1) and what to write instead.
+// parsePath reads a path. Its error has the path, the column (in characters, from 1) and what to write instead.
 func parsePath(text string) (path, error) {
 	p := parser{text: text}
 	var out path

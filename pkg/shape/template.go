@@ -153,9 +153,6 @@ func (t *Template) String() string {
 // Has reports whether a name is in the template.
 func (t *Template) Has(name string) bool { return slices.Contains(t.names, name) }
 
-// Between returns the texts before the first name, between two names, and after the last one.
-func (t *Template) Between() []string { return t.literals }
-
 // Topic renders a Kafka topic. Empty values become "_". The @ of an entry is left out, because
 // Kafka does not allow it in topics.
 func (t *Template) Topic(v Values) string {
@@ -201,8 +198,7 @@ func (t *Template) EntryCollectionSubject(v Values, kind string) string {
 	return subject
 }
 
-// render appends the filled template. fixed has pairs of a name and a value that is inserted without
-// escaping.
+// render appends the filled template. fixed has pairs of a name and a value that is inserted without escaping.
 func (t *Template) render(dst []byte, v *Values, escape func(string) string, fixed ...string) []byte {
 	for i, name := range t.names {
 		dst = append(dst, t.literals[i]...)

@@ -13,8 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/base/scan"
 )
 
-// maxEmbedded bounds how deeply states of an object are nested in each other's
-// annotations. Deeper ones are masked.
+// maxEmbedded bounds how deeply states of an object are nested in each other's annotations. Deeper ones are masked.
 const maxEmbedded = 3
 
 // walker reads an object once, following all paths at the same time, and copies it
@@ -47,9 +46,8 @@ func newMAC(key []byte) hash.Hash {
 	return hmac.New(sha256.New, key)
 }
 
-// walk appends the object raw to dst without the values that the paths hide. If they hide nothing, changed is false
-// and nothing is appended. On an error dst must not be
-// used.
+// walk appends the object raw to dst without the values that the paths hide. If they hide nothing, changed is false and
+// nothing is appended. On an error dst must not be used.
 func (w *walker) walk(dst, raw []byte, where string) (out []byte, changed bool, err error) {
 	w.where, w.dst, w.done = where, dst, 0
 	w.nodes, w.steps, w.path, w.cost = w.nodes[:0], w.steps[:0], 0, 0
@@ -166,8 +164,7 @@ func (w *walker) cut(begin, end int) {
 	w.done = end
 }
 
-// keep keeps a member or an element. If it is the first that stays, the comma before it
-// is cut.
+// keep keeps a member or an element. If it is the first that stays, the comma before it is cut.
 func (w *walker) keep(s *siblings, start int) {
 	if s.removed && !s.kept {
 		w.cut(start, start+bytes.IndexByte(w.Text()[start:], ',')+1)
@@ -244,7 +241,6 @@ func (w *walker) digest(parts ...[]byte) {
 // below it. Otherwise an object with many values below a long path would take quadratic time.
 const longPath = 512
 
-// step appends a step to the present path.
 func (w *walker) step(name []byte) {
 	w.steps = appendStep(w.steps, name)
 	if long := w.steps[w.path:]; len(long) > longPath {

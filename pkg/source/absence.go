@@ -24,9 +24,8 @@ type absence struct {
 	again bool   // a new CRD or namespace with the same name exists now
 }
 
-// absent looks for a proof that none of the objects that were passed on still exists.
-// Only the API server's answers about the CRD and the namespace themselves
-// count. A refusal, or a 404 that does not name them, is no proof.
+// absent looks for a proof that none of the objects that were passed on still exists. Only the API server's answers
+// about the CRD and the namespace themselves count. A refusal, or a 404 that does not name them, is no proof.
 func (c *Collection) absent(ctx context.Context) absence {
 	if crd := c.crd(); crd != "" {
 		uid, err := c.get(ctx, crdPath+crd)
@@ -97,9 +96,8 @@ func (c *Collection) get(ctx context.Context, path string) (uid string, err erro
 	return c.client.uid(ctx, path)
 }
 
-// onlyByCRD reports whether only a CRD can have served the collection's
-// resource, and not an aggregated API server or the API server itself. It checks
-// the whole group, because a server may have dropped only a version.
+// onlyByCRD reports whether only a CRD can have served the collection's resource, and not an aggregated API server or
+// the API server itself. It checks the whole group, because a server may have dropped only a version.
 func (c *Collection) onlyByCRD(ctx context.Context) bool {
 	group := c.target.Collection.Group
 	if c.owner.CRD == "" && strings.HasSuffix(group, ".k8s.io") {

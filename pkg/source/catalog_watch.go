@@ -24,8 +24,7 @@ const (
 	quickest = 250 * time.Millisecond
 )
 
-// Discovery shows a change of a CRD or an APIService one or two seconds later,
-// so it runs several times.
+// Discovery shows a change of a CRD or an APIService one or two seconds later, so it runs several times.
 func afterChange() []time.Duration {
 	return []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
 }

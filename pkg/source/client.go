@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,7 +44,12 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 
 // NewClient returns a client whose credentials are renewed, see [Renewal]. It does not connect.
 func (o Renewal) NewClient() (*Client, error) {
-	c := &Client{probes: newProbes(), cluster: newIdentity(), wide: make(chan struct{}, wideWatches), watches: newWatches()}
+	c := &Client{
+		probes:  probes{limit: rate.NewLimiter(probeRate, probeBurst), mu: new(sync.Mutex), last: map[string]*probe{}},
+		cluster: &identity{turn: semaphore.NewWeighted(1)},
+		wide:    make(chan struct{}, wideWatches),
+		watches: watches{of: map[Target]*watched{}},
+	}
 	loaded, r, err := o.start(c.connect)
 	if err != nil {
 		return nil, err

@@ -95,8 +95,7 @@ func slowPage(what string, within time.Duration) error {
 	return fmt.Errorf("%w: no %s within %s", errSlowPage, what, within)
 }
 
-// ask requests a page. The request ends with errSlowPage if the page has not been read after the
-// time limit within.
+// ask requests a page. The request ends with errSlowPage if the page has not been read after the time limit within.
 func (c *Collection) ask(ctx context.Context, q pageQuery, within time.Duration) *asked {
 	a := &asked{q: q, at: time.Now(), there: make(chan struct{})}
 	a.ctx, a.end = context.WithCancelCause(ctx)

@@ -32,9 +32,8 @@ const (
 
 var errFrameTooLarge = fmt.Errorf("a watch frame of more than %d bytes", maxFrame)
 
-// frameReader reads watch frames, which are consecutive JSON values. It reads into buffers that belong
-// to the frames in them, and scans the text in place as it arrives. A buffer is not written
-// again while a frame holds it.
+// frameReader reads watch frames, which are consecutive JSON values. It reads into buffers that belong to the frames in
+// them, and scans the text in place as it arrives. A buffer is not written again while a frame holds it.
 type frameReader struct {
 	r    io.Reader
 	rest []byte   // bytes read after the last frame; its capacity is free
@@ -54,8 +53,7 @@ type frameReader struct {
 	bytes int       // bytes read in the current busyTime
 }
 
-// newFrameReader returns a reader whose frames share buffers of at most keep
-// bytes.
+// newFrameReader returns a reader whose frames share buffers of at most keep bytes.
 func newFrameReader(r io.Reader, keep int, from *pieces) *frameReader {
 	f := &frameReader{r: r, size: minBuffer, keep: keep, from: from}
 	f.more = f.read
@@ -87,8 +85,7 @@ func (f *frameReader) read(text []byte) ([]byte, error) {
 	return text, f.err
 }
 
-// move copies the text of the frame to another buffer. The scanner may still use the old
-// buffer.
+// move copies the text of the frame to another buffer. The scanner may still use the old buffer.
 func (f *frameReader) move(text []byte, size int) []byte {
 	if f.in != nil {
 		f.left = append(f.left, f.in)
@@ -118,9 +115,8 @@ func (f *frameReader) count(n int) {
 	f.busy = f.busy || f.bytes > busyBytes
 }
 
-// next returns the type and the object of the next frame. It returns io.EOF if the
-// stream ends between two frames, and an apierrors.APIStatus error for an ERROR
-// frame. The object may share memory with neighbouring objects.
+// next returns the type and the object of the next frame. It returns io.EOF if the stream ends between two frames, and
+// an apierrors.APIStatus error for an ERROR frame. The object may share memory with neighbouring objects.
 func (f *frameReader) next() (string, *Object, error) {
 	f.scan.Stream(f.rest, f.more)
 	if _, err := f.scan.Peek(); f.cut {
@@ -162,7 +158,6 @@ func (f *frameReader) next() (string, *Object, error) {
 	return kind, o, nil
 }
 
-// frame scans one frame.
 func (f *frameReader) frame() (kind string, o *Object, err error) {
 	err = f.scan.Members(func(name []byte, _ int) error {
 		switch string(name) {

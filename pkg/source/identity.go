@@ -51,8 +51,6 @@ type identity struct {
 	err      error               // result of the last check
 }
 
-func newIdentity() *identity { return &identity{turn: semaphore.NewWeighted(1)} }
-
 // ExpectCluster sets the UID of the cluster, for an account that may not get the
 // kube-system namespace, or for a cluster without it. If the server refuses the request (403),
 // or has no such namespace (404) and never had it, uid counts as its UID.
@@ -113,9 +111,8 @@ func (c *Client) SameCluster(ctx context.Context, since time.Time) error {
 	return id.err
 }
 
-// sameCluster returns nil only if it is certain that the cluster is the same.
-// Another cluster lacks every object, which would be published as deletions. A recreated cluster
-// has no kube-system namespace in its first seconds.
+// sameCluster returns nil only if it is certain that the cluster is the same. Another cluster lacks every object, which
+// would be published as deletions. A recreated cluster has no kube-system namespace in its first seconds.
 func (c *Collection) sameCluster(ctx context.Context, since time.Time) error {
 	err := c.client.SameCluster(ctx, since)
 	if err == nil || errors.Is(err, ErrOtherCluster) || ctx.Err() != nil {
@@ -189,8 +186,7 @@ func (id *identity) judge(uid string, err error) error {
 	return nil
 }
 
-// uid returns the UID of the object at path, as of now (a GET without a
-// resourceVersion is consistent).
+// uid returns the UID of the object at path, as of now (a GET without a resourceVersion is consistent).
 func (c *Client) uid(ctx context.Context, path string) (string, error) {
 	result := c.rest.Get().AbsPath(path).SetHeader("Accept", metadataOnly(watchForm)).MaxRetries(0).Do(ctx)
 	raw, err := result.Raw()

@@ -45,10 +45,9 @@ func (p *pause) over() bool {
 	return until == nil || !time.Now().Before(*until)
 }
 
-// stream lists by a watch that begins with the present objects (WatchList, KEP-3157),
-// and returns the resourceVersion at which the list was complete. errNotStreamed means
-// that no signal was passed on. After any other error the collection's lists are
-// paged for pagedFor.
+// stream lists by a watch that begins with the present objects (WatchList, KEP-3157), and returns the resourceVersion
+// at which the list was complete. errNotStreamed means that no signal was passed on. After any other error the
+// collection's lists are paged for pagedFor.
 func (c *Collection) stream(ctx context.Context, attempt Attempt, begun Signal) (string, error) {
 	// Stream only first attempts, because a retry may have to wait longer than a stream may be silent, and only selections: docs/adr/0004-lists-are-paged.md.
 	selects := c.target.Collection.LabelSelector != "" || c.target.Collection.FieldSelector != ""
@@ -74,8 +73,7 @@ func (c *Collection) stream(ctx context.Context, attempt Attempt, begun Signal) 
 	return "", fmt.Errorf("streamed list: %w", listwatch.PlainCause(err))
 }
 
-// isUnknownForm reports whether the server refused a request because it does not
-// support its form.
+// isUnknownForm reports whether the server refused a request because it does not support its form.
 func isUnknownForm(err error) bool {
 	switch listwatch.StatusCode(err) {
 	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusUnsupportedMediaType,

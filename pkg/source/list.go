@@ -47,10 +47,9 @@ type slowError struct{ error }
 
 func (e slowError) Unwrap() error { return e.error }
 
-// list reads the whole collection, consistently, and passes it on to the handler. It
-// passes begun on first, as soon as the server begins to answer; a refused request is
-// no list. It returns the list's resourceVersion. After an error the list has not ended,
-// and the handler must not conclude that missing objects do not exist.
+// list reads the whole collection, consistently, and passes it on to the handler. It passes begun on first, as soon as
+// the server begins to answer; a refused request is no list. It returns the list's resourceVersion. After an error the
+// list has not ended, and the handler must not conclude that missing objects do not exist.
 func (c *Collection) list(ctx context.Context, begun Signal) (rv string, err error) {
 	attempt, done, err := c.begin(ctx)
 	if err != nil {
@@ -222,8 +221,7 @@ func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv strin
 	}
 }
 
-// aheadPage is a page or an error, with the limit of its request.
-// The next page may have been requested.
+// aheadPage is a page or an error, with the limit of its request. The next page may have been requested.
 type aheadPage struct {
 	page
 	limit int
@@ -231,10 +229,9 @@ type aheadPage struct {
 	err   error
 }
 
-// ahead reads a page, in smaller pages if it is too large, in a goroutine that closes
-// the channel after the page. a may be the request for that page, sent before the
-// size of the previous page was known. If its page is much too large, the page
-// is requested again.
+// ahead reads a page, in smaller pages if it is too large, in a goroutine that closes the channel after the page. a may
+// be the request for that page, sent before the size of the previous page was known. If its page is much too large, the
+// page is requested again.
 func (c *Collection) ahead(ctx context.Context, r *pageReader, q pageQuery, a *asked) <-chan aheadPage {
 	out := make(chan aheadPage, 1)
 	go func() {
@@ -256,8 +253,7 @@ func (c *Collection) ahead(ctx context.Context, r *pageReader, q pageQuery, a *a
 	return out
 }
 
-// nextLimit returns the limit for the page after p, so that this page has about
-// targetPage bytes.
+// nextLimit returns the limit for the page after p, so that this page has about targetPage bytes.
 func (p *page) nextLimit(limit int) int {
 	n := len(p.items)
 	if n == 0 {

@@ -24,8 +24,7 @@ type pieces struct {
 // sizes is the number of different sizes of pieces. The largest size is keepWide.
 const sizes = 7
 
-// get returns an empty piece with room for n bytes, which the
-// caller holds. It returns nil if n is more than keepWide.
+// get returns an empty piece with room for n bytes, which the caller holds. It returns nil if n is more than keepWide.
 func (p *pieces) get(n int) *piece {
 	class := max(bits.Len(uint(n-1)), bits.Len(minBuffer-1)) - bits.Len(minBuffer-1)
 	if class >= sizes {
@@ -119,5 +118,4 @@ func (k *copier) room(n int) []byte {
 	return k.in.bytes[len(k.in.bytes):]
 }
 
-// close releases the last piece.
 func (k *copier) close() { k.in.release() }

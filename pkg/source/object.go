@@ -38,9 +38,8 @@ type Object struct {
 	memory *piece // the piece with Raw; nil: Raw is garbage collected
 }
 
-// span is the position of a member of a JSON object, from the end of the preceding
-// brace or member to the end of its value. The zero span means that the member
-// is absent.
+// span is the position of a member of a JSON object, from the end of the preceding brace or member to the end of its
+// value. The zero span means that the member is absent.
 type span struct{ start, end int }
 
 func (s span) empty() bool { return s.end == 0 }
@@ -65,9 +64,8 @@ func (o *Object) AppendWithoutManagedFields(dst []byte) []byte {
 	return dst
 }
 
-// each calls f with the pieces of Raw outside the members. Together the pieces are valid
-// JSON: each removes a member with the comma in front of it, or with the comma behind it for the first
-// members of their object.
+// each calls f with the pieces of Raw outside the members. Together the pieces are valid JSON: each removes a member
+// with the comma in front of it, or with the comma behind it for the first members of their object.
 func (o *Object) each(members [3]span, f func(piece span)) {
 	slices.SortFunc(members[:], func(a, b span) int { return a.start - b.start })
 	at := 0
@@ -97,8 +95,7 @@ type scanner struct {
 	last Object
 }
 
-// once reads the value of a member that is cut out or replaced, and returns an error if the member
-// appears twice.
+// once reads the value of a member that is cut out or replaced, and returns an error if the member appears twice.
 func (s *scanner) once(member *span, name string, start int, value func() error) error {
 	if !member.empty() {
 		return fmt.Errorf("offset %d: a second %s", start, name)

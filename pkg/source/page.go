@@ -8,7 +8,6 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/internal/listwatch"
 )
 
-// page is one page of a list.
 type page struct {
 	items     []Object // as the server sent them, within the page's text
 	rv        string

@@ -30,8 +30,7 @@ const (
 	probeBurst = 100
 )
 
-// probes holds the latest probe of each resource. Collections of one resource in
-// all pipelines share it.
+// probes holds the latest probe of each resource. Collections of one resource in all pipelines share it.
 type probes struct {
 	limit *rate.Limiter
 	mu    *sync.Mutex
@@ -39,12 +38,7 @@ type probes struct {
 	swept time.Time // when old probes were forgotten
 }
 
-func newProbes() probes {
-	return probes{limit: rate.NewLimiter(probeRate, probeBurst), mu: new(sync.Mutex), last: map[string]*probe{}}
-}
-
-// probe is a consistent LIST of one object's metadata. Its resourceVersion is the server's present
-// resourceVersion.
+// probe is a consistent LIST of one object's metadata. Its resourceVersion is the server's present resourceVersion.
 type probe struct {
 	sent time.Time // zero: not sent yet; guarded by probes.mu
 	done chan struct{}
@@ -55,9 +49,8 @@ type probe struct {
 // errHistory: the position does not belong to the server's history.
 var errHistory = errors.New("the server's history is another one")
 
-// probe returns the server's present resourceVersion, or errHistory if it
-// is older than the resourceVersion seen. The result is from a request that was
-// sent after since.
+// probe returns the server's present resourceVersion, or errHistory if it is older than the resourceVersion seen. The
+// result is from a request that was sent after since.
 func (c *Collection) probe(ctx context.Context, seen string, since time.Time) (rv string, err error) {
 	asked := time.Now()
 	for {

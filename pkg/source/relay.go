@@ -7,8 +7,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// relay passes signals on to the handler and keeps track of them, also for
-// lists.
+// relay passes signals on to the handler and keeps track of them, also for lists.
 type relay struct {
 	c  *Collection
 	to Handler

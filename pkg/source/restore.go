@@ -12,10 +12,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// restore completes o as the collection promises: it adds the resource's kind and
-// apiVersion, removes the body if only metadata is wanted (a server that
-// does not support that form sends whole objects), and truncates an object that is nested too deeply. It
-// reports whether Raw is another slice, which uses room if its capacity is enough.
+// restore completes o as the collection promises: it adds the resource's kind and apiVersion, removes the body if only
+// metadata is wanted (a server that does not support that form sends whole objects), and truncates an object that is
+// nested too deeply. It reports whether Raw is another slice, which uses room if its capacity is enough.
 func (c *Collection) restore(o *Object, room []byte) bool {
 	r := c.target.Resource
 	if o.levels > event.MaxLevels {
@@ -41,8 +40,7 @@ func (o *Object) cutDown() {
 	*o = cut
 }
 
-// isPartial reports whether kind and apiVersion are those of the metadata-only
-// form.
+// isPartial reports whether kind and apiVersion are those of the metadata-only form.
 func (o *Object) isPartial() bool {
 	return o.Kind == "PartialObjectMetadata" && strings.HasPrefix(o.APIVersion, "meta.k8s.io/")
 }
@@ -58,9 +56,8 @@ func ParseItem(raw []byte, apiVersion, kind string) (Object, error) {
 	return o, nil
 }
 
-// restoreGVK puts apiVersion and kind at the front if the server left them out, as
-// in lists of built-in types, or sent others, as for metadata
-// only. It reports whether it changed Raw; Raw then uses room if its capacity is enough.
+// restoreGVK puts apiVersion and kind at the front if the server left them out, as in lists of built-in types, or sent
+// others, as for metadata only. It reports whether it changed Raw; Raw then uses room if its capacity is enough.
 func (o *Object) restoreGVK(apiVersion, kind string, room []byte) bool {
 	if o.APIVersion != "" && o.Kind != "" && !o.isPartial() {
 		return false

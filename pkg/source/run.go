@@ -150,8 +150,7 @@ func (r *reader) reconcile(ctx context.Context) error {
 	return err
 }
 
-// watchOnce opens a watch and follows it to its end. It returns nil if another watch
-// or a list may follow at once.
+// watchOnce opens a watch and follows it to its end. It returns nil if another watch or a list may follow at once.
 func (r *reader) watchOnce(ctx context.Context) error {
 	var doubt error
 	if !r.trouble.IsZero() {

@@ -274,7 +274,6 @@ func (s *stream) finish(err error) {
 	s.subscribers, s.recent = nil, recent{}
 }
 
-// stop closes the connection.
 func (s *stream) stop() {
 	s.once.Do(func() {
 		close(s.closed)
@@ -346,7 +345,6 @@ func (u *subscriber) next() (watchFrame, bool) {
 	return f, true
 }
 
-// handled records that a frame was handled.
 func (u *subscriber) handled(size int) {
 	u.stream.watched.mu.Lock()
 	defer u.stream.watched.mu.Unlock()

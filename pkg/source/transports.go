@@ -92,11 +92,10 @@ func (t transports) closeIdle() {
 	t.other.leave(nil)
 }
 
-// fresh uses a connection that is not older than freshFor and had no failed request when a request
-// begins. With one connection per probe, 500 quiet collections would make 500 connections per minute,
-// and a handshake costs more than the rest of a probe. A canceled request has not failed: the end of
-// a watch cancels its probe, and if that cost a connection, a load balancer that takes turns would
-// give the next watch the same server again.
+// fresh uses a connection that is not older than freshFor and had no failed request when a request begins. With one
+// connection per probe, 500 quiet collections would make 500 connections per minute, and a handshake costs more than
+// the rest of a probe. A canceled request has not failed: the end of a watch cancels its probe, and if that cost a
+// connection, a load balancer that takes turns would give the next watch the same server again.
 type fresh struct {
 	like *http.Transport
 
@@ -126,8 +125,7 @@ func (f *fresh) transport() *http.Transport {
 	return f.now
 }
 
-// leave makes the next request begin a new connection, if t is the present transport or
-// nil.
+// leave makes the next request begin a new connection, if t is the present transport or nil.
 func (f *fresh) leave(t *http.Transport) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -150,7 +150,6 @@ func (w *openWatch) ended(err error) error {
 	return w.watchError(err)
 }
 
-// pass passes a frame on.
 func (w *openWatch) pass(ctx context.Context, f watchFrame) error {
 	at, rv := &w.at, f.object.ResourceVersion
 	if event.Older(rv, at.Last) {
@@ -192,7 +191,6 @@ func (w *openWatch) widens() bool {
 		len(w.client.wide) < wideWatches
 }
 
-// signal returns the signal for a frame.
 func (r *reader) signal(ctx context.Context, f watchFrame) (Signal, error) {
 	s := Signal{Object: f.object, Resume: r.at.Resume}
 	switch f.kind {

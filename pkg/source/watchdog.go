@@ -72,7 +72,6 @@ type watchdog struct {
 	unsure   bool          // that state has an error
 }
 
-// finding is the result of look.
 type finding struct {
 	asked  time.Time // when look began
 	since  time.Time // the probe was sent after it

@@ -45,8 +45,6 @@ type watches struct {
 	of map[Target]*watched
 }
 
-func newWatches() watches { return watches{of: map[Target]*watched{}} }
-
 // distrust records that the server has another history than some watch before.
 func (w *watches) distrust() { w.history.Add(1) }
 

@@ -71,8 +71,7 @@ func (g *Guard) sync(change func() error) {
 	}
 }
 
-// create runs a change that opens a file, and answers a failure with a file in
-// memory.
+// create runs a change that opens a file, and answers a failure with a file in memory.
 func (g *Guard) create(name string, open func() (vfs.File, error)) (vfs.File, error) {
 	if g.Err() == nil {
 		f, err := open()
@@ -124,8 +123,7 @@ func (g *Guard) OpenDir(name string) (vfs.File, error) {
 	return &guardedFile{File: f, g: g}, nil
 }
 
-// change is write for operations that may fail: pebble expects the error for
-// files that do not exist.
+// change is write for operations that may fail: pebble expects the error for files that do not exist.
 func (g *Guard) change(op func() error) (err error) {
 	g.write(func() error {
 		e := op()

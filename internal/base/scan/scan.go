@@ -245,8 +245,7 @@ func (s *Scanner) Elements(f func() error) error {
 	}
 }
 
-// descend goes past the bracket that opens an object or an array, leave past the one
-// that closes it.
+// descend goes past the bracket that opens an object or an array, leave past the one that closes it.
 func (s *Scanner) descend() error {
 	if s.depth >= MaxDepth {
 		return fmt.Errorf("offset %d: more than %d levels", s.at, MaxDepth)
@@ -444,16 +443,14 @@ const (
 	highs = 0x8080808080808080
 )
 
-// special finds which of eight bytes ends a string or needs a closer look: a quote,
-// a backslash, a control character. The lowest bit that is set belongs to the first;
-// those above it may be wrong, since borrows go upwards.
+// special finds which of eight bytes ends a string or needs a closer look: a quote, a backslash, a control character.
+// The lowest bit that is set belongs to the first; those above it may be wrong, since borrows go upwards.
 func special(x uint64) uint64 {
 	// With 2 exclusive-or'd the quote comes right behind the control characters.
 	return (((x ^ 2*ones) - ('"'-1)*ones) | ((x ^ '\\'*ones) - ones)) &^ x & highs
 }
 
-// plain returns where the first special byte from at on stands, len(text) when
-// there is none.
+// plain returns where the first special byte from at on stands, len(text) when there is none.
 func plain(text []byte, at int) int {
 	for ; at+8 <= len(text); at += 8 {
 		if found := special(binary.LittleEndian.Uint64(text[at:])); found != 0 {

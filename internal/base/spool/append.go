@@ -159,7 +159,6 @@ func (st *Stream) ready() error {
 	return ErrNoChain
 }
 
-// write writes the pending frames as a block.
 func (st *Stream) write() error {
 	w := &st.w
 	if w.pending.frames == 0 {
@@ -257,7 +256,6 @@ func (st *Stream) closeFile() {
 	}
 }
 
-// count adds to the length of a segment.
 func (st *Stream) count(seg *segment, n int64) {
 	st.spool.used.Add(n)
 	st.mu.Lock()
@@ -293,7 +291,6 @@ func (st *Stream) replaceEmpty(by *segment) {
 	}
 }
 
-// discard forgets the pending frames.
 func (st *Stream) discard() {
 	p := &st.w.pending
 	st.spool.used.Add(-p.reserved)

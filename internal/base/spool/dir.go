@@ -169,7 +169,6 @@ func (d *directory) create(name string) (vfs.File, error) {
 	return f, nil
 }
 
-// open opens a file for writing.
 func (d *directory) open(name string) (vfs.File, error) {
 	return d.fs.OpenReadWrite(d.join(name), vfs.WriteCategoryUnspecified)
 }

@@ -25,12 +25,12 @@ import (
 // Each way begins with a bridge in step. There are four ways without a restart and four with one: the edit is made; it
 // is made, and undone after it is complete; it is undone before anything is committed; it is undone before its list is
 // read.
-var outcomes = map[plan.Effect]written{
-	plan.Difference:  {there: "gap{there}, synced", back: "gap{back}, synced", blocked: "gap{there}, synced, gap{back}, synced", held: "gap, synced"},
-	plan.Reset:       {there: "reset on one", back: "reset on one", blocked: "reset on one", held: "reset on one"},
-	plan.Reroute:     {there: "closed on one, reset on {to}", back: "closed on {to}, reset on one", blocked: "reset on one or closed on one, reset on one", held: "closed on one, reset on one"},
-	plan.Replacement: {there: "reset on one, closed on one", back: "reset on one, closed on one", blocked: "reset on one, closed on one", held: "gap, synced"},
-	plan.NoEffect:    {},
+var outcomes = map[Effect]written{
+	Difference:  {there: "gap{there}, synced", back: "gap{back}, synced", blocked: "gap{there}, synced, gap{back}, synced", held: "gap, synced"},
+	Reset:       {there: "reset on one", back: "reset on one", blocked: "reset on one", held: "reset on one"},
+	Reroute:     {there: "closed on one, reset on {to}", back: "closed on {to}, reset on one", blocked: "reset on one or closed on one, reset on one", held: "closed on one, reset on one"},
+	Replacement: {there: "reset on one, closed on one", back: "reset on one, closed on one", blocked: "reset on one, closed on one", held: "gap, synced"},
+	NoEffect:    {},
 }
 
 // removal is the outcome if nothing replaces a removed collection.
@@ -105,7 +105,7 @@ type example struct {
 	elsewhere   string   // the test that covers the edit, if this package cannot read its events
 }
 
-// examples has an edit of each setting in [plan.Effects]. Settings of the sink begin with "sink ".
+// examples has an edit of each setting in [Effects]. Settings of the sink begin with "sink ".
 var examples = map[string]example{
 	"labelSelector":     {make: func(e *edited) { e.plan.LabelSelector = "x in (0,1)" }, has: "things.model.test: a b", there: "deleted c left", back: "added c"},
 	"fieldSelector":     {make: func(e *edited) { e.plan.FieldSelector = "metadata.name=a" }, has: "things.model.test: a", there: "deleted b left, deleted c left", back: "added b, added c"},
@@ -184,10 +184,9 @@ func headers() shape.Headers {
 	return h
 }
 
-// An edit must not lose or repeat events, in whichever way it is made. The test covers each row of the table of
-// internal/core/plan.
+// An edit must not lose or repeat events, in whichever way it is made. The test covers each row of [Effects].
 func TestEdits(t *testing.T) {
-	for _, row := range plan.Effects() {
+	for _, row := range Effects() {
 		t.Run(strings.Join(row.Settings, ", "), func(t *testing.T) {
 			for _, setting := range row.Settings {
 				t.Run(setting, func(t *testing.T) { testEdit(t, outcomes[row.Effect], examples[setting], 0) })

@@ -95,7 +95,6 @@ func (c *Config) storeOptions(s *bus.Setup, id event.Identity) kafka.StoreOption
 	}
 }
 
-// place is the topic of a checkpoint.
 type place struct{ options kafka.StoreOptions }
 
 // at returns the options for a topic by its name for people.

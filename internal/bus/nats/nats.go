@@ -116,7 +116,6 @@ func (c *Config) storeOptions(s *bus.Setup, id event.Identity, log *zap.Logger) 
 	return nats.StoreOptions{Sink: stream, Scratch: s.Scratch}, nil
 }
 
-// place is the bucket of a checkpoint.
 type place struct {
 	id event.Identity
 	// options returns those of another sink each time, which is not opened.

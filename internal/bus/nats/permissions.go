@@ -21,7 +21,6 @@ type needs struct {
 	Notes    []string
 }
 
-// needs returns what the sink needs.
 func (c *Config) needs(s *bus.Setup, o *bus.PermissionOptions) (out needs, err error) {
 	if c.Embedded != nil {
 		out.Notes = bus.AddNote(out.Notes, "The server is embedded: nothing has to be granted.")

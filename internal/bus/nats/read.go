@@ -92,8 +92,7 @@ func fill(template, cluster string, of discovery.Name, namespace, name string) s
 	return strings.Join(tokens, ".")
 }
 
-// disjoint merges patterns that overlap. A NATS server rejects a consumer whose subject filters
-// overlap.
+// disjoint merges patterns that overlap. A NATS server rejects a consumer whose subject filters overlap.
 func disjoint(patterns []string) (out []string) {
 	for _, p := range patterns {
 		for i := 0; i < len(out); i++ {

@@ -421,7 +421,6 @@ func (d *Delivery) write(ctx context.Context, b *event.Batch) (mark []byte, err 
 	return mark, err
 }
 
-// commitToStore commits changes to the store.
 func (d *Delivery) commitToStore(ctx context.Context, changes []event.KV) error {
 	if len(changes) == 0 {
 		return nil

@@ -31,9 +31,8 @@ const (
 	maxPages = 8
 )
 
-// page has keys of one collection, in order. Pages are read so that no scan of the store is open between
-// two calls: an open scan would keep deleted files on the disk, and would prevent that a store whose disk
-// has failed is opened again.
+// page has keys of one collection, in order. Pages are read so that no scan of the store is open between two calls: an
+// open scan would keep deleted files on the disk, and would prevent that a store whose disk has failed is opened again.
 type page struct {
 	from string // all keys are greater than from
 	keys []string

@@ -61,7 +61,6 @@ func ObjectKey(namespace, name string) string {
 	return event.BoundName(namespace) + "/" + event.BoundName(name)
 }
 
-// parseObjectKey reads the key of an inventory entry.
 func parseObjectKey(key []byte) (reconcile.Slot, error) {
 	collection, object, found := strings.Cut(strings.TrimPrefix(string(key), prefixObject), "/")
 	if !found || strings.Count(object, "/") != 1 {
@@ -70,7 +69,6 @@ func parseObjectKey(key []byte) (reconcile.Slot, error) {
 	return reconcile.Slot{Collection: collection, Key: object}, nil
 }
 
-// parseIntentKey reads the key of an intent.
 func parseIntentKey(key []byte) (s reconcile.Slot, uid string, err error) {
 	part := strings.SplitN(strings.TrimPrefix(string(key), prefixIntent), "/", 4)
 	if len(part) != 4 {

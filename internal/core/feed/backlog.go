@@ -82,7 +82,6 @@ func (f *follower) follow(ctx context.Context) error {
 	return f.run(ctx)
 }
 
-// replay passes on what was recorded.
 func (f *follower) replay(ctx context.Context, r Recording) error {
 	f.OnState(f.collection, source.State{Phase: source.Buffered, Since: time.Now()})
 	// For questions about single objects.

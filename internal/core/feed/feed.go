@@ -161,9 +161,8 @@ func wait(ctx context.Context, changed <-chan struct{}, again <-chan time.Time) 
 // errMoved ends a run because the resource is served in another version.
 var errMoved = errors.New("the API server serves the resource in another version")
 
-// moved waits until a collection's resource is served in another version than in t. It returns false if
-// ctx ends first. It ignores a resource that is no longer served, because the run finds
-// that out.
+// moved waits until a collection's resource is served in another version than in t. It returns false if ctx ends first.
+// It ignores a resource that is no longer served, because the run finds that out.
 func (r *Reader) moved(ctx context.Context, collection, selection string, t source.Target) bool {
 	for {
 		changed := r.Changed()

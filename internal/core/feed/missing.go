@@ -24,8 +24,7 @@ const (
 	missingPage = 1000
 )
 
-// reportMissing passes on the fates of the objects that are missing in the list. The list was
-// complete at version.
+// reportMissing passes on the fates of the objects that are missing in the list. The list was complete at version.
 func (f *follower) reportMissing(ctx context.Context, version string) error {
 	for page, asked := 0, 0; ; page++ {
 		limit := missingPage
@@ -226,7 +225,6 @@ func (m *missing) reportOne(ctx context.Context, o *source.Object) error {
 	return m.input(ctx, &reconcile.Input{Kind: reconcile.ListLacks, Key: s.Key, Sighting: s}, size, release)
 }
 
-// fate returns the fate of an object.
 func (m *missing) fate(uid string) reconcile.Fate {
 	if fate, asked := m.fates[uid]; asked {
 		return fate

@@ -96,7 +96,6 @@ func (c *Cluster) need(f *Follower, selectors func() (selectors []string, needed
 	})
 }
 
-// forget removes the needs of a follower.
 func (c *Cluster) forget(f *Follower) {
 	c.change(func() { delete(c.selectors, f) })
 }

@@ -33,7 +33,6 @@ const (
 	passed
 )
 
-// outcome returns the outcome of a collection.
 func (d Departure) outcome() Outcome {
 	if d == kept || d == passed {
 		return Removed
@@ -96,7 +95,6 @@ func (d *Departures) due() map[string]bool {
 	return due
 }
 
-// of returns the departure of a collection.
 func (d *Departures) of(ctx context.Context, k *Known, due map[string]bool) Departure {
 	namespace := event.ParseCollection(k.ID).Namespace
 	a, known := d.absent[namespace]

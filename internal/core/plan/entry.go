@@ -222,8 +222,7 @@ func (p *parsed) lacksResource(err error, may ...schema.GroupResource) {
 	p.err, p.named = err, append(may, p.resource.Candidates()...)
 }
 
-// mayMean reports whether an entry whose resource was not found may mean r. served says whether the catalog
-// has r.
+// mayMean reports whether an entry whose resource was not found may mean r. served says whether the catalog has r.
 func (p *parsed) mayMean(r schema.GroupResource, served bool, catalog *discovery.Catalog) bool {
 	if p.resource.IsPattern() || p.found.Name != "" || !p.resource.MayBeOf(r.Group) {
 		return false

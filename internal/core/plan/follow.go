@@ -117,7 +117,6 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// apply makes a plan and applies it.
 func (f *Follower) apply(ctx context.Context, catalog *discovery.Catalog, namespaces Namespaces) error {
 	known, err := f.o.Known(ctx)
 	if err != nil {

@@ -51,7 +51,6 @@ type Changes struct {
 	Edited []string
 }
 
-// numbersText is the encoding of Numbers.
 type numbersText struct {
 	Number uint64          `json:"number"`
 	Birth  uint64          `json:"birth"`
@@ -186,7 +185,6 @@ func (n Numbers) Of(c *event.Collection) *event.Plan {
 	return &event.Plan{Number: n.Number, Digest: digest, Edit: edit.Number, Birth: n.Birth}
 }
 
-// digest computes the digest of each resource.
 func (n Numbers) digest() map[string]string {
 	edits := map[string]map[string]uint64{}
 	for id, e := range n.Edits {

@@ -67,7 +67,6 @@ type unlisted struct {
 // notListed cannot be the name of a namespace.
 const notListed = "?"
 
-// inputs are the inputs of a plan.
 type inputs struct {
 	entries    []*parsed // those whose meaning is certain come first
 	exclude    exclusions
@@ -159,7 +158,6 @@ func (p *Plan) Missing() error {
 	return nil
 }
 
-// planner makes a plan.
 type planner struct {
 	Plan
 	own    *discovery.Catalog                 // of Kubernetes' own resources
@@ -225,7 +223,6 @@ func (p *planner) meansOwn(name discovery.Name) (own schema.GroupResource, ok bo
 	return own, len(choices) == 0 || clear && choices[0] == own
 }
 
-// collect makes the collections.
 func (p *planner) collect() {
 	unclear := ""
 	for _, e := range p.in.entries {

@@ -50,7 +50,6 @@ type auditScope struct {
 	sensitive  string   // why bodies are not recorded; "": they are
 }
 
-// auditScopes are scopes by resource.
 type auditScopes map[schema.GroupResource]*auditScope
 
 func (s auditScopes) add(gr schema.GroupResource, namespaces []string, sensitive string) {

@@ -101,9 +101,8 @@ func conclude(w http.ResponseWriter, a answer, err error) {
 	}
 }
 
-// listen makes the socket in a directory that other users cannot
-// enter, and moves it into place with its final mode. So other users cannot connect before,
-// and an old socket is replaced in one step.
+// listen makes the socket in a directory that other users cannot enter, and moves it into place with its final mode. So
+// other users cannot connect before, and an old socket is replaced in one step.
 func listen(socket string) (net.Listener, error) {
 	if err := vacant(socket); err != nil {
 		return nil, err

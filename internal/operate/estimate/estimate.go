@@ -133,7 +133,6 @@ func (s *Sink) print(out io.Writer) error {
 	return nil
 }
 
-// bytesText formats a number of bytes for people.
 func bytesText(n float64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0

@@ -31,7 +31,6 @@ type flow struct {
 	complete       time.Time // when the first list of the resource's last collection was complete; zero: no list is complete
 }
 
-// objectKey is an object of a sink.
 type objectKey struct{ resource, namespace, name string }
 
 // Options are what a meter knows of a bus.
@@ -102,7 +101,6 @@ func (m *Meter) count(r *event.Record) {
 	}
 }
 
-// size is the bytes of a record's message.
 func (m *Meter) size(r *event.Record) int {
 	n := len(r.Value)
 	if m.o.Headers == nil {

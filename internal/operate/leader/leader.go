@@ -200,8 +200,7 @@ func (e *Elector) term(ctx context.Context, lead func(held context.Context) erro
 	return false, nil
 }
 
-// watchRelease signals when the Lease becomes free. Without it, a standby would see this
-// only at its next attempt.
+// watchRelease signals when the Lease becomes free. Without it, a standby would see this only at its next attempt.
 func (e *Elector) watchRelease(ctx context.Context, released chan<- struct{}) {
 	for ctx.Err() == nil {
 		w, err := e.leases.Watch(ctx, metav1.ListOptions{
@@ -224,9 +223,8 @@ func (e *Elector) watchRelease(ctx context.Context, released chan<- struct{}) {
 	}
 }
 
-// freed reports whether an event shows that the Lease has become free since holder was seen
-// in it. A Lease that is free when the watch begins does not count if the election has
-// seen this as well and could not take it.
+// freed reports whether an event shows that the Lease has become free since holder was seen in it. A Lease that is free
+// when the watch begins does not count if the election has seen this as well and could not take it.
 func freed(event watch.Event, holder string) bool {
 	lease, ok := event.Object.(*coordinationv1.Lease)
 	switch {

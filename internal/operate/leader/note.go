@@ -2,13 +2,14 @@ package leader
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/kubebridge/kubebridge/internal/buffer"
 )
 
 // MaxNote is the largest content of a [Note] in bytes: the API server takes ConfigMaps of up to 1 MiB.
@@ -16,9 +17,9 @@ const MaxNote = 1<<20 - 4<<10
 
 var (
 	// ErrChanged is returned by [Note.Write] when somebody else has written: read the note first.
-	ErrChanged = errors.New("the ConfigMap was written by another process")
+	ErrChanged = fmt.Errorf("the ConfigMap was written by another process: %w", buffer.ErrChanged)
 	// ErrNotLeader is returned by [Note.Write] when another process holds the Lease.
-	ErrNotLeader = errors.New("another process holds the Lease")
+	ErrNotLeader = fmt.Errorf("another process holds the Lease: %w", buffer.ErrNotLeader)
 )
 
 // entryOf is the entry of the ConfigMap that has the content.

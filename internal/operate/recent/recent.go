@@ -36,10 +36,8 @@ type Changes struct {
 	looking sync.Mutex // all requests for diffs together use one processor at most
 }
 
-// place is a collection of a sink.
 type place struct{ sink, collection string }
 
-// ring holds a collection's changes.
 type ring struct {
 	changes []*change // oldest first
 	bytes   int

@@ -55,7 +55,6 @@ func changesLink(prefix, sink, collection string) string {
 	return prefix + "changes?" + url.Values{"sink": {sink}, "collection": {collection}}.Encode()
 }
 
-// linkChanges links every row to its collection's changes.
 func (p *page) linkChanges() {
 	for i := range p.Rows {
 		p.Rows[i].Changes = changesLink("", p.Rows[i].Sink, p.Rows[i].ID)

@@ -131,8 +131,7 @@ func (h *history) pointsOf(sink string) []point {
 	return append([]point(nil), h.points[sink]...)
 }
 
-// total returns the points of all sinks together: the sum of their rates, and the
-// greatest lag.
+// total returns the points of all sinks together: the sum of their rates, and the greatest lag.
 func (h *history) total() []point {
 	h.mu.Lock()
 	defer h.mu.Unlock()

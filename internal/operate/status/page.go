@@ -94,8 +94,7 @@ type row struct {
 	c       *Collection
 }
 
-// sorting is an order of the rows. Rows that are equal in it are sorted by trouble, ID and
-// sink.
+// sorting is an order of the rows. Rows that are equal in it are sorted by trouble, ID and sink.
 type sorting struct {
 	Key, Title, column, sorted string
 
@@ -490,7 +489,6 @@ func until(t, now time.Time) string {
 	return "in " + span(t.Sub(now))
 }
 
-// parsePage parses the page's template.
 func parsePage() (*template.Template, error) {
 	return template.ParseFS(assets, "page.html")
 }

@@ -274,9 +274,8 @@ func (r *Report) Lists() (l Lists) {
 	return l
 }
 
-// lag returns how far the sink is behind the bridge's reads, in seconds: the age
-// of the oldest event that waits or, if none waits, the greatest lag of the collections with events
-// delivered after since. It returns nil if there are none.
+// lag returns how far the sink is behind the bridge's reads, in seconds: the age of the oldest event that waits or, if
+// none waits, the greatest lag of the collections with events delivered after since. It returns nil if there are none.
 func (s *Sink) lag(now, since time.Time) *float64 {
 	if t := s.Queue.Oldest; t != nil {
 		age := max(now.Sub(*t).Seconds(), 0)

@@ -205,7 +205,6 @@ func message(m *sink.Message) consumer.Message {
 	return out
 }
 
-// decode reads the whole event.
 func decode(m *sink.Message) (*event.Received, error) {
 	e, err := consumer.Decode(message(m))
 	if err == nil && (e.Run == 0 || e.Incarnation == 0) {

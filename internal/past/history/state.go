@@ -42,7 +42,6 @@ func Rebuild(ctx context.Context, q Query) (*State, error) {
 	return b.state()
 }
 
-// builder builds the state.
 type builder struct {
 	*replay
 	q   *Query
@@ -91,7 +90,6 @@ func (b *builder) enough(s *scan) bool {
 	return len(b.q.Resources) > 0 && !slices.ContainsFunc(b.q.Resources, missing)
 }
 
-// state collects what was read.
 func (b *builder) state() (*State, error) {
 	b.out.ClusterUID = b.uid
 	var covered []*collectionCopy
@@ -219,8 +217,7 @@ func (b *builder) baseParts(c *collectionCopy) (parts []*partProgress) {
 	return parts
 }
 
-// unreached returns why the bus does not prove the collection's state at the point's resourceVersion;
-// "" if it does.
+// unreached returns why the bus does not prove the collection's state at the point's resourceVersion; "" if it does.
 func (b *builder) unreached(c *collectionCopy) string {
 	if b.point.isTime() {
 		return ""

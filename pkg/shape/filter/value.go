@@ -141,7 +141,6 @@ func (o *object) read() error {
 	return o.err
 }
 
-// value returns the value of a member.
 func (o *object) value(i int) ref.Val {
 	if o.values[i] == nil {
 		o.values[i] = o.reader.value(o.members[i].Value)

@@ -14,12 +14,11 @@ import (
 // maxDepth bounds how deeply fields are followed. A place at this depth is reported as a whole.
 const maxDepth = 100
 
-// walk adds to the change the places of a FieldsV1 in which the values a and b differ. nil stands for an absent
-// value. It does not descend into equal values, so that its cost depends on the size of the
-// change. FieldsV1 is the format of sigs.k8s.io/structured-merge-diff, fieldpath
-// (serialize.go): an object whose names are places, "f:" and a member's name, "k:"
-// and the key of an element, "v:" and an element's value, "i:" and its index, or "."
-// for the container itself; {} ends a path.
+// walk adds to the change the places of a FieldsV1 in which the values a and b differ. nil stands for an absent value.
+// It does not descend into equal values, so that its cost depends on the size of the change. FieldsV1 is the format of
+// sigs.k8s.io/structured-merge-diff, fieldpath (serialize.go): an object whose names are places, "f:" and a member's
+// name, "k:" and the key of an element, "v:" and an element's value, "i:" and its index, or "." for the container
+// itself; {} ends a path.
 //
 // place identifies the place, as [Finder.within] says.
 func (f *Finder) walk(fields, a, b []byte, place uint64) error {

@@ -81,8 +81,7 @@ type Finder struct {
 // Steps returns the cost of the last call: bytes that were read or written, and members that were compared.
 func (f *Finder) Steps() int64 { return f.scan.Steps() - f.start + f.others }
 
-// entry is one entry of metadata.managedFields. All members except fields are quoted strings; nil
-// if missing.
+// entry is one entry of metadata.managedFields. All members except fields are quoted strings; nil if missing.
 type entry struct {
 	manager, operation, version, subresource, time, fields []byte
 }

@@ -18,8 +18,7 @@ const (
 	beforeFirstApply = "before-first-apply"
 )
 
-// evidence says how strongly managedFields show that a manager wrote between two states. Stronger evidence
-// is greater.
+// evidence says how strongly managedFields show that a manager wrote between two states. Stronger evidence is greater.
 type evidence int
 
 const (
@@ -84,10 +83,9 @@ func priorOf(e *entry, former []entry) *entry {
 	return &former[behind-1]
 }
 
-// compare returns the evidence in a manager's entry e, compared with its former entry prior, which is nil
-// if it had none. A writer's time is never older than formerTime, the newest time of
-// the former state. The exception is an apply that only takes ownership: it changes neither the time nor
-// the rest of the object.
+// compare returns the evidence in a manager's entry e, compared with its former entry prior, which is nil if it had
+// none. A writer's time is never older than formerTime, the newest time of the former state. The exception is an apply
+// that only takes ownership: it changes neither the time nor the rest of the object.
 func (f *Finder) compare(e, prior *entry, formerTime []byte, same bool) (evidence, error) {
 	late := bytes.Compare(e.time, formerTime) >= 0 || e.applies() && same
 	if f.former == 0 || !late {
@@ -152,8 +150,7 @@ func (f *Finder) ownsMore(fields, than []byte, depth int) (bool, error) {
 	return false, nil
 }
 
-// ownsContainer reports whether the container of the places is owned itself: {} or a dot
-// says so.
+// ownsContainer reports whether the container of the places is owned itself: {} or a dot says so.
 func ownsContainer(places []raw.Member) bool {
 	return len(places) == 0 || raw.Find(places, []byte(".")) != nil
 }

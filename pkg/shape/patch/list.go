@@ -188,9 +188,8 @@ func (m *Maker) id(side int, element []byte) (uint64, error) {
 	return xxhash.Sum64(by) + uint64(best)<<56, err
 }
 
-// pair matches the remaining elements of b with removed elements
-// of a that stand between the same neighbours: changing an element is shorter
-// than removing one and adding another.
+// pair matches the remaining elements of b with removed elements of a that stand between the same neighbours: changing
+// an element is shorter than removing one and adding another.
 func (m *Maker) pair(from []int, n int) {
 	low := len(m.ints)
 	defer func() { m.ints = m.ints[:low] }()

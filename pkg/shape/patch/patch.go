@@ -279,7 +279,6 @@ func (m *Maker) sorted(side int, text []byte) (members []raw.Member, err error) 
 	return unique, nil
 }
 
-// push appends a member's name to the path.
 func (m *Maker) push(name []byte) {
 	m.path = append(m.path, '/')
 	for i, c := range name {
@@ -309,7 +308,6 @@ func (m *Maker) pushQuoted(name []byte) {
 	}
 }
 
-// pushIndex appends an element's index to the path.
 func (m *Maker) pushIndex(i int) {
 	m.path = strconv.AppendInt(append(m.path, '/'), int64(i), 10)
 }

@@ -15,8 +15,7 @@ import (
 // errForeign is returned for a file that no sink has written.
 var errForeign = errors.New("it holds something else than events")
 
-// ready makes sure that f is the file at the path, and that it ends after the
-// last acknowledged batch.
+// ready makes sure that f is the file at the path, and that it ends after the last acknowledged batch.
 func (s *Sink) ready() error {
 	if s.f == nil {
 		return s.reopen()

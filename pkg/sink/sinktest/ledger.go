@@ -116,7 +116,6 @@ func (l *ledger) make(key string, n, pad int) event.Record {
 
 var pods = &event.Collection{Resource: "pods"}
 
-// broadcast makes a collection event.
 func (l *ledger) broadcast(t event.Type) event.Record {
 	r := l.record("_collection", 0)
 	r.Key, r.Broadcast = "", true

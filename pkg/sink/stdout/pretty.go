@@ -82,7 +82,6 @@ func object(e *event.Event) string {
 	return s
 }
 
-// sentence describes a collection event.
 func sentence(e *event.Event) string {
 	r := e.Report
 	if r == nil {

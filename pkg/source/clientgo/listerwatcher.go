@@ -161,8 +161,7 @@ type anyList struct {
 	object runtime.Object
 }
 
-// page lists once. A page without a resourceVersion is an error: no watch could
-// continue after it.
+// page lists once. A page without a resourceVersion is an error: no watch could continue after it.
 func (l *ListerWatcher) page(ctx context.Context, o metav1.ListOptions) (anyList, error) {
 	ctx, cancel := context.WithTimeout(ctx, listwatch.PageTimeout)
 	defer cancel()
@@ -180,9 +179,8 @@ func (l *ListerWatcher) page(ctx context.Context, o metav1.ListOptions) (anyList
 	return anyList{list, obj}, nil
 }
 
-// nextPage is page with retries if the connection or the server fails, so that a long
-// list does not begin again, except for a first page. A page whose size may be the reason is tried again with fewer
-// objects, as by a source.Collection.
+// nextPage is page with retries if the connection or the server fails, so that a long list does not begin again, except
+// for a first page. A page whose size may be the reason is tried again with fewer objects, as by a source.Collection.
 func (l *ListerWatcher) nextPage(ctx context.Context, token string) (anyList, error) {
 	limit := l.bounds.Limit(struct{}{}, adapterPage)
 	backoff, slow := listwatch.NewBackoff(), 0
@@ -217,9 +215,8 @@ func (l *ListerWatcher) nextPage(ctx context.Context, token string) (anyList, er
 	}
 }
 
-// list reads all objects, page by page if lw supports pages, passes them on to the
-// handler and moves at to the list's resourceVersion. With an error it also returns
-// the next list to begin.
+// list reads all objects, page by page if lw supports pages, passes them on to the handler and moves at to the list's
+// resourceVersion. With an error it also returns the next list to begin.
 func (l *ListerWatcher) list(ctx context.Context, at *listwatch.Cursor, due *source.Signal) (*source.Signal, error) {
 	p, err := l.nextPage(ctx, "")
 	if err != nil {
@@ -264,10 +261,9 @@ func (l *ListerWatcher) handle(ctx context.Context, s source.Signal) error {
 	return nil
 }
 
-// watch opens watches from at, one after another, while they end without an error. It
-// returns the next list, if any, and the error of the last watch.
-// fresh says that a list has just ended at at. A failed probe proves nothing, but failures of the watch after it do not
-// count: see listwatch.MaxFailures.
+// watch opens watches from at, one after another, while they end without an error. It returns the next list, if any,
+// and the error of the last watch. fresh says that a list has just ended at at. A failed probe proves nothing, but
+// failures of the watch after it do not count: see listwatch.MaxFailures.
 func (l *ListerWatcher) watch(
 	ctx context.Context, at *listwatch.Cursor, fresh bool, empty *listwatch.EmptyWatches,
 ) (*source.Signal, error) {
@@ -385,8 +381,7 @@ func (l *ListerWatcher) watchOnce(ctx context.Context, at *listwatch.Cursor, dou
 	}
 }
 
-// signal returns the signal for an event of the watch, without its Resume, and the
-// event's resourceVersion.
+// signal returns the signal for an event of the watch, without its Resume, and the event's resourceVersion.
 func (l *ListerWatcher) signal(e watch.Event) (s source.Signal, rv string, err error) {
 	switch e.Type {
 	case watch.Added:
@@ -412,8 +407,7 @@ func (l *ListerWatcher) signal(e watch.Event) (s source.Signal, rv string, err e
 	return s, s.Object.ResourceVersion, nil
 }
 
-// encode returns the JSON that an API server would send for obj. It does not change
-// obj.
+// encode returns the JSON that an API server would send for obj. It does not change obj.
 func (l *ListerWatcher) encode(obj runtime.Object) (*source.Object, error) {
 	gvk, err := GVKOf(l.scheme, obj)
 	if err != nil {

@@ -6,9 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ownResources has the resources that kube-apiserver 1.36 serves without additions and that can
-// be watched, in its order of preference: a group ("-" is core) and its version, then
-// its resources with kind, scope and short names.
+// ownResources has the resources that kube-apiserver 1.36 serves without additions and that can be watched, in its
+// order of preference: a group ("-" is core) and its version, then its resources with kind, scope and short names.
 const ownResources = `
 - v1
 	configmaps ConfigMap namespaced cm

@@ -324,8 +324,7 @@ func (c *Catalog) lookup(groups []apiGroup, resource, version string) *apiResour
 	return nil
 }
 
-// exact finds a resource by plural or singular name. known reports whether any version has
-// a resource of that name.
+// exact finds a resource by plural or singular name. known reports whether any version has a resource of that name.
 func exact(groups []apiGroup, resource, version string) (found *apiResource, known bool) {
 	for _, g := range groups {
 		for _, v := range g.versions {

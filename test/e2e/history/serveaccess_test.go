@@ -525,10 +525,10 @@ func (d *draw) subjects() (all []rbacv1.Subject) {
 }
 
 func (d *draw) request() (*auth.User, *auth.Attributes) {
-	u := &auth.User{Name: d.user(), Groups: []string{"system:authenticated"}}
+	u := &auth.User{UserInfo: authenticationv1.UserInfo{Username: d.user(), Groups: []string{"system:authenticated"}}}
 	switch d.IntN(4) {
 	case 0:
-		u.Name = "system:serviceaccount:" + d.namespace() + ":" + d.one("bot", "job")
+		u.Username = "system:serviceaccount:" + d.namespace() + ":" + d.one("bot", "job")
 	case 1:
 		u.Groups = append(u.Groups, d.group())
 	case 2:
@@ -621,7 +621,7 @@ func TestPolicyAsTheAPIServer(t *testing.T) {
 	}
 
 	review := func(u *auth.User, a *auth.Attributes) (bool, error) {
-		spec := authorizationv1.SubjectAccessReviewSpec{User: u.Name, Groups: u.Groups}
+		spec := authorizationv1.SubjectAccessReviewSpec{User: u.Username, Groups: u.Groups}
 		if a.Path != "" {
 			spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: a.Verb, Path: a.Path}
 		} else {
@@ -659,7 +659,7 @@ func TestPolicyAsTheAPIServer(t *testing.T) {
 		u, _ := d.request()
 		namespace := d.namespace()
 		as := rest.CopyConfig(c)
-		as.Impersonate = rest.ImpersonationConfig{UserName: u.Name, Groups: u.Groups}
+		as.Impersonate = rest.ImpersonationConfig{UserName: u.Username, Groups: u.Groups}
 		user := client(t, as)
 		got := sortedRules(policy.Rules(u, namespace))
 		diff := ""

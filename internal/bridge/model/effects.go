@@ -1,4 +1,4 @@
-package plan
+package model
 
 // Effect is the effect of a change of the configuration on collections that consumers have. docs/upgrade.md explains it to users.
 type Effect uint8
@@ -19,10 +19,6 @@ const (
 	Replacement
 )
 
-func (e Effect) String() string {
-	return [...]string{"nothing", "difference", "reset", "reroute", "replacement"}[e]
-}
-
 // Row is a row of [Effects].
 type Row struct {
 	Effect Effect
@@ -35,7 +31,7 @@ type Row struct {
 // Effects is the table of the effects of changes. It holds with and without a restart. If a change is undone before its effect
 // is complete, the effect may come twice. Consumers always get a complete copy.
 //
-// An edit that removes an entry, or leaves out a namespace, ends collections as in [Outcome].
+// An edit that removes an entry, or leaves out a namespace, ends collections as in [plan.Outcome].
 func Effects() []Row {
 	return []Row{
 		{Difference, []string{"labelSelector", "fieldSelector", "excludeNamespaces", "filter", "ignore", "version"}, nil},
