@@ -133,14 +133,10 @@ func isRead(verb []byte) bool {
 	return false
 }
 
-// isForbidden reports whether a responseStatus may have code 403. It costs less than readStatus. What is no status is not 403.
+// isForbidden reports whether a responseStatus has code 403. It costs less than readStatus. What is no status is not 403.
 func (v value) isForbidden() bool {
-	found := false
-	_ = v.members(func(name []byte, v value) error {
-		found = found || string(name) == "code" && string(v) == "403"
-		return nil
-	})
-	return found
+	code, _ := v.at("code")
+	return string(code) == "403"
 }
 
 // record returns the record of an event, or why it is dropped.
@@ -165,9 +161,8 @@ func (p *Parser) record(e *event, verb string) (*Record, Drop, error) {
 	denied := p.options.Denied && r.Denied()
 	switch {
 	case denied:
-		if r.Message, r.Cut, err = e.status.message(r.Cut); err != nil {
-			return nil, 0, err
-		}
+		r.Message = status.message
+		r.Cut = r.Cut || status.cut
 	case isRead([]byte(verb)):
 		return nil, DropRead, nil
 	case r.Refused() && !p.options.Ends:
@@ -186,7 +181,7 @@ func (p *Parser) record(e *event, verb string) (*Record, Drop, error) {
 	if err := r.readLog(e); err != nil {
 		return nil, 0, err
 	}
-	if r.Code == http.StatusOK && r.Stage == Complete && status.closedEarly {
+	if r.Code == http.StatusOK && r.Stage == Complete && status.message == earlyCloseMessage {
 		r.Code = 0
 	}
 	if err := r.readObjects(e); err != nil {
@@ -199,19 +194,6 @@ func (p *Parser) record(e *event, verb string) (*Record, Drop, error) {
 // give more rights than the user has: then the authorizer has allowed the request. No decision is in the record if the user may not impersonate
 // another one.
 func (r *Record) Denied() bool { return r.Code == http.StatusForbidden && r.Decision != "allow" }
-
-// message returns the message of a responseStatus. cut is returned, or true if the message is cut.
-func (v value) message(cut bool) (message string, _ bool, err error) {
-	err = v.members(func(name []byte, v value) (err error) {
-		if string(name) == "message" {
-			var more bool
-			message, more, err = v.cutText(maxReason)
-			cut = cut || more
-		}
-		return err
-	})
-	return message, cut, err
-}
 
 // Refused reports whether a request has changed nothing because the API server refused it, by what k8s.io/apiserver does. Other codes of errors
 // can follow a write.
@@ -275,9 +257,9 @@ func (r *Record) virtual() bool {
 
 // status is what is read of a responseStatus.
 type status struct {
-	code        int
-	uid         string
-	closedEarly bool
+	code         int
+	uid, message string
+	cut          bool // the message is cut
 }
 
 func readStatus(v value) (s status, err error) {
@@ -286,16 +268,11 @@ func readStatus(v value) (s status, err error) {
 		case "code":
 			s.code, err = v.integer()
 		case "message":
-			var b []byte
-			b, err = v.bytes()
-			s.closedEarly = string(b) == earlyCloseMessage
+			s.message, s.cut, err = v.cutText(maxReason)
 		case "details":
-			return v.members(func(name []byte, v value) (err error) {
-				if string(name) == "uid" {
-					s.uid, err = v.text()
-				}
-				return err
-			})
+			if v, err = v.at("uid"); err == nil {
+				s.uid, err = v.text()
+			}
 		}
 		return err
 	})
