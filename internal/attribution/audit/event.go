@@ -29,52 +29,27 @@ type event struct {
 	records                                       value // of Azure's envelope, which has this form, too, until its kind is known
 }
 
-// member returns where the value of a member belongs, nil if it is not used.
-func (e *event) member(name []byte) *[]byte {
-	var v *value
-	switch string(name) {
-	case "kind":
-		v = &e.kind
-	case "apiVersion":
-		v = &e.apiVersion
-	case "level":
-		v = &e.level
-	case "auditID":
-		v = &e.id
-	case "stage":
-		v = &e.stage
-	case "verb":
-		v = &e.verb
-	case "requestURI":
-		v = &e.uri
-	case "user":
-		v = &e.user
-	case "impersonatedUser":
-		v = &e.impersonated
-	case "sourceIPs":
-		v = &e.sourceIPs
-	case "userAgent":
-		v = &e.userAgent
-	case "objectRef":
-		v = &e.ref
-	case "responseStatus":
-		v = &e.status
-	case "requestObject":
-		v = &e.request
-	case "responseObject":
-		v = &e.response
-	case "requestReceivedTimestamp":
-		v = &e.received
-	case "stageTimestamp":
-		v = &e.reached
-	case "annotations":
-		v = &e.annotations
-	case "records":
-		v = &e.records
-	default:
-		return nil
-	}
-	return (*[]byte)(v)
+// members are the names of the members, with where their values belong.
+var members = map[string]func(e *event) *value{
+	"kind":                     func(e *event) *value { return &e.kind },
+	"apiVersion":               func(e *event) *value { return &e.apiVersion },
+	"level":                    func(e *event) *value { return &e.level },
+	"auditID":                  func(e *event) *value { return &e.id },
+	"stage":                    func(e *event) *value { return &e.stage },
+	"verb":                     func(e *event) *value { return &e.verb },
+	"requestURI":               func(e *event) *value { return &e.uri },
+	"user":                     func(e *event) *value { return &e.user },
+	"impersonatedUser":         func(e *event) *value { return &e.impersonated },
+	"sourceIPs":                func(e *event) *value { return &e.sourceIPs },
+	"userAgent":                func(e *event) *value { return &e.userAgent },
+	"objectRef":                func(e *event) *value { return &e.ref },
+	"responseStatus":           func(e *event) *value { return &e.status },
+	"requestObject":            func(e *event) *value { return &e.request },
+	"responseObject":           func(e *event) *value { return &e.response },
+	"requestReceivedTimestamp": func(e *event) *value { return &e.received },
+	"stageTimestamp":           func(e *event) *value { return &e.reached },
+	"annotations":              func(e *event) *value { return &e.annotations },
+	"records":                  func(e *event) *value { return &e.records },
 }
 
 // checkItem checks an element of an EventList, which usually has neither kind nor apiVersion.
