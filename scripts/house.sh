@@ -18,7 +18,7 @@ part() {
 part 4890 cmd/bridge cmd/bridge
 part 2830 bridge internal/bridge
 part 12180 core internal/core
-part 8630 attribution internal/attribution
+part 8620 attribution internal/attribution
 part 2170 buffer internal/buffer
 part 12540 past internal/past
 part 4790 operate internal/operate
@@ -26,5 +26,5 @@ part 2890 config internal/config
 part 1670 bus internal/bus
 part 4290 base internal/base
 part 29370 pkg pkg
-part 86210 "all" cmd internal pkg
+part 86200 "all" cmd internal pkg
 exit $code
