@@ -18,7 +18,7 @@ part() {
 part 4870 cmd/bridge cmd/bridge
 part 2790 bridge internal/bridge
 part 12100 core internal/core
-part 8680 attribution internal/attribution
+part 8620 attribution internal/attribution
 part 2160 buffer internal/buffer
 part 12530 past internal/past
 part 4780 operate internal/operate
@@ -26,5 +26,5 @@ part 2870 config internal/config
 part 1660 bus internal/bus
 part 4290 base internal/base
 part 29330 pkg pkg
-part 86010 "all" cmd internal pkg
+part 85950 "all" cmd internal pkg
 exit $code

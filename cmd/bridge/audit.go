@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/attribution"
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
+	"github.com/kubebridge/kubebridge/internal/attribution/forward"
 	"github.com/kubebridge/kubebridge/internal/attribution/inbox"
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
 	"github.com/kubebridge/kubebridge/internal/attribution/logfile"
@@ -72,7 +73,7 @@ func auditSpec(c *config.Config, sinks int, elector *leader.Elector, log *zap.Lo
 		}
 	}
 	if r := &a.Replicas; r.Address != "" {
-		s.Forward = &attribution.ForwardSpec{
+		s.Forward = &forward.Options{
 			CAFile: r.CAFile, TokenFile: a.Webhook.TokenFile,
 			Leader: func() string { return leaderAddress(r.Address, elector.Status()) },
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/attribution/attribute"
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
+	"github.com/kubebridge/kubebridge/internal/attribution/forward"
 	"github.com/kubebridge/kubebridge/internal/attribution/inbox"
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
 	"github.com/kubebridge/kubebridge/internal/attribution/logfile"
@@ -74,7 +75,8 @@ type Spec struct {
 	Inbox   func(context.Context) (inbox.Options, error)
 	Webhook *webhook.Options // without Store, Log, Unparsable and Leads; nil: there is no webhook
 	// Forward says how a replica that does not lead sends the records that its inputs get to the leader; nil: such a replica gets none.
-	Forward *ForwardSpec
+	// Inbox, From, Sent, Failed and Lost are not set.
+	Forward *forward.Options
 	File    *logfile.Options              // nil: there is none
 	Topic   func() (topic.Options, error) // nil: there is none. An error is tried again
 	Join    join.Options

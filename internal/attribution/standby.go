@@ -12,14 +12,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/attribution/inbox"
 )
 
-// ForwardSpec says how a standby sends audit records to the leader.
-type ForwardSpec struct {
-	Leader    func() string // the address of the leader's webhook, host:port; "": it is not known
-	CAFile    string
-	Cert, Key string
-	TokenFile string
-}
-
 // role is whether this process leads.
 //
 //	state      the inbox                                                   next
@@ -107,21 +99,19 @@ func (in *Inputs) send(ctx context.Context) {
 	if text := in.inbox.Offset(toLeader); text != nil {
 		_ = json.Unmarshal(text, &from) // sent has encoded it
 	}
-	s := in.spec.Forward
-	forward.New(forward.Options{
-		Inbox: in.inbox, From: from, Leader: s.Leader, CAFile: s.CAFile, Cert: s.Cert, Key: s.Key, TokenFile: s.TokenFile,
-		Sent: in.sent,
-		Failed: func(err error) {
-			if ctx.Err() == nil {
-				in.shown.met(sendRecords, err)
-			}
-		},
-		Lost: func(err error) {
-			in.gaps.Add(1)
-			in.shown.lost(err)
-			in.log.Warn("audit records are missing", zap.Error(err))
-		},
-	}).Run(ctx)
+	o := *in.spec.Forward
+	o.Inbox, o.From, o.Sent = in.inbox, from, in.sent
+	o.Failed = func(err error) {
+		if ctx.Err() == nil {
+			in.shown.met(sendRecords, err)
+		}
+	}
+	o.Lost = func(err error) {
+		in.gaps.Add(1)
+		in.shown.lost(err)
+		in.log.Warn("audit records are missing", zap.Error(err))
+	}
+	forward.New(o).Run(ctx)
 	in.shown.met(sendRecords, nil)
 }
 

@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"sync"
@@ -92,20 +93,19 @@ func (s *state) count(b *audit.Batch) {
 	s.dropped.Add(&b.Dropped)
 }
 
+// advices are what to do about operations that fail.
+var advices = map[string]string{
+	readFile:    "let the bridge read audit.file and its directory",
+	sendRecords: "check audit.replicas, and that the replicas reach one another; nothing is lost meanwhile, unless the directory is full",
+	useAzure:    "set audit.kafka.azureResourceId to the resource ID of this cluster",
+	readTopic:   "check audit.kafka, and that the bridge may read and describe the topic",
+}
+
 func advice(operation string, err error) string {
-	switch {
-	case errors.Is(err, inbox.ErrFull):
+	if errors.Is(err, inbox.ErrFull) {
 		return "restore the sinks that are behind, or raise audit.maxBytes and the size of its volume"
-	case operation == readFile:
-		return "let the bridge read audit.file and its directory"
-	case operation == sendRecords:
-		return "check audit.replicas, and that the replicas reach one another; nothing is lost meanwhile, unless the directory is full"
-	case operation == useAzure:
-		return "set audit.kafka.azureResourceId to the resource ID of this cluster"
-	case operation == readTopic:
-		return "check audit.kafka, and that the bridge may read and describe the topic"
 	}
-	return "check the disk of audit.path, and that the bridge may write there"
+	return cmp.Or(advices[operation], "check the disk of audit.path, and that the bridge may write there")
 }
 
 // Append stores records of the webhook: see [webhook.Store].

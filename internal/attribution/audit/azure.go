@@ -19,47 +19,28 @@ var errNoLog = errors.New("an Azure record has no text in properties.log")
 // ErrNoCluster is in [Batch.Err] if an Azure record is not used because [Options.AzureResourceID] is not set.
 var ErrNoCluster = errors.New("an Azure record can be of another cluster, and is not used")
 
-// envelope are the parts of an Azure record that are used.
-type envelope struct {
-	category, cluster, log value
-}
-
 // envelopes reads the array of records of a text that is valid.
 func (r *reader) envelopes(records value) {
-	var s scan.Scanner
-	s.Reset(records)
-	err := s.Elements(func() error {
-		one, err := s.Value()
-		if err == nil {
-			r.envelope(one)
-		}
-		return err
+	err := records.elements(func(one value) error {
+		r.envelope(one)
+		return nil
 	})
 	if err != nil { // the array is none
 		r.batch.Fail(errNoEvent)
 	}
 }
 
-func (r *reader) envelope(text []byte) {
-	var one envelope
-	err := value(text).members(func(name []byte, v value) error {
-		switch string(name) {
-		case "category":
-			one.category = v
-		case "resourceId":
-			one.cluster = v
-		case "properties":
-			return v.members(func(name []byte, v value) error {
-				if string(name) == "log" {
-					one.log = v
-				}
-				return nil
-			})
+func (r *reader) envelope(one value) {
+	text := func(name string) (string, error) {
+		v, err := one.at(name)
+		if err != nil {
+			return "", err
 		}
-		return nil
-	})
-	category, categoryErr := one.category.text()
-	cluster, clusterErr := one.cluster.text()
+		return v.text()
+	}
+	category, categoryErr := text("category")
+	cluster, clusterErr := text("resourceId")
+	log, err := one.at("properties", "log")
 	wanted := r.parser.options.AzureResourceID
 	switch {
 	case err != nil || categoryErr != nil || clusterErr != nil:
@@ -70,10 +51,10 @@ func (r *reader) envelope(text []byte) {
 		r.batch.Fail(ErrNoCluster)
 	case !strings.EqualFold(cluster, wanted):
 		r.batch.drop(DropForeign)
-	case len(one.log) == 0 || one.log[0] != '"':
+	case len(log) == 0 || log[0] != '"':
 		r.batch.Fail(errNoLog)
 	default:
-		kind, err := r.read(scan.Unquote(one.log))
+		kind, err := r.read(scan.Unquote(log))
 		if err != nil {
 			r.batch.Fail(err)
 			return

@@ -29,52 +29,27 @@ type event struct {
 	records                                       value // of Azure's envelope, which has this form, too, until its kind is known
 }
 
-// member returns where the value of a member belongs, nil if it is not used.
-func (e *event) member(name []byte) *[]byte {
-	var v *value
-	switch string(name) {
-	case "kind":
-		v = &e.kind
-	case "apiVersion":
-		v = &e.apiVersion
-	case "level":
-		v = &e.level
-	case "auditID":
-		v = &e.id
-	case "stage":
-		v = &e.stage
-	case "verb":
-		v = &e.verb
-	case "requestURI":
-		v = &e.uri
-	case "user":
-		v = &e.user
-	case "impersonatedUser":
-		v = &e.impersonated
-	case "sourceIPs":
-		v = &e.sourceIPs
-	case "userAgent":
-		v = &e.userAgent
-	case "objectRef":
-		v = &e.ref
-	case "responseStatus":
-		v = &e.status
-	case "requestObject":
-		v = &e.request
-	case "responseObject":
-		v = &e.response
-	case "requestReceivedTimestamp":
-		v = &e.received
-	case "stageTimestamp":
-		v = &e.reached
-	case "annotations":
-		v = &e.annotations
-	case "records":
-		v = &e.records
-	default:
-		return nil
-	}
-	return (*[]byte)(v)
+// members are the names of the members, with where their values belong.
+var members = map[string]func(e *event) *value{
+	"kind":                     func(e *event) *value { return &e.kind },
+	"apiVersion":               func(e *event) *value { return &e.apiVersion },
+	"level":                    func(e *event) *value { return &e.level },
+	"auditID":                  func(e *event) *value { return &e.id },
+	"stage":                    func(e *event) *value { return &e.stage },
+	"verb":                     func(e *event) *value { return &e.verb },
+	"requestURI":               func(e *event) *value { return &e.uri },
+	"user":                     func(e *event) *value { return &e.user },
+	"impersonatedUser":         func(e *event) *value { return &e.impersonated },
+	"sourceIPs":                func(e *event) *value { return &e.sourceIPs },
+	"userAgent":                func(e *event) *value { return &e.userAgent },
+	"objectRef":                func(e *event) *value { return &e.ref },
+	"responseStatus":           func(e *event) *value { return &e.status },
+	"requestObject":            func(e *event) *value { return &e.request },
+	"responseObject":           func(e *event) *value { return &e.response },
+	"requestReceivedTimestamp": func(e *event) *value { return &e.received },
+	"stageTimestamp":           func(e *event) *value { return &e.reached },
+	"annotations":              func(e *event) *value { return &e.annotations },
+	"records":                  func(e *event) *value { return &e.records },
 }
 
 // checkItem checks an element of an EventList, which usually has neither kind nor apiVersion.
@@ -133,14 +108,10 @@ func isRead(verb []byte) bool {
 	return false
 }
 
-// isForbidden reports whether a responseStatus may have code 403. It costs less than readStatus. What is no status is not 403.
+// isForbidden reports whether a responseStatus has code 403. It costs less than readStatus. What is no status is not 403.
 func (v value) isForbidden() bool {
-	found := false
-	_ = v.members(func(name []byte, v value) error {
-		found = found || string(name) == "code" && string(v) == "403"
-		return nil
-	})
-	return found
+	code, _ := v.at("code")
+	return string(code) == "403"
 }
 
 // record returns the record of an event, or why it is dropped.
@@ -165,9 +136,8 @@ func (p *Parser) record(e *event, verb string) (*Record, Drop, error) {
 	denied := p.options.Denied && r.Denied()
 	switch {
 	case denied:
-		if r.Message, r.Cut, err = e.status.message(r.Cut); err != nil {
-			return nil, 0, err
-		}
+		r.Message = status.message
+		r.Cut = r.Cut || status.cut
 	case isRead([]byte(verb)):
 		return nil, DropRead, nil
 	case r.Refused() && !p.options.Ends:
@@ -186,7 +156,7 @@ func (p *Parser) record(e *event, verb string) (*Record, Drop, error) {
 	if err := r.readLog(e); err != nil {
 		return nil, 0, err
 	}
-	if r.Code == http.StatusOK && r.Stage == Complete && status.closedEarly {
+	if r.Code == http.StatusOK && r.Stage == Complete && status.message == earlyCloseMessage {
 		r.Code = 0
 	}
 	if err := r.readObjects(e); err != nil {
@@ -199,19 +169,6 @@ func (p *Parser) record(e *event, verb string) (*Record, Drop, error) {
 // give more rights than the user has: then the authorizer has allowed the request. No decision is in the record if the user may not impersonate
 // another one.
 func (r *Record) Denied() bool { return r.Code == http.StatusForbidden && r.Decision != "allow" }
-
-// message returns the message of a responseStatus. cut is returned, or true if the message is cut.
-func (v value) message(cut bool) (message string, _ bool, err error) {
-	err = v.members(func(name []byte, v value) (err error) {
-		if string(name) == "message" {
-			var more bool
-			message, more, err = v.cutText(maxReason)
-			cut = cut || more
-		}
-		return err
-	})
-	return message, cut, err
-}
 
 // Refused reports whether a request has changed nothing because the API server refused it, by what k8s.io/apiserver does. Other codes of errors
 // can follow a write.
@@ -275,9 +232,9 @@ func (r *Record) virtual() bool {
 
 // status is what is read of a responseStatus.
 type status struct {
-	code        int
-	uid         string
-	closedEarly bool
+	code         int
+	uid, message string
+	cut          bool // the message is cut
 }
 
 func readStatus(v value) (s status, err error) {
@@ -286,16 +243,11 @@ func readStatus(v value) (s status, err error) {
 		case "code":
 			s.code, err = v.integer()
 		case "message":
-			var b []byte
-			b, err = v.bytes()
-			s.closedEarly = string(b) == earlyCloseMessage
+			s.message, s.cut, err = v.cutText(maxReason)
 		case "details":
-			return v.members(func(name []byte, v value) (err error) {
-				if string(name) == "uid" {
-					s.uid, err = v.text()
-				}
-				return err
-			})
+			if v, err = v.at("uid"); err == nil {
+				s.uid, err = v.text()
+			}
 		}
 		return err
 	})

@@ -38,12 +38,11 @@ func readObject(v value) (o object, err error) {
 	if err != nil || o.apiVersion != "v1" || o.kind != "Namespace" || !spec.isObject() {
 		return o, err
 	}
-	return o, spec.members(func(name []byte, v value) error { // a Namespace has finalizers there, too
-		if string(name) != "finalizers" {
-			return nil
-		}
-		return o.meta.keep(v)
-	})
+	finalizers, err := spec.at("finalizers") // a Namespace has some there, too
+	if err == nil {
+		err = o.meta.keep(finalizers)
+	}
+	return o, err
 }
 
 // keep says that the elements of a list of finalizers keep the object.
@@ -120,18 +119,15 @@ func (r *Record) readSelected(response value) error {
 	if !response.isObject() {
 		return nil
 	}
-	var kind string
-	var items value
-	err := response.members(func(name []byte, v value) (err error) {
-		switch string(name) {
-		case "kind":
-			kind, err = v.text()
-		case "items":
-			items = v
-		}
+	items, err := response.at("items")
+	if err != nil || items.isNull() {
 		return err
-	})
-	if err != nil || !strings.HasSuffix(kind, "List") || items.isNull() {
+	}
+	of, err := response.at("kind")
+	if err != nil {
+		return err
+	}
+	if kind, err := of.text(); err != nil || !strings.HasSuffix(kind, "List") {
 		return err
 	}
 	selected, bytes := []string{}, 0
@@ -208,17 +204,11 @@ func (r *Record) readEviction(request value) error {
 		r.MaybeDryRun = !r.DryRun
 		return nil
 	}
-	return request.members(func(name []byte, v value) error {
-		if string(name) != "deleteOptions" {
-			return nil
-		}
-		return v.members(func(name []byte, v value) error {
-			if string(name) != "dryRun" {
-				return nil
-			}
-			return v.elements(r.isDryRun)
-		})
-	})
+	dryRun, err := request.at("deleteOptions", "dryRun")
+	if err != nil {
+		return err
+	}
+	return dryRun.elements(r.isDryRun)
 }
 
 // plainVersion returns a resourceVersion as the API server writes it. It reads one with strconv.ParseUint, so leading zeros do not

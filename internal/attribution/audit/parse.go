@@ -120,12 +120,12 @@ func newReader(p *Parser, b *Batch) *reader {
 
 // noteMember notes the value of a member that is used.
 func (r *reader) noteMember(name []byte, _ int) error {
-	to := r.event.member(name)
-	if to == nil {
+	of, used := members[string(name)]
+	if !used {
 		return r.scan.Skip()
 	}
 	value, err := r.scan.Value()
-	*to = value
+	*of(&r.event) = value
 	return err
 }
 

@@ -119,6 +119,24 @@ func (v value) members(f func(name []byte, v value) error) error {
 	})
 }
 
+// at returns the member that a path of names leads to; nil: there is none. Of several with one name, the last one counts.
+func (v value) at(path ...string) (value, error) {
+	for _, name := range path {
+		var found value
+		err := v.members(func(n []byte, one value) error {
+			if string(n) == name {
+				found = one
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		v = found
+	}
+	return v, nil
+}
+
 // elements calls f for each element of an array; null has none.
 func (v value) elements(f func(v value) error) error {
 	if v.isNull() {
