@@ -254,8 +254,8 @@ func ClientOf(remote string) string {
 	return network.String()
 }
 
-// TLS reads the files of o for every connection, so new ones are used from the next connection
-// on. While certificate and key do not match, or a file cannot be read, the last valid ones stay in use. auth is for clients if o has a ClientCA.
+// TLS reads the files of o for every connection, so new ones are used from the next connection on. While certificate and
+// key do not match, or a file cannot be read, the last valid ones stay in use. auth is for clients if o has a ClientCA.
 // A [Server] offers only HTTP/1.1, with which a connection has one request at a time.
 func TLS(o Options, auth tls.ClientAuthType, protocols ...string) (*tls.Config, error) {
 	var last atomic.Pointer[tls.Config]

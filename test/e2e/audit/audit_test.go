@@ -146,7 +146,9 @@ func everyWriteHasARecord(t *testing.T, mode string) {
 			break
 		}
 		must(t, err)
-		inBox[item.Record.Actor.UserAgent] = item.Record
+		if item.Record != nil {
+			inBox[item.Record.Actor.UserAgent] = *item.Record
+		}
 	}
 	for agent, record := range followed(t, f, len(s.agents())-len(inFile)) {
 		inFile[agent] = record
