@@ -65,8 +65,6 @@ const (
 const (
 	// offsetEvery is how often the offset of an input is kept while none of its records are.
 	offsetEvery = 10 * time.Second
-	// formerOffsets are the files in which an earlier version kept offsets.
-	formerOffsets = "*-position.json"
 )
 
 // Spec says where audit records come from.
@@ -130,10 +128,10 @@ type Options struct {
 	Log     *zap.Logger
 }
 
-// Open opens the inbox. The caller calls Run and Close. An inbox of an earlier version is refused: it has no offsets, so the inputs could leave out
-// records, or take them in twice.
+// Open opens the inbox. The caller calls Run and Close. An inbox of an earlier version is refused: it has no offsets, so
+// the inputs could leave out records, or take them in twice.
 func Open(o Options, box inbox.Options) (*Inputs, error) {
-	if former, err := fs.Glob(os.DirFS(o.Path), formerOffsets); err == nil && len(former) > 0 {
+	if former, err := fs.Glob(os.DirFS(o.Path), "*-position.json"); err == nil && len(former) > 0 {
 		return nil, refuseFormer(o.Path, fmt.Errorf("%w: it has the file %s", inbox.ErrFormer, former[0]))
 	}
 	b, err := inbox.Open(o.Path, box)

@@ -13,8 +13,8 @@ import (
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
 )
 
-// intake puts the records of an input into the inbox, together with the offset behind them: after a crash, the input continues behind the last
-// record that the inbox holds. It is for one goroutine.
+// intake puts the records of an input into the inbox, together with the offset behind them: after a crash, the input
+// continues behind the last record that the inbox holds. It is for one goroutine.
 type intake struct {
 	*Inputs
 	input  int
@@ -23,8 +23,8 @@ type intake struct {
 	at     time.Time       // when it was kept; zero: the next one is kept at once
 }
 
-// newIntake returns an intake, and the offset to continue from. If that cannot be decoded, it is the zero one, and a loss is noted. ok is false if
-// ctx ends first.
+// newIntake returns an intake, and the offset to continue from. If that cannot be decoded, it is the zero one, and a loss
+// is noted. ok is false if ctx ends first.
 func newIntake[Offset any](ctx context.Context, in *Inputs, input int) (i *intake, from Offset, ok bool) {
 	kept := in.inbox.Offset(input)
 	i = &intake{Inputs: in, input: input, offset: kept, kept: kept}
@@ -39,8 +39,8 @@ func newIntake[Offset any](ctx context.Context, in *Inputs, input int) (i *intak
 	return i, from, true
 }
 
-// keep puts records into the inbox with the offset behind them, as soon as there is room. Without records, it does so once in offsetEvery. It returns
-// false if ctx ends first.
+// keep puts records into the inbox with the offset behind them, as soon as there is room. Without records, it does so
+// once in offsetEvery. It returns false if ctx ends first.
 func (i *intake) keep(ctx context.Context, records []audit.Record, offset any) bool {
 	i.offset, _ = json.Marshal(offset) // strings and numbers always encode
 	if len(records) == 0 {
@@ -67,7 +67,7 @@ func (i *intake) put(ctx context.Context, records []audit.Record) bool {
 	}
 }
 
-// flush keeps the offset, unless one was kept less than a time ago. An error is not repeated: a later offset replaces this one.
+// flush keeps the offset, unless one was kept less than a time ago. After an error, a later offset replaces this one.
 func (i *intake) flush(after time.Duration) {
 	if bytes.Equal(i.offset, i.kept) || time.Since(i.at) < after {
 		return
@@ -80,8 +80,8 @@ func (i *intake) flush(after time.Duration) {
 	i.kept = i.offset
 }
 
-// lost notes in the inbox that records of the input may be missing there. known is the time of the last record before, zero if that is not known.
-// It returns false if ctx ends first.
+// lost notes in the inbox that records of the input may be missing there. known is the time of the last record before,
+// zero if that is not known. It returns false if ctx ends first.
 func (i *intake) lost(ctx context.Context, known time.Time, why error) bool {
 	i.gaps.Add(1)
 	i.shown.lost(why)

@@ -115,7 +115,7 @@ func (in *Inputs) send(ctx context.Context) {
 	in.shown.met(sendRecords, nil)
 }
 
-// sent keeps the position up to which the leader has the records. After an error some are sent again, or not to the next leader.
+// sent keeps up to where the leader has the records. After an error some are sent again, or not to the next leader.
 func (in *Inputs) sent(upTo inbox.Position) {
 	text, _ := json.Marshal(upTo) // strings and numbers always encode
 	if err := in.append(nil, toLeader, text); err != nil {

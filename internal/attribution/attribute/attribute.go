@@ -293,7 +293,7 @@ func (a *Attribution) Read(number uint64, r *audit.Record, now time.Time) {
 	a.read = number
 }
 
-// Skip says that the numbers up to one have no records: they are those of offsets, or the records are missing. Then the caller calls Lost, too.
+// Skip says that the numbers up to one have no records: only offsets, or the records are missing. Then Lost is called, too.
 func (a *Attribution) Skip(number uint64, now time.Time) {
 	a.tick(now)
 	if number <= a.read {

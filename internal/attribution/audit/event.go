@@ -108,7 +108,7 @@ func isRead(verb []byte) bool {
 	return false
 }
 
-// isForbidden reports whether a responseStatus has code 403. It costs less than readStatus. What is no status is not 403.
+// isForbidden reports whether a responseStatus has code 403, which no other value has. It costs less than readStatus.
 func (v value) isForbidden() bool {
 	code, _ := v.at("code")
 	return string(code) == "403"

@@ -119,7 +119,7 @@ func (v value) members(f func(name []byte, v value) error) error {
 	})
 }
 
-// at returns the member that a path of names leads to; nil: there is none. Of several with one name, the last one counts.
+// at returns the member that a path of names leads to; nil: there is none. Of several with one name, the last counts.
 func (v value) at(path ...string) (value, error) {
 	for _, name := range path {
 		var found value

@@ -10,7 +10,7 @@ import (
 // form is that of the metadata of chains and of the frames.
 const form = 2
 
-// The first byte of a frame. JSON of an entry follows. The spool packs frames together, so names of members cost little.
+// The first byte of a frame. JSON of an entry follows. The spool packs frames, so names of members cost little.
 const (
 	frameMore   = iota + 2 // frames of the same call follow
 	frameLast              // the last frame of a call

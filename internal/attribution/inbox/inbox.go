@@ -4,12 +4,12 @@
 // Append returns when its records are synced. Concurrent calls share one sync. Records have consecutive numbers. A reader gets only what
 // was confirmed, in order, and a [GapError] where records are missing: a confirmed record is returned or reported as lost.
 //
-// The records of a call are there after a crash, or none of them. Those of a call that was not confirmed may be there, too, for example if the
-// bridge was killed before it could answer. Their sender repeats them then, so records can come twice. As with every log on disk, damage at the
-// end of the last file looks like a crash.
+// The records of a call are there after a crash, or none of them. Those of an unconfirmed call may be there, too, for
+// example if the bridge was killed before it could answer. Their sender repeats them, so records can come twice. As with
+// every log on disk, damage at the end of the last file looks like a crash.
 //
-// An input that has an offset in its source passes it on with its records: the inbox holds both or none. The metadata of each chain of the spool
-// contain the newest offsets, and the last chain is never deleted.
+// An input that has an offset in its source passes it on with its records: the inbox holds both or none. The metadata of
+// each chain of the spool contain the newest offsets, and the last chain is never deleted.
 package inbox
 
 import (
@@ -137,8 +137,8 @@ func open(path string, o spool.Options) (*Inbox, error) {
 	return b, nil
 }
 
-// restore reads from the last chain how far inputs are read. cut is the number of the first frame of a call that a crash has cut off at the end;
-// 0: there is none.
+// restore reads from the last chain how far inputs are read. cut is the number of the first frame of a call that a crash
+// has cut off at the end; 0: there is none.
 func (b *Inbox) restore() (cut uint64, err error) {
 	chain := uint64(0)
 	for _, seg := range b.stream.Segments() {
@@ -242,10 +242,10 @@ func (b *Inbox) Offset(input int) json.RawMessage {
 	return b.offsets[input]
 }
 
-// Append adds records. When it returns nil, they are durable. With ErrFull, none of them is kept. After another error, a crash may leave all of them.
+// Append adds records. After nil they are durable, after ErrFull none is kept. After another error, a crash may leave all.
 func (b *Inbox) Append(records []audit.Record) error { return b.AppendAt(records, 0, nil) }
 
-// AppendAt is Append for records of an input, with its offset behind them. Without records, only the offset is kept. nil: the input has none.
+// AppendAt is Append for records of an input, with its offset behind them; nil: it has none. There may be no records.
 func (b *Inbox) AppendAt(records []audit.Record, input int, offset json.RawMessage) error {
 	c, err := newCall(records, input, offset)
 	if err != nil {
@@ -353,8 +353,8 @@ func (b *Inbox) wake() {
 	b.more = make(chan struct{})
 }
 
-// Trim deletes records up to a position that a reader has returned, except those of the last chain: it contains the offsets, and the last record,
-// from which a reader knows later that it continues in the same inbox.
+// Trim deletes records up to a position that a reader has returned, except those of the last chain: it contains the
+// offsets, and the last record, from which a reader knows later that it continues in the same inbox.
 func (b *Inbox) Trim(upTo Position) error {
 	if upTo == (Position{}) || upTo.Number < b.First() { // there is nothing before it any more
 		return nil

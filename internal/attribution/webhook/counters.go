@@ -81,5 +81,7 @@ func (c *counts) accept(bytes int, b *audit.Batch) {
 
 // rarely returns a logger that logs each message at most once a minute.
 func rarely(log *zap.Logger) *zap.Logger {
-	return log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return zapcore.NewSamplerWithOptions(c, time.Minute, 1, 0) }))
+	return log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+		return zapcore.NewSamplerWithOptions(c, time.Minute, 1, 0)
+	}))
 }

@@ -58,7 +58,9 @@ func receive(ctx context.Context, dir, listen string) error {
 				fmt.Println("error", err)
 				return
 			}
-			fmt.Println("record", item.Record.Actor.UserAgent)
+			if item.Record != nil {
+				fmt.Println("record", item.Record.Actor.UserAgent)
+			}
 		}
 	}()
 	return errors.Join(s.Run(ctx), box.Close())
