@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prints how many lines of Go each part of the house has, without tests and suites that only tests import, beside its budget.
-# Fails if a part is beyond its budget. A budget goes down with its part, and up only with a reason in docs/adr.
+# Fails if a part is beyond its budget. A budget goes down with its part. What moves between parts moves their
+# budgets; that of all goes up only with a reason in docs/adr.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # lines DIRECTORY...

@@ -30,12 +30,12 @@ type Config interface {
 
 // Traits are what the rest of the configuration depends on.
 type Traits struct {
-	Lines   bool // events are lines: there is no limit of their size, and no place for attributes beside them
+	Lines   bool // events are lines: oversize and format: binary are refused, as lines have no limit of size and no place for attributes
 	Headers bool // a message has headers that the user can add to
 	Keeps   Keeping
 	// Local is the mistake of several replicas with one sink, as in Complete's error; "": there is none.
 	Local       string
-	Files, Dirs map[string]string // paths of files and of directories, by field
+	Files, Dirs map[string]string // paths of files and of directories, by field: nothing else may be there
 }
 
 // Keeping says where the checkpoint is kept.
@@ -87,7 +87,7 @@ type Resource struct {
 type Bus struct {
 	Kind     string // the key of its block
 	Address  string // for people, without credentials
-	Delivery string // for people; "": the kind has one
+	Delivery string // for people, if the kind has several; "": it has one, and the name of the kind says it
 	// Open makes the sink without its checkpoint.
 	Open func(id event.Identity, log *zap.Logger) (sink.Sink, error)
 	// Same reports whether another sink of this kind writes to the same topics or stream.

@@ -212,10 +212,11 @@ func TestSchemaDefaults(t *testing.T) {
 		{"nats": map[string]any{"embedded": map[string]any{"dir": "/n"}}},
 		{"file": map[string]any{"path": "/f"}},
 		{"stdout": map[string]any{}},
+		{"http": map[string]any{"url": "http://r:8080"}},
 	} {
 		sink["name"] = "a"
 		doc := map[string]any{"cluster": "x", "resources": []any{map[string]any{"resource": "pods"}}, "sinks": []any{sink}}
-		if sink["file"] != nil || sink["stdout"] != nil {
+		if sink["kafka"] == nil && sink["nats"] == nil {
 			doc["checkpoint"] = map[string]any{"file": map[string]any{"path": "/c"}}
 		}
 		left, count := loaded(t, doc), 0
@@ -243,7 +244,7 @@ func loaded(t *testing.T, doc any) *Config {
 // the map is itself a choice.
 func writeDefaults(schema, doc map[string]any, count *int) {
 	properties, _ := schema["properties"].(map[string]any)
-	choices := []string{"kafka", "nats", "file", "stdout", "embedded", "deadLetter"}
+	choices := []string{"kafka", "nats", "file", "stdout", "http", "embedded", "deadLetter"}
 	for key, p := range properties {
 		property := p.(map[string]any)
 		value, there := doc[key]

@@ -69,13 +69,14 @@ func (w *world) startBus() (*busUnderTest, error) {
 			},
 			close: func() {},
 		}, nil
-	default:
+	case "stdout":
 		return &busUnderTest{
 			sink:  bridge.Sink{Stdout: map[string]any{"format": "json"}},
 			read:  func(context.Context) ([]bus.Message, error) { return w.outputs() },
 			close: func() {},
 		}, nil
 	}
+	return nil, fmt.Errorf("the campaign has no bus %q", w.pair.Bus)
 }
 
 // outputs returns what all processes wrote to standard output. The last line of a killed process may be incomplete, and is left out.
