@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// productionPage returns the values and the manifests of docs/production.md. The values within manifests of GitOps tools are among
-// the values.
+// productionPage returns the values and the manifests of docs/production.md. The values within manifests of GitOps tools
+// are among the values.
 func productionPage(t *testing.T) (valueSets []map[string]any, manifests []*unstructured.Unstructured) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(root(), "docs", "production.md"))
