@@ -18,7 +18,7 @@ var (
 )
 
 // claims are the sections of comparison.md in which every row and every paragraph needs a source.
-var claims = []string{"What they do", "What somebody who knows Debezium will look for"}
+var claims = []string{"Overview", "What they do", "What somebody who knows Debezium will look for"}
 
 // sourceProblems says what lacks a source in a page like comparison.md.
 func sourceProblems(page string) []string {
@@ -99,7 +99,7 @@ func TestComparisonHasSources(t *testing.T) {
 // The check finds a row or paragraph without a source.
 func TestMissingSourcesAreFound(t *testing.T) {
 	commit := strings.Repeat("0a", 20)
-	good := "# Other tools\n\n## What they do\n\n| tool | for |\n|---|---|\n| **kubebridge** | [x](guarantees.md) |\n| **A** | claim [1] |\n\n" +
+	good := "# Other tools\n\n## Overview\n\n| tool | any |\n|---|---|\n| A [1] | – |\n\n## What they do\n\n| tool | for |\n|---|---|\n| **kubebridge** | [x](guarantees.md) |\n| **A** | claim [1] |\n\n" +
 		"Paragraph [1].\n\n## What somebody who knows Debezium will look for\n\n| Debezium | here |\n|---|---|\n| claim [2] | [x](events.md) |\n\n" +
 		"## Sources\n\n1. a:\n   [`f`](https://github.com/a/b/blob/" + commit + "/f).\n2. [page](https://example.org/page).\n"
 	if problems := sourceProblems(good); problems != nil {

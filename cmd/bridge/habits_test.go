@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nkeys"
 	"go.yaml.in/yaml/v2"
 
 	"github.com/kubebridge/kubebridge/docs/schemas"
@@ -66,19 +67,39 @@ func TestInitComments(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("KAFKA_PASSWORD", "p")
 	t.Setenv("NATS_PASSWORD", "p")
+	t.Setenv("NATS_TOKEN", "t")
 	text := command(t, "init", "--kafka", "a:9092", "--nats", "tls://n:4222", "services").ok(t)
 	for from, to := range map[string]string{
-		"\n#  - resource": "\n  - resource", "\n#    ": "\n    ", "# topic:": "topic:", "# tls:": "tls:", "# sasl:": "sasl:", "# auth:": "auth:",
+		"\n#  - resource": "\n  - resource", "\n#    ": "\n    ", "# topic:": "topic:", "# tls:": "tls:", "# sasl:": "sasl:",
 	} {
 		if !strings.Contains(text, from) {
 			t.Errorf("it has no %q:\n%s", from, text)
 		}
 		text = strings.ReplaceAll(text, from, to)
 	}
-	path := filepath.Join(t.TempDir(), "bridge.yaml")
-	write(t, path, text)
-	if got := command(t, "validate", "-c", path); got.code != exitOK || !strings.Contains(got.out, "2 resources") {
-		t.Errorf("%+v\n%s", got, text)
+	dir := t.TempDir()
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := user.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "user.nk"), string(seed))
+	write(t, filepath.Join(dir, "user.creds"), "JWT and seed")
+	text = strings.NewReplacer("/path/to/user.nk", filepath.Join(dir, "user.nk"), "/path/to/user.creds", filepath.Join(dir, "user.creds")).Replace(text)
+	path := filepath.Join(dir, "bridge.yaml")
+	for _, login := range []string{"username", "token", "nkey", "creds"} {
+		from := "# auth: {" + login + ":"
+		if !strings.Contains(text, from) {
+			t.Errorf("it has no %q:\n%s", from, text)
+		}
+		one := strings.Replace(text, from, strings.TrimPrefix(from, "# "), 1)
+		write(t, path, one)
+		if got := command(t, "validate", "-c", path); got.code != exitOK || !strings.Contains(got.out, "2 resources") {
+			t.Errorf("%s: %+v\n%s", login, got, one)
+		}
 	}
 }
 

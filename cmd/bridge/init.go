@@ -55,7 +55,11 @@ sinks:
   - name: nats
     nats:
       url: {{.NATS}}
-      # auth: {username: kubebridge, password: "${env:NATS_PASSWORD}"}      # or token, nkey, creds
+      # One of these logins:
+      # auth: {username: kubebridge, password: "${env:NATS_PASSWORD}"}
+      # auth: {token: "${env:NATS_TOKEN}"}
+      # auth: {nkey: /path/to/user.nk}         # the seed of a user
+      # auth: {creds: /path/to/user.creds}     # JWT and seed
       # tls: {ca: /path/to/ca.crt}
       # The checkpoint is kept in a bucket on the same NATS. JetStream must be on.
 {{- end}}

@@ -167,7 +167,7 @@ func newGitops(t *testing.T) *gitops {
 	g.must(err)
 	g.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(g.core.Discovery()))
 	for plural, kind := range map[string]string{"podmonitors": "PodMonitor", "servicemonitors": "ServiceMonitor", "prometheusrules": "PrometheusRule"} {
-		g.operatorResource(plural, kind)
+		g.customResource(schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: kind}, plural)
 	}
 	return g
 }
@@ -185,25 +185,24 @@ func (g *gitops) must(err error) {
 	}
 }
 
-// operatorResource makes the API server accept a kind of the Prometheus operator. Its schema is not needed, because TestObjects
-// decodes into the operator's types.
-func (g *gitops) operatorResource(plural, kind string) {
+// customResource makes the API server accept a kind of another project. Its schema is not needed: TestObjects decodes the
+// Prometheus operator's kinds into the operator's types.
+func (g *gitops) customResource(kind schema.GroupVersionKind, plural string) {
 	g.Helper()
-	const group = "monitoring.coreos.com"
 	crd := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-		"metadata": map[string]any{"name": plural + "." + group},
+		"metadata": map[string]any{"name": plural + "." + kind.Group},
 		"spec": map[string]any{
-			"group": group, "scope": "Namespaced", "names": map[string]any{"plural": plural, "kind": kind},
+			"group": kind.Group, "scope": "Namespaced", "names": map[string]any{"plural": plural, "kind": kind.Kind},
 			"versions": []any{map[string]any{
-				"name": "v1", "served": true, "storage": true,
+				"name": kind.Version, "served": true, "storage": true,
 				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
 			}},
 		},
 	}}
 	g.apply(crd, false)
 	g.must(wait.PollUntilContextTimeout(g.Context(), patience/600, patience, true, func(ctx context.Context) (bool, error) {
-		_, err := g.client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}).Namespace("default").List(ctx, metav1.ListOptions{})
+		_, err := g.client.Resource(kind.GroupVersion().WithResource(plural)).Namespace("default").List(ctx, metav1.ListOptions{})
 		return err == nil, nil
 	}))
 	g.mapper.Reset()

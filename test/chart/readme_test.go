@@ -81,7 +81,7 @@ func describedAsAWhole(value *yamlv3.Node) bool {
 
 // The command for the first installation must work when it is pasted.
 func TestFirstLine(t *testing.T) {
-	for _, path := range []string{"charts/kubebridge/README.md", "docs/install.md", "charts/kubebridge/examples/presets/values.yaml"} {
+	for _, path := range []string{"charts/kubebridge/README.md", "charts/kubebridge/examples/presets/values.yaml"} {
 		raw, err := os.ReadFile(filepath.Join(root(), path))
 		if err != nil {
 			t.Fatal(err)

@@ -47,6 +47,10 @@ type rendered struct {
 }
 
 func render(c *chartv2.Chart, v map[string]any) (*rendered, error) {
+	return renderAs(c, v, release, namespace)
+}
+
+func renderAs(c *chartv2.Chart, v map[string]any, release, namespace string) (*rendered, error) {
 	all, err := util.ToRenderValues(c, v, common.ReleaseOptions{Name: release, Namespace: namespace, Revision: 1, IsInstall: true}, nil)
 	if err != nil {
 		return nil, err
