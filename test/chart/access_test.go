@@ -22,7 +22,7 @@ type permission struct{ Namespace, Group, Resource, Name, Verb string }
 // grants is either superfluous there or missing in the other.
 func TestAccessIsTheBridges(t *testing.T) {
 	t.Parallel()
-	// Only `bridge rbac` grants these, because it does not consider installations without ClusterRoles. docs/limits.md
+	// Only `bridge rbac` grants these, because it does not consider installations without ClusterRoles. docs/install.md
 	// describes such installations: the cluster's UID is taken from the configuration, and discovery is repeated every 30 s.
 	withoutClusterRole := []permission{
 		{"", "", "namespaces", "kube-system", "get"},

@@ -37,7 +37,7 @@ func TestFileSinkKilled(t *testing.T) {
 				return err
 			})
 		}()
-		w.grows(path, before+int64((round+1)*100<<10)) // after the first list: docs/limits.md says what a crash during it costs
+		w.grows(path, before+int64((round+1)*100<<10)) // after the first list: docs/faults.md says what a crash during it costs
 		w.bridge.Kill()
 		w.must(<-made)
 		w.bulkPatch(kube.ConfigMaps, fmt.Sprintf("o-%d", round), "while down", 0, 10)

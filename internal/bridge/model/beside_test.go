@@ -145,7 +145,7 @@ func TestTwoEntriesOfOneObject(t *testing.T) {
 	})
 }
 
-// TestWithoutVersions tests the statement of docs/limits.md about objects without a resourceVersion: the bridge
+// TestWithoutVersions tests the statement of docs/compatibility.md about objects without a resourceVersion: the bridge
 // publishes that they are added and deleted, and publishes other changes with the next list.
 func TestWithoutVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestWithoutVersions(t *testing.T) {
 			t.Error("the object is not published")
 		}
 		if w.wrote(0, "modified", "things.model.test") {
-			t.Error("the change is published: correct docs/limits.md")
+			t.Error("the change is published: correct docs/compatibility.md")
 		}
 		w.does(t, "forget\nsleep 1")
 		if !w.wrote(0, "modified", "things.model.test") {

@@ -188,7 +188,7 @@ func runs(t *testing.T, b sink.Sink, store checkpoint.Store, r loop.Reader, e lo
 	return p
 }
 
-// docs/limits.md: while the bus is down, the events that wait for it take at most 32 MiB, and each collection holds
+// docs/scaling.md: while the bus is down, the events that wait for it take at most 32 MiB, and each collection holds
 // one more object.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	for name, x := range map[string]struct{ size, want int }{
@@ -251,7 +251,7 @@ func TestTimeIsNotBeforeTheChange(t *testing.T) {
 	})
 }
 
-// docs/guarantees.md: nothing is added to a batch that has 2,000 events or 4 MiB.
+// docs/faults.md: nothing is added to a batch that has 2,000 events or 4 MiB.
 func TestBatchesAreBounded(t *testing.T) {
 	for name, x := range map[string]struct{ objects, size int }{"by their number": {9000, 0}, "by their bytes": {200, 100_000}} {
 		t.Run(name, func(t *testing.T) {
@@ -383,7 +383,7 @@ func (s *torn) Commit(ctx context.Context, changes []event.KV) error {
 	return ctx.Err()
 }
 
-// docs/guarantees.md: without exactly-once delivery, at most two batches are written again after the bridge was
+// docs/faults.md: without exactly-once delivery, at most two batches are written again after the bridge was
 // killed. Their events have the same ids.
 func TestRepeatedAfterAKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

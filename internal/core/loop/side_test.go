@@ -77,7 +77,7 @@ func openGate() *gated {
 	return b
 }
 
-// docs/limits.md: while the API server is down, a resync and a verification begin again after pauses of up to a minute. A resync goes on, without
+// docs/compatibility.md: while the API server is down, a resync and a verification begin again after pauses of up to a minute. A resync goes on, without
 // another gap.
 func TestFailedListBesideTheWatchIsPaced(t *testing.T) {
 	for name, resync := range map[string]bool{"resync": true, "verification": false} {

@@ -1,6 +1,6 @@
 // Package manager finds which field managers changed an object, from its
 // metadata.managedFields: which managers wrote, when, and which of the
-// changed places they own. docs/limits.md lists what managedFields do not show.
+// changed places they own. docs/configuration.md lists what managedFields do not show.
 //
 // A place is written as `spec.template.spec.containers[name="app"].image`. Names that
 // are not words are quoted, as in `metadata.annotations["a.b/c"]`. Elements of sets are written as

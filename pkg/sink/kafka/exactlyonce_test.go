@@ -223,7 +223,7 @@ func TestTransactionTimedOut(t *testing.T) {
 	n.checkExactly(t, b.consumeCommitted(t, "t"))
 }
 
-// Consumers with read_committed wait for the end of a transaction whose bridge died. docs/limits.md says how long.
+// Consumers with read_committed wait for the end of a transaction whose bridge died. docs/configuration.md says how long.
 func TestTransactionTimeout(t *testing.T) {
 	t.Parallel()
 	b := startBus(t)

@@ -37,7 +37,7 @@ type nemesis struct {
 }
 
 // mayHaveLost reports whether consumers may lack events: with at-most-once delivery, those during an outage of the bus, and the last batch
-// before a kill (docs/guarantees.md).
+// before a kill (docs/faults.md).
 func (n *nemesis) mayHaveLost() bool {
 	return n.pair.lossy() && (n.hurt || len(n.processes) > n.replicas)
 }

@@ -31,7 +31,7 @@ func choose(types []target, r *chance) {
 	for i := range types {
 		t := &types[i]
 		t.filter = r.IntN(3) == 0
-		// With an ignore rule and without a hash key, the bridge misses changes of redacted values alone: see docs/limits.md.
+		// With an ignore rule and without a hash key, the bridge misses changes of redacted values alone: see docs/configuration.md.
 		t.ignore = r.IntN(3) == 0 && t.Type != kube.Secrets
 		if r.IntN(3) == 0 {
 			t.diff = []string{"patch", "before", "both"}[r.IntN(3)]

@@ -45,7 +45,7 @@ type window struct {
 	opened, closed time.Time // when its gap and its synced event were made; zero: not known
 }
 
-// openAt reports whether the gap was not closed yet at a time. What the disk buffer then records is lost if the bridge is killed: docs/limits.md.
+// openAt reports whether the gap was not closed yet at a time. What the disk buffer then records is lost if the bridge is killed: docs/buffer.md.
 func (w *window) openAt(at time.Time) bool {
 	return w.opened.Before(at) && (w.closed.IsZero() || w.closed.After(at))
 }

@@ -197,7 +197,7 @@ func (r *reader) order(o *object, m *bus.Message) {
 	last := r.last[m.UID()]
 	known := last != nil && !last.Is("deleted")
 	// A bridge that was killed may have published events that its checkpoint does not have, unless delivery is exactly once: see
-	// docs/limits.md.
+	// docs/faults.md.
 	inDoubt := r.killed && !r.pair.exact()
 	switch {
 	case !known && m.Is("deleted") && inDoubt && m.Attributes["origin"] != "watch":

@@ -105,7 +105,7 @@ func (o *options) field(x *store.Object, label string) (value string, known bool
 }
 
 // lacks reports whether a collection's objects lack a field by metadataOnly, or perhaps by rules about the status.
-// Other fields that rules remove are not on the bus: docs/serve.md, "Limits".
+// Other fields that rules remove are not on the bus: docs/serve.md, "Selectors and pages".
 func lacks(s event.Selection, f selectable.Field) bool {
 	return s.MetadataOnly || s.StatusDropped && slices.ContainsFunc(f.Paths, func(path string) bool { return strings.HasPrefix(path, "status.") })
 }

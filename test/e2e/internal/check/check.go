@@ -309,7 +309,7 @@ func (h *history) life(object kube.Object, life []bus.Message) {
 
 // step checks an event against the previous events of its object.
 func (h *history) step(name string, before []bus.Message, m *bus.Message) {
-	// After a crash, a list publishes deletions of objects that were in doubt, even if their publications never reached the bus (docs/limits.md).
+	// After a crash, a list publishes deletions of objects that were in doubt, even if their publications never reached the bus (docs/faults.md).
 	inDoubt := h.o.Repeats && m.Is("deleted") && m.Attributes["origin"] == "reconcile"
 	if len(before) == 0 {
 		if !m.Is("added", "present") && !inDoubt {
