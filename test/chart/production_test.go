@@ -33,13 +33,16 @@ func productionPage(t *testing.T) (valueSets []map[string]any, manifests []*unst
 			o := &unstructured.Unstructured{Object: v}
 			manifests = append(manifests, o)
 			where, ok := map[string][]string{
-				"Application": {"spec", "source", "helm", "valuesObject"},
+				"Application": {"spec", "source", "helm", "values"},
 				"HelmRelease": {"spec", "values"},
 			}[o.GetKind()]
 			if !ok {
 				continue
 			}
 			inner, found, err := unstructured.NestedMap(v, where...)
+			if text, isText, _ := unstructured.NestedString(v, where...); isText {
+				found, err = true, yaml.UnmarshalStrict([]byte(text), &inner)
+			}
 			if err != nil || !found {
 				t.Fatalf("%s has no %s: %v", o.GetKind(), strings.Join(where, "."), err)
 			}
