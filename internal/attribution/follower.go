@@ -15,6 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
 	"github.com/kubebridge/kubebridge/internal/attribution/inbox"
 	"github.com/kubebridge/kubebridge/internal/attribution/join"
+	"github.com/kubebridge/kubebridge/internal/base/pause"
 	"github.com/kubebridge/kubebridge/internal/core/loop"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
@@ -76,7 +77,7 @@ func (s *Sink) Follow(ctx context.Context, in *Inputs, l *loop.Loop) error {
 	for ctx.Err() == nil {
 		if err := r.next(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
 			s.o.Log.Warn("read of audit records failed, trying again", zap.Error(err))
-			if !pause(ctx, retryEvery) {
+			if !pause.For(ctx, retryEvery) {
 				return nil
 			}
 		}
@@ -190,7 +191,7 @@ func (r *recordReader) next(ctx context.Context) error {
 		return err
 	}
 	if !planned {
-		pause(ctx, lookEvery)
+		pause.For(ctx, lookEvery)
 	}
 	return failed
 }

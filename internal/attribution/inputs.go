@@ -26,6 +26,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/attribution/logfile"
 	"github.com/kubebridge/kubebridge/internal/attribution/topic"
 	"github.com/kubebridge/kubebridge/internal/attribution/webhook"
+	"github.com/kubebridge/kubebridge/internal/base/pause"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -244,7 +245,7 @@ func (in *Inputs) follow(ctx context.Context) error {
 		case err != nil:
 			in.shown.met(readFile, err)
 			in.log.Warn("read of the audit log failed, trying again", zap.Error(err))
-			if !pause(ctx, retryEvery) {
+			if !pause.For(ctx, retryEvery) {
 				return nil
 			}
 			continue
@@ -314,7 +315,7 @@ func (in *Inputs) caughtUp() caught {
 
 // findFloors asks the API server again and again how far each resource has come, until ctx ends.
 func (in *Inputs) findFloors(ctx context.Context) {
-	for pause(ctx, min(floorEvery, in.spec.Join.MaxOpen/2)) {
+	for pause.For(ctx, min(floorEvery, in.spec.Join.MaxOpen/2)) {
 		read := in.caughtUp()
 		asked := time.Now() // the number was known before the version is
 		var group errgroup.Group
@@ -338,7 +339,7 @@ func (in *Inputs) findFloors(ctx context.Context) {
 
 // trim deletes records that no sink needs.
 func (in *Inputs) trim(ctx context.Context) {
-	for pause(ctx, trimEvery) {
+	for pause.For(ctx, trimEvery) {
 		in.listens()
 		lowest := in.lowest()
 		if lowest.Number == 0 {
@@ -418,15 +419,3 @@ func (in *Inputs) lowest() (upTo inbox.Position) {
 
 // retryEvery is the pause before an operation is tried again.
 const retryEvery = 3 * time.Second
-
-// pause waits. It returns false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}

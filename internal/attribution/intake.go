@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
+	"github.com/kubebridge/kubebridge/internal/base/pause"
 )
 
 // intake puts the records of an input into the inbox, together with the offset behind them: after a crash, the input
@@ -61,7 +62,7 @@ func (i *intake) put(ctx context.Context, records []audit.Record) bool {
 			return true
 		}
 		i.log.Warn("audit records cannot be kept, trying again", zap.Error(err))
-		if !pause(ctx, retryEvery) {
+		if !pause.For(ctx, retryEvery) {
 			return false
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
 	"github.com/kubebridge/kubebridge/internal/attribution/topic"
+	"github.com/kubebridge/kubebridge/internal/base/pause"
 )
 
 // ReadTopic copies the records of the topic to the inbox.
@@ -39,7 +40,7 @@ func (in *Inputs) ReadTopic(ctx context.Context) error {
 		case err != nil:
 			in.shown.met(readTopic, err)
 			in.log.Warn("read of the audit topic failed, trying again", zap.Error(err))
-			if !pause(ctx, retryEvery) {
+			if !pause.For(ctx, retryEvery) {
 				return nil
 			}
 			continue
@@ -73,7 +74,7 @@ func (in *Inputs) openTopic(ctx context.Context, from topic.Position) *topic.Rea
 		}
 		in.shown.met(readTopic, err)
 		in.log.Warn("read of the audit topic failed, trying again", zap.Error(err))
-		if !pause(ctx, retryEvery) {
+		if !pause.For(ctx, retryEvery) {
 			return nil
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubebridge/kubebridge/internal/attribution"
+	"github.com/kubebridge/kubebridge/internal/base/pause"
 	"github.com/kubebridge/kubebridge/internal/core/encode"
 	"github.com/kubebridge/kubebridge/internal/core/feed"
 	planning "github.com/kubebridge/kubebridge/internal/core/plan"
@@ -310,7 +311,7 @@ func (b *Bridge) findCluster(ctx context.Context) (string, error) {
 		b.connecting = err.Error()
 		b.mu.Unlock()
 		b.outage.reminder.failed(what, failure{message: "waiting for the API server", err: err})
-		if !pause(ctx, retryEvery) {
+		if !pause.For(ctx, retryEvery) {
 			return "", ctx.Err()
 		}
 	}
@@ -350,7 +351,7 @@ func (b *Bridge) onceThereIsSpace(ctx context.Context, what string, failing fail
 			return err
 		}
 		failing.err = err
-		if b.outage.reminder.failed(what, failing); !pause(ctx, readAgain) {
+		if b.outage.reminder.failed(what, failing); !pause.For(ctx, readAgain) {
 			return err
 		}
 	}
@@ -363,17 +364,6 @@ func classify(err error) error {
 		return &planning.EnvironmentError{Err: err}
 	}
 	return err
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // Status returns the present state. The program adds its version, its configuration and its start

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubebridge/kubebridge/internal/base/pause"
 	"github.com/kubebridge/kubebridge/internal/operate/status"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
@@ -39,7 +40,7 @@ func TestEveryOutageIsRepeated(t *testing.T) {
 			_ = l.retry(ctx, "write to the bus", func() error { return broken }) // the error is that ctx has ended
 		}, time.Minute},
 		{"a bus whose errors take long", func(ctx context.Context, l *reporter) {
-			_ = l.retry(ctx, "write to the bus", func() error { pause(ctx, 7*time.Minute); return broken })
+			_ = l.retry(ctx, "write to the bus", func() error { pause.For(ctx, 7*time.Minute); return broken })
 		}, time.Minute},
 		{"reading the checkpoint", func(ctx context.Context, l *reporter) {
 			_, _ = (&retryingReader{&fullDisk{fails: 1 << 30, with: broken}, ctx, nil, l.reminder(), "s"}).Get(nil)

@@ -20,6 +20,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/attribution/audit"
 	"github.com/kubebridge/kubebridge/internal/attribution/inbox"
 	"github.com/kubebridge/kubebridge/internal/attribution/webhook"
+	"github.com/kubebridge/kubebridge/internal/base/pause"
 	"github.com/kubebridge/kubebridge/internal/base/textfile"
 )
 
@@ -94,7 +95,7 @@ func (f *Forwarder) Run(ctx context.Context) {
 		}
 		if err != nil && ctx.Err() == nil {
 			f.o.Failed(err)
-			pause(ctx)
+			pause.For(ctx, retryEvery)
 		}
 	}
 }
@@ -138,7 +139,7 @@ func (f *Forwarder) send(ctx context.Context, records []audit.Record, upTo inbox
 		}
 		if ctx.Err() == nil {
 			f.o.Failed(err)
-			pause(ctx)
+			pause.For(ctx, retryEvery)
 		}
 	}
 }
@@ -170,11 +171,4 @@ func (f *Forwarder) post(ctx context.Context, body []byte) error {
 		return fmt.Errorf("send audit records to %s: %s: %s", leader, answer.Status, strings.TrimSpace(string(why)))
 	}
 	return nil
-}
-
-func pause(ctx context.Context) {
-	select {
-	case <-time.After(retryEvery):
-	case <-ctx.Done():
-	}
 }
